@@ -94,11 +94,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
             asyncio.run(_serve(setup, timeline))
     except Interrupted as interrupted:
-        timeline.say(f"{interrupted}; nothing runs any more")
+        timeline.print_text(f"{interrupted}; nothing runs any more")
     except KeyboardInterrupt:  # before `Processes` handles Ctrl-C
-        timeline.say("interrupted before anything had been started")
+        timeline.print_text("interrupted before anything had been started")
     except (DirectoryUnusable, gce.InventoryUnreadable, *FAILURES) as error:
-        timeline.say(f"make local: {error}", style="bold red")
+        timeline.print_text(f"make local: {error}", style="bold red")
         return 1
     return 0
 
@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def _serve(setup: Setup, timeline: Timeline) -> None:
     log = DecisionLog(timeline)
     async with open_supervisor(setup, log.observe) as supervisor:
-        timeline.say_verbatim(_greeting(supervisor))
+        timeline.print_verbatim(_greeting(supervisor))
         await asyncio.Event().wait()
 
 
@@ -137,7 +137,7 @@ Why is it not Ready? The operator's tool (docs/reference/replay.md):
 . {settings}
 .venv/bin/python -m replay explain default/training
 
-What there is on Compute Engine, and what can go wrong there:
+State and faults of the simulated Compute Engine:
 
 curl -s {url}/_simulator/state
 curl -s {url}/_simulator/faults

@@ -63,9 +63,9 @@ def read_kubeconfig(path: Path, scratch: Path) -> Access:
         )
     except (ConfigException, OSError, TypeError, ValueError, YAMLError) as error:
         raise KubeconfigUnusable(f"{path} cannot be used: {error}") from error
-    problem = _find_problem(configuration)
-    if problem:
-        raise KubeconfigUnusable(f"{path} cannot be used here: {problem}")
+    violation = _find_violation(configuration)
+    if violation:
+        raise KubeconfigUnusable(f"{path} cannot be used here: {violation}")
     ca = configuration.ssl_ca_cert
     pair = (configuration.cert_file, configuration.key_file)
     return Access(
@@ -76,15 +76,17 @@ def read_kubeconfig(path: Path, scratch: Path) -> Access:
     )
 
 
-def _find_problem(configuration: Any) -> str | None:
+def _find_violation(configuration: Any) -> str | None:
     if not configuration.host.startswith("https://"):
-        return f"its server is {configuration.host}, and a cluster is reached by https"
+        return f"its server is {configuration.host}; only https is supported"
     if not configuration.verify_ssl:
-        return "it says insecure-skip-tls-verify; give it the cluster's certificate-authority-data"
+        return "insecure-skip-tls-verify is set; set certificate-authority-data instead"
     if configuration.tls_server_name:
-        return "it says tls-server-name, which VMs that join do not know; name the server as it is"
+        return (
+            "tls-server-name is set, which VMs do not support; set a server name of the certificate"
+        )
     if configuration.proxy:
-        return "it says proxy-url, and the VMs here know no proxy; name a server that needs none"
+        return "proxy-url is set, which VMs here do not support; set a server that needs no proxy"
     return None
 
 

@@ -201,7 +201,7 @@ class Simulation:
             self._watch(kind, path)
         self._relay_what_is_due()
         if self.options.sweeps:
-            self.clock.call_later(SWEEP_EVERY_S, self._tick)
+            self.clock.call_later(SWEEP_EVERY_S, self._run_scheduler)
 
     def publish(self, step: str, data: bytes, attributes: Mapping[str, str]) -> None:
         """Publish to a step's topic."""
@@ -247,10 +247,10 @@ class Simulation:
         else:
             self.publish(step, data, attributes)
 
-    def _tick(self) -> None:
+    def _run_scheduler(self) -> None:
         if not self.pubsub.is_away:
             self.publish("sweep", b'{"version": 1, "kind": "Sweep"}', {})
-        self.clock.call_later(SWEEP_EVERY_S, self._tick)
+        self.clock.call_later(SWEEP_EVERY_S, self._run_scheduler)
 
     def _agent(self, machine: Machine) -> VmAgent:
         seed = self._agents_random.random()

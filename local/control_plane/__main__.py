@@ -1,7 +1,7 @@
-"""Get a real control plane and JobSet's definition ready for the tests (``make control-plane``).
+"""Prepares a real control plane and JobSet's CRD for the tests (``make control-plane``).
 
-Says where the control plane comes from: TEST_KUBECONFIG, KUBEBUILDER_ASSETS, PATH, or a build with
-Go, which is kept for the next time. With --run it then runs until Ctrl-C, with nothing in it.
+Prints the source of the control plane: TEST_KUBECONFIG, KUBEBUILDER_ASSETS, PATH, or a cached build with
+Go. With --run, an empty control plane then runs until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from local.control_plane.binaries import NAMES, Binaries, Unavailable, can_build
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code."""
+    """Run the command; returns the exit code."""
     parser = argparse.ArgumentParser(prog="make control-plane", description=__doc__)
     parser.add_argument("--run", action="store_true", help="start it, and serve until Ctrl-C")
     options = parser.parse_args(arguments)

@@ -1,9 +1,8 @@
-"""The programs of a real control plane: found, or built from pinned Go modules, once.
+"""The programs of a real control plane: found, or built once from pinned Go modules.
 
-Found are those of ``KUBEBUILDER_ASSETS`` and those on ``PATH``, if all five are there. Else they are
-built from ``kubernetes/go.mod`` and ``etcd/go.mod`` beside this file (two modules, because etcd and
-Kubernetes need different versions of what both use) and kept outside the tree, in a folder whose
-name holds a hash of both.
+They are taken from ``KUBEBUILDER_ASSETS`` or ``PATH``, if all five exist there. Otherwise they are built
+from ``kubernetes/go.mod`` and ``etcd/go.mod`` beside this file (two modules, because etcd and Kubernetes
+need different versions of common dependencies) and cached in a folder whose name has a hash of both.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ from pathlib import Path
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
 HERE = Path(__file__).parent
 GO_SETTINGS = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "auto"}
-"""What every call of go gets besides the environment."""
+"""Environment variables of all calls of go."""
 
 _ETCD = "go.etcd.io/etcd/server/v3"
 _VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 _SAY_EVERY_S = 30.0
 
-Say = Callable[[str], None]
+Print = Callable[[str], None]
 
 
 class Unavailable(Exception):
-    """There is no real control plane to be had here; the message says what would make one."""
+    """No real control plane is available; the message says what to do."""
 
 
 @dataclass(frozen=True)
 class Binaries:
-    """Where the programs are, and how they came there, in words."""
+    """The folder of the programs, and a description of their source."""
 
     directory: Path
     origin: str
@@ -49,17 +48,17 @@ class Binaries:
         return str(self.directory / name)
 
 
-def obtain(environment: Mapping[str, str], say: Say) -> Binaries:
-    """Find the programs or build them, which takes up to a quarter of an hour the first time.
+def obtain(environment: Mapping[str, str], print_text: Print) -> Binaries:
+    """Find the programs or build them; a build takes up to 15 minutes.
 
-    Raises `Unavailable` when they are nowhere and there is no Go to build them, or it fails.
+    Raises `Unavailable` if they are not found and cannot be built.
     """
     found = find(environment)
-    return found if found is not None else _build(environment, say)
+    return found if found is not None else _build(environment, print_text)
 
 
 def find(environment: Mapping[str, str]) -> Binaries | None:
-    """The programs, if they are there already."""
+    """Find the programs without a build."""
     assets = environment.get("KUBEBUILDER_ASSETS")
     if assets and _is_whole(Path(assets)):
         return Binaries(Path(assets), f"KUBEBUILDER_ASSETS={assets}")
@@ -71,19 +70,19 @@ def find(environment: Mapping[str, str]) -> Binaries | None:
 
 
 def can_build() -> bool:
-    """Whether there is Go."""
+    """Whether Go is installed."""
     return shutil.which("go") is not None
 
 
 def cache(environment: Mapping[str, str]) -> Path:
-    """The folder in which what is built is kept: another one for other modules."""
+    """The cache folder of the builds of these modules."""
     return folder_in_cache(
         environment, f"control-plane-{_kubernetes_version()}", "etcd", "kubernetes"
     )
 
 
 def folder_in_cache(environment: Mapping[str, str], name: str, *parts: str) -> Path:
-    """Return the folder for what is made from the pinned modules in folders beside this file."""
+    """Return the cache folder for the pinned modules in folders beside this file."""
     base = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     modules = [HERE / part / file for part in parts for file in ("go.mod", "go.sum")]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in modules)).hexdigest()[:12]
@@ -109,7 +108,7 @@ def _is_whole(directory: Path) -> bool:
     return all(os.access(directory / name, os.X_OK) for name in NAMES)
 
 
-def _build(environment: Mapping[str, str], say: Say) -> Binaries:
+def _build(environment: Mapping[str, str], print_text: Print) -> Binaries:
     if not can_build():
         raise Unavailable(
             "there is no real control plane here: set KUBEBUILDER_ASSETS to a folder with "
@@ -118,9 +117,9 @@ def _build(environment: Mapping[str, str], say: Say) -> Binaries:
     target = cache(environment)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as made:
-        _go_build("etcd", [_ETCD], f"{made}/etcd", [], say)
+        _go_build("etcd", [_ETCD], f"{made}/etcd", [], print_text)
         packages = [f"k8s.io/kubernetes/cmd/{name}" for name in NAMES if name != "etcd"]
-        _go_build("kubernetes", packages, f"{made}/", _version_flags(), say)
+        _go_build("kubernetes", packages, f"{made}/", _version_flags(), print_text)
         target.mkdir(exist_ok=True)
         for name in NAMES:
             (Path(made) / name).replace(target / name)
@@ -146,12 +145,12 @@ def _version_flags() -> list[str]:
 
 
 def _go_build(
-    module: str, packages: Sequence[str], output: str, flags: Sequence[str], say: Say
+    module: str, packages: Sequence[str], output: str, flags: Sequence[str], print_text: Print
 ) -> None:
     names = ", ".join("etcd" if one == _ETCD else Path(one).name for one in packages)
     command = ["go", "build", "-mod=readonly", "-trimpath", "-o", output]
     command += ["-ldflags", " ".join(["-s", "-w", *flags]), *packages]
-    with _telling(f"building {names}", say):
+    with _progress(f"building {names}", print_text):
         done = subprocess.run(
             command,
             cwd=HERE / module,
@@ -166,16 +165,16 @@ def _go_build(
 
 
 @contextmanager
-def _telling(what: str, say: Say) -> Iterator[None]:
-    """Say that it begins, every half minute that it goes on, and how long it took."""
+def _progress(what: str, print_text: Print) -> Iterator[None]:
+    """Print the start, a line every half minute, and the duration of a build."""
     began = time.monotonic()
     ended = threading.Event()
 
     def tell() -> None:
         while not ended.wait(_SAY_EVERY_S):
-            say(f"  {what}: {time.monotonic() - began:.0f} s so far")
+            print_text(f"  {what}: {time.monotonic() - began:.0f} s so far")
 
-    say(f"{what} (once; a quarter of an hour on two cores when nothing is cached) ...")
+    print_text(f"{what} (once; a quarter of an hour on two cores when nothing is cached) ...")
     teller = threading.Thread(target=tell, daemon=True)
     teller.start()
     try:
@@ -183,4 +182,4 @@ def _telling(what: str, say: Say) -> Iterator[None]:
     finally:
         ended.set()
         teller.join()
-    say(f"  {what}: done in {time.monotonic() - began:.0f} s")
+    print_text(f"  {what}: done in {time.monotonic() - began:.0f} s")

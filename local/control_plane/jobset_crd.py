@@ -1,7 +1,6 @@
 """JobSet's CustomResourceDefinition, downloaded once as a part of JobSet's Go module.
 
-``jobset/go.mod`` beside this file pins the module. The file is kept outside the tree, beside the
-programs of `binaries`.
+``jobset/go.mod`` beside this file pins the module. The file is cached beside the programs of `binaries`.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ MODULE = "sigs.k8s.io/jobset"
 _FILE = Path("config", "components", "crd", "bases", "jobset.x-k8s.io_jobsets.yaml")
 _TIMEOUT_S = 120.0
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The file is long: the loader in C takes a tenth of the time."""
+"""The C loader is ten times faster, and the file is long."""
 
 
 def obtain(environment: Mapping[str, str]) -> Path:
-    """Return the file's path; download it if it is not there. Raises `Unavailable`."""
+    """Return the file's path; download it if necessary. Raises `Unavailable`."""
     version = get_version("jobset", MODULE)
     path = folder_in_cache(environment, f"jobset-{version}", "jobset") / "crd.yaml"
     if not path.exists():
@@ -68,7 +67,7 @@ def _download() -> Path:
 
 
 def _copy(source: Path, target: Path) -> None:
-    """Copy a file so that another process never finds half of it."""
+    """Copy a file atomically."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_suffix(f".{os.getpid()}")
     shutil.copyfile(source, unfinished)

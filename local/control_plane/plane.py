@@ -1,8 +1,8 @@
 """A real control plane on loopback: etcd, kube-apiserver, kube-controller-manager, kube-scheduler.
 
-It has what ``kubeadm init`` leaves behind: RBAC, Node authorization, NodeRestriction, bootstrap
-tokens with their signer and cleaner, and the ConfigMaps and rights of ``kubeadm join``. There is no
-kubelet: Pods are bound and stay Pending, unless somebody plays the kubelet.
+It has what ``kubeadm init`` creates: RBAC, Node authorization, NodeRestriction, bootstrap tokens
+with their signer and cleaner, and the ConfigMaps and permissions of ``kubeadm join``. There is no
+kubelet: Pods are bound and stay Pending, unless a kubelet is simulated.
 """
 
 from __future__ import annotations
@@ -41,24 +41,23 @@ from local.kube.bootstrap import initial_objects
 
 READY_WITHIN_S = 120.0
 _STOP_WITHIN_S = 5.0
-"""An API server with watchers at it takes a minute to end by itself."""
+"""An API server with open watches takes a minute to end."""
 _POLL_S = 0.1
 _ADMIN = User("admin", ("system:masters",))
 _NAMESPACES = {"default", "kube-node-lease", "kube-public", "kube-system"}
-"""Those that each cluster has."""
+"""The namespaces of every cluster."""
 _CONTROLLERS = "*,bootstrapsigner,tokencleaner"
 
 
 class ControlPlaneError(Exception):
-    """A part did not start or did not end; the message holds the last lines of its log."""
+    """A part did not start or end; the message has the last lines of its log."""
 
 
 class ControlPlane:
-    """A running control plane, or somebody's own cluster by its kubeconfig.
+    """A running control plane, or a cluster that a kubeconfig names.
 
-    ``kubeconfig`` is its administrator's: one cluster, its CA embedded, a client certificate or a token.
-    ``kubectl`` is a program of its version. Of a cluster that is not ours (``is_ours`` false),
-    nothing can be stopped.
+    ``kubeconfig`` is an administrator's: one cluster with embedded CA, a client certificate or a token.
+    ``kubectl`` is a program of its version. A cluster with ``is_ours`` false cannot be stopped.
     """
 
     def __init__(self, kubeconfig: Path, kubectl: str, *, is_ours: bool = False) -> None:
@@ -81,7 +80,7 @@ class ControlPlane:
         """The certificate of its CA."""
 
     def administrator(self) -> ssl.SSLContext:
-        """TLS as the administrator: the CA is pinned, the client certificate shown if there is one."""
+        """The administrator's TLS settings: the pinned CA and the client certificate, if any."""
         context = ssl.create_default_context(cadata=self.ca_pem)
         if "client-certificate-data" in self._user:
             with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
@@ -92,7 +91,7 @@ class ControlPlane:
         return context
 
     def headers(self) -> dict[str, str]:
-        """What shows the administrator where no client certificate does."""
+        """The administrator's Authorization header, if there is no client certificate."""
         token = self._user.get("token")
         return {"Authorization": f"Bearer {token}"} if token else {}
 
@@ -104,7 +103,7 @@ class ControlPlane:
         content_type: str = "application/json",
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> tuple[int, Any]:
-        """Ask as the administrator: the status and the document, whatever they are."""
+        """Send a request as the administrator; returns status and document."""
         raw = json.dumps(body).encode() if body is not None else None
         sent = {"Accept": "application/json", **self.headers(), **headers}
         if raw is not None:
@@ -117,7 +116,7 @@ class ControlPlane:
             return error.code, _decode(error.read())
 
     def register_node(self, node: Mapping[str, Any]) -> tuple[int, Any]:
-        """Make a Node as its own kubelet, which alone may (policy tpu-functions-node-registrations)."""
+        """Create a Node as its kubelet, as the policy tpu-functions-node-registrations requires."""
         name = node["metadata"]["name"]
         kubelet = {"Impersonate-User": f"system:node:{name}", "Impersonate-Group": "system:masters"}
         return self.request("POST", "/api/v1/nodes", node, headers=kubelet)
@@ -125,7 +124,7 @@ class ControlPlane:
     def run_kubectl(
         self, *arguments: str, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run kubectl as the administrator, in a home of its own."""
+        """Run kubectl as the administrator, with its own home directory."""
         return subprocess.run(
             [self.kubectl, *arguments],
             env={
@@ -142,7 +141,7 @@ class ControlPlane:
 
 
 class OwnControlPlane(ControlPlane):
-    """One that was started here, whose parts can be stopped and started. Made by `start`."""
+    """A control plane that `start` has started; its parts can be stopped and started."""
 
     def __init__(
         self,
@@ -152,7 +151,7 @@ class OwnControlPlane(ControlPlane):
         controller_flags: Sequence[str] = (),
     ) -> None:
         self.directory = directory
-        """Data, keys, and a log a part (``kube-apiserver.log``...)."""
+        """Data, keys, and a log for each part (``kube-apiserver.log``...)."""
         self._binaries = binaries
         self._api_server_flags = api_server_flags
         self._controller_flags = controller_flags
@@ -184,18 +183,18 @@ class OwnControlPlane(ControlPlane):
 
     @property
     def etcd_url(self) -> str:
-        """Where etcd listens for clients."""
+        """The URL of etcd for clients."""
         return f"http://{LOOPBACK}:{self._etcd_port}"
 
     def start_all(self) -> None:
-        """Start every part and wait until the API server and its controllers are at work."""
+        """Start all parts and wait until the API server and its controllers are ready."""
         self._start_etcd()
         self.start_api_server()
         self._seed()
         self._start_controllers()
 
     def start_api_server(self) -> None:
-        """Start it, at the same port as ever, and wait until it is ready."""
+        """Start the API server, always at the same port, and wait until it is ready."""
         d = self.directory
         self._start(
             "kube-apiserver",
@@ -214,7 +213,7 @@ class OwnControlPlane(ControlPlane):
             "--enable-bootstrap-token-auth=true",
             "--enable-admission-plugins=NodeRestriction",
             "--allow-privileged=true",
-            # An API server that is advertised on loopback may not make Endpoints of itself.
+            # An API server that is advertised on loopback must not create Endpoints of itself.
             "--endpoint-reconciler-type=none",
             "--profiling=false",
             *self._api_server_flags,
@@ -222,16 +221,16 @@ class OwnControlPlane(ControlPlane):
         self._until_ready()
 
     def stop_api_server(self) -> None:
-        """End it, as for an upgrade."""
+        """Stop the API server, as for an upgrade."""
         self._stop("kube-apiserver")
 
     def restart_api_server(self) -> None:
-        """Away and back."""
+        """Stop and start the API server."""
         self.stop_api_server()
         self.start_api_server()
 
     def compact(self) -> None:
-        """Drop all history: whoever watches from an older version gets a 410."""
+        """Drop all history: watches from an older version get a 410."""
         revision = int(self._etcd("kv/range", {"key": base64.b64encode(b"x").decode()})["revision"])
         self._etcd("kv/compaction", {"revision": str(revision), "physical": True})
 
@@ -243,7 +242,7 @@ class OwnControlPlane(ControlPlane):
             return json.loads(answer.read())["header"]
 
     def stop(self) -> None:
-        """End every part, the last first."""
+        """Stop all parts in reverse order."""
         for name in reversed(list(self._children)):
             self._stop(name)
         os.close(self._watch_pipe)
@@ -289,7 +288,7 @@ class OwnControlPlane(ControlPlane):
         self._until(self._has_published, "kube-controller-manager")
 
     def _has_published(self) -> bool:
-        """Whether the controllers have made what they make in each namespace when they start."""
+        """Whether the controllers have created their objects in each namespace."""
         for made in ("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default"):
             path = "/api/v1/{}?fieldSelector=metadata.name={}".format(*made)
             items = self.request("GET", path)[1]["items"]
@@ -298,7 +297,7 @@ class OwnControlPlane(ControlPlane):
         return True
 
     def _seed(self) -> None:
-        """What kubeadm init leaves for those who join."""
+        """Create what kubeadm init creates for nodes that join."""
         for manifest in _kubeadm_objects(self.server, self.ca_pem):
             code, answer = self.request("POST", _collection(manifest), manifest)
             if code not in (201, 409):
@@ -398,7 +397,7 @@ class OwnControlPlane(ControlPlane):
 
 @contextmanager
 def named(path: str) -> Iterator[ControlPlane]:
-    """Somebody's cluster, by a kubeconfig of its administrator's. Raises `Unavailable`."""
+    """The cluster that an administrator's kubeconfig names. Raises `Unavailable`."""
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         raise Unavailable("TEST_KUBECONFIG needs kubectl on PATH")
@@ -426,9 +425,9 @@ def start(
     api_server_flags: Sequence[str] = (),
     controller_flags: Sequence[str] = (),
 ) -> Iterator[OwnControlPlane]:
-    """A control plane of one's own until the block is left. Raises `ControlPlaneError`.
+    """Run a control plane until the block is left. Raises `ControlPlaneError`.
 
-    More flags are the kube-apiserver's and the kube-controller-manager's.
+    The flags are additional ones of kube-apiserver and kube-controller-manager.
     """
     directory = Path(tempfile.mkdtemp(prefix="tpu-functions-control-plane-"))
     plane = OwnControlPlane(binaries, directory, api_server_flags, controller_flags)

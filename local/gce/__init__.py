@@ -1,4 +1,4 @@
-"""A simulated Compute Engine: HTTP as google-cloud-compute speaks it, strict, on a given clock.
+"""A simulated Compute Engine: its HTTP API, strict, on a given clock.
 
 See docs/reference/simulated-compute-engine.md.
 """

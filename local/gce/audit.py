@@ -1,9 +1,9 @@
-"""The audit log: what Cloud Logging would have published of each call and each system event.
+"""The audit log of calls and system events.
 
-An operation writes two entries, one when it begins (with the request and the answer) and one when
-it ends (without them, with a one-word status if it failed). A call refused at once writes one entry
-without operation, a system event one that is first and last. Reads write nothing, as the data
-access log is off by default. Values of instance metadata never appear, only the keys that changed.
+An operation writes two entries, at its begin (with request and response) and at its end (without them,
+with a one-word status if it failed). A refused call writes one entry without operation, a system event
+one that is first and last. Reads write none, because the data access log is off by default. Of instance
+metadata, only the changed keys appear.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _RESOURCE_TYPES: Mapping[str, Callable[[str, str, str], Document]] = {
 
 
 class AuditLog:
-    """Writes entries and hands each to ``on_log_entry`` after a delay."""
+    """Writes entries and passes each to ``on_log_entry`` after a delay."""
 
     def __init__(
         self, environment: Environment, on_log_entry: Callable[[dict[str, Any]], None]
@@ -57,7 +57,7 @@ class AuditLog:
         self._on_log_entry = on_log_entry
 
     def write_first(self, operation: Operation) -> None:
-        """An operation has begun."""
+        """Write the entry of an operation's begin."""
         payload = self._payload(operation.caller, operation.verb, operation.target)
         payload["resourceName"] = self._as_seen_by(operation.caller, operation.target)
         request = operation.request or {}
@@ -77,7 +77,7 @@ class AuditLog:
         )
 
     def write_last(self, operation: Operation) -> None:
-        """An operation has ended, well or badly."""
+        """Write the entry of an operation's end."""
         payload = self._payload(operation.caller, operation.verb, operation.target)
         if operation.changed_keys:
             payload["metadata"] = _metadata_delta(operation.changed_keys)
@@ -96,7 +96,7 @@ class AuditLog:
     def write_refusal(
         self, caller: Caller, verb: str, path: str, resource_id: str, body: Document, log: LogStatus
     ) -> None:
-        """A call that would have changed something was refused at once."""
+        """Write the entry of a refused call."""
         payload = self._payload(caller, verb, path)
         payload["request"] |= {"name": body["name"]} if body.get("name") else {}
         payload["status"] = _status(log)
@@ -111,7 +111,7 @@ class AuditLog:
         message: str = "",
         principal: str = _SYSTEM,
     ) -> None:
-        """Compute Engine did something to a VM by itself; ``method`` as in ``compute...``."""
+        """Write the entry of a system event."""
         payload = self._system_payload(method, path, principal)
         if message:
             payload["status"] = {"message": message}
@@ -122,7 +122,7 @@ class AuditLog:
         self._deliver(entry)
 
     def write_location(self, path: str, resource_id: str) -> None:
-        """The notice of where a VM was placed: noise, without operation."""
+        """Write the notice of a VM's host, which has no operation."""
         payload = self._system_payload("NotifyInstanceLocation", path, _SYSTEM)
         payload["metadata"] = {
             "@type": _LOCATION,
@@ -156,7 +156,7 @@ class AuditLog:
         return payload
 
     def _as_seen_by(self, caller: Caller, path: str) -> str:
-        """The path; with the project's number where Google's own agent is the caller."""
+        """The path; with the project's number if Google's own agent is the caller."""
         project = path.split("/", 2)[1]
         if caller.email != self._environment.agent_email(project):
             return path

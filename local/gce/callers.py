@@ -1,4 +1,4 @@
-"""Who calls: a principal, and what a request shows of it."""
+"""Principals and callers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from local.gce.schema import Document
 
 @dataclass(frozen=True)
 class ConditionalRole:
-    """Permissions that a principal has where a condition holds (`local.gce.iam`)."""
+    """Permissions of a principal under a condition (`local.gce.iam`)."""
 
     permissions: frozenset[str]
     condition: str
@@ -19,7 +19,7 @@ class ConditionalRole:
 
 @dataclass(frozen=True)
 class Principal:
-    """Somebody who calls. ``permissions`` ``None`` means all."""
+    """A principal. ``permissions`` ``None`` means all."""
 
     email: str
     permissions: frozenset[str] | None = None
@@ -28,9 +28,9 @@ class Principal:
 
 @dataclass(frozen=True)
 class Caller:
-    """A principal as one request shows it: with its user agent and the API surface it uses.
+    """The principal of a request, with its user agent and API surface.
 
-    ``denied`` are permissions that were taken away from it since.
+    ``denied`` are permissions that it has lost since.
     """
 
     principal: Principal

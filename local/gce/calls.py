@@ -1,4 +1,4 @@
-"""What a call is, and the log of all calls that arrived."""
+"""Calls and the call log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from local.gce.schema import Document
 
 @dataclass(frozen=True)
 class Call:
-    """One request, as the nouns see it.
+    """One request, for the handlers of a collection.
 
     ``location`` is ``zones/Z``, ``regions/R``, ``global`` or ``aggregated``; ``name`` is empty for
     calls about a whole collection.
@@ -42,16 +42,16 @@ class Call:
 
     @property
     def path(self) -> str:
-        """The path of the resource that the call is about; for an insert, of the new one."""
+        """The path of the call's resource; for an insert, of the new one."""
         return f"{self.collection}/{self.name or self.body.get('name') or ''}"
 
     @property
     def request_id(self) -> str:
-        """The client's ``requestId``; empty when it gave none."""
+        """The client's ``requestId``; empty if there is none."""
         return self.request.argument("requestId")
 
     def integer(self, argument: str, default: int) -> int:
-        """A query argument that is a whole number. Raises `Refused` when it is none."""
+        """Parse an integer query argument. Raises `Refused`."""
         text = self.request.argument(argument, str(default))
         if not text.removeprefix("-").isdecimal():
             raise BAD_VALUE.refused(field=argument, value=text, why="It is not an integer.")
@@ -66,7 +66,7 @@ _PERMISSIONS = {
     "resize": "update",
     "wait": "get",
 }
-"""Methods whose permission has another name, documented with each method."""
+"""Methods whose permission has another name, as documented."""
 _READS = frozenset(
     {
         "aggregatedList", "get", "getGuestAttributes", "getSerialPortOutput", "list", "listErrors",
@@ -79,7 +79,7 @@ _READS = frozenset(
 class Route:
     """A method of the API.
 
-    ``pattern`` is HTTP method, scope, collection, then ``NAME`` and a verb where the URL has them.
+    ``pattern`` is HTTP method, scope, collection, then ``NAME`` and a verb if the URL has them.
     ``verb`` is the method's name, as in ``instances.insert``. ``body`` names the message that the
     request's body holds, if it holds one.
     """
@@ -109,7 +109,7 @@ class Route:
 
 @dataclass(frozen=True)
 class CallRecord:
-    """One HTTP call that arrived, and how it was answered."""
+    """An HTTP call and its status."""
 
     principal: str
     verb: str
@@ -119,22 +119,22 @@ class CallRecord:
 
 @dataclass
 class CallLog:
-    """Every HTTP call that arrived, in order; the fault controls are not among them."""
+    """All HTTP calls in order, without those of the controls."""
 
     records: list[CallRecord] = field(default_factory=list)
 
     def counts(self) -> Counter[str]:
-        """How many calls of each verb arrived."""
+        """The number of calls by verb."""
         return Counter(record.verb for record in self.records)
 
     def writes(self) -> int:
-        """How many calls arrived that change something, refused ones included."""
+        """The number of mutating calls, refused ones included."""
         return sum(record.is_write for record in self.records)
 
     def reads(self) -> int:
-        """How many calls arrived that only read."""
+        """The number of reads."""
         return len(self.records) - self.writes()
 
     def clear(self) -> None:
-        """Begin to count anew."""
+        """Clear the log."""
         self.records.clear()

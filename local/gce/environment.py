@@ -1,4 +1,4 @@
-"""What every part of the simulated Compute Engine needs: clock, random numbers, timings, fault plan."""
+"""What all parts of the simulated Compute Engine use: clock, random numbers, timings, fault plan."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Environment:
         self.fault_plan = ComputeFaultPlan(clock, projects)
 
     def draw(self, timing: Range) -> float:
-        """A duration from a range, in seconds."""
+        """Draw a duration from a range, in seconds."""
         low, high = timing
         return self.random.uniform(low, high) if low < high else low
 
@@ -41,7 +41,7 @@ class Environment:
         return self.clock.call_later(self.draw(timing), callback)
 
     def path_of(self, reference: str, project: str, field: str) -> str:
-        """The path that a reference in a request means. Raises `Refused` for a malformed one."""
+        """Resolve a reference in a request to a path. Raises `Refused` for a malformed one."""
         path = links.find_path(reference, project)
         if path is None:
             raise MALFORMED_URL.refused(field=field, value=reference)
@@ -49,20 +49,20 @@ class Environment:
         return f"projects/{self.project_id(owner)}/{rest}"
 
     def project_id(self, project: str) -> str:
-        """The id of a project that is given by id or number."""
+        """Find the id of a project by id or number."""
         return self._ids.get(project, project)
 
     def uuid(self) -> str:
-        """A random UUID, as Google's agents put into their requests."""
+        """A random UUID, as in requests of Google's agents."""
         return str(UUID(int=self.random.getrandbits(128), version=4))
 
     def numbered(self, path: str) -> str:
-        """A path with the project's number in place of its id, as Google's agents write it."""
+        """The path with the project's number instead of its id, as Google's agents write it."""
         _, project, rest = path.split("/", 2)
         return f"projects/{self.projects[project]}/{rest}"
 
     def agent_email(self, project: str) -> str:
-        """The Google APIs service agent, which makes the VMs of groups."""
+        """The e-mail address of the Google APIs service agent, which creates the VMs of groups."""
         return f"{self.projects[project]}@cloudservices.gserviceaccount.com"
 
     def agent(self, project: str) -> Caller:

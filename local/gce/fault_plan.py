@@ -19,7 +19,7 @@ from local.gce.refusals import (
 
 
 class ComputeFaultPlan(FaultPlan[Refused, OperationError]):
-    """The common plan with rate quotas, disabled APIs and slices that are not wired."""
+    """The common plan with rate quotas, disabled APIs and failures of interconnects."""
 
     def __init__(self, clock: Clock, projects: Mapping[str, str]) -> None:
         super().__init__()
@@ -32,28 +32,28 @@ class ComputeFaultPlan(FaultPlan[Refused, OperationError]):
         self._minute = datetime.min
         self._calls_of_minute: Counter[tuple[str, bool]] = Counter()
         self._disabled: set[str] = set()
-        self._wiring: dict[str, str] = {}
+        self._interconnect: dict[str, str] = {}
 
     def limit_rate(self, calls: int, seconds: float, http: int) -> None:
-        """Let the next so many calls, or all of the next so many seconds, exceed the rate quota."""
+        """Let the next ``calls`` calls, or all calls of ``seconds``, exceed the rate quota."""
         self._rate_limited_calls = calls
         self._rate_limited_until = self._clock.now() + timedelta(seconds=seconds)
         self._rate_limit_http = http
 
     def set_rate_quota(self, requests: int | None) -> None:
-        """Limit the calls a minute of each quota group; ``None`` is endless."""
+        """Limit the calls a minute of each quota group; ``None`` is unlimited."""
         self._rate_quota = requests
 
     def set_disabled(self, project: str, disabled: bool) -> None:
         """Disable the API in a project, or enable it."""
         switch(self._disabled, project, disabled)
 
-    def set_wiring(self, group: str, outcome: str) -> None:
-        """Set the state that the wiring of a group's slice ends in; ``NEVER``: it does not end."""
-        self._wiring[group] = outcome
+    def set_interconnect(self, group: str, outcome: str) -> None:
+        """Set the final state of the interconnect of a group; ``NEVER``: there is none."""
+        self._interconnect[group] = outcome
 
     def refuse(self, route: Route, project: str) -> None:
-        """Raise `Refused` when the next call is to fail before it is read."""
+        """Raise `Refused` if the next call must fail before it is parsed."""
         number = self._projects[project]
         if project in self._disabled:
             raise API_DISABLED.refused(number=number)
@@ -66,7 +66,7 @@ class ComputeFaultPlan(FaultPlan[Refused, OperationError]):
             raise self._rate_limit_refusal(route, number)
 
     def _count(self, route: Route, now: datetime) -> int:
-        """How many calls of this one's quota group the present minute has seen."""
+        """Count a call in its quota group of the current minute; returns the count."""
         minute = now.replace(second=0, microsecond=0)
         if minute != self._minute:
             self._minute = minute
@@ -80,13 +80,13 @@ class ComputeFaultPlan(FaultPlan[Refused, OperationError]):
             return RATE_LIMITED_429.refused()
         return RATE_LIMITED.refused(metric=_metric(route), number=number)
 
-    def wiring_outcome(self, group: str) -> str:
-        """The state that a slice's wiring ends in; empty when it never ends."""
-        outcome = self._wiring.get(group, "ACTIVE")
+    def interconnect_outcome(self, group: str) -> str:
+        """The final state of an interconnect; empty if there is none."""
+        outcome = self._interconnect.get(group, "ACTIVE")
         return "" if outcome == "NEVER" else outcome
 
 
 def _metric(route: Route) -> str:
-    """The rate quota that a call counts against, as Compute Engine's page on rate quotas has it."""
+    """The rate quota of a call, by Compute Engine's page on rate quotas."""
     asks_group = route.verb.endswith((".listManagedInstances", ".listErrors"))
     return "Queries" if route.writes or asks_group else "Read requests"

@@ -65,12 +65,12 @@ class Faults(FaultControls[Refused, OperationError]):
         Running VMs stay. Waiting MIGs check again immediately.
         """
         self._supply.limit_hosts(zone, family, vms)
-        self._resources.groups.look_again()
+        self._resources.groups.retry_creation()
 
     def set_chip_quota(self, region: str, family: str, chips: int | None = None) -> None:
         """Limit the TPU chips of a family in a region; without ``chips``, remove the limit."""
         self._supply.limit_chips(region, family, chips)
-        self._resources.groups.look_again()
+        self._resources.groups.retry_creation()
 
     def set_count_quota(self, collection: str, count: int | None = None) -> None:
         """Limit how many ``resourcePolicies``, ``instanceTemplates`` (and so on) a project has; without
@@ -83,7 +83,7 @@ class Faults(FaultControls[Refused, OperationError]):
         """Create or change a reservation for ``vms`` VMs of a machine type."""
         used = self._supply.reservations.get(reservation, Reservation("", 0)).used
         self._supply.reservations[reservation] = Reservation(machine_type, vms, ready, used)
-        self._resources.groups.look_again()
+        self._resources.groups.retry_creation()
 
     def remove_reservation(self, reservation: str) -> None:
         """Delete a reservation."""
@@ -92,17 +92,17 @@ class Faults(FaultControls[Refused, OperationError]):
     def remove_resource(self, resource: str, removed: bool = True) -> None:
         """Remove an image, network or subnetwork, or restore it."""
         switch(self._supply.missing, resource, removed)
-        self._resources.groups.look_again()
+        self._resources.groups.retry_creation()
 
     def fill_subnetwork(self, subnetwork: str, full: bool = True) -> None:
         """Use up the addresses of a subnetwork, or free them."""
         switch(self._supply.full_subnetworks, subnetwork, full)
-        self._resources.groups.look_again()
+        self._resources.groups.retry_creation()
 
     def set_org_policy(self, project: str, constraint: str = "") -> None:
         """Forbid new VMs in a project by an organization policy; without a constraint, allow them."""
         self._supply.constraints[project] = constraint
-        self._resources.groups.look_again()
+        self._resources.groups.retry_creation()
 
     # calls
 
@@ -141,7 +141,7 @@ class Faults(FaultControls[Refused, OperationError]):
         ``NUMBER@cloudservices.gserviceaccount.com``.
         """
         super().remove_permission(email, permission, removed)
-        self._resources.groups.look_again()
+        self._resources.groups.retry_creation()
 
     def disable_api(self, project: str, disabled: bool = True) -> None:
         """Disable the Compute Engine API in a project, or enable it."""
@@ -199,7 +199,7 @@ class Faults(FaultControls[Refused, OperationError]):
 
         ``ACTIVE`` lets the next one come up.
         """
-        self.plan.set_wiring(group, outcome)
+        self.plan.set_interconnect(group, outcome)
 
     def _find(self, path: str) -> Instance:
         instance = self._resources.instances.store.find(path)

@@ -74,7 +74,7 @@ def _kind(message: Any, field: Any) -> str:
 
 
 def render_refusals(catalogue: Mapping[str, Refusal]) -> str:
-    """A catalogue as a Markdown table."""
+    """Render a catalogue as a Markdown table."""
     head = "| call | when | where | HTTP | reason or code | message | how sure |\n"
     return head + "|---|---|---|---|---|---|---|\n" + "".join(map(_row, catalogue.values()))
 
@@ -90,7 +90,7 @@ def _row(refusal: Refusal) -> str:
 
 
 def render_faults(faults: Mapping[str, Fault]) -> str:
-    """Faults as a Markdown list."""
+    """Render faults as a Markdown list."""
     return "".join(f"- `{name}` {describe_fault(fault)}\n" for name, fault in faults.items())
 
 

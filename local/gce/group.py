@@ -1,4 +1,4 @@
-"""One managed instance group: its life, and how the API shows it."""
+"""One managed instance group and its document."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from local.gce import links
 from local.gce.context import Context
 from local.gce.group_settings import GroupSettings
 from local.gce.instances import Instances
+from local.gce.interconnect import Interconnect
 from local.gce.members import Members
 from local.gce.operation import Operation
 from local.gce.schema import Document
 from local.gce.templates import Templates
 from local.gce.topology import chips_of
 from local.gce.vm_factory import VmFactory
-from local.gce.wiring import Wiring
 
 _ACTIONS = (
     "abandoning", "creating", "creatingWithoutRetries", "deleting", "none", "recreating",
@@ -44,7 +44,7 @@ _KEPT = ("description", "allInstancesConfig", "namedPorts", "autoHealingPolicies
 
 
 class Group(GroupSettings):
-    """One managed instance group: its settings, its VMs, the wiring of its slice."""
+    """One managed instance group: its settings, its VMs, the interconnect of its slice."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Group(GroupSettings):
         self._agent_email = context.agent_email(self.project)
         vms = VmFactory(context, instances, self)
         self.members = Members(context, vms, self, self._vms_changed, self._emptied)
-        self.wiring = Wiring(context, path, topology)
+        self.interconnect = Interconnect(context, path, topology)
 
     def resize(self, size: int) -> None:
         """Set the target size and begin to reach it."""
@@ -82,18 +82,18 @@ class Group(GroupSettings):
         """Begin to delete all VMs; ``on_emptied`` is called once, when they are gone."""
         self.deleting = True
         self._on_emptied = on_emptied
-        self.wiring.dissolve()
+        self.interconnect.dissolve()
         self.members.shrink(self.members.wanted)
         if not len(self.members):
             self._emptied()
 
     def _vms_changed(self) -> None:
-        """VMs of the group came or went."""
-        self.wiring.follow(all_run=self.members.all_run)
+        """Handle a change of the VMs."""
+        self.interconnect.follow(all_run=self.members.all_run)
 
     def _emptied(self) -> None:
-        """The last member has gone."""
-        self.wiring.clear()
+        """Handle the deletion of the last VM."""
+        self.interconnect.clear()
         on_emptied, self._on_emptied = self._on_emptied, None
         if on_emptied is not None:
             on_emptied()
@@ -108,7 +108,7 @@ class Group(GroupSettings):
         return path in (self.template, self.policy)
 
     def summary(self) -> Document:
-        """The group for people: its VMs, and why it waits if it does."""
+        """A summary for users: the VMs, and why the group waits."""
         obstacle = self.members.obstacle
         return {
             "path": self.path,
@@ -122,7 +122,7 @@ class Group(GroupSettings):
         }
 
     def document(self) -> Document:
-        """The group as the API answers it."""
+        """The resource in responses."""
         zone = f"projects/{self.project}/zones/{self.zone}"
         template = self.settings["instanceTemplate"]
         size = self.target_size
@@ -178,7 +178,7 @@ class Group(GroupSettings):
             status["bulkInstanceOperation"] = self._bulk_operation()
         if chips_of(links.name_of(self.template_properties(self.template)["machineType"])):
             status["currentInstanceStatuses"] = self._current_statuses()
-        if applied := self.wiring.document():
+        if applied := self.interconnect.document():
             status["appliedAcceleratorTopologies"] = applied
         return status
 

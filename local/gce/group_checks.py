@@ -1,4 +1,4 @@
-"""What is refused of a managed instance group, given what it refers to."""
+"""Validates a managed instance group with its template and policy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_SIZE = 1000
 
 
 def check_fields(body: Document, call: Call) -> None:
-    """Raise `Refused` for fields of a group that are missing or wrong by themselves."""
+    """Raise `Refused` for missing or invalid fields of a group."""
     base_name = body.get("baseInstanceName") or body.get("name") or call.name
     if not _BASE_NAME.fullmatch(base_name):
         raise BASE_NAME.refused(value=base_name)
@@ -41,7 +41,7 @@ def check_fields(body: Document, call: Call) -> None:
 
 
 def check_mode(settings: Document, topology: str, *, takes_config: bool) -> None:
-    """Raise `Refused` when the mode does not go with the topology or the configuration."""
+    """Raise `Refused` if the mode does not fit the topology or the configuration."""
     bulk = (settings.get("targetSizePolicy") or {}).get("mode") == "BULK"
     if topology and not bulk:
         raise BULK_NEEDED.refused()
@@ -50,7 +50,7 @@ def check_mode(settings: Document, topology: str, *, takes_config: bool) -> None
 
 
 def check_template(settings: Document, topology: str, properties: Document) -> None:
-    """Raise `Refused` when the template's VMs do not go with the group."""
+    """Raise `Refused` if the template's VMs do not fit the group."""
     model = properties["scheduling"]["provisioningModel"]
     lifecycle = settings.get("instanceLifecyclePolicy") or {}
     action = lifecycle.get("defaultActionOnFailure", "REPAIR")
@@ -60,7 +60,7 @@ def check_template(settings: Document, topology: str, properties: Document) -> N
 
 
 def check_new_size(group: Group, size: int) -> None:
-    """Raise `Refused` when a group must not get this size now."""
+    """Raise `Refused` if a group must not get this size now."""
     check_range(size, "size")
     if group.is_bulk and size > group.target_size > 0:
         raise BULK_GROWS.refused(size=size)
@@ -78,9 +78,9 @@ def check_range(size: int, field: str) -> None:
 
 
 def check_size_of_slice(topology: str, properties: Document, size: int) -> None:
-    """Raise `Refused` when that many VMs do not form the topology.
+    """Raise `Refused` if the topology needs another number of VMs.
 
-    A machine type that cannot form it at all is refused later, when a VM is to be made.
+    A machine type that does not fit the topology is refused later, at the creation of a VM.
     """
     machine_type = links.name_of(properties["machineType"])
     needed = count_vms(topology, machine_type) if topology else None
@@ -91,6 +91,6 @@ def check_size_of_slice(topology: str, properties: Document, size: int) -> None:
 
 
 def refuse_order(call: Call) -> None:
-    """Raise `Refused` for ``orderBy``, which lists about groups' VMs do not know."""
+    """Raise `Refused` for ``orderBy``, which lists of groups' VMs do not support."""
     if order := call.request.argument("orderBy"):
         raise BAD_VALUE.refused(field="orderBy", value=order, why="It is not supported.")

@@ -1,4 +1,4 @@
-"""What one managed instance group is asked to be; nothing about the VMs that it has."""
+"""The requested settings of a managed instance group."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from local.gce.templates import Templates
 class GroupSettings:
     """The settings of one group.
 
-    ``settings`` is the client's part of the resource (what insert and patch sent), with all
-    references turned into full URLs; ``template`` and ``policy`` are paths, the latter perhaps
-    empty, as is ``topology``.
+    ``settings`` is the body of insert, with full URLs as references; ``template`` and ``policy``
+    are paths, the latter perhaps empty, as is ``topology``.
     """
 
     def __init__(
@@ -42,7 +41,7 @@ class GroupSettings:
 
     @property
     def base_name(self) -> str:
-        """What the names of its VMs begin with."""
+        """The prefix of the names of its VMs."""
         return str(self.settings.get("baseInstanceName") or self.name)
 
     @property
@@ -52,13 +51,13 @@ class GroupSettings:
 
     @property
     def policy(self) -> str:
-        """The path of the workload policy; empty when there is none."""
+        """The path of the workload policy; empty if there is none."""
         reference = (self.settings.get("resourcePolicies") or {}).get("workloadPolicy", "")
         return links.find_path(reference, self.project) or ""
 
     @property
     def is_bulk(self) -> bool:
-        """Whether its VMs are made all or none."""
+        """Whether its VMs are created all or none."""
         return self.mode == "BULK"
 
     @property
@@ -68,7 +67,7 @@ class GroupSettings:
 
     @property
     def repairs(self) -> bool:
-        """Whether it makes lost VMs anew."""
+        """Whether it recreates lost VMs."""
         policy = self.settings.get("instanceLifecyclePolicy") or {}
         return not self.deleting and policy.get("defaultActionOnFailure", "REPAIR") == "REPAIR"
 
@@ -79,16 +78,16 @@ class GroupSettings:
 
     @property
     def all_instances_properties(self) -> Document:
-        """What every new VM gets over the template's: ``metadata`` and ``labels``, both maps."""
+        """The additions of every new VM to the template: ``metadata`` and ``labels``."""
         config: Document = self.settings.get("allInstancesConfig") or {}
         return config.get("properties") or {}
 
     def template_properties(self, template: str) -> Document:
-        """The properties of a template of the group, which cannot be deleted while it is used."""
+        """The properties of a template of the group."""
         properties: Document = self._templates.store.get(template).document()["properties"]
         return properties
 
     @property
     def target_size(self) -> int:
-        """How many VMs it shall have."""
+        """The requested number of VMs."""
         return int(self.settings["targetSize"])

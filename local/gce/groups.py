@@ -1,4 +1,4 @@
-"""Managed instance groups, zonal: the calls, and what they refuse."""
+"""The methods on zonal managed instance groups."""
 
 from __future__ import annotations
 
@@ -101,17 +101,17 @@ class Groups:
         return {**answer, "nextPageToken": token} if token else answer
 
     def find_user(self, path: str) -> str:
-        """The path of a group that uses a template or policy, or has until a moment ago."""
+        """Find a group that uses a template or policy, or has used it a moment ago."""
         for group in self.store:
             if group.uses(path):
                 return group.path
         until, user = self._lately_used.get(path, (datetime.min, ""))
         return user if user and self._context.clock.now() < until else ""
 
-    def look_again(self) -> None:
-        """The supply has changed: let the groups that wait look at once."""
+    def retry_creation(self) -> None:
+        """Let the groups that wait retry, because the supply has changed."""
         for group in self.store:
-            group.members.look_again()
+            group.members.retry_creation()
 
     # insert
 
@@ -147,7 +147,7 @@ class Groups:
         return group.busy
 
     def _checked(self, call: Call, body: Document) -> tuple[Document, str]:
-        """A new group's settings and topology. Raises `Refused`."""
+        """Validate a new group; returns settings and topology. Raises `Refused`."""
         check_fields(body, call)
         template, properties = self._find_template(call, body)
         policy, topology = self._find_policy(call, body)
@@ -176,7 +176,7 @@ class Groups:
         return path, record.document()["properties"]
 
     def _find_policy(self, call: Call, body: Document) -> tuple[str, str]:
-        """The path of the workload policy and the topology that it demands; both may be empty."""
+        """Find the path and the topology of the workload policy; both may be empty."""
         field = "resource.resourcePolicies.workloadPolicy"
         reference = (body.get("resourcePolicies") or {}).get("workloadPolicy")
         if not reference:
@@ -216,7 +216,7 @@ class Groups:
         self._context.operations.settle_later(operation, settle, error)
 
     def _end_delete(self, group: Group, operation: Operation) -> None:
-        """The last VM of a group that is being deleted has gone."""
+        """Handle the deletion of a deleted group's last VM."""
         self._context.operations.settle_later(operation, lambda _: self._remove(group))
 
     def _remove(self, group: Group) -> None:

@@ -1,7 +1,7 @@
 """Conditions on roles: the part of IAM's language that compares a resource's name.
 
 A resource has a name only where Google documents one for conditions. A condition on the name of any
-other resource, or of a project, is false. So a list, which is asked of the project, is never granted.
+other resource, or of a project, is false. So it never grants a list, which is checked on the project.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ _TERM = re.compile(r'resource\.name\.extract\("([^"{]*)\{\w+}([^"]*)"\)\.startsW
 
 
 def holds(condition: str, resource: str) -> bool:
-    """Whether a condition is true of the resource with that path.
+    """Whether a condition holds for the resource at a path.
 
-    Raises `ValueError` on an expression that is not known here.
+    Raises `ValueError` for an unsupported expression.
     """
     terms = [_TERM.fullmatch(term.strip()) for term in condition.split("||")]
     if None in terms:
@@ -30,7 +30,7 @@ def holds(condition: str, resource: str) -> bool:
 
 
 def _extract(text: str, before: str, after: str) -> str:
-    """What is between two texts, as IAM's ``extract`` has it; empty where they are not there."""
+    """Extract the text between two texts, as IAM's ``extract``; empty if they are missing."""
     _, found, rest = text.partition(before)
     if not found:
         return ""

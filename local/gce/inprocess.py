@@ -29,7 +29,7 @@ class InProcessAdapter(BaseAdapter):
         cert: Any = None,  # noqa: ARG002
         proxies: Mapping[str, str] | None = None,  # noqa: ARG002
     ) -> requests.Response:
-        """Ask the application and wrap its answer."""
+        """Call the application and wrap its response."""
         headers = {str(name): str(value) for name, value in request.headers.items()}
         asked = Request.of(
             request.method or "GET", request.url or "/", headers=headers, body=request.body
@@ -45,7 +45,7 @@ class InProcessAdapter(BaseAdapter):
         return response
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Does nothing."""
 
 
 def mount(session: requests.Session, application: Application) -> None:

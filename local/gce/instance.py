@@ -1,7 +1,6 @@
 """One VM: its status from PROVISIONING to its end, its metadata, its agent.
 
-The VM agent is made when the VM runs for the first time and stays until the VM is deleted: it stands
-for the boot disk too.
+The VM agent is created at the first boot and stays until the VM is deleted: it is the boot disk too.
 """
 
 from __future__ import annotations
@@ -30,29 +29,29 @@ SYSTEM = Caller(Principal("system@google.com"))
 
 
 class Owner(Protocol):
-    """A group, as its VMs see it."""
+    """The group of a VM."""
 
     def vm_running(self, instance: Instance) -> None:
-        """It runs, for the first time or again."""
+        """Handle a VM that runs, for the first time or again."""
 
     def vm_failed(self, instance: Instance, error: OperationError) -> None:
-        """It could not be made, and is gone."""
+        """Handle a VM that could not be created."""
 
     def vm_down(self, instance: Instance) -> None:
-        """It has stopped to run, and nobody restarts it."""
+        """Handle a VM that has stopped."""
 
     def vm_paused(self, instance: Instance) -> None:
-        """It has stopped to run, and Compute Engine will restart it by itself."""
+        """Handle a VM that has stopped and that Compute Engine restarts."""
 
     def vm_gone(self, instance: Instance) -> None:
-        """It was deleted."""
+        """Handle a VM that is deleted."""
 
 
 @dataclass(frozen=True)
 class Ownership:
-    """Who made a VM: a group, or ``None`` for a person.
+    """The owner of a VM: a group, or ``None``.
 
-    ``grants``: the owner says when a FLEX_START VM gets its host, because it wants all or none.
+    ``grants``: the owner grants FLEX_START VMs their hosts, all or none.
     """
 
     owner: Owner | None = None
@@ -136,7 +135,7 @@ class Instance:
     # what the API shows
 
     def document(self) -> Document:
-        """The VM as the API answers it."""
+        """The resource in responses."""
         document = {
             **self._fixed,
             "status": self.status,
@@ -152,7 +151,7 @@ class Instance:
     # its life
 
     def create(self, operation: Operation) -> None:
-        """Begin to exist. A FLEX_START VM is PENDING until it is granted."""
+        """Begin the creation. A FLEX_START VM is PENDING until it is granted."""
         self.busy = self._transition = operation
         self._store.put(self)
         if self.order.model != "FLEX_START":
@@ -169,7 +168,7 @@ class Instance:
             self._after(self._context.timings.bulk_check_s, self._ask_for_grant)
 
     def provision(self) -> None:
-        """Get a host and start, or fail."""
+        """Take a host and start, or fail."""
         self.status = "PROVISIONING"
         obstacle = self._context.supply.find_obstacle(self.order)
         if obstacle is not None:
@@ -187,7 +186,7 @@ class Instance:
         self._come_up()
 
     def fail(self, error: OperationError) -> None:
-        """The insert fails; nothing of the VM stays."""
+        """Fail the insert and remove the VM."""
         self._vanish()
         self._finish_transition(error)
         if self._ownership.owner is not None:
@@ -212,7 +211,7 @@ class Instance:
             self._ownership.owner.vm_running(self)
 
     def _run_is_over(self) -> None:
-        """The time of ``maxRunDuration`` has passed. How it is logged is assumed."""
+        """Handle the end of ``maxRunDuration``. Its log entries are assumed."""
         verb = "instances.delete" if self._ends_by_delete() else "instances.stop"
         operation = self._context.operations.begin(SYSTEM, verb, self.path, self.id)
         if self._ends_by_delete():
@@ -225,14 +224,14 @@ class Instance:
         return action == "DELETE"
 
     def delete(self, operation: Operation) -> None:
-        """Begin to be deleted, whatever was going on."""
+        """Begin the deletion, in any state."""
         self._go_down()
         self.busy = self._transition = operation
         self.leaving = True
         self._after(self._operation_time("instances.delete"), self._end)
 
     def stop(self, operation: Operation) -> None:
-        """Begin to stop."""
+        """Begin the stop."""
         self._go_down()
         self.busy = self._transition = operation
         self._after(self._operation_time("instances.stop"), self._stand_still)
@@ -240,7 +239,7 @@ class Instance:
             self._ownership.owner.vm_down(self)
 
     def start(self, operation: Operation) -> None:
-        """Begin to start a VM that is TERMINATED; another is left as it is."""
+        """Begin the start, if the VM is TERMINATED."""
         if self.status != "TERMINATED":
             self._context.operations.finish(operation)
             return
@@ -260,7 +259,7 @@ class Instance:
         self._finish_transition(error)
 
     def preempt(self) -> None:
-        """Be taken back: a system event, then TERMINATED or deleted."""
+        """Preempt the VM: a system event, then TERMINATED or deleted."""
         self._context.audit.write_system_event("compute.instances.preempted", self.path, self.id)
         self._go_down()
         if self._ends_by_delete():
@@ -278,7 +277,7 @@ class Instance:
             self._ownership.owner.vm_gone(self)
 
     def lose_host(self, method: str, principal: str = SYSTEM.email) -> None:
-        """The host fails or is maintained; a VM with ``automaticRestart`` starts again."""
+        """Stop because of the host; a VM with ``automaticRestart`` restarts."""
         self._context.audit.write_system_event(method, self.path, self.id, principal=principal)
         self._go_down()
         owner = self._ownership.owner
@@ -299,7 +298,7 @@ class Instance:
         self._come_up()
 
     def release(self, operation: Operation) -> bool:
-        """Free the VM from an operation; false when another one has taken the VM over."""
+        """Release the VM from an operation; false if another operation has taken it over."""
         mine = self.busy is operation
         if mine:
             self.busy = None
@@ -320,7 +319,7 @@ class Instance:
             self._agent.metadata_changed()
 
     def power_on(self) -> None:
-        """Let the VM agent run; it sees the metadata of this moment."""
+        """Boot the VM agent with the current metadata."""
         self._shown = self.metadata
         self._powered = True
         if self._agent is None:

@@ -129,7 +129,7 @@ class Instances:
         *,
         instance_id: str = "",
     ) -> Instance:
-        """A VM that does not exist yet; an empty ``instance_id`` lets it have a new one."""
+        """Create a VM object; an empty ``instance_id`` means a new one."""
         return Instance(
             self._context,
             self.store,
@@ -222,7 +222,7 @@ class Instances:
 
 
 def _changed_keys(old: dict[str, str], new: dict[str, str]) -> dict[str, list[str]]:
-    """Which keys a write adds, changes and removes, in the words of the audit log."""
+    """The keys that a write adds, changes and removes, as in the audit log."""
     changes = {
         "added": [key for key in new if key not in old],
         "modified": [key for key in new if key in old and new[key] != old[key]],

@@ -1,7 +1,7 @@
-"""What exists before anybody makes anything: zones, machine types, images, networks, disk types.
+"""The zones, machine types, images, networks and disk types that exist.
 
-Without a table everything exists that is well-formed, as tests of the product want it. `make local`
-and the demos have the table ``inventory.yaml``, which a person extends with a file of the same form.
+Without a table, every well-formed name exists, as in tests of the product. `make local` and the
+demos use the table ``inventory.yaml``, which users extend with a file of the same form.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ _KEYS = ("machineTypes", *_LISTS)
 
 
 class InventoryUnreadable(Exception):
-    """A file is no inventory; the message says why."""
+    """The file is not an inventory; the message says why."""
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """What exists. Images, networks and subnetworks are paths; names may end in ``*``."""
+    """An inventory. Images, networks and subnetworks are paths; names may end in ``*``."""
 
     machine_types: Mapping[str, Sequence[str]]
     lists: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def has_zone(self, zone: str) -> bool:
-        """Whether there is such a zone."""
+        """Whether a zone exists."""
         return zone in self.machine_types
 
     def has_region(self, region: str) -> bool:
-        """Whether there is a zone in it."""
+        """Whether a region has a zone."""
         return any(links.region_of(zone) == region for zone in self.machine_types)
 
     def has_machine_type(self, zone: str, name: str) -> bool:
@@ -50,7 +50,7 @@ class Inventory:
 
 
 class UnrestrictedInventory(Inventory):
-    """All exists that is well-formed."""
+    """An inventory in which every well-formed name exists."""
 
     def __init__(self) -> None:
         super().__init__({})
@@ -69,7 +69,7 @@ class UnrestrictedInventory(Inventory):
 
 
 def read_inventory(more: Path | None = None) -> Inventory:
-    """The table, with what a file adds to it. Raises `InventoryUnreadable`."""
+    """Read the table and a user's additions. Raises `InventoryUnreadable`."""
     tables = [yaml.safe_load(TABLE.read_text()), *([] if more is None else [_read(more)])]
     machine_types: dict[str, list[str]] = {}
     for table in tables:

@@ -1,4 +1,4 @@
-"""Lists: filters and pages, as far as clients use them."""
+"""Filters and pages of lists."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COMPARISON = re.compile(
 
 
 def answer_list(call: Call, kind: str, documents: Iterable[Document]) -> Document:
-    """The answer to a list call: what passes the filter, one page of it."""
+    """The response to a list call: one page of the matches."""
     page, token = paginate(call, matching(call, documents))
     answer: Document = {
         "kind": kind,
@@ -64,7 +64,7 @@ def answer_aggregated(call: Call, kind: str, documents: Iterable[Document]) -> D
 
 
 def matching(call: Call, documents: Iterable[Document]) -> list[Document]:
-    """What passes the call's ``filter``. Raises `Refused` for a filter that cannot be read."""
+    """The documents that match the call's ``filter``. Raises `Refused` for an invalid filter."""
     text = call.request.argument("filter")
     if call.route.collection not in _LABELLED and _LABELS.search(text):
         raise BAD_FILTER.refused(value=text)
@@ -73,7 +73,7 @@ def matching(call: Call, documents: Iterable[Document]) -> list[Document]:
 
 
 def paginate(call: Call, documents: Sequence[Document]) -> tuple[list[Document], str]:
-    """One page and the token of the next, empty at the end."""
+    """One page, and the token of the next page, empty at the end."""
     size = call.integer("maxResults", _MAX_PAGE)
     if not 0 <= size <= _MAX_PAGE:
         raise BAD_VALUE.refused(

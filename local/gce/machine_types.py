@@ -1,4 +1,4 @@
-"""Machine types as the API lists them: those that the inventory's table names, in each of its zones."""
+"""The list of machine types: those of the inventory, by zone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KIND = "compute#machineType"
 
 
 class MachineTypes:
-    """All machine types. Without a table everything exists and nothing is listed."""
+    """All machine types; empty without a table."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -1,7 +1,7 @@
-"""How a managed instance group keeps its VMs: making, losing, repairing, dropping them.
+"""The VMs of a managed instance group: creation, loss, repair, deletion.
 
-INDIVIDUAL: each VM is made by itself and tried again when that fails. BULK: nothing is made until
-there is room for all; meanwhile the group looks again and again, and writes no log entry.
+INDIVIDUAL: each VM is created and retried by itself. BULK: nothing is created until there is
+capacity for all; until then the group retries without a log entry.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Member:
         self.timer: Timer | None = None
 
     def call_off(self) -> None:
-        """Forget what was planned for later."""
+        """Cancel the timer."""
         if self.timer is not None:
             self.timer.cancel()
 
@@ -89,7 +89,7 @@ class Members:
         return iter(self._members.values())
 
     def find(self, name: str) -> Member | None:
-        """The member of that name."""
+        """Find a member by name."""
         return self._members.get(name)
 
     @property
@@ -101,13 +101,13 @@ class Members:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is going on and nothing is planned."""
+        """Whether no change is in progress or planned."""
         return not self.bulk_in_progress and all(member.action == "NONE" for member in self)
 
     # growing
 
     def grow(self, count: int) -> None:
-        """Add members and begin to make their VMs."""
+        """Add members and begin the creation of their VMs."""
         new = [self._add() for _ in range(count)]
         if not new:
             return
@@ -122,20 +122,20 @@ class Members:
                 self._make(member)
             self._wait_for_grant()
         else:
-            self.look_again()
+            self.retry_creation()
 
     def _wait_for_grant(self) -> None:
         delay = self._context.draw(self._context.timings.flex_start_grant_s)
         self._not_before = self._context.clock.now() + timedelta(seconds=delay)
-        self._check = self._context.clock.call_later(delay, self.look_again)
+        self._check = self._context.clock.call_later(delay, self.retry_creation)
 
     def _add(self) -> Member:
         name = self._vms.draw_name(self._members)
         member = self._members[name] = Member(name, self._group.template)
         return member
 
-    def look_again(self) -> None:
-        """In BULK mode: see whether there is room for all now, and if so make all VMs."""
+    def retry_creation(self) -> None:
+        """In BULK mode: create all VMs if there is capacity for all."""
         waiting = [member for member in self if self._waits(member)]
         if not self.bulk_in_progress or not waiting or self._context.clock.now() < self._not_before:
             return
@@ -145,7 +145,9 @@ class Members:
         order = self._vms.read_order(waiting[0].version)
         self.obstacle = self._context.supply.find_obstacle(order, len(waiting), bulk=True)
         if self.obstacle is not None:
-            self._check = self._context.later(self._context.timings.bulk_check_s, self.look_again)
+            self._check = self._context.later(
+                self._context.timings.bulk_check_s, self.retry_creation
+            )
             return
         for member in waiting:
             if member.instance is None:
@@ -159,7 +161,7 @@ class Members:
         return member.instance is None or member.instance.status == "PENDING"
 
     def _make(self, member: Member) -> None:
-        """Begin the insert of a member's VM, as the service agent."""
+        """Begin the insert of a member's VM as the service agent."""
         owner = Ownership(self, grants=self._group.is_bulk)
         member.instance = self._vms.make(member.name, member.version, owner, member.instance_id)
         member.instance.create(self._vms.log_insert(member.instance))
@@ -167,7 +169,7 @@ class Members:
     # what VMs report
 
     def vm_running(self, instance: Instance) -> None:
-        """It runs, for the first time or again."""
+        """Handle a VM that runs, for the first time or again."""
         member = self._members.get(instance.name)
         if member is None or member.action == "DELETING":
             return
@@ -179,7 +181,7 @@ class Members:
         self._on_change()
 
     def vm_failed(self, instance: Instance, error: OperationError) -> None:
-        """It could not be made: try again later, with growing pauses."""
+        """Handle a VM that could not be created: retry with exponential backoff."""
         member = self._members[instance.name]
         member.instance = None
         member.error = error
@@ -205,16 +207,16 @@ class Members:
         del self.errors[:-_REMEMBERED_ERRORS]
 
     def vm_paused(self, instance: Instance) -> None:  # noqa: ARG002 - it restarts by itself
-        """It will be restarted; only the slice is broken meanwhile."""
+        """Handle a VM that will be restarted."""
         self._on_change()
 
     def vm_down(self, instance: Instance) -> None:
-        """It does not run any more: repair it, if the group does that."""
+        """Handle a VM that has stopped: repair it, if the group repairs."""
         self._on_change()
         self._plan_repair(instance)
 
     def vm_gone(self, instance: Instance) -> None:
-        """It was deleted: by the group's own will, or against it."""
+        """Handle a VM that is deleted, by the group or not."""
         member = self._members.get(instance.name)
         if member is None:
             return
@@ -279,7 +281,7 @@ class Members:
 
     @property
     def wanted(self) -> int:
-        """How many members are not being deleted."""
+        """The number of members that are not being deleted."""
         return sum(member.action != "DELETING" for member in self)
 
     def shrink(self, count: int) -> None:
@@ -295,7 +297,7 @@ class Members:
         self._end_bulk_when_made()
 
     def _end_bulk_when_made(self) -> None:
-        """The bulk creation ends when nothing of it is left to be made."""
+        """End the bulk creation if all VMs are created."""
         if not self.bulk_in_progress or any(member.action == "CREATING" for member in self):
             return
         self.bulk_in_progress = False
@@ -321,7 +323,7 @@ class Members:
     # what the API shows
 
     def documents(self) -> list[Document]:
-        """The managed instances as listManagedInstances answers them."""
+        """The managed instances in responses."""
         return [self._document(member) for member in self]
 
     def _document(self, member: Member) -> Document:

@@ -1,4 +1,4 @@
-"""One operation: what every mutation answers, what runs for a while and is DONE later."""
+"""Operations, the response to every mutation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from local.gce.refusals import OperationError, phrase
 from local.gce.schema import Document
 
 ChangedKeys = Mapping[str, list[str]]
-"""Which metadata keys an operation adds, modifies and deletes."""
+"""The metadata keys that an operation adds, modifies and deletes."""
 
 _KINDS = {
     "instanceTemplates.insert": "compute.instanceTemplates.insert",
@@ -30,7 +30,7 @@ def kind_of(verb: str) -> str:
 
 
 class Operation:
-    """One operation. ``request`` is what the audit log shows of the request's body."""
+    """An operation. ``request`` is the request in the audit log."""
 
     __slots__ = (
         "caller", "changed_keys", "ended", "error", "id", "kind", "logged", "name", "path",
@@ -62,7 +62,7 @@ class Operation:
         return self.ended is not None
 
     def document(self) -> Document:
-        """The operation as the API answers it."""
+        """The operation in responses."""
         scope = self.path.rpartition("/operations/")[0]
         started = links.pacific(self.started)
         document: Document = {

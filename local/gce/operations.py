@@ -1,7 +1,6 @@
 """All operations: the calls about them, their begin and their end.
 
-A failed operation is DONE too, with an ``error`` inside. Finished ones are kept for a time and then
-answer 404.
+A failed operation is DONE too, with an ``error``. Finished operations are kept for a time.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from local.gce.refusals import BAD_REQUEST_ID, NOT_FOUND, REQUEST_ID_REUSED, Ope
 from local.gce.schema import Document
 
 Settle = Callable[[OperationError | None], None]
-"""Called at an operation's end: apply what it was for, or, given an error, take it back."""
+"""Called at an operation's end: applies the change, or reverts it if there is an error."""
 
 
 class Operations:
-    """All operations, and the memory of request ids."""
+    """All operations and request ids."""
 
     def __init__(self, environment: Environment, audit: AuditLog) -> None:
         self._environment = environment
@@ -51,7 +50,7 @@ class Operations:
         )
 
     def get(self, call: Call) -> Document:
-        """Answer get and wait; wait does not wait, which its contract allows."""
+        """Answer get and wait; wait returns immediately, which its contract allows."""
         operation = self._operations.get(call.path)
         if operation is None or self._is_forgotten(operation):
             raise NOT_FOUND.refused(resource=call.path)
@@ -68,7 +67,7 @@ class Operations:
         return answer_list(call, "compute#operationList", found)
 
     def forget(self) -> None:
-        """Forget every operation that is DONE, as if long ago."""
+        """Drop all operations that are DONE."""
         self._operations = {
             path: operation for path, operation in self._operations.items() if not operation.done
         }
@@ -84,7 +83,7 @@ class Operations:
         changed_keys: ChangedKeys | None = None,
         logged: bool = True,
     ) -> Operation:
-        """Start an operation that somebody will `finish` or `settle_later`."""
+        """Start an operation, to be ended by `finish` or `settle_later`."""
         operation = Operation(caller, verb, target, target_id, request)
         random, now = self._environment.random, self._environment.clock.now()
         operation.changed_keys = changed_keys or {}
@@ -102,7 +101,7 @@ class Operations:
     def begin_for(
         self, call: Call, target_id: str, *, changed_keys: ChangedKeys | None = None
     ) -> Operation:
-        """Start the operation that a call asks for and answers with."""
+        """Start the operation of a call."""
         operation = self.begin(
             call.caller,
             call.route.verb,
@@ -142,9 +141,9 @@ class Operations:
             self._audit.write_last(operation)
 
     def find_repeated(self, call: Call) -> Operation | None:
-        """The operation that a request with the same ``requestId`` began.
+        """Find the operation of an earlier request with the same ``requestId``.
 
-        Raises `Refused` for an id that is no UUID, and for one that was used for another request.
+        Raises `Refused` for an id that is not a UUID, or that was used for another request.
         """
         if not call.request_id:
             return None

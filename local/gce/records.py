@@ -1,7 +1,6 @@
-"""Resources that are a document and no more: workload policies and templates.
+"""Resources that only are documents: workload policies and templates.
 
-Their life is the same: an insert whose operation ends when the resource can be read, a delete that
-is refused while a group uses it.
+The operation of an insert ends when the resource is readable; a delete is refused while a group uses it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from local.gce.store import R, Store
 
 
 class Record:
-    """One such resource. ``created`` is when a get first found it."""
+    """A resource. ``created`` is the time at which it became readable."""
 
     def __init__(self, path: str, record_id: str, content: Document) -> None:
         self.path = path
@@ -39,12 +38,12 @@ class Record:
         self.busy: Operation | None = None
 
     def document(self) -> Document:
-        """The resource as the API answers it."""
+        """The resource in responses."""
         return self.content
 
 
 class Records(ABC):
-    """All resources of one such kind.
+    """All resources of one kind.
 
     ``find_user`` returns the path of a group that uses the resource at a path, or an empty text.
     """
@@ -59,7 +58,7 @@ class Records(ABC):
 
     @abstractmethod
     def complete(self, call: Call) -> Document:
-        """The new resource's own part. Raises `Refused` when it is not allowed."""
+        """Validate and complete a new resource. Raises `Refused`."""
 
     def get(self, call: Call) -> Document:
         """Answer get."""

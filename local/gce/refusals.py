@@ -62,7 +62,7 @@ class Refused(Exception):
         self._status = status
 
     def document(self) -> dict[str, Any]:
-        """The answer's body."""
+        """The body of the response."""
         detail = {"message": self.message, "domain": self._domain, "reason": self.reason}
         error: dict[str, Any] = {"code": self.http, "message": self.message, "errors": [detail]}
         if self._status:
@@ -87,7 +87,7 @@ class Refusal:
     status: str = ""
 
     def refused(self, **fields: object) -> Refused:
-        """The exception that makes a call fail with this refusal."""
+        """The exception for a call."""
         return Refused(
             self.http,
             self.reason,
@@ -461,7 +461,7 @@ LOG_STATUSES: dict[int, LogStatus] = {
 CATALOGUE: dict[str, Refusal] = {
     name: value for name, value in list(globals().items()) if isinstance(value, Refusal)
 }
-"""Every refusal by the name it has in this module."""
+"""All refusals by name."""
 
 
 def phrase(http: int) -> str:

@@ -1,7 +1,7 @@
-"""From an HTTP request to a method of the API and back.
+"""Routes HTTP requests to the methods of the API.
 
-What stands in the way of every call, in this order: who calls, whether the API is there at all,
-faults on demand, the body's shape, permissions, a repeated ``requestId``.
+The checks of every call, in this order: authentication, whether the API is enabled, injected faults, the
+body's shape, permissions, a repeated ``requestId``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from local.gce.resources import Resources
 from local.gce.schema import Document, parse_body
 
 DEFAULT_PRINCIPAL = Principal("user@example.com")
-"""Who calls without an Authorization header; may do everything."""
+"""The principal of calls without an Authorization header; may do everything."""
 
 _SURFACES = frozenset({"v1", "beta"})
 _PLACED = frozenset({"zones", "regions"})
@@ -54,7 +54,7 @@ class Router:
         self._routes = {route.pattern: route for noun in nouns for route in noun.routes()}
 
     def handle(self, request: Request) -> Response:
-        """Answer one HTTP request and write it down."""
+        """Answer one HTTP request and log it."""
         principal = self._find_principal(request)
         call = self._find_call(request, principal or Principal(""))
         try:
@@ -69,7 +69,7 @@ class Router:
         return response
 
     def act(self, caller: Caller, method: str, path: str, body: Document | None) -> Document:
-        """Make a call without HTTP; it is not written down. ``path`` may have a query.
+        """Make a call without HTTP and without the call log. ``path`` may have a query.
 
         Raises `Refused`.
         """
@@ -97,7 +97,7 @@ class Router:
         return self._match(request, caller)
 
     def _match(self, request: Request, caller: Caller) -> Call | None:
-        """The call that a method and a path mean, its body not read yet."""
+        """Parse method and path into a call, without the body."""
         parts = request.path.split("/")
         if len(parts) < 7 or parts[1] != "compute" or parts[2] not in _SURFACES:
             return None
@@ -147,7 +147,7 @@ class Router:
             raise refused
 
     def _log(self, call: Call, refused: Refused) -> None:
-        """A refused change is logged, where the log can know the project."""
+        """Log a refused change, if its project is known."""
         if not call.route.writes or call.project not in self._context.projects:
             return
         known = self._resources.find_id(call.path)

@@ -1,4 +1,4 @@
-"""Strict reading of request bodies: unknown fields, wrong types and unknown words are refused.
+"""Strict parsing of request bodies: unknown fields, wrong types and unknown enum values are refused.
 
 The shapes are those of google-cloud-compute (``fields.json``, made by `local.gce.generate`).
 """
@@ -18,7 +18,7 @@ _SHAPES: dict[str, dict[str, str]] = json.loads(Path(__file__).with_name("fields
 
 
 def parse_body(raw: bytes, message: str) -> Document:
-    """A request's body as the message of that name. Raises `Refused` for what does not fit."""
+    """Parse a body as the message of that name. Raises `Refused`."""
     try:
         body = json.loads(raw or b"{}")
     except ValueError as error:

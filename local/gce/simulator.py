@@ -1,4 +1,4 @@
-"""The simulated Compute Engine as an application: the API, and the controls beside it."""
+"""The simulated Compute Engine as an application: the API, and the controls."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from local.gce.schema import Document
 from local.gce.timings import Timings
 
 FAULTS = controls.list_faults(Faults)
-"""The faults that can be asked for over HTTP, by name."""
+"""The faults by name."""
 
 
 class Simulator:
-    """A Compute Engine that refuses what the real one refuses, in memory and on a given clock.
+    """A simulated Compute Engine, in memory and on a given clock, with the validation of the real one.
 
-    ``projects`` are ids and numbers. ``agents`` makes the software in each VM. ``on_log_entry``
-    gets each audit log entry, as a ``LogEntry`` in JSON form, when it would reach a sink.
-    ``principals`` are callers by bearer token; who comes without a token may do everything.
+    ``projects`` are ids and numbers. ``agents`` creates the software of each VM. ``on_log_entry``
+    gets each audit log entry, as a ``LogEntry`` in JSON form, at the time at which a sink gets it.
+    ``principals`` are callers by bearer token; a request without token may do everything.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Simulator:
         self.faults = Faults(self._context, self._resources, self._router.act)
 
     def restrict(self, inventory: Inventory) -> None:
-        """From now on only this exists: zones, machine types, images, networks, disk types."""
+        """Set the zones, machine types, images, networks and disk types that exist."""
         self._context.inventory = inventory
 
     def handle(self, request: Request) -> Response:
@@ -76,7 +76,7 @@ class Simulator:
         return sorted(self._resources.paths())
 
     def state(self) -> Document:
-        """What there is, for people."""
+        """The state, for users."""
         resources = self._resources
         return {
             "time": self._context.clock.now().isoformat(),

@@ -1,4 +1,4 @@
-"""Where resources of one kind stand, and the lag with which lists see them come and go."""
+"""The store of the resources of a kind, with the lag of lists."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from local.gce.schema import Document
 
 
 class Resource(Protocol):
-    """What can stand on a store.
+    """A resource in a store.
 
-    ``readable`` is false while the insert's operation runs: the name is taken, a get finds nothing.
+    ``readable`` is false during the insert: the name is taken, but a get does not find it.
     ``busy`` is the operation that changes the resource now.
     """
 
@@ -25,7 +25,7 @@ class Resource(Protocol):
     busy: Operation | None
 
     def document(self) -> Document:
-        """The resource as the API answers it."""
+        """The resource in responses."""
 
 
 R = TypeVar("R", bound=Resource)
@@ -60,18 +60,18 @@ class Store(Generic[R]):
             self._ghosts.append((until, resource.path, resource.document()))
 
     def find(self, path: str) -> R | None:
-        """The resource at a path, readable or not."""
+        """Find the resource at a path, readable or not."""
         return self._resources.get(path)
 
     def get(self, path: str) -> R:
-        """The readable resource at a path. Raises `Refused` (404)."""
+        """Get the readable resource at a path. Raises `Refused` (404)."""
         resource = self._resources.get(path)
         if resource is None or not resource.readable:
             raise NOT_FOUND.refused(resource=path)
         return resource
 
     def get_idle(self, path: str) -> R:
-        """The same, and no operation changes it. Raises `Refused` (404, or 400 while one does)."""
+        """Get a resource that no operation changes. Raises `Refused` (404, or 400 if one does)."""
         resource = self._resources.get(path)
         if resource is None:
             raise NOT_FOUND.refused(resource=path)
@@ -80,7 +80,7 @@ class Store(Generic[R]):
         return resource
 
     def listed(self, prefix: str) -> list[Document]:
-        """What a list shows now of the paths that begin with ``prefix``, in the order of names."""
+        """List the resources under ``prefix`` by name, with the list lag."""
         now = self._environment.clock.now()
         self._ghosts = [ghost for ghost in self._ghosts if ghost[0] > now]
         shown = {path: ghost for _, path, ghost in self._ghosts if path.startswith(prefix)}

@@ -1,7 +1,7 @@
-"""What the making of a VM depends on: capacity, quotas, reservations, images, addresses, policy.
+"""The supply for VMs: capacity, quotas, reservations, images, addresses, policy.
 
-All is plentiful until somebody says otherwise: capacity and quotas are endless. Images, networks and
-machine types exist as the inventory has it; reservations have to be made known before they can be used.
+Capacity and quotas are unlimited until a fault limits them. Images, networks and machine types
+exist by the inventory; reservations must be set before they can be used.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _METRICS = {
 
 @dataclass(frozen=True)
 class Order:
-    """One VM to be made, as far as it can be refused. References are paths."""
+    """The requirements of one VM. References are paths."""
 
     project: str
     zone: str
@@ -83,7 +83,7 @@ class Order:
 
 @dataclass
 class Reservation:
-    """A reservation: what VMs it is for, how many, whether it is READY."""
+    """A reservation of a number of VMs of a machine type."""
 
     machine_type: str
     vms: int
@@ -94,7 +94,7 @@ class Reservation:
 def read_order(
     project: str, zone: str, properties: Document, *, topology: str = "", by_group: bool = False
 ) -> Order:
-    """What a VM of these properties needs."""
+    """The requirements of a VM with these properties."""
     scheduling = properties["scheduling"]
     boot = next((disk for disk in properties["disks"] if disk.get("boot")), properties["disks"][0])
     parameters = boot.get("initializeParams") or {}
@@ -122,7 +122,7 @@ def _path(reference: str, project: str) -> str:
 
 
 def _reservation_path(value: str, project: str, zone: str) -> str:
-    """The path of a reservation that is given by name or as ``projects/P/reservations/N``."""
+    """Resolve a reservation's name or ``projects/P/reservations/N`` to its path."""
     if not value:
         return ""
     parts = value.split("/")
@@ -131,7 +131,7 @@ def _reservation_path(value: str, project: str, zone: str) -> str:
 
 
 class Supply:
-    """How much of everything there is, and who has taken it."""
+    """The available and the used supply."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -146,30 +146,30 @@ class Supply:
         self.constraints: dict[str, str] = {}
 
     def limit_hosts(self, zone: str, family: str, vms: int | None) -> None:
-        """How many VMs of a family a zone has room for in all; ``None`` is endless."""
+        """Limit the VMs of a family in a zone; ``None`` is unlimited."""
         set_limit(self._hosts, (zone, family), vms)
 
     def limit_chips(self, region: str, family: str, chips: int | None) -> None:
-        """The quota of TPU chips of a family in a region; ``None`` is endless."""
+        """Limit the TPU chips of a family in a region; ``None`` is unlimited."""
         set_limit(self._chip_quota, (region, family), chips)
 
     def limit_count(self, collection: str, count: int | None) -> None:
-        """The quota of policies, templates or groups in a project; ``None`` is endless."""
+        """Limit the policies, templates or groups of a project; ``None`` is unlimited."""
         set_limit(self._count_quota, collection, count)
 
     def check_count(self, collection: str, project: str, count: int) -> None:
-        """Raise `Refused` (403) when a project has used up its quota of a collection."""
+        """Raise `Refused` (403) if a project has used up its quota of a collection."""
         limit = self._count_quota.get(collection)
         if limit is not None and count >= limit:
             metric = _METRICS[collection]
             raise RESOURCE_QUOTA.refused(metric=metric, limit=f"{limit}.0", region=project)
 
     def take(self, order: Order) -> None:
-        """A VM of this order now stands on a host."""
+        """Take a host for a VM."""
         self._move(order, 1)
 
     def give_back(self, order: Order) -> None:
-        """Such a VM has left its host."""
+        """Return the host of a VM."""
         self._move(order, -1)
 
     def _move(self, order: Order, by: int) -> None:
@@ -183,7 +183,7 @@ class Supply:
     def find_obstacle(
         self, order: Order, count: int = 1, *, bulk: bool = False
     ) -> OperationError | None:
-        """Why ``count`` VMs of this order cannot be made now, or ``None``."""
+        """Find why ``count`` such VMs cannot be created now; ``None`` if they can."""
         return (
             self._find_forbidden(order)
             or self.find_missing(order)
@@ -244,7 +244,7 @@ class Supply:
         return NO_BULK_CAPACITY.error(_stockout(order), project=order.project, zone=order.zone)
 
     def find_missing(self, order: Order) -> OperationError | None:
-        """What the order names and does not exist: machine type, image, network, disk type."""
+        """Find a named resource that does not exist: machine type, image, network, disk type."""
         inventory = self._environment.inventory
         place = f"projects/{order.project}/zones/{order.zone}"
         if not inventory.has_machine_type(order.zone, order.machine_type):
@@ -264,7 +264,7 @@ class Supply:
         return None
 
     def _lacks(self, kind: str, path: str) -> bool:
-        """Whether a resource is named and does not exist, or does not exist any more."""
+        """Whether a named resource does not exist."""
         exists = self._environment.inventory.has(kind, path) and path not in self.missing
         return bool(path) and not exists
 

@@ -51,7 +51,7 @@ class Templates(Records):
         )
 
     def complete(self, call: Call) -> Document:
-        """Check a new template and fill in what the service fills in. Raises `Refused`."""
+        """Validate a new template and add the service's defaults. Raises `Refused`."""
         properties = call.body.get("properties")
         if properties is None:
             raise REQUIRED.refused(field="resource.properties")
@@ -65,7 +65,7 @@ class Templates(Records):
         return own
 
     def find_for_group(self, path: str) -> Record | None:
-        """The template as the group service sees it, or ``None`` while it does not yet."""
+        """Find the template for the group service, which sees it with a lag."""
         record = self.store.find(path)
         if record is None or not record.readable:
             return record
@@ -73,13 +73,13 @@ class Templates(Records):
         return record if age_s >= self._lag_s(record) else None
 
     def _lag_s(self, record: Record) -> float:
-        """The lag of one template: drawn once, from its id, so that asking changes nothing."""
+        """The lag of one template, derived from its id."""
         low, high = self._context.timings.template_visibility_lag_s
         return low + (high - low) * (int(record.id) % 1000) / 1000
 
 
 def complete_properties(properties: Document, project: str, field: str) -> Document:
-    """The properties of VMs with the defaults that answers show. Raises `Refused`."""
+    """Add the defaults to the properties of VMs. Raises `Refused`."""
     if not properties.get("machineType"):
         raise REQUIRED.refused(field=f"{field}.machineType")
     disks = properties.get("disks") or []
@@ -143,7 +143,7 @@ def _complete_scheduling(properties: Document, field: str) -> Document:
 
 
 def read_metadata(metadata: Mapping[str, Any] | None, field: str) -> dict[str, str]:
-    """The items of a metadata message. Raises `Refused` for bad keys and for too much."""
+    """Parse a metadata message. Raises `Refused` for invalid keys and for too large items."""
     items: dict[str, str] = {}
     for index, item in enumerate((metadata or {}).get("items") or []):
         key, where = str(item.get("key", "")), f"{field}.items[{index}]"
@@ -173,7 +173,7 @@ def check_metadata_size(items: Mapping[str, str], field: str) -> None:
 
 
 def metadata_document(items: dict[str, str]) -> Document:
-    """Metadata as answers show it; without ``items`` when there are none."""
+    """The metadata in responses; without ``items`` if there are none."""
     document: Document = {
         "kind": "compute#metadata",
         "fingerprint": links.metadata_fingerprint(items),

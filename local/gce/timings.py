@@ -1,7 +1,7 @@
-"""How long things take: every duration of the simulated Compute Engine, in seconds.
+"""The durations of the simulated Compute Engine, in seconds.
 
-A `Range` is drawn from anew each time, with the simulator's own random numbers. The defaults are of
-the order of what public logs of real slices show; where nothing was seen they are assumed.
+A value is drawn from a `Range` each time. The defaults are of the order in public logs of real
+slices; where none were found, they are assumed.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ OPERATION_S: Mapping[str, Range] = MappingProxyType(
         "instances.stop": (15.0, 30.0),
     }
 )
-"""How long an operation runs. A group's own delete begins to count when its last VM is gone."""
+"""How long an operation runs. The delete of a group counts from the deletion of its last VM."""
 
 
 @dataclass(frozen=True)
 class Timings:
     """Durations, and the few points on which public sources disagree.
 
-    ``operation_s`` holds what shall differ from `OPERATION_S`.
+    ``operation_s`` overrides `OPERATION_S`.
     """
 
     operation_s: Mapping[str, Range] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Timings:
     running_after_insert_s: Range = (0.0, 0.5)
     """From the end of an insert or start to status RUNNING."""
     failed_insert_s: Range = (2.0, 8.0)
-    """How long the insert of a VM runs that will fail."""
+    """How long the failing insert of a VM runs."""
     list_lag_s: Range = (0.0, 2.0)
     """How long lists lag behind inserts and deletes; a get never does."""
     template_visibility_lag_s: Range = (0.0, 0.5)
@@ -64,19 +64,19 @@ class Timings:
     """From a log entry's timestamp to its delivery."""
 
     bulk_check_s: Range = (30.0, 60.0)
-    """Between two looks for capacity of a group in BULK mode."""
+    """Between two tries of a group in BULK mode."""
     flex_start_grant_s: Range = (120.0, 420.0)
     """From the insert of FLEX_START VMs to the grant, capacity given."""
     ici_activation_s: Range = (5.0, 20.0)
     """From the last VM RUNNING to an ACTIVE accelerator topology."""
     create_retry_s: Range = (30.0, 60.0)
-    """Before an INDIVIDUAL group tries a failed VM again; doubles with each failure."""
+    """Before an INDIVIDUAL group retries a failed VM; doubles with each failure."""
     create_retry_limit_s: float = 960.0
-    """The longest such pause; about 16 minutes were seen."""
+    """The longest such pause; about 16 minutes were observed."""
     repair_after_s: Range = (2.0, 10.0)
     """From the loss of a VM to the beginning of its repair."""
     repair_delete_after_s: Range = (10.0, 50.0)
-    """From the beginning of a repair to the delete of what is left of the VM."""
+    """From the begin of a repair to the delete of the VM."""
     preemption_s: Range = (25.0, 30.0)
     """From the preemption notice to the end of the VM."""
     automatic_restart_after_s: Range = (30.0, 90.0)
@@ -85,7 +85,7 @@ class Timings:
     in_use_refused_by: Literal["call", "operation"] = "call"
     """Whether the delete of a used template or policy is refused at once or in its operation."""
     bulk_takes_all_instances_config: bool = True
-    """Whether a group in BULK mode may have ``allInstancesConfig``; not known of the real one."""
+    """Whether a group in BULK mode may have ``allInstancesConfig``; not known for the real one."""
     bulk_vms_are_logged: bool = True
     """Whether the inserts of a BULK group's VMs appear in the audit log; not known either."""
     repair_keeps_id: bool = False

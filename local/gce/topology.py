@@ -25,7 +25,7 @@ def chips_of(machine_type: str) -> int:
 
 
 def count_vms(topology: str, machine_type: str) -> int | None:
-    """How many VMs form a topology, or ``None`` when they cannot."""
+    """The number of VMs of a topology; ``None`` if the machine type does not fit it."""
     chips = chips_of(machine_type)
     sides = [int(side) for side in topology.split("x") if side.isdecimal()]
     if not chips or len(sides) != topology.count("x") + 1 or 0 in sides:

@@ -1,4 +1,4 @@
-"""How a group makes one VM: its name, its properties, what the audit log shows of it."""
+"""Creates the VMs of a group: name, properties, log entries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SUFFIX = 4
 
 
 class VmFactory:
-    """Makes the VMs of one group."""
+    """Creates the VMs of one group."""
 
     def __init__(self, context: Context, instances: Instances, group: GroupSettings) -> None:
         self._context = context
@@ -32,7 +32,7 @@ class VmFactory:
         return f"projects/{self._group.project}/zones/{self._group.zone}/instances/{name}"
 
     def draw_name(self, taken: Container[str]) -> str:
-        """The base name and four random characters, as no other VM of the zone has them."""
+        """Draw an unused name: the base name and four random characters."""
         while True:
             suffix = "".join(self._context.random.choices(_ALPHABET, k=_SUFFIX))
             name = f"{self._group.base_name}-{suffix}"
@@ -40,7 +40,7 @@ class VmFactory:
                 return name
 
     def read_order(self, version: str) -> Order:
-        """What one VM of a template needs."""
+        """The requirements of one VM of a template."""
         return read_order(
             self._group.project,
             self._group.zone,
@@ -50,7 +50,7 @@ class VmFactory:
         )
 
     def make(self, name: str, version: str, owner: Ownership, instance_id: str) -> Instance:
-        """A VM that does not exist yet; an empty ``instance_id`` lets it have a new one."""
+        """Create a VM object; an empty ``instance_id`` means a new one."""
         return self._instances.make(
             self.path(name),
             self._properties(version),

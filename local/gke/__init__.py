@@ -1,4 +1,4 @@
-"""A simulated GKE: node pools over HTTP as google-cloud-container speaks it, strict, on a given clock.
+"""A simulated GKE: the HTTP API of node pools, strict, on a given clock.
 
 See docs/reference/simulated-container-engine.md.
 """

@@ -1,8 +1,8 @@
-"""The audit log: two entries for an operation, its begin and its end, one for what is refused at once.
+"""The audit log: two entries for an operation, at its begin and its end; one for a refused call.
 
-What is sure: the methods' names, which of them are long-running and so have two entries, and the labels
-of ``gke_nodepool``, are documented. That a failed end has ``status`` with GKE's words, as Compute
-Engine's entries have theirs, is assumed; so is the path in ``resourceName``.
+Documented: the methods' names, which methods are long-running and have two entries, the labels of
+``gke_nodepool``. Assumed: the ``status`` with GKE's message in the last entry of a failed
+operation, as in Compute Engine's entries, and the path in ``resourceName``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ METHODS = {
 
 
 class AuditLog:
-    """Writes entries and hands each to ``on_log_entry`` after a delay."""
+    """Writes entries and passes each to ``on_log_entry`` after a delay."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class AuditLog:
         self._on_log_entry = on_log_entry
 
     def write_first(self, operation: Operation, number: str) -> None:
-        """An operation has begun."""
+        """Write the entry of an operation's begin."""
         kind = f"type.googleapis.com/google.container.{operation.version}"
         method = METHODS[operation.verb]
         payload = _payload(operation)
@@ -51,14 +51,14 @@ class AuditLog:
         self._write(operation, payload, first=True)
 
     def write_last(self, operation: Operation) -> None:
-        """An operation has ended, well or badly."""
+        """Write the entry of an operation's end."""
         payload = _payload(operation)
         if operation.failure is not None:
             payload["status"] = operation.failure.document()
         self._write(operation, payload, last=True)
 
     def write_refusal(self, asked: Operation, refused: Refused) -> None:
-        """What was asked for was refused at once; ``asked`` is the operation that it would be."""
+        """Write the entry of a refused call; ``asked`` is the operation that it requested."""
         payload = _payload(asked)
         payload["status"] = {"code": refused.log[0], "message": refused.message}
         self._deliver(_entry(asked, payload))

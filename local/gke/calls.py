@@ -1,4 +1,4 @@
-"""From an HTTP request to a call of the API: who calls, which method, about what."""
+"""Parses HTTP requests into calls of the API: principal, method, resource."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from local.gke.refusals import PERMISSION_MISSING, UNAUTHENTICATED, UNKNOWN_PATH
 from local.gke.wire import Document
 
 DEFAULT_PRINCIPAL = Principal("user@example.com")
-"""Who calls without an Authorization header; may do everything."""
+"""The principal of calls without an Authorization header; may do everything."""
 
 _PATH = re.compile(
     r"/(?P<version>v1|v1beta1)/projects/(?P<project>[^/]+)/locations/(?P<location>[^/]+)"
@@ -28,7 +28,7 @@ _VERBS = {
     "PUT": ("", "update"),
     "DELETE": ("", "delete"),
 }
-"""By HTTP method: of the collection, of one thing in it."""
+"""Verbs by HTTP method: of the collection, of an item."""
 _METHODS = frozenset(
     {
         "nodePools.create", "nodePools.delete", "nodePools.get", "nodePools.list",
@@ -61,13 +61,13 @@ class Call:
 
     @property
     def place(self) -> str:
-        """Where links say that it is: zones go by ``zones``."""
+        """The location in links: ``zones/`` for zones."""
         is_zone = self.location.count("-") == 2
         return f"{'zones' if is_zone else 'locations'}/{self.location}"
 
     @property
     def asked_name(self) -> str:
-        """The name in the body of a creation; empty if there is none."""
+        """The name in the body of a create call; empty if there is none."""
         try:
             return str(json.loads(self.request.body)["nodePool"]["name"])
         except (ValueError, KeyError, TypeError):
@@ -92,25 +92,25 @@ class Call:
             raise PERMISSION_MISSING.refused(permission=permission, resource=resource)
 
     def read_body(self, message: str) -> Document:
-        """The body as the message of that name. Raises `Refused`."""
+        """Parse the body as the message of that name. Raises `Refused`."""
         self.document = wire.parse(self.request.body, message)
         return self.document
 
     def record(self, status: int) -> CallRecord:
-        """What the log of calls holds of it."""
+        """The record of the call."""
         email = self.principal.email if self.is_authenticated else ""
         return CallRecord(email, self.verb, self.writes, status)
 
 
 class Router:
-    """Reads requests."""
+    """Parses requests."""
 
     def __init__(self, principals: Mapping[str, Principal], plan: PoolFaultPlan) -> None:
         self._principals = principals
         self._plan = plan
 
     def read(self, request: Request) -> Call:
-        """The call that a request is."""
+        """Parse a request into a call."""
         header = request.headers.get("authorization", "")
         known = self._principals.get(header.removeprefix("Bearer "))
         principal = known or (DEFAULT_PRINCIPAL if not header else Principal(""))

@@ -1,4 +1,4 @@
-"""What GKE refuses of a new pool, before it begins to make it."""
+"""Validates a new pool before its creation begins."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ALLOWED = re.compile(r"(?:[^/]+\.)?(?:node|kubelet)\.kubernetes\.io")
 
 
 def check(pool: Document, cluster: Cluster) -> None:
-    """Raise `Refused` for the first thing that is wrong with a pool that is asked for."""
+    """Raise `Refused` for the first violation in a requested pool."""
     config = pool.get("config") or {}
     if not _NAME.fullmatch(pool.get("name", "")):
         raise NAME.refused(name=pool.get("name", ""))

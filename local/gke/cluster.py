@@ -9,7 +9,7 @@ from local.gke.wire import Document
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that there is. ``number`` is its project's, ``location`` a zone or region."""
+    """An existing cluster. ``number`` is its project's, ``location`` a zone or region."""
 
     project: str
     number: str
@@ -19,12 +19,12 @@ class Cluster:
 
     @property
     def path(self) -> str:
-        """The cluster below its project, as links have it: zones go by ``zones``."""
+        """The path of the cluster in links, without the project."""
         return f"{self.place}/clusters/{self.name}"
 
     @property
     def place(self) -> str:
-        """Where links say that it is."""
+        """The location in links."""
         is_zone = self.location.count("-") == 2
         return f"{'zones' if is_zone else 'locations'}/{self.location}"
 
@@ -34,7 +34,7 @@ class Cluster:
         return "-".join(self.location.split("-")[:2])
 
     def zone_of(self, pool: Document) -> str:
-        """The zone of a pool that is asked for."""
+        """The zone of a requested pool."""
         named = pool.get("locations") or ()
         is_zone = self.location.count("-") == 2
         return str(named[0]) if named else self.location if is_zone else f"{self.region}-a"

@@ -16,18 +16,18 @@ class PoolFaultPlan(FaultPlan[Refused, Failure]):
         self._chips: dict[tuple[str, str], int] = {}
 
     def limit_room(self, zone: str, family: str, vms: int | None) -> None:
-        """Limit the VMs of a family in a zone; ``None`` is endless."""
+        """Limit the VMs of a family in a zone; ``None`` is unlimited."""
         set_limit(self._room, (zone, family), vms)
 
     def has_room(self, zone: str, family: str, used: int, wanted: int) -> bool:
-        """Whether a zone has room for so many more VMs of a family."""
+        """Whether a zone has capacity for ``wanted`` more VMs of a family."""
         room = self._room.get((zone, family))
         return room is None or used + wanted <= room
 
     def limit_chips(self, region: str, family: str, chips: int | None) -> None:
-        """Limit the TPU chips of a family in a region; ``None`` is endless."""
+        """Limit the TPU chips of a family in a region; ``None`` is unlimited."""
         set_limit(self._chips, (region, family), chips)
 
     def chip_quota(self, region: str, family: str) -> int | None:
-        """How many chips the project may have."""
+        """The quota of chips."""
         return self._chips.get((region, family))

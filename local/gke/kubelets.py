@@ -1,4 +1,4 @@
-"""The kubelets of a pool's VMs: each registers its Node and keeps it, until its VM is gone."""
+"""The kubelets of a pool's VMs: each registers and maintains its Node until its VM is deleted."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from local.vm.kubelet import KubeletBehaviour, Node, chips_of, remove_node, run_
 from local.vm.transport import Network
 
 SIMULATED = "local/simulated"
-"""On the Nodes of simulated VMs: nobody else's kubelet runs their Pods."""
+"""The label of the Nodes of simulated VMs, which have no real kubelet."""
 
 Identify = Callable[[str], Identity]
 
 
 class Kubelets:
-    """`local.gke.Nodes` on a cluster: it is told of VMs, and sees to their Nodes.
+    """Registers the Nodes of VMs in a cluster; a `local.gke.Nodes`.
 
-    ``identify`` gives a Node's kubelet what it needs to reach the cluster. ``administrator`` deletes
-    the Nodes of VMs that are gone, as GKE's own controller does.
+    ``identify`` returns a kubelet's identity. ``administrator`` deletes the Nodes of deleted VMs,
+    as GKE's own controller does.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Kubelets:
         self._boots: dict[str, Boot] = {}
 
     def add(self, node: PoolNode) -> None:
-        """Have a kubelet register and keep this Node."""
+        """Let a kubelet register and maintain this Node."""
         registered = Node(
             name=node.name,
             provider_id=f"gce://{node.project}/{node.zone}/{node.name}",
@@ -55,7 +55,7 @@ class Kubelets:
         boot.converse(conversation)
 
     def remove(self, name: str) -> None:
-        """Let the kubelet fall silent and its Node be deleted."""
+        """Stop the kubelet and delete its Node."""
         self._boots.pop(name).end()
         removal = remove_node(self._administrator, name)
         Boot(self._clock, self._network).converse(removal)

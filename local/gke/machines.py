@@ -1,4 +1,4 @@
-"""TPU machine types as GKE has them. Other machine types are taken as they come."""
+"""The TPU machine types of GKE. Other machine types are accepted without a table."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Machine:
 
 
 def find_machine(name: str) -> Machine | None:
-    """The TPU machine type of that name; ``None`` for what is none."""
+    """Find a TPU machine type; ``None`` if there is none of that name."""
     match = _TPU.fullmatch(name)
     if match is None:
         return None
@@ -42,14 +42,14 @@ def find_machine(name: str) -> Machine | None:
 
 
 def exists(name: str) -> bool:
-    """Whether there is such a machine type; of those without TPU, every one that looks like one."""
+    """Whether a machine type exists; without TPU, every name of the right form does."""
     return find_machine(name) is not None or (
         _TPU.fullmatch(name) is None and _OTHER.fullmatch(name) is not None
     )
 
 
 def count_hosts(topology: str, machine: Machine) -> int:
-    """How many such machines make a slice of a topology; 0 if they cannot."""
+    """The number of machines of a slice with this topology; 0 if there is no such slice."""
     if not re.fullmatch(r"[1-9][0-9]*(x[1-9][0-9]*){1,2}", topology):
         return 0
     chips = prod(int(side) for side in topology.split("x"))

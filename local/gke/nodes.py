@@ -1,4 +1,4 @@
-"""The Nodes of a pool, as the pool's maker knows them."""
+"""The Nodes of a pool."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EFFECTS = {
 
 @dataclass(frozen=True)
 class PoolNode:
-    """A VM of a pool, and what its kubelet registers it with; taints as in ``key=value:Effect``."""
+    """A VM of a pool, with labels and taints (``key=value:Effect``) of its Node."""
 
     name: str
     project: str
@@ -33,10 +33,10 @@ class Nodes(Protocol):
     """The cluster that a pool's VMs join."""
 
     def add(self, node: PoolNode) -> None:
-        """A VM runs: in a while, it is a Node."""
+        """Handle a VM that runs: it will register a Node."""
 
     def remove(self, name: str) -> None:
-        """A VM is gone, and with it its Node."""
+        """Handle a VM that is deleted: delete its Node."""
 
 
 def make_nodes(
@@ -89,7 +89,7 @@ def _own_labels(pool: Mapping[str, Any], zone: str, machine: Machine | None) -> 
 
 
 def _topology(pool: Mapping[str, Any], machine: Machine) -> str:
-    """A workload policy's topology is not known here: the name is taken to end in it."""
+    """The topology of a workload policy: the end of its name, by convention."""
     placement = pool.get("placementPolicy") or {}
     named = re.search(r"[0-9]+(x[0-9]+)+$", placement.get("policyName", ""))
     return placement.get("tpuTopology") or (named[0] if named else machine.own_topology)

@@ -1,7 +1,6 @@
-"""Operations: what every change answers, PENDING, then RUNNING, and DONE later.
+"""Operations: the answer to every change; PENDING, then RUNNING, then DONE.
 
-A failed operation is DONE too, with an ``error`` inside. Finished ones are kept for a time and then
-answer 404.
+A failed operation is DONE too, with an ``error``. Finished operations are kept for a time.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an operation failed: a gRPC code, words, and the code of the pool's condition."""
+    """The failure of an operation: gRPC code, message, and the code of the pool's condition."""
 
     code: int
     status: str
@@ -39,13 +38,13 @@ class Failure:
         return {"code": self.code, "message": self.message}
 
     def conditions(self) -> list[Document]:
-        """What a pool shows of it."""
+        """The condition of the pool."""
         return [{"code": self.condition, "canonicalCode": self.status, "message": self.message}]
 
 
 @dataclass
 class Operation:
-    """One operation. ``target`` is the pool's path below its project, ``request`` what was asked."""
+    """An operation. ``target`` is the pool's path without its project, ``request`` the body."""
 
     verb: str
     name: str
@@ -107,7 +106,7 @@ class Operations:
         self._operations: dict[str, Operation] = {}
 
     def begin(self, verb: str, **fields: Any) -> Operation:
-        """An operation that begins now, PENDING."""
+        """Create a PENDING operation."""
         now = self._clock.now()
         name = f"operation-{int(now.timestamp() * 1000)}-{self._random.getrandbits(32):08x}"
         operation = Operation(verb=verb, name=name, started=now, **fields)
@@ -115,7 +114,7 @@ class Operations:
         return operation
 
     def later(self, operation: Operation, delay_s: float, end: Callable[[], None]) -> None:
-        """Let an operation run, and end after so many seconds."""
+        """Run an operation, and end it after ``seconds``."""
 
         def run() -> None:
             operation.is_running = True
@@ -139,7 +138,7 @@ class Operations:
         return found
 
     def list(self, project: str, place: str) -> list[Operation]:
-        """Those of a place; ``-`` in place of a location stands for all."""
+        """List the operations of a location; ``-`` stands for all."""
         everywhere = place.endswith("/-")
         return [
             operation
@@ -150,14 +149,14 @@ class Operations:
         ]
 
     def count_running(self, cluster: str) -> int:
-        """How many run in a cluster, by its path below the project."""
+        """The number of running operations of a cluster."""
         return sum(
             operation.ended is None and f"{operation.place}/{operation.target}".startswith(cluster)
             for operation in self._operations.values()
         )
 
     def forget(self) -> None:
-        """Forget every operation that is DONE, as if long ago."""
+        """Drop all operations that are DONE."""
         self._operations = {
             name: one for name, one in self._operations.items() if one.ended is None
         }

@@ -1,4 +1,4 @@
-"""The node pools of given clusters: the methods of the API, and what they refuse."""
+"""The API methods on node pools and operations of given clusters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from local.gke.wire import Document
 
 
 class PoolApi:
-    """All node pools, and the calls about them and about their operations."""
+    """All node pools and their operations."""
 
     def __init__(
         self,
@@ -63,18 +63,18 @@ class PoolApi:
         return iter(self._pools.values())
 
     def find(self, name: str) -> Pool | None:
-        """The pool of that name, in any cluster."""
+        """Find a pool by name, in any cluster."""
         return next((pool for pool in self._pools.values() if pool.name == name), None)
 
     def lose(self, pool: Pool, count: int) -> None:
-        """VMs of a pool are gone for good."""
+        """Delete VMs of a pool; they are not replaced."""
         lost = pool.nodes[:count]
         self._registrar.remove(pool, lost)
         words = f"{len(lost)} of {len(lost) + len(pool.nodes)} instances are not running."
         pool.settle("RUNNING_WITH_ERROR", Failure(13, "INTERNAL", words))
 
     def make_by_hand(self, cluster: str, name: str, labels: dict[str, str]) -> None:
-        """A pool is there at once."""
+        """Create a pool without an operation."""
         found = next((one for one in self._clusters.values() if one.name == cluster), None)
         if found is None:
             raise UnknownFault(f"there is no cluster {cluster}")
@@ -240,7 +240,7 @@ class PoolApi:
             )
 
     def _count_vms(self, family: str, zone: str = "") -> int:
-        """How many VMs of a family there are, in a zone or anywhere, those on their way included."""
+        """The number of VMs of a family, in a zone or in all, including those being created."""
         return sum(
             pool.content.get("initialNodeCount", 0)
             for pool in self._pools.values()
@@ -251,7 +251,7 @@ class PoolApi:
         )
 
     def _find_obstacle(self, pool: Pool, cluster: Cluster) -> Failure | None:
-        """Why a pool's VMs will not run; the pool itself is among those that are counted."""
+        """Find why a pool's VMs cannot run; the pool itself is already counted."""
         content, zone = pool.content, pool.content["locations"][0]
         machine = machines.find_machine(content["config"]["machineType"])
         placement = content.get("placementPolicy") or {}
@@ -288,7 +288,7 @@ class PoolApi:
     def _operation(
         self, call: Call, cluster: Cluster, *, name: str = "", asked_only: bool = False
     ) -> Operation:
-        """The operation that a call begins; ``asked_only``: would have begun."""
+        """The operation of a call; with ``asked_only`` it is not started."""
         fields: dict[str, Any] = {
             "project": cluster.project,
             "place": cluster.place,
@@ -315,7 +315,7 @@ class PoolApi:
         settle: Callable[[], None],
         failure: Failure | None,
     ) -> Document:
-        """Let an operation take its time; its document as it begins."""
+        """Run an operation; returns its document at the begin."""
 
         def end() -> None:
             pool.busy = None

@@ -1,4 +1,4 @@
-"""Node pools: what is asked of them, what they answer, what becomes of them."""
+"""Node pools: their content, documents and Nodes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SCOPES = (
 )  # fmt: skip
 _VERSION = "1.34.9-gke.1131000"
 _IN_PLACE = ("labels", "taints", "tags")
-"""Parts of a pool's config that an update writes into the Nodes that there are."""
+"""Parts of a pool's config that an update changes in existing Nodes."""
 _ANEW = ("linuxNodeConfig", "resourceLabels")
-"""Parts for which it makes the Nodes anew; of ``resourceLabels``, as gcloud's help warns."""
+"""Parts for which an update recreates the Nodes; for ``resourceLabels`` by gcloud's help."""
 _WRAPPED = {"resourceLabels": "labels"}
-"""What an update names otherwise than the config does."""
+"""Fields of an update with other names in the config."""
 UPDATED = (*_IN_PLACE, *_ANEW)
 
 
@@ -41,12 +41,12 @@ class Pool:
 
     @property
     def name(self) -> str:
-        """The pool's own name."""
+        """The name of the pool."""
         return str(self.content["name"])
 
     @property
     def path(self) -> str:
-        """The pool below its place: ``clusters/C/nodePools/N``."""
+        """The path below its location: ``clusters/C/nodePools/N``."""
         return f"clusters/{self.cluster}/nodePools/{self.name}"
 
     @property
@@ -69,13 +69,13 @@ class Pool:
         return document
 
     def settle(self, status: str, failure: Failure | None = None) -> None:
-        """It is as it is now until the next operation."""
+        """Set a status that remains until the next operation."""
         self.status = status
         self.failure = failure
 
 
 def complete(body: Document, project: str, cluster: str, zone: str, random: Random) -> Document:
-    """A new pool's content: what was asked for, and what GKE adds, as recorded."""
+    """The content of a new pool: the request, and the fields that GKE adds, as recorded."""
     pool = copy(body)
     config = pool.setdefault("config", {})
     disk, size = config.get("diskType", "pd-balanced"), config.get("diskSizeGb", 100)
@@ -129,7 +129,7 @@ def complete(body: Document, project: str, cluster: str, zone: str, random: Rand
 
 
 def updated(content: Document, body: Document) -> tuple[Document, bool]:
-    """A pool's content after an update, and whether its Nodes are made anew for it."""
+    """The content after an update, and whether its Nodes are recreated."""
     changed = copy(content)
     for name in UPDATED:
         if name in body:
@@ -145,7 +145,7 @@ def updated(content: Document, body: Document) -> tuple[Document, bool]:
 
 
 class Registrar:
-    """Gives pools their Nodes, one after the other, and takes them away."""
+    """Registers the Nodes of pools, one after the other, and deletes them."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class Registrar:
         self._there: set[str] = set()
 
     def add(self, pool: Pool, nodes: list[PoolNode]) -> None:
-        """The VMs run; those that are still there after their time to boot are Nodes."""
+        """Handle VMs that run; those that still exist after their boot time become Nodes."""
         pool.nodes = nodes
         for node in nodes:
             self._clock.call_later(
@@ -179,7 +179,7 @@ class Registrar:
         return register
 
     def remove(self, pool: Pool, nodes: list[PoolNode]) -> None:
-        """These VMs of a pool are gone."""
+        """Handle VMs that are deleted."""
         pool.nodes = [node for node in pool.nodes if node not in nodes]
         for node in nodes:
             if node.name in self._there:

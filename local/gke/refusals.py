@@ -1,7 +1,7 @@
 """The catalogue of refusals: all errors of the simulated GKE.
 
-A call's answer has the classic ``errors`` and the newer ``status``, as recorded. ``sure`` says where
-the words come from, as in `local.gce.refusals`.
+An error response has the classic ``errors`` and the newer ``status``, as recorded. ``sure`` is the
+source of the message, as in `local.gce.refusals`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The simulated GKE as an application: the node pools of given clusters, and the controls beside."""
+"""The simulated GKE as an application: the API of node pools, and the controls."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from local.gke.timings import Timings
 from local.gke.wire import Document, numbered, wants_numbers
 
 FAULTS = controls.list_faults(Faults)
-"""The faults that can be asked for over HTTP, by name."""
+"""The faults by name."""
 
 
 class Simulator:
-    """A GKE that refuses what the real one refuses, in memory and on a given clock.
+    """A simulated GKE, in memory and on a given clock, with the validation of the real one.
 
-    ``nodes`` is where the VMs of pools become Nodes. ``on_log_entry`` gets each audit log entry, as a
-    ``LogEntry`` in JSON form, when it would reach a sink. ``principals`` are callers by bearer token;
-    who comes without a token may do everything.
+    ``nodes`` registers the Nodes of pools. ``on_log_entry`` gets each audit log entry, as a
+    ``LogEntry`` in JSON form, at the time at which a sink gets it. ``principals`` are callers by
+    bearer token; a request without token may do everything.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Simulator:
         return sorted(f"{pool.place}/{pool.path}" for pool in self._pools)
 
     def state(self) -> Document:
-        """What there is, for people."""
+        """The state, for users."""
         return {
             "time": self._clock.now().isoformat(),
             "pools": {
@@ -92,5 +92,5 @@ class Simulator:
         }
 
     def find_pool(self, name: str) -> Pool | None:
-        """The pool of that name, in any cluster."""
+        """Find a pool by name, in any cluster."""
         return self._pools.find(name)

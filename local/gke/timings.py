@@ -1,6 +1,6 @@
-"""How long things take in the simulated GKE, in seconds, and the few points that are not known.
+"""Durations in the simulated GKE, in seconds, and behaviour that is not known for sure.
 
-A range is drawn from anew each time. The defaults are of the order of what users of GKE report.
+A value is drawn from a range each time. The defaults are of the order that users of GKE report.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OPERATION_S: Mapping[str, Range] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Timings:
-    """Durations. ``operation_s`` holds what shall differ from `OPERATION_S`."""
+    """Durations. ``operation_s`` overrides `OPERATION_S`."""
 
     operation_s: Mapping[str, Range] = field(default_factory=dict)
     pending_s: Range = (0.5, 2.0)
@@ -37,11 +37,10 @@ class Timings:
     log_delay_s: Range = (0.3, 2.0)
     """From a log entry's timestamp to its delivery."""
     operations_at_once: int = 5
-    """How many operations a cluster carries out at a time; as the refusal was seen to say."""
+    """The limit of concurrent operations of a cluster, by an observed error."""
 
     tpu_taint: bool = False
-    """Whether TPU Nodes bear GKE's own taint. GKE's admission has each Pod that asks for TPUs tolerate
-    it; where nothing does that, the Nodes are better without."""
+    """Whether TPU Nodes have GKE's own taint, which GKE's admission makes TPU Pods tolerate."""
 
     def operation(self, verb: str) -> Range:
         """How long an operation of this verb runs."""

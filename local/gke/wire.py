@@ -1,7 +1,7 @@
-"""Bodies on the wire: read strictly, as Google's own message types read them, and written back.
+"""Request and response bodies, parsed strictly with Google's own message types.
 
-Inside, a document is the API's JSON with the names of enums. A client may send their numbers, and may
-ask for numbers in answers (``$alt=json;enum-encoding=int``).
+Internally, a document is the API's JSON with the names of enums. A client may send numbers, and may
+request numbers in responses (``$alt=json;enum-encoding=int``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WHERE = re.compile(r"Failed to (?:parse \w+ field|load JSON): ")
 
 
 def parse(raw: bytes, message: str) -> Document:
-    """A request's body as the message of that name. Raises `local.gce.refusals.Refused`."""
+    """Parse a body as the message of that name. Raises `local.gce.refusals.Refused`."""
     from google.protobuf import json_format
 
     try:
@@ -38,12 +38,12 @@ def parse(raw: bytes, message: str) -> Document:
 
 
 def wants_numbers(request: Request) -> bool:
-    """Whether a client asks for the numbers of enums."""
+    """Whether a client requests the numbers of enums."""
     return "enum-encoding=int" in request.argument("$alt")
 
 
 def numbered(document: Document, message: str) -> Document:
-    """A document with the numbers of enums in place of their names."""
+    """The document with numbers of enums instead of names."""
     from google.protobuf import json_format
 
     parsed = json_format.ParseDict(document, _type_of(message)(), ignore_unknown_fields=True)
@@ -63,6 +63,6 @@ def _snake(path: str) -> str:
 
 
 def copy(document: Document) -> Document:
-    """A copy that shares nothing with the document."""
+    """A deep copy."""
     copied: Document = json.loads(json.dumps(document))
     return copied

@@ -1,16 +1,15 @@
-"""A stand-in for JobSet's controller, and where there is none of them, for those of Jobs and Pods.
+"""A stand-in for JobSet's controller and, on the embedded API, for those of Jobs and Pods.
 
 The embedded Kubernetes API keeps objects and runs nothing. So that a JobSet runs there, controllers
 simulate, as far as slices need it, what a cluster does with it: JobSet's own controller (Jobs,
 their labels, exclusive placement, ends, restarts), the controllers of Jobs and StatefulSets, the
-scheduler (selectors, taints, affinity, ``google.com/tpu``), and kubelets (Pods run, and those of a Job
-end together). A cluster with a control plane of its own has those controllers and the scheduler; there
-the two others act.
+scheduler (selectors, taints, affinity, ``google.com/tpu``), and kubelets (Pods run, and those of a
+Job end together). A cluster with its own control plane has the Job controller and the scheduler;
+there, the others are simulated.
 
-Left out is much: success and failure policies, elastic Jobs, Services and DNS, time limits, other
-resources than chips, priorities. Nothing is called at admission: where no webhook adds the node
-selector ``job-key``, the stand-in for JobSet's controller writes it into the Job's template if it is
-told to.
+Not simulated: success and failure policies, elastic Jobs, Services and DNS, time limits, resources other
+than chips, priorities. There is no admission: if no webhook adds the node selector ``job-key``, the
+stand-in for JobSet's controller can write it into the Job's template.
 """
 
 from local.jobsets.controllers import BESIDE_A_CONTROL_PLANE as BESIDE_A_CONTROL_PLANE

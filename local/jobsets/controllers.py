@@ -1,4 +1,4 @@
-"""All controllers together: from what there is to what they do next."""
+"""All controllers: decide their next calls from the observed objects."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from local.jobsets.objects import (
 )
 
 _SLICE = "tpu-functions.dev/resource-name"
-"""On the Nodes of VMs that the product has made, which there is no kubelet on but a simulated one."""
+"""The label of the Nodes of slices, which only have simulated kubelets."""
 
 
 class Controller(Enum):
-    """Whom the stand-in stands in for."""
+    """The components that the stand-in simulates."""
 
     JOBSET_CONTROLLER = "JobSet's controller"
     JOB_SELECTOR = "the webhook that writes the selector job-key into Jobs"
@@ -43,22 +43,22 @@ _KINDS = {
     Controller.KUBELETS: (JOBS, PODS, NODES),
 }
 OF_JOBSET = frozenset({Controller.JOBSET_CONTROLLER, Controller.JOB_SELECTOR})
-"""What a cluster has in which JobSet is installed, and perhaps the webhook."""
+"""The components that an installation of JobSet, with the webhook, brings."""
 WORKLOADS = frozenset(Controller) - OF_JOBSET
-"""What makes Jobs and StatefulSets run where there is no JobSet."""
+"""The components that run Jobs and StatefulSets."""
 BESIDE_A_CONTROL_PLANE = OF_JOBSET | {Controller.KUBELETS}
-"""What a control plane does not have by itself."""
+"""The components that a control plane does not have."""
 
 
 def kinds_of(controllers: frozenset[Controller]) -> frozenset[str]:
-    """The kinds that some controllers have to follow."""
+    """The kinds that these controllers watch."""
     return frozenset(kind for one in controllers for kind in _KINDS.get(one, ()))
 
 
 def decide(
     objects: Objects, controllers: frozenset[Controller], behaviour: PodBehaviour, now: datetime
 ) -> Iterator[Step]:
-    """All that the controllers would do now; what has been done already follows from what there is."""
+    """Decide the calls of the controllers at this time."""
     if Controller.JOBSET_CONTROLLER in controllers:
         adds_selector = Controller.JOB_SELECTOR in controllers
         jobs = objects.by_owner(JOBS)
@@ -90,7 +90,7 @@ def decide(
 
 
 def _find_beginnings(objects: Objects) -> Mapping[str, datetime | None]:
-    """When the Pods of each Job have all started, by the uid of each Pod; ``None``: not all have."""
+    """The time at which all Pods of a Job have started, by Pod uid; ``None`` if not all have."""
     found: dict[str, datetime | None] = {}
     owned = objects.by_owner(PODS)
     for one in objects.all(JOBS):
@@ -114,6 +114,6 @@ def _started(pod: Document) -> datetime | None:
 
 
 def _is_simulated(node: Document) -> bool:
-    """The Nodes of a cluster of somebody's have kubelets of their own."""
+    """Whether a Node is simulated; other Nodes have real kubelets."""
     labels = node["metadata"].get("labels") or {}
     return _SLICE in labels or SIMULATED in labels

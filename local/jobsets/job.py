@@ -1,4 +1,4 @@
-"""The Job controller: from a Job to its Pods, and to its end."""
+"""The Job controller: the Pods of a Job, and its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BACKOFF_LIMIT = 6
 
 
 def step(job: Document, pods: Sequence[Document], now: datetime) -> Iterator[Call]:
-    """What the Job controller does next."""
+    """Decide the next calls of the Job controller."""
     if is_deleting(job):
         return
     active = [pod for pod in pods if not is_deleting(pod) and _phase(pod) in ("Pending", "Running")]
@@ -74,7 +74,7 @@ def step(job: Document, pods: Sequence[Document], now: datetime) -> Iterator[Cal
 
 
 def count_at_work(job: Document, succeeded: int) -> int:
-    """How many Pods of a Job run at a time, when so many have succeeded."""
+    """The number of Pods that run at a time, given how many have succeeded."""
     return min(int(job["spec"].get("parallelism", 1)), _completions(job) - succeeded)
 
 
@@ -93,7 +93,7 @@ def _make(
 
 
 def _waits_for_leader(job: Document, active: Sequence[Document], done: set[int]) -> bool:
-    """JobSet's webhook refuses followers until the first Pod has its place, which is theirs then."""
+    """Whether a Pod must wait: JobSet's webhook refuses followers until the first Pod is scheduled."""
     if EXCLUSIVE_TOPOLOGY not in (job["metadata"].get("annotations") or {}) or 0 in done:
         return False
     return not any(_index(pod) == 0 and pod["spec"].get("nodeName") for pod in active)

@@ -1,4 +1,4 @@
-"""JobSet's controller: from a JobSet to its Jobs, and to its end."""
+"""JobSet's controller: the Jobs of a JobSet, and its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from local.jobsets.objects import (
 )
 
 ENDED = ("Completed", "Failed")
-"""Conditions of a JobSet that has ended."""
+"""The conditions of a finished JobSet."""
 _JOB_ENDED = ("Complete", "Failed")
 _SELECTOR = "job-key"
 
@@ -38,7 +38,7 @@ _SELECTOR = "job-key"
 def step(
     jobset: Document, jobs: Sequence[Document], now: datetime, *, adds_selector: bool
 ) -> Iterator[Call]:
-    """What JobSet's controller does next. ``adds_selector``: there is no webhook that does."""
+    """Decide the next calls of JobSet's controller. ``adds_selector``: no webhook adds it."""
     if is_deleting(jobset):
         return
     if is_true(jobset, *ENDED):
@@ -148,7 +148,7 @@ def _job(
     annotations = marks | ({EXCLUSIVE_TOPOLOGY: topology} if topology else {})
     pod = spec["template"].setdefault("spec", {})
     pod.setdefault("restartPolicy", "Never")
-    # Its headless Service, which gives the names, is left out.
+    # Not simulated: the headless Service, which gives the names.
     pod.setdefault("subdomain", metadata["name"])
     if topology:
         _keep_apart(pod, topology, marks[JOB_KEY])
@@ -179,7 +179,7 @@ def _marked(
 
 
 def _exclusive(jobset: Document, template: Mapping[str, Any]) -> str:
-    """The label of the domain that each Job has for itself; of the Job's template before the set's."""
+    """The topology label of exclusive placement; the Job template's annotation overrides the set's."""
     for metadata in (template.get("metadata") or {}, jobset["metadata"]):
         topology = (metadata.get("annotations") or {}).get(EXCLUSIVE_TOPOLOGY)
         if topology:
@@ -188,7 +188,7 @@ def _exclusive(jobset: Document, template: Mapping[str, Any]) -> str:
 
 
 def _keep_apart(pod: Document, topology: str, key: str) -> None:
-    """As JobSet's webhook does to the first Pod: with its own Job, and with no other."""
+    """Add the affinity of JobSet's webhook to a Job's first Pod: no other Job in its domain."""
 
     def term(*expressions: Document) -> Document:
         return {

@@ -1,4 +1,4 @@
-"""The kubelets, as far as Pods show them: a Pod that is bound runs, and ends."""
+"""The kubelets: a Pod that is bound runs, and ends."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def _succeed(_pod: Document) -> str:
 
 @dataclass(frozen=True)
 class PodBehaviour:
-    """How Pods live: how long they run, all of a Job together, and how they end.
+    """How long Pods run, those of a Job together, and how they end.
 
-    A Pod that is restarted for ever (``restartPolicy: Always``) runs on. ``ends`` gives another Pod's
-    last phase: ``Succeeded``, ``Failed``, or empty for one that runs on.
+    A Pod with ``restartPolicy: Always`` runs without end. ``ends`` returns the last phase of other Pods:
+    ``Succeeded``, ``Failed``, or empty for one that does not end.
     """
 
     run_s: float = 60.0
@@ -38,10 +38,10 @@ class PodBehaviour:
 def step(
     pod: Document, behaviour: PodBehaviour, now: datetime, *, began: datetime | None
 ) -> Iterator[Step]:
-    """What a kubelet does next with a Pod that is bound to its Node.
+    """Decide the next calls of a kubelet for a Pod that is bound to its Node.
 
-    ``began`` is when the last of the Pods that work together has started; ``None`` while one of them
-    has not, and then nobody ends: a program on a slice waits for all its hosts.
+    ``began`` is the time at which the last Pod of the Job has started; ``None`` if not all have.
+    Then no Pod ends: a program on a slice waits for all its hosts.
     """
     status = pod.get("status") or {}
     if is_deleting(pod):

@@ -1,4 +1,4 @@
-"""The stand-in in real time, on a cluster somewhere else."""
+"""The stand-in in real time, on a cluster that it reaches over HTTPS."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _LONG_S = 3600.0
 
 
 class LiveStandIn:
-    """Follows a cluster within `at_work`. ``client`` is its administrator's.
+    """Watches a cluster within `at_work`, with an administrator's ``client``.
 
-    It sees the JobSets, Jobs and Pods that have the labels of ``selector``; all if it is empty.
+    It handles the JobSets, Jobs and Pods that match the label ``selector``; all if it is empty.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class LiveStandIn:
         self._controllers = controllers
         self._behaviour = behaviour
         self._objects = Objects()
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     @asynccontextmanager
     async def at_work(self) -> AsyncIterator[None]:
-        """Until the block is left. Raises what the block raises, or what one of its own tasks does."""
+        """Run until the block is left. Raises what the block or a task raises."""
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [
@@ -60,22 +60,22 @@ class LiveStandIn:
         path = f"{PATHS[kind]}?labelSelector={self._selector}" if is_selected else PATHS[kind]
         async for event, item in self._client.watch(path):
             self._objects.note(kind, event, item)
-            self._news.set()
+            self._changed.set()
 
     async def _work(self) -> None:
         delay_s = _LONG_S
         while True:
             try:
                 async with asyncio.timeout(delay_s):
-                    await self._news.wait()
+                    await self._changed.wait()
             except TimeoutError:
                 pass
             await asyncio.sleep(_DELAY_S)
-            self._news.clear()
-            delay_s = await self._take_turn()
+            self._changed.clear()
+            delay_s = await self._execute_due()
 
-    async def _take_turn(self) -> float:
-        """How long there is nothing to do then, if nothing happens."""
+    async def _execute_due(self) -> float:
+        """Execute what is due; returns the seconds until the next time."""
         steps = list(decide(self._objects, self._controllers, self._behaviour, datetime.now(UTC)))
         for step in steps:
             if isinstance(step, Call):

@@ -1,4 +1,4 @@
-"""Objects as the stand-in sees them, and what it does to them, as plain values."""
+"""The objects that the stand-in watches, and its calls, as plain values."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Later:
-    """Nothing is to be done before this moment."""
+    """Decide again at this time."""
 
     at: datetime
 
@@ -56,18 +56,18 @@ Step = Call | Later
 
 @dataclass
 class Objects:
-    """What there is, by kind and uid, as the watches have said."""
+    """The watched objects by kind and uid."""
 
     by_kind: dict[str, dict[str, Document]] = field(
         default_factory=lambda: {kind: {} for kind in PATHS}
     )
 
     def replace(self, kind: str, items: Iterable[Document]) -> None:
-        """This is all that there is of a kind."""
+        """Replace the objects of a kind by a new list."""
         self.by_kind[kind] = {item["metadata"]["uid"]: item for item in items}
 
     def note(self, kind: str, event: str, item: Document) -> None:
-        """A watch said so."""
+        """Apply a watch event."""
         if event == "DELETED":
             self.by_kind[kind].pop(item["metadata"]["uid"], None)
         elif event in ("ADDED", "MODIFIED"):
@@ -103,32 +103,32 @@ def path_of(kind: str, item: Mapping[str, Any]) -> str:
 
 
 def create(kind: str, namespace: str, body: Document) -> Call:
-    """Make an object; one that is there already is left."""
+    """A call that creates an object, unless it exists."""
     return Call("POST", collection(kind, namespace), body)
 
 
 def delete(kind: str, item: Mapping[str, Any], **options: Any) -> Call:
-    """Delete this very object."""
+    """A call that deletes the object with this uid."""
     preconditions = {"preconditions": {"uid": item["metadata"]["uid"]}}
     return Call("DELETE", path_of(kind, item), {**preconditions, **options})
 
 
 def patch(kind: str, item: Mapping[str, Any], change: Document, subresource: str = "") -> Call:
-    """Change this version of an object; a newer one is left."""
+    """A call that changes an object, unless it has a newer version."""
     version = {"metadata": {"resourceVersion": item["metadata"]["resourceVersion"]}}
     suffix = f"/{subresource}" if subresource else ""
     return Call("PATCH", path_of(kind, item) + suffix, {**version, **change})
 
 
 def patch_status(kind: str, item: Mapping[str, Any], status: Document) -> Iterator[Call]:
-    """Have these parts of a status; nothing where they are there already."""
+    """A call that sets fields of the status, if they differ."""
     present = item.get("status") or {}
     if any(present.get(name) != value for name, value in status.items()):
         yield patch(kind, item, {"status": status}, "status")
 
 
 def controlled_by(kind: str, owner: Mapping[str, Any]) -> list[Document]:
-    """The owner reference of what the controller of such an object makes."""
+    """The owner reference of objects that the controller of this object creates."""
     metadata = owner["metadata"]
     return [
         {
@@ -162,7 +162,7 @@ def with_condition(
     message: str,
     now: datetime,
 ) -> list[Document]:
-    """All conditions of an object, with this one as it is to be."""
+    """The conditions of an object, with this one added or replaced."""
     before = condition(item, kind)
     since = render(now)
     if before is not None and before["status"] == status:
@@ -181,7 +181,7 @@ def with_condition(
 
 
 def is_deleting(item: Mapping[str, Any]) -> bool:
-    """Whether an object is on its way out."""
+    """Whether an object is being deleted."""
     return "deletionTimestamp" in item["metadata"]
 
 

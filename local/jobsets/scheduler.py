@@ -1,4 +1,4 @@
-"""The scheduler: which Node takes a Pod, or why none does."""
+"""The scheduler: the Node of a Pod, or why no Node fits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class Board:
-    """The Nodes, and the Pods that are on them, as one pass of the scheduler goes on."""
+    """The Nodes and their Pods during a pass of the scheduler."""
 
     def __init__(self, nodes: Sequence[Document], pods: Sequence[Document]) -> None:
         self.nodes = nodes
@@ -37,12 +37,12 @@ class Board:
                 self.put(pod, node)
 
     def put(self, pod: Document, node: Document) -> None:
-        """The Pod is on the Node."""
+        """Assign a Pod to a Node."""
         self._placed.append((pod, node))
         self._used[node["metadata"]["name"]] += _chips(pod)
 
     def find_obstacle(self, pod: Document, node: Document) -> str:
-        """Why a Node does not take a Pod, in the scheduler's words; empty if it does."""
+        """Why a Pod does not fit a Node, as the scheduler prints it; empty if it fits."""
         spec = pod["spec"]
         if not selects(spec, node):
             return "node(s) didn't match Pod's node affinity/selector"
@@ -67,7 +67,7 @@ class Board:
     def _is_near(self, pod: Document, node: Document, term: Mapping[str, Any]) -> bool:
         if self._has_neighbour(pod, node, term):
             return True
-        # The first of Pods that want to be together goes anywhere in a domain (documented).
+        # The first Pod with a required affinity to its own group fits any domain (documented).
         is_first = not any(_matches(other, pod, term) for other, _ in self._placed)
         has_domain = term["topologyKey"] in (node["metadata"].get("labels") or {})
         return is_first and has_domain and _matches(pod, pod, term)
@@ -82,7 +82,7 @@ class Board:
 
 
 def step(pods: Sequence[Document], nodes: Sequence[Document], now: datetime) -> Iterator[Call]:
-    """What the scheduler does in one pass over the Pods that wait."""
+    """Decide the calls of one pass over the pending Pods."""
     board = Board(nodes, pods)
     for pod in pods:
         if is_deleting(pod) or _has_ended(pod):
@@ -95,7 +95,7 @@ def step(pods: Sequence[Document], nodes: Sequence[Document], now: datetime) -> 
         for node in nodes:
             obstacle = board.find_obstacle(pod, node)
             if not obstacle:
-                # Through the Pod itself: the embedded API has no bindings.
+                # By a change of the Pod: the embedded API has no bindings.
                 yield patch(PODS, pod, {"spec": {"nodeName": node["metadata"]["name"]}})
                 board.put(pod, node)
                 break
@@ -114,7 +114,7 @@ def _leave(pod: Document, count: int, obstacles: Counter[str], now: datetime) ->
 
 
 def _matches(other: Document, pod: Document, term: Mapping[str, Any]) -> bool:
-    """Whether a term of ``pod`` is about ``other``; an empty namespace selector means all of them."""
+    """Whether a term of ``pod`` selects ``other``; an empty namespace selector selects all."""
     is_seen = (
         "namespaceSelector" in term
         or other["metadata"]["namespace"] == pod["metadata"]["namespace"]

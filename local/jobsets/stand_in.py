@@ -1,4 +1,4 @@
-"""The stand-in on a `Clock`, in one process with the API server that it works on."""
+"""The stand-in on a `Clock`, in one process with its API server."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from local.jobsets.controllers import Controller, PodBehaviour, decide, kinds_of
 from local.jobsets.objects import PATHS, Call, Later, Objects
 
 DELAY_S = 0.2
-"""How long its controllers take to get to what they see; what comes meanwhile is seen with it."""
+"""The delay from a watch event to the decisions; later events until then are included."""
 _MERGE_PATCH = "application/merge-patch+json"
 
 
 class StandIn:
-    """Follows a cluster from `start` on. Not for more than one thread."""
+    """Watches a cluster from `start` on. Not thread-safe."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class StandIn:
         self._wakeup: Timer | None = None
 
     def start(self) -> None:
-        """Look at what there is, and at all that comes."""
+        """List and watch."""
         for kind in sorted(kinds_of(self.controllers)):
             self._watch(kind)
 
@@ -60,9 +60,9 @@ class StandIn:
 
     def _soon(self) -> None:
         if self._turn is None:
-            self._turn = self._clock.call_later(DELAY_S, self._take_turn)
+            self._turn = self._clock.call_later(DELAY_S, self._execute_due)
 
-    def _take_turn(self) -> None:
+    def _execute_due(self) -> None:
         self._turn = None
         now = self._clock.now()
         steps = list(decide(self._objects, self.controllers, self.behaviour, now))
@@ -80,7 +80,7 @@ class StandIn:
             self._wakeup = self._clock.call_later(delay.total_seconds(), self._soon)
 
     def _ask(self, call: Call) -> Response:
-        """What has changed meanwhile, or has gone, is looked at again when the watches say so."""
+        """Execute a call; conflicts are ignored, because a watch event follows."""
         kind = _MERGE_PATCH if call.method == "PATCH" else "application/json"
         headers = {"Content-Type": kind, "Authorization": self._authorization}
         return self._cluster.handle(

@@ -1,4 +1,4 @@
-"""The StatefulSet controller: Pods with names that stay. Volumes and rolling updates are left out."""
+"""The StatefulSet controller: Pods with stable names. No volumes and rolling updates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ENDED = ("Succeeded", "Failed")
 
 
 def step(stateful_set: Document, pods: Sequence[Document], _now: datetime) -> Iterator[Call]:
-    """What the StatefulSet controller does next."""
+    """Decide the next calls of the StatefulSet controller."""
     if is_deleting(stateful_set):
         return
     metadata, spec = stateful_set["metadata"], stateful_set["spec"]
@@ -52,7 +52,7 @@ def step(stateful_set: Document, pods: Sequence[Document], _now: datetime) -> It
 def _make(
     stateful_set: Document, names: Sequence[str], present: dict[str, Document]
 ) -> Iterator[Call]:
-    """All at once, or one after the other is ready, as the policy says."""
+    """Create missing Pods: all in parallel, or each after the one before is ready, by the policy."""
     is_parallel = stateful_set["spec"].get("podManagementPolicy") == "Parallel"
     for index, name in enumerate(names):
         pod = present.get(name)

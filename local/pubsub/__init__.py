@@ -1,8 +1,7 @@
 """An embedded Pub/Sub: push and pull, at least once, with retries, dead letters and filters.
 
-`PubSub` is the service without a transport, on a `local.base.clock.Clock`; `local.pubsub.server` puts
-gRPC in front of it, as google-cloud-pubsub speaks it, and `local.pubsub.push` carries pushes over
-HTTP.
+`PubSub` is the service without a transport, on a `local.base.clock.Clock`; `local.pubsub.server`
+serves it over gRPC, and `local.pubsub.push` sends pushes over HTTP.
 """
 
 from local.pubsub.core import PubSub

@@ -1,7 +1,7 @@
 """The service without a transport: topics, subscriptions, publishing, pulling, pushing.
 
-Single-threaded, on a `local.base.clock.Clock`, with its chances drawn from a `random.Random`: the same
-seed gives the same run. No push begins inside of `PubSub.publish`; all work is on the clock.
+Single-threaded and deterministic: it runs on a `local.base.clock.Clock` and a `random.Random`. No
+push begins within `PubSub.publish`; all work is scheduled on the clock.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from local.pubsub.subscription import Context, Pusher, Subscription, Timings
 
 MAX_DEAD_LETTERS_KEPT = 1_000
 DELETED_TOPIC = "_deleted-topic_"
-"""What the service calls the topic of a subscription whose topic was deleted."""
+"""The topic of a subscription whose topic was deleted, as the service names it."""
 
 
 class PubSub:
     """All topics and subscriptions of one service.
 
-    ``push`` sends push requests. Every method that takes a name raises `NotFound` when nothing has
-    it, and `InvalidArgument` when nothing could; while the service is away (`go_away`) publishing
-    and pulling raise `Unavailable` and no push begins.
+    ``push`` sends push requests. Every method with a name raises `NotFound` if the resource does
+    not exist, and `InvalidArgument` if the name is invalid; during an outage (`go_away`) publishing
+    and pulling raise `Unavailable`, and no push begins.
     """
 
     def __init__(
         self, clock: Clock, *, random: Random, push: Pusher, timings: Timings | None = None
     ) -> None:
         self.dead_letters: deque[DeadLetter] = deque(maxlen=MAX_DEAD_LETTERS_KEPT)
-        """The last messages that subscriptions have given up on."""
+        """The latest messages that subscriptions have dropped or dead-lettered."""
         self._clock = clock
         self._topics: dict[str, Mapping[str, str]] = {}
         self._subscriptions: dict[str, Subscription] = {}
@@ -58,11 +58,11 @@ class PubSub:
 
     @property
     def timings(self) -> Timings:
-        """How unkind the service is; turn them in place."""
+        """The behaviour of the service; may be changed in place."""
         return self._around.timings
 
     def create_topic(self, name: str, labels: Mapping[str, str] | None = None) -> None:
-        """Make a topic. Raises `AlreadyExists`, `InvalidArgument`."""
+        """Create a topic. Raises `AlreadyExists`, `InvalidArgument`."""
         check_name(name, "topics")
         if name in self._topics:
             raise already_exists(name)
@@ -84,14 +84,14 @@ class PubSub:
         return sorted(subscription.config.name for subscription in self._subscriptions_of(topic))
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic; its subscriptions stay, with what they hold."""
+        """Delete a topic; its subscriptions keep their messages."""
         self.get_topic_labels(name)
         del self._topics[name]
         for subscription in self._subscriptions_of(name):
             subscription.detached = True
 
     def create_subscription(self, config: SubscriptionConfig) -> Subscription:
-        """Attach a subscription to a topic; it gets what is published from now on.
+        """Create a subscription; it gets messages that are published from now on.
 
         Raises `AlreadyExists`, `InvalidArgument`, `OutOfRange`, and `NotFound` for a missing topic,
         the dead-letter topic too.
@@ -105,7 +105,7 @@ class PubSub:
         return subscription
 
     def get_subscription(self, name: str) -> Subscription:
-        """The subscription, with its backlog and counts to read."""
+        """Get a subscription."""
         check_name(name, "subscriptions")
         if name not in self._subscriptions:
             raise not_found(name)
@@ -117,7 +117,7 @@ class PubSub:
         return [self._subscriptions[name] for name in names]
 
     def update_subscription(self, config: SubscriptionConfig) -> Subscription:
-        """Give a subscription new settings. Its topic and filter must be those that it has.
+        """Change the settings of a subscription, except topic and filter.
 
         Raises as `create_subscription` does.
         """
@@ -127,17 +127,17 @@ class PubSub:
         return found
 
     def delete_subscription(self, name: str) -> None:
-        """Remove a subscription and what it holds."""
+        """Delete a subscription and its messages."""
         self.get_subscription(name).close()
         del self._subscriptions[name]
 
     def publish(
         self, topic: str, data: bytes, attributes: Mapping[str, str], *, ordering_key: str = ""
     ) -> str:
-        """Hand a message to every subscription of the topic; returns the message's id.
+        """Publish a message; returns its id.
 
-        An ordering key is carried along; order is not kept. Raises `InvalidArgument` for a message
-        that is empty or has too many or too long attributes.
+        An ordering key is kept, but order is not. Raises `InvalidArgument` for an empty message and
+        for too many or too long attributes.
         """
         self._check_here()
         self.get_topic_labels(topic)
@@ -145,7 +145,7 @@ class PubSub:
         return self._fan_out(topic, data, attributes, ordering_key)
 
     def pull(self, subscription: str, max_messages: int) -> list[Received]:
-        """Lease what is ready, at most ``max_messages``; empty when nothing is.
+        """Lease at most ``max_messages`` messages that are ready.
 
         Raises `FailedPrecondition` on a subscription that pushes.
         """
@@ -157,7 +157,7 @@ class PubSub:
         return self.get_subscription(subscription).pull(max_messages)
 
     def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> None:
-        """End the deliveries of these messages; what has ended already is ignored."""
+        """Acknowledge deliveries; finished ones are ignored."""
         self._check_here()
         found = self.get_subscription(subscription)
         check_ack_ids(ack_ids, subscription)
@@ -167,7 +167,7 @@ class PubSub:
     def modify_ack_deadline(
         self, subscription: str, ack_ids: Sequence[str], seconds: float
     ) -> None:
-        """Let leases run ``seconds`` (0 to 600) from now; zero refuses the messages."""
+        """Set the deadline of leases to ``seconds`` (0 to 600) from now; zero refuses the messages."""
         self._check_here()
         found = self.get_subscription(subscription)
         check_ack_ids(ack_ids, subscription)
@@ -176,16 +176,16 @@ class PubSub:
             found.modify_ack_deadline(ack_id, seconds)
 
     def modify_push_config(self, subscription: str, push: PushConfig | None) -> None:
-        """Push elsewhere, or not at all: what is held can then be pulled."""
+        """Change the push endpoint; without one, the messages can be pulled."""
         found = self.get_subscription(subscription)
         found.change(replace(found.config, push=push))
 
     def backlog(self, subscription: str) -> int:
-        """How many messages of the subscription are not acknowledged."""
+        """The number of unacknowledged messages."""
         return self.get_subscription(subscription).backlog
 
     def idle(self) -> bool:
-        """Whether no push subscription holds anything: nothing will happen by itself."""
+        """Whether no push subscription has a message."""
         return not any(
             subscription.backlog
             for subscription in self._subscriptions.values()

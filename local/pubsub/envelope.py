@@ -17,8 +17,8 @@ def render_time(moment: datetime) -> str:
 def render_envelope(message: Message, subscription: str, attempt: int | None) -> dict[str, Any]:
     """The envelope; ``attempt`` is `None` for a subscription without a dead-letter policy.
 
-    The service writes ids and times in both spellings. Empty data leaves no trace, as empty fields
-    do in JSON made from protocol buffers (assumed).
+    The service writes ids and times in both spellings. Empty data is omitted, as in JSON from protocol
+    buffers (assumed).
     """
     published = render_time(message.publish_time)
     body: dict[str, Any] = {

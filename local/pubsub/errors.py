@@ -1,10 +1,10 @@
-"""What the service refuses, with the status and the words that its clients see."""
+"""The errors of the service, with status and message."""
 
 from __future__ import annotations
 
 
 class PubSubError(Exception):
-    """A refusal; ``status`` is the name of a gRPC status code, ``str()`` of it the message."""
+    """An error; ``status`` is the name of its gRPC status, ``str()`` its message."""
 
     status = "UNKNOWN"
 
@@ -28,25 +28,25 @@ class InvalidArgument(PubSubError):
 
 
 class OutOfRange(PubSubError):
-    """A number is beyond what the service takes."""
+    """A number is out of the allowed range."""
 
     status = "OUT_OF_RANGE"
 
 
 class FailedPrecondition(PubSubError):
-    """The request does not fit the state that its subscription is in."""
+    """The request does not fit the subscription's state."""
 
     status = "FAILED_PRECONDITION"
 
 
 class Unavailable(PubSubError):
-    """The service is away; the same request may succeed later."""
+    """The service is down; a retry may succeed."""
 
     status = "UNAVAILABLE"
 
 
 class Unimplemented(PubSubError):
-    """The service has this, the embedded one has not."""
+    """The embedded service does not support this."""
 
     status = "UNIMPLEMENTED"
 

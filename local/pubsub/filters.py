@@ -18,11 +18,11 @@ _TOKEN = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[A-Za-z0-9_]+(?:-[A-Za-z0-9_]+)*|!=|
 
 
 class FilterError(ValueError):
-    """Not a filter; says what was expected and where."""
+    """Not a filter; the message has what was expected and where."""
 
 
 def parse(text: str) -> Predicate:
-    """A filter as a function of a message's attributes; the empty one lets everything pass.
+    """A filter as a function of a message's attributes; the empty filter matches everything.
 
     Raises `FilterError`.
     """
@@ -99,7 +99,7 @@ class _Parser:
         key = self._key()
         if self._take("!="):
             value = self._string()
-            # Whether a message without the key passes is not documented; here it does.
+            # Not documented: whether a message without the key matches. Here it does.
             return lambda attributes: attributes.get(key) != value
         self.expect("=", "'=' or '!='")
         value = self._string()

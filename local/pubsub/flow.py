@@ -1,9 +1,9 @@
-"""How fast a subscription pushes: a window of outstanding pushes, and a pause for all after refusals.
+"""The flow control of pushes: a window of outstanding pushes, and a pause after refusals.
 
 Documented: the window starts small, grows exponentially with success and shrinks with failure, up
-to about 3,000; refusals that pile up make the whole subscription rest, from 100 milliseconds to 60
-seconds. Where a number is not documented (each success widens by one, each failure halves; the rest
-doubles and halves) it is assumed.
+to about 3,000; repeated refusals pause the whole subscription for 100 milliseconds to 60
+seconds. Assumed: each success widens the window by one, each failure halves it; the pause doubles and
+halves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_PAUSE_S = 60.0
 
 
 class PushFlow:
-    """The pace of one push subscription."""
+    """The flow control of one push subscription."""
 
     def __init__(self) -> None:
         self.window = 1
@@ -25,14 +25,14 @@ class PushFlow:
         self._slowed_at: datetime | None = None
 
     def acknowledged(self) -> None:
-        """A push succeeded: more at once, and a shorter rest the next time."""
+        """Handle a successful push: widen the window, shorten the pause."""
         self.window = min(MAX_OUTSTANDING, self.window + 1)
         self._pause_s = self._pause_s / 2 if self._pause_s > MIN_PAUSE_S else 0.0
 
     def refused(self, began: datetime, now: datetime) -> None:
-        """A push that began at ``began`` failed: fewer at once, and all rest.
+        """Handle a failed push that began at ``began``: halve the window, and pause.
 
-        Pushes that were under way together and fail together count as one failure.
+        Concurrent pushes that fail together count as one failure.
         """
         if self._slowed_at is not None and began <= self._slowed_at:
             return
@@ -42,7 +42,7 @@ class PushFlow:
         self.paused_until = now + timedelta(seconds=self._pause_s)
 
     def pause_left_s(self, now: datetime) -> float:
-        """How long no push may begin."""
+        """The remaining seconds of the pause."""
         if self.paused_until is None:
             return 0.0
         return max(0.0, (self.paused_until - now).total_seconds())

@@ -37,14 +37,14 @@ class Message:
 
     @property
     def size_bytes(self) -> int:
-        """What the message is billed by: data, attributes, id and time."""
+        """The billed size: data, attributes, id and time."""
         attributes = sum(len(key) + len(value) for key, value in self.attributes.items())
         return len(self.data) + attributes + len(self.id) + 20
 
 
 @dataclass(frozen=True)
 class PushIdentity:
-    """The service account that a push speaks for; without ``audience`` it is the endpoint."""
+    """The service account of a push's token; the default ``audience`` is the endpoint."""
 
     email: str
     audience: str = ""
@@ -52,7 +52,7 @@ class PushIdentity:
 
 @dataclass(frozen=True)
 class PushConfig:
-    """Where messages are pushed to, and as whom; what an endpoint means is the pusher's business."""
+    """The endpoint of pushes, which the pusher interprets, and the identity of their tokens."""
 
     endpoint: str
     identity: PushIdentity | None = None
@@ -60,20 +60,20 @@ class PushConfig:
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How long a message rests after a refusal: from the minimum, doubling, to the maximum."""
+    """The backoff after a refusal: exponential from the minimum to the maximum."""
 
     minimum_backoff_s: float = 10.0
     maximum_backoff_s: float = 600.0
 
     def backoff_s(self, attempts: int) -> float:
-        """The rest after so many failed attempts (1 or more). That it doubles is assumed."""
+        """The backoff after ``failures`` attempts (1 or more). The doubling is assumed."""
         doublings = min(attempts - 1, 32)
         return min(self.maximum_backoff_s, self.minimum_backoff_s * 2.0**doublings)
 
 
 @dataclass(frozen=True)
 class DeadLetterPolicy:
-    """Where a message goes that has failed so often; a topic of the same service."""
+    """The topic of messages that have failed ``max_attempts`` times."""
 
     topic: str
     max_delivery_attempts: int = 5
@@ -81,7 +81,7 @@ class DeadLetterPolicy:
 
 @dataclass(frozen=True)
 class SubscriptionConfig:
-    """A subscription's settings; with ``push`` it pushes, without it is pulled from."""
+    """The settings of a subscription; without ``push`` it is a pull subscription."""
 
     name: str
     topic: str
@@ -89,7 +89,7 @@ class SubscriptionConfig:
     ack_deadline_s: int = 10
     """For a push this is the time-out of the request."""
     retry: RetryPolicy | None = None
-    """Without one a message is tried again at once."""
+    """Without one, a message is retried immediately."""
     dead_letter: DeadLetterPolicy | None = None
     filter: str = ""
     retention_s: int = 7 * DAY_S
@@ -98,10 +98,10 @@ class SubscriptionConfig:
 
 @dataclass
 class Counts:
-    """What a subscription has done so far."""
+    """The counters of a subscription."""
 
     received: int = 0
-    """Messages taken from the topic; those that the filter left out are not among them."""
+    """Messages of the topic that match the filter."""
     filtered: int = 0
     delivered: int = 0
     """Deliveries begun, repeats and duplicates included."""
@@ -110,12 +110,12 @@ class Counts:
     """Deliveries answered with a refusal, or not in time."""
     dead_lettered: int = 0
     dropped: int = 0
-    """Messages that outlived the retention, or found the subscription's memory full."""
+    """Messages dropped because of the retention or a full memory."""
 
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """A message that a subscription has given up on."""
+    """A message that a subscription has dropped or dead-lettered."""
 
     subscription: str
     message: Message
@@ -158,7 +158,7 @@ def check_message(data: bytes, attributes: Mapping[str, str]) -> None:
 
 
 def check_lease(seconds: float) -> None:
-    """Raise `InvalidArgument` unless a lease may run so long."""
+    """Raise `InvalidArgument` unless the deadline of a lease is allowed."""
     if not 0 <= seconds <= 600:
         raise InvalidArgument(_bad_deadline(seconds, 0))
 

@@ -1,4 +1,4 @@
-"""Pushes over HTTP: what turns a push of the core into a request and its answer into a status."""
+"""Sends pushes over HTTP."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from local.pubsub.subscription import Done
 
 USER_AGENT = "CloudPubSub-Google"
 MAX_CONNECTIONS = 256
-"""Far under what a process may open; the service has no such bound."""
+"""Far below the limit of open files; the service has no such limit."""
 
 Authorize = Callable[[str, str], str | None]
-"""From a subscription's name and an endpoint to a bearer token, or `None` for a push without."""
+"""Maps a push identity and an endpoint to a bearer token; `None` for a push without token."""
 
 
 class HttpPusher:
@@ -39,7 +39,7 @@ class HttpPusher:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Cut off what is under way; its ``done`` is not called."""
+        """Cancel pushes in progress without calling ``done``."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

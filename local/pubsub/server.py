@@ -1,4 +1,4 @@
-"""gRPC in front of the core, as google-cloud-pubsub and every other client of the API speaks it.
+"""The gRPC server of the embedded Pub/Sub.
 
 A client finds it by ``PUBSUB_EMULATOR_HOST=<address>``. All calls run on one asyncio loop, so the
 core needs no locks.
@@ -28,15 +28,14 @@ from local.pubsub.subscription import Timings
 from local.pubsub.tokens import PushTokens
 
 PULL_WAIT_S = 20.0
-"""How long a pull of an empty subscription is kept waiting; how long the service does is not
-documented ("a bounded amount of time")."""
+"""How long a pull of an empty subscription waits; documented only as "a bounded amount of time"."""
 MAX_STREAMED = 100
 
 _CHANNEL_BYTES = 2 * MAX_REQUEST_BYTES
 _OPTIONS = (
     ("grpc.max_receive_message_length", _CHANNEL_BYTES),
     ("grpc.max_send_message_length", _CHANNEL_BYTES),
-    # A second server on the same port is an error, not a partner.
+    # A second server on the same port is an error.
     ("grpc.so_reuseport", 0),
 )
 
@@ -54,7 +53,7 @@ class Server:
     _pusher: HttpPusher
 
     async def stop(self) -> None:
-        """Stop listening and pushing, at once."""
+        """Stop listening and pushing."""
         await self._grpc.stop(grace=None)
         await self._pusher.close()
 
@@ -230,7 +229,7 @@ class _Subscriber:
     def _lease(self, opening: types.StreamingPullRequest) -> list[Received]:
         name = opening.subscription
         bound = opening.max_outstanding_messages or MAX_STREAMED
-        # All streams of a subscription share the bound; the service keeps one for each.
+        # All streams of a subscription share the limit; in the service, each has its own.
         room = bound - self._pubsub.get_subscription(name).outstanding
         if room < 1:
             return []
@@ -261,7 +260,7 @@ class _Subscriber:
 
 
 def _page(names: list[str], request: Any) -> tuple[list[str], str]:
-    """The names that a list request asks for, which are sorted, and the token of the next page."""
+    """The sorted names of a requested page, and the token of the next page."""
     left = [name for name in names if name >= request.page_token]
     size = request.page_size or len(left)
     return left[:size], left[size] if size < len(left) else ""
@@ -337,7 +336,7 @@ def _subscriber_service(pubsub: PubSub) -> grpc.GenericRpcHandler:
 
 
 def _unary(call: _Call, request_type: Any, response_type: Any) -> grpc.RpcMethodHandler:
-    """A handler whose refusals are gRPC statuses; no ``response_type`` is an empty answer."""
+    """A handler that maps errors to gRPC statuses; without ``response_type`` the response is empty."""
 
     async def answer(request: Any, context: Any) -> Any:
         try:

@@ -1,9 +1,9 @@
-"""One subscription: what it holds, whom it has given it to, and when it tries again.
+"""One subscription: its messages, leases and retries.
 
-A message on its way through one subscription is a `_Delivery`. It is ready, resting (its retry
-back-off runs), or leased: to a puller until the ack deadline, or to a push request until its answer
-or that same deadline. An acknowledgement ends it; a refusal, or no answer, makes it rest and become
-ready again, or sends it to the dead-letter topic.
+A message in a subscription is a `_Delivery`. It is ready, in backoff, or leased: to a puller until
+the ack deadline, or to a push request until its response or that deadline. An acknowledgement ends
+it; after a refusal or the deadline it is in backoff and then ready again, or it goes to the
+dead-letter topic.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from local.pubsub.model import (
 Done = Callable[[int | None], None]
 Pusher = Callable[[str, dict[str, Any], float, Done], None]
 """Sends ``(endpoint, envelope, timeout_s, done)`` and calls ``done`` with the HTTP status, or with
-`None` for a time-out or a refused connection. A call that comes late or twice does no harm."""
+`None` for a time-out or a refused connection. Late and repeated calls are ignored."""
 
 ACKNOWLEDGING = frozenset({102, 200, 201, 202, 204})
-"""The documented ones; every other status is a refusal, redirects and 203 too."""
+"""The documented statuses of success; all others are refusals, redirects and 203 too."""
 
 MAX_HELD_BYTES = 128 * 1024 * 1024
 OVERHEAD_BYTES = 1_000
-"""What a message costs here besides its own bytes, roughly; so that tiny ones are bounded, too."""
+"""The estimated overhead of a message, which also limits the number of tiny messages."""
 MAX_DUPLICATE_DELAY_S = 10.0
 
 
 @dataclass
 class Timings:
-    """How unkind the service is, within what it documents. All zero: once, at once, in order."""
+    """The behaviour within the documented guarantees. All zero: once, immediately, in order."""
 
     duplicates: float = 0.0
-    """The share of messages that are delivered twice though nothing failed."""
+    """The fraction of messages that are delivered twice."""
     delay_s: float = 0.0
-    """Each message waits a random time up to this; so messages overtake each other."""
+    """The maximum of a random delay of each message, which changes their order."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a subscription needs of the service that it belongs to."""
+    """What a subscription uses of its service."""
 
     clock: Clock
     random: Random
@@ -83,14 +83,14 @@ class _Lease:
 
 @dataclass(eq=False)
 class Subscription:
-    """A subscription at work. Its public attributes and properties are for reading."""
+    """A subscription. Its public attributes are read-only."""
 
     config: SubscriptionConfig
     around: Context
     counts: Counts = field(default_factory=Counts)
     flow: PushFlow = field(default_factory=PushFlow)
     detached: bool = False
-    """Its topic was deleted: it keeps what it holds and gets no more."""
+    """Whether its topic was deleted."""
 
     def __post_init__(self) -> None:
         self._passes = filters.parse(self.config.filter)
@@ -112,11 +112,11 @@ class Subscription:
 
     @property
     def outstanding(self) -> int:
-        """Messages that somebody has been given and not answered for yet."""
+        """The number of leased messages."""
         return len(self._leases)
 
     def accept(self, message: Message) -> None:
-        """Take a message from the topic, unless the filter leaves it out."""
+        """Accept a message of the topic if it matches the filter."""
         if not self._passes(message.attributes):
             self.counts.filtered += 1
             return
@@ -140,7 +140,7 @@ class Subscription:
         return received
 
     def acknowledge(self, ack_id: str) -> None:
-        """End a delivery; an id whose lease has run out is ignored, as the service may do."""
+        """Acknowledge a delivery; an expired id is ignored, as the service may do."""
         lease = self._end_lease(ack_id)
         if lease is None:
             return
@@ -163,12 +163,12 @@ class Subscription:
         self._leases[ack_id] = replace(lease, timer=timer)
 
     def change(self, config: SubscriptionConfig) -> None:
-        """Go by these settings from now on; what is leased or rests does so as before."""
+        """Change the settings; current leases and backoffs remain."""
         self.config = config
         self._wake_in(0)
 
     def close(self) -> None:
-        """Forget everything; nothing is delivered any more."""
+        """Drop all messages and stop."""
         self._closed = True
         for ack_id in list(self._leases):
             self._end_lease(ack_id)
@@ -177,11 +177,11 @@ class Subscription:
         self._call_listeners()
 
     def resume(self) -> None:
-        """The service is back."""
+        """Handle the end of an outage."""
         self._wake_in(0)
 
     def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback`` whenever there may be something to pull; returns how to stop that."""
+        """Call ``callback`` when messages may be ready; returns a function that unsubscribes."""
         key = object()
         self._listeners[key] = callback
 

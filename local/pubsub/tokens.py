@@ -1,8 +1,7 @@
 """The identity token of a push: a JWT as Google signs it for a push service account.
 
-Signed by a key of this process, so a receiver that verifies (Cloud Run does it before a function is
-called) is given `PushTokens.certificates` in place of Google's. Behind a port (`local.base.web`) they
-stand there as Google's do at ``https://www.googleapis.com/oauth2/v1/certs``.
+It is signed by a key of this process, so receivers verify it with `PushTokens.certificates` instead of
+Google's. Served by `local.base.web`, they have the form of ``https://www.googleapis.com/oauth2/v1/certs``.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _KEYS_LIFE = timedelta(days=30)
 
 
 class PushTokens:
-    """Signs the tokens of one service; the key is made when the first token is."""
+    """Signs the tokens of one service; the key is created with the first token."""
 
     def render(self, identity: PushIdentity, endpoint: str, now: datetime) -> str:
         """A token for a push to ``endpoint``, which is the audience if the identity names none."""
@@ -51,7 +50,7 @@ class PushTokens:
         return {self._key_id: self._certificate}
 
     def handle(self, _: Request) -> Response:
-        """The certificates, and how long they may be kept."""
+        """The certificates, and their cache lifetime."""
         return Response.of_json(self.certificates(), headers=_KEPT)
 
     @cached_property
@@ -72,7 +71,7 @@ class PushTokens:
 
     @cached_property
     def key(self) -> rsa.RSAPrivateKey:
-        """What signs."""
+        """The signer."""
         return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Between the API's protocol buffers and the core's own types."""
+"""Converts between the API's protocol buffers and the core's types."""
 
 from __future__ import annotations
 
@@ -59,18 +59,18 @@ _NOT_OF_SUBSCRIPTIONS = (
 
 
 def parse_topic(wire: types.Topic) -> tuple[str, dict[str, str]]:
-    """A topic as somebody asks for it: its name and labels.
+    """Parse a topic: name and labels.
 
-    Raises `Unimplemented` for what the embedded service lacks.
+    Raises `Unimplemented` for unsupported fields.
     """
     _refuse(wire, _NOT_OF_TOPICS)
     return wire.name, dict(wire.labels)
 
 
 def parse_subscription(wire: types.Subscription) -> SubscriptionConfig:
-    """A subscription as somebody asks for it. An expiration policy is taken and nothing expires.
+    """Parse a subscription. An expiration policy is accepted without effect.
 
-    Raises `Unimplemented` for what the embedded service lacks.
+    Raises `Unimplemented` for unsupported fields.
     """
     _refuse(wire, _NOT_OF_SUBSCRIPTIONS)
     return SubscriptionConfig(
@@ -116,7 +116,7 @@ def parse_update(
 
 
 def parse_push(wire: types.PushConfig) -> PushConfig | None:
-    """Where to push to; a config without an endpoint means pulling.
+    """Parse a push config; ``None`` without an endpoint.
 
     Raises `Unimplemented` for unwrapped pushes and `InvalidArgument` for other than HTTP.
     """
@@ -134,7 +134,7 @@ def parse_push(wire: types.PushConfig) -> PushConfig | None:
 
 
 def render_subscription(subscription: Subscription) -> types.Subscription:
-    """A subscription as the service shows it."""
+    """Render a subscription."""
     config = subscription.config
     wire = types.Subscription(
         name=config.name,
@@ -160,7 +160,7 @@ def render_subscription(subscription: Subscription) -> types.Subscription:
 
 
 def render_received(received: Received) -> types.ReceivedMessage:
-    """A message as a puller gets it."""
+    """Render a pulled message."""
     message = received.message
     published = Timestamp()
     published.FromDatetime(message.publish_time)

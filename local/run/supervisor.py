@@ -291,7 +291,7 @@ class Supervisor:
                 *self._webhook(),
             ]
         )
-        scheduler = asyncio.create_task(self._tick())
+        scheduler = asyncio.create_task(self._run_scheduler())
         stack.callback(scheduler.cancel)
         if self.setup.slices or self.runs_workloads:
             await self._stand_in_for_controllers(stack)
@@ -466,16 +466,16 @@ class Supervisor:
         if self._topics is not None:
             self._topics.publish(step, data, attributes)
 
-    async def _tick(self) -> None:
+    async def _run_scheduler(self) -> None:
         """Publish to the sweep at each full minute, as the Scheduler does."""
         while True:
             every_s = self.setup.sweep_every_s
             await asyncio.sleep(every_s - self._clock.now().timestamp() % every_s)
             self._observe(SweepTriggered())
             self._publish("sweep", b'{"version": 1, "kind": "Sweep"}', {})
-            self._forget()
+            self._drop_old_records()
 
-    def _forget(self) -> None:
+    def _drop_old_records(self) -> None:
         """Drop records that would grow without bound."""
         if len(self.gce.calls.records) > _MAX_CALLS_KEPT:
             self.gce.calls.clear()

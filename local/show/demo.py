@@ -107,7 +107,7 @@ class Demo:
 
     async def run(self, setup: Setup) -> None:
         """Run the demo. Raises `DemoFailed`, and what `open_supervisor` raises."""
-        self.timeline.head("Setting up")
+        self.timeline.print_heading("Setting up")
         self._others.update(psutil.Process().children(recursive=True))
         async with open_supervisor(setup, self.observe) as supervisor:
             async with supervisor.client() as client:
@@ -122,7 +122,7 @@ class Demo:
                 await self._check(supervisor, client, before)
                 self._summarize(supervisor)
             self._is_over = True
-            self.timeline.head("Stopping")
+            self.timeline.print_heading("Stopping")
         self._check_processes()
         if setup.kubeconfig is not None:
             async with supervisor.client() as client:
@@ -155,7 +155,7 @@ class Demo:
         manifests = list(yaml.safe_load_all(WORKLOAD.read_text()))
         job = next(one for one in manifests if one["kind"] == "Job")
         name, count = job["metadata"]["name"], job["spec"]["completions"]
-        self.timeline.head(f"kubectl apply -f {WORKLOAD.relative_to(ROOT)}")
+        self.timeline.print_heading(f"kubectl apply -f {WORKLOAD.relative_to(ROOT)}")
         self.timeline.print(Line("person", f"applies Job {name}", f"{count} Pods, a host each"))
         began = time.monotonic()
         for manifest in manifests:
@@ -170,9 +170,9 @@ class Demo:
         pods = sorted((one["metadata"]["name"] for one in seen.all(PODS)), reverse=True)
         if not pods:
             raise DemoFailed("the Pods of the Job are gone")
-        self.timeline.head(f"kubectl logs {pods[0]}")
+        self.timeline.print_heading(f"kubectl logs {pods[0]}")
         for line in (await client.read_log(_POD.format(pods[0]))).splitlines():
-            self.timeline.say_row(f"  {line}")
+            self.timeline.print_row(f"  {line}")
         for manifest in manifests:
             await self.ask(client, "DELETE", object_path(manifest), _WITH_PODS)
 
@@ -193,7 +193,7 @@ class Demo:
 
     async def _apply(self, client: ClusterClient, manifest: dict[str, Any]) -> None:
         spec = manifest["spec"]
-        self.timeline.head(f"kubectl apply -f {EXAMPLE.relative_to(ROOT)}")
+        self.timeline.print_heading(f"kubectl apply -f {EXAMPLE.relative_to(ROOT)}")
         what = f"applies TPUNodeGroup {manifest['metadata']['name']}"
         why = f"{spec['nodeCount']} hosts, topology {spec['topology']}"
         self.timeline.print(Line("person", what, why))
@@ -201,7 +201,7 @@ class Demo:
 
     async def _delete(self, client: ClusterClient, manifest: dict[str, Any]) -> None:
         name = manifest["metadata"]["name"]
-        self.timeline.head(f"kubectl delete -f {EXAMPLE.relative_to(ROOT)}")
+        self.timeline.print_heading(f"kubectl delete -f {EXAMPLE.relative_to(ROOT)}")
         self.timeline.print(Line("person", f"deletes TPUNodeGroup {name}"))
         await self.ask(client, "DELETE", f"{_collection(manifest)}/{name}")
 
@@ -216,10 +216,10 @@ class Demo:
     async def show_tables(self, client: ClusterClient, paths: Mapping[str, str]) -> None:
         """Print the tables that kubectl shows, by command."""
         for command, path in paths.items():
-            self.timeline.head(command)
+            self.timeline.print_heading(command)
             _, table = await client.request("GET", path, accept=_TABLE)
             for row in _render_table(table):
-                self.timeline.say_row(row)
+                self.timeline.print_row(row)
 
     @asynccontextmanager
     async def watching(self, client: ClusterClient) -> AsyncIterator[WatchedObjects]:
@@ -272,7 +272,7 @@ class Demo:
     async def _check(
         self, supervisor: Supervisor, client: ClusterClient, before: dict[str, set[str]]
     ) -> None:
-        self.timeline.head("What is left")
+        self.timeline.print_heading("What is left")
         after = await self._list_all(supervisor, client)
         left = {what: sorted(found - before[what]) for what, found in after.items()}
         for what, found in left.items():
@@ -287,7 +287,7 @@ class Demo:
             raise DemoFailed("something is left in the cluster")
 
     def _print_left(self, found: Sequence[str], what: str) -> None:
-        self.timeline.say(f"  {', '.join(found) or 'none':<6}  {what}")
+        self.timeline.print_text(f"  {', '.join(found) or 'none':<6}  {what}")
 
     def measure(self, supervisor: Supervisor) -> None:
         self.memory_bytes = max(self.memory_bytes, supervisor.memory_bytes())
@@ -301,22 +301,24 @@ class Demo:
             raise DemoFailed("processes are left")
 
     def _summarize(self, supervisor: Supervisor) -> None:
-        self.timeline.head("Calls")
+        self.timeline.print_heading("Calls")
         for step, counts in self.printer.step_calls.items():
-            self.timeline.say_row(
+            self.timeline.print_row(
                 f"  {step:<18}{counts.invocations:3} invocations {counts.gce:4} calls to Compute Engine"
                 f" {counts.kubernetes:4} to Kubernetes, slowest {counts.slowest_ms} ms"
             )
         calls = supervisor.gce.calls
-        self.timeline.say(
+        self.timeline.print_text(
             f"  Compute Engine received {calls.writes()} writes and {calls.reads()} reads"
         )
-        self.timeline.say(f"  at most {self.memory_bytes // _MIB} MiB of memory in all (PSS)")
+        self.timeline.print_text(
+            f"  at most {self.memory_bytes // _MIB} MiB of memory in all (PSS)"
+        )
         if self.took:
             step_calls = self.printer.step_calls.values()
             gce, kubernetes = (sum(getattr(one, api) for one in step_calls) for api in _APIS)
             asked = f"{gce} calls to Compute Engine and {kubernetes} to Kubernetes"
-            self.timeline.say(f"\nThe slice: {', '.join(self.took)}; {asked} in all.")
+            self.timeline.print_text(f"\nThe slice: {', '.join(self.took)}; {asked} in all.")
 
 
 class WatchedObjects:
@@ -415,7 +417,7 @@ def run_demo(make: Callable[[Timeline], Demo], options: argparse.Namespace, **se
     demo = make(timeline)
     code = _run(demo, options, Setup(directory, **setup))
     if options.keep_logs or (code == 1 and demo.last_lines):
-        timeline.say(f"The output of all processes is in {directory / LOG}.")
+        timeline.print_text(f"The output of all processes is in {directory / LOG}.")
     else:
         shutil.rmtree(directory)
     return code
@@ -428,22 +430,22 @@ def _run(demo: Demo, options: argparse.Namespace, setup: Setup) -> int:
         with chosen_cluster(options, timeline) as kubeconfig:
             asyncio.run(demo.run(replace(setup, kubeconfig=kubeconfig)))
     except Interrupted as interrupted:
-        timeline.say(f"{interrupted}; nothing runs any more")
+        timeline.print_text(f"{interrupted}; nothing runs any more")
         return interrupted.exit_code
     except KeyboardInterrupt:  # before `Processes` handles Ctrl-C
-        timeline.say("interrupted before anything had been started")
+        timeline.print_text("interrupted before anything had been started")
         return 128 + signal.SIGINT
     except (DemoFailed, *FAILURES) as error:
         _explain(demo, error)
         return 1
-    timeline.say(f"Done in {time.monotonic() - began:.0f} seconds.", style="bold green")
+    timeline.print_text(f"Done in {time.monotonic() - began:.0f} seconds.", style="bold green")
     return 0
 
 
 def _explain(demo: Demo, error: Exception) -> None:
-    demo.timeline.say(f"\nFAILED: {error}", style="bold red")
+    demo.timeline.print_text(f"\nFAILED: {error}", style="bold red")
     for child, line in demo.last_lines.items():
-        demo.timeline.say(f"  the last line of {child}: {line}")
+        demo.timeline.print_text(f"  the last line of {child}: {line}")
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ class JobSetDemo(Demo):
             )
 
     async def _apply_template(self, client: ClusterClient) -> None:
-        self.timeline.head(f"kubectl apply -f {TEMPLATE.relative_to(ROOT)}")
+        self.timeline.print_heading(f"kubectl apply -f {TEMPLATE.relative_to(ROOT)}")
         data = yaml.safe_load(TEMPLATE.read_text())["data"]
         what = "configures the slices of JobSets"
         self.timeline.print(Line("person", what, "ConfigMap jobsets of tpu-functions"))
@@ -109,7 +109,7 @@ class JobSetDemo(Demo):
     async def _apply_jobset(
         self, client: ClusterClient, example: Path, manifest: dict[str, Any]
     ) -> None:
-        self.timeline.head(f"kubectl apply -f {example.relative_to(ROOT)}")
+        self.timeline.print_heading(f"kubectl apply -f {example.relative_to(ROOT)}")
         (job,) = manifest["spec"]["replicatedJobs"]
         why = f"Jobs: {job['replicas']}, hosts of each: {job['template']['spec']['completions']}"
         self.timeline.print(Line("person", f"applies JobSet {manifest['metadata']['name']}", why))
@@ -117,14 +117,14 @@ class JobSetDemo(Demo):
 
     async def _delete_jobset(self, client: ClusterClient, manifest: dict[str, Any]) -> None:
         name = manifest["metadata"]["name"]
-        self.timeline.head(f"kubectl delete jobset {name}")
+        self.timeline.print_heading(f"kubectl delete jobset {name}")
         self.timeline.print(Line("person", f"deletes JobSet {name}"))
         await self.ask(client, "DELETE", f"{_collection(manifest)}/{name}")
 
     def _show_places(self, pods: list[dict[str, Any]]) -> None:
-        self.timeline.head("kubectl get pods -o wide")
+        self.timeline.print_heading("kubectl get pods -o wide")
         for pod in sorted(pods, key=lambda one: str(one["spec"]["hostname"])):
-            self.timeline.say(f"  {pod['spec']['hostname']}   {pod['spec']['nodeName']}")
+            self.timeline.print_text(f"  {pod['spec']['hostname']}   {pod['spec']['nodeName']}")
 
 
 def _describe_wait(groups: Sequence[dict[str, Any]]) -> str:

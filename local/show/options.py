@@ -60,7 +60,7 @@ def chosen_cluster(options: argparse.Namespace, timeline: Timeline) -> Iterator[
     if not options.real:
         yield options.kubeconfig
         return
-    found = binaries.obtain(os.environ, timeline.say)
+    found = binaries.obtain(os.environ, timeline.print_text)
     with plane.start(found) as started:
         yield started.kubeconfig
 
@@ -68,18 +68,18 @@ def chosen_cluster(options: argparse.Namespace, timeline: Timeline) -> Iterator[
 def run_clean_up(program: str, options: argparse.Namespace, timeline: Timeline) -> int:
     """Remove what a killed run has left, and print it; returns the exit code."""
     if options.kubeconfig is None:
-        timeline.say(f"{program}: --clean needs KUBECONFIG=PATH: the cluster to clean")
+        timeline.print_text(f"{program}: --clean needs KUBECONFIG=PATH: the cluster to clean")
         return 2
     try:
         with tempfile.TemporaryDirectory(prefix="tpu-functions-clean-") as scratch:
             removed = asyncio.run(clean(options.kubeconfig, Path(scratch)))
     except FAILURES as error:
-        timeline.say(f"{program}: {error}", style="bold red")
+        timeline.print_text(f"{program}: {error}", style="bold red")
         return 1
     for one in removed:
-        timeline.say(f"removed {one}")
+        timeline.print_text(f"removed {one}")
     if not removed:
-        timeline.say("No run has left anything there.")
+        timeline.print_text("No run has left anything there.")
     return 0
 
 

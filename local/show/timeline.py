@@ -65,25 +65,25 @@ class Timeline:
             self._print_row(elapsed, line)
         else:
             why = f"  [{line.why}]" if line.why else ""
-            self.say(f"{elapsed}  {line.actor:<{_ACTOR_WIDTH}}  {line.what}{why}")
+            self.print_text(f"{elapsed}  {line.actor:<{_ACTOR_WIDTH}}  {line.what}{why}")
 
-    def head(self, title: str) -> None:
+    def print_heading(self, title: str) -> None:
         """Print a heading."""
-        self.say("")
-        self.say(title, style="bold")
+        self.print_text("")
+        self.print_text(title, style="bold")
 
-    def say(self, text: str, style: str = "") -> None:
+    def print_text(self, text: str, style: str = "") -> None:
         """Print text; on a terminal, folded between words."""
         self._console.print(Text(text, style), soft_wrap=not self._console.is_terminal)
 
-    def say_verbatim(self, text: str) -> None:
+    def print_verbatim(self, text: str) -> None:
         """Print text without folding, so that commands can be copied."""
         self._console.print(Text(text), soft_wrap=True)
 
-    def say_row(self, text: str, indent: int = 4) -> None:
+    def print_row(self, text: str, indent: int = 4) -> None:
         """Print a row of a table; on a terminal too narrow for it, folded and indented further."""
         if not self._console.is_terminal or len(text) <= self._console.width:
-            self.say(text)
+            self.print_text(text)
             return
         first, *rest = Text(text).wrap(self._console, self._console.width)
         self._console.print(first, soft_wrap=True)

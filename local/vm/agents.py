@@ -1,7 +1,7 @@
-"""What runs in a simulated VM: a VM agent that joins a cluster as our startup script has it do.
+"""The software of a simulated VM: it joins a cluster as the startup script does.
 
-`KubeAgent` acts out the script, kubeadm and the kubelet on a clock. It takes from the script only
-what stands in it for this slice (labels, taints, version) and does the rest by itself.
+`KubeAgent` simulates the script, kubeadm and the kubelet on a clock. From the script it reads only the
+values of the slice (labels, taints, version).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from local.vm.transport import Network
 
 T = TypeVar("T")
 Range = tuple[float, float]
-"""From, to, in seconds; drawn anew each time."""
+"""Minimum and maximum in seconds; drawn each time."""
 
 _PAUSE_S = (20.0, 200.0)
-"""After the first failure with a token, and at most; twice as long each time."""
+"""The first and the longest pause between tries with a token; doubles with each failure."""
 _SCRIPT = "startup-script"
 _TOKEN = "kubeadm-join-token"
 _EXPIRES = "kubeadm-join-token-expires"
@@ -36,7 +36,7 @@ _CA_HASH = "kubeadm-ca-hash"
 
 
 class JoinFault(Enum):
-    """What goes wrong with an attempt to join."""
+    """A failure of an attempt to join."""
 
     KUBEADM_FAILS = "kubeadm fails before it has asked anybody"
     TOKEN_EXPIRES = "the attempt begins when its token has just expired"
@@ -44,13 +44,12 @@ class JoinFault(Enum):
 
 @dataclass(frozen=True)
 class Timings:
-    """How long things take in a VM, and what goes wrong.
+    """Durations and faults in a VM.
 
-    ``prepare_s`` is what an image without packages needs to fetch them. ``plugin_s`` is `None` for
-    a cluster without the device plugin, ``lease_s`` for kubelets that fall silent when all is said.
-    ``join_faults`` are for a VM's first attempts in turn, `None` for one that goes well; later ones
-    fail with ``join_fault_chance``. With ``identity`` the VM needs no bootstrapping: it registers with
-    what that callable gives, by means of its own.
+    ``prepare_s`` is the installation of packages. ``plugin_s`` is `None` for a cluster without the
+    device plugin, ``lease_s`` for kubelets without heartbeats. ``join_faults`` are for a VM's first
+    attempts in order, `None` for a success; later attempts fail with ``join_fault_chance``. With
+    ``identity``, the VM does not join: its kubelet registers with what that callable returns.
     """
 
     boot_s: Range = (15.0, 30.0)
@@ -66,7 +65,7 @@ class Timings:
 
 
 class Boot:
-    """The time from a power_on to its power_off: what is under way in it ends with it."""
+    """The time from a power_on to its power_off, which cancels all timers and conversations."""
 
     def __init__(self, clock: Clock, network: Network) -> None:
         self._clock = clock
@@ -123,7 +122,7 @@ class Boot:
 
 @dataclass(frozen=True)
 class _JoinData:
-    """What the metadata says of how to join."""
+    """The metadata for the join."""
 
     token: str = field(repr=False)
     expires: datetime
@@ -133,7 +132,7 @@ class _JoinData:
 
 @dataclass(frozen=True)
 class _Slice:
-    """What the rendered script says of the slice."""
+    """The values of the slice in the rendered script."""
 
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[str, ...] = ()
@@ -151,14 +150,14 @@ def _parse_script(script: str) -> _Slice:
 
 
 def read_minor(script: str) -> str:
-    """The minor version of Kubernetes that a startup script installs."""
+    """Read the minor version of Kubernetes that a startup script installs."""
     return _parse_script(script).minor
 
 
 class KubeAgent:
     """A VM agent that boots, waits for its token, joins, and is a Node from then on.
 
-    With neither a startup script nor ``timings.identity`` it boots and does nothing more.
+    Without a startup script and ``timings.identity`` it only boots.
     """
 
     def __init__(
@@ -175,7 +174,7 @@ class KubeAgent:
         self._timings = timings or Timings()
         self._random = random or Random(machine.id)
         self._boot: Boot | None = None
-        self._identity: Identity | None = None  # on the disk: it outlives a boot
+        self._identity: Identity | None = None  # on the disk: it survives a boot
         self._join_faults = list(self._timings.join_faults)
         self._boots = 0
 
@@ -193,13 +192,11 @@ class KubeAgent:
         if self._boot is not None and self._boot.is_waiting:
             self._boot.later(0, self._look_for_token)
 
-    # --- the script ---
-
     def _start(self) -> None:
         if not self._timings.joins:
             return
         if self._identity is not None:
-            self._say("joined", "before this boot; the kubelet uses its own certificate")
+            self._report("joined", "before this boot; the kubelet uses its own certificate")
             self._run_kubelet(self._identity)
         elif self._timings.identity is not None:
             self._later(self._timings.join_s, self._register_otherwise)
@@ -224,12 +221,12 @@ class KubeAgent:
         obstacle = self._find_obstacle()
         boot.is_waiting = obstacle is not None
         if obstacle is not None:
-            self._say("waiting", obstacle)
+            self._report("waiting", obstacle)
         else:
             self._try_to_join(self._join_data())
 
     def _is_pausing(self) -> bool:
-        """After a failed try, unless there is another token."""
+        """Whether it pauses after a failed try; another token ends the pause."""
         boot = self._running
         is_same = self._machine.attributes().get(_TOKEN) == boot.tried
         return is_same and boot.pauses_until is not None and self._clock.now() < boot.pauses_until
@@ -254,7 +251,7 @@ class KubeAgent:
         boot.tries = boot.tries + 1 if boot.tried == data.token else 1
         boot.tried = data.token
         words = f"{data.endpoint} as {self._machine.name}, try {boot.tries} with this token"
-        self._say("joining", words)
+        self._report("joining", words)
         join_fault = self._next_join_fault()
 
         def run() -> None:
@@ -274,7 +271,7 @@ class KubeAgent:
         self._running.later(delay_s, run)
 
     def _failed(self, failure: JoinFailed) -> None:
-        self._say("failed", f"kubeadm join: {failure}")
+        self._report("failed", f"kubeadm join: {failure}")
         boot, (shortest_s, longest_s) = self._running, _PAUSE_S
         pause_s = min(longest_s, shortest_s * 2 ** (boot.tries - 1))
         boot.pauses_until = self._clock.now() + timedelta(seconds=pause_s)
@@ -283,7 +280,7 @@ class KubeAgent:
 
     def _joined(self, identity: Identity) -> None:
         self._identity = identity
-        self._say("joined", f"{identity.server} as {self._machine.name}")
+        self._report("joined", f"{identity.server} as {self._machine.name}")
         self._run_kubelet(identity)
 
     def _run_kubelet(self, identity: Identity) -> None:
@@ -296,8 +293,6 @@ class KubeAgent:
         conversation = run_kubelet(identity, self._node(), behaviour, self._clock.now)
         self._running.converse(conversation)
 
-    # --- small things ---
-
     @property
     def _running(self) -> Boot:
         assert self._boot is not None, "timers end with the boot that set them"
@@ -305,14 +300,14 @@ class KubeAgent:
 
     def _node(self) -> Node:
         machine = self._machine
-        told = _parse_script(machine.attributes().get(_SCRIPT, ""))
+        values = _parse_script(machine.attributes().get(_SCRIPT, ""))
         return Node(
             name=machine.name,
             provider_id=f"gce://{machine.project}/{machine.zone}/{machine.name}",
-            labels=told.labels,
-            taints=told.taints,
+            labels=values.labels,
+            taints=values.taints,
             chips=chips_of(machine.machine_type),
-            kubelet_version=f"v{told.minor}.4",
+            kubelet_version=f"v{values.minor}.4",
             boot=f"{machine.id} {self._boots}",
         )
 
@@ -331,13 +326,13 @@ class KubeAgent:
     def _later(self, between: Range, callback: Callable[[], None]) -> None:
         self._running.later(self._draw(between), callback)
 
-    def _say(self, state: str, text: str) -> None:
+    def _report(self, state: str, text: str) -> None:
         self._machine.write_serial(f"tpu-functions: {state}: {text}\n")
         self._machine.set_guest_attribute("tpu-functions", "join-state", f"{state}: {text}")
 
 
 def _with_port(endpoint: str) -> str:
-    """``host:port`` of a host, an IPv6 address with or without brackets, or either with a port."""
+    """Add the default port to a host or an IPv6 address that has none."""
     if endpoint.count(":") > 1 and not endpoint.startswith("["):
         return f"[{endpoint}]:6443"
     has_port = re.search(r":\d+$", endpoint.rpartition("]")[2])

@@ -17,7 +17,7 @@ from local.base.http import JSON, Request, Response
 T = TypeVar("T")
 
 RETRY_S = 5.0
-"""The pause before a call that failed is repeated."""
+"""The pause before a failed call is retried."""
 _STRATEGIC_MERGE = "application/strategic-merge-patch+json"
 
 
@@ -48,7 +48,7 @@ Credential = Anonymous | Bearer | Certificate
 class Send:
     """A request to ``server`` (``https://host:port``).
 
-    ``verify_ca`` is the CA in PEM that must have signed the server's certificate; `None` takes any.
+    ``verify_ca`` is the CA in PEM that must have signed the server's certificate; `None` accepts any.
     """
 
     server: str
@@ -59,14 +59,14 @@ class Send:
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing is to be done for so many seconds."""
+    """A pause."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class ConnectionRefused:
-    """There is no answer: nobody listens, TLS failed, the connection broke."""
+    """There is no response: no server, a TLS error, or a broken connection."""
 
     reason: str
 
@@ -156,7 +156,7 @@ def status_of(reply: Reply) -> int:
 
 
 def message_of(reply: Reply) -> str:
-    """What the server said, as client-go shows it."""
+    """The error message of a reply, as client-go prints it."""
     if isinstance(reply, ConnectionRefused):
         return reply.reason
     try:

@@ -49,12 +49,12 @@ warnings.filterwarnings("ignore", "Attribute's length must be", UserWarning)
 
 
 class JoinFailed(Exception):
-    """kubeadm has given up. The text is what it prints."""
+    """kubeadm has failed; the text is its output."""
 
 
 @dataclass(frozen=True)
 class JoinConfiguration:
-    """What is in a JoinConfiguration file. ``endpoint`` is ``host:port``."""
+    """The content of a JoinConfiguration file. ``endpoint`` is ``host:port``."""
 
     endpoint: str
     token: str = field(repr=False)
@@ -184,8 +184,8 @@ def _base64url(raw: bytes) -> str:
 def _is_signed(jws: str, payload: str, token: str) -> bool:
     """Whether a detached JWS (RFC 7515, appendix F) is an HMAC over ``payload`` by the token.
 
-    The key is the token's secret part alone, as kube-controller-manager 1.36 signs; the documentation
-    of bootstrap tokens says the whole token.
+    The key is only the token's secret part, as in kube-controller-manager 1.36; the documentation of
+    bootstrap tokens names the whole token.
     """
     header, _, signature = jws.partition("..")
     signed = f"{header}.{_base64url(payload.encode())}"
@@ -194,7 +194,7 @@ def _is_signed(jws: str, payload: str, token: str) -> bool:
     return hmac.compare_digest(_base64url(expected), signature)
 
 
-@lru_cache(maxsize=8)  # a slice's VMs all read the same one
+@lru_cache(maxsize=8)  # the VMs of a slice read the same kubeconfig
 def _parse_kubeconfig(text: str) -> _Cluster:
     cluster = yaml.safe_load(text)["clusters"][0]["cluster"]
     ca_pem = base64.b64decode(cluster["certificate-authority-data"]).decode()
@@ -312,7 +312,7 @@ def _kubelet_timeout(why: str) -> JoinFailed:
 
 
 def _digest(pem: bytes) -> str:
-    """As a kubelet has it in the names of its requests, with capitals, hyphens and underscores."""
+    """The digest in the name of a kubelet's request, with capitals, hyphens and underscores."""
     return base64.urlsafe_b64encode(hashlib.sha512(pem).digest()).decode().rstrip("=")
 
 
@@ -321,7 +321,7 @@ def signing_request(key: ec.EllipticCurvePrivateKey, node: str) -> dict[str, Any
     subject = x509.Name(
         [
             x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
-            # X.509 allows 64 bytes; Go, and so the real kubelet and its signer, does not count them.
+            # X.509 allows 64 bytes; Go, and so the kubelet and its signer, does not enforce this.
             x509.NameAttribute(NameOID.COMMON_NAME, f"system:node:{node}", _validate=False),
         ]
     )

@@ -1,7 +1,7 @@
 """Stand-ins for the binaries ``kubeadm`` and ``kubelet``, for a VM agent that runs the real script.
 
-``join --config FILE`` joins over TLS and leaves a kubelet.conf; ``kubelet`` goes on from it until
-it is killed. Files are where the real ones have them, under ``--root``.
+``join --config FILE`` joins over TLS and writes a kubelet.conf; ``kubelet`` reads it and runs until
+it is killed. The paths are those of the real programs, under ``--root``.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--root", type=Path, required=True, help="the root of the VM's files")
     parser.add_argument("--connect", help="the API server to reach, whatever it is called")
     parser.add_argument("--chips", type=int, default=0, help="TPU chips of the machine")
-    parser.add_argument("--kubelet-version", default="v1.31.4", help="what the kubelet says it is")
+    parser.add_argument("--kubelet-version", default="v1.31.4", help="the kubelet's version")
     parser.add_argument("--behaviour", type=json.loads, default={}, help="KubeletBehaviour as JSON")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("join").add_argument("--config", type=Path, required=True)
@@ -91,7 +91,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def render_kubeconfig(identity: Identity) -> str:
-    """A kubelet.conf. The identity is one that a join has given, with a certificate."""
+    """Render a kubelet.conf from an identity with a certificate."""
     assert isinstance(identity.credential, Certificate)
     document: dict[str, Any] = {
         "apiVersion": "v1",
@@ -121,7 +121,7 @@ def render_kubeconfig(identity: Identity) -> str:
 
 
 def parse_kubeconfig(text: str) -> Identity:
-    """The identity in a kubelet.conf that `render_kubeconfig` has written."""
+    """Parse a kubelet.conf that `render_kubeconfig` has written."""
     document = yaml.safe_load(text)
     cluster = document["clusters"][0]["cluster"]
     user = document["users"][0]["user"]

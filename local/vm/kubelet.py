@@ -30,7 +30,7 @@ _CRI_SOCKET = "unix:///run/containerd/containerd.sock"
 
 @dataclass(frozen=True)
 class Node:
-    """What the kubelet registers: its name, its flags, and how many TPU chips its machine has."""
+    """A Node to register: its name, the kubelet's flags, the chips of its machine."""
 
     name: str
     provider_id: str = ""
@@ -39,16 +39,16 @@ class Node:
     chips: int = 0
     kubelet_version: str = "v1.31.4"
     boot: str = ""
-    """What tells this boot of the machine from others; empty where a machine boots once."""
+    """Identifies this boot of the machine; empty for a machine that boots once."""
 
 
 @dataclass(frozen=True)
 class KubeletBehaviour:
-    """How fast a kubelet is. All in seconds.
+    """The intervals of a kubelet, in seconds.
 
-    ``lease_s`` is how often it renews its Lease (a real one: 10); `None` for a kubelet that falls
-    silent when all is said. ``plugin_s`` is how long the device plugin needs from the label that
-    draws its DaemonSet to ``google.com/tpu``; `None` for a cluster without the plugin.
+    ``lease_s`` is the interval of Lease renewals (a real one: 10); `None` for a kubelet without
+    heartbeats. ``plugin_s`` is the time from the label that selects the device plugin's DaemonSet
+    to ``google.com/tpu``; `None` for a cluster without the plugin.
     """
 
     ready_s: float = 10.0
@@ -59,13 +59,13 @@ class KubeletBehaviour:
 
 
 def parse_labels(text: str) -> dict[str, str]:
-    """Labels from ``a=b,c=d``, as ``--node-labels`` and the metadata key ``kube-labels`` have it."""
+    """Parse labels in the form ``a=b,c=d``, as of ``--node-labels``."""
     pairs = (entry.partition("=") for entry in text.split(",") if entry)
     return {key: value for key, _, value in pairs}
 
 
 def chips_of(machine_type: str) -> int:
-    """How many chips a TPU machine type has: 4 for ``tpu7x-standard-4t``, 0 for other machines."""
+    """The number of chips of a machine type: 4 for ``tpu7x-standard-4t``, 0 without TPU."""
     match = re.fullmatch(r"(?:ct|tpu)[0-9a-z]+-\w+-(\d+)t(?:-tpu)?", machine_type)
     return int(match[1]) if match else 0
 
@@ -73,9 +73,9 @@ def chips_of(machine_type: str) -> int:
 def run_kubelet(
     identity: Identity, node: Node, behaviour: KubeletBehaviour, now: Now
 ) -> Conversation[None]:
-    """Register the Node and keep it: Ready after a while, chips, heartbeats.
+    """Register the Node and maintain it: readiness, chips, heartbeats.
 
-    Goes on for ever, or ends when ``behaviour.lease_s`` is `None` and nothing is left to say.
+    Runs without end; with ``behaviour.lease_s`` `None` it ends when nothing changes any more.
     """
     kubelet = _Kubelet(identity, node, behaviour, now)
     yield from kubelet.register()
@@ -107,7 +107,7 @@ class _Kubelet:
         self.is_ready = False
 
     def register(self) -> Conversation[None]:
-        """Create the Node; one that exists is taken over, as after a reboot."""
+        """Create the Node, or take over an existing one, as after a reboot."""
         status = 0
         while status not in (201, 409):
             status = status_of((yield from self._api.post("/api/v1/nodes", self._manifest())))
@@ -120,12 +120,14 @@ class _Kubelet:
 
     def _take_over(self) -> Conversation[None]:
         if self._node.chips:
-            self._chips = 0  # a kubelet forgets extended resources until their plugin is back
+            self._chips = (
+                0  # a kubelet reports no extended resources until their plugin has registered
+            )
         yield from self._api.patch(self._path, {"metadata": {"labels": self._own_labels()}})
         yield from self._send_status()
 
     def keep(self) -> Conversation[None]:
-        """Do each chore when it is due; a chore says in how many seconds it is due again."""
+        """Run each chore when it is due; a chore returns in how many seconds it is due again."""
         self._ready_since = self._now()
         chores: dict[Callable[[], Conversation[float | None]], datetime] = {}
         for chore in (self._report, self._renew_lease, self._find_chips):
@@ -151,7 +153,7 @@ class _Kubelet:
         return self._api.patch(f"{self._path}/status", {"status": self._status()})
 
     def _find_chips(self) -> Conversation[float | None]:
-        """The device plugin: its DaemonSet's Pod comes with the label, the chips with the Pod."""
+        """Simulate the device plugin: the label selects its DaemonSet, whose Pod reports the chips."""
         if self._behaviour.plugin_s is None or not self._node.chips:
             return None
         if not self._has_plugin:
@@ -272,7 +274,7 @@ def _taint(text: str) -> dict[str, str]:
 
 
 def _address(name: str) -> str:
-    """An address that is a VM's own and always the same."""
+    """A stable address for each name."""
     low, high = hashlib.sha256(name.encode()).digest()[:2]
     return f"10.128.{low}.{high}"
 

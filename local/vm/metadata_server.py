@@ -1,9 +1,10 @@
 """The metadata server of one VM, over HTTP on loopback, as ``metadata.google.internal`` answers.
 
-It needs the header ``Metadata-Flavor: Google`` and refuses ``X-Forwarded-For``; a directory ends
-with a slash, is listed as text and comes whole with ``recursive=true`` (JSON, or text with
-``alt=text``); every answer has an ETag; ``wait_for_change`` hangs until the content differs from
-``last_etag`` or ``timeout_sec`` is over, and on an absent key is 404 at once. All as documented.
+As documented: it requires the header ``Metadata-Flavor: Google`` and refuses ``X-Forwarded-For``; a
+directory ends with a slash, is listed as text, and is returned whole with ``recursive=true`` (JSON,
+or text with ``alt=text``); every response has an ETag; ``wait_for_change`` waits until the content
+differs from ``last_etag``, for ``timeout_sec`` at most; for an absent key it returns 404
+immediately.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _GUEST_ATTRIBUTE = re.compile(r"instance/guest-attributes/([^/]+)/([^/]+)")
 _FORBIDDEN = 403
 
 Tree = Mapping[str, Any]
-"""Directories are mappings with the names that paths have; leaves are strings and numbers."""
+"""Directories are mappings; leaves are strings and numbers."""
 
 
 class MetadataServer:
-    """Serves what a `Machine` shows, on the running event loop.
+    """Serves the metadata of a `Machine` on the running event loop.
 
-    ``refusals`` are (part of a path, HTTP status): each is the answer to one request for such a
-    path, as around a maintenance event. ``paths`` is what has been asked for.
+    ``refusals`` are (part of a path, HTTP status): each is the response to one request for such a
+    path, as around a maintenance event. ``paths`` are the requested paths.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -56,12 +57,12 @@ class MetadataServer:
         return f"{host}:{bound}"
 
     async def stop(self) -> None:
-        """Stop listening; who waits for a change is cut off."""
+        """Stop listening, and disconnect clients that wait for a change."""
         if self._runner is not None:
             await self._runner.cleanup()
 
     def changed(self) -> None:
-        """`Machine.attributes` shows something new: wake who waits for it."""
+        """`Machine.attributes` has changed: answer the clients that wait for it."""
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -87,7 +88,7 @@ class MetadataServer:
         return None
 
     async def _await_change(self, request: web.Request, first: web.Response) -> web.Response:
-        """The content once it differs from ``last_etag``; without one, from what it is now."""
+        """Wait until the content differs from ``last_etag``, or else from the current content."""
         last_etag = request.query.get("last_etag") or first.headers.get("ETag", "")
         timeout_s = request.query.get("timeout_sec")
         rendered = first
@@ -159,7 +160,7 @@ def _answer(
 
 
 def _find(tree: Tree, path: str) -> Any:
-    """The directory or leaf at ``path``, or `None`; a leaf has no slash behind it."""
+    """Find the directory or leaf at ``path``; the path of a leaf has no trailing slash."""
     found: Any = tree
     for part in path.rstrip("/").split("/") if path else []:
         if not isinstance(found, Mapping) or part not in found:
@@ -182,7 +183,7 @@ def _flatten(directory: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _camel_case(tree: Tree) -> dict[str, Any]:
-    """JSON has ``machineType`` for the path ``machine-type``, but custom keys as they are."""
+    """Convert names to camel case, as in JSON responses, except custom keys."""
     return {
         re.sub(r"-(\w)", lambda match: match[1].upper(), name): (
             _camel_case(value) if isinstance(value, Mapping) and "attributes" not in name else value

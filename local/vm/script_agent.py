@@ -1,8 +1,8 @@
 """A VM agent that runs the VM's real startup script, in a scratch directory of this machine.
 
-The script is the one in the VM's metadata, run by the real bash with a real metadata server. What
-would change the machine is a stand-in on its PATH that writes down its call; ``kubeadm`` and
-``kubelet`` are `local.vm.kubeadm_cli`, which really join, over TLS.
+The script in the VM's metadata is run by bash with a metadata server. Commands that would change the
+machine are stand-ins on its PATH, which record their calls; ``kubeadm`` and ``kubelet`` are
+`local.vm.kubeadm_cli`, which join over TLS.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from local.vm.metadata_server import MetadataServer
 _REPOSITORY = Path(__file__).resolve().parents[2]
 _SCRIPT = "startup-script"
 
-# First what systemd would start, then the script. The shell stays as the leader of the process
-# group, so that there is something to end with the VM.
+# First what systemd starts, then the script. The shell remains the leader of the process group, which
+# is ended with the VM.
 _BOOT = """#!/bin/bash
 if [[ -e $TNG_ROOT/enabled-kubelet && -e $TNG_ROOT/etc/kubernetes/kubelet.conf ]]; then
   systemctl start kubelet
@@ -68,7 +68,7 @@ esac""",
 
 
 Spawn = Callable[..., Awaitable[asyncio.subprocess.Process]]
-"""As `asyncio.create_subprocess_exec`: starts the leader of a session, stderr joined to stdout."""
+"""Like `asyncio.create_subprocess_exec`: starts a session leader, with stderr in stdout."""
 
 
 async def _spawn(*argv: str, **options: Any) -> asyncio.subprocess.Process:
@@ -80,8 +80,8 @@ async def _spawn(*argv: str, **options: Any) -> asyncio.subprocess.Process:
 class ScriptAgent:
     """A `local.base.machine.VmAgent` whose boots are processes. ``scratch`` is its disk.
 
-    ``api_server`` gives the URL behind which the cluster is really reached. Needs a running event
-    loop; `closed` waits for the last process to end.
+    ``api_server`` returns the URL of the cluster. Needs a running event loop; `closed` waits until
+    the last process has ended.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ScriptAgent:
             self._server.changed()
 
     async def closed(self) -> None:
-        """Return when nothing of the VM agent runs any more; call `power_off` before."""
+        """Wait until all processes of the VM have ended; call `power_off` before."""
         if self._boot is not None:
             with suppress(asyncio.CancelledError):
                 await self._boot

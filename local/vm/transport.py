@@ -19,23 +19,23 @@ from local.vm.conversation import Certificate, ConnectionRefused, Reply, Send
 
 OnReply = Callable[[Reply], None]
 Resolve = Callable[[str], str]
-"""From the server that a conversation names to one that listens, both ``https://host:port``."""
+"""Maps the server of a conversation to the one to connect to, both ``https://host:port``."""
 
 _TIMEOUT_S = 10.0
 
-# The first look at cluster-info trusts whom it meets, until the token's signature proves the CA.
+# The first request for cluster-info trusts any server, until the token's signature proves the CA.
 urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
 
 
 class Network(Protocol):
-    """What lies between the VMs and the API server."""
+    """The network between the VMs and the API server."""
 
     def send(self, step: Send, on_reply: OnReply) -> None:
-        """Carry a request and call ``on_reply`` once, at once or later, on the caller's thread."""
+        """Send a request and call ``on_reply`` once, on the caller's thread."""
 
 
 class InProcess:
-    """Calls the API server directly; whatever server a conversation names, it is this one."""
+    """Calls this API server directly, whatever server a conversation names."""
 
     def __init__(self, application: Application) -> None:
         self._application = application
@@ -52,7 +52,7 @@ def _with_certificate(step: Send) -> Request:
 
 
 class Https:
-    """Real TLS in a few threads; the event loop never waits for it. Close it when done."""
+    """Sends requests over TLS in a few threads."""
 
     def __init__(self, resolve: Resolve, *, threads: int = 4) -> None:
         self._resolve = resolve
@@ -68,16 +68,16 @@ class Https:
         self._pool.submit(carry)
 
     def close(self) -> None:
-        """Let what is under way end, and take no more."""
+        """Accept no more requests; those in progress end."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def closed(self) -> None:
-        """Close it, and return when nothing is under way any more."""
+        """Close it, and wait until no request is in progress."""
         await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
 
 
 def send_https(step: Send, resolve: Resolve) -> Reply:
-    """Send one request and wait for its answer, ten seconds at most."""
+    """Send one request and wait for its response, ten seconds at most."""
     request = step.request
     query = f"?{urlencode(request.query, doseq=True)}" if request.query else ""
     try:

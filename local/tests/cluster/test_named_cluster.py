@@ -65,22 +65,22 @@ def test_a_token_may_come_from_a_program(tmp_path: Path) -> None:
     [
         pytest.param(
             {"insecure-skip-tls-verify": True},
-            "it says insecure-skip-tls-verify; give it the cluster's certificate-authority-data",
+            "insecure-skip-tls-verify is set; set certificate-authority-data instead",
             id="no CA",
         ),
         pytest.param(
             {"tls-server-name": "kubernetes"},
-            "it says tls-server-name, which VMs that join do not know; name the server as it is",
+            "tls-server-name is set, which VMs do not support; set a server name of the certificate",
             id="another name",
         ),
         pytest.param(
             {"proxy-url": "http://10.0.0.2:3128"},
-            "it says proxy-url, and the VMs here know no proxy; name a server that needs none",
+            "proxy-url is set, which VMs here do not support; set a server that needs no proxy",
             id="a proxy",
         ),
         pytest.param(
             {"server": "http://10.0.0.1"},
-            "its server is http://10.0.0.1, and a cluster is reached by https",
+            "its server is http://10.0.0.1; only https is supported",
             id="no TLS",
         ),
     ],

@@ -53,7 +53,9 @@ def test_without_a_terminal_each_happening_is_one_line() -> None:
 
 def test_a_row_of_a_table_that_is_too_long_is_folded_under_itself() -> None:
     timeline, shown = printed(40)
-    timeline.say_row("  tear_down    6 invocations   11 calls to Compute Engine   22 to Kubernetes")
+    timeline.print_row(
+        "  tear_down    6 invocations   11 calls to Compute Engine   22 to Kubernetes"
+    )
     first, *others = shown.getvalue().splitlines()
     assert first.rstrip() == "  tear_down    6 invocations   11 calls"
     assert others == ["    to Compute Engine   22 to Kubernetes"]
@@ -61,5 +63,5 @@ def test_a_row_of_a_table_that_is_too_long_is_folded_under_itself() -> None:
 
 def test_a_command_can_be_pasted_however_narrow_the_terminal_is() -> None:
     timeline, shown = printed(20)
-    timeline.say_verbatim("export KUBECONFIG=/a/path/that/is/longer/than/a/line")
+    timeline.print_verbatim("export KUBECONFIG=/a/path/that/is/longer/than/a/line")
     assert shown.getvalue() == "export KUBECONFIG=/a/path/that/is/longer/than/a/line\n"

@@ -1,4 +1,4 @@
-"""The accelerator topology of a slice: whether the chips of its VMs are wired to each other."""
+"""The interconnect between the chips of a slice."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from local.gce.environment import Environment
 from local.gce.schema import Document
 
 
-class Wiring:
-    """The state that ``appliedAcceleratorTopologies`` shows; none before all VMs ran once."""
+class Interconnect:
+    """The state in ``appliedAcceleratorTopologies``; none before all VMs have run once."""
 
     def __init__(self, environment: Environment, group_path: str, topology: str) -> None:
         self._environment = environment
@@ -22,7 +22,7 @@ class Wiring:
         self._timer: Timer | None = None
 
     def follow(self, *, all_run: bool) -> None:
-        """The VMs have changed: wire when all run, break when one does not."""
+        """Handle a change of the VMs: activate when all run, deactivate when one does not."""
         if not self._topology or self._state == "DEACTIVATING":
             return
         if all_run and self._state in ("", "INCOMPLETE"):
@@ -33,16 +33,16 @@ class Wiring:
             self._enter("INCOMPLETE")
 
     def dissolve(self) -> None:
-        """The group is being deleted."""
+        """Handle the deletion of the group."""
         if self._state:
             self._enter("DEACTIVATING")
 
     def clear(self) -> None:
-        """There is no slice any more."""
+        """Clear the state."""
         self._enter("")
 
     def _activated(self) -> None:
-        outcome = self._environment.fault_plan.wiring_outcome(self._group_path)
+        outcome = self._environment.fault_plan.interconnect_outcome(self._group_path)
         if outcome:
             self._enter(outcome)
 
@@ -53,12 +53,12 @@ class Wiring:
         self._since = self._environment.clock.now()
 
     def document(self) -> list[Document]:
-        """``appliedAcceleratorTopologies``; empty while there is no state."""
+        """The content of ``appliedAcceleratorTopologies``; empty without a state."""
         if not self._state or self._since is None:
             return []
         details: Document = {"timestamp": links.pacific(self._since)}
         if self._state == "FAILED":
-            message = "The accelerator topology could not be activated."  # words assumed
+            message = "The accelerator topology could not be activated."  # the message is assumed
             details["error"] = {"errors": [{"code": "INTERNAL_ERROR", "message": message}]}
         return [
             {
