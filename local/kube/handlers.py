@@ -229,12 +229,12 @@ class Handlers:
         return Response.of_json(_success(call.kind, deletion))
 
     def _delete_collection(self, call: Call) -> Response:
-        wishes = read_delete_options(call)
+        options = read_delete_options(call)
         matches = matcher_of(call)
         records = self._resources.store.records(call.kind.resource, call.namespace)
         chosen = [record for record in records if matches(record)]
         for record in chosen:
-            self._resources.delete(call.kind, record.key, call.user, wishes)
+            self._resources.delete(call.kind, record.key, call.user, options)
         page = Page(chosen, self._resources.store.revision)
         return _respond(self._view(call).page(page))
 

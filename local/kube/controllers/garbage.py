@@ -79,11 +79,11 @@ class GarbageCollector:
             self._cluster.modify(*item, lambda document: _disown(document, lost))
         elif not owners.solid and (owners.waiting or owners.dangling):
             policy = "Foreground" if owners.waiting else "Background"
-            wishes = {
+            options = {
                 "propagationPolicy": policy,
                 "preconditions": {"uid": record.metadata["uid"]},
             }
-            self._cluster.delete(*item, wishes)
+            self._cluster.delete(*item, options)
 
     def _sort_owners(self, record: Record) -> _Owners:
         owners = _Owners([], [], [])

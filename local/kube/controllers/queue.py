@@ -81,10 +81,10 @@ class Cluster:
     def _write(self, resource: str, subresource: str = "") -> Write:
         return Write(self.catalogue[resource], self._user, subresource=subresource)
 
-    def delete(self, resource: str, key: Key, wishes: Mapping[str, Any] | None = None) -> None:
+    def delete(self, resource: str, key: Key, options: Mapping[str, Any] | None = None) -> None:
         """Delete an object; one that has gone, or is another by now, is let be."""
         try:
-            self._resources.delete(self.catalogue[resource], key, self._user, wishes)
+            self._resources.delete(self.catalogue[resource], key, self._user, options)
         except errors.ApiError as error:
             if error.reason not in ("NotFound", "Conflict"):
                 raise
