@@ -2,8 +2,8 @@
 
 `Webhooks.admit` stands in front of its port (`local.base.web.serve`). It reads a
 MutatingWebhookConfiguration as an installation has it: rules, match conditions, selectors of
-namespaces. Of one that fails, the object passes unchanged (``failurePolicy: Ignore``). Left out: objects
-that kubectl sends as protobuf (``kubectl create job``), server-side apply, ``UPDATE``, and asking again.
+namespaces. Of one that fails, the object passes unchanged (``failurePolicy: Ignore``). Left out:
+``UPDATE``, and asking again.
 """
 
 from __future__ import annotations

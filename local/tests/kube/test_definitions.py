@@ -78,6 +78,13 @@ UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
         {"type": "object", "x-kubernetes-validations": [{"rule": "true", "reason": "x"}]},
         "the rule 'true' has the unknown reason 'x'",
     ),
+    "a rule that runs on creates with an optional oldSelf": (
+        {
+            "type": "object",
+            "x-kubernetes-validations": [{"rule": "true", "optionalOldSelf": True}],
+        },
+        "the rule 'true' has optionalOldSelf, which is not served here",
+    ),
     "a keyword of the wrong type": (
         {"type": "object", "properties": []},
         f'{AT}.properties[spec].properties: Invalid value: "array"',
