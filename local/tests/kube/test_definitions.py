@@ -159,6 +159,14 @@ def test_a_definition_keeps_its_scope_and_kind() -> None:
     assert 'spec.scope: Invalid value: "Cluster": field is immutable' in message
 
 
+def test_a_definition_keeps_the_version_that_it_stores() -> None:
+    server = serve({"type": "object"})
+    document = server.ask("GET", f"{CRDS}/things.cases.example.com")
+    document["spec"]["versions"][0]["name"] = "v2"
+    message = refusal(server, "PUT", f"{CRDS}/things.cases.example.com", document)
+    assert "the embedded API cannot change the version that is stored" in message
+
+
 def test_a_definition_is_served_from_the_moment_it_is_there() -> None:
     server = Embedded()
     assert server.send("GET", THINGS).status == 404
