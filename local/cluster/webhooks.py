@@ -2,8 +2,7 @@
 
 `Webhooks.admit` handles requests before the server (`local.base.web.serve`). It supports of a
 MutatingWebhookConfiguration: rules, match conditions, selectors of namespaces, and ``failurePolicy:
-Ignore``. Not supported: objects that kubectl sends as protobuf (``kubectl create job``),
-server-side apply, ``UPDATE``, reinvocation.
+Ignore``. Not supported: ``UPDATE``, reinvocation.
 """
 
 from __future__ import annotations

@@ -125,6 +125,8 @@ class Rule:
         reason = str(document.get("reason", "FieldValueInvalid"))
         if reason not in _REASONS:
             raise CelError(f"the rule {text!r} has the unknown reason {reason!r}")
+        if document.get("optionalOldSelf"):
+            raise CelError(f"the rule {text!r} has optionalOldSelf, which is not served here")
         message_expression = str(document.get("messageExpression", ""))
         return cls(
             compile_program(text),

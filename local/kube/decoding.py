@@ -78,7 +78,7 @@ def check_type(write: Write, document: Document) -> None:
 
 
 def decode(write: Write, document: Document, old: Any = ABSENT) -> tuple[str, ...]:
-    """Prune and default; unknown fields are refused, warned of or dropped, as the client wishes.
+    """Prune and default; unknown fields are refused, warned of or dropped, as the client options.
 
     Raises `Undecodable`, also for values of a wrong type in the fields that Go knows: all of a
     built-in kind, and the metadata of any.

@@ -20,7 +20,6 @@ from local.kube.arguments import (
     write_token,
 )
 from local.kube.decoding import content_type, read_object, read_patch
-from local.kube.dials import Dials
 from local.kube.kinds import Document, Kind
 from local.kube.patches import json_patch, merge_patch, strategic_merge
 from local.kube.pod_logs import render_log
@@ -52,14 +51,12 @@ class Handlers:
         hub: WatchHub,
         clock: Clock,
         random: Random,
-        dials: Dials,
     ) -> None:
         self._resources = resources
         self._reviews = reviews
         self._hub = hub
         self._clock = clock
         self._random = random
-        self._dials = dials
         self._verbs: dict[str, Callable[[Call], Response]] = {
             "get": self._get,
             "list": self._list,
@@ -177,7 +174,6 @@ class Handlers:
             bookmarks=bookmarks,
             mark_initial_end=bookmarks and (streams or not since),
             timeout_s=number_argument(request, "timeoutSeconds") or self._draw_timeout_s(),
-            bookmark_interval_s=self._dials.bookmark_interval_s,
         )
         stream = WatchStream(store, self._clock, watch, self._hub)
         return Response(200, {"Content-Type": JSON}, stream=stream)
@@ -233,12 +229,12 @@ class Handlers:
         return Response.of_json(_success(call.kind, deletion))
 
     def _delete_collection(self, call: Call) -> Response:
-        wishes = read_delete_options(call)
+        options = read_delete_options(call)
         matches = matcher_of(call)
         records = self._resources.store.records(call.kind.resource, call.namespace)
         chosen = [record for record in records if matches(record)]
         for record in chosen:
-            self._resources.delete(call.kind, record.key, call.user, wishes)
+            self._resources.delete(call.kind, record.key, call.user, options)
         page = Page(chosen, self._resources.store.revision)
         return _respond(self._view(call).page(page))
 

@@ -74,7 +74,7 @@ class Kind:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     custom: bool = False
-    builtin_verbs: tuple[str, ...] = VERBS
+    verbs: tuple[str, ...] = VERBS
     virtual: bool = False
     counts_generation: bool = True
     create_on_update: bool = False
@@ -94,12 +94,6 @@ class Kind:
     def qualified_kind(self) -> str:
         """``Widget.example.com``, as 422 messages name it."""
         return qualify(self.kind, self.group)
-
-    @property
-    def verbs(self) -> tuple[str, ...]:
-        if self.virtual:
-            return ("create",)
-        return self.builtin_verbs
 
     @property
     def api_version(self) -> str:
@@ -218,7 +212,7 @@ def _read_row(name: str, row: Mapping[str, Any]) -> Kind:
         selectable=tuple(row.get("selectable", ())),
         short_names=tuple(row.get("short", ())),
         categories=tuple(row.get("categories", ())),
-        builtin_verbs=tuple(verb for verb in VERBS if verb not in row.get("lacks", ())),
+        verbs=tuple(row.get("verbs", VERBS)),
         virtual=row.get("virtual", False),
         counts_generation=row.get("generation") != "none",
         create_on_update=row.get("createOnUpdate", False),

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from local.kube import errors
-from local.kube.errors import ApiError
 from local.kube.requests import RequestInfo
 from local.kube.store import Store
 from local.kube.writing import Attributes
@@ -113,38 +112,28 @@ _OWN_OBJECTS: dict[str, Callable[[Store, str, RequestInfo], str | None]] = {
 
 def restrict_nodes(attributes: Attributes) -> None:
     """The admission plugin NodeRestriction. Raises 403."""
-    node = attributes.user.node_name
-    check = _RESTRICTIONS.get(attributes.kind.resource)
-    if node and check is not None:
-        check(node, attributes)
+    node, resource = attributes.user.node_name, attributes.kind.resource
+    find_denial = _RESTRICTIONS.get(resource)
+    denial = find_denial(node, attributes) if node and find_denial is not None else None
+    if denial is not None:
+        raise errors.forbidden(resource, attributes.document["metadata"]["name"], denial)
 
 
-def _deny(attributes: Attributes, why: str) -> ApiError:
-    return errors.forbidden(attributes.kind.resource, attributes.document["metadata"]["name"], why)
-
-
-def _restrict_node(node: str, attributes: Attributes) -> None:
-    name = attributes.document["metadata"]["name"]
-    if name != node:
-        raise _deny(attributes, f'node "{node}" is not allowed to modify node "{name}"')
-    old = attributes.old or {}
-    labels = _find_forbidden(
-        _changed_labels(attributes.document["metadata"], old.get("metadata", {}))
-    )
-    if attributes.old is None:
-        if labels:
-            listed = ", ".join(labels)
-            raise _deny(
-                attributes, f'node "{node}" is not allowed to set the following labels: {listed}'
-            )
-        return
+def _deny_node(node: str, attributes: Attributes) -> str | None:
+    meta, old = attributes.document["metadata"], attributes.old
+    before = {} if old is None else old["metadata"]
+    labels = ", ".join(name for name in _changed_labels(meta, before) if not may_label(name))
+    if meta["name"] != node:
+        return f'node "{node}" is not allowed to modify node "{meta["name"]}"'
+    if labels and old is None:
+        return f'node "{node}" is not allowed to set the following labels: {labels}'
     if labels:
-        raise _deny(attributes, f"is not allowed to modify labels: {', '.join(labels)}")
-    if _taints(attributes.document) != _taints(old):
-        raise _deny(attributes, f'node "{node}" is not allowed to modify taints')
-    owners = "ownerReferences"
-    if attributes.document["metadata"].get(owners) != old["metadata"].get(owners):
-        raise _deny(attributes, f'node "{node}" is not allowed to modify ownerReferences')
+        return f"is not allowed to modify labels: {labels}"
+    if old is not None and _taints(attributes.document) != _taints(old):
+        return f'node "{node}" is not allowed to modify taints'
+    if old is not None and meta.get("ownerReferences") != before.get("ownerReferences"):
+        return f'node "{node}" is not allowed to modify ownerReferences'
+    return None
 
 
 def _taints(document: Mapping[str, Any]) -> Any:
@@ -156,10 +145,6 @@ def _changed_labels(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]
     return sorted(key for key in {*before, *after} if before.get(key) != after.get(key))
 
 
-def _find_forbidden(labels: Iterable[str]) -> list[str]:
-    return [label for label in labels if not may_label(label)]
-
-
 def may_label(label: str) -> bool:
     """Whether a kubelet may set this label on its own Node (documented with NodeRestriction)."""
     if label in _ALLOWED_LABELS:
@@ -167,47 +152,35 @@ def may_label(label: str) -> bool:
     domain = label.partition("/")[0] if "/" in label else ""
     if _within(domain, ("node-restriction.kubernetes.io",)):
         return False
-    if _within(domain, _ALLOWED_LABEL_DOMAINS):
-        return True
-    return not _within(domain, _KUBERNETES_DOMAINS)
+    return _within(domain, _ALLOWED_LABEL_DOMAINS) or not _within(domain, _KUBERNETES_DOMAINS)
 
 
 def _within(domain: str, parents: Iterable[str]) -> bool:
     return any(domain == parent or domain.endswith(f".{parent}") for parent in parents)
 
 
-def _restrict_lease(node: str, attributes: Attributes) -> None:
+def _deny_lease(node: str, attributes: Attributes) -> str | None:
     meta = attributes.document["metadata"]
     if meta.get("namespace") != LEASE_NAMESPACE:
-        raise _deny(
-            attributes, f'can only access leases in the "{LEASE_NAMESPACE}" system namespace'
-        )
+        return f'can only access leases in the "{LEASE_NAMESPACE}" system namespace'
     if meta["name"] != node:
-        raise _deny(
-            attributes, "can only access node lease with the same name as the requesting node"
-        )
+        return "can only access node lease with the same name as the requesting node"
+    return None
 
 
-def _restrict_pod(node: str, attributes: Attributes) -> None:
-    meta = attributes.document["metadata"]
-    spec = attributes.document.get("spec", {})
-    if attributes.operation == "CREATE" and "kubernetes.io/config.mirror" not in meta.get(
-        "annotations", {}
-    ):
-        raise _deny(
-            attributes,
-            'pod does not have "kubernetes.io/config.mirror" annotation, '
-            f'node "{node}" can only create mirror pods',
-        )
-    if spec.get("nodeName") != node:
-        verb = "create" if attributes.operation == "CREATE" else attributes.operation.lower()
-        raise _deny(
-            attributes, f'node "{node}" can only {verb} pods with spec.nodeName set to itself'
-        )
+def _deny_pod(node: str, attributes: Attributes) -> str | None:
+    annotations = attributes.document["metadata"].get("annotations", {})
+    creates = attributes.operation == "CREATE"
+    if creates and "kubernetes.io/config.mirror" not in annotations:
+        return f'node "{node}" can only create mirror pods'
+    if attributes.document.get("spec", {}).get("nodeName") != node:
+        verb = attributes.operation.lower()
+        return f'node "{node}" can only {verb} pods with spec.nodeName set to itself'
+    return None
 
 
-_RESTRICTIONS: dict[str, Callable[[str, Attributes], None]] = {
-    "nodes": _restrict_node,
-    "leases.coordination.k8s.io": _restrict_lease,
-    "pods": _restrict_pod,
+_RESTRICTIONS: dict[str, Callable[[str, Attributes], str | None]] = {
+    "nodes": _deny_node,
+    "leases.coordination.k8s.io": _deny_lease,
+    "pods": _deny_pod,
 }

@@ -220,23 +220,23 @@ class Resources:
     # -- delete -----------------------------------------------------------------------------------
 
     def delete(
-        self, kind: Kind, key: Key, user: User, wishes: Mapping[str, Any] | None = None
+        self, kind: Kind, key: Key, user: User, options: Mapping[str, Any] | None = None
     ) -> Deletion:
         """Delete an object, or mark it for deletion while finalizers hold it.
 
-        ``wishes`` are DeleteOptions: preconditions, propagationPolicy, dryRun. Raises 403 for the
+        ``options`` are DeleteOptions: preconditions, propagationPolicy, dryRun. Raises 403 for the
         system's namespaces, 404, and 409 for preconditions that do not hold.
         """
-        wishes = wishes or {}
+        options = options or {}
         record = self.get(kind, key)
-        check_delete_preconditions(kind, record, wishes.get("preconditions") or {})
+        check_delete_preconditions(kind, record, options.get("preconditions") or {})
         if kind.resource == "namespaces" and key[1] in _PROTECTED_NAMESPACES:
             raise errors.forbidden("namespaces", key[1], "this namespace may not be deleted")
         self._admit(Attributes(user, kind, record.copy(), record.document, "DELETE"))
         if "deletionTimestamp" in record.metadata:
             return Deletion(record, gone=False)
-        marked = self._mark(kind, record, str(wishes.get("propagationPolicy") or "Background"))
-        if wishes.get("dryRun"):
+        marked = self._mark(kind, record, str(options.get("propagationPolicy") or "Background"))
+        if options.get("dryRun"):
             return Deletion(Record.of(marked, record.revision), is_done(marked))
         if is_done(marked):
             return Deletion(self.store.remove(kind.resource, key, record.copy()), gone=True)

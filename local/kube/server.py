@@ -63,7 +63,6 @@ class KubeApi:
     ) -> None:
         self.ca = ca or CertificateAuthority.create(clock.now())
         self.calls = CallLog()
-        self._dials = dials
         self._clock = clock
         self._store = Store(dials.history)
         self._catalogue = Catalogue()
@@ -78,7 +77,7 @@ class KubeApi:
         ]
         self._hub = WatchHub()
         self._handlers = Handlers(
-            self._resources, Reviews(self._authorizer, clock), self._hub, clock, random, dials
+            self._resources, Reviews(self._authorizer, clock), self._hub, clock, random
         )
         CrdRegistrar(self._store, self._catalogue, self._hub)
         start_controllers(self._resources, self._authorizer, clock, self.ca, dials)
@@ -121,7 +120,7 @@ class KubeApi:
         if request.path == "/openapi/v2" and request.method == "GET":
             return Response(200, {"Content-Type": discovery.V2_PROTOBUF}, discovery.EMPTY_V2)
         parts = tuple(part for part in request.path.split("/") if part)
-        document = discovery.find_document(self._catalogue, parts, self._dials.git_version)
+        document = discovery.find_document(self._catalogue, parts)
         if document is None:
             raise UnknownPath
         if request.method not in ("GET", "HEAD"):

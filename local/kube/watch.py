@@ -13,6 +13,7 @@ from local.kube.store import Change, Record, Store, encode
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
+_BOOKMARK_INTERVAL_S = 60.0
 _LAST_BOOKMARK_S = 2.0
 """A watch that ends by its time-out gives a last bookmark so many seconds before."""
 
@@ -39,7 +40,6 @@ class WatchRequest:
     bookmarks: bool
     mark_initial_end: bool
     timeout_s: float
-    bookmark_interval_s: float
 
 
 class WatchStream:
@@ -124,7 +124,7 @@ class Watch:
         self._began_at = self.revision
         self._later(self.request.timeout_s, self.end)
         if self.request.bookmarks:
-            self._later(self.request.bookmark_interval_s, self._mark_again)
+            self._later(_BOOKMARK_INTERVAL_S, self._mark_again)
             if self.request.timeout_s > _LAST_BOOKMARK_S:
                 self._later(self.request.timeout_s - _LAST_BOOKMARK_S, self._mark)
 
@@ -134,7 +134,7 @@ class Watch:
 
     def _mark_again(self) -> None:
         self._mark()
-        self._later(self.request.bookmark_interval_s, self._mark_again)
+        self._later(_BOOKMARK_INTERVAL_S, self._mark_again)
 
     def _mark(self) -> None:
         """A bookmark, if it would say more than where the watch began."""

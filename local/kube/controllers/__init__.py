@@ -23,12 +23,9 @@ def start_controllers(
     dials: Dials,
 ) -> None:
     """Start all controllers; each follows the store from now on."""
-    delay_s = dials.controller_delay_s
-    NamespaceController(resources, clock, delay_s, ca)
-    GarbageCollector(resources, clock, delay_s)
-    CsrController(resources, authorizer, clock, delay_s, ca, dials.certificate_life_s)
-    TokenController(resources, clock, delay_s)
-    NodeLifecycleController(
-        resources, clock, delay_s, dials.node_grace_s, dials.node_startup_grace_s
-    )
-    DefinitionController(resources, clock, delay_s)
+    NamespaceController(resources, clock, ca)
+    GarbageCollector(resources, clock)
+    CsrController(resources, authorizer, clock, ca)
+    TokenController(resources, clock)
+    NodeLifecycleController(resources, clock, dials.node_grace_s)
+    DefinitionController(resources, clock)

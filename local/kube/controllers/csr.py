@@ -15,7 +15,6 @@ from local.base.clock import Clock
 from local.kube.authorization import Authorizer
 from local.kube.certificates import CertificateAuthority
 from local.kube.controllers.queue import Cluster, WorkQueue
-from local.kube.formats import render_time
 from local.kube.kinds import Document
 from local.kube.requests import RequestInfo
 from local.kube.resources import Resources
@@ -24,6 +23,7 @@ from local.kube.users import NODE_PREFIX, NODES, User, controller
 
 CSRS = "certificatesigningrequests.certificates.k8s.io"
 KUBELET_CLIENT_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
+_LIFE_S = 365 * 86400
 _USAGES = (
     frozenset({"digital signature", "client auth"}),
     frozenset({"digital signature", "client auth", "key encipherment"}),
@@ -38,16 +38,13 @@ class CsrController:
         resources: Resources,
         authorizer: Authorizer,
         clock: Clock,
-        delay_s: float,
         ca: CertificateAuthority,
-        life_s: float,
     ) -> None:
         self._cluster = Cluster(resources, controller("certificate-controller"))
         self._authorizer = authorizer
         self._clock = clock
         self._ca = ca
-        self._life_s = life_s
-        self._queue: WorkQueue[str] = WorkQueue(clock, delay_s, self._reconcile)
+        self._queue: WorkQueue[str] = WorkQueue(clock, self._reconcile)
         resources.store.listen(self._follow, CSRS)
 
     def _follow(self, change: Change) -> None:
@@ -58,19 +55,24 @@ class CsrController:
         record = self._cluster.find(CSRS, ("", name))
         if record is None or record.document["spec"]["signerName"] != KUBELET_CLIENT_SIGNER:
             return
-        conditions = {one["type"] for one in _status(record).get("conditions") or ()}
-        if conditions & {"Denied", "Failed"} or _status(record).get("certificate"):
+        status, spec = record.document.get("status") or {}, record.document["spec"]
+        conditions = {one["type"] for one in status.get("conditions") or ()}
+        if conditions & {"Denied", "Failed"} or status.get("certificate"):
             return
-        if "Approved" in conditions:
-            self._sign(record)
-        elif self._may_be_approved(record):
-            self._approve(record)
-
-    def _may_be_approved(self, record: Record) -> bool:
         request = _load(record)
-        if request is None or find_fault(request, record.document["spec"]) is not None:
-            return False
-        spec = record.document["spec"]
+        fault = "unable to parse the request" if request is None else find_fault(request, spec)
+        if "Approved" not in conditions:
+            if request is not None and fault is None and self._may_ask(spec, request):
+                why = "Auto approving kubelet client certificate after SubjectAccessReview."
+                self._add_condition(record, "Approved", "AutoApproved", why, "approval")
+        elif request is None or fault is not None:
+            why = str(fault)
+            self._add_condition(record, "Failed", "SignerValidationFailure", why, "status")
+        else:
+            pem = self._issue(request, spec)
+            self._cluster.modify(CSRS, record.key, lambda csr: _set_certificate(csr, pem), "status")
+
+    def _may_ask(self, spec: Mapping[str, Any], request: x509.CertificateSigningRequest) -> bool:
         user = User(spec["username"], tuple(spec.get("groups") or ()))
         own = spec["username"] == _common_name(request)
         return any(
@@ -78,50 +80,24 @@ class CsrController:
             for subresource in ("nodeclient", *(("selfnodeclient",) if own else ()))
         )
 
-    def _approve(self, record: Record) -> None:
-        condition = self._condition(
-            "Approved",
-            "AutoApproved",
-            "Auto approving kubelet client certificate after SubjectAccessReview.",
-        )
-        self._cluster.modify(
-            CSRS, record.key, lambda csr: _add_condition(csr, condition), "approval"
-        )
-
-    def _sign(self, record: Record) -> None:
-        request = _load(record)
-        fault = (
-            "unable to parse the request"
-            if request is None
-            else find_fault(request, record.document["spec"])
-        )
-        if request is None or fault is not None:
-            failed = self._condition("Failed", "SignerValidationFailure", str(fault))
-            self._cluster.modify(
-                CSRS, record.key, lambda csr: _add_condition(csr, failed), "status"
-            )
-            return
-        pem = self._issue(request, record.document["spec"])
-        self._cluster.modify(CSRS, record.key, lambda csr: _set_certificate(csr, pem), "status")
-
     def _issue(self, request: x509.CertificateSigningRequest, spec: Mapping[str, Any]) -> str:
         key = request.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey):
             raise TypeError("find_fault lets only EC and RSA keys pass")
-        asked_s = spec.get("expirationSeconds") or self._life_s
-        life = timedelta(seconds=min(asked_s, self._life_s))
+        life = timedelta(seconds=min(spec.get("expirationSeconds") or _LIFE_S, _LIFE_S))
         return self._ca.sign_client(request.subject, key, self._clock.now(), life)
 
-    def _condition(self, type_: str, reason: str, message: str) -> Document:
-        now = render_time(self._clock.now())
-        return {
-            "type": type_,
-            "status": "True",
-            "reason": reason,
-            "message": message,
-            "lastUpdateTime": now,
-            "lastTransitionTime": now,
-        }
+    def _add_condition(
+        self, record: Record, type_: str, reason: str, message: str, subresource: str
+    ) -> None:
+        condition = {"type": type_, "status": "True", "reason": reason, "message": message}
+
+        def add(csr: Document) -> None:
+            status = csr.get("status") or {}
+            conditions = [*(status.get("conditions") or ()), condition]
+            csr["status"] = {**status, "conditions": conditions}
+
+        self._cluster.modify(CSRS, record.key, add, subresource)
 
 
 def find_fault(request: x509.CertificateSigningRequest, spec: Mapping[str, Any]) -> str | None:
@@ -179,16 +155,6 @@ def _permission(subresource: str) -> RequestInfo:
         "certificatesigningrequests",
         subresource,
     )
-
-
-def _status(record: Record) -> Mapping[str, Any]:
-    status: Mapping[str, Any] = record.document.get("status") or {}
-    return status
-
-
-def _add_condition(csr: Document, condition: Document) -> None:
-    status = csr.get("status") or {}
-    csr["status"] = {**status, "conditions": [*(status.get("conditions") or ()), condition]}
 
 
 def _set_certificate(csr: Document, pem: str) -> None:

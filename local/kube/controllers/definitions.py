@@ -14,9 +14,9 @@ from local.kube.users import controller
 class DefinitionController:
     """Deletes the objects of a deleted definition, and then lets the definition go."""
 
-    def __init__(self, resources: Resources, clock: Clock, delay_s: float) -> None:
+    def __init__(self, resources: Resources, clock: Clock) -> None:
         self._cluster = Cluster(resources, controller("crd-finalizer"))
-        self._queue: WorkQueue[str] = WorkQueue(clock, delay_s, self._reconcile)
+        self._queue: WorkQueue[str] = WorkQueue(clock, self._reconcile)
         resources.store.listen(self._follow)
 
     def _follow(self, change: Change) -> None:

@@ -29,10 +29,10 @@ class _Owners:
 class GarbageCollector:
     """Cascading deletion: background, foreground and orphan."""
 
-    def __init__(self, resources: Resources, clock: Clock, delay_s: float) -> None:
+    def __init__(self, resources: Resources, clock: Clock) -> None:
         self._cluster = Cluster(resources, controller("generic-garbage-collector"))
         self._dependents: dict[str, set[Item]] = {}
-        self._queue: WorkQueue[Item] = WorkQueue(clock, delay_s, self._reconcile)
+        self._queue: WorkQueue[Item] = WorkQueue(clock, self._reconcile)
         resources.store.listen(self._follow)
 
     def _follow(self, change: Change) -> None:
@@ -79,11 +79,11 @@ class GarbageCollector:
             self._cluster.modify(*item, lambda document: _disown(document, lost))
         elif not owners.solid and (owners.waiting or owners.dangling):
             policy = "Foreground" if owners.waiting else "Background"
-            wishes = {
+            options = {
                 "propagationPolicy": policy,
                 "preconditions": {"uid": record.metadata["uid"]},
             }
-            self._cluster.delete(*item, wishes)
+            self._cluster.delete(*item, options)
 
     def _sort_owners(self, record: Record) -> _Owners:
         owners = _Owners([], [], [])

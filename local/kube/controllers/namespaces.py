@@ -22,12 +22,10 @@ _ABOUT_ROOT_CA = (
 class NamespaceController:
     """The namespace, serviceaccount and root-ca-certificate-publisher controllers in one."""
 
-    def __init__(
-        self, resources: Resources, clock: Clock, delay_s: float, ca: CertificateAuthority
-    ) -> None:
+    def __init__(self, resources: Resources, clock: Clock, ca: CertificateAuthority) -> None:
         self._cluster = Cluster(resources, controller("namespace-controller"))
         self._ca = ca
-        self._queue: WorkQueue[str] = WorkQueue(clock, delay_s, self._reconcile)
+        self._queue: WorkQueue[str] = WorkQueue(clock, self._reconcile)
         resources.store.listen(self._follow)
 
     def _follow(self, change: Change) -> None:

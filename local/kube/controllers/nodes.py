@@ -27,6 +27,8 @@ _CONDITION_TAINTS = {
     ("PIDPressure", "True"): "node.kubernetes.io/pid-pressure",
     ("NetworkUnavailable", "True"): "node.kubernetes.io/network-unavailable",
 }
+_STARTUP_GRACE = timedelta(seconds=60)
+"""How long a Node may take to its first heartbeat."""
 _EVICTING = frozenset({NOT_READY, UNREACHABLE})
 _OWN_TAINTS = frozenset({*_CONDITION_TAINTS.values(), UNSCHEDULABLE})
 _WATCHED_CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
@@ -36,24 +38,16 @@ class NodeLifecycleController:
     """Watches heartbeats, sets conditions to Unknown, keeps taints in line with conditions.
 
     A heartbeat is a renewed Lease or a Ready condition with a new heartbeat time. ``grace_s`` is
-    how long a Node may be silent, ``startup_grace_s`` how long it may take to its first word.
+    how long a Node may be silent.
     """
 
-    def __init__(
-        self,
-        resources: Resources,
-        clock: Clock,
-        delay_s: float,
-        grace_s: float,
-        startup_grace_s: float,
-    ) -> None:
+    def __init__(self, resources: Resources, clock: Clock, grace_s: float) -> None:
         self._cluster = Cluster(resources, controller("node-controller"))
         self._clock = clock
         self._grace = timedelta(seconds=grace_s)
-        self._startup_grace = timedelta(seconds=startup_grace_s)
         self._heard: dict[str, datetime] = {}
         self._timers: dict[str, Timer] = {}
-        self._queue: WorkQueue[str] = WorkQueue(clock, delay_s, self._reconcile)
+        self._queue: WorkQueue[str] = WorkQueue(clock, self._reconcile)
         resources.store.listen(self._follow_node, "nodes")
         resources.store.listen(self._follow_lease, LEASES)
 
@@ -91,7 +85,7 @@ class NodeLifecycleController:
         if _ready(record):
             silent_at = self._heard.get(name, now) + self._grace
         else:
-            silent_at = parse_time(record.metadata["creationTimestamp"]) + self._startup_grace
+            silent_at = parse_time(record.metadata["creationTimestamp"]) + _STARTUP_GRACE
         if silent_at <= now:
             self._cluster.modify("nodes", record.key, lambda node: set_unknown(node, now), "status")
             return

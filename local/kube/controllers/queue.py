@@ -19,13 +19,11 @@ T = TypeVar("T", bound=Hashable)
 class WorkQueue(Generic[T]):
     """Keys to look at, each at most once at a time, in the order of asking.
 
-    ``work`` is called on the clock, ``delay_s`` seconds after a key was added to an empty queue,
-    never inside the call that adds it.
+    ``work`` is called on the clock, never inside the call that adds a key.
     """
 
-    def __init__(self, clock: Clock, delay_s: float, work: Callable[[T], None]) -> None:
+    def __init__(self, clock: Clock, work: Callable[[T], None]) -> None:
         self._clock = clock
-        self._delay_s = delay_s
         self._work = work
         self._keys: dict[T, None] = {}
         self._due = False
@@ -35,7 +33,7 @@ class WorkQueue(Generic[T]):
         self._keys[key] = None
         if not self._due:
             self._due = True
-            self._clock.call_later(self._delay_s, self._drain)
+            self._clock.call_later(0, self._drain)
 
     def _drain(self) -> None:
         self._due = False
@@ -83,10 +81,10 @@ class Cluster:
     def _write(self, resource: str, subresource: str = "") -> Write:
         return Write(self.catalogue[resource], self._user, subresource=subresource)
 
-    def delete(self, resource: str, key: Key, wishes: Mapping[str, Any] | None = None) -> None:
+    def delete(self, resource: str, key: Key, options: Mapping[str, Any] | None = None) -> None:
         """Delete an object; one that has gone, or is another by now, is let be."""
         try:
-            self._resources.delete(self.catalogue[resource], key, self._user, wishes)
+            self._resources.delete(self.catalogue[resource], key, self._user, options)
         except errors.ApiError as error:
             if error.reason not in ("NotFound", "Conflict"):
                 raise

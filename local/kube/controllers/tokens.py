@@ -25,13 +25,13 @@ _SIGNATURE_PREFIX = "jws-kubeconfig-"
 class TokenController:
     """The token cleaner and the bootstrap signer."""
 
-    def __init__(self, resources: Resources, clock: Clock, delay_s: float) -> None:
+    def __init__(self, resources: Resources, clock: Clock) -> None:
         self._cluster = Cluster(resources, controller("token-cleaner"))
         self._clock = clock
         self._timers: dict[Key, Timer] = {}
         self._known: dict[Key, dict[str, str]] = {}
-        self._tokens: WorkQueue[Key] = WorkQueue(clock, delay_s, self._clean)
-        self._signatures: WorkQueue[Key] = WorkQueue(clock, delay_s, self._sign)
+        self._tokens: WorkQueue[Key] = WorkQueue(clock, self._clean)
+        self._signatures: WorkQueue[Key] = WorkQueue(clock, self._sign)
         resources.store.listen(self._follow_secret, "secrets")
         resources.store.listen(self._follow_config_map, "configmaps")
 

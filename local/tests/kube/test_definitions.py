@@ -78,6 +78,13 @@ UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
         {"type": "object", "x-kubernetes-validations": [{"rule": "true", "reason": "x"}]},
         "the rule 'true' has the unknown reason 'x'",
     ),
+    "a rule that runs on creates with an optional oldSelf": (
+        {
+            "type": "object",
+            "x-kubernetes-validations": [{"rule": "true", "optionalOldSelf": True}],
+        },
+        "the rule 'true' has optionalOldSelf, which is not served here",
+    ),
     "a keyword of the wrong type": (
         {"type": "object", "properties": []},
         f'{AT}.properties[spec].properties: Invalid value: "array"',
@@ -150,6 +157,14 @@ def test_a_definition_keeps_its_scope_and_kind() -> None:
         content_type="application/merge-patch+json",
     )
     assert 'spec.scope: Invalid value: "Cluster": field is immutable' in message
+
+
+def test_a_definition_keeps_the_version_that_it_stores() -> None:
+    server = serve({"type": "object"})
+    document = server.ask("GET", f"{CRDS}/things.cases.example.com")
+    document["spec"]["versions"][0]["name"] = "v2"
+    message = refusal(server, "PUT", f"{CRDS}/things.cases.example.com", document)
+    assert "the embedded API cannot change the version that is stored" in message
 
 
 def test_a_definition_is_served_from_the_moment_it_is_there() -> None:

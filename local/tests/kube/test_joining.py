@@ -255,3 +255,22 @@ def test_a_node_renews_its_own_certificate(server: Embedded) -> None:
     server.ask("DELETE", f"{CSRS}/csr")
     own = signing_request(name="system:node:node-default")
     assert "certificate" in submit(server, csr(own), user="system:node:node-default")
+
+
+@pytest.mark.parametrize(
+    "spec, annotations, status",
+    [
+        pytest.param({"nodeName": "n"}, {"kubernetes.io/config.mirror": "x"}, 201, id="its-own"),
+        pytest.param({"nodeName": "o"}, {"kubernetes.io/config.mirror": "x"}, 403, id="another's"),
+        pytest.param({"nodeName": "n"}, {}, 403, id="no-mirror"),
+    ],
+)
+def test_a_kubelet_creates_mirror_pods_of_its_own_node(
+    spec: dict[str, Any], annotations: dict[str, str], status: int
+) -> None:
+    server = Embedded()
+    kubelet = {"impersonate-user": "system:node:n", "impersonate-group": "system:nodes"}
+    meta = {"name": "p", "annotations": annotations}
+    body = {"metadata": meta, "spec": {"containers": [{"name": "c"}], **spec}}
+    answer = server.send("POST", "/api/v1/namespaces/default/pods", body, headers=kubelet)
+    assert answer.status == status
