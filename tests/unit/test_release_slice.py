@@ -93,7 +93,7 @@ SECOND = replace(
 
 
 IN_HALF_A_MINUTE = NOW + timedelta(seconds=30)
-GONE = Event("TPUNodeGroupNotFound", f"TPUNodeGroup {NAME} was gone when it was to be deleted")
+GONE = Event("TPUNodeGroupNotFound", f"TPUNodeGroup {NAME} was gone before it could be deleted")
 
 
 def deleting(outcome: str, existing: Slice, why: str) -> Plan:
@@ -267,8 +267,8 @@ def test_what_is_done(case: Case) -> None:
 def test_what_pods_run_on_stays_until_they_end() -> None:
     in_use = Event(
         "TPUNodeGroupInUse",
-        f"TPUNodeGroup {NAME} is to be deleted and is in use by Job default/other: it is deleted when "
-        "that has ended",
+        f"TPUNodeGroup {NAME} is not deleted yet, because Job default/other uses it: it is deleted "
+        "when that Job has ended",
     )
     plan = Plan("InUse", (Emit(in_use, once=True),))
     users = ("default/other",)
