@@ -507,7 +507,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_is_told(case: tuple[dict[str, Any], dict[str, Any], str]) -> None:
+def test_impossible_values_are_reported(case: tuple[dict[str, Any], dict[str, Any], str]) -> None:
     change, template, words = case
     with pytest.raises(InputError) as told:
         wanted(change, **template)
@@ -526,7 +526,7 @@ def test_what_cannot_be_is_told(case: tuple[dict[str, Any], dict[str, Any], str]
         ("spec: !!bool x", "is not valid YAML: 'x'"),
     ],
 )
-def test_a_template_that_is_none_is_told(text: str, words: str) -> None:
+def test_an_invalid_template_is_reported(text: str, words: str) -> None:
     with pytest.raises(InputError) as told:
         build_desired_slice(leader(), {"template": text})
     assert str(told.value).startswith(f"{TEMPLATE} {words}")

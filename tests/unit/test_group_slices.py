@@ -141,7 +141,7 @@ LOSSES: dict[str, tuple[dict[str, Any], datetime, bool]] = {
 
 
 @pytest.mark.parametrize("case", LOSSES.values(), ids=LOSSES)
-def test_what_comes_back_by_itself(case: tuple[dict[str, Any], datetime, bool]) -> None:
+def test_which_slices_are_self_healing(case: tuple[dict[str, Any], datetime, bool]) -> None:
     change, now, is_self_healing = case
     assert read(change, now).is_self_healing is is_self_healing
 

@@ -382,7 +382,7 @@ def test_after_a_deletion_its_own_pod_is_served_and_then_those_for_whom_there_is
     assert (recovery.outcome, recovery.facts) == ("Queued", {"waiting": 4, "triggered": 3})
 
 
-def test_a_creation_that_nobody_waits_for_wakes_those_that_wait() -> None:
+def test_the_end_of_a_creation_without_a_pod_triggers_the_pods_that_wait() -> None:
     event = LogEvent("container.nodePools.create", "p", "us-central1", "gone", cluster="c")
     waiting = WaitingPods(5, (another("first"),), ())
     observed = ObservedOperation(event, POOLS, None, has_pod=False, waiting=waiting)

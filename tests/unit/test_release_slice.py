@@ -386,7 +386,7 @@ IN_QUESTION: dict[str, tuple[ObservedSlice, bool, bool]] = {
 
 
 @pytest.mark.parametrize("case", IN_QUESTION.values(), ids=IN_QUESTION)
-def test_about_which_slices_the_minute_has_something_done_or_told(
+def test_which_slices_the_sweep_acts_on_or_reports(
     case: tuple[ObservedSlice, bool, bool],
 ) -> None:
     one, is_changed, is_told = case
