@@ -22,7 +22,7 @@ from shared.frame.message import Cause, Message
 from shared.frame.plan import Plan
 from shared.frame.settings import TPU_NODE_GROUP
 from shared.slices.jobsets import Leader, find_end
-from shared.slices.work import SliceWork, make_provider
+from shared.slices.work import SliceWork, build_provider
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _fields(ways: Ways, message: Message, now: datetime) -> dict[str, Any]:
         "random_bytes": ways.random_bytes,
         "now": now,
         "trigger": Trigger(message.cause, now, message=message),
-        "provider": make_provider(ways.settings, cluster, ways.gke, ways.now, remaining_s),
+        "provider": build_provider(ways.settings, cluster, ways.gke, ways.now, remaining_s),
     }
 
 

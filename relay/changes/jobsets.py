@@ -15,7 +15,7 @@ from relay.changes.pending import PendingTriggers, Subject
 from relay.kinds import PROVISION_SLICE, RELEASE_SLICE
 from shared.base.names import JOBSET_KIND
 from shared.frame.message import POD_KIND, Cause
-from shared.slices.jobsets import Leader, asks_for_chips, find_end, find_end_time, find_leader
+from shared.slices.jobsets import Leader, find_end, find_end_time, find_leader, requests_chips
 
 RECENT = timedelta(hours=1)
 """A JobSet that had ended before it was first observed is reported if it ended within this time.
@@ -98,7 +98,7 @@ class JobSetTriggers:
 
     def observe_jobset(self, raw: Mapping[str, Any], now: datetime) -> None:
         """A JobSet has appeared or changed: its end is reported once."""
-        if not asks_for_chips(raw):
+        if not requests_chips(raw):
             return
         jobset = _fingerprint_jobset(raw)
         before = self._jobsets.get(jobset.subject.key)

@@ -1,4 +1,4 @@
-"""The actions of a plan about a TPUNodeGroup: each one call of a port, or one write of the object."""
+"""The actions of a plan about a TPUNodeGroup. Each is one call of a port or one write of the object."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from shared.ports.gce.values import Instance
 
 IN_USE, NOT_READY = "resourceInUseByAnotherResource", "resourceNotReady"
 SEEN_EVERYWHERE_AFTER = timedelta(minutes=1)
-"""A resource that was created longer ago is visible to all of Compute Engine's services."""
+"""A resource that was created longer ago is visible to all services of Compute Engine."""
 IN_USE_FOR_LONG = timedelta(minutes=5)
-"""After this, "in use" is no after-effect of the MIG's delete: something else uses the resource."""
+"""After this time, "in use" does not come from the MIG's delete: something else uses the resource."""
 
 
 @dataclass(frozen=True)
 class WriteResults:
-    """Write the status that the actions before this one have changed, with ``Ready``."""
+    """Write the status that earlier actions of the plan have changed."""
 
     def apply(self, work: GroupWork) -> None:
         work.conclude()
@@ -40,7 +40,7 @@ class WriteResults:
 
 @dataclass(frozen=True)
 class TakeOwnership:
-    """Add this system's finalizer and the resource-name label to the group."""
+    """Add this system's finalizer and resource-name label to the group."""
 
     def apply(self, work: GroupWork) -> None:
         group = work.group
@@ -56,7 +56,7 @@ class TakeOwnership:
 
 @dataclass(frozen=True)
 class RemoveFinalizer:
-    """Remove the finalizer."""
+    """Remove this system's finalizer from the group."""
 
     def apply(self, work: GroupWork) -> None:
         rest = [name for name in work.group.finalizers if name != FINALIZER]
@@ -68,7 +68,7 @@ class RemoveFinalizer:
 
 @dataclass(frozen=True)
 class Insert:
-    """Insert one of the three resources; its intent (``Creating``, since) is already written."""
+    """Insert one of the three resources. The intent (``Creating``) is already written."""
 
     kind: str
     spec: Spec = field(repr=False)
@@ -80,18 +80,19 @@ class Insert:
         try:
             operation = KINDS[self.kind].insert(work.gce, self.spec, self.body, request)
         except CallError as error:
-            resource = self._refused(work, resource, error)
+            resource = self._record_error(work, resource, error)
         else:
             resource = replace(resource, operation=operation.name)
         work.status = work.status.with_resource(self.kind, resource)
 
-    def _refused(self, work: GroupWork, resource: Resource, error: CallError) -> Resource:
-        """Record an environment error. A transient error ends the plan; if the answer shows that
-        nothing was begun, the intent is withdrawn before, so that the next attempt does not treat the
-        insert as in progress.
+    def _record_error(self, work: GroupWork, resource: Resource, error: CallError) -> Resource:
+        """Record an environment error. A transient error ends the plan.
+
+        If the answer shows that no insert has begun, the intent is withdrawn first: otherwise the next
+        attempt would treat the insert as in progress.
         """
         if error.http == 404:
-            return self._lacks_something(work, resource, error)
+            return self._handle_missing(work, resource, error)
         verdict = verdict_of(error)
         if verdict.reason is not None and error.http not in STALE_ANSWERS:
             return resource.fail(verdict.reason, error.reason, error.message, work.now)
@@ -99,8 +100,9 @@ class Insert:
             self._withdraw_intent(work, resource)
         raise error
 
-    def _lacks_something(self, work: GroupWork, resource: Resource, error: CallError) -> Resource:
-        """A referenced resource was not found: a stale observation, not visible yet, or absent."""
+    def _handle_missing(self, work: GroupWork, resource: Resource, error: CallError) -> Resource:
+        """A referenced resource was not found. First observe again, because the observation may be
+        stale. Then retry while the resource may not be visible yet, and otherwise record the error."""
         is_fresh = any(
             entry.since is not None and work.now - entry.since < SEEN_EVERYWHERE_AFTER
             for kind, entry in work.status.resources.items()
@@ -124,7 +126,7 @@ class Insert:
 
 @dataclass(frozen=True)
 class Delete:
-    """Delete one of the three resources; its intent (``Deleting``, since) is already written."""
+    """Delete one of the three resources. The intent (``Deleting``) is already written."""
 
     kind: str
     spec: Spec = field(repr=False)
@@ -135,16 +137,19 @@ class Delete:
         try:
             operation = KINDS[self.kind].delete(work.gce, self.spec, name)
         except CallError as error:
-            resource = self._refused(resource, error, work.now)
+            resource = self._record_error(resource, error, work.now)
         else:
             if operation is None:
                 raise StaleObservation(f"the {NOUN[self.kind]} is gone already")
             resource = replace(resource, operation=operation.name)
         work.status = work.status.with_resource(self.kind, resource)
 
-    def _refused(self, resource: Resource, error: CallError, now: datetime) -> Resource:
-        """Not ready: a create or delete is in progress, whose end triggers the step. In use: by a
-        resource that is being deleted."""
+    def _record_error(self, resource: Resource, error: CallError, now: datetime) -> Resource:
+        """Record an environment error. Two answers have a meaning of their own.
+
+        Not ready: a create or delete is in progress; its end triggers the step. In use: the MIG that
+        uses the resource is still being deleted, so the delete is retried for some minutes.
+        """
         if error.reason == NOT_READY:
             return resource
         if error.reason == IN_USE:
@@ -152,15 +157,15 @@ class Delete:
             if self.kind != MIG and now - begun < IN_USE_FOR_LONG:
                 raise error
             return resource.with_error(Reason.IN_USE, error.reason, error.message, now)
-        reason = _refusal_of_the_world(error)
+        reason = _get_environment_reason(error)
         return resource.with_error(reason, error.reason, error.message, now)
 
     def describe(self) -> str:
         return f"delete the {NOUN[self.kind]}"
 
 
-def _refusal_of_the_world(error: CallError) -> str:
-    """The reason to record; a transient error is raised again and ends the plan."""
+def _get_environment_reason(error: CallError) -> str:
+    """The reason of an environment error. Raises the error again if it is stale or transient."""
     verdict = verdict_of(error)
     if error.http in STALE_ANSWERS or verdict.reason is None:
         raise error
@@ -169,7 +174,7 @@ def _refusal_of_the_world(error: CallError) -> str:
 
 @dataclass(frozen=True)
 class SetMetadata:
-    """Write a VM's metadata, if it is still as it was read."""
+    """Write a VM's metadata, if it is unchanged since it was read."""
 
     spec: Spec = field(repr=False)
     instance: Instance = field(repr=False)
@@ -215,7 +220,7 @@ class CreateSecret:
 
 @dataclass(frozen=True)
 class DeleteSecret:
-    """Revoke a token."""
+    """Revoke a VM's token."""
 
     token_id: str
     vm: str
@@ -229,11 +234,7 @@ class DeleteSecret:
 
 @dataclass(frozen=True)
 class RevokeTokens:
-    """Revoke all tokens of the group, also those that no VM's metadata has.
-
-    The write of the metadata may have failed after it was accepted, or not have shown yet when the
-    tokens of VMs were revoked one by one.
-    """
+    """Revoke all tokens of the group, also those that no VM's metadata shows."""
 
     def apply(self, work: GroupWork) -> None:
         work.cluster.delete_token_secrets(work.group.resource_name)
@@ -244,7 +245,7 @@ class RevokeTokens:
 
 @dataclass(frozen=True)
 class PatchNode:
-    """Change this Node (labels, taints, cordon), but no later one with its name."""
+    """Patch this Node (labels, taints, cordon), but no later Node with its name."""
 
     name: str
     uid: str
@@ -260,7 +261,7 @@ class PatchNode:
 
 @dataclass(frozen=True)
 class DeleteNode:
-    """Delete this Node object, but no later one with its name."""
+    """Delete this Node object, but no later Node with its name."""
 
     name: str
     uid: str

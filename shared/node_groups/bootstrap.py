@@ -1,8 +1,7 @@
-"""How a VM joins: its bootstrap token, the CA's pin, the metadata that carries both, the script.
+"""How a VM joins: its bootstrap token, the CA's hash, its metadata and the startup script.
 
-A token belongs to one VM. What is written to the VM's metadata is the record of it: `parse_token`
-reads it back, and `token_secret` makes the same Secret of it every time. Everything here is pure;
-time and randomness are arguments.
+A token belongs to one VM, whose metadata records it: `parse_token` reads it, and `token_secret` builds
+the same Secret from it each time. All functions are pure; time and randomness are arguments.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ VM_LABEL = "tpu-functions.dev/vm"
 TOKEN_LIFE = timedelta(hours=1)
 _CLOCKS_APART = timedelta(minutes=5)
 KUBEADM_GROUP = "system:bootstrappers:kubeadm:default-node-token"
-"""The group in kubeadm's own role bindings, which `kubeadm init` creates: the cluster approves requests
-of its tokens for any Node."""
+"""The group in the role bindings that `kubeadm init` creates: with its tokens, the cluster approves
+requests for any Node."""
 
 CA_CONFIG_MAP = "kube-system/kube-root-ca.crt"
 CA_KEY = "ca.crt"
@@ -51,10 +50,10 @@ _PLAIN = re.compile(r"[A-Za-z0-9._:/=,+-]*")
 
 @dataclass(frozen=True, repr=False)
 class Token:
-    """A bootstrap token. ``expires`` is aware, in UTC, to the second.
+    """A bootstrap token. ``expires`` is in UTC, to the second.
 
-    Only `text` shows the secret: neither ``repr`` nor ``str`` does, so that no log line, error or
-    failed assertion can.
+    Only `text` shows the secret. ``repr`` and ``str`` do not, so that it is in no log line, error or
+    failed assertion.
     """
 
     id: str
@@ -93,20 +92,20 @@ def new_token(
 
 
 def _pick_characters(random_bytes: Callable[[int], bytes], length: int) -> str:
-    # A byte modulo 36 favours the first letters; bytes past the last multiple of 36 are drawn anew.
+    # Bytes from the last multiple of 36 on are skipped: modulo 36 they would favour some letters.
     limit = 256 - 256 % len(_ALPHABET)
-    drawn = ""
-    while len(drawn) < length:
+    picked = ""
+    while len(picked) < length:
         usable = (byte for byte in random_bytes(length) if byte < limit)
-        drawn += "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in usable)
-    return drawn[:length]
+        picked += "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in usable)
+    return picked[:length]
 
 
 def parse_token(text: str, expires: str) -> Token:
-    """The token that a VM's metadata holds under `TOKEN_KEY` and `TOKEN_EXPIRY_KEY`.
+    """Parse the values of `TOKEN_KEY` and `TOKEN_EXPIRY_KEY` in a VM's metadata.
 
-    Raises `ValueError` when either is not what `join_metadata` writes. The error does not show the
-    value, which may be most of a secret.
+    Raises `ValueError` for values that `join_metadata` does not write. The error does not show them:
+    they may contain most of a secret.
     """
     match = _TOKEN.fullmatch(text)
     if match is None:
@@ -120,17 +119,17 @@ def _parse_expiry(text: str) -> datetime:
         if expires.tzinfo is not None:
             return expires.astimezone(UTC).replace(microsecond=0)
     except (ValueError, OverflowError):
-        pass  # no date, or one that is none in UTC
+        pass  # not a date, or not one in UTC
     raise ValueError(f"metadata {TOKEN_EXPIRY_KEY} is not an RFC 3339 time with a zone")
 
 
 def token_secret(
     token: Token, *, resource_name: str, vm: str, bootstrap_group: str = BOOTSTRAP_GROUP
 ) -> dict[str, Any]:
-    """The Secret that makes the API server accept ``token``, to be created in kube-system.
+    """The Secret in kube-system that makes a token valid.
 
-    ``resource_name`` is the group's name on Compute Engine, ``vm`` the instance's; ``bootstrap_group``
-    says what the token may do.
+    ``resource_name`` is the group's name on Compute Engine, ``vm`` the VM's. ``bootstrap_group`` decides
+    the permissions of the token.
     """
     data = {
         "token-id": token.id,
@@ -155,7 +154,7 @@ def token_secret(
 
 
 def join_metadata(token: Token, *, endpoint: str, ca_hash: str) -> dict[str, str]:
-    """The metadata that a VM needs to join; ``endpoint`` is written as the user gave it."""
+    """The metadata that a VM needs to join. ``endpoint`` is as in the spec."""
     return {
         TOKEN_KEY: token.text,
         TOKEN_EXPIRY_KEY: token.expiry_text,
@@ -165,10 +164,10 @@ def join_metadata(token: Token, *, endpoint: str, ca_hash: str) -> dict[str, str
 
 
 def ca_hash(ca_pem: str) -> str:
-    """The pin that kubeadm checks a cluster's CA against, ``sha256:<hex>``.
+    """The hash by which kubeadm verifies a cluster's CA, ``sha256:<hex>``.
 
-    It is the SHA-256 of the DER SubjectPublicKeyInfo of the first certificate in ``ca_pem``, the
-    value of `CA_KEY` in the ConfigMap `CA_CONFIG_MAP`. Raises `ValueError` when there is none.
+    It is the SHA-256 of the DER SubjectPublicKeyInfo of the first certificate in ``ca_pem``, the value
+    of `CA_KEY` in the ConfigMap `CA_CONFIG_MAP`. Raises `ValueError` if there is no certificate.
     """
     if not ca_pem.strip():
         raise ValueError(f"{CA_KEY} not found in configmap {CA_CONFIG_MAP}")
@@ -191,8 +190,8 @@ def _first_certificate(pem: str) -> bytes:
         raise ValueError(f"the certificate is not base64: {error}") from error
 
 
-# A reader for the little DER that the pin needs. The alternatives cost each cold start more than
-# the rest of this module: 42 ms for cryptography, 21 ms for pyasn1.
+# A parser for the little DER that the hash needs. The libraries slow down each cold start: cryptography
+# by 42 ms, pyasn1 by 21 ms.
 _SEQUENCE = 0x30
 _EXPLICIT_0 = 0xA0
 
@@ -251,12 +250,12 @@ def render_startup_script(
     node_labels: Mapping[str, str],
     node_taints: Sequence[str],
 ) -> str:
-    """The startup script of a slice's VMs; the same for all of them, so it stands in the template.
+    """The startup script of a slice's VMs. It is the same for all VMs, so the template has it.
 
-    ``version`` is a Kubernetes minor (``1.31``); labels and taints (``key=value:Effect``) are what
-    each kubelet registers its Node with. Raises `ValueError` for a value with a character that no
-    label, taint, project or zone can have: beyond the script such a value goes through kubeadm's
-    flags file and systemd, where quotes would not hold it.
+    ``version`` is a minor version of Kubernetes (``1.31``). Each kubelet registers its Node with the
+    labels and taints (``key=value:Effect``). Raises `ValueError` for a value with a character that no
+    label, taint, project or zone can have: kubeadm's flags file and systemd, where the values are used
+    later, do not respect quotes.
     """
     labels = ",".join(f"{key}={value}" for key, value in sorted(node_labels.items()))
     values = {
@@ -275,10 +274,9 @@ def render_startup_script(
 
 
 def find_token(metadata: Mapping[str, str], now: datetime) -> Token | None:
-    """The token in a VM's metadata; ``None`` when there is none that can be read.
+    """The token in a VM's metadata; ``None`` if there is none that is valid.
 
-    Whoever may write a VM's metadata could write a token that lives longer than ours do: such a one
-    is none.
+    A token that lives longer than this system's own is invalid: somebody else has written it.
     """
     try:
         token = parse_token(metadata.get(TOKEN_KEY, ""), metadata.get(TOKEN_EXPIRY_KEY, ""))

@@ -27,16 +27,16 @@ _ORGANIZATION = "system:nodes"
 _NODE = "system:node:"
 _USAGES = ["client auth", "digital signature"]
 _ALLOWED_USAGES = (_USAGES, sorted([*_USAGES, "key encipherment"]))
-"""Kubelets with an RSA key ask for the longer list."""
+"""Kubelets with an RSA key request the longer list."""
 MAX_NODE = 253
 """The longest name of a Node."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """Which Node a request asks for. ``violation`` says why it is none that a kubelet sends.
+    """The Node in the subject of a request. ``violation``: why no kubelet sends this request.
 
-    ``node`` is empty where the subject cannot be read, or is no Node's.
+    ``node`` is empty if the subject cannot be parsed or names no Node.
     """
 
     node: str
@@ -44,14 +44,14 @@ class Subject:
 
 
 def read_subject(raw: Mapping[str, Any]) -> Subject:
-    """The subject of a CertificateSigningRequest. Never raises."""
+    """Parse the subject of a CertificateSigningRequest. Never raises."""
     spec = read_mapping(raw, "spec")
     try:
         request = _load(read_text(spec, "request"))
         subject = _read_name(request)
         violation = subject.violation or _find_violation(request)
-    except Exception as error:  # noqa: BLE001 - whatever a parser makes of a stranger's bytes: no request
-        return Subject("", f"it is no certificate request: {str(error)[:200]}")
+    except Exception as error:  # noqa: BLE001 - a parser of foreign bytes may raise anything
+        return Subject("", f"it is not a certificate request: {str(error)[:200]}")
     usages = read_list(spec, "usages")
     if not violation and sorted(map(str, usages)) not in _ALLOWED_USAGES:
         violation = f"its usages are {', '.join(map(str, usages)) or 'none'}, not a kubelet's"
@@ -64,7 +64,7 @@ def _load(encoded: str) -> x509.CertificateSigningRequest:
         raise ValueError("it must be one PEM block, CERTIFICATE REQUEST, and nothing else")
     der = base64.b64decode(b"".join(match[1].split()), validate=True)
     with warnings.catch_warnings():
-        # X.509 allows names of 64 bytes, and a Node's has up to 75; neither kubelet nor signer counts.
+        # X.509 limits a name to 64 bytes; a Node's has up to 75. Kubelets and signers ignore the limit.
         warnings.simplefilter("ignore", UserWarning)
         return x509.load_der_x509_csr(der)
 
@@ -92,8 +92,8 @@ def _find_violation(request: x509.CertificateSigningRequest) -> str:
         has_names = any(
             isinstance(one.value, x509.SubjectAlternativeName) for one in request.extensions
         )
-    except Exception:  # noqa: BLE001 - of which kind they are makes no difference
+    except Exception:  # noqa: BLE001 - extensions that cannot be parsed are attributes, too
         has_names = False
     if has_names:
         return "it asks for alternative names"
-    return "it has attributes, which a kubelet's request has not"
+    return "it has attributes, and a kubelet's request has none"

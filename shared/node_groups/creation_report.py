@@ -40,13 +40,13 @@ _CREATED = {
 
 @dataclass(frozen=True)
 class CreationReport:
-    """The resources that were read (``None``: absent), and the members of the MIG, if they were read."""
+    """The resources that were read (``None``: absent), and the MIG's members, if they were read."""
 
     found: Mapping[str, Found | None]
     members: tuple[ManagedInstance, ...] = ()
 
     def describe(self, group: NodeGroup, known: Status, now: datetime) -> Status:
-        """``known`` with the conditions and counts that follow from its resources and this report."""
+        """``known`` with the conditions and counts that follow from its entries and this report."""
         known = replace(
             self._with_machine(group, known),
             observed_generation=group.generation,
@@ -56,7 +56,7 @@ class CreationReport:
             Type.ACCEPTED, True, "Accepted", "The spec is valid", group=group, now=now
         )
         for kind, resource in known.resources.items():
-            words = self._find_words(group, known, kind, resource)
+            words = self._describe_resource(group, known, kind, resource)
             if words is not None:
                 status, reason, message = words
                 known = known.with_condition(
@@ -65,7 +65,7 @@ class CreationReport:
         return known
 
     def _counts(self, known: Counts, desired: int) -> Counts:
-        """The members show how many VMs run; the sweep chooses by that which steps to trigger."""
+        """Count the running VMs: the sweep decides by their number which steps to trigger."""
         running = sum(member.status == "RUNNING" for member in self.members)
         return replace(known, desired=desired, running=running if self.members else known.running)
 
@@ -86,13 +86,13 @@ class CreationReport:
             )
         return known
 
-    def _find_words(
+    def _describe_resource(
         self, group: NodeGroup, known: Status, kind: str, resource: Resource
     ) -> Words | None:
         """The condition of a resource; ``None``: unchanged."""
         noun = NOUN[kind]
         if resource.state is State.READY:
-            return self._find_words_of_ready(group, known, kind)
+            return self._describe_ready(group, known, kind)
         if resource.state is State.GONE:
             text = f"The {noun} {resource.name} is gone. {REASONS[Reason.RESOURCE_LOST]}"
             return False, Reason.RESOURCE_LOST, text
@@ -108,17 +108,17 @@ class CreationReport:
         text = f"Compute Engine is creating the {noun} {resource.name}"
         return False, Reason.PROVISIONING, text
 
-    def _find_words_of_ready(self, group: NodeGroup, known: Status, kind: str) -> Words | None:
+    def _describe_ready(self, group: NodeGroup, known: Status, kind: str) -> Words | None:
         found, own = self.found.get(kind), group.spec.own_template
         if isinstance(found, Mig):
-            return self._words_of_mig(group, known, found)
+            return self._describe_mig(group, known, found)
         if kind == MIG:
             return None
         if kind == TEMPLATE and own is not None:
             return True, "ExternalTemplate", f"Using {own.uri}"
         return True, "Ready", _CREATED[kind]
 
-    def _words_of_mig(self, group: NodeGroup, known: Status, found: Mig) -> Words:
+    def _describe_mig(self, group: NodeGroup, known: Status, found: Mig) -> Words:
         desired = group.spec.node_count
         if found.target_size != desired:
             text = (
@@ -136,7 +136,7 @@ class CreationReport:
         return True, "Ready", _CREATED[MIG]
 
     def _find_reported_error(self, found: Mig) -> tuple[Reason, str] | None:
-        """The first error that is not transient, of the MIG or of a VM of it: reason and words."""
+        """The reason and message of the first error of the MIG or its VMs that is not transient."""
         of_mig = ((found.uri, error) for error in found.errors)
         of_vms = (
             (f"VM {member.name} of {found.uri}", error)

@@ -31,33 +31,31 @@ LOSSES: Mapping[str, Reason] = {
 }
 """The reason of a lost VM by the method of its audit log entry, the only source for it."""
 STARTS_FOR = timedelta(minutes=5)
-"""How long a Node may take after its registration to start its network and its device plugin (a guess).
-Until then a slice that was never complete waits; after it a Node that is not Ready is reported."""
+"""How long a new Node may take to start its network and its device plugin (a guess). A Node of a slice
+that was never complete is reported as not Ready only after this time."""
 UP = frozenset({"PROVISIONING", "STAGING", "RUNNING"})
 HOLD_BACK = timedelta(minutes=1)
-"""A Node of a complete slice that was not Ready counts as ready again at the earliest after this: one
-that flaps costs two status writes in two minutes. The sweep triggers the count that is due then."""
+"""A Node of a complete slice that was not Ready counts as ready again only after this time, so that a
+flapping Node does not cause many status writes. The sweep triggers the count that is due then."""
 JOINS_FOR = timedelta(minutes=15)
-"""A Node that is not older than this may have been not Ready because it was joining. Its age is by the
-API server's clock: where that is minutes off, a Node is damped too early or too late."""
+"""A younger Node may have been not Ready because it was joining: `HOLD_BACK` does not apply to it."""
 CLOCKS_DIFFER_BY = timedelta(minutes=5)
 """The largest difference between the clocks of Compute Engine and of this process."""
 JOINS_WITHIN = timedelta(minutes=10)
 """A VM of a complete slice was started at most this long before the slice was complete (a guess, for
-VMs that cannot be asked any more)."""
+VMs that no longer exist)."""
 _JOIN_REASONS = (Reason.JOIN_DENIED, Reason.JOIN_NOT_APPROVED)
-"""Causes of messages by ``approve_join``, and reasons of the VMs that they name."""
+"""The reasons that ``approve_join`` reports for VMs. They are also the causes of its messages."""
 WAITS = "PENDING"
-"""The status of a flex start VM that waits for capacity, which may take days."""
+"""The status of a flex-start VM that waits for capacity, perhaps for days."""
 
 
 @dataclass(frozen=True)
 class Members:
     """The Nodes and VMs of a group, as far as they were read.
 
-    ``instances`` maps the names of VMs that were read to what was found (``None``: gone);
-    ``is_complete`` says that these are all VMs of the group. ``unread_nodes`` are names for which there
-    was no time: whether there are such Nodes is not known.
+    ``instances`` has the VMs that were read, by name (``None``: gone). ``is_complete``: these are all
+    VMs of the group. ``unread_nodes`` are names of Nodes that there was no time to read.
     """
 
     group: NodeGroup
@@ -75,12 +73,12 @@ class Members:
 
     @cached_property
     def proved(self) -> Mapping[str, Node]:
-        """The group's own Nodes by VM: proved before or now, and not known to have lost their VM."""
+        """The group's own Nodes by VM: proved, and with a VM that is not known to be gone."""
         return {node.vm: node for node in self._own_nodes}
 
     @cached_property
     def ready(self) -> Mapping[str, Node]:
-        """Those of `proved` that are ready, with all chips."""
+        """The proved Nodes that are ready and offer all chips, by VM."""
         return {
             vm: node
             for vm, node in self.proved.items()
@@ -89,7 +87,7 @@ class Members:
 
     @cached_property
     def vms(self) -> Mapping[str, Instance]:
-        """The group's own VMs, of those that were read. A Node's label may name another group's VM."""
+        """The VMs that were read and are the group's own."""
         zone, name = self.group.spec.zone, self.group.resource_name
         return {
             vm: instance
@@ -99,7 +97,7 @@ class Members:
 
     @cached_property
     def misnamed(self) -> Mapping[str, Node]:
-        """Nodes whose providerID is of a VM of the group and whose name is not the VM's, by VM."""
+        """The Nodes whose providerID names a VM of the group and whose name is not the VM's, by VM."""
         spec = self.group.spec
         place = f"gce://{spec.project}/{spec.zone}/"
         found = ((node.provider_id.removeprefix(place), node) for node in self.nodes)
@@ -115,7 +113,7 @@ class Members:
         return reported_lost(self.status)
 
     def is_down(self, node: Node) -> bool:
-        """Whether its VM is stopping or is reported lost, although the Node is still Ready."""
+        """Whether the Node's VM does not run or is reported lost. The Node may still be Ready."""
         if node.vm not in self.instances:
             return node.vm in self.reported_lost
         instance = self.instances[node.vm]
@@ -135,7 +133,7 @@ class Members:
 
     @cached_property
     def _own_nodes(self) -> tuple[Node, ...]:
-        """Ready ones last: of two Nodes of one VM, of which one must be outdated, they count."""
+        """The group's own Nodes, ready ones last: of two Nodes of one VM the last one counts."""
         return tuple(sorted(filter(self._is_match, self.nodes), key=lambda node: node.is_ready))
 
     @cached_property
@@ -158,12 +156,12 @@ def count(
     members: Members, trigger: Trigger, join_timeout: timedelta, known: Status, now: datetime
 ) -> Status:
     """``known`` with the counts and the VMs that block readiness."""
-    return _Count(members, trigger, join_timeout, known, now).take()
+    return _Count(members, trigger, join_timeout, known, now).build()
 
 
 @dataclass(frozen=True)
 class _Count:
-    """One count of a slice: what was observed, by which trigger, and what was known before."""
+    """One count of a slice, from the observation, the trigger and the earlier status."""
 
     members: Members
     trigger: Trigger
@@ -171,7 +169,7 @@ class _Count:
     known: Status
     now: datetime
 
-    def take(self) -> Status:
+    def build(self) -> Status:
         """The earlier status with this count."""
         members, known = self.members, self.known
         desired, joined, ready = members.group.spec.node_count, len(members.proved), len(self.ready)
@@ -192,7 +190,7 @@ class _Count:
 
     @cached_property
     def ready(self) -> Mapping[str, Node]:
-        """The ready Nodes by VM, without those that were not Ready a moment ago."""
+        """The ready Nodes by VM, without those that are held back (`HOLD_BACK`)."""
         return {vm: node for vm, node in self.members.ready.items() if not self._is_held_back(vm)}
 
     def _is_held_back(self, vm: str) -> bool:
@@ -207,16 +205,17 @@ class _Count:
     @cached_property
     def before(self) -> Mapping[str, Pending]:
         """The VMs that blocked readiness before."""
-        return {entry.name: entry for entry in self.known.pending if entry.why in _GRAVITY}
+        return {entry.name: entry for entry in self.known.pending if entry.why in _BY_SEVERITY}
 
     def _pending(self) -> Iterator[Pending]:
-        """The time of a reason that was known before is kept."""
+        """The VMs that block readiness. An unchanged reason keeps its time."""
         for name, why in self._reasons().items():
             entry = self.before.get(name)
             yield entry if entry is not None and entry.why == why else Pending(name, why, self.now)
 
     def _reasons(self) -> dict[str, str]:
-        """Each VM's reason: its loss, else what its Node lacks, else why it has not joined."""
+        """The reason of each VM: its loss, otherwise its Node's problem, otherwise why it has not
+        joined."""
         members, ready = self.members, self.ready
         reasons = {
             name: entry.why for name, entry in self.before.items() if not self._is_outdated(entry)
@@ -229,10 +228,10 @@ class _Count:
             if name not in members.proved and name not in reasons:
                 reasons[name] = self._why_not_joined(instance)
         waiting = ((name, why) for name, why in reasons.items() if name not in ready)
-        return dict(sorted(waiting, key=lambda item: _GRAVITY.index(item[1])))
+        return dict(sorted(waiting, key=lambda item: _BY_SEVERITY.index(item[1])))
 
     def _is_outdated(self, entry: Pending) -> bool:
-        """What was known of a VM before, and is members better now, or concerns a VM that is no more."""
+        """Whether an earlier entry no longer holds: the VM runs again, was read, or is gone."""
         is_loss = entry.why in VM_LOSSES
         if entry.name not in self.members.instances:
             return self.members.is_complete and not is_loss
@@ -253,7 +252,7 @@ class _Count:
             yield name, entry.why if entry is not None else self._why_lost(name)
 
     def _gone_vms(self) -> Iterator[str]:
-        """VMs of a complete slice that are known not to exist, or whose Node has been deleted."""
+        """The VMs of a complete slice that do not exist or whose Node was deleted."""
         for node in self.members.nodes:
             is_gone = self.members.instances.get(node.vm, node) is None
             if is_gone and has_vm_name(self.members.group, node):
@@ -266,7 +265,8 @@ class _Count:
                 yield vm
 
     def _why_lost(self, name: str, why: str | None = None) -> str:
-        """The end at maxRunDuration is logged like any other end: the VM's age shows it."""
+        """The reason of a lost VM. The log does not tell the end at maxRunDuration from other ends, so
+        the VM's age decides."""
         if why == Reason.PREEMPTED:
             return why
         source = self.members.group.spec.source
@@ -292,7 +292,7 @@ class _Count:
         return Reason.AWAITING_NODE_JOIN if self._is_starting(node) else Reason.NODE_NOT_READY
 
     def _is_starting(self, node: Node) -> bool:
-        """Whether the Node is new and its slice was never complete: not being ready is normal then."""
+        """Whether the Node is new and its slice was never complete: it need not be Ready yet."""
         created = guess_time(node.raw["metadata"].get("creationTimestamp"))
         is_new = created is not None and abs(self.now - created) < STARTS_FOR
         return is_new and self.known.completed_at is None
@@ -305,9 +305,9 @@ class _Count:
             return self._why_lost(instance.name)
         if instance.name in self.members.misnamed:
             return Reason.NODE_NAME_MISMATCH
-        not_let_in = self._why_not_approved(instance.name)
-        if not_let_in is not None and instance.status in UP:
-            return not_let_in
+        join_reason = self._why_not_approved(instance.name)
+        if join_reason is not None and instance.status in UP:
+            return join_reason
         started = instance.started or instance.created
         if started is None:
             return Reason.AWAITING_NODE_JOIN
@@ -317,15 +317,15 @@ class _Count:
         return Reason.NODE_JOIN_TIMEOUT if is_late else Reason.AWAITING_NODE_JOIN
 
     def _why_not_approved(self, vm: str) -> Reason | None:
-        """The reason that ``approve_join`` reported for a VM's request; it is kept until the VM has
-        joined."""
+        """The reason that ``approve_join`` has reported for the VM, kept until the VM has joined."""
         if vm in self.trigger.vms and self.trigger.cause in _JOIN_REASONS:
             return Reason(self.trigger.cause)
         entry = self.before.get(vm)
         return Reason(entry.why) if entry is not None and entry.why in _JOIN_REASONS else None
 
     def _complete_until(self, name: str) -> datetime:
-        """Until when the VM certainly had a Node: a running VM that was started before has lost it."""
+        """Until when the VM certainly had a Node. If it runs and was started before, its Node was
+        deleted."""
         entry = self.before.get(name)
         if entry is not None and entry.why in (*VM_LOSSES, Reason.NODE_DELETED):
             return entry.since
@@ -333,7 +333,7 @@ class _Count:
         return self.now if joined is None or joined.is_true else joined.since
 
 
-_GRAVITY = (
+_BY_SEVERITY = (
     Reason.PREEMPTED,
     Reason.MAX_RUN_DURATION_REACHED,
     Reason.NODE_LOST,

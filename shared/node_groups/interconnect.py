@@ -34,7 +34,7 @@ def _describe_links(found: Mig, group: NodeGroup, known: Status, now: datetime) 
     states = set(found.topologies.values())
     before = known.conditions.get(Type.INTERCONNECT_READY)
     if states == {"ACTIVE"}:
-        said: tuple[bool | None, str, str] = (
+        condition: tuple[bool | None, str, str] = (
             True,
             "Active",
             "The interconnect between the chips is up",
@@ -42,23 +42,23 @@ def _describe_links(found: Mig, group: NodeGroup, known: Status, now: datetime) 
     elif states:
         word = ", ".join(sorted(states))
         text = f"Compute Engine reports the interconnect between the chips as {word}. {_ADVICE}"
-        said = (False, "NotActive", text)
-    elif _is_asked_long(before, now):
-        said = (
+        condition = (False, "NotActive", text)
+    elif _has_waited_long(before, now):
+        condition = (
             None,
             "Unknown",
             "Compute Engine reports no state of the interconnect; Ready does not wait for it",
         )
     else:
         text = "Waiting for Compute Engine to report that the interconnect between the chips is up"
-        said = (False, "Asking", text)
-    status, reason, message = said
+        condition = (False, "Asking", text)
+    status, reason, message = condition
     return known.with_condition(
         Type.INTERCONNECT_READY, status, reason, message, group=group, now=now
     )
 
 
-def _is_asked_long(before: Condition | None, now: datetime) -> bool:
+def _has_waited_long(before: Condition | None, now: datetime) -> bool:
     if before is None:
         return False
     has_waited = abs(now - before.since) >= UNKNOWN_AFTER  # a time far ahead is wrong

@@ -1,4 +1,4 @@
-"""The condition NodesJoined: how many Nodes are missing, why, and what to do."""
+"""The condition NodesJoined: how many Nodes are missing, why, and what the user must do."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from shared.node_groups.readiness import awaiting_message
 from shared.node_groups.status import Status, Type
 
 VISIBLE_AFTER = timedelta(minutes=1)
-"""A list of VMs shows what was created this long ago."""
+"""A list of VMs has all VMs that were created longer ago."""
 
 
 def describe(members: Members, known: Status, now: datetime) -> Status:
-    """``known``, which has been counted, with NodesJoined."""
+    """``known``, which has the counts, with NodesJoined."""
     counts = known.counts
     if counts.joined >= counts.desired:
         message = f"All {counts.desired} nodes have joined the cluster"
@@ -28,7 +28,7 @@ def describe(members: Members, known: Status, now: datetime) -> Status:
         reason = Reason(lost[0]) if lost else Reason.NODE_LOST
         message = _describe_gone_early(gone, counts.desired)
     elif not members.is_complete and before is not None and before.message.startswith(_GONE_EARLY):
-        return known  # only a list of all VMs can change that
+        return known  # only a list of all VMs can refute this message
     else:
         reason = _why_missing(members, known)
         message = _describe_missing(members, known, reason)
@@ -41,8 +41,8 @@ _GONE_EARLY = "Before the slice was complete, "
 
 
 def _count_gone_early(members: Members, known: Status, now: datetime) -> int:
-    """How many VMs of a BULK slice are known to be gone before it was complete: Compute Engine does not
-    recreate them, and the others wait."""
+    """The number of VMs that are gone although their BULK slice was never complete. Compute Engine does
+    not recreate them."""
     created = known.conditions.get(Type.MIG_READY)
     if not members.group.spec.is_bulk or known.completed_at is not None:
         return 0
@@ -88,12 +88,12 @@ def _describe_deleted_nodes(names: list[str], *, is_bulk: bool) -> str:
 
 
 def _describe_misnamed_nodes(members: Members, names: list[str]) -> str:
-    said = [
+    found = [
         f"Node {members.misnamed[vm].name} runs on VM {vm}, by its providerID"
         for vm in names
         if vm in members.misnamed
     ]
-    what = "; ".join(said) or f"The Nodes of {', '.join(names)} have other names"
+    what = "; ".join(found) or f"The Nodes of {', '.join(names)} have other names"
     return (
         f"{what}. A Node must have its VM's name: start the kubelet with --hostname-override=VM, and "
         "delete the Node."
@@ -101,7 +101,8 @@ def _describe_misnamed_nodes(members: Members, names: list[str]) -> str:
 
 
 def _why_missing(members: Members, known: Status) -> Reason:
-    """The most severe reason of the VMs that have not joined; a loss if the slice was complete."""
+    """The most severe reason of the VMs that have not joined. Without one, a complete slice has lost a
+    VM."""
     reported = [entry.why for entry in known.pending if entry.name not in members.proved]
     if reported:
         return Reason(reported[0])

@@ -1,6 +1,7 @@
 """Leaked slices: resources on Compute Engine with this cluster's ownership mark whose group is gone.
 
-A group goes only when nothing of it is left, unless somebody removes its finalizer. All here is pure.
+A group is removed when none of its resources exist, unless somebody removes its finalizer. All functions
+are pure.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ class Leak:
 def find_leaks(
     listed: Iterable[ListedResource], uids: Collection[str], cluster: str, now: datetime
 ) -> tuple[Leak, ...]:
-    """The slices of this cluster whose group is not among ``uids``, the oldest first.
+    """The slices of this cluster whose group is not in ``uids``, the oldest first.
 
-    ``uids`` must have been read after ``listed``: a group is there before its resources. A slice counts
-    when one of its resources is an hour old.
+    ``uids`` must be read after ``listed``, because a group exists before its resources. A slice is
+    reported when one of its resources is an hour old.
     """
     found: dict[tuple[str, str, str], list[ListedResource]] = defaultdict(list)
     for resource in listed:
@@ -76,7 +77,7 @@ def _created(resources: Iterable[ListedResource], now: datetime) -> datetime:
 
 
 def render_commands(leak: Leak) -> tuple[str, ...]:
-    """The commands that delete what is left, in this order."""
+    """The commands that delete the remaining resources, in this order."""
     return tuple(map(_render_command, leak.resources))
 
 
@@ -90,7 +91,7 @@ def _render_command(resource: ListedResource) -> str:
 
 
 def render_message(leak: Leak) -> str:
-    """What is left, and what to do about it."""
+    """The message of the log line: the remaining resources, and the commands."""
     left = ", ".join(
         f"{_NOUNS[one.service]} {one.name}{_render_vms(leak.vms) if one.service == MIGS else ''}"
         for one in leak.resources

@@ -1,11 +1,11 @@
-"""The life of one GCE resource (workload policy, instance template, MIG): one table of transitions.
+"""The lifecycle of one GCE resource (workload policy, instance template, MIG): a table of transitions.
 
-The steps read Compute Engine and build an `Observation`; `next_step` finds the row of `TABLE` that
-matches and returns the resource in its next state and the action to take. All functions are pure.
+The steps read Compute Engine and build an `Observation`. `next_step` finds the row of `TABLE` that
+matches and returns the resource in its next state and the action. All functions are pure.
 
-How to read the table: within a goal from top to bottom; the first row whose columns all match
-decides. `ANY_*` matches every value of its column. A row with several guards needs all of them.
-`docs/reference/resource-lifecycle.md` is rendered from the table.
+Of the rows of a goal, the first one whose columns all match applies. `ANY_*` matches each value of its
+column. A row with several guards needs all of them. `docs/reference/resource-lifecycle.md` is rendered
+from the table.
 """
 
 from __future__ import annotations
@@ -23,21 +23,19 @@ from shared.ports.classify import classify
 from shared.ports.gce.values import GceError, Operation
 
 YOUNG = timedelta(seconds=5)
-"""A younger intent belongs to another invocation that is about to insert: leave it to that one. An
-invocation whose message is redelivered follows one that has ended, and need not."""
+"""A younger intent belongs to another invocation that is about to insert. If the message is redelivered,
+that invocation has ended, and the age does not matter."""
 RETRY_AFTER = timedelta(seconds=60)
-"""A failed insert is retried on a resync, or on any trigger that comes this long after the intent."""
+"""A failed insert is retried on a resync, or on any other trigger this long after the intent."""
 SURELY_ABSENT_AFTER = timedelta(seconds=150)
-"""When the newest intent is this old, no create is in progress: an invocation's calls, the lag of
-Compute Engine and the difference of clocks together are shorter."""
-
-
+"""No create can be in progress when the newest intent is this old: the calls of an invocation, the lag
+of Compute Engine and the difference of clocks together take less time."""
 CLOCKS_DIFFER_BY = timedelta(minutes=5)
-"""At most so far ahead of this process's clock is a time that another process has written."""
+"""A time that another process has written is ahead of this process's clock by at most this much."""
 
 
 class Goal(StrEnum):
-    """What the step is to achieve: create_resources creates, tear_down tears down."""
+    """The goal of the step: create_resources creates, tear_down deletes."""
 
     CREATE = "create"
     TEAR_DOWN = "tear down"
@@ -49,11 +47,11 @@ class Presence(StrEnum):
     NOT_READ = "not read"
     ABSENT = "absent"
     OURS = "ours"
-    """It has the group's ownership mark, or it is a template of the user that can be used."""
+    """It has the group's ownership mark, or it is a valid template of the user."""
     NOT_OURS = "not ours"
-    """It has the resource's name and another description."""
+    """It has the resource's name, but not the group's ownership mark."""
     UNFIT = "unfit"
-    """A template of the user that cannot be used."""
+    """It is an invalid template of the user."""
 
 
 class OperationState(StrEnum):
@@ -61,7 +59,7 @@ class OperationState(StrEnum):
 
     NONE = "none"
     UNKNOWN = "unknown"
-    """Compute Engine does not know the operation (any more)."""
+    """Compute Engine does not find the operation."""
     RUNNING = "running"
     DONE = "done"
     FAILING = "failing"
@@ -70,7 +68,7 @@ class OperationState(StrEnum):
 
 
 class Guard(StrEnum):
-    """Facts beside the columns. The value is the phrase of the reference page."""
+    """Other conditions of a row. The value is the phrase of the reference page."""
 
     PAUSED = "paused"
     COMPLETE = "slice was complete"
@@ -85,19 +83,19 @@ class Guard(StrEnum):
 
 
 class ResourceAction(StrEnum):
-    """What is to be done after the new state has been written."""
+    """The action after the new state has been written."""
 
     INSERT = "insert"
     DELETE = "delete"
     WAIT = "wait"
-    """An operation, a retry time or another resource comes first; its end or a resync triggers."""
+    """Wait for an operation, a retry time or another resource: its end or a resync triggers the step."""
     FAIL = "fail"
-    """Record why; a person or Compute Engine must change something."""
+    """Record the error; the user or Compute Engine must change something."""
     NOTHING = "nothing"
 
 
 class FailureKind(StrEnum):
-    """The errors that the table records. The value says which of them, for the reference page."""
+    """The errors that the table records. The value is the phrase of the reference page."""
 
     NAME_TAKEN = "name is taken"
     MARK_LOST = "mark was removed"
@@ -108,17 +106,17 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True)
 class Observation:
-    """What was read and is known about one resource, apart from its entry in the status."""
+    """What is known about one resource, apart from its entry in the status."""
 
     presence: Presence = Presence.NOT_READ
     operation: OperationState = OperationState.NONE
     uri: str = ""
-    """Of what was found; for a template of the user, the one that the spec names."""
+    """The URI of the found resource, or of the user's template in the spec."""
     mark: str = ""
     violation: str = ""
-    """Why a template of the user cannot be used."""
+    """Why the user's template is invalid."""
     error: GceError | None = None
-    """Of the operation."""
+    """The error of the operation."""
     is_paused: bool = False
     is_external: bool = False
     is_resync: bool = False
@@ -130,7 +128,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Transition:
-    """The entry to be written to the status, and what to do after that."""
+    """The entry to write to the status, and the action after that."""
 
     resource: Resource
     action: ResourceAction
@@ -138,7 +136,7 @@ class Transition:
 
 @dataclass(frozen=True)
 class Row:
-    """One transition. ``next`` is ``None`` where the state stays as it is."""
+    """One transition. ``next`` is ``None`` if the state does not change."""
 
     goal: Goal
     states: tuple[State, ...]
@@ -273,10 +271,10 @@ def make_observation(
     was_complete: bool = False,
     was_lost: bool = False,
 ) -> Observation:
-    """Build the observation of one resource. ``found`` holds only the kinds that were read.
+    """Build the observation of one resource. ``found`` has only the kinds that were read.
 
-    ``violation`` says what is wrong with a template of the user; ``was_lost``, that ``resource`` is
-    not in the status of the group and stands in for an entry that was lost.
+    ``violation``: why the user's template is invalid. ``was_lost``: the status has no entry of the
+    resource, and ``resource`` replaces it.
     """
     one = found.get(kind)
     template = group.spec.own_template if kind == TEMPLATE else None
@@ -331,16 +329,16 @@ def _operation_state(resource: Resource, operation: Operation | None) -> Operati
 def next_step(
     goal: Goal, resource: Resource, observation: Observation, now: datetime
 ) -> Transition:
-    """The resource in its next state and what to do, as the table has it."""
-    resource = _date_intent(goal, resource, now)
+    """The resource in its next state and the action, by the table."""
+    resource = _correct_intent_time(goal, resource, now)
     guards = _guards(goal, resource, observation, now)
     row = find_row(goal, resource.state, observation.presence, observation.operation, guards)
     return Transition(_apply(row, resource, observation, now), row.action)
 
 
-def _date_intent(goal: Goal, resource: Resource, now: datetime) -> Resource:
-    """An intent whose time is far in the future, or is missing where something is to be found absent,
-    counts from now: else the step would wait without end."""
+def _correct_intent_time(goal: Goal, resource: Resource, now: datetime) -> Resource:
+    """Let an intent begin now if its time is far in the future, or is missing during a deletion:
+    otherwise the step would wait forever."""
     is_missing = goal is Goal.TEAR_DOWN and resource.since is None
     is_undated = is_missing and resource.state is State.CREATING
     is_ahead = resource.since is not None and resource.since - now > CLOCKS_DIFFER_BY
@@ -364,7 +362,7 @@ def _guards(
     goal: Goal, resource: Resource, observation: Observation, now: datetime
 ) -> frozenset[Guard]:
     age = now - resource.since if resource.since is not None else None
-    # A refused delete is retried on a resync only; the gaps between resyncs grow.
+    # A rejected delete is retried only on a resync, at intervals that grow.
     may_retry = goal is Goal.CREATE and (age is None or age >= RETRY_AFTER)
     holds = {
         Guard.PAUSED: observation.is_paused,
@@ -383,7 +381,7 @@ def _guards(
 
 def _apply(row: Row, resource: Resource, observation: Observation, now: datetime) -> Resource:
     if resource.state is State.GONE and row.next is State.DELETING:
-        # What is recorded of it dates from before it was found absent.
+        # The recorded URI and operation are older than the read that did not find the resource.
         resource = resource.enter(State.READY, now, uri=observation.uri)
     if row.failure is not None:
         error = _describe(row.failure, observation)
@@ -413,8 +411,8 @@ def _describe(failure: FailureKind, observation: Observation) -> tuple[str, str,
         )
         return Reason.RESOURCE_CONFLICT, "alreadyExists", message
     message = (
-        f"{uri} is not marked as this group's any more: its description must be "
-        f"{mark!r}. Restore that, or delete the resource."
+        f"{uri} is no longer marked as this group's: its description must be {mark!r}. Restore the "
+        "description, or delete the resource."
     )
     return Reason.RESOURCE_CONFLICT, "", message
 

@@ -1,7 +1,7 @@
-"""Whose Node is this: what proves that a Node is a group's, and what the proof looks like.
+"""Whether a Node belongs to a VM of a group, and the patch that records the proof.
 
-No witness here is a time: the API server's, Compute Engine's and the VMs' clocks may be minutes apart.
-`docs/decisions/clocks.md` lists the witnesses and what each of them proves.
+No proof uses a time: the clocks of the API server, Compute Engine and the VMs may be minutes apart.
+`docs/decisions/clocks.md` lists the evidence and what each piece proves.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from shared.ports.kubernetes.nodes import Node
 def is_match(group: NodeGroup, node: Node, instance: Instance) -> bool:
     """Whether this Node runs on this VM, and the VM is the group's.
 
-    A VM without our token key has not been able to join yet: a Node that was not proved before is then
-    somebody else's, whatever it says of itself. That nobody but the VM's kubelet has made the Node, the
-    API server sees to (policy tpu-functions-node-registrations).
+    A VM without our token key cannot have joined yet, so a Node that was not proved before is foreign,
+    whatever it reports. The API server ensures that only the VM's kubelet can register the Node (policy
+    tpu-functions-node-registrations).
     """
     spec = group.spec
     is_proved = node.proved_vm_id == instance.id
@@ -35,14 +35,14 @@ def is_match(group: NodeGroup, node: Node, instance: Instance) -> bool:
 
 
 def is_of_predecessor(group: NodeGroup, node: Node, instance: Instance) -> bool:
-    """Whether the Node was left by a VM that had this one's name before, perhaps even its id.
+    """Whether the Node remains from an earlier VM with this VM's name, and perhaps its id.
 
-    A Node that was proved for another id was. Where VMs join by other means, the new kubelet takes the
-    Node over: it is the new VM's when it reports another boot than the one of the proof.
+    A Node that was proved for another id does. But if VMs join by other means, the new kubelet takes
+    over the Node: it is the new VM's as soon as it reports another boot than the one of the proof.
 
-    A VM that was recreated under the same id has lost our key with its metadata. So has a VM whose
-    metadata somebody has changed, and a read may lag behind our own write: only a Node that has fallen
-    silent is then taken for a predecessor's. A kubelet that runs does not register again.
+    A VM that was recreated under the same id has no token key in its metadata. The key may be missing
+    for other reasons: somebody has changed the metadata, or a read lags behind our write. So the Node
+    must also be silent: a running kubelet does not register again.
     """
     is_proved_for_other = node.proved_vm_id not in ("", instance.id)
     if group.spec.bootstrap is None:
@@ -53,13 +53,13 @@ def is_of_predecessor(group: NodeGroup, node: Node, instance: Instance) -> bool:
 def proof_patch(
     group: NodeGroup, node: Node, machine_type: str, instance: Instance | None
 ) -> dict[str, dict[str, Any]]:
-    """The merge patch that makes a Node's labels and taints right; empty if they are.
+    """The merge patch that corrects a Node's labels and taints; empty if they are correct.
 
-    ``instance`` is the Node's VM, ``None`` if a Node that was proved before is not to be proved again.
-    The boot is recorded where a new VM's kubelet may take the Node over (`is_of_predecessor`).
+    ``instance`` is the Node's VM; ``None`` if the Node was proved before and its VM was not read. The
+    boot is recorded if a new VM's kubelet may take over the Node (`is_of_predecessor`).
 
-    The user's taints are set once, with the proof: whoever removes one later means it. The list of
-    taints is written as a whole, and so only if the Node is still as it was read.
+    The user's taints are set only with the first proof, so that users can remove them later. The patch
+    replaces the whole list of taints, so it requires that the Node is unchanged since it was read.
     """
     wanted = dict(group.node_labels(machine_of(group, machine_type)))
     if instance is not None:
@@ -83,7 +83,7 @@ def proof_patch(
 
 
 def find_vm_of_misnamed(group: NodeGroup, node: Node) -> str | None:
-    """The VM of this group that a Node of another name says it runs on.
+    """The VM of this group that a Node with another name has in its providerID.
 
     A providerID is only a claim: such a Node is neither counted nor deleted.
     """
@@ -94,8 +94,8 @@ def find_vm_of_misnamed(group: NodeGroup, node: Node) -> str | None:
 
 
 def has_vm_name(group: NodeGroup, node: Node) -> bool:
-    """Whether a Node has a VM's name and place of this group's. Its labels prove nothing: they can
-    be put on any Node."""
+    """Whether a Node has the name, project and zone of a VM of this group. Its labels prove nothing,
+    because any Node can have them."""
     spec = group.spec
     place = f"gce://{spec.project}/{spec.zone}/{node.vm}"
     return node.provider_id in ("", place) and node.vm.startswith(f"{group.resource_name}-")

@@ -40,7 +40,7 @@ DEFAULT_VERSION = "1.31"
 
 @dataclass(frozen=True)
 class Bootstrap:
-    """How VMs join: the endpoint exactly as the user gave it, and Kubernetes' minor version."""
+    """How VMs join: the endpoint as in the spec, and the minor version of Kubernetes."""
 
     endpoint: str
     version: str
@@ -48,7 +48,7 @@ class Bootstrap:
 
 @dataclass(frozen=True)
 class InstanceConfig:
-    """What the group's own template is made of."""
+    """The part of the spec from which the instance template is built."""
 
     machine_type: str
     image: str
@@ -86,7 +86,7 @@ class Spec:
     topology: str
     mode: str
     source: TemplateRef | InstanceConfig
-    """What the VMs are made from: the user's own instance template, or a template of ours."""
+    """The user's own instance template, or the configuration of one that this system creates."""
     bootstrap: Bootstrap | None = None
     node_labels: Mapping[str, str] = field(default_factory=dict)
     node_taints: tuple[Taint, ...] = ()
@@ -107,17 +107,17 @@ class Spec:
 
     @property
     def resource_kinds(self) -> tuple[str, ...]:
-        """Keys of ``status.resources`` that this group needs, in the order of creation."""
+        """The keys of ``status.resources`` that this group needs, in the order of creation."""
         policy = ("workloadPolicy",) if self.is_bulk else ()
         return (*policy, "instanceTemplate", "managedInstanceGroup")
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupObject:
-    """What every TPUNodeGroup has, whatever its spec says.
+    """The fields of each TPUNodeGroup, whatever its spec.
 
-    ``raw`` is the object itself: its ``status`` is read by `shared.node_groups.status.parse`.
-    ``violations`` is what is wrong with its name and spec.
+    ``raw`` is the object itself: `shared.node_groups.status.parse` reads its ``status``.
+    ``violations`` are those of its name and spec.
     """
 
     namespace: str
@@ -165,7 +165,7 @@ class GroupObject:
 
     @property
     def foreign_child_names(self) -> dict[str, str]:
-        """The children that tpu-operator would create for this group: plural to name."""
+        """The names of the children that tpu-operator would create for this group, by plural."""
         suffix = hashlib.sha256(self.uid.encode()).hexdigest()[:8]
         kinds = {
             "workloadpolicies": "policy",
@@ -179,13 +179,13 @@ class GroupObject:
 class NodeGroup(GroupObject):
     """A group whose spec has a zone and a number of VMs, which creation and deletion need.
 
-    Its ``violations`` may be there nevertheless: then nothing new is created.
+    It may still have ``violations``: then nothing new is created.
     """
 
     spec: Spec
 
     def node_labels(self, machine: Machine | None) -> dict[str, str]:
-        """The labels of every Node of this group, the user's own included."""
+        """The labels of each Node of this group, with the user's own."""
         labels = dict(self.spec.node_labels)
         labels |= {
             RESOURCE_NAME_LABEL: self.resource_name,
@@ -213,7 +213,7 @@ class NodeGroup(GroupObject):
 
 @dataclass(frozen=True, kw_only=True)
 class UnreadableGroup(GroupObject):
-    """A group whose spec has no zone or no count: nothing can have been created from it."""
+    """A group whose spec has no valid zone or count: nothing can have been created from it."""
 
 
 AnyGroup = NodeGroup | UnreadableGroup
@@ -226,7 +226,7 @@ def resource_name(cluster: str, name: str, uid: str) -> str:
 
 
 def parse(raw: Mapping[str, Any], cluster: str) -> AnyGroup:
-    """Read an object as the API server gives it, whatever its spec, labels and annotations hold.
+    """Parse an object, whatever its spec, labels and annotations contain.
 
     Raises `ValueError` for an object without namespace, name and uid.
     """
@@ -258,7 +258,7 @@ def parse(raw: Mapping[str, Any], cluster: str) -> AnyGroup:
 
 
 def parse_template_uri(uri: str) -> TemplateRef | None:
-    """Parse a template's URI in any of Compute Engine's forms; ``None`` if it is none."""
+    """Parse a template's URI in any form of Compute Engine; ``None`` if it is not one."""
     found = TEMPLATE.fullmatch(uri)
     if found is None:
         return None
@@ -266,12 +266,12 @@ def parse_template_uri(uri: str) -> TemplateRef | None:
 
 
 def _spec(given: Given) -> Spec | None:
-    """The spec, if zone and count are well-formed, which a deletion needs; else ``None``."""
+    """The spec; ``None`` if a field is malformed that a deletion needs."""
     project, zone = given.get("project"), given.get("nodeLocation")
     count, mode, shape = (
         given.get(path) for path in ("nodeCount", "targetSizePolicyMode", "topology")
     )
-    source = _template(given, project) or _instance(given)
+    source = _read_template(given, project) or _read_instance(given)
     if not (project and zone and count and mode and shape and source):
         return None
     return Spec(
@@ -288,12 +288,12 @@ def _spec(given: Given) -> Spec | None:
     )
 
 
-def _template(given: Given, project: str | None) -> TemplateRef | None:
+def _read_template(given: Given, project: str | None) -> TemplateRef | None:
     ref = parse_template_uri(given.get("instanceTemplateURI", ""))
     return ref if ref is not None and ref.project == project else None
 
 
-def _instance(given: Given) -> InstanceConfig | None:
+def _read_instance(given: Given) -> InstanceConfig | None:
     if not given.has("instanceConfig"):
         return None
 
@@ -304,7 +304,7 @@ def _instance(given: Given) -> InstanceConfig | None:
     return InstanceConfig(
         machine_type=get("machineType"),
         image=get("image"),
-        provisioning_model=get("provisioningModel", _free_model(get("reservation"))),
+        provisioning_model=get("provisioningModel", _default_model(get("reservation"))),
         reservation=get("reservation"),
         max_run_s=parse_duration_s(get("maxRunDuration")) or 0,
         boot_disk_gb=get("bootDiskSizeGB", 0),
@@ -316,7 +316,7 @@ def _instance(given: Given) -> InstanceConfig | None:
     )
 
 
-def _free_model(reservation: str) -> str:
+def _default_model(reservation: str) -> str:
     """The provisioning model of a spec that names none."""
     return "RESERVATION_BOUND" if reservation else "STANDARD"
 

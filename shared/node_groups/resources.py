@@ -1,7 +1,7 @@
-"""The three GCE resources of a group: their bodies, and how each is read, inserted and deleted.
+"""The three GCE resources of a group: the bodies of their inserts, and their calls.
 
-Bodies are as the Compute client takes them (field names in snake_case). All are pure; the calls are
-one table, `KINDS`.
+The bodies have the field names of the Compute client library (snake_case), and are built by pure
+functions. The calls are in one table, `KINDS`.
 """
 
 from __future__ import annotations
@@ -25,23 +25,27 @@ from shared.ports.gce.values import Mig, Operation, Policy, Template, TemplateRe
 _REQUESTS = uuid.UUID("5f0c7f0e-6e0e-4a4e-9e54-0d2f7a0b8f11")
 _DEFAULT_DISK_TYPE = "hyperdisk-balanced"
 _TERMINATION = {"SPOT": "STOP", "RESERVATION_BOUND": "DELETE", "FLEX_START": "DELETE"}
-"""What becomes of a VM that is taken back; tpu-operator's choices, flex start's own."""
+"""The termination action of a VM by provisioning model. SPOT and RESERVATION_BOUND are as in
+tpu-operator."""
 
 MIG_COLLECTION = "instanceGroupManagers"
 Found = Policy | Template | Mig
 
 
 def request_id(group: AnyGroup, kind: str, since: datetime, body: Mapping[str, Any]) -> str:
-    """The id by which Compute Engine knows a repeated insert: the same attempt, the same id."""
+    """The request id of an insert. It is the same for each call of one attempt, so Compute Engine
+    recognizes a repetition."""
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
-    said = f"{group.mark} {kind} {render_time(since)} {canonical}"
-    return str(uuid.uuid5(_REQUESTS, said))
+    text = f"{group.mark} {kind} {render_time(since)} {canonical}"
+    return str(uuid.uuid5(_REQUESTS, text))
 
 
-def machine_of(group: NodeGroup, learned: str) -> Machine | None:
-    """The machine of the group's VMs; ``learned`` is the machine type of its own template."""
+def machine_of(group: NodeGroup, template_type: str) -> Machine | None:
+    """The machine of the group's VMs. ``template_type`` is the machine type of its own template."""
     source = group.spec.source
-    return find_machine(source.machine_type if isinstance(source, InstanceConfig) else learned)
+    if isinstance(source, InstanceConfig):
+        return find_machine(source.machine_type)
+    return find_machine(template_type)
 
 
 def policy_body(group: NodeGroup) -> dict[str, Any]:
@@ -130,9 +134,10 @@ def kube_labels(group: NodeGroup, machine: Machine | None) -> dict[str, str]:
 
 
 def merge_kube_labels(existing: str, labels: Mapping[str, str]) -> str:
-    """``kube-labels`` with ours set and the user's kept: a sorted comma list of ``key=value``.
+    """The value of ``kube-labels`` with these labels and the user's: a sorted list of ``key=value``,
+    separated by commas.
 
-    An entry of the user's that is not of this form is kept as it is, after the others.
+    A user's entry that has another form is kept, after the others.
     """
     entries = [entry.strip() for entry in existing.split(",") if entry.strip()]
     pairs = dict(entry.split("=", 1) for entry in entries if "=" in entry)
@@ -141,7 +146,8 @@ def merge_kube_labels(existing: str, labels: Mapping[str, str]) -> str:
 
 
 def _on_failure(spec: Spec, template: Template | None) -> str:
-    """BULK slices are never repaired VM by VM; flex start requires the same of all groups."""
+    """The action on a VM's failure. VMs of BULK slices are never repaired one by one; flex start
+    requires the same of all groups."""
     source: Template | InstanceConfig | TemplateRef = template or spec.source
     model = "" if isinstance(source, TemplateRef) else source.provisioning_model
     return "DO_NOTHING" if spec.is_bulk or model == "FLEX_START" else "REPAIR"
@@ -155,7 +161,7 @@ def _metadata_items(group: NodeGroup, config: InstanceConfig) -> list[dict[str, 
         metadata.get(KUBE_LABELS_KEY, ""), kube_labels(group, machine)
     )
     if spec.bootstrap is not None:
-        # The startup script says in a guest attribute what it waits for, or why it gave up.
+        # The startup script writes to a guest attribute what it waits for, or why it failed.
         metadata.setdefault("enable-guest-attributes", "TRUE")
         metadata[STARTUP_SCRIPT_KEY] = render_startup_script(
             version=spec.bootstrap.version,
@@ -193,7 +199,7 @@ def _scheduling(config: InstanceConfig) -> dict[str, Any]:
 
 
 def _subnetwork(spec: Spec, subnetwork: str) -> str:
-    """A bare name is a subnetwork of the group's project and region."""
+    """The URI of the subnetwork. A bare name is of the group's project and region."""
     if "/" in subnetwork:
         return subnetwork
     return f"projects/{spec.project}/regions/{spec.region}/subnetworks/{subnetwork}"
@@ -201,11 +207,10 @@ def _subnetwork(spec: Spec, subnetwork: str) -> str:
 
 @dataclass(frozen=True)
 class ResourceKind:
-    """How one of the three is handled: its calls, which take the name, and where its operations are
-    looked up."""
+    """The calls of one kind of resource, and the scope of its operations: a zone, region or global."""
 
     collection: str
-    """Its word in the methods of the audit log, as in ``compute.resourcePolicies.insert``."""
+    """Its name in the methods of the audit log, as in ``compute.resourcePolicies.insert``."""
     find: Callable[[Gce, Spec, str], Found | None]
     insert: Callable[[Gce, Spec, Mapping[str, Any], str], Operation]
     delete: Callable[[Gce, Spec, str], Operation | None]

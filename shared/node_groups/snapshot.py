@@ -28,12 +28,12 @@ _NO_SECRET = "0" * 16
 
 
 def leave_out(_value: Any) -> str:
-    """The rule of a text that is not written."""
+    """The rule of a text that is left out."""
     return ""
 
 
 def leave_out_all(_value: Any) -> dict[str, Any]:
-    """The rule of a document of which nothing is written."""
+    """The rule of a document that is left out."""
     return {}
 
 
@@ -45,8 +45,11 @@ def _pick(*keys: str) -> Rule:
 
 
 def _hide_token(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Whether there is a token, which one, and until when. One that cannot be read may be most of a
-    secret: it is written as an empty one, which cannot be read either."""
+    """The token's id and expiry, without its secret.
+
+    A text that is not a token may contain most of a secret: it becomes empty, which is not a token
+    either.
+    """
     if TOKEN_KEY not in metadata:
         return {}
     try:

@@ -1,8 +1,8 @@
-"""What a TPUNodeGroup's spec must be like: each field by itself, and what goes together.
+"""The validation of a TPUNodeGroup's spec: rules of single fields, and rules across fields.
 
-The CRD refuses the same (infra/kubernetes/base/crd.yaml), at the same paths and where tpu-operator has a
-rule too in its words. It is checked here again, because a CRD can be older than the functions, and
-because an object may have been stored before a rule was.
+The CRD (infra/kubernetes/base/crd.yaml) has the same rules at the same paths, in tpu-operator's words if
+it has the rule, too. The functions validate again, because the CRD may be older than the functions, or
+an object older than a rule.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from shared.base.names import (
 MODELS = ("STANDARD", "SPOT", "RESERVATION_BOUND", "FLEX_START")
 MODES = ("BULK", "INDIVIDUAL")
 MAX_NODES = 2304
-"""VMs of four chips in the largest slice that there is."""
+"""The number of VMs with four chips in the largest slice."""
 MIN_RUN_S, MAX_RUN_S = 30, 7 * 24 * 3600
-"""Limits of a flex-start VM's life (documented: seven days at most)."""
+"""The limits of a flex-start VM's run duration (documented: at most seven days)."""
 MAX_METADATA_VALUE = 256 * 1024
-"""Bytes that Compute Engine takes in one value (documented)."""
+"""The limit of one value in bytes (documented)."""
 MAX_METADATA = 448 * 1024
-"""Bytes of keys and values together; Compute Engine takes 512 KiB (documented), and what is added
-for bootstrapping must find room."""
+"""The limit of keys and values together in bytes. Compute Engine's is 512 KiB (documented); the metadata
+for joining needs the rest."""
 TEMPLATE = re.compile(
     r"(?:https://(?:www|compute)\.googleapis\.com/compute/[a-z0-9]+/)?"
     r"projects/(?P<project>[^/]+)/"
@@ -249,9 +249,9 @@ _SPEC = Record(
 
 
 class Given:
-    """A spec as it was given, with what is wrong with it; read by paths as ``instanceConfig.image``.
+    """A spec with its violations. Fields are read by paths, as in ``instanceConfig.image``.
 
-    Reading gives only fields that are well-formed: whoever builds a value from them cannot fail.
+    Only well-formed fields can be read, so that values can be built from them without checks.
     """
 
     def __init__(self, spec: Any) -> None:
@@ -266,7 +266,7 @@ class Given:
         return self._get(path) is not None
 
     def get(self, path: str, default: Any = None) -> Any:
-        """A field's value if it is set and well-formed, all of what it holds included."""
+        """A field's value, if the field and all its parts are well-formed; otherwise the default."""
         value = self._get(path)
         return default if value is None or self._is_malformed(f"spec.{path}") else value
 

@@ -1,7 +1,7 @@
-"""The status of a TPUNodeGroup: read, changed and judged by pure functions.
+"""The status of a TPUNodeGroup: parse, change and render it. All functions are pure.
 
-Each condition belongs to one step; `conclude` computes ``Ready`` from all that is known, whoever
-writes. Nothing here does I/O or reads a clock.
+Each condition belongs to one step. `readiness.conclude` computes ``Ready`` from the others, in each
+step.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ NOUN = {
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition; ``since`` is when its status last changed."""
+    """A condition. ``since`` is when its status last changed."""
 
     status: str
     reason: str
@@ -86,7 +86,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class ResourceError:
-    """Why a resource is not created (or not deleted): the reason, GCE's code and message, since when."""
+    """Why a resource is not created or not deleted, with GCE's code and message, since when."""
 
     reason: str
     code: str
@@ -98,8 +98,8 @@ class ResourceError:
 class Resource:
     """One GCE resource of the group.
 
-    ``since`` is when the state was entered, for ``Creating`` and ``Deleting`` written before the
-    call; ``operation`` is set after it. ``error`` stays recorded until an attempt succeeds.
+    ``since`` is when the state was entered. ``Creating`` and ``Deleting`` are written before the call,
+    ``operation`` after it. ``error`` is kept until an attempt succeeds.
     """
 
     name: str
@@ -110,9 +110,9 @@ class Resource:
     error: ResourceError | None = None
 
     def enter(self, state: State, now: datetime, *, uri: str = "") -> Resource:
-        """The same resource in another state.
+        """The resource in another state.
 
-        Entering ``Creating`` again is another attempt; ``Deleting`` again is the same one.
+        To enter ``Creating`` again is a new attempt; to enter ``Deleting`` again is not.
         """
         if state is self.state and state is not State.CREATING:
             return replace(self, uri=uri or self.uri, operation="")
@@ -127,13 +127,13 @@ class Resource:
         )
 
     def with_error(self, reason: str, code: str, message: str, now: datetime) -> Resource:
-        """Record an error; of errors with the same reason the time of the first is kept."""
+        """Record an error. An error with the same reason as before keeps the time of the first."""
         before = self.error
         since = before.since if before is not None and before.reason == reason else now
         return replace(self, error=ResourceError(reason, code, message[:MAX_MESSAGE], since))
 
     def fail(self, reason: str, code: str, message: str, now: datetime) -> Resource:
-        """Record that the creation failed, and why."""
+        """Record that the creation has failed."""
         failed = self.with_error(reason, code, message, now)
         return replace(failed, state=State.FAILED, since=self.since or now, operation="")
 
@@ -149,7 +149,7 @@ class Pending:
 
 @dataclass(frozen=True)
 class Retry:
-    """A step that has failed for a transient reason since then, and what the API said last."""
+    """A step with a transient error: the last message, and the time of the first."""
 
     step: str
     message: str
@@ -158,7 +158,8 @@ class Retry:
 
 @dataclass(frozen=True)
 class Counts:
-    """VMs and Nodes: wanted, running, joined (proved ours), ready, and beyond hope for now."""
+    """Counts of VMs and Nodes: desired and running VMs, proved and ready Nodes, and VMs that have not
+    joined in time."""
 
     desired: int = 0
     running: int = 0
@@ -172,7 +173,7 @@ _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Status:
-    """All of ``status``."""
+    """The whole ``status``."""
 
     observed_generation: int = 0
     completed_at: datetime | None = None
@@ -183,7 +184,7 @@ class Status:
     counts: Counts = Counts()
     pending: tuple[Pending, ...] = ()
     retries: tuple[Retry, ...] = ()
-    """Transient errors that were left to the sweep and have not been seen to end."""
+    """Transient errors that only the sweep retries and that may not be over."""
 
     def is_true(self, kind: Type) -> bool:
         condition = self.conditions.get(kind)
@@ -193,7 +194,7 @@ class Status:
         return replace(self, resources={**self.resources, kind: resource})
 
     def with_retry(self, step: str, message: str, now: datetime) -> Status:
-        """The step has failed again: the time of its first failure is kept."""
+        """Record a transient error of a step. The time of its first failure is kept."""
         before = next((retry for retry in self.retries if retry.step == step), None)
         since = min(before.since, now) if before is not None else now
         retry = Retry(step, message[:MAX_RETRY_MESSAGE], since)
@@ -213,20 +214,20 @@ class Status:
         group: AnyGroup,
         now: datetime,
     ) -> Status:
-        """Set a condition (``None``: Unknown); its time moves only when its status changes."""
+        """Set a condition (``None``: Unknown). Its time changes only with its status."""
         word = {True: "True", False: "False", None: "Unknown"}[status]
         before = self.conditions.get(kind)
         since = before.since if before is not None and before.status == word else now
-        said = Condition(word, reason, message[:MAX_MESSAGE], since, group.generation)
-        return replace(self, conditions={**self.conditions, kind: said})
+        condition = Condition(word, reason, message[:MAX_MESSAGE], since, group.generation)
+        return replace(self, conditions={**self.conditions, kind: condition})
 
 
 def parse(raw: Any) -> Status:
-    """A status as the API server holds it; an absent one is an empty one. Never raises.
+    """Parse a group's ``status``; an absent one is empty. Never raises.
 
-    Anybody may have written it, or a later version: what has a wrong type, and a condition or resource
-    that is not known here, reads as absent. A state that is not known reads as ``Creating`` (possibly in
-    progress), a time that is none as long ago.
+    Users or later versions may have written it. Values of a wrong type and unknown conditions or
+    resources are ignored. An unknown state counts as ``Creating`` (possibly in progress), an invalid
+    time as long ago.
     """
     document = raw if isinstance(raw, Mapping) else {}
     completed = document.get("completedAt")
@@ -254,9 +255,9 @@ def parse(raw: Any) -> Status:
 _TYPES = frozenset(map(str, Type))
 _STATES = frozenset(map(str, State))
 _WORD = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
-"""The pattern of a condition's reason in the definition: anything else could not be written again."""
+"""The pattern of a condition's reason in the CRD: the API server rejects other reasons."""
 _RENAMED = {"SliceWired": Type.INTERCONNECT_READY}
-"""Conditions by an earlier name."""
+"""Conditions by their earlier names."""
 
 
 def _read_word(holder: Document, key: str) -> str:
@@ -318,7 +319,7 @@ def _parse_counts(summary: Document) -> Counts:
 
 
 def _parse_pending(document: Document) -> Iterator[Pending]:
-    """The entries, each VM once: two of one name could not be written again."""
+    """The entries, each VM once: the API server rejects two entries with one name."""
     names: set[str] = set()
     for entry in read_mappings(document, "pending"):
         name, why = read_text(entry, "name"), _read_word(entry, "why")
@@ -335,7 +336,7 @@ def _parse_retries(document: Document) -> Iterator[Retry]:
 
 
 def render(status: Status) -> dict[str, Any]:
-    """A status as the API server takes it; what is empty is left out."""
+    """The status as JSON for the API server, without empty values."""
     counts = status.counts
     return without_empty(
         {

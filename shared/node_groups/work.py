@@ -1,4 +1,4 @@
-"""The work of a step on one TPUNodeGroup: which group a trigger means, and how its status is written."""
+"""The work of a step on one TPUNodeGroup: find the group of a trigger, and write its status."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ from shared.ports.classify import verdict_of
 
 @dataclass(kw_only=True)
 class GroupWork(Work):
-    """Work on one group. ``group`` follows every write to the object; ``status`` is the desired
-    status: actions change it in memory until it is written."""
+    """Work on one group.
+
+    ``group`` is the object as it was last read or written. ``status`` is the desired status: actions
+    change it in memory until it is written.
+    """
 
     group: AnyGroup
     status: Status
     reported: Status
-    """The status up to which Events have been written."""
+    """The status for whose changes Events have been written."""
 
     @property
     def subject(self) -> Mapping[str, Any]:
@@ -36,14 +39,17 @@ class GroupWork(Work):
         return self.group.raw
 
     def list_events(self) -> Iterator[Emit]:
-        """The Events of what has changed since the last ones."""
+        """The Events about the changes of the status since the last call."""
         events = changes(self.group, self.reported, self.status)
         self.reported = self.status
         return map(Emit, events)
 
     def list_closing_actions(self) -> Iterator[WriteStatus]:
-        """Drop the step's entry of a transient error. Only a resync observes all that can fail; tokens
-        are written in batches of their own, whose end shows in a condition."""
+        """Remove the step's entry in ``retries``, if the error is over.
+
+        Only a resync proves that, because it observes everything. The tokens of a resync are written by
+        later invocations, so for inject_token the condition must be True.
+        """
         is_done = self.step != "inject_token" or self.status.is_true(Type.TOKENS_INJECTED)
         known = self.status.without_retry(self.step)
         if self.trigger.is_resync and is_done and known != self.status:
@@ -53,24 +59,24 @@ class GroupWork(Work):
         """Use the object that a write has returned."""
         self.group = node_group.parse(raw, self.group.cluster)
 
-    def write(self, wanted: Status) -> None:
+    def write(self, desired: Status) -> None:
         """Write a status if it differs from the object's. Raises `CallError` (409: it is outdated)."""
-        self.status = wanted
-        rendered = status.render(wanted)
+        self.status = desired
+        rendered = status.render(desired)
         if rendered != (self.group.raw.get("status") or {}):
             self.replace_object(self.cluster.replace_status(self.group.raw, rendered))
-            ready = wanted.conditions.get(Type.READY)
+            ready = desired.conditions.get(Type.READY)
             if ready is not None:
                 self.facts["ready"] = {"reason": ready.reason, "message": ready.message}
 
     def conclude(self) -> None:
-        """Write the status that actions have changed, with ``Ready`` computed from it."""
+        """Compute ``Ready`` and write the status that actions have changed."""
         self.write(readiness.conclude(self.group, self.status, self.now))
 
 
 @dataclass(frozen=True)
 class WriteStatus:
-    """Write this status if the object has another one."""
+    """Write this status, if it differs from the object's."""
 
     status: Status = field(repr=False)
 
@@ -106,14 +112,17 @@ def find_group(invocation: Invocation) -> AnyGroup:
         raise NothingToDo("NotForThisStep")
     labelled = invocation.cluster.list_groups_named(event.resource_name)
     groups = (node_group.parse(raw, cluster_id) for raw in labelled)
-    found = next((group for group in groups if _is_meant(group, event)), None)
+    found = next((group for group in groups if _is_group_of(group, event)), None)
     if found is None:
         raise NothingToDo("NotOurs")
     return found
 
 
-def _is_meant(group: AnyGroup, event: LogEvent) -> bool:
-    """Users can write labels: only the name that is computed from the uid proves ownership."""
+def _is_group_of(group: AnyGroup, event: LogEvent) -> bool:
+    """Whether an event's resource belongs to a group.
+
+    Users can write labels, so only the name that is computed from the uid proves it.
+    """
     if not isinstance(group, NodeGroup) or group.resource_name != event.resource_name:
         return False
     places = ("", group.spec.zone, group.spec.region)
@@ -128,9 +137,10 @@ def message_about(group: AnyGroup, cause: Any, at: datetime, **names: Any) -> Me
 def report_refusal(
     work: GroupWork, error: CallError, describe: Callable[[Status, Reason], Status]
 ) -> Plan | None:
-    """The plan for an environment error: write what ``describe`` makes of the status and the reason.
+    """The plan for an environment error: ``describe`` adds the reason to the status.
 
-    ``None`` for what is stale or to be retried. What concerns one VM stands in no condition.
+    ``None`` for stale and transient errors. An event about one VM writes no condition: the error may
+    concern only that VM.
     """
     reason = verdict_of(error).reason
     if is_stale(error) or reason is None:
@@ -144,6 +154,6 @@ def report_refusal(
 
 
 def report_retry(work: GroupWork, error: Exception) -> Plan:
-    """The plan for a transient error that is left to the sweep: record it with its time."""
+    """The plan for a transient error that only the sweep retries: record it with its time."""
     known = work.status.with_retry(work.step, str(error), work.now)
     return Plan("GivenUp", (WriteStatus(readiness.conclude(work.group, known, work.now)),))

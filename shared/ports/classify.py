@@ -69,7 +69,7 @@ def _kind(reason: Reason) -> ErrorKind:
     return ErrorKind.USER if reason is Reason.INVALID_SPEC else ErrorKind.ENVIRONMENT
 
 
-# Errors of reservations have no code of their own in Compute Engine, and "UNSUPPORTED_OPERATION" stands
+# Errors of reservations have no code of their own in Compute Engine, and "UNSUPPORTED_OPERATION" is used
 # for two things: the text decides.
 _OF_COMPUTE_ENGINE = (
     _rule(Reason.RESERVATION_NOT_FOUND, text=r"specified reservation .*does not exist"),
@@ -85,8 +85,8 @@ _OF_COMPUTE_ENGINE = (
     _rule(Reason.INSUFFICIENT_CAPACITY, text=r"failed to start due to preemption"),
     _rule(Reason.INSUFFICIENT_CAPACITY, code=r"RESOURCE_POOL_EXHAUSTED|INSUFFICIENT_?CAPACITY"),
 )
-# GKE tells these apart in words alone. All were seen in reports of its users but for "is being
-# updated", which stands in a public list of what to retry.
+# GKE distinguishes these only in the message. Users have reported all of them except "is being
+# updated", which is in a public list of errors to retry.
 _OF_GKE = (
     _rule(
         ErrorKind.TRANSIENT,
@@ -130,14 +130,14 @@ _OF_ALL = (
     _rule(Reason.REFUSED),
 )
 _TABLE = (*_OF_COMPUTE_ENGINE, *_OF_GKE, *_OF_KUBERNETES, *_OF_ALL)
-"""Read from top to bottom; the first that matches decides."""
+"""The rules in order; the first that matches decides."""
 
 
 def classify(http: int, code: str, message: str) -> Verdict:
-    """What an answer means, by HTTP status, the error's code or reason, and only then its text."""
+    """Classify an answer by its HTTP status, the error's code or reason, and last its text."""
     return next(rule.verdict for rule in _TABLE if rule.matches(http, code, message))
 
 
 def verdict_of(error: CallError) -> Verdict:
-    """The same for an error that was raised."""
+    """Classify an error that was raised."""
     return classify(error.http, error.reason, error.message)

@@ -1,4 +1,4 @@
-"""Why no answer came over a connection, in words."""
+"""Describe why a connection gave no answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EXPIRED = 10
 
 
 def explain(error: BaseException, trust: str = "") -> str:
-    """In words, why no answer came; ``trust`` is the variable that names the CA."""
+    """Describe why no answer came; ``trust`` is the variable that names the CA."""
     from urllib3.exceptions import NameResolutionError
     from urllib3.exceptions import TimeoutError as Timeout
 
@@ -25,7 +25,7 @@ def explain(error: BaseException, trust: str = "") -> str:
     said = [cause.strerror for cause in causes if isinstance(cause, OSError) and cause.strerror]
     if said:
         return said[0]
-    # urllib3's error of a connection that was refused is one of time, too: so this comes last.
+    # urllib3's error of a refused connection is also a timeout error, so timeouts are checked last.
     is_late = any(isinstance(cause, TimeoutError | Timeout) for cause in causes)
     return "no answer in time" if is_late else type(causes[-1]).__name__
 
@@ -42,7 +42,7 @@ def _explain_certificate(error: ssl.SSLCertVerificationError, trust: str) -> str
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and all that it was made of; urllib3 and requests put causes into arguments too."""
+    """The error and all its causes. urllib3 and requests also have causes in their arguments."""
     pending: list[object] = [error]
     seen: set[int] = set()
     while pending:

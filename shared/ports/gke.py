@@ -1,7 +1,7 @@
 """The port to GKE: requests about node pools, in the API's JSON form.
 
-Each call is a single HTTP request. The client's own retries are off, and no operation is ever waited
-for or asked about: its end is an entry of the audit log. GKE's list of node pools has no pages.
+Each call is a single HTTP request. The client's own retries are off. No call waits for an operation: its
+end is an entry of the audit log. GKE's list of node pools has no pages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shared.ports.google_credentials import GoogleCredentials, Headers, open_cli
 GkeMethod = Literal[
     "create_node_pool", "get_node_pool", "list_node_pools", "update_node_pool", "delete_node_pool"
 ]
-"""The calls that are made, and no others."""
+"""All calls that are made."""
 
 
 class GkeClient:
@@ -88,7 +88,7 @@ class GkeClient:
 
 
 def _call_error(call: str, error: Any) -> CallError:
-    """GKE's words, without what the client puts before them."""
+    """GKE's message, without the client's prefix."""
     try:
         said = error.response.json()["error"]
         details = said.get("errors") or [{}]

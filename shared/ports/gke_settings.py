@@ -1,4 +1,4 @@
-"""The cluster in which node pools are made, and what all pools have in common, from the environment.
+"""The settings of node pools, from the environment: the cluster, and what all pools have in common.
 
 The variables are TPU Provisioner's own, so that its settings keep their meaning.
 """
@@ -13,7 +13,7 @@ from shared.base.environment import Variables, read_url, split_items
 
 OWN_DOMAIN = "tpu-functions.dev"
 OWNERSHIP_DOMAINS = ("google.com", OWN_DOMAIN)
-"""Labels with such a prefix, or one below it, say whose a pool is and when it may go."""
+"""Domains of the labels that show who owns a pool and when it may be deleted."""
 
 NETWORKS_MEANING = "network:subnetwork pairs with commas between"
 
@@ -23,12 +23,12 @@ _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _CLUSTER = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
 _TRUE_OR_FALSE = {"true": True, "1": True, "t": True, "false": False, "0": False, "f": False}
 _PODS = range(8, 257)
-"""How many Pods a Node of GKE may have (documented)."""
+"""The limit of Pods on a Node of GKE (documented)."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """A further network of each Node."""
+    """An additional network of each Node."""
 
     network: str
     subnetwork: str
@@ -36,16 +36,16 @@ class Network:
 
 @dataclass(frozen=True)
 class GkeSettings:
-    """The cluster in which node pools are made, and what all of them have in common."""
+    """The cluster of the node pools, and what all of them have in common."""
 
     project: str
     location: str
     """The cluster's zone or region."""
     cluster: str
     endpoint: str = ""
-    """Another address of GKE's API; empty for Google's."""
+    """Another address of GKE's API; empty: Google's."""
     zone: str = ""
-    """Where pools are made for Pods that select no zone; empty: they must."""
+    """The zone of pools for Pods that select none; empty: they must select one."""
     service_account: str = ""
     tags: tuple[str, ...] = ()
     pod_to_node_labels: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 
 
 class GoogleCredentials:
-    """Credentials of google-auth, loaded when they are first needed and then kept.
+    """Credentials of google-auth, loaded when first needed and then kept.
 
     ``load`` returns them; it may take any time.
     """
@@ -34,7 +34,7 @@ class GoogleCredentials:
 
     @classmethod
     def of_process(cls, endpoint: str) -> GoogleCredentials:
-        """Those of this process for Google's APIs; none for a simulator, which has an endpoint."""
+        """The credentials of this process for Google's APIs; none for a simulator's endpoint."""
         return cls(_load_anonymous if endpoint else _load_default)
 
     def call(
@@ -85,7 +85,7 @@ def open_client(
     options = {"client_options": ClientOptions(api_endpoint=endpoint)} if endpoint else {}
     client = make(credentials=_load_anonymous(), **options)
     session = client.transport._session
-    # Without this, the session would answer a 401 by a refresh and send the request again.
+    # Without this, the session would refresh the token after a 401 and send the request again.
     session._max_refresh_attempts = 0
     if prepare is not None:
         prepare(session)

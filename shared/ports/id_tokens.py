@@ -1,4 +1,4 @@
-"""Google's ID tokens: whose key signs one, what it claims, and the certificates of the keys."""
+"""Google's ID tokens: the key that signs a token, its claims, and the certificates of the keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALGORITHM = "RS256"
 _CLOCKS_DIFFER_S = 10
 _FETCH_TIMEOUT_S = 5.0
 _KEPT_S = (60.0, 86_400.0)
-"""Keys are kept for as long as their answer says, within these bounds."""
+"""Keys are cached for the time in the answer's header, within these limits."""
 _KEPT_UNSAID_S = 300.0
 
 
@@ -38,7 +38,7 @@ def find_key_id(token: str) -> str | None:
 
 
 def read_claims(token: str, certificate: str) -> Mapping[str, Any]:
-    """The claims of a token that this certificate's key has signed. Raises `TokenError`."""
+    """Verify a token with this certificate, and return its claims. Raises `TokenError`."""
     from google.auth import jwt
     from google.auth.exceptions import InvalidValue
 
@@ -54,7 +54,7 @@ def read_claims(token: str, certificate: str) -> Mapping[str, Any]:
 
 
 def read_verified_claims(token: str, now: float) -> Mapping[str, Any]:
-    """The claims of a token whose signature somebody else has verified. Raises `TokenError`.
+    """The claims of a token whose signature the platform has verified. Raises `TokenError`.
 
     ``now`` is in seconds since 1970: a token that has ended is not valid.
     """
@@ -73,7 +73,7 @@ def read_verified_claims(token: str, now: float) -> Mapping[str, Any]:
 
 
 def fetch_certificates(url: str) -> tuple[Mapping[str, str], float]:
-    """Certificates in PEM form by key id, and for how many seconds they are good. Raises `KeysError`."""
+    """Fetch certificates (PEM) by key id, and their lifetime in seconds. Raises `KeysError`."""
     from google.auth.exceptions import TransportError
     from google.auth.transport.requests import Request
 

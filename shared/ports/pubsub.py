@@ -1,4 +1,4 @@
-"""The port to Pub/Sub: bytes and attributes into the steps' topics."""
+"""The port to Pub/Sub: publishes to the steps' topics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared.base.names import topic_id
 
 _PUBLISH_TIMEOUT_S = 10.0
 _MESSAGES_A_CALL = 1_000
-"""As many as Pub/Sub takes in one request."""
+"""Pub/Sub's limit of messages in one request."""
 
 
 class Topics:

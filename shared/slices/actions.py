@@ -1,4 +1,4 @@
-"""The actions of a plan about a JobSet's slice, and how a row of the lifecycle table becomes a plan."""
+"""The actions of a plan about a JobSet's slice, and the plan of a row of the lifecycle table."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ AnySliceAction = CreateSlice | DeleteSlice | SetReleaseDeadline
 
 
 class SliceActionError(CallError):
-    """The call of an action failed. An error of a read or of a message is none of these."""
+    """The call of an action failed. Failed reads and messages raise other errors."""
 
     def __init__(self, action: AnySliceAction, error: CallError) -> None:
         super().__init__(error.call, error.http, error.reason, error.message)
@@ -97,7 +97,7 @@ def build_plan(
     naming: Naming,
     now: datetime,
 ) -> Plan:
-    """The plan of a row; ``subject`` is the slice that its action is about, if there is any."""
+    """The plan of a row. ``subject`` is the slice of its action, if there is one."""
     actions = (*_list_calls(row.action, subject, now), *_list_events(row, words, naming))
     return Plan(row.outcome, actions)
 

@@ -14,13 +14,13 @@ from zlib import crc32
 from shared.slices.provider import Slice, SliceState
 
 FEWEST = 2
-"""How many are selected if no slot seems free: one may be, because others change slices, too."""
+"""How many slices are selected if no slot seems free: the count may be outdated."""
 T = TypeVar("T")
 _CHANGING = (SliceState.PROVISIONING, SliceState.DELETING)
 
 
 def count_slots(concurrency_limit: int, slices: Iterable[Slice]) -> int:
-    """The number of free slots, as far as the slices show it."""
+    """The number of free slots, by the states of the slices."""
     return max(FEWEST, concurrency_limit - sum(one.state in _CHANGING for one in slices))
 
 
@@ -31,8 +31,8 @@ def select(waiting: Sequence[T], slots: int, now: datetime, key: Callable[[T], s
     that are always rejected do not block the rest.
     """
     first = (slots + 1) // 2
-    drawn = sorted(waiting[first:], key=lambda one: hash_to_unit(f"{key(one)} {now.isoformat()}"))
-    return [*waiting[:first], *drawn[: slots - first]]
+    others = sorted(waiting[first:], key=lambda one: hash_to_unit(f"{key(one)} {now.isoformat()}"))
+    return [*waiting[:first], *others[: slots - first]]
 
 
 def hash_to_unit(text: str) -> float:

@@ -1,7 +1,7 @@
-"""What JobSet writes on its Jobs and Pods, and which Pod asks for a slice.
+"""JobSets, and the Pods that wait for a slice.
 
-JobSet sets its keys as labels and as annotations, on Jobs and on Pods alike. A Job's ``job-key`` is the
-SHA-1 of ``namespace/name`` in hex: the same over restarts, another for each Job of the cluster.
+JobSet sets its keys as labels and as annotations, on Jobs and on Pods. A Job's ``job-key`` is the SHA-1
+of ``namespace/name`` in hex. It is the same after restarts and unique in the cluster.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from shared.base.pods import find_controller
 from shared.base.timestamps import guess_time
 
 JOB_KEY_SELECTOR = "job-key"
-"""The label of a slice's Nodes by which the Pods of its Job select them; see ``admit_job``."""
+"""The label of a slice's Nodes that the Pods of its Job select; see ``admit_job``."""
 EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
-"""As a label or an annotation of a Pod, a Job or a JobSet: no slice is made for it."""
+"""A label or annotation of a Pod, a Job or a JobSet: no slice is created for it."""
 
 MIN_KEY = 5
 FINISHED = ("Completed", "Failed")
-"""Conditions that end a JobSet."""
+"""The conditions of a JobSet that has ended."""
 
 
 @dataclass(frozen=True)
 class Leader:
-    """A Pod that asks for a slice: the first of a JobSet's Job.
+    """A Pod that waits for a slice: the first of a JobSet's Job.
 
-    ``chips`` is the sum of its containers' requests: what one host must have. ``owner_kind`` and
-    ``owner_name`` are those of its controller, the Job as a rule.
+    ``chips`` is the sum of its containers' requests, all on one host. ``owner_kind`` and ``owner_name``
+    are those of its controller, normally the Job.
     """
 
     namespace: str
@@ -65,16 +65,15 @@ class Leader:
 
     @property
     def accelerator(self) -> str:
-        """Empty where the Pod names none: then there is nothing to make."""
+        """The accelerator label in the node selector; empty if there is none."""
         return self.selector.get(ACCELERATOR_LABEL, "")
 
 
 def find_leader(pod: Mapping[str, Any]) -> Leader | None:
-    """The Pod as one that waits for a slice, or ``None`` if no slice is to be made for it.
+    """The leader, if the Pod waits for a slice; otherwise ``None``.
 
-    It waits when it is the first Pod of a JobSet's Job, Pending and Unschedulable, asks for TPU chips
-    and a topology, and has not opted out. The Pod may be of any shape: what is absent or wrong
-    reads as absent.
+    A Pod waits for a slice if it is the first Pod of a JobSet's Job, is Pending and Unschedulable,
+    requests TPU chips and a topology, and has not opted out. Malformed parts of the Pod count as absent.
     """
     metadata, spec, status = (read_mapping(pod, part) for part in ("metadata", "spec", "status"))
     labels, annotations = read_texts(metadata, "labels"), read_texts(metadata, "annotations")
@@ -110,7 +109,7 @@ def find_leader(pod: Mapping[str, Any]) -> Leader | None:
 
 
 def is_unschedulable(status: Mapping[str, Any]) -> bool:
-    """Whether the scheduler has said of a Pod that no Node takes it."""
+    """Whether the scheduler reports that a Pod fits no Node."""
     return any(
         condition.get("type") == "PodScheduled"
         and condition.get("status") == "False"
@@ -125,23 +124,23 @@ def has_opted_out(labels: Mapping[str, str], annotations: Mapping[str, str]) -> 
 
 
 def find_end(jobset: Mapping[str, Any]) -> str | None:
-    """``Completed`` or ``Failed`` of a JobSet that has ended, else ``None``."""
+    """``Completed`` or ``Failed`` if a JobSet has ended, otherwise ``None``."""
     condition = _end(jobset)
     return str(condition["type"]) if condition else None
 
 
 def find_end_time(jobset: Mapping[str, Any]) -> datetime | None:
-    """When a JobSet ended, as far as it says so."""
+    """When a JobSet ended; ``None`` if that is unknown."""
     return guess_time(str(_end(jobset).get("lastTransitionTime") or ""))
 
 
 def is_suspended(jobset: Mapping[str, Any]) -> bool:
-    """Whether a JobSet is to have no Pods: its user, or a queue, has suspended it."""
+    """Whether a user or a queue has suspended a JobSet, so that it has no Pods."""
     return read_mapping(jobset, "spec").get("suspend") is True
 
 
 def find_suspension_time(jobset: Mapping[str, Any]) -> datetime | None:
-    """Since when a suspended JobSet has been so, as far as its controller says."""
+    """When a suspended JobSet was suspended; ``None`` if it is not, or the time is unknown."""
     conditions = read_mappings(read_mapping(jobset, "status"), "conditions")
     times = (
         guess_time(str(one.get("lastTransitionTime") or ""))
@@ -156,8 +155,8 @@ def list_replicated_jobs(jobset: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list((jobset.get("spec") or {}).get("replicatedJobs") or ())
 
 
-def asks_for_chips(jobset: Mapping[str, Any]) -> bool:
-    """Whether Pods of the JobSet are to have TPU chips."""
+def requests_chips(jobset: Mapping[str, Any]) -> bool:
+    """Whether Pods of the JobSet request TPU chips."""
     jobs = read_mappings(read_mapping(jobset, "spec"), "replicatedJobs")
     return any(
         TPU_RESOURCE in read_mapping(read_mapping(container, "resources"), part)
@@ -173,7 +172,7 @@ def job_key(namespace: str, job: str) -> str:
 
 
 def find_key_violation(leader: Leader) -> str | None:
-    """What is wrong with what the Pod says of its JobSet and Job, or ``None``."""
+    """The violation of the Pod's labels about its JobSet and Job, or ``None``."""
     if not re.fullmatch(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", leader.jobset):
         return f"the Pod's {JOBSET_NAME} is {leader.jobset!r}: it must be the name of a JobSet"
     if not leader.job_key:
@@ -187,10 +186,10 @@ def find_key_violation(leader: Leader) -> str | None:
 
 
 def find_foreign_key(leader: Leader) -> str | None:
-    """By which key the Pod means another Job than its own, as a person reads it, or ``None``.
+    """The violation if the Pod has the key of another Job, or ``None``.
 
-    Pods find their slice by its Nodes' labels, whatever the namespace: with another Job's key somebody
-    would make Nodes that take that Job's Pods.
+    Pods select the Nodes of their slice by this key, in all namespaces: Nodes with another Job's key
+    would get that Job's Pods.
     """
     key = job_key(leader.namespace, leader.owner_name)
     no_other = "a slice is made for no other Job"
@@ -216,14 +215,13 @@ def _end(jobset: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _pod_spec(holder: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of a replicated job: its template is a Job's, whose template is a Pod's."""
+    """The Pod's spec in a replicated Job: its template is a Job's, whose template is a Pod's."""
     for key in ("template", "spec", "template", "spec"):
         holder = read_mapping(holder, key)
     return holder
 
 
 def _chips(container: Mapping[str, Any]) -> int:
-    asked = str(
-        read_mapping(read_mapping(container, "resources"), "requests").get(TPU_RESOURCE, "")
-    )
-    return int(asked) if re.fullmatch("[0-9]{1,4}", asked) else 0
+    requests = read_mapping(read_mapping(container, "resources"), "requests")
+    count = str(requests.get(TPU_RESOURCE, ""))
+    return int(count) if re.fullmatch("[0-9]{1,4}", count) else 0

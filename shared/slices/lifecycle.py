@@ -1,8 +1,8 @@
 """The lifecycle of a JobSet's slice: one table of situations and actions, for both steps.
 
-``provision_slice`` acts for a Pod that waits for the slice, ``release_slice`` for the slice itself. Each
-builds a `Situation` from what it has observed; exactly one row of `ROWS` is for it. The rows exclude
-each other, so their order has no meaning. docs/reference/slice-lifecycle.md is made from them.
+``provision_slice`` decides for a Pod that waits for the slice, ``release_slice`` for the slice itself.
+Each builds a `Situation` from its observation. Exactly one row of `ROWS` matches it: the rows exclude
+each other, so their order does not matter. docs/reference/slice-lifecycle.md is rendered from them.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from shared.ports.kubernetes.events import Event
 from shared.slices.provider import RELEASE_AFTER, NameConflict, Naming, Slice, SliceState
 
 PAUSED_KEY = "paused"
-"""In the ConfigMap ``jobsets``: while it is "true", in any spelling, nothing is created."""
+"""The key in the ConfigMap ``jobsets``. While it is "true", in any spelling, nothing is created."""
 
 
 class SliceTrigger(StrEnum):
-    """What triggers the decision."""
+    """The trigger of the decision."""
 
     POD = "Pod"
     """The Pod is unschedulable, or an operation on its slice has ended."""
     POD_RESYNC = "resync"
-    """The Pod still waits; nothing has happened."""
+    """The Pod still waits, without an event."""
     SLICE = "slice"
-    """The slice is checked: its JobSet has ended, an operation has ended, or a resync."""
+    """The slice is checked: its JobSet or an operation has ended, or it is a resync."""
 
 
 class Need(StrEnum):
@@ -42,7 +42,7 @@ class Need(StrEnum):
     OPTED_OUT = "has opted out"
     SUSPENDED = "is suspended"
     NOT_NEEDED = "has no such Job or is suspended for long"
-    """Observed by the slice's own check alone."""
+    """Only ``release_slice`` observes this."""
 
 
 class Phase(StrEnum):
@@ -77,11 +77,11 @@ class Deadline(StrEnum):
 
     NONE = "none"
     FOREIGN = "foreign"
-    """Later than any that is written here: it is written again."""
+    """Later than any that this system writes: it is overwritten."""
     AHEAD = "ahead"
     DUE = "due"
     REFUSED = "refused"
-    """It should be written, and the provider refuses that."""
+    """The provider refuses to write it."""
 
 
 class SliceAction(StrEnum):
@@ -95,12 +95,12 @@ class SliceAction(StrEnum):
 
 
 _VARYING = re.compile(r"\b[0-9]+(?:[.][0-9]+)?s\b|\bgke-[a-z0-9-]+|\b[0-9]+ minutes?\b")
-"""The parts that vary in repeated messages of the cloud: durations and names of GKE's VMs."""
+"""The parts of the cloud's messages that differ in repetitions: durations and names of GKE's VMs."""
 
 
 @dataclass(frozen=True)
 class EventTemplate:
-    """An Event about a slice; ``message`` has names of words in braces."""
+    """An Event about a slice. ``message`` is a format string."""
 
     reason: str
     message: str
@@ -121,19 +121,19 @@ CREATING = EventTemplate(
 PAUSED = EventTemplate(
     "SlicePaused",
     f'No slice is created: the ConfigMap {SYSTEM_NAMESPACE}/jobsets has {PAUSED_KEY}: "true". '
-    "Remove that to continue",
+    "Remove this key to continue",
     has_prefix=False,
 )
 CONFLICTING = EventTemplate(
     "CreationFailed",
-    "The Pod's slice would be named {name}, and there is {conflict}, with that name. It is not touched: "
-    "delete it, or give the JobSet another name",
+    "The Pod's slice needs the name {name}, but {conflict} has this name. Delete that one, or give the "
+    "JobSet another name",
     is_warning=True,
 )
 DIFFERENT_IN_USE = EventTemplate(
     "CreationFailed",
-    "{noun} {name} is not what the Pod asks for ({size}), and is in use by Job {user}: it is replaced "
-    "when that has ended",
+    "{noun} {name} is not what the Pod asks for ({size}), and Job {user} uses it: it is replaced when "
+    "that Job has ended",
     is_warning=True,
 )
 FAILING = EventTemplate("CreationFailed", "{noun} {name}: {failure}", is_warning=True)
@@ -147,18 +147,19 @@ REPLACING_LOST = EventTemplate(
 )
 UNFIT = EventTemplate(
     "Unfit",
-    "{noun} {name} is there, and the scheduler finds no Node of it for the Pod: compare what it says "
-    f"with kubectl get nodes --show-labels -l {POOL_LABEL}={{name}}",
+    "{noun} {name} exists, but the scheduler finds no Node of it for the Pod: compare the scheduler's "
+    f"message with kubectl get nodes --show-labels -l {POOL_LABEL}={{name}}",
     is_warning=True,
 )
 RELEASING = EventTemplate("DeletionStarted", "Deleting {noun} {name}: {why}")
 REBUILDING = EventTemplate("DeletionStarted", "Deleting {noun} {name}: {failure}")
 IN_USE = EventTemplate(
     "InUse",
-    "{noun} {name} is to be deleted and is in use by Job {user}: it is deleted when that has ended",
+    "{noun} {name} is not deleted yet, because Job {user} uses it: it is deleted when that Job has "
+    "ended",
 )
 LOST = EventTemplate("Lost", "{noun} {name} does not recover by itself: {failure}", is_warning=True)
-NOT_FOUND = EventTemplate("NotFound", "{noun} {name} was gone when it was to be deleted")
+NOT_FOUND = EventTemplate("NotFound", "{noun} {name} was gone before it could be deleted")
 QUEUED = EventTemplate(
     "Queued", "{noun} {name} waits for others that are being created or deleted: {failure}"
 )
@@ -175,23 +176,23 @@ DELETION_REFUSED = EventTemplate("DeletionFailed", "{failure}", is_warning=True)
 BESIDES_THE_TABLE: dict[EventTemplate, str] = {
     CREATED: "The operation that creates a node pool has ended.",
     NOT_CREATED: "The same, with an error.",
-    CREATION_REFUSED: "What the Pod asks for is impossible, or the call that creates it is refused.",
-    QUEUED: "The call is refused because too many slices change at this moment.",
+    CREATION_REFUSED: "The Pod asks for an impossible slice, or the call that creates it is rejected.",
+    QUEUED: "The call is rejected because too many slices are changing.",
     DELETED: "The operation that deletes a node pool has ended.",
     NOT_DELETED: "The same, with an error.",
-    DELETION_REFUSED: "A call that releases or replaces it is refused, or its Pods cannot be read.",
+    DELETION_REFUSED: "A call that releases or replaces it is rejected, or its Pods cannot be read.",
 }
-"""Events that no row has: about calls that are refused, and about ends of operations."""
+"""Events that no row has: about rejected calls and the ends of operations."""
 
 
 @dataclass(frozen=True)
 class Situation:
-    """What was observed of a slice, in the columns of the table.
+    """An observation of a slice, in the columns of the table.
 
-    ``is_as_asked``: the slice has what the Pod asks for. ``is_in_use``: Pods of Jobs run on it, for a
-    replacement Jobs of others. ``is_paused``: nothing may be created. ``is_late``: for a ready slice,
-    both it and the Pod have waited so long that it does not fit; for a failed one, it has been so for
-    as long as the setting says after which it is rebuilt.
+    ``is_as_asked``: the slice is what the Pod asks for. ``is_in_use``: Pods of Jobs run on it; before a
+    replacement, only other Jobs count. ``is_paused``: nothing may be created. ``is_late``: a ready slice
+    and its Pod have waited so long that the Pod does not fit; a failed slice has failed for as long as
+    the setting for its rebuild.
     """
 
     trigger: SliceTrigger
@@ -218,9 +219,9 @@ COLUMNS: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """What is done in the situations that have these values; a column that is absent has any.
+    """The action for the situations with these values. An absent column matches any value.
 
-    ``if_gone`` is the Event for a slice that is gone when it is to be deleted, if not ``event``.
+    ``if_gone``: the Event instead of ``event`` if the delete finds that the slice is gone.
     """
 
     cells: Mapping[str, frozenset[Any]]
@@ -235,7 +236,7 @@ class Row:
 
     @property
     def is_event_written_once(self) -> bool:
-        """Events of what is begun are counted; others say the same at each resync."""
+        """False for the start of a creation or deletion: each is counted. Others repeat at resyncs."""
         return self.action not in (SliceAction.CREATE, SliceAction.DELETE)
 
 
@@ -255,11 +256,11 @@ def _row(
 
 _POD = (SliceTrigger.POD, SliceTrigger.POD_RESYNC)
 _ASKED_FOR: dict[str, Any] = {"trigger": _POD, "need": (Need.NEEDED, Need.NOT_NEEDED)}
-"""A Pod that waits is need enough, unless its JobSet has ended, opted out or is suspended."""
+"""A waiting Pod needs a slice, unless its JobSet has ended, has opted out or is suspended."""
 _DEAD = (Phase.LOST, Phase.UNCREATED)
 _PRESENT = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.DEGRADED, *_DEAD)
 _WITH_NODES = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.DEGRADED)
-"""Some of its Nodes may be used: it is released after the deadline, and when no Pods run on it."""
+"""Phases in which Pods may use its Nodes: it is released after the deadline, when no Pods run on it."""
 _OWN: dict[str, Any] = {**_ASKED_FOR, "is_as_asked": True}
 _UNNEEDED: dict[str, Any] = {
     "trigger": SliceTrigger.SLICE,
@@ -270,12 +271,12 @@ _KEPT: dict[str, Any] = {
     "need": (Need.NEEDED, Need.OPTED_OUT, Need.SUSPENDED),
 }
 """Opting out concerns slices that do not exist yet; a JobSet may be resumed soon."""
-_TO_GO: dict[str, Any] = {
+_DUE: dict[str, Any] = {
     **_UNNEEDED,
     "phase": _WITH_NODES,
     "deadline": (Deadline.DUE, Deadline.REFUSED),
 }
-_UNMARKED: dict[str, Any] = {**_KEPT, "deadline": (Deadline.NONE, Deadline.REFUSED)}
+_WITHOUT_DEADLINE: dict[str, Any] = {**_KEPT, "deadline": (Deadline.NONE, Deadline.REFUSED)}
 _NOTHING, _CREATE, _DELETE, _SET_DEADLINE, _REMOVE_DEADLINE = SliceAction
 
 ROWS: tuple[Row, ...] = (
@@ -372,8 +373,8 @@ ROWS: tuple[Row, ...] = (
         deadline=(Deadline.NONE, Deadline.FOREIGN),
     ),
     _row("Waiting", **_UNNEEDED, phase=_WITH_NODES, deadline=Deadline.AHEAD),
-    _row("Releasing", _DELETE, RELEASING, NOT_FOUND, **_TO_GO, is_in_use=False),
-    _row("InUse", _NOTHING, IN_USE, **_TO_GO, is_in_use=True),
+    _row("Releasing", _DELETE, RELEASING, NOT_FOUND, **_DUE, is_in_use=False),
+    _row("InUse", _NOTHING, IN_USE, **_DUE, is_in_use=True),
     _row(
         "NeededAgain",
         _REMOVE_DEADLINE,
@@ -383,17 +384,32 @@ ROWS: tuple[Row, ...] = (
     ),
     _row(
         "Needed",
-        **_UNMARKED,
+        **_WITHOUT_DEADLINE,
         phase=(Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.UNCREATED),
     ),
-    _row("Lost", _NOTHING, LOST, **_UNMARKED, phase=(Phase.DEGRADED, Phase.LOST), is_late=False),
-    _row("Rebuilding", _DELETE, REBUILDING, NOT_FOUND, **_UNMARKED, phase=Phase.LOST, is_late=True),
+    _row(
+        "Lost",
+        _NOTHING,
+        LOST,
+        **_WITHOUT_DEADLINE,
+        phase=(Phase.DEGRADED, Phase.LOST),
+        is_late=False,
+    ),
     _row(
         "Rebuilding",
         _DELETE,
         REBUILDING,
         NOT_FOUND,
-        **_UNMARKED,
+        **_WITHOUT_DEADLINE,
+        phase=Phase.LOST,
+        is_late=True,
+    ),
+    _row(
+        "Rebuilding",
+        _DELETE,
+        REBUILDING,
+        NOT_FOUND,
+        **_WITHOUT_DEADLINE,
         phase=Phase.DEGRADED,
         is_late=True,
         is_in_use=False,
@@ -402,7 +418,7 @@ ROWS: tuple[Row, ...] = (
         "InUse",
         _NOTHING,
         IN_USE,
-        **_UNMARKED,
+        **_WITHOUT_DEADLINE,
         phase=Phase.DEGRADED,
         is_late=True,
         is_in_use=True,
@@ -414,7 +430,7 @@ TRANSITIONS: tuple[tuple[Phase, Phase, str], ...] = (
     (Phase.PROVISIONING, Phase.RECOVERING, "no capacity, quota or permission"),
     (Phase.PROVISIONING, Phase.UNCREATED, "the provider has failed"),
     (Phase.PROVISIONING, Phase.LOST, "a resource is deleted"),
-    (Phase.RECOVERING, Phase.PROVISIONING, "the provider goes on"),
+    (Phase.RECOVERING, Phase.PROVISIONING, "the provider retries"),
     (Phase.READY, Phase.RECOVERING, "a host fails"),
     (Phase.RECOVERING, Phase.READY, "the host is back"),
     (Phase.RECOVERING, Phase.DEGRADED, "a host is lost for good"),

@@ -16,7 +16,8 @@ from shared.slices.jobsets import Leader
 from shared.slices.selection import Selection
 
 RELEASE_AFTER = timedelta(seconds=30)
-"""How long a slice outlives its JobSet: a JobSet that is recreated meanwhile keeps its slices."""
+"""The time from a JobSet's end to the deletion of its slices. A JobSet that is recreated within it keeps
+them."""
 _KEY_LENGTH = 16
 _MAX_NAME = 40
 """The documented limit of a node pool's name."""
@@ -52,12 +53,12 @@ class DesiredSlice:
     name: str
     owner: Owner
     hash: str
-    """Equal for two requests that one slice satisfies; covers topology, machine and count."""
+    """The hash of topology, machine and count: equal for two requests that one slice satisfies."""
     size: str
-    """For users, as in ``4 hosts of ct6e-standard-4t (4x4)``."""
+    """The size for messages, as in ``4 hosts of ct6e-standard-4t (4x4)``."""
     body: Mapping[str, Any] = field(repr=False)
     selection: Selection = field(default_factory=Selection, repr=False)
-    """By what the Pods of the Job select its Nodes."""
+    """The requirements of the Job's Pods for its Nodes."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +66,11 @@ class Slice:
     """An existing slice of a JobSet's Job.
 
     ``message`` is the cloud's message about its failure. A failed slice may be replaced if it has no
-    ready Nodes (``has_ready_nodes``) and the provider does not retry by itself (``is_self_healing``);
-    without ``was_created`` it never had any.
+    ready Nodes (``has_ready_nodes``) and the provider does not retry by itself (``is_self_healing``).
+    ``was_created`` is false if it never had Nodes.
     ``release_after`` is the release deadline: the slice may be deleted after it, if it is still unused.
     ``since`` is the time of the last state transition, if known. ``is_selected``: the labels of its
-    Nodes match what the Pod that asks for it selects by; only `Provider.find` knows.
+    Nodes match the node selector of the Pod that asks for it. Only `Provider.find` sets it.
     """
 
     name: str
@@ -98,7 +99,7 @@ class Naming(Protocol):
     """How messages name a provider's slices."""
 
     noun: str
-    """What a slice is called: ``node pool`` or ``TPUNodeGroup``."""
+    """The noun for a slice: ``node pool`` or ``TPUNodeGroup``."""
     event_prefix: str
     """The prefix of its Event reasons: ``NodePool`` or ``TPUNodeGroup``."""
 
@@ -118,7 +119,7 @@ class Provider(Naming, Protocol):
         """The resource that has this name."""
 
     def get(self, namespace: str, name: str) -> Slice | None:
-        """The slice of this name and its JobSet's namespace; ``None`` also if it is not a slice."""
+        """The slice with this name and its JobSet's namespace; ``None`` also if it is not a slice."""
 
     def list_by_jobset(self, namespace: str, jobset: str) -> list[Slice]:
         """The slices of one JobSet."""
@@ -130,7 +131,7 @@ class Provider(Naming, Protocol):
         """Start creating it. Raises `CallError` with 409 if the name exists; the step observes again."""
 
     def delete(self, existing: Slice) -> bool:
-        """Start deleting it, if it is unchanged since it was read; ``False`` if it was gone."""
+        """Start deleting it, if it is unchanged since it was read. Returns ``False`` if it was gone."""
 
     def set_release_deadline(self, existing: Slice, release_after: datetime | None) -> None:
         """Write the release deadline, or remove it (``None``)."""

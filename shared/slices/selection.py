@@ -1,4 +1,4 @@
-"""By what a Pod selects its Nodes, and whether the Nodes of a slice match it."""
+"""A Pod's node selector and affinity, and whether the Nodes of a slice match them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shared.slices.jobsets import Leader
 class Selection:
     """A Pod's nodeSelector and required node affinity, and the labels that all Nodes of its slice have.
 
-    ``implied`` are labels that follow from the slice's size and place, whatever labels its manifest
-    gives to Nodes. Under ``open_domains``, but for ``closed_keys``, Nodes may have more labels than are
-    known: a requirement about those counts as met.
+    ``implied`` are labels that follow from the slice's size and place, whatever its manifest says. In
+    ``open_domains`` Nodes may have unknown labels, except ``closed_keys``: a requirement of an unknown
+    label counts as met.
     """
 
     selector: Mapping[str, str] = field(default_factory=dict)
     terms: tuple[Mapping[str, Any], ...] | None = None
-    """Of the required node affinity, one of which must match; ``None``: nothing is required."""
+    """The terms of the required node affinity, one of which must match; ``None``: no requirement."""
     implied: Mapping[str, str] = field(default_factory=dict)
     open_domains: tuple[str, ...] = ()
     closed_keys: frozenset[str] = frozenset()
@@ -42,7 +42,7 @@ class Selection:
                 yield key
 
     def find_unmet_affinity(self, given: Mapping[str, str]) -> str | None:
-        """What Nodes with these labels lack for the node affinity, in words; ``None`` if it is met."""
+        """The first unmet requirement of the node affinity, in words; ``None`` if it is met."""
         labels = {**self.implied, **given}
         if self.terms is None:
             return None
@@ -50,8 +50,11 @@ class Selection:
         return next(iter(unmet), "no term") if all(unmet) else None
 
     def _find_unmet(self, term: Mapping[str, Any], labels: Mapping[str, str]) -> str:
-        """Empty if it is met. An empty term matches no Node; one by fields, which is by name, none that
-        is yet to be created."""
+        """The first unmet requirement of a term; empty if the term matches.
+
+        An empty term matches no Node. A term with matchFields selects by name, so it matches no Node
+        that is yet to be created.
+        """
         expressions = list(read_mappings(term, "matchExpressions"))
         if term.get("matchFields"):
             return "matchFields"
@@ -82,7 +85,7 @@ class Selection:
 
 
 def build_selection(leader: Leader, implied: Mapping[str, str]) -> Selection:
-    """What a leader selects by, where all labels of the Nodes are known."""
+    """The selection of a leader, if all labels of the Nodes are known."""
     return Selection(leader.selector, _read_terms(leader.raw), implied)
 
 

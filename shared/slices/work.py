@@ -1,4 +1,4 @@
-"""The work of a step on JobSets' slices: the provider, and what both steps read and report."""
+"""The work of a step on JobSets' slices: the provider, and the reads that both steps share."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from shared.ports.gke import GkeClient
 
 FEW_NODES = 8
-"""Up to so many Nodes, Pods are listed by Node; hundreds of calls would take too long."""
+"""Up to so many Nodes, Pods are listed Node by Node. For hundreds of Nodes that would take too long."""
 QUEUED = "Queued"
-"""The outcome of a call that is refused because too many slices change at this moment."""
+"""The outcome if the provider rejects a call because too many slices are changing."""
 
 
 @dataclass(kw_only=True)
 class SliceWork(Work):
-    """Work on slices. ``about`` is what Events are about: the Pod that waits, or the JobSet."""
+    """Work on slices. ``about`` is the object of the Events: the Pod that waits, or the JobSet."""
 
     provider: Provider
     about: Mapping[str, Any] | None = None
     is_gone: bool = False
-    """Whether the slice that was to be deleted last was gone."""
+    """Whether the last `DeleteSlice` found that the slice was gone."""
 
     @property
     def subject(self) -> Mapping[str, Any] | None:
@@ -56,26 +56,26 @@ def slice_work_fields(invocation: Invocation, *, is_first_observation: bool) -> 
         raise NothingToDo("NotOurs")
 
     def remaining_s() -> float:
-        """Asked once for each call."""
+        """Count the calls: the client asks for the time before each call."""
         invocation.facts["gke_calls"] = invocation.facts.get("gke_calls", 0) + 1
         return invocation.remaining_s()
 
     runtime = invocation.runtime
-    provider = make_provider(settings, invocation.cluster, runtime.gke, runtime.now, remaining_s)
+    provider = build_provider(settings, invocation.cluster, runtime.gke, runtime.now, remaining_s)
     return {
         **work_fields(invocation, is_first_observation=is_first_observation),
         "provider": provider,
     }
 
 
-def make_provider(
+def build_provider(
     settings: Settings,
     cluster: Cluster,
     gke: GkeClient | None,
     now: Callable[[], datetime],
     remaining_s: Callable[[], float],
 ) -> Provider:
-    """The provider of an installation; ``remaining_s`` is asked before each call to GKE."""
+    """The provider of an installation. ``remaining_s`` is called before each call to GKE."""
     if gke is None or settings.gke is None:
         from shared.slices.by_node_group.provider import GroupSlices
 
@@ -101,7 +101,7 @@ def resync(step: str, messages: Sequence[Message]) -> tuple[Action, ...]:
 
 
 def is_of_our_pools(event: LogEvent, settings: Settings) -> bool:
-    """Whether an entry of the audit log is about the cluster in which slices are made here."""
+    """Whether an entry of the audit log is about the cluster of this installation's node pools."""
     gke = settings.gke
     return gke is not None and (event.project, event.location, event.cluster) == (
         gke.project,
@@ -113,8 +113,8 @@ def is_of_our_pools(event: LogEvent, settings: Settings) -> bool:
 def list_jobs_on(
     cluster: Cluster, name: str, now: datetime, *, but: Owner | None = None
 ) -> tuple[str, ...]:
-    """The Jobs whose Pods are on a slice, as far as the first of its Nodes that has any; ``but`` not
-    this one."""
+    """The Jobs whose Pods run on a slice, without the Job ``but``. Of many Nodes, only the first with
+    such a Job counts: the caller asks whether there is any."""
     nodes = {node["metadata"]["name"] for node in cluster.list_nodes_of_slice(name)}
     for pods in _list_pods_on(cluster, nodes):
         found = tuple(job for job in find_jobs(pods, now) if but is None or job != job_of(but))
@@ -124,7 +124,7 @@ def list_jobs_on(
 
 
 def _list_pods_on(cluster: Cluster, nodes: set[str]) -> Iterator[list[dict[str, Any]]]:
-    """The Pods of Jobs on these Nodes, one list for each query."""
+    """The Pods of Jobs on these Nodes, one list for each call."""
     if len(nodes) <= FEW_NODES:
         yield from map(cluster.list_pods_on, sorted(nodes))
     else:
@@ -132,9 +132,9 @@ def _list_pods_on(cluster: Cluster, nodes: set[str]) -> Iterator[list[dict[str, 
 
 
 def find_jobs(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]:
-    """The Jobs of Pods with TPU chips that have not ended; for others no slice is paid.
+    """The Jobs of Pods with TPU chips that have not ended.
 
-    A Pod that was to end before now may be on a dead Node.
+    A Pod whose deletion is overdue does not count: its Node may be dead.
     """
     for pod in pods:
         metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
@@ -150,10 +150,10 @@ def job_of(owner: Owner) -> str:
 
 
 def is_out_of_slots(error: CallError, provider: Provider) -> bool:
-    """Whether the provider's concurrency limit is the reason of a refusal.
+    """Whether the provider rejected a call because of its concurrency limit.
 
-    It has room when an operation ends, which takes minutes: until then Pub/Sub would retry without
-    effect, and delay all other messages.
+    A slot becomes free when an operation ends, which takes minutes. Until then, retries by Pub/Sub would
+    have no effect and delay other messages.
     """
     return provider.concurrency_limit is not None and error.http == 429
 
@@ -164,7 +164,7 @@ def find_refusal(error: CallError) -> str | None:
 
 
 def jobset_reference(namespace: str = "", name: str = "") -> dict[str, Any]:
-    """A JobSet as Events can be about it when it is gone, or was an item of a list, which says less."""
+    """A reference to a JobSet for Events, if it is gone or an item of a list: items lack some fields."""
     return {
         "apiVersion": f"{JOBSET_GROUP}/{JOBSET_VERSION}",
         "kind": JOBSET_KIND,

@@ -1,7 +1,7 @@
-"""Mutating admission: a review in, a review out. What is to be changed, each mutation decides.
+"""Mutating admission: parse an AdmissionReview, call a mutation, and render the answer.
 
-A `Mutation` is pure: what a review says is all that is known, nothing is looked up or remembered. So a
-dry run is like any other, and the answer to the same review is the same.
+A `Mutation` is pure: it knows nothing but the review. So a dry run is like any other review, and the
+same review gets the same answer.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_BYTES = 7 * 1024 * 1024
-"""An object and the one before it, each of at most 3 MiB, as the API server takes them."""
+"""Two objects, the new and the old one, each with at most 3 MiB, the API server's limit."""
 API_VERSIONS = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 OUTCOMES = ("patched", "unchanged", "warned", "refused")
 _MAX_WARNING = 256
-"""The API server cuts longer warnings."""
+"""The API server truncates longer warnings."""
 _UNREADABLE = (
     AttributeError,
     IndexError,
@@ -27,20 +27,20 @@ _UNREADABLE = (
     TypeError,
     ValueError,
 )
-"""What a list in the place of an object, an infinite number and the like raise."""
+"""What malformed documents raise, such as a list in the place of an object."""
 
 Object = Mapping[str, Any]
 Operation = dict[str, Any]
-"""Of a JSON Patch (RFC 6902)."""
+"""An operation of a JSON Patch (RFC 6902)."""
 
 
 class NoReviewError(ValueError):
-    """The request is no admission review of an API server; the message says what would be one."""
+    """The request is not an AdmissionReview of an API server; the message says what would be valid."""
 
 
 @dataclass(frozen=True)
 class AdmissionRequest:
-    """What an API server asks about. ``target`` is the object, empty where there is none."""
+    """The request of an AdmissionReview. ``target`` is the object; empty if there is none."""
 
     uid: str
     operation: str
@@ -51,7 +51,7 @@ class AdmissionRequest:
 
 @dataclass(frozen=True)
 class AdmissionResponse:
-    """What a mutation makes of a request. With a ``refusal`` nothing else counts."""
+    """The response of a mutation. With a ``refusal`` the other fields have no effect."""
 
     patch: tuple[Operation, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class AdmissionResponse:
 
     @property
     def outcome(self) -> str:
-        """One of `OUTCOMES`: what is most worth knowing of it."""
+        """One of `OUTCOMES`, the most important one."""
         if self.refusal:
             return "refused"
         if self.warnings:
@@ -72,7 +72,7 @@ Mutation = Callable[[AdmissionRequest], AdmissionResponse]
 
 @dataclass(frozen=True)
 class Reviewed:
-    """An AdmissionReview's request, what was decided, and the AdmissionReview to send back."""
+    """An AdmissionReview's request, the mutation's response, and the AdmissionReview to return."""
 
     request: AdmissionRequest
     answer: AdmissionResponse
@@ -80,7 +80,7 @@ class Reviewed:
 
 
 def review(body: bytes, mutate: Mutation) -> Reviewed:
-    """Have a mutation decide about an AdmissionReview. Raises `NoReviewError`."""
+    """Apply a mutation to an AdmissionReview. Raises `NoReviewError`."""
     version, request = _decode(body)
     try:
         answer = mutate(request)
@@ -121,7 +121,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def _read_target(target: Any, operation: str) -> Object:
-    """The object under review; empty where the operation has none."""
+    """The object under review; empty if the operation has none."""
     if target is None and operation not in ("CREATE", "UPDATE"):
         return {}
     if not isinstance(target, dict):
@@ -151,9 +151,9 @@ def _cut(text: str) -> str:
 def set_keys(
     parent: Object, path: str, name: str, values: Mapping[str, str]
 ) -> Iterator[Operation]:
-    """Write keys of a map such as ``metadata.labels`` that may not be there yet.
+    """Set keys of a map such as ``metadata.labels``, which may be absent.
 
-    ``path`` is the JSON pointer of the map's ``parent``. No operation for what it says already.
+    ``path`` is the JSON pointer of the map's ``parent``. Keys that have the value need no operation.
     """
     existing = parent.get(name)
     if not existing:
@@ -165,5 +165,5 @@ def set_keys(
 
 
 def escape(key: str) -> str:
-    """A key as a part of a JSON pointer (RFC 6901)."""
+    """Escape a key as a part of a JSON pointer (RFC 6901)."""
     return key.replace("~", "~0").replace("/", "~1")

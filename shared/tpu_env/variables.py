@@ -1,8 +1,9 @@
-"""The variables that libtpu, JAX and PyTorch/XLA read, for each container of a workload: pure.
+"""The variables that libtpu, JAX and PyTorch/XLA read, for each container of a workload. All functions
+are pure.
 
-What each means and who reads it: the Cloud TPU and GKE documentation, JAX's ``cloud_tpu_cluster``,
-PyTorch/XLA's ``tpu`` module, and the TPU device plugin, whose values these equal where both set one.
-Host names are Pod and Service only, without port: readers add ports of their own.
+The sources of their meaning: the Cloud TPU and GKE documentation, JAX's ``cloud_tpu_cluster``,
+PyTorch/XLA's ``tpu`` module, and the TPU device plugin. The values equal the device plugin's if both set
+one. Host names consist of Pod and Service, without a port: the readers add their own ports.
 """
 
 from __future__ import annotations
@@ -31,24 +32,27 @@ from shared.tpu_env.workloads import (
 PROCESS_ADDRESSES_ANNOTATION = "tpu-functions.dev/process-addresses"
 LOCALHOST = "localhost"
 LONG_LIST_BYTES, MAX_LIST_BYTES = 100_000, 131_000
-"""Linux takes no environment string above 131,072 bytes: from when to warn, and what cannot be."""
+"""The lengths from which a list causes a warning, and from which it is impossible: Linux accepts no
+environment string above 131,072 bytes."""
 LISTS = ("TPU_WORKER_HOSTNAMES", "TPU_PROCESS_ADDRESSES")
 """Variables with an entry for each worker."""
 _SHORTER = "choose shorter names"
 _LONGEST_TOPOLOGY = len("1000x1000x1000")
 MAX_CONTAINERS = 32
-"""More containers with chips than any Pod has use for: the lists of all must fit into an object."""
+"""The limit of containers with chips in a Pod: the lists of all must fit into one object."""
 MULTISLICE_ANNOTATION = "tpu-functions.dev/multislice"
-"""On a Pod template: ``disabled`` where the slices of a JobSet work independently of each other."""
+"""On a Pod template: ``disabled`` if the slices of a JobSet work independently of each other."""
 
 Value = str | FieldPath
 
 
 @dataclass(frozen=True)
 class Ports:
-    """Where processes listen: only agreement matters. 8471 is GKE's webhook's and kuberay's first
-    port of a TPU process, 8482 JAX's own default for its coordinator, 8081 kuberay's first port of a
-    slice's connection to the others."""
+    """The ports of processes; all processes must use the same.
+
+    8471 is the first port of a TPU process in GKE's webhook and in kuberay, 8482 JAX's default for its
+    coordinator, 8081 kuberay's first port for connections between slices.
+    """
 
     process: int = 8471
     jax_coordinator: int = 8482
@@ -56,18 +60,19 @@ class Ports:
 
 
 _GENERATIONS = {key: one for key, one in GENERATIONS.items() if one.libtpu_name}
-"""The generations that libtpu has a known name for, by their accelerator label."""
+"""The generations whose name in libtpu is known, by accelerator label."""
 _ACCELERATORS = {one.family: key for key, one in _GENERATIONS.items()}
 """Accelerator labels by the family of the machine type."""
 _WITH_PROCESS_ADDRESSES = frozenset({"tpu7x"})
-"""Accelerators whose processes need an address each."""
+"""Accelerators whose processes each need an address."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What to inject: variables by container (its JSON pointer), in order, and what does not fit.
+    """The variables to inject, by container (its JSON pointer), in order.
 
-    ``notices`` are no contradictions: they say why something is not injected."""
+    ``problems`` are contradictions in the workload. ``notices`` say why something is not injected.
+    """
 
     variables: Mapping[str, Mapping[str, Value]]
     problems: tuple[str, ...]
@@ -76,7 +81,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class _SelectedSlice:
-    """What the node selectors say of the slice; ``hosts`` is `None` where they do not say it."""
+    """The slice by the node selectors; ``hosts`` is `None` if they do not determine it."""
 
     topology: str
     generation: Generation | None
@@ -91,7 +96,7 @@ class _SelectedSlice:
 
 @dataclass(frozen=True)
 class _Process:
-    """A container, as one of ``count`` processes that run together in a Pod."""
+    """A container that is one of ``count`` processes in a Pod."""
 
     pointer: str
     container: Object
@@ -100,8 +105,7 @@ class _Process:
 
 
 def decide(workload: Workload, ports: Ports) -> Environment:
-    """The variables of every container that asks for chips. What users have set is left out by the
-    caller, who writes."""
+    """The variables of each container that requests chips. The caller leaves out what users have set."""
     slice_ = _read_slice(workload.spec)
     count = len(list_tpu_containers(workload.spec))
     if count > MAX_CONTAINERS:
@@ -158,8 +162,11 @@ def _decide_workers(
 def _choose_slices(
     process: _Process, workload: Workload, slices: Multislice | None
 ) -> tuple[Multislice | None, bool]:
-    """The multislice that a process is in, and whether its container's own number of slices leaves that
-    clear: with 1 it is independent; of another number only the user knows which slices it counts."""
+    """The multislice of a process, and whether that is clear.
+
+    A container may set its own number of slices. With 1 it is independent. With another number only the
+    user knows which slices are counted, so that is not clear.
+    """
     if slices is None or _read_annotation(workload, MULTISLICE_ANNOTATION) == "disabled":
         return None, True
     given = find_value(process.container, "MEGASCALE_NUM_SLICES") or ""
@@ -170,10 +177,10 @@ def _choose_slices(
 def _decide_group(
     workload: Workload, workers: Workers, slice_: _SelectedSlice, ports: Ports
 ) -> Environment:
-    """What LeaderWorkerSet's own webhook does not set.
+    """The variables that LeaderWorkerSet's own webhook does not set.
 
-    It reviews all Pods of a group, marked or not, and leaves a Pod alone that has a list of hosts or
-    an id already. So these are read and never written: whichever webhook comes first, all Pods agree.
+    That webhook reviews all Pods of a group and does not change a Pod that has a list of hosts or an id.
+    So these two are only read here: all Pods agree, whichever webhook is called first.
     """
     problems = [slice_.problem] if slice_.problem else []
     problems += _find_host_problems(workers, slice_, all_served=True)
@@ -181,7 +188,7 @@ def _decide_group(
     variables: dict[str, Mapping[str, Value]] = {}
     for process in _processes(workload, splits=False):
         found: dict[str, Value] = dict(_shape(process, slice_))
-        # As JAX does, which takes the addresses where there are any.
+        # Like JAX, which prefers the addresses.
         addresses, hostnames = (find_value(process.container, name) for name in reversed(LISTS))
         listed = addresses or hostnames
         worker = parse_count(find_value(process.container, "TPU_WORKER_ID"))
@@ -227,7 +234,7 @@ def _find_group_problems(workload: Workload, workers: Workers) -> Iterator[str]:
 
 
 def _find_selectors_elsewhere(spec: Object) -> Iterator[str]:
-    """Labels of a slice that are asked for where they are not read."""
+    """Notices about labels of a slice that are required where they are not read."""
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     keys = {
@@ -241,7 +248,7 @@ def _find_selectors_elsewhere(spec: Object) -> Iterator[str]:
 
 
 def _explain_nothing(workload: Workload, workers: Workers) -> Iterator[str]:
-    """Why a workload gets nothing although nothing about it is wrong."""
+    """Why a workload without problems gets no variables."""
     if workers.is_leader_worker_set or _are_all_listed(workload.spec):
         return
     reason = (
@@ -356,7 +363,7 @@ def _megascale(process: _Process, slices: Multislice | None, numbers: _Numbers) 
 
 
 def _number(index: int | FieldPath | None, process: _Process) -> Value | None:
-    """The worker id of a process; of several in a Pod only the Pod's own admission can tell it."""
+    """The worker id. With several processes in a Pod it is known only at the Pod's admission."""
     if isinstance(index, int):
         return str(index * process.count + process.number)
     return index if process.count == 1 else None
@@ -370,7 +377,7 @@ class _Numbers:
         self.ports = ports
 
     def addresses(self, process: _Process, hosts: tuple[str, ...]) -> list[str] | None:
-        """One address a process of the slice, or ``None`` when a port cannot be known here."""
+        """An address for each process of the slice; ``None`` if a port is unknown."""
         together = (
             [process.container] if process.count == 1 else list(_running_together(self._spec))
         )
@@ -380,13 +387,13 @@ class _Numbers:
         return [f"{host}:{port}" for host in hosts for port in ports]
 
     def megascale_ports(self) -> list[str | None]:
-        """The ports at which the processes that run together reach other slices."""
+        """The ports at which the processes of a Pod connect to other slices."""
         together = list(_running_together(self._spec))
         return _ports(together, "MEGASCALE_PORT", self.ports.megascale)
 
 
 def _ports(containers: Sequence[Object], name: str, base: int) -> list[str | None]:
-    """The port of each container: its own, or the next one; ``None`` for what is not literal."""
+    """The port of each container: its own, or the next one; ``None`` if its own is not literal."""
     found: list[str | None] = []
     for number, container in enumerate(containers):
         given = find_entry(container, name) or {}
@@ -444,8 +451,11 @@ def _find_chips_problem(topology: str, chips: int, own: int) -> str:
 
 
 def _complete(workers: Workers, slice_: _SelectedSlice) -> Workers:
-    """Where the slice is one host, each Pod is one. Where its size is known, so are the names, however
-    many Pods there are for now; a multiple of it are several slices."""
+    """Complete the workers by the size of the slice.
+
+    If the slice is one host, each Pod is a slice. If its size is known, so are the names of its hosts,
+    whatever the current number of Pods. A multiple of the size means several slices.
+    """
     if slice_.hosts == 1:
         return replace(
             workers,
@@ -502,9 +512,12 @@ def _find_long_lists(found: Mapping[str, Value]) -> Iterator[str]:
 
 
 def _wants_addresses(workload: Workload, slice_: _SelectedSlice) -> bool:
-    """TPU7x wants an address for each process. PyTorch/XLA with a process a chip makes its own list and
-    would take an entry a host for all of it: so elsewhere only on request, and on request not even
-    there."""
+    """Whether to set the addresses of all processes.
+
+    TPU7x needs an address for each process, unless the annotation disables that. Other generations get
+    them only on request: PyTorch/XLA with a process for each chip builds its own list, and an entry for
+    each host would replace it.
+    """
     asked = _read_annotation(workload, PROCESS_ADDRESSES_ANNOTATION)
     if asked in ("enabled", "disabled"):
         return asked == "enabled"
@@ -518,7 +531,7 @@ def _read_annotation(workload: Workload, name: str) -> str:
 
 
 def _running_together(spec: Object) -> Iterator[Object]:
-    """The containers with chips that run at the same time: not those that only prepare."""
+    """The containers with chips that run at the same time: no init containers, except sidecars."""
     yield from (one for one in spec.get("containers") or [] if count_chips(one))
     yield from (one for one in spec.get("initContainers") or [] if _is_sidecar(one))
 
@@ -542,7 +555,7 @@ def _processes(workload: Workload, *, splits: bool) -> Iterator[_Process]:
 
 
 def _dimensions(topology: str) -> list[int]:
-    """The sizes in three dimensions."""
+    """The sizes of a topology in three dimensions."""
     sizes = parse_dimensions(topology)
     return sizes + [1] * (3 - len(sizes))
 

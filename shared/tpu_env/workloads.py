@@ -1,10 +1,9 @@
-"""What the Pods of a workload say of the slice that they are: who its workers are, and which is this.
+"""Read the workers of a slice from a workload: their names, and the index of a Pod among them.
 
-A `Workload` is read from a StatefulSet, a Job (a JobSet's too), a Deployment or a Pod. Nothing is
-looked up: what an object does not say itself is not known. How names come about:
-``<name>-<ordinal>.<serviceName>`` of a StatefulSet, ``<job>-<index>.<subdomain>`` of an Indexed Job
-(Kubernetes documentation). The names in a LeaderWorkerSet are not computed here: its own webhook
-writes them.
+A `Workload` is read from a StatefulSet, a Job (also a JobSet's), a Deployment or a Pod. Only the object
+itself is read. The names of Pods are ``<name>-<ordinal>.<serviceName>`` in a StatefulSet and
+``<job>-<index>.<subdomain>`` in an Indexed Job (Kubernetes documentation). The names in a
+LeaderWorkerSet are not computed here: its own webhook writes them.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ POD_INDEX = "apps.kubernetes.io/pod-index"
 JOBSET = "jobset.sigs.k8s.io"
 LWS = "leaderworkerset.sigs.k8s.io"
 NOT_INJECTED = "tpu-functions.dev/not-injected"
-"""On a Pod template: why nothing was injected. Its Pods cannot all see it by themselves."""
+"""On a Pod template: why nothing was injected. A Pod alone may not show the reason."""
 TEMPLATE = "/spec/template"
 MAX_WORKERS = 9216
-"""The largest slice has 9,216 chips of tpu7x, and no worker has less than one."""
+"""The largest slice has 9,216 chips (tpu7x), and each worker has at least one."""
 _MAX_DNS_NAME = 253
 
 _POD_NAME = "statefulset.kubernetes.io/pod-name"
@@ -39,7 +38,7 @@ _WITHOUT_DNS = "the JobSet's Pods have no DNS names; set network.enableDNSHostna
 
 @dataclass(frozen=True)
 class FieldPath:
-    """A value that only the Pod knows: a path of the downward API."""
+    """A value that is known only in the Pod: a path of the downward API."""
 
     path: str
 
@@ -96,7 +95,7 @@ class Workload:
 
 
 def read(document: Object) -> Workload | None:
-    """The workload of an object, or ``None`` if it is no workload that requests TPUs."""
+    """The workload of an object; ``None`` if it is not one that requests TPUs."""
     reader = _READERS.get(str(document.get("kind")))
     found = reader(document) if reader is not None else None
     if found is None or not list_tpu_containers(found.spec):
@@ -106,20 +105,20 @@ def read(document: Object) -> Workload | None:
 
 
 def name_hosts(name: str, numbers: range, subdomain: str) -> tuple[str, ...]:
-    """The DNS names of a numbered row of Pods; empty where they would be too long to be any."""
+    """The DNS names of numbered Pods; empty if they would be too long."""
     if len(name) + len(subdomain) > _MAX_DNS_NAME:
         return ()
     return tuple(f"{name}-{number}.{subdomain}" for number in numbers)
 
 
 def find_value(container: Object, name: str) -> str | None:
-    """The literal value of a container's variable; ``None`` if it has none, or one from elsewhere."""
+    """The literal value of a container's variable; ``None`` if it has none, or a reference."""
     entry = find_entry(container, name)
     return None if entry is None or "valueFrom" in entry else str(entry.get("value") or "")
 
 
 def find_entry(container: Object, name: str) -> Object | None:
-    """The entry of a container's variable: of several the last, which is what a process sees."""
+    """The last entry of a container's variable, which a process sees."""
     entries: list[Object] = container.get("env") or []
     return next((one for one in reversed(entries) if one.get("name") == name), None)
 
@@ -134,7 +133,7 @@ def _read_stateful_set(document: Object) -> Workload | None:
     pod = template.get("spec") or {}
     metadata = template.get("metadata") or {}
     if f"{LWS}/name" in (metadata.get("labels") or {}):
-        # A LeaderWorkerSet's own: its Pods are numbered otherwise, together with a leader elsewhere.
+        # A LeaderWorkerSet's StatefulSet: its Pods have other numbers, because its leader is elsewhere.
         return None
     if replicas < 1:
         return Workload(TEMPLATE, metadata, pod, None)
@@ -193,7 +192,7 @@ def _job_workers(metadata: Object, spec: Object, subdomain: str) -> Workers | No
             f"Job {shown}: parallelism {together} differs from completions {completions}: the workers "
             "of one slice would not run together; set both to the number of hosts"
         )
-    elif completions == 1:  # it may well be all that is wanted
+    elif completions == 1:  # one worker may be intended
         return workers
     elif not name:
         return replace(workers, unnamed=f"Job {shown} has no name yet: give it metadata.name")
@@ -210,7 +209,7 @@ def _is_of_jobset(metadata: Object) -> bool:
 
 
 def _without_subdomain(name: str, metadata: Object) -> str:
-    """Why the Pods of a Job have no names; by its own metadata, or a Pod's."""
+    """Why the Pods of a Job have no names, by the metadata of the Job or a Pod."""
     if _is_of_jobset(metadata):
         return _WITHOUT_DNS
     return f"Job {name} has no subdomain; set spec.template.spec.subdomain to a headless Service"
@@ -267,7 +266,7 @@ def _unnumbered(owner: str) -> str:
 
 
 def _member(workers: Workers, number: int, spec: Object) -> Workers:
-    """One Pod of a numbered row. Its workers are those that its template has been given."""
+    """One of several numbered Pods, with the workers that are in its list of hosts."""
     hosts = _listed_hosts(spec)
     own = f"{workers.name}-{number}.{workers.subdomain}"
     if own in hosts:
@@ -282,7 +281,7 @@ def _member(workers: Workers, number: int, spec: Object) -> Workers:
 
 
 def _is_of_row(host: str, workers: Workers) -> bool:
-    """Whether it is the name of a Pod of the same row."""
+    """Whether a name is that of a Pod of the same workload."""
     name, _, subdomain = host.partition(".")
     row, _, number = name.rpartition("-")
     return (row, subdomain) == (workers.name, workers.subdomain) and parse_count(number) is not None
@@ -299,7 +298,7 @@ def _listed_hosts(spec: Object) -> tuple[str, ...]:
 
 
 def _slices(metadata: Object, subdomain: str) -> Multislice | None:
-    """The slices of a JobSet: the Jobs of the replicated Job to which this one belongs."""
+    """The slices of a JobSet: the Jobs of this Job's replicated Job."""
     labels = metadata.get("labels") or {}
     jobset = labels.get(f"{JOBSET}/jobset-name")
     replicated = labels.get(f"{JOBSET}/replicatedjob-name")
@@ -312,7 +311,7 @@ def _slices(metadata: Object, subdomain: str) -> Multislice | None:
 
 
 def _leader_worker_set(metadata: Object) -> Workers:
-    """A Pod of a LeaderWorkerSet. Where its webhook has not seen the Pod, a worker has no index yet."""
+    """A Pod of a LeaderWorkerSet. A worker has no index before LeaderWorkerSet's webhook has seen it."""
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
     size = parse_count(annotations.get(f"{LWS}/size")) or 0

@@ -56,7 +56,7 @@ STEPS: dict[str, Row] = {
     **{name: _waits(name) for name, row in ROWS.items() if row["area"] == "filter"},
     "filter-accelerator-selector-missing": shown(
         f"{LEADERS}test_who_waits_for_a_slice[filter-accelerator-selector-missing]",
-        f"{MANIFESTS}test_what_cannot_be_is_told[no accelerator]",
+        f"{MANIFESTS}test_impossible_values_are_reported[no accelerator]",
         f"{STORIES}test_what_cannot_be_is_told_once",
     ),
     "filter-owner-kind-any": shown(

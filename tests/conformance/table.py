@@ -533,14 +533,14 @@ NODE = {
         family("ct4p-hightpu-4t"),
     ),
     "node-chips": shown(
-        f"{SHAPES}test_a_machine_type_tells_generation_and_chips[tpu7x-standard-1t-tpu7x-1]",
-        f"{SHAPES}test_a_machine_type_tells_generation_and_chips[ct6e-standard-2t-ct6e-2]",
-        f"{SHAPES}test_a_machine_type_tells_generation_and_chips[tpu7-standard-4t-tpu7-4]",
-        f"{SHAPES}test_a_machine_type_tells_generation_and_chips[ct6e-standard-8t-ct6e-8]",
+        f"{SHAPES}test_a_machine_type_has_a_generation_and_chips[tpu7x-standard-1t-tpu7x-1]",
+        f"{SHAPES}test_a_machine_type_has_a_generation_and_chips[ct6e-standard-2t-ct6e-2]",
+        f"{SHAPES}test_a_machine_type_has_a_generation_and_chips[tpu7-standard-4t-tpu7-4]",
+        f"{SHAPES}test_a_machine_type_has_a_generation_and_chips[ct6e-standard-8t-ct6e-8]",
         family("tpu7x-standard-16t"),
     ),
     "node-machine-type-url": shown(
-        f"{SHAPES}test_a_machine_type_tells_generation_and_chips"
+        f"{SHAPES}test_a_machine_type_has_a_generation_and_chips"
         "[zones/us-central1-a/machineTypes/tpu7x-standard-4t-tpu7x-4]"
     ),
     "node-ready-rule": shown(
@@ -764,7 +764,7 @@ TOPOLOGY_RULES: dict[str, Row] = {
     "chips": shown(
         f"{SHAPES}test_a_topology_alone_does_not_tell_the_number_of_vms[ct6e-standard-8t-1]"
     ),
-    "hosts": shown(f"{SHAPES}test_a_bulk_group_of_the_wrong_size_is_told_the_right_one"),
+    "hosts": shown(f"{SHAPES}test_a_wrong_size_of_a_bulk_group_is_reported_with_the_right_one"),
     "chips_per_host_bounds": shown(
         f"{SHAPES}test_a_hosts_chips_lie_as_the_device_plugin_says",
     ),
@@ -811,15 +811,15 @@ TOPOLOGY_TRAPS: dict[str, Row] = {
         f"{SHAPES}test_a_topology_alone_does_not_tell_the_number_of_vms[ct6e-standard-4t-2]",
     ),
     "integer-division": shown(
-        f"{SHAPES}test_a_misfit_is_told_with_what_there_is[a slice smaller than a VM]",
-        f"{SHAPES}test_a_misfit_is_told_with_what_there_is[a shape that v6e has not]",
+        f"{SHAPES}test_a_shape_that_does_not_fit_is_rejected_with_the_reason[a slice smaller than a VM]",
+        f"{SHAPES}test_a_shape_that_does_not_fit_is_rejected_with_the_reason[a shape that v6e has not]",
     ),
     "request-three": shown(
         f"{SHAPES}test_a_hosts_chips_lie_as_the_device_plugin_says", family("tpu7x-standard-3t")
     ),
     "seed-manifest-type": differs(OF_CONTAINERS),
     "chips-vs-cores": shown(
-        f"{SHAPES}test_a_machine_type_tells_generation_and_chips[tpu7x-standard-4t-tpu-tpu7x-4]",
+        f"{SHAPES}test_a_machine_type_has_a_generation_and_chips[tpu7x-standard-4t-tpu-tpu7x-4]",
         NODE_LABELS,
     ),
     "dra-driver-tpu7x": differs("the device plugin is what gives out the chips, not that driver"),

@@ -57,7 +57,7 @@ def shape_rows() -> dict[str, Row]:
 
 def entry_rows() -> dict[str, Row]:
     """Each entry of the audit log."""
-    name = f"{TRIGGERS}test_an_entry_wakes_the_step_that_it_concerns"
+    name = f"{TRIGGERS}test_an_entry_triggers_the_step_that_it_concerns"
     return {entry: Row((f"{name}[{entry}]",)) for entry in ENTRIES}
 
 

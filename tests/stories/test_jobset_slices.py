@@ -184,7 +184,7 @@ def test_while_it_is_paused_nothing_is_made_and_what_is_over_goes() -> None:
     assert harness.leftovers() == []
     assert told(harness)[2:] == [
         'Pod SlicePaused: No slice is created: the ConfigMap tpu-functions/jobsets has paused: "true". '
-        "Remove that to continue"
+        "Remove this key to continue"
     ]
     pause(harness, None)
     until_running(harness)
@@ -263,7 +263,7 @@ def test_a_slice_in_use_is_not_replaced_until_it_is_free() -> None:
     harness.run_for(10 * SECOND)
     guest = objects.pod(
         metadata={
-            "name": "guest",
+            "name": "agent",
             "labels": {"batch.kubernetes.io/job-name": "other"},
             "ownerReferences": None,
         },
@@ -271,7 +271,7 @@ def test_a_slice_in_use_is_not_replaced_until_it_is_free() -> None:
     )
     harness.simulation.admin("POST", PODS, guest)
     post(harness, **selecting(**{"cloud.google.com/gke-spot": "true"}))
-    until_told(harness, "in use by Job default/other")
+    until_told(harness, "Job default/other uses it")
     harness.run_for(10 * MINUTE)
     assert uid(harness) == before
     harness.simulation.admin("DELETE", f"{PODS}/guest", {"gracePeriodSeconds": 0})
@@ -287,7 +287,7 @@ def test_a_slice_on_which_pods_run_goes_when_they_have_ended(job: str) -> None:
     node = pods(harness)[0]["spec"]["nodeName"]
     guest = objects.pod(
         metadata={
-            "name": "guest",
+            "name": "agent",
             "labels": {"batch.kubernetes.io/job-name": job},
             "ownerReferences": None,
         },
@@ -296,7 +296,7 @@ def test_a_slice_on_which_pods_run_goes_when_they_have_ended(job: str) -> None:
     harness.simulation.admin("POST", PODS, guest)
     before = uid(harness)
     delete(harness)
-    until_told(harness, f"is in use by Job default/{job}: it is deleted when that has ended")
+    until_told(harness, f"because Job default/{job} uses it: it is deleted when that Job has ended")
     harness.run_for(10 * MINUTE)
     assert uid(harness) == before
     harness.simulation.admin("DELETE", f"{PODS}/guest", {"gracePeriodSeconds": 0})
@@ -319,7 +319,7 @@ def test_what_somebody_made_is_not_touched() -> None:
     theirs = manifest(NAME)
     harness.apply(theirs)
     post(harness)
-    until_told(harness, "that was not made for a JobSet, with that name")
+    until_told(harness, "that was not created for a JobSet has this name")
     before = uid(harness)
     delete(harness)
     harness.run_for(10 * MINUTE)
@@ -641,7 +641,7 @@ def test_a_slice_that_goes_before_it_is_deleted_is_told() -> None:
     at_once(harness, "release_slice", "DELETE", GROUPS, vanish)
     until_told(harness, "TPUNodeGroupNotFound")
     assert told(harness)[1:] == [
-        f"JobSet TPUNodeGroupNotFound: TPUNodeGroup {NAME} was gone when it was to be deleted",
+        f"JobSet TPUNodeGroupNotFound: TPUNodeGroup {NAME} was gone before it could be deleted",
     ]
 
 

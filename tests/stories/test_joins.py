@@ -196,7 +196,7 @@ DENIED = {
     ),
     "two requests in one": (
         lambda place: {"text": pem(kubelets(place.a)) + pem(kubelets("control-plane-1"))},
-        "it is no certificate request: it must be one PEM block, CERTIFICATE REQUEST, and nothing "
+        "it is not a certificate request: it must be one PEM block, CERTIFICATE REQUEST, and nothing "
         "else",
     ),
 }

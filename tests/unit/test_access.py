@@ -191,7 +191,7 @@ HINTS = {
 
 
 @pytest.mark.parametrize("kind", TokenKind)
-def test_a_cluster_that_does_not_know_the_token_is_told_of_without_the_token(
+def test_a_token_that_the_cluster_rejects_is_reported_without_the_token(
     place: Place, kind: TokenKind
 ) -> None:
     access = replace(place.access(kind), audience="another" if kind is TokenKind.ID else "")
@@ -203,7 +203,7 @@ def test_a_cluster_that_does_not_know_the_token_is_told_of_without_the_token(
     assert len(place.metadata.given) == 2
 
 
-def test_a_missing_right_is_told_in_the_clusters_words_alone(place: Place) -> None:
+def test_a_missing_permission_is_reported_only_in_the_clusters_words(place: Place) -> None:
     place.api.user = POWERLESS
     error = refused(place.access())
     assert str(error) == (
@@ -262,7 +262,7 @@ USELESS: dict[str, tuple[Response, str]] = {
 
 
 @pytest.mark.parametrize("case", USELESS)
-def test_a_metadata_server_without_a_token_is_told_of(place: Place, case: str) -> None:
+def test_a_metadata_server_without_a_token_is_reported(place: Place, case: str) -> None:
     answer, why = USELESS[case]
     place.metadata.answers = [answer]
     with pytest.raises(AccessError) as told:
@@ -345,7 +345,7 @@ def test_a_cluster_that_does_not_answer_in_time_is_named(place: Place) -> None:
     assert told.value.message == f"{server}: no answer in time"
 
 
-def test_a_name_that_is_not_known_is_told_of() -> None:
+def test_an_unknown_name_is_reported() -> None:
     error = NameResolutionError("api.example", None, socket.gaierror(-2, "Name not known"))  # type: ignore[arg-type]
     assert explain(error) == "its name cannot be resolved"
 
@@ -390,7 +390,7 @@ def test_a_kubeconfig_whose_change_does_not_show_is_read_again_when_it_is_refuse
     assert place.api.seen == ["first", "first", "other"]
 
 
-def test_a_kubeconfig_that_is_refused_is_told_of(place: Place, tmp_path: Path) -> None:
+def test_a_rejected_kubeconfig_is_reported(place: Place, tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     error = refused(write(place, path, "ended"))
     assert str(error) == (
@@ -412,7 +412,7 @@ def test_a_kubeconfig_that_is_refused_is_told_of(place: Place, tmp_path: Path) -
         "{current-context: a, contexts: [{name: a, context: 5}]}",
     ],
 )
-def test_a_kubeconfig_that_is_broken_is_told_of_until_it_is_mended(
+def test_a_broken_kubeconfig_is_reported_until_it_is_fixed(
     text: str, place: Place, tmp_path: Path
 ) -> None:
     path = tmp_path / "kubeconfig"

@@ -245,7 +245,7 @@ def test_each_request_is_decided_alone() -> None:
     ]
 
 
-def test_of_many_requests_label_node_hears_once() -> None:
+def test_many_requests_trigger_label_node_once() -> None:
     many = tuple(candidate(token=RENEWED) for _ in range(5))
     plan = decide(ObservedRequests(many), NOW)
     assert in_words(plan) == [NOT_APPROVED]

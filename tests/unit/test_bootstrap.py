@@ -51,7 +51,7 @@ def test_a_new_token_lives_an_hour_to_the_second() -> None:
     assert new_token(os.urandom, NOW).expires == datetime(2026, 3, 1, 13, tzinfo=UTC)
 
 
-def test_a_new_token_ends_when_it_is_told_to() -> None:
+def test_a_new_token_expires_at_the_given_time() -> None:
     token = new_token(os.urandom, NOW, timedelta(minutes=5))
     assert token.expiry_text == "2026-03-01T12:05:00Z"
 
@@ -62,7 +62,7 @@ def test_every_character_of_a_token_stands_for_as_many_byte_values() -> None:
     assert Counter(drawn) == dict.fromkeys(string.ascii_lowercase + string.digits, 7)
 
 
-def test_bytes_that_would_favour_some_characters_are_drawn_anew() -> None:
+def test_bytes_that_would_favour_some_characters_are_skipped() -> None:
     draws = iter([b"\xfc\xff" * 11, b"\x00" * 22])
     assert new_token(lambda _: next(draws), NOW).text == "aaaaaa.aaaaaaaaaaaaaaaa"
 

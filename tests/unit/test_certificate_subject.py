@@ -24,9 +24,10 @@ NODES, NODE = (O, "system:nodes"), (CN, f"system:node:{VM}")
 OWN = pem(kubelets(VM))
 OTHER = pem(kubelets("control-plane-1"))
 BLOCK = (
-    "it is no certificate request: it must be one PEM block, CERTIFICATE REQUEST, and nothing else"
+    "it is not a certificate request: it must be one PEM block, CERTIFICATE REQUEST, and nothing "
+    "else"
 )
-NO_ATTRIBUTES = "it has attributes, which a kubelet's request has not"
+NO_ATTRIBUTES = "it has attributes, and a kubelet's request has none"
 
 
 RIGHT: dict[str, tuple[dict[str, Any], str]] = {
@@ -149,7 +150,7 @@ def test_what_stands_behind_the_request_in_its_block_is_a_fault() -> None:
     )
     subject = read_subject(manifest(longer))
     assert subject.node == ""
-    assert subject.violation.startswith("it is no certificate request: ")
+    assert subject.violation.startswith("it is not a certificate request: ")
 
 
 @given(st.integers(0, len(OWN) - 1), st.binary(max_size=3), st.integers(0, 3))

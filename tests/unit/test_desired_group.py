@@ -495,19 +495,19 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a template whose labels have a number for a key": (
         {},
         {"spec": {"nodeLabels": {1: 2}}},
-        f"with {TEMPLATE} the TPUNodeGroup would be refused: spec.nodeLabels.1: must be text, not 2",
+        f"with {TEMPLATE} the TPUNodeGroup would be invalid: spec.nodeLabels.1: must be text, not 2",
     ),
     "a template with a fault": (
         {},
         {"spec": {"project": "P", "instanceConfig": {"image": None}}},
-        f"with {TEMPLATE} the TPUNodeGroup would be refused: spec.project: must be a project id, as in "
+        f"with {TEMPLATE} the TPUNodeGroup would be invalid: spec.project: must be a project id, as in "
         "my-project, not 'P'; spec.instanceConfig.image: is required",
     ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_is_told(case: tuple[dict[str, Any], dict[str, Any], str]) -> None:
+def test_impossible_values_are_reported(case: tuple[dict[str, Any], dict[str, Any], str]) -> None:
     change, template, words = case
     with pytest.raises(InputError) as told:
         wanted(change, **template)
@@ -519,14 +519,14 @@ def test_what_cannot_be_is_told(case: tuple[dict[str, Any], dict[str, Any], str]
     [
         ("", "must be a TPUNodeGroup: it must be a mapping"),
         ("- a", "must be a TPUNodeGroup: it must be a mapping"),
-        ("{", "is no YAML: while parsing a flow node expected the node content"),
-        ("spec: {maxRunDuration: 2026-13-01}", "is no YAML: month must be in 1..12"),
-        ("[" * 9_999, "is no YAML: maximum recursion depth exceeded"),
-        ("spec: &a {spec: *a}", "is no YAML: Circular reference detected"),
-        ("spec: !!bool x", "is no YAML: 'x'"),
+        ("{", "is not valid YAML: while parsing a flow node expected the node content"),
+        ("spec: {maxRunDuration: 2026-13-01}", "is not valid YAML: month must be in 1..12"),
+        ("[" * 9_999, "is not valid YAML: maximum recursion depth exceeded"),
+        ("spec: &a {spec: *a}", "is not valid YAML: Circular reference detected"),
+        ("spec: !!bool x", "is not valid YAML: 'x'"),
     ],
 )
-def test_a_template_that_is_none_is_told(text: str, words: str) -> None:
+def test_an_invalid_template_is_reported(text: str, words: str) -> None:
     with pytest.raises(InputError) as told:
         build_desired_slice(leader(), {"template": text})
     assert str(told.value).startswith(f"{TEMPLATE} {words}")

@@ -784,12 +784,12 @@ def test_a_pools_hash_is_what_its_label_says() -> None:
 @pytest.mark.parametrize(
     "found, whose",
     [
-        (labelled(manager=None), "a node pool that was not made for a JobSet"),
-        (labelled(manager="somebody"), "a node pool that was not made for a JobSet"),
+        (labelled(manager=None), "a node pool that was not created for a JobSet"),
+        (labelled(manager="somebody"), "a node pool that was not created for a JobSet"),
         (labelled(parent="other-job"), "the node pool of Job default/other-job of JobSet jobset-test"),
         (labelled(namespace="other"), "the node pool of Job other/jobset-test-job-1-0 of JobSet jobset-test"),
         (labelled(name="js"), "the node pool of Job default/jobset-test-job-1-0 of JobSet js"),
-        ({"name": "jobset-test-random-key", "status": "RUNNING"}, "a node pool that was not made for a JobSet"),
+        ({"name": "jobset-test-random-key", "status": "RUNNING"}, "a node pool that was not created for a JobSet"),
     ],
     ids=["no manager", "another manager", "another job", "another namespace", "another jobset", "bare"],
 )  # fmt: skip

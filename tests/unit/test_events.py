@@ -25,7 +25,7 @@ def reasons(about: NodeGroup, before: Status, after: Status) -> list[str]:
     return [event.reason for event in changes(about, before, after)]
 
 
-def test_a_refused_delete_is_told_with_its_resource_and_what_to_do() -> None:
+def test_a_rejected_delete_is_reported_with_its_resource_and_what_to_do() -> None:
     gone = group(deleting=True)
     before = standing(State.DELETING, None, gone)
     (event,) = changes(gone, before, standing(State.DELETING, DENIED, gone))
@@ -36,7 +36,7 @@ def test_a_refused_delete_is_told_with_its_resource_and_what_to_do() -> None:
     )
 
 
-def test_a_refused_delete_is_told_even_if_the_creation_was_refused_for_the_same_reason() -> None:
+def test_a_rejected_delete_is_reported_even_if_the_creation_failed_for_the_same_reason() -> None:
     gone = group(deleting=True)
     said = Condition("False", Reason.PERMISSION_DENIED, "the group cannot be created", NOW, 1)
     before = Status(conditions={Type.READY: said})

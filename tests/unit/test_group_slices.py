@@ -11,7 +11,7 @@ from shared.base.reasons import Reason
 from shared.slices.by_node_group.desired_group import TEMPLATE_HASH_ANNOTATION, build_desired_slice
 from shared.slices.by_node_group.provider import (
     LOST_AFTER,
-    is_made_otherwise,
+    has_outdated_template,
     is_selected,
     read_slice,
 )
@@ -141,7 +141,7 @@ LOSSES: dict[str, tuple[dict[str, Any], datetime, bool]] = {
 
 
 @pytest.mark.parametrize("case", LOSSES.values(), ids=LOSSES)
-def test_what_comes_back_by_itself(case: tuple[dict[str, Any], datetime, bool]) -> None:
+def test_which_slices_are_self_healing(case: tuple[dict[str, Any], datetime, bool]) -> None:
     change, now, is_self_healing = case
     assert read(change, now).is_self_healing is is_self_healing
 
@@ -182,7 +182,7 @@ def test_a_status_whose_time_is_none_says_not_since_when() -> None:
 
 FULL = ready("False", Reason.INSUFFICIENT_CAPACITY)
 OTHER = {"metadata": {"annotations": {TEMPLATE_HASH_ANNOTATION: "other"}}}
-MADE: dict[str, tuple[dict[str, Any], bool]] = {
+TEMPLATES: dict[str, tuple[dict[str, Any], bool]] = {
     "as it would be now": (FULL, False),
     "otherwise": ({**FULL, **OTHER}, True),
     "otherwise, and is complete": ({**ready("True", **COMPLETE), **OTHER}, False),
@@ -194,12 +194,15 @@ MADE: dict[str, tuple[dict[str, Any], bool]] = {
 }
 
 
-@pytest.mark.parametrize("case", MADE.values(), ids=MADE)
-def test_whether_a_group_was_made(case: tuple[dict[str, Any], bool]) -> None:
-    change, otherwise = case
+@pytest.mark.parametrize("case", TEMPLATES.values(), ids=TEMPLATES)
+def test_whether_a_group_has_an_outdated_template(case: tuple[dict[str, Any], bool]) -> None:
+    change, is_outdated = case
     leader = find_leader(waiting_pod())
     assert leader is not None
-    assert is_made_otherwise(group(**change), build_desired_slice(leader, options())) is otherwise
+    assert (
+        has_outdated_template(group(**change), build_desired_slice(leader, options()))
+        is is_outdated
+    )
 
 
 def affine(key: str, *values: str) -> dict[str, Any]:

@@ -492,7 +492,7 @@ def test_nodes_without_a_providerid_are_counted_in_tpu_operators_words() -> None
     )
 
 
-def test_a_node_with_the_providerid_of_a_vm_and_another_name_is_told_what_to_change() -> None:
+def test_a_node_with_a_vms_providerid_and_another_name_gets_an_event_with_the_fix() -> None:
     misnamed = node("worker-1", proved=False, place=f"gce://my-gcp-project/us-central1-c/{A}")
     plan = decide(seen(misnamed, instances={"worker-1": None, A: vm()}), NOW)
     assert [action for action in flat(plan) if isinstance(action, Emit)] == [
@@ -510,7 +510,7 @@ def test_a_node_with_the_providerid_of_a_vm_and_another_name_is_told_what_to_cha
     assert DeleteNode not in kinds(plan)
 
 
-def test_when_the_last_node_has_joined_the_other_steps_are_told_once_more() -> None:
+def test_when_the_last_node_has_joined_the_other_steps_are_triggered_again() -> None:
     known = replace(GROUP_STANDS, conditions={})
     plan = decide(seen(node(), node(B), known=known, mig=WIRED), NOW)
     sends = [
@@ -772,7 +772,7 @@ def test_a_list_may_lag_behind_a_mig_that_was_just_made() -> None:
     assert joined(on_resync(node(), known=known, instances={A: vm()}))[0] == "AwaitingNodeJoin"
 
 
-def test_a_node_that_flaps_is_told_at_once_and_counts_again_after_a_minute() -> None:
+def test_a_flapping_node_is_reported_immediately_and_counts_again_after_a_minute() -> None:
     up, down = (node(), node(B)), (node(), node(B, ready=False))
     known = result(seen(*up, known=COMPLETE, mig=WIRED))
     told = []

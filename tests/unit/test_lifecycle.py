@@ -401,8 +401,8 @@ STEPS: dict[str, Step] = {
             error=ResourceError(
                 Reason.RESOURCE_CONFLICT,
                 "",
-                f"{URI} is not marked as this group's any more: its description must be "
-                f"'{MARK}'. Restore that, or delete the resource.",
+                f"{URI} is no longer marked as this group's: its description must be "
+                f"'{MARK}'. Restore the description, or delete the resource.",
                 NOW,
             ),
         ),

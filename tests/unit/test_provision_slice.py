@@ -106,7 +106,7 @@ CREATE = Plan(
 )
 PAUSED = Event(
     "SlicePaused",
-    'No slice is created: the ConfigMap tpu-functions/jobsets has paused: "true". Remove that to '
+    'No slice is created: the ConfigMap tpu-functions/jobsets has paused: "true". Remove this key to '
     "continue",
 )
 PAUSE = Plan("SlicePaused", (Emit(PAUSED, once=True),))
@@ -123,8 +123,9 @@ def jobs(**template: Any) -> dict[str, Any]:
 
 UNFIT = told(
     "Unfit",
-    f"{NAME} is there, and the scheduler finds no Node of it for the Pod: compare what it says with "
-    "kubectl get nodes --show-labels -l cloud.google.com/gke-nodepool=train-bfcf5ebea76efcf5",
+    f"{NAME} exists, but the scheduler finds no Node of it for the Pod: compare the scheduler's "
+    "message with kubectl get nodes --show-labels -l "
+    "cloud.google.com/gke-nodepool=train-bfcf5ebea76efcf5",
 )
 MARKED = replace(GOOD, release_after=NOW)
 MARKED_TROUBLED = replace(TROUBLED, release_after=NOW)
@@ -174,15 +175,15 @@ TABLE: dict[str, tuple[World, Plan]] = {
         CREATE,
     ),
     "somebody else's of that name": (
-        seen(NameConflict(WANTED.name, "a TPUNodeGroup that was not made for a JobSet")),
+        seen(NameConflict(WANTED.name, "a TPUNodeGroup that was not created for a JobSet")),
         Plan(
             "NameConflict",
             (
                 told(
                     "CreationFailed",
-                    "The Pod's slice would be named train-bfcf5ebea76efcf5, and there is a "
-                    "TPUNodeGroup that was not made for a JobSet, with that name. It is not touched: "
-                    "delete it, or give the JobSet another name",
+                    "The Pod's slice needs the name train-bfcf5ebea76efcf5, but a TPUNodeGroup that "
+                    "was not created for a JobSet has this name. Delete that one, or give the JobSet "
+                    "another name",
                 ),
             ),
         ),
@@ -255,8 +256,8 @@ TABLE: dict[str, tuple[World, Plan]] = {
             (
                 told(
                     "CreationFailed",
-                    f"{NAME} is not what the Pod asks for (4 hosts of ct6e-standard-4t (4x4)), and is "
-                    "in use by Job default/serve-workers-0: it is replaced when that has ended",
+                    f"{NAME} is not what the Pod asks for (4 hosts of ct6e-standard-4t (4x4)), and "
+                    "Job default/serve-workers-0 uses it: it is replaced when that Job has ended",
                 ),
             ),
         ),
@@ -381,7 +382,7 @@ def test_after_a_deletion_its_own_pod_is_served_and_then_those_for_whom_there_is
     assert (recovery.outcome, recovery.facts) == ("Queued", {"waiting": 4, "triggered": 3})
 
 
-def test_a_creation_that_nobody_waits_for_wakes_those_that_wait() -> None:
+def test_the_end_of_a_creation_without_a_pod_triggers_the_pods_that_wait() -> None:
     event = LogEvent("container.nodePools.create", "p", "us-central1", "gone", cluster="c")
     waiting = WaitingPods(5, (another("first"),), ())
     observed = ObservedOperation(event, POOLS, None, has_pod=False, waiting=waiting)

@@ -363,7 +363,7 @@ NO_KEYS = {
 
 
 @pytest.mark.parametrize("case", NO_KEYS)
-def test_what_is_no_keys_is_told_of(loopback: Loopback, case: str) -> None:
+def test_an_answer_without_keys_is_reported(loopback: Loopback, case: str) -> None:
     answer, message = NO_KEYS[case]
     url = f"http://{LOOPBACK}:{loopback.serve(KeyServer(answer))}/certs"
     with pytest.raises(KeysError) as told:

@@ -93,7 +93,7 @@ SECOND = replace(
 
 
 IN_HALF_A_MINUTE = NOW + timedelta(seconds=30)
-GONE = Event("TPUNodeGroupNotFound", f"TPUNodeGroup {NAME} was gone when it was to be deleted")
+GONE = Event("TPUNodeGroupNotFound", f"TPUNodeGroup {NAME} was gone before it could be deleted")
 
 
 def deleting(outcome: str, existing: Slice, why: str) -> Plan:
@@ -267,8 +267,8 @@ def test_what_is_done(case: Case) -> None:
 def test_what_pods_run_on_stays_until_they_end() -> None:
     in_use = Event(
         "TPUNodeGroupInUse",
-        f"TPUNodeGroup {NAME} is to be deleted and is in use by Job default/other: it is deleted when "
-        "that has ended",
+        f"TPUNodeGroup {NAME} is not deleted yet, because Job default/other uses it: it is deleted "
+        "when that Job has ended",
     )
     plan = Plan("InUse", (Emit(in_use, once=True),))
     users = ("default/other",)
@@ -386,7 +386,7 @@ IN_QUESTION: dict[str, tuple[ObservedSlice, bool, bool]] = {
 
 
 @pytest.mark.parametrize("case", IN_QUESTION.values(), ids=IN_QUESTION)
-def test_about_which_slices_the_minute_has_something_done_or_told(
+def test_which_slices_the_sweep_acts_on_or_reports(
     case: tuple[ObservedSlice, bool, bool],
 ) -> None:
     one, is_changed, is_told = case

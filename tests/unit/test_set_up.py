@@ -94,7 +94,7 @@ def test_a_set_up_that_was_interrupted_is_continued(tmp_path: Path) -> None:
     assert (tmp_path / "venv" / "bin" / "pip").exists()
 
 
-def test_an_old_python_is_told_which_one_is_needed(
+def test_an_old_python_gets_a_message_with_the_needed_version(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     oldest = ".".join(map(str, set_up.OLDEST))

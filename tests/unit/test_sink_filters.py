@@ -51,14 +51,14 @@ def changed(name: str, **payload: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_an_entry_wakes_the_step_that_it_concerns_and_no_other(name: str) -> None:
+def test_an_entry_triggers_only_the_step_that_it_concerns(name: str) -> None:
     row = ENTRIES[name]
     expected = EXCESS[name][0] if name in EXCESS else row["wakes"]
     assert find_steps(row["entry"]) == ([] if expected == "none" else [expected])
 
 
 @pytest.mark.parametrize("name", POOLS)
-def test_an_entry_about_a_node_pool_wakes_the_steps_that_it_concerns(name: str) -> None:
+def test_an_entry_about_a_node_pool_triggers_the_steps_that_it_concerns(name: str) -> None:
     assert find_steps(POOLS[name]["entry"]) == POOLS[name]["wakes"]
 
 

@@ -171,7 +171,7 @@ def test_who_is_settled_is_looked_at_once_an_hour() -> None:
     assert {minute % 60 for minute in minutes} == {minutes[0] % 60}
 
 
-def test_progress_begins_the_gaps_anew() -> None:
+def test_progress_restarts_the_intervals() -> None:
     waited_long = known(false=Type.MIG_READY)
     assert waited_long.conditions[Type.MIG_READY].since == CREATED
     moment = NOW + timedelta(minutes=7)

@@ -93,7 +93,7 @@ def test_a_hosts_chips_lie_as_the_device_plugin_says() -> None:
         ),
     ],
 )
-def test_a_machine_type_tells_generation_and_chips(
+def test_a_machine_type_has_a_generation_and_chips(
     machine_type: str, family: str, chips: int
 ) -> None:
     found = machine(machine_type)
@@ -156,7 +156,7 @@ MISFITS = {
 
 
 @pytest.mark.parametrize("case", MISFITS.values(), ids=MISFITS)
-def test_a_misfit_is_told_with_what_there_is(case: tuple[str, str, str]) -> None:
+def test_a_shape_that_does_not_fit_is_rejected_with_the_reason(case: tuple[str, str, str]) -> None:
     topology, machine_type, said = case
     assert find_shape_violation(topology, machine(machine_type)) == said
 
@@ -167,7 +167,7 @@ def test_a_topology_alone_does_not_tell_the_number_of_vms(machine_type: str, hos
     assert find_count_violation("2x4", machine(machine_type), hosts, "BULK") is None
 
 
-def test_a_bulk_group_of_the_wrong_size_is_told_the_right_one() -> None:
+def test_a_wrong_size_of_a_bulk_group_is_reported_with_the_right_one() -> None:
     assert find_count_violation("4x4x4", machine("tpu7x-standard-4t"), 64, "BULK") == (
         "4x4x4 has 64 chips, which are 16 nodes of tpu7x-standard-4t (4 chips each), not 64"
     )

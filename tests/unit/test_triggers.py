@@ -162,7 +162,7 @@ def test_an_envelope_comes_in_two_spellings(message: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("envelope", [{}, {"deliveryAttempt": None}, {"deliveryAttempt": "2"}])
-def test_an_attempt_that_is_not_told_is_none(envelope: dict[str, Any]) -> None:
+def test_an_absent_delivery_attempt_counts_as_none(envelope: dict[str, Any]) -> None:
     assert decode(push(MESSAGE.encode(), **envelope)).attempt == 0
 
 
@@ -342,13 +342,13 @@ def steps_of(delivery: Delivery) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_an_entry_wakes_the_step_that_it_concerns(name: str) -> None:
+def test_an_entry_triggers_the_step_that_it_concerns(name: str) -> None:
     expected, _ = ONLY_THE_TRUTH_TELLS.get(name, (ENTRIES[name]["wakes"], ""))
     assert ([*steps_of(decode(ours(name)))] or ["none"]) == [expected]
 
 
 @pytest.mark.parametrize("name", ENTRIES)
-def test_an_entry_that_wakes_nobody_says_why_or_names_what_is_not_ours(name: str) -> None:
+def test_an_entry_that_triggers_no_step_has_a_note_or_a_foreign_name(name: str) -> None:
     delivery = decode(ours(name))
     assert (delivery.trigger is None) == bool(delivery.note)
 
@@ -364,7 +364,7 @@ def pool_entry(name: str, **change: Any) -> Delivery:
 
 
 @pytest.mark.parametrize("name", POOLS)
-def test_an_entry_about_a_node_pool_wakes_the_steps_that_it_concerns(name: str) -> None:
+def test_an_entry_about_a_node_pool_triggers_the_steps_that_it_concerns(name: str) -> None:
     assert [*steps_of(pool_entry(name))] == POOLS[name]["wakes"]
 
 
@@ -397,7 +397,7 @@ def test_the_end_of_a_deletion_is_for_both_steps_of_jobsets(step: str, is_meant:
 
 
 @pytest.mark.parametrize("label", ["location", "nodepool_name", "cluster_name"])
-def test_an_entry_that_does_not_name_its_pool_wakes_nobody(label: str) -> None:
+def test_an_entry_without_a_pools_name_triggers_no_step(label: str) -> None:
     resource = POOLS["pool-create-last"]["entry"]["resource"]
     labels = {key: value for key, value in resource["labels"].items() if key != label}
     delivery = pool_entry("pool-create-last", resource={**resource, "labels": labels})

@@ -1,4 +1,4 @@
-"""The port to Compute Engine: every call that the budget knows, by name, and nothing else.
+"""The port to Compute Engine: all calls that are in the budget, and no others.
 
 Calls are single HTTP requests: ``*_unary`` methods never wait for an operation, and the client's own
 retries are off (Pub/Sub retries, and the budget counts). What comes back are small values; what
@@ -56,7 +56,7 @@ class Gce:
     def insert_policy(
         self, project: str, region: str, body: Mapping[str, Any], request_id: str
     ) -> Operation:
-        """Begin to make a workload policy."""
+        """Start creating a workload policy."""
         return self._mutate(
             "resource_policies",
             "insert_unary",
@@ -67,7 +67,7 @@ class Gce:
         )
 
     def delete_policy(self, project: str, region: str, name: str) -> Operation | None:
-        """Begin to delete it; ``None`` when it is not there."""
+        """Start deleting it; ``None`` if it does not exist."""
         return self._delete(
             "resource_policies", project=project, region=region, resource_policy=name
         )
@@ -89,7 +89,7 @@ class Gce:
         return parse_template(found) if found else None
 
     def insert_template(self, project: str, body: Mapping[str, Any], request_id: str) -> Operation:
-        """Begin to make a global instance template."""
+        """Start creating a global instance template."""
         return self._mutate(
             "instance_templates",
             "insert_unary",
@@ -99,7 +99,7 @@ class Gce:
         )
 
     def delete_template(self, project: str, name: str) -> Operation | None:
-        """Begin to delete a global instance template; ``None`` when it is not there."""
+        """Start deleting a global instance template; ``None`` if it does not exist."""
         return self._delete("instance_templates", project=project, instance_template=name)
 
     def find_mig(self, project: str, zone: str, name: str) -> Mig | None:
@@ -116,7 +116,7 @@ class Gce:
     def insert_mig(
         self, project: str, zone: str, body: Mapping[str, Any], request_id: str
     ) -> Operation:
-        """Begin to make a managed instance group."""
+        """Start creating a managed instance group."""
         return self._mutate(
             "instance_group_managers",
             "insert_unary",
@@ -127,7 +127,7 @@ class Gce:
         )
 
     def delete_mig(self, project: str, zone: str, name: str) -> Operation | None:
-        """Begin to delete it with its VMs; ``None`` when it is not there."""
+        """Start deleting it with its VMs; ``None`` if it does not exist."""
         return self._delete(
             "instance_group_managers", project=project, zone=zone, instance_group_manager=name
         )
@@ -170,7 +170,7 @@ class Gce:
         return found
 
     def list_instances(self, project: str, zone: str, group: str) -> tuple[Instance, ...]:
-        """The VMs whose names a group of that name can have given. The list may lag by seconds."""
+        """The VMs with names of this managed instance group. The list may lag by seconds."""
         found = self._list(
             "instances",
             "list",
@@ -185,7 +185,7 @@ class Gce:
     def set_metadata(
         self, project: str, zone: str, instance: Instance, items: Mapping[str, str]
     ) -> Operation:
-        """Begin to replace a VM's metadata by ``items``, if it is still as it was read."""
+        """Start replacing a VM's metadata by ``items``, if it is unchanged since it was read."""
         return self._mutate(
             "instances",
             "set_metadata_unary",
@@ -199,7 +199,7 @@ class Gce:
         )
 
     def list_named(self, project: str, service: str, prefix: str) -> Iterator[ListedResource]:
-        """The resources whose names begin so, in all zones and regions that answer.
+        """The resources whose names have this prefix, in all zones and regions that answer.
 
         ``service`` is one whose resources have a description, as in ``instance_group_managers``. The
         list may lag by seconds, and lacks what is in a zone or region that cannot be reached.
@@ -216,7 +216,7 @@ class Gce:
                 yield from (parse_listed(service, one) for one in getattr(scope, service))
 
     def find_operation(self, project: str, scope: str, name: str) -> Operation | None:
-        """An operation; ``scope`` is a zone, a region or ``""``. ``None`` when GCE forgot it."""
+        """An operation; ``scope`` is a zone, a region or ``""``. ``None`` if GCE has forgotten it."""
         if not scope:
             found = self._find("global_operations", "get", project=project, operation=name)
         elif scope.count("-") == 2:
@@ -249,7 +249,7 @@ class Gce:
             yield from getattr(page, items)
 
     def _pages(self, service: str, method: str, **request: Any) -> Iterator[Any]:
-        """The pages of a list; a pager of the library would give all of them one timeout."""
+        """The pages of a list. The library's pager would use one timeout for all pages."""
         while True:
             page = self._call(service, method, **request)
             yield page

@@ -19,7 +19,7 @@ from shared.ports.google_credentials import GoogleCredentials, open_client
 
 
 class Clients:
-    """The client libraries' clients, each made when it is first needed and then kept.
+    """The clients of the client library, each created when it is first needed and then kept.
 
     ``endpoint`` is another address of the API, for the simulator; ``prepare`` is called with each
     new client's HTTP session. The clients are anonymous: ``credentials`` authorize each call.

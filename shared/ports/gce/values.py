@@ -1,4 +1,4 @@
-"""What the port to Compute Engine reads, as small frozen values, and how each is parsed from an answer.
+"""The values that the port to Compute Engine reads, and their parsers.
 
 An answer is a message of the client library; a field that is not set reads as empty.
 """
@@ -15,7 +15,7 @@ from shared.base.timestamps import find_time
 
 @dataclass(frozen=True)
 class GceError:
-    """An error as an operation, a group or a managed instance holds it."""
+    """An error of an operation, a managed instance group or a managed instance."""
 
     code: str
     message: str
@@ -24,7 +24,7 @@ class GceError:
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation of ours. ``error`` is set when it has ended badly."""
+    """An operation. ``error`` is set if it has failed."""
 
     name: str
     is_done: bool
@@ -41,7 +41,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Template:
-    """What of an instance template matters for TPUs; ``None`` or empty: not set there."""
+    """The fields of an instance template that matter for TPUs; ``None`` or empty: not set."""
 
     uri: str
     description: str
@@ -76,7 +76,7 @@ class Mig:
 
 @dataclass(frozen=True)
 class ManagedInstance:
-    """A member as its MIG sees it; ``status`` is empty while there is no VM behind the name."""
+    """A member of a MIG. ``status`` is empty while its VM does not exist."""
 
     name: str
     status: str
@@ -85,7 +85,7 @@ class ManagedInstance:
 
 @dataclass(frozen=True)
 class Instance:
-    """A VM. ``started`` is when it was last started, ``created_by`` the group that made it."""
+    """A VM. ``started`` is when it was last started, ``created_by`` the MIG that created it."""
 
     name: str
     id: str
@@ -97,7 +97,7 @@ class Instance:
     metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def is_member_of(self, zone: str, group: str) -> bool:
-        """Whether the group made this VM; its project stands there by number, so it is left out."""
+        """Whether the MIG created this VM. ``created_by`` has the project's number: ignore it."""
         return self.created_by.endswith(f"/zones/{zone}/instanceGroupManagers/{group}")
 
 
@@ -111,7 +111,7 @@ class TemplateRef:
 
     @property
     def uri(self) -> str:
-        """The partial URL that Compute Engine takes everywhere."""
+        """The partial URL, which all calls of Compute Engine accept."""
         scope = f"regions/{self.region}" if self.region else "global"
         return f"projects/{self.project}/{scope}/instanceTemplates/{self.name}"
 
@@ -138,7 +138,7 @@ def parse_policy(found: Any) -> Policy:
 
 
 def parse_operation(found: Any) -> Operation:
-    """An operation; its first error is the one that counts."""
+    """An operation. Of several errors the first counts."""
     errors = list(found.error.errors) if found.error else []
     error = None
     if errors:
@@ -220,7 +220,7 @@ def parse_listed(service: str, found: Any) -> ListedResource:
 
 
 def _shorten(url: str) -> str:
-    """A URL from ``projects/`` on: answers and requests differ in what stands before it."""
+    """A URL from ``projects/`` on: the part before it differs in answers and requests."""
     return url[url.find("projects/") :] if "projects/" in url else url
 
 

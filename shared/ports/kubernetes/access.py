@@ -24,41 +24,41 @@ _SCOPES = (
 
 
 class AccessError(Exception):
-    """The way into the cluster is missing or wrong; the message says which and what would be right."""
+    """The access to the cluster is missing or invalid; the message says what would be valid."""
 
 
 @dataclass(frozen=True)
 class Session:
-    """What a request is sent with: a kubernetes `ApiClient`, and headers that show who asks."""
+    """The means to send a request: a kubernetes `ApiClient`, and headers with the credentials."""
 
     client: Any
     headers: dict[str, str] = field(default_factory=dict, repr=False)
 
 
 class Source(Protocol):
-    """Where sessions come from."""
+    """Opens sessions."""
 
     trust: str
     """The variable that names the CA."""
 
     def open(self, timeout_s: float) -> Session:
-        """A session by what there is now. Raises `AccessError` and `CallError`."""
+        """Open a session. Raises `AccessError` and `CallError`."""
 
     def is_stale(self) -> bool:
         """Whether the session that was opened last should no longer be used."""
 
     @property
     def hint(self) -> str:
-        """What may be the matter when the API server does not accept a fresh session."""
+        """Why the API server may have rejected a new session."""
 
 
 def source_of(access: Access) -> Source:
-    """The source for what the settings say."""
+    """The source of sessions for the settings."""
     return KubeconfigFile(access) if isinstance(access, Kubeconfig) else ServiceAccount(access)
 
 
 class KubeconfigFile:
-    """A kubeconfig, read again when it has changed: so a new version of a secret takes effect."""
+    """A kubeconfig. It is read again after a change, so that a new version of a secret is used."""
 
     trust = "KUBECONFIG"
 
@@ -94,7 +94,7 @@ class KubeconfigFile:
         return Session(_client(configuration))
 
     def is_stale(self) -> bool:
-        """Whether the file is another one than was read."""
+        """Whether the file has changed since it was read."""
         return self._stamp != self._look()
 
     @property
@@ -133,7 +133,7 @@ class ServiceAccount:
 
     @property
     def hint(self) -> str:
-        """What the API server must know."""
+        """How the API server must be configured for this token."""
         if self._access.kind is TokenKind.ACCESS:
             return (
                 f"the API server does not accept the token: CLUSTER_TOKEN={TokenKind.ACCESS} is for "

@@ -1,4 +1,4 @@
-"""Which way into the cluster the environment names: the values, and how they are read."""
+"""The settings of the access to the cluster, read from the environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OF_CLUSTER_SERVER = ("CLUSTER_CA", "CLUSTER_TOKEN", "CLUSTER_AUDIENCE")
 
 
 class TokenKind(StrEnum):
-    """Which token of the function's service account the API server takes."""
+    """The kind of token that the API server accepts from the function's service account."""
 
     ID = "google-id-token"
     """An OIDC token: of a kube-apiserver that trusts accounts.google.com."""
@@ -39,14 +39,14 @@ class GoogleToken:
     """The certificates of the CAs that may have signed the API server's; no others are trusted."""
     kind: TokenKind
     audience: str
-    """Whom an ID token is for; empty for an access token."""
+    """The audience of an ID token; empty for an access token."""
 
 
 Access = Kubeconfig | GoogleToken
 
 
 def read_access(variables: Variables) -> Access:
-    """The way into the cluster: a kubeconfig, or a server with its CA and a token of Google's."""
+    """Read the access to the cluster: a kubeconfig, or a server with its CA and a Google token."""
     kubeconfig, server = variables.get("KUBECONFIG"), variables.get("CLUSTER_SERVER")
     stray = [name for name in _OF_CLUSTER_SERVER if variables.get(name)]
     if kubeconfig and server:

@@ -1,4 +1,4 @@
-"""The port to the Kubernetes cluster: every call that the budget knows, by name, and nothing else.
+"""The port to the Kubernetes cluster: all calls that are in the budget, and no others.
 
 `Cluster` has the calls of all nouns, of which each has a module here, on one `transport`.
 """
@@ -19,18 +19,18 @@ from shared.ports.kubernetes.workloads import WorkloadCalls
 
 _KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
 _CA_KEPT = timedelta(minutes=10)
-"""A CA is replaced once in years; a process of ours lives for hours."""
+"""How long a CA is cached. CAs are replaced once in years."""
 
 
 class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCalls, EventCalls):
-    """The cluster, for one invocation of a step; and what is asked once: its id, its CA, its options."""
+    """The cluster, for one invocation of a step, with its id, its CA and its options, each read once."""
 
     def __init__(self, connection: Connection, step: str, remaining_s: Callable[[], float]) -> None:
         super().__init__(connection, step, remaining_s)
         self._jobset_options: Mapping[str, str] | None = None
 
     def get_cluster_id(self) -> str:
-        """The uid of the namespace ``kube-system``: asked once in a process."""
+        """The uid of the namespace ``kube-system``, read once in a process."""
         self._connection.session(self._remaining_s)  # forgets the id if it may be another cluster
         constants = self._connection.constants
         known = constants.get("cluster")
@@ -40,7 +40,7 @@ class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCa
         return known
 
     def get_ca_certificate(self, now: datetime) -> str:
-        """The cluster's CA in PEM form, asked every ten minutes; empty while it is not published."""
+        """The cluster's CA in PEM form, read every ten minutes; empty while it is not published."""
         known = self._connection.ca
         if known is None or now >= known[1]:
             path = f"{_KUBE_SYSTEM}/configmaps/kube-root-ca.crt"
@@ -50,11 +50,11 @@ class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCa
         return known[0]
 
     def forget_ca_certificate(self) -> None:
-        """What was read is of no use; it is asked for again."""
+        """Drop the cached CA, because it cannot be parsed."""
         self._connection.ca = None
 
     def get_jobset_options(self) -> Mapping[str, str]:
-        """What the ConfigMap ``jobsets`` says, asked once an invocation; empty if there is none."""
+        """The data of the ConfigMap ``jobsets``, read once an invocation; empty if there is none."""
         if self._jobset_options is None:
             found = self._find(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/jobsets") or {}
             self._jobset_options = found.get("data") or {}

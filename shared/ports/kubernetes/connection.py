@@ -12,7 +12,7 @@ from shared.ports.kubernetes.access_settings import Access
 
 
 class Connection:
-    """The way into the cluster: made when it is first needed, then kept for the process.
+    """The connection to the cluster: opened when it is first needed, then kept for the process.
 
     ``constants`` remembers what never changes in a cluster's life (its id), ``ca`` its CA and until
     when that is believed. Both are forgotten when a kubeconfig has changed: it may be another cluster.
@@ -27,14 +27,14 @@ class Connection:
         self.ca: tuple[str, datetime] | None = None
 
     def session(self, remaining_s: Callable[[], float]) -> Session:
-        """What to send requests with. Raises `AccessError`, `CallError` and `OutOfTimeError`."""
+        """The session for requests. Raises `AccessError`, `CallError` and `OutOfTimeError`."""
         with self._lock:
             if self._session is None or self._source.is_stale():
                 self._session = self._open(remaining_s())
             return self._session
 
     def renew(self, refused: Session, remaining_s: Callable[[], float]) -> Session:
-        """Another session than the one that was refused; somebody may have renewed it meanwhile."""
+        """A new session after a 401, unless another thread has already opened one."""
         with self._lock:
             if self._session is None or self._session is refused:
                 self._session = self._open(remaining_s())
@@ -42,7 +42,7 @@ class Connection:
 
     @property
     def hint(self) -> str:
-        """What may be the matter when the API server does not accept a fresh session."""
+        """Why the API server may have rejected a new session."""
         return self._source.hint
 
     @property

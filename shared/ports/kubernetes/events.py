@@ -1,4 +1,4 @@
-"""Kubernetes Events: the value, and how one is written about an object."""
+"""Kubernetes Events: the value, and the calls that write one about an object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shared.ports.kubernetes.transport import MERGE_PATCH, Transport, quoted
 
 @dataclass(frozen=True)
 class Event:
-    """A Kubernetes Event about a group (or a Node): what a person reads in ``describe``.
+    """A Kubernetes Event about an object, as in ``kubectl describe``.
 
     Two Events about an object with the same reason are one if they have the same ``key``, the message by
     default.
@@ -31,13 +31,13 @@ class EventCalls(Transport):
     """The calls about Events, whose source is the step."""
 
     def emit(self, about: Mapping[str, Any], event: Event, now: datetime) -> None:
-        """Write an Event about an object, or count up the one that says the same already."""
+        """Write an Event about an object, or increment the count of an equal one."""
         path = self._create_event(about, event, now)
         if path is not None:
             self._count_up(path, now)
 
     def emit_once(self, about: Mapping[str, Any], event: Event, now: datetime) -> None:
-        """Write an Event about an object, unless it says the same already."""
+        """Write an Event about an object, unless an equal one exists."""
         self._create_event(about, event, now)
 
     def list_events(self, namespace: str, uid: str) -> list[dict[str, Any]]:
@@ -46,7 +46,7 @@ class EventCalls(Transport):
         return list(self._list(path, fields=f"involvedObject.uid={uid}"))
 
     def _create_event(self, about: Mapping[str, Any], event: Event, now: datetime) -> str | None:
-        """Write an Event; the path of the one that says the same already."""
+        """Write an Event. Returns the path of an equal one, if it exists."""
         manifest = _render(about, event, self._step, now)
         path = f"/api/v1/namespaces/{manifest['metadata']['namespace']}/events"
         try:

@@ -20,7 +20,7 @@ class GroupCalls(Transport):
         return self._find(_object_path(namespace, name))
 
     def list_groups_named(self, resource_name: str) -> list[dict[str, Any]]:
-        """The groups that bear this resource-name label, from all namespaces: by right, one."""
+        """The groups with this resource-name label in all namespaces; normally there is one."""
         return list(self._list(f"{_GROUPS}/{PLURAL}", f"{RESOURCE_NAME_LABEL}={resource_name}"))
 
     def list_groups(self) -> Iterator[dict[str, Any]]:
@@ -28,7 +28,7 @@ class GroupCalls(Transport):
         return self._list(f"{_GROUPS}/{PLURAL}")
 
     def replace_status(self, group: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
-        """Write a group's status if the group is still as it was read (409 if not)."""
+        """Write a group's status, if the group is unchanged since it was read (409 if not)."""
         return self._call("PUT", f"{_path(group)}/status", {**group, "status": status})
 
     def patch_group(
@@ -38,7 +38,7 @@ class GroupCalls(Transport):
         finalizers: list[str],
         labels: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """Set a group's finalizers and labels if it is still as it was read (409 if not)."""
+        """Set a group's finalizers and labels, if it is unchanged since it was read (409 if not)."""
         metadata: dict[str, Any] = {
             "resourceVersion": group["metadata"]["resourceVersion"],
             "finalizers": finalizers,
@@ -65,26 +65,26 @@ class GroupCalls(Transport):
         return False
 
     def list_slice_groups(self, namespace: str = "", jobset: str = "") -> list[dict[str, Any]]:
-        """The groups that were made for JobSets: all, or those of one."""
+        """The groups that were created for JobSets: all, or those of one JobSet."""
         path = f"{_GROUPS}/namespaces/{quoted(namespace)}" if namespace else _GROUPS
         term = f"{JOBSET_LABEL}={jobset}" if jobset else JOBSET_LABEL
         return list(self._list(f"{path}/{PLURAL}", term))
 
     def create_group(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """Make a group (409 if its name is taken)."""
+        """Create a group (409 if its name exists)."""
         path = f"{_GROUPS}/namespaces/{quoted(manifest['metadata']['namespace'])}/{PLURAL}"
         return self._call("POST", path, manifest)
 
     def annotate_group(
         self, group: Mapping[str, Any], annotations: Mapping[str, str | None]
     ) -> dict[str, Any]:
-        """Set annotations, or with ``None`` remove them, if the group is still as it was read."""
+        """Set annotations, or remove them (``None``), if the group is unchanged since it was read."""
         version = group["metadata"]["resourceVersion"]
         change = {"metadata": {"resourceVersion": version, "annotations": dict(annotations)}}
         return self._call("PATCH", _path(group), change, kind=MERGE_PATCH)
 
     def delete_group(self, group: Mapping[str, Any]) -> bool:
-        """Delete a group if it is still as it was read (409 if not); ``False`` if it is gone."""
+        """Delete a group, if it is unchanged since it was read (409 if not); ``False`` if it is gone."""
         metadata = group["metadata"]
         still = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
         try:

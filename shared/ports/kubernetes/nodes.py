@@ -1,4 +1,4 @@
-"""A Node of the cluster, as far as a slice cares about it, and the calls about Nodes."""
+"""The fields of a Node that matter for slices, and the calls about Nodes."""
 
 from __future__ import annotations
 
@@ -48,27 +48,27 @@ class Node:
 
     @property
     def proved_vm_id(self) -> str:
-        """The id of the VM that it was proved to run on; empty while it is only a claim."""
+        """The id of the VM on which it was proved to run; empty without a proof."""
         return self.labels.get(VM_ID_LABEL, "")
 
     @property
     def proved_boot_id(self) -> str:
-        """The boot that was last seen on that VM."""
+        """The boot id that was recorded with the proof."""
         return self.labels.get(BOOT_ID_LABEL, "")
 
     @property
     def has_rebooted(self) -> bool:
-        """Whether its kubelet reports another boot than that one."""
+        """Whether its kubelet reports another boot than the recorded one."""
         return self.boot_id != "" and self.proved_boot_id not in ("", self.boot_id)
 
     def offers(self, chips: int) -> bool:
-        """Whether it offers all the chips of its VM (any number, when that is not known: 0)."""
+        """Whether it offers all the chips of its VM, or any chips if their number is unknown (0)."""
         same = self.tpu_capacity == self.tpu_allocatable
         return same and (self.tpu_capacity == chips if chips else self.tpu_capacity > 0)
 
 
 def parse_node(raw: Mapping[str, Any]) -> Node:
-    """Read a Node as the API server gives it."""
+    """Parse a Node from the API server."""
     metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     ready: Mapping[str, str] = next(
         (entry for entry in status.get("conditions") or () if entry.get("type") == "Ready"), {}
@@ -104,7 +104,7 @@ class NodeCalls(Transport):
     """The calls about Nodes."""
 
     def list_nodes(self, resource_name: str) -> list[dict[str, Any]]:
-        """The Nodes that bear this resource-name label; each says what it is, as Events must."""
+        """The Nodes with this resource-name label, with kind and apiVersion, which Events need."""
         found = self._list("/api/v1/nodes", f"{RESOURCE_NAME_LABEL}={resource_name}")
         return [{"apiVersion": "v1", "kind": "Node", **node} for node in found]
 
@@ -124,13 +124,13 @@ class NodeCalls(Transport):
         return found
 
     def patch_node(self, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
-        """Change a Node by a merge patch; with a resourceVersion in it, if it is as it was read."""
+        """Change a Node by a merge patch. With a resourceVersion in it, the Node must be unchanged."""
         return self._call("PATCH", f"/api/v1/nodes/{name}", patch, kind=MERGE_PATCH)
 
     def delete_node(self, name: str, uid: str) -> None:
-        """Delete this Node and no other of its name; one that is gone is no error."""
+        """Delete this Node and no other with its name. It is no error if it is gone."""
         self._delete(f"/api/v1/nodes/{name}", {"preconditions": {"uid": uid}})
 
     def list_nodes_of_slice(self, name: str) -> list[dict[str, Any]]:
-        """The Nodes of a slice that was made for a JobSet."""
+        """The Nodes of a JobSet's slice."""
         return list(self._list("/api/v1/nodes", f"{POOL_LABEL}={name}"))

@@ -26,7 +26,7 @@ class SigningRequestCalls(Transport):
     def decide_signing_request(
         self, request: Mapping[str, Any], condition: Mapping[str, str]
     ) -> None:
-        """Approve or deny a request if it is still as it was read (409 if not)."""
+        """Approve or deny a request, if it is unchanged since it was read (409 if not)."""
         status = read_mapping(request, "status")
         decided = {**status, "conditions": [*read_list(status, "conditions"), condition]}
         name = request["metadata"]["name"]

@@ -17,7 +17,7 @@ class TokenCalls(Transport):
     """The calls about the Secrets of bootstrap tokens."""
 
     def create_token_secret(self, manifest: Mapping[str, Any]) -> None:
-        """Make a bootstrap token's Secret; one of its name that is there already is it."""
+        """Create a bootstrap token's Secret. If its name exists, it is the same token."""
         try:
             self._call("POST", _SECRETS, manifest)
         except CallError as error:
@@ -25,11 +25,11 @@ class TokenCalls(Transport):
                 raise
 
     def delete_token_secret(self, token_id: str) -> None:
-        """Revoke a bootstrap token; one that is gone is no error."""
+        """Revoke a bootstrap token. It is no error if it is gone."""
         self._delete(f"{_SECRETS}/bootstrap-token-{token_id}", {})
 
     def delete_token_secrets(self, resource_name: str) -> None:
-        """Revoke all bootstrap tokens of a group. The answer, which holds them, is dropped."""
+        """Revoke all bootstrap tokens of a group. The answer contains them, so it is dropped."""
         selectors = {
             "labelSelector": f"{RESOURCE_NAME_LABEL}={resource_name}",
             "fieldSelector": "type=bootstrap.kubernetes.io/token",

@@ -1,4 +1,4 @@
-"""Requests to the API server: one object, a list page by page, and what an error's answer says.
+"""Requests to the API server: single objects, lists page by page, and errors.
 
 Requests go through the kubernetes client's `ApiClient` (its kubeconfig, TLS, authentication;
 `access`), as plain dictionaries: its typed models refuse a whole list for one odd Node, and
@@ -116,7 +116,7 @@ class Transport:
 
 
 def quoted(name: str) -> str:
-    """A name as a part of a URL's path."""
+    """Escape a name as a part of a URL's path."""
     return quote(name, safe="")
 
 

@@ -20,7 +20,7 @@ class WorkloadCalls(Transport):
         return self._find(f"/api/v1/namespaces/{quoted(namespace)}/pods/{quoted(name)}")
 
     def list_pending_pods(self) -> list[dict[str, Any]]:
-        """The Pods of JobSets that have not started: among them those that wait for a slice."""
+        """The pending Pods of JobSets. Some of them wait for a slice."""
         return self._list_pods("/api/v1/pods", JOB_KEY, "status.phase=Pending")
 
     def list_job_pods(self, namespace: str, job: str) -> list[dict[str, Any]]:
@@ -38,7 +38,7 @@ class WorkloadCalls(Transport):
         return self._list("/api/v1/pods", JOB_NAME, here, is_paged=True)
 
     def _list_pods(self, path: str, labels: str, fields: str = "") -> list[dict[str, Any]]:
-        """Pods that say of themselves what they are, as Events must: items of a list do not."""
+        """The Pods with kind and apiVersion, which Events need: items of a list lack them."""
         found = self._list(path, labels, fields)
         return [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in found]
 

@@ -1,7 +1,7 @@
-"""What a Job's leader asks for, as a TPUNodeGroup.
+"""Build the TPUNodeGroup that a Job's leader asks for.
 
-What all groups of an installation have in common (project, zone, image, how VMs join) stands in the
-ConfigMap ``jobsets``, as a TPUNodeGroup without the rest; what the Pod says is the rest.
+The ConfigMap ``jobsets`` has a template with the fields that all groups of an installation share
+(project, zone, image, how VMs join). The other fields follow from the Pod.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from shared.slices.selectors import (
 )
 
 JOB_LABEL = "tpu-functions.dev/job-name"
-"""On a group that was made for a JobSet: the Job; an annotation if it is too long for a label."""
+"""On the group of a JobSet: its Job. It is an annotation if the name is too long for a label."""
 JOB_KEY_LABEL = "tpu-functions.dev/job-key"
 HASH_ANNOTATION = "tpu-functions.dev/slice-hash"
 TEMPLATE_HASH_ANNOTATION = "tpu-functions.dev/template-hash"
-"""Of the template that a group was made from."""
+"""The hash of the template from which a group was built."""
 TEMPLATE_ANNOTATION = "tpu-functions.dev/slice-template"
-"""On a Pod: which of the templates its slice is made from."""
+"""On a Pod: the name of the template for its slice."""
 
 _MAX_LABEL = 63
 _MAX_TOPOLOGY = 11
@@ -62,21 +62,21 @@ _MAPPINGS = (
     "spec.instanceConfig",
     "spec.nodeLabels",
 )
-"""What of a template must be one, where it is there."""
+"""The parts of a template that must be mappings, if they are present."""
 
 
-_WRONG_BY_TAG = (LookupError, AttributeError)
-"""What PyYAML raises for a value that is not of the type that its tag says: ``!!bool x``."""
+_TAG_ERRORS = (LookupError, AttributeError)
+"""What PyYAML raises for a value that does not have the type of its tag: ``!!bool x``."""
 
 
 def build_desired_slice(leader: Leader, options: Mapping[str, str]) -> DesiredSlice:
-    """The group that a leader asks for, from the ConfigMap's data. Raises `InputError`."""
+    """Build the group that a leader asks for, from the ConfigMap's data. Raises `InputError`."""
     violation = find_key_violation(leader)
     if violation:
         raise InputError(violation)
     key = _template_key(leader)
     template = _read_template(key, options.get(key))
-    made_from = _hash(template)
+    template_hash = _hash(template)
     machine = _find_machine(leader)
     count = _count_hosts(leader, machine)
     name = slice_name(leader.jobset, leader.job_key)
@@ -94,11 +94,11 @@ def build_desired_slice(leader: Leader, options: Mapping[str, str]) -> DesiredSl
     _set_provisioning_model(leader, spec["instanceConfig"])
     violations = Given(spec).violations
     if violations:
-        told = "; ".join(map(str, violations))
-        raise InputError(f"with {_place(key)} the TPUNodeGroup would be refused: {told}")
+        listed = "; ".join(map(str, violations))
+        raise InputError(f"with {_place(key)} the TPUNodeGroup would be invalid: {listed}")
     owner = Owner(leader.namespace, leader.jobset, leader.owner_name)
     digest = _make_hash(spec, selected.asked)
-    hashes = {HASH_ANNOTATION: digest, TEMPLATE_HASH_ANNOTATION: made_from}
+    hashes = {HASH_ANNOTATION: digest, TEMPLATE_HASH_ANNOTATION: template_hash}
     return DesiredSlice(
         name=name,
         owner=owner,
@@ -124,7 +124,7 @@ def _place(key: str) -> str:
 
 
 def _read_template(key: str, text: str | None) -> Any:
-    """Its ``spec`` and the spec's ``instanceConfig`` are there, to be changed at will."""
+    """Parse a template. It has ``spec`` and ``spec.instanceConfig``, and the caller may change it."""
     import yaml
 
     if text is None:
@@ -133,11 +133,11 @@ def _read_template(key: str, text: str | None) -> Any:
             "and instanceConfig, without a name and what follows from the Pod"
         )
     try:
-        # By way of JSON, as kubectl reads it: a key that YAML takes for a number is text.
+        # Through JSON, as kubectl does: keys that YAML parses as numbers become text.
         template = json.loads(json.dumps(yaml.safe_load(text), default=str))
-    except (yaml.YAMLError, *_WRONG_BY_TAG, ValueError, TypeError, RecursionError) as error:
-        told = " ".join(str(error).split())
-        raise InputError(f"{_place(key)} is no YAML: {told}") from error
+    except (yaml.YAMLError, *_TAG_ERRORS, ValueError, TypeError, RecursionError) as error:
+        text = " ".join(str(error).split())
+        raise InputError(f"{_place(key)} is not valid YAML: {text}") from error
     for path in _MAPPINGS:
         if not isinstance(_at(template, path), dict):
             what = path or "it"
@@ -151,7 +151,7 @@ def _read_template(key: str, text: str | None) -> Any:
 
 
 def _at(template: Any, path: str) -> Any:
-    """What stands there; what may be left out is empty then."""
+    """The part of a template at a path; empty if it is absent and optional."""
     *above, name = path.split(".")
     if not path:
         return template
@@ -227,8 +227,11 @@ def _metadata(
 
 
 def _make_hash(spec: Mapping[str, Any], asked: Mapping[str, str]) -> str:
-    """The hash of the properties that a Pod needs of its group. Fields that only the template has, and
-    labels that are only copied, are not in it: their change does not replace a slice."""
+    """The hash of the properties that a Pod needs of its group.
+
+    Fields that only the template has, and labels that are only copied, are not part of it: their change
+    does not replace a slice.
+    """
     config = spec["instanceConfig"]
     content = {
         "config": {

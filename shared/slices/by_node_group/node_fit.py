@@ -1,7 +1,7 @@
-"""Compare what a Pod requires of its Nodes with what the Nodes of its slice will have.
+"""Check that a Pod fits on the Nodes of its slice, and build the labels of these Nodes.
 
-A slice on whose Nodes the Pod does not fit would be paid for while the Pod waits on: it is refused
-before it is made, in words that say what to change.
+A slice that the Pod does not fit would be billed while the Pod still waits. So it is rejected before it
+is created, with a message that says what to change.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ _AS_SELECTED = (
     RESERVATION_PROJECT,
     "cloud.google.com/gke-location-hint",
 )
-"""Selectors of GKE's own that are fulfilled by giving the Nodes the label."""
+"""Selectors of GKE that the Nodes match because they get the label."""
 _PLATFORM = re.compile(
     r"([^/]*[.])?(google[.]com|googleapis[.]com|gke[.]io|kubernetes[.]io|k8s[.]io)/.*"
 )
-"""Labels whose meaning is the platform's: a Node that was merely given one would not be so."""
+"""Labels whose meaning the platform defines: to set one on a Node does not make it true."""
 
 
 class NodeFit:
-    """What the Pod requires of its Nodes, and what the slice's Nodes will have."""
+    """The requirements of a Pod for its Nodes, and the labels that the Nodes will have."""
 
     def __init__(
         self, leader: Leader, name: str, machine: Machine, spec: Mapping[str, Any]
@@ -81,11 +81,11 @@ class NodeFit:
             for key, value in leader.selector.items()
             if key in _AS_SELECTED or self._is_free(key)
         }
-        """Labels that the Nodes get because the Pod selects by them."""
+        """The labels that the Nodes get because the Pod selects them."""
         self.selection = build_selection(leader, self._set_for_us)
 
     def node_labels(self) -> dict[str, str]:
-        """What of the Nodes' labels is not set by whoever makes and proves them."""
+        """The ``nodeLabels`` of the group: the labels that no other component sets."""
         known = {key: value for key, value in self._known.items() if key in self._leader.selector}
         return {
             **self._copied(),
@@ -97,7 +97,7 @@ class NodeFit:
         }
 
     def check(self) -> None:
-        """Raise `InputError` for what would be paid for though the Pod could never run there."""
+        """Raise `InputError` if the Pod could never run on the slice."""
         check_spot(self._leader)
         given = self.node_labels()
         labels = {**self._set_for_us, **given}
@@ -131,15 +131,14 @@ class NodeFit:
         return [one for one in taints if one.get("effect") in ("NoSchedule", "NoExecute")]
 
     def _copied(self) -> dict[str, str]:
-        """Labels of the Pod that its annotation names. Those that say what a Node is are set by who
-        knows it, whatever the Pod says."""
+        """The labels of the Pod that its annotation names, without those that other components set."""
         keys = (key.strip() for key in self._leader.annotations.get(COPY_LABELS, "").split(","))
         labels = self._leader.labels
         free = (key for key in keys if key != JOB_KEY_SELECTOR and self._is_free(key))
         return {key: labels[key] for key in free if key in labels}
 
     def _domain(self) -> dict[str, str]:
-        """The label by which JobSet keeps a Job to one slice."""
+        """The label of JobSet's exclusive topology, which keeps a Job on one slice."""
         key = self._leader.annotations.get(EXCLUSIVE_TOPOLOGY, POOL_LABEL)
         if key in self._set_for_us or key == _HOSTNAME:
             return {}

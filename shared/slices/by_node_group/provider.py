@@ -1,4 +1,4 @@
-"""TPUNodeGroups as slices: the provider, and what a group says of itself."""
+"""The provider of slices that are TPUNodeGroups, and how a group is read as a slice."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, Sli
 
 RELEASE_ANNOTATION = "tpu-functions.dev/release-after"
 LOST_AFTER = timedelta(minutes=10)
-"""A host that is lost may come back (an automatic restart); Spot VMs that were taken do not."""
-_COMING = frozenset({Reason.PROVISIONING, Reason.AWAITING_NODE_JOIN, Reason.INTERCONNECT_NOT_READY})
+"""A lost host may come back within this time (an automatic restart). Preempted Spot VMs do not."""
+_IN_PROGRESS = frozenset(
+    {Reason.PROVISIONING, Reason.AWAITING_NODE_JOIN, Reason.INTERCONNECT_NOT_READY}
+)
 _LOST = VM_LOSSES | {Reason.NODE_DELETED, Reason.RESOURCE_LOST}
 
 
@@ -44,41 +46,41 @@ class GroupSlices:
         return build_desired_slice(leader, self._cluster.get_jobset_options())
 
     def find(self, desired: DesiredSlice) -> Slice | NameConflict | None:
-        """What there is by that name."""
+        """The group with the desired slice's name, or a conflict."""
         raw = self._cluster.find_group(desired.owner.namespace, desired.name)
         if raw is None:
             return None
         found = read_slice(raw, self._now())
         if found is None:
-            return NameConflict(desired.name, "a TPUNodeGroup that was not made for a JobSet")
+            return NameConflict(desired.name, "a TPUNodeGroup that was not created for a JobSet")
         owner = found.owner
         if owner != desired.owner:
             description = f"the TPUNodeGroup of Job {owner.job} of JobSet {owner.jobset}"
             return NameConflict(desired.name, description)
         found = replace(found, is_selected=is_selected(raw, desired))
-        if is_made_otherwise(raw, desired):
+        if has_outdated_template(raw, desired):
             return replace(found, is_self_healing=False)
         return found
 
     def get(self, namespace: str, name: str) -> Slice | None:
-        """The group of that name, if it was made for a JobSet."""
+        """The group of that name, if it was created for a JobSet."""
         raw = self._cluster.find_group(namespace, name)
         return None if raw is None else read_slice(raw, self._now())
 
     def list_by_jobset(self, namespace: str, jobset: str) -> list[Slice]:
-        """The groups that were made for one JobSet."""
+        """The groups that were created for one JobSet."""
         return list(self._read(self._cluster.list_slice_groups(namespace, jobset)))
 
-    def list_all(self, *, with_nodes: bool = True) -> list[Slice]:  # noqa: ARG002 - a group says it
-        """All groups that were made for JobSets."""
+    def list_all(self, *, with_nodes: bool = True) -> list[Slice]:  # noqa: ARG002 - the status has it
+        """All groups that were created for JobSets."""
         return list(self._read(self._cluster.list_slice_groups()))
 
     def create(self, desired: DesiredSlice) -> None:
-        """Make it. Raises `CallError` with 409 if it is there already."""
+        """Create it. Raises `CallError` with 409 if it exists."""
         self._cluster.create_group(desired.body)
 
     def delete(self, existing: Slice) -> bool:
-        """Begin to delete it (409 if it is not as it was read); ``False`` if it was gone."""
+        """Start deleting it, if it is unchanged (409 if not). Returns ``False`` if it was gone."""
         return self._cluster.delete_group(existing.raw)
 
     def set_release_deadline(self, existing: Slice, release_after: datetime | None) -> None:
@@ -95,9 +97,9 @@ class GroupSlices:
 
 
 def read_slice(raw: Mapping[str, Any], now: datetime) -> Slice | None:
-    """A group as a slice; ``None`` if it was not made for a JobSet's Job.
+    """Read a group as a slice; ``None`` if it was not created for a JobSet's Job.
 
-    Its labels alone do not prove that, since users can write them: the name must follow from them.
+    Its labels do not prove that, because users can write them: the name must follow from them.
     """
     metadata = raw["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
@@ -122,18 +124,18 @@ def read_slice(raw: Mapping[str, Any], now: datetime) -> Slice | None:
 
 
 def is_selected(raw: Mapping[str, Any], desired: DesiredSlice) -> bool:
-    """Whether the Pod selects the Nodes of a group: they may lack a label if the template has
-    changed."""
+    """Whether the Pod's node selector matches the Nodes of a group. They may lack a label if the
+    template has changed."""
     return desired.selection.matches(raw["spec"].get("nodeLabels") or {})
 
 
-def is_made_otherwise(raw: Mapping[str, Any], desired: DesiredSlice) -> bool:
-    """Whether the template of a group that has no VMs yet was changed: the group would only wait for
-    what the old template names."""
-    made = (raw["metadata"].get("annotations") or {}).get(TEMPLATE_HASH_ANNOTATION)
-    would_be = desired.body["metadata"]["annotations"][TEMPLATE_HASH_ANNOTATION]
+def has_outdated_template(raw: Mapping[str, Any], desired: DesiredSlice) -> bool:
+    """Whether a group that was never complete was built from an older template, which may name what
+    is never available."""
+    before = (raw["metadata"].get("annotations") or {}).get(TEMPLATE_HASH_ANNOTATION)
+    now = desired.body["metadata"]["annotations"][TEMPLATE_HASH_ANNOTATION]
     is_paused = _ready(raw).get("reason") == Reason.PAUSED
-    return made not in (None, would_be) and not _was_complete(raw) and not is_paused
+    return before not in (None, now) and not _was_complete(raw) and not is_paused
 
 
 def _read_state(raw: Mapping[str, Any]) -> tuple[SliceState, str, datetime | None]:
@@ -145,8 +147,8 @@ def _read_state(raw: Mapping[str, Any]) -> tuple[SliceState, str, datetime | Non
     if ready.get("status") == "True":
         return SliceState.READY, "", since
     reason = ready.get("reason", Reason.PROVISIONING)
-    is_half_made = reason == Reason.NODE_NOT_READY and not _was_complete(raw)
-    if reason in _COMING or is_half_made:
+    is_starting = reason == Reason.NODE_NOT_READY and not _was_complete(raw)
+    if reason in _IN_PROGRESS or is_starting:
         return SliceState.PROVISIONING, "", since
     return SliceState.FAILED, f"{reason}: {ready.get('message', '')}", since
 
@@ -161,7 +163,7 @@ def _was_complete(raw: Mapping[str, Any]) -> bool:
 
 
 def _is_lost(raw: Mapping[str, Any], since: datetime | None, now: datetime) -> bool:
-    """Whether neither the managed instance group nor a step recreates what is lost."""
+    """Whether nothing recreates the lost VMs: neither the MIG nor a step."""
     reason = _ready(raw).get("reason")
     if reason == Reason.RESOURCE_LOST:
         return True

@@ -1,7 +1,7 @@
-"""GKE's node pools as slices: which pool a Job's leader asks for.
+"""Build the GKE node pool that a Job's leader asks for.
 
-Labels and annotations are TPU Provisioner's own, so that its manifests and the pools that it has
-made keep their meaning. `found_pools` reads what a pool says of itself.
+Labels and annotations are those of TPU Provisioner, so that its manifests and node pools keep their
+meaning. `found_pools` reads existing pools.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from shared.slices.selectors import (
 MANAGER_LABEL = "google.com/nodepool-manager"
 MANAGER = "tpu-provisioner"
 PARENT = "google.com/tpu-provisioner-parent-"
-"""What the labels that name the Job begin with."""
+"""The prefix of the labels that name the Job."""
 JOBSET_LABEL = "google.com/tpu-provisioner-jobset-name"
 JOBSET_NAMESPACE_LABEL = "google.com/tpu-provisioner-jobset-namespace"
 HASH_LABEL = "google.com/tpu-provisioner-nodepool-hash"
@@ -61,21 +61,21 @@ NETWORKS = "tpu-provisioner.cloud.google.com/additional-node-networks"
 
 _SPOT_TAINT = {"key": SPOT, "value": "true", "effect": "NoSchedule"}
 _ASKED_FOR = ("cloud.google.com/gke-tpu-ici-resiliency", "cloud.google.com/gke-location-hint")
-"""Selectors of GKE's own that are fulfilled by giving the Nodes the label."""
+"""Selectors of GKE that the Nodes match because they get the label."""
 _GOOGLE = ("google.com", "googleapis.com", "gke.io")
-"""GKE gives Nodes many labels with such a prefix, or one below it, and takes few of them from others."""
+"""Domains in which GKE sets many labels of Nodes and accepts few from users."""
 _KUBERNETES = ("k8s.io", "kubernetes.io")
-"""A kubelet, and so GKE, takes labels with such a prefix for its Node only below `_OF_KUBELETS`."""
+"""Domains in which kubelets, and so GKE, accept labels only below `_OF_KUBELETS`."""
 _OF_KUBELETS = ("node.kubernetes.io", "kubelet.kubernetes.io")
 _KNOWN_GOOGLE = frozenset({*_ASKED_FOR, SPOT, RESERVATION})
-"""Labels of Google's that Nodes have only if the pool is created with them."""
+"""Labels in Google's domains that Nodes have only if the pool is created with them."""
 
 _MOST_HOSTS = 2**31 - 1
-"""What a pool's count can say; GKE has lower limits, and words of its own for them."""
+"""The limit of the field. GKE has lower limits and its own messages for them."""
 
 
 POOL_GENERATIONS = {key: one for key, one in GENERATIONS.items() if one.single_host_shapes}
-"""By the value of ``cloud.google.com/gke-tpu-accelerator``."""
+"""The generations by the value of ``cloud.google.com/gke-tpu-accelerator``."""
 _BY_WORKLOAD_POLICY = frozenset({"tpu7x"})
 
 
@@ -92,7 +92,7 @@ def get_generation(accelerator: str) -> Generation:
 
 
 def machine_type(accelerator: str, chips: int) -> str:
-    """The machine type whose hosts have so many chips. Raises `InputError`."""
+    """The machine type of hosts with this number of chips. Raises `InputError`."""
     generation = get_generation(accelerator)
     if chips not in generation.single_host_shapes:
         raise InputError(
@@ -103,7 +103,7 @@ def machine_type(accelerator: str, chips: int) -> str:
 
 
 def count_nodes(accelerator: str, topology: str, chips: int) -> int:
-    """The hosts of a slice, each with so many chips. Raises `InputError`."""
+    """The number of hosts of a slice, each with this number of chips. Raises `InputError`."""
     generation = get_generation(accelerator)
     if not TOPOLOGY.fullmatch(topology) or topology.count("x") != generation.dimensions - 1:
         example = "4x4" if generation.dimensions == 2 else "2x2x2"
@@ -128,14 +128,14 @@ def count_nodes(accelerator: str, topology: str, chips: int) -> int:
 
 
 def build_desired_slice(leader: Leader, settings: GkeSettings) -> DesiredSlice:
-    """The node pool that a leader asks for. Raises `InputError`."""
+    """Build the node pool that a leader asks for. Raises `InputError`."""
     violation = find_key_violation(leader)
     if violation:
         raise InputError(violation)
     machine = machine_type(leader.accelerator, leader.chips)
     count = count_nodes(leader.accelerator, leader.topology, leader.chips)
     _check_single_host(leader, count)
-    _check_that_the_pod_fits(leader, settings)
+    _check_pod(leader, settings)
     owner = Owner(leader.namespace, leader.jobset, leader.owner_name)
     reservation, is_spot = _reservation(leader), leader.selector.get(SPOT) == "true"
     selected = _selected_labels(leader)
@@ -202,8 +202,8 @@ def make_hash(
 ) -> str:
     """The hash of the properties that a Pod needs of its pool, by TPU Provisioner's rule.
 
-    ``labels`` and ``zone`` are what the Pod selects by. Settings and labels that are only copied are not
-    in the hash: their change does not replace a slice.
+    ``labels`` and ``zone`` are from the Pod's node selector. Settings and labels that are only copied
+    are not part of the hash: their change does not replace a slice.
     """
     config = {
         "labels": labels,
@@ -221,7 +221,7 @@ def make_hash(
 
 
 def _check_single_host(leader: Leader, count: int) -> None:
-    """Raise `InputError` for a topology that a single host never has: GKE is not told the topology."""
+    """Raise `InputError` for a topology that a single host cannot have: GKE does not check it."""
     own = get_generation(leader.accelerator).single_host_shapes[leader.chips]
     if count == 1 and leader.topology != own:
         raise InputError(
@@ -230,8 +230,8 @@ def _check_single_host(leader: Leader, count: int) -> None:
         )
 
 
-def _check_that_the_pod_fits(leader: Leader, settings: GkeSettings) -> None:
-    """Raise `InputError` for what would be paid for though the Pod could never run there."""
+def _check_pod(leader: Leader, settings: GkeSettings) -> None:
+    """Raise `InputError` if the Pod could never run on the pool."""
     check_spot(leader)
     unnamed = next(
         (key for key in (RESERVATION, RESERVATION_PROJECT) if _lacks_name(key, leader)), None
@@ -273,9 +273,9 @@ def _check_domain(leader: Leader) -> None:
 
 
 def _select(leader: Leader, body: Mapping[str, Any], *, is_spot: bool) -> Selection:
-    """What the leader selects by, with the labels that GKE is known to give to the Nodes of its pool.
+    """The selection of the leader, with the known labels that GKE sets on the Nodes of its pool.
 
-    GKE gives many more: what it may give is not looked at.
+    GKE sets many more, so unknown labels in its domains count as set.
     """
     machine, zone = body["config"]["machineType"], body["locations"][0]
     region = zone.rpartition("-")[0]
@@ -302,7 +302,7 @@ def _select(leader: Leader, body: Mapping[str, Any], *, is_spot: bool) -> Select
 
 
 def _check_selection(selection: Selection, labels: Mapping[str, str]) -> None:
-    """Raise `InputError` for a requirement that the Nodes of the pool are known not to meet."""
+    """Raise `InputError` for a requirement that the Nodes of the pool will not meet."""
     have = {**selection.implied, **labels}
     for key in selection.list_unmet_selectors(labels):
         wanted = f"the Pod's nodeSelector has {key}={selection.selector[key]}"
@@ -349,7 +349,7 @@ def _selected_labels(leader: Leader) -> dict[str, str]:
 
 
 def _can_be_given(key: str) -> bool:
-    """Whether GKE takes the label for the Nodes of a pool, and has no value of its own for it."""
+    """Whether GKE accepts the label for the Nodes of a pool and does not set it itself."""
     if is_below(key, _KUBERNETES):
         return is_below(key, _OF_KUBELETS) and key != INSTANCE_TYPE_LABEL
     return key in _ASKED_FOR or not is_below(key, _GOOGLE)
@@ -377,7 +377,7 @@ def _find_zone(leader: Leader, settings: GkeSettings) -> str:
 
 
 def _placement(leader: Leader, count: int) -> dict[str, str]:
-    """How the hosts lie to each other; of a single host, nothing may be said."""
+    """The placement policy of the hosts. GKE rejects one for a single host."""
     if count == 1:
         return {}
     if leader.accelerator in _BY_WORKLOAD_POLICY:
@@ -386,7 +386,7 @@ def _placement(leader: Leader, count: int) -> dict[str, str]:
 
 
 def _image_cache(settings: GkeSettings) -> dict[str, Any]:
-    """A disk with container images, which only image streaming (gcfs) reads."""
+    """The fields for a disk with container images. Only image streaming (gcfs) uses it."""
     if not settings.secondary_disk:
         return {}
     disk = {"diskImage": settings.secondary_disk, "mode": "CONTAINER_IMAGE_CACHE"}

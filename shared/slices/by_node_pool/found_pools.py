@@ -40,13 +40,13 @@ _STATES = {
 
 
 def is_managed(pool: Mapping[str, Any]) -> bool:
-    """Whether a pool was made for a JobSet, by this system or by TPU Provisioner."""
+    """Whether a pool was created for a JobSet, by this system or by TPU Provisioner."""
     labels = labels_of(pool)
     return labels.get(MANAGER_LABEL) == MANAGER and bool(_jobset(labels))
 
 
 def read_slice(pool: Mapping[str, Any]) -> Slice:
-    """A managed pool as a slice; whether its Nodes are ready is not known to GKE."""
+    """Read a managed pool as a slice. GKE does not report whether its Nodes are ready."""
     labels, status = labels_of(pool), pool.get("status")
     return Slice(
         name=pool["name"],
@@ -63,13 +63,13 @@ def read_slice(pool: Mapping[str, Any]) -> Slice:
 def read_found(pool: Mapping[str, Any], desired: DesiredSlice) -> Slice | NameConflict:
     """The pool that has the desired slice's name: the Job's slice, or a conflict."""
     if not is_managed(pool):
-        return NameConflict(desired.name, "a node pool that was not made for a JobSet")
+        return NameConflict(desired.name, "a node pool that was not created for a JobSet")
     found = read_slice(pool)
-    theirs = found.owner
-    if theirs != desired.owner:
+    owner = found.owner
+    if owner != desired.owner:
         return NameConflict(
             desired.name,
-            f"the node pool of Job {theirs.namespace}/{theirs.job} of JobSet {theirs.jobset}",
+            f"the node pool of Job {owner.namespace}/{owner.job} of JobSet {owner.jobset}",
         )
     return _with_selection(found, pool, desired)
 
@@ -90,19 +90,18 @@ def read_older(pool: Mapping[str, Any], desired: DesiredSlice) -> Slice | None:
     found = read_slice(pool)
     if found.owner != desired.owner:
         return None
-    hash_ = "" if _is_as(desired.body, pool) else found.hash
+    hash_ = "" if _is_equivalent(desired.body, pool) else found.hash
     return _with_selection(replace(found, hash=hash_), pool, desired)
 
 
 def _with_selection(found: Slice, pool: Mapping[str, Any], desired: DesiredSlice) -> Slice:
-    """The slice, with whether the Pod selects its Nodes: the pool may have been created without a
-    label."""
+    """The slice with ``is_selected``: the pool may have been created without a label."""
     labels = {**labels_of(pool), POOL_LABEL: found.name}
     return replace(found, is_selected=desired.selection.matches(labels))
 
 
-def _is_as(desired: Mapping[str, Any], pool: Mapping[str, Any]) -> bool:
-    """Whether a pool's Nodes equal the desired ones in what a Pod can see."""
+def _is_equivalent(desired: Mapping[str, Any], pool: Mapping[str, Any]) -> bool:
+    """Whether a pool has the desired properties that a Pod can observe."""
     placement, found = desired.get("placementPolicy") or {}, pool.get("placementPolicy") or {}
     is_placed = all(found.get(key) == value for key, value in placement.items())
     return is_placed and _properties(desired) == _properties(pool)
@@ -150,11 +149,11 @@ def _owner(labels: Mapping[str, str]) -> Owner:
 
 def _find_message(pool: Mapping[str, Any]) -> str:
     """GKE's messages about a pool's failure, each once."""
-    said = [pool.get("statusMessage") or ""]
+    messages = [pool.get("statusMessage") or ""]
     for condition in pool.get("conditions") or ():
         message = condition.get("message") or condition.get("code") or ""
-        said += [message] if message not in said[0] else []
-    return "; ".join(dict.fromkeys(text for text in said if text))
+        messages += [message] if message not in messages[0] else []
+    return "; ".join(dict.fromkeys(text for text in messages if text))
 
 
 def _parse_deadline(text: str) -> datetime | None:

@@ -1,8 +1,7 @@
-"""GKE's node pools as slices: the provider. Each of its calls is one request; a deletion also reads
-first. Deleting what is gone is no error.
+"""The provider of slices that are GKE's node pools.
 
-A Job's pool has one of two names, ours or TPU Provisioner's, and as a rule there is neither: one list of
-the cluster's pools says so, instead of two reads that are refused.
+Each call is one request; a deletion reads the pool first. A Job's pool has one of two names, ours or TPU
+Provisioner's. Mostly neither exists, so one list of the cluster's pools replaces two failing reads.
 """
 
 from __future__ import annotations
@@ -31,9 +30,8 @@ from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState
 class NodePools:
     """The node pools of one cluster, for one invocation: a `shared.slices.provider.Provider`.
 
-    ``remaining_s`` says how many seconds are left for calls; it raises `OutOfTimeError` at the end.
-    ``list_readiness`` gives for each Node of a pool whether it is ready; it is called for failed pools
-    alone.
+    ``remaining_s`` returns the seconds left for calls, or raises `OutOfTimeError`. ``list_readiness``
+    returns for each Node of a pool whether it is ready; it is called only for failed pools.
     """
 
     noun = "node pool"
@@ -57,7 +55,7 @@ class NodePools:
         return build_desired_slice(leader, self._settings)
 
     def find(self, desired: DesiredSlice) -> Slice | NameConflict | None:
-        """What there is by that name, or else what TPU Provisioner has made for the Job."""
+        """The pool with the desired name, or the Job's pool by TPU Provisioner, or a conflict."""
         found: Slice | NameConflict | None
         pools = {pool["name"]: pool for pool in self._list_pools()}
         older = pools.get(older_name(desired.owner))
@@ -68,7 +66,7 @@ class NodePools:
         return self._with_nodes(found) if isinstance(found, Slice) else found
 
     def get(self, namespace: str, name: str) -> Slice | None:
-        """The pool of that name, if it was made for a JobSet of that namespace."""
+        """The pool of that name, if it was created for a JobSet of that namespace."""
         pool = self._find(name)
         if pool is None or not is_managed(pool):
             return None
@@ -76,23 +74,23 @@ class NodePools:
         return self._with_nodes(found) if found.owner.namespace == namespace else None
 
     def list_by_jobset(self, namespace: str, jobset: str) -> list[Slice]:
-        """The pools that were made for one JobSet."""
+        """The pools that were created for one JobSet."""
         found = (one for one in self._list() if one.owner.namespace == namespace)
         return [self._with_nodes(one) for one in found if one.owner.jobset == jobset]
 
     def list_all(self, *, with_nodes: bool = True) -> Iterable[Slice]:
-        """All pools of the cluster that were made for JobSets."""
+        """All pools of the cluster that were created for JobSets."""
         return [self._with_nodes(one) if with_nodes else one for one in self._list()]
 
     def create(self, desired: DesiredSlice) -> None:
-        """Begin to make it. Raises `CallError` with 409 if it is there already."""
+        """Start creating it. Raises `CallError` with 409 if it exists."""
         self._call("create_node_pool", parent=self._settings.cluster_path, nodePool=desired.body)
 
     def delete(self, existing: Slice) -> bool:
-        """Begin to delete it if it is still as it was read (409 if not); ``False`` if it was gone.
+        """Start deleting it, if it is unchanged (409 if not). Returns ``False`` if it was gone.
 
-        GKE's delete takes no etag, unlike its update: the pool is read again and compared. What changes
-        in the moment between the two requests is not noticed.
+        GKE's delete takes no etag, unlike its update. So the pool is read again and compared; a change
+        between the two requests is not noticed.
         """
         found = self._find(existing.name)
         if found is not None and not _is_same(found, existing.raw):
@@ -101,7 +99,7 @@ class NodePools:
         return found is not None and self._find(existing.name, "delete_node_pool") is not None
 
     def set_release_deadline(self, existing: Slice, release_after: datetime | None) -> None:
-        """Write the stamp into the labels of the pool's Nodes, if the pool is still as it was read."""
+        """Write the deadline to the labels of the pool's Nodes, if the pool is unchanged (etag)."""
         self._call(
             "update_node_pool",
             name=self._path(existing.name),
@@ -138,7 +136,7 @@ class NodePools:
 
 
 def _is_same(found: Mapping[str, Any], read: Mapping[str, Any]) -> bool:
-    """Whether a pool is as it was read: by its etag, or, in an answer without one, by its content."""
+    """Whether a pool is unchanged: by its etag, or by its content if an answer has no etag."""
     if found.get("etag") and read.get("etag"):
         return bool(found["etag"] == read["etag"])
     return is_managed(found) and read_slice(found) == read_slice(read)

@@ -314,7 +314,7 @@ def account(name: str) -> Manifest:
     return {"kind": "ServiceAccount", "name": name, "namespace": "tpu-functions"}
 
 
-def test_jobsets_are_told_of_by_a_relay_that_may_see_them_and_their_pods(tmp_path: Path) -> None:
+def test_a_relay_with_permission_for_jobsets_and_pods_reports_jobsets(tmp_path: Path) -> None:
     rendered = render(write_overlay(tmp_path, "jobsets"))
     settings = only(rendered, "ConfigMap", "relay-")["data"]
     assert read_settings({**settings, "PUBSUB_PROJECT": "my-gcp-project"}).jobsets is True
@@ -483,7 +483,7 @@ def test_another_provider_restarts_the_relay(tmp_path: Path) -> None:
     assert one != other
 
 
-def test_gke_is_told_the_service_account_by_an_annotation(tmp_path: Path) -> None:
+def test_an_annotation_sets_the_service_account_of_a_pool(tmp_path: Path) -> None:
     rendered = render(write_overlay(tmp_path, "relay-gke-workload-identity"))
     assert list(changed(rendered)) == ["ServiceAccount tpu-functions/relay"]
     annotations = only(rendered, "ServiceAccount", "relay")["metadata"]["annotations"]

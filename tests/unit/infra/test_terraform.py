@@ -178,7 +178,7 @@ def test_no_request_waits_for_a_thread() -> None:
     assert "THREADS = tostring(var.concurrency)" in service["environment_variables"]
 
 
-def test_the_scheduler_wakes_the_sweep_every_minute() -> None:
+def test_the_scheduler_triggers_the_sweep_every_minute() -> None:
     job = module["google_cloud_scheduler_job.sweep"]
     (target,) = job["pubsub_target"]
     said = re.fullmatch(

@@ -209,7 +209,7 @@ def test_only_inject_token_writes_metadata_and_only_of_vms_with_names_of_ours() 
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_step_may_publish_to_the_inboxes_that_it_wakes_and_no_others(step: str) -> None:
+def test_a_step_may_publish_only_to_the_topics_of_steps_that_it_triggers(step: str) -> None:
     # The minute, where somebody asks for it, and once an hour; requests for certificates.
     forwarded = (*JOBSET_STEPS, "report_leaks", "approve_join") if step == "sweep" else ()
     assert {*topics_of(step), *forwarded} == set(PERMISSIONS[step]["topics"])

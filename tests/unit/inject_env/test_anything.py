@@ -265,7 +265,7 @@ def test_keys_are_written_where_there_is_no_map_yet_and_where_there_is(
     assert list(set_keys(parent, "/m", "labels", {"a/b": "1", "c~d": "2"})) == patch
 
 
-def test_a_mutation_is_told_what_the_review_says() -> None:
+def test_a_mutation_gets_the_content_of_the_review() -> None:
     asked: list[AdmissionRequest] = []
 
     def note(request: AdmissionRequest) -> Any:

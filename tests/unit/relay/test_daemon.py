@@ -140,7 +140,7 @@ async def playing(
         await runner.cleanup()
 
 
-def test_a_request_for_a_kubelets_certificate_is_told_and_only_such_are_asked_for(
+def test_only_certificate_requests_of_kubelets_are_listed_and_reported(
     tmp_path: Path,
 ) -> None:
     async def story() -> None:
@@ -229,7 +229,7 @@ def test_nothing_is_published_while_nothing_of_ours_happens(tmp_path: Path) -> N
     asyncio.run(story())
 
 
-def test_a_restarted_relay_tells_only_what_it_missed(tmp_path: Path) -> None:
+def test_a_restarted_relay_reports_only_what_it_missed(tmp_path: Path) -> None:
     async def story() -> None:
         api = ScriptedApi()
         api.put(
@@ -247,7 +247,7 @@ def test_a_restarted_relay_tells_only_what_it_missed(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_pods_that_wait_and_jobsets_that_end_are_told_when_that_is_asked_for(
+def test_waiting_pods_and_ended_jobsets_are_reported_if_that_is_enabled(
     tmp_path: Path,
 ) -> None:
     async def story() -> None:
@@ -288,7 +288,7 @@ def test_neither_pods_nor_jobsets_are_asked_for_otherwise(tmp_path: Path) -> Non
     asyncio.run(story())
 
 
-def test_without_jobsets_definition_groups_are_told_of_and_jobsets_once_it_comes(
+def test_without_the_crd_of_jobsets_groups_are_reported_and_jobsets_once_it_exists(
     tmp_path: Path,
 ) -> None:
     async def story() -> None:
@@ -381,7 +381,7 @@ EXPIRIES: dict[str, Callable[[ScriptedApi], None]] = {
 
 
 @pytest.mark.parametrize("expire", EXPIRIES.values(), ids=EXPIRIES.keys())
-def test_an_expired_version_leads_to_a_list_that_tells_only_what_is_new(
+def test_an_expired_version_causes_a_list_that_reports_only_changes(
     tmp_path: Path, expire: Callable[[ScriptedApi], None]
 ) -> None:
     async def story() -> None:
@@ -487,7 +487,7 @@ def test_a_version_that_is_refused_three_times_is_given_up_for_a_list(tmp_path: 
     asyncio.run(story())
 
 
-def test_a_refused_list_is_asked_for_again_and_readyz_tells(tmp_path: Path) -> None:
+def test_a_failed_list_is_repeated_and_reported_by_readyz(tmp_path: Path) -> None:
     async def story() -> None:
         api = ScriptedApi()
         api.list_refusals.extend([refusal(403, "nodes is forbidden")] * 4)
@@ -515,7 +515,7 @@ class RecordedRandom(random.Random):
         return a
 
 
-def test_delays_double_with_every_failure_and_begin_anew_after_an_event(tmp_path: Path) -> None:
+def test_delays_double_with_every_failure_and_restart_after_an_event(tmp_path: Path) -> None:
     async def story() -> None:
         api, recorder, rng = ScriptedApi(), Recorder(), RecordedRandom()
         no_end = replace(FAST, short_s=60, first_backoff_s=0.001, longest_backoff_s=0.004)
@@ -680,7 +680,7 @@ def test_the_cluster_is_read_from_kube_system_until_it_answers(tmp_path: Path) -
     asyncio.run(story())
 
 
-def test_a_token_that_has_run_out_is_read_anew(tmp_path: Path) -> None:
+def test_an_expired_token_is_read_again(tmp_path: Path) -> None:
     async def story() -> None:
         api = ScriptedApi(token="old")
         async with playing(tmp_path, api, token="old") as scene:

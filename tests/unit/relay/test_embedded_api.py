@@ -107,7 +107,7 @@ async def embedded() -> AsyncIterator[Cluster]:
         await cluster.close()
 
 
-def test_a_groups_life_is_told_with_the_clusters_own_id(tmp_path: Path) -> None:
+def test_the_messages_of_a_groups_life_have_the_clusters_id(tmp_path: Path) -> None:
     async def story() -> None:
         recorder = Recorder()
         async with embedded() as cluster:

@@ -38,7 +38,7 @@ def watched() -> tuple[Hands, WatchHealth, Health]:
     return clock, pulse, Health({"Node": pulse}, Outbox(), Slices(lambda: NOON), TIMING)
 
 
-def test_a_watch_of_which_something_was_heard_lately_is_quiet() -> None:
+def test_a_watch_with_a_recent_event_is_quiet() -> None:
     clock, _, health = watched()
     clock.now += 250
     assert (health.list_stuck(), health.list_not_ready()) == ([], [])
@@ -52,7 +52,7 @@ def test_a_watch_that_is_refused_again_and_again_is_cut_off_but_not_stuck() -> N
     assert health.list_not_ready() == ["Node: no contact with the API server for 3600 s"]
 
 
-def test_a_watch_of_which_nothing_is_heard_is_unready_first_and_stuck_then() -> None:
+def test_a_silent_watch_is_first_unready_and_then_stuck() -> None:
     clock, _, health = watched()
     clock.now += 300
     assert health.list_stuck() == []

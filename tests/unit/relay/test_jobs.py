@@ -62,14 +62,14 @@ OTHER_PODS: dict[str, Raw] = {
 }
 
 
-def test_a_leader_that_waits_is_told_of_with_its_uid() -> None:
+def test_a_waiting_leader_is_reported_with_its_uid() -> None:
     outbox = settled_outbox()
     outbox.changed("Pod", "ADDED", pod(), START)
     assert told(outbox) == [WAITS]
 
 
 @pytest.mark.parametrize("raw", OTHER_PODS.values(), ids=OTHER_PODS.keys())
-def test_of_any_other_pod_nothing_is_told_or_kept(raw: Raw) -> None:
+def test_other_pods_are_neither_reported_nor_kept(raw: Raw) -> None:
     outbox = settled_outbox()
     outbox.changed("Pod", "ADDED", raw, START)
     outbox.changed("Pod", "MODIFIED", raw, START)
@@ -78,7 +78,7 @@ def test_of_any_other_pod_nothing_is_told_or_kept(raw: Raw) -> None:
 
 
 @pytest.mark.parametrize("raw", OTHER_PODS.values(), ids=OTHER_PODS.keys())
-def test_a_pod_is_told_of_when_it_becomes_a_leader_that_waits(raw: Raw) -> None:
+def test_a_pod_is_reported_when_it_becomes_a_waiting_leader(raw: Raw) -> None:
     outbox = settled_outbox([raw])
     outbox.changed("Pod", "MODIFIED", pod(), START)
     assert told(outbox) == [WAITS]
@@ -99,7 +99,7 @@ NEW_WISHES: dict[str, Raw] = {
 
 
 @pytest.mark.parametrize("raw", NO_NEWS.values(), ids=NO_NEWS.keys())
-def test_one_that_goes_on_waiting_is_not_told_of_again(raw: Raw) -> None:
+def test_a_leader_that_still_waits_is_not_reported_again(raw: Raw) -> None:
     outbox = settled_outbox([trimmed(pod())])
     outbox.changed("Pod", "MODIFIED", trimmed(raw), START)
     outbox.relisted("Pod", [trimmed(raw)], START)
@@ -107,13 +107,13 @@ def test_one_that_goes_on_waiting_is_not_told_of_again(raw: Raw) -> None:
 
 
 @pytest.mark.parametrize("raw", NEW_WISHES.values(), ids=NEW_WISHES.keys())
-def test_one_that_waits_for_something_else_is_told_of_again(raw: Raw) -> None:
+def test_a_leader_that_waits_for_something_else_is_reported_again(raw: Raw) -> None:
     outbox = settled_outbox([trimmed(pod())])
     outbox.changed("Pod", "MODIFIED", trimmed(raw), START)
     assert told(outbox) == [WAITS]
 
 
-def test_one_that_opts_in_again_is_told_of_again() -> None:
+def test_a_leader_that_opts_in_again_is_reported_again() -> None:
     outbox = settled_outbox([pod()])
     outbox.changed("Pod", "MODIFIED", pod(labels={OPT_OUT: "true"}), START)
     assert told(outbox) == []
@@ -121,14 +121,14 @@ def test_one_that_opts_in_again_is_told_of_again() -> None:
     assert told(outbox, 1) == [WAITS]
 
 
-def test_a_successor_of_the_same_name_is_told_of() -> None:
+def test_a_successor_with_the_same_name_is_reported() -> None:
     outbox = settled_outbox([pod()])
     outbox.relisted("Pod", [pod(uid="pod-uid-2")], START)
     assert told(outbox) == [(*WAITS[:-1], "pod-uid-2")]
     assert outbox.waiting_pod_count == 1
 
 
-def test_those_that_wait_are_told_of_after_a_start_and_each_list_adds_the_new_ones() -> None:
+def test_waiting_leaders_are_reported_after_a_start_and_new_ones_after_each_list() -> None:
     outbox = Outbox()
     outbox.relisted("Pod", [pod()], START)
     assert told(outbox) == [WAITS]
@@ -144,7 +144,7 @@ ENDS_OF_WAITING: dict[str, Callable[[Outbox], None]] = {
 
 
 @pytest.mark.parametrize("end", ENDS_OF_WAITING.values(), ids=ENDS_OF_WAITING.keys())
-def test_one_that_waits_no_more_is_not_told_of_any_more(end: Callable[[Outbox], None]) -> None:
+def test_a_leader_that_no_longer_waits_is_no_longer_reported(end: Callable[[Outbox], None]) -> None:
     outbox = settled_outbox()
     outbox.changed("Pod", "ADDED", pod(), START)
     end(outbox)
@@ -163,7 +163,7 @@ def test_what_could_not_be_published_is_moot_when_it_waits_no_more(
     assert outbox.next_due() is None
 
 
-def test_what_could_not_be_published_is_told_again() -> None:
+def test_messages_that_could_not_be_published_are_published_again() -> None:
     outbox = settled_outbox()
     outbox.changed("Pod", "ADDED", pod(), START)
     outbox.returned(outbox.take_due(START), START)
@@ -183,7 +183,7 @@ def test_labels_that_somebody_writes_again_and_again_make_few_messages() -> None
 
 
 @pytest.mark.parametrize("end", ["Completed", "Failed"])
-def test_a_jobset_that_has_ended_is_told_of_once(end: str) -> None:
+def test_a_jobset_that_has_ended_is_reported_once(end: str) -> None:
     outbox = settled_outbox(jobsets=[jobset()])
     outbox.changed("JobSet", "MODIFIED", jobset(end=end), START)
     assert told(outbox) == [("release_slice", end, "JobSet", "train", "jobset-uid-1")]
@@ -192,27 +192,27 @@ def test_a_jobset_that_has_ended_is_told_of_once(end: str) -> None:
     assert told(outbox, 61) == []
 
 
-def test_a_jobset_that_goes_before_it_has_ended_is_told_of() -> None:
+def test_a_jobset_that_is_deleted_before_its_end_is_reported() -> None:
     outbox = settled_outbox(jobsets=[jobset()])
     outbox.changed("JobSet", "DELETED", jobset(), START)
     assert (told(outbox), outbox.jobset_count) == ([GONE], 0)
 
 
-def test_a_jobset_that_goes_on_is_not_told_of() -> None:
+def test_a_jobset_that_continues_is_not_reported() -> None:
     outbox = settled_outbox()
     outbox.changed("JobSet", "ADDED", jobset(), START)
     outbox.changed("JobSet", "MODIFIED", jobset(restarts=1), START)
     assert told(outbox) == []
 
 
-def test_what_a_list_shows_to_have_ended_or_gone_meanwhile_is_told_of() -> None:
+def test_ends_and_deletions_that_only_a_list_shows_are_reported() -> None:
     outbox = settled_outbox(jobsets=[jobset(), jobset("eval", uid="jobset-uid-2")])
     outbox.relisted("JobSet", [jobset(end="Completed")], START)
     gone = (*GONE[:-2], "eval", "jobset-uid-2")
     assert (told(outbox), outbox.jobset_count) == ([ENDED, gone], 1)
 
 
-def test_one_that_was_made_anew_unseen_is_told_of_as_gone() -> None:
+def test_a_jobset_that_was_recreated_unseen_is_reported_as_gone() -> None:
     outbox = settled_outbox(jobsets=[jobset()])
     outbox.relisted("JobSet", [jobset(uid="jobset-uid-2")], START)
     assert told(outbox) == [GONE]
@@ -222,22 +222,20 @@ AGES = {"lately": (RECENT, [ENDED]), "long ago": (RECENT + timedelta(seconds=1),
 
 
 @pytest.mark.parametrize("age, expected", AGES.values(), ids=AGES.keys())
-def test_after_a_start_only_those_that_have_ended_lately_are_told_of(
-    age: timedelta, expected: list[Told]
-) -> None:
+def test_after_a_start_only_recent_ends_are_reported(age: timedelta, expected: list[Told]) -> None:
     outbox = Outbox()
     outbox.relisted("JobSet", [jobset(end="Completed", ended_at=render_time(START - age))], START)
     assert (told(outbox), outbox.jobset_count) == (expected, 1)
 
 
 @pytest.mark.parametrize("ended_at", ["", "yesterday"])
-def test_one_that_does_not_say_when_it_ended_is_told_of(ended_at: str) -> None:
+def test_a_jobset_without_an_end_time_is_reported(ended_at: str) -> None:
     outbox = Outbox()
     outbox.relisted("JobSet", [jobset(end="Completed", ended_at=ended_at)], START)
     assert told(outbox) == [ENDED]
 
 
-def test_a_jobset_that_asks_for_no_chips_is_neither_told_of_nor_kept() -> None:
+def test_a_jobset_without_chips_is_neither_reported_nor_kept() -> None:
     outbox = settled_outbox()
     outbox.changed("JobSet", "ADDED", jobset(chips=""), START)
     outbox.changed("JobSet", "MODIFIED", jobset(chips="", end="Completed"), START)
@@ -246,7 +244,7 @@ def test_a_jobset_that_asks_for_no_chips_is_neither_told_of_nor_kept() -> None:
     assert told(outbox) == []
 
 
-def test_that_one_has_gone_is_told_when_it_can_be() -> None:
+def test_a_deleted_jobset_is_reported_when_publishing_works_again() -> None:
     outbox = settled_outbox(jobsets=[jobset()])
     outbox.changed("JobSet", "DELETED", jobset(), START)
     outbox.returned(outbox.take_due(START), START)
@@ -319,7 +317,7 @@ def test_a_start_among_thousands_that_need_nobody_publishes_nothing(
     assert told(outbox) == []
 
 
-def test_thousands_of_leaders_are_told_of_in_rounds_each_once() -> None:
+def test_thousands_of_leaders_are_each_reported_once_in_rounds() -> None:
     outbox = Outbox()
     raws = [pod(f"leader-{index}", uid=f"u-{index}") for index in range(THOUSANDS)]
     outbox.relisted("Pod", raws, START)

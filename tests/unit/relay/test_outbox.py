@@ -188,7 +188,7 @@ NODE_CHANGES: dict[str, tuple[Raw | None, Raw, list[Told]]] = {
 
 
 @pytest.mark.parametrize("before, after, expected", NODE_CHANGES.values(), ids=NODE_CHANGES.keys())
-def test_label_node_hears_of_a_node_that(
+def test_label_node_is_triggered_by_a_node_that(
     before: Raw | None, after: Raw, expected: list[Told]
 ) -> None:
     outbox = settled_outbox([settled_group()], [before] if before else [])
@@ -216,7 +216,7 @@ def test_a_node_with_a_domain_in_its_name_is_known_by_the_first_label() -> None:
     assert told(outbox) == [(LABEL, "NodesChanged", (name,))]
 
 
-def test_a_node_that_changes_sides_wakes_both_groups() -> None:
+def test_a_node_that_moves_between_groups_triggers_both() -> None:
     other = settled_group(0, name="other", uid="uid-2", resource_name="tng-other-0123abcd")
     outbox = settled_outbox([settled_group(), other], [node("n", labels=HINTED)])
     outbox.take_due(START - timedelta(minutes=1))
@@ -226,7 +226,7 @@ def test_a_node_that_changes_sides_wakes_both_groups() -> None:
     assert woken == {"train", "other"}
 
 
-def test_a_group_hears_of_a_node_that_our_patch_takes_from_it() -> None:
+def test_a_node_that_our_patch_takes_from_a_group_is_reported_to_that_group() -> None:
     other = settled_group(0, name="other", uid="uid-2", resource_name="tng-other-0123abcd")
     claimed_wrongly = node(labels={RESOURCE_NAME_LABEL: "tng-other-0123abcd"})
     outbox = settled_outbox([settled_group(0), other], [claimed_wrongly])
@@ -236,7 +236,7 @@ def test_a_group_hears_of_a_node_that_our_patch_takes_from_it() -> None:
     assert "other" in woken
 
 
-def test_all_groups_that_claim_a_resource_name_are_woken() -> None:
+def test_all_groups_that_claim_a_resource_name_are_triggered() -> None:
     twins = [settled_group(0), settled_group(0, name="forged", uid="uid-2")]
     outbox = settled_outbox(twins)
     outbox.changed("Node", "ADDED", node(), START)
@@ -272,14 +272,14 @@ def test_nothing_is_kept_of_foreign_nodes() -> None:
     assert outbox.node_count == 0
 
 
-def test_a_group_that_goes_takes_along_what_was_to_be_told_of_it() -> None:
+def test_pending_messages_about_a_deleted_group_are_dropped() -> None:
     outbox = settled_outbox([group()])
     outbox.changed("TPUNodeGroup", "MODIFIED", group(deleting=True), START)
     outbox.changed("TPUNodeGroup", "DELETED", group(deleting=True), START)
     assert (outbox.next_due(), outbox.group_count) == (None, 0)
 
 
-def test_a_deletion_takes_the_place_of_what_create_resources_was_to_be_told() -> None:
+def test_a_deletion_replaces_a_pending_message_to_create_resources() -> None:
     outbox = settled_outbox([group()])
     outbox.changed("TPUNodeGroup", "MODIFIED", group(generation=2), START)
     outbox.changed("TPUNodeGroup", "MODIFIED", group(generation=3, deleting=True), START)
@@ -372,7 +372,7 @@ RELISTS: dict[str, tuple[WatchedKind, list[Raw], list[Told]]] = {
 
 
 @pytest.mark.parametrize("kind, objects, expected", RELISTS.values(), ids=RELISTS.keys())
-def test_a_fresh_list_tells_only_of(
+def test_a_new_list_reports_only(
     kind: WatchedKind, objects: list[Raw], expected: list[Told]
 ) -> None:
     outbox = settled_outbox([settled_group()], [node()])
@@ -395,7 +395,7 @@ def test_the_first_change_goes_at_once_and_the_next_ones_at_growing_gaps() -> No
     assert moments == [0, 3, 9, 18, 28]
 
 
-def test_the_last_change_is_told_when_its_gap_has_passed() -> None:
+def test_the_last_change_is_reported_after_its_interval() -> None:
     outbox = settled_outbox([settled_group()], [node()])
     flicker(outbox, 0, "False")
     assert told(outbox, 0) == NEWS
@@ -416,7 +416,7 @@ def test_after_quiet_a_change_goes_at_once_again() -> None:
     assert outbox.next_due() == seconds(9)
 
 
-def test_the_node_that_makes_the_slice_whole_is_told_at_once() -> None:
+def test_the_node_that_completes_the_slice_is_reported_immediately() -> None:
     outbox = settled_outbox([group(ready="False", observed=1, node_count=2)])
     outbox.take_due(START)
     names = [f"{RESOURCE_NAME}-{index:04}" for index in range(2)]
@@ -599,7 +599,7 @@ REQUESTS: dict[str, tuple[Raw, list[tuple[str, ...]]]] = {
 
 @pytest.mark.parametrize("case", REQUESTS.values(), ids=REQUESTS)
 @pytest.mark.parametrize("listed", [True, False], ids=["listed", "watched"])
-def test_which_requests_for_certificates_are_told(
+def test_which_certificate_requests_are_reported(
     case: tuple[Raw, list[tuple[str, ...]]], listed: bool
 ) -> None:
     raw, wanted = case
@@ -627,7 +627,7 @@ def test_requests_of_many_vms_go_in_batches_of_twenty_and_again_after_a_failure(
     assert requests_told(outbox, 10) == batches
 
 
-def test_of_one_tokens_requests_five_a_minute_are_told_and_of_all_others_as_well() -> None:
+def test_five_requests_a_minute_are_reported_for_each_token() -> None:
     outbox = Outbox()
     names = [f"flood-{number}" for number in range(9)]
     for name in names:

@@ -137,7 +137,7 @@ def test_a_relay_that_cannot_start_says_why_and_ends_with_2(
     asyncio.run(story())
 
 
-def test_a_relay_tells_of_a_group_and_ends_in_order_on_sigterm(tmp_path: Path) -> None:
+def test_a_relay_reports_a_group_and_ends_cleanly_on_sigterm(tmp_path: Path) -> None:
     async def story() -> None:
         pubsub, api = SmallPubSub(), ScriptedApi()
         async with pubsub.serving() as port, running(api, tmp_path, port) as relay:

@@ -9,7 +9,7 @@ import pytest
 from relay.changes.fingerprints import fingerprint_group, fingerprint_node
 from relay.watching.projection import parse
 from shared.base.signing_requests import find_signing_request
-from shared.slices.jobsets import asks_for_chips, find_end, find_end_time, find_leader
+from shared.slices.jobsets import find_end, find_end_time, find_leader, requests_chips
 from tests.unit.relay.objects import (
     Raw,
     foreign_node,
@@ -65,7 +65,7 @@ JOBSETS = {
 def test_nothing_that_is_read_of_a_jobset_is_lost(raw: Raw) -> None:
     after = trimmed(raw)
     assert after["metadata"]["uid"] == raw["metadata"]["uid"]
-    for read in (asks_for_chips, find_end, find_end_time):
+    for read in (requests_chips, find_end, find_end_time):
         assert read(after) == read(raw), read
 
 

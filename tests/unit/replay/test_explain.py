@@ -169,13 +169,13 @@ def test_the_sweep_says_whom_it_would_wake(moment: str) -> None:
     assert woken == MOMENTS[moment][2]
 
 
-def test_the_steps_are_told_in_the_order_of_a_life(busy_desk: Desk) -> None:
+def test_the_steps_are_listed_in_the_order_of_a_life(busy_desk: Desk) -> None:
     _new(busy_desk)
     told = busy_desk.json("explain", "default/training")
     assert tuple(step["step"] for step in told["steps"]) == GROUP_STEPS
 
 
-def test_what_is_told_of_a_step_is_what_it_then_does(desk: Desk) -> None:
+def test_the_explanation_of_a_step_is_what_it_then_does(desk: Desk) -> None:
     _new(desk)
     told = {step["step"]: step for step in desk.json("explain", "default/training")["steps"]}
     desk.run("resync", "default/training")
@@ -184,7 +184,7 @@ def test_what_is_told_of_a_step_is_what_it_then_does(desk: Desk) -> None:
     assert (told[step]["outcome"], told[step]["note"]) == (answer.outcome, answer.note)
 
 
-def test_the_actions_are_told_in_order(desk: Desk) -> None:
+def test_the_actions_are_listed_in_order(desk: Desk) -> None:
     _new(desk)
     told = desk.json("explain", "default/training")
     name = told["resourceName"]
@@ -226,7 +226,7 @@ def test_a_group_that_is_not_ready_gets_its_reason_and_what_to_do_once(
     assert desk.json("explain", "default/training")["ready"]["meaning"] == REASONS[reason]
 
 
-def test_a_group_that_is_being_deleted_is_told_so_before_its_status_says_it() -> None:
+def test_a_deletion_is_reported_before_the_status_shows_it() -> None:
     lines = _desk_at("being deleted").run("explain", "default/training").stdout.splitlines()
     assert lines[0].startswith("default/training is Ready, for ")
     assert "The group is being deleted, for 0s." in lines
@@ -333,7 +333,7 @@ def test_a_step_that_cannot_look_says_why_and_the_others_go_on(busy_desk: Desk) 
     assert (steps[3]["step"], steps[3]["outcome"]) == ("tear_down", "NotDeleted")
 
 
-def test_a_refusal_of_compute_engine_is_told_in_its_words(busy_desk: Desk) -> None:
+def test_a_refusal_by_compute_engine_is_reported_in_its_words(busy_desk: Desk) -> None:
     _under_way(busy_desk)
     busy_desk.harness.simulation.gce.faults.fail_next(
         "*", 50, http=403, reason="forbidden", message="Required 'compute.x.get' permission"

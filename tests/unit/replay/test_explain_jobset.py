@@ -119,7 +119,7 @@ def test_what_cannot_be_made_is_explained() -> None:
     )
 
 
-def test_what_gke_refuses_to_show_is_told_in_its_words() -> None:
+def test_a_refused_read_of_gke_is_reported_in_its_words() -> None:
     desk = make_desk(GKE, alone=True)
     wait_for_a_slice(desk)
     desk.harness.gke.faults.fail_next("*", 10, 403, "forbidden", "Required container.clusters.get")

@@ -68,7 +68,7 @@ def test_wrong_lines_are_left_out_when_asked(desk: Desk) -> None:
     assert result.stderr == BAD_TOLD
 
 
-def test_an_entry_that_wakes_nobody_holds_nothing_up(desk: Desk) -> None:
+def test_an_entry_that_triggers_no_step_delays_nothing(desk: Desk) -> None:
     result = desk.run("file", "-", typed=lines(entry("policy-delete-first"), GOOD))
     assert (result.exit_code, desk.inboxes) == (0, ["label_node"])
     assert result.stderr.startswith("the message of line 1 triggers no step: ")

@@ -145,14 +145,16 @@ def test_a_subscription_is_known_by_the_installations_own_prefix() -> None:
 
 
 @pytest.mark.parametrize("row", ENTRIES, ids=lambda row: row["name"])
-def test_an_audit_log_entry_goes_to_the_step_that_it_wakes(row: Mapping[str, Any]) -> None:
+def test_an_audit_log_entry_is_published_to_the_step_that_it_triggers(
+    row: Mapping[str, Any],
+) -> None:
     found = read_line(1, json.dumps(row["entry"]).encode(), RULES)
     expected = FOUND_OUT_LATER.get(row["name"], row["wakes"])
     steps = ["none"] if isinstance(found, str) else [publication.step for publication in found]
     assert steps == [expected]
 
 
-def test_an_audit_log_entry_goes_to_every_step_that_it_wakes() -> None:
+def test_an_audit_log_entry_is_published_to_every_step_that_it_triggers() -> None:
     for row in map(json.loads, NODE_POOLS.read_text().splitlines()):
         found = read_line(1, json.dumps(row["entry"]).encode(), RULES)
         steps = [] if isinstance(found, str) else [publication.step for publication in found]
@@ -180,7 +182,7 @@ def test_no_step_named_by_hand_turns_an_audit_log_entry_from_its_inbox() -> None
     assert read(entry("policy-insert-last"), rules).step == "create_resources"
 
 
-def test_an_entry_that_wakes_nobody_is_left_out_with_the_reason() -> None:
+def test_an_entry_that_triggers_no_step_is_skipped_with_the_reason() -> None:
     found = read_line(7, json.dumps(entry("policy-delete-first")).encode(), RULES)
     assert found == (
         "the message of line 7 triggers no step: compute.resourcePolicies.delete: not the end of an "
@@ -257,7 +259,7 @@ WRONG: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_line_is_told_with_what_would_be_right(case: str) -> None:
+def test_a_wrong_line_is_reported_with_what_would_be_right(case: str) -> None:
     line, told = WRONG[case]
     with pytest.raises(PoisonError) as caught:
         read_line(1, line, RULES)

@@ -136,7 +136,7 @@ def test_what_json_shows_is_what_was_published(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "typed, code, published", [("y\n", 0, 2), ("n\n", 1, 0), ("", 130, 0)], ids=["y", "n", "end"]
 )
-def test_a_person_is_asked_before_all_groups_are_woken(
+def test_the_user_must_confirm_before_all_groups_are_triggered(
     typed: str, code: int, published: int
 ) -> None:
     desk = Desk(Harness(ALONE), is_interactive=True)
@@ -191,7 +191,7 @@ def test_wrong_usage_is_said_before_anything_is_read(
     assert desk.asked == []
 
 
-def test_when_publishing_stops_half_way_both_halves_are_told() -> None:
+def test_an_interrupted_publication_reports_both_parts() -> None:
     desk = Desk(Harness(ALONE), refuse_after=1)
     for name in ("one", "two"):
         desk.harness.apply(training(name))
@@ -205,7 +205,7 @@ def test_when_publishing_stops_half_way_both_halves_are_told() -> None:
     )
 
 
-def test_a_cluster_that_refuses_is_told_in_its_own_words(desk: Desk) -> None:
+def test_a_refusal_by_the_cluster_is_reported_in_its_words(desk: Desk) -> None:
     kubeconfig = desk.harness.kubeconfig("admin")
     kubeconfig.write_text(kubeconfig.read_text().replace('"admin"', '"nobody"'))
     result = desk.run("resync", "default/training")

@@ -127,7 +127,7 @@ def test_a_vm_whose_insert_failed_never_ran() -> None:
     assert read(failed).chip_hours == 0
 
 
-def test_why_it_was_not_ready_is_told_by_reason_the_longest_first() -> None:
+def test_the_times_of_not_ready_are_listed_by_reason_the_longest_first() -> None:
     timeline = read(
         ready(0, "Provisioning", "a"),
         ready(60, "InsufficientCapacity", "b"),
@@ -251,7 +251,7 @@ def test_a_host_error_is_found_with_its_vm_and_how_long_it_cost() -> None:
     assert _lived().json(*ARGUMENTS, "--price-per-chip-hour", "2")["cost"] > 2
 
 
-def test_the_story_tells_who_what_and_why_in_order() -> None:
+def test_the_timeline_has_step_decision_and_reason_in_order() -> None:
     text = _lived().run(*ARGUMENTS).stdout
     head, story = text.split("\n\n", 1)
     assert head.startswith("default/training (tng-training-")
@@ -271,7 +271,7 @@ def test_in_80_columns_the_story_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> 
     assert "".join(wrapped.split()) == "".join(unwrapped.split())
 
 
-def test_only_the_time_that_was_asked_for_is_told() -> None:
+def test_the_timeline_has_only_the_requested_time() -> None:
     late = _lived().json(*ARGUMENTS, "--since", "4m")
     said = "Chip-hours count the VMs that were made in that time, not those that ran before.\n"
     assert _lived().run(*ARGUMENTS, "--since", "4m").stderr == said
@@ -279,7 +279,7 @@ def test_only_the_time_that_was_asked_for_is_told() -> None:
     assert "Inserting" not in [moment["what"] for moment in late["moments"]]
 
 
-def test_a_slice_that_has_run_for_days_is_told_from_its_creation() -> None:
+def test_the_timeline_of_a_slice_that_has_run_for_days_begins_with_its_creation() -> None:
     desk = _host_error()
     before = desk.json(*ARGUMENTS)
     desk.harness.run_for(timedelta(days=2))
@@ -314,7 +314,7 @@ def test_an_older_group_of_the_same_name_is_left_out() -> None:
     assert "Inserting" in told
 
 
-def test_of_two_groups_that_are_gone_the_last_is_told() -> None:
+def test_the_last_of_two_deleted_groups_is_reported() -> None:
     desk = _host_error()
     harness = desk.harness
     for _ in range(2):

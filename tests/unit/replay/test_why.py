@@ -249,7 +249,7 @@ FACTS: dict[str, list[str]] = {
 
 
 @pytest.mark.parametrize("case", FACTS)
-def test_what_was_observed_is_told_in_words(case: str) -> None:
+def test_the_observation_is_described_in_words(case: str) -> None:
     _, observed = CASES[case]
     assert list(list_facts(observed)) == FACTS[case]
 
