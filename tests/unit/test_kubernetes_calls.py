@@ -193,9 +193,9 @@ def test_what_is_not_found_is_none_and_another_error_is_raised(
 def test_where_jobsets_are_not_served_nothing_is_known_of_them(
     call: Callable[[Cluster], Any],
 ) -> None:
-    with pytest.raises(CallError, match="must be installed") as told:
+    with pytest.raises(CallError, match="must be installed") as raised:
         call(Answered(UNSERVED))
-    assert (told.value.http, told.value.reason) == (503, "NotServed")
+    assert (raised.value.http, raised.value.reason) == (503, "NotServed")
     with pytest.raises(CallError, match="may not"):
         call(Answered(DENIED))
 
