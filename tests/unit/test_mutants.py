@@ -133,7 +133,12 @@ def test_each_mutant_of_the_product_is_python() -> None:
     assert all(ast.parse(mutant.source) for mutant in mutants)
 
 
-SOURCE = "LIMIT = 5\n\ndef f(a):\n    return a < LIMIT\n"
+SOURCE = (
+    "LIMIT = 5\n\n"
+    "def f(a):\n    return a < LIMIT\n"
+    "def at_import():\n    return 1\n"
+    "def never():\n    return 2\n"
+)
 MAP = CoverageMap(
     sources={"a.py": SOURCE},
     test_files={"tests/unit/test_a.py": "", "tests/stories/test_b.py": ""},
@@ -142,6 +147,7 @@ MAP = CoverageMap(
         "a.py": {
             1: frozenset(),
             4: frozenset({"tests/unit/test_a.py::x", "tests/unit/test_a.py::y"}),
+            6: frozenset(),
         },
         "b.py": {
             1: frozenset({"tests/unit/test_a.py::x", "tests/b.py::z"}),
@@ -166,13 +172,18 @@ SPECIFIC_FIRST = ["tests/unit/test_a.py::y", "tests/unit/test_a.py::x"]
         ("# moved\n\n" + SOURCE, "return a < LIMIT"),
         (SOURCE, "LIMIT = 5"),
         (SOURCE.replace("LIMIT\n", "MAX\n"), "return a < MAX"),
+        (SOURCE, "return 1"),
     ],
-    ids=["as recorded", "moved", "runs at import", "newer than the map"],
+    ids=["as recorded", "moved", "at import", "newer than the map", "in a function, at import"],
 )
 def test_a_mutant_has_the_tests_of_its_line_the_most_specific_first(
     source: str, before: str
 ) -> None:
     assert find_tests(source, before) == SPECIFIC_FIRST
+
+
+def test_a_line_that_nothing_runs_has_no_tests() -> None:
+    assert find_tests(SOURCE, "return 2") == []
 
 
 def test_a_file_of_which_nothing_is_recorded_has_no_tests() -> None:
