@@ -59,6 +59,15 @@ class Result:
     test: str = ""
     note: str = ""
 
+    @property
+    def is_noticed(self) -> bool:
+        """Whether a test fails or takes too long."""
+        return self.outcome in (Outcome.KILLED, Outcome.TIMED_OUT)
+
+    def __str__(self) -> str:
+        by, note = f" by {self.test}" if self.test else "", f" ({self.note})" if self.note else ""
+        return f"{self.outcome}{by}{note}: {self.mutant}"
+
 
 @dataclass(frozen=True)
 class Bench:
@@ -151,9 +160,7 @@ def confirm(bench: Bench, results: Sequence[Result]) -> Iterator[Result]:
 
 def score(results: Sequence[Result]) -> str:
     """The two scores and the number of each outcome."""
-    noticed = [
-        result for result in results if result.outcome in (Outcome.KILLED, Outcome.TIMED_OUT)
-    ]
+    noticed = [result for result in results if result.is_noticed]
     by_unit = sum(result.by_unit for result in noticed)
     numbers = Counter(result.outcome for result in results)
     counts = ", ".join(f"{number} {outcome}" for outcome, number in numbers.most_common())
@@ -196,18 +203,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bench = Bench(copy, load_map(), read_sources(["tests"]))
         for mutant in sample:
             result = bench.try_mutant(mutant, sources[mutant.path])
-            by = f" by {result.test}" if result.test else ""
-            print(f"{result.outcome}{by}: {mutant}", flush=True)
+            print(result, flush=True)
             results.append(result)
         results = list(confirm(bench, results))
-    print("\nNot noticed:")
-    for result in results:
-        if result.outcome not in (Outcome.KILLED, Outcome.TIMED_OUT):
-            print(f"{result.outcome} ({result.note}): {result.mutant}")
-    print("\nNoticed by no unit table:")
-    for result in results:
-        if result.outcome in (Outcome.KILLED, Outcome.TIMED_OUT) and not result.by_unit:
-            print(f"{result.outcome} by {result.test}: {result.mutant}")
+    for title, chosen in (
+        ("Not noticed", [result for result in results if not result.is_noticed]),
+        ("Noticed by no unit table", [r for r in results if r.is_noticed and not r.by_unit]),
+    ):
+        print(f"\n{title}: {len(chosen)}", *map(str, chosen), sep="\n")
     print(f"\n{score(results)}")
     return 0
 
