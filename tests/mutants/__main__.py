@@ -59,6 +59,15 @@ class Result:
     test: str = ""
     note: str = ""
 
+    @property
+    def is_noticed(self) -> bool:
+        """Whether a test fails or takes too long."""
+        return self.outcome in (Outcome.KILLED, Outcome.TIMED_OUT)
+
+    def __str__(self) -> str:
+        by, note = f" by {self.test}" if self.test else "", f" ({self.note})" if self.note else ""
+        return f"{self.outcome}{by}{note}: {self.mutant}"
+
 
 @dataclass(frozen=True)
 class Bench:
@@ -79,7 +88,7 @@ class Bench:
             path.write_text(mutant.source)
             for by_unit in (True, False):
                 stage = [test for test in tests if test.startswith(UNIT) is by_unit]
-                outcome, test = self._run(stage)
+                outcome, test = self._run(choose(stage, is_spread=mutant.at_import))
                 if outcome is not Outcome.SURVIVED:
                     return Result(mutant, outcome, by_unit, test)
         finally:
@@ -91,8 +100,8 @@ class Bench:
     def _run(self, tests: Sequence[str]) -> tuple[Outcome, str]:
         if not tests:
             return Outcome.SURVIVED, ""
-        chosen = order_tests(tests[:MOST], self.map.test_files, self.test_files)
-        seconds = [self.map.seconds[test] for test in tests[:MOST]]
+        chosen = order_tests(tests, self.map.test_files, self.test_files)
+        seconds = [self.map.seconds[test] for test in tests]
         code, output = self.run_tests(
             chosen, "-x", f"--timeout={30 + 5 * max(seconds):.0f}", timeout=120 + 5 * sum(seconds)
         )
@@ -112,6 +121,15 @@ class Bench:
         files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
         arguments = ["--order", str(order), *options, *files]
         return run_pytest(self.copy, arguments, timeout, PYTHONDONTWRITEBYTECODE="1")
+
+
+def choose(tests: Sequence[str], *, is_spread: bool) -> Sequence[str]:
+    """At most `MOST` tests: the first ones, or as many from the first to the last.
+
+    All tests of a file run what runs at import: which of them depend on it is not known.
+    """
+    step = -(-len(tests) // MOST) if is_spread and tests else 1
+    return tests[::step][:MOST]
 
 
 def list_all_mutants(sources: dict[str, str]) -> list[Mutant]:
@@ -142,9 +160,7 @@ def confirm(bench: Bench, results: Sequence[Result]) -> Iterator[Result]:
 
 def score(results: Sequence[Result]) -> str:
     """The two scores and the number of each outcome."""
-    noticed = [
-        result for result in results if result.outcome in (Outcome.KILLED, Outcome.TIMED_OUT)
-    ]
+    noticed = [result for result in results if result.is_noticed]
     by_unit = sum(result.by_unit for result in noticed)
     numbers = Counter(result.outcome for result in results)
     counts = ", ".join(f"{number} {outcome}" for outcome, number in numbers.most_common())
@@ -187,18 +203,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bench = Bench(copy, load_map(), read_sources(["tests"]))
         for mutant in sample:
             result = bench.try_mutant(mutant, sources[mutant.path])
-            by = f" by {result.test}" if result.test else ""
-            print(f"{result.outcome}{by}: {mutant}", flush=True)
+            print(result, flush=True)
             results.append(result)
         results = list(confirm(bench, results))
-    print("\nNot noticed:")
-    for result in results:
-        if result.outcome not in (Outcome.KILLED, Outcome.TIMED_OUT):
-            print(f"{result.outcome} ({result.note}): {result.mutant}")
-    print("\nNoticed by no unit table:")
-    for result in results:
-        if result.outcome in (Outcome.KILLED, Outcome.TIMED_OUT) and not result.by_unit:
-            print(f"{result.outcome} by {result.test}: {result.mutant}")
+    for title, chosen in (
+        ("Not noticed", [result for result in results if not result.is_noticed]),
+        ("Noticed by no unit table", [r for r in results if r.is_noticed and not r.by_unit]),
+    ):
+        print(f"\n{title}: {len(chosen)}", *map(str, chosen), sep="\n")
     print(f"\n{score(results)}")
     return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,9 +48,10 @@ class CoverageMap:
         lines = self.lines.get(mutant.path, {})
         numbers = _old_lines(self.sources.get(mutant.path, ""), source)
         old = {numbers[line] for line in range(mutant.line, mutant.last_line + 1)} - {0}
-        if mutant.at_import or not old:
-            old = set(lines)
         found = {test for line in old for test in lines.get(line, ())}
+        is_run_by_no_test = not found and any(line in lines for line in old)
+        if mutant.at_import or is_run_by_no_test or not old:
+            found = {test for tests in lines.values() for test in tests}
         return sorted(
             found, key=lambda test: (self.breadth[test] * (0.1 + self.seconds[test]), test)
         )
@@ -106,7 +107,7 @@ def load_map() -> CoverageMap:
     data.read()
     lines = {}
     for path in data.measured_files():
-        found: dict[int, frozenset[str]] = defaultdict(frozenset)
+        found: dict[int, frozenset[str]] = {}
         for line, contexts in data.contexts_by_lineno(path).items():
             tests = {_GROUP.sub("", context.rpartition("|")[0]) for context in contexts}
             found[line] = frozenset(tests & seconds.keys())

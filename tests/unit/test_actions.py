@@ -2,25 +2,59 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from shared.base.errors import CallError
+from functions.approve_join import Decide, Report, Revoke
+from shared.base.errors import CallError, OutOfTimeError
+from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
 from shared.base.reasons import Reason
-from shared.frame.plan import StaleObservation
+from shared.frame.message import Cause, Message
+from shared.frame.plan import (
+    Action,
+    Attempt,
+    Emit,
+    Fail,
+    ForOne,
+    ObserveAgain,
+    Require,
+    Send,
+    StaleObservation,
+)
+from shared.frame.settings import JoinApproval
 from shared.node_groups import status
-from shared.node_groups.actions import SEEN_EVERYWHERE_AFTER, Delete, Insert
+from shared.node_groups.actions import (
+    SEEN_EVERYWHERE_AFTER,
+    CreateSecret,
+    Delete,
+    DeleteNode,
+    DeleteSecret,
+    Insert,
+    PatchNode,
+    RemoveFinalizer,
+    RevokeTokens,
+    SetMetadata,
+    TakeOwnership,
+    WriteResults,
+)
+from shared.node_groups.bootstrap import TOKEN_LIFE, Token
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Status
-from shared.node_groups.work import GroupWork
+from shared.node_groups.work import GroupWork, WriteStatus
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Operation
 from shared.ports.kubernetes.cluster import Cluster
+from shared.ports.kubernetes.events import Event
+from shared.slices.actions import CreateSlice, DeleteSlice, SetReleaseDeadline
+from shared.slices.provider import DesiredSlice, Owner, Slice, SliceState
 from tests.unit.builders import NOW, RESOURCE, group, raw_group
 from tests.unit.test_create_resources import ADDED, SETTINGS
+from tests.unit.test_inject_token import instance
 
 LONG_AGO = NOW - timedelta(hours=1)
 SPEC = group().spec
@@ -191,3 +225,129 @@ def test_a_refused_delete_is_tried_again_or_recorded(
     Delete(kind, SPEC).apply(its_work)
     error = its_work.status.resources[kind].error
     assert (error.reason if error is not None else "") == reason
+
+
+@dataclass
+class Patched(Scripted):
+    """A cluster that keeps what a group is changed to."""
+
+    patches: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def patch_group(self, raw: Mapping[str, Any], **change: Any) -> Any:
+        self.patches.append(change)
+        return {**raw, "metadata": {**raw["metadata"], "resourceVersion": "8"}}
+
+
+OTHERS = "example.com/theirs"
+OWNERSHIPS: dict[str, tuple[list[str], list[str], list[str]]] = {
+    "nobody has one": ([], [FINALIZER], []),
+    "others have one": ([OTHERS], [OTHERS, FINALIZER], [OTHERS]),
+    "it is there already": ([FINALIZER, OTHERS], [FINALIZER, OTHERS], [OTHERS]),
+}
+
+
+@pytest.mark.parametrize("case", OWNERSHIPS.values(), ids=OWNERSHIPS)
+def test_a_finalizer_is_added_and_removed_beside_those_of_others(
+    case: tuple[list[str], list[str], list[str]],
+) -> None:
+    before, taken, left = case
+    its_work, _ = work(None, Status())
+    cluster = Patched(None)
+    about = group(finalizers=before)
+    its_work = replace(its_work, group=about, cluster=cast("Cluster", cluster))
+    TakeOwnership().apply(its_work)
+    assert cluster.patches[0] == {
+        "finalizers": taken,
+        "labels": {RESOURCE_NAME_LABEL: about.resource_name},
+    }
+    assert its_work.group.raw["metadata"]["resourceVersion"] == "8"
+    RemoveFinalizer().apply(replace(its_work, group=about))
+    assert cluster.patches[1] == {"finalizers": left}
+
+
+def test_results_of_actions_are_written_once() -> None:
+    its_work, cluster = work(OPERATION, entries(State.DELETING))
+    Delete(POLICY, SPEC).apply(its_work)
+    assert cluster.written == []
+    WriteResults().apply(its_work)
+    assert [one["resources"][POLICY]["operation"] for one in cluster.written] == ["operation-1"]
+
+
+TOKEN = Token("abcdef", "secretsecret0000", NOW + TOKEN_LIFE)
+
+
+def test_no_error_of_a_write_of_metadata_quotes_the_token() -> None:
+    text = f"{TOKEN.id}.{TOKEN.secret}"
+    quoting = CallError("instances.setMetadata", 400, "invalid", f"no value {text!r}")
+    its_work, _ = work(quoting, Status())
+    about = instance(f"{RESOURCE}-ab12")
+    with pytest.raises(CallError) as raised:
+        SetMetadata(SPEC, about, {TOKEN_KEY: text}).apply(its_work)
+    assert raised.value.message == "no value '[token]'"
+    assert (raised.value.http, raised.value.reason) == (400, "invalid")
+    with pytest.raises(CallError, match="no value"):
+        SetMetadata(SPEC, about, {}).apply(its_work)
+
+
+@pytest.mark.parametrize(
+    "approval, bootstrap_group",
+    [
+        (JoinApproval.APPROVE_JOIN, "system:bootstrappers:tpu-functions"),
+        (JoinApproval.EXTERNAL, "system:bootstrappers:kubeadm:default-node-token"),
+    ],
+)
+def test_a_token_is_in_the_group_of_whoever_approves(
+    approval: JoinApproval, bootstrap_group: str
+) -> None:
+    made: list[Any] = []
+    its_work, _ = work(None, Status())
+    its_work = replace(
+        its_work,
+        settings=replace(SETTINGS, join_approval=approval),
+        cluster=cast("Cluster", SimpleNamespace(create_token_secret=made.append)),
+    )
+    CreateSecret(TOKEN, "vm").apply(its_work)
+    (manifest,) = made
+    assert base64.b64decode(manifest["data"]["auth-extra-groups"]).decode() == bootstrap_group
+
+
+EVENT = Event("Reason", "words")
+MESSAGE = Message("default", "my-slice", "", Cause.RESYNC, NOW)
+SLICE = Slice("pool", Owner("default", "train", "job"), "", SliceState.READY)
+DESCRIBED: list[tuple[Action, str]] = [
+    (WriteResults(), "write the status, if it has changed"),
+    (WriteStatus(Status()), "write the status, if it has changed"),
+    (TakeOwnership(), "take ownership: finalizer and label"),
+    (RemoveFinalizer(), "remove the finalizer"),
+    (Insert(MIG, SPEC, {"name": "a"}), "insert the managed instance group a"),
+    (Delete(TEMPLATE, SPEC), "delete the instance template"),
+    (SetMetadata(SPEC, instance("vm"), {}), "write the join token into the metadata of vm"),
+    (CreateSecret(TOKEN, "vm"), "make the token of vm valid"),
+    (DeleteSecret("abcdef", "vm"), "revoke the token of vm"),
+    (RevokeTokens(), "revoke all tokens of the group"),
+    (PatchNode("n", "u", {"b": 1, "a": 2}), "patch the Node n: ['a', 'b']"),
+    (DeleteNode("n", "u"), "delete the Node n"),
+    (Send("sweep", (MESSAGE, MESSAGE)), "trigger sweep (Resync)"),
+    (Emit(EVENT), "event Reason: words"),
+    (Attempt(DeleteNode("n", "u")), "try to delete the Node n"),
+    (Require(DeleteNode("n", "u")), "delete the Node n"),
+    (Fail(OutOfTimeError("slow")), "fail: slow"),
+    (ForOne((DeleteNode("n", "u"), RemoveFinalizer())), "delete the Node n, remove the finalizer"),
+    (ObserveAgain("stale"), "observe again: stale"),
+    (DeleteSlice(SLICE), "delete the slice pool"),
+    (SetReleaseDeadline(SLICE, None), "remove the release deadline of pool"),
+    (
+        SetReleaseDeadline(SLICE, NOW),
+        "set the release deadline of pool to 2026-11-20T10:00:00Z",
+    ),
+    (CreateSlice(DesiredSlice("pool", SLICE.owner, "", "", {})), "create the slice pool"),
+    (Decide("csr", {"type": "Approved"}, {}), "approve the signing request csr"),
+    (Decide("csr", {"type": "Denied"}, {}), "deny the signing request csr"),
+    (Report("Denied", "why", "csr"), "report the signing request csr: Denied"),
+    (Revoke("abcdef", "csr"), "revoke the token abcdef"),
+]
+
+
+@pytest.mark.parametrize("action, words", DESCRIBED, ids=[words for _, words in DESCRIBED])
+def test_an_action_is_described_for_a_person(action: Action, words: str) -> None:
+    assert action.describe() == words

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.mutants.__main__ import Outcome, Result, list_all_mutants, read_equivalent, score
+from tests.mutants.__main__ import (
+    MOST,
+    Outcome,
+    Result,
+    choose,
+    list_all_mutants,
+    read_equivalent,
+    score,
+)
 from tests.mutants.coverage_map import FOLDERS, CoverageMap, order_tests, read_sources
 from tests.mutants.mutate import Mutant, list_mutants
 
@@ -125,7 +133,12 @@ def test_each_mutant_of_the_product_is_python() -> None:
     assert all(ast.parse(mutant.source) for mutant in mutants)
 
 
-SOURCE = "LIMIT = 5\n\ndef f(a):\n    return a < LIMIT\n"
+SOURCE = (
+    "LIMIT = 5\n\n"
+    "def f(a):\n    return a < LIMIT\n"
+    "def at_import():\n    return 1\n"
+    "def never():\n    return 2\n"
+)
 MAP = CoverageMap(
     sources={"a.py": SOURCE},
     test_files={"tests/unit/test_a.py": "", "tests/stories/test_b.py": ""},
@@ -134,6 +147,7 @@ MAP = CoverageMap(
         "a.py": {
             1: frozenset(),
             4: frozenset({"tests/unit/test_a.py::x", "tests/unit/test_a.py::y"}),
+            6: frozenset(),
         },
         "b.py": {
             1: frozenset({"tests/unit/test_a.py::x", "tests/b.py::z"}),
@@ -158,13 +172,18 @@ SPECIFIC_FIRST = ["tests/unit/test_a.py::y", "tests/unit/test_a.py::x"]
         ("# moved\n\n" + SOURCE, "return a < LIMIT"),
         (SOURCE, "LIMIT = 5"),
         (SOURCE.replace("LIMIT\n", "MAX\n"), "return a < MAX"),
+        (SOURCE, "return 1"),
     ],
-    ids=["as recorded", "moved", "runs at import", "newer than the map"],
+    ids=["as recorded", "moved", "at import", "newer than the map", "in a function, at import"],
 )
 def test_a_mutant_has_the_tests_of_its_line_the_most_specific_first(
     source: str, before: str
 ) -> None:
     assert find_tests(source, before) == SPECIFIC_FIRST
+
+
+def test_a_line_that_nothing_runs_has_no_tests() -> None:
+    assert find_tests(SOURCE, "return 2") == []
 
 
 def test_a_file_of_which_nothing_is_recorded_has_no_tests() -> None:
@@ -186,6 +205,21 @@ def test_tests_that_changed_since_the_map_run_first(
 ) -> None:
     tests = ["a.py::x", "b.py::y", "a.py::z"]
     assert order_tests(tests, {"a.py": "1", "b.py": "1"}, current) == ordered
+
+
+@pytest.mark.parametrize(
+    "count, is_spread, chosen",
+    [
+        (0, True, []),
+        (MOST, True, list(range(MOST))),
+        (MOST + 1, False, list(range(MOST))),
+        (MOST + 1, True, list(range(0, MOST + 1, 2))),
+        (3 * MOST, True, list(range(0, 3 * MOST, 3))),
+    ],
+)
+def test_not_all_tests_of_a_mutant_run(count: int, is_spread: bool, chosen: list[int]) -> None:
+    tests = [str(number) for number in range(count)]
+    assert choose(tests, is_spread=is_spread) == [str(number) for number in chosen]
 
 
 def results(*outcomes: tuple[Outcome, bool]) -> Sequence[Result]:

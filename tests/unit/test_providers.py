@@ -156,9 +156,9 @@ def test_a_pool_is_deleted_only_as_it_was_read(case: tuple[Any, Any, bool | str]
     provider, gke = node_pools(get_node_pool=found, delete_node_pool=deletion)
     existing = read_slice({**MINE, "etag": "1"})
     if isinstance(outcome, str):
-        with pytest.raises(CallError, match=outcome) as told:
+        with pytest.raises(CallError, match=outcome) as raised:
             provider.delete(existing)
-        assert told.value.http == 409
+        assert raised.value.http == 409
         assert [method for method, _ in gke.requests] == ["get_node_pool"]
         return
     assert provider.delete(existing) is outcome

@@ -345,6 +345,7 @@ def test_an_object_without_identity_is_left_out(scrape: Scrape, key: str, event:
     raw = slice_at(5, "False", "Provisioning")
     del raw["metadata"][key]
     scrape.slices.changed(event, raw)
+    assert [scrape.gauge("chips", state) for state in State] == [0, 0, 0]
     scrape.slices.relisted([raw])
     assert [scrape.gauge("chips", state) for state in State] == [0, 0, 0]
 

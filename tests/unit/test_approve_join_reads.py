@@ -1,0 +1,200 @@
+"""What approve_join reads of a request, its group and its VM, and what it leaves for later."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from functions.approve_join import Candidate, JoinWork, ObservedRequests, Report, Revoke, observe
+from shared.base.errors import CallError, OutOfTimeError
+from shared.base.logs import make_logger
+from shared.frame.decode import Trigger
+from shared.frame.message import Cause, message_about_requests
+from shared.node_groups import node_group
+from shared.ports.gce.calls import Gce
+from shared.ports.kubernetes.cluster import Cluster
+from tests.signing_requests import kubelets, pem, raw_request
+from tests.unit.builders import CLUSTER, NOW, RESOURCE, raw_group
+from tests.unit.reads import Reads
+from tests.unit.test_create_resources import SETTINGS
+from tests.unit.test_inject_token import instance
+
+VM = f"{RESOURCE}-ab12"
+RAW = raw_request(pem(kubelets(VM)))
+DECIDED = {**RAW, "status": {"conditions": [{"type": "Denied"}]}}
+ELSEWHERE = raw_request(pem(kubelets("another-node")))
+REFUSED = CallError("GET x", 403, "Forbidden", "may not")
+ANSWERS: dict[str, Any] = {
+    "find_signing_request": RAW,
+    "get_cluster_id": CLUSTER,
+    "list_groups_named": [raw_group(uid="another"), raw_group()],
+    "find_instance": instance(VM),
+}
+
+
+def joining(
+    *names: str, remaining_s: Callable[[], float] = lambda: 30.0, **answers: Any
+) -> tuple[JoinWork, Reads]:
+    reads, nothing = Reads(ANSWERS | answers), cast("Any", None)
+    message = message_about_requests(Cause.JOIN_REQUESTED, NOW, names or ("csr",))
+    work = JoinWork(
+        settings=SETTINGS,
+        gce=cast("Gce", reads),
+        cluster=cast("Cluster", reads),
+        publish=nothing,
+        random_bytes=bytes,
+        remaining_s=remaining_s,
+        now=NOW,
+        trigger=Trigger("JoinRequested", NOW, message),
+        log=make_logger(),
+    )
+    return work, reads
+
+
+GROUP = ["get_cluster_id", "list_groups_named"]
+CASES: dict[str, tuple[dict[str, Any], list[str], dict[str, Any] | None]] = {
+    "of a VM of a group": (
+        {},
+        [*GROUP, "find_instance"],
+        {"group": node_group.parse(raw_group(), CLUSTER), "instance": instance(VM)},
+    ),
+    "of a VM that does not exist": (
+        {"find_instance": None},
+        [*GROUP, "find_instance"],
+        {"group": node_group.parse(raw_group(), CLUSTER)},
+    ),
+    "that is gone": ({"find_signing_request": None}, [], None),
+    "to another signer": (
+        {"find_signing_request": {**RAW, "spec": {**RAW["spec"], "signerName": "x"}}},
+        [],
+        None,
+    ),
+    "for a Node of no group": ({"find_signing_request": ELSEWHERE}, [], {}),
+    "for a group that does not exist": (
+        {"list_groups_named": [raw_group(uid="another")]},
+        GROUP,
+        {},
+    ),
+    "for a group that is being deleted": (
+        {"list_groups_named": [raw_group(deleting=True)]},
+        GROUP,
+        {"group": node_group.parse(raw_group(deleting=True), CLUSTER)},
+    ),
+    "for a group that is not served": (
+        {"list_groups_named": [raw_group(change={"project": "other-project"})]},
+        GROUP,
+        {
+            "group": node_group.parse(raw_group(change={"project": "other-project"}), CLUSTER),
+            "is_served": False,
+        },
+    ),
+    "whose group cannot be read": ({"list_groups_named": REFUSED}, GROUP, {"error": REFUSED}),
+    "whose VM cannot be read": (
+        {"find_instance": REFUSED},
+        [*GROUP, "find_instance"],
+        {"error": REFUSED},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_request(case: tuple[dict[str, Any], list[str], dict[str, Any] | None]) -> None:
+    answers, calls, wanted = case
+    work, reads = joining(**answers)
+    observed = observe(work)
+    assert reads.made == ["find_signing_request", *calls]
+    assert (observed.unread, observed.errors) == ((), ())
+    if wanted is None:
+        assert observed.candidates == ()
+        return
+    (found,) = observed.candidates
+    base = Candidate(found.request, found.subject, found.raw)
+    assert found == replace(base, **wanted)
+    assert found.raw in (RAW, ELSEWHERE)
+
+
+def test_of_a_request_that_is_decided_nothing_more_is_read() -> None:
+    work, reads = joining(find_signing_request=DECIDED)
+    (found,) = observe(work).candidates
+    assert found.request.is_decided
+    assert reads.made == ["find_signing_request"]
+
+
+def test_a_group_and_a_vm_are_read_once_for_many_requests() -> None:
+    work, reads = joining("csr-1", "csr-2", "csr-3")
+    assert len(observe(work).candidates) == 3
+    assert {call: reads.made.count(call) for call in reads.made} == {
+        "find_signing_request": 3,
+        "get_cluster_id": 1,
+        "list_groups_named": 1,
+        "find_instance": 1,
+    }
+
+
+@pytest.mark.parametrize("error", [REFUSED, OutOfTimeError("slow")])
+def test_a_request_that_cannot_be_read_stops_no_other(error: Exception) -> None:
+    def find(name: str) -> Any:
+        if name == "csr-1":
+            raise error
+        return RAW
+
+    observed = observe(joining("csr-1", "csr-2", find_signing_request=find)[0])
+    assert observed.errors == (error,)
+    assert len(observed.candidates) == 1
+
+
+@pytest.mark.parametrize("seconds, unread", [((1.0, 1.0), ()), ((1.0, 0.0), ("csr-2",))])
+def test_requests_that_there_is_no_time_for_are_left(
+    seconds: tuple[float, ...], unread: tuple[str, ...]
+) -> None:
+    left = iter(seconds)
+
+    def remaining_s() -> float:
+        found = next(left)
+        if not found:
+            raise OutOfTimeError("no time")
+        return found
+
+    observed = observe(joining("csr-1", "csr-2", remaining_s=remaining_s)[0])
+    assert observed.unread == unread
+    assert len(observed.candidates) == 2 - len(unread)
+
+
+def test_a_trigger_that_names_no_request_is_about_none() -> None:
+    work, _ = joining()
+    assert observe(replace(work, trigger=Trigger("x", NOW))) == ObservedRequests()
+
+
+@pytest.mark.parametrize(
+    "outcome, severity", [("NotApproved", "WARNING"), ("Denied", "ERROR"), ("Failed", "ERROR")]
+)
+def test_a_line_about_a_request_is_for_the_alert(
+    outcome: str, severity: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Report(outcome, "why", "csr", "node", "group").apply(joining()[0])
+    line = json.loads(capsys.readouterr().out)
+    assert line["severity"] == severity
+    assert {key: line[key] for key in ("decision", "note", "request", "node", "group", "step")} == {
+        "decision": f"Join{outcome}",
+        "note": "why",
+        "request": "csr",
+        "node": "node",
+        "group": "group",
+        "step": "approve_join",
+    }
+
+
+def test_a_token_that_cannot_be_revoked_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    Revoke("abcdef", "csr").apply(joining(delete_token_secret=REFUSED)[0])
+    note = json.loads(capsys.readouterr().out)["note"]
+    assert note.startswith("its token abcdef could not be revoked: GET x: 403 Forbidden: may not.")
+    assert "Delete the Secret bootstrap-token-abcdef in kube-system" in note
+    Revoke("abcdef", "csr").apply(joining(delete_token_secret=None)[0])
+    assert capsys.readouterr().out == ""
+    unavailable = CallError("DELETE x", 503, "unavailable", "later")
+    with pytest.raises(CallError, match="later"):
+        Revoke("abcdef", "csr").apply(joining(delete_token_secret=unavailable)[0])

@@ -1,0 +1,452 @@
+"""The requests that calls to the cluster make, and what they make of the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from shared.base.errors import CallError
+from shared.ports.kubernetes.cluster import Cluster
+from shared.ports.kubernetes.connection import Connection
+from shared.ports.kubernetes.events import Event
+from tests.unit.builders import NOW
+
+TNG = "/apis/tpu.google.com/v1alpha1"
+GROUP = {
+    "apiVersion": "tpu.google.com/v1alpha1",
+    "kind": "TPUNodeGroup",
+    "metadata": {"namespace": "ns", "name": "a/b", "uid": "u", "resourceVersion": "7"},
+}
+GROUP_PATH = f"{TNG}/namespaces/ns/tpunodegroups/a%2Fb"
+SECRETS = "/api/v1/namespaces/kube-system/secrets"
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2"
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+KUBELETS = "spec.signerName=kubernetes.io/kube-apiserver-client-kubelet"
+GONE = CallError("GET x", 404, "NotFound", "not found")
+UNSERVED = CallError("GET x", 404, "", "404 page not found")
+DENIED = CallError("GET x", 403, "Forbidden", "may not")
+CONFLICT = CallError("PATCH x", 409, "Conflict", "changed")
+TAKEN = CallError("POST x", 409, "AlreadyExists", "there is one")
+Request = tuple[str, str, Any]
+
+
+class Answered(Cluster):
+    """A cluster whose answers are given one after the other; the last one is repeated."""
+
+    def __init__(self, *answers: Any, seconds: float = 30.0) -> None:
+        connection = SimpleNamespace(session=lambda _: None, constants={}, ca=None)
+        self.now_s, self.end_s = 0.0, seconds
+        super().__init__(
+            cast("Connection", connection), "label_node", lambda: self.end_s - self.now_s
+        )
+        self.answers, self.made = list(answers), list[Request]()
+        self.kinds: list[str] = []
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        kind: str = "application/json",
+    ) -> dict[str, Any]:
+        self.made.append((method, path, body))
+        self.kinds.append(kind)
+        self.now_s += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return cast("dict[str, Any]", answer)
+
+
+def page(*items: Any, token: str = "") -> dict[str, Any]:
+    return {"items": list(items), "metadata": {"continue": token} if token else {}}
+
+
+LISTS: dict[str, tuple[Callable[[Cluster], Any], str, dict[str, str]]] = {
+    "groups": (lambda one: one.list_groups(), f"{TNG}/tpunodegroups", {"limit": "500"}),
+    "groups by their label": (
+        lambda one: one.list_groups_named("tng-a"),
+        f"{TNG}/tpunodegroups",
+        {"labelSelector": "tpu-functions.dev/resource-name=tng-a"},
+    ),
+    "groups of JobSets": (
+        lambda one: one.list_slice_groups(),
+        f"{TNG}/tpunodegroups",
+        {"labelSelector": "tpu-functions.dev/jobset-name"},
+    ),
+    "groups of a JobSet": (
+        lambda one: one.list_slice_groups("ns", "train"),
+        f"{TNG}/namespaces/ns/tpunodegroups",
+        {"labelSelector": "tpu-functions.dev/jobset-name=train"},
+    ),
+    "Nodes of a group": (
+        lambda one: one.list_nodes("tng-a"),
+        "/api/v1/nodes",
+        {"labelSelector": "tpu-functions.dev/resource-name=tng-a"},
+    ),
+    "Nodes of a slice": (
+        lambda one: one.list_nodes_of_slice("pool"),
+        "/api/v1/nodes",
+        {"labelSelector": "cloud.google.com/gke-nodepool=pool"},
+    ),
+    "Pods of a Job": (
+        lambda one: one.list_job_pods("ns", "job"),
+        "/api/v1/namespaces/ns/pods",
+        {"labelSelector": "batch.kubernetes.io/job-name=job"},
+    ),
+    "Pods that wait": (
+        lambda one: one.list_pending_pods(),
+        "/api/v1/pods",
+        {
+            "labelSelector": "jobset.sigs.k8s.io/job-key",
+            "fieldSelector": "status.phase=Pending",
+        },
+    ),
+    "Pods on a Node": (
+        lambda one: one.list_pods_on("node"),
+        "/api/v1/pods",
+        {"labelSelector": "batch.kubernetes.io/job-name", "fieldSelector": "spec.nodeName=node"},
+    ),
+    "Pods on any Node": (
+        lambda one: one.list_bound_pods(),
+        "/api/v1/pods",
+        {
+            "limit": "500",
+            "labelSelector": "batch.kubernetes.io/job-name",
+            "fieldSelector": "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed",
+        },
+    ),
+    "JobSets": (lambda one: one.list_jobsets(), f"{JOBSETS}/jobsets", {"limit": "500"}),
+    "requests of kubelets": (
+        lambda one: one.list_signing_requests(),
+        REQUESTS,
+        {"limit": "500", "fieldSelector": KUBELETS},
+    ),
+    "Events about an object": (
+        lambda one: one.list_events("ns", "u"),
+        "/api/v1/namespaces/ns/events",
+        {"limit": "500", "fieldSelector": "involvedObject.uid=u"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LISTS.values(), ids=LISTS)
+def test_a_list_goes_on_where_its_last_page_ended(
+    case: tuple[Callable[[Cluster], Any], str, dict[str, str]],
+) -> None:
+    call, path, query = case
+    cluster = Answered(page({"a": 1}, token="more"), page({"a": 2}))
+    assert [one["a"] for one in call(cluster)] == [1, 2]
+    asked = [urlsplit(asked) for method, asked, _ in cluster.made if method == "GET"]
+    assert [one.path for one in asked] == [path] * 2
+    assert [dict(parse_qsl(one.query)) for one in asked] == [query, {**query, "continue": "more"}]
+
+
+@pytest.mark.parametrize(
+    "call, kind",
+    [
+        (lambda one: one.list_nodes("tng-a"), "Node"),
+        (lambda one: one.list_job_pods("ns", "job"), "Pod"),
+        (lambda one: one.list_pending_pods(), "Pod"),
+        (lambda one: one.list_pods_on("node"), "Pod"),
+    ],
+)
+def test_what_events_are_about_says_what_it_is(call: Callable[[Cluster], Any], kind: str) -> None:
+    assert call(Answered(page({"a": 1}))) == [{"apiVersion": "v1", "kind": kind, "a": 1}]
+
+
+FINDS: dict[str, tuple[Callable[[Cluster], Any], str]] = {
+    "a group": (lambda one: one.find_group("ns", "a/b"), GROUP_PATH),
+    "a Node": (lambda one: one.find_node("a/b"), "/api/v1/nodes/a%2Fb"),
+    "a Pod": (lambda one: one.find_pod("ns", "a/b"), "/api/v1/namespaces/ns/pods/a%2Fb"),
+    "a JobSet": (
+        lambda one: one.find_jobset("ns", "a/b"),
+        f"{JOBSETS}/namespaces/ns/jobsets/a%2Fb",
+    ),
+    "a request": (lambda one: one.find_signing_request("a/b"), f"{REQUESTS}/a%2Fb"),
+}
+
+
+@pytest.mark.parametrize("case", FINDS.values(), ids=FINDS)
+def test_what_is_not_found_is_none_and_another_error_is_raised(
+    case: tuple[Callable[[Cluster], Any], str],
+) -> None:
+    call, path = case
+    cluster = Answered({"a": 1})
+    assert call(cluster) == {"a": 1}
+    assert cluster.made == [("GET", path, None)]
+    assert call(Answered(GONE)) is None
+    with pytest.raises(CallError, match="may not"):
+        call(Answered(DENIED))
+
+
+@pytest.mark.parametrize(
+    "call", [lambda one: one.find_jobset("ns", "a"), lambda one: list(one.list_jobsets())]
+)
+def test_where_jobsets_are_not_served_nothing_is_known_of_them(
+    call: Callable[[Cluster], Any],
+) -> None:
+    with pytest.raises(CallError, match="must be installed") as raised:
+        call(Answered(UNSERVED))
+    assert (raised.value.http, raised.value.reason) == (503, "NotServed")
+    with pytest.raises(CallError, match="may not"):
+        call(Answered(DENIED))
+
+
+EVENT = Event("Ready", "words")
+WRITES: dict[str, tuple[Callable[[Cluster], Any], Request, list[Any], Any]] = {
+    "status": (
+        lambda one: one.replace_status(GROUP, {"a": 1}),
+        ("PUT", f"{GROUP_PATH}/status", {**GROUP, "status": {"a": 1}}),
+        [],
+        {},
+    ),
+    "finalizers and labels": (
+        lambda one: one.patch_group(GROUP, finalizers=["f"], labels={"l": "v"}),
+        (
+            "PATCH",
+            GROUP_PATH,
+            {"metadata": {"resourceVersion": "7", "finalizers": ["f"], "labels": {"l": "v"}}},
+        ),
+        [],
+        {},
+    ),
+    "finalizers": (
+        lambda one: one.patch_group(GROUP, finalizers=[]),
+        ("PATCH", GROUP_PATH, {"metadata": {"resourceVersion": "7", "finalizers": []}}),
+        [],
+        {},
+    ),
+    "annotations": (
+        lambda one: one.annotate_group(GROUP, {"a": None}),
+        ("PATCH", GROUP_PATH, {"metadata": {"resourceVersion": "7", "annotations": {"a": None}}}),
+        [],
+        {},
+    ),
+    "a new group": (
+        lambda one: one.create_group(GROUP),
+        ("POST", f"{TNG}/namespaces/ns/tpunodegroups", GROUP),
+        [],
+        {},
+    ),
+    "the end of a group": (
+        lambda one: one.delete_group(GROUP),
+        ("DELETE", GROUP_PATH, {"preconditions": {"uid": "u", "resourceVersion": "7"}}),
+        [GONE],
+        True,
+    ),
+    "a Node": (
+        lambda one: one.patch_node("n", {"a": 1}),
+        ("PATCH", "/api/v1/nodes/n", {"a": 1}),
+        [],
+        {},
+    ),
+    "the end of a Node": (
+        lambda one: one.delete_node("n", "u"),
+        ("DELETE", "/api/v1/nodes/n", {"preconditions": {"uid": "u"}}),
+        [GONE, CONFLICT],
+        None,
+    ),
+    "a token": (
+        lambda one: one.create_token_secret({"a": 1}),
+        ("POST", SECRETS, {"a": 1}),
+        [TAKEN],
+        None,
+    ),
+    "the end of a token": (
+        lambda one: one.delete_token_secret("abc"),
+        ("DELETE", f"{SECRETS}/bootstrap-token-abc", {}),
+        [GONE, CONFLICT],
+        None,
+    ),
+    "the end of all tokens": (
+        lambda one: one.delete_token_secrets("tng-a"),
+        (
+            "DELETE",
+            f"{SECRETS}?labelSelector=tpu-functions.dev%2Fresource-name%3Dtng-a"
+            "&fieldSelector=type%3Dbootstrap.kubernetes.io%2Ftoken",
+            {},
+        ),
+        [GONE, CONFLICT],
+        None,
+    ),
+    "a decision about a request": (
+        lambda one: one.decide_signing_request(
+            {"metadata": {"name": "csr"}, "status": {"conditions": [{"type": "A"}]}}, {"type": "B"}
+        ),
+        (
+            "PUT",
+            f"{REQUESTS}/csr/approval",
+            {
+                "metadata": {"name": "csr"},
+                "status": {"conditions": [{"type": "A"}, {"type": "B"}]},
+            },
+        ),
+        [],
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRITES.values(), ids=WRITES)
+def test_what_is_written(case: tuple[Callable[[Cluster], Any], Request, list[Any], Any]) -> None:
+    call, request, harmless, result = case
+    cluster = Answered({})
+    assert call(cluster) == result
+    assert cluster.made == [request]
+    is_patch = request[0] == "PATCH"
+    assert cluster.kinds == [f"application/{'merge-patch+' if is_patch else ''}json"]
+    for error in harmless:
+        assert not call(Answered(error))
+    for error in (GONE, CONFLICT, TAKEN, DENIED):
+        if error not in harmless and not (error is TAKEN and CONFLICT in harmless):
+            with pytest.raises(CallError, match=error.message):
+                call(Answered(error))
+
+
+CHILDREN = {"policies": "p", "templates": "t"}
+
+
+@pytest.mark.parametrize(
+    "answers, has, calls",
+    [([{}], True, 1), ([GONE, {}], True, 2), ([GONE, GONE], False, 2), ([UNSERVED], False, 1)],
+    ids=["the first", "the second", "none", "tpu-operator is not installed"],
+)
+def test_children_of_tpu_operator(answers: list[Any], has: bool, calls: int) -> None:
+    cluster = Answered(*answers)
+    assert cluster.has_foreign_children("ns", CHILDREN) is has
+    paths = [f"{TNG}/namespaces/ns/{plural}/{name}" for plural, name in CHILDREN.items()]
+    assert [path for _, path, _ in cluster.made] == paths[:calls]
+    with pytest.raises(CallError, match="may not"):
+        Answered(DENIED).has_foreign_children("ns", CHILDREN)
+
+
+@pytest.mark.parametrize("seconds, read", [(30.0, 10), (29.9, 10), (3.0, 1)])
+def test_nodes_are_read_for_a_third_of_the_time(seconds: float, read: int) -> None:
+    cluster = Answered(GONE, seconds=seconds)
+    names = [f"n{number}" for number in range(20)]
+    assert cluster.find_nodes(names) == dict.fromkeys(names[:read])
+
+
+def test_the_clusters_id_is_asked_for_once() -> None:
+    cluster = Answered({"metadata": {"uid": "id"}})
+    assert [cluster.get_cluster_id(), cluster.get_cluster_id()] == ["id", "id"]
+    assert cluster.made == [("GET", "/api/v1/namespaces/kube-system", None)]
+
+
+def test_the_clusters_ca_is_asked_for_every_ten_minutes() -> None:
+    cluster = Answered({"data": {"ca.crt": "first"}}, {"data": {"ca.crt": "second"}}, {}, GONE)
+    soon, later = NOW + timedelta(minutes=10, seconds=-1), NOW + timedelta(minutes=10)
+    assert [cluster.get_ca_certificate(now) for now in (NOW, soon, later)] == [
+        "first",
+        "first",
+        "second",
+    ]
+    cluster.forget_ca_certificate()
+    assert cluster.get_ca_certificate(later) == ""
+    cluster.forget_ca_certificate()
+    assert cluster.get_ca_certificate(later) == ""
+    path = "/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt"
+    assert cluster.made == [("GET", path, None)] * 4
+
+
+@pytest.mark.parametrize(
+    "answer, options", [({"data": {"paused": "true"}}, {"paused": "true"}), ({}, {}), (GONE, {})]
+)
+def test_the_options_of_jobsets_are_asked_for_once(answer: Any, options: dict[str, str]) -> None:
+    cluster = Answered(answer)
+    assert [cluster.get_jobset_options(), cluster.get_jobset_options()] == [options] * 2
+    path = "/api/v1/namespaces/tpu-functions/configmaps/jobsets"
+    assert cluster.made == [("GET", path, None)]
+
+
+def emitted(about: Mapping[str, Any] = GROUP, event: Event = EVENT) -> dict[str, Any]:
+    cluster = Answered({})
+    cluster.emit(about, event, NOW)
+    ((method, path, body),) = cluster.made
+    assert method == "POST"
+    assert body is not None
+    assert path == f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
+    return dict(body)
+
+
+def test_an_event_names_its_object_and_its_source() -> None:
+    made = emitted()
+    name = made["metadata"].pop("name")
+    assert name.startswith("a/b.")
+    assert len(name) == len("a/b.") + 16
+    assert made == {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": "ns"},
+        "involvedObject": {
+            "apiVersion": "tpu.google.com/v1alpha1",
+            "kind": "TPUNodeGroup",
+            "namespace": "ns",
+            "name": "a/b",
+            "uid": "u",
+            "resourceVersion": "7",
+        },
+        "reason": "Ready",
+        "message": "words",
+        "type": "Normal",
+        "source": {"component": "tpu-functions-label-node"},
+        "reportingComponent": "",
+        "reportingInstance": "",
+        "firstTimestamp": "2026-11-20T10:00:00Z",
+        "lastTimestamp": "2026-11-20T10:00:00Z",
+        "count": 1,
+    }
+
+
+def test_an_event_about_a_node_is_in_the_default_namespace() -> None:
+    metadata = {"name": "n" * 250, "uid": "u", "resourceVersion": "7"}
+    made = emitted({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+    assert made["metadata"]["namespace"] == "default"
+    assert "namespace" not in made["involvedObject"]
+    assert len(made["metadata"]["name"]) == 200 + 1 + 16
+
+
+def test_events_are_the_same_by_object_reason_and_words_or_key() -> None:
+    def name(event: Event) -> str:
+        return str(emitted(event=event)["metadata"]["name"])
+
+    keyed = replace(EVENT, key="k")
+    assert name(EVENT) == name(replace(EVENT, is_warning=True))
+    assert name(EVENT) != name(replace(EVENT, message="other"))
+    assert name(EVENT) != name(replace(EVENT, reason="Other"))
+    assert name(keyed) == name(replace(keyed, message="other"))
+    assert emitted(event=replace(EVENT, is_warning=True))["type"] == "Warning"
+    assert len(emitted(event=replace(EVENT, message="w" * 2000))["message"]) == 1024
+
+
+@pytest.mark.parametrize("count, counted", [(1, 2), (5, 6), (None, 2)])
+def test_an_event_that_is_there_is_counted_up(count: int | None, counted: int) -> None:
+    cluster = Answered(TAKEN, {"count": count}, {})
+    cluster.emit(GROUP, EVENT, NOW)
+    post, find, patch = cluster.made
+    path = f"{post[1]}/{emitted()['metadata']['name']}"
+    assert find == ("GET", path, None)
+    assert patch == ("PATCH", path, {"count": counted, "lastTimestamp": "2026-11-20T10:00:00Z"})
+    assert cluster.kinds[-1] == "application/merge-patch+json"
+
+
+def test_an_event_that_ended_meanwhile_is_not_counted_up() -> None:
+    cluster = Answered(TAKEN, GONE)
+    cluster.emit(GROUP, EVENT, NOW)
+    assert [method for method, _, _ in cluster.made] == ["POST", "GET"]
+
+
+def test_an_event_that_is_emitted_once_is_not_counted_up() -> None:
+    cluster = Answered(TAKEN)
+    cluster.emit_once(GROUP, EVENT, NOW)
+    assert len(cluster.made) == 1
+    with pytest.raises(CallError, match="may not"):
+        Answered(DENIED).emit_once(GROUP, EVENT, NOW)
