@@ -52,7 +52,7 @@ local: $(LOCAL) ## Run everything on this machine until Ctrl-C; ARGS="--dir DIR"
 test: $(STAMP) ## Run the tests (about five minutes on two cores)
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow and not real" tests
 
-test-local: $(STAMP) ## Run the tests of the stand-ins in local/
+test-local: $(STAMP) ## Run the tests of the stand-ins in local/, of make demo and make local
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow and not real" local/tests
 
 test-real: $(STAMP) $(READERS) ## Run the tests on real parts: a control plane, Pub/Sub, whole lives of processes
