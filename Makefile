@@ -49,10 +49,10 @@ recording: $(LOCAL) ## Record the demo as docs/demo.svg
 local: $(LOCAL) ## Run everything on this machine until Ctrl-C; ARGS="--dir DIR" keeps credentials
 	@$(BIN)/python -m local $(CLUSTER) $(ARGS)
 
-test: $(STAMP) ## Run the tests (under ten minutes on two cores)
+test: $(STAMP) ## Run the tests (about five minutes on two cores)
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow and not real" tests
 
-test-local: $(STAMP) ## Run the tests of the stand-ins in local/
+test-local: $(STAMP) ## Run the tests of the stand-ins in local/, of make demo and make local
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup -m "not slow and not real" local/tests
 
 test-real: $(STAMP) $(READERS) ## Run the tests on a real control plane, Pub/Sub's emulator and real processes

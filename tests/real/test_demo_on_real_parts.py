@@ -41,7 +41,6 @@ from tests.real_parts import (
 pytestmark = [
     pytest.mark.real,
     pytest.mark.processes,
-    pytest.mark.timeout(900),
     pytest.mark.xdist_group("demo on real parts"),
 ]
 

@@ -19,12 +19,10 @@ from tests.real_parts import miss
 
 real = pytest.mark.real
 processes = pytest.mark.processes
-in_time = pytest.mark.timeout(900)
 
 
 @real
 @processes
-@in_time
 @pytest.mark.slow
 def test_the_page_shows_what_kubectl_says_on_a_real_control_plane(
     tmp_path: Path, own_control_plane: OwnControlPlane
@@ -37,7 +35,6 @@ def test_the_page_shows_what_kubectl_says_on_a_real_control_plane(
 
 @real
 @processes
-@in_time
 def test_the_page_shows_what_kubectl_says_on_the_embedded_api(tmp_path: Path) -> None:
     binaries = find(os.environ)
     if binaries is None:

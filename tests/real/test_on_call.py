@@ -17,7 +17,6 @@ from tests.real_parts import miss
 
 @pytest.mark.real
 @pytest.mark.processes
-@pytest.mark.timeout(900)
 def test_each_fault_is_found_explained_and_ended(tmp_path: Path) -> None:
     kubectl = shutil.which("kubectl")
     if kubectl is None:

@@ -193,7 +193,6 @@ def test_two_hosts_keep_to_their_budget_however_their_changes_fall(seed: int) ->
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_hundred_groups_at_once_reach_ready_and_go_each_within_its_budget(say: Say) -> None:
     harness = Harness()
     ledger = Ledger(harness)

@@ -55,7 +55,6 @@ def begin(harness: Harness, count: int = COUNT) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_hundred_jobsets_at_once_get_their_slices_together_and_at_few_calls(say: Say) -> None:
     harness = new_harness()
     began = harness.clock.now()

@@ -23,11 +23,10 @@ import yaml
 from local.base.ports import find_free_ports
 from local.run.supervisor import JOBSET_STEPS, STEPS
 from tests.harness import ROOT
-from tests.processes.program import STARTED, Local, Program, running
+from tests.processes.program import PATIENCE_S, STARTED, Local, Program, running
 
 EXAMPLES = ROOT / "examples"
 ANY_PORTS = ("--port", "0", "--compute-port", "0", "--pubsub-port", "0")
-READY_WITHIN_S = 60.0
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("make local")]
 
@@ -87,7 +86,7 @@ def test_kubectl_shows_a_slice_from_apply_to_gone(local: Local) -> None:
         stdout=subprocess.PIPE,
         text=True,
     ) as watching:
-        waited = local.kubectl("wait", "--for=condition=Ready", "tng/training", "--timeout=60s")
+        waited = local.kubectl("wait", "--for=condition=Ready", "tng/training", "--timeout=240s")
         watching.terminate()
         seen = watching.communicate()[0]
     assert waited == "tpunodegroup.tpu.google.com/training condition met\n"
@@ -100,7 +99,7 @@ def test_kubectl_shows_a_slice_from_apply_to_gone(local: Local) -> None:
     nodes = local.kubectl("get", "nodes", "-L", "cloud.google.com/gke-tpu-topology")
     assert len(re.findall(r"^tng-training-\S+ +Ready .* 2x2x2$", nodes, re.MULTILINE)) == 2
     _check_description(local)
-    deleted = local.kubectl("delete", "-f", "examples/tpu7x-2x2x2.yaml", "--timeout=60s")
+    deleted = local.kubectl("delete", "-f", "examples/tpu7x-2x2x2.yaml", "--timeout=240s")
     assert deleted == 'tpunodegroup.tpu.google.com "training" deleted\n'
     assert local.kubectl("get", "tng,nodes") == "No resources found\n"
 
@@ -108,7 +107,7 @@ def test_kubectl_shows_a_slice_from_apply_to_gone(local: Local) -> None:
 def _check_description(local: Local) -> None:
     event = re.compile(r"Normal +Provisioned .* tpu-functions-\S+ +All nodes are ready")
     # Events come after the status that they tell of.
-    local.program.until(lambda: bool(event.search(_describe(local))), 10)
+    local.program.until(lambda: bool(event.search(_describe(local))))
     condition = (
         r"Message: +All nodes are ready\n.*\n +Reason: +Ready\n +Status: +True\n +Type: +Ready\n"
     )
@@ -166,10 +165,10 @@ def test_the_examples_become_ready_and_go(local: WithoutKubectl) -> None:
     for manifest in manifests:
         local.create(manifest)
     wanted = {manifest["metadata"]["name"]: "Ready" for manifest in manifests}
-    local.program.until(lambda: local.reasons() == wanted, READY_WITHIN_S)
+    local.program.until(lambda: local.reasons() == wanted)
     for name in wanted:
         local.delete(name)
-    local.program.until(lambda: not local.reasons(), READY_WITHIN_S)
+    local.program.until(lambda: not local.reasons())
     left = requests.get(f"{local.compute_url}/_simulator/state", timeout=5).json()
     assert left["groups"] == []
     assert left["instances"] == {}
@@ -218,7 +217,6 @@ def test_the_operators_tool_works_after_the_line_that_is_printed(
 
 @needs_kubectl
 @pytest.mark.real
-@pytest.mark.timeout(900)
 def test_every_example_can_be_applied_and_the_workloads_run(tmp_path: Path) -> None:
     """One that is alone: the JobSet's Jobs are fast only while nobody else needs the machine."""
     with running(tmp_path, "local", *ANY_PORTS) as program:
@@ -245,7 +243,7 @@ def test_a_port_that_is_taken_is_named_with_who_has_it(local: Local, tmp_path: P
     port = local.compute_url.rpartition(":")[2]
     arguments = ("--port", "0", "--compute-port", port, "--pubsub-port", "0")
     with running(tmp_path, "local", *arguments) as second:
-        assert second.process.wait(timeout=20) == 1
+        assert second.process.wait(timeout=PATIENCE_S) == 1
     assert f"make local: port {port} is taken by process {local.program.process.pid} (" in (
         second.output
     )
@@ -283,7 +281,7 @@ def test_a_kept_directory_keeps_the_kubeconfig_good(tmp_path: Path) -> None:
     with running(tmp_path / "first", "local", *arguments) as program:
         before = Local(program).kubeconfig.read_text()
         with running(tmp_path / "meanwhile", "local", *arguments) as other:
-            assert other.process.wait(timeout=20) == 1
+            assert other.process.wait(timeout=PATIENCE_S) == 1
         assert f"{kept} is in use by another `make local`" in other.output
         assert program.stop() == 0
     with running(tmp_path / "second", "local", *arguments) as program:
@@ -309,7 +307,7 @@ def test_its_own_sudden_death_takes_its_processes_with_it(tmp_path: Path) -> Non
         program.until_it_says(STARTED)
         local = WithoutKubectl(program)
         local.create(yaml.safe_load((EXAMPLES / "v6e-single-host.yaml").read_text()))
-        program.until(lambda: set(local.reasons().values()) == {"Ready"}, READY_WITHIN_S)
+        program.until(lambda: set(local.reasons().values()) == {"Ready"})
         assert len(program.children()) > 6
         program.stop(signal.SIGKILL)
         program.until_alone()

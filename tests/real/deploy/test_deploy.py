@@ -26,6 +26,8 @@ from tests.real_parts import get_jobset_crd, open_own_control_plane
 
 STANDS = ("state list", 'data.google_project.this\ngoogle_pubsub_topic.inbox["sweep"]', 0)
 """Terraform has applied something."""
+ROLLED_OUT = ("rollout status", "successfully rolled out", 0)
+"""In a cluster whose Node has been silent for long, where Pods are not ready any more."""
 GRANT = "gcloud projects add-iam-policy-binding my-gcp-project --member=user:me@example.com"
 OVERLAY = "infra/kubernetes/overlays/prod"
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy")]
@@ -496,7 +498,7 @@ def test_a_cluster_that_is_away_is_named_with_credentials_that_are_missing(
 
 def test_functions_that_cannot_reach_the_cluster_are_told_at_the_end(installed: Installer) -> None:
     why = "ResyncDropped\tGET /api/v1/namespaces/kube-system: 401 Unauthorized: Unauthorized"
-    installed.gcloud = [("logging read", why, 0)]
+    installed.gcloud, installed.kubectl = [("logging read", why, 0)], [ROLLED_OUT]
     ran = installed.run("--yes", "--images", "example.test/tpu:1", "prod")
     assert ran.code == 1
     assert len([call for call in ran.calls if "topics publish" in call]) == 3
@@ -521,7 +523,7 @@ def test_functions_that_cannot_reach_the_cluster_are_told_at_the_end(installed: 
 def test_what_may_yet_take_effect_is_waited_for_and_nothing_else(
     said: str, publishes: int, installed: Installer
 ) -> None:
-    installed.gcloud = [("logging read", said, 0)]
+    installed.gcloud, installed.kubectl = [("logging read", said, 0)], [ROLLED_OUT]
     installed.sleep = [(" [45]$", "", 0)]
     ran = installed.run("--yes", "--images", "example.test/tpu:1", "prod")
     assert ran.code == 1

@@ -48,7 +48,7 @@ from tests.real.inventory import list_everything
 from tests.real_parts import open_own_control_plane
 from tests.stories import life
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(900), pytest.mark.xdist_group("deploy life")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy life")]
 
 Steps = Mapping[str, Caller]
 """How the steps come to the API server, by name with dashes."""

@@ -165,7 +165,6 @@ def test_started_before_the_api_server_it_gets_ready_when_that_comes(scene: Scen
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_it_is_not_ready_while_the_api_server_has_been_away_for_long(scene: Scene) -> None:
     silent_s = Timing().silent_s
     scene.wire.cut()

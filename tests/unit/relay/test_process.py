@@ -151,7 +151,7 @@ def test_a_relay_reports_a_group_and_ends_cleanly_on_sigterm(tmp_path: Path) -> 
             assert (await relay.get("/readyz"))[0] == 200
             relay.process.send_signal(signal.SIGTERM)
             assert (await relay.wait_for_log("ended"))["severity"] == "INFO"
-            await asyncio.wait_for(relay.process.communicate(), 5)
+            await asyncio.wait_for(relay.process.communicate(), PATIENCE_S)
             assert relay.process.returncode == 0
 
     asyncio.run(story())
@@ -170,7 +170,7 @@ def test_sigterm_ends_a_relay_that_has_no_pubsub_and_no_api_server(tmp_path: Pat
         )
         assert (await _next_line(process))["message"] == "started"
         process.send_signal(signal.SIGTERM)
-        await asyncio.wait_for(process.communicate(), 7)
+        await asyncio.wait_for(process.communicate(), PATIENCE_S)
         assert process.returncode == 0
 
     asyncio.run(story())

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 
 from local.pubsub import server
 from local.tests.contract.pubsub.bench import Bench, Clients, Endpoint, connect
+from local.tests.contract.pubsub.case import Case
+
+AT_ONCE = 8
+"""So many cases."""
+Run = Callable[[Case], Any]
+"""Runs a case; what comes of it."""
 
 
 @pytest.fixture(scope="session")
@@ -36,11 +44,13 @@ def embedded_clients() -> Iterator[Clients]:
     loop.close()
 
 
-@pytest.fixture
-def embedded(embedded_clients: Clients, endpoint: Endpoint) -> Iterator[Bench]:
-    """A project of one's own in the embedded Pub/Sub."""
-    with closing(Bench(embedded_clients, endpoint)) as bench:
-        yield bench
+@pytest.fixture(scope="module")
+def embedded(
+    request: pytest.FixtureRequest, embedded_clients: Clients, endpoint: Endpoint
+) -> Iterator[Run]:
+    """Runs a case in a project of its own in the embedded Pub/Sub."""
+    with side_by_side(request, embedded_clients, endpoint) as run:
+        yield run
 
 
 @pytest.fixture(scope="session")
@@ -50,8 +60,27 @@ def emulator_clients(pubsub_emulator: str) -> Iterator[Clients]:
         yield clients
 
 
-@pytest.fixture
-def emulator(emulator_clients: Clients, endpoint: Endpoint) -> Iterator[Bench]:
-    """A project of one's own in Google's emulator."""
-    with closing(Bench(emulator_clients, endpoint)) as bench:
-        yield bench
+@pytest.fixture(scope="module")
+def emulator(
+    request: pytest.FixtureRequest, emulator_clients: Clients, endpoint: Endpoint
+) -> Iterator[Run]:
+    """Runs a case in a project of its own in Google's emulator."""
+    with side_by_side(request, emulator_clients, endpoint) as run:
+        yield run
+
+
+@contextmanager
+def side_by_side(
+    request: pytest.FixtureRequest, clients: Clients, endpoint: Endpoint
+) -> Iterator[Run]:
+    """All cases of a module that are selected run at the same time: they wait more than they work."""
+
+    def run(case: Case) -> Any:
+        with closing(Bench(clients, endpoint)) as bench:
+            return case.run(bench)
+
+    items = [item for item in request.session.items if item.path == request.path]
+    cases: list[Case] = [item.callspec.params["case"] for item in items]  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        running = {case.name: pool.submit(run, case) for case in cases}
+        yield lambda case: running[case.name].result()

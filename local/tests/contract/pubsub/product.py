@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -38,11 +39,22 @@ ENTRIES = Path(__file__).parents[4] / "tests" / "data" / "audit-log-entries.json
 _COMES = {"message": NEWS, "attributes": {"cluster": CLUSTER, "cause": "NodesChanged"}}
 
 
+_ENVIRONMENT = threading.Lock()
+"""Cases run at the same time, and have one environment."""
+
+
+@contextmanager
+def _named(bench: Bench) -> Iterator[None]:
+    """The environment names this Pub/Sub."""
+    with _ENVIRONMENT, pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PUBSUB_EMULATOR_HOST", bench.address)
+        yield
+
+
 @contextmanager
 def _topics(bench: Bench) -> Iterator[Topics]:
     """The functions' port, while the environment names this Pub/Sub."""
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("PUBSUB_EMULATOR_HOST", bench.address)
+    with _named(bench):
         yield Topics(bench.project_id, PREFIX)
 
 
@@ -64,8 +76,7 @@ def _relay(bench: Bench, *publications: OutgoingMessage) -> list[OutgoingMessage
         await sender.close()
         return failed
 
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("PUBSUB_EMULATOR_HOST", bench.address)
+    with _named(bench):
         return asyncio.run(publish())
 
 

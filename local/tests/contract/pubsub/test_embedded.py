@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from local.tests.contract.pubsub.bench import Bench
 from local.tests.contract.pubsub.cases import CASES, Case
+from local.tests.contract.pubsub.conftest import Run
 
-pytestmark = pytest.mark.filterwarnings("ignore:The return_immediately flag is deprecated")
+pytestmark = [
+    pytest.mark.xdist_group("embedded pubsub"),
+    pytest.mark.filterwarnings("ignore:The return_immediately flag is deprecated"),
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_embedded_one_does_as_the_service(case: Case, embedded: Bench) -> None:
+def test_the_embedded_one_does_as_the_service(case: Case, embedded: Run) -> None:
     expected = case.embedded.outcome if case.embedded else case.outcome
-    assert case.run(embedded) == expected
+    assert embedded(case) == expected

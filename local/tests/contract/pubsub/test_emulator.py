@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from local.tests.contract.pubsub.bench import Bench
 from local.tests.contract.pubsub.cases import CASES, Case
+from local.tests.contract.pubsub.conftest import Run
 
 pytestmark = [
     pytest.mark.real,
@@ -15,6 +15,6 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_emulator_does_as_is_known_of_it(case: Case, emulator: Bench) -> None:
+def test_the_emulator_does_as_is_known_of_it(case: Case, emulator: Run) -> None:
     expected = case.emulator.outcome if case.emulator else case.outcome
-    assert case.run(emulator) == expected
+    assert emulator(case) == expected
