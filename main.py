@@ -1,7 +1,7 @@
 """The entry points: ``functions-framework --target create_resources`` and so on.
 
-Each imports its own step only, at its first message, so that a cold start pays for nothing else. Garbage
-is not collected before the first answer: imports make objects that stay, and each collection would read
+Each imports only its own step, at its first message, to keep the cold start short. Garbage is not
+collected before the first answer: imports create objects that stay, and each collection would visit
 all of them.
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
+from threading import Event
 from typing import TYPE_CHECKING
 
 from shared.base.environment import SettingsError
@@ -29,52 +30,52 @@ if TYPE_CHECKING:
 
 
 def create_resources(request: flask.Request) -> tuple[str, int]:
-    """From a TPUNodeGroup to its workload policy, instance template and MIG."""
+    """Create the workload policy, instance template and MIG of a TPUNodeGroup."""
     return _serve("create_resources", request)
 
 
 def inject_token(request: flask.Request) -> tuple[str, int]:
-    """Every VM that is to join gets a bootstrap token of its own."""
+    """Write a bootstrap token into the metadata of each VM that has to join."""
     return _serve("inject_token", request)
 
 
 def approve_join(request: flask.Request) -> tuple[str, int]:
-    """A VM gets the certificate of its own Node; nobody gets another."""
+    """Approve the certificate request of a VM for its own Node, and deny others."""
     return _serve("approve_join", request)
 
 
 def label_node(request: flask.Request) -> tuple[str, int]:
-    """Nodes are matched to VMs, labelled and counted; Ready follows."""
+    """Label the Nodes of a TPUNodeGroup's VMs, and set its condition Ready."""
     return _serve("label_node", request)
 
 
 def tear_down(request: flask.Request) -> tuple[str, int]:
-    """From a deleted TPUNodeGroup to nothing left of it."""
+    """Delete everything that was created for a deleted TPUNodeGroup."""
     return _serve("tear_down", request)
 
 
 def sweep(request: flask.Request) -> tuple[str, int]:
-    """Once a minute, a resync for each group that somebody must look at."""
+    """Once a minute, publish a resync for each TPUNodeGroup that waits."""
     return _serve("sweep", request)
 
 
 def report_leaks(request: flask.Request) -> tuple[str, int]:
-    """Once an hour, an error for each slice on Compute Engine whose TPUNodeGroup is gone."""
+    """Once an hour, report each slice on Compute Engine whose TPUNodeGroup is gone."""
     return _serve("report_leaks", request)
 
 
 def provision_slice(request: flask.Request) -> tuple[str, int]:
-    """A Job of a JobSet that waits for TPUs gets a slice."""
+    """Create a slice for a Job of a JobSet that waits for TPUs."""
     return _serve("provision_slice", request)
 
 
 def release_slice(request: flask.Request) -> tuple[str, int]:
-    """A slice whose JobSet has ended, or gone, goes."""
+    """Delete a slice whose JobSet has ended or is gone."""
     return _serve("release_slice", request)
 
 
 def inject_env(request: flask.Request) -> tuple[str, int] | tuple[str, int, dict[str, str]]:
-    """An admission review of a workload comes back with its TPU variables."""
+    """Answer an admission review of a workload with its TPU variables."""
     from functions.inject_env import inject, read_injection
     from shared.tpu_env.admission import MAX_BYTES, NoReviewError, review
 
@@ -122,16 +123,20 @@ def _serve(step: str, request: flask.Request) -> tuple[str, int]:
     return _encodable(f"{answer.outcome}: {answer.note}\n"), answer.http
 
 
+_first_answer = Event()
+
+
 @contextmanager
 def _uncollected_start() -> Iterator[None]:
     """Collect no garbage before the first answer, and never what exists by then."""
-    if gc.get_freeze_count():
+    if _first_answer.is_set():
         yield
         return
     gc.disable()
     try:
         yield
     finally:
+        _first_answer.set()
         gc.freeze()
         gc.enable()
 

@@ -12,7 +12,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, redirect_stdout
+from contextlib import redirect_stdout
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -200,8 +200,6 @@ class EntryPoints:
         self._harness = harness
         self._patch = monkeypatch
         self._app = flask.Flask("functions")
-        # It counts the objects that are never collected, of which a process of tests has millions.
-        monkeypatch.setattr(main, "_uncollected_start", nullcontext)
         self.written = io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True)
 
     def post(self, step: str, body: bytes, *, is_slow: bool, later: timedelta) -> tuple[int, str]:
