@@ -46,6 +46,6 @@ class Catalogue:
     def groups(self) -> dict[str, list[str]]:
         """Each group's versions, the group's and the version's order being that of appearance."""
         found: dict[str, dict[str, None]] = {}
-        for kind in self:
+        for kind in filter(lambda one: one.served, self):
             found.setdefault(kind.group, {})[kind.version] = None
         return {group: list(versions) for group, versions in found.items()}

@@ -57,6 +57,7 @@ def kind_of(crd: Mapping[str, Any]) -> Kind:
         short_names=tuple(names.get("shortNames", ())),
         categories=tuple(names.get("categories", ())),
         custom=True,
+        served=version["served"],
     )
 
 

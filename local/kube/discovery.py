@@ -41,7 +41,7 @@ def find_document(catalogue: Catalogue, path: tuple[str, ...]) -> Document | Non
 
 def _kinds_of(catalogue: Catalogue, group: str, version: str) -> Iterator[Kind]:
     """The kinds of one group version."""
-    return (kind for kind in catalogue if kind.group == group and version == kind.version)
+    return (one for one in catalogue if one.served and (one.group, one.version) == (group, version))
 
 
 def _find_group(catalogue: Catalogue, group: str) -> Document | None:

@@ -71,7 +71,9 @@ class Handlers:
     def handle(self, request: Request, info: RequestInfo, user: User) -> Response:
         """Answer a request for a resource. Raises what there is to refuse."""
         kind = self._resources.catalogue.find(info.group, info.resource)
-        if kind is None or kind.version != info.version or not _is_in_scope(kind, info):
+        if kind is None or not kind.served or not _is_in_scope(kind, info):
+            raise errors.UnknownPath
+        if kind.version != info.version:
             raise errors.UnknownPath
         if info.subresource and info.subresource not in kind.subresources:
             raise errors.UnknownPath

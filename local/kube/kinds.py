@@ -74,6 +74,7 @@ class Kind:
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     custom: bool = False
+    served: bool = True
     verbs: tuple[str, ...] = VERBS
     virtual: bool = False
     counts_generation: bool = True

@@ -337,3 +337,22 @@ def test_manifests_that_cannot_be_stored_are_refused_in_process_too() -> None:
         Embedded().api.apply_manifests([{**WIDGETS, "nope": 1}])
     with pytest.raises(ApiError, match='no matches for kind "Nope" in version "v1"'):
         Embedded().api.apply_manifests([{"apiVersion": "v1", "kind": "Nope"}])
+
+
+def test_a_version_that_is_not_served_is_not_found_and_its_objects_stay() -> None:
+    server = serve({"type": "object"})
+    make(server, {})
+    path, merge = f"{CRDS}/things.cases.example.com", "application/merge-patch+json"
+    versions = server.ask("GET", path)["spec"]["versions"]
+    for served, status in ((False, 404), (True, 200)):
+        change = {"spec": {"versions": [{**versions[0], "served": served}]}}
+        server.ask("PATCH", path, change, content_type=merge)
+        assert server.send("GET", f"{THINGS}/t").status == status
+        assert server.send("GET", "/apis/cases.example.com/v1").status == status
+
+
+def test_a_time_may_have_an_offset_that_nothing_can_read() -> None:
+    time = {"type": "string", "format": "date-time"}
+    server = serve({"type": "object", "properties": {"since": time}})
+    make(server, {"since": "2026-01-01T12:00:00+99:00"})
+    assert "must be of type date-time" in failure(server, {"since": "2026-02-30T12:00:00Z"})
