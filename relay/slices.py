@@ -1,10 +1,8 @@
-"""Metrics of the slices: how many are Ready or not and why, how long each part of their creation takes,
-losses and repairs.
+"""Metrics of the slices: their states and reasons, the times of their creation, losses and repairs.
 
-The relay sees every TPUNodeGroup anyway. Of each it keeps a `Slice`, a few fields. Gauges are computed
-from them when they are scraped, counters and histograms from the difference of two. What happens while
-the relay is away is not counted: at its first list every slice is only remembered, so that a restart
-counts nothing twice. No series has the name of an object: `kubectl get tng -A` has the names.
+The relay watches every TPUNodeGroup and keeps a `Slice` of each, with a few fields. Gauges are computed
+from them at each scrape, counters and histograms from differences. Changes during a restart are not
+counted: the first list only fills the cache. No series has the name of an object.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ _PHASE_ENDS: tuple[tuple[Phase, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What is kept of a TPUNodeGroup. ``since`` is when it entered its state."""
+    """The cached fields of a TPUNodeGroup. ``since`` is when it entered its state."""
 
     uid: str
     state: State
@@ -48,11 +46,11 @@ class Slice:
     chips: int
     running_chips: int
     is_complete: bool
-    """Whether it has ever been Ready."""
+    """Whether it was Ready at least once."""
 
 
 def read_slice(raw: Mapping[str, Any]) -> Slice:
-    """The slice behind a TPUNodeGroup, whatever anybody has written into it."""
+    """Read a TPUNodeGroup. Malformed fields count as absent."""
     metadata, status = read_mapping(raw, "metadata"), read_mapping(raw, "status")
     ready = _find_condition(status, "Ready")
     state, reason = State.NOT_READY, read_text(ready, "reason") or metrics.NOT_REPORTED
@@ -103,7 +101,7 @@ class Slices:
         self._is_listed = False
 
     def changed(self, event: Change, raw: Mapping[str, Any]) -> None:
-        """A watch has reported that a TPUNodeGroup appeared, changed or is gone."""
+        """Record a watch event of a TPUNodeGroup."""
         if not has_identity(raw, is_namespaced=True):
             return
         if event == "DELETED":
@@ -112,7 +110,7 @@ class Slices:
             self._observe(raw)
 
     def relisted(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        """All TPUNodeGroups, freshly listed; the first list is only remembered."""
+        """A new list of all TPUNodeGroups. The first list is only cached."""
         known = [raw for raw in objects if has_identity(raw, is_namespaced=True)]
         listed = {_key(raw) for raw in known}
         self._slices = {key: one for key, one in self._slices.items() if key in listed}
@@ -124,7 +122,7 @@ class Slices:
         self._is_listed = True
 
     def update_metrics(self) -> None:
-        """Set the gauges to what is so now."""
+        """Set the gauges to the current values."""
         count: Counter[tuple[str, str]] = Counter()
         longest: defaultdict[tuple[str, str], float] = defaultdict(float)
         chips: Counter[str] = Counter()

@@ -47,7 +47,7 @@ HELP_OPTIONS = ["-h", "--help"]
 
 
 class _Commands(TyperGroup):
-    """What was foreseen is said in a sentence, on stderr; what was not is our fault and is seen."""
+    """Print an expected error as a sentence on stderr. Any other is a bug and shows its traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -163,7 +163,7 @@ def file(
     yes: Yes = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Publish recorded messages, a JSON object a line, each to the inbox that it belongs to.
+    """Publish recorded messages, a JSON object a line, each to the topic of its step.
 
     A line is a message of this system's own, an audit log entry (as `gcloud logging read` gives
     it), or a Pub/Sub message with data and attributes, in its envelope or without.
@@ -387,14 +387,14 @@ def show_timeline(
 
 
 def _explain_group(ways: Ways, names: tuple[str, str], output: Format) -> bool:
-    """Explain a group; whether every step could look."""
+    """Explain a group. Returns whether every step could observe."""
     explanation = explain_group(ways, *names)
     print_explanation(explanation, output)
     return explanation.is_whole
 
 
 def _explain_jobset(ways: Ways, names: tuple[str, str], output: Format) -> bool:
-    """Explain a JobSet; whether every step could look."""
+    """Explain a JobSet. Returns whether every step could observe."""
     explanation = explain_jobset(ways, *names)
     print_jobset_explanation(explanation, output)
     return explanation.is_whole
@@ -424,7 +424,7 @@ def _read_lines(path: Path) -> list[bytes]:
 
 
 def _report(recording: Recording, *, skip_bad: bool) -> None:
-    """What of a file is not published, and why. Raises `ReplayError` when that stops the rest."""
+    """Report the lines that are not published. Raises `ReplayError` if this stops the rest."""
     for line in (*recording.left_out, *recording.wrong):
         say(line)
     if recording.wrong and not skip_bad:

@@ -1,4 +1,4 @@
-"""What a decision rested on, by the snapshot in an invocation's log line, and that decision made again.
+"""Read the snapshot in an invocation's log line, and repeat the decision.
 
 Pure: the code of this tool decides from the values that were observed then. Nothing is read or executed.
 """
@@ -52,7 +52,7 @@ class Decided:
 
 @dataclass(frozen=True)
 class Decision:
-    """A decision of the past. ``problem`` says why it cannot be made again; then all else is empty."""
+    """A decision of the past. ``problem``: why it cannot be repeated; then all else is empty."""
 
     rested_on: tuple[str, ...] = ()
     then: Decided | None = None

@@ -1,4 +1,4 @@
-"""What can go wrong on a person's machine, in words that say what to do about it."""
+"""Describe errors on the user's machine, and what to do about them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shared.ports.kubernetes.access import AccessError
 
 
 class ReplayError(Exception):
-    """A command cannot be carried out; the text says why and what would be right."""
+    """A command cannot be executed; the text says why and what would be valid."""
 
 
 FORESEEN = (
@@ -57,7 +57,7 @@ _OF_PUBSUB = ("publish", "pull", "acknowledge", "modifyAckDeadline", "subscribe"
 
 
 def in_plain_words(error: Exception) -> str:
-    """What has happened, in the words of who refused, and what a person can do."""
+    """Describe an error in the API's words, with what the user can do."""
     if isinstance(error, GoogleAuthError):
         return f"there are no Google credentials that work: {error} ({_LOG_IN})"
     if not isinstance(error, CallError):

@@ -1,7 +1,6 @@
-"""What each step would do about a group now, and why: their looks and decisions, nothing more.
+"""Explain what each step would do about a group now, and why.
 
-A look only reads. Of a decision the plan is told, as its actions describe themselves; none of them
-is carried out.
+Each step observes and decides. Its plan is described by its actions; none of them is executed.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ STEPS: tuple[Step[Any, Any], ...] = (
     tear_down.STEP,
 )
 CANNOT_OBSERVE = "CannotObserve"
-"""The outcome of a step whose reads were refused: to this person, which says nothing of the step."""
+"""The outcome of a step whose reads failed with the user's permissions."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a step would do on a resync; ``is_triggered`` says whether the sweep would send it one.
+    """What a step would do on a resync. ``is_triggered``: the sweep would send it one.
 
-    ``has_observed`` is false when what it needs could not be read; ``note`` then says why. ``about`` is
-    the Pod or the slice, where a step answers for several.
+    ``has_observed`` is false if a read has failed; ``note`` then says why. ``about`` is the Pod or the
+    slice, if the step has answers for several.
     """
 
     step: str
@@ -69,7 +68,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Explanation:
-    """All that is told of one group."""
+    """The explanation of one group."""
 
     group: AnyGroup
     known: Status
@@ -89,12 +88,12 @@ class Explanation:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every step could look that the sweep would trigger."""
+        """Whether every step that the sweep would trigger could observe."""
         return all(answer.has_observed for answer in self.steps if answer.is_triggered)
 
 
 def explain(ways: Ways, namespace: str, name: str) -> Explanation:
-    """Look at a group as each step would. Raises `ReplayError` if there is none, `CallError`."""
+    """Observe a group as each step would. Raises `ReplayError` if there is none, `CallError`."""
     group = get_group(ways, namespace, name)
     known, now = status.parse(group.raw.get("status")), ways.now()
     swept = _ask_sweep(group, known, now)
@@ -128,7 +127,7 @@ def _ask(
 
 
 def _work(ways: Ways, group: AnyGroup, now: datetime) -> GroupWork:
-    """What a step gets on a resync; there is nowhere to publish to."""
+    """The work of a step on a resync. It cannot publish."""
     message = message_about(group, Cause.RESYNC, now)
     known = status.parse(group.raw.get("status"))
     return GroupWork(
@@ -147,12 +146,12 @@ def _work(ways: Ways, group: AnyGroup, now: datetime) -> GroupWork:
 
 
 def publish_nothing(step: str, _messages: Sequence[Message]) -> None:
-    """What the steps get to publish with."""
+    """The publish function of an explanation: it always fails."""
     raise AssertionError(f"an explanation publishes nothing, to {step} neither")
 
 
 def to_document(explanation: Explanation) -> dict[str, Any]:
-    """The explanation as JSON has it."""
+    """The explanation as JSON."""
     group, found = explanation.group, explanation.sweep
     ready = explanation.ready
     return {
@@ -177,7 +176,7 @@ def to_document(explanation: Explanation) -> dict[str, Any]:
 
 
 def render_answer(answer: Answer) -> dict[str, Any]:
-    """A step's answer as JSON has it."""
+    """A step's answer as JSON."""
     return {
         "step": answer.step,
         "triggeredBySweep": answer.is_triggered,

@@ -1,4 +1,4 @@
-"""What both steps of JobSets would do about one JobSet now: for each Pod that waits, for each slice."""
+"""Explain what both steps of JobSets would do now, for each Pod that waits and each slice."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from shared.slices.work import SliceWork, build_provider
 
 @dataclass(frozen=True)
 class JobSetExplanation:
-    """What is explained of one JobSet; ``jobset`` is ``None`` if only slices of it are left."""
+    """The explanation of one JobSet. ``jobset`` is ``None`` if only its slices exist."""
 
     namespace: str
     name: str
     jobset: Mapping[str, Any] | None
     steps: tuple[Answer, ...]
     groups: tuple[str, ...] = ()
-    """The TPUNodeGroups that are its slices, where slices are groups."""
+    """The TPUNodeGroups that are its slices, if slices are groups."""
 
     @property
     def state(self) -> str:
-        """What the JobSet says of itself, in a few words."""
+        """The state of the JobSet, in a few words."""
         if self.jobset is None:
             return "does not exist any more"
         if "deletionTimestamp" in self.jobset["metadata"]:
@@ -48,7 +48,7 @@ class JobSetExplanation:
 
     @property
     def cause(self) -> str:
-        """What holds the JobSet's slices up, in a sentence; else how many there are."""
+        """What delays the JobSet's slices, in a sentence; otherwise their number."""
         name = f"JobSet {self.namespace}/{self.name} {self.state}"
         if not self.steps:
             return f"{name}: no Pod of it waits for a slice, and it has none."
@@ -133,7 +133,7 @@ def _ask_about_slices(ways: Ways, namespace: str, name: str) -> Iterator[Answer]
 
 
 def _fields(ways: Ways, message: Message, now: datetime) -> dict[str, Any]:
-    """What a step gets on a resync; there is nowhere to publish to."""
+    """The work of a step on a resync. It cannot publish."""
     cluster, remaining_s = ways.open_cluster(), ways.count_down()
     return {
         "remaining_s": remaining_s,
@@ -159,7 +159,7 @@ def _answer(step: str, about: str, plan: Plan, *, is_triggered: bool) -> Answer:
 
 
 def to_document(explanation: JobSetExplanation) -> dict[str, Any]:
-    """The explanation as JSON has it."""
+    """The explanation as JSON."""
     return {
         "jobset": f"{explanation.namespace}/{explanation.name}",
         "state": explanation.state,

@@ -1,4 +1,4 @@
-"""What a step observed, in a few words for each kind of fact."""
+"""Describe what a step has observed, in a few words for each kind of fact."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_NAMES = 3
 
 @singledispatch
 def list_facts(observed: Any) -> Iterator[str]:
-    """The facts that a decision rested on, the most important first."""
+    """The facts of an observation, the most important first."""
     yield type(observed).__name__
 
 
@@ -151,7 +151,7 @@ def _describe_requester(one: Candidate) -> str:
 
 
 def _describe_group(group: AnyGroup) -> Iterator[str]:
-    """What is not as in most groups."""
+    """The facts about a group that differ from most groups."""
     if group.deleting is not None:
         yield f"the group is being deleted since {render_time(group.deleting)}"
     if not group.is_owned:

@@ -1,4 +1,4 @@
-"""What is to be published, to which topic, and the resyncs of a group."""
+"""Messages to publish with their topics, and the resyncs of a group."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.work import message_about
 
 GROUP_STEPS = tuple(step for step in STEPS if step not in CLUSTER_STEPS)
-"""The steps that take a trigger about a group."""
+"""The steps with triggers about groups."""
 
 
 @dataclass(frozen=True)
 class Publication:
-    """One message for one step's inbox; ``line`` is where it was read, 0 for one made here."""
+    """A message for a step's topic. ``line`` is where it was read; 0 if it is new."""
 
     step: str
     data: bytes
@@ -58,7 +58,7 @@ def list_groups(ways: Ways) -> list[AnyGroup]:
 
 
 def resyncs(groups: Iterable[AnyGroup], step: str | None, now: datetime) -> Iterator[Publication]:
-    """A resync of each group, to the step named, or else to those that the sweep would choose."""
+    """A resync of each group, to the named step, or to those that the sweep would trigger."""
     for group in groups:
         for topic in (step,) if step else select_topics(group):
             message = message_about(group, Cause.RESYNC, now)
@@ -72,7 +72,7 @@ def resyncs(groups: Iterable[AnyGroup], step: str | None, now: datetime) -> Iter
 
 
 def select_topics(group: AnyGroup) -> tuple[str, ...]:
-    """The inboxes that the sweep would choose, were it the group's minute."""
+    """The topics of the steps that the sweep would trigger if the group were due."""
     return sweep.list_steps(group, status.parse(group.raw.get("status")))
 
 

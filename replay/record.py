@@ -1,4 +1,4 @@
-"""Recording a step's topic: what is published to it from now on, a line a message."""
+"""Record the messages that are published to a step's topic, a line for each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shared.base.timestamps import render_time
 
 
 def record(ways: Ways, step: str, duration: timedelta, limit: int) -> Iterator[str]:
-    """The lines of what is published to a step's topic, for so long and so many at most.
+    """The lines of the messages to a step's topic, up to a time and a number.
 
     The step gets its messages all the same: a subscription of our own gets copies, and is deleted at
     the end. Raises `CallError`.

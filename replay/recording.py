@@ -1,4 +1,4 @@
-"""Recorded messages, a JSON object a line: what each says, and whose inbox it belongs to.
+"""Parse recorded messages, a JSON object a line, and find the topic of each.
 
 A line is one of: a message of this system's own, an entry of the audit log (as ``gcloud logging
 read`` gives it), a Pub/Sub message (``data`` in base64 or as an object, with ``attributes``), or a
@@ -31,7 +31,7 @@ _FROM_URL_SAFE = str.maketrans("-_", "+/")
 
 @dataclass(frozen=True)
 class Rules:
-    """What is not in the file: the step named by hand, how inboxes are called, the time."""
+    """What is not in the file: the step of the command line, the topic prefix, the time."""
 
     step: str | None
     topic_prefix: str
@@ -39,7 +39,7 @@ class Rules:
 
 
 Found = tuple[Publication, ...] | str
-"""What is to be published, or why nothing is."""
+"""The messages to publish, or why there are none."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def _read(recorded: _Recorded, name: str, number: int, rules: Rules) -> Found:
 
 
 def _unwrap(line: bytes, name: str) -> _Recorded:
-    """What is a message in itself is left for the decoder to judge."""
+    """Whether a line is a message without a wrapping. The decoder validates it."""
     document = _find_object(line)
     message = document.get("message")
     if isinstance(message, dict):
@@ -158,13 +158,13 @@ def _is_text_map(value: Any) -> bool:
 
 
 def _own_attributes(document: Mapping[str, Any]) -> dict[str, str]:
-    """What is known without the cluster of the attributes that this system's messages bear."""
+    """The attributes of this system's messages that are known without the cluster."""
     cause = document.get("cause")
     return {"cause": cause} if isinstance(cause, str) else {}
 
 
 def _steps_of(trigger: Trigger, recorded: _Recorded, rules: Rules, name: str) -> tuple[str, ...]:
-    """An audit entry belongs to the steps that it triggers; a message of our own to its addressee."""
+    """The steps of a line: an audit log entry's triggered steps, or a message's own step."""
     if trigger.event is not None:
         return find_steps(trigger.event)
     if trigger.message is None:
@@ -190,7 +190,7 @@ def _steps_of(trigger: Trigger, recorded: _Recorded, rules: Rules, name: str) ->
 
 
 def _step_of_subscription(subscription: str, topic_prefix: str) -> str:
-    """A step's subscription bears the name of its topic."""
+    """Find the step of a subscription: it has the name of its topic."""
     steps = {topic_id(topic_prefix, step): step for step in (*GROUP_STEPS, *CLUSTER_STEPS)}
     return steps.get(subscription, "")
 
@@ -203,5 +203,5 @@ def _about(trigger: Trigger) -> str:
 
 
 def _without_pubsub(attributes: Mapping[str, str]) -> dict[str, str]:
-    """A dead letter's own attributes would make it look like one for ever."""
+    """Remove the attributes of a dead letter: otherwise the message would remain one."""
     return {key: value for key, value in attributes.items() if not key.startswith(_OF_PUBSUB)}

@@ -1,4 +1,4 @@
-"""A slice's life from log entries and Events: what ran when, what that took, and why it was not Ready.
+"""A slice's timeline from log entries and Events: what ran when, how long, and why it was not Ready.
 
 Pure: entries are Cloud Logging's, in JSON. A span of the functions is an invocation (its line is written
 at its end and has its milliseconds); a span of Compute Engine is an operation, from the first to the
@@ -46,7 +46,7 @@ DecideAgain = Callable[[Mapping[str, Any]], Decision]
 
 @dataclass(frozen=True)
 class Span:
-    """Something that lasted. ``end`` is ``None`` while it lasts; ``is_bad``: it failed, or is a loss."""
+    """A period. ``end`` is ``None`` while it lasts. ``is_bad``: a failure or a loss."""
 
     kind: str
     lane: str
@@ -75,7 +75,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Phase:
-    """How long a slice was not Ready for one reason, and the last message of it."""
+    """How long a slice was not Ready for one reason, with its last message."""
 
     reason: str
     took: timedelta
@@ -84,7 +84,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Timeline:
-    """All that is known of a slice's life between ``since`` and ``until``."""
+    """The timeline of a slice between ``since`` and ``until``."""
 
     group: str
     resource_name: str
@@ -344,7 +344,7 @@ def _overlap(some: Sequence[Interval], others: Sequence[Interval]) -> timedelta:
 
 
 def to_document(timeline: Timeline, price: float | None) -> dict[str, Any]:
-    """The timeline as JSON has it."""
+    """The timeline as JSON."""
     first_ready = timeline.first_ready
     return {
         "group": timeline.group,

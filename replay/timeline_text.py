@@ -13,7 +13,7 @@ MAX_NAMES = 3
 
 
 def render_summary(timeline: Timeline, price: float | None) -> Iterator[str]:
-    """What somebody who was not there reads first, a paragraph at a time."""
+    """The summary, a paragraph at a time."""
     yield (
         f"{timeline.group} ({timeline.resource_name}), from "
         f"{timeline.since:%Y-%m-%d %H:%M:%S} to {timeline.until:%Y-%m-%d %H:%M:%S} UTC."

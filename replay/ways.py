@@ -1,4 +1,4 @@
-"""The ways out of the tool: cluster, Compute Engine, Pub/Sub, time. All that a test replaces."""
+"""The dependencies of the tool: cluster, Compute Engine, Pub/Sub, time. Tests replace them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PublishData = Callable[[str, bytes, Mapping[str, str]], str]
 
 @dataclass(frozen=True)
 class Ways:
-    """What a command gets from outside."""
+    """The dependencies of a command."""
 
     settings: Settings
     connection: Connection
@@ -48,9 +48,9 @@ class Ways:
     logs: Logs
     sleep: Callable[[float], None]
     is_interactive: bool
-    """Whether a person sits there who can be asked."""
+    """Whether the command runs on a terminal and can ask the user."""
     gke: GkeClient | None = None
-    """The way to GKE, where JobSets get node pools."""
+    """The client of GKE, if JobSets get node pools."""
 
     def open_cluster(self) -> Cluster:
         """The cluster, for the calls of the next 30 seconds."""
@@ -74,7 +74,7 @@ class Ways:
 
 
 def open_ways() -> Ways:
-    """The real ones, by the functions' own environment variables. Raises `SettingsError`."""
+    """Open the real dependencies by the functions' environment variables. Raises `SettingsError`."""
     from shared.frame.runtime import make_gke_client
 
     settings = from_environment(with_default_kubeconfig(os.environ, Path.home()))

@@ -1,7 +1,7 @@
 """``python -m webhook``: serve until SIGINT, or for a while after SIGTERM.
 
-A Pod that is to go is told so when others begin to hear of it: until they all have, reviews still come,
-and one that is not answered is a workload that a policy refuses."""
+A Pod gets SIGTERM while it is being removed from the Service. Until all proxies have removed it, reviews
+still arrive; an unanswered review may reject a workload."""
 
 from __future__ import annotations
 

@@ -28,13 +28,13 @@ class Certificate:
         self._load()
 
     async def follow(self, check_every_s: float = CHECK_EVERY_S) -> None:
-        """Look at the files for ever; a pair that cannot be used leaves the one that there is."""
+        """Check the files until cancelled. An unusable pair does not replace the current one."""
         while True:
             await asyncio.sleep(check_every_s)
             self.reload_if_changed()
 
     def reload_if_changed(self) -> bool:
-        """Read the files again if they are not what they were; whether they were taken."""
+        """Read the files again if they have changed. Returns whether they are used now."""
         try:
             stamp = self._stamp()
             if stamp == self._seen:

@@ -28,13 +28,13 @@ from prometheus_client import (
 from shared.tpu_env.admission import MAX_BYTES, OUTCOMES, Mutation, NoReviewError, Reviewed, review
 
 BODY_WITHIN_S = 10.0
-"""The API server waits 30 seconds at most for all of an answer."""
+"""The API server waits at most 30 seconds for a complete answer."""
 LAST_ANSWERS_S = 5.0
-"""For answers that are under way when it ends."""
+"""The time for answers in progress at the end."""
 LARGE_BYTES = 128 * 1024
 MAX_LARGE_BYTES = 2 * MAX_BYTES
-"""Of all large bodies that are being read, so that they cannot fill the memory. An ordinary review has
-ten to twenty kilobytes, and never waits for a large one."""
+"""The limit of all large bodies that are read at the same time, so that they cannot fill the memory. An
+ordinary review has ten to twenty kilobytes and does not wait for a large one."""
 
 _REVIEWS = Counter(
     "tpu_functions_webhook_reviews_total",
@@ -62,11 +62,11 @@ class Webhook:
                 _REVIEWS.labels(path, outcome)
 
     def stop_keep_alive(self) -> None:
-        """From now on, close each connection after its answer: the next review shall go elsewhere."""
+        """Close each connection after its next answer, so that later reviews go to another Pod."""
         self._is_ending = True
 
     def application(self) -> web.Application:
-        """What aiohttp serves."""
+        """The application that aiohttp serves."""
 
         @web.middleware
         async def close(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -138,7 +138,7 @@ class Webhook:
 async def serve(
     webhook: Webhook, host: str, port: int, tls: ssl.SSLContext
 ) -> tuple[web.AppRunner, int]:
-    """Listen; the runner (to clean up) and the port. Raises `OSError`."""
+    """Listen. Returns the runner (to clean up) and the port. Raises `OSError`."""
     listener = _listen(host, port)
     runner = web.AppRunner(webhook.application(), access_log=None, shutdown_timeout=LAST_ANSWERS_S)
     await runner.setup()
@@ -153,7 +153,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def _log_fields(reviewed: Reviewed) -> dict[str, object]:
-    """Whose review it was and what came of it; of the object nothing but its name."""
+    """Log a review and its outcome. Of the object it has only the name."""
     request, answer = reviewed.request, reviewed.answer
     metadata = request.target.get("metadata") or {}
     said = {

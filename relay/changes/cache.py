@@ -15,7 +15,7 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 MAX_STRAYS = 5_000
-"""Nodes kept that claim an unknown group; the oldest goes first. As many as a cluster may have."""
+"""The limit of Nodes that claim an unknown group; the oldest is dropped. A cluster has no more Nodes."""
 
 
 class ClusterCache:
@@ -44,7 +44,7 @@ class ClusterCache:
         return self._groups.get(key)
 
     def get_group(self, key: GroupKey) -> GroupFingerprint:
-        """Raises `KeyError` when the group is not known."""
+        """The group. Raises `KeyError` if it is unknown."""
         return self._groups[key]
 
     def find_node(self, name: str) -> NodeFingerprint | None:
@@ -60,7 +60,7 @@ class ClusterCache:
         return [self._nodes[name] for name in self._nodes_by_claim.get(resource_name, ())]
 
     def put_group(self, group: GroupFingerprint) -> None:
-        """Remember a group, instead of what was known of it."""
+        """Add or replace a group."""
         before = self._groups.get(group.key)
         self._groups[group.key] = group
         if before is not None and before.resource_name == group.resource_name:
@@ -72,13 +72,13 @@ class ClusterCache:
             self._update_strays(group.resource_name)
 
     def drop_group(self, key: GroupKey) -> None:
-        """Forget a group; its Nodes become strays."""
+        """Remove a group. Its Nodes then claim an unknown group."""
         group = self._groups.pop(key, None)
         if group is not None:
             self._unlink_group(group)
 
     def put_node(self, node: NodeFingerprint) -> None:
-        """Remember a Node, instead of what was known of it."""
+        """Add or replace a Node."""
         before = self._nodes.get(node.name)
         self._nodes[node.name] = node
         if before is None or before.claims != node.claims:
@@ -88,7 +88,7 @@ class ClusterCache:
             self._update_stray(node)
 
     def drop_node(self, name: str) -> None:
-        """Forget a Node."""
+        """Remove a Node."""
         self._unlink_node(self._nodes.pop(name, None))
 
     def _unlink_group(self, group: GroupFingerprint) -> None:

@@ -10,17 +10,17 @@ from shared.frame.message import Cause
 
 FIRST_GAP = timedelta(seconds=3)
 WIDEST_GAP = timedelta(seconds=10)
-"""Between two publications of which the later one reports something new."""
+"""The intervals between two publications."""
 WIDEST_RETRY_GAP = timedelta(seconds=10)
-"""Between two attempts to publish the same trigger."""
+"""The intervals between two attempts to publish the same trigger."""
 MAX_PENDING_NAMES = 5_000
-"""Node names held for one group while nothing can be published: more than any slice has. The step
-reads the whole group whatever names it receives."""
+"""The limit of Node names for one group while nothing can be published: more than any slice has. The
+step reads the whole group, whatever the names."""
 
 
 @dataclass(slots=True)
 class PendingTrigger:
-    """What is to be published: the cause, the time of the latest change, the Nodes it concerns."""
+    """A pending trigger: the cause, the time of the latest change, and its Nodes."""
 
     cause: Cause
     at: datetime
@@ -35,10 +35,10 @@ class PendingTrigger:
 
 
 class Coalescer:
-    """What is to be published to one step about one object, and when it is due.
+    """The pending trigger for one step and one object, and when it is due.
 
-    The first change is due immediately. Each publication widens the gap to the next one, and changes
-    in between are collected. A whole gap without a change resets it.
+    The first change is due immediately. Each publication increases the interval to the next one, and
+    changes in between are coalesced. An interval without a change resets it.
     """
 
     __slots__ = ("_due", "_free_from", "_gap", "_trigger")
@@ -55,7 +55,7 @@ class Coalescer:
         return self._due
 
     def is_idle(self, now: datetime) -> bool:
-        """True if it is no different from a new one: nothing is pending, and the gap is over."""
+        """Whether it equals a new one: nothing is pending, and the interval is over."""
         return self._trigger is None and (
             self._free_from is None or now >= self._free_from + self._gap
         )
@@ -63,7 +63,7 @@ class Coalescer:
     def add(
         self, cause: Cause, names: Iterable[str], now: datetime, *, immediately: bool = False
     ) -> None:
-        """Add a change. Of several causes the first unpublished one is kept.
+        """Add a change. The first cause is kept.
 
         ``immediately`` makes it due now, with all that was collected.
         """
@@ -78,8 +78,10 @@ class Coalescer:
         self._trigger.add_names(names)
 
     def take(self, now: datetime) -> PendingTrigger | None:
-        """Remove and return what is due; ``None`` if nothing is. A clock that was set back delays
-        nothing."""
+        """Remove and return the trigger if it is due, otherwise ``None``.
+
+        A clock that was set back delays nothing.
+        """
         trigger, due = self._trigger, self._due
         if trigger is None or due is None or now < due <= now + WIDEST_RETRY_GAP:
             return None
@@ -89,8 +91,7 @@ class Coalescer:
         return trigger
 
     def put_back(self, trigger: PendingTrigger, now: datetime) -> None:
-        """Return a trigger that could not be published: it is due again, later, with what was added
-        since."""
+        """Return a trigger that could not be published. It is due later, with newer changes."""
         newer = self._trigger
         self._trigger = trigger
         if newer is not None:

@@ -1,8 +1,8 @@
-"""What the relay remembers of an object: the few fields whose change can matter, and nothing else.
+"""Fingerprints of objects: the few fields whose changes can matter.
 
-Two fingerprints of the same object are compared to separate changes from noise (heartbeats,
-status writes of this very system). Absent fields, nulls and fields of a wrong shape read as absent:
-an object that another client has written must not stop the relay.
+Two fingerprints of an object are compared to separate changes from noise (heartbeats, status writes of
+this system). Malformed fields count as absent: an object that another client has written must not stop
+the relay.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shared.base.names import (
 from shared.frame.message import Cause
 
 GroupKey = tuple[str, str]
-"""Namespace and name."""
+"""The namespace and name of a group."""
 
 _TPU_LABEL_PREFIXES = ("cloud.google.com/gke-tpu-", GROUP_LABEL)
 _CONCERNING_LABELS = frozenset({RESOURCE_NAME_LABEL, VM_ID_LABEL, ACCELERATOR_COUNT_LABEL})
@@ -38,7 +38,7 @@ TRUE = "True"
 
 @dataclass(frozen=True, slots=True)
 class GroupFingerprint:
-    """A TPUNodeGroup. Its status is read at the start only; a change of it alone is not relevant."""
+    """A TPUNodeGroup. Its status is read only at the start; a change of the status is not relevant."""
 
     namespace: str
     name: str
@@ -82,7 +82,7 @@ class NodeFingerprint:
 
     @property
     def is_ready(self) -> bool:
-        """Ready, with all of its TPU chips allocatable; whether these are enough, only a step knows."""
+        """Whether it is Ready with all its TPU chips allocatable. A step checks if these are enough."""
         chips = self.tpu_capacity
         return self.ready == TRUE and chips not in ("", "0") and chips == self.tpu_allocatable
 
@@ -105,7 +105,7 @@ def has_identity(raw: Mapping[str, Any], *, is_namespaced: bool) -> bool:
 
 
 def fingerprint_group(raw: Mapping[str, Any]) -> GroupFingerprint:
-    """The fingerprint of a TPUNodeGroup as the API server shows it."""
+    """The fingerprint of a TPUNodeGroup."""
     metadata, status = read_mapping(raw, "metadata"), read_mapping(raw, "status")
     return GroupFingerprint(
         namespace=read_text(metadata, "namespace"),
@@ -126,7 +126,7 @@ def fingerprint_group(raw: Mapping[str, Any]) -> GroupFingerprint:
 
 
 def fingerprint_node(raw: Mapping[str, Any]) -> NodeFingerprint:
-    """The fingerprint of a Node as the API server shows it."""
+    """The fingerprint of a Node."""
     metadata, status = read_mapping(raw, "metadata"), read_mapping(raw, "status")
     name, labels = read_text(metadata, "name"), read_mapping(metadata, "labels")
     return NodeFingerprint(
@@ -191,9 +191,9 @@ def has_missed_node_change(group: GroupFingerprint, nodes: Sequence[NodeFingerpr
 def is_relevant_node_change(
     before: NodeFingerprint | None, after: NodeFingerprint, *, live: bool
 ) -> bool:
-    """Whether ``label_node`` should look at a Node that was ``before`` and is ``after``.
+    """Whether a change of a Node from ``before`` to ``after`` triggers ``label_node``.
 
-    ``live``: a watch has reported it, so nothing happened in between that the relay missed.
+    ``live``: a watch has reported it, so the relay has missed nothing in between.
     """
     if before is None:
         return True
@@ -208,8 +208,8 @@ def is_relevant_node_change(
 def _is_still_unready(before: NodeFingerprint, after: NodeFingerprint) -> bool:
     """Whether a Node that could not count as ready, and still cannot, only changed in what it lacks.
 
-    A kubelet registers, is Ready, and then has chips: of those three the first and the last are worth
-    a look. A Node that stays unready is reported by the sweep.
+    A kubelet registers, becomes Ready, and then offers chips. Only the first and the last are reported.
+    The sweep handles a Node that does not become ready.
     """
     if before.is_ready or after.is_ready:
         return False
@@ -218,21 +218,19 @@ def _is_still_unready(before: NodeFingerprint, after: NodeFingerprint) -> bool:
 
 
 def _is_own_patch(before: NodeFingerprint, after: NodeFingerprint) -> bool:
-    """Whether a change of a Node, seen live, is ``label_node``'s own patch coming back.
+    """Whether a change of a Node that a watch has reported is the echo of ``label_node``'s own patch.
 
-    Two changes are, and are safe to ignore, because after them the labels are what the step, which
-    had just looked, wanted them to be; nothing but labels may have changed, and none be gone:
+    An echo is ignored: after it the labels are as the step wants them. It changes nothing but labels and
+    removes none. There are two kinds:
 
-    - the VM's id was written, by whoever may write it (no kubelet may): the patch that proves a Node
-      sets all its labels along with it, so what was added or replaced with it is right.
-    - labels were added to a Node that has the VM's id already: they stood there when it was
-      proved, so they had been lost, which was reported, and have been put back. Somebody who adds a
-      wrong value in that moment does so before the step that the loss has triggered looks, or is
-      overwritten by its patch.
+    - the VM's id was written, which no kubelet may do: the patch that proves a Node sets all its labels
+      together with the id.
+    - labels were added to a Node that has the VM's id: they were set with the proof, then lost, which
+      was reported, and now restored. A wrong value that somebody adds at this moment is read by the step
+      that the loss has triggered, or overwritten by its patch.
 
-    A label that is lost, or changed while the VM's id stays, is reported: a replaced value costs one
-    look more when the step repairs it. A Node that this relay sees for the first time, and what a
-    fresh list shows to be different, is never an echo.
+    A label that is lost, or changed while the VM's id stays, is reported. The first fingerprint of a
+    Node and the differences of a new list are never echoes.
     """
     if replace(before, labels=after.labels, claims=after.claims) != after:
         return False
@@ -247,10 +245,10 @@ def _ownership(group: GroupFingerprint) -> tuple[str, str, frozenset[str]]:
 
 
 def _is_taking_ownership(before: GroupFingerprint, after: GroupFingerprint) -> bool:
-    """Whether a change is ``create_resources`` taking ownership, which comes back as an echo.
+    """Whether a change is the echo of ``create_resources`` taking ownership.
 
-    It gains our finalizer, our label, or both, and nothing else. A label that somebody else writes
-    first is seen by the sweep, for which such a group is not settled.
+    The group gets our finalizer, our label, or both, and nothing else changes. If somebody else writes
+    the label first, the sweep handles it: such a group is not settled.
     """
     gained = after.owning_finalizers - before.owning_finalizers
     lost = before.owning_finalizers - after.owning_finalizers

@@ -1,6 +1,6 @@
-"""What the relay knows of JobSets: the Pods that wait for a slice, and which JobSets have ended.
+"""The relay's cache of JobSets: the Pods that wait for a slice, and the ends of JobSets.
 
-Nothing is kept of a Pod that no slice is to be made for, nor of a JobSet that asks for no TPU chips.
+Pods that need no slice and JobSets without TPU chips are not cached.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ have ended; this hour covers a relay that was away for a while."""
 
 @dataclass(frozen=True, slots=True)
 class WaitingPod:
-    """A leader that waits; ``wish`` differs when anything does that its slice is made by."""
+    """A leader that waits; ``wish`` changes with each field that determines its slice."""
 
     subject: Subject
     wish: int
@@ -35,7 +35,7 @@ class WaitingPod:
 
 @dataclass(frozen=True, slots=True)
 class KnownJobSet:
-    """A JobSet; ``end`` is ``None`` while it goes on."""
+    """A JobSet; ``end`` is ``None`` until it has ended."""
 
     subject: Subject
     end: str | None
@@ -52,16 +52,16 @@ class JobSetTriggers:
 
     @property
     def waiting_count(self) -> int:
-        """How many Pods wait for a slice."""
+        """The number of Pods that wait for a slice."""
         return len(self._pods)
 
     @property
     def jobset_count(self) -> int:
-        """How many JobSets are remembered: those that ask for TPU chips."""
+        """The number of cached JobSets: those that request TPU chips."""
         return len(self._jobsets)
 
     def is_obsolete(self, subject: Subject) -> bool:
-        """True if a message about it has no use any more. The end of a JobSet is never obsolete."""
+        """Whether a message about it is obsolete. The end of a JobSet never is."""
         known = self._pods.get(subject.key)
         return subject.kind == POD_KIND and (known is None or known.subject != subject)
 
@@ -82,13 +82,13 @@ class JobSetTriggers:
         self._triggers.add(pod.subject, PROVISION_SLICE, Cause.UNSCHEDULABLE, now)
 
     def forget_pod(self, raw: Mapping[str, Any]) -> None:
-        """A Pod has gone, or is not Pending any more."""
+        """A Pod was deleted, or is no longer Pending."""
         known = self._pods.get(_subject(raw, POD_KIND).key)
         if known is not None:
             self._forget_pod(known)
 
     def relist_pods(self, raws: Iterable[Mapping[str, Any]], now: datetime) -> None:
-        """All Pending Pods of JobSets, freshly listed."""
+        """A new list of all Pending Pods of JobSets."""
         listed = set()
         for raw in raws:
             listed.add(_subject(raw, POD_KIND).key)
@@ -110,13 +110,13 @@ class JobSetTriggers:
             self._triggers.add(jobset.subject, RELEASE_SLICE, Cause(str(jobset.end)), now)
 
     def forget_jobset(self, raw: Mapping[str, Any], now: datetime) -> None:
-        """A JobSet has gone."""
+        """A JobSet was deleted."""
         known = self._jobsets.pop(_subject(raw, JOBSET_KIND).key, None)
         if known is not None:
             self._report_gone(known, now)
 
     def relist_jobsets(self, raws: Iterable[Mapping[str, Any]], now: datetime) -> None:
-        """All JobSets, freshly listed."""
+        """A new list of all JobSets."""
         listed = set()
         for raw in raws:
             listed.add(_subject(raw, JOBSET_KIND).key)
@@ -129,7 +129,7 @@ class JobSetTriggers:
         self._triggers.drop(pod.subject, PROVISION_SLICE)
 
     def _report_gone(self, jobset: KnownJobSet, now: datetime) -> None:
-        """Of one that had ended before, the end was what mattered."""
+        """Report the deletion of a JobSet that had not ended."""
         if jobset.end is None:
             self._triggers.add(jobset.subject, RELEASE_SLICE, Cause.GONE, now)
 

@@ -1,9 +1,9 @@
-"""What the relay publishes, and when: watch events become messages for the steps' topics.
+"""Turn watch events into messages for the steps' topics, and decide when each is due.
 
-Pure: no I/O, no clock, no randomness. Changes go in (`Outbox.changed`, `Outbox.relisted`), messages
-come out when they are due (`Outbox.take_due`), and those that could not be published go back in
-(`Outbox.returned`). A message is a trigger, so one too many is harmless and cheap to
-prove right; what must never be lost is the last change.
+Pure: no I/O, no clock, no randomness. The daemon passes changes to `Outbox.changed` and
+`Outbox.relisted`, gets due messages from `Outbox.take_due`, and returns those that could not be
+published to `Outbox.returned`. A message is only a trigger, so an unnecessary one is harmless; the last
+change must never be lost.
 
 ======================================================  ==================
 change                                                  step
@@ -12,17 +12,17 @@ group appeared; its generation, pause, resource-name    create_resources
 label or owning finalizers changed
 its deletionTimestamp appeared; its finalizers changed  tear_down
 while it is being deleted
-Node of a group appeared, went, became Ready with all   label_node
-its chips or no longer is, its labels or its providerID
-changed; a group met Nodes that claim it
+Node of a group appeared, was deleted, became Ready     label_node
+with all its chips or is no longer; its labels or its
+providerID changed; a group appeared that Nodes claim
 request for a kubelet's certificate by a token of ours  approve_join
-appeared, or was approved by somebody else
+appeared, or another approver has approved it
 Pod of a JobSet waits for a slice, or for another       provision_slice
-JobSet completed, failed or went                        release_slice
+JobSet completed, failed or was deleted                 release_slice
 ======================================================  ==================
 
-After a start the state decides instead, since nobody knows what was missed: a settled group is not
-reported, so a restart of the relay publishes nothing while all groups are settled.
+After a start the state decides instead of the changes, because the relay may have missed some. A settled
+group is not reported, so a restart publishes nothing while all groups are settled.
 """
 
 from __future__ import annotations
@@ -83,26 +83,26 @@ class Outbox:
         self._listed: set[WatchedKind] = set()
         self._minute: datetime | None = None
         self._requests_of: Counter[str] = Counter()
-        """How many requests each token has made in this minute."""
+        """The number of requests of each token in this minute."""
 
     @property
     def group_count(self) -> int:
-        """How many TPUNodeGroups are known."""
+        """The number of known TPUNodeGroups."""
         return len(self._cache.groups)
 
     @property
     def node_count(self) -> int:
-        """How many Nodes are remembered: those that may be a group's."""
+        """The number of cached Nodes: those that may belong to a group."""
         return len(self._cache.node_names)
 
     @property
     def waiting_pod_count(self) -> int:
-        """How many Pods wait for a slice."""
+        """The number of Pods that wait for a slice."""
         return self._jobs.waiting_count
 
     @property
     def jobset_count(self) -> int:
-        """How many JobSets are remembered: those that ask for TPU chips."""
+        """The number of cached JobSets: those that request TPU chips."""
         return self._jobs.jobset_count
 
     def count_pending(self, step: str) -> int:
@@ -116,7 +116,7 @@ class Outbox:
         object: Mapping[str, Any],  # noqa: A002
         now: datetime,
     ) -> None:
-        """A watch has reported that an object appeared, changed or is gone."""
+        """Record a watch event: an object appeared, changed or was deleted."""
         if not self._is_readable(kind, object):
             return
         match kind, event:
@@ -290,7 +290,7 @@ class Outbox:
     def _report_nodes(
         self, group: GroupFingerprint, nodes: Sequence[NodeFingerprint], now: datetime
     ) -> None:
-        if nodes and not group.deleting:  # while it is deleted, tear_down reads the Nodes itself
+        if nodes and not group.deleting:  # during a deletion, tear_down reads the Nodes itself
             immediately = self._is_last_one_ready(group, nodes)
             self._add(group, LABEL_NODE, Cause.NODES_CHANGED, now, nodes, immediately=immediately)
 

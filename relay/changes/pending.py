@@ -1,4 +1,4 @@
-"""What is to be published, about which object and to which step, and when it is due."""
+"""The pending triggers by object and step, and when they are due."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class PendingTriggers:
         self._coalescer(subject, step).add(cause, names, now, immediately=immediately)
 
     def drop(self, subject: Subject, step: str) -> None:
-        """Drop what is pending, because it is obsolete."""
+        """Drop a pending trigger, because it is obsolete."""
         self._coalescers.pop((subject, step), None)
         self._pending.pop((subject, step), None)
 
@@ -122,7 +122,7 @@ class PendingTriggers:
 
 
 def _render_messages(key: _Key, trigger: PendingTrigger) -> list[OutgoingMessage]:
-    """The messages of a trigger: several where its names do not fit into one."""
+    """The messages of a trigger: several if its names do not fit into one."""
     subject, step = key
     names = tuple(trigger.names)
     if subject.kind == SIGNING_REQUEST_KIND:
