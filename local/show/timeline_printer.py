@@ -48,6 +48,7 @@ DECISIONS = {
     "Waiting": "nothing to do yet",
     "ResourcesReady": "policy, template and MIG are Ready",
     "Injecting": "a token into the VM's metadata, then its Secret",
+    "PublishingVMs": "publishes a message for each batch of VMs that need a token",
     "AllHaveTokens": "every VM has its token, or has joined",
     "Approved": "the request comes from the VM that holds the token",
     "NotApproved": "the VM holds another token than the requester",
