@@ -88,7 +88,7 @@ class Bench:
             path.write_text(mutant.source)
             for by_unit in (True, False):
                 stage = [test for test in tests if test.startswith(UNIT) is by_unit]
-                outcome, test = self._run(choose(stage, is_spread=mutant.at_import))
+                outcome, test = self._run(stage[:MOST])
                 if outcome is not Outcome.SURVIVED:
                     return Result(mutant, outcome, by_unit, test)
         finally:
@@ -121,15 +121,6 @@ class Bench:
         files = list(dict.fromkeys(test.partition("::")[0] for test in tests))
         arguments = ["--order", str(order), *options, *files]
         return run_pytest(self.copy, arguments, timeout, PYTHONDONTWRITEBYTECODE="1")
-
-
-def choose(tests: Sequence[str], *, is_spread: bool) -> Sequence[str]:
-    """At most `MOST` tests: the first ones, or as many from the first to the last.
-
-    All tests of a file run what runs at import: which of them depend on it is not known.
-    """
-    step = -(-len(tests) // MOST) if is_spread and tests else 1
-    return tests[::step][:MOST]
 
 
 def list_all_mutants(sources: dict[str, str]) -> list[Mutant]:

@@ -43,18 +43,21 @@ class CoverageMap:
     def find_tests(self, mutant: Mutant, source: str) -> list[str]:
         """The tests of a mutant's lines, the most specific and fastest first.
 
-        A line that runs at import, or that is newer than the map, has the tests of its whole file.
+        A line that runs at import, or that is newer than the map, has the tests of its whole file:
+        first those that run little else.
         """
         lines = self.lines.get(mutant.path, {})
         numbers = _old_lines(self.sources.get(mutant.path, ""), source)
         old = {numbers[line] for line in range(mutant.line, mutant.last_line + 1)} - {0}
-        found = {test for line in old for test in lines.get(line, ())}
+        found = Counter({test for line in old for test in lines.get(line, ())})
         is_run_by_no_test = not found and any(line in lines for line in old)
         if mutant.at_import or is_run_by_no_test or not old:
-            found = {test for tests in lines.values() for test in tests}
-        return sorted(
-            found, key=lambda test: (self.breadth[test] * (0.1 + self.seconds[test]), test)
-        )
+            found = Counter(test for tests in lines.values() for test in tests)
+
+        def cost(test: str) -> tuple[float, str]:
+            return self.breadth[test] / found[test] * (0.1 + self.seconds[test]), test
+
+        return sorted(found, key=cost)
 
 
 def _old_lines(old: str, new: str) -> dict[int, int]:

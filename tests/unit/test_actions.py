@@ -311,6 +311,32 @@ def test_a_token_is_in_the_group_of_whoever_approves(
     assert base64.b64decode(manifest["data"]["auth-extra-groups"]).decode() == bootstrap_group
 
 
+APPLIED: list[tuple[Any, str, tuple[Any, ...]]] = [
+    (DeleteSecret("abcdef", "vm"), "delete_token_secret", ("abcdef",)),
+    (RevokeTokens(), "delete_token_secrets", (RESOURCE,)),
+    (DeleteNode("n", "u"), "delete_node", ("n", "u")),
+    (
+        PatchNode("n", "u", {"spec": {}}),
+        "patch_node",
+        ("n", {"spec": {}, "metadata": {"uid": "u"}}),
+    ),
+    (
+        PatchNode("n", "u", {"metadata": {"labels": {}}}),
+        "patch_node",
+        ("n", {"metadata": {"labels": {}, "uid": "u"}}),
+    ),
+]
+
+
+@pytest.mark.parametrize("action, call, arguments", APPLIED)
+def test_an_action_makes_one_call(action: Any, call: str, arguments: tuple[Any, ...]) -> None:
+    made: list[tuple[Any, ...]] = []
+    cluster = SimpleNamespace(**{call: lambda *given: made.append(given)})
+    its_work, _ = work(None, Status())
+    action.apply(replace(its_work, cluster=cast("Cluster", cluster)))
+    assert made == [arguments]
+
+
 EVENT = Event("Reason", "words")
 MESSAGE = Message("default", "my-slice", "", Cause.RESYNC, NOW)
 SLICE = Slice("pool", Owner("default", "train", "job"), "", SliceState.READY)

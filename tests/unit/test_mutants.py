@@ -8,10 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from tests.mutants.__main__ import (
-    MOST,
     Outcome,
     Result,
-    choose,
     list_all_mutants,
     read_equivalent,
     score,
@@ -205,21 +203,6 @@ def test_tests_that_changed_since_the_map_run_first(
 ) -> None:
     tests = ["a.py::x", "b.py::y", "a.py::z"]
     assert order_tests(tests, {"a.py": "1", "b.py": "1"}, current) == ordered
-
-
-@pytest.mark.parametrize(
-    "count, is_spread, chosen",
-    [
-        (0, True, []),
-        (MOST, True, list(range(MOST))),
-        (MOST + 1, False, list(range(MOST))),
-        (MOST + 1, True, list(range(0, MOST + 1, 2))),
-        (3 * MOST, True, list(range(0, 3 * MOST, 3))),
-    ],
-)
-def test_not_all_tests_of_a_mutant_run(count: int, is_spread: bool, chosen: list[int]) -> None:
-    tests = [str(number) for number in range(count)]
-    assert choose(tests, is_spread=is_spread) == [str(number) for number in chosen]
 
 
 def results(*outcomes: tuple[Outcome, bool]) -> Sequence[Result]:

@@ -219,6 +219,15 @@ def recover_nothing(_work: Work, _error: CallError) -> None:
     return None
 
 
+@pytest.mark.parametrize("attempt, is_redelivered", [(0, False), (1, False), (2, True), (3, True)])
+def test_a_trigger_is_redelivered_from_its_second_attempt_on(
+    attempt: int, is_redelivered: bool
+) -> None:
+    trigger = decode(message("Added", attempt)).trigger
+    assert trigger is not None
+    assert trigger.is_redelivered is is_redelivered
+
+
 @pytest.mark.parametrize(
     "cause, age, outcome",
     [
