@@ -22,7 +22,7 @@ from local.gce.refusals import (
 from local.gce.schema import Document
 from local.gce.store import Store
 from local.gce.supply import Order, read_order
-from local.gce.templates import complete_properties, read_metadata
+from local.gce.templates import Templates, complete_properties, read_metadata
 
 _KIND = "compute#instance"
 
@@ -30,9 +30,10 @@ _KIND = "compute#instance"
 class Instances:
     """All VMs."""
 
-    def __init__(self, context: Context, policies: Policies) -> None:
+    def __init__(self, context: Context, policies: Policies, templates: Templates) -> None:
         self._context = context
         self._policies = policies
+        self._templates = templates
         self.store: Store[Instance] = Store(context)
         self._addresses = 1
 
@@ -142,8 +143,13 @@ class Instances:
         )
 
     def _properties(self, call: Call) -> Document:
-        """The body, completed. Raises `Refused`."""
+        """The body, completed from the source template if there is one. Raises `Refused`."""
         body = call.body
+        source = call.request.argument("sourceInstanceTemplate")
+        if source:
+            path = links.find_path(source, call.project) or source
+            template = self._templates.store.get(path).document()["properties"]
+            body = {**template, **{key: value for key, value in body.items() if value}}
         call.caller.demand_act_as(body.get("serviceAccounts"))
         return complete_properties(body, call.project, "resource")
 

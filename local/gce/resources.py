@@ -20,7 +20,7 @@ class Resources:
         self.machine_types = MachineTypes(context)
         self.policies = Policies(context, self._find_user)
         self.templates = Templates(context, self._find_user)
-        self.instances = Instances(context, self.policies)
+        self.instances = Instances(context, self.policies, self.templates)
         self.groups = Groups(context, self.policies, self.templates, self.instances)
 
     def paths(self) -> list[str]:

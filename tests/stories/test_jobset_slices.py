@@ -263,7 +263,7 @@ def test_a_slice_in_use_is_not_replaced_until_it_is_free() -> None:
     harness.run_for(10 * SECOND)
     guest = objects.pod(
         metadata={
-            "name": "agent",
+            "name": "guest",
             "labels": {"batch.kubernetes.io/job-name": "other"},
             "ownerReferences": None,
         },
@@ -287,7 +287,7 @@ def test_a_slice_on_which_pods_run_goes_when_they_have_ended(job: str) -> None:
     node = pods(harness)[0]["spec"]["nodeName"]
     guest = objects.pod(
         metadata={
-            "name": "agent",
+            "name": "guest",
             "labels": {"batch.kubernetes.io/job-name": job},
             "ownerReferences": None,
         },

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from google.cloud import compute_v1
 
 from local.gce import Timings
 from local.tests.gce.small_cloud import (
     PROJECT,
+    TEMPLATE,
     ZONE,
     ZONE_PATH,
     Cloud,
@@ -187,6 +189,21 @@ def test_guest_attributes_are_read_by_namespace(running: Cloud) -> None:
     request = {"project": PROJECT, "zone": ZONE, "instance": "vm", "query_path": "tpu/"}
     attributes = client.get_guest_attributes(request)
     assert [item.value for item in attributes.query_value.items] == ["joined"]
+
+
+def test_a_vm_from_a_template_has_its_own_fields_over_those_of_the_template(cloud: Cloud) -> None:
+    cloud.settle("POST", TEMPLATE.rpartition("/")[0], template_body(labels={"from": "template"}))
+    cloud.client("InstancesClient").insert_unary(
+        {
+            "project": PROJECT,
+            "zone": ZONE,
+            "instance_resource": compute_v1.Instance(name="vm", labels={"from": "vm"}),
+            "source_instance_template": TEMPLATE,
+        }
+    )
+    shown = cloud.get(VM)
+    assert shown["labels"] == {"from": "vm"}
+    assert shown["machineType"].endswith(f"zones/{ZONE}/machineTypes/ct6e-standard-4t")
 
 
 def test_two_vms_have_two_addresses(cloud: Cloud) -> None:

@@ -249,7 +249,7 @@ def test_a_stamp_is_not_written_over_what_another_has_written(gke: Gke, pools: N
 def test_a_persons_pool_of_that_name_is_a_clash_and_no_slice(gke: Gke, pools: NodePools) -> None:
     gke.faults.make_pool(CLUSTER, NAME, {"team": "a"})
     assert pools.find(pools.build_desired(LEADER)) == NameConflict(
-        NAME, "a node pool that was not made for a JobSet"
+        NAME, "a node pool that was not created for a JobSet"
     )
     assert pools.get("default", NAME) is None
     assert list(pools.list_all()) == []
