@@ -102,4 +102,6 @@ def decode(write: Write, document: Document, old: Any = ABSENT) -> tuple[str, ..
 
 
 def _undecodable(kind: Kind, why: str) -> Undecodable:
-    return Undecodable(f"the object cannot be handled as a {kind.kind}: {why}")
+    return Undecodable(
+        f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {why}'
+    )
