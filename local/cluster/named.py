@@ -8,7 +8,7 @@ certificates.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,6 +42,8 @@ from local.vm.conversation import Bearer, Certificate, Identity
 from local.vm.kubeadm import JoinFailed
 from local.vm.transport import Https, Network
 
+OLDEST = (1, 30)
+"""The oldest supported version of Kubernetes."""
 TOKEN_LIFE_S = 24 * 3600
 """The requested lifetime; the cluster may give less."""
 RENEW_AT = 0.5
@@ -210,6 +212,9 @@ async def check(access: Access, kubeconfig: Path, *, gives_slices: bool) -> None
     try:
         async with ClusterClient(access) as client:
             await _check_administrator(client)
+            too_old = describe_version((await client.request("GET", "/version"))[1])
+            if too_old:
+                raise ClusterUnusable(f"{access.server} {too_old}")
             leftovers = await find_leftovers(client)
             problem = describe_leftovers(leftovers, kubeconfig, gives_slices=gives_slices)
             if problem:
@@ -237,6 +242,18 @@ async def clean(kubeconfig: Path, directory: Path) -> Sequence[str]:
     except _FAILURES as error:
         raise ClusterUnusable(f"{access.server} cannot be cleaned: {_words(error)}") from error
     return leftovers.earlier_run
+
+
+def describe_version(version: Mapping[str, Any]) -> str:
+    """Describe a cluster that is older than the manifests allow; empty if it is not."""
+    minor = int("".join(filter(str.isdigit, version["minor"])))  # some clusters append a +
+    if (int(version["major"]), minor) >= OLDEST:
+        return ""
+    oldest = ".".join(map(str, OLDEST))
+    return (
+        f"runs Kubernetes {version['gitVersion']}\n"
+        f"Name a cluster of {oldest} or newer: the manifests have ValidatingAdmissionPolicies."
+    )
 
 
 def describe_leftovers(leftovers: Leftovers, kubeconfig: Path, *, gives_slices: bool) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from local.base.access import KubeconfigUnusable, read_kubeconfig
 from local.cluster.leftovers import Leftovers, Run
-from local.cluster.named import describe_leftovers
+from local.cluster.named import describe_leftovers, describe_version
 from local.kube import CertificateAuthority
 from tests.harness import ROOT
 
@@ -152,6 +152,27 @@ def test_what_is_in_the_way_is_said_with_what_would_be_right(
     leftovers: Leftovers, lines: list[str]
 ) -> None:
     assert describe_leftovers(leftovers, KUBECONFIG, gives_slices=True).splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    "major, minor, expected",
+    [
+        ("1", "30", ""),
+        ("1", "33+", ""),
+        ("2", "0", ""),
+        (
+            "1",
+            "29+",
+            "runs Kubernetes v1.29+\nName a cluster of 1.30 or newer: the manifests have "
+            "ValidatingAdmissionPolicies.",
+        ),
+    ],
+)
+def test_a_cluster_that_is_too_old_is_named_with_its_version(
+    major: str, minor: str, expected: str
+) -> None:
+    version = {"major": major, "minor": minor, "gitVersion": f"v{major}.{minor}"}
+    assert describe_version(version) == expected
 
 
 def test_jobsets_of_others_are_not_in_the_way_of_who_gives_them_nothing() -> None:
