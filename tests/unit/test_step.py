@@ -20,6 +20,7 @@ from shared.frame.plan import (
     Action,
     Attempt,
     Batch,
+    Emit,
     ForOne,
     NamedAction,
     ObserveAgain,
@@ -49,6 +50,7 @@ from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access import AccessError
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.connection import Connection
+from shared.ports.kubernetes.events import Event
 from tests.bench import push
 
 STEP = "label_node"
@@ -560,6 +562,11 @@ def test_a_batch_for_whose_first_action_there_is_no_time_is_out_of_time() -> Non
     work.clock.now_s = SECONDS_FOR_CALLS
     with pytest.raises(OutOfTimeError):
         execute(batch(*many(1, 1)), work)
+
+
+def test_an_event_about_no_object_is_a_mistake_that_is_named() -> None:
+    with pytest.raises(TypeError, match="the Event NodeLost is about no object"):
+        Emit(Event("NodeLost", "words")).apply(clocked_work([]))
 
 
 def test_a_step_that_cannot_continue_needs_attention() -> None:
