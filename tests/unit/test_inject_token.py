@@ -96,7 +96,9 @@ CASES: dict[str, tuple[Vm, list[str]]] = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_a_vm_by_its_name(case: tuple[Vm, list[str]]) -> None:
     vm, wanted = case
-    assert in_words(decide(seen(vm), NOW)) == wanted
+    plan = decide(seen(vm), NOW)
+    assert in_words(plan) == wanted
+    assert plan.outcome == ("Injecting" if wanted else "NothingToDo")
 
 
 def test_a_vm_whose_insert_has_just_ended_gets_its_token_though_it_is_still_being_staged() -> None:

@@ -166,6 +166,7 @@ def test_a_shape_that_does_not_fit_is_refused_once_and_at_the_same_path(
         ({"instanceConfig": "x"}, "spec.instanceConfig: must be an object, not 'x'"),
         ({"nodeTaints": {}}, "spec.nodeTaints: must be a list, not {}"),
         ({"nodeLabels": []}, "spec.nodeLabels: must be an object, not []"),
+        ({"nodeLabels": {"a": "x" * 64}}, "spec.nodeLabels.a: has 64 characters; 63 are allowed"),
     ],
 )
 def test_a_refusal_says_what_would_be_right(change: Change, said: str) -> None:
