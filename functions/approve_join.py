@@ -1,4 +1,4 @@
-"""approve_join: approve the certificate of a VM's own Node, and no other with the VM's token.
+"""approve_join: approve a certificate request for a VM's Node if it was made with that VM's token.
 
 Triggers: CertificateSigningRequests of kubelets that use this system's bootstrap tokens. The relay
 publishes new ones, the sweep those that are still pending.

@@ -1,4 +1,4 @@
-"""inject_token: give each VM that shall join its own bootstrap token.
+"""inject_token: write a bootstrap token into the metadata of each VM that has to join.
 
 Triggers: the end of a VM's insert, start or reset, or its automatic restart; a resync, which lists the
 group's VMs in one call and publishes the names of those that need a token to this step's own topic, in
@@ -288,14 +288,14 @@ def _report(observed: ObservedVms, is_publishing: bool, now: datetime) -> WriteS
 
     An error that a batch has reported stays until no VM needs an injection.
     """
+    before = observed.status.conditions.get(Type.TOKENS_INJECTED)
+    if is_publishing and before is not None and _has_error(before):
+        return WriteStatus(readiness.conclude(observed.group, observed.status, now))
     done = sum(vm.has_joined or _has_valid_token(vm, now) for vm in observed.vms)
     desired = observed.group.spec.node_count
     if done >= desired:
         message = f"All {desired} VMs have a join token or have joined"
         return _write(observed, True, "Injected", message, now)
-    before = observed.status.conditions.get(Type.TOKENS_INJECTED)
-    if is_publishing and before is not None and _has_error(before):
-        return WriteStatus(readiness.conclude(observed.group, observed.status, now))
     message = f"{done} of {desired} VMs have a join token or have joined"
     return _write(observed, False, Reason.PROVISIONING, message, now)
 

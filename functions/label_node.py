@@ -344,7 +344,9 @@ def _trigger_others(observed: Members, now: datetime) -> Iterator[Action]:
     mig = known.resources.get(MIG)
     if mig is None or mig.state is not State.READY:
         return
-    if are_vms_missing if known.is_true(Type.MIG_READY) else have_all_joined:
+    is_mig_ready = known.is_true(Type.MIG_READY)
+    is_contradicted = are_vms_missing if is_mig_ready else have_all_joined
+    if is_contradicted:
         yield Send("create_resources", (message_about(observed.group, Cause.FORWARDED, now),))
 
 

@@ -4,8 +4,8 @@ Triggers: the first Pod of a Job (its leader) is unschedulable; a node pool was 
 resync. Each sweep run triggers this step, which publishes a resync for Pods that still wait, at
 intervals that grow with the wait.
 
-GKE changes a few node pools at a time and rejects other changes. Pub/Sub does not retry a Pod whose
-slice was rejected for that: the end of an operation makes the step select the Pods that are next.
+GKE changes a few node pools at a time and rejects other changes. A creation that is rejected for this
+reason is not retried through Pub/Sub: when an operation ends, the step selects the Pods that try next.
 
 An Event on the Pod reports once what prevents a slice. A slice that cannot be created is deleted and
 created again on a resync. It is kept if its provider retries by itself.
@@ -218,7 +218,7 @@ run = STEP.run
 
 
 def _observe_queue(work: PodWork) -> ObservedQueue:
-    work.cluster.get_cluster_id()
+    work.cluster.get_cluster_id()  # forgets an earlier cluster's id if the kubeconfig changed
     provider, now = work.provider, work.now
     waiting = find_leaders(work.cluster.list_pending_pods())
     due = tuple(leader for leader in waiting if is_due(leader, now, provider))
@@ -418,8 +418,8 @@ def _find_newest_node(existing: Slice, cluster: Cluster) -> datetime | None:
 
 
 def _is_as_asked(existing: Slice, desired: DesiredSlice) -> bool:
-    """Whether a slice is the one that its Job asks for. A slice without a hash is, if the Pods' node
-    selector matches it."""
+    """Whether a slice is the one that its Job asks for: the Pods' node selector matches it, and its
+    hash, if it has one, is the desired one."""
     return existing.is_selected and existing.hash in ("", desired.hash)
 
 

@@ -2,12 +2,13 @@
 
 Triggers: a JobSet has completed, failed or was deleted; a node pool was created or deleted, or its
 update has failed; a resync. Each sweep run triggers this step, which publishes a resync for each slice
-that needs an action or a report. GKE changes only a few node pools at a time: then the step selects
-some, and the end of an operation makes it select the next.
+that needs an action or a report. GKE changes only a few node pools at a time: the step selects some,
+and when an operation ends, it selects the next.
 
-The first observation of a slice without need sets its release deadline. An observation after the
-deadline deletes it: a JobSet that is deleted and recreated under its name keeps its slices. A slice on
-which Pods run is kept until they end.
+The first observation of a slice that is not needed sets its release deadline, and the first one after
+the deadline deletes it. The delay lets a JobSet that is deleted and recreated under the same name keep
+its slices. A slice on which Pods run is kept until they end. A failed slice of a living JobSet may be
+deleted so that provision_slice creates it again.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ run = STEP.run
 
 
 def _observe_all(work: SliceWork) -> ObservedAll:
-    work.cluster.get_cluster_id()
+    work.cluster.get_cluster_id()  # forgets an earlier cluster's id if the kubeconfig changed
     slices = list(work.provider.list_all())
     jobsets = list(work.cluster.list_jobsets()) if slices else []
     work.facts["slices"] = len(slices)

@@ -10,8 +10,8 @@ policy in parallel; the Node objects; the remaining tokens; the finalizer. Each 
 to the next operation that takes time.
 
 A resource is GONE if Compute Engine does not find it and no create can be in progress: the recorded
-operation has ended or is forgotten. Without a recorded operation, the intent must be older than any
-invocation can be.
+operation has ended, or Compute Engine no longer has it. Without a recorded operation, the intent must
+be older than any invocation can be.
 """
 
 from __future__ import annotations
