@@ -130,7 +130,8 @@ def decide(observed: ObservedResources | ObservedUnreadable, now: datetime) -> P
     if group.carries_foreign_finalizer or observed.has_foreign_children:
         return Plan("ManagedElsewhere", (_report_managed_elsewhere(group, observed.status, now),))
     if isinstance(observed, ObservedUnreadable):
-        return _reject(group, observed.status, [*map(str, group.violations)], {}, now)
+        entries = observed.status.resources  # kept: tear_down must not forget what exists
+        return _reject(group, observed.status, [*map(str, group.violations)], entries, now)
     violations = _list_violations(observed.group, observed.projects)
     if violations:
         return _reject(group, observed.status, violations, _build_entries(observed, now), now)

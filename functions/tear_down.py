@@ -388,7 +388,7 @@ def _announce(observed: ObservedBeginning, joined: int, now: datetime) -> Status
 
 
 def _finish_unreadable(observed: UnreadableRemains, now: datetime) -> Plan:
-    """Remove the finalizer if nothing was created before the spec became unreadable.
+    """Remove the finalizer if the status has no resource that may exist.
 
     Otherwise the group waits for an operator: without a spec, project and zone are unknown.
     """

@@ -213,7 +213,7 @@ class NodeGroup(GroupObject):
 
 @dataclass(frozen=True, kw_only=True)
 class UnreadableGroup(GroupObject):
-    """A group whose spec has no valid zone or count: nothing can have been created from it."""
+    """A group whose spec has no valid zone or count: nothing can be created from it."""
 
 
 AnyGroup = NodeGroup | UnreadableGroup

@@ -137,6 +137,12 @@ def test_a_group_whose_spec_cannot_be_read_is_refused_by_field_and_owned() -> No
     assert accepted.message.startswith("spec.nodeLocation")
 
 
+def test_a_group_whose_spec_cannot_be_read_any_more_keeps_the_entries_of_its_resources() -> None:
+    known = Status(resources={MIG: Resource(RESOURCE, State.READY, NOW)})
+    plan = decide(ObservedUnreadable(unreadable_group(), known), NOW)
+    assert outcome_status(plan).resources == known.resources
+
+
 def test_the_first_status_names_every_resource_that_is_needed() -> None:
     given = seen(group(owned=False))
     first = outcome_status(decide(given, NOW))
