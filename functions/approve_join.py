@@ -355,8 +355,9 @@ def _assess(candidate: Candidate, now: datetime) -> _Assessment:
     obstacle = _find_obstacle(candidate, now)
     if not obstacle:
         return _Assessment(candidate, "Approved")
-    must_report = is_late or _holds_other_token(candidate, now)
-    return _Assessment(candidate, NOT_APPROVED if must_report else "Pending", obstacle, is_late)
+    # label_node reports a wrong token on the group immediately; the log reports what is late.
+    outcome = NOT_APPROVED if is_late or _holds_other_token(candidate, now) else "Pending"
+    return _Assessment(candidate, outcome, obstacle, is_reported=is_late)
 
 
 def _assess_decided(candidate: Candidate) -> _Assessment:
@@ -424,9 +425,8 @@ def _trigger_label_node(assessments: Sequence[_Assessment], now: datetime) -> It
     for one in assessments:
         group, cause = one.candidate.group, _CAUSES.get(one.outcome)
         if cause is Cause.JOIN_DENIED and not _holds_token(one.candidate, now):
-            cause = (
-                Cause.JOIN_NOT_APPROVED
-            )  # another VM's token: this VM's own request is not denied
+            # Another VM's token was used: this VM's own request is not denied.
+            cause = Cause.JOIN_NOT_APPROVED
         if group is not None and cause is not None:
             groups[group.uid] = group
             vms.setdefault((group.uid, cause), {})[one.candidate.subject.node] = None

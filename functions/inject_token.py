@@ -286,16 +286,17 @@ def _needs_injection(vm: Vm, trigger: Trigger, now: datetime) -> bool:
 def _report(observed: ObservedVms, is_publishing: bool, now: datetime) -> WriteStatus:
     """Write TokensInjected from the list of a resync: True if each VM has joined or has a valid token.
 
-    An error that a batch has reported stays until no VM needs an injection.
+    Until then, an error that a batch has reported stays while VMs are published. The list does not show
+    which tokens have their Secrets.
     """
-    before = observed.status.conditions.get(Type.TOKENS_INJECTED)
-    if is_publishing and before is not None and _has_error(before):
-        return WriteStatus(readiness.conclude(observed.group, observed.status, now))
     done = sum(vm.has_joined or _has_valid_token(vm, now) for vm in observed.vms)
     desired = observed.group.spec.node_count
     if done >= desired:
         message = f"All {desired} VMs have a join token or have joined"
         return _write(observed, True, "Injected", message, now)
+    before = observed.status.conditions.get(Type.TOKENS_INJECTED)
+    if is_publishing and before is not None and _has_error(before):
+        return WriteStatus(readiness.conclude(observed.group, observed.status, now))
     message = f"{done} of {desired} VMs have a join token or have joined"
     return _write(observed, False, Reason.PROVISIONING, message, now)
 

@@ -206,7 +206,8 @@ def _list_instances(work: GroupWork, group: NodeGroup) -> dict[str, Instance]:
 def _find_instances(
     work: GroupWork, group: NodeGroup, names: list[str]
 ) -> dict[str, Instance | None]:
-    """Read VMs one by one. There may not be time for all, so each invocation starts with another."""
+    """Read VMs one by one. There may not be time for all, so each invocation starts at
+    a random one."""
     spec = group.spec
     if len(names) > FEW:
         names = _rotate(work, names)
@@ -227,7 +228,7 @@ def _list_unlabelled(
 ) -> Iterator[str]:
     """Names of Nodes that lack our label and may belong to the group: they are read by name.
 
-    There may not be time for all, so each resync starts with another one.
+    There may not be time for all, so each resync starts at a random one.
     """
     listed = {node.vm for node in nodes.values()}
     yield from (name for name in work.trigger.nodes if name not in nodes)

@@ -106,9 +106,9 @@ def parse_groups(
 
 def decide(observed: ObservedGroups, now: datetime) -> Plan:
     """Trigger the steps that have work on groups, and the steps of JobSets."""
-    actions = [_send(step, [_minute(now)]) for step in JOBSET_STEPS if observed.has_jobset_steps]
+    actions = [_send(step, [_build_run(now)]) for step in JOBSET_STEPS if observed.has_jobset_steps]
     if now.minute == LEAKS_MINUTE:
-        actions.append(_send("report_leaks", [_minute(now)]))
+        actions.append(_send("report_leaks", [_build_run(now)]))
     if observed.failure is not None:
         return Plan("Failed", (*actions, Fail(observed.failure)))
     topics: dict[str, list[Message]] = {}
@@ -164,7 +164,7 @@ def _publish_requests(requests: Iterable[SigningRequest], now: datetime) -> Iter
         yield _send("approve_join", messages)
 
 
-def _minute(now: datetime) -> Message:
+def _build_run(now: datetime) -> Message:
     return Message("", "", "", Cause.RESYNC, now, kind=SWEEP_KIND)
 
 

@@ -1,4 +1,4 @@
-"""Each story is told on the embedded Kubernetes API and, where it can be, on a real control plane."""
+"""Each story runs on the embedded Kubernetes API and, if it can, on a real control plane."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ EVERY_DAY_ON_REAL = frozenset(
         "test_tokens.py::test_secrets_of_others_outlive_a_group",
     }
 )
-"""On a real control plane these are told every day, in their first case: each kind of call to Kubernetes
-is in one of them. `make test-all` tells all stories there, in all cases."""
+"""The stories whose first case runs on a real control plane in `make test-real`: each kind of call to
+Kubernetes is in one of them. `make test-all` runs all stories there, in all cases."""
 EMBEDDED_ALONE = frozenset(
     {
         "tests.stories.test_clocks",

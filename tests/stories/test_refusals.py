@@ -1,7 +1,7 @@
-"""Who says no, and what people read then: the spec, the messages, Compute Engine, the cluster.
+"""Rejections by the spec, the messages, Compute Engine and the cluster, and what users read then.
 
-Each refusal is told where somebody looks for it, in words that name what would be right; nothing is
-lost by it, nothing is tried for ever, and when the cause is gone, the group goes on by itself.
+Each rejection is reported on the object, with what would be valid. It loses nothing, it is not retried
+for ever, and when its cause is gone, the group continues without help.
 """
 
 from __future__ import annotations

@@ -257,15 +257,6 @@ def test_what_a_batch_has_reported(case: tuple[Condition | None, Vm, str]) -> No
     assert report(replace(seen(vm, trigger=RESYNC), status=known)).reason == reason
 
 
-def test_an_error_stays_while_a_token_of_the_metadata_is_unused_and_published_again() -> None:
-    unused = Vm(instance(token=OLD), None, lasting(left=UNUSED_FOR_TWO_MINUTES))
-    joined = Vm(instance(), node(), None)
-    known = Status(conditions={Type.TOKENS_INJECTED: DENIED})
-    given = replace(seen(unused, joined, trigger=RESYNC), status=known)
-    assert decide(given, NOW).outcome == "PublishingVMs"
-    assert report(given).reason == Reason.PERMISSION_DENIED
-
-
 @pytest.mark.parametrize(
     "vms, is_true, message",
     [

@@ -102,7 +102,7 @@ BODIES = (
         ),
     ),
     case(
-        "all unknown fields are told, in metadata too",
+        "all unknown fields are named, also in metadata",
         post(
             f"{WIDGETS}?fieldValidation=Strict",
             widget(
