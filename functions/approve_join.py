@@ -1,14 +1,16 @@
 """approve_join: approve a certificate request for a VM's Node if it was made with that VM's token.
 
 Triggers: CertificateSigningRequests of kubelets that use this system's bootstrap tokens. The relay
-publishes new ones, the sweep those that are still pending.
+publishes new ones, the sweep those that are still pending or that another approver has approved. The
+step itself publishes those for which it had no time.
 
 A request is approved if three conditions hold: it has exactly the form that a kubelet sends; its Node
 has the name of a VM that the group's MIG created; that VM's metadata holds the token of the requester.
 
-A request that can never become valid (its form, or the name of no VM of ours) is denied, and its token
-is revoked, because a denied kubelet makes a new request every 32 seconds. Any other request stays
-pending: a token may have been renewed, or an API may be unavailable. A kubelet waits 15 minutes.
+A request that can never become valid (it has another form, or a Node name that no VM of a group can
+have) is denied, and its token is revoked, because a denied kubelet makes a new request every 32 seconds.
+Any other request stays pending: a token may have been renewed, or an API may be unavailable. A kubelet
+waits 15 minutes. A request that another approver has approved is reported in the log.
 
 A revoked token stays in its VM's metadata, and inject_token may create its Secret again. The requests of
 its holder are then denied again.
@@ -382,9 +384,9 @@ def _find_obstacle(candidate: Candidate, now: datetime) -> str:
     if group is None:
         return f"no TPUNodeGroup has a VM {node}"
     if not isinstance(group, NodeGroup):
-        return f"group {group.key} is not served: its spec is invalid"
+        return f"the spec of group {group.key} is invalid"
     if not candidate.is_served:
-        return f"group {group.key} is not served: this installation does not serve its project"
+        return f"this installation does not serve the project of group {group.key}"
     if instance is None:
         return f"Compute Engine has no VM {node}"
     if not instance.is_member_of(group.spec.zone, group.resource_name):

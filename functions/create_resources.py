@@ -1,7 +1,8 @@
 """create_resources: from a TPUNodeGroup to its workload policy, instance template and MIG.
 
 Triggers: the group was added; its spec, pause, label or finalizer changed; an insert of one of its
-resources or a change to its MIG ended; the insert of a VM failed; a resync.
+resources or a change to its MIG ended; the insert of a VM failed; a resync; a message of label_node, if
+MIG and VMs contradict the status; a message of tear_down about a group that is not being deleted.
 
 One invocation takes ownership (label and finalizer) and inserts the missing resources: policy and
 template in parallel, the MIG when both exist. A condition reports each error of Compute Engine.
@@ -37,7 +38,6 @@ from shared.node_groups.node_group import (
     Spec,
     UnreadableGroup,
 )
-from shared.node_groups.own_template import find_template_violation
 from shared.node_groups.resources import KINDS, Found, mig_body, policy_body, template_body
 from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import (
@@ -50,6 +50,7 @@ from shared.node_groups.status import (
     Status,
     Type,
 )
+from shared.node_groups.user_template import find_template_violation
 from shared.node_groups.work import (
     GroupWork,
     WriteStatus,
@@ -182,33 +183,34 @@ def _list_kinds_to_read(work: GroupWork, spec: Spec) -> Iterator[str]:
     for kind in spec.resource_kinds:
         resource = work.status.resources.get(kind)
         if resource is None or resource.state is State.PENDING:
-            must_read = not _is_known_absent(work, spec, kind)
+            must_read = not _is_proved_absent(work, spec, kind)
         else:
-            must_read = not _is_known_present(work, spec, kind, resource)
+            must_read = not _is_proved_ready(work, spec, kind, resource)
         if must_read and _may_have_changed(work, kind):
             yield kind
 
 
-def _is_known_absent(work: GroupWork, spec: Spec, kind: str) -> bool:
-    """Whether a resource without an entry, or with a Pending one, needs no read before its insert.
+def _is_proved_absent(work: GroupWork, spec: Spec, kind: str) -> bool:
+    """Whether the status proves that a resource without an entry, or with a Pending one, is not there.
 
-    A group that has our finalizer and no entry has lost its status: the resource may exist.
+    A group that has our finalizer and no entry has lost its status: the resource may exist. So may a
+    user's own template, and each resource after an insert has found another state than the status has.
     """
-    is_own = kind == TEMPLATE and spec.own_template is not None
+    is_users = kind == TEMPLATE and spec.user_template is not None
     is_status_lost = kind not in work.status.resources and work.group.has_finalizer
-    return work.is_first_observation and not is_own and not is_status_lost
+    return work.is_first_observation and not is_users and not is_status_lost
 
 
-def _is_known_present(work: GroupWork, spec: Spec, kind: str, resource: Resource) -> bool:
-    """Whether a resource exists and need not be read: a Ready policy or template.
+def _is_proved_ready(work: GroupWork, spec: Spec, kind: str, resource: Resource) -> bool:
+    """Whether the status proves that a policy or template exists. Of a MIG it proves nothing.
 
-    Without a MIG, a second observation reads both: the insert of the MIG may have failed because one
-    is missing. Until then a user's own template is always read, for the body of that insert.
+    While there is no MIG, a second observation reads both: the insert of the MIG may have failed because
+    one is missing. Until then a user's own template is always read, for the body of that insert.
     """
     if kind == MIG or resource.state is not State.READY:
         return False
-    is_own = kind == TEMPLATE and spec.own_template is not None
-    return _has_mig(work.status) or (work.is_first_observation and not is_own)
+    is_users = kind == TEMPLATE and spec.user_template is not None
+    return _has_mig(work.status) or (work.is_first_observation and not is_users)
 
 
 def _may_have_changed(work: GroupWork, kind: str) -> bool:
@@ -366,8 +368,8 @@ def _build_entries(observed: ObservedResources, now: datetime) -> dict[str, Reso
     if observed.group.has_finalizer:
         new = Resource(name, State.CREATING, now)
     entries = {kind: observed.status.resources.get(kind, new) for kind in spec.resource_kinds}
-    if spec.own_template is not None and TEMPLATE not in observed.status.resources:
-        entries[TEMPLATE] = Resource(spec.own_template.name)
+    if spec.user_template is not None and TEMPLATE not in observed.status.resources:
+        entries[TEMPLATE] = Resource(spec.user_template.name)
     return entries
 
 
@@ -411,7 +413,7 @@ def _advance(
 def _find_violation(observed: ObservedResources, kind: str) -> str:
     """The violations of the user's own template, if the group has one."""
     spec, found = observed.group.spec, observed.found.get(kind)
-    if spec.own_template is None or not isinstance(found, Template):
+    if spec.user_template is None or not isinstance(found, Template):
         return ""
     return find_template_violation(spec, found) or ""
 

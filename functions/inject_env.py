@@ -162,9 +162,11 @@ def _containers(workload: Workload, environment: Environment) -> list[_Container
 
 @dataclass(frozen=True)
 class _Container:
-    """A container, the variables that it should have, and those that were injected before.
+    """A container in a workload: its variables before and after the patch.
 
-    ``injected`` has the digest of each variable that was injected before.
+    ``pointer`` is the JSON pointer to the ``document``. ``wanted`` are the variables that it should
+    have, ``injected`` the digests of those that were injected before, by container and name.
+    ``is_template``: it is a container of a Pod template, not of a Pod.
     """
 
     pointer: str

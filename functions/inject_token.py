@@ -2,7 +2,7 @@
 
 Triggers: the end of a VM's insert, start or reset, or its automatic restart; a resync, which lists the
 group's VMs in one call and publishes the names of those that need a token to this step's own topic, in
-batches.
+batches; a message of label_node about VMs with stale Nodes, or about a condition that is not up to date.
 
 For each named VM: delete the stale Node of its predecessor, write a token to the VM's metadata by one
 setMetadata, then create the token's Secret. The Secret is built from the metadata, so a repetition

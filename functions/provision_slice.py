@@ -218,7 +218,7 @@ run = STEP.run
 
 
 def _observe_queue(work: PodWork) -> ObservedQueue:
-    work.cluster.get_cluster_id()  # forgets an earlier cluster's id if the kubeconfig changed
+    work.cluster.get_cluster_id()  # read for the attribute of the resyncs that this run publishes
     provider, now = work.provider, work.now
     waiting = find_leaders(work.cluster.list_pending_pods())
     due = tuple(leader for leader in waiting if is_due(leader, now, provider))
@@ -275,7 +275,7 @@ def build_message(leader: Leader, now: datetime) -> Message:
 
 
 def _observe_operation(work: PodWork, event: LogEvent) -> ObservedOperation:
-    """Read the Pod of the operation's slice, and the Pods that can be served next."""
+    """Read the Pod of the operation's slice, and the Pods that may try next."""
     work.facts["slice"] = event.name
     pods = work.cluster.list_pending_pods()
     pod: Mapping[str, Any] | None = next(
@@ -313,11 +313,11 @@ def _observe_waiting(work: PodWork, leaders: Sequence[Leader]) -> WaitingPods | 
     if not leaders or provider.concurrency_limit is None:
         return None
     slices = tuple(provider.list_all(with_nodes=False))
-    without = tuple(find_those_without(leaders, slices, provider))
+    without = tuple(find_leaders_without_slice(leaders, slices, provider))
     return WaitingPods(provider.concurrency_limit, without, slices)
 
 
-def find_those_without(
+def find_leaders_without_slice(
     leaders: Iterable[Leader], slices: Iterable[Slice], provider: Provider
 ) -> Iterable[tuple[Leader, DesiredSlice]]:
     """The leaders for whom a slice could be created and does not exist, with that slice."""
@@ -345,7 +345,7 @@ def _decide_after(observed: ObservedOperation, now: datetime) -> Plan:
 
 
 def _and_trigger_next(plan: Plan, observed: ObservedOperation, now: datetime) -> Plan:
-    """Add resyncs for the Pods that can be served next, as the slices will be after the plan."""
+    """Add resyncs for the Pods that may try next, as the slices will be after the plan."""
     waiting = observed.waiting
     if waiting is None:
         return plan
@@ -379,7 +379,9 @@ def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossi
     if isinstance(existing, Slice):
         set_trace(work, existing)
         if _needs_node_ages(existing, leader, work):
-            existing = replace(existing, since=_find_newest_node(existing, cluster) or work.now)
+            existing = replace(
+                existing, since=_find_newest_node_time(existing, cluster) or work.now
+            )
         if not _is_as_asked(existing, desired):
             users = list_jobs_on(cluster, existing.name, work.now, but=desired.owner)
     return ObservedPod(
@@ -410,8 +412,8 @@ def _needs_node_ages(existing: Slice, leader: Leader, work: PodWork) -> bool:
     return is_time_unknown and work.trigger.is_resync and waited >= UNFIT_AFTER
 
 
-def _find_newest_node(existing: Slice, cluster: Cluster) -> datetime | None:
-    """When the newest Node of a slice was created; ``None`` if it has no Node."""
+def _find_newest_node_time(existing: Slice, cluster: Cluster) -> datetime | None:
+    """The creation time of a slice's newest Node; ``None`` if it has no Node."""
     nodes = cluster.list_nodes_of_slice(existing.name)
     times = (guess_time(node["metadata"].get("creationTimestamp")) for node in nodes)
     return max((one for one in times if one is not None), default=None)

@@ -164,11 +164,11 @@ def recover(work: SliceWork, error: CallError) -> Plan | None:
         return Plan(QUEUED, note=str(error))
     action, is_refused = error.action, find_refusal(error) is not None
     if is_refused and isinstance(action, SetReleaseDeadline) and action.release_after is not None:
-        return _release_at_once(work, action.existing, str(error))
+        return _release_now(work, action.existing, str(error))
     return _report_refusal(error, work.provider)
 
 
-def _release_at_once(work: SliceWork, existing: Slice, refusal: str) -> Plan:
+def _release_now(work: SliceWork, existing: Slice, refusal: str) -> Plan:
     observed: ObservedSlices = work.observed
     one = next(one for one in observed.slices if one.existing == existing)
     return _decide_about_slice(_with_users(work, replace(one, refusal=refusal)), work.now)
@@ -179,7 +179,7 @@ run = STEP.run
 
 
 def _observe_all(work: SliceWork) -> ObservedAll:
-    work.cluster.get_cluster_id()  # forgets an earlier cluster's id if the kubeconfig changed
+    work.cluster.get_cluster_id()  # read for the attribute of the resyncs that this run publishes
     slices = list(work.provider.list_all())
     jobsets = list(work.cluster.list_jobsets()) if slices else []
     work.facts["slices"] = len(slices)
@@ -317,8 +317,8 @@ def _decide_after_failed_update(observed: ObservedFailedUpdate, now: datetime) -
 def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedSlices | ObservedDeletion:
     """Select the slices that can be changed next. The sweep retries a deletion that has failed.
 
-    After a creation this step serves one release first; after a deletion provision_slice serves
-    creations first. Thus neither delays the other.
+    After a creation the free slot is for a deletion, by this step. After a deletion it is for a
+    creation, by provision_slice. Thus neither delays the other.
     """
     provider, is_deletion = work.provider, event.method == DELETE_METHOD
     slices = list(provider.list_all(with_nodes=False))

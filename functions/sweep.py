@@ -5,11 +5,12 @@ group waits for capacity or when its interconnect is ready. A group that is not 
 intervals that grow from a minute to half an hour with the time since its last progress. A settled group
 gets one every hour, at a minute of its own.
 
-A group that cannot be parsed, or on which the decision crashes, is named in the log line (`unserved`)
+A group that cannot be parsed, or on which the decision crashes, is named in the log line (``skipped``)
 and stops no other.
 
-Each run also publishes pending certificate requests of VMs that join to ``approve_join``, and triggers
-the steps of JobSets if these are switched on. ``report_leaks`` is triggered once an hour.
+Each run also publishes certificate requests of VMs that join to ``approve_join``: those that are
+pending, and those that another approver has approved, for a report. It triggers the steps of JobSets if
+these are switched on, and ``report_leaks`` once an hour.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ from shared.node_groups.status import MIG, Resource, State, Status, Type
 from shared.node_groups.work import message_about
 
 SETTLED_EVERY_MINUTES = 60
-MAX_UNSERVED = 20
-"""How many unserved objects the log line names at most."""
+MAX_SKIPPED = 20
+"""How many skipped objects the log line names at most."""
 _SPEC_CONDITIONS = (Type.ACCEPTED, Type.POLICY_READY, Type.TEMPLATE_READY, Type.MIG_READY)
 LEAKS_MINUTE = 41
 """The minute of each hour in which ``report_leaks`` is triggered."""
-REPORTED_WITHIN = timedelta(seconds=30)
-"""The relay publishes new requests itself: those younger than this are left out."""
+MIN_REQUEST_AGE = timedelta(seconds=30)
+"""Younger requests are left out: the relay publishes new ones itself."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +113,12 @@ def decide(observed: ObservedGroups, now: datetime) -> Plan:
     if observed.failure is not None:
         return Plan("Failed", (*actions, Fail(observed.failure)))
     topics: dict[str, list[Message]] = {}
-    unserved = list(observed.unreadable)
+    skipped = list(observed.unreadable)
     for group in observed.groups:
         try:
             steps = find_due_steps(group, status.parse(group.raw.get("status")), now)
         except Exception as error:  # noqa: BLE001 - a bug that one group meets must not stop the others
-            unserved.append(f"{group.key}: {type(error).__name__}: {error}")
+            skipped.append(f"{group.key}: {type(error).__name__}: {error}")
             continue
         for step in steps:
             topics.setdefault(step, []).append(message_about(group, Cause.RESYNC, now))
@@ -127,9 +128,9 @@ def decide(observed: ObservedGroups, now: datetime) -> Plan:
         actions.append(ForOne((Fail(observed.requests_failure),)))
     triggered = {step: len(messages) for step, messages in topics.items()}
     facts: dict[str, Any] = {"groups": len(observed.groups), "triggered": triggered}
-    if unserved:
-        facts["unserved"] = unserved[:MAX_UNSERVED]
-    return Plan("Swept", tuple(actions), facts=facts, needs_attention=bool(unserved))
+    if skipped:
+        facts["skipped"] = skipped[:MAX_SKIPPED]
+    return Plan("Swept", tuple(actions), facts=facts, needs_attention=bool(skipped))
 
 
 def recover(_work: Work, _error: CallError) -> Plan | None:
@@ -146,12 +147,14 @@ def _bootstraps(group: AnyGroup) -> bool:
 
 
 def _publish_requests(requests: Iterable[SigningRequest], now: datetime) -> Iterator[Action]:
-    """Publish the requests for which a kubelet may wait, in batches. Only the newest of each token are
-    published, so that a flood by one token does not delay other VMs."""
+    """Publish the requests for which a kubelet may wait, and those approved elsewhere, in batches.
+
+    Only the newest of each token are published, so that a flood by one token does not delay other VMs.
+    """
     by_token: dict[str, list[SigningRequest]] = {}
     for request in requests:
         is_open = not request.is_decided or request.is_approved_elsewhere
-        if is_open and REPORTED_WITHIN <= now - request.created < WAITED_FOR:
+        if is_open and MIN_REQUEST_AGE <= now - request.created < WAITED_FOR:
             by_token.setdefault(request.token_id, []).append(request)
     names = [
         request.name
@@ -194,9 +197,10 @@ def is_due(group: AnyGroup, known: Status, now: datetime) -> bool:
 
 
 def is_settled(group: AnyGroup, known: Status) -> bool:
-    """Whether there is nothing to do until an event: the group is Ready, paused, or has an invalid spec.
+    """Whether there is nothing to do until an event.
 
-    The label and the finalizer must be set, and no step may be retrying.
+    The group is Ready, or its spec is invalid, or it was paused before its first insert. Its label and
+    finalizer are set, and no step is retrying.
     """
     if group.deleting is not None or not group.is_owned or known.retries:
         return False

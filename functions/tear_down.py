@@ -1,7 +1,8 @@
 """tear_down: delete all resources of a deleted TPUNodeGroup, then remove its finalizer.
 
 Triggers: the group got its deletionTimestamp; a delete of its MIG, template or policy ended; a resync;
-a message of the step itself, which continues a batch.
+a message of the step itself, which continues a batch; a message of create_resources about a group that
+is being deleted.
 
 The first invocation writes the status, revokes tokens and cordons Nodes. That needs no call to Compute
 Engine. Then it observes again, with the whole time for calls, and deletes the MIG with its VMs. VMs cost
@@ -109,7 +110,7 @@ class ObservedBeginning:
         return sorted(own, key=lambda node: node.name)
 
     @property
-    def is_finished(self) -> bool:
+    def is_prepared(self) -> bool:
         """Whether the MIG can be deleted now: the status is written and the Nodes are cordoned."""
         all_cordoned = all(node.is_unschedulable for node in self.own_nodes)
         return is_announced(self.group, self.status) and all_cordoned and not self.note
@@ -137,7 +138,7 @@ def observe(work: GroupWork) -> Observed:
     was_gone = _is_gone(group, work.status, MIG)
     if not was_gone and work.is_first_observation and not _is_delete_begun(work.status):
         beginning = _observe_beginning(work, group)
-        if not beginning.is_finished:
+        if not beginning.is_prepared:
             return beginning
         observed = replace(observed, nodes=beginning.nodes)
     if not was_gone:
@@ -259,7 +260,7 @@ def _can_never_exist(resource: Resource, now: datetime) -> bool:
 
 def _list_remaining_kinds(spec: Spec) -> tuple[str, ...]:
     """The kinds that are deleted after the MIG. A user's own template is not deleted."""
-    kept = {MIG} if spec.own_template is None else {MIG, TEMPLATE}
+    kept = {MIG} if spec.user_template is None else {MIG, TEMPLATE}
     return tuple(kind for kind in spec.resource_kinds if kind not in kept)
 
 

@@ -43,7 +43,7 @@ def get_runtime() -> Runtime:
 
 
 def make_publish(topics: Topics, connection: Connection) -> Publish:
-    """The way to publish messages; the cluster's id, where it is known by now, is an attribute."""
+    """The function that publishes messages. They carry the cluster's id, if it has been read."""
 
     def publish(step: str, messages: Sequence[Message]) -> None:
         cluster = connection.constants.get("cluster", "")
@@ -53,7 +53,7 @@ def make_publish(topics: Topics, connection: Connection) -> Publish:
 
 
 def make_gke_client(settings: Settings) -> GkeClient | None:
-    """GKE's client, where JobSets get node pools; it connects at the first call."""
+    """GKE's client; ``None`` unless JobSets get node pools. It connects at the first call."""
     if settings.gke is None:
         return None
     from shared.ports.gke import GkeClient

@@ -109,7 +109,7 @@ class CreationReport:
         return False, Reason.PROVISIONING, text
 
     def _describe_ready(self, group: NodeGroup, known: Status, kind: str) -> Words | None:
-        found, own = self.found.get(kind), group.spec.own_template
+        found, own = self.found.get(kind), group.spec.user_template
         if isinstance(found, Mig):
             return self._describe_mig(group, known, found)
         if kind == MIG:

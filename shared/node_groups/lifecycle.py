@@ -277,7 +277,7 @@ def make_observation(
     resource, and ``resource`` replaces it.
     """
     one = found.get(kind)
-    template = group.spec.own_template if kind == TEMPLATE else None
+    template = group.spec.user_template if kind == TEMPLATE else None
     operation = operations.get(kind)
     return Observation(
         presence=_presence(

@@ -101,7 +101,7 @@ class Spec:
         return self.mode == "BULK"
 
     @property
-    def own_template(self) -> TemplateRef | None:
+    def user_template(self) -> TemplateRef | None:
         """The user's own instance template, if the group has one."""
         return self.source if isinstance(self.source, TemplateRef) else None
 

@@ -86,7 +86,7 @@ def _check_deletion(group: AnyGroup, status: Status) -> Readiness | None:
         resource = status.resources.get(kind)
         if resource is None or resource.state is State.GONE:
             continue
-        if kind == TEMPLATE and isinstance(group, NodeGroup) and group.spec.own_template:
+        if kind == TEMPLATE and isinstance(group, NodeGroup) and group.spec.user_template:
             continue
         if resource.error is not None:
             return _describe_delayed_deletion(kind, resource, resource.error)

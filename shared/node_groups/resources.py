@@ -108,8 +108,8 @@ def mig_body(group: NodeGroup, template: Template | None) -> dict[str, Any]:
     if spec.is_bulk:
         policy = f"projects/{spec.project}/regions/{spec.region}/resourcePolicies/{name}"
         body["resource_policies"] = {"workload_policy": policy}
-    if spec.own_template is not None and template is not None:
-        body["instance_template"] = spec.own_template.uri
+    if spec.user_template is not None and template is not None:
+        body["instance_template"] = spec.user_template.uri
         labels = kube_labels(group, machine_of(group, template.machine_type))
         body["all_instances_config"] = {
             "properties": {
@@ -230,7 +230,7 @@ KINDS: Mapping[str, ResourceKind] = {
     TEMPLATE: ResourceKind(
         collection="nstanceTemplates",  # instanceTemplates and regionInstanceTemplates
         find=lambda gce, spec, name: gce.find_template(
-            spec.own_template or TemplateRef(spec.project, name)
+            spec.user_template or TemplateRef(spec.project, name)
         ),
         insert=lambda gce, spec, body, request: gce.insert_template(spec.project, body, request),
         delete=lambda gce, spec, name: gce.delete_template(spec.project, name),

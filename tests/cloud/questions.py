@@ -627,7 +627,7 @@ QUESTIONS = (
         "May a MIG in BULK mode have allInstancesConfig?",
         f"1 workload policy, 1 instance template of {TPU}, 1 MIG in BULK mode without VMs",
         {"a BULK group with allInstancesConfig": "accepted"},
-        "shared/node_groups/own_template.py",
+        "shared/node_groups/user_template.py",
         _NAMED,
         _ask_bulk_config,
     ),

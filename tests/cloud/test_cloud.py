@@ -231,7 +231,7 @@ def test_an_answer_that_differs_is_said_and_is_no_failure(
     assert "2 of 2 questions answered; 2 differ from what is assumed." in out
     assert (
         "- bulk-config: a BULK group with allInstancesConfig: refused at once: 400 invalid; assumed is:"
-        " accepted (shared/node_groups/own_template.py)."
+        " accepted (shared/node_groups/user_template.py)."
     ) in out
     assert "- repair: numeric id: the same; assumed is: another" in out
 

@@ -109,7 +109,7 @@ def judged(case: str) -> str:
     return f"{CREATE}test_an_insert_that_left_no_resource_is_judged_by_its_operation[{case}]"
 
 
-def own_template(case: str) -> str:
+def user_template(case: str) -> str:
     return f"{CREATE}test_a_template_of_ones_own_that[{case}]"
 
 
@@ -523,7 +523,7 @@ NODE = {
     "node-label-unknown-machine": differs(
         "such a machine is refused, in the spec and in a template of one's own; were there one, its "
         "Nodes would get the group's labels and none about its chips",
-        own_template("is no TPU's"),
+        user_template("is no TPU's"),
         f"{WORDS}test_a_machine_that_is_not_known_gives_no_accelerator_labels",
     ),
     "node-accelerator-older": differs(
@@ -721,11 +721,11 @@ OWN_TEMPLATE = {
         "and no second event follows",
         f"{SEEN}test_a_template_for_no_tpu_is_named_and_waits_for_another",
     ),
-    "byo-machine-type-url": shown(own_template("names its machine type by a URL")),
-    "byo-no-scheduling": shown(own_template("has no scheduling")),
-    "byo-maintenance": shown(own_template("would migrate")),
-    "byo-reservation-bound-action": shown(own_template("stops reserved VMs")),
-    "byo-spot-action": shown(own_template("deletes Spot VMs, which is legal")),
+    "byo-machine-type-url": shown(user_template("names its machine type by a URL")),
+    "byo-no-scheduling": shown(user_template("has no scheduling")),
+    "byo-maintenance": shown(user_template("would migrate")),
+    "byo-reservation-bound-action": shown(user_template("stops reserved VMs")),
+    "byo-spot-action": shown(user_template("deletes Spot VMs, which is legal")),
     "byo-regional-template": shown(
         f"{SEEN}test_a_regional_template_is_read_from_its_region",
         f"{BODIES}test_a_template_of_ones_own_is_used_from_the_scope_that_its_uri_names"
@@ -735,9 +735,9 @@ OWN_TEMPLATE = {
         f"{SEEN}test_a_template_is_not_read_again_once_the_slice_stands"
     ),
     "byo-not-checked": shown(
-        own_template("has another shape"),
-        own_template("names no reservation"),
-        own_template("has no disk"),
+        user_template("has another shape"),
+        user_template("names no reservation"),
+        user_template("has no disk"),
     ),
 }
 

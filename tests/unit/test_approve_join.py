@@ -147,13 +147,13 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
         candidate(is_served=False),
         "Pending",
         [],
-        "group default/my-slice is not served: this installation does not serve its project",
+        "this installation does not serve the project of group default/my-slice",
     ),
     "its group cannot be read": (
         candidate(group=unreadable_group()),
         "Pending",
         [],
-        "group default/my-slice is not served: its spec is invalid",
+        "the spec of group default/my-slice is invalid",
     ),
     "Compute Engine does not answer": (
         candidate(found=False, error=UNAVAILABLE),

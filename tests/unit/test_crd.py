@@ -160,12 +160,12 @@ def side(row: Manifest, which: str) -> Manifest:
     A template of one's own stands in for the example's instanceConfig and goes without bootstrap.
     """
     absent: Manifest = dict.fromkeys((row["old"].keys() | row["new"].keys()) - row[which].keys())
-    own_template: Manifest = {}
+    user_template: Manifest = {}
     if "instanceTemplateURI" in row["old"] | row["new"]:
-        own_template["bootstrapKubernetes"] = None
+        user_template["bootstrapKubernetes"] = None
     if "instanceTemplateURI" in row[which]:
-        own_template["instanceConfig"] = None
-    return group(**{**own_template, **absent, **row[which]})
+        user_template["instanceConfig"] = None
+    return group(**{**user_template, **absent, **row[which]})
 
 
 @pytest.mark.parametrize("row", ROWS["updates"], ids=ids(ROWS["updates"]))

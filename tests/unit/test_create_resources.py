@@ -16,7 +16,6 @@ from shared.frame.plan import Action, Plan, Send
 from shared.frame.settings import Settings
 from shared.node_groups.actions import Insert, TakeOwnership
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.own_template import find_template_violation
 from shared.node_groups.resources import Found
 from shared.node_groups.status import (
     MIG,
@@ -28,6 +27,7 @@ from shared.node_groups.status import (
     Status,
     Type,
 )
+from shared.node_groups.user_template import find_template_violation
 from shared.node_groups.work import WriteStatus
 from shared.ports.gce.values import GceError, ManagedInstance, Mig, Operation, Policy, Template
 from shared.ports.kubernetes.access_settings import Kubeconfig

@@ -230,7 +230,7 @@ def test_an_object_that_cannot_be_served_is_named_and_stops_no_other() -> None:
     assert plan.facts == {
         "groups": 2,
         "triggered": {"create_resources": 1},
-        "unserved": [
+        "skipped": [
             "default/broken: metadata.namespace, metadata.name and metadata.uid must be text",
             "default/my-slice: AttributeError: 'NoneType' object has no attribute 'get'",
         ],

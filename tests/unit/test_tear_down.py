@@ -349,7 +349,7 @@ def test_how_a_deletion_begins(case: tuple[ObservedBeginning, list[str]]) -> Non
 
 
 @pytest.mark.parametrize(
-    "given, is_finished",
+    "given, is_prepared",
     [
         pytest.param(beginning(status=UNANNOUNCED), False, id="the status does not show it"),
         pytest.param(beginning(node(), status=ANNOUNCED), False, id="a Node is not cordoned"),
@@ -361,9 +361,9 @@ def test_how_a_deletion_begins(case: tuple[ObservedBeginning, list[str]]) -> Non
     ],
 )
 def test_whether_the_beginning_of_a_deletion_is_over(
-    given: ObservedBeginning, is_finished: bool
+    given: ObservedBeginning, is_prepared: bool
 ) -> None:
-    assert given.is_finished is is_finished
+    assert given.is_prepared is is_prepared
 
 
 def test_joined_nodes_are_counted_if_they_were_read() -> None:
