@@ -23,7 +23,16 @@ from shared.base.errors import CallError
 from shared.base.reasons import REASONS, Reason
 from shared.frame.decode import Trigger
 from shared.frame.message import BATCH, Cause
-from shared.frame.plan import Action, Fail, ForOne, Plan, Send
+from shared.frame.plan import (
+    ABORT_AFTER_FAILURE,
+    Action,
+    Attempt,
+    Batch,
+    Fail,
+    ForOne,
+    Plan,
+    Send,
+)
 from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step
 from shared.node_groups import readiness
@@ -39,7 +48,7 @@ from shared.node_groups.bootstrap import (
 from shared.node_groups.membership import is_of_predecessor
 from shared.node_groups.node_group import AnyGroup, Bootstrap, NodeGroup
 from shared.node_groups.snapshot import RULES, leave_out
-from shared.node_groups.status import Condition, Status, Type
+from shared.node_groups.status import Status, Type
 from shared.node_groups.work import (
     GroupWork,
     WriteStatus,
@@ -144,7 +153,9 @@ def decide(observed: ObservedVms | NoTokensNeeded, now: datetime) -> Plan:
     ]
     rest = [ForOne((send,)) for send in _build_messages(observed, observed.unread, now)]
     failures = [ForOne((Fail(error),)) for error in observed.errors]
-    return Plan("Injecting" if injections else "NothingToDo", (*injections, *rest, *failures))
+    if not injections:
+        return Plan("NothingToDo", (*rest, *failures))
+    return Plan("Injecting", (*injections, *rest, *failures, *_end_error(observed, now)))
 
 
 def _decide_without_tokens(observed: NoTokensNeeded, now: datetime) -> Plan:
@@ -253,7 +264,7 @@ def _publish_batches(observed: ObservedVms, now: datetime) -> Plan:
     """Publish the names of all VMs that need an injection, and report how many have a token."""
     names = [vm.instance.name for vm in observed.vms if _needs_injection(vm, observed.trigger, now)]
     sends = tuple(_build_messages(observed, names, now))
-    actions: tuple[Action, ...] = (*sends, _report(observed, bool(names), now))
+    actions: tuple[Action, ...] = (*sends, _report(observed, now))
     return Plan("PublishingVMs" if sends else "AllHaveTokens", actions)
 
 
@@ -283,22 +294,31 @@ def _needs_injection(vm: Vm, trigger: Trigger, now: datetime) -> bool:
     return now - (vm.token.expires - TOKEN_LIFE) >= UNUSED_AFTER
 
 
-def _report(observed: ObservedVms, is_publishing: bool, now: datetime) -> WriteStatus:
+def _report(observed: ObservedVms, now: datetime) -> WriteStatus:
     """Write TokensInjected from the list of a resync: True if each VM has joined or has a valid token.
 
-    Until then, an error that a batch has reported stays while VMs are published. The list does not show
-    which tokens have their Secrets.
+    An error that a batch has reported stays until a batch succeeds or no VM can be written: the list
+    does not show which tokens have their Secrets.
     """
+    if _has_error(observed.status) and any(
+        not vm.has_joined and _is_metadata_writable(vm, observed.trigger) for vm in observed.vms
+    ):
+        return WriteStatus(readiness.conclude(observed.group, observed.status, now))
     done = sum(vm.has_joined or _has_valid_token(vm, now) for vm in observed.vms)
     desired = observed.group.spec.node_count
     if done >= desired:
         message = f"All {desired} VMs have a join token or have joined"
         return _write(observed, True, "Injected", message, now)
-    before = observed.status.conditions.get(Type.TOKENS_INJECTED)
-    if is_publishing and before is not None and _has_error(before):
-        return WriteStatus(readiness.conclude(observed.group, observed.status, now))
     message = f"{done} of {desired} VMs have a join token or have joined"
     return _write(observed, False, Reason.PROVISIONING, message, now)
+
+
+def _end_error(observed: ObservedVms, now: datetime) -> Iterator[Action | Batch]:
+    """End the error of an earlier batch, if this one succeeds. The next resync counts the tokens."""
+    if _has_error(observed.status):
+        yield ABORT_AFTER_FAILURE
+        message = "The last error is over: join tokens are written again"
+        yield Attempt(_write(observed, False, Reason.PROVISIONING, message, now))
 
 
 def _write(
@@ -310,8 +330,11 @@ def _write(
     return WriteStatus(readiness.conclude(observed.group, known, now))
 
 
-def _has_error(condition: Condition) -> bool:
-    return not condition.is_true and condition.reason != Reason.PROVISIONING
+def _has_error(known: Status) -> bool:
+    condition = known.conditions.get(Type.TOKENS_INJECTED)
+    if condition is None or condition.is_true:
+        return False
+    return condition.reason != Reason.PROVISIONING
 
 
 def _has_valid_token(vm: Vm, now: datetime) -> bool:

@@ -266,5 +266,8 @@ class ObserveAgain:
         return f"observe again: {self.why}"
 
 
+ABORT_AFTER_FAILURE = Batch((), is_required=True)
+"""What follows in the plan is executed only if no earlier action has failed."""
+
 BEST_EFFORT = (Send, Emit, Attempt)
 """Actions whose failure is only logged: the sweep repeats the work, or a condition reports the same."""

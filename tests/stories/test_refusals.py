@@ -896,7 +896,7 @@ def test_what_is_told_while_an_api_server_starts_and_refuses_everybody_is_not_mi
 
 def test_nodes_that_may_not_be_read_are_told_in_the_condition() -> None:
     harness = Harness()
-    right = _drop_rule(harness, "tpu-functions-label-node", "nodes")
+    right = _drop_rule(harness, "clusterroles/tpu-functions-label-node", "nodes")
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
     status, reason, message = life.said(harness, "NodesJoined")
@@ -910,7 +910,9 @@ def test_nodes_that_may_not_be_read_are_told_in_the_condition() -> None:
 
 def test_a_status_that_may_not_be_written_is_told_in_the_log_and_nothing_is_made() -> None:
     harness = Harness()
-    right = _drop_rule(harness, "tpu-functions-create-resources", "tpunodegroups/status")
+    right = _drop_rule(
+        harness, "clusterroles/tpu-functions-create-resources", "tpunodegroups/status"
+    )
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
     assert 'cannot update resource "tpunodegroups/status"' in notes(harness, "create_resources")
@@ -923,7 +925,7 @@ def test_a_status_that_may_not_be_written_is_told_in_the_log_and_nothing_is_made
 def test_events_that_may_not_be_written_stop_nothing() -> None:
     harness = Harness()
     for step in ("create-resources", "label-node", "tear-down"):
-        _drop_rule(harness, f"tpu-functions-{step}", "events")
+        _drop_rule(harness, f"clusterroles/tpu-functions-{step}", "events")
     harness.apply(manifest())
     life.until_ready(harness)
     life.goes_without_trace(harness)
@@ -960,6 +962,22 @@ def test_secrets_that_are_refused_are_told_with_the_right_that_is_missing() -> N
     life.goes_without_trace(harness)
 
 
+def test_vms_whose_secrets_cannot_be_created_are_not_said_to_have_tokens() -> None:
+    harness = Harness()
+    role = "namespaces/kube-system/roles/tpu-functions-inject-token"
+    complete = _drop_rule(harness, role, "secrets")
+    harness.apply(manifest())
+    life.until(harness, lambda: life.said(harness, "TokensInjected")[1] == "PermissionDenied")
+    since = harness.condition(NAME, "TokensInjected")["lastTransitionTime"]
+    harness.run_for(10 * MINUTE)  # the metadata of the VMs holds tokens
+    condition = harness.condition(NAME, "TokensInjected")
+    assert (condition["reason"], condition["lastTransitionTime"]) == ("PermissionDenied", since)
+    assert 'cannot create resource "secrets"' in condition["message"]
+    harness.simulation.admin("PUT", f"{RBAC}/{role}", complete)
+    life.until_ready(harness, timeout=40 * MINUTE)
+    life.goes_without_trace(harness)
+
+
 def _take_away(harness: Harness, path: str) -> dict[str, Any]:
     """Delete an object of the installation; what is to be made to have it again."""
     found = harness.simulation.admin("DELETE", path)
@@ -975,8 +993,8 @@ def _take_away(harness: Harness, path: str) -> dict[str, Any]:
 
 
 def _drop_rule(harness: Harness, role: str, resource: str) -> dict[str, Any]:
-    """Take a right from a ClusterRole; the role as it was, to be put back."""
-    path = f"{RBAC}/clusterroles/{role}"
+    """Remove a rule from a role. Returns the role as it was, to be written back."""
+    path = f"{RBAC}/{role}"
     found = harness.simulation.admin("GET", path)
     rules = [rule for rule in found["rules"] if resource not in rule["resources"]]
     assert rules != found["rules"]

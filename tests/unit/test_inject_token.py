@@ -13,7 +13,7 @@ from shared.base.reasons import Reason
 from shared.frame.audit_log import LogEvent
 from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
-from shared.frame.plan import Fail, Plan, Send
+from shared.frame.plan import ABORT_AFTER_FAILURE, Attempt, Fail, Plan, Send
 from shared.node_groups.actions import CreateSecret, DeleteNode, SetMetadata
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
 from shared.node_groups.node_group import NodeGroup
@@ -232,10 +232,17 @@ def report(given: ObservedVms) -> Condition:
 
 
 NEEDY, HAS_ONE = Vm(instance(), None, None), Vm(instance(token=OLD), None, lasting(left=TOKEN_LIFE))
+JOINED, STAGING = Vm(instance(), node(), None), Vm(instance(status="STAGING"), None, None)
 DENIED = Condition("False", Reason.PERMISSION_DENIED, "may not", NOW, 1)
 BEFORE: dict[str, tuple[Condition | None, Vm, str]] = {
     "an error stays while a VM needs a token": (DENIED, NEEDY, Reason.PERMISSION_DENIED),
-    "and no longer": (DENIED, HAS_ONE, Reason.PROVISIONING),
+    "and while a VM has one whose Secret may be missing": (
+        DENIED,
+        HAS_ONE,
+        Reason.PERMISSION_DENIED,
+    ),
+    "and no longer than until the VM has joined": (DENIED, JOINED, Reason.PROVISIONING),
+    "nor while no VM can be written": (DENIED, STAGING, Reason.PROVISIONING),
     "progress is counted": (
         replace(DENIED, reason=Reason.PROVISIONING),
         NEEDY,
@@ -255,6 +262,44 @@ def test_what_a_batch_has_reported(case: tuple[Condition | None, Vm, str]) -> No
     before, vm, reason = case
     known = Status(conditions={} if before is None else {Type.TOKENS_INJECTED: before})
     assert report(replace(seen(vm, trigger=RESYNC), status=known)).reason == reason
+
+
+def test_an_error_stays_until_the_secrets_of_all_tokens_could_be_created() -> None:
+    known = Status(conditions={Type.TOKENS_INJECTED: DENIED})
+    both = [replace(HAS_ONE, instance=instance(f"{RESOURCE}-{end}")) for end in ("ab12", "cd34")]
+    condition = report(replace(seen(*both, trigger=RESYNC), status=known))
+    assert (condition.is_true, condition.reason) == (False, Reason.PERMISSION_DENIED)
+
+
+def test_a_batch_without_an_error_ends_the_error_of_an_earlier_one() -> None:
+    known = Status(conditions={Type.TOKENS_INJECTED: DENIED})
+    plan = decide(replace(seen(HAS_ONE), status=known), NOW)
+    assert plan.actions[-2] == ABORT_AFTER_FAILURE
+    condition = ended_by(plan.actions[-1])
+    assert (condition.is_true, condition.reason, condition.message) == (
+        False,
+        Reason.PROVISIONING,
+        "The last error is over: join tokens are written again",
+    )
+
+
+@pytest.mark.parametrize(
+    "before, vm",
+    [(None, HAS_ONE), (replace(DENIED, reason=Reason.PROVISIONING), HAS_ONE), (DENIED, JOINED)],
+    ids=["nothing is known", "there was no error", "nothing is injected"],
+)
+def test_a_batch_writes_no_status_otherwise(before: Condition | None, vm: Vm) -> None:
+    known = Status(conditions={} if before is None else {Type.TOKENS_INJECTED: before})
+    plan = decide(replace(seen(vm), status=known), NOW)
+    assert ABORT_AFTER_FAILURE not in plan.actions
+    assert not any(isinstance(action, WriteStatus) for action in flat(plan))
+
+
+def ended_by(action: object) -> Condition:
+    """TokensInjected as a batch's last action writes it."""
+    assert isinstance(action, Attempt)
+    assert isinstance(action.action, WriteStatus)
+    return action.action.status.conditions[Type.TOKENS_INJECTED]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import starmap
@@ -17,6 +18,7 @@ from shared.base.logs import make_logger
 from shared.frame.decode import Trigger, decode
 from shared.frame.message import MAX_NAMES, Cause, Message
 from shared.frame.plan import (
+    ABORT_AFTER_FAILURE,
     Action,
     Attempt,
     Batch,
@@ -545,6 +547,19 @@ def test_after_a_failure_in_a_batch_no_message_continues_the_one(
     with pytest.raises(CallError, match="403 Forbidden"):
         execute(batch(Act("a", 20, REFUSED), Act("b")), work)
     assert (work.done, [message.nodes for message in sent]) == ([], left)
+
+
+@pytest.mark.parametrize(
+    "error, done", [(REFUSED, ["b"]), (None, ["a", "b", "end"])], ids=["one fails", "none fails"]
+)
+def test_a_plan_may_end_after_a_failure_about_one_of_many(
+    error: CallError | None, done: list[str]
+) -> None:
+    each = (ForOne((Act("a", error=error),)), ForOne((Act("b"),)))
+    work = clocked_work([])
+    with pytest.raises(CallError, match="403 Forbidden") if error else nullcontext():
+        execute(Plan("Done", (*each, ABORT_AFTER_FAILURE, Act("end"))), work)
+    assert work.done == done
 
 
 @pytest.mark.parametrize("is_required, done", [(True, ["b"]), (False, ["b", "count all"])])
