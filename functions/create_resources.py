@@ -50,6 +50,7 @@ from shared.node_groups.status import (
     Status,
     Type,
 )
+from shared.node_groups.unreadable import restore_entries
 from shared.node_groups.user_template import find_template_violation
 from shared.node_groups.work import (
     GroupWork,
@@ -131,8 +132,11 @@ def decide(observed: ObservedResources | ObservedUnreadable, now: datetime) -> P
     if group.carries_foreign_finalizer or observed.has_foreign_children:
         return Plan("ManagedElsewhere", (_report_managed_elsewhere(group, observed.status, now),))
     if isinstance(observed, ObservedUnreadable):
-        entries = observed.status.resources  # kept: tear_down must not forget what exists
-        return _reject(group, observed.status, [*map(str, group.violations)], entries, now)
+        known = restore_entries(observed.group, observed.status, now)
+        violations = [*map(str, observed.group.violations)]
+        return _reject(
+            group, known, violations, known.resources, now
+        )  # tear_down needs the entries
     violations = _list_violations(observed.group, observed.projects)
     if violations:
         return _reject(group, observed.status, violations, _build_entries(observed, now), now)

@@ -58,6 +58,7 @@ from shared.node_groups.status import (
     Status,
     Type,
 )
+from shared.node_groups.unreadable import list_remaining, restore_entries
 from shared.node_groups.work import (
     GroupWork,
     WriteStatus,
@@ -391,12 +392,12 @@ def _announce(observed: ObservedBeginning, joined: int, now: datetime) -> Status
 def _finish_unreadable(observed: UnreadableRemains, now: datetime) -> Plan:
     """Remove the finalizer if the status has no resource that may exist.
 
-    Otherwise the group waits for an operator: without a spec, project and zone are unknown.
+    Otherwise the group waits until a user has deleted the resources: ``Ready`` says which.
     """
-    states = {resource.state for resource in observed.status.resources.values()}
-    if states <= {State.PENDING, State.GONE}:
+    known = restore_entries(observed.group, observed.status, now)
+    if not list_remaining(observed.group, known):
         return Plan("Done", (RemoveFinalizer(),))
-    write = WriteStatus(readiness.conclude(observed.group, observed.status, now))
+    write = WriteStatus(readiness.conclude(observed.group, known, now))
     return Plan("Unreadable", (write,), "; ".join(map(str, observed.group.violations)))
 
 

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from shared.base.reasons import Reason, find_advice
 from shared.base.timestamps import render_time
-from shared.node_groups.node_group import AnyGroup, NodeGroup
+from shared.node_groups.node_group import AnyGroup, NodeGroup, UnreadableGroup
 from shared.node_groups.status import (
     MAX_MESSAGE,
     MIG,
@@ -26,6 +26,7 @@ from shared.node_groups.status import (
     Status,
     Type,
 )
+from shared.node_groups.unreadable import describe_deletion
 
 REPORT_AFTER = timedelta(minutes=10)
 """A transient error that has lasted this long is reported in ``Ready``."""
@@ -82,11 +83,13 @@ def find_readiness(group: AnyGroup, status: Status) -> Readiness:
 def _check_deletion(group: AnyGroup, status: Status) -> Readiness | None:
     if group.deleting is None:
         return None
+    if isinstance(group, UnreadableGroup):
+        return Readiness(False, Reason.INVALID_SPEC, describe_deletion(group, status))
     for kind, reason, noun in _TEAR_DOWN_ORDER:
         resource = status.resources.get(kind)
         if resource is None or resource.state is State.GONE:
             continue
-        if kind == TEMPLATE and isinstance(group, NodeGroup) and group.spec.user_template:
+        if kind == TEMPLATE and group.spec.user_template:
             continue
         if resource.error is not None:
             return _describe_delayed_deletion(kind, resource, resource.error)

@@ -143,6 +143,11 @@ def test_a_group_whose_spec_cannot_be_read_any_more_keeps_the_entries_of_its_res
     assert outcome_status(plan).resources == known.resources
 
 
+def test_a_group_that_has_lost_status_and_spec_may_still_have_a_mig() -> None:
+    plan = decide(ObservedUnreadable(unreadable_group(), Status()), NOW)
+    assert outcome_status(plan).resources == {MIG: Resource(RESOURCE, State.CREATING, NOW)}
+
+
 def test_the_first_status_names_every_resource_that_is_needed() -> None:
     given = seen(group(owned=False))
     first = outcome_status(decide(given, NOW))

@@ -27,6 +27,7 @@ from shared.node_groups.status import (
     MIG,
     POLICY,
     TEMPLATE,
+    Condition,
     Counts,
     Resource,
     ResourceError,
@@ -428,18 +429,67 @@ def group_work(known: Status) -> GroupWork:
     )
 
 
-UNREAD: dict[str, tuple[dict[str, Resource], str, list[str]]] = {
-    "nothing was ever created": ({}, "Done", ["RemoveFinalizer"]),
-    "nothing is there any more": ({MIG: GONE}, "Done", ["RemoveFinalizer"]),
-    "something may stand somewhere": (ALL_READY, "Unreadable", ["WriteStatus"]),
+REJECTED = {Type.ACCEPTED: Condition("False", Reason.INVALID_SPEC, "no zone", NOW, 1)}
+USERS_TEMPLATE = Resource("template-of-the-user", State.READY, NOW)
+UNREAD: dict[str, tuple[Status, str, list[str]]] = {
+    "nothing was ever created": (Status(conditions=REJECTED), "Done", ["RemoveFinalizer"]),
+    "nothing is there any more": (
+        Status(conditions=REJECTED, resources={MIG: GONE, TEMPLATE: USERS_TEMPLATE}),
+        "Done",
+        ["RemoveFinalizer"],
+    ),
+    "a resource may exist": (
+        Status(conditions=REJECTED, resources=ALL_READY),
+        "Unreadable",
+        ["WriteStatus"],
+    ),
+    "its status was lost": (Status(), "Unreadable", ["WriteStatus"]),
 }
 
 
 @pytest.mark.parametrize("case", UNREAD.values(), ids=UNREAD)
-def test_of_a_group_whose_spec_cannot_be_read(
-    case: tuple[dict[str, Resource], str, list[str]],
-) -> None:
-    entries, outcome, words = case
-    given = UnreadableRemains(unreadable_group(deleting=True), Status(resources=entries))
+def test_of_a_group_whose_spec_cannot_be_read(case: tuple[Status, str, list[str]]) -> None:
+    known, outcome, words = case
+    given = UnreadableRemains(unreadable_group(deleting=True), known)
     plan = decide(given, NOW)
     assert (plan.outcome, in_words(plan)) == (outcome, words)
+
+
+def test_a_user_reads_which_resources_of_an_unreadable_group_to_delete() -> None:
+    uri = f"projects/p/zones/z/instanceGroupManagers/{RESOURCE}"
+    entries = {
+        POLICY: Resource(RESOURCE, State.READY, NOW),
+        TEMPLATE: USERS_TEMPLATE,
+        MIG: Resource(RESOURCE, State.READY, NOW, uri),
+    }
+    given = UnreadableRemains(
+        unreadable_group(deleting=True), Status(1, conditions=REJECTED, resources=entries)
+    )
+    assert find_ready(decide(given, NOW)) == (
+        "InvalidSpec",
+        "spec.nodeLocation: is required. Without a valid spec tpu-functions cannot delete the group's "
+        f"resources: managed instance group {uri}, workload policy {RESOURCE}. Delete them on Compute "
+        "Engine in this order, then remove the finalizer tpu-functions.dev/cleanup.",
+    )
+
+
+def test_a_lost_status_of_an_unreadable_group_is_not_taken_for_no_resources() -> None:
+    group = unreadable_group(deleting=True)
+    plan = decide(UnreadableRemains(group, Status()), NOW)
+    reason, message = find_ready(plan)
+    assert (reason, f"managed instance group {RESOURCE}" in message) == ("InvalidSpec", True)
+    again = decide(UnreadableRemains(group, written(plan)), NOW)
+    assert again.outcome == "Unreadable"
+
+
+def written(plan: Plan) -> Status:
+    """The status that a plan writes."""
+    (write,) = plan.actions
+    assert isinstance(write, WriteStatus)
+    return write.status
+
+
+def find_ready(plan: Plan) -> tuple[str, str]:
+    """The reason and the message of Ready that a plan writes."""
+    ready = written(plan).conditions[Type.READY]
+    return ready.reason, ready.message
