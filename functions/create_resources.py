@@ -38,7 +38,14 @@ from shared.node_groups.node_group import (
     Spec,
     UnreadableGroup,
 )
-from shared.node_groups.resources import KINDS, Found, mig_body, policy_body, template_body
+from shared.node_groups.resources import (
+    KINDS,
+    Found,
+    find_kind,
+    mig_body,
+    policy_body,
+    template_body,
+)
 from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import (
     CONDITION_OF,
@@ -144,10 +151,8 @@ def decide(observed: ObservedResources | ObservedUnreadable, now: datetime) -> P
 
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
-    """Report an error of a read in the condition of the resource that was read."""
-    kinds = {"resource_policies": POLICY, "instance_templates": TEMPLATE}
-    service = error.call.partition(".")[0].removeprefix("region_")
-    condition = CONDITION_OF[kinds.get(service, MIG)]
+    """Report an environment error in the condition of the resource that the call was about."""
+    condition = CONDITION_OF[find_kind(error.call) or MIG]
 
     def describe(known: Status, reason: Reason) -> Status:
         message = f"{error.message} ({error.call}). {REASONS[reason]}"
@@ -209,12 +214,14 @@ def _is_proved_ready(work: GroupWork, spec: Spec, kind: str, resource: Resource)
     """Whether the status proves that a policy or template exists. Of a MIG it proves nothing.
 
     While there is no MIG, a second observation reads both: the insert of the MIG may have failed because
-    one is missing. Until then a user's own template is always read, for the body of that insert.
+    one is missing. A user's own template is read until the slice was complete: an insert of the MIG
+    needs its content.
     """
     if kind == MIG or resource.state is not State.READY:
         return False
-    is_users = kind == TEMPLATE and spec.user_template is not None
-    return _has_mig(work.status) or (work.is_first_observation and not is_users)
+    if kind == TEMPLATE and spec.user_template is not None:
+        return work.status.completed_at is not None
+    return _has_mig(work.status) or work.is_first_observation
 
 
 def _may_have_changed(work: GroupWork, kind: str) -> bool:
@@ -229,10 +236,15 @@ def _may_have_changed(work: GroupWork, kind: str) -> bool:
 
 def _is_failure_reported(work: GroupWork) -> bool:
     """Whether this is another failed insert of a VM, and the condition already reports the error."""
-    event, condition = work.trigger.event, work.status.conditions.get(Type.MIG_READY)
+    event = work.trigger.event
     is_failure = event is not None and event.has_failed and event.concerns_vm
-    has_error = condition is not None and condition.reason not in ("Ready", Reason.PROVISIONING)
-    return is_failure and has_error
+    return is_failure and _has_error(work.status)
+
+
+def _has_error(known: Status) -> bool:
+    """Whether the status reports an error of the MIG or its VMs."""
+    condition = known.conditions.get(Type.MIG_READY)
+    return condition is not None and condition.reason not in ("Ready", Reason.PROVISIONING)
 
 
 def _has_mig(known: Status) -> bool:
@@ -252,9 +264,12 @@ def _read_operations(
 
 
 def _read_members(work: GroupWork, spec: Spec, found: Found | None) -> tuple[ManagedInstance, ...]:
-    """Read the MIG's members with their errors, if the creation or repair of a VM may have failed."""
+    """Read the MIG's members with their errors, if the creation or repair of a VM may have failed.
+
+    While an error is reported, they are read on each event: otherwise the error would seem to be over.
+    """
     event = work.trigger.event
-    may_have_failed = event is None or event.has_failed
+    may_have_failed = event is None or event.has_failed or _has_error(work.status)
     if not isinstance(found, Mig) or not may_have_failed:
         return ()
     if not found.creating and not found.recreating:

@@ -47,7 +47,7 @@ from shared.node_groups.lifecycle import (
 )
 from shared.node_groups.membership import has_vm_name, proof_patch
 from shared.node_groups.node_group import AnyGroup, NodeGroup, Spec, UnreadableGroup
-from shared.node_groups.resources import KINDS, MIG_COLLECTION, Found
+from shared.node_groups.resources import KINDS, MIG_COLLECTION, Found, find_kind
 from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import (
     MIG,
@@ -137,7 +137,9 @@ def observe(work: GroupWork) -> Observed:
     if group.deleting is None or not group.has_finalizer:
         return observed
     was_gone = _is_gone(group, work.status, MIG)
-    if not was_gone and work.is_first_observation and not _is_delete_begun(work.status):
+    # A second observation is not about the beginning again, unless the first could not write the status.
+    may_begin = work.is_first_observation or not is_announced(group, work.status)
+    if not was_gone and may_begin and not _is_delete_begun(work.status):
         beginning = _observe_beginning(work, group)
         if not beginning.is_prepared:
             return beginning
@@ -205,15 +207,20 @@ def _list_nodes(work: GroupWork) -> tuple[Node, ...]:
 
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
-    """Report an environment error in the entry of the resource that is being deleted, or in
-    NodesJoined."""
+    """Report an environment error.
+
+    An error about Nodes is reported in NodesJoined; one of Compute Engine in the entry of the resource
+    that the call was about; any other in that of the resource that is deleted next.
+    """
     group, now = work.group, work.now
     kinds = [MIG, *(_list_remaining_kinds(group.spec) if isinstance(group, NodeGroup) else ())]
 
     def describe(known: Status, reason: Reason) -> Status:
-        kind = next((kind for kind in kinds if not _is_gone(group, known, kind)), None)
+        left = [kind for kind in kinds if not _is_gone(group, known, kind)]
+        about = find_kind(error.call)
+        kind = about if about in left else next(iter(left), None)
         message = f"{error.message} ({error.call}). {REASONS[reason]}"
-        if kind is None or error.call.startswith("DELETE /api/v1/nodes/"):
+        if kind is None or "/api/v1/nodes" in error.call:
             return known.with_condition(
                 Type.NODES_JOINED, False, reason, message, group=group, now=now
             )

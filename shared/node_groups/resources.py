@@ -29,7 +29,21 @@ _TERMINATION = {"SPOT": "STOP", "RESERVATION_BOUND": "DELETE", "FLEX_START": "DE
 tpu-operator."""
 
 MIG_COLLECTION = "instanceGroupManagers"
+_KINDS_OF_SERVICES = {
+    "instance_group_managers": MIG,
+    "zone_operations": MIG,
+    "instance_templates": TEMPLATE,
+    "region_instance_templates": TEMPLATE,
+    "global_operations": TEMPLATE,
+    "resource_policies": POLICY,
+    "region_operations": POLICY,
+}
 Found = Policy | Template | Mig
+
+
+def find_kind(call: str) -> str | None:
+    """The kind of resource that a call to Compute Engine is about, such as ``zone_operations.get``."""
+    return _KINDS_OF_SERVICES.get(call.partition(".")[0])
 
 
 def request_id(group: AnyGroup, kind: str, since: datetime, body: Mapping[str, Any]) -> str:

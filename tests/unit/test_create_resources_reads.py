@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from functions.create_resources import ObservedResources, ObservedUnreadable, observe
+from functions.create_resources import ObservedResources, ObservedUnreadable, observe, recover
+from shared.base.errors import CallError
+from shared.base.reasons import Reason
 from shared.frame.audit_log import LogEvent
 from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
@@ -21,6 +23,7 @@ from tests.unit.test_create_resources import (
     STAND,
     creating,
     instance_group,
+    outcome_status,
     policy,
     ready,
     resources,
@@ -114,6 +117,22 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
         {"find_mig": instance_group(recreating=1)},
         ["find_mig", "list_managed_instances"],
     ),
+    "the same, another operation of the MIG has ended, and an error is reported: the members": (
+        group(),
+        Status(resources=MADE, conditions=REPORTED),
+        event("compute.instanceGroupManagers.resize"),
+        True,
+        {"find_mig": instance_group(recreating=1)},
+        ["find_mig", "list_managed_instances"],
+    ),
+    "the same, and none is reported: not the members": (
+        group(),
+        Status(resources=MADE),
+        event("compute.instanceGroupManagers.resize"),
+        True,
+        {"find_mig": instance_group(recreating=1)},
+        ["find_mig"],
+    ),
     "the insert of a VM has failed: the members": (
         group(),
         Status(resources=MADE, conditions=WAITING),
@@ -170,9 +189,17 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
         {},
         ["find_template"],
     ),
-    "the same, the MIG stands": (
+    "the same, the MIG exists and may have to be created again": (
         group(change=OWN),
         Status(resources=MADE),
+        RESYNC,
+        True,
+        {},
+        ["find_template", "find_mig"],
+    ),
+    "the same, the slice was complete": (
+        group(change=OWN),
+        Status(resources=MADE, completed_at=NOW),
         RESYNC,
         True,
         {},
@@ -227,3 +254,27 @@ def test_an_unreadable_group_may_be_tpu_operators(owned: bool, is_foreign: bool)
     about = unreadable_group(owned=owned)
     work, _ = reading_work(about, Status(), ADDED, {"has_foreign_children": True})
     assert observe(work) == ObservedUnreadable(about, Status(), is_foreign)
+
+
+@pytest.mark.parametrize(
+    "call, condition",
+    [
+        ("resource_policies.get", Type.POLICY_READY),
+        ("region_operations.get", Type.POLICY_READY),
+        ("instance_templates.get", Type.TEMPLATE_READY),
+        ("region_instance_templates.get", Type.TEMPLATE_READY),
+        ("global_operations.get", Type.TEMPLATE_READY),
+        ("instance_group_managers.get", Type.MIG_READY),
+        ("zone_operations.get", Type.MIG_READY),
+        ("GET /api/v1/namespaces", Type.MIG_READY),
+    ],
+)
+def test_an_error_of_a_call_is_reported_with_the_resource_of_the_call(
+    call: str, condition: Type
+) -> None:
+    work, _ = reading_work(group(), Status(), ADDED, {})
+    plan = recover(work, CallError(call, 403, "forbidden", "Required 'x' permission"))
+    assert plan is not None
+    conditions = outcome_status(plan).conditions
+    assert [kind for kind in conditions if kind is not Type.READY] == [condition]
+    assert conditions[condition].reason == Reason.PERMISSION_DENIED

@@ -386,28 +386,38 @@ def test_a_delete_that_has_failed_shows_why() -> None:
     )
 
 
-FORBIDDEN = CallError("resource_policies.delete", 403, "forbidden", "Required 'x' permission")
 SINCE_DELETION = replace(GONE, since=NOW)
-LEFT: dict[str, tuple[dict[str, Resource], str]] = {
-    "the MIG": (ALL_READY, MIG),
-    "the MIG was gone before the deletion only": ({**ALL_READY, MIG: GONE}, MIG),
-    "policy and template": ({**ALL_READY, MIG: SINCE_DELETION}, POLICY),
-    "the template": ({**ALL_READY, MIG: SINCE_DELETION, POLICY: SINCE_DELETION}, TEMPLATE),
+MIG_GONE = {**ALL_READY, MIG: SINCE_DELETION}
+LEFT: dict[str, tuple[dict[str, Resource], str, str]] = {
+    "the MIG": (ALL_READY, "instance_group_managers.delete", MIG),
+    "its VMs": (ALL_READY, "instances.list", MIG),
+    "the MIG was gone before the deletion only": ({**ALL_READY, MIG: GONE}, "instances.list", MIG),
+    "the policy": (MIG_GONE, "resource_policies.delete", POLICY),
+    "the policy's operation": (MIG_GONE, "region_operations.get", POLICY),
+    "the template": (MIG_GONE, "instance_templates.get", TEMPLATE),
+    "the template's operation": (MIG_GONE, "global_operations.get", TEMPLATE),
+    "a policy that is gone": (
+        {**MIG_GONE, POLICY: SINCE_DELETION},
+        "resource_policies.get",
+        TEMPLATE,
+    ),
+    "no resource": (MIG_GONE, "GET /api/v1/secrets", POLICY),
 }
 
 
 @pytest.mark.parametrize("case", LEFT.values(), ids=LEFT)
-def test_a_refusal_is_recorded_with_what_is_deleted_next(
-    case: tuple[dict[str, Resource], str],
+def test_a_refusal_is_recorded_with_the_resource_of_the_call_or_the_next_one(
+    case: tuple[dict[str, Resource], str, str],
 ) -> None:
-    entries, kind = case
-    plan = recover(group_work(Status(resources=entries)), FORBIDDEN)
+    entries, call, kind = case
+    refusal = CallError(call, 403, "forbidden", "Required 'x' permission")
+    plan = recover(group_work(Status(resources=entries)), refusal)
     assert plan is not None
     after = announced(plan)
     errors = {name: entry.error for name, entry in after.resources.items() if entry.error}
     assert list(errors) == [kind]
     assert plan.outcome == errors[kind].reason == "PermissionDenied"
-    assert errors[kind].message.startswith("Required 'x' permission (resource_policies.delete). ")
+    assert errors[kind].message.startswith(f"Required 'x' permission ({call}). ")
 
 
 def group_work(known: Status) -> GroupWork:

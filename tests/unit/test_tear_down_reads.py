@@ -197,6 +197,23 @@ def test_nothing_is_read_for_a_group_that_is(about: AnyGroup, observed: type) ->
     assert reads.made == []
 
 
+@pytest.mark.parametrize(
+    "known, is_beginning",
+    [
+        pytest.param(
+            Status(resources=ALL_READY), True, id="the status was written by another step"
+        ),
+        pytest.param(announced_status(ALL_READY), False, id="a Node could not be cordoned"),
+    ],
+)
+def test_a_second_observation_is_of_the_beginning_only_if_the_status_could_not_be_written(
+    known: Status, is_beginning: bool
+) -> None:
+    answers = ANSWERS | {"list_nodes": [node().raw]}
+    work, _ = reading_work(DELETED, known, RESYNC, answers, is_first_observation=False)
+    assert isinstance(observe(work), ObservedBeginning) is is_beginning
+
+
 BEGINNING: dict[str, tuple[Status, Any, bool, str]] = {
     "it is not reported yet": (Status(resources=ALL_READY), [], True, ""),
     "a Node is not cordoned": (announced_status(ALL_READY), [node().raw], True, ""),
