@@ -30,7 +30,17 @@ from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, find_resource_name
 from shared.base.signing_requests import WAITED_FOR, SigningRequest, find_signing_request
 from shared.frame.message import Cause, message_about_requests
-from shared.frame.plan import Action, Emit, Fail, ForOne, Plan, Send, Work, join_outcomes
+from shared.frame.plan import (
+    Action,
+    Emit,
+    Fail,
+    ForOne,
+    Plan,
+    Send,
+    Work,
+    forward_rest,
+    join_outcomes,
+)
 from shared.frame.snapshot import Rules
 from shared.frame.step import Invocation, Step, work_fields
 from shared.node_groups import node_group
@@ -39,6 +49,7 @@ from shared.node_groups.certificate_subject import Subject, read_subject
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.snapshot import RULES, leave_out_all
 from shared.node_groups.work import message_about
+from shared.ports.classify import ErrorKind, verdict_of
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.events import Event
 
@@ -79,6 +90,8 @@ class ObservedRequests:
     candidates: tuple[Candidate, ...] = ()
     unread: tuple[str, ...] = ()
     """The names of requests that there was no time to read."""
+    is_repetition: bool = False
+    """An earlier delivery or observation may have published the unread requests already."""
     errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of requests that could not be read."""
 
@@ -173,7 +186,9 @@ def observe(work: JoinWork) -> ObservedRequests:
     with work.reserve(SECONDS_FOR_WRITING):
         for index, name in enumerate(names):
             if not _has_time(work):
-                return ObservedRequests(tuple(candidates), names[index:], tuple(errors))
+                is_repetition = work.trigger.is_redelivered or not work.is_first_observation
+                unread = names[index:]
+                return ObservedRequests(tuple(candidates), unread, is_repetition, tuple(errors))
             try:
                 candidate = _find_candidate(work, cache, name)
             except (CallError, OutOfTimeError) as error:
@@ -181,7 +196,7 @@ def observe(work: JoinWork) -> ObservedRequests:
                 continue
             if candidate is not None:
                 candidates.append(candidate)
-    return ObservedRequests(tuple(candidates), (), tuple(errors))
+    return ObservedRequests(tuple(candidates), errors=tuple(errors))
 
 
 def _has_time(work: Work) -> bool:
@@ -197,9 +212,6 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
     assessments = [_assess(candidate, now) for candidate in observed.candidates]
     actions = [action for one in assessments for action in one.list_actions()]
     actions += _trigger_label_node(assessments, now)
-    if observed.unread:
-        rest = message_about_requests(Cause.FORWARDED, now, observed.unread)
-        actions.append(ForOne((Send("approve_join", (rest,)),)))
     failed = [one.candidate.error for one in assessments if one.candidate.error is not None]
     # The frame raises the first error: a transient one first, so that the message is retried.
     errors = sorted((*failed, *observed.errors), key=_is_lasting)
@@ -208,7 +220,10 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
     note = "; ".join(f"{one.name}: {one.why}" for one in assessments if one.why)
     needs_attention = any(one.outcome in _CAUSES or one.is_reported for one in assessments)
     facts = _name_group(observed.candidates)
-    return Plan(outcome, tuple(actions), note, facts, needs_attention=needs_attention)
+    plan = Plan(outcome, tuple(actions), note, facts, needs_attention=needs_attention)
+    rest = message_about_requests(Cause.FORWARDED, now, observed.unread)
+    sends = [Send("approve_join", (rest,))] if observed.unread else []
+    return forward_rest(plan, sends, is_repetition=observed.is_repetition)
 
 
 def recover(_work: JoinWork, _error: CallError) -> Plan | None:
@@ -222,7 +237,7 @@ run = STEP.run
 
 
 def _is_lasting(error: CallError | OutOfTimeError) -> bool:
-    return isinstance(error, CallError) and 400 <= error.http < 500
+    return isinstance(error, CallError) and verdict_of(error).kind is not ErrorKind.TRANSIENT
 
 
 def _name_group(candidates: Iterable[Candidate]) -> dict[str, str]:

@@ -9,7 +9,7 @@ setMetadata, then create the token's Secret. The Secret is built from the metada
 creates the same Secret.
 
 VMs are independent: the error of one is raised after the others have their tokens. VMs that there was
-no time to read are published to the topic again. The metadata of a VM that is being created cannot be
+no time to read are published to the topic once. The metadata of a VM that is being created cannot be
 written: the end of its insert or start triggers the step, or else a resync.
 """
 
@@ -32,6 +32,7 @@ from shared.frame.plan import (
     ForOne,
     Plan,
     Send,
+    forward_rest,
 )
 from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step
@@ -104,6 +105,8 @@ class ObservedVms:
     ca_hash: str = ""
     unread: tuple[str, ...] = ()
     """The names of VMs that there was no time to read."""
+    is_repetition: bool = False
+    """An earlier delivery or observation may have published the unread VMs already."""
     errors: tuple[CallError, ...] = ()
     """The errors of VMs that could not be read."""
 
@@ -138,6 +141,7 @@ def observe(work: GroupWork) -> ObservedVms | NoTokensNeeded:
         fresh={vm.instance.name: new_token(work.random_bytes, work.now) for vm in vms},
         ca_hash=_get_ca_hash(work) if vms else "",
         unread=unread,
+        is_repetition=work.trigger.is_redelivered or not work.is_first_observation,
         errors=errors,
     )
 
@@ -151,11 +155,12 @@ def decide(observed: ObservedVms | NoTokensNeeded, now: datetime) -> Plan:
     injections = [
         ForOne(actions) for vm in observed.vms if (actions := tuple(_inject(observed, vm, now)))
     ]
-    rest = [ForOne((send,)) for send in _build_messages(observed, observed.unread, now)]
     failures = [ForOne((Fail(error),)) for error in observed.errors]
-    if not injections:
-        return Plan("NothingToDo", (*rest, *failures))
-    return Plan("Injecting", (*injections, *rest, *failures, *_end_error(observed, now)))
+    plan = Plan("NothingToDo", tuple(failures))
+    if injections:
+        plan = Plan("Injecting", (*injections, *failures, *_end_error(observed, now)))
+    rest = _build_messages(observed, observed.unread, now)
+    return forward_rest(plan, rest, is_repetition=observed.is_repetition)
 
 
 def _decide_without_tokens(observed: NoTokensNeeded, now: datetime) -> Plan:

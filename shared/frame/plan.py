@@ -269,5 +269,20 @@ class ObserveAgain:
 ABORT_AFTER_FAILURE = Batch((), is_required=True)
 """What follows in the plan is executed only if no earlier action has failed."""
 
+
+def forward_rest(plan: Plan, sends: Iterable[Send], *, is_repetition: bool) -> Plan:
+    """``plan``, which also publishes messages about the objects for which there was no time.
+
+    They are published first, so that no failure of other objects delays these. A repetition publishes
+    them only if nothing fails: the first execution has published them, and a message that is retried
+    must not multiply.
+    """
+    rest = tuple(ForOne((send,)) for send in sends)
+    if not rest:
+        return plan
+    order = (*plan.actions, ABORT_AFTER_FAILURE, *rest) if is_repetition else (*rest, *plan.actions)
+    return replace(plan, actions=order)
+
+
 BEST_EFFORT = (Send, Emit, Attempt)
 """Actions whose failure is only logged: the sweep repeats the work, or a condition reports the same."""

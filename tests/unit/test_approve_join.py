@@ -11,8 +11,8 @@ import pytest
 from functions.approve_join import Candidate, Decide, ObservedRequests, Report, Revoke, decide
 from shared.base.errors import CallError
 from shared.base.signing_requests import SigningRequest, find_signing_request
-from shared.frame.message import Cause
-from shared.frame.plan import Emit, Fail, Plan, Send
+from shared.frame.message import Cause, Message, message_about_requests
+from shared.frame.plan import ABORT_AFTER_FAILURE, Emit, Fail, ForOne, Plan, Send
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token
 from shared.node_groups.certificate_subject import Subject
 from shared.node_groups.node_group import NodeGroup
@@ -237,12 +237,23 @@ def test_each_request_is_decided_alone() -> None:
     plan = decide(seen, NOW)
     assert plan.outcome == "Approved,NotApproved"
     assert in_words(plan) == [
+        "approve_join Forwarded four five",
         "Approved one",
         "Approved three",
         NOT_APPROVED,
-        "approve_join Forwarded four five",
         f"fail {UNAVAILABLE}",
     ]
+
+
+def test_a_repetition_publishes_unread_requests_only_if_nothing_fails() -> None:
+    seen = ObservedRequests((candidate(),), unread=("four",), is_repetition=True)
+    *_, barrier, last = decide(seen, NOW).actions
+    assert barrier == ABORT_AFTER_FAILURE
+    assert last == ForOne((Send("approve_join", (rest_of("four"),)),))
+
+
+def rest_of(*names: str) -> Message:
+    return message_about_requests(Cause.FORWARDED, NOW, names)
 
 
 def test_many_requests_trigger_label_node_once() -> None:
@@ -257,10 +268,12 @@ def test_nothing_is_done_about_requests_that_are_gone() -> None:
     assert decide(ObservedRequests(), NOW) == Plan("NothingToDo")
 
 
-def test_an_error_that_passes_is_raised_before_one_that_does_not() -> None:
-    refused = CallError("GET certificatesigningrequests", 400, "BadRequest", "no")
-    plan = decide(ObservedRequests(errors=(refused, UNAVAILABLE)), NOW)
-    assert in_words(plan) == [f"fail {UNAVAILABLE}", f"fail {refused}"]
+@pytest.mark.parametrize("http", [409, 429, 503])
+def test_a_transient_error_is_raised_before_one_that_lasts(http: int) -> None:
+    refused = CallError("GET certificatesigningrequests", 422, "Invalid", "no")
+    transient = CallError("GET certificatesigningrequests", http, "", "later")
+    plan = decide(ObservedRequests(errors=(refused, transient)), NOW)
+    assert in_words(plan) == [f"fail {transient}", f"fail {refused}"]
 
 
 OTHER = group(uid="another")

@@ -164,6 +164,27 @@ def test_requests_that_there_is_no_time_for_are_left(
     assert len(observed.candidates) == 2 - len(unread)
 
 
+@pytest.mark.parametrize(
+    "is_redelivered, is_first, is_repetition",
+    [(False, True, False), (True, True, True), (False, False, True)],
+    ids=["first", "redelivered", "observed again"],
+)
+def test_unread_requests_of_a_repetition_may_be_published_already(
+    is_redelivered: bool, is_first: bool, is_repetition: bool
+) -> None:
+    left = iter([1.0, 0.0])
+
+    def remaining_s() -> float:
+        if not next(left):
+            raise OutOfTimeError("no time")
+        return 1.0
+
+    work, _ = joining("csr-1", "csr-2", remaining_s=remaining_s)
+    trigger = replace(work.trigger, is_redelivered=is_redelivered)
+    observed = observe(replace(work, trigger=trigger, is_first_observation=is_first))
+    assert (observed.unread, observed.is_repetition) == (("csr-2",), is_repetition)
+
+
 def test_a_trigger_that_names_no_request_is_about_none() -> None:
     work, _ = joining()
     assert observe(replace(work, trigger=Trigger("x", NOW))) == ObservedRequests()

@@ -13,7 +13,7 @@ from shared.base.reasons import Reason
 from shared.frame.audit_log import LogEvent
 from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
-from shared.frame.plan import ABORT_AFTER_FAILURE, Attempt, Fail, Plan, Send
+from shared.frame.plan import ABORT_AFTER_FAILURE, Attempt, Fail, ForOne, Plan, Send
 from shared.node_groups.actions import CreateSecret, DeleteNode, SetMetadata
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
 from shared.node_groups.node_group import NodeGroup
@@ -117,12 +117,20 @@ def test_a_vm_that_cannot_be_read_keeps_no_other_from_its_token() -> None:
 
 def test_vms_that_there_was_no_time_to_read_go_back_to_the_inbox() -> None:
     batch = replace(seen(Vm(instance(), None, None)), unread=(VM, f"{VM}-2"))
-    send = flat(decide(batch, NOW))[-1]
+    send = flat(decide(batch, NOW))[0]
     assert isinstance(send, Send)
     assert (send.step, [message.vms for message in send.messages]) == (
         "inject_token",
         [(VM, f"{VM}-2")],
     )
+
+
+def test_a_repetition_publishes_unread_vms_only_if_nothing_fails() -> None:
+    batch = replace(seen(Vm(instance(), None, None)), unread=(VM,), is_repetition=True)
+    *_, barrier, last = decide(batch, NOW).actions
+    assert barrier == ABORT_AFTER_FAILURE
+    assert isinstance(last, ForOne)
+    assert isinstance(last.actions[0], Send)
 
 
 def test_the_metadata_that_others_have_written_is_kept() -> None:
