@@ -204,10 +204,14 @@ class _Container:
                 has_list = True
 
     def written(self) -> Iterator[tuple[str, str]]:
-        """The injected variables after the patch, with their digests."""
+        """The injected variables after the patch, with their digests.
+
+        A variable that the user has set to the same value is the user's.
+        """
         for entry in self.entries():
-            value = self.wanted.get(entry["name"])
-            if value is not None and entry == render(entry["name"], value):
+            value, old = self.wanted.get(entry["name"]), self._effective.get(entry["name"])
+            is_users = old == entry and not self._is_injected(entry)
+            if value is not None and entry == render(entry["name"], value) and not is_users:
                 yield self._key(entry), _digest(entry)
 
     @cached_property
@@ -258,8 +262,7 @@ class _Container:
 
     def _update(self, old: dict[str, Any]) -> dict[str, Any] | None:
         """The new entry for an effective one; ``None``: it is removed."""
-        digest = self.injected.get(self._key(old))
-        is_injected = digest is not None and digest == _digest(old)
+        is_injected = self._is_injected(old)
         value = self.wanted.get(old["name"])
         if value is None:
             # A Pod alone may not show why its template got a variable, so it keeps the variable.
@@ -267,6 +270,11 @@ class _Container:
         if is_injected and "valueFrom" in old and not self.is_template:
             return old
         return render(old["name"], value) if is_injected or self._is_unset(old) else old
+
+    def _is_injected(self, entry: Mapping[str, Any]) -> bool:
+        """Whether an entry is as this webhook has injected it."""
+        digest = self.injected.get(self._key(entry))
+        return digest is not None and digest == _digest(entry)
 
     @cached_property
     def _names_of_host_lists(self) -> frozenset[str]:

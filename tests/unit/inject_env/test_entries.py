@@ -43,6 +43,14 @@ def test_what_the_user_has_set_is_not_claimed_and_outlives_every_change() -> Non
     assert again.entries()[:2] == [entry("A", "b"), entry("TPU_NAME", "mine")]
 
 
+def test_a_value_of_the_user_that_equals_the_injected_one_stays_the_users() -> None:
+    once = Answered(with_entries(entry("JAX_PROCESS_COUNT", "2"), replicas=2))
+    assert "JAX_PROCESS_COUNT" not in note_of(once.target)
+    once.target["spec"]["replicas"] = 3
+    again = Answered(once.target, operation="UPDATE")
+    assert again.env()["JAX_PROCESS_COUNT"] == "2"
+
+
 DUPLICATES: list[tuple[str, list[str], list[str]]] = [
     ("two empty ones", ["", ""], [HOSTS]),
     ("an empty one and a default", ["", "localhost"], [HOSTS]),
