@@ -76,8 +76,8 @@ from shared.slices.work import (
 
 NAME = "provision_slice"
 UNFIT_AFTER = timedelta(minutes=15)
-"""A Pod that waits longer than this beside a slice that has been ready as long does not fit the slice,
-or the Nodes are missing."""
+"""A Pod that waits longer than this beside a slice that has been ready as long does not fit the slice.
+A ready slice without a Node has lost its Nodes: GKE reports a pool as running when they are there."""
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 CREATE_METHOD = "container.nodePools.create"
 """The method in the audit log for the end of a creation, whether it succeeded or failed."""
@@ -379,9 +379,7 @@ def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossi
     if isinstance(existing, Slice):
         set_trace(work, existing)
         if _needs_node_ages(existing, leader, work):
-            existing = replace(
-                existing, since=_find_newest_node_time(existing, cluster) or work.now
-            )
+            existing = replace(existing, since=_find_newest_node_time(existing, cluster))
         if not _is_as_asked(existing, desired):
             users = list_jobs_on(cluster, existing.name, work.now, but=desired.owner)
     return ObservedPod(

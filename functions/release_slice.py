@@ -91,7 +91,7 @@ class ObservedFailedUpdate:
     """A node pool whose update has failed. That update may have been the write of its deadline."""
 
     slice: ObservedSlice | None
-    is_deadline_due: bool = False
+    needs_deadline: bool = False
     """True if the pool needs a deadline. As it cannot be written, the pool is deleted now."""
 
 
@@ -303,15 +303,15 @@ def _observe_failed_update(work: SliceWork, event: LogEvent) -> ObservedFailedUp
         return ObservedFailedUpdate(one)
     _set_subject(work, existing, jobset)
     one = _with_users(work, replace(one, refusal=event.words))
-    return ObservedFailedUpdate(one, is_deadline_due=True)
+    return ObservedFailedUpdate(one, needs_deadline=True)
 
 
 def _decide_after_failed_update(observed: ObservedFailedUpdate, now: datetime) -> Plan:
     if observed.slice is None:
         return Plan("NoSlice")
-    if observed.is_deadline_due:
+    if observed.needs_deadline:
         return _decide_about_slice(observed.slice, now)
-    return Plan(_find_row(observed.slice, now).outcome)
+    return Plan("NothingToDo")
 
 
 def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedSlices | ObservedDeletion:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from shared.base.errors import CallError
+from shared.base.errors import CallError, OutOfTimeError
 from shared.frame.plan import Fail, Plan, StaleObservation, Work
 from shared.frame.step import Invocation, Step, work_fields
 from shared.node_groups.leaks import (
@@ -30,6 +30,8 @@ from shared.ports.gce.values import ListedResource, TemplateRef
 
 MAX_LEAKS = 10
 """How many leaked slices one invocation reads again and reports, the oldest first."""
+SECONDS_FOR_CONFIRMING = 15.0
+"""Listing leaves so many seconds for reading the groups and the suspected slices."""
 LEAKED = "LeakedSlice"
 """The decision in each leaked slice's log line. An alert in infra/terraform counts these lines."""
 
@@ -51,7 +53,7 @@ class ObservedLeaks:
 
     leaks: tuple[Leak, ...]
     resources: int
-    failures: tuple[CallError, ...] = ()
+    failures: tuple[CallError | OutOfTimeError, ...] = ()
     left: int = 0
 
 
@@ -91,13 +93,14 @@ def observe(work: LeakWork) -> ObservedLeaks:
     """List the resources that have names of this system, then the groups. Read leaks again."""
     cluster = work.cluster.get_cluster_id()
     listed: list[ListedResource] = []
-    failures: list[CallError] = []
-    for project in sorted(work.settings.projects):
-        try:
-            for service in SERVICES:
-                listed += work.gce.list_named(project, service, PREFIX)
-        except CallError as error:
-            failures.append(error)
+    failures: list[CallError | OutOfTimeError] = []
+    with work.reserve(SECONDS_FOR_CONFIRMING):
+        for project in _rotate(work, sorted(work.settings.projects)):
+            try:
+                for service in SERVICES:
+                    listed += work.gce.list_named(project, service, PREFIX)
+            except (CallError, OutOfTimeError) as error:
+                failures.append(error)
     uids = {raw["metadata"]["uid"] for raw in work.cluster.list_groups()} if listed else set()
     if work.cluster.get_cluster_id() != cluster:
         raise StaleObservation("the kubeconfig leads to another cluster now")
@@ -105,6 +108,12 @@ def observe(work: LeakWork) -> ObservedLeaks:
     confirmed = (confirm(work.gce, suspect) for suspect in suspects[:MAX_LEAKS])
     leaks = tuple(leak for leak in confirmed if leak.resources)
     return ObservedLeaks(leaks, len(listed), tuple(failures), len(suspects[MAX_LEAKS:]))
+
+
+def _rotate(work: LeakWork, projects: list[str]) -> list[str]:
+    """The projects, from a random one on: there may not be time for all of them in one run."""
+    start = int.from_bytes(work.random_bytes(2)) % max(1, len(projects))
+    return projects[start:] + projects[:start]
 
 
 def confirm(gce: Gce, leak: Leak) -> Leak:

@@ -92,10 +92,10 @@ REASONS: dict[Reason, str] = {
     f"their Nodes have just joined and are not Ready yet. {_WAIT}",
     Reason.NODE_JOIN_TIMEOUT: "A VM has not joined in time. Read the cause in its serial port output: "
     "gcloud compute instances get-serial-port-output.",
-    Reason.JOIN_NOT_APPROVED: "A VM's request for its Node's certificate was made with another token "
-    "than the one in the VM's metadata. Wait two minutes: after a renewal of its token a VM sends a new "
-    "request. If this stays, somebody may have the token of another VM: the log of approve_join names "
-    "the request.",
+    Reason.JOIN_NOT_APPROVED: "A VM's request for its Node's certificate is not approved, mostly "
+    "because it was made with another token than the one in the VM's metadata. Wait two minutes: after "
+    "a renewal of its token a VM sends a new request. If this stays, the log of approve_join names the "
+    "request and the obstacle: somebody may have the token of another VM.",
     Reason.JOIN_DENIED: "A request for the certificate of a VM's Node was denied: no kubelet sends "
     "such a request. Its token is revoked, if it is ours; else the log of approve_join names the Secret "
     "to delete. Find out who had the token, then delete the VM.",

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from functions.report_leaks import MAX_LEAKS, LeakWork, ObservedLeaks, ReportLeak, decide, observe
-from shared.base.errors import CallError
+from shared.base.errors import CallError, OutOfTimeError
 from shared.base.logs import make_logger
 from shared.frame.decode import Trigger
 from shared.frame.plan import Fail, StaleObservation
@@ -25,6 +25,7 @@ from tests.unit.test_inject_token import instance
 
 MARK = group().mark
 REFUSED = CallError("list", 403, "forbidden", "may not list")
+SLOW = OutOfTimeError("no answer within 15 s")
 PLACES = {MIGS: "us-central1-c", TEMPLATES: "", POLICIES: "us-central1"}
 
 
@@ -112,6 +113,25 @@ def test_a_project_that_cannot_be_listed_stops_no_other() -> None:
     assert [leak.project for leak in observed.leaks] == ["my-gcp-project"]
     plan = decide(observed, NOW)
     assert [type(action) for action in plan.actions] == [ReportLeak, Fail]
+
+
+def test_a_project_that_there_is_no_time_to_list_stops_no_other_and_is_first_another_time() -> None:
+    listed_projects: list[str] = []
+
+    def list_named(project: str, service: str, _prefix: str) -> list[ListedResource]:
+        listed_projects.append(project)
+        if len(set(listed_projects)) > 1:
+            raise SLOW
+        return [listed(service, project)]
+
+    made, _ = work(("a", "b"), list_named=list_named)
+    observed = observe(made)
+    assert observed.failures == (SLOW,)
+    assert [leak.project for leak in observed.leaks] == ["a"]
+
+    made.random_bytes = lambda size: b"\x01".rjust(size, b"\x00")
+    listed_projects.clear()
+    assert [leak.project for leak in observe(made).leaks] == ["b"]
 
 
 def test_another_cluster_in_between_makes_the_step_observe_again() -> None:

@@ -175,7 +175,7 @@ def test_a_failed_update(case: tuple[list[Slice], Any, tuple[str | None, bool, A
     observed = release_slice.observe(work)
     assert isinstance(observed, ObservedFailedUpdate)
     assert (observed.slice.refusal if observed.slice else None) == refusal
-    assert observed.is_deadline_due is is_due
+    assert observed.needs_deadline is is_due
     assert work.facts["slice"] == SLICE.name
 
 
@@ -273,11 +273,11 @@ PODS: dict[str, tuple[Trigger, bool, dict[str, Any], Any, tuple[str, ...]]] = {
         replace(GOOD, since=YOUNGEST),
         (),
     ),
-    "the same, and it has no Nodes yet": (
+    "the same, and its Nodes are gone": (
         POD_RESYNC,
         True,
         {"find": GOOD, "list_nodes_of_slice": []},
-        replace(GOOD, since=NOW),
+        GOOD,
         (),
     ),
     "the same, and its provider knows since when": (
