@@ -40,7 +40,7 @@ def inject_token(request: flask.Request) -> tuple[str, int]:
 
 
 def approve_join(request: flask.Request) -> tuple[str, int]:
-    """Approve the certificate request of a VM for its own Node, and deny others."""
+    """Approve the certificate request of a VM for its own Node."""
     return _serve("approve_join", request)
 
 

@@ -1,7 +1,10 @@
-"""``admit_job``: tie each Job of a JobSet that requests TPUs to its own slice.
+"""admit_job: an admission webhook that ties each Job of a JobSet to its own slice.
 
-The Job's Pods get the node selector ``job-key``. Only the slice that is created for the Job has this
-label, so Jobs that restart do not use each other's slices.
+It concerns new Jobs with a ``job-key`` whose containers request TPUs and whose Pods select a topology,
+unless the Job or its Pod template opts out. The Pods get the node selector ``job-key``. Only the slice
+that is created for the Job has this label, so Jobs that restart do not use each other's slices.
+
+By its settings it also adds a location hint, or removes the selectors of reservations and of Spot.
 """
 
 from __future__ import annotations
@@ -88,7 +91,7 @@ def _part(holder: Object, *path: str) -> Object:
 
 
 def read_admission(environment: Mapping[str, str]) -> Admission:
-    """The step's settings from the environment. Raises `SettingsError`."""
+    """The webhook's settings from the environment. Raises `SettingsError`."""
     forced = environment.get("FORCE_ON_DEMAND") or "false"
     if forced not in ("true", "false"):
         raise SettingsError(f"FORCE_ON_DEMAND={forced!r} must be true or false")

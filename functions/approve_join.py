@@ -1,22 +1,23 @@
 """approve_join: approve a certificate request for a VM's Node if it was made with that VM's token.
 
 Triggers: CertificateSigningRequests of kubelets that use this system's bootstrap tokens. The relay
-publishes new ones, the sweep those that are still pending or that another approver has approved. The
-step itself publishes those for which it had no time.
+publishes new ones and those that another approver has approved, the sweep those that are still pending.
+The step itself publishes once those for which it had no time.
 
-A request is approved if three conditions hold: it has exactly the form that a kubelet sends; its Node
-has the name of a VM that the group's MIG created; that VM's metadata holds the token of the requester.
+A request is approved if it has exactly the form that a kubelet sends, its Node has the name of a VM
+that the MIG of a group created, and that VM's metadata holds the token of the requester. The group must
+have a valid spec in a served project, and must not be being deleted.
 
-A request that can never become valid (it has another form, or a Node name that no VM of a group can
-have) is denied, and its token is revoked, because a denied kubelet makes a new request every 32 seconds.
-Any other request stays pending: a token may have been renewed, or an API may be unavailable. A kubelet
-waits 15 minutes. A request that another approver has approved is reported in the log.
+A request is denied only if it can never become valid: it has another form, or its Node name is not that
+of any group's VM. Its token is revoked, because a denied kubelet makes a new request every 32 seconds.
+Any other request stays pending, because a token may have been renewed, or an API may be unavailable.
+The outcome ``NotApproved`` means: pending, and something is wrong. A kubelet waits 15 minutes.
 
 A revoked token stays in its VM's metadata, and inject_token may create its Secret again. The requests of
 its holder are then denied again.
 
 The step writes no status, because a group's start makes as many requests as it has VMs. It triggers
-label_node instead.
+label_node about requests that are denied or NotApproved, and reports the others in its log.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ SECONDS_FOR_WRITING = 15.0
 """Reading leaves so many seconds for writing."""
 LATE_AFTER = timedelta(minutes=2)
 """A request that is pending longer is reported, whatever the obstacle."""
+_PERMANENT_ERRORS = (400, 403, 422)
+"""The HTTP status codes with which API servers and admission webhooks reject a write permanently."""
 DENIED, NOT_APPROVED, ELSEWHERE = "Denied", "NotApproved", "ApprovedElsewhere"
 """The outcomes that get a log line of their own, with the prefix ``Join``. An alert in infra/terraform
 counts these lines."""
@@ -97,7 +100,7 @@ class ObservedRequests:
 
 
 @dataclass(frozen=True)
-class Decide:
+class ApproveOrDeny:
     """Approve or deny a request, if it is unchanged since it was read."""
 
     name: str
@@ -155,7 +158,7 @@ class Revoke:
         try:
             work.cluster.delete_token_secret(self.token_id)
         except CallError as error:
-            if error.http not in _DENIALS:
+            if error.http not in _PERMANENT_ERRORS:
                 raise
             note = (
                 f"its token {self.token_id} could not be revoked: {error}. Delete the Secret "
@@ -324,10 +327,10 @@ class _Assessment:
                 f"VM {subject.node} holds the token {request.token_id} with which the request was "
                 "made."
             )
-            yield ForOne((self._decide("Approved", APPROVED_BY_US, message),))
+            yield ForOne((self._build("Approved", APPROVED_BY_US, message),))
         if self.outcome == DENIED:
             # The token first: after a crash in between, the request is still pending and is denied.
-            denial = self._decide("Denied", "DeniedByTpuFunctions", f"Denied: {self.why}.")
+            denial = self._build("Denied", "DeniedByTpuFunctions", f"Denied: {self.why}.")
             about, key = self.candidate.raw, ""
             if self.candidate.group is not None:
                 about, key = self.candidate.group.raw, self.candidate.group.key
@@ -343,14 +346,14 @@ class _Assessment:
             key = group.key if group is not None else ""
             yield Report(self.outcome, self.why, request.name, subject.node, key)
 
-    def _decide(self, kind: str, reason: str, message: str) -> Decide:
+    def _build(self, kind: str, reason: str, message: str) -> ApproveOrDeny:
         condition = {
             "type": kind,
             "status": "True",
             "reason": reason,
             "message": message,
         }
-        return Decide(self.name, condition, self.candidate.raw)
+        return ApproveOrDeny(self.name, condition, self.candidate.raw)
 
 
 def _assess(candidate: Candidate, now: datetime) -> _Assessment:
@@ -372,7 +375,7 @@ def _assess(candidate: Candidate, now: datetime) -> _Assessment:
     obstacle = _find_obstacle(candidate, now)
     if not obstacle:
         return _Assessment(candidate, "Approved")
-    # label_node reports a wrong token on the group immediately; the log reports what is late.
+    # A wrong token is reported on the group immediately, any other obstacle when the request is late.
     outcome = NOT_APPROVED if is_late or _holds_other_token(candidate, now) else "Pending"
     return _Assessment(candidate, outcome, obstacle, is_reported=is_late)
 
@@ -430,8 +433,6 @@ def _holds_other_token(candidate: Candidate, now: datetime) -> bool:
     return token is not None and token.id != candidate.request.token_id
 
 
-_DENIALS = (400, 403, 422)
-"""The HTTP status codes with which API servers and admission webhooks reject a write permanently."""
 _CAUSES = {DENIED: Cause.JOIN_DENIED, NOT_APPROVED: Cause.JOIN_NOT_APPROVED}
 
 

@@ -1,11 +1,16 @@
 """create_resources: from a TPUNodeGroup to its workload policy, instance template and MIG.
 
-Triggers: the group was added; its spec, pause, label or finalizer changed; an insert of one of its
+Triggers: the group was added; its generation, pause, label or finalizer changed; an insert of one of its
 resources or a change to its MIG ended; the insert of a VM failed; a resync; a message of label_node, if
 MIG and VMs contradict the status; a message of tear_down about a group that is not being deleted.
 
-One invocation takes ownership (label and finalizer) and inserts the missing resources: policy and
-template in parallel, the MIG when both exist. A condition reports each error of Compute Engine.
+The first invocation takes ownership (label and finalizer) and inserts policy and template in parallel.
+A later one, when both exist, inserts the MIG. An INDIVIDUAL group has no policy, and a user's own
+template is only read. Nothing is inserted for a group with an invalid spec, for a paused one, and for
+one that tpu-operator manages.
+
+The step owns the conditions Accepted, WorkloadPolicyReady, InstanceTemplateReady and
+ManagedInstanceGroupReady. They report the errors of Compute Engine that a retry does not solve.
 """
 
 from __future__ import annotations
@@ -79,7 +84,7 @@ class ObservedResources:
     trigger: Trigger
     projects: frozenset[str]
     """The projects that this installation serves."""
-    has_foreign_children: bool = False
+    has_operator_children: bool = False
     found: Mapping[str, Found | None] = field(default_factory=dict)
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
     members: tuple[ManagedInstance, ...] = ()
@@ -99,25 +104,25 @@ class ObservedUnreadable:
 
     group: UnreadableGroup
     status: Status
-    has_foreign_children: bool = False
+    has_operator_children: bool = False
 
 
 def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
     """Read the resources whose state the status does not prove."""
     group, known = work.group, work.status
-    creates_nothing = group.deleting is not None or group.carries_foreign_finalizer
-    is_foreign = not creates_nothing and not group.has_finalizer and _has_foreign_children(work)
+    creates_nothing = group.deleting is not None or group.has_operator_finalizer
+    is_operators = not creates_nothing and not group.has_finalizer and _has_operator_children(work)
     if isinstance(group, UnreadableGroup):
-        return ObservedUnreadable(group, known, is_foreign)
+        return ObservedUnreadable(group, known, is_operators)
     observed = ObservedResources(
         group,
         known,
         work.trigger,
         work.settings.projects,
-        is_foreign,
+        is_operators,
         is_redelivered=work.trigger.is_redelivered and work.is_first_observation,
     )
-    if creates_nothing or is_foreign or _list_violations(group, work.settings.projects):
+    if creates_nothing or is_operators or _list_violations(group, work.settings.projects):
         return observed
     found = {
         kind: KINDS[kind].find(work.gce, group.spec, group.resource_name)
@@ -136,7 +141,7 @@ def decide(observed: ObservedResources | ObservedUnreadable, now: datetime) -> P
     group = observed.group
     if group.deleting is not None:
         return _delegate_to_tear_down(group, now)
-    if group.carries_foreign_finalizer or observed.has_foreign_children:
+    if group.has_operator_finalizer or observed.has_operator_children:
         return Plan("ManagedElsewhere", (_report_managed_elsewhere(group, observed.status, now),))
     if isinstance(observed, ObservedUnreadable):
         known = restore_entries(observed.group, observed.status, now)
@@ -180,9 +185,9 @@ STEP = Step(
 run = STEP.run
 
 
-def _has_foreign_children(work: GroupWork) -> bool:
+def _has_operator_children(work: GroupWork) -> bool:
     group = work.group
-    return work.cluster.has_foreign_children(group.namespace, group.foreign_child_names)
+    return work.cluster.has_operator_children(group.namespace, group.operator_child_names)
 
 
 def _list_kinds_to_read(work: GroupWork, spec: Spec) -> Iterator[str]:
@@ -202,8 +207,8 @@ def _list_kinds_to_read(work: GroupWork, spec: Spec) -> Iterator[str]:
 def _is_proved_absent(work: GroupWork, spec: Spec, kind: str) -> bool:
     """Whether the status proves that a resource without an entry, or with a Pending one, is not there.
 
-    A group that has our finalizer and no entry has lost its status: the resource may exist. So may a
-    user's own template, and each resource after an insert has found another state than the status has.
+    A group that has our finalizer and no entry has lost its status: the resource may exist. The same
+    holds for a user's own template, and for each resource in a second observation.
     """
     is_users = kind == TEMPLATE and spec.user_template is not None
     is_status_lost = kind not in work.status.resources and work.group.has_finalizer
@@ -362,7 +367,7 @@ class WriteCreated:
         work.conclude()
 
     def describe(self) -> str:
-        return "write the status, if it has changed"
+        return "write the results of the inserts"
 
 
 def _name_outcome(
@@ -424,7 +429,7 @@ def _advance(
         is_redelivered=observed.is_redelivered,
         is_blocked=is_blocked,
         was_complete=observed.status.completed_at is not None,
-        was_lost=kind not in observed.status.resources,
+        has_no_entry=kind not in observed.status.resources,
     )
     return next_step(Goal.CREATE, resource, observation, now)
 

@@ -1,8 +1,13 @@
-"""``inject_env``: add TPU environment variables to workloads at admission.
+"""inject_env: an admission webhook that adds TPU environment variables to workloads.
 
-Values that users have set are kept. Three kinds of values count as not set: an empty value,
-``localhost`` if the slice has several hosts, and a value that this step has injected before. An
-annotation on the Pod template lists the injected variables with digests.
+It adds variables that are missing and updates those that it has injected before. An annotation on the
+Pod template lists the injected variables with digests. Values that users have set are kept. Two kinds of
+them count as not set: an empty value, and ``localhost`` in a variable that names hosts, if the slice has
+several.
+
+Contradictions between a workload and its slice are warnings, or errors by a setting. If nothing can be
+injected, an annotation on the template says why. A Pod template gets the label that makes the webhook
+review its Pods, too.
 """
 
 from __future__ import annotations
@@ -224,16 +229,16 @@ class _Container:
         return {entry["name"]: entry for entry in self._existing}
 
     @cached_property
-    def _after(self) -> Mapping[str, dict[str, Any] | None]:
+    def _new_effective(self) -> Mapping[str, dict[str, Any] | None]:
         """The new value of each effective entry."""
-        return {name: self._update(entry) for name, entry in self._effective.items()}
+        return {name: self._new_effective_entry(entry) for name, entry in self._effective.items()}
 
     @cached_property
     def _changes(self) -> list[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
         """Each variable before and after: existing ones first, then new ones."""
         new = [render(name, value) for name, value in self.wanted.items()]
         return [
-            *((old, self._replace(old)) for old in self._existing),
+            *((old, self._new_entry(old)) for old in self._existing),
             *((None, one) for one in new if one["name"] not in self._effective),
         ]
 
@@ -246,21 +251,21 @@ class _Container:
             if old is not None
         )
 
-    def _replace(self, old: dict[str, Any]) -> dict[str, Any] | None:
+    def _new_entry(self, old: dict[str, Any]) -> dict[str, Any] | None:
         """The new entry in an entry's place; ``None``: it is removed.
 
         An overridden entry is removed if the effective one changes and it has no value of its own: it
         is empty or equal to the effective one. A value that a user has set is kept.
         """
         name = old["name"]
-        effective, after = self._effective[name], self._after[name]
+        effective, after = self._effective[name], self._new_effective[name]
         if old is effective:
             return after
         if after == effective:
             return old
         return None if old == effective or self._is_unset(old) else old
 
-    def _update(self, old: dict[str, Any]) -> dict[str, Any] | None:
+    def _new_effective_entry(self, old: dict[str, Any]) -> dict[str, Any] | None:
         """The new entry for an effective one; ``None``: it is removed."""
         is_injected = self._is_injected(old)
         value = self.wanted.get(old["name"])
@@ -277,7 +282,7 @@ class _Container:
         return digest is not None and digest == _digest(entry)
 
     @cached_property
-    def _names_of_host_lists(self) -> frozenset[str]:
+    def _names_of_other_hosts(self) -> frozenset[str]:
         """The variables whose desired value names other hosts than this one."""
         return frozenset(
             name
@@ -290,7 +295,7 @@ class _Container:
         if "valueFrom" in entry or entry["name"] not in self.wanted:
             return False
         given = str(entry.get("value") or "")
-        return not given or (entry["name"] in self._names_of_host_lists and LOCALHOST in given)
+        return not given or (entry["name"] in self._names_of_other_hosts and LOCALHOST in given)
 
     def _key(self, entry: Mapping[str, Any]) -> str:
         return f"{self.document.get('name')}/{entry['name']}"
@@ -327,7 +332,7 @@ def _get_container(workload: Workload, pointer: str) -> Object:
 
 
 def read_injection(environment: Mapping[str, str]) -> Injection:
-    """The step's settings from the environment. Raises `SettingsError`."""
+    """The webhook's settings from the environment. Raises `SettingsError`."""
     return Injection(
         ports=Ports(
             process=_port(environment, "INJECT_PROCESS_PORT", Ports.process),

@@ -1,15 +1,19 @@
 """inject_token: write a bootstrap token into the metadata of each VM that has to join.
 
-Triggers: the end of a VM's insert, start or reset, or its automatic restart; a resync, which lists the
-group's VMs in one call and publishes the names of those that need a token to this step's own topic, in
-batches; a message of label_node about VMs with stale Nodes, or about a condition that is not up to date.
+Triggers: the end of a VM's insert, start or reset, or its automatic restart; a message of the step
+itself, which names VMs; a message of label_node about VMs with stale Nodes, or about a condition that is
+not up to date; a resync.
 
-For each named VM: delete the stale Node of its predecessor, write a token to the VM's metadata by one
-setMetadata, then create the token's Secret. The Secret is built from the metadata, so a repetition
-creates the same Secret.
+A resync lists the group's VMs in one call, publishes the names of those that need a token in batches to
+this step's own topic, and writes the condition TokensInjected, which this step owns.
 
-VMs are independent: the error of one is raised after the others have their tokens. VMs that there was
-no time to read are published to the topic once. The metadata of a VM that is being created cannot be
+Any other trigger names VMs. For each of them that has not joined and whose metadata can be written: the
+stale Node of its predecessor is deleted; a new token is written to the metadata by one setMetadata,
+unless the old one is valid for ten more minutes; the token's Secret is created. The Secret is built from
+the metadata, so a repetition creates the same Secret.
+
+VMs are independent: an error of one is raised after the others have their tokens. VMs that there was no
+time to read are published to the topic once. The metadata of a VM that is being created cannot be
 written: the end of its insert or start triggers the step, or else a resync.
 """
 
@@ -113,7 +117,11 @@ class ObservedVms:
 
 @dataclass(frozen=True)
 class NoTokensNeeded:
-    """A group whose VMs get no tokens."""
+    """A group whose VMs get no tokens.
+
+    ``is_served`` is false if its spec has no zone or count, or this installation does not serve its
+    project.
+    """
 
     group: AnyGroup
     status: Status

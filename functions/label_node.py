@@ -4,9 +4,14 @@ Triggers: a Node of the group was added, changed or deleted; a VM was preempted,
 deleted; a resync, which lists the group's VMs in one call; a message of the step itself that names the
 Nodes for which the last invocation had no time; a message of approve_join about VMs that cannot join.
 
-A Node belongs to the group if it is proved: its providerID is the VM's, its name up to the first dot is
-the VM's name, and the group's MIG created the VM. The step revokes the VM's token and sets the Node's
-labels. One of these is the proof, which a kubelet cannot write. A Node whose VM is gone is deleted.
+A Node belongs to the group if it is proved (`is_match`): its providerID is the VM's, its name up to the
+first dot is the VM's name, the group's MIG created the VM, and the VM has got a token of ours. A Node
+that remains from a predecessor of the VM is not proved. The step revokes the VM's token and sets the
+Node's labels and taints. One of the labels is the proof, which a kubelet cannot write. A Node with the
+name of a VM of the group that is gone is deleted.
+
+The step owns the conditions NodesJoined and InterconnectReady. It triggers inject_token and
+create_resources if their conditions contradict what it has observed.
 """
 
 from __future__ import annotations
@@ -64,8 +69,8 @@ class ObservedNodes:
     trigger: Trigger
     join_timeout: timedelta
     mig: Mig | None = None
-    has_one_vm: bool = False
-    """Only the VM that the trigger names was read (`DEBOUNCE`): the slice is not counted."""
+    is_of_one_vm: bool = False
+    """Whether only the VM that the trigger names was read (`DEBOUNCE`): the slice is not counted."""
 
     @property
     def group(self) -> NodeGroup:
@@ -94,7 +99,7 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
     timeout = settings.join_timeout
     if is_loss_reported(work.trigger, work.status, work.now):
         members = _read_one(work, group)
-        return ObservedNodes(members, work.trigger, timeout, has_one_vm=True)
+        return ObservedNodes(members, work.trigger, timeout, is_of_one_vm=True)
     nodes = {node.name: node for node in map(parse_node, _list_nodes(work))}
     instances = _read_instances(work, group, nodes)
     unlisted = list(_list_unlabelled(work, group, nodes, instances))
@@ -117,7 +122,7 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
     if isinstance(observed, NothingToCount):
         return Plan("Deleting" if observed.group.deleting else "NotOurs")
     node_actions = _build_batch(observed, now)
-    if observed.has_one_vm:
+    if observed.is_of_one_vm:
         return Plan("AlreadyReported", (node_actions,))
     actions: tuple[Action | Batch, ...] = (
         node_actions,
@@ -181,7 +186,8 @@ def _read_instances(
     """Read all VMs on a resync, otherwise the VMs of the trigger and of Nodes without proof.
 
     Two kinds of Nodes need their VMs again: a changed Node of a VM that is reported lost, because the
-    VM may be back; and a Node that has rebooted since its proof, because the VM may be another one.
+    VM may be back; and, without bootstrap tokens, a Node that has rebooted since its proof, because the
+    VM may be another one.
     """
     if work.trigger.is_resync:
         return dict(_list_instances(work, group))
@@ -234,13 +240,13 @@ def _list_unlabelled(
     yield from (name for name in work.trigger.nodes if name not in nodes)
     if not work.trigger.is_resync:
         return
-    registers_labelled = group.spec.bootstrap is not None
+    has_label_from_kubelet = group.spec.bootstrap is not None
     for name in _rotate(work, list(instances)):
         instance = instances[name]
         if name in listed or instance is None or instance.status != "RUNNING":
             continue
         late = instance.started and work.now - instance.started >= UNLABELLED_LATE_AFTER
-        if late or not registers_labelled:
+        if late or not has_label_from_kubelet:
             yield name
 
 
@@ -266,8 +272,8 @@ def _read_missing_instances(
 def _find_mig_for_interconnect(work: GroupWork, members: Members) -> Mig | None:
     """Read the MIG when all Nodes are ready, on a resync or until its interconnect is up."""
     group, spec = members.group, members.group.spec
-    are_up = members.status.is_true(Type.INTERCONNECT_READY) and not work.trigger.is_resync
-    if not spec.is_bulk or are_up or len(members.ready) < spec.node_count:
+    is_known_ready = members.status.is_true(Type.INTERCONNECT_READY) and not work.trigger.is_resync
+    if not spec.is_bulk or is_known_ready or len(members.ready) < spec.node_count:
         return None
     return work.gce.find_mig(spec.project, spec.zone, group.resource_name)
 

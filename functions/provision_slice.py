@@ -4,11 +4,15 @@ Triggers: the first Pod of a Job (its leader) is unschedulable; a node pool was 
 resync. Each sweep run triggers this step, which publishes a resync for Pods that still wait, at
 intervals that grow with the wait.
 
+`lifecycle.ROWS` decides about each Pod. Besides creating slices, the step replaces some: it deletes the
+slice, and creates it again when it is gone. That concerns a slice with other properties or labels than
+the Pod asks for, unless Pods of other Jobs run on it; and, on a resync, one that could not be created or
+has lost all its Nodes, unless its provider retries by itself. The ConfigMap ``jobsets`` can pause both.
+
 GKE changes a few node pools at a time and rejects other changes. A creation that is rejected for this
 reason is not retried through Pub/Sub: when an operation ends, the step selects the Pods that try next.
 
-An Event on the Pod reports once what prevents a slice. A slice that cannot be created is deleted and
-created again on a resync. It is kept if its provider retries by itself.
+An Event on the Pod reports once what prevents a slice.
 """
 
 from __future__ import annotations
@@ -202,13 +206,13 @@ def recover(work: PodWork, error: CallError) -> Plan | None:
     """Report an environment error of an action on the Pod."""
     if not isinstance(error, SliceActionError):
         return None
-    observed, is_next_triggered = work.observed, False
+    observed, triggers_next = work.observed, False
     if isinstance(observed, ObservedOperation):
-        observed, is_next_triggered = observed.pod, True
+        observed, triggers_next = observed.pod, True
     if not isinstance(observed, ObservedPod):
         return None
     plan = _report_refusal(work, observed, error)
-    if plan is not None and is_next_triggered:
+    if plan is not None and triggers_next:
         return _and_trigger_next(plan, work.observed, work.now)
     return plan
 

@@ -5,10 +5,13 @@ update has failed; a resync. Each sweep run triggers this step, which publishes 
 that needs an action or a report. GKE changes only a few node pools at a time: the step selects some,
 and when an operation ends, it selects the next.
 
-The first observation of a slice that is not needed sets its release deadline, and the first one after
-the deadline deletes it. The delay lets a JobSet that is deleted and recreated under the same name keep
-its slices. A slice on which Pods run is kept until they end. A failed slice of a living JobSet may be
-deleted so that provision_slice creates it again.
+A slice is not needed if its JobSet has ended or is gone, has no such Job any more, or has been suspended
+for a time that is a setting. The first observation of such a slice sets its release deadline, and the
+first one after the deadline deletes it, when no Pods run on it any more. The delay lets a JobSet that is
+deleted and recreated under the same name keep its slices. A slice without usable Nodes is deleted
+without a delay; so is one whose deadline cannot be written, when no Pods run on it.
+
+By a setting, a failed slice that a JobSet needs is deleted so that provision_slice creates it again.
 """
 
 from __future__ import annotations
@@ -317,8 +320,8 @@ def _decide_after_failed_update(observed: ObservedFailedUpdate, now: datetime) -
 def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedSlices | ObservedDeletion:
     """Select the slices that can be changed next. The sweep retries a deletion that has failed.
 
-    After a creation the free slot is for a deletion, by this step. After a deletion it is for a
-    creation, by provision_slice. Thus neither delays the other.
+    After a creation this step acts on the first of them itself. After a deletion it publishes resyncs,
+    so that provision_slice may use the free slot first. Thus neither delays the other.
     """
     provider, is_deletion = work.provider, event.method == DELETE_METHOD
     slices = list(provider.list_all(with_nodes=False))

@@ -1,9 +1,12 @@
 """report_leaks: once an hour, log an error for each leaked slice. The step deletes nothing.
 
+Trigger: a message of the sweep, in one minute of each hour.
+
 A slice is leaked if its resources on Compute Engine have this cluster's ownership mark and its group
 does not exist: a user has removed the finalizer, or a process was frozen for minutes during an insert.
 The step lists three kinds of resources in each project, and the groups. It reads each slice that looks
-leaked again before it reports it: at most ten in a run, the oldest first. The log line counts the rest.
+leaked and has a resource older than an hour again before it reports it: at most ten in a run, the oldest
+first. The log line counts the rest.
 """
 
 from __future__ import annotations

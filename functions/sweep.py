@@ -1,5 +1,7 @@
 """sweep: once a minute, list all groups and publish a resync for each group that needs one.
 
+Trigger: Cloud Scheduler, by a message without content.
+
 Resyncs are needed because messages can be lost, and because Compute Engine logs nothing while a BULK
 group waits for capacity or when its interconnect is ready. A group that is not settled gets a resync at
 intervals that grow from a minute to half an hour with the time since its last progress. A settled group
@@ -8,9 +10,9 @@ gets one every hour, at a minute of its own.
 A group that cannot be parsed, or on which the decision crashes, is named in the log line (``skipped``)
 and stops no other.
 
-Each run also publishes certificate requests of VMs that join to ``approve_join``: those that are
-pending, and those that another approver has approved, for a report. It triggers the steps of JobSets if
-these are switched on, and ``report_leaks`` once an hour.
+Where VMs join with tokens, each run also publishes to ``approve_join`` the certificate requests of the
+last 20 minutes that are pending, and those that another approver has approved, for a report. It triggers
+the steps of JobSets if these are switched on, and ``report_leaks`` once an hour.
 """
 
 from __future__ import annotations
@@ -183,7 +185,7 @@ def find_due_steps(group: AnyGroup, known: Status, now: datetime) -> tuple[str, 
 
 def list_steps(group: AnyGroup, known: Status) -> tuple[str, ...]:
     """The steps that may have work with a group in this state."""
-    steps = tuple(_steps(group, known))
+    steps = tuple(_list_by_state(group, known))
     retried = () if group.deleting is not None else (retry.step for retry in known.retries)
     return tuple(dict.fromkeys((*steps, *(step for step in retried if step != "tear_down"))))
 
@@ -247,17 +249,15 @@ def _has_begun(known: Status) -> bool:
     )
 
 
-def _steps(group: AnyGroup, known: Status) -> Iterator[str]:
+def _list_by_state(group: AnyGroup, known: Status) -> Iterator[str]:
+    """The steps whose conditions are not met, without those that are being retried."""
     if group.deleting is not None:
         yield "tear_down"
         return
     if not group.is_owned or not known.is_true(Type.MIG_READY):
         yield "create_resources"
-    mig, are_vms_ready, counts = (
-        known.resources.get(MIG),
-        known.is_true(Type.MIG_READY),
-        known.counts,
-    )
+    mig, counts = known.resources.get(MIG), known.counts
+    are_vms_ready = known.is_true(Type.MIG_READY)
     if mig is None or mig.state is not State.READY:
         return
     # A BULK group has no VM before it has all.
@@ -266,5 +266,6 @@ def _steps(group: AnyGroup, known: Status) -> Iterator[str]:
         return
     if not known.is_true(Type.NODES_JOINED) and (are_vms_ready or counts.running > counts.joined):
         yield "inject_token"
+    # Before all VMs are created, label_node has work if a VM has joined, is lost or has become ready.
     if are_vms_ready or counts.running != counts.ready:
         yield "label_node"

@@ -1,18 +1,18 @@
 """tear_down: delete all resources of a deleted TPUNodeGroup, then remove its finalizer.
 
-Triggers: the group got its deletionTimestamp; a delete of its MIG, template or policy ended; a resync;
-a message of the step itself, which continues a batch; a message of create_resources about a group that
-is being deleted.
+Triggers: the group got its deletionTimestamp; its finalizers changed since; a delete of its MIG,
+template or policy ended; a resync; a message of the step itself, which continues a batch; a message of
+create_resources about a group that is being deleted.
 
-The first invocation writes the status, revokes tokens and cordons Nodes. That needs no call to Compute
-Engine. Then it observes again, with the whole time for calls, and deletes the MIG with its VMs. VMs cost
-money, so no earlier failure or timeout prevents their delete. The rest follows in order: template and
-policy in parallel; the Node objects; the remaining tokens; the finalizer. Each invocation continues up
-to the next operation that takes time.
+The first plan writes the status, revokes tokens and cordons Nodes. That needs no call to Compute Engine.
+Then the step observes again, with the whole time for calls, and deletes the MIG with its VMs. VMs cost
+money, so their delete does not wait for Nodes or tokens: only the write of the status must succeed. When
+the MIG is gone, the Node objects are deleted, and template and policy in parallel. When these are gone,
+the remaining tokens are revoked and the finalizer is removed. Each invocation continues up to the next
+operation that takes time.
 
-A resource is GONE if Compute Engine does not find it and no create can be in progress: the recorded
-operation has ended, or Compute Engine no longer has it. Without a recorded operation, the intent must
-be older than any invocation can be.
+`lifecycle.TABLE` decides when a resource is gone. It must not be found, and no insert may still arrive:
+it was never inserted, it had existed, its insert has failed, or the newest intent is 150 seconds old.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def observe(work: GroupWork) -> Observed:
     if not was_gone:
         observed = _observe_resource(work, observed, MIG)
         if observed.found.get(MIG) is not None:
-            return _observe_members(work, observed)
+            return _observe_nodes_and_vms(work, observed)
     for kind in _list_remaining_kinds(group.spec):
         if not _is_gone(group, work.status, kind) and _may_have_changed(work, kind):
             observed = _observe_resource(work, observed, kind)
@@ -312,7 +312,7 @@ def _observe_operation(
     return replace(observed, operations={**observed.operations, kind: operation})
 
 
-def _observe_members(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
+def _observe_nodes_and_vms(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
     """Read Nodes and VMs before the MIG's delete, unless all VMs had joined.
 
     Without the VMs, a Node that lacks our label cannot be found at the end. An error or a timeout of

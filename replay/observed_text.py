@@ -33,7 +33,7 @@ def list_facts(observed: Any) -> Iterator[str]:
 @list_facts.register
 def _(observed: ObservedResources) -> Iterator[str]:
     yield from _describe_group(observed.group)
-    if observed.has_foreign_children:
+    if observed.has_operator_children:
         yield "tpu-operator's children of the group exist"
     yield from _describe_status(observed.status)
     yield from _describe_found(observed.found, observed.operations)
@@ -158,7 +158,7 @@ def _describe_group(group: AnyGroup) -> Iterator[str]:
         yield "the group has not our finalizer and label"
     if group.is_paused:
         yield "the group is paused"
-    if group.carries_foreign_finalizer:
+    if group.has_operator_finalizer:
         yield "the group has tpu-operator's finalizer"
     yield from (f"spec: {violation}" for violation in group.violations[:MAX_NAMES])
 

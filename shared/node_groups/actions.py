@@ -35,7 +35,7 @@ class WriteResults:
         work.conclude()
 
     def describe(self) -> str:
-        return "write the status, if it has changed"
+        return "write the results of the calls before"
 
 
 @dataclass(frozen=True)

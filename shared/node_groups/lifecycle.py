@@ -123,7 +123,7 @@ class Observation:
     is_redelivered: bool = False
     is_blocked: bool = False
     was_complete: bool = False
-    was_lost: bool = False
+    has_no_entry: bool = False
 
 
 @dataclass(frozen=True)
@@ -269,11 +269,11 @@ def make_observation(
     is_redelivered: bool = False,
     is_blocked: bool = False,
     was_complete: bool = False,
-    was_lost: bool = False,
+    has_no_entry: bool = False,
 ) -> Observation:
     """Build the observation of one resource. ``found`` has only the kinds that were read.
 
-    ``violation``: why the user's template is invalid. ``was_lost``: the status has no entry of the
+    ``violation``: why the user's template is invalid. ``has_no_entry``: the status has no entry of the
     resource, and ``resource`` replaces it.
     """
     one = found.get(kind)
@@ -294,7 +294,7 @@ def make_observation(
         is_redelivered=is_redelivered,
         is_blocked=is_blocked,
         was_complete=was_complete,
-        was_lost=was_lost,
+        has_no_entry=has_no_entry,
     )
 
 
@@ -369,7 +369,7 @@ def _guards(
         Guard.COMPLETE: observation.was_complete,
         Guard.BLOCKED: observation.is_blocked,
         Guard.EXTERNAL: observation.is_external,
-        Guard.LOST: observation.was_lost,
+        Guard.LOST: observation.has_no_entry,
         Guard.YOUNG: age is not None and age < YOUNG and not observation.is_redelivered,
         Guard.TOO_EARLY: not observation.is_resync and not may_retry,
         Guard.NO_INTENT: age is None,

@@ -151,7 +151,7 @@ class GroupObject:
         return self.has_finalizer and self.labels.get(RESOURCE_NAME_LABEL) == self.resource_name
 
     @property
-    def carries_foreign_finalizer(self) -> bool:
+    def has_operator_finalizer(self) -> bool:
         return any(name.startswith(THEIR_FINALIZER_PREFIX) for name in self.finalizers)
 
     @property
@@ -164,7 +164,7 @@ class GroupObject:
         return f"tpu-functions cluster={self.cluster} group={self.key} uid={self.uid}"  # read by `leaks`
 
     @property
-    def foreign_child_names(self) -> dict[str, str]:
+    def operator_child_names(self) -> dict[str, str]:
         """The names of the children that tpu-operator would create for this group, by plural."""
         suffix = hashlib.sha256(self.uid.encode()).hexdigest()[:8]
         kinds = {

@@ -246,7 +246,7 @@ def test_a_template_of_ones_own_is_used_from_the_scope_that_its_uri_names(scope:
 
 def test_children_that_tpu_operator_has_made_are_known_by_their_names() -> None:
     theirs = parse(raw_group(name="my-tpu-group", uid="my-uid"), "cluster")
-    assert theirs.foreign_child_names == {
+    assert theirs.operator_child_names == {
         "workloadpolicies": "my-tpu-group-policy-1ec0000c",
         "instancetemplates": "my-tpu-group-template-1ec0000c",
         "managedinstancegroups": "my-tpu-group-mig-1ec0000c",

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from functions.approve_join import Decide, Report, Revoke
+from functions.approve_join import ApproveOrDeny, Report, Revoke
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
 from shared.base.reasons import Reason
@@ -341,7 +341,7 @@ EVENT = Event("Reason", "words")
 MESSAGE = Message("default", "my-slice", "", Cause.RESYNC, NOW)
 SLICE = Slice("pool", Owner("default", "train", "job"), "", SliceState.READY)
 DESCRIBED: list[tuple[Action, str]] = [
-    (WriteResults(), "write the status, if it has changed"),
+    (WriteResults(), "write the results of the calls before"),
     (WriteStatus(Status()), "write the status, if it has changed"),
     (TakeOwnership(), "take ownership: finalizer and label"),
     (RemoveFinalizer(), "remove the finalizer"),
@@ -367,8 +367,8 @@ DESCRIBED: list[tuple[Action, str]] = [
         "set the release deadline of pool to 2026-11-20T10:00:00Z",
     ),
     (CreateSlice(DesiredSlice("pool", SLICE.owner, "", "", {})), "create the slice pool"),
-    (Decide("csr", {"type": "Approved"}, {}), "approve the signing request csr"),
-    (Decide("csr", {"type": "Denied"}, {}), "deny the signing request csr"),
+    (ApproveOrDeny("csr", {"type": "Approved"}, {}), "approve the signing request csr"),
+    (ApproveOrDeny("csr", {"type": "Denied"}, {}), "deny the signing request csr"),
     (Report("Denied", "why", "csr"), "report the signing request csr: Denied"),
     (Revoke("abcdef", "csr"), "revoke the token abcdef"),
 ]

@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from functions.approve_join import Candidate, Decide, ObservedRequests, Report, Revoke, decide
+from functions.approve_join import (
+    ApproveOrDeny,
+    Candidate,
+    ObservedRequests,
+    Report,
+    Revoke,
+    decide,
+)
 from shared.base.errors import CallError
 from shared.base.signing_requests import SigningRequest, find_signing_request
 from shared.frame.message import Cause, Message, message_about_requests
@@ -50,7 +57,7 @@ def in_words(plan: Plan) -> list[str]:
 
 def _word(action: Any) -> str:
     match action:
-        case Decide():
+        case ApproveOrDeny():
             return f"{action.condition['type']} {action.name}"
         case Revoke():
             return f"revoke {action.token_id}"
@@ -205,7 +212,7 @@ def test_what_becomes_of_a_request(case: tuple[Candidate, str, list[str], str]) 
 def test_a_denial_says_what_is_wrong() -> None:
     wrong = candidate(subject=Subject(VM, "it asks for alternative names"))
     actions = flat(decide(ObservedRequests((wrong,)), NOW))
-    (denial,) = [action for action in actions if isinstance(action, Decide)]
+    (denial,) = [action for action in actions if isinstance(action, ApproveOrDeny)]
     assert denial.condition == {
         "type": "Denied",
         "status": "True",

@@ -302,7 +302,7 @@ def test_a_group_being_deleted_is_handed_over() -> None:
     "given",
     [
         seen(group(owned=False, finalizers=["tpu.google.com/cleanup-mig"])),
-        seen(group(owned=False), has_foreign_children=True),
+        seen(group(owned=False), has_operator_children=True),
     ],
     ids=["finalizer", "children"],
 )

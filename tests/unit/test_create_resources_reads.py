@@ -32,7 +32,7 @@ from tests.unit.test_create_resources import (
 
 RESYNC = Trigger("Resync", NOW, Message("default", "my-slice", "", Cause.RESYNC, NOW))
 ANSWERS: dict[str, Any] = {
-    "has_foreign_children": False,
+    "has_operator_children": False,
     "find_mig": instance_group(),
     "find_policy": policy(),
     "find_template": template(),
@@ -57,7 +57,7 @@ WAITING = {Type.MIG_READY: Condition("False", "Provisioning", "", NOW, 1)}
 MADE = {**STAND, MIG: ready(MIG)}
 BEING_MADE = {POLICY: creating(), TEMPLATE: creating()}
 CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str]]] = {
-    "a new group": (UNOWNED, Status(), ADDED, True, {}, ["has_foreign_children"]),
+    "a new group": (UNOWNED, Status(), ADDED, True, {}, ["has_operator_children"]),
     "a group whose status was lost": (group(), Status(), ADDED, True, {}, ALL),
     "nothing is asked for yet": (group(), Status(resources=resources()), ADDED, True, {}, []),
     "the same, the first observation was stale": (
@@ -227,7 +227,7 @@ def test_what_is_read(
     "about, calls, is_foreign",
     [
         pytest.param(group(deleting=True), [], False, id="being deleted"),
-        pytest.param(UNOWNED, ["has_foreign_children"], True, id="of tpu-operator"),
+        pytest.param(UNOWNED, ["has_operator_children"], True, id="of tpu-operator"),
         pytest.param(
             group(owned=False, finalizers=["tpu.google.com/cleanup-mig"]),
             [],
@@ -241,18 +241,18 @@ def test_what_is_read(
 def test_no_resource_is_read_for_a_group_that_is(
     about: AnyGroup, calls: list[str], is_foreign: bool
 ) -> None:
-    answers = {"has_foreign_children": is_foreign}
+    answers = {"has_operator_children": is_foreign}
     work, reads = reading_work(about, Status(), ADDED, answers)
     observed = observe(work)
     assert isinstance(observed, ObservedResources)
-    assert observed.has_foreign_children is is_foreign
+    assert observed.has_operator_children is is_foreign
     assert (observed.found, reads.made) == ({}, calls)
 
 
 @pytest.mark.parametrize("owned, is_foreign", [(True, False), (False, True)])
 def test_an_unreadable_group_may_be_tpu_operators(owned: bool, is_foreign: bool) -> None:
     about = unreadable_group(owned=owned)
-    work, _ = reading_work(about, Status(), ADDED, {"has_foreign_children": True})
+    work, _ = reading_work(about, Status(), ADDED, {"has_operator_children": True})
     assert observe(work) == ObservedUnreadable(about, Status(), is_foreign)
 
 

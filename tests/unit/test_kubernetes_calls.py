@@ -321,11 +321,11 @@ CHILDREN = {"policies": "p", "templates": "t"}
 )
 def test_children_of_tpu_operator(answers: list[Any], has: bool, calls: int) -> None:
     cluster = Answered(*answers)
-    assert cluster.has_foreign_children("ns", CHILDREN) is has
+    assert cluster.has_operator_children("ns", CHILDREN) is has
     paths = [f"{TNG}/namespaces/ns/{plural}/{name}" for plural, name in CHILDREN.items()]
     assert [path for _, path, _ in cluster.made] == paths[:calls]
     with pytest.raises(CallError, match="may not"):
-        Answered(DENIED).has_foreign_children("ns", CHILDREN)
+        Answered(DENIED).has_operator_children("ns", CHILDREN)
 
 
 @pytest.mark.parametrize("seconds, read", [(30.0, 10), (29.9, 10), (3.0, 1)])

@@ -454,8 +454,8 @@ def test_of_hundreds_lost_at_once_one_speaks_for_all(
 def test_the_next_one_lost_is_looked_at_alone_and_counts_nothing() -> None:
     one = seen(node(B), known=TOLD, trigger=preempted(B), instances={B: vm(B, "STOPPING")})
     gone = replace(one, members=replace(one.members, instances={B: None}))
-    assert kinds(decide(replace(one, has_one_vm=True), NOW)) == []
-    assert kinds(decide(replace(gone, has_one_vm=True), NOW)) == [DeleteNode]
+    assert kinds(decide(replace(one, is_of_one_vm=True), NOW)) == []
+    assert kinds(decide(replace(gone, is_of_one_vm=True), NOW)) == [DeleteNode]
 
 
 def test_when_compute_engine_says_nothing_of_the_links_nobody_waits_longer_than_five_minutes() -> (

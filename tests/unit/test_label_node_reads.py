@@ -55,7 +55,7 @@ def test_if_a_loss_is_reported_only_the_vm_of_the_next_event_is_read() -> None:
     work, reads = reading_work(group(), TOLD, preempted(B), answers)
     observed = observe(work)
     assert isinstance(observed, ObservedNodes)
-    assert observed.has_one_vm
+    assert observed.is_of_one_vm
     assert observed.members.instances == {B: vm(B, "STOPPING")}
     assert [one.name for one in observed.members.nodes] == [B]
     assert reads.made == ["find_instance", "find_node"]
@@ -246,4 +246,4 @@ def test_what_is_read(case: tuple[Any, Status, Trigger, Mapping[str, Any], list[
     assert isinstance(observed, ObservedNodes)
     assert observed.members.is_complete is trigger.is_resync
     assert (observed.mig is not None) is ("find_mig" in calls)
-    assert not observed.has_one_vm
+    assert not observed.is_of_one_vm

@@ -115,15 +115,15 @@ def _disconnected() -> Said:
     return Said(_conclude(known).message, "FAILED")
 
 
-def _rejected(*, has_foreign_children: bool) -> Said:
+def _rejected(*, has_operator_children: bool) -> Said:
     """A group that create_resources does not serve."""
     observed = create_resources.ObservedUnreadable(
-        unreadable_group(), Status(), has_foreign_children
+        unreadable_group(), Status(), has_operator_children
     )
     (write, *_) = create_resources.decide(observed, NOW).list_actions()
     assert isinstance(write, WriteStatus)
     message = write.status.conditions[Type.READY].message
-    return Said(message, "" if has_foreign_children else "spec.nodeLocation")
+    return Said(message, "" if has_operator_children else "spec.nodeLocation")
 
 
 def _described(
@@ -153,9 +153,9 @@ ALL_SAID: dict[Reason, Callable[[], Said]] = {
     **{reason: partial(_joins, reason) for reason in MISSING},
     Reason.PROVISIONING: partial(_described, creating=2),
     Reason.IN_USE: partial(_deleted, is_refused=True),
-    Reason.INVALID_SPEC: partial(_rejected, has_foreign_children=False),
+    Reason.INVALID_SPEC: partial(_rejected, has_operator_children=False),
     Reason.RESOURCE_CONFLICT: partial(_described, target_size=3),
-    Reason.MANAGED_ELSEWHERE: partial(_rejected, has_foreign_children=True),
+    Reason.MANAGED_ELSEWHERE: partial(_rejected, has_operator_children=True),
     Reason.PAUSED: partial(_described, mig=Resource(RESOURCE), is_paused=True),
     Reason.DEVICE_PLUGIN_MISSING: partial(_joined, Reason.DEVICE_PLUGIN_MISSING),
     Reason.NODE_NOT_READY: partial(_joined, Reason.NODE_NOT_READY),

@@ -289,7 +289,7 @@ def test_a_group_applied_again_and_one_of_another_cluster_have_other_names() -> 
 
 def test_the_names_of_tpu_operators_objects_end_in_eight_digits_of_the_uids_hash() -> None:
     digest = hashlib.sha256(b"u").hexdigest()[:8]
-    assert node_group.parse(raw_group(uid="u"), CLUSTER).foreign_child_names == {
+    assert node_group.parse(raw_group(uid="u"), CLUSTER).operator_child_names == {
         "workloadpolicies": f"my-slice-policy-{digest}",
         "instancetemplates": f"my-slice-template-{digest}",
         "managedinstancegroups": f"my-slice-mig-{digest}",

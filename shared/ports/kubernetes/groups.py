@@ -47,7 +47,7 @@ class GroupCalls(Transport):
             metadata["labels"] = dict(labels)
         return self._call("PATCH", _path(group), {"metadata": metadata}, kind=MERGE_PATCH)
 
-    def has_foreign_children(self, namespace: str, names: Mapping[str, str]) -> bool:
+    def has_operator_children(self, namespace: str, names: Mapping[str, str]) -> bool:
         """Whether tpu-operator has made any of these children (plural to name) of a group.
 
         Its kinds are installed together: where one is not known, the others need not be asked for.

@@ -194,7 +194,7 @@ def test_the_actions_are_listed_in_order(desk: Desk) -> None:
         "write the status, if it has changed",
         f"insert the workload policy {name}",
         f"insert the instance template {name}",
-        "write the status, if it has changed",
+        "write the results of the inserts",
     ]
 
 
