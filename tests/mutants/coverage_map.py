@@ -43,8 +43,10 @@ class CoverageMap:
     def find_tests(self, mutant: Mutant, source: str) -> list[str]:
         """The tests of a mutant's lines, the most specific and fastest first.
 
-        A line that runs at import, or that is newer than the map, has the tests of its whole file:
-        first those that run little else.
+        A line that is newer than the map has the tests of its whole file: first those that run
+        little else. So has one that runs at import, with those of the test files that import it. But
+        before them come the tests that have the constant's name in theirs, and those of the lines
+        that use it, in whatever file.
         """
         lines = self.lines.get(mutant.path, {})
         numbers = _old_lines(self.sources.get(mutant.path, ""), source)
@@ -53,6 +55,35 @@ class CoverageMap:
         is_run_by_no_test = not found and any(line in lines for line in old)
         if mutant.at_import or is_run_by_no_test or not old:
             found = Counter(test for tests in lines.values() for test in tests)
+        if mutant.at_import:
+            found.update(self._find_importing(mutant.path))
+        named, using = self._find_uses(mutant.names) if mutant.names else ([], Counter())
+        return list(dict.fromkeys([*named, *self._sort(using), *self._sort(found)]))
+
+    def _find_importing(self, path: str) -> list[str]:
+        """The tests of the files that import a module."""
+        module = path.removesuffix(".py").replace("/", ".")
+        package, _, name = module.rpartition(".")
+        imports = re.compile(
+            rf"^(?:from|import) {module}\b|^from {package} import .*\b{name}\b", re.MULTILINE
+        )
+        files = {file for file, text in self.test_files.items() if imports.search(text)}
+        return [test for test in self.seconds if test.partition("::")[0] in files]
+
+    def _find_uses(self, names: Sequence[str]) -> tuple[list[str], Counter[str]]:
+        """The tests that are named after one of the names, and those of the lines that use one."""
+        used = re.compile(rf"\b(?:{'|'.join(names)})\b")
+        lines = (
+            self.lines.get(path, {}).get(number, ())
+            for path, text in self.sources.items()
+            for number, line in enumerate(text.splitlines(), 1)
+            if used.search(line)
+        )
+        named = sorted(test for test in self.seconds if used.search(test.partition("::")[2]))
+        return named, Counter(test for tests in lines for test in tests)
+
+    def _sort(self, found: Counter[str]) -> list[str]:
+        """The tests that run much of what counts, little else, and are fast come first."""
 
         def cost(test: str) -> tuple[float, str]:
             return self.breadth[test] / found[test] * (0.1 + self.seconds[test]), test
