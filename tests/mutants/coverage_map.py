@@ -60,6 +60,15 @@ class CoverageMap:
         named, using = self._find_uses(mutant.names) if mutant.names else ([], Counter())
         return list(dict.fromkeys([*named, *self._sort(using), *self._sort(found)]))
 
+    def take(self, tests: Sequence[str], seconds: float) -> list[str]:
+        """The first tests, as far as they fit into a time, and at least one."""
+        chosen = []
+        for test in tests:
+            if self.seconds[test] <= seconds or test == tests[0]:
+                chosen.append(test)
+                seconds -= self.seconds[test]
+        return chosen
+
     def _find_importing(self, path: str) -> list[str]:
         """The tests of the files that import a module."""
         module = path.removesuffix(".py").replace("/", ".")
@@ -83,12 +92,19 @@ class CoverageMap:
         return named, Counter(test for tests in lines for test in tests)
 
     def _sort(self, found: Counter[str]) -> list[str]:
-        """The tests that run much of what counts, little else, and are fast come first."""
+        """The tests that run much of what counts, little else, and are fast come first; the second
+        case of a test comes after the first of each other test."""
 
         def cost(test: str) -> tuple[float, str]:
             return self.breadth[test] / found[test] * (0.1 + self.seconds[test]), test
 
-        return sorted(found, key=cost)
+        cases: Counter[str] = Counter()
+        turns = {}
+        for test in sorted(found, key=cost):
+            function = test.partition("[")[0]
+            turns[test] = cases[function]
+            cases[function] += 1
+        return sorted(turns, key=turns.__getitem__)
 
 
 def _old_lines(old: str, new: str) -> dict[int, int]:

@@ -218,6 +218,35 @@ def test_a_constant_has_the_tests_that_name_it_then_those_of_its_uses_then_those
     ]
 
 
+def test_the_cases_of_a_test_come_one_by_one_between_those_of_other_tests() -> None:
+    tests = ("t.py::x[1]", "t.py::x[2]", "t.py::y[1]", "t.py::y[2]", "t.py::z")
+    stored = CoverageMap(
+        sources={"a.py": SOURCE},
+        test_files={},
+        seconds={test: number / 10 for number, test in enumerate(tests)},
+        lines={"a.py": {4: frozenset(tests)}},
+    )
+    mutant = next(one for one in list_mutants("a.py", SOURCE) if one.line == 4)
+    assert stored.find_tests(mutant, SOURCE) == [
+        "t.py::x[1]",
+        "t.py::y[1]",
+        "t.py::z",
+        "t.py::x[2]",
+        "t.py::y[2]",
+    ]
+
+
+@pytest.mark.parametrize(
+    "seconds, taken",
+    [(10, ["x", "y", "z"]), (3, ["x", "y"]), (2, ["x", "z"]), (0, ["x"])],
+    ids=["all", "as many as fit", "a long one is left out", "at least one"],
+)
+def test_tests_run_as_long_as_there_is_time(seconds: float, taken: list[str]) -> None:
+    stored = CoverageMap({}, {}, {"x": 1, "y": 2, "z": 1}, {})
+    assert stored.take(["x", "y", "z"], seconds) == taken
+    assert stored.take([], seconds) == []
+
+
 def test_a_line_that_nothing_runs_has_no_tests() -> None:
     assert find_tests(SOURCE, "return 2") == []
 
