@@ -57,6 +57,8 @@ class CoverageMap:
             found = Counter(test for tests in lines.values() for test in tests)
         if mutant.at_import:
             found.update(self._find_importing(mutant.path))
+        if mutant.path.endswith("/__main__.py"):
+            found.update(self._find_running(mutant.path))
         named, using = self._find_uses(mutant.names) if mutant.names else ([], Counter())
         return list(dict.fromkeys([*named, *self._sort(using), *self._sort(found)]))
 
@@ -76,7 +78,17 @@ class CoverageMap:
         imports = re.compile(
             rf"^(?:from|import) {module}\b|^from {package} import .*\b{name}\b", re.MULTILINE
         )
-        files = {file for file, text in self.test_files.items() if imports.search(text)}
+        return self._list_tests(imports)
+
+    def _find_running(self, path: str) -> list[str]:
+        """The tests of the files that run a program in a process of its own: coverage does not see
+        into it."""
+        program = path.removesuffix("/__main__.py").replace("/", ".")
+        return self._list_tests(re.compile(rf"python -m {program}\b"))
+
+    def _list_tests(self, pattern: re.Pattern[str]) -> list[str]:
+        """The tests of the files that have the pattern."""
+        files = {file for file, text in self.test_files.items() if pattern.search(text)}
         return [test for test in self.seconds if test.partition("::")[0] in files]
 
     def _find_uses(self, names: Sequence[str]) -> tuple[list[str], Counter[str]]:

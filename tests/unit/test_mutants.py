@@ -218,6 +218,18 @@ def test_a_constant_has_the_tests_that_name_it_then_those_of_its_uses_then_those
     ]
 
 
+def test_a_program_has_the_tests_of_the_files_that_run_it() -> None:
+    source = "def main():\n    return 1\n"
+    stored = CoverageMap(
+        sources={"a/__main__.py": source},
+        test_files={"t.py": '"""``python -m a`` as a process."""\n', "u.py": "python -m ab\n"},
+        seconds={"t.py::x": 1, "u.py::y": 1},
+        lines={},
+    )
+    (mutant, *_) = list_mutants("a/__main__.py", source)
+    assert stored.find_tests(mutant, source) == ["t.py::x"]
+
+
 def test_the_cases_of_a_test_come_one_by_one_between_those_of_other_tests() -> None:
     tests = ("t.py::x[1]", "t.py::x[2]", "t.py::y[1]", "t.py::y[2]", "t.py::z")
     stored = CoverageMap(
