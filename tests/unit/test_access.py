@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -446,3 +447,18 @@ def test_several_kubeconfigs_are_one(place: Place, tmp_path: Path) -> None:
     cluster = reach(Kubeconfig(f"{tmp_path / 'none'}{os.pathsep}{path}"))
     cluster.list_nodes("tng-x")
     assert len(place.api.seen) == 2
+
+
+OPENSSL = {
+    **dict.fromkeys((2, 7, 18, 19, 20, 21), "is signed by another CA than that of SOME_CA (words)"),
+    **dict.fromkeys((62, 64), "is for another name or address (words)"),
+    10: "has expired",
+}
+
+
+@pytest.mark.parametrize("code", range(1, 95))
+def test_a_certificate_that_openssl_rejects_is_described_by_the_result(code: int) -> None:
+    error = ssl.SSLCertVerificationError("certificate verify failed")
+    error.verify_code, error.verify_message = code, "words."
+    described = OPENSSL.get(code, "cannot be verified (words)")
+    assert explain(error, "SOME_CA") == f"its certificate {described}"
