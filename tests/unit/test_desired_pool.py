@@ -377,6 +377,11 @@ INPUTS: list[Any] = [
         id="smaller than a host",
     ),
     pytest.param(
+        {"node_selector": _selector("tpu-v6e-slice", "3x3")},
+        "the topology 3x3 has 9 chips, which hosts of 4 do not make up: the Pod must ask for as much of google.com/tpu as a host of the slice has",
+        id="a remainder",
+    ),
+    pytest.param(
         {"node_selector": _selector("tpu-v6e-slice", "99999999999x4")},
         "the topology 99999999999x4 would need 99999999999 hosts: no slice has so many",
         id="more than anybody can count",
