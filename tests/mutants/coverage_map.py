@@ -44,9 +44,8 @@ class CoverageMap:
         """The tests of a mutant's lines, the most specific and fastest first.
 
         A line that is newer than the map has the tests of its whole file: first those that run
-        little else. So has one that runs at import, with those of the test files that import it. But
-        before them come the tests that have the constant's name in theirs, and those of the lines
-        that use it, in whatever file.
+        little else. So has one that runs at import. But before them come the tests that have the
+        constant's name in theirs, and those that import its module or run a line that uses it.
         """
         lines = self.lines.get(mutant.path, {})
         numbers = _old_lines(self.sources.get(mutant.path, ""), source)
@@ -55,11 +54,11 @@ class CoverageMap:
         is_run_by_no_test = not found and any(line in lines for line in old)
         if mutant.at_import or is_run_by_no_test or not old:
             found = Counter(test for tests in lines.values() for test in tests)
-        if mutant.at_import:
-            found.update(self._find_importing(mutant.path))
         if mutant.path.endswith("/__main__.py"):
             found.update(self._find_running(mutant.path))
         named, using = self._find_uses(mutant.names) if mutant.names else ([], Counter())
+        if mutant.at_import:
+            using.update(self._find_importing(mutant.path))
         return list(dict.fromkeys([*named, *self._sort(using), *self._sort(found)]))
 
     def take(self, tests: Sequence[str], seconds: float) -> list[str]:

@@ -196,7 +196,8 @@ def test_a_constant_has_the_tests_that_name_it_then_those_of_its_uses_then_those
         test_files={"tests/test_a.py": "from a import f\n", "tests/test_c.py": "import a\n"},
         seconds=dict.fromkeys(
             (
-                "tests/test_a.py::of_the_file",
+                "tests/test_a.py::of_the_file_and_imports_it",
+                "tests/test_e.py::of_the_file",
                 "tests/test_b.py::of_a_use",
                 "tests/test_c.py::that_imports_it",
                 "tests/test_d.py::page[a.LIMIT]",
@@ -205,16 +206,21 @@ def test_a_constant_has_the_tests_that_name_it_then_those_of_its_uses_then_those
             1.0,
         ),
         lines={
-            "a.py": {4: frozenset({"tests/test_a.py::of_the_file"})},
+            "a.py": {
+                4: frozenset(
+                    {"tests/test_a.py::of_the_file_and_imports_it", "tests/test_e.py::of_the_file"}
+                )
+            },
             "b.py": {1: frozenset(), 3: frozenset({"tests/test_b.py::of_a_use"})},
         },
     )
     mutant = next(one for one in list_mutants("a.py", source) if one.at_import)
     assert stored.find_tests(mutant, source) == [
         "tests/test_d.py::page[a.LIMIT]",
-        "tests/test_b.py::of_a_use",
         "tests/test_c.py::that_imports_it",
-        "tests/test_a.py::of_the_file",
+        "tests/test_a.py::of_the_file_and_imports_it",
+        "tests/test_b.py::of_a_use",
+        "tests/test_e.py::of_the_file",
     ]
 
 
