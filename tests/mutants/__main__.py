@@ -37,7 +37,7 @@ EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 UNIT = "tests/unit/"
 FIRST = 10
 """So many tests run before the others of a stage."""
-SECONDS = {True: 20.0, False: 40.0}
+SECONDS = {True: 10.0, False: 20.0}
 """How long the tests of a mutant may take, as recorded: those of tests/unit, and the others."""
 
 
