@@ -110,7 +110,9 @@ def _joined(reason: Reason) -> Said:
 
 
 def _disconnected() -> Said:
-    found = Mig("mig", "", 2, 0, is_bulk_in_progress=False, topologies={"2x2x2": "FAILED"})
+    found = Mig(
+        "mig", "", 2, 0, is_bulk_in_progress=False, recreating=0, topologies={"2x2x2": "FAILED"}
+    )
     known = interconnect.describe(found, group(), COMPLETE, NOW)
     return Said(_conclude(known).message, "FAILED")
 
@@ -129,7 +131,7 @@ def _rejected(*, has_foreign_children: bool) -> Said:
 def _described(
     *, mig: Resource = STANDS, is_paused: bool = False, target_size: int = 2, creating: int = 0
 ) -> Said:
-    found = Mig("the/mig", "", target_size, creating, is_bulk_in_progress=False)
+    found = Mig("the/mig", "", target_size, creating, is_bulk_in_progress=False, recreating=0)
     of = group(annotations={PAUSED_ANNOTATION: "true"} if is_paused else {})
     known = Status(resources={**ALL_STAND, MIG: mig})
     known = CreationReport({MIG: found}).describe(of, known, NOW)
