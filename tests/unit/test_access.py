@@ -18,7 +18,7 @@ from urllib3.exceptions import NameResolutionError
 
 from local import kube
 from local.base.clock import LoopClock
-from local.base.http import Response
+from local.base.http import Request, Response
 from local.base.ports import LOOPBACK, find_free_ports
 from local.kube import CertificateAuthority
 from shared.base.errors import CallError
@@ -271,6 +271,30 @@ def test_a_metadata_server_without_a_token_is_reported(place: Place, case: str) 
     assert str(told.value) == f"CLUSTER_TOKEN=google-id-token: {why}"
     assert told.value.__cause__ is None
     reach(place.access())
+
+
+def test_of_a_long_refusal_of_the_metadata_server_the_first_200_characters_are_quoted(
+    place: Place,
+) -> None:
+    place.metadata.answers = [Response(503, {}, b" " + b"x" * 300)]
+    error = refused(place.access())
+    assert (error.http, error.message) == (503, "x" * 200)
+
+
+class Proxy:
+    """What answers before the API server, and in no JSON."""
+
+    def handle(self, _request: Request) -> Response:
+        return Response(502, {}, b"x" * 300)
+
+
+def test_of_a_long_answer_that_is_no_status_the_first_200_characters_are_quoted(
+    place: Place,
+) -> None:
+    tls = place.ca.server_context((LOOPBACK,), datetime.now(UTC))
+    server = f"https://{LOOPBACK}:{place.loopback.serve(Proxy(), tls)}"
+    error = refused(replace(place.access(TokenKind.ACCESS), server=server))
+    assert (error.http, error.reason, error.message) == (502, "", "x" * 200)
 
 
 # whom to trust

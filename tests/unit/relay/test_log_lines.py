@@ -31,15 +31,22 @@ from tests.unit.relay.test_daemon import (
 Lines = Sequence[MutableMapping[str, Any]]
 
 
-def find(lines: Lines, event: str) -> dict[str, Any]:
-    """The first line of this text, without the wait, which is random."""
-    line = next(line for line in lines if line["event"].startswith(event))
+def find(lines: Lines, event: str, **fields: str) -> dict[str, Any]:
+    """The first line of this text with these fields, without the wait, which is random."""
+    line = next(
+        line for line in lines if line["event"].startswith(event) and fields.items() <= line.items()
+    )
     return {key: value for key, value in line.items() if key != "retry_in_s"}
 
 
 def end(level: str, end_: str, detail: str) -> dict[str, Any]:
     words = {"event": "watch ended", "kind": "TPUNodeGroup", "end": end_, "detail": detail}
     return {**words, "log_level": level}
+
+
+def _spoil_list(api: ScriptedApi) -> None:
+    api.compact()
+    api.list_refusals.append(Response.of_json("x" * 300))
 
 
 Cut = Callable[[ScriptedApi], None]
@@ -64,6 +71,22 @@ ENDS: dict[str, tuple[Cut, dict[str, Any]]] = {
         lambda api: api.refusals.append(Response(200, body=b'"x"\n')),
         end("warning", "broken", "ValueError: no watch event: x"),
     ),
+    "a line is no event, and long": (
+        lambda api: api.refusals.append(Response.of_json("x" * 300)),
+        end("warning", "broken", f"ValueError: no watch event: {'x' * 200}"),
+    ),
+    "a list is none, and long": (
+        _spoil_list,
+        end("warning", "broken", f"ValueError: no list: {'x' * 200}"),
+    ),
+    "the API server says much": (
+        lambda api: api.refusals.append(refusal(500, "x" * 600)),
+        end("warning", "refused", f"500 {'x' * 500}"),
+    ),
+    "a proxy says much": (
+        lambda api: api.refusals.append(Response(502, body=b"x" * 600)),
+        end("warning", "refused", f"502 {'x' * 500}"),
+    ),
 }
 
 
@@ -85,7 +108,7 @@ def test_the_end_of_a_watch_is_a_warning_except_that_of_an_old_version(
                 await scene.request(is_watch(GROUPS))
             return lines
 
-    assert find(asyncio.run(story()), "watch ended") == line
+    assert find(asyncio.run(story()), "watch ended", end=line["end"]) == line
 
 
 def test_a_watch_that_the_server_ends_in_order_is_not_logged(tmp_path: Path) -> None:
