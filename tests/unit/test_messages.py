@@ -201,3 +201,15 @@ def test_a_condition_by_its_earlier_name_is_read_as_the_new_one() -> None:
     known = status.parse({"conditions": [raw]})
     assert known.conditions.keys() == {Type.INTERCONNECT_READY}
     assert [one["type"] for one in status.render(known)["conditions"]] == ["InterconnectReady"]
+
+
+@pytest.mark.parametrize("reason", [Reason.AWAITING_NODE_JOIN, Reason.NODE_NOT_READY])
+def test_of_many_nodes_that_are_not_ready_the_message_names_three(reason: Reason) -> None:
+    known = replace(
+        COMPLETE,
+        counts=Counts(desired=9, running=9, joined=9, ready=4),
+        pending=tuple(Pending(f"vm-{number}", reason, NOW) for number in range(5)),
+    )
+    message = _conclude(known).message
+    assert re.findall(r"vm-\d", message) == ["vm-0", "vm-1", "vm-2"]
+    assert "5 of 9 nodes" in message
