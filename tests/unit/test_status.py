@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from shared.node_groups.status import Counts, Status, render
+from datetime import UTC, datetime
+
+from shared.node_groups.status import Counts, Status, parse, render
 
 
 def test_a_status_of_which_nothing_is_known_is_empty() -> None:
@@ -21,3 +23,9 @@ def test_the_counts_of_a_new_group_begin_at_zero() -> None:
             "text": "0/2",
         }
     }
+
+
+def test_a_time_that_cannot_be_read_is_long_ago() -> None:
+    entry = {"name": "vm", "why": "NodeLost", "since": "yesterday"}
+    (pending,) = parse({"pending": [entry]}).pending
+    assert pending.since == datetime(1970, 1, 1, tzinfo=UTC)
