@@ -86,7 +86,7 @@ class Relay:
         monotonic: Monotonic,
         rng: random.Random,
         timing: Timing,
-        with_jobsets: bool = False,
+        with_jobsets: bool,
     ) -> None:
         """``cluster_id`` may be empty: it is read from the cluster then."""
         self._api = api

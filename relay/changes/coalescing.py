@@ -60,9 +60,7 @@ class Coalescer:
             self._free_from is None or now >= self._free_from + self._gap
         )
 
-    def add(
-        self, cause: Cause, names: Iterable[str], now: datetime, *, immediately: bool = False
-    ) -> None:
+    def add(self, cause: Cause, names: Iterable[str], now: datetime, *, immediately: bool) -> None:
         """Add a change. The first cause is kept.
 
         ``immediately`` makes it due now, with all that was collected.

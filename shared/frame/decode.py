@@ -11,12 +11,12 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from shared.base.fields import show
 from shared.base.names import JOBSET_KIND, KIND, SIGNING_REQUEST_KIND
-from shared.base.timestamps import parse_time
+from shared.base.timestamps import LONG_AGO, guess_time
 from shared.frame.audit_log import LogEvent, find_steps, parse_entry
 from shared.frame.message import (
     MESSAGE_VERSION,
@@ -38,7 +38,6 @@ _KINDS_OF = {
     "report_leaks": frozenset({SWEEP_KIND}),
 }
 _OF_GROUPS = frozenset({KIND})
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def decode(body: bytes) -> Delivery:
     if not isinstance(message, dict):
         raise PoisonError("the push request has no 'message'; it must be a Pub/Sub push envelope")
     message_id = _message_id(message)
-    published = _find_time(message.get("publishTime") or message.get("publish_time"))
+    published = guess_time(message.get("publishTime") or message.get("publish_time"))
     data = _data(message, message_id)
     document = _json(data, f"message {message_id}")
     attempt = envelope.get("deliveryAttempt")
@@ -148,13 +147,6 @@ def _data(message: dict[str, Any], message_id: str) -> bytes:
         raise PoisonError(f"message {message_id}: 'data' is no base64: {error}") from error
 
 
-def _find_time(text: Any) -> datetime | None:
-    try:
-        return parse_time(text) if text else None
-    except (ValueError, TypeError, OverflowError):
-        return None
-
-
 def _read_trigger(
     document: dict[str, Any], message_id: str, published: datetime | None
 ) -> tuple[Trigger | None, str]:
@@ -167,7 +159,7 @@ def _from_entry(entry: dict[str, Any], message_id: str) -> tuple[Trigger | None,
     event, note = parse_entry(entry, message_id)
     if event is None:
         return None, note
-    at = _find_time(entry.get("timestamp")) or _EPOCH
+    at = guess_time(entry.get("timestamp")) or LONG_AGO
     return Trigger(event.method, at, event=event), ""
 
 
@@ -177,8 +169,8 @@ def _from_message(document: dict[str, Any], message_id: str, published: datetime
         raise PoisonError(
             f"message {message_id}: version {show(version)} is not known; it must be {MESSAGE_VERSION}"
         )
-    at = _find_time(document.get("at")) or published
+    at = guess_time(document.get("at")) or published
     if document.get("kind") == SWEEP_KIND:
-        return Trigger(SWEEP_KIND, at or _EPOCH)
+        return Trigger(SWEEP_KIND, at or LONG_AGO)
     message = parse_message(document, message_id, at)
     return Trigger(parse_cause(document), message.at, message=message)

@@ -35,8 +35,10 @@ from tests.mutants.tree import ROOT, copied_tree, run_pytest
 
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 UNIT = "tests/unit/"
-MOST = 100
-"""So many tests of a mutant are run in each of the two stages."""
+FIRST = 10
+"""So many tests run before the others of a stage."""
+SECONDS = {True: 10.0, False: 20.0}
+"""How long the tests of a mutant may take, as recorded: those of tests/unit, and the others."""
 
 
 class Outcome(StrEnum):
@@ -82,20 +84,28 @@ class Bench:
         tests = self.map.find_tests(mutant, source)
         if not tests:
             return Result(mutant, Outcome.NOT_COVERED)
-        path = self.copy / mutant.path
+        path, ran = self.copy / mutant.path, 0
         original, times = path.read_text(), path.stat()
         try:
             path.write_text(mutant.source)
-            for by_unit in (True, False):
-                stage = [test for test in tests if test.startswith(UNIT) is by_unit]
-                outcome, test = self._run(stage[:MOST])
+            for by_unit, part in self._list_parts(tests):
+                outcome, test = self._run(part)
                 if outcome is not Outcome.SURVIVED:
                     return Result(mutant, outcome, by_unit, test)
+                ran += len(part)
         finally:
             path.write_text(original)
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # compiled files stay valid
-        ran = sum(min(MOST, count) for count in Counter(t.startswith(UNIT) for t in tests).values())
         return Result(mutant, Outcome.SURVIVED, note=f"{ran} of {len(tests)} tests")
+
+    def _list_parts(self, tests: Sequence[str]) -> Iterator[tuple[bool, Sequence[str]]]:
+        """The tests as they run, with whether they are those of tests/unit: the first few mostly
+        notice a mutant, and to collect those of many files takes longer."""
+        for by_unit in (True, False):
+            stage = [test for test in tests if test.startswith(UNIT) is by_unit]
+            stage = self.map.take(stage, SECONDS[by_unit])
+            yield by_unit, stage[:FIRST]
+            yield by_unit, stage[FIRST:]
 
     def _run(self, tests: Sequence[str]) -> tuple[Outcome, str]:
         if not tests:
@@ -191,6 +201,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"seed {seed}: {len(sample)} of {len(mutants)} mutants", flush=True)
     results = []
     with copied_tree() as copy:
+        # Compile the tests once: the runs with a mutant write no compiled files.
+        run_pytest(copy, ["--collect-only", "tests"])
         bench = Bench(copy, load_map(), read_sources(["tests"]))
         for mutant in sample:
             result = bench.try_mutant(mutant, sources[mutant.path])

@@ -43,8 +43,9 @@ class CoverageMap:
     def find_tests(self, mutant: Mutant, source: str) -> list[str]:
         """The tests of a mutant's lines, the most specific and fastest first.
 
-        A line that runs at import, or that is newer than the map, has the tests of its whole file:
-        first those that run little else.
+        A line that is newer than the map has the tests of its whole file: first those that run
+        little else. So has one that runs at import. But before them come the tests that have the
+        constant's name in theirs, and those that import its module or run a line that uses it.
         """
         lines = self.lines.get(mutant.path, {})
         numbers = _old_lines(self.sources.get(mutant.path, ""), source)
@@ -53,11 +54,68 @@ class CoverageMap:
         is_run_by_no_test = not found and any(line in lines for line in old)
         if mutant.at_import or is_run_by_no_test or not old:
             found = Counter(test for tests in lines.values() for test in tests)
+        if mutant.path.endswith("/__main__.py"):
+            found.update(self._find_running(mutant.path))
+        named, using = self._find_uses(mutant.names) if mutant.names else ([], Counter())
+        if mutant.at_import:
+            using.update(self._find_importing(mutant.path))
+        return list(dict.fromkeys([*named, *self._sort(using), *self._sort(found)]))
+
+    def take(self, tests: Sequence[str], seconds: float) -> list[str]:
+        """The first tests, as far as they fit into a time, and at least one."""
+        chosen = []
+        for test in tests:
+            if self.seconds[test] <= seconds or test == tests[0]:
+                chosen.append(test)
+                seconds -= self.seconds[test]
+        return chosen
+
+    def _find_importing(self, path: str) -> list[str]:
+        """The tests of the files that import a module."""
+        module = path.removesuffix(".py").replace("/", ".")
+        package, _, name = module.rpartition(".")
+        imports = re.compile(
+            rf"^(?:from|import) {module}\b|^from {package} import .*\b{name}\b", re.MULTILINE
+        )
+        return self._list_tests(imports)
+
+    def _find_running(self, path: str) -> list[str]:
+        """The tests of the files that run a program in a process of its own: coverage does not see
+        into it."""
+        program = path.removesuffix("/__main__.py").replace("/", ".")
+        return self._list_tests(re.compile(rf"python -m {program}\b"))
+
+    def _list_tests(self, pattern: re.Pattern[str]) -> list[str]:
+        """The tests of the files that have the pattern."""
+        files = {file for file, text in self.test_files.items() if pattern.search(text)}
+        return [test for test in self.seconds if test.partition("::")[0] in files]
+
+    def _find_uses(self, names: Sequence[str]) -> tuple[list[str], Counter[str]]:
+        """The tests that are named after one of the names, and those of the lines that use one."""
+        used = re.compile(rf"\b(?:{'|'.join(names)})\b")
+        lines = (
+            self.lines.get(path, {}).get(number, ())
+            for path, text in self.sources.items()
+            for number, line in enumerate(text.splitlines(), 1)
+            if used.search(line)
+        )
+        named = sorted(test for test in self.seconds if used.search(test.partition("::")[2]))
+        return named, Counter(test for tests in lines for test in tests)
+
+    def _sort(self, found: Counter[str]) -> list[str]:
+        """The tests that run much of what counts, little else, and are fast come first; the second
+        case of a test comes after the first of each other test."""
 
         def cost(test: str) -> tuple[float, str]:
             return self.breadth[test] / found[test] * (0.1 + self.seconds[test]), test
 
-        return sorted(found, key=cost)
+        cases: Counter[str] = Counter()
+        turns = {}
+        for test in sorted(found, key=cost):
+            function = test.partition("[")[0]
+            turns[test] = cases[function]
+            cases[function] += 1
+        return sorted(turns, key=turns.__getitem__)
 
 
 def _old_lines(old: str, new: str) -> dict[int, int]:

@@ -34,6 +34,8 @@ class Mutant:
     source: str
     at_import: bool
     """The changed line runs when the module is imported, not in a function."""
+    names: tuple[str, ...] = ()
+    """What the changed statement defines, if it runs at import: constants, fields, a function."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -57,6 +59,7 @@ class _Edit:
     last: _Place
     text: str
     at_import: bool
+    names: tuple[str, ...]
 
 
 def list_mutants(path: str, source: str) -> list[Mutant]:
@@ -67,7 +70,7 @@ def list_mutants(path: str, source: str) -> list[Mutant]:
         starts.append(starts[-1] + len(line))
     whole = b"".join(lines)
     mutants = {}
-    for edit in _edits(ast.parse(source), in_function=False):
+    for edit in _edits(ast.parse(source), in_function=False, names=()):
         begin = starts[edit.first.lineno - 1] + edit.first.col_offset
         end = starts[(edit.last.end_lineno or 0) - 1] + (edit.last.end_col_offset or 0)
         last_line = edit.last.end_lineno or edit.first.lineno
@@ -76,7 +79,8 @@ def list_mutants(path: str, source: str) -> list[Mutant]:
         mutated = whole[region.start : begin] + edit.text.encode() + whole[end : region.stop]
         changed = _changed_lines(before.splitlines(), mutated.decode().splitlines())
         text = (whole[: region.start] + mutated + whole[region.stop :]).decode()
-        mutants[text] = Mutant(path, edit.first.lineno, last_line, *changed, text, edit.at_import)
+        place = path, edit.first.lineno, last_line
+        mutants[text] = Mutant(*place, *changed, text, edit.at_import, edit.names)
     return sorted(mutants.values(), key=lambda mutant: (mutant.line, mutant.after))
 
 
@@ -89,12 +93,14 @@ def _changed_lines(before: list[str], after: list[str]) -> tuple[str, str]:
     return "\n".join(map(str.strip, before)), "\n".join(map(str.strip, after))
 
 
-def _edits(node: ast.AST, *, in_function: bool) -> Iterator[_Edit]:
+def _edits(node: ast.AST, *, in_function: bool, names: tuple[str, ...]) -> Iterator[_Edit]:
     """The changes of a node and of what it contains."""
     if _is_left_alone(node):
         return
+    if not in_function:
+        names = _defined_names(node) or names
     for first, last, text in (*_statement_changes(node, in_function), *_expression_changes(node)):
-        yield _Edit(first, last, text, at_import=not in_function)
+        yield _Edit(first, last, text, not in_function, () if in_function else names)
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list"):
             continue
@@ -103,7 +109,19 @@ def _edits(node: ast.AST, *, in_function: bool) -> Iterator[_Edit]:
         )
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
-                yield from _edits(child, in_function=in_function or is_body)
+                yield from _edits(child, in_function=in_function or is_body, names=names)
+
+
+def _defined_names(node: ast.AST) -> tuple[str, ...]:
+    match node:
+        case ast.Assign(targets=targets):
+            found = (name for target in targets for name in ast.walk(target))
+            return tuple(name.id for name in found if isinstance(name, ast.Name))
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return (name,)
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            return (name,)
+    return ()
 
 
 def _is_left_alone(node: ast.AST) -> bool:
@@ -113,7 +131,7 @@ def _is_left_alone(node: ast.AST) -> bool:
             return True
         case ast.Expr(value=ast.Constant()):
             return True
-        case ast.FunctionDef(name="__repr__"):
+        case ast.FunctionDef(name="__repr__") | ast.keyword(arg="repr"):
             return True
         case ast.If(test=test):
             return ast.unparse(test) in ("TYPE_CHECKING", "__name__ == '__main__'")

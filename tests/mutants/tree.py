@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import multiprocessing
 import os
@@ -70,6 +71,7 @@ def _run_child(
     copy: Path, command: list[str], output: Path, environment: Mapping[str, str]
 ) -> None:
     os.setsid()
+    gc.freeze()  # the garbage collector would copy all that the parent knows of the tests
     with output.open("w") as stream:
         for descriptor in (sys.stdout, sys.stderr):
             os.dup2(stream.fileno(), descriptor.fileno())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from urllib3.exceptions import NameResolutionError
 
 from local import kube
 from local.base.clock import LoopClock
-from local.base.http import Response
+from local.base.http import Request, Response
 from local.base.ports import LOOPBACK, find_free_ports
 from local.kube import CertificateAuthority
 from shared.base.errors import CallError
@@ -272,6 +273,30 @@ def test_a_metadata_server_without_a_token_is_reported(place: Place, case: str) 
     reach(place.access())
 
 
+def test_of_a_long_refusal_of_the_metadata_server_the_first_200_characters_are_quoted(
+    place: Place,
+) -> None:
+    place.metadata.answers = [Response(503, {}, b" " + b"x" * 300)]
+    error = refused(place.access())
+    assert (error.http, error.message) == (503, "x" * 200)
+
+
+class Proxy:
+    """What answers before the API server, and in no JSON."""
+
+    def handle(self, _request: Request) -> Response:
+        return Response(502, {}, b"x" * 300)
+
+
+def test_of_a_long_answer_that_is_no_status_the_first_200_characters_are_quoted(
+    place: Place,
+) -> None:
+    tls = place.ca.server_context((LOOPBACK,), datetime.now(UTC))
+    server = f"https://{LOOPBACK}:{place.loopback.serve(Proxy(), tls)}"
+    error = refused(replace(place.access(TokenKind.ACCESS), server=server))
+    assert (error.http, error.reason, error.message) == (502, "", "x" * 200)
+
+
 # whom to trust
 
 
@@ -446,3 +471,18 @@ def test_several_kubeconfigs_are_one(place: Place, tmp_path: Path) -> None:
     cluster = reach(Kubeconfig(f"{tmp_path / 'none'}{os.pathsep}{path}"))
     cluster.list_nodes("tng-x")
     assert len(place.api.seen) == 2
+
+
+OPENSSL = {
+    **dict.fromkeys((2, 7, 18, 19, 20, 21), "is signed by another CA than that of SOME_CA (words)"),
+    **dict.fromkeys((62, 64), "is for another name or address (words)"),
+    10: "has expired",
+}
+
+
+@pytest.mark.parametrize("code", range(1, 95))
+def test_a_certificate_that_openssl_rejects_is_described_by_the_result(code: int) -> None:
+    error = ssl.SSLCertVerificationError("certificate verify failed")
+    error.verify_code, error.verify_message = code, "words."
+    described = OPENSSL.get(code, "cannot be verified (words)")
+    assert explain(error, "SOME_CA") == f"its certificate {described}"

@@ -68,11 +68,14 @@ class Scripted:
 
     answer: Outcome
     written: list[Mapping[str, Any]] = field(default_factory=list)
+    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    """The arguments of each call."""
 
     def __getattr__(self, _name: str) -> Any:
         return self._answer
 
-    def _answer(self, *_: Any) -> Operation | None:
+    def _answer(self, *arguments: Any) -> Operation | None:
+        self.asked.append(arguments)
         if isinstance(self.answer, CallError):
             raise self.answer
         return self.answer
@@ -180,6 +183,20 @@ def test_an_insert_that_refers_to_something_unknown(
     except (CallError, StaleObservation) as one:
         told = one.reason if isinstance(one, CallError) else type(one).__name__
     assert (told, its_work.status.resources[POLICY].state) == (raised, state)
+
+
+def test_the_request_id_of_an_insert_is_that_of_the_intent_whenever_it_is_called() -> None:
+    """Compute Engine recognizes a repeated call by it."""
+
+    def find_request_id(age: timedelta, since: Any = NOW) -> Any:
+        known = Status(resources={POLICY: Resource(RESOURCE, State.CREATING, since)})
+        its_work, scripted = work(OPERATION, known, age=age)
+        Insert(POLICY, SPEC, {"name": RESOURCE}).apply(its_work)
+        return scripted.asked[-1][-1]
+
+    first = find_request_id(timedelta())
+    assert find_request_id(timedelta(seconds=5)) == first
+    assert find_request_id(timedelta(), NOW + timedelta(seconds=5)) != first
 
 
 def test_the_operation_of_a_delete_is_recorded() -> None:

@@ -69,6 +69,7 @@ def instance_group(**change: Any) -> Mig:
         target_size=2,
         creating=0,
         is_bulk_in_progress=False,
+        recreating=0,
     )
     return replace(made, **change)
 

@@ -377,6 +377,11 @@ INPUTS: list[Any] = [
         id="smaller than a host",
     ),
     pytest.param(
+        {"node_selector": _selector("tpu-v6e-slice", "3x3")},
+        "the topology 3x3 has 9 chips, which hosts of 4 do not make up: the Pod must ask for as much of google.com/tpu as a host of the slice has",
+        id="a remainder",
+    ),
+    pytest.param(
         {"node_selector": _selector("tpu-v6e-slice", "99999999999x4")},
         "the topology 99999999999x4 would need 99999999999 hosts: no slice has so many",
         id="more than anybody can count",
@@ -912,6 +917,25 @@ def test_little_must_be_set() -> None:
     assert read_settings(needed) == GkeSettings("my-project", "us-east5", "my-cluster")
 
 
+def test_the_defaults_of_all_nodes() -> None:
+    found = read_settings(ENVIRONMENT)
+    assert (found.secure_boot, found.confidential_storage) == (True, False)
+    assert (found.force_on_demand, found.max_pods) == (False, 15)
+
+
+@pytest.mark.parametrize("text", ["true", "True", "1", "t", "false", "FALSE", "0", "f"])
+def test_a_setting_is_on_or_off_in_the_spellings_of_tpu_provisioner(text: str) -> None:
+    names = ("GCP_NODE_SECURE_BOOT", "GCP_NODE_CONFIDENTIAL_STORAGE", "GCP_FORCE_ON_DEMAND")
+    found = read_settings({**ENVIRONMENT, **dict.fromkeys(names, text)})
+    is_on = text.lower() in ("true", "1", "t")
+    assert found.secure_boot is found.confidential_storage is found.force_on_demand is is_on
+
+
+@pytest.mark.parametrize("pods", [8, 256])
+def test_a_node_has_8_to_256_pods(pods: int) -> None:
+    assert read_settings({**ENVIRONMENT, "GKE_MAX_PODS_PER_NODE": str(pods)}).max_pods == pods
+
+
 WRONG: list[Any] = [
     pytest.param({"GCP_PROJECT_ID": ""}, "GCP_PROJECT_ID is not set: it must be the id of the cluster's project"),
     pytest.param({"GCP_CLUSTER_LOCATION": "earth"}, "GCP_CLUSTER_LOCATION='earth' is wrong: it must be the cluster's zone or region"),
@@ -922,6 +946,7 @@ WRONG: list[Any] = [
     pytest.param({"GCP_POD_TO_NODE_LABELS": "a,google.com/b"}, "GCP_POD_TO_NODE_LABELS='a,google.com/b' is wrong: it must be labels of Pods that are not under google.com or tpu-functions.dev"),
     pytest.param({"GCP_NODE_ADDITIONAL_NETWORKS": "n"}, "GCP_NODE_ADDITIONAL_NETWORKS='n' is wrong: it must be network:subnetwork pairs with commas between"),
     pytest.param({"GCP_NODE_SECURE_BOOT": "maybe"}, "GCP_NODE_SECURE_BOOT='maybe' is wrong: it must be true or false"),
+    pytest.param({"GKE_MAX_PODS_PER_NODE": "257"}, "GKE_MAX_PODS_PER_NODE='257' is wrong: it must be a whole number from 8 to 256"),
     pytest.param({"GKE_MAX_PODS_PER_NODE": "7"}, "GKE_MAX_PODS_PER_NODE='7' is wrong: it must be a whole number from 8 to 256"),
     pytest.param({"CONTAINER_ENDPOINT": "http://elsewhere"}, "CONTAINER_ENDPOINT='http://elsewhere' is wrong: it must be an https URL (http on this machine)"),
 ]  # fmt: skip

@@ -255,6 +255,29 @@ def test_of_refusals_that_the_table_does_not_have(case: tuple[int, str, str, Ver
     assert verdict_of(CallError("some.call", http, code, message)) == verdict
 
 
+ENVIRONMENT = {401: Reason.PERMISSION_DENIED, 403: Reason.PERMISSION_DENIED}
+TRANSIENT = {408, 409, 412, 429, 500, 502, 503, 504}
+
+
+@pytest.mark.parametrize("http", range(400, 512))
+def test_a_refusal_that_gives_nothing_but_its_status(http: int) -> None:
+    if http in TRANSIENT:
+        verdict = Verdict(ErrorKind.TRANSIENT, None)
+    else:
+        verdict = Verdict(ErrorKind.ENVIRONMENT, ENVIRONMENT.get(http, Reason.REFUSED))
+    assert verdict_of(CallError("some.call", http, "", "")) == verdict
+
+
+def test_an_exceeded_resource_quota_is_told_from_a_missing_permission_with_the_same_status() -> (
+    None
+):
+    words = (
+        'pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
+    )
+    found = [verdict_of(CallError("some.call", http, "", words)).reason for http in (400, 403, 404)]
+    assert found == [Reason.REFUSED, Reason.QUOTA_EXCEEDED, Reason.REFUSED]
+
+
 def test_an_error_says_which_call_was_refused_and_how() -> None:
     error = CallError("instances.get", 403, "forbidden", "Required 'compute.instances.get'")
     assert str(error) == "instances.get: 403 forbidden: Required 'compute.instances.get'"

@@ -406,6 +406,10 @@ def test_an_event_names_its_object_and_its_source() -> None:
     }
 
 
+def test_the_message_of_an_event_has_the_1024_characters_that_the_api_server_accepts() -> None:
+    assert emitted(event=Event("Ready", "x" * 1025))["message"] == "x" * 1024
+
+
 def test_an_event_about_a_node_is_in_the_default_namespace() -> None:
     metadata = {"name": "n" * 250, "uid": "u", "resourceVersion": "7"}
     made = emitted({"apiVersion": "v1", "kind": "Node", "metadata": metadata})

@@ -304,6 +304,24 @@ STEPS: dict[str, Step] = {
         ),
         ResourceAction.FAIL,
     ),
+    "it is one, too, while an operation has failed": (
+        Goal.CREATE,
+        entry(State.PENDING, None),
+        Observation(Presence.NOT_OURS, OperationState.FAILED, URI, MARK, error=ERROR),
+        Resource(
+            RESOURCE,
+            State.FAILED,
+            NOW,
+            error=ResourceError(
+                Reason.RESOURCE_CONFLICT,
+                "alreadyExists",
+                f"{URI} exists and is not marked as this group's: its description must be "
+                f"'{MARK}'. Delete it, or delete the group and apply it again.",
+                NOW,
+            ),
+        ),
+        ResourceAction.FAIL,
+    ),
     "a template of the user that cannot be used": (
         Goal.CREATE,
         entry(State.PENDING, None),

@@ -110,7 +110,9 @@ def _joined(reason: Reason) -> Said:
 
 
 def _disconnected() -> Said:
-    found = Mig("mig", "", 2, 0, is_bulk_in_progress=False, topologies={"2x2x2": "FAILED"})
+    found = Mig(
+        "mig", "", 2, 0, is_bulk_in_progress=False, recreating=0, topologies={"2x2x2": "FAILED"}
+    )
     known = interconnect.describe(found, group(), COMPLETE, NOW)
     return Said(_conclude(known).message, "FAILED")
 
@@ -129,7 +131,7 @@ def _rejected(*, has_operator_children: bool) -> Said:
 def _described(
     *, mig: Resource = STANDS, is_paused: bool = False, target_size: int = 2, creating: int = 0
 ) -> Said:
-    found = Mig("the/mig", "", target_size, creating, is_bulk_in_progress=False)
+    found = Mig("the/mig", "", target_size, creating, is_bulk_in_progress=False, recreating=0)
     of = group(annotations={PAUSED_ANNOTATION: "true"} if is_paused else {})
     known = Status(resources={**ALL_STAND, MIG: mig})
     known = CreationReport({MIG: found}).describe(of, known, NOW)
@@ -199,3 +201,15 @@ def test_a_condition_by_its_earlier_name_is_read_as_the_new_one() -> None:
     known = status.parse({"conditions": [raw]})
     assert known.conditions.keys() == {Type.INTERCONNECT_READY}
     assert [one["type"] for one in status.render(known)["conditions"]] == ["InterconnectReady"]
+
+
+@pytest.mark.parametrize("reason", [Reason.AWAITING_NODE_JOIN, Reason.NODE_NOT_READY])
+def test_of_many_nodes_that_are_not_ready_the_message_names_three(reason: Reason) -> None:
+    known = replace(
+        COMPLETE,
+        counts=Counts(desired=9, running=9, joined=9, ready=4),
+        pending=tuple(Pending(f"vm-{number}", reason, NOW) for number in range(5)),
+    )
+    message = _conclude(known).message
+    assert re.findall(r"vm-\d", message) == ["vm-0", "vm-1", "vm-2"]
+    assert "5 of 9 nodes" in message

@@ -95,6 +95,7 @@ def test_a_function_has_these_mutants(body: str, mutated: set[tuple[str, str]]) 
     "source",
     [
         "class A:\n    def __repr__(self):\n        return 5\n",
+        "class A:\n    a: B = field(repr=False)\n",
         "if __name__ == '__main__':\n    main(5)\n",
         "@decorated(5)\ndef f(): ...\n",
         '"""5 == 5"""\n',
@@ -112,17 +113,23 @@ def test_a_mutant_is_shown_with_its_line_and_as_a_diff() -> None:
 
 
 @pytest.mark.parametrize(
-    "source, at_import",
+    "source, at_import, names",
     [
-        ("A = 5\n", True),
-        ("class A:\n    b = 5\n", True),
-        ("def f(a=5): ...\n", True),
-        ("def f():\n    a = 5\n", False),
-        ("f = lambda: 5\n", False),
+        ("A = 5\n", True, ("A",)),
+        ("A, B = 5, c\n", True, ("A", "B")),
+        ("class A:\n    b = 5\n", True, ("b",)),
+        ("class A:\n    b: int = 5\n", True, ("b",)),
+        ("def f(a=5): ...\n", True, ("f",)),
+        ("def f():\n    a = 5\n", False, ()),
+        ("f = lambda: 5\n", False, ()),
+        ("f(5)\n", True, ()),
     ],
 )
-def test_what_runs_at_import_is_known(source: str, at_import: bool) -> None:
-    assert {mutant.at_import for mutant in list_mutants("a.py", source)} == {at_import}
+def test_what_runs_at_import_is_known_with_what_it_defines(
+    source: str, at_import: bool, names: tuple[str, ...]
+) -> None:
+    found = {(mutant.at_import, mutant.names) for mutant in list_mutants("a.py", source)}
+    assert found == {(at_import, names)}
 
 
 def test_each_mutant_of_the_product_is_python() -> None:
@@ -178,6 +185,84 @@ def test_a_mutant_has_the_tests_of_its_line_the_most_specific_first(
     source: str, before: str
 ) -> None:
     assert find_tests(source, before) == SPECIFIC_FIRST
+
+
+def test_a_constant_has_the_tests_that_name_it_then_those_of_its_uses_then_those_of_its_file() -> (
+    None
+):
+    source = "LIMIT = 5\n\ndef f(a):\n    return a < 2\n"
+    stored = CoverageMap(
+        sources={"a.py": source, "b.py": "from a import LIMIT\ndef g(a):\n    return a > LIMIT\n"},
+        test_files={"tests/test_a.py": "from a import f\n", "tests/test_c.py": "import a\n"},
+        seconds=dict.fromkeys(
+            (
+                "tests/test_a.py::of_the_file_and_imports_it",
+                "tests/test_e.py::of_the_file",
+                "tests/test_b.py::of_a_use",
+                "tests/test_c.py::that_imports_it",
+                "tests/test_d.py::page[a.LIMIT]",
+                "tests/test_d.py::page[a.LIMITS]",
+            ),
+            1.0,
+        ),
+        lines={
+            "a.py": {
+                4: frozenset(
+                    {"tests/test_a.py::of_the_file_and_imports_it", "tests/test_e.py::of_the_file"}
+                )
+            },
+            "b.py": {1: frozenset(), 3: frozenset({"tests/test_b.py::of_a_use"})},
+        },
+    )
+    mutant = next(one for one in list_mutants("a.py", source) if one.at_import)
+    assert stored.find_tests(mutant, source) == [
+        "tests/test_d.py::page[a.LIMIT]",
+        "tests/test_c.py::that_imports_it",
+        "tests/test_a.py::of_the_file_and_imports_it",
+        "tests/test_b.py::of_a_use",
+        "tests/test_e.py::of_the_file",
+    ]
+
+
+def test_a_program_has_the_tests_of_the_files_that_run_it() -> None:
+    source = "def main():\n    return 1\n"
+    stored = CoverageMap(
+        sources={"a/__main__.py": source},
+        test_files={"t.py": '"""``python -m a`` as a process."""\n', "u.py": "python -m ab\n"},
+        seconds={"t.py::x": 1, "u.py::y": 1},
+        lines={},
+    )
+    (mutant, *_) = list_mutants("a/__main__.py", source)
+    assert stored.find_tests(mutant, source) == ["t.py::x"]
+
+
+def test_the_cases_of_a_test_come_one_by_one_between_those_of_other_tests() -> None:
+    tests = ("t.py::x[1]", "t.py::x[2]", "t.py::y[1]", "t.py::y[2]", "t.py::z")
+    stored = CoverageMap(
+        sources={"a.py": SOURCE},
+        test_files={},
+        seconds={test: number / 10 for number, test in enumerate(tests)},
+        lines={"a.py": {4: frozenset(tests)}},
+    )
+    mutant = next(one for one in list_mutants("a.py", SOURCE) if one.line == 4)
+    assert stored.find_tests(mutant, SOURCE) == [
+        "t.py::x[1]",
+        "t.py::y[1]",
+        "t.py::z",
+        "t.py::x[2]",
+        "t.py::y[2]",
+    ]
+
+
+@pytest.mark.parametrize(
+    "seconds, taken",
+    [(10, ["x", "y", "z"]), (3, ["x", "y"]), (2, ["x", "z"]), (0, ["x"])],
+    ids=["all", "as many as fit", "a long one is left out", "at least one"],
+)
+def test_tests_run_as_long_as_there_is_time(seconds: float, taken: list[str]) -> None:
+    stored = CoverageMap({}, {}, {"x": 1, "y": 2, "z": 1}, {})
+    assert stored.take(["x", "y", "z"], seconds) == taken
+    assert stored.take([], seconds) == []
 
 
 def test_a_line_that_nothing_runs_has_no_tests() -> None:

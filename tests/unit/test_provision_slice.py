@@ -391,6 +391,14 @@ def test_the_end_of_a_creation_without_a_pod_triggers_the_pods_that_wait() -> No
     )
 
 
+def test_slices_that_the_plan_does_not_change_take_no_place() -> None:
+    event = LogEvent("container.nodePools.create", "p", "us-central1", "gone", cluster="c")
+    ready = [replace(COMING, name=name, state=SliceState.READY) for name in ("a", "b", "c")]
+    waiting = WaitingPods(5, tuple(map(another, ("x", "y", "z"))), tuple(ready))
+    observed = ObservedOperation(event, POOLS, None, has_pod=False, waiting=waiting)
+    assert decide(observed, NOW).facts == {"waiting": 3, "triggered": 3}
+
+
 def test_a_pod_waits_since_the_scheduler_reported_it_unschedulable() -> None:
     assert find_wait_start(leader()) == datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 

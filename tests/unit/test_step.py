@@ -25,11 +25,13 @@ from shared.frame.plan import (
     Emit,
     ForOne,
     NamedAction,
+    NothingToDo,
     ObserveAgain,
     Plan,
     Require,
     Resume,
     Send,
+    StaleObservation,
     Work,
 )
 from shared.frame.settings import Settings
@@ -221,6 +223,41 @@ def test_only_an_error_that_is_left_to_the_sweep_is_reported(
 
 def recover_nothing(_work: Work, _error: CallError) -> None:
     return None
+
+
+REPORTS: dict[str, tuple[Exception, str]] = {
+    "nobody to report to": (NothingToDo("Gone", "the group is not there any more"), "Gone"),
+    "a call fails": (CallError("GET /y", 503, "Because", "no"), "GET /y: 503 Because: no"),
+    "no time": (OutOfTimeError("slow"), "slow"),
+    "the status has changed": (StaleObservation("it was written"), "it was written"),
+    "no way into the cluster": (AccessError("no kubeconfig"), "no kubeconfig"),
+}
+
+
+@pytest.mark.parametrize("case", REPORTS.values(), ids=REPORTS)
+def test_a_report_that_is_impossible_stands_in_the_log_line_of_the_error(
+    case: tuple[Exception, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    second, words = case
+    opened: list[bool] = []
+
+    def open_once(invocation: Invocation, is_first_observation: bool) -> Work:
+        opened.append(is_first_observation)
+        if len(opened) > 1:
+            raise second
+        return open_work(invocation, is_first_observation)
+
+    def observe(_work: Work) -> None:
+        raise CallError("GET /x", 503, "Because", "no")
+
+    plan = Plan("Reported")
+    step = Step(
+        STEP, open_once, observe, lambda _, __: plan, recover_nothing, give_up=lambda _, __: plan
+    )
+    answer = handle(STEP, step.run, message("Added", 5), runtime())
+    (line,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (answer.outcome, line["left_undone"]) == ("LeftToTheSweep", [words])
+    assert opened == [True, False]
 
 
 @pytest.mark.parametrize("attempt, is_redelivered", [(0, False), (1, False), (2, True), (3, True)])

@@ -69,6 +69,22 @@ def test_a_slice_of_one_host_has_one_shape_for_its_chips() -> None:
     assert {name: one.single_host_shapes for name, one in GENERATIONS.items()} == ONE_HOST
 
 
+LIBTPU = {
+    "tpu-v4-podslice": (3, "v4", 2),
+    "tpu-v5-lite-podslice": (2, "v5litepod", 1),
+    "tpu-v5p-slice": (3, "v5p", 2),
+    "tpu-v6e-slice": (2, "v6e", 1),
+    "tpu7": (3, "", 0),
+    "tpu7x": (3, "tpu7x", 2),
+}
+
+
+def test_a_generation_has_dimensions_and_cores_and_a_name_in_libtpu() -> None:
+    assert {
+        name: (one.dimensions, one.libtpu_name, one.cores) for name, one in GENERATIONS.items()
+    } == LIBTPU
+
+
 def test_a_hosts_chips_lie_as_the_device_plugin_says() -> None:
     documented = DOCUMENT["rules"]["chips_per_host_bounds"]
     assert {

@@ -69,7 +69,7 @@ class Mig:
     target_size: int
     creating: int
     is_bulk_in_progress: bool
-    recreating: int = 0
+    recreating: int
     errors: tuple[GceError, ...] = ()
     topologies: Mapping[str, str] = field(default_factory=dict)
 

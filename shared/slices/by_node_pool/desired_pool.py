@@ -112,7 +112,7 @@ def count_nodes(accelerator: str, topology: str, chips: int) -> int:
             f"has {generation.dimensions} numbers above 0, as in {example}"
         )
     count, rest = divmod(chips_of(topology), chips)
-    if rest or not count:
+    if rest:
         raise InputError(
             f"the topology {topology} has {chips_of(topology)} chips, which hosts of {chips} do not "
             f"make up: the Pod must ask for as much of {TPU_RESOURCE} as a host of the slice has"

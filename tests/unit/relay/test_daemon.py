@@ -680,6 +680,35 @@ def test_the_cluster_is_read_from_kube_system_until_it_answers(tmp_path: Path) -
     asyncio.run(story())
 
 
+@dataclass
+class NamelessApi(ScriptedApi):
+    """Its namespace kube-system cannot be read a few times."""
+
+    failures: int = 3
+
+    def handle(self, request: Request) -> Response:
+        if request.path.endswith("/kube-system") and self.failures:
+            self.failures -= 1
+            return refusal(503, "starting")
+        return super().handle(request)
+
+
+def test_the_delays_until_the_cluster_is_identified_double(tmp_path: Path) -> None:
+    async def story() -> None:
+        rng, recorder = RecordedRandom(), Recorder()
+        quick = replace(FAST, first_backoff_s=0.001, longest_backoff_s=0.004)
+        api = NamelessApi()
+        api.put(GROUPS, group())
+        runner, port = await serve(api)
+        async with relaying(write_kubeconfig(tmp_path / "k", port), recorder, quick, "", rng=rng):
+            await recorder.next()
+        assert rng.longest == [0.001, 0.002, 0.004]
+        api.close_watches()
+        await runner.cleanup()
+
+    asyncio.run(story())
+
+
 def test_an_expired_token_is_read_again(tmp_path: Path) -> None:
     async def story() -> None:
         api = ScriptedApi(token="old")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from relay.changes.cache import MAX_STRAYS
+from relay.changes.coalescing import PendingTrigger
 from relay.changes.outbox import Outbox
 from relay.changes.pending import OutgoingMessage
 from relay.kinds import WatchedKind
@@ -487,6 +488,13 @@ def test_more_than_100_names_make_more_messages() -> None:
     publications = outbox.take_due(START)
     assert [len(one.message.nodes) for one in publications] == [100, 100, 50]
     assert [name for one in publications for name in one.message.nodes] == names
+
+
+def test_of_the_names_of_an_outage_the_first_5000_are_kept() -> None:
+    trigger = PendingTrigger(Cause.NODES_CHANGED, START)
+    trigger.add_names(f"n-{number}" for number in range(4_999))
+    trigger.add_names(["n-0", "late", "too-late"])
+    assert (len(trigger.names), list(trigger.names)[-1]) == (5_000, "late")
 
 
 def test_a_round_takes_no_more_than_asked_for_and_the_next_the_rest() -> None:
