@@ -24,7 +24,7 @@ READY, NOT_REPORTED, OTHER = "Ready", "NotReported", "Other"
 """Reasons that are not in the catalogue."""
 
 
-class State(StrEnum):
+class GroupState(StrEnum):
     """The states of a slice."""
 
     READY = "Ready"
@@ -32,7 +32,7 @@ class State(StrEnum):
     DELETING = "Deleting"
 
 
-class Phase(StrEnum):
+class CreationPhase(StrEnum):
     """The parts of a slice's creation, one after the other."""
 
     RESOURCES = "resources"
@@ -54,9 +54,9 @@ LABELS: Mapping[str, Mapping[str, str]] = {
     },
     "end": {str(end): meaning for end, meaning in MEANINGS.items()},
     "state": {
-        State.READY: "the condition `Ready` is True",
-        State.NOT_READY: "it is not, or has not been written yet",
-        State.DELETING: "the TPUNodeGroup has a deletionTimestamp",
+        GroupState.READY: "the condition `Ready` is True",
+        GroupState.NOT_READY: "it is not, or has not been written yet",
+        GroupState.DELETING: "the TPUNodeGroup has a deletionTimestamp",
     },
     "reason": {
         READY: "the slice is Ready",
@@ -68,11 +68,11 @@ LABELS: Mapping[str, Mapping[str, str]] = {
         OTHER: "a word that this relay does not know",
     },
     "phase": {
-        Phase.RESOURCES: "from the creation of the TPUNodeGroup until its managed instance group exists",
-        Phase.VMS: "from there until Compute Engine has created all VMs, waiting for capacity included",
-        Phase.TOKENS: "from there until every VM has a join token",
-        Phase.NODES: "from there until every Node has joined",
-        Phase.READY: "from there until the slice is Ready",
+        CreationPhase.RESOURCES: "from the creation of the TPUNodeGroup until its MIG exists",
+        CreationPhase.VMS: "from there until all VMs are created, including the wait for capacity",
+        CreationPhase.TOKENS: "from there until every VM has a join token",
+        CreationPhase.NODES: "from there until every Node has joined",
+        CreationPhase.READY: "from there until the slice is Ready",
     },
     "provisioning_model": {
         "STANDARD": "on demand",
@@ -116,8 +116,8 @@ def _declare(
 
 
 SLICE_SERIES = (
-    (State.READY, READY),
-    *product((State.NOT_READY, State.DELETING), LABELS["reason"]),
+    (GroupState.READY, READY),
+    *product((GroupState.NOT_READY, GroupState.DELETING), LABELS["reason"]),
 )
 _WAITS = (5, 10, 30, 60, 120, 180, 300, 600, 1200, 1800, 3600, 10800, 43200, 172800, 604800)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from replay import explain_jobset
 from replay.decisions import render as render_decision
-from replay.explain import Answer, Explanation, to_document
+from replay.explain import Explanation, StepExplanation, to_document
 from replay.explain_jobset import JobSetExplanation
 from replay.publications import Sent
 from replay.timeline import Timeline
@@ -233,7 +233,7 @@ def _print_conditions(explanation: Explanation) -> None:
             print_paragraph(condition.message, _INDENT)
 
 
-def _print_answers(answers: Sequence[Answer]) -> None:
+def _print_answers(answers: Sequence[StepExplanation]) -> None:
     """A row for each step, and for each object that it answers about; under it the actions."""
     if not answers:
         return
