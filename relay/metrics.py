@@ -33,7 +33,7 @@ class GroupState(StrEnum):
 
 
 class CreationPhase(StrEnum):
-    """The parts of a slice's creation, one after the other."""
+    """The phases of a slice's creation, in order."""
 
     RESOURCES = "resources"
     VMS = "vms"
@@ -44,18 +44,18 @@ class CreationPhase(StrEnum):
 
 LABELS: Mapping[str, Mapping[str, str]] = {
     "kind": dict.fromkeys(KINDS, "the kind of object that is watched"),
-    "step": dict.fromkeys(TRIGGERED_STEPS, "the step to whose topic it belongs"),
+    "step": dict.fromkeys(TRIGGERED_STEPS, "the step whose topic receives the messages"),
     "event": {
-        "ADDED": "an object has appeared",
-        "MODIFIED": "an object has changed",
-        "DELETED": "an object is gone",
+        "ADDED": "an object was added",
+        "MODIFIED": "an object was changed",
+        "DELETED": "an object was deleted",
         "BOOKMARK": "nothing has changed up to this version",
-        "OTHER": "a type that this relay does not know",
+        "OTHER": "an unknown type",
     },
     "end": {str(end): meaning for end, meaning in MEANINGS.items()},
     "state": {
         GroupState.READY: "the condition `Ready` is True",
-        GroupState.NOT_READY: "it is not, or has not been written yet",
+        GroupState.NOT_READY: "the condition `Ready` is not True, or not written yet",
         GroupState.DELETING: "the TPUNodeGroup has a deletionTimestamp",
     },
     "reason": {
@@ -65,7 +65,7 @@ LABELS: Mapping[str, Mapping[str, str]] = {
             for reason in Reason
         },
         NOT_REPORTED: "no step has written the condition `Ready` yet",
-        OTHER: "a word that this relay does not know",
+        OTHER: "an unknown reason",
     },
     "phase": {
         CreationPhase.RESOURCES: "from the creation of the TPUNodeGroup until its MIG exists",
@@ -77,9 +77,9 @@ LABELS: Mapping[str, Mapping[str, str]] = {
     "provisioning_model": {
         "STANDARD": "on demand",
         "SPOT": "Spot VMs",
-        "RESERVATION_BOUND": "out of a reservation",
-        "FLEX_START": "queued for capacity, for days if need be",
-        OTHER: "a model that this relay does not know, or none",
+        "RESERVATION_BOUND": "from a reservation",
+        "FLEX_START": "queued for capacity, possibly for days",
+        OTHER: "an unknown model, or none",
     },
 }
 
@@ -132,20 +132,20 @@ LONGEST_IN_STATE = _declare(
     Gauge,
     "tpu_functions_slice_longest_in_state_seconds",
     ("state", "reason"),
-    "Time since `Ready` last changed, or the deletion was requested, of the slice that waits longest.",
+    "Longest time in this state: since `Ready` last changed, or since the deletion was requested.",
     SLICE_SERIES,
 )
 CHIPS = _declare(
     Gauge,
     "tpu_functions_chips",
     ("state",),
-    "TPU chips that the slices of a state ask for; `NotReady`: chips that users wait for.",
+    "TPU chips that the slices in a state request; `NotReady`: chips that users wait for.",
 )
 RUNNING_CHIPS = _declare(
     Gauge,
     "tpu_functions_running_chips",
     ("state",),
-    "TPU chips of running VMs, by the state of their slice; `NotReady`: billed and not usable.",
+    "TPU chips of running VMs, by the state of their slice; `NotReady`: billed, but not usable.",
 )
 TIME_TO_READY = _declare(
     Histogram,
@@ -158,14 +158,14 @@ PHASE_DURATION = _declare(
     Histogram,
     "tpu_functions_slice_phase_duration_seconds",
     ("phase",),
-    "Time that each part of that took; the parts add up to the whole.",
+    "Time that each phase of a slice's creation took; the phases add up to the total.",
     buckets=_WAITS,
 )
 LOSSES = _declare(
     Counter,
     "tpu_functions_slice_losses_total",
     ("reason",),
-    "Slices that were Ready and no longer are, by the first reason; deletions do not count.",
+    "Slices that were Ready and no longer are, by the first reason; deletions are not counted.",
 )
 REPAIRS = _declare(
     Counter,
@@ -214,7 +214,7 @@ WITHOUT_CONTACT = _declare(
     Gauge,
     "tpu_functions_relay_watch_without_contact_seconds",
     ("kind",),
-    "Time since the API server last sent a list, an event or a bookmark, or closed in order.",
+    "Time since the API server last sent a list, an event or a bookmark, or closed a watch normally.",
 )
 PUBLISHED = _declare(
     Counter,
@@ -248,7 +248,7 @@ PENDING = _declare(
     ("step",),
     "TPUNodeGroups, Pods or JobSets with a change that the step has not been sent yet.",
 )
-GROUPS = _declare(Gauge, "tpu_functions_relay_groups", (), "TPUNodeGroups known.")
+GROUPS = _declare(Gauge, "tpu_functions_relay_groups", (), "TPUNodeGroups in the cache.")
 NODES = _declare(
     Gauge,
     "tpu_functions_relay_nodes",

@@ -147,7 +147,7 @@ def _work(ways: Ways, group: AnyGroup, now: datetime) -> GroupWork:
 
 def publish_nothing(step: str, _messages: Sequence[Message]) -> None:
     """The publish function of an explanation: it always fails."""
-    raise AssertionError(f"an explanation publishes nothing, to {step} neither")
+    raise AssertionError(f"an explanation must not publish, and tried to trigger {step}")
 
 
 def to_document(explanation: Explanation) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class JobSetExplanation:
     def state(self) -> str:
         """The state of the JobSet, in a few words."""
         if self.jobset is None:
-            return "does not exist any more"
+            return "no longer exists"
         if "deletionTimestamp" in self.jobset["metadata"]:
             return "is being deleted"
         end = find_end(self.jobset)
@@ -51,7 +51,7 @@ class JobSetExplanation:
         """What delays the JobSet's slices, in a sentence; otherwise their number."""
         name = f"JobSet {self.namespace}/{self.name} {self.state}"
         if not self.steps:
-            return f"{name}: no Pod of it waits for a slice, and it has none."
+            return f"{name}: none of its Pods waits for a slice, and it has no slice."
         waiting = [one for one in self.steps if one.step == provision_slice.STEP.name and one.about]
         slices = [one for one in self.steps if one.step == release_slice.STEP.name and one.about]
         counts = f"{_count(waiting, 'Pod')} waiting for a slice, {_count(slices, 'slice')}"
@@ -68,8 +68,8 @@ def explain_jobset(ways: Ways, namespace: str, name: str) -> JobSetExplanation:
     """Observe a JobSet as both steps would. Raises `ReplayError` if there is nothing, `CallError`."""
     if not ways.settings.jobset_provider:
         raise ReplayError(
-            "JOBSET_PROVIDER is not set: no slices are made for JobSets; it must be the "
-            "installation's, tpu-node-group or gke"
+            "JOBSET_PROVIDER is not set, so JobSets get no slices; set it to the installation's "
+            "value, tpu-node-group or gke"
         )
     jobset = ways.open_cluster().find_jobset(namespace, name)
     answers = (*_ask_about_pods(ways, namespace, name), *_ask_about_slices(ways, namespace, name))

@@ -62,8 +62,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Moment:
-    """A line of the story: when, who, what and why. ``decision`` is an invocation's, if it was asked
-    for."""
+    """A line of the timeline: time, source, what, why. ``decision`` is an invocation's, if requested."""
 
     at: datetime
     who: str
