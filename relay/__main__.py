@@ -25,9 +25,9 @@ from shared.base.environment import SettingsError
 from shared.base.logs import configure_daemon
 
 EXIT_CANNOT_START = 2
-"""Settings or surroundings are wrong; the last line of the log names which."""
+"""A setting or the environment is invalid; the last line of the log names it."""
 
-_NO_POD = "KUBECONFIG is not set, and this is no pod of a cluster"
+_NO_POD = "KUBECONFIG is not set, and this process does not run in a Pod"
 _LOG = structlog.get_logger()
 
 
@@ -58,7 +58,7 @@ def _build_parser() -> argparse.ArgumentParser:
     ]
     return argparse.ArgumentParser(
         prog="python -m relay",
-        description="Watch a cluster, and publish what changes to the topics of the functions.",
+        description="Watch a cluster, and publish its changes to the topics of the functions.",
         epilog="environment variables, with their defaults:\n" + "\n".join(lines),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

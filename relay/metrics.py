@@ -24,7 +24,7 @@ READY, NOT_REPORTED, OTHER = "Ready", "NotReported", "Other"
 """Reasons that are not in the catalogue."""
 
 
-class State(StrEnum):
+class GroupState(StrEnum):
     """The states of a slice."""
 
     READY = "Ready"
@@ -32,8 +32,8 @@ class State(StrEnum):
     DELETING = "Deleting"
 
 
-class Phase(StrEnum):
-    """The parts of a slice's creation, one after the other."""
+class CreationPhase(StrEnum):
+    """The phases of a slice's creation, in order."""
 
     RESOURCES = "resources"
     VMS = "vms"
@@ -44,19 +44,19 @@ class Phase(StrEnum):
 
 LABELS: Mapping[str, Mapping[str, str]] = {
     "kind": dict.fromkeys(KINDS, "the kind of object that is watched"),
-    "step": dict.fromkeys(TRIGGERED_STEPS, "the step to whose topic it belongs"),
+    "step": dict.fromkeys(TRIGGERED_STEPS, "the step whose topic receives the messages"),
     "event": {
-        "ADDED": "an object has appeared",
-        "MODIFIED": "an object has changed",
-        "DELETED": "an object is gone",
+        "ADDED": "an object was added",
+        "MODIFIED": "an object was changed",
+        "DELETED": "an object was deleted",
         "BOOKMARK": "nothing has changed up to this version",
-        "OTHER": "a type that this relay does not know",
+        "OTHER": "an unknown type",
     },
     "end": {str(end): meaning for end, meaning in MEANINGS.items()},
     "state": {
-        State.READY: "the condition `Ready` is True",
-        State.NOT_READY: "it is not, or has not been written yet",
-        State.DELETING: "the TPUNodeGroup has a deletionTimestamp",
+        GroupState.READY: "the condition `Ready` is True",
+        GroupState.NOT_READY: "the condition `Ready` is not True, or not written yet",
+        GroupState.DELETING: "the TPUNodeGroup has a deletionTimestamp",
     },
     "reason": {
         READY: "the slice is Ready",
@@ -65,21 +65,21 @@ LABELS: Mapping[str, Mapping[str, str]] = {
             for reason in Reason
         },
         NOT_REPORTED: "no step has written the condition `Ready` yet",
-        OTHER: "a word that this relay does not know",
+        OTHER: "an unknown reason",
     },
     "phase": {
-        Phase.RESOURCES: "from the creation of the TPUNodeGroup until its managed instance group exists",
-        Phase.VMS: "from there until Compute Engine has created all VMs, waiting for capacity included",
-        Phase.TOKENS: "from there until every VM has a join token",
-        Phase.NODES: "from there until every Node has joined",
-        Phase.READY: "from there until the slice is Ready",
+        CreationPhase.RESOURCES: "from the creation of the TPUNodeGroup until its MIG exists",
+        CreationPhase.VMS: "from there until all VMs are created, including the wait for capacity",
+        CreationPhase.TOKENS: "from there until every VM has a join token",
+        CreationPhase.NODES: "from there until every Node has joined",
+        CreationPhase.READY: "from there until the slice is Ready",
     },
     "provisioning_model": {
         "STANDARD": "on demand",
         "SPOT": "Spot VMs",
-        "RESERVATION_BOUND": "out of a reservation",
-        "FLEX_START": "queued for capacity, for days if need be",
-        OTHER: "a model that this relay does not know, or none",
+        "RESERVATION_BOUND": "from a reservation",
+        "FLEX_START": "queued for capacity, possibly for days",
+        OTHER: "an unknown model, or none",
     },
 }
 
@@ -116,8 +116,8 @@ def _declare(
 
 
 SLICE_SERIES = (
-    (State.READY, READY),
-    *product((State.NOT_READY, State.DELETING), LABELS["reason"]),
+    (GroupState.READY, READY),
+    *product((GroupState.NOT_READY, GroupState.DELETING), LABELS["reason"]),
 )
 _WAITS = (5, 10, 30, 60, 120, 180, 300, 600, 1200, 1800, 3600, 10800, 43200, 172800, 604800)
 
@@ -132,20 +132,20 @@ LONGEST_IN_STATE = _declare(
     Gauge,
     "tpu_functions_slice_longest_in_state_seconds",
     ("state", "reason"),
-    "Time since `Ready` last changed, or the deletion was requested, of the slice that waits longest.",
+    "Longest time in this state: since `Ready` last changed, or since the deletion was requested.",
     SLICE_SERIES,
 )
 CHIPS = _declare(
     Gauge,
     "tpu_functions_chips",
     ("state",),
-    "TPU chips that the slices of a state ask for; `NotReady`: chips that users wait for.",
+    "TPU chips that the slices in a state request; `NotReady`: chips that users wait for.",
 )
 RUNNING_CHIPS = _declare(
     Gauge,
     "tpu_functions_running_chips",
     ("state",),
-    "TPU chips of running VMs, by the state of their slice; `NotReady`: billed and not usable.",
+    "TPU chips of running VMs, by the state of their slice; `NotReady`: billed, but not usable.",
 )
 TIME_TO_READY = _declare(
     Histogram,
@@ -158,14 +158,14 @@ PHASE_DURATION = _declare(
     Histogram,
     "tpu_functions_slice_phase_duration_seconds",
     ("phase",),
-    "Time that each part of that took; the parts add up to the whole.",
+    "Time that each phase of a slice's creation took; the phases add up to the total.",
     buckets=_WAITS,
 )
 LOSSES = _declare(
     Counter,
     "tpu_functions_slice_losses_total",
     ("reason",),
-    "Slices that were Ready and no longer are, by the first reason; deletions do not count.",
+    "Slices that were Ready and no longer are, by the first reason; deletions are not counted.",
 )
 REPAIRS = _declare(
     Counter,
@@ -214,7 +214,7 @@ WITHOUT_CONTACT = _declare(
     Gauge,
     "tpu_functions_relay_watch_without_contact_seconds",
     ("kind",),
-    "Time since the API server last sent a list, an event or a bookmark, or closed in order.",
+    "Time since the API server last sent a list, an event or a bookmark, or closed a watch normally.",
 )
 PUBLISHED = _declare(
     Counter,
@@ -248,7 +248,7 @@ PENDING = _declare(
     ("step",),
     "TPUNodeGroups, Pods or JobSets with a change that the step has not been sent yet.",
 )
-GROUPS = _declare(Gauge, "tpu_functions_relay_groups", (), "TPUNodeGroups known.")
+GROUPS = _declare(Gauge, "tpu_functions_relay_groups", (), "TPUNodeGroups in the cache.")
 NODES = _declare(
     Gauge,
     "tpu_functions_relay_nodes",

@@ -17,7 +17,7 @@ class End(StrEnum):
 
 
 MEANINGS = {
-    End.CLOSED: "by the server, normally, as it closes every watch after a few minutes",
+    End.CLOSED: "the server closed it normally, as it closes every watch after a few minutes",
     End.EXPIRED: "the resource version is too old (410): a new list follows",
     End.SILENT: "nothing was received for longer than the server's own timeout",
     End.UNREACHABLE: "no connection could be made",

@@ -11,7 +11,7 @@ from shared.base.environment import Variables
 
 @dataclass(frozen=True)
 class RelaySettings:
-    """What the environment variables say."""
+    """The values of the environment variables."""
 
     project: str
     topic_prefix: str
@@ -57,14 +57,14 @@ VARIABLES = {
     "kubeconfig": Variable(
         "KUBECONFIG",
         "",
-        "A kubeconfig file; without it, the pod's service account is used.",
+        "A kubeconfig file; if it is not set, the Pod's service account is used.",
         r".*",
         "the path of a kubeconfig file",
     ),
     "cluster_id": Variable(
         "CLUSTER_ID",
         "",
-        "The cluster, as an attribute of each message; without it, the uid of the namespace"
+        "The id of the cluster, an attribute of each message; by default the uid of the namespace"
         " kube-system, read once at the start.",
         r"[\w.-]{0,63}",
         "at most 63 letters, digits and -_.",
@@ -72,14 +72,15 @@ VARIABLES = {
     "port": Variable(
         "PORT",
         "8080",
-        "Where `/healthz`, `/readyz` and `/metrics` are served. 0: any free port (the log says which).",
+        "The port of `/healthz`, `/readyz` and `/metrics`. 0: any free port (the log names it).",
         r"\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5]",
         "a port number, 0 to 65535",
     ),
     "jobsets": Variable(
         "JOBSETS",
         "false",
-        "Whether Pods of JobSets that wait for a slice, and JobSets that have ended, are reported.",
+        "Whether to publish messages about Pods of JobSets that wait for a slice, and about JobSets"
+        " that have ended.",
         r"true|false",
         "true or false",
     ),

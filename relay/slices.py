@@ -1,8 +1,8 @@
 """Metrics of the slices: their states and reasons, the times of their creation, losses and repairs.
 
-The relay watches every TPUNodeGroup and keeps a `Slice` of each, with a few fields. Gauges are computed
-from them at each scrape, counters and histograms from differences. Changes during a restart are not
-counted: the first list only fills the cache. No series has the name of an object.
+The relay watches every TPUNodeGroup and keeps a `GroupRecord` of each, with a few fields. Gauges are
+computed from them at each scrape, counters and histograms from differences. Changes during a restart are
+not counted: the first list only fills the cache. No series has the name of an object.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from relay import metrics
 from relay.changes.fingerprints import TRUE, GroupKey, has_identity
 from relay.kinds import Change
-from relay.metrics import Phase, State
+from relay.metrics import CreationPhase, GroupState
 from shared.base.documents import read_mapping, read_mappings, read_number, read_text
 from shared.base.timestamps import guess_time
 
@@ -27,20 +27,20 @@ MAX_COUNT = 100_000
 """A larger number of Nodes or chips is wrong: it would make the sum useless."""
 
 _TOPOLOGY = re.compile(r"[1-9][0-9]{0,4}(x[1-9][0-9]{0,4}){1,2}")
-_PHASE_ENDS: tuple[tuple[Phase, str], ...] = (
-    (Phase.VMS, "ManagedInstanceGroupReady"),
-    (Phase.TOKENS, "TokensInjected"),
-    (Phase.NODES, "NodesJoined"),
+_PHASE_ENDS: tuple[tuple[CreationPhase, str], ...] = (
+    (CreationPhase.VMS, "ManagedInstanceGroupReady"),
+    (CreationPhase.TOKENS, "TokensInjected"),
+    (CreationPhase.NODES, "NodesJoined"),
 )
 """These parts of a creation end when a condition becomes True."""
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class GroupRecord:
     """The cached fields of a TPUNodeGroup. ``since`` is when it entered its state."""
 
     uid: str
-    state: State
+    state: GroupState
     reason: str
     since: datetime | None
     chips: int
@@ -49,19 +49,19 @@ class Slice:
     """Whether it was Ready at least once."""
 
 
-def read_slice(raw: Mapping[str, Any]) -> Slice:
+def read_slice(raw: Mapping[str, Any]) -> GroupRecord:
     """Read a TPUNodeGroup. Malformed fields count as absent."""
     metadata, status = read_mapping(raw, "metadata"), read_mapping(raw, "status")
     ready = _find_condition(status, "Ready")
-    state, reason = State.NOT_READY, read_text(ready, "reason") or metrics.NOT_REPORTED
+    state, reason = GroupState.NOT_READY, read_text(ready, "reason") or metrics.NOT_REPORTED
     since = guess_time(ready.get("lastTransitionTime") or metadata.get("creationTimestamp"))
     if deletion := metadata.get("deletionTimestamp"):
-        state, since = State.DELETING, guess_time(deletion)
+        state, since = GroupState.DELETING, guess_time(deletion)
     elif read_text(ready, "status") == TRUE:
-        state, reason = State.READY, metrics.READY
+        state, reason = GroupState.READY, metrics.READY
     chips, hosts = _count_chips(read_mapping(raw, "spec"))
     running = _limit(read_number(read_mapping(status, "nodeSummary"), "running"))
-    return Slice(
+    return GroupRecord(
         uid=read_text(metadata, "uid"),
         state=state,
         reason=metrics.reason_label(reason),
@@ -72,7 +72,7 @@ def read_slice(raw: Mapping[str, Any]) -> Slice:
     )
 
 
-def read_phases(raw: Mapping[str, Any]) -> Mapping[Phase, float]:
+def read_phases(raw: Mapping[str, Any]) -> Mapping[CreationPhase, float]:
     """How many seconds each part of a creation took, from the status of a slice that is complete.
 
     The parts follow each other and add up to the whole. A time that is missing, or that differs from its
@@ -83,13 +83,13 @@ def read_phases(raw: Mapping[str, Any]) -> Mapping[Phase, float]:
     completed = guess_time(status.get("completedAt"))
     if created is None or completed is None:
         return {}
-    ends = {Phase.RESOURCES: _existed(status, "managedInstanceGroup")}
+    ends = {CreationPhase.RESOURCES: _existed(status, "managedInstanceGroup")}
     ends |= {phase: _became_true(status, kind) for phase, kind in _PHASE_ENDS}
     boundaries = [created]
     for end in (*ends.values(), completed):
         boundaries.append(max(boundaries[-1], min(end or boundaries[-1], completed)))
     spans = [(end - begin).total_seconds() for begin, end in pairwise(boundaries)]
-    return dict(zip((*ends, Phase.READY), spans, strict=True))
+    return dict(zip((*ends, CreationPhase.READY), spans, strict=True))
 
 
 class Slices:
@@ -97,7 +97,7 @@ class Slices:
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
-        self._slices: dict[GroupKey, Slice] = {}
+        self._slices: dict[GroupKey, GroupRecord] = {}
         self._is_listed = False
 
     def changed(self, event: Change, raw: Mapping[str, Any]) -> None:
@@ -137,7 +137,7 @@ class Slices:
         for series in metrics.SLICE_SERIES:
             metrics.SLICES.labels(*series).set(count[series])
             metrics.LONGEST_IN_STATE.labels(*series).set(longest[series])
-        for state in State:
+        for state in GroupState:
             metrics.CHIPS.labels(state).set(chips[state])
             metrics.RUNNING_CHIPS.labels(state).set(running[state])
 
@@ -165,11 +165,11 @@ def _count_creation(raw: Mapping[str, Any]) -> None:
         metrics.PHASE_DURATION.labels(phase).observe(seconds)
 
 
-def _count_change(before: Slice, after: Slice) -> None:
+def _count_change(before: GroupRecord, after: GroupRecord) -> None:
     match before.state, after.state:
-        case State.READY, State.NOT_READY:
+        case GroupState.READY, GroupState.NOT_READY:
             metrics.LOSSES.labels(after.reason).inc()
-        case State.NOT_READY, State.READY if before.is_complete:
+        case GroupState.NOT_READY, GroupState.READY if before.is_complete:
             metrics.REPAIRS.inc()
             if before.since is not None and after.since is not None:
                 metrics.TIME_TO_REPAIR.observe(_seconds(before.since, after.since))

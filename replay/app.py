@@ -1,4 +1,4 @@
-"""The commands. What they need from outside comes as the context's object (`Ways`)."""
+"""The commands. Their dependencies are the context's object (`Ways`)."""
 
 from __future__ import annotations
 
@@ -95,20 +95,20 @@ def main(
     \b
     Start here:
       kubectl tng explain default/my-slice      why is it not Ready? Changes nothing
-      kubectl tng resync default/my-slice       let its steps observe it now
+      kubectl tng resync default/my-slice       trigger its steps now
       kubectl tng COMMAND --help                examples of each command
     In a checkout, `python -m replay` is the same program.
 
-    Settings are the functions' own environment variables: PUBSUB_PROJECT, TOPIC_PREFIX, PROJECTS,
-    KUBECONFIG (by default ~/.kube/config), COMPUTE_ENDPOINT. Permissions are yours: of your
-    kubeconfig, and of `gcloud auth application-default login`.
+    The settings are the environment variables of the functions: PUBSUB_PROJECT, TOPIC_PREFIX,
+    PROJECTS, KUBECONFIG (by default ~/.kube/config), COMPUTE_ENDPOINT. The tool has your
+    permissions: those of your kubeconfig and of `gcloud auth application-default login`.
 
-    Exit codes: 0 done, 1 refused or failed, 2 wrong usage or settings, 130 interrupted.
+    Exit codes: 0 success, 1 failure, 2 invalid usage or settings, 130 interrupted.
     """
     ctx.obj = ctx.obj or open_ways
 
 
-@app.command(short_help="Let the steps observe a group, or all groups, now.")
+@app.command(short_help="Trigger the steps of a group, or of all groups, now.")
 def resync(
     ctx: typer.Context,
     target: Annotated[
@@ -126,9 +126,9 @@ def resync(
     yes: Yes = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Publish a resync of a group, or of all: its steps observe it now instead of at the next sweep.
+    """Publish a resync of a group, or of all groups: the steps observe it now, not at the next sweep.
 
-    It goes to the topics that the sweep would choose, or to the one that --step names.
+    The resync goes to the steps that the sweep would trigger, or to the step of --step.
 
     \b
     Examples:
@@ -143,7 +143,7 @@ def resync(
     groups = [get_group(ways, *names)] if names else list_groups(ways)
     publications = list(resyncs(groups, step, ways.now()))
     if not publications:
-        what = f"no step has work with {target}" if target else "there are no groups"
+        what = f"no step has work for {target}" if target else "there are no groups"
         say(f"Nothing to publish: {what}.")
     if every and not dry_run:
         question = f"Publish {count(len(publications), 'resync')} of {count(len(groups), 'group')}?"
@@ -157,20 +157,21 @@ def file(
     path: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help='"-": stdin.')],
     step: Step = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out lines that cannot be read.")
+        bool, typer.Option("--skip-bad", help="Skip lines that cannot be read.")
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Publish recorded messages, a JSON object a line, each to the topic of its step.
+    """Publish recorded messages (one JSON object per line), each to the topic of its step.
 
-    A line is a message of this system's own, an audit log entry (as `gcloud logging read` gives
-    it), or a Pub/Sub message with data and attributes, in its envelope or without.
+    A line is a message of this system, an audit log entry (as `gcloud logging read` prints it), or
+    a Pub/Sub message with data and attributes, with or without its envelope.
 
-    An audit log entry goes to the step that it triggers. A message of our own goes to the topic that
-    --step names, or its field or attribute "step", or the subscription that gave it up. A resync
-    gets the present time. Nothing is published while a line cannot be read, unless --skip-bad.
+    An audit log entry goes to the steps that it triggers. A message of this system goes to the step
+    that is named by --step, by its field or attribute "step", or, for a dead letter, by its
+    subscription. A resync gets the current time. If a line cannot be read, nothing is published,
+    unless --skip-bad is set.
 
     \b
     Examples:
@@ -191,7 +192,7 @@ def file(
 app.add_typer(dead_letter_commands.commands, cls=TyperGroup)
 
 
-@app.command(short_help="Why is a group or a JobSet not Ready, and what would each step do?")
+@app.command(short_help="Show why a group or a JobSet is not Ready, and what each step would do.")
 def explain(
     ctx: typer.Context,
     target: Annotated[
@@ -203,7 +204,7 @@ def explain(
         ),
     ],
     is_jobset: Annotated[
-        bool, typer.Option("--jobset", help="About the slices of a JobSet of this name.")
+        bool, typer.Option("--jobset", help="Explain the slices of the JobSet of this name.")
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
@@ -213,9 +214,9 @@ def explain(
     permissions instead of its own, and decides; nothing is executed. If a step that the sweep would
     trigger cannot observe, the exit code is 1.
 
-    With --jobset, the steps that give JobSets their slices answer for each Pod of the JobSet that
-    waits for a slice, and for each slice that it has. JOBSET_PROVIDER, and for node pools the
-    settings of the functions, must be set.
+    With --jobset, it shows what provision_slice would do for each Pod of the JobSet that waits for a
+    slice, and what release_slice would do for each slice of the JobSet. JOBSET_PROVIDER must be set,
+    and for node pools also their settings.
 
     \b
     Examples:
@@ -226,23 +227,27 @@ def explain(
     names = parse_target(target)
     is_whole = (_explain_jobset if is_jobset else _explain_group)(get_ways(ctx), names, output)
     if not is_whole:
-        raise ReplayError("a step could not observe; the lines under its name say why")
+        raise ReplayError("a step could not observe; the lines below its name show the error")
 
 
-@app.command("record", short_help="Write what is published to a step's topic into a file.")
+@app.command("record", short_help="Record the messages of a step's topic in a file.")
 def record_topic(
     ctx: typer.Context,
-    step: Annotated[AnyStep, typer.Argument(metavar="STEP", help="Which topic.")],
+    step: Annotated[
+        AnyStep, typer.Argument(metavar="STEP", help="The step whose topic is recorded.")
+    ],
     path: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help='"-": stdout.')],
     duration: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="How long: 90s, 30m, 2h.")
+        str, typer.Option("--for", metavar="DURATION", help="How long to record: 90s, 30m, 2h.")
     ] = "10m",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many messages at most.")] = 1000,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="Maximum number of messages.")
+    ] = 1000,
 ) -> None:
-    """Write what is published to a step's topic into a file, which `file` publishes again.
+    """Record the messages of a step's topic in a file. `file` publishes them again.
 
-    The step gets its messages all the same: a subscription of the tool's own gets copies, from now
-    on, and is deleted at the end. Ctrl-C ends a recording early; what was recorded stays.
+    The step still receives its messages: the tool creates a subscription, which receives copies from
+    now on, and deletes it at the end. Ctrl-C ends a recording early; the file keeps what was recorded.
 
     \b
     Examples:
@@ -257,7 +262,7 @@ def record_topic(
     say(f"Recorded {count(number, 'message')}.")
 
 
-@app.command("audit-log", short_help="Publish messages that log sinks have lost.")
+@app.command("audit-log", short_help="Publish messages that the log sinks have lost.")
 def audit_log(
     ctx: typer.Context,
     target: Annotated[
@@ -271,10 +276,16 @@ def audit_log(
     ] = "",
     *,
     since: Annotated[
-        str, typer.Option("--since", metavar="DURATION", help="From how long ago: 30m, 2h, 1d.")
+        str,
+        typer.Option(
+            "--since", metavar="DURATION", help="Start of the time range, as an age: 2h, 1d."
+        ),
     ],
     until: Annotated[
-        str, typer.Option("--until", metavar="DURATION", help="Until how long ago; default: now.")
+        str,
+        typer.Option(
+            "--until", metavar="DURATION", help="End of the time range, as an age; default: now."
+        ),
     ] = "",
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -282,9 +293,10 @@ def audit_log(
 ) -> None:
     """Read Compute Engine's audit log again, and publish its messages as the log sinks would.
 
-    For messages that were lost: a sink that was missing or lacked its permission, a subscription
-    that was deleted. What was not lost is published once more, which does no harm: a step does only
-    what the current state requires. It reads with one call a second, within Cloud Logging's quota.
+    Use it when messages were lost: a sink was missing or lacked its permission, or a subscription
+    was deleted. Messages that were not lost are published a second time, which does no harm: a step
+    does only what the current state requires. It makes one call a second, within Cloud Logging's
+    quota.
 
     \b
     Examples:
@@ -314,14 +326,17 @@ def audit_log(
     publish_and_print(ways, publications, dry_run=dry_run, output=output)
 
 
-@app.command("timeline", short_help="A slice's life: what ran when, what took how long, and why.")
+@app.command(
+    "timeline",
+    short_help="Show what happened to a slice: what ran, when, how long, and why.",
+)
 def show_timeline(
     ctx: typer.Context,
     target: Annotated[
         str,
         typer.Argument(
             metavar="NAMESPACE/NAME",
-            help="The group; one that is gone, too.",
+            help="The group; it may be deleted already.",
             autocompletion=complete_groups,
         ),
     ],
@@ -330,36 +345,39 @@ def show_timeline(
         typer.Option(
             "--since",
             metavar="DURATION",
-            help="From how long ago: 2h, 7d; default: its creation, or 1d if it is gone.",
+            help="Start of the time range, as an age: 2h, 7d; default: the group's creation, or 1d if "
+            "it is deleted.",
         ),
     ] = "",
     html: Annotated[
         Path | None,
         typer.Option(
-            "--html", metavar="FILE", help="Write a page with a chart.", show_default=False
+            "--html", metavar="FILE", help="Write an HTML page with a chart.", show_default=False
         ),
     ] = None,
     price: Annotated[
         float | None,
-        typer.Option("--price-per-chip-hour", min=0, help="In any currency.", show_default=False),
+        typer.Option(
+            "--price-per-chip-hour", min=0, help="A price in any currency.", show_default=False
+        ),
     ] = None,
     chips: Annotated[
         int,
-        typer.Option("--chips-per-vm", min=0, help="If the group does not say; 0: as it says."),
+        typer.Option("--chips-per-vm", min=0, help="Chips of a VM; 0: as the group specifies."),
     ] = 0,
     why: Annotated[
         bool,
-        typer.Option("--why", help="What each decision rested on, and today's beside it."),
+        typer.Option("--why", help="Show the facts behind each decision."),
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Tell a slice's life from Cloud Logging and the group's Events: why was it not Ready, and for how
-    long; which step ran when, and why; what Compute Engine took and what the functions took.
+    """Show a slice's timeline from Cloud Logging and the group's Events: why it was not Ready and for
+    how long, which steps ran when and why, and how long Compute Engine and the functions took.
 
-    --html writes the same as one page that needs nothing else, with a chart.
+    --html writes the timeline as one self-contained page with a chart.
 
-    --why shows what the decision of each invocation rested on, by the snapshot in its log line, and what
-    the code of this tool decides from the same. Nothing is read again, nothing is executed.
+    --why shows what each invocation had observed (the snapshot in its log line), what it decided, and
+    what this version of the tool decides from the same. Nothing is observed again or executed.
 
     \b
     Examples:
@@ -430,7 +448,7 @@ def _report(recording: Recording, *, skip_bad: bool) -> None:
     if recording.wrong and not skip_bad:
         raise ReplayError(
             f"{count(len(recording.wrong), 'line')} cannot be read, so nothing was published; "
-            "correct the file, or leave out such lines by --skip-bad"
+            "fix the file, or skip these lines with --skip-bad"
         )
     if not recording.publications:
         say("Nothing to publish: no line triggers a step.")

@@ -24,7 +24,7 @@ _DURATION = re.compile(rf"(\d+)([{''.join(_UNITS)}])", re.ASCII)
 
 
 class Topic(StrEnum):
-    """The topics that take a message about a group."""
+    """The steps that accept messages about a group."""
 
     CREATE_RESOURCES = "create_resources"
     INJECT_TOKEN = "inject_token"
@@ -35,14 +35,16 @@ class Topic(StrEnum):
 AnyStep = StrEnum("AnyStep", {step: step for step in (*STEPS, *JOBSET_STEPS)})  # type: ignore[misc]
 """All topics of an installation but the dead letters."""
 
-Output = Annotated[Format, typer.Option("--output", "-o", help="How results are written.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done, only.")]
-Step = Annotated[Topic | None, typer.Option("--step", help="Which topic.", show_default=False)]
+Output = Annotated[Format, typer.Option("--output", "-o", help="The output format.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+Step = Annotated[
+    Topic | None, typer.Option("--step", help="The step to trigger.", show_default=False)
+]
 
 
 def get_ways(ctx: typer.Context) -> Ways:
-    """The ways out of the tool, opened now. Raises `SettingsError`."""
+    """The dependencies of a command, opened now. Raises `SettingsError`."""
     make: Callable[[], Ways] = ctx.obj
     return make()
 
@@ -66,7 +68,7 @@ def parse_duration(text: str) -> timedelta:
 
 
 def ask(ways: Ways, question: str, *, yes: bool, undone: str = "nothing was published") -> None:
-    """Ask a person, if there is one. Raises `ReplayError` if the answer is no."""
+    """Ask the user on a terminal. Raises `ReplayError` if the answer is no."""
     if yes or not ways.is_interactive:
         return
     if not typer.confirm(question, err=True):
@@ -82,7 +84,9 @@ def publish_and_print(
     try:
         sent.extend(source)
     except CallError as error:
-        rest = f"{len(sent)} of {len(publications)} were published; a repeat does no harm"
+        rest = (
+            f"{len(sent)} of {len(publications)} were published; it is safe to repeat the command"
+        )
         raise ReplayError(f"{in_plain_words(error)} ({rest})") from error
     finally:
         print_sent(sent, ways.settings.topic_prefix, output)

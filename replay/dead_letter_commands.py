@@ -29,11 +29,12 @@ from shared.base.errors import CallError
 commands = typer.Typer(
     name="dead-letters",
     no_args_is_help=True,
-    short_help="List, replay or drop messages that no step has taken.",
-    help="""List, replay or drop dead letters: messages that a step has refused ten times.
+    short_help="List, replay or drop messages that a step has not acknowledged.",
+    help="""List, replay or drop dead letters: messages that a step has not acknowledged in ten
+    attempts.
 
     They are kept for 31 days in the subscription TOPIC_PREFIX + "dead-letters". While a command reads
-    them, nobody else gets them; what it does not remove is given back at its end.
+    them, no other client receives them. At its end it releases those that it has not removed.
 
     \b
     Examples:
@@ -46,13 +47,15 @@ commands = typer.Typer(
 Ids = Annotated[
     list[str] | None, typer.Argument(metavar="ID...", help="Ids, as `list` shows them.")
 ]
-Every = Annotated[bool, typer.Option("--all", help="All of them, or all of --step.")]
+Every = Annotated[bool, typer.Option("--all", help="All dead letters, or all of --step.")]
 OfStep = Annotated[AnyStep | None, typer.Option("--step", help="Only those of this step.")]
 
 
-@commands.command("list", short_help="Show what there is: when, which step, why, how often.")
+@commands.command(
+    "list", short_help="List the dead letters: time, step, number of attempts, reason."
+)
 def list_letters(ctx: typer.Context, step: OfStep = None, output: Output = Format.TABLE) -> None:
-    """Show the dead letters, the oldest first: when, which step, how often it was tried, and why.
+    """List the dead letters, the oldest first: time, step, number of attempts, reason.
 
     \b
     Examples:
@@ -65,7 +68,7 @@ def list_letters(ctx: typer.Context, step: OfStep = None, output: Output = Forma
         _print_letters(ways, letters, output)
 
 
-@commands.command(short_help="Publish them again to the steps that gave them up.")
+@commands.command(short_help="Publish dead letters again, each to its step.")
 def replay(
     ctx: typer.Context,
     ids: Ids = None,
@@ -75,9 +78,9 @@ def replay(
     yes: Yes = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Publish dead letters again, each to the step that gave it up, and remove what was published.
+    """Publish dead letters again, each to its step, and remove those that were published.
 
-    One that no step can read stays where it is; then the exit code is 1.
+    A dead letter that cannot be read is kept, and the exit code is 1.
 
     \b
     Examples:
@@ -94,13 +97,13 @@ def replay(
         _replay(ways, found, readable, dry_run=dry_run, output=output)
         for letter in letters:
             if not letter.publications:
-                say(f"{letter.id} stays: {letter.reason}")
+                say(f"{letter.id} is kept: {letter.reason}")
         if len(readable) < len(letters):
             left = count(len(letters) - len(readable), "dead letter")
-            raise ReplayError(f"{left} cannot be replayed; `drop` removes what is of no use")
+            raise ReplayError(f"{left} cannot be replayed; remove what you do not need with `drop`")
 
 
-@commands.command(short_help="Remove them.")
+@commands.command(short_help="Remove dead letters without publishing them.")
 def drop(
     ctx: typer.Context,
     ids: Ids = None,
@@ -110,7 +113,7 @@ def drop(
     yes: Yes = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Remove dead letters without publishing them. What they were about, the sweep finds by itself.
+    """Remove dead letters without publishing them. The sweep triggers the steps that still have work.
 
     \b
     Examples:
@@ -133,7 +136,7 @@ def drop(
 
 def _check(ids: Sequence[str] | None, *, every: bool) -> None:
     if bool(ids) == every:
-        raise typer.BadParameter("name some, or give --all", param_hint="ID...")
+        raise typer.BadParameter("name at least one, or give --all", param_hint="ID...")
 
 
 @contextmanager
@@ -166,7 +169,7 @@ def _replay(
             sent += publish(ways, letter.publications)
             found.remove(letter)
     except CallError as error:
-        rest = f"{count(len(sent), 'message')} published; a repeat does no harm"
+        rest = f"{count(len(sent), 'message')} published; it is safe to repeat the command"
         raise ReplayError(f"{in_plain_words(error)} ({rest})") from error
     finally:
         print_sent(sent, ways.settings.topic_prefix, output)

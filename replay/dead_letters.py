@@ -22,7 +22,7 @@ STEP = "dead_letters"
 """Makes the name of their topic and subscription, like a step's."""
 MAX_LISTED = 1_000
 LEASE_S = 600
-"""The longest that Pub/Sub gives: somebody is asked, and many are published."""
+"""Pub/Sub's maximum: the user is asked, and many messages may be published."""
 _PREFIX = "CloudPubSubDeadLetterSource"
 
 
@@ -48,7 +48,7 @@ class DeadLetter:
 
 
 def read_dead_letter(pulled: Pulled, rules: Rules) -> DeadLetter:
-    """What a pulled message says of itself, and why it is here."""
+    """Parse a pulled message, and find why it is a dead letter."""
     attributes = pulled.attributes
     source = attributes.get(DEAD_LETTER_SOURCE, "")
     steps = {topic_id(rules.topic_prefix, step): step for step in (*STEPS, *JOBSET_STEPS)}
@@ -76,7 +76,7 @@ def read_dead_letter(pulled: Pulled, rules: Rules) -> DeadLetter:
 
 
 def _refused(step: str, attempts: str) -> str:
-    often = f" {attempts} times" if attempts else ""
+    often = f" in {attempts} attempts" if attempts else ""
     return f"{step} did not acknowledge it{often}; the message can be read"
 
 
@@ -101,7 +101,7 @@ def pull_all(subscriptions: Subscriptions, subscription: str) -> Iterator[list[P
 
 
 class Leased:
-    """The dead letters that nobody else gets while we have them, the oldest first."""
+    """The dead letters that this process has leased, the oldest first."""
 
     def __init__(self, subscriptions: Subscriptions, subscription: str, rules: Rules) -> None:
         self.letters: list[DeadLetter] = []
@@ -151,8 +151,8 @@ def select(letters: Sequence[DeadLetter], ids: Sequence[str], step: str | None) 
     missing = sorted(set(ids) - {letter.id for letter in letters})
     if missing:
         raise ReplayError(
-            f"there is no dead letter {', '.join(missing)}; `kubectl tng dead-letters list` shows "
-            "which there are"
+            f"there is no dead letter {', '.join(missing)}; `kubectl tng dead-letters list` lists "
+            "them"
         )
     named = [letter for letter in letters if not ids or letter.id in ids]
     return [letter for letter in named if step is None or letter.step == step]

@@ -54,7 +54,7 @@ class Decided:
 class Decision:
     """A decision of the past. ``problem``: why it cannot be repeated; then all else is empty."""
 
-    rested_on: tuple[str, ...] = ()
+    observed: tuple[str, ...] = ()
     then: Decided | None = None
     today: Decided | None = None
     problem: str = ""
@@ -91,20 +91,20 @@ def decide_again(line: Mapping[str, Any]) -> Decision:
 def render(decision: Decision) -> Iterator[str]:
     """A decision as text has it, a paragraph at a time."""
     if decision.problem:
-        yield f"rested on: unknown; {decision.problem}"
+        yield f"observed: unknown; {decision.problem}"
         return
-    yield f"rested on: {'; '.join(decision.rested_on)}"
+    yield f"observed: {'; '.join(decision.observed)}"
     if decision.is_same:
-        yield f"decided, and so does today's code: {decision.then}"
+        yield f"decided, as this version does: {decision.then}"
     else:
         yield f"decided: {decision.then}"
-        yield f"today's code would decide: {decision.today}"
+        yield f"this version would decide: {decision.today}"
 
 
 def to_document(decision: Decision) -> dict[str, Any]:
     """A decision as JSON has it."""
     return {
-        "restedOn": list(decision.rested_on),
+        "observed": list(decision.observed),
         "then": _to_document(decision.then),
         "today": _to_document(decision.today),
         "isSame": decision.is_same,

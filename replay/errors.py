@@ -21,34 +21,35 @@ FORESEEN = (
     OutOfTimeError,
     GoogleAuthError,
 )
-"""What `in_plain_words` has words for; anything else is a fault of ours and shows its traceback."""
+"""The errors that `in_plain_words` describes; any other is a bug and shows its traceback."""
 
-_LOG_IN = "`gcloud auth application-default login` gives you new ones"
+_LOG_IN = "run `gcloud auth application-default login`"
 _HINTS = {
-    ("the cluster", 0): "Is it running, and is it the current context of your kubeconfig?",
+    ("the cluster", 0): "Check that it is running and is the current context of your kubeconfig.",
     ("the cluster", 401): "Your kubeconfig's credentials are not accepted; `kubectl get "
     "tpunodegroups -A` must work with it.",
-    ("the cluster", 403): "Replay needs the right to get and list tpunodegroups and nodes, and to "
-    "get the namespace kube-system; about JobSets also to get and list jobsets and pods.",
-    ("the cluster", 404): "Is it installed in this cluster? `kubectl get crd "
-    "tpunodegroups.tpu.google.com` says so.",
-    ("Pub/Sub", 0): f"Is there a way to it from here? If credentials are missing: {_LOG_IN}.",
+    ("the cluster", 403): "You need permission to get and list tpunodegroups and nodes, and to get "
+    "the namespace kube-system; for JobSets also to get and list jobsets and pods.",
+    ("the cluster", 404): "Check that it is installed in this cluster: `kubectl get crd "
+    "tpunodegroups.tpu.google.com`.",
+    ("Pub/Sub", 0): f"Check that this machine can reach it. If credentials are missing, {_LOG_IN}.",
     ("Pub/Sub", 401): f"Your credentials are not accepted; {_LOG_IN}.",
     ("Pub/Sub", 403): "You need the role roles/pubsub.publisher on this topic.",
     ("pull", 403): "You need the role roles/pubsub.subscriber on this subscription.",
     ("subscribe", 403): "To record, you need the role roles/pubsub.editor in this project.",
     ("Pub/Sub", 404): "There is no such topic or subscription; PUBSUB_PROJECT and TOPIC_PREFIX "
     "must be those of the installation.",
-    ("Pub/Sub", 503): f"If credentials are the reason: {_LOG_IN}.",
-    ("Compute Engine", 0): "Is there a way to it from here?",
+    ("Pub/Sub", 503): f"If the credentials are the reason, {_LOG_IN}.",
+    ("Compute Engine", 0): "Check that this machine can reach it.",
     ("Compute Engine", 401): f"Your credentials are not accepted; {_LOG_IN}.",
     ("Compute Engine", 403): "You need the role roles/compute.viewer in the group's project.",
-    ("Cloud Logging", 0): f"Is there a way to it from here? If credentials are missing: {_LOG_IN}.",
+    ("Cloud Logging", 0): "Check that this machine can reach it. If credentials are missing, "
+    f"{_LOG_IN}.",
     ("Cloud Logging", 401): f"Your credentials are not accepted; {_LOG_IN}.",
     ("Cloud Logging", 403): "You need the role roles/logging.viewer in each project that is read.",
-    ("Cloud Logging", 429): "Somebody else reads this project's logs; try again in a minute.",
-    ("Cloud Logging", 503): f"If credentials are the reason: {_LOG_IN}.",
-    ("GKE", 0): "Is there a way to it from here?",
+    ("Cloud Logging", 429): "Other clients use up the project's quota; try again in a minute.",
+    ("Cloud Logging", 503): f"If the credentials are the reason, {_LOG_IN}.",
+    ("GKE", 0): "Check that this machine can reach it.",
     ("GKE", 403): "You need the role roles/container.clusterViewer in the cluster's project.",
 }
 
@@ -59,13 +60,13 @@ _OF_PUBSUB = ("publish", "pull", "acknowledge", "modifyAckDeadline", "subscribe"
 def in_plain_words(error: Exception) -> str:
     """Describe an error in the API's words, with what the user can do."""
     if isinstance(error, GoogleAuthError):
-        return f"there are no Google credentials that work: {error} ({_LOG_IN})"
+        return f"there are no valid Google credentials: {error} ({_LOG_IN})"
     if not isinstance(error, CallError):
         return str(error)
     service = _service(error.call)
     hint = _HINTS.get((error.call.split()[0], error.http)) or _HINTS.get((service, error.http), "")
     status = f"{error.http} " if error.http else ""
-    said = f"{service} did not do `{error.call}`: {status}{error.reason}: {error.message}"
+    said = f"the call `{error.call}` to {service} failed: {status}{error.reason}: {error.message}"
     return f"{said.rstrip('.')}. {hint}".rstrip()
 
 

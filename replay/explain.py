@@ -39,7 +39,7 @@ CANNOT_OBSERVE = "CannotObserve"
 
 
 @dataclass(frozen=True)
-class Answer:
+class StepExplanation:
     """What a step would do on a resync. ``is_triggered``: the sweep would send it one.
 
     ``has_observed`` is false if a read has failed; ``note`` then says why. ``about`` is the Pod or the
@@ -74,7 +74,7 @@ class Explanation:
     known: Status
     now: datetime
     sweep: Sweep
-    steps: tuple[Answer, ...]
+    steps: tuple[StepExplanation, ...]
 
     @property
     def ready(self) -> Condition | None:
@@ -114,16 +114,16 @@ def _ask_sweep(group: AnyGroup, known: Status, now: datetime) -> Sweep:
 
 def _ask(
     step: Step[Any, Any], ways: Ways, group: AnyGroup, now: datetime, topics: tuple[str, ...]
-) -> Answer:
+) -> StepExplanation:
     is_triggered = step.name in topics
     try:
         plan = step.decide(step.observe(_work(ways, group, now)), now)
     except (CallError, OutOfTimeError, GoogleAuthError) as error:
-        return Answer(
+        return StepExplanation(
             step.name, is_triggered, CANNOT_OBSERVE, in_plain_words(error), has_observed=False
         )
     actions = tuple(action.describe() for action in plan.list_actions())
-    return Answer(step.name, is_triggered, plan.outcome, plan.note, actions)
+    return StepExplanation(step.name, is_triggered, plan.outcome, plan.note, actions)
 
 
 def _work(ways: Ways, group: AnyGroup, now: datetime) -> GroupWork:
@@ -147,7 +147,7 @@ def _work(ways: Ways, group: AnyGroup, now: datetime) -> GroupWork:
 
 def publish_nothing(step: str, _messages: Sequence[Message]) -> None:
     """The publish function of an explanation: it always fails."""
-    raise AssertionError(f"an explanation publishes nothing, to {step} neither")
+    raise AssertionError(f"an explanation must not publish, and tried to trigger {step}")
 
 
 def to_document(explanation: Explanation) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def to_document(explanation: Explanation) -> dict[str, Any]:
     }
 
 
-def render_answer(answer: Answer) -> dict[str, Any]:
+def render_answer(answer: StepExplanation) -> dict[str, Any]:
     """A step's answer as JSON."""
     return {
         "step": answer.step,

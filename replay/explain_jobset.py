@@ -13,7 +13,7 @@ from functions import provision_slice, release_slice
 from functions.provision_slice import PodWork
 from functions.release_slice import ObservedSlices
 from replay.errors import ReplayError, in_plain_words
-from replay.explain import CANNOT_OBSERVE, Answer, publish_nothing, render_answer
+from replay.explain import CANNOT_OBSERVE, StepExplanation, publish_nothing, render_answer
 from replay.ways import Ways
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import JOBSET_KIND
@@ -32,7 +32,7 @@ class JobSetExplanation:
     namespace: str
     name: str
     jobset: Mapping[str, Any] | None
-    steps: tuple[Answer, ...]
+    steps: tuple[StepExplanation, ...]
     groups: tuple[str, ...] = ()
     """The TPUNodeGroups that are its slices, if slices are groups."""
 
@@ -40,7 +40,7 @@ class JobSetExplanation:
     def state(self) -> str:
         """The state of the JobSet, in a few words."""
         if self.jobset is None:
-            return "does not exist any more"
+            return "no longer exists"
         if "deletionTimestamp" in self.jobset["metadata"]:
             return "is being deleted"
         end = find_end(self.jobset)
@@ -51,7 +51,7 @@ class JobSetExplanation:
         """What delays the JobSet's slices, in a sentence; otherwise their number."""
         name = f"JobSet {self.namespace}/{self.name} {self.state}"
         if not self.steps:
-            return f"{name}: no Pod of it waits for a slice, and it has none."
+            return f"{name}: none of its Pods waits for a slice, and it has no slice."
         waiting = [one for one in self.steps if one.step == provision_slice.STEP.name and one.about]
         slices = [one for one in self.steps if one.step == release_slice.STEP.name and one.about]
         counts = f"{_count(waiting, 'Pod')} waiting for a slice, {_count(slices, 'slice')}"
@@ -68,8 +68,8 @@ def explain_jobset(ways: Ways, namespace: str, name: str) -> JobSetExplanation:
     """Observe a JobSet as both steps would. Raises `ReplayError` if there is nothing, `CallError`."""
     if not ways.settings.jobset_provider:
         raise ReplayError(
-            "JOBSET_PROVIDER is not set: no slices are made for JobSets; it must be the "
-            "installation's, tpu-node-group or gke"
+            "JOBSET_PROVIDER is not set, so JobSets get no slices; set it to the installation's "
+            "value, tpu-node-group or gke"
         )
     jobset = ways.open_cluster().find_jobset(namespace, name)
     answers = (*_ask_about_pods(ways, namespace, name), *_ask_about_slices(ways, namespace, name))
@@ -87,11 +87,11 @@ def explain_jobset(ways: Ways, namespace: str, name: str) -> JobSetExplanation:
     return JobSetExplanation(namespace, name, jobset, answers, tuple(groups))
 
 
-def _count(answers: Sequence[Answer], noun: str) -> str:
+def _count(answers: Sequence[StepExplanation], noun: str) -> str:
     return f"{len(answers)} {noun}{'' if len(answers) == 1 else 's'}"
 
 
-def _ask_about_pods(ways: Ways, namespace: str, name: str) -> Iterator[Answer]:
+def _ask_about_pods(ways: Ways, namespace: str, name: str) -> Iterator[StepExplanation]:
     step = provision_slice.STEP.name
     try:
         leaders = provision_slice.find_leaders(ways.open_cluster().list_pending_pods())
@@ -103,7 +103,7 @@ def _ask_about_pods(ways: Ways, namespace: str, name: str) -> Iterator[Answer]:
             yield _ask_about_pod(ways, leader)
 
 
-def _ask_about_pod(ways: Ways, leader: Leader) -> Answer:
+def _ask_about_pod(ways: Ways, leader: Leader) -> StepExplanation:
     now = ways.now()
     message = provision_slice.build_message(leader, now)
     work = PodWork(**_fields(ways, message, now), leader=leader, about=leader.raw)
@@ -114,7 +114,7 @@ def _ask_about_pod(ways: Ways, leader: Leader) -> Answer:
     return _answer(provision_slice.STEP.name, leader.name, plan, is_triggered=True)
 
 
-def _ask_about_slices(ways: Ways, namespace: str, name: str) -> Iterator[Answer]:
+def _ask_about_slices(ways: Ways, namespace: str, name: str) -> Iterator[StepExplanation]:
     now, step = ways.now(), release_slice.STEP.name
     message = Message(namespace, name, "", Cause.RESYNC, now, kind=JOBSET_KIND)
     work = SliceWork(**_fields(ways, message, now))
@@ -148,14 +148,14 @@ def _fields(ways: Ways, message: Message, now: datetime) -> dict[str, Any]:
     }
 
 
-def _cannot_observe(step: str, about: str, error: Exception) -> Answer:
+def _cannot_observe(step: str, about: str, error: Exception) -> StepExplanation:
     note = in_plain_words(error)
-    return Answer(step, True, CANNOT_OBSERVE, note, has_observed=False, about=about)
+    return StepExplanation(step, True, CANNOT_OBSERVE, note, has_observed=False, about=about)
 
 
-def _answer(step: str, about: str, plan: Plan, *, is_triggered: bool) -> Answer:
+def _answer(step: str, about: str, plan: Plan, *, is_triggered: bool) -> StepExplanation:
     actions = tuple(action.describe() for action in plan.list_actions())
-    return Answer(step, is_triggered, plan.outcome, plan.note, actions, about=about)
+    return StepExplanation(step, is_triggered, plan.outcome, plan.note, actions, about=about)
 
 
 def to_document(explanation: JobSetExplanation) -> dict[str, Any]:

@@ -25,14 +25,14 @@ from shared.node_groups.status import Type
 ReadEntries = Callable[[str, datetime], Sequence[Mapping[str, Any]]]
 """The entries that a query finds, the oldest first, and since when. Raises `CallError`."""
 GONE_SINCE = timedelta(days=1)
-"""How far back the life of a group is looked for that is not there any more."""
+"""The time range for a group that no longer exists."""
 _CLOCKS_APART = timedelta(minutes=5)
 _NAME = re.compile(r"/(tng-[-a-z0-9]*-[0-9a-f]{8})(?:-[a-z0-9]{4})?$")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Whose life, and of which time."""
+    """The group and the time range of a timeline."""
 
     namespace: str
     name: str
@@ -60,25 +60,25 @@ def make_timeline(
     created = _find_created(group)
     since = asked.since or created or asked.until - GONE_SINCE
     if created is not None and created < since:
-        say("Chip-hours count the VMs that were made in that time, not those that ran before.")
+        say("Chip-hours count only VMs that were created in this time range, not earlier ones.")
     entries = read(_query(asked, group, since), since)
     uid = group.uid if group is not None else _find_last_uid(entries)
     name = resource_name(cluster_id, asked.name, uid) if uid else ""
     own = [entry for entry in entries if _is_about(entry, name, uid)]
     if not own and group is None:
         raise ReplayError(
-            f"there is no TPUNodeGroup {asked.key}, and Cloud Logging has no line about one of this "
-            "name in that time; --since 7d looks further back"
+            f"there is no TPUNodeGroup {asked.key}, and Cloud Logging has no entry about one of this "
+            "name in this time range; try a longer one, for example --since 7d"
         )
     events: list[dict[str, Any]] = []
     if group is not None:
         try:
             events = cluster.list_events(asked.namespace, uid)
         except CallError as error:
-            say(f"Without Events: {error}")
+            say(f"The timeline has no Events: {error}")
     chips = asked.chips_per_vm or _find_chips(group, own)
     if not chips:
-        say("The group says no machine type: --chips-per-vm gives the chips of a VM.")
+        say("The group has no machine type: set the chips of a VM with --chips-per-vm.")
     again = decide_again if asked.with_decisions else None
     return read_timeline(asked.key, name, chips, own, events, asked.until, _ready(group), again)
 

@@ -41,7 +41,7 @@ def _(observed: ObservedResources) -> Iterator[str]:
     if observed.members:
         yield f"{len(observed.members)} VMs of the MIG listed{_describe_errors(errors)}"
     if observed.is_redelivered:
-        yield "an earlier delivery of the message ended halfway"
+        yield "an earlier delivery of the message was interrupted"
 
 
 @list_facts.register
@@ -56,7 +56,7 @@ def _(observed: ObservedNodes) -> Iterator[str]:
     yield from _describe_group(members.group)
     own, ready = len(members.proved), len(members.ready)
     read = _count(members.nodes, "Node")
-    yield f"{read} read: of {wanted} wanted, {own} are the group's and {ready} ready"
+    yield f"{read} read: {wanted} wanted, {own} of the group, {ready} ready"
     yield _describe_vms(members.instances, is_complete=members.is_complete)
     if members.unread_nodes:
         yield f"no time to read {_count(members.unread_nodes, 'Node')}"
@@ -79,8 +79,8 @@ def _(observed: ObservedVms) -> Iterator[str]:
         joined = sum(vm.has_joined for vm in observed.vms)
         stale = sum(vm.is_node_stale for vm in observed.vms)
         tokens = [vm.token.expires for vm in observed.vms if vm.token is not None]
-        until = f", the first until {render_time(min(tokens))}" if tokens else ""
-        yield f"{joined} have joined, {stale} have the Node of a predecessor"
+        until = f", the first expires at {render_time(min(tokens))}" if tokens else ""
+        yield f"{joined} have joined, {stale} have the Node of an earlier VM"
         yield f"{len(tokens)} have a token{until}"
     if observed.unread:
         yield f"no time to read {_count(observed.unread, 'VM')}"
@@ -133,7 +133,7 @@ def _(observed: ObservedRequests) -> Iterator[str]:
 def _describe_candidate(one: Candidate) -> str:
     request, subject = one.request, one.subject
     if request.is_decided:
-        return f"{request.name}: decided already"
+        return f"{request.name}: already decided"
     found = subject.violation or one.error or _describe_requester(one)
     made = f"made with the token {request.token_id}, {render_time(request.created)}"
     return f"{request.name} for {subject.node or 'no Node'}, {made}: {found}"
@@ -155,7 +155,7 @@ def _describe_group(group: AnyGroup) -> Iterator[str]:
     if group.deleting is not None:
         yield f"the group is being deleted since {render_time(group.deleting)}"
     if not group.is_owned:
-        yield "the group has not our finalizer and label"
+        yield "the group lacks this system's finalizer or label"
     if group.is_paused:
         yield "the group is paused"
     if group.has_operator_finalizer:
@@ -174,7 +174,7 @@ def _describe_status(known: Status) -> Iterator[str]:
         yield f"Ready was {ready.status} ({ready.reason})"
     if known.pending:
         names = [f"{entry.name} {entry.why}" for entry in known.pending]
-        yield f"VMs that hold it up: {_list_names(names)}"
+        yield f"VMs that delay it: {_list_names(names)}"
 
 
 def _describe_found(

@@ -14,7 +14,7 @@ from typing import Any
 
 from replay import explain_jobset
 from replay.decisions import render as render_decision
-from replay.explain import Answer, Explanation, to_document
+from replay.explain import Explanation, StepExplanation, to_document
 from replay.explain_jobset import JobSetExplanation
 from replay.publications import Sent
 from replay.timeline import Timeline
@@ -32,7 +32,7 @@ _STYLES = {"True": "green", "False": "red", "Unknown": "yellow"}
 
 
 class Format(StrEnum):
-    """How results are written."""
+    """The output format."""
 
     TABLE = "table"
     JSON = "json"
@@ -58,18 +58,18 @@ def print_explanation(explanation: Explanation, form: Format) -> None:
 
 
 def print_jobset_explanation(explanation: JobSetExplanation, form: Format) -> None:
-    """What holds a JobSet's slices up, and what both steps would do about them."""
+    """What delays a JobSet's slices, and what both steps would do about them."""
     if form is Format.JSON:
         print_json(explain_jobset.to_document(explanation))
         return
     print_paragraph(explanation.cause)
     for group in explanation.groups:
-        print_paragraph(f"Is the slice Ready? kubectl tng explain {group}")
+        print_paragraph(f"To see whether the slice is Ready: kubectl tng explain {group}")
     _print_answers(explanation.steps)
 
 
 def print_timeline(timeline: Timeline, price: float | None, form: Format) -> None:
-    """A slice's life."""
+    """A slice's timeline."""
     if form is Format.JSON:
         print_json(timeline_document(timeline, price))
         return
@@ -107,7 +107,7 @@ def find_width() -> int:
 
 
 def say(text: str) -> None:
-    """A message to the person, on stderr."""
+    """Print a message to the user on stderr."""
     for line in text.splitlines():
         print(printable(line), file=sys.stderr)
 
@@ -125,7 +125,7 @@ def print_lines(lines: Iterable[str]) -> None:
 
 
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table in kubectl's manner; where the terminal is too narrow, cells are folded."""
+    """A table like kubectl's; if the terminal is too narrow, cells are folded."""
     for line in _render_table(head, rows, find_width()):
         print(line)
 
@@ -152,7 +152,7 @@ def _render_table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int
 
 
 def printable(text: str) -> str:
-    """Text that cannot move the cursor or colour a terminal: it may be anybody's words."""
+    """Text without control characters: its origin may be untrusted."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
@@ -202,7 +202,7 @@ def _headlines(explanation: Explanation) -> Iterator[str]:
         yield f"{group.key} is not Ready: no step has written its status yet."
     elif ready.is_true:
         age = render_age(explanation.now - ready.since)
-        yield f"{group.key} is Ready, for {age}: {ready.message}"
+        yield f"{group.key} has been Ready for {age}: {ready.message}"
     else:
         age = render_age(explanation.now - ready.since)
         cause, _, rest = explanation.meaning.partition(". ")
@@ -212,7 +212,7 @@ def _headlines(explanation: Explanation) -> Iterator[str]:
         if explanation.meaning not in ready.message:
             yield rest
         if entry := find_entry(ready.reason):
-            yield f"How to look, and what to do: {entry}"
+            yield f"What to check and what to do: {entry}"
     if group.deleting is not None:
         yield f"The group is being deleted, for {render_age(explanation.now - group.deleting)}."
     yield f"Sweep: {_sweep_words(explanation)}."
@@ -233,7 +233,7 @@ def _print_conditions(explanation: Explanation) -> None:
             print_paragraph(condition.message, _INDENT)
 
 
-def _print_answers(answers: Sequence[Answer]) -> None:
+def _print_answers(answers: Sequence[StepExplanation]) -> None:
     """A row for each step, and for each object that it answers about; under it the actions."""
     if not answers:
         return
@@ -247,7 +247,7 @@ def _print_answers(answers: Sequence[Answer]) -> None:
         )
         for answer in answers
     ]
-    head, *lines = render_rows(("STEP", *about, "BY SWEEP", "WOULD COME TO"), rows)
+    head, *lines = render_rows(("STEP", *about, "BY SWEEP", "OUTCOME"), rows)
     print(f"\n{head}")
     for line, answer in zip(lines, answers, strict=True):
         print(line)
@@ -267,7 +267,7 @@ def _sweep_words(explanation: Explanation) -> str:
 
 def _when(moment: datetime | None, now: datetime) -> str:
     if moment is None:
-        return "not within an hour (is your clock right?)"
+        return "not within an hour (check your clock)"
     return f"at {moment:%H:%M} UTC, in {render_age(moment - now)}"
 
 

@@ -22,7 +22,7 @@ from shared.frame.decode import Trigger, decode
 from shared.frame.message import PoisonError
 
 DEAD_LETTER_SOURCE = "CloudPubSubDeadLetterSourceSubscription"
-"""On a dead letter: the id of the subscription that gave it up."""
+"""On a dead letter: the id of its original subscription."""
 _OF_PUBSUB = ("CloudPubSubDeadLetter", "goog")
 """Beginnings of attributes that Pub/Sub writes itself; it takes none that begins with "goog"."""
 _FROM_URL_SAFE = str.maketrans("-_", "+/")
@@ -44,7 +44,7 @@ Found = tuple[Publication, ...] | str
 
 @dataclass(frozen=True)
 class Recording:
-    """A file. ``wrong`` says what would be right; ``left_out`` says why no step is triggered."""
+    """A file. ``wrong``: the errors of invalid lines; ``left_out``: why a line triggers no step."""
 
     publications: tuple[Publication, ...]
     wrong: tuple[str, ...]
@@ -63,7 +63,7 @@ class _Recorded:
 
 
 def read_recording(lines: Iterable[bytes], rules: Rules) -> Recording:
-    """Read all lines; empty ones count, and that is all."""
+    """Read all lines; an empty line is only counted."""
     publications: list[Publication] = []
     wrong: list[str] = []
     left_out: list[str] = []
@@ -83,7 +83,7 @@ def read_recording(lines: Iterable[bytes], rules: Rules) -> Recording:
 
 
 def read_line(number: int, line: bytes, rules: Rules) -> Found:
-    """What one line says to whom, or why it triggers no step. Raises `PoisonError`, naming the line."""
+    """The messages of a line, or why it triggers no step. Raises `PoisonError`, naming the line."""
     name = f"of line {number}"
     return _read(_unwrap(line, name), name, number, rules)
 
@@ -175,7 +175,7 @@ def _steps_of(trigger: Trigger, recorded: _Recorded, rules: Rules, name: str) ->
     step = rules.step or recorded.step
     if step and step not in able:
         raise PoisonError(
-            f"message {name}: step {step!r} takes no message about a {trigger.kind}; it must be "
+            f"message {name}: step {step!r} does not accept messages about a {trigger.kind}; it must be "
             f"one of {choices}"
         )
     if len(able) == 1:
@@ -183,8 +183,8 @@ def _steps_of(trigger: Trigger, recorded: _Recorded, rules: Rules, name: str) ->
     found = step or _step_of_subscription(recorded.subscription, rules.topic_prefix)
     if not found:
         raise PoisonError(
-            f"message {name}: nothing says whose inbox it is for; name it by --step, by a field "
-            f"'step', or leave the attribute {DEAD_LETTER_SOURCE} in place. Steps are {choices}"
+            f"message {name}: its step is unknown; name it with --step or with a field 'step', or "
+            f"keep the attribute {DEAD_LETTER_SOURCE}. The step must be one of {choices}"
         )
     return (found,)
 

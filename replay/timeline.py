@@ -62,8 +62,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Moment:
-    """A line of the story: when, who, what and why. ``decision`` is an invocation's, if it was asked
-    for."""
+    """A line of the timeline: time, source, what, why. ``decision`` is an invocation's, if requested."""
 
     at: datetime
     who: str
@@ -74,7 +73,7 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Phase:
+class NotReadyPeriod:
     """How long a slice was not Ready for one reason, with its last message."""
 
     reason: str
@@ -105,14 +104,14 @@ class Timeline:
         return sorted(found, key=lambda lane: (order.index(lane[0]), lane[0] == VM and lane[1]))
 
     @property
-    def phases(self) -> list[Phase]:
+    def phases(self) -> list[NotReadyPeriod]:
         """Why it was not Ready, the longest first."""
-        found: dict[str, Phase] = {}
+        found: dict[str, NotReadyPeriod] = {}
         for span in self.list_spans(READY):
             if span.what != READY:
-                before = found.get(span.what, Phase(span.what, _NO_TIME, ""))
+                before = found.get(span.what, NotReadyPeriod(span.what, _NO_TIME, ""))
                 took = before.took + span.until(self.until) - span.begin
-                found[span.what] = Phase(span.what, took, span.why)
+                found[span.what] = NotReadyPeriod(span.what, took, span.why)
         return sorted(found.values(), key=lambda phase: phase.took, reverse=True)
 
     @property

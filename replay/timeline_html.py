@@ -12,7 +12,7 @@ from replay.timeline import COMPUTE, READY, RUNNING, STEP, VM, Moment, Span, Tim
 from replay.timeline_text import join_moments, render_summary
 
 MAX_VMS = 48
-"""Lanes of VMs in the chart; the story below it names all."""
+"""Lanes of VMs in the chart; the table below it names all."""
 _WIDTH, _LEFT, _LANE, _TOP = 960, 150, 20, 26
 _LETTER = 7
 """No letter of the chart is wider."""
@@ -74,8 +74,8 @@ def render_html(timeline: Timeline, price: float | None) -> str:
             "<h2>Chart</h2>",
             _legend(),
             f'<div class="scroll">{_chart(timeline)}</div>',
-            "<h2>Story</h2>",
-            _story(timeline),
+            "<h2>Details</h2>",
+            _details(timeline),
             "</body></html>",
             "",
         )
@@ -149,7 +149,7 @@ def _bar(span: Span, top: int, begin: datetime, end: datetime) -> str:
     left, right = _x(span.begin, begin, end), _x(span.until(end), begin, end)
     took = (span.until(end) - span.begin).total_seconds()
     why = f": {span.why}" if span.why else ""
-    lasts = "" if span.end else ", and goes on"
+    lasts = "" if span.end else ", in progress"
     title = f"{span.lane}, {span.what}, {span.begin:%H:%M:%S}, {took:.1f} s{lasts}{why}"
     return (
         f'<rect class="{_class(span)}" x="{left}" y="{top + 3}" width="{max(2.0, right - left):.1f}" '
@@ -173,14 +173,14 @@ def _class(span: Span) -> str:
     return "run" if span.what == RUNNING else _KINDS[span.kind]
 
 
-def _story(timeline: Timeline) -> str:
+def _details(timeline: Timeline) -> str:
     rows = (
         f"<tr{' class=loss' if moment.is_bad else ''}><td>{moment.at:%H:%M:%S}</td>"
         f"<td>{_text(moment.who)}</td><td>{_text(moment.what)}"
         f"{_explain(moment)}</td></tr>"
         for moment in join_moments(timeline.moments)
     )
-    head = "<thead><tr><th>UTC</th><th>who</th><th>what, and why</th></tr></thead>"
+    head = "<thead><tr><th>UTC</th><th>Source</th><th>What and why</th></tr></thead>"
     return f"<table>{head}<tbody>{''.join(rows)}</tbody></table>"
 
 

@@ -19,8 +19,8 @@ def render_summary(timeline: Timeline, price: float | None) -> Iterator[str]:
         f"{timeline.since:%Y-%m-%d %H:%M:%S} to {timeline.until:%Y-%m-%d %H:%M:%S} UTC."
     )
     first_ready, not_ready = timeline.first_ready, timeline.not_ready
-    began = f"Ready {_took(first_ready)} after the beginning" if first_ready else "Never Ready"
-    yield f"{began}; not Ready for {_took(not_ready)} in all."
+    began = f"First Ready after {_took(first_ready)}" if first_ready else "Never Ready"
+    yield f"{began}; not Ready for {_took(not_ready)} in total."
     for phase in timeline.phases:
         yield f"- {phase.reason}, {_took(phase.took)}: {phase.message}"
     if not_ready:
@@ -28,7 +28,7 @@ def render_summary(timeline: Timeline, price: float | None) -> Iterator[str]:
         yield (
             f"Of the time not Ready, operations of Compute Engine ran for {_took(shares[COMPUTE])}, "
             f"only functions for {_took(shares['functions'])}. For {_took(shares['neither'])} neither "
-            "ran: capacity was waited for, or VMs booted and joined."
+            "ran: the slice waited for capacity, or VMs booted and joined."
         )
     yield render_cost(timeline, price)
 
@@ -37,8 +37,8 @@ def render_cost(timeline: Timeline, price: float | None) -> str:
     """Chip-hours, and what they cost at a price for one."""
     hours = f"{timeline.chip_hours:.2f} chip-hours, by the time for which VMs existed."
     if price is None:
-        return f"{hours} --price-per-chip-hour says what they cost."
-    return f"{hours} At {price:g} a chip-hour: {timeline.chip_hours * price:.2f}."
+        return f"{hours} --price-per-chip-hour adds their cost."
+    return f"{hours} At {price:g} per chip-hour: {timeline.chip_hours * price:.2f}."
 
 
 def join_moments(moments: Sequence[Moment]) -> Iterator[Moment]:

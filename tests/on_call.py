@@ -53,10 +53,10 @@ EXPECTED = (
         r"^default/experiments has not been Ready for \S+ \(Preempted\):",
     ),
     Expected("kubectl tng timeline default/experiments --output json", r"^VM \w+: preempted$"),
-    Expected("kubectl tng timeline default/experiments --price", r"At 2 a chip-hour: \d"),
+    Expected("kubectl tng timeline default/experiments --price", r"At 2 per chip-hour: \d"),
     Expected(
         "kubectl tng timeline default/experiments --why",
-        r"rested on: 4 Nodes read: .* decided, and so does today's code: \w+ \(Ready: Preempted\)",
+        r"observed: 4 Nodes read: .* decided, as this version does: \w+ \(Ready: Preempted\)",
     ),
     Expected("kubectl wait", r"condition met"),
     Expected(

@@ -19,7 +19,7 @@ from shared.base.environment import SettingsError
 from shared.base.logs import configure_daemon
 from webhook.certificate import Certificate, UnusableCertificate
 from webhook.server import Webhook, serve
-from webhook.settings import Settings, read_settings
+from webhook.settings import WebhookSettings, read_settings
 
 EXIT_CANNOT_START = 2
 _LOG = structlog.get_logger()
@@ -37,7 +37,7 @@ def main() -> int:
     return 0
 
 
-async def _run(settings: Settings, certificate: Certificate) -> None:
+async def _run(settings: WebhookSettings, certificate: Certificate) -> None:
     going, stop = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, going.set)

@@ -21,7 +21,7 @@ TRUE_WORDS = ("1", "true", "yes")
 
 
 @dataclass(frozen=True)
-class Settings:
+class WebhookSettings:
     """Where the certificate and its key are, where to listen and for how long after SIGTERM, how to
     inject and to admit Jobs."""
 
@@ -35,7 +35,7 @@ class Settings:
     admission: Admission
 
 
-def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
+def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> WebhookSettings:
     """Read flags and variables. Raises `SettingsError`; exits for unknown flags."""
     variables = Variables(environment)
     parser = argparse.ArgumentParser(
@@ -80,7 +80,7 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         "(GTEI_VERBOSE)",
     )
     options = parser.parse_args(arguments)
-    return Settings(
+    return WebhookSettings(
         certificate=options.tls_cert_file,
         key=options.tls_key_file,
         host=options.host,

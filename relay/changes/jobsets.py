@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from relay.changes.pending import PendingTriggers, Subject
+from relay.changes.pending import MessageSubject, PendingTriggers
 from relay.kinds import PROVISION_SLICE, RELEASE_SLICE
 from shared.base.names import JOBSET_KIND
 from shared.frame.message import POD_KIND, Cause
@@ -29,7 +29,7 @@ have ended; this hour covers a relay that was away for a while."""
 class WaitingPod:
     """A leader that waits; ``wish`` changes with each field that determines its slice."""
 
-    subject: Subject
+    subject: MessageSubject
     wish: int
 
 
@@ -37,7 +37,7 @@ class WaitingPod:
 class KnownJobSet:
     """A JobSet; ``end`` is ``None`` until it has ended."""
 
-    subject: Subject
+    subject: MessageSubject
     end: str | None
     ended_at: datetime | None
 
@@ -60,7 +60,7 @@ class JobSetTriggers:
         """The number of cached JobSets: those that request TPU chips."""
         return len(self._jobsets)
 
-    def is_obsolete(self, subject: Subject) -> bool:
+    def is_obsolete(self, subject: MessageSubject) -> bool:
         """Whether a message about it is obsolete. The end of a JobSet never is."""
         known = self._pods.get(subject.key)
         return subject.kind == POD_KIND and (known is None or known.subject != subject)
@@ -141,7 +141,7 @@ def _is_end_relevant(before: KnownJobSet | None, after: KnownJobSet, now: dateti
 
 
 def _fingerprint_pod(leader: Leader) -> WaitingPod:
-    subject = Subject(leader.namespace, leader.name, leader.uid, POD_KIND)
+    subject = MessageSubject(leader.namespace, leader.name, leader.uid, POD_KIND)
     wish = leader.labels, leader.annotations, leader.selector, leader.tolerations, leader.chips
     return WaitingPod(subject, hash(json.dumps(wish, sort_keys=True)))
 
@@ -150,7 +150,7 @@ def _fingerprint_jobset(raw: Mapping[str, Any]) -> KnownJobSet:
     return KnownJobSet(_subject(raw, JOBSET_KIND), find_end(raw), find_end_time(raw))
 
 
-def _subject(raw: Mapping[str, Any], kind: str) -> Subject:
+def _subject(raw: Mapping[str, Any], kind: str) -> MessageSubject:
     metadata = raw["metadata"]
     namespace, name, uid = (str(metadata.get(key)) for key in ("namespace", "name", "uid"))
-    return Subject(namespace, name, uid, kind)
+    return MessageSubject(namespace, name, uid, kind)

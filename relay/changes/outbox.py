@@ -47,7 +47,7 @@ from relay.changes.fingerprints import (
     is_relevant_node_change,
 )
 from relay.changes.jobsets import JobSetTriggers
-from relay.changes.pending import OutgoingMessage, PendingTriggers, Subject
+from relay.changes.pending import MessageSubject, OutgoingMessage, PendingTriggers
 from relay.kinds import (
     APPROVE_JOIN,
     CREATE_RESOURCES,
@@ -67,7 +67,7 @@ from shared.frame.message import Cause
 
 _GROUP_KINDS = frozenset[WatchedKind]({"TPUNodeGroup", "Node"})
 _OF_THE_CLUSTER = frozenset[WatchedKind]({"Node", "CertificateSigningRequest"})
-_REQUESTS = Subject("", "", "", SIGNING_REQUEST_KIND)
+_REQUESTS = MessageSubject("", "", "", SIGNING_REQUEST_KIND)
 """All requests are one subject, so that requests within a few seconds are coalesced."""
 
 
@@ -323,7 +323,7 @@ class Outbox:
         names = [node.name for node in nodes]
         self._triggers.add(_subject(group), step, cause, now, names, immediately=immediately)
 
-    def _is_obsolete(self, subject: Subject, step: str) -> bool:
+    def _is_obsolete(self, subject: MessageSubject, step: str) -> bool:
         if subject == _REQUESTS:
             return False
         if subject.kind != KIND:
@@ -334,5 +334,5 @@ class Outbox:
         return group.deleting and step == CREATE_RESOURCES
 
 
-def _subject(group: GroupFingerprint) -> Subject:
-    return Subject(group.namespace, group.name, group.uid)
+def _subject(group: GroupFingerprint) -> MessageSubject:
+    return MessageSubject(group.namespace, group.name, group.uid)

@@ -13,7 +13,7 @@ from shared.frame.message import BATCH, MAX_NAMES, Cause, Message, message_about
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class MessageSubject:
     """The object that a message is about; an object that is recreated is another subject, by its uid."""
 
     namespace: str
@@ -34,12 +34,12 @@ class OutgoingMessage:
     message: Message
 
     @property
-    def subject(self) -> Subject:
+    def subject(self) -> MessageSubject:
         message = self.message
-        return Subject(message.namespace, message.name, message.uid, message.kind)
+        return MessageSubject(message.namespace, message.name, message.uid, message.kind)
 
 
-_Key = tuple[Subject, str]
+_Key = tuple[MessageSubject, str]
 
 
 class PendingTriggers:
@@ -58,7 +58,7 @@ class PendingTriggers:
 
     def add(
         self,
-        subject: Subject,
+        subject: MessageSubject,
         step: str,
         cause: Cause,
         now: datetime,
@@ -69,7 +69,7 @@ class PendingTriggers:
         """Add a change; ``immediately``: due now, because a user waits for it."""
         self._coalescer(subject, step).add(cause, names, now, immediately=immediately)
 
-    def drop(self, subject: Subject, step: str) -> None:
+    def drop(self, subject: MessageSubject, step: str) -> None:
         """Drop a pending trigger, because it is obsolete."""
         self._coalescers.pop((subject, step), None)
         self._pending.pop((subject, step), None)
@@ -93,7 +93,7 @@ class PendingTriggers:
         self,
         publications: Sequence[OutgoingMessage],
         now: datetime,
-        is_obsolete: Callable[[Subject, str], bool],
+        is_obsolete: Callable[[MessageSubject, str], bool],
     ) -> None:
         """Return messages that could not be published: due again later, dropped if obsolete."""
         parts: dict[_Key, list[Message]] = {}
@@ -108,7 +108,7 @@ class PendingTriggers:
                 trigger.add_names(names)
                 self._coalescer(subject, step).put_back(trigger, now)
 
-    def _coalescer(self, subject: Subject, step: str) -> Coalescer:
+    def _coalescer(self, subject: MessageSubject, step: str) -> Coalescer:
         key = subject, step
         coalescer = self._coalescers.setdefault(key, Coalescer())
         self._pending.setdefault(key, coalescer)

@@ -135,7 +135,7 @@ class Transition:
 
 
 @dataclass(frozen=True)
-class Row:
+class ResourceRow:
     """One transition. ``next`` is ``None`` if the state does not change."""
 
     goal: Goal
@@ -174,84 +174,84 @@ _HAS_ERROR = (_Op.FAILING, _Op.FAILED)
 # goal, states, presence, operations, guards,
 # next state, action, because, failure
 # fmt: off
-TABLE: tuple[Row, ...] = (
-    Row(_CREATE, (_S.PENDING, _S.FAILED), ANY_PRESENCE, ANY_OPERATION, (_G.BLOCKED,),
+TABLE: tuple[ResourceRow, ...] = (
+    ResourceRow(_CREATE, (_S.PENDING, _S.FAILED), ANY_PRESENCE, ANY_OPERATION, (_G.BLOCKED,),
         _SAME, _A.WAIT, "The MIG refers to a policy or template that is not Ready."),
-    Row(_CREATE, ANY_STATE, (_P.OURS,), ANY_OPERATION, (),
+    ResourceRow(_CREATE, ANY_STATE, (_P.OURS,), ANY_OPERATION, (),
         _S.READY, _A.NOTHING, "It exists."),
-    Row(_CREATE, ANY_STATE, (_P.UNFIT,), ANY_OPERATION, (),
+    ResourceRow(_CREATE, ANY_STATE, (_P.UNFIT,), ANY_OPERATION, (),
         _S.FAILED, _A.FAIL, "The user must replace the template.", _F.UNFIT),
-    Row(_CREATE, ANY_STATE, (_P.NOT_OURS,), ANY_OPERATION, (),
+    ResourceRow(_CREATE, ANY_STATE, (_P.NOT_OURS,), ANY_OPERATION, (),
         _S.FAILED, _A.FAIL, "It is never adopted or changed.", _F.NAME_TAKEN),
-    Row(_CREATE, ANY_STATE, (_P.NOT_READ,), ANY_OPERATION, (_G.EXTERNAL,),
+    ResourceRow(_CREATE, ANY_STATE, (_P.NOT_READ,), ANY_OPERATION, (_G.EXTERNAL,),
         _SAME, _A.NOTHING, "Nothing new is known."),
-    Row(_CREATE, ANY_STATE, (_P.ABSENT,), ANY_OPERATION, (_G.EXTERNAL,),
+    ResourceRow(_CREATE, ANY_STATE, (_P.ABSENT,), ANY_OPERATION, (_G.EXTERNAL,),
         _S.FAILED, _A.FAIL, "The user must create the template.", _F.MISSING),
 
-    Row(_CREATE, (_S.CREATING,), _NOT_SEEN, ANY_OPERATION, (_G.LOST, _G.PAUSED),
+    ResourceRow(_CREATE, (_S.CREATING,), _NOT_SEEN, ANY_OPERATION, (_G.LOST, _G.PAUSED),
         _SAME, _A.NOTHING, "A paused group inserts nothing."),
-    Row(_CREATE, (_S.CREATING,), _NOT_SEEN, ANY_OPERATION, (_G.LOST, _G.BLOCKED),
+    ResourceRow(_CREATE, (_S.CREATING,), _NOT_SEEN, ANY_OPERATION, (_G.LOST, _G.BLOCKED),
         _SAME, _A.WAIT, "The MIG refers to a policy or template that is not Ready."),
-    Row(_CREATE, (_S.CREATING,), _NOT_SEEN, ANY_OPERATION, (_G.LOST,),
+    ResourceRow(_CREATE, (_S.CREATING,), _NOT_SEEN, ANY_OPERATION, (_G.LOST,),
         _S.CREATING, _A.INSERT, "If another insert is in progress, GCE refuses this one (409)."),
 
-    Row(_CREATE, _KNOWN_STATE, (_P.NOT_READ,), ANY_OPERATION, (),
+    ResourceRow(_CREATE, _KNOWN_STATE, (_P.NOT_READ,), ANY_OPERATION, (),
         _SAME, _A.NOTHING, "Nothing new is known."),
-    Row(_CREATE, (_S.FAILED,), (_P.ABSENT,), ANY_OPERATION, (_G.TOO_EARLY,),
+    ResourceRow(_CREATE, (_S.FAILED,), (_P.ABSENT,), ANY_OPERATION, (_G.TOO_EARLY,),
         _SAME, _A.WAIT, "The insert is retried after 60 s, or on a resync."),
-    Row(_CREATE, (_S.READY, _S.GONE), (_P.ABSENT,), ANY_OPERATION, (_G.COMPLETE,),
+    ResourceRow(_CREATE, (_S.READY, _S.GONE), (_P.ABSENT,), ANY_OPERATION, (_G.COMPLETE,),
         _S.GONE, _A.NOTHING, "A slice that was complete is not created twice."),
-    Row(_CREATE, (_S.CREATING, _S.DELETING), (_P.ABSENT,), (_Op.NONE,), (_G.YOUNG,),
+    ResourceRow(_CREATE, (_S.CREATING, _S.DELETING), (_P.ABSENT,), (_Op.NONE,), (_G.YOUNG,),
         _SAME, _A.WAIT, "Another invocation is about to insert it."),
-    Row(_CREATE, (_S.CREATING, _S.DELETING), (_P.ABSENT,), (_Op.RUNNING,), (),
+    ResourceRow(_CREATE, (_S.CREATING, _S.DELETING), (_P.ABSENT,), (_Op.RUNNING,), (),
         _SAME, _A.WAIT, "The end of the operation triggers the step."),
-    Row(_CREATE, (_S.CREATING, _S.DELETING), (_P.ABSENT,), _HAS_ERROR, (),
+    ResourceRow(_CREATE, (_S.CREATING, _S.DELETING), (_P.ABSENT,), _HAS_ERROR, (),
         _S.FAILED, _A.FAIL, "The insert failed.", _F.OPERATION),
 
-    Row(_CREATE, ANY_STATE, _NOT_SEEN, ANY_OPERATION, (_G.PAUSED,),
+    ResourceRow(_CREATE, ANY_STATE, _NOT_SEEN, ANY_OPERATION, (_G.PAUSED,),
         _SAME, _A.NOTHING, "A paused group inserts nothing."),
-    Row(_CREATE, ANY_STATE, _NOT_SEEN, ANY_OPERATION, (_G.BLOCKED,),
+    ResourceRow(_CREATE, ANY_STATE, _NOT_SEEN, ANY_OPERATION, (_G.BLOCKED,),
         _S.CREATING, _A.WAIT, "It is inserted once policy and template are Ready."),
-    Row(_CREATE, ANY_STATE, _NOT_SEEN, ANY_OPERATION, (),
+    ResourceRow(_CREATE, ANY_STATE, _NOT_SEEN, ANY_OPERATION, (),
         _S.CREATING, _A.INSERT, "It does not exist, and no insert is in progress."),
 
-    Row(_TEAR_DOWN, ANY_STATE, (_P.NOT_READ, _P.UNFIT), ANY_OPERATION, (),
+    ResourceRow(_TEAR_DOWN, ANY_STATE, (_P.NOT_READ, _P.UNFIT), ANY_OPERATION, (),
         _SAME, _A.NOTHING, "Nothing new is known, or it is the user's."),
-    Row(_TEAR_DOWN, ANY_STATE, (_P.NOT_OURS,), ANY_OPERATION, (_G.KNOWN,),
+    ResourceRow(_TEAR_DOWN, ANY_STATE, (_P.NOT_OURS,), ANY_OPERATION, (_G.KNOWN,),
         _SAME, _A.FAIL, "It was ours: a person must restore the mark or delete it.", _F.MARK_LOST),
-    Row(_TEAR_DOWN, ANY_STATE, (_P.NOT_OURS,), ANY_OPERATION, (),
+    ResourceRow(_TEAR_DOWN, ANY_STATE, (_P.NOT_OURS,), ANY_OPERATION, (),
         _S.GONE, _A.NOTHING, "It was never ours."),
 
-    Row(_TEAR_DOWN, (_S.READY, _S.DELETING, _S.GONE), (_P.ABSENT,), ANY_OPERATION, (),
+    ResourceRow(_TEAR_DOWN, (_S.READY, _S.DELETING, _S.GONE), (_P.ABSENT,), ANY_OPERATION, (),
         _S.GONE, _A.NOTHING, "It existed, so its insert has ended."),
-    Row(_TEAR_DOWN, (_S.PENDING, _S.FAILED), (_P.ABSENT,), ANY_OPERATION, (_G.NO_INTENT,),
+    ResourceRow(_TEAR_DOWN, (_S.PENDING, _S.FAILED), (_P.ABSENT,), ANY_OPERATION, (_G.NO_INTENT,),
         _S.GONE, _A.NOTHING, "It was never inserted."),
-    Row(_TEAR_DOWN, (_S.CREATING,), (_P.ABSENT,), _HAS_ERROR, (),
+    ResourceRow(_TEAR_DOWN, (_S.CREATING,), (_P.ABSENT,), _HAS_ERROR, (),
         _S.GONE, _A.NOTHING, "The insert failed."),
-    Row(_TEAR_DOWN, (_S.CREATING,), (_P.ABSENT,), (_Op.RUNNING,), (),
+    ResourceRow(_TEAR_DOWN, (_S.CREATING,), (_P.ABSENT,), (_Op.RUNNING,), (),
         _SAME, _A.WAIT, "The end of the insert triggers the step."),
-    Row(_TEAR_DOWN, (_S.PENDING, _S.CREATING, _S.FAILED), (_P.ABSENT,), ANY_OPERATION, (_G.OLD,),
+    ResourceRow(_TEAR_DOWN, (_S.PENDING, _S.CREATING, _S.FAILED), (_P.ABSENT,), ANY_OPERATION, (_G.OLD,),
         _S.GONE, _A.NOTHING, "No insert can be in progress after 150 s."),
-    Row(_TEAR_DOWN, (_S.PENDING, _S.CREATING, _S.FAILED), (_P.ABSENT,), ANY_OPERATION, (),
+    ResourceRow(_TEAR_DOWN, (_S.PENDING, _S.CREATING, _S.FAILED), (_P.ABSENT,), ANY_OPERATION, (),
         _SAME, _A.WAIT, "An insert may be in progress, or GCE may not show its result yet."),
 
-    Row(_TEAR_DOWN, (_S.GONE,), (_P.OURS,), ANY_OPERATION, (_G.BLOCKED,),
+    ResourceRow(_TEAR_DOWN, (_S.GONE,), (_P.OURS,), ANY_OPERATION, (_G.BLOCKED,),
         _S.READY, _A.WAIT, "It exists after all. The MIG is deleted first."),
-    Row(_TEAR_DOWN, (_S.GONE,), (_P.OURS,), ANY_OPERATION, (),
+    ResourceRow(_TEAR_DOWN, (_S.GONE,), (_P.OURS,), ANY_OPERATION, (),
         _S.DELETING, _A.DELETE, "It exists after all."),
-    Row(_TEAR_DOWN, ANY_STATE, (_P.OURS,), _HAS_ERROR, (_G.BLOCKED,),
+    ResourceRow(_TEAR_DOWN, ANY_STATE, (_P.OURS,), _HAS_ERROR, (_G.BLOCKED,),
         _SAME, _A.FAIL, "The MIG is deleted first.", _F.OPERATION),
-    Row(_TEAR_DOWN, (_S.DELETING,), (_P.OURS,), (_Op.FAILING,), (),
+    ResourceRow(_TEAR_DOWN, (_S.DELETING,), (_P.OURS,), (_Op.FAILING,), (),
         _SAME, _A.FAIL, "The delete has not ended.", _F.OPERATION),
-    Row(_TEAR_DOWN, (_S.DELETING,), (_P.OURS,), (_Op.FAILED,), (_G.TOO_EARLY,),
+    ResourceRow(_TEAR_DOWN, (_S.DELETING,), (_P.OURS,), (_Op.FAILED,), (_G.TOO_EARLY,),
         _SAME, _A.FAIL, "The delete is retried on a resync.", _F.OPERATION),
-    Row(_TEAR_DOWN, ANY_STATE, (_P.OURS,), _HAS_ERROR, (),
+    ResourceRow(_TEAR_DOWN, ANY_STATE, (_P.OURS,), _HAS_ERROR, (),
         _S.DELETING, _A.DELETE, "The error stays recorded until the delete succeeds.", _F.OPERATION),
-    Row(_TEAR_DOWN, ANY_STATE, (_P.OURS,), ANY_OPERATION, (_G.BLOCKED,),
+    ResourceRow(_TEAR_DOWN, ANY_STATE, (_P.OURS,), ANY_OPERATION, (_G.BLOCKED,),
         _SAME, _A.WAIT, "The MIG is deleted first."),
-    Row(_TEAR_DOWN, (_S.DELETING,), (_P.OURS,), (_Op.RUNNING,), (),
+    ResourceRow(_TEAR_DOWN, (_S.DELETING,), (_P.OURS,), (_Op.RUNNING,), (),
         _SAME, _A.WAIT, "The end of the delete triggers the step."),
-    Row(_TEAR_DOWN, ANY_STATE, (_P.OURS,), ANY_OPERATION, (),
+    ResourceRow(_TEAR_DOWN, ANY_STATE, (_P.OURS,), ANY_OPERATION, (),
         _S.DELETING, _A.DELETE, "It exists, and no delete is in progress."),
 )
 # fmt: on
@@ -351,7 +351,7 @@ def find_row(
     presence: Presence,
     operation: OperationState,
     guards: frozenset[Guard],
-) -> Row:
+) -> ResourceRow:
     """The first row of the goal that matches."""
     return next(
         row for row in TABLE if row.goal is goal and row.matches(state, presence, operation, guards)
@@ -379,7 +379,9 @@ def _guards(
     return frozenset(guard for guard, is_so in holds.items() if is_so)
 
 
-def _apply(row: Row, resource: Resource, observation: Observation, now: datetime) -> Resource:
+def _apply(
+    row: ResourceRow, resource: Resource, observation: Observation, now: datetime
+) -> Resource:
     if resource.state is State.GONE and row.next is State.DELETING:
         # The recorded URI and operation are older than the read that did not find the resource.
         resource = resource.enter(State.READY, now, uri=observation.uri)

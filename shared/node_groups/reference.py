@@ -26,7 +26,7 @@ from shared.node_groups.lifecycle import (
     OperationState,
     Presence,
     ResourceAction,
-    Row,
+    ResourceRow,
     find_row,
 )
 from shared.node_groups.status import State
@@ -69,7 +69,7 @@ def list_situations(goal: Goal) -> Iterator[Situation]:
                     yield state, presence, operation, some
 
 
-def rows_of(goal: Goal) -> list[Row]:
+def rows_of(goal: Goal) -> list[ResourceRow]:
     """The goal's part of the table."""
     return [row for row in TABLE if row.goal is goal]
 

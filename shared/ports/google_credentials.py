@@ -119,7 +119,7 @@ def _make_transport(remaining_s: Callable[[], float]) -> Any:
     from google.auth.transport import DEFAULT_RETRYABLE_STATUS_CODES
     from google.auth.transport.requests import Request
 
-    class Once(Request):  # type: ignore[misc]
+    class SingleAttemptRequest(Request):  # type: ignore[misc]
         def __call__(self, url: str, *, timeout: float | None = None, **options: Any) -> Any:
             left_s = remaining_s()
             timeout_s = left_s if timeout is None else min(timeout, left_s)
@@ -132,4 +132,4 @@ def _make_transport(remaining_s: Callable[[], float]) -> Any:
                 raise CallError(_CALL, answer.status, "refused", said)
             return answer
 
-    return Once()
+    return SingleAttemptRequest()

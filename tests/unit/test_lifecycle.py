@@ -17,7 +17,7 @@ from shared.node_groups.lifecycle import (
     OperationState,
     Presence,
     ResourceAction,
-    Row,
+    ResourceRow,
     find_row,
     make_observation,
     next_step,
@@ -35,7 +35,7 @@ BEFORE = ResourceError(Reason.QUOTA_EXCEEDED, "quotaExceeded", "no", EARLIER)
 ERROR = GceError("RESOURCE_POOL_EXHAUSTED", "No TPUs", 503)
 MARK = group().mark
 HAS_ERROR = (OperationState.FAILING, OperationState.FAILED)
-Decided = list[tuple[Situation, Row]]
+Decided = list[tuple[Situation, ResourceRow]]
 
 
 def decided(goal: Goal) -> Decided:
@@ -142,7 +142,7 @@ def test_the_situations_are_the_full_product_and_no_row_is_out_of_reach(goal: Go
     assert [row for row in rows_of(goal) if all(row is not one for _, one in table)] == []
 
 
-NEVER: dict[str, Callable[[Situation, Row], bool]] = {
+NEVER: dict[str, Callable[[Situation, ResourceRow], bool]] = {
     "creation deletes": lambda _, row: (
         row.goal is Goal.CREATE and row.action is ResourceAction.DELETE
     ),
@@ -208,7 +208,7 @@ NEVER: dict[str, Callable[[Situation, Row], bool]] = {
 
 
 @pytest.mark.parametrize("is_wrong", [pytest.param(rule, id=name) for name, rule in NEVER.items()])
-def test_what_never_happens(is_wrong: Callable[[Situation, Row], bool]) -> None:
+def test_what_never_happens(is_wrong: Callable[[Situation, ResourceRow], bool]) -> None:
     assert [now for now, row in (*CREATE, *TEAR_DOWN) if is_wrong(now, row)] == []
 
 

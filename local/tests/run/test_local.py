@@ -190,7 +190,7 @@ _EXAMPLES = (
         ("explain default/nobody", 1, "there is no TPUNodeGroup default/nobody"),
         ("dead-letters list", 0, "There are no dead letters."),
         ("audit-log --since 1h --dry-run", 0, "in 1 call."),
-        ("timeline default/nobody", 1, "Cloud Logging has no line about one of this name"),
+        ("timeline default/nobody", 1, "Cloud Logging has no entry about one of this name"),
     ],
 )
 def test_the_operators_tool_works_after_the_line_that_is_printed(

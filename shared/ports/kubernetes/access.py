@@ -201,7 +201,7 @@ def _metadata_transport(kind: TokenKind, timeout_s: float) -> Any:
     from google.auth.exceptions import TransportError
     from google.auth.transport.requests import Request
 
-    class Once(Request):  # type: ignore[misc]
+    class MetadataRequest(Request):  # type: ignore[misc]
         def __call__(self, url: str, *, timeout: float, **options: Any) -> Any:
             try:
                 answer = super().__call__(url, timeout=min(timeout, timeout_s), **options)
@@ -224,4 +224,4 @@ def _metadata_transport(kind: TokenKind, timeout_s: float) -> Any:
 
     session = requests.Session()
     session.trust_env = False
-    return Once(session)
+    return MetadataRequest(session)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from relay.metrics import DESCRIPTIONS, LABELS, SLICE_SERIES, State
+from relay.metrics import DESCRIPTIONS, LABELS, SLICE_SERIES, GroupState
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.unit.infra.terraform_module import ROOT
@@ -131,7 +131,7 @@ def test_both_components_have_the_same_alerts() -> None:
 def test_the_runbook_of_an_alert_is_there_for_every_reason_that_it_may_have(name: str) -> None:
     rule = ALERTS[name]
     page, _, anchor = rule["annotations"]["runbook"].partition("#")
-    reasons = {reason for state, reason in SLICE_SERIES if state is State.NOT_READY}
+    reasons = {reason for state, reason in SLICE_SERIES if state is GroupState.NOT_READY}
     for matcher in MATCHER.findall(rule["expr"]):
         listed = set(matcher[2].split("|"))
         if matcher[:2] == ("reason", "=~"):

@@ -13,8 +13,8 @@ from prometheus_client import REGISTRY
 
 from local.cloud.simulation import Options
 from local.vm import agents
-from relay.metrics import Phase, State
-from relay.slices import MAX_COUNT, Slice, Slices, read_phases, read_slice
+from relay.metrics import CreationPhase, GroupState
+from relay.slices import MAX_COUNT, GroupRecord, Slices, read_phases, read_slice
 from relay.watching.projection import parse
 from shared.base.timestamps import parse_time, render_time
 from tests.harness import Harness
@@ -111,18 +111,18 @@ def scrape() -> Scrape:
 
 
 STATES = {
-    "no status": (slice_at(), State.NOT_READY, "NotReported", 0),
-    "waits": (slice_at(5, "False", "QuotaExceeded"), State.NOT_READY, "QuotaExceeded", 5),
-    "a later word": (slice_at(5, "False", "Haunted"), State.NOT_READY, "Other", 5),
-    "unknown": (slice_at(5, "Unknown", "Provisioning"), State.NOT_READY, "Provisioning", 5),
-    "ready": (slice_at(90, "True", "Ready"), State.READY, "Ready", 90),
-    "ready in other words": (slice_at(90, "True", "Splendid"), State.READY, "Ready", 90),
+    "no status": (slice_at(), GroupState.NOT_READY, "NotReported", 0),
+    "waits": (slice_at(5, "False", "QuotaExceeded"), GroupState.NOT_READY, "QuotaExceeded", 5),
+    "a later word": (slice_at(5, "False", "Haunted"), GroupState.NOT_READY, "Other", 5),
+    "unknown": (slice_at(5, "Unknown", "Provisioning"), GroupState.NOT_READY, "Provisioning", 5),
+    "ready": (slice_at(90, "True", "Ready"), GroupState.READY, "Ready", 90),
+    "ready in other words": (slice_at(90, "True", "Splendid"), GroupState.READY, "Ready", 90),
 }
 
 
 @pytest.mark.parametrize("raw, state, reason, since", STATES.values(), ids=STATES.keys())
 def test_a_slice_is_in_one_state_for_one_reason(
-    raw: Raw, state: State, reason: str, since: float
+    raw: Raw, state: GroupState, reason: str, since: float
 ) -> None:
     read = read_slice(raw)
     assert (read.state, read.reason) == (state, reason)
@@ -132,7 +132,7 @@ def test_a_slice_is_in_one_state_for_one_reason(
 def test_a_group_with_a_deletion_timestamp_is_deleting_since_then_whatever_else_it_says() -> None:
     raw = slice_at(90, "True", "Ready", deleting=True)
     read = read_slice(raw)
-    assert (read.state, read.reason) == (State.DELETING, "Ready")
+    assert (read.state, read.reason) == (GroupState.DELETING, "Ready")
     assert read.since == datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -181,8 +181,8 @@ def test_gauges_show_slices_and_chips_by_state_and_how_long_the_longest_waits(
     longest = "slice_longest_in_state_seconds"
     assert scrape.gauge(longest, "NotReady", "InsufficientCapacity") == 90
     assert scrape.gauge(longest, "Ready", "Ready") == 50
-    assert [scrape.gauge("chips", state) for state in State] == [8, 16, 0]
-    assert [scrape.gauge("running_chips", state) for state in State] == [0, 4, 0]
+    assert [scrape.gauge("chips", state) for state in GroupState] == [8, 16, 0]
+    assert [scrape.gauge("running_chips", state) for state in GroupState] == [0, 4, 0]
 
 
 def test_what_is_gone_or_cured_is_no_longer_shown(scrape: Scrape) -> None:
@@ -218,7 +218,7 @@ PHASES: dict[str, tuple[Raw, tuple[float, ...]]] = {
 @pytest.mark.parametrize("raw, spans", PHASES.values(), ids=PHASES.keys())
 def test_the_parts_of_a_creation_add_up(raw: Raw, spans: tuple[float, ...]) -> None:
     assert tuple(read_phases(raw).values()) == spans
-    assert list(read_phases(raw)) == list(Phase)
+    assert list(read_phases(raw)) == list(CreationPhase)
 
 
 def test_a_part_of_which_the_status_says_nothing_is_in_the_next_one() -> None:
@@ -245,7 +245,7 @@ def test_a_slice_that_becomes_ready_is_counted_once_by_its_model(scrape: Scrape)
     assert scrape.grown() == {
         "time_to_ready_seconds_count SPOT": 1,
         "time_to_ready_seconds_sum SPOT": 120,
-        **{f"phase_duration_seconds_count {phase}": 1 for phase in Phase},
+        **{f"phase_duration_seconds_count {phase}": 1 for phase in CreationPhase},
         "phase_duration_seconds_sum resources": 5,
         "phase_duration_seconds_sum vms": 55,
         "phase_duration_seconds_sum tokens": 10,
@@ -345,9 +345,9 @@ def test_an_object_without_identity_is_left_out(scrape: Scrape, key: str, event:
     raw = slice_at(5, "False", "Provisioning")
     del raw["metadata"][key]
     scrape.slices.changed(event, raw)
-    assert [scrape.gauge("chips", state) for state in State] == [0, 0, 0]
+    assert [scrape.gauge("chips", state) for state in GroupState] == [0, 0, 0]
     scrape.slices.relisted([raw])
-    assert [scrape.gauge("chips", state) for state in State] == [0, 0, 0]
+    assert [scrape.gauge("chips", state) for state in GroupState] == [0, 0, 0]
 
 
 def test_waits_are_counted_up_to_a_week() -> None:
@@ -361,7 +361,7 @@ def test_waits_are_counted_up_to_a_week() -> None:
 
 def test_a_slice_takes_few_bytes() -> None:
     assert not hasattr(read_slice(lost(600)), "__dict__")
-    assert len(Slice.__slots__) == 7
+    assert len(GroupRecord.__slots__) == 7
     assert MAX_COUNT >= 9_216 * 10
 
 

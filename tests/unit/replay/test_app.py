@@ -109,47 +109,47 @@ def test_a_fault_of_our_own_is_not_hidden() -> None:
     assert isinstance(result.exception, ZeroDivisionError)
 
 
-LOG_IN = "`gcloud auth application-default login` gives you new ones"
+LOG_IN = "run `gcloud auth application-default login`"
 GROUPS = "GET /apis/tpu.google.com/v1alpha1/tpunodegroups"
 WORDS: dict[str, tuple[Exception, str]] = {
     "cluster away": (
         CallError(GROUPS, 0, "unreachable", "MaxRetryError"),
-        f"the cluster did not do `{GROUPS}`: unreachable: MaxRetryError. Is it running, and is it "
-        "the current context of your kubeconfig?",
+        f"the call `{GROUPS}` to the cluster failed: unreachable: MaxRetryError. Check that it is "
+        "running and is the current context of your kubeconfig.",
     ),
     "no right in the cluster": (
         CallError(GROUPS, 403, "Forbidden", 'User "me" cannot list resource "tpunodegroups".'),
-        f'the cluster did not do `{GROUPS}`: 403 Forbidden: User "me" cannot list resource '
-        '"tpunodegroups". Replay needs the right to get and list tpunodegroups and nodes, and to '
-        "get the namespace kube-system; about JobSets also to get and list jobsets and pods.",
+        f'the call `{GROUPS}` to the cluster failed: 403 Forbidden: User "me" cannot list resource '
+        '"tpunodegroups". You need permission to get and list tpunodegroups and nodes, and to get '
+        "the namespace kube-system; for JobSets also to get and list jobsets and pods.",
     ),
     "not installed": (
         CallError(GROUPS, 404, "NotFound", "not found"),
-        f"the cluster did not do `{GROUPS}`: 404 NotFound: not found. Is it installed in this "
-        "cluster? `kubectl get crd tpunodegroups.tpu.google.com` says so.",
+        f"the call `{GROUPS}` to the cluster failed: 404 NotFound: not found. Check that it is "
+        "installed in this cluster: `kubectl get crd tpunodegroups.tpu.google.com`.",
     ),
     "no such topic": (
         CallError("publish to x-sweep", 404, "refused", "Topic not found"),
-        "Pub/Sub did not do `publish to x-sweep`: 404 refused: Topic not found. There is no such "
-        "topic or subscription; PUBSUB_PROJECT and TOPIC_PREFIX must be those of the installation.",
+        "the call `publish to x-sweep` to Pub/Sub failed: 404 refused: Topic not found. There is no "
+        "such topic or subscription; PUBSUB_PROJECT and TOPIC_PREFIX must be those of the installation.",
     ),
     "no right on Compute Engine": (
         CallError("instances.list", 403, "forbidden", "Required 'compute.instances.list'"),
-        "Compute Engine did not do `instances.list`: 403 forbidden: Required "
+        "the call `instances.list` to Compute Engine failed: 403 forbidden: Required "
         "'compute.instances.list'. You need the role roles/compute.viewer in the group's project.",
     ),
     "no right on GKE": (
         CallError("nodePools.list", 403, "forbidden", "Required container.clusters.get"),
-        "GKE did not do `nodePools.list`: 403 forbidden: Required container.clusters.get. You need "
-        "the role roles/container.clusterViewer in the cluster's project.",
+        "the call `nodePools.list` to GKE failed: 403 forbidden: Required container.clusters.get. "
+        "You need the role roles/container.clusterViewer in the cluster's project.",
     ),
     "a refusal that explains itself": (
         CallError("instances.list", 400, "invalid", "Unknown zone."),
-        "Compute Engine did not do `instances.list`: 400 invalid: Unknown zone.",
+        "the call `instances.list` to Compute Engine failed: 400 invalid: Unknown zone.",
     ),
     "credentials that have ended": (
         RefreshError("invalid_grant"),
-        f"there are no Google credentials that work: invalid_grant ({LOG_IN})",
+        f"there are no valid Google credentials: invalid_grant ({LOG_IN})",
     ),
     "no answer in time": (OutOfTimeError("no answer within 30 s"), "no answer within 30 s"),
     "kubeconfig": (AccessError("KUBECONFIG is wrong"), "KUBECONFIG is wrong"),

@@ -95,7 +95,7 @@ def test_the_file_runs_alone_as_kubectls_plugin(tmp_path: Path) -> None:
     shown = run(str(program), "explain", "--help")
     assert shown.stdout.startswith("Usage: kubectl tng explain [OPTIONS] {NAMESPACE/NAME}"), shown
     assert run(str(tmp_path / "kubectl_complete-tng"), "rec").stdout.splitlines() == [
-        "record\tWrite what is published to a step's topic into a file.",
+        "record\tRecord the messages of a step's topic in a file.",
         ":4",
     ]
     missing = run(str(program), "audit-log", "--since", "1h")

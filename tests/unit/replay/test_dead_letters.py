@@ -69,7 +69,9 @@ def test_the_table_says_when_which_step_how_often_and_why(desk: Desk) -> None:
     age = rest[0]
     assert rest == [age, "ago", "label_node", "10", "default/training", "(NodesChanged)"]
     assert id_ == listed(desk)[0]["id"]
-    assert reason.strip() == ("label_node did not acknowledge it 10 times; the message can be read")
+    assert reason.strip() == (
+        "label_node did not acknowledge it in 10 attempts; the message can be read"
+    )
 
 
 def test_to_list_takes_nothing_away_and_keeps_nothing_from_others(desk: Desk) -> None:
@@ -134,8 +136,8 @@ def test_what_no_step_can_read_stays_and_is_said(desk: Desk) -> None:
     result = desk.run(*LETTERS, "replay", "--all")
     assert (result.exit_code, desk.inboxes) == (1, ["label_node"])
     assert result.stderr == (
-        f"{poison['id']} stays: {WHY}\n"
-        "Error: 1 dead letter cannot be replayed; `drop` removes what is of no use\n"
+        f"{poison['id']} is kept: {WHY}\n"
+        "Error: 1 dead letter cannot be replayed; remove what you do not need with `drop`\n"
     )
     assert [one["id"] for one in listed(desk)] == [poison["id"]]
 
@@ -145,7 +147,7 @@ def test_one_whose_publishing_is_refused_stays(desk: Desk) -> None:
     desk.refuse_after = 0
     result = desk.run(*LETTERS, "replay", "--all")
     assert result.exit_code == 1
-    assert "(0 messages published; a repeat does no harm)" in result.stderr
+    assert "(0 messages published; it is safe to repeat the command)" in result.stderr
     assert len(listed(desk)) == 1
 
 
@@ -184,7 +186,7 @@ def test_who_says_no_keeps_all(command: str) -> None:
 def test_which_ones_must_be_said(desk: Desk, command: str, arguments: list[str]) -> None:
     result = desk.run(*LETTERS, command, *arguments)
     assert result.exit_code == 2
-    assert "name some, or give --all" in result.stderr
+    assert "name at least one, or give --all" in result.stderr
 
 
 def test_a_step_that_there_is_not_is_wrong_usage(desk: Desk) -> None:
@@ -206,7 +208,7 @@ def test_a_missing_subscription_is_said_with_what_to_do(desk: Desk) -> None:
     result = desk.run(*LETTERS, "list")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(
-        "Error: Pub/Sub did not do `pull from x`: 404 refused: Not found."
+        "Error: the call `pull from x` to Pub/Sub failed: 404 refused: Not found."
     )
     assert "PUBSUB_PROJECT and TOPIC_PREFIX must be those of the installation" in result.stderr
 

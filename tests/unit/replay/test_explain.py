@@ -228,7 +228,7 @@ def test_a_group_that_is_not_ready_gets_its_reason_and_what_to_do_once(
 
 def test_a_deletion_is_reported_before_the_status_shows_it() -> None:
     lines = _desk_at("being deleted").run("explain", "default/training").stdout.splitlines()
-    assert lines[0].startswith("default/training is Ready, for ")
+    assert lines[0].startswith("default/training has been Ready for ")
     assert "The group is being deleted, for 0s." in lines
 
 
@@ -323,12 +323,15 @@ def test_a_step_that_cannot_look_says_why_and_the_others_go_on(busy_desk: Desk) 
     busy_desk.clients = Clients("http://compute.local", prepare=fail)
     result = busy_desk.run("explain", "default/training")
     assert result.exit_code == 1
-    assert result.stderr == "Error: a step could not observe; the lines under its name say why\n"
+    assert (
+        result.stderr
+        == "Error: a step could not observe; the lines below its name show the error\n"
+    )
     steps = busy_desk.json("explain", "default/training")["steps"]
     assert (steps[0]["step"], steps[0]["outcome"]) == ("create_resources", "CannotObserve")
     assert steps[0]["note"] == (
-        "there are no Google credentials that work: Your default credentials were not found. "
-        "(`gcloud auth application-default login` gives you new ones)"
+        "there are no valid Google credentials: Your default credentials were not found. "
+        "(run `gcloud auth application-default login`)"
     )
     assert (steps[3]["step"], steps[3]["outcome"]) == ("tear_down", "NotDeleted")
 

@@ -68,13 +68,13 @@ def test_a_slice_in_use_stays_and_is_released_when_its_jobset_is_gone(provider: 
     assert rows(desk) == [("release_slice", NAME, False, "Needed", "", [])]
     assert desk.json(*ABOUT)["state"] == "has not ended"
     lines = desk.run(*ABOUT).stdout.splitlines()
-    hint = f"Is the slice Ready? kubectl tng explain default/{NAME}"
+    hint = f"To see whether the slice is Ready: kubectl tng explain default/{NAME}"
     assert (hint in lines) == (provider == TPU_NODE_GROUP)
     delete(desk.harness)
     ((step, about, is_triggered, outcome, _, actions),) = rows(desk)
     assert (step, about, is_triggered, outcome) == ("release_slice", NAME, True, "DeadlineSet")
     assert actions[0].startswith(f"set the release deadline of {NAME} to 20")
-    assert desk.json(*ABOUT)["state"] == "does not exist any more"
+    assert desk.json(*ABOUT)["state"] == "no longer exists"
 
 
 def test_a_table_is_for_people() -> None:
@@ -87,7 +87,7 @@ def test_a_table_is_for_people() -> None:
         "JobSet default/train has not ended: 1 Pod waiting for a slice, 0 slices.",
         "",
     ]
-    assert lines[2].split() == ["STEP", "ABOUT", "BY", "SWEEP", "WOULD", "COME", "TO"]
+    assert lines[2].split() == ["STEP", "ABOUT", "BY", "SWEEP", "OUTCOME"]
     assert lines[3].split() == ["provision_slice", pod["metadata"]["name"], "yes", "Creating"]
     assert lines[4] == f"    - create the slice {NAME}"
     assert lines[5].startswith("    - event TPUNodeGroupCreationStarted: Creating ")
@@ -98,7 +98,7 @@ def test_a_jobset_that_waits_for_nothing_says_so() -> None:
     post(desk.harness)
     lines = desk.run(*ABOUT).stdout.splitlines()
     assert lines == [
-        "JobSet default/train has not ended: no Pod of it waits for a slice, and it has none.",
+        "JobSet default/train has not ended: none of its Pods waits for a slice, and it has no slice.",
     ]
 
 
@@ -125,7 +125,10 @@ def test_a_refused_read_of_gke_is_reported_in_its_words() -> None:
     desk.harness.gke.faults.fail_next("*", 10, 403, "forbidden", "Required container.clusters.get")
     result = desk.run(*ABOUT)
     assert result.exit_code == 1
-    assert result.stderr == "Error: a step could not observe; the lines under its name say why\n"
+    assert (
+        result.stderr
+        == "Error: a step could not observe; the lines below its name show the error\n"
+    )
     assert result.stdout.count("CannotObserve") == 2
     assert "You need the role roles/container.clusterViewer" in result.stdout
 
@@ -140,4 +143,4 @@ def test_a_jobset_that_is_not_there_is_named() -> None:
 def test_an_installation_without_slices_for_jobsets_says_so(desk: Desk) -> None:
     result = desk.run(*ABOUT)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "JOBSET_PROVIDER is not set: no slices are made for JobSets" in result.stderr
+    assert "JOBSET_PROVIDER is not set, so JobSets get no slices" in result.stderr

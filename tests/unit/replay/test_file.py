@@ -20,7 +20,7 @@ from tests.unit.replay.test_recording import entry, message
 GOOD = message(step="label_node")
 BAD = message(step="mow_lawn")
 BAD_TOLD = (
-    "message of line 2: step 'mow_lawn' takes no message about a TPUNodeGroup; it must be "
+    "message of line 2: step 'mow_lawn' does not accept messages about a TPUNodeGroup; it must be "
     "one of create_resources, inject_token, label_node, tear_down\n"
 )
 
@@ -57,8 +57,8 @@ def test_one_wrong_line_keeps_all_back(desk: Desk) -> None:
     result = desk.run("file", "-", typed=lines(GOOD, BAD))
     assert (result.exit_code, result.stdout, desk.published) == (1, "", [])
     assert result.stderr == BAD_TOLD + (
-        "Error: 1 line cannot be read, so nothing was published; correct the file, or leave out such "
-        "lines by --skip-bad\n"
+        "Error: 1 line cannot be read, so nothing was published; fix the file, or skip these lines "
+        "with --skip-bad\n"
     )
 
 

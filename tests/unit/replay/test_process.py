@@ -76,7 +76,9 @@ def test_a_topic_that_is_not_there_is_said_without_a_traceback() -> None:
     (code, stdout, stderr), _ = asyncio.run(publish_line(has_inbox=False))
     assert (code, json.loads(stdout)) == (1, [])
     told = stderr.decode()
-    assert told.startswith("Error: Pub/Sub did not do `publish to tpu-functions-label-node`: 404 ")
+    assert told.startswith(
+        "Error: the call `publish to tpu-functions-label-node` to Pub/Sub failed: 404 "
+    )
     assert "PUBSUB_PROJECT and TOPIC_PREFIX must be those of the installation" in told
     assert told.count("\n") == 1
 

@@ -209,8 +209,8 @@ def test_what_was_for_report_leaks_is_for_it_again() -> None:
 
 
 NO_INBOX = (
-    "message of line 1: nothing says whose inbox it is for; name it by --step, by a field 'step', "
-    f"or leave the attribute {SOURCE} in place. Steps are {STEPS}"
+    "message of line 1: its step is unknown; name it with --step or with a field 'step', or "
+    f"keep the attribute {SOURCE}. The step must be one of {STEPS}"
 )
 WRONG: dict[str, tuple[bytes, str]] = {
     "no JSON": (
@@ -247,12 +247,12 @@ WRONG: dict[str, tuple[bytes, str]] = {
     ),
     "a step that is none": (
         json.dumps(message(step="mow_lawn")).encode(),
-        f"message of line 1: step 'mow_lawn' takes no message about a TPUNodeGroup; it must be "
+        f"message of line 1: step 'mow_lawn' does not accept messages about a TPUNodeGroup; it must be "
         f"one of {STEPS}",
     ),
     "the sweep, which takes no groups": (
         json.dumps(message(step="sweep")).encode(),
-        f"message of line 1: step 'sweep' takes no message about a TPUNodeGroup; it must be "
+        f"message of line 1: step 'sweep' does not accept messages about a TPUNodeGroup; it must be "
         f"one of {STEPS}",
     ),
 }

@@ -199,9 +199,9 @@ def test_an_interrupted_publication_reports_both_parts() -> None:
     assert result.exit_code == 1
     assert len(result.stdout.splitlines()) == 2
     assert result.stderr == (
-        "Error: Pub/Sub did not do `publish to tpu-functions-create-resources`: 403 refused: User "
-        "not authorized. You need the role roles/pubsub.publisher on this topic. (1 of 2 were "
-        "published; a repeat does no harm)\n"
+        "Error: the call `publish to tpu-functions-create-resources` to Pub/Sub failed: 403 refused: "
+        "User not authorized. You need the role roles/pubsub.publisher on this topic. (1 of 2 were "
+        "published; it is safe to repeat the command)\n"
     )
 
 

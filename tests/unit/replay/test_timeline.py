@@ -206,8 +206,8 @@ def test_what_happens_to_many_vms_at_once_is_one_line() -> None:
 @pytest.mark.parametrize(
     "price, words",
     [
-        (None, "2.00 chip-hours, by the time for which VMs existed. --price-per-chip-hour says"),
-        (12.0, "2.00 chip-hours, by the time for which VMs existed. At 12 a chip-hour: 24.00."),
+        (None, "2.00 chip-hours, by the time for which VMs existed. --price-per-chip-hour adds"),
+        (12.0, "2.00 chip-hours, by the time for which VMs existed. At 12 per chip-hour: 24.00."),
     ],
 )
 def test_a_cost_needs_a_price(price: float | None, words: str) -> None:
@@ -273,7 +273,7 @@ def test_in_80_columns_the_story_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_the_timeline_has_only_the_requested_time() -> None:
     late = _lived().json(*ARGUMENTS, "--since", "4m")
-    said = "Chip-hours count the VMs that were made in that time, not those that ran before.\n"
+    said = "Chip-hours count only VMs that were created in this time range, not earlier ones.\n"
     assert _lived().run(*ARGUMENTS, "--since", "4m").stderr == said
     assert _lived().run(*ARGUMENTS).stderr == ""
     assert "Inserting" not in [moment["what"] for moment in late["moments"]]
@@ -339,7 +339,7 @@ def test_a_name_that_was_never_there_is_said(desk: Desk) -> None:
     result = desk.run(*ARGUMENTS)
     assert (result.exit_code, result.stdout) == (1, "")
     assert (
-        "there is no TPUNodeGroup default/training, and Cloud Logging has no line" in result.stderr
+        "there is no TPUNodeGroup default/training, and Cloud Logging has no entry" in result.stderr
     )
 
 
@@ -431,4 +431,4 @@ def test_a_chart_of_many_vms_is_no_wall() -> None:
 
 def test_a_summary_of_nothing_is_said_too() -> None:
     told = list(render_summary(read(), None))
-    assert told[1] == "Never Ready; not Ready for 0.0 s in all."
+    assert told[1] == "Never Ready; not Ready for 0.0 s in total."

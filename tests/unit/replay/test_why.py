@@ -1,4 +1,4 @@
-"""``kubectl tng timeline --why``: what decisions rested on, by the log, and today's beside them."""
+"""``kubectl tng timeline --why``: what was observed and decided, and what this version decides."""
 
 from __future__ import annotations
 
@@ -108,16 +108,16 @@ def test_each_decision_of_a_life_is_made_again_from_its_line_and_is_the_same() -
         one["then"]["outcome"] for what, one in found if what.endswith("Denied") and one["then"]
     ]
     assert refused == ["Counting", "AllJoined"]
-    assert all(decision["restedOn"] for _, decision in found if decision["then"])
+    assert all(decision["observed"] for _, decision in found if decision["then"])
 
 
-def test_what_was_lost_and_refused_is_among_what_decisions_rested_on() -> None:
-    facts = [fact for _, decision in _invocations() for fact in decision["restedOn"]]
+def test_what_was_lost_and_refused_is_among_what_was_observed() -> None:
+    facts = [fact for _, decision in _invocations() for fact in decision["observed"]]
     told = "\n".join(facts)
     assert "ZONE_RESOURCE_POOL_EXHAUSTED" in told
     assert re.search("^Ready was False \\(Preempted\\)$", told, re.MULTILINE)
-    assert re.search("^VMs that hold it up: tng-training-\\w+-\\w+ Preempted$", told, re.MULTILINE)
-    assert "2 Nodes read: of 2 wanted, 2 are the group's and 2 ready" in facts
+    assert re.search("^VMs that delay it: tng-training-\\w+-\\w+ Preempted$", told, re.MULTILINE)
+    assert "2 Nodes read: 2 wanted, 2 of the group, 2 ready" in facts
     assert "MIG: 2 VMs wanted, topology 2x2x2 ACTIVE" in facts
 
 
@@ -136,8 +136,8 @@ def test_each_decision_is_shown_in_words_below_its_invocation() -> None:
     text = _lived()[0].run(*ARGUMENTS, "--why").stdout
     assert re.search(
         r"\d  label_node +AllReady  \[.*\]\n"
-        r" +rested on: 2 Nodes read: of 2 wanted, 2 are the group's and 2 ready; .*\n"
-        r" +decided, and so does today's code: AllReady \(Ready: Ready\): .*write the status",
+        r" +observed: 2 Nodes read: 2 wanted, 2 of the group, 2 ready; .*\n"
+        r" +decided, as this version does: AllReady \(Ready: Ready\): .*write the status",
         text,
     )
     assert "would decide" not in text
@@ -145,14 +145,14 @@ def test_each_decision_is_shown_in_words_below_its_invocation() -> None:
 
 def test_without_why_a_timeline_has_no_decisions() -> None:
     desk, _ = _lived()
-    assert "rested on" not in desk.run(*ARGUMENTS).stdout
+    assert "observed" not in desk.run(*ARGUMENTS).stdout
     assert not [one for one in desk.json(*ARGUMENTS)["moments"] if "decision" in one]
 
 
 def test_a_page_shows_decisions_too(tmp_path: Path) -> None:
     page = tmp_path / "training.html"
     _lived()[0].run(*ARGUMENTS, "--why", "--html", str(page))
-    assert "<span class=soft>rested on: " in page.read_text()
+    assert "<span class=soft>observed: " in page.read_text()
 
 
 def line(**change: Any) -> dict[str, Any]:
@@ -184,24 +184,24 @@ FACTS: dict[str, list[str]] = {
     ],
     "a group that is paused": ["the group is paused", "status: no resources"],
     "a group that is not owned": [
-        "the group has not our finalizer and label",
+        "the group lacks this system's finalizer or label",
         "status: no resources",
     ],
     "a group that cannot be read": ["spec: spec.nodeLocation: is required"],
     "a VM that was preempted": [
-        "0 Nodes read: of 2 wanted, 0 are the group's and 0 ready",
+        "0 Nodes read: 2 wanted, 0 of the group, 0 ready",
         "1 VM read: 1 gone",
         "status: managed instance group Ready",
     ],
     "a Node that was ready a moment ago": [
-        "1 Node read: of 2 wanted, 1 are the group's and 1 ready",
+        "1 Node read: 2 wanted, 1 of the group, 1 ready",
         "all VMs listed",
         "status: managed instance group Ready",
-        "VMs that hold it up: tng-my-slice-06caaff9-aaaa NodeNotReady",
+        "VMs that delay it: tng-my-slice-06caaff9-aaaa NodeNotReady",
     ],
     "inject_token: no VM has a token": [
         "32 VMs read: 32 RUNNING",
-        "0 have joined, 0 have the Node of a predecessor",
+        "0 have joined, 0 have the Node of an earlier VM",
         "0 have a token",
         "status: no resources",
     ],
@@ -244,7 +244,7 @@ FACTS: dict[str, list[str]] = {
         "1 signing request read",
         f"{MADE}: it asks for alternative names",
     ],
-    "approve_join: approved by us": ["1 signing request read", "csr-x: decided already"],
+    "approve_join: approved by us": ["1 signing request read", "csr-x: already decided"],
 }
 
 
@@ -283,9 +283,9 @@ def test_the_same_decision_is_called_so() -> None:
     assert found.then == found.today == Decided("AllJoined", (WRITE,), "NodeNotReady")
     assert found.is_same
     assert list(render(found)) == [
-        "rested on: 2 Nodes read: of 2 wanted, 2 are the group's and 1 ready; "
+        "observed: 2 Nodes read: 2 wanted, 2 of the group, 1 ready; "
         "all VMs listed: 2 RUNNING; status: managed instance group Ready",
-        f"decided, and so does today's code: AllJoined (Ready: NodeNotReady): {WRITE}",
+        f"decided, as this version does: AllJoined (Ready: NodeNotReady): {WRITE}",
     ]
 
 
@@ -317,7 +317,7 @@ def test_a_decision_that_is_not_todays_is_shown_beside_it(
     assert not found.is_same
     _, *lines = render(found)
     assert lines[0] == then
-    assert lines[1].startswith("today's code would decide: AllJoined")
+    assert lines[1].startswith("this version would decide: AllJoined")
 
 
 def test_what_was_not_executed_to_its_end_has_no_reason_of_ready() -> None:
@@ -365,9 +365,9 @@ UNKNOWN: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_cannot_be_decided_again_says_why(given: dict[str, Any], problem: str) -> None:
     found = decide_again(given)
     assert found == Decision(problem=problem)
-    assert list(render(found)) == [f"rested on: unknown; {problem}"]
+    assert list(render(found)) == [f"observed: unknown; {problem}"]
     assert to_document(found) == {
-        "restedOn": [],
+        "observed": [],
         "then": None,
         "today": None,
         "isSame": False,
