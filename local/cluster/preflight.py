@@ -51,11 +51,10 @@ async def find_obstacle(client: ClusterClient, kubeconfig: Path, *, gives_slices
         remedy = "Both would work on the same groups. Name a cluster without it, or uninstall it."
         return _render("tpu-functions or tpu-operator is installed:", foreign, remedy)
     if present:
-        claim = await find_claim(client)
-        return _render(
-            f"Another run uses the cluster or was killed ({claim or 'process unknown'}):",
-            list(map(describe, present)),
-            f"End it by Ctrl-C. If it was killed, remove what is left: {clean_command(kubeconfig)}",
+        process = await find_claim(client) or "its process is unknown"
+        return (
+            f"Another run uses the cluster or was killed: {process}.\n"
+            f"End it by Ctrl-C. If it was killed, remove what is left: {clean_command(kubeconfig)}"
         )
     if gives_slices and (jobsets := await client.list(PATHS[JOBSETS])):
         return _render(

@@ -179,7 +179,7 @@ def test_what_a_killed_demo_of_a_jobset_leaves_is_named_and_cleaned(
         demo.until_alone()
     refused = run_jobset_demo(tmp_path / "refused", cluster)
     assert refused.process.returncode == 1
-    assert "Another run uses the cluster or was killed (process " in refused.output
+    assert "Another run uses the cluster or was killed: process " in refused.output
     cleaned = run_demo(tmp_path / "cleaned", cluster, "--clean")
     assert cleaned.process.returncode == 0, cleaned.output
     assert "removed JobSet default/multislice\n" in cleaned.output
@@ -334,8 +334,7 @@ def test_what_a_killed_run_leaves_is_named_and_cleaned(
     assert refused.process.returncode == 1
     for text in (
         f"FAILED: {cluster.server} has been left as it is.\n",
-        f"Another run uses the cluster or was killed (process {program.process.pid} on ",
-        "  Namespace tpu-functions\n",
+        f"Another run uses the cluster or was killed: process {program.process.pid} on ",
         f"remove what is left: make demo KUBECONFIG={cluster.kubeconfig} ARGS=--clean\n",
     ):
         assert text in refused.output

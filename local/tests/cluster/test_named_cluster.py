@@ -118,8 +118,7 @@ def test_of_two_runs_that_start_at_the_same_time_the_second_is_refused(tmp_path:
                     await named.start(stack)
             assert str(refused.value).splitlines() == [
                 f"{cluster.url} has been left as it is.",
-                "Another run uses the cluster or was killed (process 1 on elsewhere):",
-                "  Namespace tpu-functions",
+                "Another run uses the cluster or was killed: process 1 on elsewhere.",
                 "End it by Ctrl-C. If it was killed, remove what is left: "
                 f"make demo KUBECONFIG={cluster.kubeconfig} ARGS=--clean",
             ]

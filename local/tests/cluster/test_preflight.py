@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from local import jobsets
-from local.cluster.manifests import read_labelled_manifests, read_manifests
+from local.cluster.manifests import FOR_PODS, read_manifests
 from local.cluster.preflight import describe_version, find_obstacle
 from local.tests.cluster.small_cluster import (
     OURS,
@@ -74,8 +74,7 @@ def find(folder: Path, *manifests: Manifest, gives_slices: bool = False) -> list
         pytest.param(
             [claim()],
             [
-                "Another run uses the cluster or was killed (process 1 on elsewhere):",
-                "  Namespace tpu-functions",
+                "Another run uses the cluster or was killed: process 1 on elsewhere.",
                 CLEAN,
             ],
             id="another run",
@@ -83,8 +82,7 @@ def find(folder: Path, *manifests: Manifest, gives_slices: bool = False) -> list
         pytest.param(
             [{**GROUP_CRD, "metadata": {**GROUP_CRD["metadata"], "labels": OURS}}],
             [
-                "Another run uses the cluster or was killed (process unknown):",
-                "  CustomResourceDefinition tpunodegroups.tpu.google.com",
+                "Another run uses the cluster or was killed: its process is unknown.",
                 CLEAN,
             ],
             id="what a run has left, without its namespace",
@@ -98,7 +96,7 @@ def test_what_prevents_a_run_is_named_with_what_to_do(
 
 
 def test_of_many_objects_six_are_named(tmp_path: Path) -> None:
-    manifests = read_labelled_manifests("")
+    manifests = read_manifests(without=FOR_PODS)
     lines = find(tmp_path, *manifests)
     assert len(lines) == 1 + 6 + 1 + 1
     assert lines[7] == f"  and {len(manifests) - 6} more"
