@@ -41,13 +41,10 @@ class Cluster(Protocol):
     """The label selector of the JobSets, Jobs and Pods that these controllers handle; empty for all."""
 
     async def check(self) -> None:
-        """Check without a change. Raises `ClusterUnusable` with all obstacles."""
+        """Check without a change. Raises `ClusterUnusable` with the first obstacle."""
 
     async def start(self, stack: AsyncExitStack) -> None:
         """Apply the manifests and create the identities; ``stack`` removes them."""
-
-    async def drain(self) -> None:
-        """Delete the remaining JobSets and groups, while the functions still run."""
 
     def identify(self) -> Identity:
         """What the kubelet of a VM with a custom image registers with."""
@@ -127,9 +124,6 @@ class EmbeddedCluster:
         found = self._api.handle(Request.of("GET", path, headers=token)).json()
         labels: Mapping[str, str] = found.get("metadata", {}).get("labels") or {}
         return labels
-
-    async def drain(self) -> None:
-        """Does nothing: the cluster ends with the process."""
 
     def identify(self) -> Identity:
         ca, token = self._credentials.ca, self._credentials.tokens[ADMIN]

@@ -31,7 +31,12 @@ class HttpPusher:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def push(self, endpoint: str, envelope: dict[str, Any], timeout_s: float, done: Done) -> None:
-        """Send the request; ``done`` is called on the loop when it has ended."""
+        """Send the request; ``done`` is called on the loop when it has ended.
+
+        Does nothing after `close`: a redelivery may be due then.
+        """
+        if self._session.closed:
+            return
         task = asyncio.get_running_loop().create_task(
             self._push(endpoint, envelope, timeout_s, done)
         )

@@ -154,8 +154,6 @@ class Processes:
         self._log_path = log
         self._log: IO[str] | None = None
         self._running: list[Process] = []
-        self.hurry = asyncio.Event()
-        """Set by a second signal."""
         self._waiting: set[asyncio.Task[int]] = set()
         self._signal: int | None = None
         self._leaving = False
@@ -267,7 +265,6 @@ class Processes:
         again = self._leaving or self._signal is not None
         self._signal = self._signal or number
         if again:
-            self.hurry.set()
             self.kill()
             return
         self._write(

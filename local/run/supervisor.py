@@ -295,7 +295,6 @@ class Supervisor:
         stack.callback(scheduler.cancel)
         if self.setup.slices or self.runs_workloads:
             await self._stand_in_for_controllers(stack)
-        stack.push_async_callback(self.cluster.drain)
 
     async def _check(self) -> None:
         """Check ports and cluster before anything is changed."""
@@ -342,7 +341,6 @@ class Supervisor:
             setup.identities,
             setup.directory,
             self._observe,
-            self.processes.hurry,
             setup.slices,
         )
 

@@ -1,7 +1,7 @@
 """Shows the whole life of a slice: applied, Ready, deleted, gone (``make demo``).
 
-Exits with 0 only if nothing is left: no resource on Compute Engine, no Node, token or TPUNodeGroup, no
-process, and no object of the run in a named cluster.
+Exits with 0 only if nothing is left: no resource on Compute Engine, no Node, token or TPUNodeGroup, and
+no process.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ import yaml
 
 from local.base.cluster_client import ClusterClient
 from local.base.events import ClusterAction, Event, SubprocessLine
-from local.cluster.leftovers import GROUPS, NODES, TOKENS, find_leftovers
-from local.cluster.manifests import collection_path, object_path
+from local.cluster.manifests import GROUPS, NODES, TOKENS, collection_path, object_path
 from local.run.processes import Interrupted
 from local.run.supervisor import LOG, ROOT, Setup, Supervisor, open_supervisor
 from local.show.options import FAILURES, add_options, chosen_cluster, run_clean_up
@@ -124,9 +123,6 @@ class Demo:
             self._is_over = True
             self.timeline.print_heading("Stopping")
         self._check_processes()
-        if setup.kubeconfig is not None:
-            async with supervisor.client() as client:
-                await self._check_cluster(client)
 
     async def show(self, supervisor: Supervisor, client: ClusterClient) -> None:
         """Show the object's life. Raises `DemoFailed`."""
@@ -279,12 +275,6 @@ class Demo:
             self._print_left(found, what)
         if any(left.values()):
             raise DemoFailed("something is left")
-
-    async def _check_cluster(self, client: ClusterClient) -> None:
-        leftovers = await find_leftovers(client)
-        self._print_left(leftovers.earlier_run, "objects that this demo has created in the cluster")
-        if leftovers.earlier_run:
-            raise DemoFailed("something is left in the cluster")
 
     def _print_left(self, found: Sequence[str], what: str) -> None:
         self.timeline.print_text(f"  {', '.join(found) or 'none':<6}  {what}")

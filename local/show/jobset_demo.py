@@ -16,7 +16,7 @@ import yaml
 
 from local.base.cluster_client import ClusterClient
 from local.cluster.jobsets import mark
-from local.cluster.leftovers import GROUPS, NODES
+from local.cluster.manifests import GROUPS, NODES
 from local.run.supervisor import GKE, ROOT, TPU_NODE_GROUP, Supervisor
 from local.show.demo import PODS, WORKLOAD_LEFTOVERS, Demo, Kind, run_demo
 from local.show.options import add_options, run_clean_up

@@ -1,10 +1,12 @@
-"""Somebody's own cluster: which kubeconfigs will do, and the words about what is in the way."""
+"""A named cluster: which kubeconfigs can be used, and which run may use and clean the cluster."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,13 @@ import psutil
 import pytest
 
 from local.base.access import KubeconfigUnusable, read_kubeconfig
-from local.cluster.leftovers import Leftovers, Run
-from local.cluster.named import describe_leftovers, describe_version
+from local.cluster.embedded import ClusterUnusable
+from local.cluster.named import NamedCluster, clean
+from local.cluster.owned import describe_process, find_claim
+from local.cluster.preflight import find_obstacle
 from local.kube import CertificateAuthority
+from local.tests.cluster.small_cluster import SmallCluster, claim, open_cluster
 from tests.harness import ROOT
-
-KUBECONFIG = Path("/home/me/config")
-HERE = Run.this()
-ENDED = Run(HERE.pid, HERE.started - 1, HERE.host)
 
 
 def write_kubeconfig(folder: Path, cluster: dict[str, Any], user: dict[str, Any]) -> Path:
@@ -102,103 +103,56 @@ def test_what_is_no_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
         read_kubeconfig(path, tmp_path)
 
 
-@pytest.mark.parametrize(
-    "leftovers, lines",
-    [
-        pytest.param(Leftovers(), [], id="nothing"),
-        pytest.param(
-            Leftovers(installation=[f"ClusterRole {n}" for n in range(8)]),
-            [
-                "  tpu-functions is installed there:",
-                *(f"    ClusterRole {n}" for n in range(6)),
-                "    and 2 more",
-                "  Two installations would work on the same groups. Name a cluster without one, or "
-                "remove",
-                "  it as it was installed, its TPUNodeGroups first.",
-            ],
-            id="an installation",
-        ),
-        pytest.param(
-            Leftovers(earlier_run=["Namespace tpu-functions"], run=ENDED),
-            [
-                "  an earlier run has left things there:",
-                "    Namespace tpu-functions",
-                "  Remove them: make demo KUBECONFIG=/home/me/config ARGS=--clean",
-            ],
-            id="a run that was killed",
-        ),
-        pytest.param(
-            Leftovers(earlier_run=["Namespace tpu-functions"], run=HERE),
-            [
-                "  an earlier run has left things there:",
-                "    Namespace tpu-functions",
-                f"  it is process {HERE.pid} of {HERE.host}; end it by Ctrl-C",
-            ],
-            id="a run that goes on",
-        ),
-        pytest.param(
-            Leftovers(jobsets=["default/train", "research/tune"]),
-            [
-                "  there are JobSets that ask for TPUs, and this run would give them simulated slices:",
-                "    default/train",
-                "    research/tune",
-                "  Delete them, or name a cluster without such JobSets.",
-            ],
-            id="JobSets of others",
-        ),
-    ],
-)
-def test_what_is_in_the_way_is_said_with_what_would_be_right(
-    leftovers: Leftovers, lines: list[str]
-) -> None:
-    assert describe_leftovers(leftovers, KUBECONFIG, gives_slices=True).splitlines() == lines
+def open_named(cluster: SmallCluster, folder: Path) -> NamedCluster:
+    return NamedCluster(cluster.kubeconfig, ["relay"], folder, lambda _: None)
 
 
-@pytest.mark.parametrize(
-    "major, minor, expected",
-    [
-        ("1", "30", ""),
-        ("1", "33+", ""),
-        ("2", "0", ""),
-        (
-            "1",
-            "29+",
-            "runs Kubernetes v1.29+\nName a cluster of 1.30 or newer: the manifests have "
-            "ValidatingAdmissionPolicies.",
-        ),
-    ],
-)
-def test_a_cluster_that_is_too_old_is_named_with_its_version(
-    major: str, minor: str, expected: str
-) -> None:
-    version = {"major": major, "minor": minor, "gitVersion": f"v{major}.{minor}"}
-    assert describe_version(version) == expected
+def test_of_two_runs_that_start_at_the_same_time_the_second_is_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_cluster(tmp_path) as cluster:
+            named = open_named(cluster, tmp_path)
+            await named.check()
+            await cluster.create(claim())
+            with pytest.raises(ClusterUnusable) as refused:
+                async with AsyncExitStack() as stack:
+                    await named.start(stack)
+            assert str(refused.value).splitlines() == [
+                f"{cluster.url} has been left as it is.",
+                "Another run uses the cluster or was killed: process 1 on elsewhere.",
+                "End it by Ctrl-C. If it was killed, remove what is left: "
+                f"make demo KUBECONFIG={cluster.kubeconfig} ARGS=--clean",
+            ]
+            assert await find_claim(cluster.client) == "process 1 on elsewhere"
+
+    asyncio.run(story())
 
 
-def test_jobsets_of_others_are_not_in_the_way_of_who_gives_them_nothing() -> None:
-    assert (
-        describe_leftovers(Leftovers(jobsets=["default/train"]), KUBECONFIG, gives_slices=False)
-        == ""
-    )
+def test_a_run_that_cannot_start_removes_what_it_has_applied(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_cluster(tmp_path) as cluster:
+            # The embedded API has no TokenRequest.
+            with pytest.raises(
+                ClusterUnusable, match="serviceaccounts/relay/token was answered 404"
+            ):
+                async with AsyncExitStack() as stack:
+                    await open_named(cluster, tmp_path).start(stack)
+            assert await find_obstacle(cluster.client, cluster.kubeconfig, gives_slices=True) == ""
+
+    asyncio.run(story())
 
 
-@pytest.mark.parametrize(
-    "run, is_running",
-    [
-        pytest.param(HERE, True, id="this process"),
-        pytest.param(ENDED, False, id="another process had this number"),
-        pytest.param(Run(HERE.pid, HERE.started, "elsewhere"), False, id="another machine"),
-        pytest.param(Run(max(psutil.pids()) + 999, 0, HERE.host), False, id="nobody"),
-    ],
-)
-def test_a_run_is_running_as_long_as_its_process(run: Run, is_running: bool) -> None:
-    assert run.is_running() is is_running
-    assert Run.parse(run.render()) == run
+def test_a_run_that_is_still_running_is_not_cleaned_up(tmp_path: Path) -> None:
+    here = describe_process(psutil.Process())
 
+    async def story() -> None:
+        async with open_cluster(tmp_path) as cluster:
+            await cluster.create(claim(here))
+            with pytest.raises(ClusterUnusable) as refused:
+                await clean(cluster.kubeconfig, tmp_path)
+            assert str(refused.value) == f"The run is still running: end it by Ctrl-C ({here})."
+            assert await find_claim(cluster.client) == here
 
-def test_an_annotation_that_is_no_run_is_none() -> None:
-    assert Run.parse("") is None
-    assert Run.parse("one two three") is None
+    asyncio.run(story())
 
 
 @pytest.mark.parametrize("target", ["demo", "local"])

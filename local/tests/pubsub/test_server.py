@@ -16,6 +16,7 @@ from google.api_core import exceptions
 from google.auth import jwt
 
 from local.pubsub import server
+from local.pubsub.push import HttpPusher
 from local.tests.contract.pubsub.bench import Bench, Endpoint, connect
 
 EMAIL = "pusher@p.iam.gserviceaccount.com"
@@ -96,6 +97,16 @@ def test_a_port_that_is_taken_is_an_error(service: server.Server, loop: Loop) ->
     port = int(service.address.rpartition(":")[2])
     with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}"):
         loop.run(server.serve(port=port))
+
+
+def test_a_redelivery_that_is_due_after_the_end_is_dropped() -> None:
+    async def story() -> set[asyncio.Task[Any]]:
+        pusher = HttpPusher(lambda _subscription, _endpoint: None)
+        await pusher.close()
+        pusher.push("http://127.0.0.1:9/", {"subscription": "s"}, 1.0, lambda _status: None)
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert asyncio.run(story()) == set(), "a push would raise: its session is closed"
 
 
 WITHOUT: list[Any] = [

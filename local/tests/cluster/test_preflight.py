@@ -1,0 +1,162 @@
+"""What prevents a run in a named cluster, and what the user is told to do."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from local import jobsets
+from local.cluster.manifests import FOR_PODS, read_manifests
+from local.cluster.preflight import describe_version, find_obstacle
+from local.tests.cluster.small_cluster import (
+    OURS,
+    SmallCluster,
+    claim,
+    manifest,
+    open_cluster,
+)
+from local.tests.jobsets.cluster import jobset
+
+Manifest = dict[str, Any]
+KUBECONFIG = Path("/home/me/config")
+JOBSET_CRD = yaml.safe_load((Path(jobsets.__file__).parent / "crd.yaml").read_text())
+GROUP_CRD = next(one for one in read_manifests() if one["kind"] == "CustomResourceDefinition")
+CLEAN = (
+    "End it by Ctrl-C. If it was killed, remove what is left: "
+    "make demo KUBECONFIG=/home/me/config ARGS=--clean"
+)
+UNINSTALL = "Both would work on the same groups. Name a cluster without it, or uninstall it."
+
+
+def find(folder: Path, *manifests: Manifest, gives_slices: bool = False) -> list[str]:
+    """The lines about a cluster with these objects."""
+
+    async def look() -> str:
+        async with open_cluster(folder) as cluster:
+            await cluster.create(*manifests)
+            return await find_obstacle(cluster.client, KUBECONFIG, gives_slices=gives_slices)
+
+    return asyncio.run(look()).splitlines()
+
+
+@pytest.mark.parametrize(
+    "manifests, lines",
+    [
+        pytest.param([], [], id="nothing"),
+        pytest.param([JOBSET_CRD, jobset("train")], [], id="JobSets, of which it does not care"),
+        pytest.param(
+            [manifest("Namespace", "tpu-functions")],
+            ["tpu-functions or tpu-operator is installed:", "  Namespace tpu-functions", UNINSTALL],
+            id="an installation",
+        ),
+        pytest.param(
+            [GROUP_CRD],
+            [
+                "tpu-functions or tpu-operator is installed:",
+                "  CustomResourceDefinition tpunodegroups.tpu.google.com",
+                UNINSTALL,
+            ],
+            id="a CRD of tpu-operator",
+        ),
+        pytest.param(
+            [claim(), manifest("ServiceAccount", "relay", namespace="tpu-functions")],
+            [
+                "tpu-functions or tpu-operator is installed:",
+                "  ServiceAccount tpu-functions/relay",
+                UNINSTALL,
+            ],
+            id="what a run has left, and an installation",
+        ),
+        pytest.param(
+            [claim()],
+            [
+                "Another run uses the cluster or was killed: process 1 on elsewhere.",
+                CLEAN,
+            ],
+            id="another run",
+        ),
+        pytest.param(
+            [{**GROUP_CRD, "metadata": {**GROUP_CRD["metadata"], "labels": OURS}}],
+            [
+                "Another run uses the cluster or was killed: its process is unknown.",
+                CLEAN,
+            ],
+            id="what a run has left, without its namespace",
+        ),
+    ],
+)
+def test_what_prevents_a_run_is_named_with_what_to_do(
+    tmp_path: Path, manifests: list[Manifest], lines: list[str]
+) -> None:
+    assert find(tmp_path, *manifests) == lines
+
+
+def test_of_many_objects_six_are_named(tmp_path: Path) -> None:
+    manifests = read_manifests(without=FOR_PODS)
+    lines = find(tmp_path, *manifests)
+    assert len(lines) == 1 + 6 + 1 + 1
+    assert lines[7] == f"  and {len(manifests) - 6} more"
+
+
+def test_jobsets_prevent_a_run_that_gives_them_slices(tmp_path: Path) -> None:
+    assert find(tmp_path, JOBSET_CRD, jobset("train"), gives_slices=True) == [
+        "This run would give simulated slices to JobSets that request TPUs, and there are:",
+        "  JobSet default/train",
+        "Delete them, or name a cluster without JobSets.",
+    ]
+
+
+def test_a_cluster_without_what_kubeadm_creates_is_refused(tmp_path: Path) -> None:
+    async def look() -> str:
+        async with open_cluster(tmp_path) as cluster:
+            for name in ("kubeadm-config", "kubelet-config"):
+                await _delete(cluster, f"/api/v1/namespaces/kube-system/configmaps/{name}")
+            return await find_obstacle(cluster.client, KUBECONFIG, gives_slices=False)
+
+    assert asyncio.run(look()).splitlines() == [
+        "VMs cannot join as `kubeadm join` does, without:",
+        "  kube-system/configmaps/kubeadm-config",
+        "  kube-system/configmaps/kubelet-config",
+        "Name a cluster that `kubeadm init` has set up.",
+    ]
+
+
+async def _delete(cluster: SmallCluster, path: str) -> None:
+    code, _ = await cluster.client.request("DELETE", path)
+    assert code == 200
+
+
+def test_a_user_who_is_not_the_administrator_is_refused(tmp_path: Path) -> None:
+    async def look() -> str:
+        async with open_cluster(tmp_path) as cluster, cluster.client_of("guest") as guest:
+            return await find_obstacle(guest, KUBECONFIG, gives_slices=False)
+
+    assert asyncio.run(look()) == (
+        "The kubeconfig's user is not the cluster's administrator. Name a user that is bound to "
+        "cluster-admin: a CRD and ClusterRoles are applied."
+    )
+
+
+@pytest.mark.parametrize(
+    "major, minor, expected",
+    [
+        ("1", "30", ""),
+        ("1", "33+", ""),
+        ("2", "0", ""),
+        (
+            "1",
+            "29+",
+            "It runs Kubernetes v1.29+. Name a cluster of 1.30 or newer: the manifests have "
+            "ValidatingAdmissionPolicies.",
+        ),
+    ],
+)
+def test_a_cluster_that_is_too_old_is_named_with_its_version(
+    major: str, minor: str, expected: str
+) -> None:
+    version = {"major": major, "minor": minor, "gitVersion": f"v{major}.{minor}"}
+    assert describe_version(version) == expected
