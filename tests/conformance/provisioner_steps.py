@@ -57,14 +57,14 @@ STEPS: dict[str, Row] = {
     "filter-accelerator-selector-missing": shown(
         f"{LEADERS}test_who_waits_for_a_slice[filter-accelerator-selector-missing]",
         f"{MANIFESTS}test_impossible_values_are_reported[no accelerator]",
-        f"{STORIES}test_what_cannot_be_is_told_once",
+        f"{STORIES}test_an_unsupported_accelerator_is_reported_once",
     ),
     "filter-owner-kind-any": shown(
         f"{LEADERS}test_who_waits_for_a_slice[filter-owner-kind-any]",
         f"{LEADERS}test_what_the_leader_of_a_job_says",
     ),
     "filter-not-rechecked-in-reconcile": shown(
-        f"{STORIES}test_who_no_longer_wants_a_slice_gets_none"
+        f"{STORIES}test_a_pod_that_no_longer_wants_a_slice_gets_none"
     ),
     "state-not-exists": shown(
         _made("nothing there"),
@@ -73,11 +73,11 @@ STEPS: dict[str, Row] = {
     "state-exists-and-matches": shown(_made("it is there")),
     "state-exists-and-differs": shown(
         _made("it is another than the Pod asks for"),
-        f"{STORIES}test_a_jobset_that_asks_for_another_slice_gets_it",
+        f"{STORIES}test_a_jobset_that_requests_another_slice_gets_it",
     ),
     "state-other-jobset": shown(f"{MANIFESTS}test_another_jobset_s_slice_is_another"),
     "state-get-404": shown(_made("nothing there")),
-    "state-get-500": shown(f"{STORIES}test_a_slice_that_cannot_be_looked_for_is_not_made"),
+    "state-get-500": shown(f"{STORIES}test_a_slice_that_cannot_be_listed_is_not_created"),
     "state-stopping-and-matches": shown(
         _made("it is being deleted"),
         AFTER_DELETION,
@@ -91,19 +91,19 @@ STEPS: dict[str, Row] = {
         _made("it was lost"),
         _made("it was lost, and time has passed"),
         _made("it was lost, and some of its Nodes are ready"),
-        f"{STORIES}test_a_slice_of_which_nothing_is_left_is_made_anew_for_who_waits",
+        f"{STORIES}test_a_slice_without_any_host_is_created_again_for_waiting_pods",
     ),
     "state-operation-done-with-error": shown(
-        f"{POOL_ENDS}test_a_pool_that_could_not_be_made_is_told_and_made_anew"
+        f"{POOL_ENDS}test_a_failed_creation_of_a_pool_is_reported_and_retried"
     ),
     "state-operation-poll-fails-once": differs(_NO_OPERATION),
     "state-operation-timeout": differs(_NO_OPERATION, _made("it is being made")),
     "state-create-request-refused": differs(
         "what was refused has not begun, and is not said to have",
-        f"{STORIES}test_a_refusal_to_make_a_slice_is_told_and_tried_again",
+        f"{STORIES}test_a_refused_creation_of_a_slice_is_reported_and_retried",
     ),
     "state-duplicate-name-in-flight": shown(
-        f"{STORIES}test_two_looks_at_the_same_time_make_one_slice"
+        f"{STORIES}test_two_concurrent_invocations_create_one_slice"
     ),
     "delete-jobset-gone": shown(
         GONE, f"{STORIES}test_a_jobset_that_is_deleted_leaves_nothing_behind"
@@ -114,12 +114,12 @@ STEPS: dict[str, Row] = {
     ),
     "delete-jobset-suspended": shown(
         _released("suspended for long"),
-        f"{STORIES}test_the_slice_of_a_suspended_jobset_is_released_when_that_is_wanted",
-        f"{STORIES}test_the_slice_of_a_suspended_jobset_is_kept_if_nobody_minds",
+        f"{STORIES}test_the_slice_of_a_suspended_jobset_is_released_if_configured",
+        f"{STORIES}test_the_slice_of_a_suspended_jobset_is_kept_if_its_release_is_off",
     ),
     "delete-node-not-managed": shown(
         f"{GROUPS}test_what_is_no_slice_of_ours[a group of somebody's]",
-        f"{STORIES}test_what_somebody_made_is_not_touched",
+        f"{STORIES}test_foreign_resources_are_not_touched",
     ),
     "delete-node-without-pool-label": differs(_OF_SLICES, GONE),
     "delete-legacy-id-label": shown(
@@ -134,14 +134,16 @@ STEPS: dict[str, Row] = {
     "delete-node-unknown-for-long": shown(
         _released("lost"),
         _released("lost for long"),
-        f"{STORIES}test_a_slice_that_has_lost_a_host_is_told_of_once",
-        f"{STORIES}test_a_slice_that_has_lost_a_host_is_made_anew_when_that_is_wanted",
+        f"{STORIES}test_a_slice_that_has_lost_a_host_is_reported_once",
+        f"{STORIES}test_a_slice_that_has_lost_a_host_is_recreated_if_configured",
     ),
     "delete-call-fails": shown(
-        f"{STORIES}test_a_refusal_to_delete_a_slice_is_told_and_tried_again",
-        f"{POOL_ENDS}test_a_pool_that_could_not_be_deleted_is_told_and_deleted_again",
+        f"{STORIES}test_a_refused_deletion_of_a_slice_is_reported_and_retried",
+        f"{POOL_ENDS}test_a_failed_deletion_of_a_pool_is_reported_and_retried",
     ),
-    "delete-not-found": shown(f"{STORIES}test_a_slice_that_goes_before_it_is_deleted_is_told"),
+    "delete-not-found": shown(
+        f"{STORIES}test_a_slice_that_is_gone_before_its_deletion_is_reported"
+    ),
     "delete-second-check-delay-unused": shown(
         _released("its JobSet is gone"),
         _released("marked"),
@@ -149,7 +151,7 @@ STEPS: dict[str, Row] = {
     ),
     "delete-jobset-recreated-same-name": shown(
         _released("marked, and its JobSet is there again"),
-        f"{STORIES}test_a_jobset_that_is_made_again_at_once_keeps_its_slice",
+        f"{STORIES}test_a_jobset_that_is_recreated_immediately_keeps_its_slice",
     ),
     "delete-pool-without-nodes-running": shown(_released("being made, and its JobSet is gone")),
     "delete-pool-error-jobset-finished": shown(_released("in trouble, and its JobSet has failed")),
@@ -171,31 +173,31 @@ STEPS: dict[str, Row] = {
         f"{POOLS}test_what_has_the_name_and_another_owner_is_a_clash[no manager]",
     ),
     "gc-interval": shown(f"{STORIES}test_the_sweep_alone_is_enough"),
-    "gc-on-every-replica": shown(f"{STORIES}test_two_looks_at_the_same_time_make_one_slice"),
+    "gc-on-every-replica": shown(f"{STORIES}test_two_concurrent_invocations_create_one_slice"),
     "event-creation-succeeded": shown(
         f"{POOL_STORIES}test_a_jobset_gets_its_pool_runs_and_leaves_nothing_behind",
-        f"{POOL_ENDS}test_a_pool_that_was_made_is_told_when_the_pod_has_started_too",
+        f"{POOL_ENDS}test_the_creation_of_a_pool_is_reported_even_after_its_pod_has_started",
     ),
     "event-creation-failed-request": shown(
-        f"{STORIES}test_a_refusal_to_make_a_slice_is_told_and_tried_again"
+        f"{STORIES}test_a_refused_creation_of_a_slice_is_reported_and_retried"
     ),
     "event-deletion-started": shown(
         f"{STORIES}test_a_jobset_that_is_deleted_leaves_nothing_behind",
-        f"{STORIES}test_a_jobset_that_asks_for_another_slice_gets_it",
+        f"{STORIES}test_a_jobset_that_requests_another_slice_gets_it",
     ),
     "event-deletion-succeeded": shown(
         f"{POOL_STORIES}test_a_jobset_gets_its_pool_runs_and_leaves_nothing_behind"
     ),
     "event-deletion-failed": shown(
-        f"{STORIES}test_a_refusal_to_delete_a_slice_is_told_and_tried_again",
-        f"{POOL_ENDS}test_a_pool_that_could_not_be_deleted_is_told_and_deleted_again",
+        f"{STORIES}test_a_refused_deletion_of_a_slice_is_reported_and_retried",
+        f"{POOL_ENDS}test_a_failed_deletion_of_a_pool_is_reported_and_retried",
     ),
-    "event-not-found": shown(f"{STORIES}test_a_slice_that_goes_before_it_is_deleted_is_told"),
+    "event-not-found": shown(f"{STORIES}test_a_slice_that_is_gone_before_its_deletion_is_reported"),
     "config-min-lifespan-zero": differs(
         f"{_OF_SLICES}, and there is no such setting", _released("marked")
     ),
     "config-pause-creation": shown(
         _made("nothing there, and paused"),
-        f"{STORIES}test_while_it_is_paused_nothing_is_made_and_what_is_over_goes",
+        f"{STORIES}test_a_pause_creates_nothing_and_still_deletes_the_slices_of_ended_jobsets",
     ),
 }

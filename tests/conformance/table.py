@@ -226,7 +226,7 @@ VALIDATION = {
     ),
     "val-unknown-field-minnodecount": differs(
         "kept, so that their manifests work unchanged; a Warning event says that it does nothing",
-        f"{LIVES}test_min_node_count_does_nothing_and_a_warning_says_so",
+        f"{LIVES}test_min_node_count_has_no_effect_and_a_warning_says_so",
     ),
 }
 
@@ -245,7 +245,7 @@ NAMING = {
     ),
     "name-gce-equals-cr": differs(
         f"{ONE_OBJECT}; the way from a resource to its group is label, name and description",
-        f"{LIVES}test_everything_on_compute_engine_names_the_group_it_belongs_to",
+        f"{LIVES}test_every_resource_on_compute_engine_names_its_group",
         f"{TRIGGERS}test_an_entry_leads_to_its_group[mig-insert-last]",
     ),
     "name-owner-reference": differs(
@@ -267,7 +267,7 @@ NAMING = {
 TEMPLATE = {
     "tmpl-none-for-byo": shown(
         f"{SEEN}test_a_template_is_not_read_again_once_the_slice_stands",
-        f"{LIVES}test_a_template_of_ones_own_is_used_and_not_deleted",
+        f"{LIVES}test_a_user_template_is_used_and_not_deleted",
     ),
     "tmpl-default-standard": shown(f"{SPEC}test_without_reservation_the_model_is_standard"),
     "tmpl-default-reservation-bound": shown(f"{SPEC}test_the_model_follows_from_the_reservation"),
@@ -319,7 +319,7 @@ POLICY = {
     ),
     "pol-skip-individual": shown(
         f"{BODIES}test_an_individual_group_repairs_its_vms_and_has_no_policy",
-        f"{LIVES}test_several_single_hosts_are_slices_of_their_own",
+        f"{LIVES}test_several_single_hosts_are_separate_slices",
     ),
     "pol-skip-empty-topology": shown(invalid("topology-empty")),
     "pol-condition-created": differs(
@@ -350,7 +350,7 @@ MIG = {
         "the operation stands in status.resources; no event for what every life goes through, and "
         "no polling: the end of the operation is somebody's event",
         f"{SEEN}test_an_operation_stands_in_the_status_while_it_runs",
-        f"{LIVES}test_events_tell_a_life_in_the_words_of_tpu_operator",
+        f"{LIVES}test_events_report_a_life_in_the_words_of_tpu_operator",
     ),
     "mig-op-still-running": shown(judged("runs")),
     "mig-op-done": shown(f"{SEEN}test_an_operation_stands_in_the_status_while_it_runs"),
@@ -389,7 +389,7 @@ MIG = {
         "status.resources, the event is ChildResourcesProvisioned",
         f"{SEEN}test_the_managed_instance_group_is_ready_when_its_vms_are_made",
         f"{SEEN}test_what_stands_is_named_by_its_uri",
-        f"{LIVES}test_events_tell_a_life_in_the_words_of_tpu_operator",
+        f"{LIVES}test_events_report_a_life_in_the_words_of_tpu_operator",
     ),
     "mig-parent-waits-stable": differs(
         f"{ONE_OBJECT}: same condition and reason, the message says for how many VMs",
@@ -397,7 +397,7 @@ MIG = {
     ),
     "mig-parent-ready-event": shown(
         f"{SEEN}test_the_managed_instance_group_is_ready_when_its_vms_are_made",
-        f"{LIVES}test_events_tell_a_life_in_the_words_of_tpu_operator",
+        f"{LIVES}test_events_report_a_life_in_the_words_of_tpu_operator",
     ),
     "mig-list-before-it-exists": shown(
         f"{SEEN}test_ready_goes_through_the_reasons_of_every_life_and_no_other",
@@ -560,7 +560,7 @@ NODE = {
     "node-no-taint": differs(
         "none unless nodeTaints asks: workloads written for tpu-operator, which sets none, must "
         "still be scheduled",
-        f"{LIVES}test_nodes_have_no_taint_of_ours_unless_the_user_asks",
+        f"{LIVES}test_nodes_get_no_taint_unless_the_user_requests_it",
         f"{LIVES}test_labels_and_taints_of_the_user_are_on_every_node",
     ),
     "node-not-watched": shown(
@@ -660,7 +660,9 @@ DELETION = {
         goes("template and policy go side by side, Nodes after them"),
         goes("late Nodes go before the group"),
     ),
-    "del-wait-mig": shown(goes_saying("all stand"), f"{LIVES}test_deletion_is_told_step_by_step"),
+    "del-wait-mig": shown(
+        goes_saying("all stand"), f"{LIVES}test_deletion_is_reported_step_by_step"
+    ),
     "del-wait-template": shown(goes_saying("the MIG is gone")),
     "del-wait-policy": shown(goes_saying("the template is gone too")),
     "del-nodes": differs(
@@ -685,7 +687,7 @@ DELETION = {
         "the operation stands in status.resources; one Cleanup event for the whole deletion, no "
         "polling",
         goes("a delete that runs is waited for"),
-        f"{LIVES}test_events_tell_a_life_in_the_words_of_tpu_operator",
+        f"{LIVES}test_events_report_a_life_in_the_words_of_tpu_operator",
     ),
     "del-child-done-at-once": differs(
         "what is gone is seen by reading it, however soon its operation ended",
@@ -711,7 +713,7 @@ DELETION = {
     ),
     "del-byo-template-kept": shown(
         f"{DELETE}test_a_template_of_ones_own_is_not_deleted",
-        f"{LIVES}test_a_template_of_ones_own_is_used_and_not_deleted",
+        f"{LIVES}test_a_user_template_is_used_and_not_deleted",
     ),
 }
 

@@ -101,7 +101,7 @@ def test_nodes_that_have_not_joined_are_counted_in_tpu_operators_words() -> None
     harness.run_for(timedelta(seconds=1))
     life.until(harness, lambda: life.summary(harness)["ready"] == 1)
     life.until_reason(harness, "AwaitingNodeJoin", timeout=2 * MINUTE)
-    assert life.said(harness) == (
+    assert life.condition_of(harness) == (
         "False",
         "AwaitingNodeJoin",
         "Waiting for 1 of 2 nodes to join the cluster",
@@ -206,7 +206,7 @@ def test_a_refusal_of_another_kind_is_said_and_tried_again() -> None:
     )
     harness.apply(manifest())
     life.until_reason(harness, "Refused")
-    assert words in life.said(harness)[2]
+    assert words in life.condition_of(harness)[2]
     life.until_ready(harness)
 
 
@@ -251,7 +251,7 @@ def test_a_stockout_is_waited_out_and_its_condition_clears() -> None:
     harness.apply(manifest(instanceConfig=dict(life.STANDARD)))
     life.until_reason(harness, "InsufficientCapacity")
     harness.run_for(5 * HOUR)
-    assert "ZONE_RESOURCE_POOL_EXHAUSTED" in life.said(harness)[2]
+    assert "ZONE_RESOURCE_POOL_EXHAUSTED" in life.condition_of(harness)[2]
     faults.set_capacity("us-central1-c", "tpu7x")
     life.until_ready(harness)
     assert harness.made["instanceGroupManagers.insert"] == 1
@@ -264,7 +264,7 @@ def test_what_was_said_of_a_vm_that_cannot_be_made_is_not_taken_back() -> None:
     harness.apply(manifest(**two_hosts))
     life.until_reason(harness, "InsufficientCapacity")
     assert not harness.run_until(
-        lambda: life.said(harness)[1] != "InsufficientCapacity", timedelta(minutes=30)
+        lambda: life.condition_of(harness)[1] != "InsufficientCapacity", timedelta(minutes=30)
     )
 
 
@@ -275,8 +275,8 @@ def test_a_right_that_is_missing_for_tokens_is_what_ready_says() -> None:
     )
     harness.apply(manifest())
     harness.run_for(HOUR)
-    assert life.said(harness, "TokensInjected")[1] == "PermissionDenied"
-    assert life.said(harness)[1] == "PermissionDenied"
+    assert life.condition_of(harness, "TokensInjected")[1] == "PermissionDenied"
+    assert life.condition_of(harness)[1] == "PermissionDenied"
 
 
 def test_an_insert_that_names_what_does_not_exist_is_said() -> None:
@@ -287,7 +287,7 @@ def test_an_insert_that_names_what_does_not_exist_is_said() -> None:
     )
     harness.apply(manifest())
     harness.run_for(HOUR)
-    assert words in life.said(harness)[2]
+    assert words in life.condition_of(harness)[2]
 
 
 def test_operations_that_compute_engine_knows_no_more_are_forgotten() -> None:
@@ -325,8 +325,8 @@ def test_vms_that_never_join_are_named_and_counted_after_a_quarter_of_an_hour() 
     names = {life.vm_name(vm) for vm in life.vms(harness)}
     assert life.pending(harness) == dict.fromkeys(names, "NodeJoinTimeout")
     assert life.summary(harness)["failed"] == 2
-    assert all(name in life.said(harness)[2] for name in names)
-    assert "get-serial-port-output" in life.said(harness)[2]
+    assert all(name in life.condition_of(harness)[2] for name in names)
+    assert "get-serial-port-output" in life.condition_of(harness)[2]
 
 
 # Deletion
@@ -385,7 +385,7 @@ def test_tokens_of_a_group_that_goes_are_revoked_and_no_others() -> None:
 def test_without_bootstrapping_no_secret_is_touched() -> None:
     harness = Harness(life.JOINED_OTHERWISE)
     life.ready_slice(harness, manifest(bootstrapKubernetes=None))
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
     assert harness.simulation.kube.calls.count(verb="delete", resource="secrets") == 0
 
 
@@ -419,7 +419,7 @@ def test_an_answer_to_a_delete_that_says_there_is_nothing_is_no_obstacle(collect
     life.ready_slice(harness, manifest())
     verb = f"{collection}.delete"
     harness.simulation.gce.faults.fail_next(verb, http=404, reason="notFound", carried_out=True)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
     assert harness.made[verb] == 1
 
 
@@ -429,7 +429,7 @@ def test_a_delete_whose_operation_found_nothing_is_done() -> None:
     harness.simulation.gce.faults.fail_operations(
         "resourcePolicies.delete", code="RESOURCE_NOT_FOUND", http=404
     )
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 def test_what_a_person_has_deleted_before_is_no_obstacle() -> None:
@@ -440,7 +440,7 @@ def test_what_a_person_has_deleted_before_is_no_obstacle() -> None:
         _delete_by_hand(harness, path)
         harness.run_for(5 * MINUTE)
     harness.made.clear()
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
     assert not harness.made
 
 
@@ -449,7 +449,7 @@ def test_the_device_plugin_is_the_installations_and_stays() -> None:
     path = "/apis/apps/v1/namespaces/kube-system/daemonsets/tpu-device-plugin"
     before = harness.simulation.admin("GET", path)
     life.ready_slice(harness, manifest())
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
     after = harness.simulation.admin("GET", path)
     assert (after["metadata"]["uid"], after["spec"]) == (before["metadata"]["uid"], before["spec"])
 
@@ -473,7 +473,7 @@ def test_a_template_for_no_tpu_is_named_and_waits_for_another() -> None:
     harness.apply(manifest(**OWN_TEMPLATE))
     life.until_reason(harness, "InvalidTemplate")
     text = 'invalid external template: machine type "n1-standard-1" is not supported'
-    status, reason, message = life.said(harness, "InstanceTemplateReady")
+    status, reason, message = life.condition_of(harness, "InstanceTemplateReady")
     assert (status, reason) == ("False", "InvalidTemplate")
     assert text in message
     harness.run_for(2 * HOUR)

@@ -90,11 +90,13 @@ def live(
 def whole_life(harness: Harness) -> Any:
     """Applied, Ready, deleted, gone."""
     harness.apply(manifest())
-    assert harness.run_until(lambda: harness.is_ready("my-slice"), HOUR), why(harness)
+    assert harness.run_until(lambda: harness.is_ready("my-slice"), HOUR), describe_state(harness)
     harness.run_for(timedelta(minutes=3))
     state = end_state(harness)
     harness.delete("my-slice")
-    assert harness.run_until(lambda: harness.group("my-slice") is None, HOUR), why(harness)
+    assert harness.run_until(lambda: harness.group("my-slice") is None, HOUR), describe_state(
+        harness
+    )
     return state
 
 
@@ -102,9 +104,11 @@ def deleted_in_mid_creation(harness: Harness) -> Any:
     """Deleted while Compute Engine is still at the policy and the template."""
     harness.apply(manifest())
     both = {"resourcePolicies.insert", "instanceTemplates.insert"}
-    assert harness.run_until(lambda: both <= harness.made.keys(), HOUR), why(harness)
+    assert harness.run_until(lambda: both <= harness.made.keys(), HOUR), describe_state(harness)
     harness.delete("my-slice")
-    assert harness.run_until(lambda: harness.group("my-slice") is None, HOUR), why(harness)
+    assert harness.run_until(lambda: harness.group("my-slice") is None, HOUR), describe_state(
+        harness
+    )
 
 
 def deleted_while_vms_are_made(harness: Harness) -> Any:
@@ -113,10 +117,12 @@ def deleted_while_vms_are_made(harness: Harness) -> Any:
     stands = "projects/my-gcp-project/zones/us-central1-c/instanceGroupManagers/"
     harness.run_until(lambda: any(stands in path for path in harness.leftovers()), HOUR)
     harness.delete("my-slice")
-    assert harness.run_until(lambda: harness.group("my-slice") is None, HOUR), why(harness)
+    assert harness.run_until(lambda: harness.group("my-slice") is None, HOUR), describe_state(
+        harness
+    )
 
 
-def why(harness: Harness) -> str:
+def describe_state(harness: Harness) -> str:
     """What a person would look at."""
     group = harness.group("my-slice") or {}
     return f"{group.get('status')}\n" + "\n".join(map(str, harness.log.lines[-12:]))

@@ -8,7 +8,7 @@ from tests.stories import life
 from tests.stories.life import MINUTE
 
 
-def test_a_definition_that_is_deleted_takes_its_groups_along_and_may_come_back() -> None:
+def test_deleting_the_definition_deletes_its_groups_and_it_can_be_created_again() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -21,4 +21,4 @@ def test_a_definition_that_is_deleted_takes_its_groups_along_and_may_come_back()
     harness.simulation.admin("POST", path, definition)
     harness.run_for(MINUTE)
     life.ready_slice(harness, manifest())
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)

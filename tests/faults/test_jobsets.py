@@ -271,9 +271,7 @@ def try_twice(life: Life, numbers: list[int]) -> list[str]:
     return failures
 
 
-def test_a_message_of_jobsets_may_be_at_work_twice_when_something_is_changed(
-    life: Life, say: Say
-) -> None:
+def test_a_message_of_jobsets_may_be_processed_twice_at_each_change(life: Life, say: Say) -> None:
     calls = life.model.calls
     numbers = [number for number in places(life) if is_write(calls[number - 1])]
     assert numbers
@@ -283,7 +281,7 @@ def test_a_message_of_jobsets_may_be_at_work_twice_when_something_is_changed(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_message_of_jobsets_may_be_at_work_twice_at_any_call(life: Life, say: Say) -> None:
+def test_a_message_of_jobsets_may_be_processed_twice_at_any_call(life: Life, say: Say) -> None:
     numbers = list(range(1, len(life.model.calls) + 1))
     assert try_twice(life, numbers) == []
     say(f"JobSets, {life.name}: a message was at work twice at all {len(numbers)} points")

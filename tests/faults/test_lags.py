@@ -23,7 +23,7 @@ LAGS = {
 
 
 @pytest.mark.parametrize("options", LAGS.values(), ids=LAGS)
-def test_a_life_goes_on_without_a_sweep_while(options: gce.Timings) -> None:
+def test_a_slice_needs_no_sweep_while(options: gce.Timings) -> None:
     harness = Harness(Options(gce=options, sweeps=False))
     harness.apply(manifest())
     assert harness.run_until(lambda: harness.is_ready("my-slice"), timedelta(minutes=5))

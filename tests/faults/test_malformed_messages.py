@@ -245,7 +245,7 @@ def redelivered(body: bytes) -> bytes:
         pytest.param(20_000, 2, id="long", marks=[pytest.mark.slow, pytest.mark.timeout(1800)]),
     ],
 )
-def test_every_mutated_request_has_an_answer_and_is_given_up_in_the_end(
+def test_every_mutated_request_gets_an_answer_and_is_not_retried_forever(
     harness: Harness,
     monkeypatch: pytest.MonkeyPatch,
     say: Callable[[str], None],
@@ -275,7 +275,7 @@ def test_every_mutated_request_has_an_answer_and_is_given_up_in_the_end(
     assert {status for status, _ in outcomes} == ANSWERS
 
 
-def test_an_error_that_utf_8_cannot_hold_is_answered(
+def test_an_error_that_utf_8_cannot_encode_is_answered(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: Invocation) -> Answer:

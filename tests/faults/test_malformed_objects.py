@@ -59,7 +59,7 @@ def test_every_step_decides_about_a_mutated_group(count: int, seed: int) -> None
 
 
 @COUNTS
-def test_every_mutated_review_has_an_answer(count: int, seed: int) -> None:
+def test_every_mutated_review_gets_an_answer(count: int, seed: int) -> None:
     random = Random(seed)
     answers = 0
     for _ in range(count):

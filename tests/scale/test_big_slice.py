@@ -79,7 +79,9 @@ class Life:
             for vm in life.vms(self.harness):
                 self.harness.simulation.gce.faults.preempt(vm)
             began = self.harness.clock.now()
-            told = self._until(lambda: life.said(self.harness)[1] == "Preempted", 5 * MINUTE)
+            told = self._until(
+                lambda: life.condition_of(self.harness)[1] == "Preempted", 5 * MINUTE
+            )
             self.found["preemption to its condition, s"] = _seconds(told - began)
             self.harness.run_for(5 * MINUTE)
             return self.meter.read() - before
@@ -115,7 +117,7 @@ def test_the_largest_slice_gets_ready_is_lost_at_once_and_leaves_nothing(
         story = Life(HOSTS)
         story.rise()
         lost = story.lose_all()
-        said = life.said(story.harness)
+        said = life.condition_of(story.harness)
         story.go()
     for step, most in story.meter.most_calls_of_an_invocation().items():
         story.found[f"most calls of one invocation: {step}"] = most

@@ -69,11 +69,11 @@ def until(harness: Harness, holds: Callable[[], bool], timeout: timedelta = HOUR
     """Let time pass until something holds, by ten seconds: to ask after each event takes long."""
     end = harness.clock.now() + timeout
     while not holds():
-        assert harness.clock.now() < end, life.why(harness)
+        assert harness.clock.now() < end, life.describe_state(harness)
         harness.run_for(10 * SECOND)
 
 
-def told(harness: Harness) -> list[str]:
+def reported_events(harness: Harness) -> list[str]:
     """List the Events about Pods and JobSets, by the time of their first occurrence."""
     events = harness.simulation.admin("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
     mine = [one for one in events if one["involvedObject"]["kind"] in ("Pod", "JobSet")]

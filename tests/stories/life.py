@@ -61,7 +61,7 @@ JOINED_OTHERWISE = vm_options(identity=by_other_means)
 
 def until(harness: Harness, holds: Callable[[], bool], timeout: timedelta = HOUR) -> None:
     """Let time pass until something holds; it must come to it."""
-    assert harness.run_until(holds, timeout), why(harness)
+    assert harness.run_until(holds, timeout), describe_state(harness)
 
 
 def until_ready(harness: Harness, name: str = NAME, timeout: timedelta = HOUR) -> None:
@@ -79,7 +79,7 @@ def until_reason(
     until(harness, lambda: harness.condition(name, "Ready").get("reason") == reason, timeout)
 
 
-def why(harness: Harness) -> str:
+def describe_state(harness: Harness) -> str:
     """What a person would look at."""
     groups = harness.simulation.admin("GET", "/apis/tpu.google.com/v1alpha1/tpunodegroups")["items"]
     told = [f"{group['metadata']['name']}: {group.get('status')}" for group in groups]
@@ -93,7 +93,7 @@ def ready_slice(harness: Harness, manifest: Mapping[str, Any]) -> None:
     harness.run_for(2 * MINUTE)
 
 
-def goes_without_trace(harness: Harness, name: str = NAME) -> None:
+def assert_deleted_completely(harness: Harness, name: str = NAME) -> None:
     """Delete a group; it goes, and ten minutes later nothing of it is there."""
     harness.delete(name)
     until_gone(harness, name)
@@ -101,7 +101,7 @@ def goes_without_trace(harness: Harness, name: str = NAME) -> None:
     assert harness.leftovers() == []
 
 
-def said(harness: Harness, kind: str = "Ready", name: str = NAME) -> tuple[str, str, str]:
+def condition_of(harness: Harness, kind: str = "Ready", name: str = NAME) -> tuple[str, str, str]:
     """A condition's status, reason and message."""
     condition = harness.condition(name, kind)
     return (condition.get("status", ""), condition.get("reason", ""), condition.get("message", ""))

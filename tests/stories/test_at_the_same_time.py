@@ -103,7 +103,7 @@ def try_points(play: Callable[[Harness], Any], model: Outcome, points: list[Poin
 
 @pytest.mark.parametrize("shard", range(SHARDS))
 @pytest.mark.parametrize("play", LIVES, ids=lambda play: play.__name__)
-def test_a_message_may_be_at_work_twice(
+def test_a_message_may_be_processed_twice_concurrently(
     play: Callable[[Harness], Any], shard: int, say: Say
 ) -> None:
     """In lives that end early from their deletion on: until then they are the whole one."""
@@ -117,7 +117,7 @@ def test_a_message_may_be_at_work_twice(
 @pytest.mark.slow
 @pytest.mark.parametrize("shard", range(SHARDS))
 @pytest.mark.parametrize("play", LIVES, ids=lambda play: play.__name__)
-def test_every_message_may_be_at_work_twice_at_every_call(
+def test_every_message_may_be_processed_twice_concurrently_at_every_call(
     play: Callable[[Harness], Any], shard: int, say: Say
 ) -> None:
     model = live(play)

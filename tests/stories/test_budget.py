@@ -157,7 +157,7 @@ def live_and_go(
 
 
 @pytest.mark.parametrize("title", SIZES)
-def test_a_whole_life_keeps_to_its_budget(title: str, say: Say) -> None:
+def test_a_whole_life_stays_within_its_budget(title: str, say: Say) -> None:
     change = SIZES[title]
     wanted = manifest(**change)
     bootstraps = "bootstrapKubernetes" in wanted["spec"]
@@ -184,7 +184,7 @@ def test_a_whole_life_keeps_to_its_budget(title: str, say: Say) -> None:
 
 
 @pytest.mark.parametrize("seed", range(9, 15))
-def test_two_hosts_keep_to_their_budget_however_their_changes_fall(seed: int) -> None:
+def test_two_hosts_stay_within_their_budget_whenever_their_changes_happen(seed: int) -> None:
     harness = Harness(seed=seed)
     live_and_go(harness, manifest(**ONE_HOST))
     ledger = Ledger(harness)
@@ -193,7 +193,7 @@ def test_two_hosts_keep_to_their_budget_however_their_changes_fall(seed: int) ->
 
 
 @pytest.mark.slow
-def test_a_hundred_groups_at_once_reach_ready_and_go_each_within_its_budget(say: Say) -> None:
+def test_a_hundred_groups_become_ready_and_are_deleted_each_within_its_budget(say: Say) -> None:
     harness = Harness()
     ledger = Ledger(harness)
     names = [f"slice-{number}" for number in range(100)]
@@ -215,7 +215,7 @@ def test_a_hundred_groups_at_once_reach_ready_and_go_each_within_its_budget(say:
     assert ledger.agrees_with_the_servers()
 
 
-def test_an_hour_of_waiting_for_capacity_costs_little_a_minute(say: Say) -> None:
+def test_an_hour_of_waiting_for_capacity_costs_few_calls_a_minute(say: Say) -> None:
     harness = Harness()
     ledger = Ledger(harness)
     harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 0)
@@ -237,7 +237,7 @@ def test_an_hour_of_waiting_for_capacity_costs_little_a_minute(say: Say) -> None
     assert kubernetes <= 4
 
 
-def test_a_settled_fleet_costs_two_lists_a_minute_and_a_look_per_group_and_hour(say: Say) -> None:
+def test_a_settled_fleet_costs_two_lists_a_minute_and_a_resync_per_group_and_hour(say: Say) -> None:
     harness = Harness()
     ledger = Ledger(harness)
     names = [f"slice-{number}" for number in range(20)]
@@ -290,4 +290,4 @@ def _until_each(harness: Harness, names: list[str], holds: Callable[[str], bool]
         if not left:
             return
         harness.run_for(timedelta(seconds=10))
-    raise AssertionError(f"{sorted(left)}: {life.why(harness)}")
+    raise AssertionError(f"{sorted(left)}: {life.describe_state(harness)}")

@@ -56,14 +56,14 @@ def uids(harness: Harness) -> dict[str, str]:
     return {name: node["metadata"]["uid"] for name, node in life.nodes(harness).items()}
 
 
-def stays_ready(harness: Harness, before: dict[str, str]) -> None:
+def assert_stays_ready(harness: Harness, before: dict[str, str]) -> None:
     """For some minutes, with the Nodes that it has."""
     harness.run_for(6 * MINUTE)
-    assert life.said(harness) == READY, life.why(harness)
+    assert life.condition_of(harness) == READY, life.describe_state(harness)
     assert uids(harness) == before
 
 
-def comes_back(harness: Harness, happens: Callable[[], object]) -> None:
+def assert_recovers(harness: Harness, happens: Callable[[], object]) -> None:
     """Something happens to a VM; the slice is Ready again within ten minutes."""
     happens()
     harness.run_for(MINUTE)
@@ -75,7 +75,7 @@ def comes_back(harness: Harness, happens: Callable[[], object]) -> None:
     }
     assert labels == ids
     assert life.secrets(harness) == []
-    assert life.said(harness) == READY
+    assert life.condition_of(harness) == READY
 
 
 def lives(options: Options, **change: Any) -> None:
@@ -85,14 +85,14 @@ def lives(options: Options, **change: Any) -> None:
     life.until_ready(harness, timeout=10 * MINUTE)
     joined = uids(harness)
     one, other = life.vms(harness)
-    stays_ready(harness, joined)
+    assert_stays_ready(harness, joined)
     faults = harness.simulation.gce.faults
-    comes_back(harness, lambda: faults.act_by_hand("POST", f"{one}/reset"))
+    assert_recovers(harness, lambda: faults.act_by_hand("POST", f"{one}/reset"))
     assert uids(harness) == joined
-    comes_back(harness, lambda: faults.act_by_hand("DELETE", one))
-    comes_back(harness, lambda: faults.preempt(other))
+    assert_recovers(harness, lambda: faults.act_by_hand("DELETE", one))
+    assert_recovers(harness, lambda: faults.preempt(other))
     assert set(life.vms(harness)) == {one, other}
-    stays_ready(harness, uids(harness))
+    assert_stays_ready(harness, uids(harness))
     harness.delete(NAME)
     life.until_gone(harness, timeout=10 * MINUTE)
     assert harness.leftovers() == []
@@ -128,8 +128,8 @@ def test_a_reboot_by_compute_engine_keeps_nodes_whatever_the_clocks_of(
     harness = Harness(options_for(offsets))
     life.ready_slice(harness, manifest())
     before = uids(harness)
-    comes_back(harness, lambda: harness.simulation.gce.faults.host_error(life.vms(harness)[0]))
-    stays_ready(harness, before)
+    assert_recovers(harness, lambda: harness.simulation.gce.faults.host_error(life.vms(harness)[0]))
+    assert_stays_ready(harness, before)
     harness.delete(NAME)
     life.until_gone(harness, timeout=timedelta(minutes=10))
     assert harness.leftovers() == []

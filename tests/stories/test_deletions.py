@@ -69,7 +69,7 @@ def is_cordon(call: str) -> bool:
     return call.startswith("PATCH /api/v1/nodes/")
 
 
-TROUBLES: dict[str, tuple[Callable[[], Harness], Callable[[Harness], None]]] = {
+FAILURES: dict[str, tuple[Callable[[], Harness], Callable[[Harness], None]]] = {
     "the list of Nodes hangs": (unjoined, lambda harness: hang(harness, is_node_list)),
     "the list of Nodes hangs, of Nodes that have joined": (
         joined,
@@ -86,8 +86,8 @@ TROUBLES: dict[str, tuple[Callable[[], Harness], Callable[[Harness], None]]] = {
 }
 
 
-@pytest.mark.parametrize("case", TROUBLES.values(), ids=TROUBLES)
-def test_vms_go_within_minutes_whatever_else_fails_or_hangs(
+@pytest.mark.parametrize("case", FAILURES.values(), ids=FAILURES)
+def test_vms_are_deleted_within_minutes_whatever_else_fails_or_hangs(
     case: tuple[Callable[[], Harness], Callable[[Harness], None]],
 ) -> None:
     make, befall = case
@@ -97,9 +97,7 @@ def test_vms_go_within_minutes_whatever_else_fails_or_hangs(
     life.until(harness, lambda: life.vms(harness) == [], timeout=10 * MINUTE)
 
 
-def test_a_process_that_dies_after_the_first_write_has_cordoned_when_the_message_comes_again() -> (
-    None
-):
+def test_a_process_that_dies_after_the_first_write_cordons_at_the_next_delivery() -> None:
     harness = joined()
     dead = False
 
@@ -123,7 +121,7 @@ def test_a_process_that_dies_after_the_first_write_has_cordoned_when_the_message
     assert len(cordoned) == 2
 
 
-def test_a_node_that_cannot_be_deleted_is_named_and_holds_up_nothing_else() -> None:
+def test_a_node_that_cannot_be_deleted_is_named_and_delays_nothing_else() -> None:
     harness = joined()
     kept = sorted(life.nodes(harness))[0]
     refuse(harness, lambda call: call == f"DELETE /api/v1/nodes/{kept}")
@@ -132,7 +130,7 @@ def test_a_node_that_cannot_be_deleted_is_named_and_holds_up_nothing_else() -> N
     assert list(life.nodes(harness)) == [kept]
     assert life.of_kind(harness, "instanceTemplates") == []
     assert life.of_kind(harness, "resourcePolicies") == []
-    status, reason, message = life.said(harness)
+    status, reason, message = life.condition_of(harness)
     assert (status, reason) == ("False", "PermissionDenied")
     assert f"(DELETE /api/v1/nodes/{kept})" in message
     assert "managed instance group" not in message
@@ -162,7 +160,7 @@ def test_a_forged_message_keeps_no_token_valid_and_no_node_schedulable(
     assert life.secrets(harness) == []
 
 
-def test_a_foreign_policy_of_the_groups_name_makes_no_message_follow_another(
+def test_a_foreign_policy_of_the_groups_name_causes_no_loop_of_messages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The entry is gone since before the deletion, and somebody has made a policy of that name."""

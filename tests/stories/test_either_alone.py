@@ -36,7 +36,7 @@ def test_a_whole_life(options: Options, change: dict[str, Any]) -> None:
     harness = Harness(options)
     harness.apply(manifest(**change))
     life.until_ready(harness)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 @either
@@ -45,7 +45,7 @@ def test_vms_that_join_by_other_means(options: Options) -> None:
     harness = Harness(replace(options, agents=joined.agents))
     harness.apply(manifest(bootstrapKubernetes=None))
     life.until_ready(harness)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 @either
@@ -59,11 +59,11 @@ def test_a_vm_preempted_after_completion(options: Options) -> None:
     life.until(harness, lambda: not harness.is_ready(life.NAME), 2 * HOUR)
     assert list(life.pending(harness)) == [life.vm_name(lost)]
     assert set(life.pending(harness).values()) <= words
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 @either
-def test_a_vm_deleted_by_hand_in_a_group_that_repairs(options: Options) -> None:
+def test_a_vm_deleted_manually_from_a_group_with_repair(options: Options) -> None:
     harness = Harness(options)
     life.ready_slice(harness, manifest(**{**ONE_HOST, "nodeCount": 2}))
     lost = life.vms(harness)[0]
@@ -76,21 +76,21 @@ def test_a_vm_deleted_by_hand_in_a_group_that_repairs(options: Options) -> None:
         return len(proved) == 2 and old not in proved and harness.is_ready(life.NAME)
 
     life.until(harness, is_back, 2 * HOUR)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 @either
 @pytest.mark.parametrize("after_s", [0.5, 2, 4, 8, 20, 45, 70, 100])
-def test_deletion_in_mid_creation(options: Options, after_s: float) -> None:
+def test_deletion_during_creation(options: Options, after_s: float) -> None:
     start = MINUTE if options is SWEEP_ALONE else timedelta(0)
     harness = Harness(options)
     harness.apply(manifest())
     harness.run_for(start + timedelta(seconds=after_s))
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize("after_s", [0.5, 3, 30, 80, 400])
-def test_pub_sub_is_away_for_twenty_minutes(after_s: float) -> None:
+def test_pub_sub_is_unavailable_for_twenty_minutes(after_s: float) -> None:
     harness = Harness()
     harness.apply(manifest())
     harness.run_for(timedelta(seconds=after_s))
@@ -99,11 +99,11 @@ def test_pub_sub_is_away_for_twenty_minutes(after_s: float) -> None:
     harness.simulation.pubsub.come_back()
     life.until_ready(harness, timeout=10 * MINUTE)
     assert harness.made == _MADE
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize("after_s", [0.5, 5, 40, 60])
-def test_pub_sub_is_away_while_a_group_goes(after_s: float) -> None:
+def test_pub_sub_is_unavailable_while_a_group_is_deleted(after_s: float) -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     harness.delete(life.NAME)
@@ -116,13 +116,13 @@ def test_pub_sub_is_away_while_a_group_goes(after_s: float) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_doubled_and_overtaking_messages_make_nothing_twice(seed: int) -> None:
+def test_duplicate_and_reordered_messages_create_nothing_twice(seed: int) -> None:
     options = Options(pubsub=pubsub.Timings(duplicates=1.0, delay_s=5.0))
     harness = Harness(options, seed=seed)
     life.ready_slice(harness, manifest())
     assert harness.made == _MADE
-    assert life.said(harness) == ("True", "Ready", "All nodes are ready")
-    life.goes_without_trace(harness)
+    assert life.condition_of(harness) == ("True", "Ready", "All nodes are ready")
+    life.assert_deleted_completely(harness)
     assert harness.made == {**_MADE, **_DELETED}
 
 
@@ -183,7 +183,7 @@ def test_messages_replayed_after_a_loss_change_nothing(backwards: bool) -> None:
     harness.simulation.gce.faults.preempt(life.vms(harness)[0])
     harness.run_for(10 * MINUTE)
     before, writes = _snapshot(harness), harness.simulation.gce.calls.writes()
-    assert life.said(harness)[1] == "Preempted"
+    assert life.condition_of(harness)[1] == "Preempted"
     recorder.replay(backwards=backwards)
     assert _snapshot(harness) == before
     assert harness.simulation.gce.calls.writes() == writes

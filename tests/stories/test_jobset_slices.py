@@ -36,7 +36,7 @@ from tests.stories.jobsets import (
     delete,
     phases,
     pods,
-    told,
+    reported_events,
     until,
 )
 from tests.stories.life import HOUR, MINUTE
@@ -81,7 +81,7 @@ def test_a_jobset_gets_its_slice_runs_and_leaves_nothing_behind() -> None:
     until_gone(harness)
     harness.run_for(10 * MINUTE)
     assert harness.leftovers() == []
-    assert told(harness) == [CREATING, f"{DELETING} has ended (Completed)"]
+    assert reported_events(harness) == [CREATING, f"{DELETING} has ended (Completed)"]
 
 
 def uid(harness: Harness) -> str:
@@ -94,8 +94,8 @@ def until_running(harness: Harness) -> None:
     until(harness, lambda: are_running(harness))
 
 
-def until_told(harness: Harness, words: str) -> None:
-    until(harness, lambda: any(words in line for line in told(harness)))
+def until_reported(harness: Harness, words: str) -> None:
+    until(harness, lambda: any(words in line for line in reported_events(harness)))
 
 
 def selecting(**labels: str) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def selecting(**labels: str) -> dict[str, Any]:
     return {"spec": {"replicatedJobs": [one]}}
 
 
-def test_the_log_lines_about_a_slice_read_as_one_story() -> None:
+def test_the_log_lines_about_a_slice_have_one_trace() -> None:
     harness = new_harness()
     post(harness)
     until_running(harness)
@@ -132,7 +132,7 @@ def test_a_restart_keeps_the_slice() -> None:
     assert harness.made["instanceGroupManagers.insert"] == 1
 
 
-def test_a_jobset_that_is_made_again_at_once_keeps_its_slice() -> None:
+def test_a_jobset_that_is_recreated_immediately_keeps_its_slice() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_ON
     post(harness)
@@ -164,14 +164,14 @@ def test_a_jobset_that_is_deleted_leaves_nothing_behind() -> None:
     until_gone(harness)
     harness.run_for(10 * MINUTE)
     assert harness.leftovers() == []
-    assert told(harness) == [CREATING, f"{DELETING} no longer exists"]
+    assert reported_events(harness) == [CREATING, f"{DELETING} no longer exists"]
 
 
 def pause(harness: Harness, value: str | None) -> None:
     harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", {"data": {"paused": value}}, **MERGE)
 
 
-def test_while_it_is_paused_nothing_is_made_and_what_is_over_goes() -> None:
+def test_a_pause_creates_nothing_and_still_deletes_the_slices_of_ended_jobsets() -> None:
     harness = new_harness()
     post(harness)
     until_running(harness)
@@ -182,7 +182,7 @@ def test_while_it_is_paused_nothing_is_made_and_what_is_over_goes() -> None:
     post(harness)
     harness.run_for(10 * MINUTE)
     assert harness.leftovers() == []
-    assert told(harness)[2:] == [
+    assert reported_events(harness)[2:] == [
         'Pod SlicePaused: No slice is created: the ConfigMap tpu-functions/jobsets has paused: "true". '
         "Remove this key to continue"
     ]
@@ -191,27 +191,27 @@ def test_while_it_is_paused_nothing_is_made_and_what_is_over_goes() -> None:
 
 
 @pytest.mark.parametrize("yes", ["True", "true\n", "yes"])
-def test_a_pause_holds_in_any_spelling(yes: str) -> None:
+def test_a_pause_works_in_any_spelling(yes: str) -> None:
     harness = new_harness()
     pause(harness, yes)
     post(harness)
     harness.run_for(10 * MINUTE)
     assert harness.leftovers() == []
-    assert told(harness)[0].startswith("Pod SlicePaused: ")
+    assert reported_events(harness)[0].startswith("Pod SlicePaused: ")
 
 
-def test_what_cannot_be_is_told_once() -> None:
+def test_an_unsupported_accelerator_is_reported_once() -> None:
     harness = new_harness()
     post(harness, **selecting(**{"cloud.google.com/gke-tpu-accelerator": "tpu-v5p-slice"}))
     harness.run_for(HOUR)
-    assert told(harness) == [
+    assert reported_events(harness) == [
         "Pod TPUNodeGroupCreationFailed: the Pod's nodeSelector cloud.google.com/gke-tpu-accelerator "
         "is 'tpu-v5p-slice': it must be tpu-v6e-slice, tpu7 or tpu7x, which TPUNodeGroups are made of"
     ]
     assert harness.leftovers() == []
 
 
-def test_a_jobset_that_asks_for_another_slice_gets_it() -> None:
+def test_a_jobset_that_requests_another_slice_gets_it() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_ON
     post(harness)
@@ -224,7 +224,7 @@ def test_a_jobset_that_asks_for_another_slice_gets_it() -> None:
     group = harness.group(NAME, NAMESPACE)
     assert group is not None
     assert group["spec"]["instanceConfig"]["provisioningModel"] == "SPOT"
-    assert told(harness)[1].startswith(
+    assert reported_events(harness)[1].startswith(
         f"Pod TPUNodeGroupDeletionStarted: Deleting TPUNodeGroup {NAME} to create it again: the Pod "
         "asks for"
     )
@@ -271,7 +271,7 @@ def test_a_slice_in_use_is_not_replaced_until_it_is_free() -> None:
     )
     harness.simulation.admin("POST", PODS, guest)
     post(harness, **selecting(**{"cloud.google.com/gke-spot": "true"}))
-    until_told(harness, "Job default/other uses it")
+    until_reported(harness, "Job default/other uses it")
     harness.run_for(10 * MINUTE)
     assert uid(harness) == before
     harness.simulation.admin("DELETE", f"{PODS}/guest", {"gracePeriodSeconds": 0})
@@ -279,7 +279,7 @@ def test_a_slice_in_use_is_not_replaced_until_it_is_free() -> None:
 
 
 @pytest.mark.parametrize("job", ["other", objects.JOB])
-def test_a_slice_on_which_pods_run_goes_when_they_have_ended(job: str) -> None:
+def test_a_slice_with_running_pods_is_deleted_when_they_have_ended(job: str) -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_ON
     post(harness)
@@ -296,30 +296,32 @@ def test_a_slice_on_which_pods_run_goes_when_they_have_ended(job: str) -> None:
     harness.simulation.admin("POST", PODS, guest)
     before = uid(harness)
     delete(harness)
-    until_told(harness, f"because Job default/{job} uses it: it is deleted when that Job has ended")
+    until_reported(
+        harness, f"because Job default/{job} uses it: it is deleted when that Job has ended"
+    )
     harness.run_for(10 * MINUTE)
     assert uid(harness) == before
     harness.simulation.admin("DELETE", f"{PODS}/guest", {"gracePeriodSeconds": 0})
     until_gone(harness)
 
 
-def test_a_slice_that_came_to_nothing_is_made_anew_when_its_template_is_mended() -> None:
+def test_a_slice_whose_creation_failed_is_created_again_when_its_template_is_fixed() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_ON
     wrong = objects.options(spec={"project": "other-project"})
     harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", {"data": wrong}, **MERGE)
     post(harness)
-    until_told(harness, "TPUNodeGroupCreationFailed")
+    until_reported(harness, "TPUNodeGroupCreationFailed")
     harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", {"data": objects.options()}, **MERGE)
     until_running(harness)
 
 
-def test_what_somebody_made_is_not_touched() -> None:
+def test_foreign_resources_are_not_touched() -> None:
     harness = new_harness()
     theirs = manifest(NAME)
     harness.apply(theirs)
     post(harness)
-    until_told(harness, "that was not created for a JobSet has this name")
+    until_reported(harness, "that was not created for a JobSet has this name")
     before = uid(harness)
     delete(harness)
     harness.run_for(10 * MINUTE)
@@ -357,7 +359,7 @@ def test_a_job_that_a_jobset_no_longer_has_loses_its_slice() -> None:
     assert harness.is_ready(NAME)
 
 
-def test_the_slice_of_a_suspended_jobset_is_released_when_that_is_wanted() -> None:
+def test_the_slice_of_a_suspended_jobset_is_released_if_configured() -> None:
     harness = new_harness({"suspended_release": 10 * MINUTE})
     harness.jobsets.behaviour = RUNS_ON
     post(harness)
@@ -375,7 +377,7 @@ def suspend(harness: Harness, *, is_suspended: bool) -> None:
     harness.simulation.admin("PATCH", f"{JOBSETS}/{JOBSET}", change, **MERGE)
 
 
-def test_the_slice_of_a_suspended_jobset_is_kept_if_nobody_minds() -> None:
+def test_the_slice_of_a_suspended_jobset_is_kept_if_its_release_is_off() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_ON
     post(harness)
@@ -401,30 +403,30 @@ def spot_slice(settings: dict[str, Any] | None = None) -> Harness:
     return harness
 
 
-def test_a_slice_that_has_lost_a_host_is_told_of_once() -> None:
+def test_a_slice_that_has_lost_a_host_is_reported_once() -> None:
     harness = spot_slice()
     before = uid(harness)
     preempt_one(harness)
-    until_told(harness, "does not recover by itself")
+    until_reported(harness, "does not recover by itself")
     harness.run_for(HOUR)
     assert uid(harness) == before
-    lost = [line for line in told(harness) if "TPUNodeGroupLost" in line]
+    lost = [line for line in reported_events(harness) if "TPUNodeGroupLost" in line]
     assert len(lost) == 1
     assert lost[0].startswith(
         f"JobSet TPUNodeGroupLost: TPUNodeGroup {NAME} does not recover by itself: Preempted: 1 of 4"
     )
 
 
-def test_a_slice_that_has_lost_a_host_is_made_anew_when_that_is_wanted() -> None:
+def test_a_slice_that_has_lost_a_host_is_recreated_if_configured() -> None:
     harness = spot_slice({"lost_rebuild": 10 * MINUTE})
     before = uid(harness)
     preempt_one(harness)
-    until_told(harness, "TPUNodeGroupDeletionStarted")
+    until_reported(harness, "TPUNodeGroupDeletionStarted")
     until(harness, lambda: harness.group(NAME) is not None and uid(harness) != before)
     until_running(harness)
 
 
-def test_a_slice_of_which_nothing_is_left_is_made_anew_for_who_waits() -> None:
+def test_a_slice_without_any_host_is_created_again_for_waiting_pods() -> None:
     harness = new_harness(options=life.watchful())
     harness.jobsets.behaviour = RUNS_ON
     spot = selecting(**{"cloud.google.com/gke-spot": "true"})
@@ -449,7 +451,7 @@ def grant(harness: Harness, step: str, *verbs: str) -> None:
     assert answer["kind"] == "ClusterRole", answer
 
 
-def test_a_slice_that_cannot_be_looked_for_is_not_made() -> None:
+def test_a_slice_that_cannot_be_listed_is_not_created() -> None:
     harness = new_harness()
     grant(harness, "provision-slice", "create")
     post(harness)
@@ -467,7 +469,7 @@ def serve_jobsets(harness: Harness, *, is_served: bool) -> None:
     assert answer["kind"] == "CustomResourceDefinition", answer
 
 
-def test_jobsets_that_are_not_served_are_not_taken_for_gone() -> None:
+def test_jobsets_that_are_not_served_are_not_mistaken_for_deleted() -> None:
     """As when another release of JobSet serves another version of its API."""
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_ON
@@ -489,34 +491,34 @@ def test_jobsets_that_are_not_served_are_not_taken_for_gone() -> None:
     ) in notes
 
 
-def test_a_refusal_to_make_a_slice_is_told_and_tried_again() -> None:
+def test_a_refused_creation_of_a_slice_is_reported_and_retried() -> None:
     harness = new_harness()
     grant(harness, "provision-slice", "get")
     post(harness)
-    until_told(harness, "Pod TPUNodeGroupCreationFailed: ")
-    (failure,) = told(harness)
+    until_reported(harness, "Pod TPUNodeGroupCreationFailed: ")
+    (failure,) = reported_events(harness)
     assert "cannot create resource" in failure
     grant(harness, "provision-slice", "get", "create")
     until_running(harness)
 
 
-def test_a_refusal_to_delete_a_slice_is_told_and_tried_again() -> None:
+def test_a_refused_deletion_of_a_slice_is_reported_and_retried() -> None:
     harness = new_harness()
     post(harness)
     until_running(harness)
     grant(harness, "release-slice", "get", "list", "patch")
-    until_told(harness, "JobSet TPUNodeGroupDeletionFailed: ")
+    until_reported(harness, "JobSet TPUNodeGroupDeletionFailed: ")
     assert harness.group(NAME) is not None
     grant(harness, "release-slice", "get", "list", "patch", "delete")
     until_gone(harness)
 
 
-def test_a_slice_whose_pods_cannot_be_seen_stays_and_that_is_told() -> None:
+def test_a_slice_whose_pods_cannot_be_listed_is_kept_and_the_error_reported() -> None:
     harness = new_harness()
     post(harness)
     until_running(harness)
     list_of(harness, ["nodes"])
-    until_told(harness, "JobSet TPUNodeGroupDeletionFailed: GET /api/v1/pods: 403 Forbidden")
+    until_reported(harness, "JobSet TPUNodeGroupDeletionFailed: GET /api/v1/pods: 403 Forbidden")
     assert harness.group(NAME) is not None
     list_of(harness, ["nodes", "pods"])
     until_gone(harness)
@@ -542,7 +544,7 @@ def test_the_sweep_alone_is_enough() -> None:
     assert harness.leftovers() == []
 
 
-def test_a_mark_that_somebody_wrote_wrongly_holds_nothing_up() -> None:
+def test_an_invalid_release_deadline_delays_nothing() -> None:
     """The minute reads the marks of all slices: one that it could not read would keep all others."""
     harness = new_harness(options=Options(relays=False))
     harness.jobsets.behaviour = RUNS_ON
@@ -556,7 +558,7 @@ def test_a_mark_that_somebody_wrote_wrongly_holds_nothing_up() -> None:
     until_gone(harness)
 
 
-def test_a_life_costs_few_calls(say: life.Say) -> None:
+def test_a_whole_life_costs_few_calls(say: life.Say) -> None:
     harness = new_harness()
     post(harness)
     until_running(harness)
@@ -578,7 +580,9 @@ def test_a_life_costs_few_calls(say: life.Say) -> None:
     assert calls["release_slice"] <= 8 + nodes_and_their_pods
 
 
-def at_once(harness: Harness, step: str, method: str, path: str, act: Callable[[], None]) -> None:
+def just_before(
+    harness: Harness, step: str, method: str, path: str, act: Callable[[], None]
+) -> None:
     """Something happens just before a step's first call of this kind."""
     happened: list[str] = []
 
@@ -594,16 +598,16 @@ def at_once(harness: Harness, step: str, method: str, path: str, act: Callable[[
 GROUPS = f"/apis/tpu.google.com/v1alpha1/namespaces/{NAMESPACE}/tpunodegroups"
 
 
-def test_two_looks_at_the_same_time_make_one_slice() -> None:
+def test_two_concurrent_invocations_create_one_slice() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_ON
     messages: list[bytes] = []
 
-    def look_too() -> None:
+    def run_concurrently() -> None:
         run = import_module("functions.provision_slice").run
         handle("provision_slice", run, envelope(messages[0]), harness.runtime("provision_slice"))
 
-    at_once(harness, "provision_slice", "POST", GROUPS, look_too)
+    just_before(harness, "provision_slice", "POST", GROUPS, run_concurrently)
     harness.simulation.options = replace(harness.simulation.options, relays=False)
     post(harness)
     harness.run_for(5 * SECOND)
@@ -629,7 +633,7 @@ def envelope(data: bytes) -> bytes:
     return json.dumps({"message": message}).encode()
 
 
-def test_a_slice_that_goes_before_it_is_deleted_is_told() -> None:
+def test_a_slice_that_is_gone_before_its_deletion_is_reported() -> None:
     harness = new_harness()
     post(harness)
     until_running(harness)
@@ -638,9 +642,9 @@ def test_a_slice_that_goes_before_it_is_deleted_is_told() -> None:
         harness.simulation.admin("DELETE", f"{GROUPS}/{NAME}")
         harness.simulation.admin("PATCH", f"{GROUPS}/{NAME}", NO_FINALIZERS, **MERGE)
 
-    at_once(harness, "release_slice", "DELETE", GROUPS, vanish)
-    until_told(harness, "TPUNodeGroupNotFound")
-    assert told(harness)[1:] == [
+    just_before(harness, "release_slice", "DELETE", GROUPS, vanish)
+    until_reported(harness, "TPUNodeGroupNotFound")
+    assert reported_events(harness)[1:] == [
         f"JobSet TPUNodeGroupNotFound: TPUNodeGroup {NAME} was gone before it could be deleted",
     ]
 
@@ -648,7 +652,7 @@ def test_a_slice_that_goes_before_it_is_deleted_is_told() -> None:
 NO_FINALIZERS = {"metadata": {"finalizers": None}}
 
 
-def test_a_slice_that_is_wanted_again_just_then_is_not_deleted() -> None:
+def test_a_slice_that_is_needed_again_during_its_release_is_not_deleted() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_ON
     post(harness)
@@ -660,18 +664,18 @@ def test_a_slice_that_is_wanted_again_just_then_is_not_deleted() -> None:
         change = {"metadata": {"annotations": {"tpu-functions.dev/release-after": None}}}
         harness.simulation.admin("PATCH", f"{GROUPS}/{NAME}", change, **MERGE)
 
-    at_once(harness, "release_slice", "DELETE", GROUPS, want_again)
+    just_before(harness, "release_slice", "DELETE", GROUPS, want_again)
     delete(harness)
     harness.run_for(10 * MINUTE)
     assert uid(harness) == before
     assert are_running(harness)
 
 
-def test_who_no_longer_wants_a_slice_gets_none() -> None:
+def test_a_pod_that_no_longer_wants_a_slice_gets_none() -> None:
     harness = new_harness()
     pause(harness, "true")
     post(harness)
-    until_told(harness, "SlicePaused")
+    until_reported(harness, "SlicePaused")
     (pod,) = pods(harness)
     opt_out = {"tpu-provisioner.cloud.google.com/disable-autoprovisioning": "True"}
     change = {"metadata": {"annotations": opt_out}}
@@ -681,7 +685,7 @@ def test_who_no_longer_wants_a_slice_gets_none() -> None:
     assert harness.leftovers() == []
 
 
-def test_a_pod_without_a_jobset_gets_none() -> None:
+def test_a_pod_without_a_jobset_gets_no_slice() -> None:
     harness = new_harness()
     forged = objects.pod(metadata={"ownerReferences": [OWNER]})
     harness.simulation.admin("POST", PODS, forged)
@@ -692,7 +696,7 @@ def test_a_pod_without_a_jobset_gets_none() -> None:
     assert decisions == {"JobSetGone"}
 
 
-def test_a_pod_with_the_key_of_another_namespace_s_job_gets_none() -> None:
+def test_a_pod_with_the_key_of_another_namespaces_job_gets_no_slice() -> None:
     """Nodes of such a slice would take the other Job's Pods, and take them along when it goes."""
     harness = new_harness()
     other = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}

@@ -105,7 +105,7 @@ def test_several_requests_of_one_vm_are_each_approved(options: Options) -> None:
 
 @by_either
 @pytest.mark.parametrize("name", ["csr-7x2k9", "node-csr-Ab_9-xYz", "0"])
-def test_a_request_may_have_any_name_that_the_cluster_takes(options: Options, name: str) -> None:
+def test_a_request_may_have_any_name_that_the_cluster_accepts(options: Options, name: str) -> None:
     place = Place(options)
     assert place.ask(pem(kubelets(place.a)), name=name).status == 201
     place.harness.run_for(2 * MINUTE)
@@ -113,7 +113,7 @@ def test_a_request_may_have_any_name_that_the_cluster_takes(options: Options, na
 
 
 @by_either
-def test_a_request_that_no_parser_reads_whole_is_denied_and_stops_no_other(
+def test_a_request_that_no_parser_reads_completely_is_denied_and_stops_no_other(
     options: Options,
 ) -> None:
     place = Place(options)
@@ -125,7 +125,9 @@ def test_a_request_that_no_parser_reads_whole_is_denied_and_stops_no_other(
 
 
 @pytest.mark.parametrize("options", [EVENTS_ALONE, BOTH], ids=["events alone", "both"])
-def test_a_flood_by_one_token_keeps_no_other_vm_waiting_for_the_relay(options: Options) -> None:
+def test_a_flood_by_one_token_does_not_delay_other_vms_at_the_relay(
+    options: Options,
+) -> None:
     place = Place(options)
     for number in range(100):
         place.ask(pem(kubelets(place.a)), name=f"flood-{number:03}")
@@ -147,7 +149,7 @@ BURSTS: dict[str, dict[str, Any]] = {
     "size",
     ["64 hosts", pytest.param("512 hosts", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
 )
-def test_a_burst_of_requests_is_approved_before_any_kubelet_gives_up(
+def test_a_burst_of_requests_is_approved_before_any_kubelet_times_out(
     size: str, options: Options, say: Say
 ) -> None:
     """kubeadm waits five minutes. An approval is two calls and one read, and no status is written."""
@@ -204,7 +206,7 @@ DENIED = {
 
 @by_either
 @pytest.mark.parametrize("case", DENIED.values(), ids=DENIED)
-def test_what_no_vm_of_ours_asks_for_is_denied_and_the_token_revoked(
+def test_a_request_that_no_vm_of_ours_sends_is_denied_and_the_token_revoked(
     case: tuple[Any, str], options: Options
 ) -> None:
     wrong, why = case
@@ -225,7 +227,7 @@ def test_what_no_vm_of_ours_asks_for_is_denied_and_the_token_revoked(
     assert place.token[7:] not in json.dumps([place.harness.log.lines, events])
 
 
-def test_a_request_by_a_token_that_is_not_ours_to_revoke_is_denied_and_the_token_reported() -> None:
+def test_a_request_by_a_foreign_token_is_denied_and_the_token_reported() -> None:
     place = Place()
     foreign = {
         "apiVersion": "v1",
@@ -256,12 +258,12 @@ def test_a_request_by_a_token_that_is_not_ours_to_revoke_is_denied_and_the_token
     )
 
 
-def test_a_denial_shows_at_the_vm_with_what_to_do() -> None:
+def test_a_denial_is_reported_at_the_vm_with_what_to_do() -> None:
     place = Place()
     place.ask(pem(kubelets(place.a), names=["kubernetes.default"]))
     place.harness.run_for(5 * timedelta(seconds=1))
     assert life.pending(place.harness)[place.a] == "JoinDenied"
-    _, reason, message = life.said(place.harness)
+    _, reason, message = life.condition_of(place.harness)
     assert reason == "JoinDenied"
     assert message.endswith("Find out who had the token, then delete the VM.")
 
@@ -301,7 +303,7 @@ def test_a_vm_that_is_gone_is_never_approved_and_the_attempt_is_reported() -> No
     assert set(place.lines()) == {f"JoinNotApproved: Compute Engine has no VM {gone}"}
 
 
-def test_a_node_made_by_hand_before_approval_is_not_counted_and_revokes_nothing() -> None:
+def test_a_node_created_manually_before_approval_is_not_counted_and_revokes_nothing() -> None:
     place = Place()
     labels = {RESOURCE_NAME_LABEL: life.resource_name(place.harness)}
     made = {
@@ -329,7 +331,7 @@ def test_a_node_made_by_hand_before_approval_is_not_counted_and_revokes_nothing(
     assert f"bootstrap-token-{place.token[:6]}" not in life.secrets(place.harness)
 
 
-def test_a_vm_whose_token_was_renewed_in_between_asks_again_and_joins() -> None:
+def test_a_vm_whose_token_was_renewed_in_between_sends_a_new_request_and_joins() -> None:
     place = Place()
     old, new = place.token, "abcdef.0123456789abcdef"
     _renew(place, new)
@@ -386,7 +388,7 @@ def test_while_compute_engine_does_not_answer_requests_wait_and_are_approved_aft
     assert place.decisions() == ["Approved", "Issued"]
 
 
-def test_a_flood_of_one_tokens_requests_keeps_no_other_vm_waiting() -> None:
+def test_a_flood_of_requests_by_one_token_does_not_delay_other_vms() -> None:
     place = Place(SWEEP_ALONE)
     for number in range(300):
         place.ask(pem(kubelets(place.b)), name=f"flood-{number}")
@@ -400,7 +402,7 @@ def test_a_flood_of_one_tokens_requests_keeps_no_other_vm_waiting() -> None:
 
 
 @by_either
-def test_a_request_that_somebody_else_approves_is_reported(options: Options) -> None:
+def test_a_request_that_another_client_approves_is_reported(options: Options) -> None:
     place = Place(options)
     place.ask(pem(kubelets(place.b)))
     place.harness.run_for(MINUTE)
@@ -421,7 +423,7 @@ def test_a_request_that_somebody_else_approves_is_reported(options: Options) -> 
     ) in place.lines()
 
 
-def test_a_renewal_by_a_joined_kubelet_is_the_clusters_to_approve() -> None:
+def test_a_renewal_by_a_joined_kubelet_is_left_to_the_cluster() -> None:
     """It comes with the Node's own certificate, not with a token: approve_join has no part in it."""
     harness = Harness()
     life.ready_slice(harness, manifest())
@@ -440,7 +442,7 @@ def test_a_renewal_by_a_joined_kubelet_is_the_clusters_to_approve() -> None:
     assert again == asked
 
 
-def test_where_the_cluster_approves_tokens_are_kubeadms_and_nobody_asks_us() -> None:
+def test_with_external_approval_tokens_are_kubeadms_and_approve_join_gets_no_message() -> None:
     harness = Harness(seed=1)  # an API server knows tokens, and their groups, for ten seconds more
     for step, runtime in ((step, harness.runtime(step)) for step in harness.steps):
         harness.settings[step] = replace(
@@ -452,4 +454,4 @@ def test_where_the_cluster_approves_tokens_are_kubeadms_and_nobody_asks_us() -> 
     assert not harness.simulation.kube.calls.count(
         verb="list", resource="certificatesigningrequests", user="sweep"
     )
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)

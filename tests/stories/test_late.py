@@ -53,7 +53,7 @@ class Expired(SlowCredentials):
 
 
 @pytest.mark.parametrize("seconds", [31, 170, 3600])
-def test_a_token_that_takes_long_inserts_no_mig_for_a_group_that_is_gone(seconds: int) -> None:
+def test_a_slow_token_inserts_no_mig_for_a_deleted_group(seconds: int) -> None:
     wanted = manifest(**OWN_TEMPLATE)
     harness = harness_for(wanted["spec"])
     slow = Expired(harness, timedelta(seconds=seconds))

@@ -23,30 +23,30 @@ def errors(harness: Harness) -> list[dict[str, Any]]:
     return [line for line in harness.log.lines if line["message"] == LEAKED]
 
 
-def looks(harness: Harness) -> list[dict[str, Any]]:
+def runs(harness: Harness) -> list[dict[str, Any]]:
     """The log lines of the step's invocations."""
     lines = [line for line in harness.log.lines if line["message"].startswith("report_leaks: ")]
     return [line for line in lines if line["message"] != LEAKED]
 
 
-def force_away(harness: Harness, name: str = NAME) -> None:
+def force_delete(harness: Harness, name: str = NAME) -> None:
     """Somebody deletes the group and removes the finalizer."""
     harness.delete(name)
     life.patch(harness, life.group_path(name), {"metadata": {"finalizers": []}})
     assert harness.group(name) is None
 
 
-def forced_away(**change: Any) -> tuple[Harness, str]:
+def force_deleted(**change: Any) -> tuple[Harness, str]:
     """A simulation with a slice whose group is gone, and the name of its resources."""
     harness = Harness()
     life.ready_slice(harness, manifest(**change))
     name = life.resource_name(harness)
-    force_away(harness)
+    force_delete(harness)
     return harness, name
 
 
 def test_a_slice_whose_finalizer_was_removed_is_reported_with_all_that_is_left() -> None:
-    harness, name = forced_away()
+    harness, name = force_deleted()
     vms = sorted(life.vm_name(vm) for vm in life.vms(harness))
     harness.run_for(2 * HOUR)
     line = errors(harness)[0]
@@ -68,7 +68,7 @@ def test_a_slice_whose_finalizer_was_removed_is_reported_with_all_that_is_left()
 
 
 def test_it_is_reported_each_hour_until_it_is_deleted_and_nothing_is_deleted_by_itself() -> None:
-    harness, name = forced_away()
+    harness, name = force_deleted()
     left = harness.simulation.gce.leftovers()
     harness.run_for(4 * HOUR)
     assert 3 <= len(errors(harness)) <= 4, "once an hour, of what is an hour old"
@@ -84,11 +84,11 @@ def test_it_is_reported_each_hour_until_it_is_deleted_and_nothing_is_deleted_by_
     reported = len(errors(harness))
     harness.run_for(3 * HOUR)
     assert len(errors(harness)) == reported
-    assert looks(harness)[-1]["decision"] == "NoLeaks"
+    assert runs(harness)[-1]["decision"] == "NoLeaks"
 
 
-def test_what_is_left_of_a_slice_is_reported_alone() -> None:
-    harness, name = forced_away()
+def test_only_the_remaining_resources_of_a_slice_are_reported() -> None:
+    harness, name = force_deleted()
     harness.simulation.gce.faults.act_by_hand("DELETE", f"{ZONE}/instanceGroupManagers/{name}")
     harness.run_for(2 * HOUR)
     assert [command.split()[2] for command in errors(harness)[-1]["commands"]] == [
@@ -98,7 +98,7 @@ def test_what_is_left_of_a_slice_is_reported_alone() -> None:
     assert errors(harness)[-1]["vms"] == 0
 
 
-def test_a_group_that_is_there_is_never_reported_whatever_becomes_of_it() -> None:
+def test_an_existing_group_is_never_reported_as_leaked() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     harness.run_for(3 * HOUR)
@@ -108,7 +108,7 @@ def test_a_group_that_is_there_is_never_reported_whatever_becomes_of_it() -> Non
     life.until_gone(harness, timeout=24 * HOUR)
     harness.run_for(2 * HOUR)
     assert errors(harness) == []
-    assert {line["decision"] for line in looks(harness)} == {"NoLeaks"}
+    assert {line["decision"] for line in runs(harness)} == {"NoLeaks"}
     assert harness.leftovers() == []
 
 
@@ -120,7 +120,7 @@ def test_a_group_that_is_there_is_never_reported_whatever_becomes_of_it() -> Non
         "mine",
     ],
 )
-def test_what_has_no_mark_of_this_cluster_is_not_reported(description: str) -> None:
+def test_resources_without_this_clusters_mark_are_not_reported(description: str) -> None:
     harness = Harness()
     found = harness.simulation.admin("GET", "/api/v1/namespaces/kube-system")
     mark = description.format(cluster=found["metadata"]["uid"])
@@ -131,27 +131,27 @@ def test_what_has_no_mark_of_this_cluster_is_not_reported(description: str) -> N
     }
     harness.simulation.gce.faults.act_by_hand("POST", f"{REGION}/resourcePolicies", body)
     harness.run_for(3 * HOUR)
-    assert len(looks(harness)) == 3
+    assert len(runs(harness)) == 3
     assert errors(harness) == []
 
 
 @pytest.mark.parametrize("hosts, topology", [(2, "2x2x2"), (16, "4x4x4")])
-def test_a_look_costs_three_lists_and_a_leak_few_calls_more(
+def test_a_run_costs_three_lists_and_a_leak_few_calls_more(
     hosts: int, topology: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gce_calls, "PAGE_SIZE", 6)
     harness = Harness()
     life.ready_slice(harness, manifest(nodeCount=hosts, topology=topology))
     harness.run_for(2 * HOUR)
-    assert looks(harness)[-1]["calls"] == {"gce": 3, "kubernetes": 1}
-    force_away(harness)
+    assert runs(harness)[-1]["calls"] == {"gce": 3, "kubernetes": 1}
+    force_delete(harness)
     harness.run_for(2 * HOUR)
     pages = -(-hosts // 6)
-    assert looks(harness)[-1]["calls"] == {"gce": 3 + 3 + pages, "kubernetes": 1}
+    assert runs(harness)[-1]["calls"] == {"gce": 3 + 3 + pages, "kubernetes": 1}
     assert errors(harness)[-1]["vms"] == hosts
 
 
-def test_leaks_that_are_not_reported_at_once_are_counted(
+def test_leaks_that_are_not_reported_immediately_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(report_leaks, "MAX_LEAKS", 1)
@@ -159,32 +159,32 @@ def test_leaks_that_are_not_reported_at_once_are_counted(
     for name in ("first", "second"):
         harness.apply(manifest(name))
         life.until_ready(harness, name)
-        force_away(harness, name)
+        force_delete(harness, name)
         harness.run_for(MINUTE)
     harness.run_for(2 * HOUR)
     assert {line["group"] for line in errors(harness)} == {"default/first"}
-    line = looks(harness)[-1]
+    line = runs(harness)[-1]
     assert (line["severity"], line["leaks"], line["left"]) == ("WARNING", 1, 1)
 
 
-def test_a_project_that_cannot_be_listed_keeps_no_other_from_its_report() -> None:
+def test_a_project_that_cannot_be_listed_does_not_affect_reports_about_others() -> None:
     denied = "denied-project"
     harness = Harness(
         projects=frozenset({PROJECT, denied}), callers={"report_leaks": Principal("report@leaks")}
     )
     life.ready_slice(harness, manifest())
-    force_away(harness)
+    force_delete(harness)
     harness.run_for(2 * HOUR)
     assert errors(harness)
-    line = looks(harness)[-1]
+    line = runs(harness)[-1]
     assert (line["severity"], line["decision"]) == ("WARNING", "LeftToTheSweep")
     assert f"projects/{denied}" in line["note"]
 
 
-def test_a_step_that_may_not_list_says_so() -> None:
+def test_a_step_without_permission_to_list_reports_it() -> None:
     powerless = Principal("report-leaks@example.com", frozenset())
     harness = Harness(callers={"report_leaks": powerless})
     harness.run_for(HOUR)
-    line = looks(harness)[-1]
+    line = runs(harness)[-1]
     assert line["severity"] == "WARNING"
     assert "compute.instanceGroupManagers.list" in line["note"]

@@ -40,7 +40,7 @@ def test_the_readme_of_tpu_operator_works_unchanged() -> None:
     readme = yaml.safe_load((EXAMPLES / "tpu-operator-readme.yaml").read_text())
     life.ready_slice(harness, readme)
     name = "my-tpu-node-group"
-    assert life.said(harness, name=name) == ("True", "Ready", "All nodes are ready")
+    assert life.condition_of(harness, name=name) == ("True", "Ready", "All nodes are ready")
     for node in life.nodes(harness).values():
         labels = node["metadata"]["labels"]
         assert labels["cloud.google.com/tpu-node-group"] == "default-my-tpu-node-group"
@@ -50,7 +50,7 @@ def test_the_readme_of_tpu_operator_works_unchanged() -> None:
         assert labels["cloud.google.com/gke-tpu-accelerator"] == "tpu7x"
         assert labels["cloud.google.com/gke-accelerator-count"] == "4"
         assert node["status"]["allocatable"]["google.com/tpu"] == "4"
-    life.goes_without_trace(harness, name)
+    life.assert_deleted_completely(harness, name)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_the_readme_of_tpu_operator_works_unchanged() -> None:
         "v6e-single-host",
     ],
 )
-def test_every_example_reaches_ready_and_goes_without_a_trace(name: str) -> None:
+def test_every_example_becomes_ready_and_is_deleted_completely(name: str) -> None:
     example = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
     harness = harness_for(example["spec"])
     life.ready_slice(harness, example)
@@ -74,17 +74,17 @@ def test_every_example_reaches_ready_and_goes_without_a_trace(name: str) -> None
 
 
 @pytest.mark.parametrize("length", [35, 45, 63])
-def test_a_group_with_a_long_name_reaches_ready_and_goes_without_a_trace(length: int) -> None:
+def test_a_group_with_a_long_name_becomes_ready_and_is_deleted_completely(length: int) -> None:
     name = f"{'long-' * 12}abc"[-length:]
     harness = Harness()
     life.ready_slice(harness, {**manifest(), "metadata": {"namespace": "default", "name": name}})
     assert len(life.nodes(harness)) == 2
-    assert life.said(harness, name=name) == ("True", "Ready", "All nodes are ready")
-    life.goes_without_trace(harness, name)
+    assert life.condition_of(harness, name=name) == ("True", "Ready", "All nodes are ready")
+    life.assert_deleted_completely(harness, name)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
-def test_every_valid_spec_reaches_ready_and_goes_without_a_trace(row: dict[str, Any]) -> None:
+def test_every_valid_spec_becomes_ready_and_is_deleted_completely(row: dict[str, Any]) -> None:
     wanted = manifest(**row["change"])
     harness = harness_for(wanted["spec"])
     before = harness.leftovers()
@@ -130,7 +130,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("change", MODELS.values(), ids=MODELS.keys())
-def test_v6e_and_tpu7x_live_however_they_are_bought(change: dict[str, Any]) -> None:
+def test_v6e_and_tpu7x_work_with_each_provisioning_model(change: dict[str, Any]) -> None:
     harness = Harness()
     wanted = manifest(**change)
     life.ready_slice(harness, wanted)
@@ -140,7 +140,7 @@ def test_v6e_and_tpu7x_live_however_they_are_bought(change: dict[str, Any]) -> N
     assert shown["MACHINE"] == wanted["spec"]["instanceConfig"]["machineType"]
     for vm in life.vms(harness):
         assert life.get(harness, vm)["scheduling"]["provisioningModel"] == model
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 def test_flex_start_waits_for_its_grant_and_is_granted_later() -> None:
@@ -157,23 +157,23 @@ def test_flex_start_waits_for_its_grant_and_is_granted_later() -> None:
     harness.apply(manifest(nodeCount=4, topology="4x4", instanceConfig=config))
     harness.run_for(30 * MINUTE)
     assert {life.get(harness, vm)["status"] for vm in life.vms(harness)} == {"PENDING"}
-    assert life.said(harness)[:2] == ("False", "InsufficientCapacity")
+    assert life.condition_of(harness)[:2] == ("False", "InsufficientCapacity")
     assert life.secrets(harness) == []
     faults.set_capacity("us-central1-c", "ct6e")
     life.until_ready(harness)
     running = [life.get(harness, vm) for vm in life.vms(harness)]
     assert [vm["scheduling"]["maxRunDuration"] for vm in running] == [{"seconds": "172800"}] * 4
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_several_single_hosts_are_slices_of_their_own() -> None:
+def test_several_single_hosts_are_separate_slices() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest(**{**ONE_HOST, "nodeCount": 3}))
     assert life.of_kind(harness, "resourcePolicies") == []
     assert len(life.nodes(harness)) == 3
     assert "InterconnectReady" not in [it["type"] for it in _conditions(harness)]
     assert "workloadPolicy" not in _status(harness)["resources"]
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 def test_labels_and_taints_of_the_user_are_on_every_node() -> None:
@@ -185,13 +185,13 @@ def test_labels_and_taints_of_the_user_are_on_every_node() -> None:
         assert taint in node["spec"]["taints"]
 
 
-def test_nodes_have_no_taint_of_ours_unless_the_user_asks() -> None:
+def test_nodes_get_no_taint_unless_the_user_requests_it() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     assert all(not node["spec"].get("taints") for node in life.nodes(harness).values())
 
 
-def test_labels_and_taints_are_put_on_nodes_that_joined_by_other_means() -> None:
+def test_labels_and_taints_are_set_on_nodes_that_joined_by_other_means() -> None:
     harness = Harness(life.JOINED_OTHERWISE)
     taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
     wanted = manifest(bootstrapKubernetes=None, nodeLabels={"team": "training"}, nodeTaints=[taint])
@@ -201,14 +201,14 @@ def test_labels_and_taints_are_put_on_nodes_that_joined_by_other_means() -> None
         assert node["metadata"]["labels"]["cloud.google.com/gke-tpu-topology"] == "2x2x2"
         assert taint in node["spec"]["taints"]
     assert harness.simulation.gce.calls.counts()["instances.setMetadata"] == 0
-    assert life.said(harness, "TokensInjected") == (
+    assert life.condition_of(harness, "TokensInjected") == (
         "True",
         "NotNeeded",
         "bootstrapKubernetes is not set: the VMs join by other means",
     )
 
 
-def test_what_the_user_wrote_stands_in_the_template() -> None:
+def test_the_users_settings_are_in_the_template() -> None:
     harness = Harness()
     config = {
         "metadata": {"key1": "value1", "kube-labels": "mine=1"},
@@ -236,14 +236,14 @@ def test_what_the_user_wrote_stands_in_the_template() -> None:
     assert made["serviceAccounts"] == config["serviceAccounts"]
 
 
-def test_no_token_stands_in_the_template() -> None:
+def test_the_template_has_no_token() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     (path,) = life.of_kind(harness, "instanceTemplates")
     assert "kubeadm-join-token" not in life.metadata_of(life.get(harness, path)["properties"])
 
 
-def test_vms_bear_the_labels_by_which_they_are_found_on_the_bill() -> None:
+def test_vms_have_the_labels_that_identify_them_on_the_bill() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     for vm in life.vms(harness):
@@ -254,7 +254,7 @@ def test_vms_bear_the_labels_by_which_they_are_found_on_the_bill() -> None:
         assert labels["tpu-functions-cluster"]
 
 
-def test_everything_on_compute_engine_names_the_group_it_belongs_to() -> None:
+def test_every_resource_on_compute_engine_names_its_group() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     group = harness.group(life.NAME)
@@ -267,7 +267,7 @@ def test_everything_on_compute_engine_names_the_group_it_belongs_to() -> None:
         )
 
 
-def test_a_template_of_ones_own_is_used_and_not_deleted() -> None:
+def test_a_user_template_is_used_and_not_deleted() -> None:
     change: dict[str, Any] = {
         "instanceConfig": None,
         "bootstrapKubernetes": None,
@@ -276,7 +276,7 @@ def test_a_template_of_ones_own_is_used_and_not_deleted() -> None:
     wanted = manifest(**change)
     harness = harness_for(wanted["spec"])
     life.ready_slice(harness, wanted)
-    assert life.said(harness, "InstanceTemplateReady") == (
+    assert life.condition_of(harness, "InstanceTemplateReady") == (
         "True",
         "ExternalTemplate",
         f"Using projects/{PROJECT}/global/instanceTemplates/my-template",
@@ -288,7 +288,7 @@ def test_a_template_of_ones_own_is_used_and_not_deleted() -> None:
     assert harness.leftovers() == [f"projects/{PROJECT}/global/instanceTemplates/my-template"]
 
 
-def test_min_node_count_does_nothing_and_a_warning_says_so() -> None:
+def test_min_node_count_has_no_effect_and_a_warning_says_so() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest(minNodeCount=9))
     warnings = [event for event in life.events(harness) if event[0] == "Warning"]
@@ -301,10 +301,10 @@ def test_min_node_count_does_nothing_and_a_warning_says_so() -> None:
     ]
 
 
-def test_events_tell_a_life_in_the_words_of_tpu_operator() -> None:
+def test_events_report_a_life_in_the_words_of_tpu_operator() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
     assert sorted(life.events(harness)) == [
         ("Normal", "ChildResourcesProvisioned", "All child resources provisioned successfully"),
         ("Normal", "Cleanup", "TPU Node Group deletion initiated"),
@@ -313,7 +313,7 @@ def test_events_tell_a_life_in_the_words_of_tpu_operator() -> None:
     ]
 
 
-def test_columns_are_those_that_a_person_reads() -> None:
+def test_kubectl_get_prints_readable_columns() -> None:
     harness = Harness()
     harness.apply(manifest())
     harness.run_for(timedelta(seconds=1))
@@ -343,7 +343,7 @@ def test_columns_are_those_that_a_person_reads() -> None:
     }
 
 
-def test_deletion_is_told_step_by_step() -> None:
+def test_deletion_is_reported_step_by_step() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     harness.delete(life.NAME)
@@ -352,8 +352,8 @@ def test_deletion_is_told_step_by_step() -> None:
     def is_gone() -> bool:
         if harness.group(life.NAME) is None:
             return True
-        if life.said(harness)[1] not in told:
-            told.append(life.said(harness)[1])
+        if life.condition_of(harness)[1] not in told:
+            told.append(life.condition_of(harness)[1])
         return False
 
     life.until(harness, is_gone)
@@ -362,13 +362,13 @@ def test_deletion_is_told_step_by_step() -> None:
     assert set(told[2:]) <= side_by_side
 
 
-def test_pause_before_the_beginning_creates_nothing_and_its_end_goes_on() -> None:
+def test_a_pause_before_creation_creates_nothing_and_creation_continues_after_it() -> None:
     harness = Harness()
     wanted = manifest()
     wanted["metadata"]["annotations"] = {PAUSED: "true"}
     harness.apply(wanted)
     harness.run_for(HOUR)
-    assert life.said(harness) == (
+    assert life.condition_of(harness) == (
         "False",
         "Paused",
         "The annotation tpu-functions.dev/paused stops creation. Remove it to continue.",
@@ -376,17 +376,17 @@ def test_pause_before_the_beginning_creates_nothing_and_its_end_goes_on() -> Non
     assert harness.simulation.gce.calls.writes() == 0
     life.annotate(harness, PAUSED, None)
     life.until_ready(harness, timeout=5 * MINUTE)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_pause_in_mid_creation_makes_nothing_more() -> None:
+def test_a_pause_during_creation_creates_nothing_more() -> None:
     harness = Harness()
     harness.apply(manifest())
     life.until(harness, lambda: harness.made["resourcePolicies.insert"] == 1)
     life.annotate(harness, PAUSED, "true")
     harness.run_for(HOUR)
     assert harness.made["instanceGroupManagers.insert"] == 0
-    assert life.said(harness)[:2] == ("False", "Paused")
+    assert life.condition_of(harness)[:2] == ("False", "Paused")
     life.annotate(harness, PAUSED, None)
     life.until_ready(harness)
     assert harness.made["resourcePolicies.insert"] == 1
@@ -398,7 +398,7 @@ def test_a_paused_group_can_be_deleted() -> None:
     wanted["metadata"]["annotations"] = {PAUSED: "true"}
     harness.apply(wanted)
     harness.run_for(MINUTE)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 def test_a_complete_slice_stays_ready_when_it_is_paused() -> None:
@@ -406,10 +406,10 @@ def test_a_complete_slice_stays_ready_when_it_is_paused() -> None:
     life.ready_slice(harness, manifest())
     life.annotate(harness, PAUSED, "true")
     harness.run_for(2 * HOUR)
-    assert life.said(harness) == ("True", "Ready", "All nodes are ready")
+    assert life.condition_of(harness) == ("True", "Ready", "All nodes are ready")
 
 
-def test_a_group_applied_again_under_its_name_does_not_meet_its_predecessor() -> None:
+def test_a_group_applied_again_is_not_affected_by_its_predecessor() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     first, old_nodes = life.resource_name(harness), set(life.nodes(harness))
@@ -419,10 +419,10 @@ def test_a_group_applied_again_under_its_name_does_not_meet_its_predecessor() ->
     life.until_ready(harness)
     assert life.resource_name(harness) != first
     assert not old_nodes & set(life.nodes(harness))
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_a_group_applied_again_while_the_old_one_goes_waits_for_the_name_alone() -> None:
+def test_a_group_applied_again_while_the_old_one_is_deleted_waits_only_for_the_name() -> None:
     """The API server keeps the name until the old group's finalizer goes; not a second longer."""
     harness = Harness()
     life.ready_slice(harness, manifest())
@@ -433,10 +433,10 @@ def test_a_group_applied_again_while_the_old_one_goes_waits_for_the_name_alone()
     life.until_gone(harness)
     assert harness.apply(manifest())["kind"] == "TPUNodeGroup"
     life.until_ready(harness)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_a_group_forced_away_and_applied_again_leaves_its_predecessor_alone() -> None:
+def test_a_group_force_deleted_and_applied_again_does_not_touch_its_predecessor() -> None:
     """Somebody removes the finalizer by hand: what is left is not the successor's."""
     harness = Harness()
     life.ready_slice(harness, manifest())

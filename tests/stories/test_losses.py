@@ -45,7 +45,7 @@ def node_lists(harness: Harness) -> int:
 # VMs that Compute Engine takes back
 
 
-def test_a_preempted_vm_of_a_slice_is_named_and_not_bought_again() -> None:
+def test_a_preempted_vm_of_a_slice_is_named_and_not_recreated() -> None:
     harness = Harness(life.watchful())
     lost, _ = ready(harness, instanceConfig=SPOT)
     harness.simulation.gce.faults.preempt(lost)
@@ -53,17 +53,17 @@ def test_a_preempted_vm_of_a_slice_is_named_and_not_bought_again() -> None:
     name = life.vm_name(lost)
     text = f"1 of 2 nodes are not ready: {name}. {REASONS[Reason.PREEMPTED]}"
     said = ("False", "Preempted", text)
-    assert life.said(harness) == said
+    assert life.condition_of(harness) == said
     assert life.pending(harness) == {name: "Preempted"}
     assert ("Warning", "Preempted", said[2]) in life.events(harness)
     harness.run_for(2 * HOUR)
-    assert life.said(harness) == said
+    assert life.condition_of(harness) == said
     assert life.columns(harness)["NODES"] == "1/2"
     assert harness.made["instances.insert"] == 2
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_64_vms_preempted_at_once_are_few_writes_and_one_reason() -> None:
+def test_64_vms_preempted_together_cause_few_writes_and_one_reason() -> None:
     """And few lists of all their Nodes: what they read does not grow with the square of their number."""
     harness = Harness()
     lost = ready(harness, nodeCount=64, topology="4x8x8", instanceConfig=SPOT)
@@ -71,14 +71,14 @@ def test_64_vms_preempted_at_once_are_few_writes_and_one_reason() -> None:
     for vm in lost:
         harness.simulation.gce.faults.preempt(vm)
     harness.run_for(2 * MINUTE)
-    assert life.said(harness)[:2] == ("False", "Preempted")
+    assert life.condition_of(harness)[:2] == ("False", "Preempted")
     told = life.pending(harness)
     assert next(iter(told.values())) == "Preempted"
     assert 1 <= len(told) <= 16
-    assert life.said(harness)[2].startswith("64 of 64 nodes are not ready: ")
+    assert life.condition_of(harness)[2].startswith("64 of 64 nodes are not ready: ")
     assert status_writes(harness) - before <= 4
     assert node_lists(harness) - lists <= 6
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 def test_a_vm_is_restarted_after_a_host_error_and_needs_no_token() -> None:
@@ -98,7 +98,7 @@ def test_a_vm_is_restarted_after_a_host_error_and_needs_no_token() -> None:
 # VMs and groups that people delete
 
 
-def test_a_vm_deleted_by_hand_is_made_anew_and_let_in_again() -> None:
+def test_a_vm_deleted_manually_is_recreated_and_admitted_again() -> None:
     harness = Harness(life.watchful())
     lost, kept = ready(harness, **TWO_SINGLE)
     before = life.nodes(harness)
@@ -116,25 +116,25 @@ def test_a_vm_deleted_by_hand_is_made_anew_and_let_in_again() -> None:
     assert harness.simulation.gce.calls.counts()["instances.setMetadata"] == 3
     harness.run_for(5 * MINUTE)
     assert life.secrets(harness) == []
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_a_vm_of_a_slice_deleted_by_hand_is_lost_and_not_bought_again() -> None:
+def test_a_vm_of_a_slice_deleted_manually_is_lost_and_not_recreated() -> None:
     harness = Harness(life.watchful())
     lost, _ = ready(harness)
     harness.simulation.gce.faults.act_by_hand("DELETE", lost)
     life.until_reason(harness, "NodeLost", timeout=5 * MINUTE)
     name = life.vm_name(lost)
     harness.run_for(HOUR)
-    assert life.said(harness)[:2] == ("False", "NodeLost")
-    assert name in life.said(harness)[2]
+    assert life.condition_of(harness)[:2] == ("False", "NodeLost")
+    assert name in life.condition_of(harness)[2]
     assert life.pending(harness) == {name: "NodeLost"}
     assert name not in life.nodes(harness)
     assert harness.made["instances.insert"] == 2
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_a_group_on_compute_engine_deleted_by_hand_before_completion_is_made_again() -> None:
+def test_a_mig_deleted_manually_before_completion_is_created_again() -> None:
     harness = Harness()
     harness.apply(manifest())
     life.until(harness, lambda: bool(life.vms(harness)))
@@ -143,10 +143,10 @@ def test_a_group_on_compute_engine_deleted_by_hand_before_completion_is_made_aga
     harness.simulation.gce.faults.act_by_hand("DELETE", path)
     life.until_ready(harness)
     assert harness.made["instanceGroupManagers.insert"] == 2
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_a_group_on_compute_engine_deleted_by_hand_after_completion_is_told_as_lost() -> None:
+def test_a_mig_deleted_manually_after_completion_is_reported_lost() -> None:
     harness = Harness()
     ready(harness)
     (path,) = life.of_kind(harness, "instanceGroupManagers")
@@ -158,11 +158,11 @@ def test_a_group_on_compute_engine_deleted_by_hand_after_completion_is_told_as_l
         "and apply it again."
     )
     harness.run_for(2 * HOUR)
-    assert life.said(harness) == ("False", "ResourceLost", text)
+    assert life.condition_of(harness) == ("False", "ResourceLost", text)
     assert ("Warning", "ResourceLost", text) in life.events(harness)
     assert harness.made["instanceGroupManagers.insert"] == 1
     assert life.nodes(harness) == {}
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 def no_capacity(harness: Harness, vms: int | None) -> None:
@@ -190,7 +190,7 @@ def no_reservation(harness: Harness, vms: int | None) -> None:
     ],
     ids=["stockout", "removed reservation"],
 )
-def test_a_repair_that_is_blocked_is_told_with_its_vm_and_goes_on_by_itself(
+def test_a_blocked_repair_is_reported_with_its_vm_and_continues_by_itself(
     block: Callable[[Harness, int | None], None], model: dict[str, Any], reason: str, words: str
 ) -> None:
     harness = Harness(life.watchful())
@@ -200,20 +200,22 @@ def test_a_repair_that_is_blocked_is_told_with_its_vm_and_goes_on_by_itself(
     life.until_reason(harness, reason, timeout=10 * MINUTE)
     before = status_writes(harness)
     harness.run_for(HOUR)
-    status, told, message = life.said(harness)
+    status, told, message = life.condition_of(harness)
     assert (status, told) == ("False", reason)
     assert message.startswith(f"VM {life.vm_name(lost)} of projects/")
     assert words in message
     assert message.endswith(REASONS[Reason(reason)])
-    assert life.said(harness, "ManagedInstanceGroupReady") == (status, told, message)
+    assert life.condition_of(harness, "ManagedInstanceGroupReady") == (status, told, message)
     assert status_writes(harness) - before <= 2
     block(harness, None)
     life.until_ready(harness, timeout=HOUR)
-    assert life.said(harness, "ManagedInstanceGroupReady")[:2] == ("True", "Ready")
-    life.goes_without_trace(harness)
+    assert life.condition_of(harness, "ManagedInstanceGroupReady")[:2] == ("True", "Ready")
+    life.assert_deleted_completely(harness)
 
 
-def test_a_bulk_slice_that_loses_a_vm_before_completion_says_that_the_others_are_billed() -> None:
+def test_a_bulk_slice_that_loses_a_vm_before_completion_reports_that_the_others_are_billed() -> (
+    None
+):
     harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest())
     life.until(harness, lambda: len(life.vms(harness)) == 2)
@@ -226,20 +228,20 @@ def test_a_bulk_slice_that_loses_a_vm_before_completion_says_that_the_others_are
     )
     life.until_reason(harness, "NodeLost", timeout=15 * MINUTE)
     harness.run_for(HOUR)
-    assert life.said(harness) == ("False", "NodeLost", text)
-    life.goes_without_trace(harness)
+    assert life.condition_of(harness) == ("False", "NodeLost", text)
+    life.assert_deleted_completely(harness)
 
 
-def test_the_end_of_max_run_duration_is_told_as_such() -> None:
+def test_the_end_of_max_run_duration_is_reported_as_such() -> None:
     harness = Harness()
     flex = {"provisioningModel": "FLEX_START", "reservation": None, "maxRunDuration": "90m"}
     ready(harness, instanceConfig=flex)
     harness.run_for(2 * HOUR)
-    status, reason, message = life.said(harness)
+    status, reason, message = life.condition_of(harness)
     assert (status, reason) == ("False", "MaxRunDurationReached")
     assert message.endswith(REASONS[Reason.MAX_RUN_DURATION_REACHED])
     assert "NodeLost" not in {told for _, told, _ in life.events(harness)}
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 # Nodes
@@ -255,13 +257,13 @@ def test_a_node_that_flaps_for_an_hour_costs_a_status_write_a_minute() -> None:
         life.patch(harness, path, {"status": {"conditions": conditions(harness, path, word)}})
         if half_minute == 0:
             harness.run_for(timedelta(seconds=20))
-            assert life.said(harness)[:2] == ("False", "NodeNotReady")
+            assert life.condition_of(harness)[:2] == ("False", "NodeNotReady")
             harness.run_for(timedelta(seconds=10))
         else:
             harness.run_for(timedelta(seconds=30))
     assert status_writes(harness) - before <= 60
     life.until_ready(harness, timeout=3 * MINUTE)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 def conditions(harness: Harness, path: str, ready: str) -> list[dict[str, Any]]:
@@ -275,7 +277,7 @@ def conditions(harness: Harness, path: str, ready: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("change", [{}, TWO_SINGLE], ids=["BULK", "INDIVIDUAL"])
-def test_a_node_deleted_by_hand_on_a_ready_group_is_told_with_what_to_do(
+def test_a_node_of_a_ready_group_deleted_manually_is_reported_with_what_to_do(
     change: dict[str, Any],
 ) -> None:
     harness = Harness(life.watchful())
@@ -284,8 +286,8 @@ def test_a_node_deleted_by_hand_on_a_ready_group_is_told_with_what_to_do(
     name = life.vm_name(lost)
     harness.simulation.admin("DELETE", f"/api/v1/nodes/{name}")
     life.until(harness, lambda: not harness.is_ready(NAME), MINUTE)
-    assert life.said(harness)[1] == "NodeLost"
-    assert name in life.said(harness)[2]
+    assert life.condition_of(harness)[1] == "NodeLost"
+    assert name in life.condition_of(harness)[2]
     harness.run_for(3 * MINUTE)
     what = (
         ", or delete the VM so that it is recreated."
@@ -293,48 +295,48 @@ def test_a_node_deleted_by_hand_on_a_ready_group_is_told_with_what_to_do(
         else ". Do not delete VMs of a BULK slice: Compute Engine does not recreate them."
     )
     text = f"Node {name} was deleted; its VM is running. Restart the kubelet on the VM{what}"
-    assert life.said(harness) == ("False", "NodeDeleted", text)
+    assert life.condition_of(harness) == ("False", "NodeDeleted", text)
     assert ("Warning", "NodeDeleted", text) in life.events(harness)
     harness.run_for(HOUR)
-    assert life.said(harness) == ("False", "NodeDeleted", text)
-    life.goes_without_trace(harness)
+    assert life.condition_of(harness) == ("False", "NodeDeleted", text)
+    life.assert_deleted_completely(harness)
 
 
-def test_a_node_deleted_by_hand_is_told_as_lost_and_comes_back_with_its_vm() -> None:
+def test_a_node_deleted_manually_is_reported_lost_and_returns_with_its_vm() -> None:
     harness = Harness(life.watchful())
     lost, _ = ready(harness)
     harness.simulation.admin("DELETE", f"/api/v1/nodes/{life.vm_name(lost)}")
     life.until(harness, lambda: not harness.is_ready(NAME), MINUTE)
-    assert life.said(harness)[1] == "NodeLost"
+    assert life.condition_of(harness)[1] == "NodeLost"
     harness.simulation.gce.faults.act_by_hand("POST", f"{lost}/reset")
     life.until_ready(harness)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_kubelets_that_fall_silent_are_told() -> None:
+def test_silent_kubelets_are_reported() -> None:
     harness = Harness(life.watchful(lease_s=None))
     harness.apply(manifest())
     life.until_ready(harness)
     life.until(harness, lambda: not harness.is_ready(NAME), 5 * MINUTE)
     harness.run_for(5 * MINUTE)
     names = sorted(life.nodes(harness))
-    assert life.said(harness)[:2] == ("False", "NodeNotReady")
-    assert life.said(harness)[2].startswith("2 of 2 nodes are not ready: ")
+    assert life.condition_of(harness)[:2] == ("False", "NodeNotReady")
+    assert life.condition_of(harness)[2].startswith("2 of 2 nodes are not ready: ")
     assert life.pending(harness) == dict.fromkeys(names, "NodeNotReady")
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_a_cluster_without_the_device_plugin_is_told_so() -> None:
+def test_a_missing_device_plugin_is_reported() -> None:
     harness = Harness(life.vm_options(plugin_s=None))
     harness.apply(manifest())
     life.until_reason(harness, "DevicePluginMissing", timeout=10 * MINUTE)
     names = sorted(life.nodes(harness))
     assert life.pending(harness) == dict.fromkeys(names, "DevicePluginMissing")
-    assert life.said(harness)[2] == (
+    assert life.condition_of(harness)[2] == (
         f"2 of 2 nodes are not ready: {', '.join(names)}. A Node is Ready but offers no google.com/tpu. "
         "Check the DaemonSet tpu-device-plugin in kube-system."
     )
-    assert life.said(harness, "NodesJoined")[:2] == ("True", "Joined")
+    assert life.condition_of(harness, "NodesJoined")[:2] == ("True", "Joined")
     for name in names:
         path = f"/api/v1/nodes/{name}/status"
         offer = {"google.com/tpu": "4"}
@@ -342,7 +344,7 @@ def test_a_cluster_without_the_device_plugin_is_told_so() -> None:
     life.until_ready(harness, timeout=5 * MINUTE)
 
 
-def test_a_node_of_another_machine_that_bears_our_label_is_not_touched() -> None:
+def test_a_node_of_another_machine_with_our_label_is_not_touched() -> None:
     harness = Harness()
     ready(harness)
     labels = {RESOURCE_NAME_LABEL: life.resource_name(harness), ACCELERATOR_LABEL: "tpu7x"}
@@ -369,14 +371,14 @@ def test_a_node_of_another_machine_that_bears_our_label_is_not_touched() -> None
 # joining
 
 
-def test_a_vm_that_never_joins_is_told_after_fifteen_minutes() -> None:
+def test_a_vm_that_never_joins_is_reported_after_fifteen_minutes() -> None:
     harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
-    assert life.said(harness)[:2] == ("False", "AwaitingNodeJoin")
+    assert life.condition_of(harness)[:2] == ("False", "AwaitingNodeJoin")
     harness.run_for(10 * MINUTE)
     names = ", ".join(sorted(map(life.vm_name, life.vms(harness))))
-    assert life.said(harness) == (
+    assert life.condition_of(harness) == (
         "False",
         "NodeJoinTimeout",
         f"Waiting for 2 of 2 nodes to join the cluster; {names}. A VM has not joined in time. Read the "
@@ -385,10 +387,10 @@ def test_a_vm_that_never_joins_is_told_after_fifteen_minutes() -> None:
     assert life.summary(harness)["failed"] == 2
     assert set(life.pending(harness).values()) == {"NodeJoinTimeout"}
     assert "NodeJoinTimeout" in [reason for _, reason, _ in life.events(harness)]
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_a_node_that_joins_without_a_providerid_is_told_of_and_counts_as_none() -> None:
+def test_a_node_that_joins_without_a_providerid_is_reported_and_not_counted() -> None:
     harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest(**ONE_HOST))
     life.until(harness, lambda: len(life.secrets(harness)) == 1)
@@ -397,7 +399,7 @@ def test_a_node_that_joins_without_a_providerid_is_told_of_and_counts_as_none() 
     nameless = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
     harness.simulation.admin("POST", "/api/v1/nodes", nameless, **life.as_kubelet(name))
     harness.run_for(5 * MINUTE)
-    assert life.said(harness)[1:] == (
+    assert life.condition_of(harness)[1:] == (
         "AwaitingNodeJoin",
         "Waiting for 1 of 1 nodes to join the cluster (1 nodes joined with missing ProviderID)",
     )
@@ -416,18 +418,18 @@ def test_a_node_that_joins_without_a_providerid_is_told_of_and_counts_as_none() 
     ],
     ids=["fails once", "fails with all tries of its token", "expires", "expires, then fails"],
 )
-def test_a_join_that_goes_wrong_at_first_goes_well_in_the_end(
+def test_a_join_that_fails_at_first_succeeds_in_the_end(
     join_faults: tuple[JoinFault, ...],
 ) -> None:
     harness = Harness(life.vm_options(join_faults=join_faults))
     harness.apply(manifest())
     life.until_ready(harness, timeout=3 * HOUR)
     harness.run_for(5 * MINUTE)
-    assert life.said(harness) == ("True", "Ready", "All nodes are ready")
-    life.goes_without_trace(harness)
+    assert life.condition_of(harness) == ("True", "Ready", "All nodes are ready")
+    life.assert_deleted_completely(harness)
 
 
-def test_tokens_that_were_not_used_are_void_after_an_hour() -> None:
+def test_unused_tokens_expire_after_an_hour() -> None:
     harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest())
     life.until(harness, lambda: len(life.secrets(harness)) == 2)
@@ -435,7 +437,7 @@ def test_tokens_that_were_not_used_are_void_after_an_hour() -> None:
     harness.run_for(timedelta(minutes=70))
     assert not set(first) & set(life.secrets(harness))
     assert len(life.secrets(harness)) <= 4
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 # links
@@ -454,17 +456,17 @@ def test_links_that_do_not_come_up_are_named(outcome: str, word: str) -> None:
         f"Compute Engine reports the interconnect between the chips as {word}. If it stays so for ten "
         "minutes, delete the group and apply it again."
     )
-    assert life.said(harness) == ("False", "InterconnectNotReady", text)
-    assert life.said(harness, "InterconnectReady") == ("False", "NotActive", text)
+    assert life.condition_of(harness) == ("False", "InterconnectNotReady", text)
+    assert life.condition_of(harness, "InterconnectReady") == ("False", "NotActive", text)
     assert life.columns(harness)["NODES"] == "2/2"
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 # what people do to the object
 
 
 @pytest.mark.parametrize("change", [{}, TWO_SINGLE], ids=["BULK", "INDIVIDUAL"])
-def test_a_status_that_was_wiped_heals_without_a_second_purchase(change: dict[str, Any]) -> None:
+def test_a_wiped_status_is_rebuilt_without_a_second_insert(change: dict[str, Any]) -> None:
     harness = Harness()
     ready(harness, **change)
     before, made = life.summary(harness), dict(harness.made)
@@ -476,11 +478,11 @@ def test_a_status_that_was_wiped_heals_without_a_second_purchase(change: dict[st
     harness.run_for(HOUR)
     assert life.summary(harness) == before
     assert harness.made == made
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize("after_s", [1, 5, 20, 50, 80])
-def test_a_status_wiped_in_mid_creation_heals_without_a_second_purchase(after_s: int) -> None:
+def test_a_status_wiped_during_creation_is_rebuilt_without_a_second_insert(after_s: int) -> None:
     harness = Harness()
     harness.apply(manifest())
     harness.run_for(timedelta(seconds=after_s))
@@ -490,10 +492,10 @@ def test_a_status_wiped_in_mid_creation_heals_without_a_second_purchase(after_s:
     life.until_ready(harness, timeout=15 * MINUTE)
     assert set(harness.made.values()) == {1, 2}
     assert harness.made["instances.insert"] == 2
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_a_status_wiped_while_the_group_goes_leaves_nothing_behind() -> None:
+def test_a_status_wiped_during_deletion_leaves_nothing_behind() -> None:
     harness = Harness()
     ready(harness)
     harness.delete(NAME)
@@ -511,7 +513,9 @@ def test_a_status_wiped_while_the_group_goes_leaves_nothing_behind() -> None:
     [{"labels": {RESOURCE_NAME_LABEL: None}}, {"finalizers": []}],
     ids=["label", "finalizer"],
 )
-def test_our_mark_on_the_group_comes_back_when_somebody_removes_it(change: dict[str, Any]) -> None:
+def test_a_removed_finalizer_or_label_of_a_group_is_restored(
+    change: dict[str, Any],
+) -> None:
     harness = Harness()
     ready(harness)
     name = life.resource_name(harness)
@@ -528,7 +532,7 @@ def test_our_mark_on_the_group_comes_back_when_somebody_removes_it(change: dict[
 
     life.until(harness, is_back, 2 * MINUTE)
     assert harness.is_ready(NAME)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 def test_a_recreated_vm_that_joins_by_other_means_takes_over_its_predecessors_node() -> None:
@@ -548,7 +552,7 @@ def test_a_recreated_vm_that_joins_by_other_means_takes_over_its_predecessors_no
     asked = len(harness.answers)
     harness.simulation.options = replace(harness.simulation.options, sinks=True)
     harness.run_for(2 * HOUR)
-    assert life.said(harness) == ("True", "Ready", "All nodes are ready")
+    assert life.condition_of(harness) == ("True", "Ready", "All nodes are ready")
     assert "inject_token" not in {step for step, _ in harness.answers[asked:]}
     assert "NodeJoinTimeout" not in {reason for _, reason, _ in life.events(harness)}
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)

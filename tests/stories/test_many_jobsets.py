@@ -55,7 +55,7 @@ def begin(harness: Harness, count: int = COUNT) -> None:
 
 
 @pytest.mark.slow
-def test_a_hundred_jobsets_at_once_get_their_slices_together_and_at_few_calls(say: Say) -> None:
+def test_a_hundred_jobsets_get_their_slices_in_parallel_with_few_calls(say: Say) -> None:
     harness = new_harness()
     began = harness.clock.now()
     begin(harness)
@@ -82,7 +82,7 @@ def test_a_hundred_jobsets_at_once_get_their_slices_together_and_at_few_calls(sa
     "count",
     [20, pytest.param(COUNT, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
 )
-def test_many_jobsets_at_once_get_their_pools_and_lose_them_as_fast_as_gke_changes_them(
+def test_many_jobsets_get_their_pools_and_lose_them_as_fast_as_gke_changes_them(
     count: int, say: Say
 ) -> None:
     harness = new_harness_of_pools()
@@ -121,7 +121,7 @@ def test_many_jobsets_at_once_get_their_pools_and_lose_them_as_fast_as_gke_chang
     assert calls(harness) <= count * CALLS_EACH_ON_GKE + minutes * CALLS_A_MINUTE
 
 
-def test_what_is_over_goes_while_others_wait_for_their_turn() -> None:
+def test_ended_jobsets_lose_their_slices_while_others_wait() -> None:
     """A slice that nobody needs is paid for, and its chips may be what the others wait for."""
     harness = new_harness_of_pools(Options(pubsub=pubsub.Timings(delay_s=0.5)))
     begin(harness, 3)

@@ -16,10 +16,10 @@ from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, ONE_HOST, SPOT, STANDARD
 from tests.stories.test_budget import Ledger
 from tests.stories.test_lives import EXAMPLES
-from tests.stories.test_refusals import OF_CALLS, TROUBLES, TWO_SINGLE, denied, notes
+from tests.stories.test_refusals import INJECTED_ERRORS, OF_CALLS, TWO_SINGLE, denied, notes
 
 
-def test_the_sweep_alone_calls_a_vm_that_is_down_lost() -> None:
+def test_the_sweep_alone_reports_a_stopped_vm_lost() -> None:
     harness = Harness(Options(relays=False, sinks=False))
     life.ready_slice(harness, manifest(instanceConfig=SPOT))
     lost = life.vms(harness)[0]
@@ -29,7 +29,7 @@ def test_the_sweep_alone_calls_a_vm_that_is_down_lost() -> None:
 
 
 @pytest.mark.parametrize("mode", [{}, {**ONE_HOST, "nodeCount": 2}], ids=["BULK", "INDIVIDUAL"])
-def test_a_preempted_vm_stays_told_while_its_node_is_not_yet_known_to_be_dead(
+def test_a_preempted_vm_stays_reported_while_its_node_is_not_known_to_be_dead(
     mode: dict[str, Any],
 ) -> None:
     """Its Node is Ready for 50 seconds yet; another Node's change must not undo what is known."""
@@ -44,11 +44,11 @@ def test_a_preempted_vm_stays_told_while_its_node_is_not_yet_known_to_be_dead(
         {"metadata": {"labels": {"cloud.google.com/gke-tpu-topology": "9x9"}}},
     )
     harness.run_for(timedelta(seconds=8))
-    assert life.said(harness)[:2] == ("False", "Preempted")
+    assert life.condition_of(harness)[:2] == ("False", "Preempted")
     assert life.pending(harness) == {lost: "Preempted"}
 
 
-def test_64_vms_preempted_at_once_are_all_called_lost() -> None:
+def test_64_vms_preempted_together_are_all_reported_lost() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest(nodeCount=64, topology="4x8x8", instanceConfig=SPOT))
     for vm in life.vms(harness):
@@ -57,7 +57,7 @@ def test_64_vms_preempted_at_once_are_all_called_lost() -> None:
     assert set(life.pending(harness).values()) <= {"Preempted", "NodeLost"}
 
 
-def test_a_node_of_another_machine_that_bears_our_proof_is_not_touched() -> None:
+def test_a_node_of_another_machine_with_our_proof_is_not_touched() -> None:
 
     harness = Harness()
     life.ready_slice(harness, manifest())
@@ -81,19 +81,19 @@ def test_a_node_of_another_machine_that_bears_our_proof_is_not_touched() -> None
     assert life.summary(harness)["joined"] == 2
 
 
-@pytest.mark.parametrize("name", sorted(TROUBLES.keys() - OF_CALLS))
+@pytest.mark.parametrize("name", sorted(INJECTED_ERRORS.keys() - OF_CALLS))
 def test_the_reason_of_an_individual_group_that_waits_does_not_flap(name: str) -> None:
-    trouble = TROUBLES[name]
+    injected = INJECTED_ERRORS[name]
     harness = Harness()
-    trouble.begin(harness.simulation.gce.faults)
-    harness.apply(manifest(**{**TWO_SINGLE, **trouble.change}))
-    life.until_reason(harness, trouble.reason, timeout=5 * MINUTE)
+    injected.begin(harness.simulation.gce.faults)
+    harness.apply(manifest(**{**TWO_SINGLE, **injected.change}))
+    life.until_reason(harness, injected.reason, timeout=5 * MINUTE)
     for _ in range(40):
         harness.run_for(MINUTE)
-        assert life.said(harness)[:2] == ("False", trouble.reason)
+        assert life.condition_of(harness)[:2] == ("False", injected.reason)
 
 
-def test_a_refused_read_is_told_by_an_event() -> None:
+def test_a_refused_read_is_reported_by_an_event() -> None:
     harness = Harness()
     denied("compute.instanceGroupManagers.get").begin(harness.simulation.gce.faults)
     harness.apply(manifest())
@@ -101,7 +101,7 @@ def test_a_refused_read_is_told_by_an_event() -> None:
     assert [event for event in life.events(harness) if event[1] == "PermissionDenied"]
 
 
-def test_a_kubeconfig_that_is_no_yaml_is_named_in_the_log() -> None:
+def test_a_kubeconfig_that_is_not_yaml_is_named_in_the_log() -> None:
 
     harness = Harness()
     harness.kubeconfig("create_resources").write_text("not: [a kubeconfig")
@@ -116,7 +116,7 @@ def test_an_example_in_an_ai_zone() -> None:
     life.ready_slice(harness, yaml.safe_load((EXAMPLES / "v6e-8x8-flex-start.yaml").read_text()))
 
 
-def test_a_group_of_single_hosts_that_waits_for_capacity_is_looked_at_cheaply() -> None:
+def test_a_group_of_single_hosts_that_waits_for_capacity_is_observed_cheaply() -> None:
     harness = Harness()
     ledger = Ledger(harness)
     harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 0)
@@ -132,7 +132,7 @@ def test_a_group_of_single_hosts_that_waits_for_capacity_is_looked_at_cheaply() 
     life.until_ready(harness)
 
 
-def test_a_time_that_is_none_in_a_status_keeps_the_minute_from_nobody() -> None:
+def test_an_invalid_time_in_a_status_does_not_keep_the_sweep_from_other_groups() -> None:
     harness = Harness(Options(relays=False))
     life.ready_slice(harness, manifest())
     odd = "2026-11-20T10:00:00+99:00"

@@ -18,7 +18,7 @@ from tests.stories.jobsets import (
     SECOND,
     are_running,
     delete,
-    told,
+    reported_events,
     until,
 )
 from tests.stories.life import MINUTE
@@ -61,15 +61,15 @@ def running() -> Harness:
     return harness
 
 
-def test_a_pool_that_was_made_is_told_when_the_pod_has_started_too() -> None:
+def test_the_creation_of_a_pool_is_reported_even_after_its_pod_has_started() -> None:
     harness = running()
-    assert told(harness)[1:] == [MADE]
+    assert reported_events(harness)[1:] == [MADE]
     harness.simulation.admin(
         "DELETE", f"/api/v1/namespaces/default/events/{event_name(harness, MADE)}"
     )
     outcome = answers(harness, "provision_slice", end_of("CreateNodePool"))
     assert outcome == ["CreationSucceeded"]
-    assert told(harness)[1:] == [MADE]
+    assert reported_events(harness)[1:] == [MADE]
 
 
 def event_name(harness: Harness, line: str) -> str:
@@ -77,30 +77,30 @@ def event_name(harness: Harness, line: str) -> str:
     return next(str(one["metadata"]["name"]) for one in events if line.endswith(one["message"]))
 
 
-def test_a_pool_that_nobody_waits_for_is_told_to_nobody() -> None:
+def test_a_pool_without_a_waiting_pod_is_not_reported() -> None:
     harness = new_harness()
     assert answers(harness, "provision_slice", end_of("CreateNodePool")) == ["NoPod"]
     assert answers(harness, "provision_slice", end_of("DeleteNodePool")) == ["NoPod"]
     assert answers(harness, "release_slice", end_of("DeleteNodePool")) == ["DeletionSucceeded"]
-    assert told(harness) == []
+    assert reported_events(harness) == []
 
 
 @pytest.mark.parametrize("step", ["provision_slice", "release_slice"])
-def test_another_cluster_s_pools_are_nobody_s_here(step: str) -> None:
+def test_another_clusters_pools_are_ignored(step: str) -> None:
     harness = running()
-    before = told(harness)
+    before = reported_events(harness)
     entry = end_of("DeleteNodePool", cluster="other")
     assert answers(harness, step, entry) == ["NotOurs"]
-    assert told(harness) == before
+    assert reported_events(harness) == before
 
 
-def test_a_pool_that_could_not_be_made_is_told_and_made_anew() -> None:
+def test_a_failed_creation_of_a_pool_is_reported_and_retried() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_ON
     harness.gke.faults.fail_operations("nodePools.create", code=8, message="no capacity")
     post(harness)
     until(harness, lambda: are_running(harness))
-    events = told(harness)
+    events = reported_events(harness)
     assert (
         f"Pod NodePoolCreationFailed: node pool {NAME} could not be created: no capacity" in events
     )
@@ -108,13 +108,13 @@ def test_a_pool_that_could_not_be_made_is_told_and_made_anew() -> None:
     assert events[-1] == MADE
 
 
-def test_a_pool_that_could_not_be_deleted_is_told_and_deleted_again() -> None:
+def test_a_failed_deletion_of_a_pool_is_reported_and_retried() -> None:
     harness = running()
     harness.gke.faults.fail_operations("nodePools.delete", message="try later")
     harness.simulation.admin("PATCH", f"{JOBSETS}/{JOBSET}/status", completed(), **MERGE)
     until(harness, lambda: is_gone(harness))
     harness.run_for(MINUTE)
-    assert told(harness)[2:] == [
+    assert reported_events(harness)[2:] == [
         f"JobSet NodePoolDeletionStarted: Deleting node pool {NAME}: JobSet train has ended (Completed)",
         f"JobSet NodePoolDeletionFailed: node pool {NAME} could not be deleted: try later",
         DELETED,
@@ -126,21 +126,21 @@ def completed() -> dict[str, Any]:
     return {"status": {"conditions": [{**condition, "lastTransitionTime": "2026-01-01T00:10:00Z"}]}}
 
 
-def test_a_pool_that_gke_will_not_have_marked_goes_at_once() -> None:
+def test_a_pool_whose_release_deadline_is_refused_is_deleted_immediately() -> None:
     harness = running()
     words = "The user does not have access to service account"
     harness.gke.faults.fail_next("nodePools.update", 100, 403, "forbidden", words)
     harness.simulation.admin("PATCH", f"{JOBSETS}/{JOBSET}/status", completed(), **MERGE)
     until(harness, lambda: is_gone(harness))
     harness.run_for(MINUTE)
-    assert told(harness)[-2:] == [
+    assert reported_events(harness)[-2:] == [
         f"JobSet NodePoolDeletionStarted: Deleting node pool {NAME}: no JobSet needs it, and its "
         f"release deadline cannot be written: nodePools.update: 403 forbidden: {words}",
         DELETED,
     ]
 
 
-def test_a_pool_whose_mark_is_lost_again_and_again_goes() -> None:
+def test_a_pool_whose_release_deadline_keeps_failing_is_deleted() -> None:
     harness = running()
     harness.gke.faults.fail_operations("nodePools.update", message="try later", operations=100_000)
     harness.simulation.admin("PATCH", f"{JOBSETS}/{JOBSET}/status", completed(), **MERGE)
@@ -148,7 +148,7 @@ def test_a_pool_whose_mark_is_lost_again_and_again_goes() -> None:
     assert (
         f"JobSet NodePoolDeletionStarted: Deleting node pool {NAME}: no JobSet needs it, and its "
         "release deadline cannot be written: try later"
-    ) in told(harness)
+    ) in reported_events(harness)
 
 
 def test_an_update_of_a_pool_that_is_needed_may_fail() -> None:
@@ -160,23 +160,26 @@ def test_an_update_of_a_pool_that_is_needed_may_fail() -> None:
     assert are_running(harness)
 
 
-def test_a_deletion_that_was_long_ago_is_not_told_of_a_pool_that_stands() -> None:
+def test_an_old_deletion_is_not_reported_for_an_existing_pool() -> None:
     harness = running()
-    before = told(harness)
+    before = reported_events(harness)
     assert answers(harness, "release_slice", end_of("DeleteNodePool")) == ["Superseded"]
-    assert told(harness) == before
+    assert reported_events(harness) == before
 
 
-def test_a_cluster_that_is_not_there_is_told_on_the_pod() -> None:
+def test_a_missing_cluster_is_reported_on_the_pod() -> None:
     harness = new_harness()
     words = "Not found: projects/my-gcp-project/locations/us-central1/clusters/my-cluster."
     harness.gke.faults.fail_next("nodePools.create", 100, 404, "notFound", words)
     post(harness)
     harness.run_for(10 * MINUTE)
-    assert f"Pod NodePoolCreationFailed: nodePools.create: 404 notFound: {words}" in told(harness)
+    assert (
+        f"Pod NodePoolCreationFailed: nodePools.create: 404 notFound: {words}"
+        in reported_events(harness)
+    )
 
 
-def test_a_pod_of_somebody_s_own_making_is_told_what_is_wrong_with_it() -> None:
+def test_an_error_of_a_manually_created_pod_is_reported_on_it() -> None:
     harness = new_harness()
     name = {"jobset.sigs.k8s.io/jobset-name": "x/../y?z"}
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs-1", "uid": "rs-uid"}
@@ -187,7 +190,7 @@ def test_a_pod_of_somebody_s_own_making_is_told_what_is_wrong_with_it() -> None:
     }
     harness.simulation.admin("POST", PODS, pod(metadata=metadata))
     harness.run_for(MINUTE)
-    assert told(harness) == [
+    assert reported_events(harness) == [
         "Pod NodePoolCreationFailed: the Pod's jobset.sigs.k8s.io/jobset-name is 'x/../y?z': it must be "
         "the name of a JobSet"
     ]
@@ -207,18 +210,18 @@ def counts(harness: Harness) -> dict[str, int]:
     return {one["reason"]: one["count"] for one in events}
 
 
-def test_what_gke_has_no_room_for_is_queued_and_said_to_begin_when_it_does() -> None:
+def test_operations_beyond_gkes_limit_are_queued_and_reported_when_they_begin() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_ON
     no_room(harness, "nodePools.create", 3)
     post(harness)
     harness.run_for(30 * SECOND)
-    assert told(harness) == [
+    assert reported_events(harness) == [
         f"Pod NodePoolQueued: node pool {NAME} waits for others that are being created or deleted: "
         f"{NO_ROOM}"
     ]
     until(harness, lambda: are_running(harness))
-    assert told(harness)[1:] == [MAKING, MADE]
+    assert reported_events(harness)[1:] == [MAKING, MADE]
     no_room(harness, "nodePools.update", 2)
     no_room(harness, "nodePools.delete", 3)
     delete(harness)
@@ -231,12 +234,12 @@ def test_what_gke_has_no_room_for_is_queued_and_said_to_begin_when_it_does() -> 
     assert len(refused) == 8, "each of them was made"
 
 
-def test_what_gke_is_too_busy_for_is_tried_again_and_not_told() -> None:
+def test_calls_that_gke_is_too_busy_for_are_retried_and_not_reported() -> None:
     harness = new_harness()
     harness.gke.faults.fail_next("nodePools.create", calls=3, http=503)
     post(harness)
-    until(harness, lambda: is_gone(harness) and len(told(harness)) >= 4)
-    assert [line.split(":")[0].split()[1] for line in told(harness)] == [
+    until(harness, lambda: is_gone(harness) and len(reported_events(harness)) >= 4)
+    assert [line.split(":")[0].split()[1] for line in reported_events(harness)] == [
         "NodePoolCreationStarted",
         "NodePoolCreationSucceeded",
         "NodePoolDeletionStarted",

@@ -31,7 +31,7 @@ from tests.stories.jobsets import (
     are_running,
     delete,
     pods,
-    told,
+    reported_events,
     until,
 )
 from tests.stories.life import HOUR, MINUTE
@@ -70,7 +70,7 @@ def test_a_jobset_gets_its_pool_runs_and_leaves_nothing_behind() -> None:
     until(harness, lambda: is_gone(harness))
     harness.run_for(5 * MINUTE)
     assert harness.leftovers() == []
-    assert told(harness) == [
+    assert reported_events(harness) == [
         MAKING,
         f"Pod NodePoolCreationSucceeded: node pool {NAME} has been created",
         f"JobSet NodePoolDeletionStarted: Deleting node pool {NAME}: JobSet train has ended (Completed)",
@@ -84,7 +84,7 @@ def test_a_jobset_gets_its_pool_runs_and_leaves_nothing_behind() -> None:
     )
 
 
-def test_a_jobset_that_is_made_again_at_once_keeps_its_pool() -> None:
+def test_a_jobset_that_is_recreated_immediately_keeps_its_pool() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_ON
     post(harness)
@@ -100,18 +100,20 @@ def test_a_jobset_that_is_made_again_at_once_keeps_its_pool() -> None:
     assert harness.gke.calls.counts()["nodePools.delete"] == 0
 
 
-def test_a_pool_without_room_is_made_anew_when_there_is_some() -> None:
+def test_a_pool_without_capacity_is_created_again_when_there_is_capacity() -> None:
     harness = new_harness()
     harness.gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
     post(harness)
-    until(harness, lambda: any("NodePoolCreationFailed" in line for line in told(harness)))
-    (failure,) = [line for line in told(harness) if "NodePoolCreationFailed" in line][:1]
+    until(
+        harness, lambda: any("NodePoolCreationFailed" in line for line in reported_events(harness))
+    )
+    (failure,) = [line for line in reported_events(harness) if "NodePoolCreationFailed" in line][:1]
     assert "does not have enough resources available" in failure
     harness.gke.faults.set_capacity(ZONE, "ct6e-standard")
     until(harness, lambda: are_running(harness))
 
 
-def test_a_stockout_that_lasts_is_told_once_although_gke_names_another_vm_each_time() -> None:
+def test_a_lasting_stockout_is_reported_once_although_gke_names_another_vm_each_time() -> None:
     harness = new_harness()
     harness.gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
     post(harness)
@@ -119,7 +121,7 @@ def test_a_stockout_that_lasts_is_told_once_although_gke_names_another_vm_each_t
     calls = harness.gke.calls.counts()
     assert calls["nodePools.create"] > 5
     (leader,) = pods(harness)
-    lines = told(harness)
+    lines = reported_events(harness)
     stockout = "Google Compute Engine: Not all instances running in IGM after "
     assert [line.partition(stockout)[0] for line in lines] == [
         MAKING,
@@ -151,7 +153,7 @@ NOT_FOR_POOLS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", NOT_FOR_POOLS.values(), ids=NOT_FOR_POOLS)
-def test_no_pool_is_paid_for_on_which_the_pod_would_not_fit(
+def test_no_pool_is_created_that_the_pod_would_not_fit(
     case: tuple[dict[str, Any], str],
 ) -> None:
     change, words = case
@@ -163,7 +165,7 @@ def test_no_pool_is_paid_for_on_which_the_pod_would_not_fit(
     apply(harness, made)
     harness.run_for(HOUR)
     assert harness.gke.calls.counts()["nodePools.create"] == 0
-    (line,) = told(harness)
+    (line,) = reported_events(harness)
     assert line.startswith(f"Pod NodePoolCreationFailed: the Pod's {words} Node of its pool would ")
 
 
@@ -179,12 +181,12 @@ def test_a_pod_runs_on_a_pool_that_meets_its_node_affinity() -> None:
     until(harness, lambda: are_running(harness))
 
 
-def test_no_pool_is_called_lost_that_never_was() -> None:
+def test_a_pool_that_never_existed_is_not_reported_lost() -> None:
     harness = new_harness()
     harness.gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
     post(harness)
     harness.run_for(2 * HOUR)
-    assert [line for line in told(harness) if "NodePoolLost" in line] == []
+    assert [line for line in reported_events(harness) if "NodePoolLost" in line] == []
 
 
 def test_more_jobs_than_gke_has_operations_get_their_pools_and_leave_nothing_behind() -> None:
@@ -200,7 +202,7 @@ def test_more_jobs_than_gke_has_operations_get_their_pools_and_leave_nothing_beh
     assert harness.leftovers() == []
 
 
-def test_nobody_takes_the_name_of_another_namespace_s_pool() -> None:
+def test_the_name_of_another_namespaces_pool_is_not_taken() -> None:
     harness = new_harness()
     other = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
     harness.simulation.admin("POST", "/api/v1/namespaces", other)
@@ -215,8 +217,8 @@ def test_nobody_takes_the_name_of_another_namespace_s_pool() -> None:
     outcomes = {answer.outcome for step, answer in harness.answers if step == "provision_slice"}
     assert outcomes == {"InputRefused", "Swept"}
     post(harness)
-    until(harness, lambda: told(harness) != [], MINUTE)
-    assert told(harness) == [MAKING]
+    until(harness, lambda: reported_events(harness) != [], MINUTE)
+    assert reported_events(harness) == [MAKING]
 
 
 def look(harness: Harness) -> str:
@@ -239,18 +241,18 @@ def look(harness: Harness) -> str:
     return handle(STEP, provision_slice.run, body, harness.runtime(STEP)).outcome
 
 
-def test_nodes_of_a_pool_that_was_long_in_coming_get_their_time_too() -> None:
+def test_nodes_of_a_slowly_created_pool_get_their_full_time() -> None:
     harness = new_harness()
     harness.gke.faults.slow_operations("nodePools.create", 20 * 60)
     post(harness)
-    until(harness, lambda: any("has been created" in line for line in told(harness)))
+    until(harness, lambda: any("has been created" in line for line in reported_events(harness)))
     assert not life.nodes(harness)
     assert look(harness) == "Ready"
     until(harness, lambda: are_running(harness))
-    assert not [line for line in told(harness) if "Unfit" in line]
+    assert not [line for line in reported_events(harness) if "Unfit" in line]
 
 
-def test_a_pod_that_no_node_of_its_pool_takes_is_told_after_a_quarter_of_an_hour() -> None:
+def test_a_pod_that_fits_no_node_of_its_pool_is_reported_after_15_minutes() -> None:
     harness = new_harness()
     harness.gke.faults.slow_operations("nodePools.create", 20 * 60)
     post(harness)
@@ -271,7 +273,7 @@ def close(harness: Harness) -> bool:
     return len(nodes) == 4
 
 
-def test_an_api_server_that_is_busy_is_asked_again_and_not_taken_for_gke() -> None:
+def test_a_busy_api_server_is_retried_and_not_mistaken_for_gke() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_ON
     post(harness)

@@ -26,7 +26,7 @@ from tests.stories.jobsets import (
     apply_options,
     are_running,
     delete,
-    told,
+    reported_events,
     until,
 )
 from tests.stories.life import HOUR, MINUTE
@@ -78,7 +78,7 @@ def created(harness: Harness) -> int:
     return sum((one.verb, one.status) == ("nodePools.create", 200) for one in records)
 
 
-def test_a_pool_that_is_still_being_made_is_waited_for_and_goes_with_its_jobset() -> None:
+def test_a_pool_in_creation_is_awaited_and_deleted_with_its_jobset() -> None:
     harness = older_world()
     post(harness)
     until(harness, lambda: are_running(harness))
@@ -89,7 +89,7 @@ def test_a_pool_that_is_still_being_made_is_waited_for_and_goes_with_its_jobset(
     assert created(harness) == 1
 
 
-def test_a_pool_that_could_not_be_made_is_replaced() -> None:
+def test_a_pool_whose_creation_failed_is_replaced() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_ON
     harness.gke.faults.fail_operations("nodePools.create", code=8, message="no capacity")
@@ -100,12 +100,12 @@ def test_a_pool_that_could_not_be_made_is_replaced() -> None:
     assert pools(harness) == [NAME]
     assert (
         f"Pod NodePoolDeletionStarted: Deleting node pool {OLDER} to create it again: no capacity"
-        in (told(harness))
+        in (reported_events(harness))
     )
     assert created(harness) == 2
 
 
-def test_a_pool_that_has_lost_its_nodes_and_gets_them_back_is_the_only_one() -> None:
+def test_a_pool_that_loses_its_nodes_and_regains_them_stays_the_only_one() -> None:
     """A running JobSet is preempted while its pool mends itself."""
     harness = older_world()
     post(harness)
@@ -127,14 +127,14 @@ def test_a_pool_that_has_lost_its_nodes_and_gets_them_back_is_the_only_one() -> 
     "change",
     [{"initialNodeCount": 2, "placementPolicy": {"type": "COMPACT", "tpuTopology": "2x4"}}],
 )
-def test_a_pool_that_is_not_what_the_pod_asks_for_is_replaced(change: dict[str, Any]) -> None:
+def test_a_pool_that_is_not_what_the_pod_requests_is_replaced(change: dict[str, Any]) -> None:
     harness = older_world(**change)
     post(harness)
     until(harness, lambda: are_running(harness), 2 * HOUR)
     assert pools(harness) == [NAME]
 
 
-def test_a_pool_of_another_job_whose_key_begins_the_same_is_left_alone() -> None:
+def test_a_pool_of_another_job_whose_key_has_the_same_prefix_is_not_touched() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_ON
     theirs = {"google.com/nodepool-manager": "tpu-provisioner"}
@@ -166,7 +166,7 @@ SELECTORS: dict[str, tuple[dict[str, str], dict[str, str], bool]] = {
 
 
 @pytest.mark.parametrize("case", SELECTORS.values(), ids=SELECTORS)
-def test_a_job_that_is_made_again_runs_whatever_it_selects_by_now(
+def test_a_recreated_job_runs_whatever_it_selects_now(
     case: tuple[dict[str, str], dict[str, str], bool],
 ) -> None:
     before, after, is_kept = case
@@ -188,7 +188,7 @@ def test_a_job_that_is_made_again_runs_whatever_it_selects_by_now(
     "labels, is_kept",
     [({"team": "a"}, True), ({"team": "b"}, False), ({ICI: "true"}, False)],
 )
-def test_a_pool_of_ours_is_kept_or_replaced_by_what_its_pods_select(
+def test_a_pool_is_kept_or_replaced_depending_on_what_its_pods_select(
     labels: dict[str, str], is_kept: bool
 ) -> None:
     harness = new_harness()
@@ -228,7 +228,7 @@ THEIRS = {
 """What TPU Provisioner installs in a cluster outside of its namespace, over its releases."""
 
 
-def test_the_guide_deletes_all_that_the_other_has_installed_and_its_webhook_first() -> None:
+def test_the_guide_deletes_everything_that_the_other_has_installed_and_its_webhook_first() -> None:
     text = STEPS[2].replace("\\\n", " ")
     lines = [line.split() for line in re.findall(r"^ *kubectl delete (.*)$", text, re.MULTILINE)]
     deleted = {kind: [name for name in names if name[:2] != "--"] for kind, *names in lines}
@@ -237,7 +237,7 @@ def test_the_guide_deletes_all_that_the_other_has_installed_and_its_webhook_firs
 
 
 @pytest.mark.parametrize("has_admission", [False, True])
-def test_following_the_guide_a_jobset_runs_on_and_again_at_its_next_restart(
+def test_during_the_migration_a_jobset_keeps_running_and_can_restart(
     has_admission: bool,
 ) -> None:
     harness = Harness(slices={"jobset_provider": "", "gke": None})

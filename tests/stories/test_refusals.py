@@ -82,7 +82,7 @@ POISON: dict[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("data, words", POISON.values(), ids=POISON.keys())
-def test_a_message_that_nobody_can_read_becomes_a_dead_letter(data: bytes, words: str) -> None:
+def test_an_unreadable_message_becomes_a_dead_letter(data: bytes, words: str) -> None:
     harness = Harness()
     harness.simulation.publish("label_node", data, {})
     harness.run_for(2 * HOUR)
@@ -106,7 +106,7 @@ def test_a_message_that_nobody_can_read_becomes_a_dead_letter(data: bytes, words
     ],
     ids=["empty", "no envelope", "no base64"],
 )
-def test_a_request_that_is_no_push_is_answered_with_what_is_wrong(body: bytes, words: str) -> None:
+def test_a_request_that_is_not_a_push_is_answered_with_its_error(body: bytes, words: str) -> None:
     harness = Harness()
     run = import_module("functions.create_resources").run
     answer = handle("create_resources", run, body, harness.runtime("create_resources"))
@@ -114,7 +114,7 @@ def test_a_request_that_is_no_push_is_answered_with_what_is_wrong(body: bytes, w
     assert words in answer.note
 
 
-def test_audit_entries_that_must_wake_nobody_change_nothing() -> None:
+def test_audit_entries_that_trigger_no_step_change_nothing() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     rows = map(json.loads, (DATA / "audit-log-entries.jsonl").read_text().splitlines())
@@ -158,7 +158,7 @@ def make_namespace(harness: Harness, name: str) -> None:
 
 
 @pytest.mark.parametrize("after_s", [1, 6, 40, 300], ids=lambda s: f"after {s} s")
-def test_a_namespace_that_goes_takes_its_groups_along(after_s: int) -> None:
+def test_deleting_a_namespace_deletes_its_groups(after_s: int) -> None:
     harness = Harness()
     make_namespace(harness, "team")
     harness.apply(manifest(namespace="team"))
@@ -217,7 +217,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize("change, path, _", MISTAKES.values(), ids=MISTAKES.keys())
-def test_the_definition_refuses_a_wrong_spec_and_names_the_field(
+def test_the_definition_rejects_an_invalid_spec_and_names_the_field(
     change: dict[str, Any], path: str, _: str
 ) -> None:
     harness = Harness()
@@ -230,34 +230,34 @@ ADVICE = ". Delete the group, correct the spec and apply it again."
 
 
 @pytest.mark.parametrize("change, _, words", MISTAKES.values(), ids=MISTAKES.keys())
-def test_the_functions_refuse_what_an_older_definition_lets_pass(
+def test_the_functions_reject_what_an_older_definition_accepts(
     change: dict[str, Any], _: str, words: str
 ) -> None:
     harness = Harness()
     loosen(harness)
     harness.apply(manifest(**change))
     life.until_reason(harness, "InvalidSpec", timeout=MINUTE)
-    message = life.said(harness)[2]
+    message = life.condition_of(harness)[2]
     assert words in message.removesuffix(ADVICE).split("; ")
-    assert ("Warning", "InvalidSpec", life.said(harness)[2]) in life.events(harness)
+    assert ("Warning", "InvalidSpec", life.condition_of(harness)[2]) in life.events(harness)
     before = len(harness.answers)
     harness.run_for(59 * MINUTE)
     looks = [step for step, _ in harness.answers[before:] if step not in ("sweep", "report_leaks")]
     assert len(looks) <= 1
     assert harness.simulation.gce.calls.writes() == 0
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_a_project_that_is_not_served_is_refused_by_name() -> None:
+def test_a_project_that_is_not_served_is_rejected_by_name() -> None:
     harness = Harness(projects=frozenset({"other-project", "third-project"}))
     harness.apply(manifest())
     life.until_reason(harness, "InvalidSpec", timeout=MINUTE)
-    assert life.said(harness)[2] == (
+    assert life.condition_of(harness)[2] == (
         f"spec.project: {PROJECT} is not served by this installation; it serves other-project, "
         f"third-project{ADVICE}"
     )
     assert len(harness.simulation.gce.calls.records) == 0
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 # tpu-operator
@@ -269,23 +269,23 @@ THEIRS = (
 )
 
 
-def test_a_group_with_finalizers_of_tpu_operator_is_not_ours_until_they_are_gone() -> None:
+def test_a_group_with_finalizers_of_tpu_operator_is_not_handled_until_they_are_gone() -> None:
     harness = Harness()
     wanted = manifest()
     wanted["metadata"]["finalizers"] = ["tpu.google.com/cleanup-mig"]
     harness.apply(wanted)
     harness.run_for(HOUR)
-    assert life.said(harness) == ("False", "ManagedElsewhere", THEIRS)
+    assert life.condition_of(harness) == ("False", "ManagedElsewhere", THEIRS)
     assert _calls_about_the_group(harness) == []
     group = harness.group(NAME)
     assert group is not None
     assert group["metadata"]["finalizers"] == ["tpu.google.com/cleanup-mig"]
     life.patch(harness, life.group_path(), {"metadata": {"finalizers": []}})
     life.until_ready(harness, timeout=5 * MINUTE)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_a_group_with_children_of_tpu_operator_is_not_ours_until_they_are_gone() -> None:
+def test_a_group_with_children_of_tpu_operator_is_not_handled_until_they_are_gone() -> None:
     harness = Harness()
     _define_children(harness)
     created = harness.apply(manifest())
@@ -298,11 +298,11 @@ def test_a_group_with_children_of_tpu_operator_is_not_ours_until_they_are_gone()
     }
     harness.simulation.admin("POST", path, child)
     harness.run_for(HOUR)
-    assert life.said(harness) == ("False", "ManagedElsewhere", THEIRS)
+    assert life.condition_of(harness) == ("False", "ManagedElsewhere", THEIRS)
     assert _calls_about_the_group(harness) == []
     harness.simulation.admin("DELETE", f"{path}/my-slice-mig-{suffix}")
     life.until_ready(harness, timeout=40 * MINUTE)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 def _calls_about_the_group(harness: Harness) -> list[str]:
@@ -345,7 +345,7 @@ def nothing(_: Faults) -> None:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class InjectedError:
     """Something that Compute Engine refuses, until it is mended."""
 
     begin: Callable[[Faults], object]
@@ -355,8 +355,8 @@ class Trouble:
     change: dict[str, Any] = field(default_factory=dict)
 
 
-def denied(permission: str, email: str = STEPS_ON_GCE) -> Trouble:
-    return Trouble(
+def denied(permission: str, email: str = STEPS_ON_GCE) -> InjectedError:
+    return InjectedError(
         lambda faults: faults.remove_permission(email, permission),
         lambda faults: faults.remove_permission(email, permission, removed=False),
         "PermissionDenied",
@@ -364,69 +364,69 @@ def denied(permission: str, email: str = STEPS_ON_GCE) -> Trouble:
     )
 
 
-TROUBLES: dict[str, Trouble] = {
-    "no such reservation": Trouble(
+INJECTED_ERRORS: dict[str, InjectedError] = {
+    "no such reservation": InjectedError(
         lambda faults: faults.remove_reservation(RESERVATION),
         lambda faults: faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 16),
         "ReservationNotFound",
         f"Specified reservation {RESERVATION} does not exist.",
     ),
-    "reservation full": Trouble(
+    "reservation full": InjectedError(
         lambda faults: faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 1),
         lambda faults: faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 16),
         "ReservationFull",
         f"Specified reservation '{RESERVATION}' does not have available resources",
     ),
-    "reservation for other VMs": Trouble(
+    "reservation for other VMs": InjectedError(
         lambda faults: faults.set_reservation(RESERVATION, "tpu7x-standard-1t", 16),
         lambda faults: faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 16),
         "ReservationMismatch",
         f"No available resources in specified reservations '{RESERVATION}'",
     ),
-    "stockout": Trouble(
+    "stockout": InjectedError(
         lambda faults: faults.set_capacity("us-central1-c", "tpu7x", 0),
         lambda faults: faults.set_capacity("us-central1-c", "tpu7x"),
         "InsufficientCapacity",
         "does not have enough resources available to fulfill the request.",
         {"instanceConfig": STANDARD},
     ),
-    "quota of chips": Trouble(
+    "quota of chips": InjectedError(
         lambda faults: faults.set_chip_quota("us-central1", "tpu7x", 3),
         lambda faults: faults.set_chip_quota("us-central1", "tpu7x", None),
         "QuotaExceeded",
         "Quota 'TPUS_PER_TPU_FAMILY' exceeded.  Limit: 3.0 in region us-central1.",
     ),
-    "quota of templates": Trouble(
+    "quota of templates": InjectedError(
         lambda faults: faults.set_count_quota("instanceTemplates", 0),
         lambda faults: faults.set_count_quota("instanceTemplates", None),
         "QuotaExceeded",
         "Quota 'INSTANCE_TEMPLATES' exceeded.  Limit: 0.0",
     ),
-    "quota of groups": Trouble(
+    "quota of groups": InjectedError(
         lambda faults: faults.set_count_quota("instanceGroupManagers", 0),
         lambda faults: faults.set_count_quota("instanceGroupManagers", None),
         "QuotaExceeded",
         "Quota 'INSTANCE_GROUP_MANAGERS' exceeded.  Limit: 0.0",
     ),
-    "subnetwork full": Trouble(
+    "subnetwork full": InjectedError(
         lambda faults: faults.fill_subnetwork(f"{REGION}/subnetworks/default"),
         lambda faults: faults.fill_subnetwork(f"{REGION}/subnetworks/default", full=False),
         "SubnetFull",
         "IP space of ",
     ),
-    "no such image": Trouble(
+    "no such image": InjectedError(
         lambda faults: faults.remove_resource(IMAGE),
         lambda faults: faults.remove_resource(IMAGE, removed=False),
         "Refused",
         "The referenced image resource cannot be found.",
     ),
-    "organization policy": Trouble(
+    "organization policy": InjectedError(
         lambda faults: faults.set_org_policy(PROJECT, "constraints/compute.trustedImageProjects"),
         lambda faults: faults.set_org_policy(PROJECT),
         "PolicyViolation",
         "Constraint constraints/compute.trustedImageProjects violated for project",
     ),
-    "API disabled": Trouble(
+    "API disabled": InjectedError(
         lambda faults: faults.disable_api(PROJECT),
         lambda faults: faults.disable_api(PROJECT, disabled=False),
         "ApiDisabled",
@@ -445,47 +445,47 @@ OF_CALLS = {
 }
 """Troubles that end a call; the others befall the making of VMs."""
 CASES = [
-    pytest.param(trouble, mode, id=f"{name}, {word}")
-    for name, trouble in TROUBLES.items()
+    pytest.param(injected, mode, id=f"{name}, {word}")
+    for name, injected in INJECTED_ERRORS.items()
     for word, mode in {"BULK": {}, "INDIVIDUAL": dict(TWO_SINGLE)}.items()
     if word == "BULK" or name in OF_CALLS
 ]
 
 
-@pytest.mark.parametrize("trouble, mode", CASES)
-def test_a_refusal_is_told_in_its_own_words_and_is_over_when_the_world_mends(
-    trouble: Trouble, mode: dict[str, Any]
+@pytest.mark.parametrize("injected, mode", CASES)
+def test_an_error_is_quoted_and_cleared_when_its_cause_is_fixed(
+    injected: InjectedError, mode: dict[str, Any]
 ) -> None:
     harness = Harness()
-    trouble.begin(harness.simulation.gce.faults)
-    harness.apply(manifest(**{**mode, **trouble.change}))
-    life.until_reason(harness, trouble.reason, timeout=5 * MINUTE)
+    injected.begin(harness.simulation.gce.faults)
+    harness.apply(manifest(**{**mode, **injected.change}))
+    life.until_reason(harness, injected.reason, timeout=5 * MINUTE)
     harness.run_for(40 * MINUTE)
-    status, reason, message = life.said(harness)
-    assert (status, reason) == ("False", trouble.reason)
-    assert trouble.words in message
-    assert [event for event in life.events(harness) if event[1] == trouble.reason]
+    status, reason, message = life.condition_of(harness)
+    assert (status, reason) == ("False", injected.reason)
+    assert injected.words in message
+    assert [event for event in life.events(harness) if event[1] == injected.reason]
     assert most_attempts(harness) <= 5
     assert harness.simulation.gce.calls.writes() <= 25
-    trouble.end(harness.simulation.gce.faults)
+    injected.end(harness.simulation.gce.faults)
     life.until_ready(harness, timeout=40 * MINUTE)
     assert dead_letters(harness) == []
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-@pytest.mark.parametrize("name", sorted(TROUBLES.keys() - OF_CALLS))
-def test_vms_that_cannot_be_made_one_by_one_are_told_and_made_when_they_can(name: str) -> None:
-    trouble = TROUBLES[name]
+@pytest.mark.parametrize("name", sorted(INJECTED_ERRORS.keys() - OF_CALLS))
+def test_individual_vms_that_cannot_be_created_are_reported_and_created_later(name: str) -> None:
+    injected = INJECTED_ERRORS[name]
     harness = Harness()
-    trouble.begin(harness.simulation.gce.faults)
-    harness.apply(manifest(**{**TWO_SINGLE, **trouble.change}))
-    life.until_reason(harness, trouble.reason, timeout=5 * MINUTE)
-    assert trouble.words in life.said(harness)[2]
+    injected.begin(harness.simulation.gce.faults)
+    harness.apply(manifest(**{**TWO_SINGLE, **injected.change}))
+    life.until_reason(harness, injected.reason, timeout=5 * MINUTE)
+    assert injected.words in life.condition_of(harness)[2]
     harness.run_for(40 * MINUTE)
     assert most_attempts(harness) <= 5
-    trouble.end(harness.simulation.gce.faults)
+    injected.end(harness.simulation.gce.faults)
     life.until_ready(harness, timeout=40 * MINUTE)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize(
@@ -497,44 +497,44 @@ def test_vms_that_cannot_be_made_one_by_one_are_told_and_made_when_they_can(name
         ("instanceGroupManagers.get", "ManagedInstanceGroupReady"),
     ],
 )
-def test_what_may_not_be_made_or_read_is_told_where_it_belongs(
+def test_a_missing_permission_is_reported_in_the_condition_that_it_concerns(
     permission: str, condition: str
 ) -> None:
-    trouble = denied(f"compute.{permission}")
+    injected = denied(f"compute.{permission}")
     harness = Harness()
-    trouble.begin(harness.simulation.gce.faults)
+    injected.begin(harness.simulation.gce.faults)
     harness.apply(manifest())
     life.until_reason(harness, "PermissionDenied", timeout=5 * MINUTE)
-    assert life.said(harness, condition)[:2] == ("False", "PermissionDenied")
-    assert trouble.words in life.said(harness)[2]
-    trouble.end(harness.simulation.gce.faults)
+    assert life.condition_of(harness, condition)[:2] == ("False", "PermissionDenied")
+    assert injected.words in life.condition_of(harness)[2]
+    injected.end(harness.simulation.gce.faults)
     life.until_ready(harness, timeout=10 * MINUTE)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize("permission", ["instances.setMetadata", "instances.get"])
-def test_tokens_that_may_not_be_written_are_told(permission: str) -> None:
-    trouble = denied(f"compute.{permission}")
+def test_missing_permission_to_write_tokens_is_reported(permission: str) -> None:
+    injected = denied(f"compute.{permission}")
     harness = Harness()
-    trouble.begin(harness.simulation.gce.faults)
+    injected.begin(harness.simulation.gce.faults)
     harness.apply(manifest())
     harness.run_for(5 * MINUTE)
-    assert life.said(harness, "TokensInjected")[:2] == ("False", "PermissionDenied")
-    assert trouble.words in life.said(harness, "TokensInjected")[2]
+    assert life.condition_of(harness, "TokensInjected")[:2] == ("False", "PermissionDenied")
+    assert injected.words in life.condition_of(harness, "TokensInjected")[2]
     assert not harness.is_ready(NAME)
-    trouble.end(harness.simulation.gce.faults)
+    injected.end(harness.simulation.gce.faults)
     life.until_ready(harness, timeout=10 * MINUTE)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_a_machine_type_that_compute_engine_does_not_know_is_told() -> None:
+def test_an_unknown_machine_type_is_reported() -> None:
     harness = Harness()
     harness.apply(manifest(instanceConfig={"machineType": "tpu7x-imaginary-4t"}))
     harness.run_for(10 * MINUTE)
-    status, reason, message = life.said(harness)
+    status, reason, message = life.condition_of(harness)
     assert (status, reason) == ("False", "InvalidSpec")
     assert "tpu7x-imaginary-4t" in message
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 # a template of one's own
@@ -548,7 +548,7 @@ OWN: dict[str, Any] = {
 }
 
 
-def test_a_template_that_is_not_there_is_told_and_used_when_it_comes() -> None:
+def test_a_missing_template_is_reported_and_used_once_it_exists() -> None:
     harness = Harness(life.JOINED_OTHERWISE)
     harness.apply(manifest(**OWN))
     life.until_reason(harness, "InvalidTemplate", timeout=MINUTE)
@@ -558,7 +558,7 @@ def test_a_template_that_is_not_there_is_told_and_used_when_it_comes() -> None:
         "not exist (notFound). The group's own instance template is missing or does not fit. Create or "
         "replace it. The group continues by itself."
     )
-    assert life.said(harness) == ("False", "InvalidTemplate", told)
+    assert life.condition_of(harness) == ("False", "InvalidTemplate", told)
     assert ("Warning", "InvalidInstanceTemplate", told) in life.events(harness)
     life.make_template(harness, life.template())
     life.until_ready(harness, timeout=40 * MINUTE)
@@ -584,14 +584,12 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("properties, words", UNFIT.values(), ids=UNFIT.keys())
-def test_a_template_that_is_not_fit_is_told_and_nothing_is_made_of_it(
-    properties: dict[str, Any], words: str
-) -> None:
+def test_an_unfit_template_is_reported_and_not_used(properties: dict[str, Any], words: str) -> None:
     harness = Harness(life.JOINED_OTHERWISE)
     life.make_template(harness, life.template(**properties))
     harness.apply(manifest(**OWN))
     life.until_reason(harness, "InvalidTemplate", timeout=MINUTE)
-    assert f"invalid external template: {words}" in life.said(harness)[2]
+    assert f"invalid external template: {words}" in life.condition_of(harness)[2]
     harness.run_for(HOUR)
     assert life.of_kind(harness, "instanceGroupManagers") == []
     harness.delete(NAME)
@@ -602,15 +600,15 @@ def test_a_template_that_is_not_fit_is_told_and_nothing_is_made_of_it(
 # deletion that is refused
 
 
-def test_a_group_that_a_backend_service_uses_goes_when_it_is_freed() -> None:
+def test_a_mig_in_use_by_a_backend_service_is_deleted_when_it_is_no_longer_used() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     (path,) = life.of_kind(harness, "instanceGroupManagers")
     harness.simulation.gce.faults.use_group(path, "serving")
     harness.delete(NAME)
     life.until_reason(harness, "InUse", timeout=5 * MINUTE)
-    assert "is already being used by " in life.said(harness)[2]
-    assert "serving" in life.said(harness)[2]
+    assert "is already being used by " in life.condition_of(harness)[2]
+    assert "serving" in life.condition_of(harness)[2]
     assert [event for event in life.events(harness) if event[1] == "InUse"]
     harness.run_for(HOUR)
     assert harness.group(NAME) is not None
@@ -620,7 +618,7 @@ def test_a_group_that_a_backend_service_uses_goes_when_it_is_freed() -> None:
     assert harness.leftovers() == []
 
 
-def was_told(harness: Harness) -> bool:
+def is_reported(harness: Harness) -> bool:
     """Whether an Event says that something is not permitted."""
     return "PermissionDenied" in {reason for _, reason, _ in life.events(harness)}
 
@@ -635,19 +633,21 @@ def was_told(harness: Harness) -> bool:
         "instances.list",
     ],
 )
-def test_a_delete_that_is_not_permitted_is_told_and_carried_out_when_it_is(permission: str) -> None:
-    trouble = denied(f"compute.{permission}")
+def test_a_delete_without_permission_is_reported_and_executed_once_permitted(
+    permission: str,
+) -> None:
+    injected = denied(f"compute.{permission}")
     harness = Harness()
     life.ready_slice(harness, manifest())
-    trouble.begin(harness.simulation.gce.faults)
+    injected.begin(harness.simulation.gce.faults)
     harness.delete(NAME)
-    life.until(harness, lambda: permission == "instances.list" or was_told(harness), 2 * MINUTE)
+    life.until(harness, lambda: permission == "instances.list" or is_reported(harness), 2 * MINUTE)
     harness.run_for(20 * MINUTE)
     if permission != "instances.list":  # needed only where a Node is missing
-        assert REASONS[Reason.PERMISSION_DENIED] in life.said(harness)[2]
-        assert life.said(harness)[:2] == ("False", "PermissionDenied")
-        assert trouble.words in life.said(harness)[2]
-    trouble.end(harness.simulation.gce.faults)
+        assert REASONS[Reason.PERMISSION_DENIED] in life.condition_of(harness)[2]
+        assert life.condition_of(harness)[:2] == ("False", "PermissionDenied")
+        assert injected.words in life.condition_of(harness)[2]
+    injected.end(harness.simulation.gce.faults)
     life.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
@@ -658,13 +658,13 @@ def test_a_disabled_api_keeps_a_group_until_it_is_enabled() -> None:
     harness.simulation.gce.faults.disable_api(PROJECT)
     harness.delete(NAME)
     harness.run_for(20 * MINUTE)
-    assert life.said(harness)[:2] == ("False", "ApiDisabled")
+    assert life.condition_of(harness)[:2] == ("False", "ApiDisabled")
     harness.simulation.gce.faults.disable_api(PROJECT, disabled=False)
     life.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
 
-# trouble that passes
+# injected that passes
 
 
 VERBS = (
@@ -687,38 +687,38 @@ def once(harness: Harness) -> None:
 
 @pytest.mark.parametrize("calls", [1, 3])
 @pytest.mark.parametrize("verb", VERBS)
-def test_an_answer_that_is_lost_makes_nothing_twice(verb: str, calls: int) -> None:
+def test_a_lost_answer_creates_nothing_twice(verb: str, calls: int) -> None:
     harness = Harness()
     harness.simulation.gce.faults.fail_next(verb, calls=calls, carried_out=True)
     harness.apply(manifest())
     life.until_ready(harness)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
     once(harness)
     assert dead_letters(harness) == []
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_call_that_fails_is_made_again(verb: str) -> None:
+def test_a_failed_call_is_retried(verb: str) -> None:
     harness = Harness()
     harness.simulation.gce.faults.fail_next(verb, calls=3)
     harness.apply(manifest())
     life.until_ready(harness)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
     once(harness)
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "instances.setMetadata"])
-def test_an_operation_that_fails_is_begun_again(verb: str) -> None:
+def test_a_failed_operation_is_retried(verb: str) -> None:
     harness = Harness()
     harness.simulation.gce.faults.fail_operations(verb, operations=2)
     harness.apply(manifest())
     life.until_ready(harness)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize("http", [403, 429])
 @pytest.mark.parametrize("after_s", [0, 3, 30, 200], ids=lambda s: f"after {s} s")
-def test_minutes_of_rate_limiting_pass(http: int, after_s: int) -> None:
+def test_a_slice_survives_minutes_of_rate_limiting(http: int, after_s: int) -> None:
     harness = Harness()
     harness.apply(manifest())
     harness.run_for(timedelta(seconds=after_s))
@@ -726,13 +726,13 @@ def test_minutes_of_rate_limiting_pass(http: int, after_s: int) -> None:
     harness.run_for(timedelta(seconds=300))
     life.until_ready(harness, timeout=15 * MINUTE)
     harness.simulation.gce.faults.rate_limit(seconds=300, http=http)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
     once(harness)
     assert dead_letters(harness) == []
     assert most_attempts(harness) <= 5
 
 
-def test_compute_engine_that_answers_nothing_but_503_for_ten_minutes_is_outlived() -> None:
+def test_a_slice_survives_ten_minutes_of_503_by_compute_engine() -> None:
     harness = Harness()
     faults = harness.simulation.gce.faults
     faults.fail_next("*", calls=100_000)
@@ -743,7 +743,7 @@ def test_compute_engine_that_answers_nothing_but_503_for_ten_minutes_is_outlived
     assert dead_letters(harness) == []
     faults.fail_next("*", calls=0)
     life.until_ready(harness, timeout=15 * MINUTE)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
     once(harness)
 
 
@@ -758,17 +758,17 @@ def begin_deletion(harness: Harness) -> list[bool]:
 CLEANUP = ("Normal", "Cleanup", "TPU Node Group deletion initiated")
 
 
-def test_a_deletion_shows_and_cordons_while_compute_engine_answers_503() -> None:
+def test_a_deletion_is_reported_and_cordons_while_compute_engine_answers_503() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     faults = harness.simulation.gce.faults
     faults.fail_next("*", calls=100_000)
     assert begin_deletion(harness) == [True, True]
     waiting = "Waiting for ManagedInstanceGroup to be deleted"
-    assert life.said(harness) == ("False", "DeletingMIG", waiting)
+    assert life.condition_of(harness) == ("False", "DeletingMIG", waiting)
     assert CLEANUP in life.events(harness)
     harness.run_for(20 * MINUTE)
-    status, reason, message = life.said(harness)
+    status, reason, message = life.condition_of(harness)
     assert (status, reason) == ("False", "DeletingMIG")
     assert message.startswith(f"{waiting}. tear_down has failed since 20")
     assert "and is retried: instance_group_managers.get: 503 backendError" in message
@@ -777,21 +777,21 @@ def test_a_deletion_shows_and_cordons_while_compute_engine_answers_503() -> None
     assert harness.leftovers() == []
 
 
-def test_a_deletion_shows_and_cordons_while_the_mig_may_not_be_read() -> None:
+def test_a_deletion_is_reported_and_cordons_without_permission_to_read_the_mig() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
-    trouble = denied("compute.instanceGroupManagers.get")
-    trouble.begin(harness.simulation.gce.faults)
+    injected = denied("compute.instanceGroupManagers.get")
+    injected.begin(harness.simulation.gce.faults)
     assert begin_deletion(harness) == [True, True]
-    assert life.said(harness)[:2] == ("False", "PermissionDenied")
-    assert trouble.words in life.said(harness)[2]
+    assert life.condition_of(harness)[:2] == ("False", "PermissionDenied")
+    assert injected.words in life.condition_of(harness)[2]
     assert CLEANUP in life.events(harness)
-    trouble.end(harness.simulation.gce.faults)
+    injected.end(harness.simulation.gce.faults)
     life.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
 
-def test_a_deletion_shows_why_it_waits_and_not_why_the_creation_did() -> None:
+def test_a_deletion_reports_why_it_waits_and_not_why_the_creation_waited() -> None:
     harness = Harness()
     faults = harness.simulation.gce.faults
     faults.set_capacity("us-central1-c", "tpu7x", 0)
@@ -800,13 +800,13 @@ def test_a_deletion_shows_why_it_waits_and_not_why_the_creation_did() -> None:
     faults.fail_next("*", calls=100_000)
     begin_deletion(harness)
     waiting = "Waiting for ManagedInstanceGroup to be deleted"
-    assert life.said(harness) == ("False", "DeletingMIG", waiting)
+    assert life.condition_of(harness) == ("False", "DeletingMIG", waiting)
     assert CLEANUP in life.events(harness)
     faults.fail_next("*", calls=0)
     life.until_gone(harness, timeout=40 * MINUTE)
 
 
-def test_operations_that_compute_engine_forgets_are_not_missed() -> None:
+def test_operations_that_compute_engine_no_longer_knows_do_no_harm() -> None:
     harness = Harness()
     harness.apply(manifest())
     for _ in range(90):
@@ -823,7 +823,7 @@ def test_operations_that_compute_engine_forgets_are_not_missed() -> None:
 
 
 @pytest.mark.parametrize("verbs", ["*.insert", "*.delete", "instances.setMetadata"])
-def test_operations_that_take_ten_minutes_are_waited_for(verbs: str) -> None:
+def test_operations_that_take_ten_minutes_are_awaited(verbs: str) -> None:
     harness = Harness()
     harness.simulation.gce.faults.slow_operations(verbs, 600)
     harness.apply(manifest())
@@ -856,7 +856,7 @@ def test_a_kubeconfig_that_cannot_be_used_is_named_in_the_log(content: str | Non
     assert dead_letters(harness) == []
     path.write_text(right)
     life.until_ready(harness, timeout=10 * MINUTE)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize(
@@ -868,10 +868,10 @@ def test_a_kubeconfig_that_cannot_be_used_is_named_in_the_log(content: str | Non
         ("sweep", 'cannot get resource "namespaces"'),
     ],
 )
-def test_rights_that_a_step_lacks_are_named_and_used_when_they_come(step: str, right: str) -> None:
+def test_missing_permissions_are_named_and_used_once_granted(step: str, right: str) -> None:
     harness = Harness()
     name = f"tpu-functions-{step.replace('_', '-')}"
-    binding = _take_away(harness, f"{RBAC}/clusterrolebindings/{name}")
+    binding = _delete_and_return(harness, f"{RBAC}/clusterrolebindings/{name}")
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
     assert right in notes(harness, step)
@@ -880,35 +880,35 @@ def test_rights_that_a_step_lacks_are_named_and_used_when_they_come(step: str, r
     assert dead_letters(harness) == []
     harness.simulation.admin("POST", f"{RBAC}/clusterrolebindings", binding)
     life.until_ready(harness, timeout=40 * MINUTE)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_what_is_told_while_an_api_server_starts_and_refuses_everybody_is_not_missed() -> None:
+def test_messages_while_a_starting_api_server_refuses_everyone_are_not_lost() -> None:
     """Its first answers are 403, to rights that stand: it has not read the roles yet."""
     harness = Harness()
     life.ready_slice(harness, manifest(instanceConfig=life.SPOT))
-    binding = _take_away(harness, f"{RBAC}/clusterrolebindings/tpu-functions-label-node")
+    binding = _delete_and_return(harness, f"{RBAC}/clusterrolebindings/tpu-functions-label-node")
     harness.simulation.gce.faults.preempt(life.vms(harness)[0])
     life.until(harness, lambda: "cannot list resource" in notes(harness, "label_node"))
     harness.simulation.admin("POST", f"{RBAC}/clusterrolebindings", binding)
     life.until_reason(harness, "Preempted", timeout=MINUTE)
 
 
-def test_nodes_that_may_not_be_read_are_told_in_the_condition() -> None:
+def test_missing_permission_to_read_nodes_is_reported_in_the_condition() -> None:
     harness = Harness()
     right = _drop_rule(harness, "clusterroles/tpu-functions-label-node", "nodes")
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
-    status, reason, message = life.said(harness, "NodesJoined")
+    status, reason, message = life.condition_of(harness, "NodesJoined")
     assert (status, reason) == ("False", "PermissionDenied")
     assert 'User "system:serviceaccount:tpu-functions:label-node"' in message
     assert 'cannot list resource "nodes"' in message
     harness.simulation.admin("PUT", f"{RBAC}/clusterroles/tpu-functions-label-node", right)
     life.until_ready(harness, timeout=40 * MINUTE)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_a_status_that_may_not_be_written_is_told_in_the_log_and_nothing_is_made() -> None:
+def test_without_permission_to_write_the_status_the_log_reports_it_and_nothing_is_created() -> None:
     harness = Harness()
     right = _drop_rule(
         harness, "clusterroles/tpu-functions-create-resources", "tpunodegroups/status"
@@ -919,25 +919,25 @@ def test_a_status_that_may_not_be_written_is_told_in_the_log_and_nothing_is_made
     assert harness.simulation.gce.calls.writes() == 0
     harness.simulation.admin("PUT", f"{RBAC}/clusterroles/tpu-functions-create-resources", right)
     life.until_ready(harness, timeout=40 * MINUTE)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_events_that_may_not_be_written_stop_nothing() -> None:
+def test_missing_permission_to_write_events_stops_nothing() -> None:
     harness = Harness()
     for step in ("create-resources", "label-node", "tear-down"):
         _drop_rule(harness, f"clusterroles/tpu-functions-{step}", "events")
     harness.apply(manifest())
     life.until_ready(harness)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
     assert life.events(harness) == []
     undone = [str(line["left_undone"]) for line in harness.log.lines if "left_undone" in line]
     assert any('cannot create resource "events"' in text for text in undone)
 
 
-def test_a_step_that_may_not_tear_down_does_so_when_it_may() -> None:
+def test_a_deletion_without_permissions_continues_once_they_are_granted() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
-    binding = _take_away(harness, f"{RBAC}/clusterrolebindings/tpu-functions-tear-down")
+    binding = _delete_and_return(harness, f"{RBAC}/clusterrolebindings/tpu-functions-tear-down")
     harness.delete(NAME)
     harness.run_for(10 * MINUTE)
     assert 'cannot get resource "namespaces"' in notes(harness, "tear_down")
@@ -946,28 +946,30 @@ def test_a_step_that_may_not_tear_down_does_so_when_it_may() -> None:
     assert harness.leftovers() == []
 
 
-def test_secrets_that_are_refused_are_told_with_the_right_that_is_missing() -> None:
+def test_refused_secrets_are_reported_with_the_missing_permission() -> None:
     harness = Harness()
     path = f"{RBAC}/namespaces/kube-system/rolebindings"
-    binding = _take_away(harness, f"{path}/tpu-functions-inject-token")
+    binding = _delete_and_return(harness, f"{path}/tpu-functions-inject-token")
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
-    status, reason, message = life.said(harness, "TokensInjected")
+    status, reason, message = life.condition_of(harness, "TokensInjected")
     assert (status, reason) == ("False", "PermissionDenied")
     assert 'in the namespace "kube-system"' in message
     assert "system:serviceaccount:tpu-functions:inject-token" in message
     assert life.secrets(harness) == []
     harness.simulation.admin("POST", path, binding)
     life.until_ready(harness, timeout=40 * MINUTE)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_vms_whose_secrets_cannot_be_created_are_not_said_to_have_tokens() -> None:
+def test_tokens_are_not_reported_as_injected_while_their_secrets_cannot_be_created() -> None:
     harness = Harness()
     role = "namespaces/kube-system/roles/tpu-functions-inject-token"
     complete = _drop_rule(harness, role, "secrets")
     harness.apply(manifest())
-    life.until(harness, lambda: life.said(harness, "TokensInjected")[1] == "PermissionDenied")
+    life.until(
+        harness, lambda: life.condition_of(harness, "TokensInjected")[1] == "PermissionDenied"
+    )
     since = harness.condition(NAME, "TokensInjected")["lastTransitionTime"]
     harness.run_for(10 * MINUTE)  # the metadata of the VMs holds tokens
     condition = harness.condition(NAME, "TokensInjected")
@@ -975,10 +977,10 @@ def test_vms_whose_secrets_cannot_be_created_are_not_said_to_have_tokens() -> No
     assert 'cannot create resource "secrets"' in condition["message"]
     harness.simulation.admin("PUT", f"{RBAC}/{role}", complete)
     life.until_ready(harness, timeout=40 * MINUTE)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def _take_away(harness: Harness, path: str) -> dict[str, Any]:
+def _delete_and_return(harness: Harness, path: str) -> dict[str, Any]:
     """Delete an object of the installation; what is to be made to have it again."""
     found = harness.simulation.admin("DELETE", path)
     assert found["kind"] != "Status" or found["status"] == "Success"

@@ -34,7 +34,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("verb, step", CASES.values(), ids=CASES)
-def test_a_transient_error_is_on_the_object_after_ten_minutes_and_goes_when_it_ends(
+def test_a_transient_error_is_reported_after_ten_minutes_and_cleared_when_it_ends(
     verb: str, step: str
 ) -> None:
     harness = Harness()
@@ -42,9 +42,9 @@ def test_a_transient_error_is_on_the_object_after_ten_minutes_and_goes_when_it_e
     faults.fail_next(verb, calls=FOREVER, http=503)
     harness.apply(manifest())
     harness.run_for(9 * MINUTE)
-    assert "has failed since" not in life.said(harness)[2]
+    assert "has failed since" not in life.condition_of(harness)[2]
     harness.run_for(20 * MINUTE)
-    message = life.said(harness)[2]
+    message = life.condition_of(harness)[2]
     assert f"{step} has failed since 20" in message
     assert "503" in message
     assert "and is retried" in message
@@ -56,18 +56,18 @@ def test_a_transient_error_is_on_the_object_after_ten_minutes_and_goes_when_it_e
     life.until_ready(harness, timeout=2 * HOUR)
     harness.run_for(30 * MINUTE)
     assert retries(harness) == []
-    assert life.said(harness) == ("True", "Ready", "All nodes are ready")
-    life.goes_without_trace(harness)
+    assert life.condition_of(harness) == ("True", "Ready", "All nodes are ready")
+    life.assert_deleted_completely(harness)
 
 
-def test_a_deletion_that_gets_no_answer_says_so() -> None:
+def test_a_deletion_without_an_answer_reports_that() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     faults = harness.simulation.gce.faults
     faults.fail_next("instanceGroupManagers.delete", calls=FOREVER, http=503)
     harness.delete(NAME)
     harness.run_for(30 * MINUTE)
-    status, reason, message = life.said(harness)
+    status, reason, message = life.condition_of(harness)
     assert (status, reason) == ("False", "DeletingMIG")
     assert message.startswith(
         "Waiting for ManagedInstanceGroup to be deleted. tear_down has failed since 20"
@@ -77,22 +77,22 @@ def test_a_deletion_that_gets_no_answer_says_so() -> None:
     assert harness.leftovers() == []
 
 
-def test_a_ready_slice_stays_ready_while_its_hourly_look_fails() -> None:
+def test_a_ready_slice_stays_ready_while_its_hourly_resync_fails() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     faults = harness.simulation.gce.faults
     faults.fail_next("instances.list", calls=FOREVER, http=503)
     harness.run_for(2 * HOUR)
-    status, reason, message = life.said(harness)
+    status, reason, message = life.condition_of(harness)
     assert (status, reason) == ("True", "Ready")
     assert message.startswith("All nodes are ready. label_node has failed since 20")
     faults.fail_next("instances.list", calls=0)
     harness.run_for(HOUR)
-    assert life.said(harness) == ("True", "Ready", "All nodes are ready")
+    assert life.condition_of(harness) == ("True", "Ready", "All nodes are ready")
     assert retries(harness) == []
 
 
-def test_while_all_is_well_nothing_is_written_for_it() -> None:
+def test_nothing_is_written_about_retries_while_there_is_no_error() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     before = status_writes(harness)

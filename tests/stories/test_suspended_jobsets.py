@@ -23,7 +23,7 @@ from tests.stories.jobsets import (
     SECOND,
     apply,
     pods,
-    told,
+    reported_events,
     until,
 )
 from tests.stories.life import MINUTE
@@ -98,7 +98,11 @@ def test_a_jobset_that_a_queue_prefers_runs_on_the_only_chips_and_the_other_afte
     suspend(harness, "low", is_suspended=True)
     suspend(harness, "high", is_suspended=False)
     until(harness, lambda: running(harness) == {"high"}, 30 * MINUTE)
-    (why,) = [line for line in told(harness) if re.match("JobSet [A-Za-z]+DeletionStarted", line)]
+    (why,) = [
+        line
+        for line in reported_events(harness)
+        if re.match("JobSet [A-Za-z]+DeletionStarted", line)
+    ]
     assert re.search(r": JobSet low has been suspended for [0-9]+ minutes$", why)
 
     harness.simulation.admin("DELETE", f"{JOBSETS}/high")
@@ -129,7 +133,7 @@ def test_a_jobset_that_is_suspended_while_its_pod_still_waits_gets_no_slice(kind
     harness.jobsets.behaviour = RUNS_ON
     pause(harness, "true")
     apply(harness, small(JOBSET, is_suspended=False))
-    until(harness, lambda: any("SlicePaused" in line for line in told(harness)))
+    until(harness, lambda: any("SlicePaused" in line for line in reported_events(harness)))
     controllers = {Controller.JOBSET_CONTROLLER, Controller.JOB_CONTROLLER}
     harness.jobsets.controllers -= controllers
     suspend(harness, JOBSET, is_suspended=True)

@@ -40,7 +40,7 @@ def refused_for(
 
 @pytest.mark.parametrize("by_resync", [True, False], ids=["tokens by resync", "tokens by events"])
 @pytest.mark.parametrize("refusal", UNREADABLE.values(), ids=UNREADABLE)
-def test_a_vm_that_cannot_be_read_keeps_no_other_from_joining(
+def test_a_vm_that_cannot_be_read_does_not_keep_others_from_joining(
     refusal: tuple[int, str, str], by_resync: bool
 ) -> None:
     harness = Harness(replace(life.vm_options(), sinks=not by_resync))
@@ -54,15 +54,15 @@ def test_a_vm_that_cannot_be_read_keeps_no_other_from_joining(
     notes = {line.get("note", "") for line in harness.log.lines if line["step"] == "inject_token"}
     assert any(f"instances.get of {refused}" in note for note in notes)
     if refusal[0] == 403:
-        status, reason, message = life.said(harness, "TokensInjected")
+        status, reason, message = life.condition_of(harness, "TokensInjected")
         assert (status, reason) == ("False", "PermissionDenied")
         assert message.startswith(f"{refusal[2]} (instances.get of {refused}). ")
     harness.hooks.instead = lambda _step, _call: None
     life.until_ready(harness, timeout=30 * MINUTE)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_vms_that_are_being_recreated_are_waited_for_without_a_nack() -> None:
+def test_vms_that_are_being_recreated_are_awaited_without_a_nack() -> None:
     """One nack would slow the whole subscription down."""
     harness = Harness(life.watchful())
     many: dict[str, Any] = {**ONE_HOST, "nodeCount": 32}
@@ -78,7 +78,7 @@ def test_vms_that_are_being_recreated_are_waited_for_without_a_nack() -> None:
     assert harness.simulation.gce.calls.counts()["instances.setMetadata"] - calls == 32
     harness.run_for(timedelta(minutes=10))
     assert life.secrets(harness) == []
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 def test_a_group_deleted_right_after_its_tokens_were_written_leaves_none() -> None:
@@ -90,19 +90,19 @@ def test_a_group_deleted_right_after_its_tokens_were_written_leaves_none() -> No
     )
     harness.apply(manifest(**FOUR, instanceConfig=SPOT))
     life.until(harness, lambda: len(life.secrets(harness)) == 4)
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_tokens_whose_metadata_could_not_be_written_go_with_the_group() -> None:
+def test_tokens_whose_metadata_could_not_be_written_are_deleted_with_the_group() -> None:
     harness = Harness()
     harness.simulation.gce.faults.fail_operations("instances.setMetadata", operations=4)
     life.ready_slice(harness, manifest(**FOUR, instanceConfig=SPOT))
     lost = life.secrets(harness)
     assert len(lost) == 4
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
-def test_secrets_of_others_outlive_a_group() -> None:
+def test_secrets_of_others_survive_a_group() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest(**ONE_HOST))
     foreign = {

@@ -108,7 +108,7 @@ def _list_older_manifests() -> Iterator[dict[str, Any]]:
         yield older
 
 
-def test_up_and_back_in_two_runs_each_no_vm_waits_and_no_node_is_touched() -> None:
+def test_upgrade_and_downgrade_in_two_runs_each_delay_no_vm_and_touch_no_node() -> None:
     """As docs/operate.md has it: with external approval first, and last."""
     upgrade = Upgrade()
     upgrade.begin("early")
@@ -135,16 +135,14 @@ def test_up_and_back_in_two_runs_each_no_vm_waits_and_no_node_is_touched() -> No
     assert upgrade.harness.node_deletes() == 0
 
 
-def test_functions_that_come_before_the_manifests_say_what_is_refused_and_go_on_by_themselves() -> (
-    None
-):
+def test_functions_deployed_before_the_manifests_report_what_is_refused_and_continue() -> None:
     upgrade = Upgrade()
     upgrade.begin("early")
     upgrade.deploy("sweep", JoinApproval.APPROVE_JOIN)
     upgrade.deploy("inject_token", JoinApproval.APPROVE_JOIN)
     upgrade.harness.apply(manifest("late", instanceConfig=STANDARD))
     upgrade.until_ready("early")
-    status, reason, message = life.said(upgrade.harness, "TokensInjected", "late")
+    status, reason, message = life.condition_of(upgrade.harness, "TokensInjected", "late")
     assert (status, reason) == ("False", "PermissionDenied")
     assert (
         "'tpu-functions-bootstrap-tokens' denied request: bootstrap tokens of tpu-functions"
@@ -155,7 +153,7 @@ def test_functions_that_come_before_the_manifests_say_what_is_refused_and_go_on_
     assert list(upgrade.list_touched()) == []
 
 
-def test_a_step_back_in_one_run_a_vm_with_a_newer_token_waits_for_the_next() -> None:
+def test_after_a_downgrade_in_one_run_a_vm_with_a_newer_token_waits_for_the_next_token() -> None:
     upgrade = Upgrade()
     upgrade.bring_manifests()
     upgrade.deploy("sweep", JoinApproval.APPROVE_JOIN)

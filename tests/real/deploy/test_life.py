@@ -189,7 +189,7 @@ def test_a_slice_lives_and_goes_as_deploy_sh_leaves_the_cluster(way: str, tmp_pa
             assert life.summary(harness)["ready"] == 2
             policies_are_in_force(installed, harness)
             harness.run_for(life.HOUR)  # for the step that runs once an hour
-            life.goes_without_trace(harness)
+            life.assert_deleted_completely(harness)
             left = {each.partition(" ")[0] for each in list_everything(deploy.plane) - before}
             assert left <= ENDS_BY_ITSELF
         calls = harness.simulation.kube.calls

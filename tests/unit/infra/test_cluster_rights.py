@@ -98,7 +98,7 @@ def give_up_early() -> None:
 
 def write_no_token() -> None:
     """Compute Engine refuses the tokens for a while."""
-    test_refusals.test_tokens_that_may_not_be_written_are_told("instances.setMetadata")
+    test_refusals.test_missing_permission_to_write_tokens_is_reported("instances.setMetadata")
 
 
 def live_beside_tpu_operator() -> None:
@@ -107,7 +107,7 @@ def live_beside_tpu_operator() -> None:
     test_refusals._define_children(harness)
     life.ready_slice(harness, manifest())
     harness.run_for(2 * HOUR)  # leaks are looked for once an hour
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 def want_a_slice_again() -> None:
@@ -136,12 +136,12 @@ LIVES: tuple[Callable[[], object], ...] = (
     give_up_early,
     write_no_token,
     ask_for_a_control_planes_certificate,
-    test_losses.test_a_vm_deleted_by_hand_is_made_anew_and_let_in_again,
+    test_losses.test_a_vm_deleted_manually_is_recreated_and_admitted_again,
     live_beside_tpu_operator,
     test_jobset_slices.test_a_jobset_gets_its_slice_runs_and_leaves_nothing_behind,
     want_a_slice_again,
-    test_jobset_slices.test_a_jobset_that_asks_for_another_slice_gets_it,
-    test_jobset_slices.test_a_slice_that_has_lost_a_host_is_made_anew_when_that_is_wanted,
+    test_jobset_slices.test_a_jobset_that_requests_another_slice_gets_it,
+    test_jobset_slices.test_a_slice_that_has_lost_a_host_is_recreated_if_configured,
     test_jobset_slices.test_the_sweep_alone_is_enough,
 )
 

@@ -96,7 +96,7 @@ def live_by_events(rights: dict[str, Rights]) -> None:
     """From apply to gone, each step woken by what happens."""
     harness = harness_with(None, rights)
     life.ready_slice(harness, manifest(**AS_A_SERVICE_ACCOUNT))
-    life.goes_without_trace(harness)
+    life.assert_deleted_completely(harness)
 
 
 def live_by_the_sweep(rights: dict[str, Rights]) -> None:
