@@ -80,8 +80,8 @@ class CoverageMap:
         return self._list_tests(imports)
 
     def _find_running(self, path: str) -> list[str]:
-        """The tests of the files that run a program in a process of its own: coverage does not see
-        into it."""
+        """The tests of the files that run a program in a process of its own, which coverage does not
+        measure."""
         program = path.removesuffix("/__main__.py").replace("/", ".")
         return self._list_tests(re.compile(rf"python -m {program}\b"))
 
@@ -110,12 +110,12 @@ class CoverageMap:
             return self.breadth[test] / found[test] * (0.1 + self.seconds[test]), test
 
         cases: Counter[str] = Counter()
-        turns = {}
+        ranks = {}
         for test in sorted(found, key=cost):
             function = test.partition("[")[0]
-            turns[test] = cases[function]
+            ranks[test] = cases[function]
             cases[function] += 1
-        return sorted(turns, key=turns.__getitem__)
+        return sorted(ranks, key=ranks.__getitem__)
 
 
 def _old_lines(old: str, new: str) -> dict[int, int]:

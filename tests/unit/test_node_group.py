@@ -106,6 +106,15 @@ def test_a_shape_that_does_not_fit_is_refused_once_and_at_the_same_path(
             "(4 chips each), not 3",
         ),
         (
+            {"nodeCount": 2, "topology": "2x2x4"},
+            "spec.nodeCount: 2x2x4 has 16 chips, which are 4 nodes of tpu7x-standard-4t "
+            "(4 chips each), not 2",
+        ),
+        (
+            {"nodeCount": 1},
+            "spec: targetSizePolicyMode must be INDIVIDUAL when nodeCount is 1 or less",
+        ),
+        (
             {"nodeCount": "2"},
             "spec.nodeCount: must be a whole number from 1 to 2304, not '2'",
         ),
