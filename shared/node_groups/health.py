@@ -10,7 +10,12 @@ from functools import cached_property
 from shared.base.reasons import VM_LOSSES, Reason
 from shared.base.timestamps import guess_time
 from shared.frame.decode import Trigger
-from shared.node_groups.membership import has_vm_name, is_match
+from shared.node_groups.membership import (
+    find_vm_of_misnamed,
+    has_vm_name,
+    is_match,
+    is_vm_name,
+)
 from shared.node_groups.node_group import InstanceConfig, NodeGroup
 from shared.node_groups.resources import machine_of
 from shared.node_groups.status import MAX_PENDING, Pending, Status, Type
@@ -98,14 +103,8 @@ class Members:
     @cached_property
     def misnamed(self) -> Mapping[str, Node]:
         """The Nodes whose providerID names a VM of the group and whose name is not the VM's, by VM."""
-        spec = self.group.spec
-        place = f"gce://{spec.project}/{spec.zone}/"
-        found = ((node.provider_id.removeprefix(place), node) for node in self.nodes)
-        return {
-            vm: node
-            for vm, node in found
-            if vm.startswith(f"{self.group.resource_name}-") and vm != node.vm
-        }
+        found = ((find_vm_of_misnamed(self.group, node), node) for node in self.nodes)
+        return {vm: node for vm, node in found if vm is not None}
 
     @cached_property
     def reported_lost(self) -> frozenset[str]:
@@ -260,7 +259,7 @@ class _Count:
         names = {*(node.name for node in self.members.nodes), *self.members.unread_nodes}
         for name in self.trigger.nodes:
             vm = name.partition(".")[0]
-            is_own = vm.startswith(f"{self.members.group.resource_name}-")
+            is_own = is_vm_name(self.members.group, vm)
             if is_own and name not in names and vm not in self.members.vms:
                 yield vm
 

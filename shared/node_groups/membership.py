@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared.base.names import BOOT_ID_LABEL, TOKEN_KEY, VM_ID_LABEL
+from shared.base.names import BOOT_ID_LABEL, TOKEN_KEY, VM_ID_LABEL, find_resource_name
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import machine_of
 from shared.ports.gce.values import Instance
@@ -89,8 +89,17 @@ def find_vm_of_misnamed(group: NodeGroup, node: Node) -> str | None:
     """
     place = f"gce://{group.spec.project}/{group.spec.zone}/"
     vm = node.provider_id.removeprefix(place)
-    is_of_group = node.provider_id.startswith(f"{place}{group.resource_name}-")
+    is_of_group = node.provider_id.startswith(place) and is_vm_name(group, vm)
     return vm if is_of_group and vm != node.vm else None
+
+
+def is_vm_name(group: NodeGroup, name: str) -> bool:
+    """Whether a VM of this group can have this name: its MIG's, and four random characters.
+
+    A prefix is not enough: the name of a group can be such that its VMs' names begin with the resource
+    name of another group.
+    """
+    return find_resource_name(name) == group.resource_name
 
 
 def has_vm_name(group: NodeGroup, node: Node) -> bool:
@@ -98,4 +107,4 @@ def has_vm_name(group: NodeGroup, node: Node) -> bool:
     because any Node can have them."""
     spec = group.spec
     place = f"gce://{spec.project}/{spec.zone}/{node.vm}"
-    return node.provider_id in ("", place) and node.vm.startswith(f"{group.resource_name}-")
+    return node.provider_id in ("", place) and is_vm_name(group, node.vm)

@@ -563,6 +563,24 @@ def test_a_stranger_does_not_count_as_a_vm_of_the_slice() -> None:
     ]
 
 
+OF_ANOTHER_GROUP = node(f"{RESOURCE}-0123abcd-wxyz")
+"""A joined Node of the group whose resource name begins with ours. Its kubelet can write our label."""
+
+
+@pytest.mark.parametrize("trigger", [NODES, RESYNC], ids=["a changed Node", "a resync"])
+def test_a_proved_node_of_a_group_with_a_longer_resource_name_is_neither_counted_nor_changed(
+    trigger: Trigger,
+) -> None:
+    plan = decide(seen(node(), OF_ANOTHER_GROUP, trigger=trigger), NOW)
+    (write,) = (action for action in plan.actions if isinstance(action, WriteStatus))
+    assert (write.status.counts.joined, batch_of(plan).actions) == (1, ())
+
+
+def test_a_lost_node_of_a_group_with_a_longer_resource_name_is_not_a_loss() -> None:
+    given = seen(node(), known=COMPLETE, trigger=changed(B, OF_ANOTHER_GROUP.name))
+    assert [entry.name for entry in result(given).pending] == [B]
+
+
 # What is known from before
 
 

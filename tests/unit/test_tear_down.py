@@ -333,7 +333,7 @@ BEGINNINGS: dict[str, tuple[ObservedBeginning, list[str]]] = {
         ["WriteStatus", "RevokeTokens", "ObserveAgain"],
     ),
     "what has been done is not done again": (
-        beginning(node(VM, unschedulable=True), node(f"{VM}-2"), status=ANNOUNCED),
+        beginning(node(VM, unschedulable=True), node(f"{RESOURCE}-cd34"), status=ANNOUNCED),
         ["PatchNode", "ObserveAgain"],
     ),
     "Nodes that cannot be read hold nothing up": (
