@@ -46,6 +46,7 @@ from shared.slices.jobsets import (
     find_end,
     find_foreign_key,
     find_leader,
+    has_job,
     has_opted_out,
     is_suspended,
     list_replicated_jobs,
@@ -465,6 +466,9 @@ def _find_need(observed: ObservedPod) -> Need:
         return Need.JOBSET_GONE
     if find_end(jobset) is not None:
         return Need.JOBSET_ENDED
+    owner = observed.desired.owner
+    if not has_job(jobset, owner.jobset, owner.job):
+        return Need.NOT_NEEDED  # a Job that only names the JobSet gets no slice
     job = observed.leader.labels.get(REPLICATED_JOB)
     jobs = (one["template"] for one in list_replicated_jobs(jobset) if one["name"] == job)
     for metadata in (holder.get("metadata") or {} for holder in (jobset, *jobs)):

@@ -16,7 +16,6 @@ By a setting, a failed slice that a JobSet needs is deleted so that provision_sl
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -36,6 +35,7 @@ from shared.slices.actions import SetReleaseDeadline, SliceActionError, build_pl
 from shared.slices.jobsets import (
     find_end,
     find_suspension_time,
+    has_job,
     is_suspended,
     job_key,
     list_replicated_jobs,
@@ -489,8 +489,4 @@ def _may_have_job(existing: Slice, jobset: Mapping[str, Any]) -> bool:
     key = job_key(owner.namespace, owner.job)
     if existing.name != slice_name(owner.jobset, key):
         return True
-    name, _, index = owner.job.rpartition("-")
-    return bool(re.fullmatch("[0-9]{1,10}", index)) and any(
-        name == f"{owner.jobset}-{one['name']}" and int(index) < one.get("replicas", 1)
-        for one in list_replicated_jobs(jobset)
-    )
+    return has_job(jobset, owner.jobset, owner.job)

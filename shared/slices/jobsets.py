@@ -155,6 +155,15 @@ def list_replicated_jobs(jobset: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return list((jobset.get("spec") or {}).get("replicatedJobs") or ())
 
 
+def has_job(jobset: Mapping[str, Any], name: str, job: str) -> bool:
+    """Whether the JobSet of this name has a Job of this name."""
+    replicated, _, index = job.rpartition("-")
+    return bool(re.fullmatch("[0-9]{1,10}", index)) and any(
+        replicated == f"{name}-{one['name']}" and int(index) < one.get("replicas", 1)
+        for one in list_replicated_jobs(jobset)
+    )
+
+
 def requests_chips(jobset: Mapping[str, Any]) -> bool:
     """Whether Pods of the JobSet request TPU chips."""
     jobs = read_mappings(read_mapping(jobset, "spec"), "replicatedJobs")

@@ -42,7 +42,7 @@ class Need(StrEnum):
     OPTED_OUT = "has opted out"
     SUSPENDED = "is suspended"
     NOT_NEEDED = "has no such Job or is suspended for long"
-    """Only ``release_slice`` observes this."""
+    """For a Pod: it has no such Job."""
 
 
 class Phase(StrEnum):
@@ -255,8 +255,9 @@ def _row(
 
 
 _POD = (SliceTrigger.POD, SliceTrigger.POD_RESYNC)
-_ASKED_FOR: dict[str, Any] = {"trigger": _POD, "need": (Need.NEEDED, Need.NOT_NEEDED)}
-"""A waiting Pod needs a slice, unless its JobSet has ended, has opted out or is suspended."""
+_ASKED_FOR: dict[str, Any] = {"trigger": _POD, "need": Need.NEEDED}
+"""A waiting Pod needs a slice, unless its JobSet has ended, has opted out, is suspended or has no such
+Job."""
 _DEAD = (Phase.LOST, Phase.UNCREATED)
 _PRESENT = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.DEGRADED, *_DEAD)
 _WITH_NODES = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.DEGRADED)
@@ -285,6 +286,7 @@ ROWS: tuple[Row, ...] = (
     _row("JobSetEnded", trigger=_POD, need=Need.JOBSET_ENDED),
     _row("OptedOut", trigger=_POD, need=Need.OPTED_OUT),
     _row("Suspended", trigger=_POD, need=Need.SUSPENDED),
+    _row("NoSuchJob", trigger=_POD, need=Need.NOT_NEEDED),
     _row("Creating", _CREATE, CREATING, **_ASKED_FOR, phase=Phase.ABSENT, is_paused=False),
     _row("SlicePaused", _NOTHING, PAUSED, **_ASKED_FOR, phase=Phase.ABSENT, is_paused=True),
     _row("NameConflict", _NOTHING, CONFLICTING, **_ASKED_FOR, phase=Phase.CONFLICT),

@@ -15,7 +15,6 @@ from shared.slices.lifecycle import (
     ROWS,
     TRANSITIONS,
     EventTemplate,
-    Need,
     Phase,
     Row,
     SliceAction,
@@ -112,8 +111,6 @@ def _list(column: str, row: Row) -> str:
     values = row.cells.get(column)
     if values is None:
         return "any"
-    if SliceTrigger.SLICE not in row.cells["trigger"]:
-        values = values - {Need.NOT_NEEDED}  # for Pods this is not observed
     return ", ".join(_order(column, values))
 
 

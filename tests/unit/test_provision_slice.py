@@ -141,6 +141,10 @@ TABLE: dict[str, tuple[World, Plan]] = {
         seen(jobset=changed(metadata={"deletionTimestamp": "2026-11-20T10:00:00Z"})),
         Plan("JobSetGone"),
     ),
+    "the JobSet has other Jobs": (
+        seen(jobset=changed(spec={"replicatedJobs": [{"name": "others", "template": {}}]})),
+        Plan("NoSuchJob"),
+    ),
     "the JobSet has completed": (
         seen(jobset=changed(**with_condition("Completed"))),
         Plan("JobSetEnded"),

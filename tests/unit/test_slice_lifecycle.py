@@ -47,6 +47,8 @@ def expected_for_pod(at: Situation) -> Expected:
         return "OptedOut", NOTHING, ""
     if at.need is Need.SUSPENDED:
         return "Suspended", NOTHING, ""
+    if at.need is Need.NOT_NEEDED:
+        return "NoSuchJob", NOTHING, ""
     if at.phase is Phase.ABSENT:
         if at.is_paused:
             return "SlicePaused", NOTHING, "SlicePaused"
