@@ -65,7 +65,7 @@ class Schema:
         self._omits_empty = bool(source.get("x-go-omitempty", False))
         self._list_type = str(source.get("x-kubernetes-list-type", "atomic"))
         self._map_keys: tuple[str, ...] = tuple(source.get("x-kubernetes-list-map-keys", ()))
-        self._rules = tuple(Rule.of(rule) for rule in source.get("x-kubernetes-validations", ()))
+        self._rules = tuple(Rule(rule) for rule in source.get("x-kubernetes-validations", ()))
         self._required: tuple[str, ...] = tuple(source.get("required", ()))
         self._keeps_unknown = additional is True or bool(
             source.get("x-kubernetes-preserve-unknown-fields", False)
