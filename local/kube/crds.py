@@ -24,7 +24,7 @@ from local.kube.kinds import (
 from local.kube.schema import Schema
 from local.kube.store import Change, Store
 from local.kube.users import User
-from local.kube.watch import WatchHub
+from local.kube.watch import Watches, end_watches
 
 CRD_RESOURCE = "customresourcedefinitions.apiextensions.k8s.io"
 _COUNTED = ("Length", "Items", "Properties")
@@ -223,10 +223,10 @@ def mark_crd(crd: Document, now: str) -> None:
 class CrdRegistrar:
     """Serves what CRDs define, from the moment that they are stored."""
 
-    def __init__(self, store: Store, catalogue: Catalogue, hub: WatchHub) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue, watches: Watches) -> None:
         self._store = store
         self._catalogue = catalogue
-        self._hub = hub
+        self._watches = watches
         store.listen(self._follow, CRD_RESOURCE)
 
     def _follow(self, change: Change) -> None:
@@ -234,6 +234,6 @@ class CrdRegistrar:
             resource = change.record.key[1]
             self._catalogue.remove(resource)
             self._store.drop_collection(resource)
-            self._hub.cut(resource)
+            end_watches(self._watches, resource)
         else:
             self._catalogue.add(kind_of(change.record.document))

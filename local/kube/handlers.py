@@ -30,7 +30,7 @@ from local.kube.reviews import Reviews
 from local.kube.schema import Schema
 from local.kube.store import Key, Record
 from local.kube.users import User
-from local.kube.watch import INITIAL_EVENTS_END, WatchHub, WatchRequest, WatchStream
+from local.kube.watch import Watch, Watches, WatchRequest
 from local.kube.writing import Deletion, Outcome
 
 JSON_PATCH = "application/json-patch+json"
@@ -48,13 +48,13 @@ class Handlers:
         self,
         resources: Resources,
         reviews: Reviews,
-        hub: WatchHub,
+        watches: Watches,
         clock: Clock,
         random: Random,
     ) -> None:
         self._resources = resources
         self._reviews = reviews
-        self._hub = hub
+        self._watches = watches
         self._clock = clock
         self._random = random
         self._verbs: dict[str, Callable[[Call], Response]] = {
@@ -161,23 +161,18 @@ class Handlers:
         now_only = request.argument("sendInitialEvents") == "false" and not asked
         since = store.revision if now_only else asked
 
-        def bookmark(ends_initial: bool) -> Document:
-            annotations = {INITIAL_EVENTS_END: "true"} if ends_initial else {}
-            return view.bookmark(store.revision, annotations)
-
-        watch = WatchRequest(
+        wanted = WatchRequest(
             resource=call.kind.resource,
             namespace=call.namespace,
             since=None if streams or not since else since,
             matches=matcher_of(call),
             render=view.events(),
-            bookmark=bookmark,
-            revision=lambda: store.revision,
+            bookmark=view.bookmark,
             bookmarks=bookmarks,
             mark_initial_end=bookmarks and (streams or not since),
             timeout_s=number_argument(request, "timeoutSeconds") or self._draw_timeout_s(),
         )
-        stream = WatchStream(store, self._clock, watch, self._hub)
+        stream = Watch(wanted, store, self._clock, self._watches)
         return Response(200, {"Content-Type": JSON}, stream=stream)
 
     def _draw_timeout_s(self) -> float:

@@ -99,11 +99,11 @@ class View:
 
         return render
 
-    def bookmark(self, revision: int, annotations: Mapping[str, str]) -> Document:
-        """The object of a BOOKMARK event."""
+    def bookmark(self, revision: int, ends_initial: bool) -> Document:
+        """The object of a BOOKMARK event, which may end the initial events."""
         meta: Document = {"resourceVersion": str(revision)}
-        if annotations:
-            meta["annotations"] = dict(annotations)
+        if ends_initial:
+            meta["annotations"] = {"k8s.io/initial-events-end": "true"}
         if not self.as_table:
             return {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": meta}
         cells = ["", *(None for _ in self.kind.columns[1:])]

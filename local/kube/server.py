@@ -35,7 +35,7 @@ from local.kube.resources import Resources
 from local.kube.reviews import Reviews
 from local.kube.store import Store
 from local.kube.users import ADMIN, ANONYMOUS, User
-from local.kube.watch import WatchHub
+from local.kube.watch import Watches, end_watches
 from local.kube.writing import Options, Write
 
 _NO_TOKENS: Mapping[str, User] = MappingProxyType({})
@@ -75,11 +75,11 @@ class KubeApi:
             approve_for_signers(self._authorizer),
             Policies(self._store),
         ]
-        self._hub = WatchHub()
+        self._watches: Watches = {}
         self._handlers = Handlers(
-            self._resources, Reviews(self._authorizer, clock), self._hub, clock, random
+            self._resources, Reviews(self._authorizer, clock), self._watches, clock, random
         )
-        CrdRegistrar(self._store, self._catalogue, self._hub)
+        CrdRegistrar(self._store, self._catalogue, self._watches)
         start_controllers(self._resources, self._authorizer, clock, self.ca, dials)
         self.apply_manifests(initial_objects())
         self.advertise(dials.server)
@@ -178,7 +178,7 @@ class KubeApi:
     def restart(self) -> None:
         """As when the process is started anew: watches are cut, history is gone, data is not."""
         self._store.compact()
-        self._hub.cut()
+        end_watches(self._watches)
 
     def compact(self) -> None:
         """Forget all history: watches and lists from an earlier revision get 410."""
@@ -187,4 +187,4 @@ class KubeApi:
     @property
     def watches(self) -> int:
         """How many watches are going on."""
-        return len(self._hub)
+        return len(self._watches)
