@@ -19,7 +19,7 @@ from local.kube.requests import RequestInfo
 from local.kube.schema import Schema
 from local.kube.store import Key, Record
 from local.kube.users import User
-from local.kube.writing import Options, Write
+from local.kube.writing import Write
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,7 @@ def read_write(call: Call) -> Write:
     validation = call.request.argument("fieldValidation") or "Warn"
     dry_run = call.request.query.get("dryRun", [])
     _check_options(_option_errors(dry_run, validation))
-    options = Options(bool(dry_run), validation)
-    return Write(call.kind, call.user, options, call.info.subresource)
+    return Write(call.kind, call.user, call.info.subresource, bool(dry_run), validation)
 
 
 def _check_options(found: Iterator[FieldError]) -> None:

@@ -23,8 +23,8 @@ from local.kube.kinds import (
 )
 from local.kube.schema import Schema
 from local.kube.store import Change, Store
-from local.kube.users import User
 from local.kube.watch import Watches, end_watches
+from local.kube.writing import Attributes
 
 CRD_RESOURCE = "customresourcedefinitions.apiextensions.k8s.io"
 _COUNTED = ("Length", "Items", "Properties")
@@ -183,10 +183,10 @@ def _is_readable(document: Document) -> bool:
     )
 
 
-def establish(document: Document, old: Document | None, user: User, subresource: str) -> None:
+def establish(attributes: Attributes) -> None:
     """Accept a CRD's names. Kubernetes does so in a controller, half a second or so later."""
-    del user
-    if subresource or not _is_readable(document):
+    document, old = attributes.document, attributes.old
+    if attributes.subresource or not _is_readable(document):
         return
     spec, now = document["spec"], document["metadata"]["creationTimestamp"]
     known = None if old is None else old["status"].get("conditions")

@@ -93,10 +93,10 @@ def decode(write: Write, document: Document, old: Any = ABSENT) -> tuple[str, ..
         wrong = schema.find_mistyped(document, old)
     if wrong is not None:
         raise _undecodable(write.kind, wrong)
-    if not unknown or write.options.field_validation == "Ignore":
+    if not unknown or write.field_validation == "Ignore":
         return ()
     findings = tuple(f'unknown field "{path}"' for path in unknown)
-    if write.options.field_validation == "Strict":
+    if write.field_validation == "Strict":
         raise _undecodable(write.kind, f"strict decoding error: {', '.join(findings)}")
     return findings
 

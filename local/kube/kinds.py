@@ -78,7 +78,6 @@ class Kind:
     verbs: tuple[str, ...] = VERBS
     virtual: bool = False
     counts_generation: bool = True
-    create_on_update: bool = False
     require_version: bool = False
     status_on_create: bool = False
     name_style: str = "subdomain"
@@ -216,7 +215,6 @@ def _read_row(name: str, row: Mapping[str, Any]) -> Kind:
         verbs=tuple(row.get("verbs", VERBS)),
         virtual=row.get("virtual", False),
         counts_generation=row.get("generation") != "none",
-        create_on_update=row.get("createOnUpdate", False),
         require_version=row.get("requireVersion", False),
         status_on_create=row.get("statusOnCreate", False),
         name_style=row.get("name", "subdomain"),

@@ -63,7 +63,7 @@ def find_errors(
     for index, name in enumerate(metadata.get("finalizers") or ()):
         for why in key_violations(name):
             yield errors.invalid_value("metadata.finalizers", name, why)
-        if not custom and _is_bare(name):
+        if not custom and "/" not in name and name not in _STANDARD_FINALIZERS:
             why = "name is neither a standard finalizer name nor is it fully qualified"
             yield errors.invalid_value(f"metadata.finalizers[{index}]", name, why)
 
@@ -73,20 +73,6 @@ def _name_errors(name: str, style: str) -> Iterator[FieldError]:
     if len(name) > limit or not re.fullmatch(pattern, name):
         why = f"must be a lowercase {words}, no more than {limit} bytes, and match '{pattern}'"
         yield errors.invalid_value("metadata.name", name, why)
-
-
-def _is_bare(finalizer: str) -> bool:
-    """Whether a finalizer has no domain, and is none of the few that need none."""
-    return "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS
-
-
-def find_warnings(metadata: Mapping[str, Any]) -> Iterator[str]:
-    """What is not well chosen in a custom resource's metadata."""
-    for name in filter(_is_bare, metadata.get("finalizers") or ()):
-        yield (
-            f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name to avoid '
-            "accidental conflicts with other finalizer writers"
-        )
 
 
 def _changed(metadata: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:

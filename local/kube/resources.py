@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -31,7 +31,6 @@ from local.kube.lifecycle import (
     restore_system_fields,
     validate,
 )
-from local.kube.metadata import find_warnings
 from local.kube.store import Key, Record, Store
 from local.kube.strategies import strategy_of
 from local.kube.users import User
@@ -39,9 +38,6 @@ from local.kube.writing import Admission, Attributes, Deletion, Outcome, Write
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_GENERATED_BASE = 58
-_NAME_TRIES = 8
-"""Tries for a free generated name (documented, since 1.31)."""
-
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 _POLICY_FINALIZERS = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
@@ -92,8 +88,7 @@ class Resources:
         warnings = decode(write, document)
         self._prepare_new(write, namespace, document)
         validate(write, document, None)
-        record = self._store_new(write, document)
-        return Outcome(record, True, (*warnings, *_advice(write, document, None)))
+        return Outcome(self._store_new(write, document), True, warnings)
 
     def _prepare_new(self, write: Write, namespace: str, document: Document) -> None:
         meta = document["metadata"]
@@ -105,12 +100,12 @@ class Resources:
         if meta.get("resourceVersion"):
             raise errors.version_on_create()
         self._fill_system_fields(write.kind, meta)
-        self._admit(Attributes(write.user, write.kind, document, None, "CREATE"))
+        attributes = self._admit(write.user, write.kind, document, None, "CREATE")
         if "status" in write.kind.subresources and not write.kind.status_on_create:
             document.pop("status", None)
         document.update(json.loads(json.dumps(write.kind.initial)))
         write.kind.schema.fill(document)
-        strategy.prepare(document, None, write.user, "")
+        strategy.prepare(attributes)
 
     def read_review(self, write: Write, document: Document) -> Document:
         """A review as it was sent, decoded; reviews are answered and never stored."""
@@ -126,11 +121,8 @@ class Resources:
         if not prefix:
             missing = errors.required("metadata.name", "name or generateName is required")
             raise errors.invalid(kind.qualified_kind, "", [missing])
-        for _ in range(_NAME_TRIES):
-            suffix = "".join(self._random.choice(_SUFFIX_LETTERS) for _ in range(5))
-            meta["name"] = prefix[:_MAX_GENERATED_BASE] + suffix
-            if self.store.find(kind.resource, key_of(meta)) is None:
-                return
+        suffix = "".join(self._random.choice(_SUFFIX_LETTERS) for _ in range(5))
+        meta["name"] = prefix[:_MAX_GENERATED_BASE] + suffix
 
     def _check_namespace(self, kind: Kind, meta: Mapping[str, Any]) -> None:
         """NamespaceLifecycle: no object without its namespace, none new in one that goes."""
@@ -161,7 +153,7 @@ class Resources:
         key = key_of(document["metadata"])
         if self.store.find(write.kind.resource, key) is not None:
             raise errors.already_exists(write.kind.resource, key[1])
-        if write.options.dry_run:
+        if write.dry_run:
             return Record.unstored(document)
         return self.store.put(write.kind.resource, document)
 
@@ -170,9 +162,6 @@ class Resources:
     def update(self, write: Write, key: Key, document: Document) -> Outcome:
         """PUT: replace an object, or what of it belongs to the subresource."""
         kind = write.kind
-        found = self.store.find(kind.resource, key)
-        if found is None and kind.create_on_update and not write.subresource:
-            return self.create(write, key[0], document)
         check_type(write, document)
         meta = own_metadata(write, document)
         record = self.get(kind, key)
@@ -191,8 +180,7 @@ class Resources:
         warnings = decode(write, document, old)
         document = self._prepare_changed(write, record, document)
         validate(write, document, old)
-        changed = self._store_changed(write, record, document)
-        return Outcome(changed, False, (*warnings, *_advice(write, document, old)))
+        return Outcome(self._store_changed(write, record, document), False, warnings)
 
     def _prepare_changed(self, write: Write, record: Record, document: Document) -> Document:
         old = record.document
@@ -201,16 +189,15 @@ class Resources:
         check_preconditions(write, record, document["metadata"])
         document = isolate(write, document, old)
         restore_system_fields(document["metadata"], record.metadata)
-        self._admit(Attributes(write.user, write.kind, document, old, "UPDATE", write.subresource))
-        strategy.prepare(document, old, write.user, write.subresource)
-        if strategy.stamp is not None:
-            strategy.stamp(document, render_time(self._clock.now()))
+        strategy.prepare(
+            self._admit(write.user, write.kind, document, old, "UPDATE", write.subresource)
+        )
         if write.kind.counts_generation and _is_new_generation(write, document, old):
             document["metadata"]["generation"] = record.metadata.get("generation", 0) + 1
         return document
 
     def _store_changed(self, write: Write, record: Record, document: Document) -> Record:
-        if document == record.document or write.options.dry_run:
+        if document == record.document or write.dry_run:
             return Record.of(document, record.revision)
         if is_done(document):
             self.store.remove(write.kind.resource, record.key, record.copy())
@@ -232,7 +219,7 @@ class Resources:
         check_delete_preconditions(kind, record, options.get("preconditions") or {})
         if kind.resource == "namespaces" and key[1] in _PROTECTED_NAMESPACES:
             raise errors.forbidden("namespaces", key[1], "this namespace may not be deleted")
-        self._admit(Attributes(user, kind, record.copy(), record.document, "DELETE"))
+        self._admit(user, kind, record.copy(), record.document, "DELETE")
         if "deletionTimestamp" in record.metadata:
             return Deletion(record, gone=False)
         marked = self._mark(kind, record, str(options.get("propagationPolicy") or "Background"))
@@ -264,15 +251,20 @@ class Resources:
 
     # -- what writes share ------------------------------------------------------------------------
 
-    def _admit(self, attributes: Attributes) -> None:
+    def _admit(
+        self,
+        user: User,
+        kind: Kind,
+        document: Document,
+        old: Document | None,
+        operation: str,
+        subresource: str = "",
+    ) -> Attributes:
+        now = render_time(self._clock.now())
+        attributes = Attributes(user, kind, document, old, operation, now, subresource)
         for admission in self.admission:
             admission(attributes)
-
-
-def _advice(write: Write, document: Document, old: Document | None) -> Iterator[str]:
-    if write.kind.custom:
-        known = set(find_warnings(old["metadata"])) if old is not None else set()
-        yield from (one for one in find_warnings(document["metadata"]) if one not in known)
+        return attributes
 
 
 def _place(kind: Kind, meta: Document, namespace: str) -> None:

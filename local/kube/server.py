@@ -36,12 +36,11 @@ from local.kube.reviews import Reviews
 from local.kube.store import Store
 from local.kube.users import ADMIN, ANONYMOUS, User
 from local.kube.watch import Watches, end_watches
-from local.kube.writing import Options, Write
+from local.kube.writing import Write
 
 _NO_TOKENS: Mapping[str, User] = MappingProxyType({})
 _TEXT = "text/plain; charset=utf-8"
 _OK_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
-_MANIFESTS = Options(field_validation="Strict")
 
 
 class KubeApi:
@@ -148,7 +147,7 @@ class KubeApi:
                 f'no matches for kind "{document.get("kind")}" in version '
                 f'"{document.get("apiVersion")}"',
             )
-        write = Write(kind, ADMIN, _MANIFESTS)
+        write = Write(kind, ADMIN, field_validation="Strict")
         meta = document.setdefault("metadata", {})
         namespace = meta.get("namespace", "default") if kind.namespaced else ""
         record = self._store.find(kind.resource, (namespace, meta.get("name", "")))

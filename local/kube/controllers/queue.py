@@ -79,7 +79,7 @@ class Cluster:
         self._resources.replace(self._write(resource, subresource), record, document)
 
     def _write(self, resource: str, subresource: str = "") -> Write:
-        return Write(self.catalogue[resource], self._user, subresource=subresource)
+        return Write(self.catalogue[resource], self._user, subresource)
 
     def delete(self, resource: str, key: Key, options: Mapping[str, Any] | None = None) -> None:
         """Delete an object; one that has gone, or is another by now, is let be."""

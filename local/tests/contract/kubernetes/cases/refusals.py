@@ -129,12 +129,7 @@ BODIES = (
     case(
         "a finalizer has a domain, or is one of a few",
         post(MAPS, meta(finalizers=["nope"])).gives(422, reason="Invalid"),
-        post(WIDGETS, widget(metadata={"finalizers": ["nope"]})).warns(
-            'metadata.finalizers: \\"nope\\": prefer a domain-qualified finalizer name to avoid '
-            "accidental conflicts with other finalizer writers"
-        ),
         post(WIDGETS, widget("b", metadata={"finalizers": ["a b/c"]})).gives(422, reason="Invalid"),
-        patch(f"{WIDGETS}/a", {"metadata": {"finalizers": None}}),
     ),
     case(
         "an owner is named in full",
