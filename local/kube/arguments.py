@@ -63,28 +63,6 @@ def number_argument(request: Request, name: str) -> int:
     return int(text or 0)
 
 
-def check_list_options(request: Request, *, watch: bool) -> None:
-    """Raises 422 for arguments of a list or watch that do not go together."""
-    violations = list(_list_option_errors(request, watch=watch))
-    if violations:
-        raise errors.invalid("ListOptions.meta.k8s.io", "", violations)
-
-
-def _list_option_errors(request: Request, *, watch: bool) -> Iterator[FieldError]:
-    match, version = request.argument("resourceVersionMatch"), request.argument("resourceVersion")
-    streams = bool(request.argument("sendInitialEvents"))
-    known = ("NotOlderThan",) if watch else ("Exact", "NotOlderThan")
-    if streams and not watch:
-        yield errors.forbidden_field("sendInitialEvents", "it is for watches")
-    if match and match not in known:
-        yield errors.not_supported("resourceVersionMatch", match, known)
-    elif watch and streams != bool(match):
-        why = "a watch needs it with sendInitialEvents, and takes it with nothing else"
-        yield errors.forbidden_field("resourceVersionMatch", why)
-    elif match and not watch and (not version or request.argument("continue")):
-        yield errors.forbidden_field("resourceVersionMatch", "it needs a resourceVersion")
-
-
 _VALIDATIONS = ("Ignore", "Strict", "Warn")
 _POLICIES = ("Foreground", "Background", "Orphan")
 

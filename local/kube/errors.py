@@ -191,13 +191,6 @@ def version_on_create() -> ApiError:
     return ApiError(500, "", "resourceVersion should not be set on objects to be created")
 
 
-def too_large_resource_version(asked: int, current: int) -> ApiError:
-    """504: a version from the future."""
-    message = f"Timeout: Too large resource version: {asked}, current: {current}"
-    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    return ApiError(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
-
-
 # -- violations of fields --------------------------------------------------------------------------
 
 

@@ -11,7 +11,6 @@ from local.base.http import JSON, Request, Response
 from local.kube import errors
 from local.kube.arguments import (
     Call,
-    check_list_options,
     matcher_of,
     number_argument,
     read_delete_options,
@@ -23,12 +22,12 @@ from local.kube.decoding import content_type, read_object, read_patch
 from local.kube.kinds import Document, Kind
 from local.kube.patches import json_patch, merge_patch, strategic_merge
 from local.kube.pod_logs import render_log
-from local.kube.render import Page, View, wants_table
+from local.kube.render import View, wants_table
 from local.kube.requests import RequestInfo, is_true
 from local.kube.resources import Resources
 from local.kube.reviews import Reviews
 from local.kube.schema import Schema
-from local.kube.store import Key, Record
+from local.kube.store import Record
 from local.kube.users import User
 from local.kube.watch import Watch, Watches, WatchRequest
 from local.kube.writing import Deletion, Outcome
@@ -71,13 +70,11 @@ class Handlers:
     def handle(self, request: Request, info: RequestInfo, user: User) -> Response:
         """Answer a request for a resource. Raises what there is to refuse."""
         kind = self._resources.catalogue.find(info.group, info.resource)
-        if kind is None or not kind.served or not _is_in_scope(kind, info):
+        if kind is None or not kind.served or kind.version != info.version:
             raise errors.UnknownPath
-        if kind.version != info.version:
+        allowed = kind.subresources.get(info.subresource) if info.subresource else kind.verbs
+        if allowed is None or not _is_in_scope(kind, info):
             raise errors.UnknownPath
-        if info.subresource and info.subresource not in kind.subresources:
-            raise errors.UnknownPath
-        allowed = kind.subresources.get(info.subresource, kind.verbs)
         if info.verb not in allowed or not _fits(kind, info):
             raise errors.method_not_allowed()
         return self._verbs[info.verb](Call(request, info, user, kind))
@@ -90,86 +87,49 @@ class Handlers:
     # -- reading ----------------------------------------------------------------------------------
 
     def _get(self, call: Call) -> Response:
-        self._check_not_from_the_future(call)
         record = self._resources.get(call.kind, call.key)
         if call.info.subresource == "log":
             log = render_log(record.document, call.request.argument("container"))
             return Response(200, {"Content-Type": "text/plain"}, log.encode())
         return _respond(self._view(call).one(record))
 
-    def _check_not_from_the_future(self, call: Call) -> int:
-        asked = number_argument(call.request, "resourceVersion")
-        current = self._resources.store.revision
-        if asked > current:
-            raise errors.too_large_resource_version(asked, current)
-        return asked
-
     def _list(self, call: Call) -> Response:
-        check_list_options(call.request, watch=False)
-        token, match = (
-            call.request.argument("continue"),
-            call.request.argument("resourceVersionMatch"),
-        )
-        asked = self._check_not_from_the_future(call)
-        if token:
-            if asked:
-                raise errors.bad_request("resourceVersion is not allowed with continue")
-            revision, (namespace, name) = read_token(token)
-            return self._list_at(call, revision, (call.namespace or namespace, name))
-        exact = match == "Exact" or (bool(call.request.argument("limit")) and not match)
-        return self._list_at(call, asked, None) if asked and exact else self._list_present(call)
+        store, token = self._resources.store, call.request.argument("continue")
+        if not token:
+            records = store.records(call.kind.resource, call.namespace)
+            return self._page(call, records, store.revision)
+        revision, (namespace, name) = read_token(token)
+        start = call.namespace or namespace, name
+        records = store.records_at(call.kind.resource, revision, call.namespace)
+        return self._page(call, [one for one in records if one.key > start], revision)
 
-    def _list_present(self, call: Call) -> Response:
-        records = self._resources.store.records(call.kind.resource, call.namespace)
-        return self._page(call, records, self._resources.store.revision, None)
-
-    def _list_at(self, call: Call, revision: int, start: Key | None) -> Response:
-        records = self._resources.store.records_at(call.kind.resource, revision, call.namespace)
-        return self._page(call, records, revision, start)
-
-    def _page(
-        self, call: Call, records: list[Record], revision: int, start: Key | None
-    ) -> Response:
-        matches = matcher_of(call)
-        selected = [
-            record
-            for record in records
-            if (start is None or record.key > start) and matches(record)
-        ]
-        from_cache = call.request.argument("resourceVersion") == "0"
-        limit = 0 if from_cache else max(0, number_argument(call.request, "limit"))
-        view = self._view(call)
-        if not limit or len(selected) <= limit:
-            return _respond(view.page(Page(selected, revision)))
-        selecting = call.request.argument("labelSelector") or call.request.argument("fieldSelector")
-        page = Page(
-            selected[:limit],
-            revision,
-            write_token(revision, selected[limit - 1].key),
-            None if selecting else len(selected) - limit,
-        )
-        return _respond(view.page(page))
+    def _page(self, call: Call, records: list[Record], revision: int) -> Response:
+        """The first page of a list, with a token by which it goes on if it does."""
+        selected = list(filter(matcher_of(call), records))
+        limit = max(0, number_argument(call.request, "limit")) or len(selected)
+        meta: Document = {"resourceVersion": str(revision)}
+        if len(selected) > limit:
+            meta["continue"] = write_token(revision, selected[limit - 1].key)
+            if not {"labelSelector", "fieldSelector"} & set(call.request.query):
+                meta["remainingItemCount"] = len(selected) - limit
+        return _respond(self._view(call).page(selected[:limit], meta))
 
     def _watch(self, call: Call) -> Response:
         request = call.request
-        check_list_options(request, watch=True)
         asked = number_argument(request, "resourceVersion")
-        streams = is_true(request, "sendInitialEvents")
+        streams = is_true(request, "sendInitialEvents") or not asked
         bookmarks = is_true(request, "allowWatchBookmarks")
         view = self._view(call)
         store = self._resources.store
-        now_only = request.argument("sendInitialEvents") == "false" and not asked
-        since = store.revision if now_only else asked
-
         wanted = WatchRequest(
             resource=call.kind.resource,
             namespace=call.namespace,
-            since=None if streams or not since else since,
+            since=None if streams else asked,
             matches=matcher_of(call),
             render=view.events(),
             bookmark=view.bookmark,
             bookmarks=bookmarks,
-            mark_initial_end=bookmarks and (streams or not since),
+            mark_initial_end=bookmarks and streams,
             timeout_s=number_argument(request, "timeoutSeconds") or self._draw_timeout_s(),
         )
         stream = Watch(wanted, store, self._clock, self._watches)
@@ -232,8 +192,8 @@ class Handlers:
         chosen = [record for record in records if matches(record)]
         for record in chosen:
             self._resources.delete(call.kind, record.key, call.user, options)
-        page = Page(chosen, self._resources.store.revision)
-        return _respond(self._view(call).page(page))
+        meta = {"resourceVersion": str(self._resources.store.revision)}
+        return _respond(self._view(call).page(chosen, meta))
 
 
 def _respond(body: bytes, status: int = 200) -> Response:
