@@ -92,19 +92,18 @@ def _immutable_errors(kind: Kind, document: Document, old: Document) -> Iterator
     for path in kind.immutable:
         value = _read(document, path)
         if value != _read(old, path):
-            yield errors.invalid_value(".".join(path), value, "field is immutable")
+            yield errors.invalid_value(path, value, "field is immutable")
     for path in kind.immutable_once_set:
         before = _read(old, path)
         if before and _read(document, path) != before:
-            yield errors.forbidden_field(
-                ".".join(path),
-                f'{kind.kind.lower()} updates may not change {path[-1]} except from "" to valid',
-            )
+            name = path.rpartition(".")[2]
+            why = f'{kind.kind.lower()} updates may not change {name} except from "" to valid'
+            yield errors.forbidden_field(path, why)
 
 
-def _read(document: Document, path: tuple[str, ...]) -> Any:
+def _read(document: Document, path: str) -> Any:
     value: Any = document
-    for name in path:
+    for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value
 

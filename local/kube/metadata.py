@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from local.kube import errors
 from local.kube.errors import FieldError
-from local.kube.kinds import Document
 
 MAX_ANNOTATIONS_BYTES = 256 * 1024
 
@@ -59,7 +58,6 @@ def find_errors(
         for why in label_value_violations(value):
             yield errors.invalid_value("metadata.labels", value, why)
     yield from _annotation_errors(metadata.get("annotations") or {})
-    yield from _owner_errors(metadata.get("ownerReferences") or ())
     for index, name in enumerate(metadata.get("finalizers") or ()):
         for why in key_violations(name):
             yield errors.invalid_value("metadata.finalizers", name, why)
@@ -96,15 +94,3 @@ def _annotation_errors(annotations: Mapping[str, str]) -> Iterator[FieldError]:
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > MAX_ANNOTATIONS_BYTES:
         yield errors.too_long("metadata.annotations", MAX_ANNOTATIONS_BYTES)
-
-
-def _owner_errors(owners: Sequence[Document]) -> Iterator[FieldError]:
-    for owner in owners:
-        for name in ("apiVersion", "kind", "name", "uid"):
-            if not owner.get(name):
-                yield errors.invalid_value(
-                    f"metadata.ownerReferences.{name}", "", "must not be empty"
-                )
-    if sum(1 for owner in owners if owner.get("controller")) > 1:
-        why = "Only one reference can have Controller set to true"
-        yield errors.invalid_value("metadata.ownerReferences", list(owners), why)

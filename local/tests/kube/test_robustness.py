@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -136,6 +137,15 @@ def test_no_request_makes_the_server_raise(
     answer = SERVER.send(method, f"{target}?{query}", json.dumps(body).encode(), media_type)
     SERVER.settle()
     assert 200 <= answer.status < 500 or answer.document["message"].startswith(AS_KUBERNETES)
+
+
+@pytest.mark.parametrize("missing", ["apiVersion", "kind", "name", "uid"])
+def test_an_owner_is_named_in_full(missing: str) -> None:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "x"}
+    metadata = {"name": "m", "ownerReferences": [{**owner, missing: ""}]}
+    answer = SERVER.send("POST", "/api/v1/namespaces/default/configmaps", {"metadata": metadata})
+    assert answer.status == 422
+    assert f"metadata.ownerReferences[0].{missing}: Required value" in answer.document["message"]
 
 
 @settings(max_examples=200, deadline=None)

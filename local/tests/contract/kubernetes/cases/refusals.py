@@ -130,19 +130,6 @@ BODIES = (
         post(MAPS, meta(finalizers=["nope"])).gives(422, reason="Invalid"),
         post(WIDGETS, widget("b", metadata={"finalizers": ["a b/c"]})).gives(422, reason="Invalid"),
     ),
-    case(
-        "an owner is named in full",
-        post(MAPS, meta(ownerReferences=[{"uid": "x"}]))
-        .gives(422)
-        .has(
-            invalid(
-                *(
-                    ("FieldValueInvalid", f"metadata.ownerReferences.{name}")
-                    for name in ("apiVersion", "kind", "name")
-                )
-            )
-        ),
-    ),
 )
 
 PATCHES = (
