@@ -8,7 +8,7 @@ from typing import Any
 
 from local.kube import errors
 from local.kube.kinds import qualify
-from local.kube.node_rights import NodeAuthorizer
+from local.kube.node_rights import find_refusal
 from local.kube.requests import RequestInfo
 from local.kube.store import Record, Store
 from local.kube.users import ALL_AUTHENTICATED, MASTERS, User
@@ -65,7 +65,6 @@ class Authorizer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._nodes = NodeAuthorizer(store)
         self._grants: dict[tuple[str, str], list[tuple[str, Rule]]] = {}
         """By kind and name of a subject: namespaces (empty for all) and the rules bound there."""
         self._read_at: tuple[int, ...] = ()
@@ -96,7 +95,7 @@ class Authorizer:
         """Why a user may not do this (empty: nothing allows it); ``None`` if the user may."""
         if MASTERS in user.groups:
             return None
-        refusal = self._nodes.find_refusal(user.node_name, info) if user.node_name else ""
+        refusal = find_refusal(user.node_name, info) if user.node_name else ""
         return None if refusal is None or self._is_granted(user, info) else refusal
 
     def _is_granted(self, user: User, info: RequestInfo) -> bool:

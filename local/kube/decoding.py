@@ -1,12 +1,9 @@
-"""From a request body to a document of its kind: JSON and YAML, types, unknown fields, defaults."""
+"""From a request body to a document of its kind: JSON, types, unknown fields, defaults."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
-
-import yaml
 
 from local.base.http import Request
 from local.kube import errors
@@ -16,8 +13,6 @@ from local.kube.schema import ABSENT
 from local.kube.writing import Write
 
 JSON = "application/json"
-YAML = "application/yaml"
-_DECODERS: dict[str, Callable[[bytes], Any]] = {JSON: json.loads, YAML: yaml.safe_load}
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 _NO_PROTOBUF = (
     ". This command sends protobuf, which the embedded API does not read: use `kubectl apply -f` with "
@@ -34,24 +29,20 @@ def content_type(request: Request) -> str:
 def read_object(request: Request) -> Document:
     """The object in a body. Raises 400 for what is no object, 415 for other media types."""
     media_type = content_type(request)
-    if media_type not in _DECODERS:
+    if media_type != JSON:
         hint = _NO_PROTOBUF if media_type == PROTOBUF else ""
-        raise errors.unsupported_media_type((JSON, YAML), hint)
-    document = _parse(request.body, _DECODERS[media_type])
+        raise errors.unsupported_media_type((JSON,), hint)
+    document = parse_json(request.body)
     if not isinstance(document, dict):
         raise errors.bad_request("the body of the request must be an object")
     return document
 
 
-def read_patch(body: bytes) -> Any:
-    """A patch in JSON. Raises 400."""
-    return _parse(body, json.loads)
-
-
-def _parse(body: bytes, parse: Callable[[bytes], Any]) -> Any:
+def parse_json(body: bytes) -> Any:
+    """What a body holds. Raises 400."""
     try:
-        return parse(body)
-    except (ValueError, yaml.YAMLError) as error:
+        return json.loads(body)
+    except ValueError as error:
         raise errors.bad_request(f"the body of the request cannot be parsed: {error}") from error
 
 

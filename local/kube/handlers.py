@@ -18,7 +18,7 @@ from local.kube.arguments import (
     read_write,
     write_token,
 )
-from local.kube.decoding import content_type, read_object, read_patch
+from local.kube.decoding import content_type, parse_json, read_object
 from local.kube.kinds import Document, Kind
 from local.kube.patches import json_patch, merge_patch, strategic_merge
 from local.kube.pod_logs import render_log
@@ -158,7 +158,7 @@ class Handlers:
             raise errors.unsupported_media_type(accepted)
         write = read_write(call)
         record = self._resources.get(call.kind, call.key)
-        sent = read_patch(call.request.body)
+        sent = parse_json(call.request.body)
         if media_type != JSON_PATCH and not isinstance(sent, dict):
             raise errors.bad_request("the patch must be an object")
         patched = _PATCHES[media_type](record.copy(), sent, call.kind.schema)

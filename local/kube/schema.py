@@ -17,7 +17,7 @@ from local.kube import errors
 from local.kube.cel import Rule, escape_name, parse_timestamp
 from local.kube.checks import ACCEPTED, checks_of, type_name
 from local.kube.errors import FieldError
-from local.kube.formats import can_decode
+from local.kube.formats import has_format
 
 
 class _Absent:
@@ -130,7 +130,7 @@ class Schema:
             wanted = self.source.get("type", "integer or string")
             return f"{path} must be of type {wanted}, and not {type_name(value)}"
         name = self.source.get("format", "")
-        if name in ("byte", "date-time") and not can_decode(name, value):
+        if not has_format(name, value):
             return f"{path} must have the format {name}"
         found = (
             child.find_mistyped(child_value, child_old, child_path)
