@@ -10,7 +10,6 @@ from typing import Any
 from local.kube import errors
 from local.kube.catalogue import Catalogue
 from local.kube.cel import CelError
-from local.kube.checks import type_name
 from local.kube.errors import FieldError
 from local.kube.jsonpath import compile_path
 from local.kube.kinds import (
@@ -19,6 +18,7 @@ from local.kube.kinds import (
     Column,
     Document,
     Kind,
+    expand_schema,
     with_object_fields,
 )
 from local.kube.schema import Schema
@@ -27,12 +27,6 @@ from local.kube.watch import Watches, end_watches
 from local.kube.writing import Attributes
 
 CRD_RESOURCE = "customresourcedefinitions.apiextensions.k8s.io"
-_COUNTED = ("Length", "Items", "Properties")
-_MEMBER_TYPES = {
-    "required": str,
-    "x-kubernetes-list-map-keys": str,
-    "x-kubernetes-validations": dict,
-}
 _STATUS = {"status": ("get", "patch", "update")}
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 """Holds a CRD until its objects are gone."""
@@ -132,37 +126,39 @@ def _version_errors(version: Document, path: str) -> Iterator[FieldError]:
             yield errors.invalid_value(where, column["jsonPath"], str(error))
 
 
-_KEYWORD_TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("type", "format", "pattern", "x-kubernetes-list-type"), (str,)),
-    **dict.fromkeys(("required", "enum", "x-kubernetes-list-map-keys"), (list,)),
-    **dict.fromkeys(("properties", "items"), (dict,)),
-    **dict.fromkeys((f"m{end}{what}" for end in ("in", "ax") for what in _COUNTED), (int,)),
-    **dict.fromkeys(("minimum", "maximum"), (int, float)),
-    "additionalProperties": (bool, dict),
-    "x-kubernetes-validations": (list,),
-}
+_KEYWORDS = Schema(
+    expand_schema(
+        {
+            **dict.fromkeys(("type", "format", "pattern", "x-kubernetes-list-type"), "string"),
+            "required": ["string"],
+            "x-kubernetes-list-map-keys": ["string"],
+            **dict.fromkeys(("minLength", "minItems", "minProperties"), "integer"),
+            **dict.fromkeys(("maxLength", "maxItems", "maxProperties"), "integer"),
+            **dict.fromkeys(("minimum", "maximum"), "number"),
+            **dict.fromkeys(("properties", "items"), "object"),
+            "x-kubernetes-validations": ["object"],
+        }
+    )
+)
+"""What `Schema` reads of one node."""
 
 
 def _keyword_errors(schema: Any, path: str) -> Iterator[FieldError]:
     """Keywords that `Schema` reads, and whose value is of a type that it cannot read."""
-    if not isinstance(schema, dict):
-        yield errors.wrong_type(path, type_name(schema), f"{path} must be an object")
+    wrong: str | None = f"{path} must be an object, and none of its keywords null"
+    if isinstance(schema, dict) and all(
+        schema.get(one, 0) is not None for one in _KEYWORDS.properties
+    ):
+        wrong = _KEYWORDS.find_mistyped(schema, path=path)
+    if wrong is not None:
+        yield errors.invalid_value(path, errors.OMITTED, wrong)
         return
-    for keyword, types in _KEYWORD_TYPES.items():
-        value = schema.get(keyword)
-        if keyword in schema and not isinstance(value, types):
-            at = f"{path}.{keyword}"
-            yield errors.wrong_type(at, type_name(value), f"{at} is of the wrong type")
-    for keyword, type_ in _MEMBER_TYPES.items():
-        value = schema.get(keyword)
-        members = value if isinstance(value, list) else ()
-        if any(not isinstance(one, type_) for one in members):
-            yield errors.wrong_type(f"{path}.{keyword}", "array", "a member is of the wrong type")
-    properties = schema.get("properties")
-    for name, child in properties.items() if isinstance(properties, dict) else ():
+    if not isinstance(schema.get("enum", []), list):
+        yield errors.invalid_value(f"{path}.enum", schema["enum"], "must be a list")
+    for name, child in schema.get("properties", {}).items():
         yield from _keyword_errors(child, f"{path}.properties[{name}]")
     for name in ("items", "additionalProperties"):
-        if isinstance(schema.get(name), dict):
+        if not isinstance(schema.get(name, True), bool):
             yield from _keyword_errors(schema[name], f"{path}.{name}")
 
 

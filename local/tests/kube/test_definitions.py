@@ -87,19 +87,23 @@ UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a keyword of the wrong type": (
         {"type": "object", "properties": []},
-        f'{AT}.properties[spec].properties: Invalid value: "array"',
+        f"{AT}.properties[spec].properties must be of type object, and not array",
     ),
     "a limit that is no number": (
         {"type": "string", "maxLength": "3"},
-        f'{AT}.properties[spec].maxLength: Invalid value: "string"',
+        f"{AT}.properties[spec].maxLength must be of type integer, and not string",
     ),
     "items that are no schema": (
         {"type": "array", "items": {"type": "object", "properties": {"a": 1}}},
-        f'{AT}.properties[spec].items.properties[a]: Invalid value: "integer"',
+        f"{AT}.properties[spec].items.properties[a] must be an object",
+    ),
+    "a limit that is null": (
+        {"type": "string", "maxLength": None},
+        f"{AT}.properties[spec] must be an object, and none of its keywords null",
     ),
     "a required name that is none": (
         {"type": "object", "required": [1]},
-        f'{AT}.properties[spec].required: Invalid value: "array"',
+        f"{AT}.properties[spec].required[0] must be of type string, and not integer",
     ),
 }
 
