@@ -164,25 +164,17 @@ def _keyword_errors(schema: Any, path: str) -> Iterator[FieldError]:
 
 def complete_crd(document: Document) -> None:
     """Complete a CRD by the names that follow from others."""
-    if _is_readable(document):
-        spec = document["spec"] = {"conversion": {"strategy": "None"}, **document["spec"]}
-        kind = spec["names"]["kind"]
-        spec["names"] = {"singular": kind.lower(), "listKind": f"{kind}List", **spec["names"]}
-
-
-def _is_readable(document: Document) -> bool:
-    """Whether the parts are there that a CRD is completed from; validation says so if not."""
     spec = document.get("spec") or {}
-    versions = spec.get("versions") or ()
-    return {"kind", "plural"} <= set(spec.get("names") or {}) and all(
-        {"name", "served", "storage"} <= set(version) for version in versions
-    )
+    kind = (spec.get("names") or {}).get("kind")
+    if kind:
+        names = {"singular": kind.lower(), "listKind": f"{kind}List", **spec["names"]}
+        document["spec"] = {"conversion": {"strategy": "None"}, **spec, "names": names}
 
 
 def establish(attributes: Attributes) -> None:
     """Accept a CRD's names. Kubernetes does so in a controller, half a second or so later."""
     document, old = attributes.document, attributes.old
-    if attributes.subresource or not _is_readable(document):
+    if attributes.subresource:
         return
     spec, now = document["spec"], document["metadata"]["creationTimestamp"]
     known = None if old is None else old["status"].get("conditions")
@@ -195,7 +187,7 @@ def establish(attributes: Attributes) -> None:
     document["status"] = {
         "conditions": known or accepted,
         "acceptedNames": spec["names"],
-        "storedVersions": [one["name"] for one in spec["versions"] if one["storage"]],
+        "storedVersions": [_storage(spec)["name"]],
     }
 
 

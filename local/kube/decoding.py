@@ -56,7 +56,7 @@ def own_metadata(write: Write, document: Document) -> Document:
     return own
 
 
-def check_type(write: Write, document: Document) -> None:
+def _check_type(write: Write, document: Document) -> None:
     """Does the body say that it is of the URL's kind? A built-in object need not say any."""
     kind = write.kind
     wanted = kind.api_version
@@ -69,11 +69,13 @@ def check_type(write: Write, document: Document) -> None:
 
 
 def decode(write: Write, document: Document, old: Any = ABSENT) -> tuple[str, ...]:
-    """Prune and default; unknown fields are refused, warned of or dropped, as the client options.
+    """Check the type, prune and default; unknown fields are refused, warned of or dropped.
 
     Raises `Undecodable`, also for values of a wrong type in the fields that Go knows: all of a
     built-in kind, and the metadata of any.
     """
+    _check_type(write, document)
+    own_metadata(write, document)
     schema = write.kind.schema
     unknown = schema.fill(document, old)
     if write.kind.custom:

@@ -169,12 +169,7 @@ def unsupported_media_type(accepted: Sequence[str], hint: str = "") -> ApiError:
 
 
 def invalid(qualified_kind: str, name: str, errors: Sequence[FieldError]) -> ApiError:
-    """422: the object was understood and is not valid. ``qualified_kind``: ``Widget.example.com``.
-
-    Raises `ValueError` without errors: an object is not invalid for nothing.
-    """
-    if not errors:
-        raise ValueError("an invalid object needs at least one field error")
+    """422: the object was understood and is not valid. ``qualified_kind``: ``Widget.example.com``."""
     joined = str(errors[0]) if len(errors) == 1 else f"[{', '.join(map(str, errors))}]"
     message = f'{qualified_kind} "{name}" is invalid: {joined}'
     return ApiError(422, "Invalid", message, _named(qualified_kind, name, errors))

@@ -1,7 +1,7 @@
 """What create, update, patch and delete mean: the rules that hold for every kind.
 
 A write goes through the same stations as in kube-apiserver: who owns which field of ``metadata``,
-what a subresource may change, prune, default, admission, generation, validation, and the store. The
+what a subresource may change, prune, default, admission, validation, generation, and the store. The
 kinds differ in their rows (`kinds`) and in a few functions (`strategies`), not here.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 from local.base.clock import Clock
 from local.kube import errors
 from local.kube.catalogue import Catalogue
-from local.kube.decoding import check_type, decode, own_metadata
+from local.kube.decoding import decode, own_metadata
 from local.kube.errors import FieldError
 from local.kube.formats import render_time
 from local.kube.kinds import Document, Kind
@@ -83,14 +83,7 @@ class Resources:
 
     def create(self, write: Write, namespace: str, document: Document) -> Outcome:
         """Store a new object; ``document`` is used up. Raises what Kubernetes would answer."""
-        check_type(write, document)
-        own_metadata(write, document)
         warnings = decode(write, document)
-        self._prepare_new(write, namespace, document)
-        validate(write, document, None)
-        return Outcome(self._store_new(write, document), True, warnings)
-
-    def _prepare_new(self, write: Write, namespace: str, document: Document) -> None:
         meta = document["metadata"]
         strategy = strategy_of(write.kind)
         strategy.default(document)
@@ -105,12 +98,12 @@ class Resources:
             document.pop("status", None)
         document.update(json.loads(json.dumps(write.kind.initial)))
         write.kind.schema.fill(document)
+        validate(write, document, None)
         strategy.prepare(attributes)
+        return Outcome(self._store_new(write, document), True, warnings)
 
     def read_review(self, write: Write, document: Document) -> Document:
         """A review as it was sent, decoded; reviews are answered and never stored."""
-        check_type(write, document)
-        own_metadata(write, document)
         decode(write, document)
         return document
 
@@ -161,10 +154,8 @@ class Resources:
 
     def update(self, write: Write, key: Key, document: Document) -> Outcome:
         """PUT: replace an object, or what of it belongs to the subresource."""
-        kind = write.kind
-        check_type(write, document)
+        kind, record = write.kind, self.get(write.kind, key)
         meta = own_metadata(write, document)
-        record = self.get(kind, key)
         if not meta.get("resourceVersion") and (kind.custom or kind.require_version):
             raise errors.invalid(kind.resource, key[1], [_VERSION_MISSING])
         return self.replace(dataclasses.replace(write, whole=True), record, document)
@@ -174,27 +165,19 @@ class Resources:
 
         Raises 409, 422 and what admission says.
         """
-        check_type(write, document)
-        own_metadata(write, document)
-        old = record.document
+        kind, old = write.kind, record.document
         warnings = decode(write, document, old)
-        document = self._prepare_changed(write, record, document)
-        validate(write, document, old)
-        return Outcome(self._store_changed(write, record, document), False, warnings)
-
-    def _prepare_changed(self, write: Write, record: Record, document: Document) -> Document:
-        old = record.document
-        strategy = strategy_of(write.kind)
+        strategy = strategy_of(kind)
         strategy.default(document)
         check_preconditions(write, record, document["metadata"])
         document = isolate(write, document, old)
         restore_system_fields(document["metadata"], record.metadata)
-        strategy.prepare(
-            self._admit(write.user, write.kind, document, old, "UPDATE", write.subresource)
-        )
-        if write.kind.counts_generation and _is_new_generation(write, document, old):
+        attributes = self._admit(write.user, kind, document, old, "UPDATE", write.subresource)
+        validate(write, document, old)
+        strategy.prepare(attributes)
+        if kind.counts_generation and content_of(kind, document) != content_of(kind, old):
             document["metadata"]["generation"] = record.metadata.get("generation", 0) + 1
-        return document
+        return Outcome(self._store_changed(write, record, document), False, warnings)
 
     def _store_changed(self, write: Write, record: Record, document: Document) -> Record:
         if document == record.document or write.dry_run:
@@ -275,7 +258,3 @@ def _place(kind: Kind, meta: Document, namespace: str) -> None:
         raise errors.mismatch("namespace", meta["namespace"], namespace)
     else:
         meta["namespace"] = namespace
-
-
-def _is_new_generation(write: Write, document: Document, old: Document) -> bool:
-    return content_of(write.kind, document) != content_of(write.kind, old)

@@ -159,15 +159,8 @@ class KubeApi:
     def advertise(self, server: str) -> None:
         """Tell joining nodes, by ``kube-public/cluster-info``, at which URL this server is."""
         cluster = kubeconfig(server, self.ca.certificate_pem, "")["clusters"][0]["cluster"]
-        config: Document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "", "cluster": cluster}],
-            "contexts": None,
-            "current-context": "",
-            "preferences": {},
-            "users": None,
-        }
+        clusters = [{"name": "", "cluster": cluster}]
+        config = {"apiVersion": "v1", "kind": "Config", "clusters": clusters}
         rendered = yaml.safe_dump(config, sort_keys=False)
         namespace, name = CLUSTER_INFO
         meta = {"name": name, "namespace": namespace}

@@ -25,8 +25,8 @@ class Strategy:
     """Functions that may complete a document in place, and one that finds fault with it.
 
     A document's nested parts may be shared with the stored version: they are replaced, not changed.
-    What ``default`` sets belongs to whoever writes, what ``prepare`` sets belongs to nobody. ``mark``
-    is for kinds that a delete holds by itself; it is given the time.
+    What ``default`` sets belongs to whoever writes; what ``prepare`` sets, once the document is
+    valid, belongs to nobody. ``mark`` is for kinds that a delete holds by itself; it is given the time.
     """
 
     default: Callable[[Document], None] = lambda _: None

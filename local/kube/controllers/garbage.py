@@ -100,12 +100,12 @@ class GarbageCollector:
         if ORPHAN in finalizers:
             for dependent in dependents:
                 self._cluster.modify(*dependent, lambda document: _disown(document, {uid}))
-            self._cluster.modify(*item, lambda document: _unfinalize(document, ORPHAN))
+            self._cluster.remove_finalizer(*item, ORPHAN)
         elif FOREGROUND in finalizers:
             for dependent in dependents:
                 self._queue.add(dependent)
             if not any(self._blocks(dependent, uid) for dependent in dependents):
-                self._cluster.modify(*item, lambda document: _unfinalize(document, FOREGROUND))
+                self._cluster.remove_finalizer(*item, FOREGROUND)
 
     def _blocks(self, dependent: Item, uid: str) -> bool:
         record = self._cluster.find(*dependent)
@@ -122,8 +122,3 @@ def _disown(document: Document, uids: set[str]) -> None:
     meta["ownerReferences"] = [
         one for one in meta.get("ownerReferences", ()) if one["uid"] not in uids
     ]
-
-
-def _unfinalize(document: Document, finalizer: str) -> None:
-    meta = document["metadata"]
-    meta["finalizers"] = [one for one in meta.get("finalizers", ()) if one != finalizer]

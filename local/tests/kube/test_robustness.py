@@ -36,6 +36,10 @@ BODIES: dict[str, Any] = {
         "metadata": {"name": "d"},
         "spec": {"selector": {}, "template": {"spec": {"containers": [], "nodeSelector": {}}}},
     },
+    "/apis/batch/v1/namespaces/default/jobs": {
+        "metadata": {"name": "j"},
+        "spec": {"template": {"metadata": {"labels": {}}, "spec": {"containers": []}}},
+    },
     "/apis/certificates.k8s.io/v1/certificatesigningrequests": {
         "metadata": {"name": "c"},
         "spec": {"request": "ZA==", "signerName": "a/b", "usages": ["client auth"]},
@@ -137,6 +141,17 @@ def test_no_request_makes_the_server_raise(
     answer = SERVER.send(method, f"{target}?{query}", json.dumps(body).encode(), media_type)
     SERVER.settle()
     assert 200 <= answer.status < 500 or answer.document["message"].startswith(AS_KUBERNETES)
+
+
+@pytest.mark.parametrize(
+    "spec, missing",
+    [(None, "spec"), ({}, "spec.template"), ({"template": {}}, "spec.template.spec.containers")],
+)
+def test_a_job_without_a_template_is_refused(spec: Any, missing: str) -> None:
+    body = {"metadata": {"name": "bare"}, "spec": spec}
+    answer = SERVER.send("POST", "/apis/batch/v1/namespaces/default/jobs", body)
+    assert answer.status == 422
+    assert f"{missing}: Required value" in answer.document["message"]
 
 
 @pytest.mark.parametrize("missing", ["apiVersion", "kind", "name", "uid"])
