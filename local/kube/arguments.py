@@ -51,7 +51,7 @@ def matcher_of(call: Call) -> Callable[[Record], bool]:
     by_labels = parse_label_selector(labels)
     by_fields = parse_field_selector(fields, call.kind.selectable)
     return lambda record: (
-        by_labels.matches(record.metadata.get("labels")) and by_fields.matches(record.document)
+        by_labels(record.metadata.get("labels") or {}) and by_fields(record.document)
     )
 
 

@@ -189,11 +189,8 @@ def version_on_create() -> ApiError:
 # -- violations of fields --------------------------------------------------------------------------
 
 
-class _Omitted:
-    """A value that is not shown: an object or a list."""
-
-
-OMITTED: Final = _Omitted()
+OMITTED: Final = object()
+"""A value that is not shown: an object or a list."""
 NOWHERE = "<nil>"
 """The field of a violation by the object as a whole."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from math import isnan, nan
 from typing import Any
@@ -26,28 +25,18 @@ _REQUIREMENT = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Selector:
-    """All requirements must hold; an empty selector matches everything."""
-
-    requirements: tuple[Requirement, ...] = ()
-
-    def matches(self, labels: Labels | None) -> bool:
-        """Whether an object with these labels is selected."""
-        return all(requirement(labels or {}) for requirement in self.requirements)
-
-
 @lru_cache(maxsize=1024)
-def parse_label_selector(text: str) -> Selector:
-    """A selector from ``a=b,c!=d,e in (f,g),h notin (i),j,!k``. Raises 400."""
-    requirements, at = [], 0
+def parse_label_selector(text: str) -> Requirement:
+    """What a selector requires of labels, from ``a=b,c!=d,e in (f,g),h notin (i),j,!k``. Raises 400."""
+    requirements: list[Requirement] = []
+    at = 0
     while at < len(text):
         found = _REQUIREMENT.match(text, at)
         if found is None:
             raise _unreadable(text, f"cannot parse {text[at:]!r}")
         requirements.append(_requirement(found, text))
         at = found.end()
-    return Selector(tuple(requirements))
+    return lambda labels: all(requirement(labels) for requirement in requirements)
 
 
 def _unreadable(text: str, why: str) -> errors.ApiError:

@@ -9,17 +9,12 @@ from local.kube import errors, metadata
 from local.kube.errors import FieldError
 from local.kube.kinds import Document, Kind
 from local.kube.schema import ABSENT
-from local.kube.store import Key, Record
+from local.kube.store import Record
 from local.kube.strategies import strategy_of
 from local.kube.writing import Write
 
 _MUTABLE_PARTS = {"status": ("status",), "approval": ("status",), "finalize": ("spec",)}
 """What a write to a subresource may change; all else stays as it is."""
-
-
-def key_of(meta: Mapping[str, Any]) -> Key:
-    """The key that an object's metadata say."""
-    return meta.get("namespace", ""), meta["name"]
 
 
 def check_preconditions(write: Write, record: Record, meta: Document) -> None:

@@ -27,7 +27,6 @@ from local.kube.lifecycle import (
     content_of,
     is_done,
     isolate,
-    key_of,
     restore_system_fields,
     validate,
 )
@@ -143,12 +142,12 @@ class Resources:
             meta["generation"] = 1
 
     def _store_new(self, write: Write, document: Document) -> Record:
-        key = key_of(document["metadata"])
-        if self.store.find(write.kind.resource, key) is not None:
-            raise errors.already_exists(write.kind.resource, key[1])
+        resource, meta = write.kind.resource, document["metadata"]
+        if self.store.find(resource, (meta.get("namespace", ""), meta["name"])) is not None:
+            raise errors.already_exists(resource, meta["name"])
         if write.dry_run:
             return Record.unstored(document)
-        return self.store.put(write.kind.resource, document)
+        return self.store.put(resource, document)
 
     # -- update -----------------------------------------------------------------------------------
 

@@ -19,13 +19,8 @@ from local.kube.checks import ACCEPTED, checks_of, type_name
 from local.kube.errors import FieldError
 from local.kube.formats import has_format
 
-
-class _Absent:
-    """No old value: the object, or this part of it, is new."""
-
-
-ABSENT: Final = _Absent()
-
+ABSENT: Final = object()
+"""No old value: the object, or this part of it, is new."""
 _EMPTY: tuple[Any, ...] = ("", False, [], {})
 """What Go leaves out of a field with omitempty."""
 
