@@ -23,7 +23,7 @@ from local.kube.writing import Write
 
 
 @dataclass(frozen=True)
-class Call:
+class ResourceCall:
     """A request for a resource, with all that has been found out about it."""
 
     request: Request
@@ -42,7 +42,7 @@ class Call:
         return self.info.namespace if self.kind.namespaced else ""
 
 
-def matcher_of(call: Call) -> Callable[[Record], bool]:
+def matcher_of(call: ResourceCall) -> Callable[[Record], bool]:
     """Whether a record fulfils the selectors of a list or watch."""
     labels = call.request.argument("labelSelector")
     fields = call.request.argument("fieldSelector")
@@ -67,7 +67,7 @@ _VALIDATIONS = ("Ignore", "Strict", "Warn")
 _POLICIES = ("Foreground", "Background", "Orphan")
 
 
-def read_write(call: Call) -> Write:
+def read_write(call: ResourceCall) -> Write:
     """The write that a request asks for. Raises 422."""
     validation = call.request.argument("fieldValidation") or "Warn"
     dry_run = call.request.query.get("dryRun", [])
@@ -104,7 +104,7 @@ _DELETE_OPTIONS = Schema(
 )
 
 
-def read_delete_options(call: Call) -> Document:
+def read_delete_options(call: ResourceCall) -> Document:
     """DeleteOptions from the body or, where it says nothing, from the query. Raises 400, 422."""
     sent = read_object(call.request) if call.request.body else {}
     wrong = _DELETE_OPTIONS.find_mistyped(sent)

@@ -21,8 +21,8 @@ _RBAC_RESOURCES = tuple(
 
 
 @dataclass(frozen=True)
-class Rule:
-    """One PolicyRule."""
+class PolicyRule:
+    """One rule of a Role or a ClusterRole."""
 
     verbs: frozenset[str]
     groups: frozenset[str]
@@ -31,7 +31,7 @@ class Rule:
     paths: tuple[str, ...]
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Rule:
+    def of(cls, document: Mapping[str, Any]) -> PolicyRule:
         return cls(
             frozenset(document.get("verbs") or ()),
             frozenset(document.get("apiGroups") or ()),
@@ -65,7 +65,7 @@ class Authorizer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._grants: dict[tuple[str, str], list[tuple[str, Rule]]] = {}
+        self._grants: dict[tuple[str, str], list[tuple[str, PolicyRule]]] = {}
         """By kind and name of a subject: namespaces (empty for all) and the rules bound there."""
         self._read_at: tuple[int, ...] = ()
 
@@ -123,7 +123,9 @@ class Authorizer:
         owner = namespace if ref["kind"] == "Role" else ""
         plural = "roles" if ref["kind"] == "Role" else "clusterroles"
         role = self._store.find(f"{plural}.{RBAC}", (owner, ref["name"]))
-        rules = [] if role is None else [Rule.of(one) for one in role.document.get("rules") or ()]
+        rules = (
+            [] if role is None else [PolicyRule.of(one) for one in role.document.get("rules") or ()]
+        )
         for subject in record.document.get("subjects") or ():
             grants = self._grants.setdefault(_subject_key(subject, namespace), [])
             grants += ((namespace, rule) for rule in rules)

@@ -10,7 +10,7 @@ from local.base.clock import Clock
 from local.base.http import JSON, Request, Response
 from local.kube import errors
 from local.kube.arguments import (
-    Call,
+    ResourceCall,
     matcher_of,
     number_argument,
     read_delete_options,
@@ -56,7 +56,7 @@ class Handlers:
         self._watches = watches
         self._clock = clock
         self._random = random
-        self._verbs: dict[str, Callable[[Call], Response]] = {
+        self._verbs: dict[str, Callable[[ResourceCall], Response]] = {
             "get": self._get,
             "list": self._list,
             "watch": self._watch,
@@ -77,23 +77,23 @@ class Handlers:
             raise errors.UnknownPath
         if info.verb not in allowed or not _fits(kind, info):
             raise errors.method_not_allowed()
-        return self._verbs[info.verb](Call(request, info, user, kind))
+        return self._verbs[info.verb](ResourceCall(request, info, user, kind))
 
-    def _view(self, call: Call) -> View:
+    def _view(self, call: ResourceCall) -> View:
         as_table = wants_table(call.request.headers.get("accept", ""))
         include = call.request.argument("includeObject")
         return View(call.kind, as_table, include, self._clock)
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def _get(self, call: Call) -> Response:
+    def _get(self, call: ResourceCall) -> Response:
         record = self._resources.get(call.kind, call.key)
         if call.info.subresource == "log":
             log = render_log(record.document, call.request.argument("container"))
             return Response(200, {"Content-Type": "text/plain"}, log.encode())
         return _respond(self._view(call).one(record))
 
-    def _list(self, call: Call) -> Response:
+    def _list(self, call: ResourceCall) -> Response:
         store, token = self._resources.store, call.request.argument("continue")
         if not token:
             records = store.records(call.kind.resource, call.namespace)
@@ -103,7 +103,7 @@ class Handlers:
         records = store.records_at(call.kind.resource, revision, call.namespace)
         return self._page(call, [one for one in records if one.key > start], revision)
 
-    def _page(self, call: Call, records: list[Record], revision: int) -> Response:
+    def _page(self, call: ResourceCall, records: list[Record], revision: int) -> Response:
         """The first page of a list, with a token by which it goes on if it does."""
         selected = list(filter(matcher_of(call), records))
         limit = max(0, number_argument(call.request, "limit")) or len(selected)
@@ -114,7 +114,7 @@ class Handlers:
                 meta["remainingItemCount"] = len(selected) - limit
         return _respond(self._view(call).page(selected[:limit], meta))
 
-    def _watch(self, call: Call) -> Response:
+    def _watch(self, call: ResourceCall) -> Response:
         request = call.request
         asked = number_argument(request, "resourceVersion")
         streams = is_true(request, "sendInitialEvents") or not asked
@@ -140,18 +140,18 @@ class Handlers:
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def _create(self, call: Call) -> Response:
+    def _create(self, call: ResourceCall) -> Response:
         document, write = read_object(call.request), read_write(call)
         if call.kind.virtual:
             review = self._resources.read_review(write, document)
             return Response.of_json(self._reviews.answer(call.kind, call.user, review), 201)
         return self._respond_outcome(call, self._resources.create(write, call.namespace, document))
 
-    def _update(self, call: Call) -> Response:
+    def _update(self, call: ResourceCall) -> Response:
         document, write = read_object(call.request), read_write(call)
         return self._respond_outcome(call, self._resources.update(write, call.key, document))
 
-    def _patch(self, call: Call) -> Response:
+    def _patch(self, call: ResourceCall) -> Response:
         media_type = content_type(call.request)
         accepted = (JSON_PATCH, MERGE) if call.kind.custom else tuple(_PATCHES)
         if media_type not in accepted:
@@ -171,7 +171,7 @@ class Handlers:
             raise errors.invalid(call.kind.qualified_kind, call.info.name, [wrong]) from error
         return self._respond_outcome(call, outcome)
 
-    def _respond_outcome(self, call: Call, outcome: Outcome) -> Response:
+    def _respond_outcome(self, call: ResourceCall, outcome: Outcome) -> Response:
         response = _respond(self._view(call).one(outcome.record), 201 if outcome.created else 200)
         if outcome.warnings:
             response.headers["Warning"] = errors.render_warnings(outcome.warnings)
@@ -179,13 +179,13 @@ class Handlers:
 
     # -- deleting ---------------------------------------------------------------------------------
 
-    def _delete(self, call: Call) -> Response:
+    def _delete(self, call: ResourceCall) -> Response:
         deletion = self._resources.delete(call.kind, call.key, call.user, read_delete_options(call))
         if not deletion.gone:
             return _respond(self._view(call).one(deletion.record))
         return Response.of_json(_success(call.kind, deletion))
 
-    def _delete_collection(self, call: Call) -> Response:
+    def _delete_collection(self, call: ResourceCall) -> Response:
         options = read_delete_options(call)
         matches = matcher_of(call)
         records = self._resources.store.records(call.kind.resource, call.namespace)

@@ -252,7 +252,6 @@ OPTIONS = (
         get(f"{MAPS}?continue=abc").gives(400, reason="BadRequest"),
         get(f"{WIDGETS}?limit=-1"),
         get(f"{WIDGETS}?watch=true&timeoutSeconds=x").gives(400, reason="BadRequest"),
-        get(f"{WIDGETS}?watch=true&resourceVersion=abc").gives(400, reason="BadRequest"),
     ),
 )
 
