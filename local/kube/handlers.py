@@ -98,8 +98,7 @@ class Handlers:
         if not token:
             records = store.records(call.kind.resource, call.namespace)
             return self._page(call, records, store.revision)
-        revision, (namespace, name) = read_token(token)
-        start = call.namespace or namespace, name
+        revision, start = read_token(token)
         records = store.records_at(call.kind.resource, revision, call.namespace)
         return self._page(call, [one for one in records if one.key > start], revision)
 
@@ -118,7 +117,6 @@ class Handlers:
         request = call.request
         asked = number_argument(request, "resourceVersion")
         streams = is_true(request, "sendInitialEvents") or not asked
-        bookmarks = is_true(request, "allowWatchBookmarks")
         view = self._view(call)
         store = self._resources.store
         wanted = WatchRequest(
@@ -128,8 +126,7 @@ class Handlers:
             matches=matcher_of(call),
             render=view.events(),
             bookmark=view.bookmark,
-            bookmarks=bookmarks,
-            mark_initial_end=bookmarks and streams,
+            bookmarks=is_true(request, "allowWatchBookmarks"),
             timeout_s=number_argument(request, "timeoutSeconds") or self._draw_timeout_s(),
         )
         stream = Watch(wanted, store, self._clock, self._watches)

@@ -32,7 +32,6 @@ class WatchRequest:
     render: Callable[[Record], bytes]
     bookmark: Callable[[int, bool], Document]
     bookmarks: bool
-    mark_initial_end: bool
     timeout_s: float
 
 
@@ -78,7 +77,7 @@ class Watch:
             if request.matches(record):
                 self._send("ADDED", request.render(record))
         self._revision = self._store.revision
-        if request.mark_initial_end:
+        if request.bookmarks:
             self._send("BOOKMARK", encode(request.bookmark(self._revision, True)))
 
     def _show(self, change: Change) -> None:

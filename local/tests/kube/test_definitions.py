@@ -97,6 +97,14 @@ UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
         {"type": "array", "items": {"type": "object", "properties": {"a": 1}}},
         f"{AT}.properties[spec].items.properties[a] must be an object",
     ),
+    "an enumeration that is no list": (
+        {"type": "string", "enum": "a"},
+        f"{AT}.properties[spec].enum: Invalid value: ",
+    ),
+    "values of a map that are no schema": (
+        {"type": "object", "additionalProperties": "string"},
+        f"{AT}.properties[spec].additionalProperties must be an object",
+    ),
     "a limit that is null": (
         {"type": "string", "maxLength": None},
         f"{AT}.properties[spec] must be an object, and none of its keywords null",
@@ -218,6 +226,11 @@ def ruled(*rules: dict[str, Any], **properties: Any) -> dict[str, Any]:
 
 INTEGER = {"type": "integer"}
 STRING = {"type": "string"}
+
+
+def test_a_map_may_hold_anything() -> None:
+    made = make(serve({"type": "object", "additionalProperties": True}), {"a": {"b": 1}})
+    assert made["spec"] == {"a": {"b": 1}}
 
 
 def test_a_rule_without_a_message_shows_itself() -> None:
