@@ -17,7 +17,7 @@ from local.kube import errors
 from local.kube.cel import Rule, escape_name, parse_timestamp
 from local.kube.checks import ACCEPTED, checks_of, type_name
 from local.kube.errors import FieldError
-from local.kube.formats import has_format
+from local.kube.formats import can_decode
 
 ABSENT: Final = object()
 """No old value: the object, or this part of it, is new."""
@@ -125,7 +125,7 @@ class Schema:
             wanted = self.source.get("type", "integer or string")
             return f"{path} must be of type {wanted}, and not {type_name(value)}"
         name = self.source.get("format", "")
-        if not has_format(name, value):
+        if not can_decode(name, value):
             return f"{path} must have the format {name}"
         found = (
             child.find_mistyped(child_value, child_old, child_path)

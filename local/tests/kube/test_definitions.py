@@ -366,3 +366,10 @@ def test_a_version_that_is_not_served_is_not_found_and_its_objects_stay() -> Non
         server.ask("PATCH", path, change, content_type=merge)
         assert server.send("GET", f"{THINGS}/t").status == status
         assert server.send("GET", "/apis/cases.example.com/v1").status == status
+
+
+def test_a_time_may_have_an_offset_that_nothing_can_read() -> None:
+    time = {"type": "string", "format": "date-time"}
+    server = serve({"type": "object", "properties": {"since": time}})
+    make(server, {"since": "2026-01-01T12:00:00+99:00"})
+    assert "must be of type date-time" in failure(server, {"since": "2026-02-30T12:00:00Z"})
