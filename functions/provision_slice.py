@@ -81,8 +81,7 @@ from shared.slices.work import (
 
 NAME = "provision_slice"
 UNFIT_AFTER = timedelta(minutes=15)
-"""A Pod that waits longer than this beside a slice that has been ready as long does not fit the slice.
-A ready slice without a Node has lost its Nodes: GKE reports a pool as running when they are there."""
+"""A Pod that waits longer than this beside a slice whose Nodes have been there as long does not fit."""
 REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 CREATE_METHOD = "container.nodePools.create"
 """The method in the audit log for the end of a creation, whether it succeeded or failed."""
@@ -384,7 +383,8 @@ def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossi
     if isinstance(existing, Slice):
         set_trace(work, existing)
         if _needs_node_ages(existing, leader, work):
-            existing = replace(existing, since=_find_newest_node_time(existing, cluster))
+            since = _find_newest_node_time(existing, cluster)
+            existing = replace(existing, since=since or work.now)  # Nodes may still register
         if not _is_as_asked(existing, desired):
             users = list_jobs_on(cluster, existing.name, work.now, but=desired.owner)
     return ObservedPod(

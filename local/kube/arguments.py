@@ -19,11 +19,11 @@ from local.kube.requests import RequestInfo
 from local.kube.schema import Schema
 from local.kube.store import Key, Record
 from local.kube.users import User
-from local.kube.writing import Options, Write
+from local.kube.writing import Write
 
 
 @dataclass(frozen=True)
-class Call:
+class ResourceCall:
     """A request for a resource, with all that has been found out about it."""
 
     request: Request
@@ -42,7 +42,7 @@ class Call:
         return self.info.namespace if self.kind.namespaced else ""
 
 
-def matcher_of(call: Call) -> Callable[[Record], bool]:
+def matcher_of(call: ResourceCall) -> Callable[[Record], bool]:
     """Whether a record fulfils the selectors of a list or watch."""
     labels = call.request.argument("labelSelector")
     fields = call.request.argument("fieldSelector")
@@ -51,7 +51,7 @@ def matcher_of(call: Call) -> Callable[[Record], bool]:
     by_labels = parse_label_selector(labels)
     by_fields = parse_field_selector(fields, call.kind.selectable)
     return lambda record: (
-        by_labels.matches(record.metadata.get("labels")) and by_fields.matches(record.document)
+        by_labels(record.metadata.get("labels") or {}) and by_fields(record.document)
     )
 
 
@@ -63,39 +63,16 @@ def number_argument(request: Request, name: str) -> int:
     return int(text or 0)
 
 
-def check_list_options(request: Request, *, watch: bool) -> None:
-    """Raises 422 for arguments of a list or watch that do not go together."""
-    violations = list(_list_option_errors(request, watch=watch))
-    if violations:
-        raise errors.invalid("ListOptions.meta.k8s.io", "", violations)
-
-
-def _list_option_errors(request: Request, *, watch: bool) -> Iterator[FieldError]:
-    match, version = request.argument("resourceVersionMatch"), request.argument("resourceVersion")
-    streams = bool(request.argument("sendInitialEvents"))
-    known = ("NotOlderThan",) if watch else ("Exact", "NotOlderThan")
-    if streams and not watch:
-        yield errors.forbidden_field("sendInitialEvents", "it is for watches")
-    if match and match not in known:
-        yield errors.not_supported("resourceVersionMatch", match, known)
-    elif watch and streams != bool(match):
-        why = "a watch needs it with sendInitialEvents, and takes it with nothing else"
-        yield errors.forbidden_field("resourceVersionMatch", why)
-    elif match and not watch and (not version or request.argument("continue")):
-        yield errors.forbidden_field("resourceVersionMatch", "it needs a resourceVersion")
-
-
 _VALIDATIONS = ("Ignore", "Strict", "Warn")
 _POLICIES = ("Foreground", "Background", "Orphan")
 
 
-def read_write(call: Call) -> Write:
+def read_write(call: ResourceCall) -> Write:
     """The write that a request asks for. Raises 422."""
     validation = call.request.argument("fieldValidation") or "Warn"
     dry_run = call.request.query.get("dryRun", [])
     _check_options(_option_errors(dry_run, validation))
-    options = Options(bool(dry_run), validation)
-    return Write(call.kind, call.user, options, call.info.subresource)
+    return Write(call.kind, call.user, call.info.subresource, bool(dry_run), validation)
 
 
 def _check_options(found: Iterator[FieldError]) -> None:
@@ -127,7 +104,7 @@ _DELETE_OPTIONS = Schema(
 )
 
 
-def read_delete_options(call: Call) -> Document:
+def read_delete_options(call: ResourceCall) -> Document:
     """DeleteOptions from the body or, where it says nothing, from the query. Raises 400, 422."""
     sent = read_object(call.request) if call.request.body else {}
     wrong = _DELETE_OPTIONS.find_mistyped(sent)

@@ -8,7 +8,7 @@ from typing import Any
 
 from local.kube import errors
 from local.kube.kinds import qualify
-from local.kube.node_rights import NodeAuthorizer
+from local.kube.node_rights import find_refusal
 from local.kube.requests import RequestInfo
 from local.kube.store import Record, Store
 from local.kube.users import ALL_AUTHENTICATED, MASTERS, User
@@ -21,8 +21,8 @@ _RBAC_RESOURCES = tuple(
 
 
 @dataclass(frozen=True)
-class Rule:
-    """One PolicyRule."""
+class PolicyRule:
+    """One rule of a Role or a ClusterRole."""
 
     verbs: frozenset[str]
     groups: frozenset[str]
@@ -31,7 +31,7 @@ class Rule:
     paths: tuple[str, ...]
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Rule:
+    def of(cls, document: Mapping[str, Any]) -> PolicyRule:
         return cls(
             frozenset(document.get("verbs") or ()),
             frozenset(document.get("apiGroups") or ()),
@@ -65,8 +65,7 @@ class Authorizer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._nodes = NodeAuthorizer(store)
-        self._grants: dict[tuple[str, str], list[tuple[str, Rule]]] = {}
+        self._grants: dict[tuple[str, str], list[tuple[str, PolicyRule]]] = {}
         """By kind and name of a subject: namespaces (empty for all) and the rules bound there."""
         self._read_at: tuple[int, ...] = ()
 
@@ -96,7 +95,7 @@ class Authorizer:
         """Why a user may not do this (empty: nothing allows it); ``None`` if the user may."""
         if MASTERS in user.groups:
             return None
-        refusal = self._nodes.find_refusal(user.node_name, info) if user.node_name else ""
+        refusal = find_refusal(user.node_name, info) if user.node_name else ""
         return None if refusal is None or self._is_granted(user, info) else refusal
 
     def _is_granted(self, user: User, info: RequestInfo) -> bool:
@@ -124,7 +123,9 @@ class Authorizer:
         owner = namespace if ref["kind"] == "Role" else ""
         plural = "roles" if ref["kind"] == "Role" else "clusterroles"
         role = self._store.find(f"{plural}.{RBAC}", (owner, ref["name"]))
-        rules = [] if role is None else [Rule.of(one) for one in role.document.get("rules") or ()]
+        rules = (
+            [] if role is None else [PolicyRule.of(one) for one in role.document.get("rules") or ()]
+        )
         for subject in record.document.get("subjects") or ():
             grants = self._grants.setdefault(_subject_key(subject, namespace), [])
             grants += ((namespace, rule) for rule in rules)

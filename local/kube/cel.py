@@ -1,4 +1,4 @@
-"""Rules in the Common Expression Language, as ``x-kubernetes-validations`` holds them.
+"""The Common Expression Language: expressions, and the rules of ``x-kubernetes-validations``.
 
 The language itself is cel-expr-python, the CEL project's own C++ implementation. Kubernetes adds
 libraries of its own (lists, regex, url, quantity, ip) that are not here, but for `sum`: a CRD that
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -18,10 +17,7 @@ from cel_expr_python import cel
 from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
 from google.protobuf.timestamp_pb2 import Timestamp
 
-MAX_MESSAGE_BYTES = 5 * 1024
-"""A message expression's result beyond this is dropped for the rule's own message (documented)."""
-
-_ENVIRONMENT = cel.NewEnv(
+RULES = cel.NewEnv(
     variables={"self": cel.Type.DYN, "oldSelf": cel.Type.DYN},
     extensions=[
         ext_strings.ExtStrings(),
@@ -44,6 +40,7 @@ _ENVIRONMENT = cel.NewEnv(
         )
     ],
 )
+"""What the rules of a CRD may use."""
 _STRING = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
 _OLD_SELF = re.compile(r"\boldSelf\b")
 _MISSING_KEY = re.compile(r'NOT_FOUND: Key not found in map : "?([^"]*)"?')
@@ -63,25 +60,24 @@ class CelError(ValueError):
 
 
 class Program:
-    """One compiled expression over ``self`` and ``oldSelf``. Raises `CelError` if it is none."""
+    """One compiled expression. Raises `CelError` if it does not compile."""
 
-    def __init__(self, text: str) -> None:
-        self.text = text
+    def __init__(self, text: str, environment: Any = RULES) -> None:
         try:
-            self._expression = _ENVIRONMENT.compile(text)
+            self._expression = environment.compile(text)
         except RuntimeError as error:
             raise CelError(f"the expression {text!r} does not compile: {error}") from error
 
-    def run(self, self_value: Any, old: Any = None) -> Any:
+    def run(self, variables: Mapping[str, Any]) -> Any:
         """The expression's value. Raises `CelError` when it ends in an error."""
-        value = self._expression.eval(data={"self": self_value, "oldSelf": old})
+        value = self._expression.eval(data=dict(variables))
         if value.type() == cel.Type.ERROR:
             raise CelError(_MISSING_KEY.sub(r"no such key: \1", str(value.value())))
-        return value.value()
+        return value.plain_value()
 
 
 compile_program = lru_cache(maxsize=4096)(Program)
-"""`Program`, compiled once per text in a process."""
+"""`Program`, compiled once per text and environment in a process."""
 
 
 @lru_cache(maxsize=4096)
@@ -95,7 +91,7 @@ def matches(pattern: str, text: str) -> bool:
 
     Raises `CelError` when the pattern is not valid RE2.
     """
-    return bool(_pattern(pattern).run(text))
+    return bool(_pattern(pattern).run({"self": text}))
 
 
 def escape_name(name: str) -> str:
@@ -105,62 +101,41 @@ def escape_name(name: str) -> str:
     return _ESCAPED.sub(lambda found: _ESCAPES[found.group()], name)
 
 
-@dataclass(frozen=True)
 class Rule:
-    """One entry of ``x-kubernetes-validations``, compiled."""
+    """One entry of ``x-kubernetes-validations``. Raises `CelError` if it cannot be compiled.
 
-    program: Program
-    text: str
-    message: str
-    message_program: Program | None
-    reason: str
-    field_path: str
-    transition: bool
-    """The rule mentions ``oldSelf``: it runs on updates only, whether or not anything changed."""
+    ``transition``: the rule mentions ``oldSelf``. It runs on updates only, also on unchanged values.
+    """
 
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Rule:
-        """Compile a rule. Raises `CelError` when its expressions are not valid."""
+    def __init__(self, document: Mapping[str, Any]) -> None:
         text = str(document.get("rule", ""))
-        reason = str(document.get("reason", "FieldValueInvalid"))
-        if reason not in _REASONS:
-            raise CelError(f"the rule {text!r} has the unknown reason {reason!r}")
+        self.reason = str(document.get("reason", "FieldValueInvalid"))
+        if self.reason not in _REASONS:
+            raise CelError(f"the rule {text!r} has the unknown reason {self.reason!r}")
         if document.get("optionalOldSelf"):
             raise CelError(f"the rule {text!r} has optionalOldSelf, which is not served here")
-        message_expression = str(document.get("messageExpression", ""))
-        return cls(
-            compile_program(text),
-            text,
-            str(document.get("message", "")).strip() or f"failed rule: {text}",
-            compile_program(message_expression) if message_expression else None,
-            reason,
-            str(document.get("fieldPath", "")),
-            _OLD_SELF.search(_STRING.sub("", text)) is not None,
-        )
+        self.field_path = str(document.get("fieldPath", ""))
+        self.transition = _OLD_SELF.search(_STRING.sub("", text)) is not None
+        self._program = compile_program(text)
+        self._message = str(document.get("message", "")).strip() or f"failed rule: {text}"
+        self._message_program = compile_program(str(document.get("messageExpression") or "''"))
 
     def find_failure(self, value: Any, old: Any, *, has_old: bool) -> str | None:
         """Why ``value`` breaks the rule, or ``None``. ``old`` is meant only with ``has_old``."""
         if self.transition and not has_old:
             return None
+        variables = {"self": value, "oldSelf": old}
         try:
-            held = self.program.run(value, old)
+            if self._program.run(variables) is True:
+                return None
         except CelError as error:
-            return f"{error} evaluating rule: {self.message}"
-        if held is True:
-            return None
-        return self._render_message(value, old)
-
-    def _render_message(self, value: Any, old: Any) -> str:
-        if self.message_program is None:
-            return self.message
+            return f"{error} evaluating rule: {self._message}"
         try:
-            message = self.message_program.run(value, old)
+            message = self._message_program.run(variables)
         except CelError:
-            return self.message  # documented: a message that fails gives way to the plain one
+            return self._message  # documented: a message that fails gives way to the plain one
         usable = isinstance(message, str) and message.strip() and "\n" not in message
-        if not usable or len(message.encode()) > MAX_MESSAGE_BYTES:
-            return self.message
-        return str(message)
+        return str(message) if usable else self._message
 
 
 def parse_timestamp(text: str) -> Timestamp:

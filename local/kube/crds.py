@@ -10,7 +10,6 @@ from typing import Any
 from local.kube import errors
 from local.kube.catalogue import Catalogue
 from local.kube.cel import CelError
-from local.kube.checks import type_name
 from local.kube.errors import FieldError
 from local.kube.jsonpath import compile_path
 from local.kube.kinds import (
@@ -19,20 +18,15 @@ from local.kube.kinds import (
     Column,
     Document,
     Kind,
+    expand_schema,
     with_object_fields,
 )
 from local.kube.schema import Schema
 from local.kube.store import Change, Store
-from local.kube.users import User
-from local.kube.watch import WatchHub
+from local.kube.watch import Watches, end_watches
+from local.kube.writing import Attributes
 
 CRD_RESOURCE = "customresourcedefinitions.apiextensions.k8s.io"
-_COUNTED = ("Length", "Items", "Properties")
-_MEMBER_TYPES = {
-    "required": str,
-    "x-kubernetes-list-map-keys": str,
-    "x-kubernetes-validations": dict,
-}
 _STATUS = {"status": ("get", "patch", "update")}
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 """Holds a CRD until its objects are gone."""
@@ -132,61 +126,55 @@ def _version_errors(version: Document, path: str) -> Iterator[FieldError]:
             yield errors.invalid_value(where, column["jsonPath"], str(error))
 
 
-_KEYWORD_TYPES: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("type", "format", "pattern", "x-kubernetes-list-type"), (str,)),
-    **dict.fromkeys(("required", "enum", "x-kubernetes-list-map-keys"), (list,)),
-    **dict.fromkeys(("properties", "items"), (dict,)),
-    **dict.fromkeys((f"m{end}{what}" for end in ("in", "ax") for what in _COUNTED), (int,)),
-    **dict.fromkeys(("minimum", "maximum"), (int, float)),
-    "additionalProperties": (bool, dict),
-    "x-kubernetes-validations": (list,),
-}
+_KEYWORDS = Schema(
+    expand_schema(
+        {
+            **dict.fromkeys(("type", "format", "pattern", "x-kubernetes-list-type"), "string"),
+            "required": ["string"],
+            "x-kubernetes-list-map-keys": ["string"],
+            **dict.fromkeys(("minLength", "minItems", "minProperties"), "integer"),
+            **dict.fromkeys(("maxLength", "maxItems", "maxProperties"), "integer"),
+            **dict.fromkeys(("minimum", "maximum"), "number"),
+            **dict.fromkeys(("properties", "items"), "object"),
+            "x-kubernetes-validations": ["object"],
+        }
+    )
+)
+"""What `Schema` reads of one node."""
 
 
 def _keyword_errors(schema: Any, path: str) -> Iterator[FieldError]:
     """Keywords that `Schema` reads, and whose value is of a type that it cannot read."""
-    if not isinstance(schema, dict):
-        yield errors.wrong_type(path, type_name(schema), f"{path} must be an object")
+    wrong: str | None = f"{path} must be an object, and none of its keywords null"
+    if isinstance(schema, dict) and all(
+        schema.get(one, 0) is not None for one in _KEYWORDS.properties
+    ):
+        wrong = _KEYWORDS.find_mistyped(schema, path=path)
+    if wrong is not None:
+        yield errors.invalid_value(path, errors.OMITTED, wrong)
         return
-    for keyword, types in _KEYWORD_TYPES.items():
-        value = schema.get(keyword)
-        if keyword in schema and not isinstance(value, types):
-            at = f"{path}.{keyword}"
-            yield errors.wrong_type(at, type_name(value), f"{at} is of the wrong type")
-    for keyword, type_ in _MEMBER_TYPES.items():
-        value = schema.get(keyword)
-        members = value if isinstance(value, list) else ()
-        if any(not isinstance(one, type_) for one in members):
-            yield errors.wrong_type(f"{path}.{keyword}", "array", "a member is of the wrong type")
-    properties = schema.get("properties")
-    for name, child in properties.items() if isinstance(properties, dict) else ():
+    if not isinstance(schema.get("enum", []), list):
+        yield errors.invalid_value(f"{path}.enum", schema["enum"], "must be a list")
+    for name, child in schema.get("properties", {}).items():
         yield from _keyword_errors(child, f"{path}.properties[{name}]")
     for name in ("items", "additionalProperties"):
-        if isinstance(schema.get(name), dict):
+        if not isinstance(schema.get(name, True), bool):
             yield from _keyword_errors(schema[name], f"{path}.{name}")
 
 
 def complete_crd(document: Document) -> None:
     """Complete a CRD by the names that follow from others."""
-    if _is_readable(document):
-        spec = document["spec"] = {"conversion": {"strategy": "None"}, **document["spec"]}
-        kind = spec["names"]["kind"]
-        spec["names"] = {"singular": kind.lower(), "listKind": f"{kind}List", **spec["names"]}
-
-
-def _is_readable(document: Document) -> bool:
-    """Whether the parts are there that a CRD is completed from; validation says so if not."""
     spec = document.get("spec") or {}
-    versions = spec.get("versions") or ()
-    return {"kind", "plural"} <= set(spec.get("names") or {}) and all(
-        {"name", "served", "storage"} <= set(version) for version in versions
-    )
+    kind = (spec.get("names") or {}).get("kind")
+    if kind:
+        names = {"singular": kind.lower(), "listKind": f"{kind}List", **spec["names"]}
+        document["spec"] = {"conversion": {"strategy": "None"}, **spec, "names": names}
 
 
-def establish(document: Document, old: Document | None, user: User, subresource: str) -> None:
+def establish(attributes: Attributes) -> None:
     """Accept a CRD's names. Kubernetes does so in a controller, half a second or so later."""
-    del user
-    if subresource or not _is_readable(document):
+    document, old = attributes.document, attributes.old
+    if attributes.subresource:
         return
     spec, now = document["spec"], document["metadata"]["creationTimestamp"]
     known = None if old is None else old["status"].get("conditions")
@@ -199,7 +187,7 @@ def establish(document: Document, old: Document | None, user: User, subresource:
     document["status"] = {
         "conditions": known or accepted,
         "acceptedNames": spec["names"],
-        "storedVersions": [one["name"] for one in spec["versions"] if one["storage"]],
+        "storedVersions": [_storage(spec)["name"]],
     }
 
 
@@ -223,10 +211,10 @@ def mark_crd(crd: Document, now: str) -> None:
 class CrdRegistrar:
     """Serves what CRDs define, from the moment that they are stored."""
 
-    def __init__(self, store: Store, catalogue: Catalogue, hub: WatchHub) -> None:
+    def __init__(self, store: Store, catalogue: Catalogue, watches: Watches) -> None:
         self._store = store
         self._catalogue = catalogue
-        self._hub = hub
+        self._watches = watches
         store.listen(self._follow, CRD_RESOURCE)
 
     def _follow(self, change: Change) -> None:
@@ -234,6 +222,6 @@ class CrdRegistrar:
             resource = change.record.key[1]
             self._catalogue.remove(resource)
             self._store.drop_collection(resource)
-            self._hub.cut(resource)
+            end_watches(self._watches, resource)
         else:
             self._catalogue.add(kind_of(change.record.document))

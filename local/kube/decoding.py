@@ -1,12 +1,9 @@
-"""From a request body to a document of its kind: JSON and YAML, types, unknown fields, defaults."""
+"""From a request body to a document of its kind: JSON, types, unknown fields, defaults."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
-
-import yaml
 
 from local.base.http import Request
 from local.kube import errors
@@ -16,8 +13,6 @@ from local.kube.schema import ABSENT
 from local.kube.writing import Write
 
 JSON = "application/json"
-YAML = "application/yaml"
-_DECODERS: dict[str, Callable[[bytes], Any]] = {JSON: json.loads, YAML: yaml.safe_load}
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 _NO_PROTOBUF = (
     ". This command sends protobuf, which the embedded API does not read: use `kubectl apply -f` with "
@@ -34,24 +29,20 @@ def content_type(request: Request) -> str:
 def read_object(request: Request) -> Document:
     """The object in a body. Raises 400 for what is no object, 415 for other media types."""
     media_type = content_type(request)
-    if media_type not in _DECODERS:
+    if media_type != JSON:
         hint = _NO_PROTOBUF if media_type == PROTOBUF else ""
-        raise errors.unsupported_media_type((JSON, YAML), hint)
-    document = _parse(request.body, _DECODERS[media_type])
+        raise errors.unsupported_media_type((JSON,), hint)
+    document = parse_json(request.body)
     if not isinstance(document, dict):
         raise errors.bad_request("the body of the request must be an object")
     return document
 
 
-def read_patch(body: bytes) -> Any:
-    """A patch in JSON. Raises 400."""
-    return _parse(body, json.loads)
-
-
-def _parse(body: bytes, parse: Callable[[bytes], Any]) -> Any:
+def parse_json(body: bytes) -> Any:
+    """What a body holds. Raises 400."""
     try:
-        return parse(body)
-    except (ValueError, yaml.YAMLError) as error:
+        return json.loads(body)
+    except ValueError as error:
         raise errors.bad_request(f"the body of the request cannot be parsed: {error}") from error
 
 
@@ -65,7 +56,7 @@ def own_metadata(write: Write, document: Document) -> Document:
     return own
 
 
-def check_type(write: Write, document: Document) -> None:
+def _check_type(write: Write, document: Document) -> None:
     """Does the body say that it is of the URL's kind? A built-in object need not say any."""
     kind = write.kind
     wanted = kind.api_version
@@ -78,11 +69,13 @@ def check_type(write: Write, document: Document) -> None:
 
 
 def decode(write: Write, document: Document, old: Any = ABSENT) -> tuple[str, ...]:
-    """Prune and default; unknown fields are refused, warned of or dropped, as the client options.
+    """Check the type, prune and default; unknown fields are refused, warned of or dropped.
 
     Raises `Undecodable`, also for values of a wrong type in the fields that Go knows: all of a
     built-in kind, and the metadata of any.
     """
+    _check_type(write, document)
+    own_metadata(write, document)
     schema = write.kind.schema
     unknown = schema.fill(document, old)
     if write.kind.custom:
@@ -93,10 +86,10 @@ def decode(write: Write, document: Document, old: Any = ABSENT) -> tuple[str, ..
         wrong = schema.find_mistyped(document, old)
     if wrong is not None:
         raise _undecodable(write.kind, wrong)
-    if not unknown or write.options.field_validation == "Ignore":
+    if not unknown or write.field_validation == "Ignore":
         return ()
     findings = tuple(f'unknown field "{path}"' for path in unknown)
-    if write.options.field_validation == "Strict":
+    if write.field_validation == "Strict":
         raise _undecodable(write.kind, f"strict decoding error: {', '.join(findings)}")
     return findings
 

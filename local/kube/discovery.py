@@ -15,8 +15,6 @@ from local.kube.kinds import Document, Kind
 def find_document(catalogue: Catalogue, path: tuple[str, ...]) -> Document | None:
     """What stands at a path that is no resource, or ``None``."""
     match path:
-        case ():
-            return {"paths": ["/api", "/apis", "/healthz", "/openapi/v3", "/version"]}
         case ("version",):
             shown = {"major": "1", "minor": "36", "gitVersion": "v1.36.3"}
             return {**shown, "platform": "linux/amd64"}
@@ -25,8 +23,6 @@ def find_document(catalogue: Catalogue, path: tuple[str, ...]) -> Document | Non
         case ("apis",):
             groups = [_group(group, names) for group, names in catalogue.groups().items() if group]
             return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
-        case ("apis", group):
-            return _find_group(catalogue, group)
         case ("api", version):
             return _find_resource_list(catalogue, "", version)
         case ("apis", group, version):
@@ -42,14 +38,6 @@ def find_document(catalogue: Catalogue, path: tuple[str, ...]) -> Document | Non
 def _kinds_of(catalogue: Catalogue, group: str, version: str) -> Iterator[Kind]:
     """The kinds of one group version."""
     return (one for one in catalogue if one.served and (one.group, one.version) == (group, version))
-
-
-def _find_group(catalogue: Catalogue, group: str) -> Document | None:
-    """APIGroup of one group."""
-    versions = catalogue.groups().get(group)
-    if not group or versions is None:
-        return None
-    return {"kind": "APIGroup", "apiVersion": "v1", **_group(group, versions)}
 
 
 def _group(group: str, versions: list[str]) -> Document:

@@ -169,12 +169,7 @@ def unsupported_media_type(accepted: Sequence[str], hint: str = "") -> ApiError:
 
 
 def invalid(qualified_kind: str, name: str, errors: Sequence[FieldError]) -> ApiError:
-    """422: the object was understood and is not valid. ``qualified_kind``: ``Widget.example.com``.
-
-    Raises `ValueError` without errors: an object is not invalid for nothing.
-    """
-    if not errors:
-        raise ValueError("an invalid object needs at least one field error")
+    """422: the object was understood and is not valid. ``qualified_kind``: ``Widget.example.com``."""
     joined = str(errors[0]) if len(errors) == 1 else f"[{', '.join(map(str, errors))}]"
     message = f'{qualified_kind} "{name}" is invalid: {joined}'
     return ApiError(422, "Invalid", message, _named(qualified_kind, name, errors))
@@ -191,21 +186,11 @@ def version_on_create() -> ApiError:
     return ApiError(500, "", "resourceVersion should not be set on objects to be created")
 
 
-def too_large_resource_version(asked: int, current: int) -> ApiError:
-    """504: a version from the future."""
-    message = f"Timeout: Too large resource version: {asked}, current: {current}"
-    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
-    return ApiError(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
-
-
 # -- violations of fields --------------------------------------------------------------------------
 
 
-class _Omitted:
-    """A value that is not shown: an object or a list."""
-
-
-OMITTED: Final = _Omitted()
+OMITTED: Final = object()
+"""A value that is not shown: an object or a list."""
 NOWHERE = "<nil>"
 """The field of a violation by the object as a whole."""
 

@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from local.kube import errors
+from local.kube.kinds import Document
 
 _TERM = re.compile(r"\s*(?P<path>[^=!,]+?)\s*(?P<op>==|=|!=)(?P<value>(?:\\.|[^\\=,])*)(?:,|\Z)")
 _OF_ALL = ("metadata.name", "metadata.namespace")
 
 
-@dataclass(frozen=True)
-class FieldSelector:
-    """Terms of path, value and whether they are to be equal; all must hold."""
-
-    terms: tuple[tuple[str, str, bool], ...] = ()
-
-    def matches(self, document: Mapping[str, Any]) -> bool:
-        """Whether an object is selected; a missing field counts as the empty string."""
-        return all(
-            (read_field(document, path) == value) is equal for path, value, equal in self.terms
-        )
-
-
 @lru_cache(maxsize=4096)
-def parse_field_selector(text: str, known: tuple[str, ...]) -> FieldSelector:
-    """A selector over ``known`` fields and the name and namespace that all have. Raises 400."""
-    terms, at = [], 0
+def parse_field_selector(text: str, known: tuple[str, ...]) -> Callable[[Document], bool]:
+    """What a selector requires of an object, over ``known`` fields, its name and its namespace.
+
+    Raises 400. A missing field counts as the empty string.
+    """
+    terms: list[tuple[str, str, bool]] = []
+    at = 0
     while at < len(text):
         found = _TERM.match(text, at)
         if found is None:
@@ -39,13 +30,15 @@ def parse_field_selector(text: str, known: tuple[str, ...]) -> FieldSelector:
             raise errors.bad_request(f"field label not supported: {found['path']}")
         terms.append((found["path"], re.sub(r"\\(.)", r"\1", found["value"]), found["op"] != "!="))
         at = found.end()
-    return FieldSelector(tuple(terms))
+    return lambda document: all(
+        (read_field(document, path) == value) is equal for path, value, equal in terms
+    )
 
 
 _FLAGS = frozenset({"spec.unschedulable", "spec.hostNetwork"})
 
 
-def read_field(document: Mapping[str, Any], path: str) -> str:
+def read_field(document: Document, path: str) -> str:
     """A field in the form that selectors compare: text, ``true``, ``false`` or empty."""
     value: Any = document
     for name in path.split("."):

@@ -37,7 +37,8 @@ def can_decode(name: str, value: Any) -> bool:
 def has_format(name: str, value: Any) -> bool:
     """Whether a value of the right type has a format; formats without a check have none.
 
-    A time of a custom resource may have any offset, of 99 hours too, though nothing can read it.
+    A time of a custom resource may have any offset, of 99 hours too, though nothing can read it: the
+    product must live with such a time in a status.
     """
     try:
         if name == "date-time":

@@ -10,8 +10,7 @@ from local.base.clock import Clock
 from local.base.http import JSON, Request, Response
 from local.kube import errors
 from local.kube.arguments import (
-    Call,
-    check_list_options,
+    ResourceCall,
     matcher_of,
     number_argument,
     read_delete_options,
@@ -19,18 +18,18 @@ from local.kube.arguments import (
     read_write,
     write_token,
 )
-from local.kube.decoding import content_type, read_object, read_patch
+from local.kube.decoding import content_type, parse_json, read_object
 from local.kube.kinds import Document, Kind
 from local.kube.patches import json_patch, merge_patch, strategic_merge
 from local.kube.pod_logs import render_log
-from local.kube.render import Page, View, wants_table
+from local.kube.render import View, wants_table
 from local.kube.requests import RequestInfo, is_true
 from local.kube.resources import Resources
 from local.kube.reviews import Reviews
 from local.kube.schema import Schema
-from local.kube.store import Key, Record
+from local.kube.store import Record
 from local.kube.users import User
-from local.kube.watch import INITIAL_EVENTS_END, WatchHub, WatchRequest, WatchStream
+from local.kube.watch import Watch, Watches, WatchRequest
 from local.kube.writing import Deletion, Outcome
 
 JSON_PATCH = "application/json-patch+json"
@@ -48,16 +47,16 @@ class Handlers:
         self,
         resources: Resources,
         reviews: Reviews,
-        hub: WatchHub,
+        watches: Watches,
         clock: Clock,
         random: Random,
     ) -> None:
         self._resources = resources
         self._reviews = reviews
-        self._hub = hub
+        self._watches = watches
         self._clock = clock
         self._random = random
-        self._verbs: dict[str, Callable[[Call], Response]] = {
+        self._verbs: dict[str, Callable[[ResourceCall], Response]] = {
             "get": self._get,
             "list": self._list,
             "watch": self._watch,
@@ -71,113 +70,66 @@ class Handlers:
     def handle(self, request: Request, info: RequestInfo, user: User) -> Response:
         """Answer a request for a resource. Raises what there is to refuse."""
         kind = self._resources.catalogue.find(info.group, info.resource)
-        if kind is None or not kind.served or not _is_in_scope(kind, info):
+        if kind is None or not kind.served or kind.version != info.version:
             raise errors.UnknownPath
-        if kind.version != info.version:
+        allowed = kind.subresources.get(info.subresource) if info.subresource else kind.verbs
+        if allowed is None or not _is_in_scope(kind, info):
             raise errors.UnknownPath
-        if info.subresource and info.subresource not in kind.subresources:
-            raise errors.UnknownPath
-        allowed = kind.subresources.get(info.subresource, kind.verbs)
         if info.verb not in allowed or not _fits(kind, info):
             raise errors.method_not_allowed()
-        return self._verbs[info.verb](Call(request, info, user, kind))
+        return self._verbs[info.verb](ResourceCall(request, info, user, kind))
 
-    def _view(self, call: Call) -> View:
+    def _view(self, call: ResourceCall) -> View:
         as_table = wants_table(call.request.headers.get("accept", ""))
         include = call.request.argument("includeObject")
         return View(call.kind, as_table, include, self._clock)
 
     # -- reading ----------------------------------------------------------------------------------
 
-    def _get(self, call: Call) -> Response:
-        self._check_not_from_the_future(call)
+    def _get(self, call: ResourceCall) -> Response:
         record = self._resources.get(call.kind, call.key)
         if call.info.subresource == "log":
             log = render_log(record.document, call.request.argument("container"))
             return Response(200, {"Content-Type": "text/plain"}, log.encode())
         return _respond(self._view(call).one(record))
 
-    def _check_not_from_the_future(self, call: Call) -> int:
-        asked = number_argument(call.request, "resourceVersion")
-        current = self._resources.store.revision
-        if asked > current:
-            raise errors.too_large_resource_version(asked, current)
-        return asked
+    def _list(self, call: ResourceCall) -> Response:
+        store, token = self._resources.store, call.request.argument("continue")
+        if not token:
+            records = store.records(call.kind.resource, call.namespace)
+            return self._page(call, records, store.revision)
+        revision, start = read_token(token)
+        records = store.records_at(call.kind.resource, revision, call.namespace)
+        return self._page(call, [one for one in records if one.key > start], revision)
 
-    def _list(self, call: Call) -> Response:
-        check_list_options(call.request, watch=False)
-        token, match = (
-            call.request.argument("continue"),
-            call.request.argument("resourceVersionMatch"),
-        )
-        asked = self._check_not_from_the_future(call)
-        if token:
-            if asked:
-                raise errors.bad_request("resourceVersion is not allowed with continue")
-            revision, (namespace, name) = read_token(token)
-            return self._list_at(call, revision, (call.namespace or namespace, name))
-        exact = match == "Exact" or (bool(call.request.argument("limit")) and not match)
-        return self._list_at(call, asked, None) if asked and exact else self._list_present(call)
+    def _page(self, call: ResourceCall, records: list[Record], revision: int) -> Response:
+        """The first page of a list, with a token by which it goes on if it does."""
+        selected = list(filter(matcher_of(call), records))
+        limit = max(0, number_argument(call.request, "limit")) or len(selected)
+        meta: Document = {"resourceVersion": str(revision)}
+        if len(selected) > limit:
+            meta["continue"] = write_token(revision, selected[limit - 1].key)
+            if not {"labelSelector", "fieldSelector"} & set(call.request.query):
+                meta["remainingItemCount"] = len(selected) - limit
+        return _respond(self._view(call).page(selected[:limit], meta))
 
-    def _list_present(self, call: Call) -> Response:
-        records = self._resources.store.records(call.kind.resource, call.namespace)
-        return self._page(call, records, self._resources.store.revision, None)
-
-    def _list_at(self, call: Call, revision: int, start: Key | None) -> Response:
-        records = self._resources.store.records_at(call.kind.resource, revision, call.namespace)
-        return self._page(call, records, revision, start)
-
-    def _page(
-        self, call: Call, records: list[Record], revision: int, start: Key | None
-    ) -> Response:
-        matches = matcher_of(call)
-        selected = [
-            record
-            for record in records
-            if (start is None or record.key > start) and matches(record)
-        ]
-        from_cache = call.request.argument("resourceVersion") == "0"
-        limit = 0 if from_cache else max(0, number_argument(call.request, "limit"))
-        view = self._view(call)
-        if not limit or len(selected) <= limit:
-            return _respond(view.page(Page(selected, revision)))
-        selecting = call.request.argument("labelSelector") or call.request.argument("fieldSelector")
-        page = Page(
-            selected[:limit],
-            revision,
-            write_token(revision, selected[limit - 1].key),
-            None if selecting else len(selected) - limit,
-        )
-        return _respond(view.page(page))
-
-    def _watch(self, call: Call) -> Response:
+    def _watch(self, call: ResourceCall) -> Response:
         request = call.request
-        check_list_options(request, watch=True)
         asked = number_argument(request, "resourceVersion")
-        streams = is_true(request, "sendInitialEvents")
-        bookmarks = is_true(request, "allowWatchBookmarks")
+        streams = is_true(request, "sendInitialEvents") or not asked
         view = self._view(call)
         store = self._resources.store
-        now_only = request.argument("sendInitialEvents") == "false" and not asked
-        since = store.revision if now_only else asked
-
-        def bookmark(ends_initial: bool) -> Document:
-            annotations = {INITIAL_EVENTS_END: "true"} if ends_initial else {}
-            return view.bookmark(store.revision, annotations)
-
-        watch = WatchRequest(
+        wanted = WatchRequest(
             resource=call.kind.resource,
             namespace=call.namespace,
-            since=None if streams or not since else since,
+            since=None if streams else asked,
             matches=matcher_of(call),
             render=view.events(),
-            bookmark=bookmark,
-            revision=lambda: store.revision,
-            bookmarks=bookmarks,
-            mark_initial_end=bookmarks and (streams or not since),
+            bookmark=view.bookmark,
+            bookmarks=is_true(request, "allowWatchBookmarks"),
             timeout_s=number_argument(request, "timeoutSeconds") or self._draw_timeout_s(),
         )
-        stream = WatchStream(store, self._clock, watch, self._hub)
+        stream = Watch(wanted, store, self._clock, self._watches)
         return Response(200, {"Content-Type": JSON}, stream=stream)
 
     def _draw_timeout_s(self) -> float:
@@ -185,25 +137,25 @@ class Handlers:
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def _create(self, call: Call) -> Response:
+    def _create(self, call: ResourceCall) -> Response:
         document, write = read_object(call.request), read_write(call)
         if call.kind.virtual:
             review = self._resources.read_review(write, document)
             return Response.of_json(self._reviews.answer(call.kind, call.user, review), 201)
         return self._respond_outcome(call, self._resources.create(write, call.namespace, document))
 
-    def _update(self, call: Call) -> Response:
+    def _update(self, call: ResourceCall) -> Response:
         document, write = read_object(call.request), read_write(call)
         return self._respond_outcome(call, self._resources.update(write, call.key, document))
 
-    def _patch(self, call: Call) -> Response:
+    def _patch(self, call: ResourceCall) -> Response:
         media_type = content_type(call.request)
         accepted = (JSON_PATCH, MERGE) if call.kind.custom else tuple(_PATCHES)
         if media_type not in accepted:
             raise errors.unsupported_media_type(accepted)
         write = read_write(call)
         record = self._resources.get(call.kind, call.key)
-        sent = read_patch(call.request.body)
+        sent = parse_json(call.request.body)
         if media_type != JSON_PATCH and not isinstance(sent, dict):
             raise errors.bad_request("the patch must be an object")
         patched = _PATCHES[media_type](record.copy(), sent, call.kind.schema)
@@ -216,7 +168,7 @@ class Handlers:
             raise errors.invalid(call.kind.qualified_kind, call.info.name, [wrong]) from error
         return self._respond_outcome(call, outcome)
 
-    def _respond_outcome(self, call: Call, outcome: Outcome) -> Response:
+    def _respond_outcome(self, call: ResourceCall, outcome: Outcome) -> Response:
         response = _respond(self._view(call).one(outcome.record), 201 if outcome.created else 200)
         if outcome.warnings:
             response.headers["Warning"] = errors.render_warnings(outcome.warnings)
@@ -224,21 +176,21 @@ class Handlers:
 
     # -- deleting ---------------------------------------------------------------------------------
 
-    def _delete(self, call: Call) -> Response:
+    def _delete(self, call: ResourceCall) -> Response:
         deletion = self._resources.delete(call.kind, call.key, call.user, read_delete_options(call))
         if not deletion.gone:
             return _respond(self._view(call).one(deletion.record))
         return Response.of_json(_success(call.kind, deletion))
 
-    def _delete_collection(self, call: Call) -> Response:
+    def _delete_collection(self, call: ResourceCall) -> Response:
         options = read_delete_options(call)
         matches = matcher_of(call)
         records = self._resources.store.records(call.kind.resource, call.namespace)
         chosen = [record for record in records if matches(record)]
         for record in chosen:
             self._resources.delete(call.kind, record.key, call.user, options)
-        page = Page(chosen, self._resources.store.revision)
-        return _respond(self._view(call).page(page))
+        meta = {"resourceVersion": str(self._resources.store.revision)}
+        return _respond(self._view(call).page(chosen, meta))
 
 
 def _respond(body: bytes, status: int = 200) -> Response:

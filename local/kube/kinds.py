@@ -6,8 +6,7 @@ and discovers objects knows no kind by name.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -53,7 +52,7 @@ NAME_COLUMN = Column("Name", ".metadata.name", format="name")
 AGE_COLUMN = Column("Age", ".metadata.creationTimestamp", type="date")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Kind:
     """A kind in its one version: its names, its scope and what is particular about it.
 
@@ -61,15 +60,15 @@ class Kind:
     rest is described in ``builtin.yaml``.
     """
 
-    group: str
     kind: str
     plural: str
     singular: str
-    namespaced: bool
     version: str
     schema: Schema
     columns: tuple[Column, ...]
-    subresources: Mapping[str, tuple[str, ...]]
+    group: str = ""
+    namespaced: bool = True
+    subresources: Mapping[str, Sequence[str]] = field(default_factory=dict)
     selectable: tuple[str, ...] = ()
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -78,13 +77,12 @@ class Kind:
     verbs: tuple[str, ...] = VERBS
     virtual: bool = False
     counts_generation: bool = True
-    create_on_update: bool = False
     require_version: bool = False
     status_on_create: bool = False
     name_style: str = "subdomain"
     initial: Mapping[str, Any] = field(default_factory=dict)
-    immutable: tuple[tuple[str, ...], ...] = ()
-    immutable_once_set: tuple[tuple[str, ...], ...] = ()
+    immutable: tuple[str, ...] = ()
+    immutable_once_set: tuple[str, ...] = ()
 
     @property
     def resource(self) -> str:
@@ -200,47 +198,11 @@ def builtin_kinds() -> tuple[Kind, ...]:
 
 
 def _read_row(name: str, row: Mapping[str, Any]) -> Kind:
-    return Kind(
-        group=row.get("group", ""),
-        kind=name,
-        plural=row["plural"],
-        singular=name.lower(),
-        namespaced=row.get("namespaced", True),
-        version=row["version"],
-        schema=Schema(with_object_fields(expand_schema(row["schema"]))),
-        columns=tuple(_read_columns(row)),
-        subresources={key: tuple(verbs) for key, verbs in row.get("subresources", {}).items()},
-        selectable=tuple(row.get("selectable", ())),
-        short_names=tuple(row.get("short", ())),
-        categories=tuple(row.get("categories", ())),
-        verbs=tuple(row.get("verbs", VERBS)),
-        virtual=row.get("virtual", False),
-        counts_generation=row.get("generation") != "none",
-        create_on_update=row.get("createOnUpdate", False),
-        require_version=row.get("requireVersion", False),
-        status_on_create=row.get("statusOnCreate", False),
-        name_style=row.get("name", "subdomain"),
-        initial=row.get("initial", {}),
-        immutable=_paths(row.get("immutable", ())),
-        immutable_once_set=_paths(row.get("immutableOnceSet", ())),
-    )
-
-
-def _paths(dotted: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(path.split(".")) for path in dotted)
-
-
-def _read_columns(row: Mapping[str, Any]) -> Iterator[Column]:
-    wide = row.get("nameColumn", {}).get("wide", False)
-    name = dataclasses.replace(NAME_COLUMN, priority=int(wide))
-    columns = [
-        Column(
-            column["name"],
-            column["cell"],
-            column.get("type", "string"),
-            priority=int(column.get("wide", False)),
-        )
-        for column in row.get("columns", ())
-    ]
-    columns = columns or [AGE_COLUMN]
-    yield from [*columns, name] if wide else [name, *columns]
+    fields: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, value in row.items()
+    }
+    columns = tuple(Column(**column) for column in row.get("columns", ())) or (AGE_COLUMN,)
+    is_named = any(column.name == NAME_COLUMN.name for column in columns)
+    fields["columns"] = columns if is_named else (NAME_COLUMN, *columns)
+    fields["schema"] = Schema(with_object_fields(expand_schema(row["schema"])))
+    return Kind(**fields, kind=name, singular=name.lower())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+from math import isnan, nan
 from typing import Any
 
 from local.kube import errors
@@ -25,28 +25,18 @@ _REQUIREMENT = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Selector:
-    """All requirements must hold; an empty selector matches everything."""
-
-    requirements: tuple[Requirement, ...] = ()
-
-    def matches(self, labels: Labels | None) -> bool:
-        """Whether an object with these labels is selected."""
-        return all(requirement(labels or {}) for requirement in self.requirements)
-
-
 @lru_cache(maxsize=1024)
-def parse_label_selector(text: str) -> Selector:
-    """A selector from ``a=b,c!=d,e in (f,g),h notin (i),j,!k``. Raises 400."""
-    requirements, at = [], 0
+def parse_label_selector(text: str) -> Requirement:
+    """What a selector requires of labels, from ``a=b,c!=d,e in (f,g),h notin (i),j,!k``. Raises 400."""
+    requirements: list[Requirement] = []
+    at = 0
     while at < len(text):
         found = _REQUIREMENT.match(text, at)
         if found is None:
             raise _unreadable(text, f"cannot parse {text[at:]!r}")
         requirements.append(_requirement(found, text))
         at = found.end()
-    return Selector(tuple(requirements))
+    return lambda labels: all(requirement(labels) for requirement in requirements)
 
 
 def _unreadable(text: str, why: str) -> errors.ApiError:
@@ -55,10 +45,10 @@ def _unreadable(text: str, why: str) -> errors.ApiError:
 
 def _requirement(found: re.Match[str], text: str) -> Requirement:
     key = found["key"] or found["key_absent"]
-    operator = found["set"] or found["operator"] or ("absent" if found["absent"] else "present")
+    operator = _SIGNS[found["set"] or found["operator"] or found["absent"] or ""]
     values = tuple(part.strip() for part in (found["values"] or found["value"] or "").split(","))
     wrong = [*key_violations(key), *(why for one in values for why in label_value_violations(one))]
-    if operator in ("<", ">") and not _is_number(values[0]):
+    if operator in ("Gt", "Lt") and isnan(_number(values[0])):
         wrong.append("the value must be an integer")
     if wrong:
         raise _unreadable(text, "; ".join(wrong))
@@ -66,45 +56,33 @@ def _requirement(found: re.Match[str], text: str) -> Requirement:
     return lambda labels: holds(labels, key, values)
 
 
+def _number(text: str | None) -> float:
+    """The whole number that a label's value is; NaN, which no number is beyond, for others."""
+    return int(text) if text and text.removeprefix("-").isdecimal() else nan
+
+
 Holds = Callable[[Labels, str, tuple[str, ...]], bool]
-
-
-def _within(labels: Labels, key: str, values: tuple[str, ...]) -> bool:
-    return labels.get(key) in values
-
-
-def _without(labels: Labels, key: str, values: tuple[str, ...]) -> bool:
-    return labels.get(key) not in values
-
-
-def _beyond(labels: Labels, key: str, values: tuple[str, ...]) -> bool:
-    return _is_number(labels.get(key)) and int(labels[key]) > int(values[0])
-
-
-def _below(labels: Labels, key: str, values: tuple[str, ...]) -> bool:
-    return _is_number(labels.get(key)) and int(labels[key]) < int(values[0])
-
-
-def _present(labels: Labels, key: str, _: tuple[str, ...]) -> bool:
-    return key in labels
-
-
-def _absent(labels: Labels, key: str, _: tuple[str, ...]) -> bool:
-    return key not in labels
-
-
-def _is_number(text: str | None) -> bool:
-    return text is not None and text.removeprefix("-").isdecimal()
-
-
 _OPERATORS: dict[str, Holds] = {
-    **dict.fromkeys(("in", "=", "==", "In"), _within),
-    **dict.fromkeys(("notin", "!=", "NotIn"), _without),
-    **dict.fromkeys((">", "Gt"), _beyond),
-    **dict.fromkeys(("<", "Lt"), _below),
-    **dict.fromkeys(("present", "Exists"), _present),
-    **dict.fromkeys(("absent", "DoesNotExist"), _absent),
+    "In": lambda labels, key, values: labels.get(key) in values,
+    "NotIn": lambda labels, key, values: labels.get(key) not in values,
+    "Exists": lambda labels, key, _: key in labels,
+    "DoesNotExist": lambda labels, key, _: key not in labels,
+    "Gt": lambda labels, key, values: _number(labels.get(key)) > _number(values[0]),
+    "Lt": lambda labels, key, values: _number(labels.get(key)) < _number(values[0]),
 }
+"""Whether labels meet a requirement, by its operator in ``matchExpressions``."""
+_SIGNS = {
+    "": "Exists",
+    "!": "DoesNotExist",
+    "in": "In",
+    "notin": "NotIn",
+    "=": "In",
+    "==": "In",
+    "!=": "NotIn",
+    ">": "Gt",
+    "<": "Lt",
+}
+"""The operators by what a query writes."""
 
 
 def matches_expressions(expressions: Iterable[Mapping[str, Any]], labels: Labels) -> bool:

@@ -9,17 +9,12 @@ from local.kube import errors, metadata
 from local.kube.errors import FieldError
 from local.kube.kinds import Document, Kind
 from local.kube.schema import ABSENT
-from local.kube.store import Key, Record
+from local.kube.store import Record
 from local.kube.strategies import strategy_of
 from local.kube.writing import Write
 
 _MUTABLE_PARTS = {"status": ("status",), "approval": ("status",), "finalize": ("spec",)}
 """What a write to a subresource may change; all else stays as it is."""
-
-
-def key_of(meta: Mapping[str, Any]) -> Key:
-    """The key that an object's metadata say."""
-    return meta.get("namespace", ""), meta["name"]
 
 
 def check_preconditions(write: Write, record: Record, meta: Document) -> None:
@@ -92,19 +87,18 @@ def _immutable_errors(kind: Kind, document: Document, old: Document) -> Iterator
     for path in kind.immutable:
         value = _read(document, path)
         if value != _read(old, path):
-            yield errors.invalid_value(".".join(path), value, "field is immutable")
+            yield errors.invalid_value(path, value, "field is immutable")
     for path in kind.immutable_once_set:
         before = _read(old, path)
         if before and _read(document, path) != before:
-            yield errors.forbidden_field(
-                ".".join(path),
-                f'{kind.kind.lower()} updates may not change {path[-1]} except from "" to valid',
-            )
+            name = path.rpartition(".")[2]
+            why = f'{kind.kind.lower()} updates may not change {name} except from "" to valid'
+            yield errors.forbidden_field(path, why)
 
 
-def _read(document: Document, path: tuple[str, ...]) -> Any:
+def _read(document: Document, path: str) -> Any:
     value: Any = document
-    for name in path:
+    for name in path.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from local.kube import errors
 from local.kube.errors import FieldError
-from local.kube.kinds import Document
 
 MAX_ANNOTATIONS_BYTES = 256 * 1024
 
@@ -59,11 +58,10 @@ def find_errors(
         for why in label_value_violations(value):
             yield errors.invalid_value("metadata.labels", value, why)
     yield from _annotation_errors(metadata.get("annotations") or {})
-    yield from _owner_errors(metadata.get("ownerReferences") or ())
     for index, name in enumerate(metadata.get("finalizers") or ()):
         for why in key_violations(name):
             yield errors.invalid_value("metadata.finalizers", name, why)
-        if not custom and _is_bare(name):
+        if not custom and "/" not in name and name not in _STANDARD_FINALIZERS:
             why = "name is neither a standard finalizer name nor is it fully qualified"
             yield errors.invalid_value(f"metadata.finalizers[{index}]", name, why)
 
@@ -73,20 +71,6 @@ def _name_errors(name: str, style: str) -> Iterator[FieldError]:
     if len(name) > limit or not re.fullmatch(pattern, name):
         why = f"must be a lowercase {words}, no more than {limit} bytes, and match '{pattern}'"
         yield errors.invalid_value("metadata.name", name, why)
-
-
-def _is_bare(finalizer: str) -> bool:
-    """Whether a finalizer has no domain, and is none of the few that need none."""
-    return "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS
-
-
-def find_warnings(metadata: Mapping[str, Any]) -> Iterator[str]:
-    """What is not well chosen in a custom resource's metadata."""
-    for name in filter(_is_bare, metadata.get("finalizers") or ()):
-        yield (
-            f'metadata.finalizers: "{name}": prefer a domain-qualified finalizer name to avoid '
-            "accidental conflicts with other finalizer writers"
-        )
 
 
 def _changed(metadata: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -110,15 +94,3 @@ def _annotation_errors(annotations: Mapping[str, str]) -> Iterator[FieldError]:
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > MAX_ANNOTATIONS_BYTES:
         yield errors.too_long("metadata.annotations", MAX_ANNOTATIONS_BYTES)
-
-
-def _owner_errors(owners: Sequence[Document]) -> Iterator[FieldError]:
-    for owner in owners:
-        for name in ("apiVersion", "kind", "name", "uid"):
-            if not owner.get(name):
-                yield errors.invalid_value(
-                    f"metadata.ownerReferences.{name}", "", "must not be empty"
-                )
-    if sum(1 for owner in owners if owner.get("controller")) > 1:
-        why = "Only one reference can have Controller set to true"
-        yield errors.invalid_value("metadata.ownerReferences", list(owners), why)

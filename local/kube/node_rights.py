@@ -1,17 +1,16 @@
 """What a kubelet may do: the Node authorizer, and NodeRestriction behind it.
 
-A Node's own identity (``system:node:<name>`` in ``system:nodes``) reaches its own Node, its own
-Lease and the Pods that are bound to it, and nothing that would let it draw others' work to itself.
+A Node's own identity (``system:node:<name>`` in ``system:nodes``) changes its own Node and its own
+Lease, and nothing that would let it draw others' work to itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from local.kube import errors
 from local.kube.requests import RequestInfo
-from local.kube.store import Store
 from local.kube.writing import Attributes
 
 LEASE_NAMESPACE = "kube-node-lease"
@@ -20,17 +19,13 @@ _NODE_RULES: Mapping[tuple[str, str], frozenset[str]] = {
     ("", "nodes"): frozenset({"create", "get", "list", "watch", "update", "patch"}),
     ("", "nodes/status"): frozenset({"update", "patch"}),
     ("", "events"): frozenset({"create", "update", "patch"}),
-    ("", "services"): _READ,
-    ("", "pods"): _READ | {"create", "delete"},
-    ("", "pods/status"): frozenset({"update", "patch"}),
-    ("", "secrets"): _READ,
-    ("", "configmaps"): _READ,
+    ("", "pods"): _READ,
     ("certificates.k8s.io", "certificatesigningrequests"): frozenset(
         {"create", "get", "list", "watch"}
     ),
     ("coordination.k8s.io", "leases"): frozenset({"get", "create", "update", "patch", "delete"}),
 }
-"""The rules of ClusterRole ``system:node`` for the kinds that are served here."""
+"""The rules of ClusterRole ``system:node``, as far as a kubelet without containers needs them."""
 
 _ALLOWED_LABELS = frozenset(
     {
@@ -51,60 +46,29 @@ _ALLOWED_LABEL_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _KUBERNETES_DOMAINS = ("kubernetes.io", "k8s.io")
 
 
-class NodeAuthorizer:
-    """Allows a kubelet what `_NODE_RULES` say of its own objects; RBAC may allow more."""
+def find_refusal(node: str, info: RequestInfo) -> str | None:
+    """Why the kubelet of ``node`` may not do this, or ``None`` if it may; RBAC may allow more.
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def find_refusal(self, node: str, info: RequestInfo) -> str | None:
-        """Why the kubelet of ``node`` may not do this, or ``None`` if it may.
-
-        An empty string says no more than that nothing allows it.
-        """
-        allowed = _NODE_RULES.get((info.group, info.full_resource), frozenset())
-        if info.verb not in allowed:
-            return ""
-        check = _OWN_OBJECTS.get(info.resource)
-        return None if check is None else check(self._store, node, info)
-
-
-def _own_node(store: Store, node: str, info: RequestInfo) -> str | None:
-    del store
-    if info.verb not in _READ or info.name == node:
+    An empty string says no more than that nothing allows it.
+    """
+    if info.verb not in _NODE_RULES.get((info.group, info.full_resource), frozenset()):
+        return ""
+    if info.resource == "leases":
+        return _find_lease_denial(
+            node, info.namespace, node if info.verb == "create" else info.name
+        )
+    if info.resource != "nodes" or info.verb not in _READ or info.name == node:
         return None
-    if info.name:
-        return f"node '{node}' cannot read '{info.name}', only its own Node object"
-    return f"node '{node}' cannot read all nodes, only its own Node object"
+    wanted = f"'{info.name}'" if info.name else "all nodes"
+    return f"node '{node}' cannot read {wanted}, only its own Node object"
 
 
-def _own_lease(store: Store, node: str, info: RequestInfo) -> str | None:
-    del store
-    if info.namespace != LEASE_NAMESPACE:
+def _find_lease_denial(node: str, namespace: str, name: str) -> str | None:
+    if namespace != LEASE_NAMESPACE:
         return f'can only access leases in the "{LEASE_NAMESPACE}" system namespace'
-    if info.verb != "create" and info.name != node:
+    if name != node:
         return "can only access node lease with the same name as the requesting node"
     return None
-
-
-def _own_reference(store: Store, node: str, info: RequestInfo) -> str | None:
-    """Secrets and ConfigMaps: only those that a Pod on the node refers to."""
-    refers = (
-        f'"{info.name}"' in record.raw.decode()
-        for record in store.records("pods", info.namespace)
-        if record.document["spec"].get("nodeName") == node
-    )
-    if info.name and any(refers):
-        return None
-    return f"no relationship found between node '{node}' and this object"
-
-
-_OWN_OBJECTS: dict[str, Callable[[Store, str, RequestInfo], str | None]] = {
-    "nodes": _own_node,
-    "leases": _own_lease,
-    "secrets": _own_reference,
-    "configmaps": _own_reference,
-}
 
 
 # -- NodeRestriction -------------------------------------------------------------------------------
@@ -113,10 +77,14 @@ _OWN_OBJECTS: dict[str, Callable[[Store, str, RequestInfo], str | None]] = {
 def restrict_nodes(attributes: Attributes) -> None:
     """The admission plugin NodeRestriction. Raises 403."""
     node, resource = attributes.user.node_name, attributes.kind.resource
-    find_denial = _RESTRICTIONS.get(resource)
-    denial = find_denial(node, attributes) if node and find_denial is not None else None
+    meta = attributes.document["metadata"]
+    denial = None
+    if node and resource == "nodes":
+        denial = _deny_node(node, attributes)
+    elif node and resource == "leases.coordination.k8s.io":
+        denial = _find_lease_denial(node, meta.get("namespace", ""), meta["name"])
     if denial is not None:
-        raise errors.forbidden(resource, attributes.document["metadata"]["name"], denial)
+        raise errors.forbidden(resource, meta["name"], denial)
 
 
 def _deny_node(node: str, attributes: Attributes) -> str | None:
@@ -157,30 +125,3 @@ def may_label(label: str) -> bool:
 
 def _within(domain: str, parents: Iterable[str]) -> bool:
     return any(domain == parent or domain.endswith(f".{parent}") for parent in parents)
-
-
-def _deny_lease(node: str, attributes: Attributes) -> str | None:
-    meta = attributes.document["metadata"]
-    if meta.get("namespace") != LEASE_NAMESPACE:
-        return f'can only access leases in the "{LEASE_NAMESPACE}" system namespace'
-    if meta["name"] != node:
-        return "can only access node lease with the same name as the requesting node"
-    return None
-
-
-def _deny_pod(node: str, attributes: Attributes) -> str | None:
-    annotations = attributes.document["metadata"].get("annotations", {})
-    creates = attributes.operation == "CREATE"
-    if creates and "kubernetes.io/config.mirror" not in annotations:
-        return f'node "{node}" can only create mirror pods'
-    if attributes.document.get("spec", {}).get("nodeName") != node:
-        verb = attributes.operation.lower()
-        return f'node "{node}" can only {verb} pods with spec.nodeName set to itself'
-    return None
-
-
-_RESTRICTIONS: dict[str, Callable[[str, Attributes], str | None]] = {
-    "nodes": _deny_node,
-    "leases.coordination.k8s.io": _deny_lease,
-    "pods": _deny_pod,
-}

@@ -19,6 +19,8 @@ _DIRECTIVE = "$patch"
 _ORDER = "$setElementOrder/"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 _RETAIN = "$retainKeys"
+_UNKNOWN = Schema({})
+"""Of a field that no schema describes."""
 
 
 def json_patch(document: Document, operations: Any) -> Document:
@@ -45,7 +47,7 @@ def merge_patch(document: Any, patch: Any) -> Any:
     return merged
 
 
-def strategic_merge(document: Any, patch: Any, schema: Schema | None) -> Any:
+def strategic_merge(document: Any, patch: Any, schema: Schema) -> Any:
     """Kubernetes' strategic merge: as `merge_patch`, but lists with a merge key merge by it.
 
     ``schema`` says which lists do, and by what (``x-kubernetes-patch-merge-key``).
@@ -90,13 +92,11 @@ def _directed(patch: Mapping[str, Any], prefix: str) -> dict[str, list[Any]]:
     return directed
 
 
-def _child(schema: Schema | None, name: str) -> Schema | None:
-    if schema is None:
-        return None
-    return schema.properties.get(name, schema.additional)
+def _child(schema: Schema, name: str) -> Schema:
+    return schema.properties.get(name, schema.additional) or _UNKNOWN
 
 
-def _merge_member(merged: Document, name: str, value: Any, schema: Schema | None) -> None:
+def _merge_member(merged: Document, name: str, value: Any, schema: Schema) -> None:
     if value is None:
         merged.pop(name, None)
     elif isinstance(value, list) and _merges(schema):
@@ -105,15 +105,15 @@ def _merge_member(merged: Document, name: str, value: Any, schema: Schema | None
         merged[name] = strategic_merge(merged.get(name), value, schema)
 
 
-def _merges(schema: Schema | None) -> bool:
-    return schema is not None and schema.source.get("x-kubernetes-patch-strategy") == "merge"
+def _merges(schema: Schema) -> bool:
+    return schema.source.get("x-kubernetes-patch-strategy") == "merge"
 
 
-def _merge_key(schema: Schema | None) -> str:
-    return "" if schema is None else schema.source.get("x-kubernetes-patch-merge-key", "")
+def _merge_key(schema: Schema) -> str:
+    return str(schema.source.get("x-kubernetes-patch-merge-key", ""))
 
 
-def _merge_list(present: list[Any], patch: list[Any], schema: Schema | None) -> list[Any]:
+def _merge_list(present: list[Any], patch: list[Any], schema: Schema) -> list[Any]:
     key = _merge_key(schema)
     if not key:
         return present + [item for item in patch if item not in present]
@@ -121,11 +121,11 @@ def _merge_list(present: list[Any], patch: list[Any], schema: Schema | None) -> 
         return [copy.deepcopy(item) for item in patch if item != {_DIRECTIVE: "replace"}]
     merged = list(present)
     for item in patch:
-        _merge_item(merged, item, key, None if schema is None else schema.items)
+        _merge_item(merged, item, key, schema.items or _UNKNOWN)
     return merged
 
 
-def _merge_item(merged: list[Any], item: Any, key: str, schema: Schema | None) -> None:
+def _merge_item(merged: list[Any], item: Any, key: str, schema: Schema) -> None:
     if not isinstance(item, dict) or key not in item:
         raise errors.bad_request(f"map: {item} does not contain declared merge key: {key}")
     at = next((i for i, one in enumerate(merged) if one.get(key) == item[key]), None)
@@ -138,7 +138,7 @@ def _merge_item(merged: list[Any], item: Any, key: str, schema: Schema | None) -
         merged[at] = strategic_merge(merged[at], item, schema)
 
 
-def _order_lists(merged: Document, patch: Document, schema: Schema | None) -> None:
+def _order_lists(merged: Document, patch: Document, schema: Schema) -> None:
     """Put merged lists in the order that the patch says, what it does not name behind it."""
     orders = {
         name: items

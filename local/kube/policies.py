@@ -9,6 +9,7 @@ from cel_expr_python import cel
 from cel_expr_python.ext import ext_optional, ext_strings
 
 from local.kube import errors
+from local.kube.cel import CelError, Program, compile_program
 from local.kube.errors import ApiError
 from local.kube.kinds import Document
 from local.kube.store import Store
@@ -28,12 +29,8 @@ _CEL = cel.NewEnv(
 )
 
 
-class PolicyError(ValueError):
-    """An expression that this implementation does not compile, or that has failed."""
-
-
 class Expressions:
-    """The expressions of one policy, compiled. Raises `PolicyError` if one does not compile."""
+    """The expressions of one policy, compiled. Raises `CelError` if one does not compile."""
 
     def __init__(self, spec: Mapping[str, Any]) -> None:
         self._conditions = [_compile(one["expression"]) for one in spec.get("matchConditions", ())]
@@ -47,15 +44,15 @@ class Expressions:
 
     def find_violation(self, data: Mapping[str, Any]) -> tuple[str, str] | None:
         """Message and reason of the first validation that does not hold; ``None`` if all hold, or
-        the policy is about other writes. Raises `PolicyError` if an expression fails."""
-        if not all(_evaluate(condition, data) for condition in self._conditions):
+        the policy is about other writes. Raises `CelError` if an expression fails."""
+        if not all(condition.run(data) for condition in self._conditions):
             return None
         known = {**data, "variables": {}}
         for name, expression in self._variables:
-            known["variables"][name] = _evaluate(expression, known)
+            known["variables"][name] = expression.run(known)
         for validation, expression, message in self._validations:
-            if _evaluate(expression, known) is not True:
-                text = _evaluate(message, known) or validation.get("message")
+            if expression.run(known) is not True:
+                text = message.run(known) or validation.get("message")
                 failed = f"failed expression: {validation['expression']}"
                 return str(text or failed), validation.get("reason", "Invalid")
         return None
@@ -70,21 +67,26 @@ class Policies:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._compiled: dict[str, tuple[str, Expressions | None]] = {}
 
     def __call__(self, attributes: Attributes) -> None:
         """Raises what the first policy that denies answers."""
-        for binding, policy, expressions in self._list_bound(attributes):
+        for binding, policy in self._list_bound(attributes):
+            spec = policy["spec"]
+            try:
+                expressions = Expressions(spec)
+            except CelError:
+                continue
             try:
                 found = expressions.find_violation(self._data(attributes))
-            except PolicyError as error:
-                if policy["spec"].get("failurePolicy", "Fail") == "Ignore":
+            except CelError as error:
+                if spec.get("failurePolicy", "Fail") == "Ignore":
                     continue
                 found = (f"expression resulted in error: {error}", "Invalid")
             if found is not None:
                 raise _denial(attributes, policy["metadata"]["name"], binding, *found)
 
-    def _list_bound(self, attributes: Attributes) -> Iterator[tuple[str, Document, Expressions]]:
+    def _list_bound(self, attributes: Attributes) -> Iterator[tuple[str, Document]]:
+        """The policies that are about a write, each with the name of a binding that denies."""
         for record in self._store.records(_BINDINGS):
             spec = record.document["spec"]
             policy = self._store.find(_POLICIES, ("", spec["policyName"]))
@@ -93,19 +95,7 @@ class Policies:
             if spec.get("matchResources") or spec.get("paramRef"):
                 continue
             if _is_about(policy.document["spec"], attributes):
-                expressions = self._compile(policy.document)
-                if expressions is not None:
-                    yield record.key[1], policy.document, expressions
-
-    def _compile(self, policy: Document) -> Expressions | None:
-        """The expressions of a policy, compiled once for each of its versions."""
-        name, version = policy["metadata"]["name"], policy["metadata"]["resourceVersion"]
-        if name not in self._compiled or self._compiled[name][0] != version:
-            try:
-                self._compiled[name] = (version, Expressions(policy["spec"]))
-            except PolicyError:
-                self._compiled[name] = (version, None)
-        return self._compiled[name][1]
+                yield record.key[1], policy.document
 
     def _data(self, attributes: Attributes) -> dict[str, Any]:
         namespace = attributes.document["metadata"].get("namespace", "")
@@ -163,20 +153,10 @@ def _denial(
     return refused
 
 
-def _compile(expression: str) -> Any:
-    try:
-        return _CEL.compile(expression)
-    except RuntimeError as error:
-        raise PolicyError(str(error)) from error
-
-
-def _evaluate(expression: Any, data: Mapping[str, Any]) -> Any:
-    value = expression.eval(data=dict(data))
-    if value.type() == cel.Type.ERROR:
-        raise PolicyError(str(value.value()))
-    return value.plain_value()
+def _compile(expression: str) -> Program:
+    return compile_program(expression, _CEL)
 
 
 def evaluate(expression: str, data: Mapping[str, Any]) -> Any:
-    """The plain value of an expression. Raises `PolicyError`."""
-    return _evaluate(_compile(expression), data)
+    """The plain value of an expression. Raises `CelError`."""
+    return _compile(expression).run(data)

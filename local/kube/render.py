@@ -37,25 +37,6 @@ def wants_table(accept: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Page:
-    """A list to be rendered: what there is of it, at which revision, and where to go on."""
-
-    records: list[Record]
-    revision: int
-    token: str = ""
-    remaining: int | None = None
-
-    def metadata(self, *, custom: bool) -> Document:
-        """The ListMeta; of custom resources, with a token even if it is empty."""
-        meta: Document = {"resourceVersion": str(self.revision)}
-        if self.token or custom:
-            meta["continue"] = self.token
-        if self.remaining is not None:
-            meta["remainingItemCount"] = self.remaining
-        return meta
-
-
-@dataclass(frozen=True)
 class View:
     """How a client wants to see objects of a kind.
 
@@ -74,12 +55,12 @@ class View:
             return encode(self._table([record], meta))
         return record.raw
 
-    def page(self, page: Page) -> bytes:
-        """A list."""
-        meta = page.metadata(custom=self.kind.custom and not self.as_table)
+    def page(self, records: list[Record], meta: Document) -> bytes:
+        """A list with its metadata; one of custom resources has a token even if it is empty."""
         if self.as_table:
-            return encode(self._table(page.records, meta))
-        items = map(self.one if self.kind.custom else self._bare, page.records)
+            return encode(self._table(records, meta))
+        items = map(self.one if self.kind.custom else self._bare, records)
+        meta = {"continue": "", **meta} if self.kind.custom else meta
         kind = f"{self.kind.kind}List"
         head = encode({"kind": kind, "apiVersion": self.kind.api_version, "metadata": meta})
         return b'%s,"items":[%s]}' % (head[:-1], b",".join(items))
@@ -99,16 +80,12 @@ class View:
 
         return render
 
-    def bookmark(self, revision: int, annotations: Mapping[str, str]) -> Document:
-        """The object of a BOOKMARK event."""
+    def bookmark(self, revision: int, ends_initial: bool) -> Document:
+        """The object of a BOOKMARK event, which may end the initial events."""
         meta: Document = {"resourceVersion": str(revision)}
-        if annotations:
-            meta["annotations"] = dict(annotations)
-        if not self.as_table:
-            return {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": meta}
-        cells = ["", *(None for _ in self.kind.columns[1:])]
-        table = self._table((), {"resourceVersion": str(revision)}, columns=False)
-        return {**table, "rows": [{"cells": cells, "object": _partial(meta)}]}
+        if ends_initial:
+            meta["annotations"] = {"k8s.io/initial-events-end": "true"}
+        return {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": meta}
 
     def _bare(self, record: Record) -> bytes:
         """As an item of a built-in list: without apiVersion and kind, as Go leaves them out."""

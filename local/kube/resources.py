@@ -1,7 +1,7 @@
 """What create, update, patch and delete mean: the rules that hold for every kind.
 
 A write goes through the same stations as in kube-apiserver: who owns which field of ``metadata``,
-what a subresource may change, prune, default, admission, generation, validation, and the store. The
+what a subresource may change, prune, default, admission, validation, generation, and the store. The
 kinds differ in their rows (`kinds`) and in a few functions (`strategies`), not here.
 """
 
@@ -10,14 +10,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
 from local.base.clock import Clock
 from local.kube import errors
 from local.kube.catalogue import Catalogue
-from local.kube.decoding import check_type, decode, own_metadata
+from local.kube.decoding import decode, own_metadata
 from local.kube.errors import FieldError
 from local.kube.formats import render_time
 from local.kube.kinds import Document, Kind
@@ -27,11 +27,9 @@ from local.kube.lifecycle import (
     content_of,
     is_done,
     isolate,
-    key_of,
     restore_system_fields,
     validate,
 )
-from local.kube.metadata import find_warnings
 from local.kube.store import Key, Record, Store
 from local.kube.strategies import strategy_of
 from local.kube.users import User
@@ -39,9 +37,6 @@ from local.kube.writing import Admission, Attributes, Deletion, Outcome, Write
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_GENERATED_BASE = 58
-_NAME_TRIES = 8
-"""Tries for a free generated name (documented, since 1.31)."""
-
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 _POLICY_FINALIZERS = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
@@ -87,15 +82,7 @@ class Resources:
 
     def create(self, write: Write, namespace: str, document: Document) -> Outcome:
         """Store a new object; ``document`` is used up. Raises what Kubernetes would answer."""
-        check_type(write, document)
-        own_metadata(write, document)
         warnings = decode(write, document)
-        self._prepare_new(write, namespace, document)
-        validate(write, document, None)
-        record = self._store_new(write, document)
-        return Outcome(record, True, (*warnings, *_advice(write, document, None)))
-
-    def _prepare_new(self, write: Write, namespace: str, document: Document) -> None:
         meta = document["metadata"]
         strategy = strategy_of(write.kind)
         strategy.default(document)
@@ -105,17 +92,17 @@ class Resources:
         if meta.get("resourceVersion"):
             raise errors.version_on_create()
         self._fill_system_fields(write.kind, meta)
-        self._admit(Attributes(write.user, write.kind, document, None, "CREATE"))
+        attributes = self._admit(write.user, write.kind, document, None, "CREATE")
         if "status" in write.kind.subresources and not write.kind.status_on_create:
             document.pop("status", None)
         document.update(json.loads(json.dumps(write.kind.initial)))
         write.kind.schema.fill(document)
-        strategy.prepare(document, None, write.user, "")
+        validate(write, document, None)
+        strategy.prepare(attributes)
+        return Outcome(self._store_new(write, document), True, warnings)
 
     def read_review(self, write: Write, document: Document) -> Document:
         """A review as it was sent, decoded; reviews are answered and never stored."""
-        check_type(write, document)
-        own_metadata(write, document)
         decode(write, document)
         return document
 
@@ -126,11 +113,8 @@ class Resources:
         if not prefix:
             missing = errors.required("metadata.name", "name or generateName is required")
             raise errors.invalid(kind.qualified_kind, "", [missing])
-        for _ in range(_NAME_TRIES):
-            suffix = "".join(self._random.choice(_SUFFIX_LETTERS) for _ in range(5))
-            meta["name"] = prefix[:_MAX_GENERATED_BASE] + suffix
-            if self.store.find(kind.resource, key_of(meta)) is None:
-                return
+        suffix = "".join(self._random.choice(_SUFFIX_LETTERS) for _ in range(5))
+        meta["name"] = prefix[:_MAX_GENERATED_BASE] + suffix
 
     def _check_namespace(self, kind: Kind, meta: Mapping[str, Any]) -> None:
         """NamespaceLifecycle: no object without its namespace, none new in one that goes."""
@@ -158,24 +142,19 @@ class Resources:
             meta["generation"] = 1
 
     def _store_new(self, write: Write, document: Document) -> Record:
-        key = key_of(document["metadata"])
-        if self.store.find(write.kind.resource, key) is not None:
-            raise errors.already_exists(write.kind.resource, key[1])
-        if write.options.dry_run:
+        resource, meta = write.kind.resource, document["metadata"]
+        if self.store.find(resource, (meta.get("namespace", ""), meta["name"])) is not None:
+            raise errors.already_exists(resource, meta["name"])
+        if write.dry_run:
             return Record.unstored(document)
-        return self.store.put(write.kind.resource, document)
+        return self.store.put(resource, document)
 
     # -- update -----------------------------------------------------------------------------------
 
     def update(self, write: Write, key: Key, document: Document) -> Outcome:
         """PUT: replace an object, or what of it belongs to the subresource."""
-        kind = write.kind
-        found = self.store.find(kind.resource, key)
-        if found is None and kind.create_on_update and not write.subresource:
-            return self.create(write, key[0], document)
-        check_type(write, document)
+        kind, record = write.kind, self.get(write.kind, key)
         meta = own_metadata(write, document)
-        record = self.get(kind, key)
         if not meta.get("resourceVersion") and (kind.custom or kind.require_version):
             raise errors.invalid(kind.resource, key[1], [_VERSION_MISSING])
         return self.replace(dataclasses.replace(write, whole=True), record, document)
@@ -185,32 +164,22 @@ class Resources:
 
         Raises 409, 422 and what admission says.
         """
-        check_type(write, document)
-        own_metadata(write, document)
-        old = record.document
+        kind, old = write.kind, record.document
         warnings = decode(write, document, old)
-        document = self._prepare_changed(write, record, document)
-        validate(write, document, old)
-        changed = self._store_changed(write, record, document)
-        return Outcome(changed, False, (*warnings, *_advice(write, document, old)))
-
-    def _prepare_changed(self, write: Write, record: Record, document: Document) -> Document:
-        old = record.document
-        strategy = strategy_of(write.kind)
+        strategy = strategy_of(kind)
         strategy.default(document)
         check_preconditions(write, record, document["metadata"])
         document = isolate(write, document, old)
         restore_system_fields(document["metadata"], record.metadata)
-        self._admit(Attributes(write.user, write.kind, document, old, "UPDATE", write.subresource))
-        strategy.prepare(document, old, write.user, write.subresource)
-        if strategy.stamp is not None:
-            strategy.stamp(document, render_time(self._clock.now()))
-        if write.kind.counts_generation and _is_new_generation(write, document, old):
+        attributes = self._admit(write.user, kind, document, old, "UPDATE", write.subresource)
+        validate(write, document, old)
+        strategy.prepare(attributes)
+        if kind.counts_generation and content_of(kind, document) != content_of(kind, old):
             document["metadata"]["generation"] = record.metadata.get("generation", 0) + 1
-        return document
+        return Outcome(self._store_changed(write, record, document), False, warnings)
 
     def _store_changed(self, write: Write, record: Record, document: Document) -> Record:
-        if document == record.document or write.options.dry_run:
+        if document == record.document or write.dry_run:
             return Record.of(document, record.revision)
         if is_done(document):
             self.store.remove(write.kind.resource, record.key, record.copy())
@@ -232,7 +201,7 @@ class Resources:
         check_delete_preconditions(kind, record, options.get("preconditions") or {})
         if kind.resource == "namespaces" and key[1] in _PROTECTED_NAMESPACES:
             raise errors.forbidden("namespaces", key[1], "this namespace may not be deleted")
-        self._admit(Attributes(user, kind, record.copy(), record.document, "DELETE"))
+        self._admit(user, kind, record.copy(), record.document, "DELETE")
         if "deletionTimestamp" in record.metadata:
             return Deletion(record, gone=False)
         marked = self._mark(kind, record, str(options.get("propagationPolicy") or "Background"))
@@ -264,15 +233,20 @@ class Resources:
 
     # -- what writes share ------------------------------------------------------------------------
 
-    def _admit(self, attributes: Attributes) -> None:
+    def _admit(
+        self,
+        user: User,
+        kind: Kind,
+        document: Document,
+        old: Document | None,
+        operation: str,
+        subresource: str = "",
+    ) -> Attributes:
+        now = render_time(self._clock.now())
+        attributes = Attributes(user, kind, document, old, operation, now, subresource)
         for admission in self.admission:
             admission(attributes)
-
-
-def _advice(write: Write, document: Document, old: Document | None) -> Iterator[str]:
-    if write.kind.custom:
-        known = set(find_warnings(old["metadata"])) if old is not None else set()
-        yield from (one for one in find_warnings(document["metadata"]) if one not in known)
+        return attributes
 
 
 def _place(kind: Kind, meta: Document, namespace: str) -> None:
@@ -283,7 +257,3 @@ def _place(kind: Kind, meta: Document, namespace: str) -> None:
         raise errors.mismatch("namespace", meta["namespace"], namespace)
     else:
         meta["namespace"] = namespace
-
-
-def _is_new_generation(write: Write, document: Document, old: Document) -> bool:
-    return content_of(write.kind, document) != content_of(write.kind, old)

@@ -19,13 +19,8 @@ from local.kube.checks import ACCEPTED, checks_of, type_name
 from local.kube.errors import FieldError
 from local.kube.formats import can_decode
 
-
-class _Absent:
-    """No old value: the object, or this part of it, is new."""
-
-
-ABSENT: Final = _Absent()
-
+ABSENT: Final = object()
+"""No old value: the object, or this part of it, is new."""
 _EMPTY: tuple[Any, ...] = ("", False, [], {})
 """What Go leaves out of a field with omitempty."""
 
@@ -65,7 +60,7 @@ class Schema:
         self._omits_empty = bool(source.get("x-go-omitempty", False))
         self._list_type = str(source.get("x-kubernetes-list-type", "atomic"))
         self._map_keys: tuple[str, ...] = tuple(source.get("x-kubernetes-list-map-keys", ()))
-        self._rules = tuple(Rule.of(rule) for rule in source.get("x-kubernetes-validations", ()))
+        self._rules = tuple(Rule(rule) for rule in source.get("x-kubernetes-validations", ()))
         self._required: tuple[str, ...] = tuple(source.get("required", ()))
         self._keeps_unknown = additional is True or bool(
             source.get("x-kubernetes-preserve-unknown-fields", False)
@@ -130,7 +125,7 @@ class Schema:
             wanted = self.source.get("type", "integer or string")
             return f"{path} must be of type {wanted}, and not {type_name(value)}"
         name = self.source.get("format", "")
-        if name in ("byte", "date-time") and not can_decode(name, value):
+        if not can_decode(name, value):
             return f"{path} must have the format {name}"
         found = (
             child.find_mistyped(child_value, child_old, child_path)

@@ -35,13 +35,12 @@ from local.kube.resources import Resources
 from local.kube.reviews import Reviews
 from local.kube.store import Store
 from local.kube.users import ADMIN, ANONYMOUS, User
-from local.kube.watch import WatchHub
-from local.kube.writing import Options, Write
+from local.kube.watch import Watches, end_watches
+from local.kube.writing import Write
 
 _NO_TOKENS: Mapping[str, User] = MappingProxyType({})
 _TEXT = "text/plain; charset=utf-8"
 _OK_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
-_MANIFESTS = Options(field_validation="Strict")
 
 
 class KubeApi:
@@ -75,11 +74,11 @@ class KubeApi:
             approve_for_signers(self._authorizer),
             Policies(self._store),
         ]
-        self._hub = WatchHub()
+        self._watches: Watches = {}
         self._handlers = Handlers(
-            self._resources, Reviews(self._authorizer, clock), self._hub, clock, random
+            self._resources, Reviews(self._authorizer, clock), self._watches, clock, random
         )
-        CrdRegistrar(self._store, self._catalogue, self._hub)
+        CrdRegistrar(self._store, self._catalogue, self._watches)
         start_controllers(self._resources, self._authorizer, clock, self.ca, dials)
         self.apply_manifests(initial_objects())
         self.advertise(dials.server)
@@ -148,7 +147,7 @@ class KubeApi:
                 f'no matches for kind "{document.get("kind")}" in version '
                 f'"{document.get("apiVersion")}"',
             )
-        write = Write(kind, ADMIN, _MANIFESTS)
+        write = Write(kind, ADMIN, field_validation="Strict")
         meta = document.setdefault("metadata", {})
         namespace = meta.get("namespace", "default") if kind.namespaced else ""
         record = self._store.find(kind.resource, (namespace, meta.get("name", "")))
@@ -160,15 +159,8 @@ class KubeApi:
     def advertise(self, server: str) -> None:
         """Tell joining nodes, by ``kube-public/cluster-info``, at which URL this server is."""
         cluster = kubeconfig(server, self.ca.certificate_pem, "")["clusters"][0]["cluster"]
-        config: Document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "", "cluster": cluster}],
-            "contexts": None,
-            "current-context": "",
-            "preferences": {},
-            "users": None,
-        }
+        clusters = [{"name": "", "cluster": cluster}]
+        config = {"apiVersion": "v1", "kind": "Config", "clusters": clusters}
         rendered = yaml.safe_dump(config, sort_keys=False)
         namespace, name = CLUSTER_INFO
         meta = {"name": name, "namespace": namespace}
@@ -178,7 +170,7 @@ class KubeApi:
     def restart(self) -> None:
         """As when the process is started anew: watches are cut, history is gone, data is not."""
         self._store.compact()
-        self._hub.cut()
+        end_watches(self._watches)
 
     def compact(self) -> None:
         """Forget all history: watches and lists from an earlier revision get 410."""
@@ -187,4 +179,4 @@ class KubeApi:
     @property
     def watches(self) -> int:
         """How many watches are going on."""
-        return len(self._hub)
+        return len(self._watches)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from local.kube import errors
 from local.kube.errors import FieldError
 from local.kube.kinds import Document
-from local.kube.users import User
+from local.kube.writing import Attributes
 
 _MIN_EXPIRATION_S = 600
 _SIGNER = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+/[^/]+")
@@ -17,11 +17,12 @@ _DECISIONS = ("Approved", "Denied")
 _LASTING = (*_DECISIONS, "Failed")
 
 
-def keep_request(document: Document, old: Document | None, user: User, subresource: str) -> None:
-    """Note who asks, whatever the request says; it stays as it was sent."""
-    del subresource
+def keep_request(attributes: Attributes) -> None:
+    """Record who requests, keep the request as it was sent, and date its conditions."""
+    document, old, user = attributes.document, attributes.old, attributes.user
     if old is not None:
         document["spec"] = old["spec"]
+        _date_conditions(document, attributes.now)
         return
     document["spec"] = {
         **document.get("spec", {}),
@@ -31,18 +32,14 @@ def keep_request(document: Document, old: Document | None, user: User, subresour
     }
 
 
-def stamp_conditions(document: Document, now: str) -> None:
-    """Conditions without a time are of now."""
-    status = document.get("status") or {}
-    if status.get("conditions"):
-        stamped = [
-            {**one, **{name: one.get(name) or now for name in ("lastUpdateTime", _TRANSITION)}}
-            for one in status["conditions"]
+def _date_conditions(document: Document, now: str) -> None:
+    if _conditions(document):
+        undated = {"lastUpdateTime": now, "lastTransitionTime": now}
+        dated = [
+            {**one, **{name: one.get(name) or time for name, time in undated.items()}}
+            for one in _conditions(document)
         ]
-        document["status"] = {**status, "conditions": stamped}
-
-
-_TRANSITION = "lastTransitionTime"
+        document["status"] = {**document["status"], "conditions": dated}
 
 
 def find_csr_errors(document: Document, old: Document | None) -> Iterator[FieldError]:

@@ -127,8 +127,7 @@ class Store:
         self._history = history
         self._floor = 0
         self._collections: dict[str, _Collection] = {}
-        self._listeners: dict[str, dict[int, Listener]] = {}
-        self._tokens = 0
+        self._listeners: dict[str, list[Listener]] = {}
         self._queue: deque[Change] = deque()
         self._notifying = False
 
@@ -211,13 +210,9 @@ class Store:
 
         Listeners hear changes in order, even those that a listener brings about itself.
         """
-        self._tokens += 1
-        token = self._tokens
-        self._listeners.setdefault(resource, {})[token] = listener
-        return lambda: self._forget(resource, token)
-
-    def _forget(self, resource: str, token: int) -> None:
-        self._listeners.get(resource, {}).pop(token, None)
+        listeners = self._listeners.setdefault(resource, [])
+        listeners.append(listener)
+        return lambda: listeners.remove(listener)
 
     def _publish(self, change: Change, collection: _Collection) -> None:
         collection.remember(change, self._history)
@@ -233,5 +228,5 @@ class Store:
 
     def _notify(self, change: Change) -> None:
         for resource in (change.resource, ""):
-            for listener in tuple(self._listeners.get(resource, {}).values()):
+            for listener in tuple(self._listeners.get(resource, ())):
                 listener(change)

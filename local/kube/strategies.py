@@ -16,25 +16,8 @@ from local.kube.crds import (
 )
 from local.kube.errors import FieldError
 from local.kube.kinds import Document, Kind
-from local.kube.signing_requests import (
-    find_csr_errors,
-    keep_request,
-    stamp_conditions,
-)
-from local.kube.users import User
-
-
-def _leave(document: Document) -> None:
-    del document
-
-
-def _leave_as_sent(document: Document, old: Document | None, user: User, subresource: str) -> None:
-    del document, old, user, subresource
-
-
-def _accept(document: Document, old: Document | None) -> Iterable[FieldError]:
-    del document, old
-    return ()
+from local.kube.signing_requests import find_csr_errors, keep_request
+from local.kube.writing import Attributes
 
 
 @dataclass(frozen=True)
@@ -42,16 +25,14 @@ class Strategy:
     """Functions that may complete a document in place, and one that finds fault with it.
 
     A document's nested parts may be shared with the stored version: they are replaced, not changed.
-    What ``default`` sets belongs to whoever writes, what the others set belongs to nobody. ``mark``
-    is for kinds that a delete holds by itself, and ``stamp`` for those whose changes bear the time,
-    which both are given.
+    What ``default`` sets belongs to whoever writes; what ``prepare`` sets, once the document is
+    valid, belongs to nobody. ``mark`` is for kinds that a delete holds by itself; it is given the time.
     """
 
-    default: Callable[[Document], None] = _leave
-    prepare: Callable[[Document, Document | None, User, str], None] = _leave_as_sent
-    find_errors: Callable[[Document, Document | None], Iterable[FieldError]] = _accept
+    default: Callable[[Document], None] = lambda _: None
+    prepare: Callable[[Attributes], None] = lambda _: None
+    find_errors: Callable[[Document, Document | None], Iterable[FieldError]] = lambda *_: ()
     mark: Callable[[Document, str], None] | None = None
-    stamp: Callable[[Document, str], None] | None = None
 
 
 _PLAIN = Strategy()
@@ -77,11 +58,10 @@ def _terminate_namespace(document: Document, now: str) -> None:
     document["status"] = {**document.get("status", {}), "phase": "Terminating"}
 
 
-def _keep_namespace(document: Document, old: Document | None, user: User, subresource: str) -> None:
+def _keep_namespace(attributes: Attributes) -> None:
     """What holds a Namespace is changed by its ``finalize`` subresource alone."""
-    del user
-    if old is not None and subresource != "finalize":
-        document["spec"] = old["spec"]
+    if attributes.old is not None and attributes.subresource != "finalize":
+        attributes.document["spec"] = attributes.old["spec"]
 
 
 # -- pods ------------------------------------------------------------------------------------------
@@ -161,20 +141,17 @@ def _default_api_groups(document: Document) -> None:
 # -- jobs ------------------------------------------------------------------------------------------
 
 
-def _select_own_pods(
-    document: Document, old: Document | None, user: User, subresource: str
-) -> None:
+def _select_own_pods(attributes: Attributes) -> None:
     """The Pods of a Job have its uid, unless its author selects them (documented: manualSelector)."""
-    del user, subresource
-    spec, metadata = document["spec"], document["metadata"]
-    if old is not None or spec.get("manualSelector"):
+    spec, metadata = attributes.document["spec"], attributes.document["metadata"]
+    if attributes.old is not None or spec.get("manualSelector"):
         return
     own = {"batch.kubernetes.io/controller-uid": metadata["uid"]}
     template = spec["template"]
     given = template.get("metadata") or {}
     named = {"batch.kubernetes.io/job-name": metadata["name"], "job-name": metadata["name"]}
     labels = {**(given.get("labels") or {}), **own, "controller-uid": metadata["uid"], **named}
-    document["spec"] = {
+    attributes.document["spec"] = {
         **spec,
         "selector": {"matchLabels": own},
         "template": {**template, "metadata": {**given, "labels": labels}},
@@ -187,7 +164,7 @@ _STRATEGIES: dict[str, Strategy] = {
     "nodes": Strategy(_default_allocatable),
     "secrets": Strategy(_fold_string_data),
     "certificatesigningrequests.certificates.k8s.io": Strategy(
-        prepare=keep_request, find_errors=find_csr_errors, stamp=stamp_conditions
+        prepare=keep_request, find_errors=find_csr_errors
     ),
     "jobs.batch": Strategy(prepare=_select_own_pods),
     "events": Strategy(find_errors=find_event_errors),

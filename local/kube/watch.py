@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from local.base.clock import Clock, Timer
+from local.base.clock import Clock
 from local.base.http import Subscription
 from local.kube.errors import ApiError
 from local.kube.kinds import Document
 from local.kube.store import Change, Record, Store, encode
 
-INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-
 _BOOKMARK_INTERVAL_S = 60.0
 _LAST_BOOKMARK_S = 2.0
 """A watch that ends by its time-out gives a last bookmark so many seconds before."""
-
-Render = Callable[[Record], bytes]
 
 
 @dataclass(frozen=True)
 class WatchRequest:
     """What a watch shall show.
 
-    ``since`` is the revision after which changes are shown; ``None`` stands for "begin with all
-    that is there". ``matches`` is the selectors', ``render`` makes the body of an event,
-    ``bookmark`` that of a bookmark, which may be the one that ends the initial events, and
-    ``revision`` says how far the store is. Times are in seconds.
+    ``since`` is the revision after which changes are shown; ``None``: begin with all objects.
+    ``matches`` are the selectors, ``render`` makes the body of an event, and ``bookmark`` that of a
+    bookmark at a revision, which may be the one that ends the initial events.
     """
 
     resource: str
@@ -35,123 +30,106 @@ class WatchRequest:
     since: int | None
     matches: Callable[[Record], bool]
     render: Callable[[Record], bytes]
-    bookmark: Callable[[bool], Document]
-    revision: Callable[[], int]
+    bookmark: Callable[[int, bool], Document]
     bookmarks: bool
-    mark_initial_end: bool
     timeout_s: float
 
 
-class WatchStream:
-    """One watch, not yet begun; see `local.base.http.Stream`."""
+class Watch:
+    """One watch: a `local.base.http.Stream` for one subscriber, and its subscription."""
 
-    def __init__(self, store: Store, clock: Clock, request: WatchRequest, hub: WatchHub) -> None:
+    def __init__(self, request: WatchRequest, store: Store, clock: Clock, running: Watches) -> None:
+        self.request = request
         self._store = store
         self._clock = clock
-        self._request = request
-        self._hub = hub
+        self._running = running
+        self._on_chunk: Callable[[bytes], None]
+        self._on_end: Callable[[], None]
+        self._revision = store.revision if request.since is None else request.since
+        self._began_at = 0
+        self._closing: list[Callable[[], None]] = []
+        self._ended = False
 
     def subscribe(
         self, on_chunk: Callable[[bytes], None], on_end: Callable[[], None]
     ) -> Subscription:
-        """Begin: what is there already comes at once, the rest as it happens."""
-        watch = Watch(self._request, self._clock, on_chunk, on_end)
+        """Begin: events up to now are sent at once, the rest as it happens."""
+        self._on_chunk, self._on_end = on_chunk, on_end
         try:
-            self._begin(watch)
+            self._catch_up()
         except ApiError as error:
-            watch.send("ERROR", encode(error.status()))
-            watch.end()
-            return watch
-        self._hub.add(watch)
-        watch.closing.append(self._store.listen(watch.show, self._request.resource))
-        watch.start_timers()
-        return watch
+            self._send("ERROR", encode(error.status()))
+            self.end()
+            return self
+        self._running[self] = None
+        self._closing.append(lambda: self._running.pop(self))
+        self._closing.append(self._store.listen(self._show, self.request.resource))
+        self._start_timers()
+        return self
 
-    def _begin(self, watch: Watch) -> None:
-        request = self._request
-        if request.since is None:
-            for record in self._store.records(request.resource, request.namespace):
-                if request.matches(record):
-                    watch.send("ADDED", request.render(record))
-            watch.revision = self._store.revision
-            if request.mark_initial_end:
-                watch.send_bookmark(ends_initial=True)
+    def _catch_up(self) -> None:
+        request = self.request
+        if request.since is not None:
+            for change in self._store.since(request.resource, request.since):
+                self._show(change)
             return
-        watch.revision = request.since
-        for change in self._store.since(request.resource, request.since):
-            watch.show(change)
+        for record in self._store.records(request.resource, request.namespace):
+            if request.matches(record):
+                self._send("ADDED", request.render(record))
+        self._revision = self._store.revision
+        if request.bookmarks:
+            self._send("BOOKMARK", encode(request.bookmark(self._revision, True)))
 
-
-@dataclass
-class Watch:
-    """A watch that is going on."""
-
-    request: WatchRequest
-    clock: Clock
-    on_chunk: Callable[[bytes], None]
-    on_end: Callable[[], None]
-    revision: int = 0
-    closing: list[Callable[[], None]] = field(default_factory=list)
-    ended: bool = False
-    _began_at: int = 0
-
-    def show(self, change: Change) -> None:
-        """Tell of a change, if it concerns this watch: as what it is to somebody who selects."""
-        if change.revision <= self.revision or self.ended:
+    def _show(self, change: Change) -> None:
+        """Send a change as what it is to a client that selects objects."""
+        if change.revision <= self._revision or self._ended:
             return
-        self.revision = change.revision
+        self._revision = change.revision
         if self.request.namespace not in ("", change.record.key[0]):
             return
         matched = change.previous is not None and self.request.matches(change.previous)
         matches = change.type != "DELETED" and self.request.matches(change.record)
-        event = _EVENTS[matched, matches]
+        event, record = _EVENTS[matched, matches], change.record
         if event == "DELETED" and change.type != "DELETED" and change.previous is not None:
-            last = Record.of(change.previous.document, change.revision)
-            self.send(event, self.request.render(last))
-        elif event:
-            self.send(event, self.request.render(change.record))
+            record = Record.of(change.previous.document, change.revision)
+        if event:
+            self._send(event, self.request.render(record))
 
-    def send(self, event: str, body: bytes) -> None:
-        """One line."""
-        self.on_chunk(b'{"type":"%s","object":%s}\n' % (event.encode(), body))
+    def _send(self, event: str, body: bytes) -> None:
+        self._on_chunk(b'{"type":"%s","object":%s}\n' % (event.encode(), body))
 
-    def send_bookmark(self, *, ends_initial: bool = False) -> None:
-        """Say up to where this watch has seen everything."""
-        self.send("BOOKMARK", encode(self.request.bookmark(ends_initial)))
-
-    def start_timers(self) -> None:
-        """See to the time-out and, when asked for, to bookmarks."""
-        self._began_at = self.revision
-        self._later(self.request.timeout_s, self.end)
+    def _start_timers(self) -> None:
+        """Schedule the time-out and, if the client asks for them, bookmarks."""
+        self._began_at = self._revision
+        self._schedule(self.request.timeout_s, self.end)
         if self.request.bookmarks:
-            self._later(_BOOKMARK_INTERVAL_S, self._mark_again)
+            self._schedule(_BOOKMARK_INTERVAL_S, self._mark_again)
             if self.request.timeout_s > _LAST_BOOKMARK_S:
-                self._later(self.request.timeout_s - _LAST_BOOKMARK_S, self._mark)
+                self._schedule(self.request.timeout_s - _LAST_BOOKMARK_S, self._mark)
 
-    def _later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        timer: Timer = self.clock.call_later(delay_s, callback)
-        self.closing.append(timer.cancel)
+    def _schedule(self, delay_s: float, callback: Callable[[], None]) -> None:
+        self._closing.append(self._clock.call_later(delay_s, callback).cancel)
 
     def _mark_again(self) -> None:
         self._mark()
-        self._later(_BOOKMARK_INTERVAL_S, self._mark_again)
+        self._schedule(_BOOKMARK_INTERVAL_S, self._mark_again)
 
     def _mark(self) -> None:
-        """A bookmark, if it would say more than where the watch began."""
-        if self.request.revision() > self._began_at:
-            self.send_bookmark()
+        """Send a bookmark, if the store has changed since the watch began."""
+        if self._store.revision > self._began_at:
+            self._send("BOOKMARK", encode(self.request.bookmark(self._store.revision, False)))
 
     def end(self) -> None:
         """The server closes the stream."""
-        if not self.ended:
+        if not self._ended:
             self.cancel()
-            self.on_end()
+            self._on_end()
 
     def cancel(self) -> None:
         """The client has gone."""
-        self.ended = True
-        while self.closing:
-            self.closing.pop()()
+        self._ended = True
+        while self._closing:
+            self._closing.pop()()
 
 
 _EVENTS = {
@@ -163,25 +141,12 @@ _EVENTS = {
 """Event by whether the object was selected before and is now."""
 
 
-class WatchHub:
-    """All watches that are going on, so that a restart can cut them."""
+Watches = dict[Watch, None]
+"""The watches that are running, the oldest first."""
 
-    def __init__(self) -> None:
-        self._watches: dict[int, Watch] = {}
 
-    def add(self, watch: Watch) -> None:
-        """Keep a watch until it ends."""
-        self._watches[id(watch)] = watch
-        watch.closing.append(lambda: self._forget(watch))
-
-    def _forget(self, watch: Watch) -> None:
-        self._watches.pop(id(watch), None)
-
-    def cut(self, resource: str = "") -> None:
-        """End them all, or all of one resource."""
-        for watch in tuple(self._watches.values()):
-            if resource in ("", watch.request.resource):
-                watch.end()
-
-    def __len__(self) -> int:
-        return len(self._watches)
+def end_watches(running: Watches, resource: str = "") -> None:
+    """End all watches, or all of one resource."""
+    for watch in tuple(running):
+        if resource in ("", watch.request.resource):
+            watch.end()

@@ -11,24 +11,14 @@ from local.kube.users import User
 
 
 @dataclass(frozen=True)
-class Options:
-    """What a client may ask of a write, whatever the object."""
-
-    dry_run: bool = False
-    field_validation: str = "Warn"
-
-
-DEFAULTS = Options()
-
-
-@dataclass(frozen=True)
 class Write:
     """A write of an object of some kind, or of its ``subresource``."""
 
     kind: Kind
     user: User
-    options: Options = DEFAULTS
     subresource: str = ""
+    dry_run: bool = False
+    field_validation: str = "Warn"
     whole: bool = False
     """A PUT, which names the object that it is meant for by its uid, if it names any."""
 
@@ -52,9 +42,10 @@ class Deletion:
 
 @dataclass(frozen=True)
 class Attributes:
-    """One write, as admission sees it. ``document`` may be changed by it until it is stored.
+    """One write, as admission and the strategy of the kind see it, who may change ``document``.
 
-    ``old`` is ``None`` when the object is being created; ``operation`` is CREATE, UPDATE or DELETE.
+    ``old`` is ``None`` when the object is being created; ``operation`` is CREATE, UPDATE or DELETE;
+    ``now`` is the time as objects hold it.
     """
 
     user: User
@@ -62,6 +53,7 @@ class Attributes:
     document: Document
     old: Document | None
     operation: str
+    now: str
     subresource: str = ""
 
 

@@ -273,11 +273,11 @@ PODS: dict[str, tuple[Trigger, bool, dict[str, Any], Any, tuple[str, ...]]] = {
         replace(GOOD, since=YOUNGEST),
         (),
     ),
-    "the same, and its Nodes are gone": (
+    "the same, and it has no Nodes yet": (
         POD_RESYNC,
         True,
         {"find": GOOD, "list_nodes_of_slice": []},
-        GOOD,
+        replace(GOOD, since=NOW),
         (),
     ),
     "the same, and its provider knows since when": (

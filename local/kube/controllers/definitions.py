@@ -5,7 +5,6 @@ from __future__ import annotations
 from local.base.clock import Clock
 from local.kube.controllers.queue import Cluster, WorkQueue
 from local.kube.crds import CLEANUP_FINALIZER, CRD_RESOURCE
-from local.kube.kinds import Document
 from local.kube.resources import Resources
 from local.kube.store import Change
 from local.kube.users import controller
@@ -32,9 +31,4 @@ class DefinitionController:
         for record in self._cluster.store.records(resource):
             self._cluster.delete(resource, record.key)
         if not self._cluster.store.records(resource):
-            self._cluster.modify(CRD_RESOURCE, definition.key, _release)
-
-
-def _release(document: Document) -> None:
-    meta = document["metadata"]
-    meta["finalizers"] = [one for one in meta.get("finalizers", ()) if one != CLEANUP_FINALIZER]
+            self._cluster.remove_finalizer(CRD_RESOURCE, definition.key, CLEANUP_FINALIZER)

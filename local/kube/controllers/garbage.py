@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Any
 
 from local.base.clock import Clock
@@ -17,13 +17,12 @@ Item = tuple[str, Key]
 """A resource and the key of one of its objects."""
 
 
-@dataclass(frozen=True)
-class _Owners:
-    """The owner references of an object, by what has become of the owners."""
+class _Fate(Enum):
+    """What has become of an owner."""
 
-    solid: list[Document]
-    waiting: list[Document]
-    dangling: list[Document]
+    PRESENT = "present"
+    WAITING = "deleted, and held until its dependents are gone"
+    GONE = "gone"
 
 
 class GarbageCollector:
@@ -37,24 +36,20 @@ class GarbageCollector:
 
     def _follow(self, change: Change) -> None:
         item = change.resource, change.record.key
-        if change.previous is not None:
-            for uid in _owner_uids(change.previous):
-                self._dependents.get(uid, set()).discard(item)
+        for owner in _owners(change.previous) if change.previous else ():
+            self._dependents.get(owner["uid"], set()).discard(item)
         if change.type == "DELETED":
             self._wake_family(change.record)
             return
-        self._note(item, change.record)
-        if _owner_uids(change.record) or "deletionTimestamp" in change.record.metadata:
+        for owner in _owners(change.record):
+            self._dependents.setdefault(owner["uid"], set()).add(item)
+        if _owners(change.record) or "deletionTimestamp" in change.record.metadata:
             self._queue.add(item)
-
-    def _note(self, item: Item, record: Record) -> None:
-        for uid in _owner_uids(record):
-            self._dependents.setdefault(uid, set()).add(item)
 
     def _wake_family(self, gone: Record) -> None:
         for item in sorted(self._dependents.get(gone.metadata["uid"], ())):
             self._queue.add(item)
-        for reference in gone.metadata.get("ownerReferences") or ():
+        for reference in _owners(gone):
             owner = self._locate(reference, gone.key[0])
             if owner is not None:
                 self._queue.add(owner)
@@ -73,34 +68,29 @@ class GarbageCollector:
         if "deletionTimestamp" in record.metadata:
             self._finish(item, record)
             return
-        owners = self._sort_owners(record)
-        if owners.solid and (owners.waiting or owners.dangling):
-            lost = {one["uid"] for one in (*owners.waiting, *owners.dangling)}
+        namespace = record.key[0]
+        fates = {one["uid"]: self._find_fate(one, namespace) for one in _owners(record)}
+        lost = {uid for uid, fate in fates.items() if fate is not _Fate.PRESENT}
+        if not lost:
+            return
+        if len(lost) < len(fates):
             self._cluster.modify(*item, lambda document: _disown(document, lost))
-        elif not owners.solid and (owners.waiting or owners.dangling):
-            policy = "Foreground" if owners.waiting else "Background"
-            options = {
-                "propagationPolicy": policy,
-                "preconditions": {"uid": record.metadata["uid"]},
-            }
-            self._cluster.delete(*item, options)
+            return
+        policy = "Foreground" if _Fate.WAITING in fates.values() else "Background"
+        preconditions = {"uid": record.metadata["uid"]}
+        options = {"propagationPolicy": policy, "preconditions": preconditions}
+        self._cluster.delete(*item, options)
 
-    def _sort_owners(self, record: Record) -> _Owners:
-        owners = _Owners([], [], [])
-        for reference in record.metadata.get("ownerReferences") or ():
-            self._place(reference, record.key[0], owners).append(reference)
-        return owners
-
-    def _place(self, reference: Document, namespace: str, owners: _Owners) -> list[Document]:
+    def _find_fate(self, reference: Document, namespace: str) -> _Fate:
         located = self._locate(reference, namespace)
         if located is None:
-            return owners.solid  # a kind that is not served: nobody can say that the owner is gone
+            return _Fate.PRESENT  # a kind that is not served: nobody can say that the owner is gone
         owner = self._cluster.find(*located)
         if owner is None or owner.metadata["uid"] != reference["uid"]:
-            return owners.dangling
+            return _Fate.GONE
         finalizers = owner.metadata.get("finalizers") or ()
         is_waiting = "deletionTimestamp" in owner.metadata and FOREGROUND in finalizers
-        return owners.waiting if is_waiting else owners.solid
+        return _Fate.WAITING if is_waiting else _Fate.PRESENT
 
     def _finish(self, item: Item, record: Record) -> None:
         """Do what the finalizers of a deleted owner ask of the collector."""
@@ -110,21 +100,21 @@ class GarbageCollector:
         if ORPHAN in finalizers:
             for dependent in dependents:
                 self._cluster.modify(*dependent, lambda document: _disown(document, {uid}))
-            self._cluster.modify(*item, lambda document: _unfinalize(document, ORPHAN))
+            self._cluster.remove_finalizer(*item, ORPHAN)
         elif FOREGROUND in finalizers:
             for dependent in dependents:
                 self._queue.add(dependent)
             if not any(self._blocks(dependent, uid) for dependent in dependents):
-                self._cluster.modify(*item, lambda document: _unfinalize(document, FOREGROUND))
+                self._cluster.remove_finalizer(*item, FOREGROUND)
 
     def _blocks(self, dependent: Item, uid: str) -> bool:
         record = self._cluster.find(*dependent)
-        references = (record.metadata.get("ownerReferences") or ()) if record else ()
-        return any(one["uid"] == uid and one.get("blockOwnerDeletion") for one in references)
+        owners = _owners(record) if record else ()
+        return any(one["uid"] == uid and one.get("blockOwnerDeletion") for one in owners)
 
 
-def _owner_uids(record: Record) -> list[str]:
-    return [one["uid"] for one in record.metadata.get("ownerReferences") or ()]
+def _owners(record: Record) -> Sequence[Document]:
+    return record.metadata.get("ownerReferences") or ()
 
 
 def _disown(document: Document, uids: set[str]) -> None:
@@ -132,8 +122,3 @@ def _disown(document: Document, uids: set[str]) -> None:
     meta["ownerReferences"] = [
         one for one in meta.get("ownerReferences", ()) if one["uid"] not in uids
     ]
-
-
-def _unfinalize(document: Document, finalizer: str) -> None:
-    meta = document["metadata"]
-    meta["finalizers"] = [one for one in meta.get("finalizers", ()) if one != finalizer]

@@ -52,11 +52,8 @@ class NamespaceController:
         self._cluster.create("serviceaccounts", name, account)
         about = {"kubernetes.io/description": _ABOUT_ROOT_CA}
         meta = {"name": ROOT_CA_CONFIG_MAP, "annotations": about}
-        root = {"metadata": meta, "data": {"ca.crt": self._ca_pem()}}
+        root = {"metadata": meta, "data": {"ca.crt": self._ca.certificate_pem}}
         self._cluster.create("configmaps", name, root)
-
-    def _ca_pem(self) -> str:
-        return self._ca.certificate_pem
 
     def _empty(self, name: str) -> bool:
         """Delete all that is in a namespace; whether something is left that takes its time."""

@@ -78,8 +78,17 @@ class Cluster:
         change(document)
         self._resources.replace(self._write(resource, subresource), record, document)
 
+    def remove_finalizer(self, resource: str, key: Key, finalizer: str) -> None:
+        """Remove one of the finalizers of an object's metadata."""
+
+        def change(document: Document) -> None:
+            meta = document["metadata"]
+            meta["finalizers"] = [one for one in meta.get("finalizers", ()) if one != finalizer]
+
+        self.modify(resource, key, change)
+
     def _write(self, resource: str, subresource: str = "") -> Write:
-        return Write(self.catalogue[resource], self._user, subresource=subresource)
+        return Write(self.catalogue[resource], self._user, subresource)
 
     def delete(self, resource: str, key: Key, options: Mapping[str, Any] | None = None) -> None:
         """Delete an object; one that has gone, or is another by now, is let be."""

@@ -87,19 +87,31 @@ UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a keyword of the wrong type": (
         {"type": "object", "properties": []},
-        f'{AT}.properties[spec].properties: Invalid value: "array"',
+        f"{AT}.properties[spec].properties must be of type object, and not array",
     ),
     "a limit that is no number": (
         {"type": "string", "maxLength": "3"},
-        f'{AT}.properties[spec].maxLength: Invalid value: "string"',
+        f"{AT}.properties[spec].maxLength must be of type integer, and not string",
     ),
     "items that are no schema": (
         {"type": "array", "items": {"type": "object", "properties": {"a": 1}}},
-        f'{AT}.properties[spec].items.properties[a]: Invalid value: "integer"',
+        f"{AT}.properties[spec].items.properties[a] must be an object",
+    ),
+    "an enumeration that is no list": (
+        {"type": "string", "enum": "a"},
+        f"{AT}.properties[spec].enum: Invalid value: ",
+    ),
+    "values of a map that are no schema": (
+        {"type": "object", "additionalProperties": "string"},
+        f"{AT}.properties[spec].additionalProperties must be an object",
+    ),
+    "a limit that is null": (
+        {"type": "string", "maxLength": None},
+        f"{AT}.properties[spec] must be an object, and none of its keywords null",
     ),
     "a required name that is none": (
         {"type": "object", "required": [1]},
-        f'{AT}.properties[spec].required: Invalid value: "array"',
+        f"{AT}.properties[spec].required[0] must be of type string, and not integer",
     ),
 }
 
@@ -214,6 +226,11 @@ def ruled(*rules: dict[str, Any], **properties: Any) -> dict[str, Any]:
 
 INTEGER = {"type": "integer"}
 STRING = {"type": "string"}
+
+
+def test_a_map_may_hold_anything() -> None:
+    made = make(serve({"type": "object", "additionalProperties": True}), {"a": {"b": 1}})
+    assert made["spec"] == {"a": {"b": 1}}
 
 
 def test_a_rule_without_a_message_shows_itself() -> None:

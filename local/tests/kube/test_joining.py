@@ -257,20 +257,10 @@ def test_a_node_renews_its_own_certificate(server: Embedded) -> None:
     assert "certificate" in submit(server, csr(own), user="system:node:node-default")
 
 
-@pytest.mark.parametrize(
-    "spec, annotations, status",
-    [
-        pytest.param({"nodeName": "n"}, {"kubernetes.io/config.mirror": "x"}, 201, id="its-own"),
-        pytest.param({"nodeName": "o"}, {"kubernetes.io/config.mirror": "x"}, 403, id="another's"),
-        pytest.param({"nodeName": "n"}, {}, 403, id="no-mirror"),
-    ],
-)
-def test_a_kubelet_creates_mirror_pods_of_its_own_node(
-    spec: dict[str, Any], annotations: dict[str, str], status: int
-) -> None:
+def test_a_kubelet_reads_pods_and_creates_none() -> None:
     server = Embedded()
     kubelet = {"impersonate-user": "system:node:n", "impersonate-group": "system:nodes"}
-    meta = {"name": "p", "annotations": annotations}
-    body = {"metadata": meta, "spec": {"containers": [{"name": "c"}], **spec}}
-    answer = server.send("POST", "/api/v1/namespaces/default/pods", body, headers=kubelet)
-    assert answer.status == status
+    body = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}], "nodeName": "n"}}
+    pods = "/api/v1/namespaces/default/pods"
+    assert server.send("GET", pods, headers=kubelet).status == 200
+    assert server.send("POST", pods, body, headers=kubelet).status == 403

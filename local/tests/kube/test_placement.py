@@ -40,6 +40,16 @@ MEANT_FOR: dict[str, tuple[dict[str, Any], int]] = {
         required({"key": ACCELERATOR, "operator": "NotIn", "values": ["v6e"]}),
         1,
     ),
+    "a value beyond a number": (required({"key": "slot", "operator": "Gt", "values": ["6"]}), 1),
+    "a value beyond the number that it is": (
+        required({"key": "slot", "operator": "Gt", "values": ["7"]}),
+        0,
+    ),
+    "a value below a number": (required({"key": "slot", "operator": "Lt", "values": ["8"]}), 1),
+    "a value below the number that it is": (
+        required({"key": "slot", "operator": "Lt", "values": ["7"]}),
+        0,
+    ),
     "a selector": ({"nodeSelector": {ACCELERATOR: "v6e"}}, 1),
     "a node by name": (
         required(matchFields=[{"key": "metadata.name", "operator": "In", "values": ["plain"]}]),
@@ -52,7 +62,7 @@ TAINT = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
 NODES = [
     {"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}}
     for name, labels, taints in (
-        ("plain", {}, []),
+        ("plain", {"slot": "7"}, []),
         ("tpu", {ACCELERATOR: "v6e"}, []),
         ("tainted", {ACCELERATOR: "v7x"}, [TAINT]),
     )

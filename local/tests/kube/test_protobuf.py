@@ -20,7 +20,7 @@ def test_a_protobuf_body_is_refused_with_a_way_out(path: str) -> None:
     assert answer.document["reason"] == "UnsupportedMediaType"
     assert answer.document["message"] == (
         "the body of the request was in an unknown format - accepted media types include: "
-        "application/json, application/yaml. This command sends protobuf, which the embedded API does "
+        "application/json. This command sends protobuf, which the embedded API does "
         "not read: use `kubectl apply -f` with a manifest, or a real control plane "
         "(`make local ARGS=--real`)"
     )

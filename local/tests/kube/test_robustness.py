@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -34,6 +35,10 @@ BODIES: dict[str, Any] = {
     "/apis/apps/v1/namespaces/default/daemonsets": {
         "metadata": {"name": "d"},
         "spec": {"selector": {}, "template": {"spec": {"containers": [], "nodeSelector": {}}}},
+    },
+    "/apis/batch/v1/namespaces/default/jobs": {
+        "metadata": {"name": "j"},
+        "spec": {"template": {"metadata": {"labels": {}}, "spec": {"containers": []}}},
     },
     "/apis/certificates.k8s.io/v1/certificatesigningrequests": {
         "metadata": {"name": "c"},
@@ -138,10 +143,30 @@ def test_no_request_makes_the_server_raise(
     assert 200 <= answer.status < 500 or answer.document["message"].startswith(AS_KUBERNETES)
 
 
+@pytest.mark.parametrize(
+    "spec, missing",
+    [(None, "spec"), ({}, "spec.template"), ({"template": {}}, "spec.template.spec.containers")],
+)
+def test_a_job_without_a_template_is_refused(spec: Any, missing: str) -> None:
+    body = {"metadata": {"name": "bare"}, "spec": spec}
+    answer = SERVER.send("POST", "/apis/batch/v1/namespaces/default/jobs", body)
+    assert answer.status == 422
+    assert f"{missing}: Required value" in answer.document["message"]
+
+
+@pytest.mark.parametrize("missing", ["apiVersion", "kind", "name", "uid"])
+def test_an_owner_is_named_in_full(missing: str) -> None:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "x"}
+    metadata = {"name": "m", "ownerReferences": [{**owner, missing: ""}]}
+    answer = SERVER.send("POST", "/api/v1/namespaces/default/configmaps", {"metadata": metadata})
+    assert answer.status == 422
+    assert f"metadata.ownerReferences[0].{missing}: Required value" in answer.document["message"]
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.binary(max_size=60),
-    st.sampled_from([JSON, "application/yaml", "application/vnd.kubernetes.protobuf"]),
+    st.sampled_from([JSON, "application/vnd.kubernetes.protobuf"]),
 )
 def test_no_body_makes_the_server_raise(body: bytes, content_type: str) -> None:
     answer = SERVER.send("POST", "/api/v1/namespaces/default/configmaps", body, content_type)

@@ -6,7 +6,7 @@ import pytest
 
 from local.tests.contract.kubernetes.cases.objects import TABLE, config_map, widget
 from local.tests.contract.kubernetes.definitions import ALL
-from local.tests.contract.kubernetes.embedded import Embedded
+from local.tests.contract.kubernetes.embedded import Embedded, Listener
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 WIDGETS = "/apis/cases.example.com/v1/namespaces/default/widgets"
@@ -51,6 +51,19 @@ def test_what_a_watcher_does_in_answer_is_shown_to_all_in_order(server: Embedded
     second = server.watch(WIDGETS)
     server.ask("POST", WIDGETS, widget("a"))
     assert second.seen() == [("ADDED", "a"), ("ADDED", "b")]
+
+
+def test_a_watch_that_begins_while_others_are_told_shows_each_change_once(server: Embedded) -> None:
+    begun: list[Listener] = []
+
+    def answer(_: bytes) -> None:
+        if not begun:
+            server.ask("POST", WIDGETS, widget("b"))
+            begun.append(server.watch(WIDGETS))
+
+    server.watch(WIDGETS, on_chunk=answer)
+    server.ask("POST", WIDGETS, widget("a"))
+    assert begun[0].seen() == [("ADDED", "a"), ("ADDED", "b")]
 
 
 def test_bookmarks_come_every_minute_and_before_the_end(server: Embedded) -> None:

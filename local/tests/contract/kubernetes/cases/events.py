@@ -12,7 +12,6 @@ from local.tests.contract.kubernetes.dialogue import (
     get,
     patch,
     post,
-    put,
 )
 
 
@@ -121,11 +120,6 @@ EVENTS_TOLD = (
                 source=None,
             ),
         ).has({"eventTime": "2026-01-01T00:00:00.000000Z", "firstTimestamp": None}),
-    ),
-    case(
-        "an event that is not there is made by a PUT",
-        put(f"{EVENTS}/e", event()).gives(201),
-        put(f"{EVENTS}/e", event(count=5)).has({"count": 5}),
     ),
     case(
         "a namespace that goes takes no new event",

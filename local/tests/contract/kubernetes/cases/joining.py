@@ -266,7 +266,17 @@ SIGNING_REQUESTS = (
         "who may approve for a signer may",
         *may_ask(MAY_WRITE_APPROVALS, MAY_APPROVE),
         post(CSRS, csr()).by("reader").after_a_while(),
-        patch(f"{CSR}/approval", {"status": {"conditions": [APPROVED]}}).by("reader"),
+        patch(
+            f"{CSR}/approval",
+            {"status": {"conditions": [{**APPROVED, "lastUpdateTime": "{hour_ago}"}]}},
+        )
+        .by("reader")
+        .has(
+            {
+                "status.conditions.0.lastUpdateTime": "{hour_ago}",
+                "status.conditions.0.lastTransitionTime": ANYTHING,
+            }
+        ),
         get(CSR).has(ISSUED).after_a_while(),
         delete(CSR),
     ),

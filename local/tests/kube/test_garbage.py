@@ -1,0 +1,58 @@
+"""What becomes of the objects of an owner that goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from local.tests.contract.kubernetes.cases.objects import config_map
+from local.tests.contract.kubernetes.embedded import Embedded
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+FOREGROUND = {"propagationPolicy": "Foreground"}
+
+
+def make(server: Embedded, name: str, **metadata: Any) -> dict[str, Any]:
+    """A ConfigMap, as the owner reference that another can hold."""
+    made = server.ask("POST", MAPS, config_map(name, **metadata))
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": name,
+        "uid": made["metadata"]["uid"],
+        "blockOwnerDeletion": True,
+    }
+
+
+def test_an_object_that_keeps_an_owner_stays_and_forgets_the_other() -> None:
+    server = Embedded()
+    gone, kept = make(server, "gone"), make(server, "kept")
+    make(server, "child", ownerReferences=[gone, kept])
+    server.ask("DELETE", f"{MAPS}/gone")
+    server.settle()
+    assert server.ask("GET", f"{MAPS}/child")["metadata"]["ownerReferences"] == [kept]
+
+
+def test_an_object_of_an_owner_whose_kind_is_not_served_stays() -> None:
+    server = Embedded()
+    owner = {"apiVersion": "example.com/v1", "kind": "Nope", "name": "n", "uid": "x"}
+    make(server, "child", ownerReferences=[owner])
+    server.settle()
+    assert server.ask("GET", f"{MAPS}/child")["metadata"]["ownerReferences"] == [owner]
+
+
+def test_a_deletion_in_the_foreground_goes_on_with_the_objects_of_objects() -> None:
+    server = Embedded()
+    root = make(server, "root")
+    child = make(server, "child", ownerReferences=[root])
+    make(server, "grandchild", ownerReferences=[child], finalizers=["example.com/hold"])
+    server.ask("DELETE", f"{MAPS}/root", FOREGROUND)
+    server.settle()
+    held = server.ask("GET", MAPS)["items"]
+    names = [one["metadata"]["name"] for one in held if one["metadata"].get("deletionTimestamp")]
+    assert names == ["child", "grandchild", "root"]
+    merge = "application/merge-patch+json"
+    server.ask(
+        "PATCH", f"{MAPS}/grandchild", {"metadata": {"finalizers": None}}, content_type=merge
+    )
+    server.settle()
+    assert server.send("GET", f"{MAPS}/root").status == 404
