@@ -1,7 +1,7 @@
 """admit_job: an admission webhook that ties each Job of a JobSet to its own slice.
 
 It concerns new Jobs with a ``job-key`` whose containers request TPUs and whose Pods select a topology,
-unless the Job or its Pod template opts out. The Pods get the node selector ``job-key``. Only the slice
+unless the Job or its Pod template opts out. The Pods get the node selector ``job-key``. The slice
 that is created for the Job has this label, so Jobs that restart do not use each other's slices.
 
 By its settings it also adds a location hint, or removes the selectors of reservations and of Spot.

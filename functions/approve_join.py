@@ -1,15 +1,15 @@
 """approve_join: approve a certificate request for a VM's Node if it was made with that VM's token.
 
 Triggers: CertificateSigningRequests of kubelets that use this system's bootstrap tokens. The relay
-publishes new ones and those that another approver has approved, the sweep those that are still pending.
-The step itself publishes once those for which it had no time.
+publishes new ones, the sweep those that are still pending, and both those that another approver has
+approved. The step itself publishes once those for which it had no time.
 
 A request is approved if it has exactly the form that a kubelet sends, its Node has the name of a VM
-that the MIG of a group created, and that VM's metadata holds the token of the requester. The group must
-have a valid spec in a served project, and must not be being deleted.
+that the MIG of a group created, and that VM's metadata holds the token of the requester. The group's
+project must be served, and the group must not be being deleted.
 
-A request is denied only if it can never become valid: it has another form, or its Node name is not that
-of any group's VM. Its token is revoked, because a denied kubelet makes a new request every 32 seconds.
+A request is denied only if it can never become valid: it has another form, or no VM of a group can have
+its Node name. Its token is revoked, because a denied kubelet makes a new request every 32 seconds.
 Any other request stays pending, because a token may have been renewed, or an API may be unavailable.
 The outcome ``NotApproved`` means: pending, and something is wrong. A kubelet waits 15 minutes.
 
@@ -17,7 +17,8 @@ A revoked token stays in its VM's metadata, and inject_token may create its Secr
 its holder are then denied again.
 
 The step writes no status, because a group's start makes as many requests as it has VMs. It triggers
-label_node about requests that are denied or NotApproved, and reports the others in its log.
+label_node about requests that are denied or NotApproved. A request that is denied, late, or approved by
+another gets a log line of its own.
 """
 
 from __future__ import annotations
@@ -376,7 +377,8 @@ def _assess(candidate: Candidate, now: datetime) -> _Assessment:
     if not obstacle:
         return _Assessment(candidate, "Approved")
     # A wrong token is reported on the group immediately, any other obstacle when the request is late.
-    outcome = NOT_APPROVED if is_late or _holds_other_token(candidate, now) else "Pending"
+    has_other_token = _find_token_of_vm(candidate, now) not in ("", request.token_id)
+    outcome = NOT_APPROVED if is_late or has_other_token else "Pending"
     return _Assessment(candidate, outcome, obstacle, is_reported=is_late)
 
 
@@ -409,28 +411,22 @@ def _find_obstacle(candidate: Candidate, now: datetime) -> str:
         return f"Compute Engine has no VM {node}"
     if not instance.is_member_of(group.spec.zone, group.resource_name):
         return f"VM {node} was not created by the MIG {group.resource_name}"
-    token = find_token(instance.metadata, now)
-    if token is None:
+    token_id = _find_token_of_vm(candidate, now)
+    if not token_id:
         return f"the metadata of VM {node} holds no token"
-    if token.id != candidate.request.token_id:
+    if token_id != candidate.request.token_id:
         return (
-            f"VM {node} holds the token {token.id}, but the request was made with "
+            f"VM {node} holds the token {token_id}, but the request was made with "
             f"{candidate.request.token_id}: the token was renewed, or it belongs to another VM"
         )
     return ""
 
 
-def _holds_token(candidate: Candidate, now: datetime) -> bool:
-    """Whether the VM holds the token of the request."""
+def _find_token_of_vm(candidate: Candidate, now: datetime) -> str:
+    """The id of the token in the VM's metadata; empty if there is none."""
     metadata = candidate.instance.metadata if candidate.instance is not None else {}
     token = find_token(metadata, now)
-    return token is not None and token.id == candidate.request.token_id
-
-
-def _holds_other_token(candidate: Candidate, now: datetime) -> bool:
-    metadata = candidate.instance.metadata if candidate.instance is not None else {}
-    token = find_token(metadata, now)
-    return token is not None and token.id != candidate.request.token_id
+    return token.id if token is not None else ""
 
 
 _CAUSES = {DENIED: Cause.JOIN_DENIED, NOT_APPROVED: Cause.JOIN_NOT_APPROVED}
@@ -442,7 +438,8 @@ def _trigger_label_node(assessments: Sequence[_Assessment], now: datetime) -> It
     groups: dict[str, AnyGroup] = {}
     for one in assessments:
         group, cause = one.candidate.group, _CAUSES.get(one.outcome)
-        if cause is Cause.JOIN_DENIED and not _holds_token(one.candidate, now):
+        token_id = one.candidate.request.token_id
+        if cause is Cause.JOIN_DENIED and _find_token_of_vm(one.candidate, now) != token_id:
             # Another VM's token was used: this VM's own request is not denied.
             cause = Cause.JOIN_NOT_APPROVED
         if group is not None and cause is not None:

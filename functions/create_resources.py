@@ -10,7 +10,7 @@ template is only read. Nothing is inserted for a group with an invalid spec, for
 one that tpu-operator manages.
 
 The step owns the conditions Accepted, WorkloadPolicyReady, InstanceTemplateReady and
-ManagedInstanceGroupReady. They report the errors of Compute Engine that a retry does not solve.
+ManagedInstanceGroupReady. They report the errors of Compute Engine, but for transient ones.
 """
 
 from __future__ import annotations
@@ -208,7 +208,8 @@ def _is_proved_absent(work: GroupWork, spec: Spec, kind: str) -> bool:
     """Whether the status proves that a resource without an entry, or with a Pending one, is not there.
 
     A group that has our finalizer and no entry has lost its status: the resource may exist. The same
-    holds for a user's own template, and for each resource in a second observation.
+    holds for a user's own template, and for each resource in a second observation. A resource that is
+    proved absent is inserted without a read.
     """
     is_users = kind == TEMPLATE and spec.user_template is not None
     is_status_lost = kind not in work.status.resources and work.group.has_finalizer

@@ -107,6 +107,8 @@ def _find_contradictions(workload: Workload, environment: Environment) -> tuple[
 
 
 def _check_value(name: str, given: str, wanted: Value) -> Iterator[str]:
+    if "$(" in given:
+        return  # it refers to another variable, whose value is not known here
     if isinstance(wanted, FieldPath):
         yield f"{name} is {given} in all Pods, and each has its own; leave it out"
     elif name in LISTS:

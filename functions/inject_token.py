@@ -4,7 +4,7 @@ Triggers: the end of a VM's insert, start or reset, or its automatic restart; a 
 itself, which names VMs; a message of label_node about VMs with stale Nodes, or about a condition that is
 not up to date; a resync.
 
-A resync lists the group's VMs in one call, publishes the names of those that need a token in batches to
+A resync lists the group's VMs, publishes the names of those that need a token in batches to
 this step's own topic, and writes the condition TokensInjected, which this step owns.
 
 Any other trigger names VMs. For each of them that has not joined and whose metadata can be written: the

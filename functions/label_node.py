@@ -1,12 +1,13 @@
 """label_node: match Nodes to VMs, label and count them, and decide ``Ready``.
 
 Triggers: a Node of the group was added, changed or deleted; a VM was preempted, failed, stopped or
-deleted; a resync, which lists the group's VMs in one call; a message of the step itself that names the
+deleted; a resync, which lists the group's VMs; a message of the step itself that names the
 Nodes for which the last invocation had no time; a message of approve_join about VMs that cannot join.
 
 A Node belongs to the group if it is proved (`is_match`): its providerID is the VM's, its name up to the
-first dot is the VM's name, the group's MIG created the VM, and the VM has got a token of ours. A Node
-that remains from a predecessor of the VM is not proved. The step revokes the VM's token and sets the
+first dot is the VM's name, the group's MIG created the VM, and the VM has got a token of ours, unless
+VMs join by other means. A Node that remains from a predecessor of the VM is not proved. A proof holds
+until the VM is read again, mostly on a resync. The step revokes the VM's token and sets the
 Node's labels and taints. One of the labels is the proof, which a kubelet cannot write. A Node with the
 name of a VM of the group that is gone is deleted.
 

@@ -25,7 +25,8 @@ from typing import Any
 from shared.base import backoff
 from shared.base.errors import CallError
 from shared.base.fields import is_yes
-from shared.base.names import COMPLETION_INDEX, JOB_KEY, JOBSET_NAME
+from shared.base.names import COMPLETION_INDEX, JOBSET_NAME
+from shared.base.pods import find_controller
 from shared.base.reasons import Reason
 from shared.base.timestamps import guess_time, parse_time
 from shared.frame.audit_log import LogEvent
@@ -49,6 +50,7 @@ from shared.slices.jobsets import (
     has_job,
     has_opted_out,
     is_suspended,
+    job_key,
     list_replicated_jobs,
 )
 from shared.slices.lifecycle import (
@@ -297,10 +299,15 @@ def _observe_operation(work: PodWork, event: LogEvent) -> ObservedOperation:
 
 
 def is_first_pod_of(pod: Mapping[str, Any], name: str) -> bool:
-    """Whether a Pod is the first of the Job whose slice has this name."""
-    labels = pod["metadata"].get("labels") or {}
-    is_first = labels.get(COMPLETION_INDEX) == "0" and JOBSET_NAME in labels and JOB_KEY in labels
-    return is_first and slice_name(labels[JOBSET_NAME], labels[JOB_KEY]) == name
+    """Whether a Pod is the first of the Job whose slice has this name.
+
+    The key of the Job is computed, not read from the Pod's label: anyone can write that.
+    """
+    metadata = pod["metadata"]
+    labels, job = metadata.get("labels") or {}, find_controller(metadata)
+    if labels.get(COMPLETION_INDEX) != "0" or JOBSET_NAME not in labels or job is None:
+        return False
+    return slice_name(labels[JOBSET_NAME], job_key(metadata["namespace"], job["name"])) == name
 
 
 def _find_started_pod_of(name: str, work: PodWork) -> Mapping[str, Any] | None:

@@ -314,7 +314,8 @@ def _decide_after_failed_update(observed: ObservedFailedUpdate, now: datetime) -
         return Plan("NoSlice")
     if observed.needs_deadline:
         return _decide_about_slice(observed.slice, now)
-    return Plan("NothingToDo")
+    row = _find_row(observed.slice, now)
+    return Plan(row.outcome if row.action is SliceAction.NOTHING else "NothingToDo")
 
 
 def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedSlices | ObservedDeletion:

@@ -50,8 +50,8 @@ class LeakWork(Work):
 class ObservedLeaks:
     """The leaked slices, and how many resources were listed.
 
-    ``failures`` are the errors of projects that could not be listed. ``left`` is the number of slices
-    that look leaked and were not read again (`MAX_LEAKS`).
+    ``failures`` are the errors of projects and of slices that could not be read. ``left`` is the number
+    of slices that look leaked and were not read again (`MAX_LEAKS`).
     """
 
     leaks: tuple[Leak, ...]
@@ -108,9 +108,14 @@ def observe(work: LeakWork) -> ObservedLeaks:
     if work.cluster.get_cluster_id() != cluster:
         raise StaleObservation("the kubeconfig leads to another cluster now")
     suspects = find_leaks(listed, uids, cluster, work.now)
-    confirmed = (confirm(work.gce, suspect) for suspect in suspects[:MAX_LEAKS])
-    leaks = tuple(leak for leak in confirmed if leak.resources)
-    return ObservedLeaks(leaks, len(listed), tuple(failures), len(suspects[MAX_LEAKS:]))
+    leaks: list[Leak] = []
+    for suspect in suspects[:MAX_LEAKS]:
+        try:
+            leaks.append(confirm(work.gce, suspect))
+        except (CallError, OutOfTimeError) as error:
+            failures.append(error)
+    existing = tuple(leak for leak in leaks if leak.resources)
+    return ObservedLeaks(existing, len(listed), tuple(failures), len(suspects[MAX_LEAKS:]))
 
 
 def _rotate(work: LeakWork, projects: list[str]) -> list[str]:
@@ -143,14 +148,19 @@ def _exists(gce: Gce, resource: ListedResource) -> bool:
 
 
 def decide(observed: ObservedLeaks, _now: datetime) -> Plan:
-    """Report each leak, then raise the errors of projects that could not be listed."""
+    """Report each leak. If there is none, raise the first error, so that the message is retried.
+
+    After a report, errors are in the log line: a retry would report the leaks again.
+    """
     reports = tuple(map(ReportLeak, observed.leaks))
-    failures = tuple(map(Fail, observed.failures))
+    failures = () if reports else tuple(map(Fail, observed.failures))
     outcome = "LeaksFound" if reports else "NoLeaks"
     facts = {"resources": observed.resources, "leaks": len(reports)}
     if observed.left:
         facts["left"] = observed.left
-    return Plan(outcome, (*reports, *failures), facts=facts, needs_attention=observed.left > 0)
+    note = "; ".join(map(str, observed.failures)) if reports else ""
+    needs_attention = observed.left > 0 or bool(note)
+    return Plan(outcome, (*reports, *failures), note, facts, needs_attention=needs_attention)
 
 
 def recover(_work: LeakWork, _error: CallError) -> Plan | None:

@@ -1,6 +1,6 @@
 """sweep: once a minute, list all groups and publish a resync for each group that needs one.
 
-Trigger: Cloud Scheduler, by a message without content.
+Trigger: a message of Cloud Scheduler.
 
 Resyncs are needed because messages can be lost, and because Compute Engine logs nothing while a BULK
 group waits for capacity or when its interconnect is ready. A group that is not settled gets a resync at
@@ -126,18 +126,21 @@ def decide(observed: ObservedGroups, now: datetime) -> Plan:
             topics.setdefault(step, []).append(message_about(group, Cause.RESYNC, now))
     actions += (_send(step, messages) for step, messages in topics.items())
     actions += _publish_requests(observed.requests, now)
-    if observed.requests_failure is not None:
-        actions.append(ForOne((Fail(observed.requests_failure),)))
     triggered = {step: len(messages) for step, messages in topics.items()}
     facts: dict[str, Any] = {"groups": len(observed.groups), "triggered": triggered}
     if skipped:
         facts["skipped"] = skipped[:MAX_SKIPPED]
-    return Plan("Swept", tuple(actions), facts=facts, needs_attention=bool(skipped))
+    note = str(observed.requests_failure or "")
+    needs_attention = bool(skipped or note)
+    return Plan("Swept", tuple(actions), note, facts, needs_attention=needs_attention)
 
 
-def recover(_work: Work, _error: CallError) -> Plan | None:
-    """No plan: the next sweep reads and publishes again."""
-    return None
+def recover(work: Work, error: CallError) -> Plan | None:
+    """Report a topic to which nothing could be published. A retry would publish to the others again: the
+    next run does. If the groups could not be listed, the message is retried."""
+    if not isinstance(work.observed, ObservedGroups) or work.observed.failure is not None:
+        return None
+    return Plan("SweptPartly", note=str(error), needs_attention=True)
 
 
 STEP = Step("sweep", open_work, observe, decide, recover)

@@ -11,8 +11,9 @@ the MIG is gone, the Node objects are deleted, and template and policy in parall
 the remaining tokens are revoked and the finalizer is removed. Each invocation continues up to the next
 operation that takes time.
 
-`lifecycle.TABLE` decides when a resource is gone. It must not be found, and no insert may still arrive:
-it was never inserted, it had existed, its insert has failed, or the newest intent is 150 seconds old.
+`lifecycle.TABLE` decides when a resource is gone: it was never inserted, or it is not found and no
+insert may still arrive, because it had existed, its insert has failed, or the newest intent is 150
+seconds old.
 """
 
 from __future__ import annotations

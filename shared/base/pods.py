@@ -7,8 +7,6 @@ from typing import Any
 from shared.base.documents import Document, read_mappings
 from shared.base.names import TPU_RESOURCE
 
-"""On a Pod of an Indexed Job, as a label and an annotation: its number."""
-
 
 def count_chips(container: Document) -> int:
     """The chips that a container asks for: its limit, else its request; 0 if that is not a number."""

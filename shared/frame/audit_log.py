@@ -122,8 +122,9 @@ def parse_entry(entry: Mapping[str, Any], message_id: str) -> tuple[LogEvent | N
     if event is None:
         return None, f"{method}: no resource that has steps"
     status = _part(payload, "status", message_id)
-    has_failed, words = bool(status.get("code")), str(status.get("message") or "")
-    return replace(event, has_failed=has_failed, words=words), ""
+    code = status.get("code")
+    words = str(status.get("message") or (f"error code {code}" if code else ""))
+    return replace(event, has_failed=bool(code), words=words), ""
 
 
 def _read_compute(method: str, resource: str, labels: Mapping[str, Any]) -> LogEvent | None:

@@ -167,7 +167,7 @@ ANY_STATE, ANY_PRESENCE, ANY_OPERATION = tuple(State), tuple(Presence), tuple(Op
 _CREATE, _TEAR_DOWN = Goal.CREATE, Goal.TEAR_DOWN
 _S, _P, _Op, _G, _A, _F = State, Presence, OperationState, Guard, ResourceAction, FailureKind
 _SAME = None
-_KNOWN_STATE = tuple(state for state in State if state is not State.PENDING)
+_AFTER_AN_INTENT = tuple(state for state in State if state is not State.PENDING)
 _NOT_SEEN = (_P.NOT_READ, _P.ABSENT)
 _HAS_ERROR = (_Op.FAILING, _Op.FAILED)
 
@@ -195,7 +195,7 @@ TABLE: tuple[ResourceRow, ...] = (
     ResourceRow(_CREATE, (_S.CREATING,), _NOT_SEEN, ANY_OPERATION, (_G.LOST,),
         _S.CREATING, _A.INSERT, "If another insert is in progress, GCE refuses this one (409)."),
 
-    ResourceRow(_CREATE, _KNOWN_STATE, (_P.NOT_READ,), ANY_OPERATION, (),
+    ResourceRow(_CREATE, _AFTER_AN_INTENT, (_P.NOT_READ,), ANY_OPERATION, (),
         _SAME, _A.NOTHING, "Nothing new is known."),
     ResourceRow(_CREATE, (_S.FAILED,), (_P.ABSENT,), ANY_OPERATION, (_G.TOO_EARLY,),
         _SAME, _A.WAIT, "The insert is retried after 60 s, or on a resync."),

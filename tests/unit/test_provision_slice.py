@@ -456,15 +456,16 @@ def test_whose_pod_uses_a_slice_that(case: tuple[dict[str, Any], list[str]]) -> 
     assert list(find_jobs([pod], NOW)) == jobs
 
 
-POD_LABELS: dict[str, tuple[dict[str, str | None], bool]] = {
+PODS: dict[str, tuple[dict[str, Any], bool]] = {
     "the first": ({}, True),
-    "another": ({"batch.kubernetes.io/job-completion-index": "1"}, False),
-    "of another Job": ({"jobset.sigs.k8s.io/job-key": "0" * 40}, False),
-    "of no JobSet": ({"jobset.sigs.k8s.io/jobset-name": None}, False),
+    "another": ({"labels": {"batch.kubernetes.io/job-completion-index": "1"}}, False),
+    "of another namespace, with the Job's key": ({"namespace": "other"}, False),
+    "of no Job": ({"ownerReferences": []}, False),
+    "of no JobSet": ({"labels": {"jobset.sigs.k8s.io/jobset-name": None}}, False),
 }
 
 
-@pytest.mark.parametrize("case", POD_LABELS.values(), ids=POD_LABELS)
-def test_whose_slice_has_a_name(case: tuple[dict[str, str | None], bool]) -> None:
-    labels, is_its = case
-    assert is_first_pod_of(objects.pod(metadata={"labels": labels}), WANTED.name) is is_its
+@pytest.mark.parametrize("case", PODS.values(), ids=PODS)
+def test_whose_slice_has_a_name(case: tuple[dict[str, Any], bool]) -> None:
+    metadata, is_its = case
+    assert is_first_pod_of(objects.pod(metadata=metadata), WANTED.name) is is_its

@@ -112,7 +112,29 @@ def test_a_project_that_cannot_be_listed_stops_no_other() -> None:
     assert observed.failures == (REFUSED,)
     assert [leak.project for leak in observed.leaks] == ["my-gcp-project"]
     plan = decide(observed, NOW)
-    assert [type(action) for action in plan.actions] == [ReportLeak, Fail]
+    assert [type(action) for action in plan.actions] == [ReportLeak]
+    assert (plan.note, plan.needs_attention) == (str(REFUSED), True)
+
+
+def test_a_run_without_a_leak_is_retried_after_an_error() -> None:
+    plan = decide(ObservedLeaks((), 0, (REFUSED,)), NOW)
+    assert (plan.outcome, plan.actions, plan.note) == ("NoLeaks", (Fail(REFUSED),), "")
+
+
+@pytest.mark.parametrize("error", [REFUSED, SLOW], ids=["refused", "slow"])
+def test_a_slice_that_cannot_be_read_again_stops_no_other(error: Exception) -> None:
+    def list_named(project: str, service: str, _prefix: str) -> list[ListedResource]:
+        return [listed(service, project, mark=MARK.replace(UID, project))]
+
+    def find_mig(project: str, *_place: str) -> Any:
+        if project == "a":
+            raise error
+        return instance_group(description=MARK.replace(UID, project))
+
+    answers = {"list_named": list_named, "find_mig": find_mig}
+    observed = observe(work(("a", "b"), **answers)[0])
+    assert [leak.project for leak in observed.leaks] == ["b"]
+    assert observed.failures == (error,)
 
 
 def test_a_project_that_there_is_no_time_to_list_stops_no_other_and_is_first_another_time() -> None:

@@ -23,6 +23,7 @@ from functions.sweep import (
     list_steps,
     observe,
     parse_groups,
+    recover,
 )
 from shared.base import backoff
 from shared.base.errors import CallError, OutOfTimeError
@@ -31,7 +32,7 @@ from shared.base.reasons import Reason
 from shared.base.signing_requests import SigningRequest
 from shared.frame.decode import Trigger
 from shared.frame.message import SWEEP_KIND, Cause, Message
-from shared.frame.plan import Fail, Send, Work
+from shared.frame.plan import Fail, Plan, Send, Work
 from shared.frame.settings import JoinApproval
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import (
@@ -479,5 +480,39 @@ def test_requests_that_cannot_be_listed_keep_no_group_from_its_sync() -> None:
     plan = decide(
         ObservedGroups((group(owned=False),), False, requests_failure=refused), FIRST_MINUTE
     )
-    assert [type(one).__name__ for one in flat(plan)] == ["Send", "Fail"]
+    assert [type(one).__name__ for one in flat(plan)] == ["Send"]
     assert plan.facts["triggered"] == {"create_resources": 1}
+    assert (plan.note, plan.needs_attention) == (str(refused), True)
+
+
+LOST_TOPIC = CallError("publish to t-label-node", 503, "Unavailable", "try later")
+
+
+@pytest.mark.parametrize(
+    "observed, plan",
+    [
+        (
+            ObservedGroups((), False),
+            Plan("SweptPartly", note=str(LOST_TOPIC), needs_attention=True),
+        ),
+        (ObservedGroups((), False, failure=LOST_TOPIC), None),
+        (None, None),
+    ],
+    ids=["a topic", "the list of groups", "the cluster's id"],
+)
+def test_only_a_run_that_has_published_nothing_is_retried(
+    observed: ObservedGroups | None, plan: Plan | None
+) -> None:
+    nothing: Any = None
+    work = Work(
+        settings=nothing,
+        gce=nothing,
+        cluster=nothing,
+        publish=nothing,
+        random_bytes=bytes,
+        remaining_s=lambda: 30.0,
+        now=NOW,
+        trigger=Trigger("Sweep", NOW),
+        observed=observed,
+    )
+    assert recover(work, LOST_TOPIC) == plan

@@ -386,6 +386,16 @@ def test_the_end_of_a_node_pools_creation_says_which_and_why_it_failed() -> None
     )
 
 
+def test_an_error_without_a_message_is_named_by_its_code() -> None:
+    payload = POOLS["pool-create-last-error"]["entry"]["protoPayload"]
+    trigger = pool_entry(
+        "pool-create-last-error", protoPayload={**payload, "status": {"code": 13}}
+    ).trigger
+    assert trigger is not None
+    assert trigger.event is not None
+    assert (trigger.event.has_failed, trigger.event.words) == (True, "error code 13")
+
+
 @pytest.mark.parametrize(
     "step, is_meant",
     [("provision_slice", True), ("release_slice", True), ("tear_down", False)],

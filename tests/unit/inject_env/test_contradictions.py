@@ -107,6 +107,21 @@ def test_the_example_of_tpu_operators_readme_is_injected_as_it_stands() -> None:
     }
 
 
+REFERENCE = given(
+    TPU_WORKER_ID="$(INDEX)",
+    TPU_WORKER_HOSTNAMES="$(HOSTS)",
+    TPU_TOPOLOGY="$(TOPOLOGY)",
+    MEGASCALE_NUM_SLICES="$(SLICES)",
+)
+
+
+@pytest.mark.parametrize("is_strict", [False, True])
+def test_a_value_that_refers_to_another_variable_is_not_judged(is_strict: bool) -> None:
+    answered = Answered(stateful_set(REFERENCE, replicas=2, pod=TWO_HOSTS), is_strict=is_strict)
+    assert (answered.response["allowed"], answered.warnings) == (True, [])
+    assert answered.env()["TPU_WORKER_ID"] == "$(INDEX)"
+
+
 def test_the_users_value_stays_all_the_same() -> None:
     target = stateful_set(given(TPU_TOPOLOGY="2x2x1"), replicas=2, pod=TWO_HOSTS)
     assert Answered(target).env()["TPU_TOPOLOGY"] == "2x2x1"
