@@ -313,7 +313,8 @@ def _prove(observed: Members, node: Node, now: datetime) -> Iterator[Action]:
     """Revoke the VM's token, then label the Node. The VM of a proved Node is not read again, so the
     token would remain if the order were reversed."""
     instance = observed.instances.get(node.vm)
-    if instance is not None and node.proved_vm_id != instance.id:
+    has_token = observed.group.spec.bootstrap is not None  # otherwise metadata may name any token
+    if has_token and instance is not None and node.proved_vm_id != instance.id:
         token = find_token(instance.metadata, now)
         if token is not None:
             yield DeleteSecret(token.id, node.vm)

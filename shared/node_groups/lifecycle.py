@@ -28,8 +28,8 @@ that invocation has ended, and the age does not matter."""
 RETRY_AFTER = timedelta(seconds=60)
 """A failed insert is retried on a resync, or on any other trigger this long after the intent."""
 SURELY_ABSENT_AFTER = timedelta(seconds=150)
-"""No create can be in progress when the newest intent is this old: the calls of an invocation, the lag
-of Compute Engine and the difference of clocks together take less time."""
+"""No create can be in progress when the newest intent is this old: the calls of an invocation and the
+lag of Compute Engine together take less time. The functions have one clock: docs/decisions/clocks.md."""
 CLOCKS_DIFFER_BY = timedelta(minutes=5)
 """A time that another process has written is ahead of this process's clock by at most this much."""
 

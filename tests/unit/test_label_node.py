@@ -181,6 +181,12 @@ def test_what_is_done_about_a_node(
 OTHERWISE = group(change={"bootstrapKubernetes": None})
 BOOTED = {BOOT_ID_LABEL: "first"}
 TAKEN_OVER: dict[str, tuple[Node, NodeGroup, list[type[Action]], list[str]]] = {
+    "its VM joins by other means, and its metadata names a token, which is another VM's": (
+        node(proved=False),
+        OTHERWISE,
+        [PatchNode, WriteStatus],
+        [],
+    ),
     "its VM joins by other means, and the new kubelet has reported": (
         node(labels=BOOTED, boot="second"),
         OTHERWISE,
