@@ -190,7 +190,7 @@ class Ground(Protocol):
 
 
 class _Embedded:
-    def lay(self, _dials: Options) -> tuple[VirtualClock, None]:
+    def lay(self, _options: Options) -> tuple[VirtualClock, None]:
         return VirtualClock(), None
 
 

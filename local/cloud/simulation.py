@@ -105,7 +105,9 @@ class Options:
 
     gce: gce.Timings = field(default_factory=gce.Timings)
     agents: agents.Timings = field(default_factory=lambda: agents.Timings(lease_s=LAZY_LEASE_S))
-    kube: kube.Dials = field(default_factory=lambda: kube.Dials(node_grace_s=4 * LAZY_LEASE_S))
+    kube: kube.ClusterOptions = field(
+        default_factory=lambda: kube.ClusterOptions(node_grace_s=4 * LAZY_LEASE_S)
+    )
     pubsub: pubsub.Timings = field(default_factory=pubsub.Timings)
     clocks: Clocks = field(default_factory=Clocks)
     sweeps: bool = True
@@ -190,7 +192,7 @@ class Simulation:
         tokens["admin"] = kube.User("admin", ("system:masters", "system:authenticated"))
         random = Random(seed)
         clock = OffsetClock(self.clock, self.options.clocks.api_server_s)
-        api = kube.KubeApi(clock, random=random, tokens=tokens, dials=self.options.kube)
+        api = kube.KubeApi(clock, random=random, tokens=tokens, options=self.options.kube)
         return api, InProcess(api)
 
     def start(self) -> None:

@@ -18,7 +18,6 @@ from uuid import uuid4
 
 import aiohttp
 import jsonpatch
-import yaml
 from cel_expr_python import cel
 
 from local.base.http import Request, Response
@@ -28,10 +27,6 @@ Document = dict[str, Any]
 GetLabels = Callable[[str], Mapping[str, str]]
 """The labels of a namespace."""
 _ENVIRONMENT = cel.NewEnv(variables={"object": cel.Type.DYN})
-_DECODERS: Mapping[str, Callable[[bytes], Any]] = {
-    "application/json": json.loads,
-    "application/yaml": yaml.safe_load,
-}
 
 
 class Webhooks:
@@ -128,14 +123,10 @@ def _read_place(request: Request) -> tuple[str, str, str] | None:
 
 
 def _read_object(request: Request) -> Document | None:
-    """Parse a body; ``None`` if it is not JSON or YAML, which is left to the server."""
-    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip()
-    decode = _DECODERS.get(kind)
-    if decode is None:
-        return None
+    """Parse a body; ``None`` if it is not JSON, which is left to the server."""
     try:
-        found = decode(request.body)
-    except (ValueError, yaml.YAMLError):
+        found = json.loads(request.body)
+    except ValueError:
         return None
     is_object = isinstance(found, dict) and {"apiVersion", "kind", "metadata"} <= found.keys()
     return found if is_object else None

@@ -7,8 +7,8 @@
 from local.base.kubeconfig import kubeconfig
 from local.kube.calls import Call, CallLog
 from local.kube.certificates import CertificateAuthority, KeyPair
-from local.kube.dials import Dials
 from local.kube.errors import ApiError
+from local.kube.options import ClusterOptions
 from local.kube.server import KubeApi
 from local.kube.users import ADMIN, User
 
@@ -18,7 +18,7 @@ __all__ = [
     "Call",
     "CallLog",
     "CertificateAuthority",
-    "Dials",
+    "ClusterOptions",
     "KeyPair",
     "KubeApi",
     "User",

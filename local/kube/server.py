@@ -24,11 +24,11 @@ from local.kube.certificates import CertificateAuthority
 from local.kube.controllers import start_controllers
 from local.kube.controllers.tokens import CLUSTER_INFO
 from local.kube.crds import CrdRegistrar
-from local.kube.dials import Dials
 from local.kube.errors import ApiError, UnknownPath, method_not_allowed
 from local.kube.handlers import Handlers
 from local.kube.kinds import Document
 from local.kube.node_rights import restrict_nodes
+from local.kube.options import ClusterOptions
 from local.kube.policies import Policies
 from local.kube.requests import RequestInfo, parse_request
 from local.kube.resources import Resources
@@ -58,12 +58,12 @@ class KubeApi:
         random: Random,
         ca: CertificateAuthority | None = None,
         tokens: Mapping[str, User] = _NO_TOKENS,
-        dials: Dials = Dials(),  # noqa: B008 - frozen
+        options: ClusterOptions = ClusterOptions(),  # noqa: B008 - frozen
     ) -> None:
         self.ca = ca or CertificateAuthority.create(clock.now())
         self.calls = CallLog()
         self._clock = clock
-        self._store = Store(dials.history)
+        self._store = Store(options.history)
         self._catalogue = Catalogue()
         self._resources = Resources(self._store, self._catalogue, clock, random)
         self._authenticator = Authenticator(self._store, clock, self.ca, tokens)
@@ -79,9 +79,9 @@ class KubeApi:
             self._resources, Reviews(self._authorizer, clock), self._watches, clock, random
         )
         CrdRegistrar(self._store, self._catalogue, self._watches)
-        start_controllers(self._resources, self._authorizer, clock, self.ca, dials)
+        start_controllers(self._resources, self._authorizer, clock, self.ca, options)
         self.apply_manifests(initial_objects())
-        self.advertise(dials.server)
+        self.advertise(options.server)
 
     # -- HTTP -------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ _REPAIR_S = 1200.0
 _LOG_S = 180.0
 _CAPACITY_S = 600.0
 _NAMED = "docs/how-it-works.md#not-known-for-sure"
-_DIALS = "docs/reference/simulated-compute-engine.md#where-it-differs-from-the-real-one"
+_DIFFERENCES = "docs/reference/simulated-compute-engine.md#where-it-differs-from-the-real-one"
 
 Facts = dict[str, str]
 
@@ -610,7 +610,7 @@ QUESTIONS = (
             "policy free after the group's delete": _SOON,
         },
         "shared/node_groups/actions.py",
-        _DIALS,
+        _DIFFERENCES,
         _ask_in_use,
     ),
     Question(

@@ -43,7 +43,7 @@ def vm_options(**change: Any) -> Options:
 
 def watchful(**change: Any) -> Options:
     """A simulation in which kubelets renew their Leases as real ones do: silence shows in a minute."""
-    return Options(agents=agents.Timings(**{"lease_s": 10.0, **change}), kube=kube.Dials())
+    return Options(agents=agents.Timings(**{"lease_s": 10.0, **change}), kube=kube.ClusterOptions())
 
 
 def by_other_means(_: Machine) -> Identity:

@@ -48,7 +48,7 @@ READY = ("True", "Ready", "All nodes are ready")
 def options_for(offsets: tuple[int, int, int], **change: Any) -> Options:
     """VMs from an image that boots and joins in seconds; kubelets that renew their Leases."""
     quick = {"boot_s": (3.0, 5.0), "prepare_s": (1.0, 2.0), "join_s": (1.0, 3.0), "lease_s": 10.0}
-    options = Options(agents=agents.Timings(**{**quick, **change}), kube=kube.Dials())
+    options = Options(agents=agents.Timings(**{**quick, **change}), kube=kube.ClusterOptions())
     return replace(options, clocks=Clocks(*offsets))
 
 

@@ -11,7 +11,7 @@ from local.kube.controllers.garbage import GarbageCollector
 from local.kube.controllers.namespaces import NamespaceController
 from local.kube.controllers.nodes import NodeLifecycleController
 from local.kube.controllers.tokens import TokenController
-from local.kube.dials import Dials
+from local.kube.options import ClusterOptions
 from local.kube.resources import Resources
 
 
@@ -20,12 +20,12 @@ def start_controllers(
     authorizer: Authorizer,
     clock: Clock,
     ca: CertificateAuthority,
-    dials: Dials,
+    options: ClusterOptions,
 ) -> None:
     """Start all controllers; each follows the store from now on."""
     NamespaceController(resources, clock, ca)
     GarbageCollector(resources, clock)
     CsrController(resources, authorizer, clock, ca)
     TokenController(resources, clock)
-    NodeLifecycleController(resources, clock, dials.node_grace_s)
+    NodeLifecycleController(resources, clock, options.node_grace_s)
     DefinitionController(resources, clock)

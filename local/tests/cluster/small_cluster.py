@@ -42,7 +42,7 @@ class SmallCluster:
             self._clock,
             random=Random(1),
             tokens=USERS,
-            dials=kube.Dials(node_grace_s=86400.0),
+            options=kube.ClusterOptions(node_grace_s=86400.0),
         )
 
     def handle(self, request: Request) -> Response:

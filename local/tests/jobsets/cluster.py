@@ -79,8 +79,10 @@ class Cluster:
         self.clock = VirtualClock()
         admin = kube.User("admin", ("system:masters", "system:authenticated"))
         # There are no kubelets that could fall silent.
-        dials = kube.Dials(node_grace_s=86400.0)
-        self._api = kube.KubeApi(self.clock, random=Random(1), tokens={"admin": admin}, dials=dials)
+        options = kube.ClusterOptions(node_grace_s=86400.0)
+        self._api = kube.KubeApi(
+            self.clock, random=Random(1), tokens={"admin": admin}, options=options
+        )
         self._api.apply_manifests([CRD])
         self.stand_in = jobsets.StandIn(
             self.clock,

@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 
 from local.base.clock import Clock
 from local.base.http import Request, Response
-from local.kube import Call, CallLog, Dials
+from local.kube import Call, CallLog, ClusterOptions
 from local.kube.requests import RequestInfo, parse_request
 from local.vm.conversation import Bearer, Certificate, Send
 from local.vm.transport import OnReply
@@ -38,13 +38,13 @@ _NOTICED_S = 130.0
 class RealCluster:
     """One story's way to the installation. Not for more than one thread; `close` it at its end."""
 
-    def __init__(self, installation: Installation, clock: Clock, dials: Dials) -> None:
+    def __init__(self, installation: Installation, clock: Clock, options: ClusterOptions) -> None:
         self.calls = CallLog()
         self._installation = installation
         self._clock = clock
         self._times = Times(clock.now)
         self._hearts = Hearts(
-            clock, dials.node_grace_s, self._renew, self._await_unknown, real=installation.grace
+            clock, options.node_grace_s, self._renew, self._await_unknown, real=installation.grace
         )
         self._streams: list[RealStream] = []
         self._agents: dict[tuple[object, str | None], Caller] = {}

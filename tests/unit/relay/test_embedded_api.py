@@ -18,7 +18,7 @@ from local.base.clock import LoopClock
 from local.base.http import Request
 from local.base.web import serve
 from local.kube import ADMIN, KubeApi
-from local.kube.dials import Dials
+from local.kube.options import ClusterOptions
 from local.kube.users import ALL_AUTHENTICATED, User
 from shared.base.names import FINALIZER, GROUP, PLURAL, RESOURCE_NAME_LABEL
 from tests.unit.relay.objects import RESOURCE_NAME, Raw
@@ -97,7 +97,7 @@ async def embedded() -> AsyncIterator[Cluster]:
     """A cluster that knows TPUNodeGroups and the relay."""
     clock = LoopClock(asyncio.get_running_loop())
     users = {"admin": ADMIN, "relay": RELAY}
-    api = KubeApi(clock, random=Random(0), tokens=users, dials=Dials(history=HISTORY))
+    api = KubeApi(clock, random=Random(0), tokens=users, options=ClusterOptions(history=HISTORY))
     api.apply_manifests(relay_manifests())
     cluster = Cluster(api)
     await cluster.open()

@@ -9,7 +9,7 @@ from typing import Any
 
 from local.base.clock import VirtualClock
 from local.base.http import Request, Stream
-from local.kube import Dials, KubeApi, User
+from local.kube import ClusterOptions, KubeApi, User
 from local.tests.contract.kubernetes.definitions import ALL
 from local.tests.contract.kubernetes.dialogue import AGENT, JSON, USERS, Answer, fill, variables
 
@@ -43,13 +43,15 @@ class Listener:
 class Embedded:
     """A `Server` for cases, and what single tests need of one besides."""
 
-    def __init__(self, identity: str = "", **dials: Any) -> None:
+    def __init__(self, identity: str = "", **options: Any) -> None:
         """With an ``identity``, it has all that a case finds; see `variables`."""
         self.clock = VirtualClock()
         self.known = variables(identity, self.clock.now())
         users = {fill(name, self.known): groups for name, groups in USERS.items()}
         tokens = {name: User(name, groups) for name, groups in users.items()}
-        self.api = KubeApi(self.clock, random=Random(1), tokens=tokens, dials=Dials(**dials))
+        self.api = KubeApi(
+            self.clock, random=Random(1), tokens=tokens, options=ClusterOptions(**options)
+        )
         self.settle()
         if identity:
             self._make_place()

@@ -1,0 +1,17 @@
+"""The options of an embedded cluster. Times are in seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """``server`` is the URL in ``kube-public/cluster-info``, for VMs that join. ``history`` is the number
+    of changes of each kind that are kept for watches. ``node_grace_s``: so long a Node may be silent.
+    The defaults are those of Kubernetes.
+    """
+
+    server: str = "https://127.0.0.1:6443"
+    history: int = 1000
+    node_grace_s: float = 50.0
