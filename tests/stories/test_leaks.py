@@ -177,7 +177,7 @@ def test_a_project_that_cannot_be_listed_does_not_affect_reports_about_others() 
     harness.run_for(2 * HOUR)
     assert errors(harness)
     line = runs(harness)[-1]
-    assert (line["severity"], line["decision"]) == ("WARNING", "LeftToTheSweep")
+    assert (line["severity"], line["decision"]) == ("WARNING", "LeaksFound")
     assert f"projects/{denied}" in line["note"]
 
 
