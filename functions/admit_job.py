@@ -1,8 +1,9 @@
 """admit_job: an admission webhook that ties each Job of a JobSet to its own slice.
 
-It concerns new Jobs with a ``job-key`` whose containers request TPUs and whose Pods select a topology,
-unless the Job or its Pod template opts out. The Pods get the node selector ``job-key``. The slice
-that is created for the Job has this label, so Jobs that restart do not use each other's slices.
+It concerns new Jobs with JobSet's label ``jobset.sigs.k8s.io/job-key`` whose containers request TPUs and
+whose Pods select a topology, unless the Job or its Pod template opts out. The Pods get the label's value
+as the node selector ``job-key``. The Nodes of the slice that is created for the Job have it as a label,
+so Jobs that restart do not use each other's slices.
 
 By its settings it also adds a location hint, or removes the selectors of reservations and of Spot.
 """

@@ -292,7 +292,8 @@ def _find_candidate(work: Work, cache: _Cache, name: str) -> Candidate | None:
     if request.is_decided:
         return Candidate(request, Subject(""))
     subject = read_subject(raw)
-    resource_name = find_resource_name(subject.node)
+    vm = subject.node.partition(".")[0]  # with a domain, it is reported on the group
+    resource_name = find_resource_name(vm)
     if not resource_name:
         return Candidate(request, subject, raw)
     try:
@@ -301,7 +302,7 @@ def _find_candidate(work: Work, cache: _Cache, name: str) -> Candidate | None:
             return Candidate(request, subject, raw, group)
         if not work.settings.serves(group.spec.project):
             return Candidate(request, subject, raw, group, is_served=False)
-        instance = cache.find_instance(group, subject.node)
+        instance = cache.find_instance(group, vm)
     except CallError as error:
         return Candidate(request, subject, raw, error=error)
     return Candidate(request, subject, raw, group, instance=instance)
@@ -444,6 +445,7 @@ def _trigger_label_node(assessments: Sequence[_Assessment], now: datetime) -> It
             cause = Cause.JOIN_NOT_APPROVED
         if group is not None and cause is not None:
             groups[group.uid] = group
-            vms.setdefault((group.uid, cause), {})[one.candidate.subject.node] = None
+            vm = one.candidate.subject.node.partition(".")[0]
+            vms.setdefault((group.uid, cause), {})[vm] = None
     for (uid, cause), names in vms.items():
         yield Send("label_node", (message_about(groups[uid], cause, now, vms=tuple(names)),))

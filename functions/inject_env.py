@@ -256,8 +256,8 @@ class _Container:
     def _new_entry(self, old: dict[str, Any]) -> dict[str, Any] | None:
         """The new entry in an entry's place; ``None``: it is removed.
 
-        An overridden entry is removed if the effective one changes and it has no value of its own: it
-        is empty or equal to the effective one. A value that a user has set is kept.
+        If the effective entry changes, an overridden one is removed if it is empty or equal to the
+        effective one. A value that a user has set is kept.
         """
         name = old["name"]
         effective, after = self._effective[name], self._new_effective[name]
@@ -275,7 +275,7 @@ class _Container:
             # A Pod alone may not show why its template got a variable, so it keeps the variable.
             return None if is_injected and self.is_template else old
         if is_injected and "valueFrom" in old and not self.is_template:
-            return old
+            return old  # its template has got it from a workload, which shows more than a Pod
         return render(old["name"], value) if is_injected or self._is_unset(old) else old
 
     def _is_injected(self, entry: Mapping[str, Any]) -> bool:

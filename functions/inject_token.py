@@ -119,20 +119,20 @@ class ObservedVms:
 class NoTokensNeeded:
     """A group whose VMs get no tokens.
 
-    ``is_served`` is false if its spec has no zone or count, or this installation does not serve its
+    ``can_be_served`` is false if its spec cannot be read, or this installation does not serve its
     project.
     """
 
     group: AnyGroup
     status: Status
-    is_served: bool = True
+    can_be_served: bool = True
 
 
 def observe(work: GroupWork) -> ObservedVms | NoTokensNeeded:
     """Read the VMs and the Nodes of their names."""
     group, known = work.group, work.status
     if not isinstance(group, NodeGroup) or not work.settings.serves(group.spec.project):
-        return NoTokensNeeded(group, known, is_served=False)
+        return NoTokensNeeded(group, known, can_be_served=False)
     bootstrap = group.spec.bootstrap
     if group.deleting is not None or bootstrap is None:
         return NoTokensNeeded(group, known)
@@ -174,7 +174,7 @@ def decide(observed: ObservedVms | NoTokensNeeded, now: datetime) -> Plan:
 def _decide_without_tokens(observed: NoTokensNeeded, now: datetime) -> Plan:
     if observed.group.deleting is not None:
         return Plan("Deleting")
-    if not observed.is_served:
+    if not observed.can_be_served:
         return Plan("NotServed")
     message = "bootstrapKubernetes is not set: the VMs join by other means"
     return Plan("NoBootstrap", (_write(observed, True, "NotNeeded", message, now),))

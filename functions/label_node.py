@@ -36,6 +36,7 @@ from shared.node_groups.membership import (
     find_vm_of_misnamed,
     has_vm_name,
     is_of_predecessor,
+    is_vm_name,
     proof_patch,
 )
 from shared.node_groups.node_group import AnyGroup, NodeGroup
@@ -186,14 +187,19 @@ def _read_instances(
 ) -> dict[str, Instance | None]:
     """Read all VMs on a resync, otherwise the VMs of the trigger and of Nodes without proof.
 
-    Two kinds of Nodes need their VMs again: a changed Node of a VM that is reported lost, because the
-    VM may be back; and, without bootstrap tokens, a Node that has rebooted since its proof, because the
+    Some Nodes need their VMs again: the Nodes that a message of this step names, because a Node is
+    deleted only if its VM is gone now; a changed Node of a VM that is reported lost, because the VM may
+    be back; and, without bootstrap tokens, a Node that has rebooted since its proof, because the
     VM may be another one.
     """
     if work.trigger.is_resync:
         return dict(_list_instances(work, group))
-    unproved = {node.vm for node in nodes.values() if not node.proved_vm_id}
-    if group.spec.bootstrap is None:
+    unproved = {
+        node.vm
+        for node in nodes.values()
+        if not node.proved_vm_id and is_vm_name(group, node.vm)  # any Node can have the label
+    }
+    if not group.spec.joins_with_tokens:
         unproved |= {node.vm for node in nodes.values() if node.has_rebooted}
     named = {name.partition(".")[0] for name in work.trigger.nodes}
     if work.trigger.cause != Cause.CONTINUED:
@@ -241,13 +247,13 @@ def _list_unlabelled(
     yield from (name for name in work.trigger.nodes if name not in nodes)
     if not work.trigger.is_resync:
         return
-    has_label_from_kubelet = group.spec.bootstrap is not None
+    registers_with_label = group.spec.joins_with_tokens
     for name in _rotate(work, list(instances)):
         instance = instances[name]
         if name in listed or instance is None or instance.status != "RUNNING":
             continue
         late = instance.started and work.now - instance.started >= UNLABELLED_LATE_AFTER
-        if late or not has_label_from_kubelet:
+        if late or not registers_with_label:
             yield name
 
 
@@ -265,7 +271,9 @@ def _read_missing_instances(
     missing = {
         node.vm
         for node in nodes.values()
-        if node.vm not in instances and (work.trigger.is_resync or not node.proved_vm_id)
+        if node.vm not in instances
+        and is_vm_name(group, node.vm)
+        and (work.trigger.is_resync or not node.proved_vm_id)
     }
     instances |= _find_instances(work, group, sorted(missing))
 
@@ -313,8 +321,8 @@ def _prove(observed: Members, node: Node, now: datetime) -> Iterator[Action]:
     """Revoke the VM's token, then label the Node. The VM of a proved Node is not read again, so the
     token would remain if the order were reversed."""
     instance = observed.instances.get(node.vm)
-    has_token = observed.group.spec.bootstrap is not None  # otherwise metadata may name any token
-    if has_token and instance is not None and node.proved_vm_id != instance.id:
+    with_tokens = observed.group.spec.joins_with_tokens  # otherwise the metadata may name any token
+    if with_tokens and instance is not None and node.proved_vm_id != instance.id:
         token = find_token(instance.metadata, now)
         if token is not None:
             yield DeleteSecret(token.id, node.vm)
@@ -341,8 +349,8 @@ def _count(observed: ObservedNodes, now: datetime) -> WriteStatus:
 def _trigger_others(observed: Members, now: datetime) -> Iterator[Action]:
     """Trigger the steps whose conditions contradict what this step has observed."""
     known, desired = observed.status, observed.group.spec.node_count
-    bootstraps = observed.group.spec.bootstrap is not None
-    stale = tuple(node.vm for node in observed.nodes if bootstraps and _is_stale(observed, node))
+    with_tokens = observed.group.spec.joins_with_tokens
+    stale = tuple(node.vm for node in observed.nodes if with_tokens and _is_stale(observed, node))
     if stale:
         message = message_about(observed.group, Cause.VMS_NEED_TOKENS, now, vms=stale[:BATCH])
         yield Send("inject_token", (message,))

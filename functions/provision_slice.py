@@ -7,7 +7,8 @@ intervals that grow with the wait.
 `lifecycle.ROWS` decides about each Pod. Besides creating slices, the step replaces some: it deletes the
 slice, and creates it again when it is gone. That concerns a slice with other properties or labels than
 the Pod asks for, unless Pods of other Jobs run on it; and, on a resync, one that could not be created or
-has lost all its Nodes, unless its provider retries by itself. The ConfigMap ``jobsets`` can pause both.
+has no ready Node any more, unless its provider retries by itself. The ConfigMap ``jobsets`` can pause
+both. A slice for which a Pod waits loses its release deadline.
 
 GKE changes a few node pools at a time and rejects other changes. A creation that is rejected for this
 reason is not retried through Pub/Sub: when an operation ends, the step selects the Pods that try next.
@@ -350,9 +351,9 @@ def _decide_after(observed: ObservedOperation, now: datetime) -> Plan:
     if not observed.has_pod:
         return Plan("NoPod")
     template = lifecycle.NOT_CREATED if event.has_failed else lifecycle.CREATED
-    about = template.render(naming, {"name": event.name, "failure": event.words})
+    pod_event = template.render(naming, {"name": event.name, "failure": event.words})
     outcome = "CreationFailed" if event.has_failed else "CreationSucceeded"
-    return Plan(outcome, (Emit(about, once=True),))
+    return Plan(outcome, (Emit(pod_event, once=True),))
 
 
 def _and_trigger_next(plan: Plan, observed: ObservedOperation, now: datetime) -> Plan:
@@ -442,7 +443,7 @@ def _decide_about_pod(observed: ObservedPod | ObservedImpossible, now: datetime)
     existing = observed.existing
     row = lifecycle.find_row(build_situation(observed, now))
     subject = existing if isinstance(existing, Slice) else observed.desired
-    return build_plan(row, subject, _words(observed), observed.naming, now)
+    return build_plan(row, subject, _build_variables(observed), observed.naming, now)
 
 
 def build_situation(observed: ObservedPod, now: datetime) -> Situation:
@@ -484,7 +485,7 @@ def _find_need(observed: ObservedPod) -> Need:
     return Need.SUSPENDED if is_suspended(jobset) else Need.NEEDED
 
 
-def _words(observed: ObservedPod) -> dict[str, str]:
+def _build_variables(observed: ObservedPod) -> dict[str, str]:
     desired, existing = observed.desired, observed.existing
     return {
         "name": desired.name if existing is None else existing.name,

@@ -8,10 +8,12 @@ and when an operation ends, it selects the next.
 A slice is not needed if its JobSet has ended or is gone, has no such Job any more, or has been suspended
 for a time that is a setting. The first observation of such a slice sets its release deadline, and the
 first one after the deadline deletes it, when no Pods run on it any more. The delay lets a JobSet that is
-deleted and recreated under the same name keep its slices. A slice without usable Nodes is deleted
-without a delay; so is one whose deadline cannot be written, when no Pods run on it.
+deleted and recreated under the same name keep its slices. A slice that has failed for good and has no
+ready Node is deleted without a delay. So is one whose deadline cannot be written, when no Pods run on
+it.
 
-By a setting, a failed slice that a JobSet needs is deleted so that provision_slice creates it again.
+By a setting, a slice that a JobSet needs and that has failed for good is deleted, so that
+provision_slice creates it again.
 """
 
 from __future__ import annotations
@@ -66,7 +68,8 @@ DELETE_METHOD, UPDATE_METHOD = "container.nodePools.delete", "container.nodePool
 class ObservedSlice:
     """A slice and its JobSet (``None``: gone).
 
-    ``users`` are the Jobs whose Pods run on a slice that is to be deleted, or the error of that read.
+    ``users`` are the Jobs whose Pods run on a slice that is to be deleted; ``users_error`` is the error
+    of that read.
     ``refusal`` is the error if its release deadline cannot be written.
     """
 
@@ -74,7 +77,8 @@ class ObservedSlice:
     jobset: Mapping[str, Any] | None
     settings: Settings = field(repr=False)
     naming: Naming
-    users: tuple[str, ...] | CallError = ()
+    users: tuple[str, ...] = ()
+    users_error: CallError | None = None
     refusal: str = ""
 
 
@@ -286,14 +290,13 @@ def _with_users(work: SliceWork, one: ObservedSlice) -> ObservedSlice:
     slice is rebuilt for it.
     """
     row, existing = _find_row(one, work.now), one.existing
-    is_without_nodes = existing.state is SliceState.FAILED and not existing.has_ready_nodes
-    if row.action is not SliceAction.DELETE or is_without_nodes:
+    if row.action is not SliceAction.DELETE or lifecycle.find_phase(existing) in lifecycle.DEAD:
         return one
     but = existing.owner if row.event is lifecycle.REBUILDING else None
     try:
         return replace(one, users=list_jobs_on(work.cluster, existing.name, work.now, but=but))
     except CallError as error:
-        return replace(one, users=error)
+        return replace(one, users_error=error)
 
 
 def _observe_failed_update(work: SliceWork, event: LogEvent) -> ObservedFailedUpdate:
@@ -402,9 +405,12 @@ def is_superseded(event: LogEvent, existing: Slice | None) -> bool:
 
 
 def _decide_about_slice(one: ObservedSlice, now: datetime) -> Plan:
-    if isinstance(one.users, CallError):
-        return _report_refusal(one.users, one.naming) or Plan("Failed", (Fail(one.users),))
-    return build_plan(_find_row(one, now), one.existing, _words(one, now), one.naming, now)
+    error = one.users_error
+    if error is not None:
+        return _report_refusal(error, one.naming) or Plan("Failed", (Fail(error),))
+    return build_plan(
+        _find_row(one, now), one.existing, _build_variables(one, now), one.naming, now
+    )
 
 
 def _report_refusal(error: CallError, naming: Naming) -> Plan | None:
@@ -416,15 +422,14 @@ def _report_refusal(error: CallError, naming: Naming) -> Plan | None:
     return Plan(reason, (Emit(event),), note=str(error))
 
 
-def _words(one: ObservedSlice, now: datetime) -> dict[str, str]:
+def _build_variables(one: ObservedSlice, now: datetime) -> dict[str, str]:
     why = find_reason(one.existing, one.jobset, now, one.settings.suspended_release)
     if one.refusal:
         why = f"no JobSet needs it, and its release deadline cannot be written: {one.refusal}"
-    users = () if isinstance(one.users, CallError) else one.users
     return {
         "name": one.existing.name,
         "failure": one.existing.message,
-        "user": next(iter(users), ""),
+        "user": next(iter(one.users), ""),
         "why": why or "",
     }
 

@@ -148,7 +148,7 @@ run = STEP.run
 
 
 def _bootstraps(group: AnyGroup) -> bool:
-    return isinstance(group, NodeGroup) and group.spec.bootstrap is not None
+    return isinstance(group, NodeGroup) and group.spec.joins_with_tokens
 
 
 def _publish_requests(requests: Iterable[SigningRequest], now: datetime) -> Iterator[Action]:
@@ -253,7 +253,7 @@ def _has_begun(known: Status) -> bool:
 
 
 def _list_by_state(group: AnyGroup, known: Status) -> Iterator[str]:
-    """The steps whose conditions are not met, without those that are being retried."""
+    """The steps to trigger in this state. `list_steps` adds those that are being retried."""
     if group.deleting is not None:
         yield "tear_down"
         return

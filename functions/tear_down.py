@@ -113,7 +113,7 @@ class ObservedBeginning:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether the MIG can be deleted now: the status is written and the Nodes are cordoned."""
+        """Whether nothing is left to prepare. Otherwise one attempt is made before the MIG's delete."""
         all_cordoned = all(node.is_unschedulable for node in self.own_nodes)
         return is_announced(self.group, self.status) and all_cordoned and not self.note
 
@@ -364,7 +364,7 @@ def _begin(observed: ObservedBeginning, now: datetime) -> Plan:
     """Report the deletion, revoke the tokens of VMs that have not joined and cordon the Nodes."""
     group = observed.group
     proved = _list_proved(group, observed.nodes)
-    has_tokens = group.spec.bootstrap is not None and len(proved) < group.spec.node_count
+    has_tokens = group.spec.joins_with_tokens and len(proved) < group.spec.node_count
     is_first = not is_announced(group, observed.status)
     cordons = tuple(
         NamedAction(
@@ -464,7 +464,7 @@ def _label_unproved(observed: ObservedRemains) -> Iterator[NamedAction]:
 
 def _revoke_all(observed: ObservedRemains) -> Iterator[Action]:
     """Revoke all tokens of the group. No running invocation can create another one."""
-    if observed.group.spec.bootstrap is not None:
+    if observed.group.spec.joins_with_tokens:
         yield Attempt(RevokeTokens())
 
 
@@ -475,7 +475,7 @@ def _delete_rest(
     nodes = tuple(
         NamedAction(node.name, DeleteNode(node.name, node.uid))
         for node in observed.nodes
-        if has_vm_name(observed.group, node)
+        if has_vm_name(observed.group, node) and not node.is_deleting
     )
     again = Resume(STEP.name, message_about(observed.group, Cause.CONTINUED, now))
     delete_nodes = Batch(nodes, again, is_required=True)

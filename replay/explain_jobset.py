@@ -124,8 +124,8 @@ def _ask_about_slices(ways: Ways, namespace: str, name: str) -> Iterator[StepExp
         yield _cannot_observe(step, "", error)
         return
     for one in observed.slices if isinstance(observed, ObservedSlices) else ():
-        if isinstance(one.users, CallError):
-            yield _cannot_observe(step, one.existing.name, one.users)
+        if one.users_error is not None:
+            yield _cannot_observe(step, one.existing.name, one.users_error)
             continue
         plan = release_slice.decide(ObservedSlices((one,)), now)
         is_triggered = release_slice.has_work(one, now)

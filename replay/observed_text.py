@@ -91,7 +91,7 @@ def _(observed: ObservedVms) -> Iterator[str]:
 @list_facts.register
 def _(observed: NoTokensNeeded) -> Iterator[str]:
     yield from _describe_group(observed.group)
-    if not observed.is_served:
+    if not observed.can_be_served:
         yield "the group's spec or project is not served"
 
 

@@ -101,6 +101,11 @@ class Spec:
         return self.mode == "BULK"
 
     @property
+    def joins_with_tokens(self) -> bool:
+        """Whether the VMs join with bootstrap tokens of this system; otherwise by other means."""
+        return self.bootstrap is not None
+
+    @property
     def user_template(self) -> TemplateRef | None:
         """The user's own instance template, if the group has one."""
         return self.source if isinstance(self.source, TemplateRef) else None

@@ -258,8 +258,9 @@ _POD = (SliceTrigger.POD, SliceTrigger.POD_RESYNC)
 _ASKED_FOR: dict[str, Any] = {"trigger": _POD, "need": Need.NEEDED}
 """A waiting Pod needs a slice, unless its JobSet has ended, has opted out, is suspended or has no such
 Job."""
-_DEAD = (Phase.LOST, Phase.UNCREATED)
-_PRESENT = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.DEGRADED, *_DEAD)
+DEAD = (Phase.LOST, Phase.UNCREATED)
+"""Phases of a slice that has failed for good and has no ready Node."""
+_PRESENT = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.DEGRADED, *DEAD)
 _WITH_NODES = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.DEGRADED)
 """Phases in which Pods may use its Nodes: it is released after the deadline, when no Pods run on it."""
 _OWN: dict[str, Any] = {**_ASKED_FOR, "is_as_asked": True}
@@ -345,14 +346,14 @@ ROWS: tuple[Row, ...] = (
         _REMOVE_DEADLINE,
         FAILING,
         **{**_OWN, "trigger": SliceTrigger.POD},
-        phase=_DEAD,
+        phase=DEAD,
     ),
     _row(
         "Replacing",
         _DELETE,
         REPLACING_LOST,
         **{**_OWN, "trigger": SliceTrigger.POD_RESYNC},
-        phase=_DEAD,
+        phase=DEAD,
         is_paused=False,
     ),
     _row(
@@ -360,13 +361,13 @@ ROWS: tuple[Row, ...] = (
         _REMOVE_DEADLINE,
         PAUSED,
         **{**_OWN, "trigger": SliceTrigger.POD_RESYNC},
-        phase=_DEAD,
+        phase=DEAD,
         is_paused=True,
     ),
     # The slice itself is checked.
     _row("NoSlice", trigger=SliceTrigger.SLICE, phase=(Phase.ABSENT, Phase.CONFLICT)),
     _row("Deleting", trigger=SliceTrigger.SLICE, phase=Phase.DELETING),
-    _row("Releasing", _DELETE, RELEASING, NOT_FOUND, **_UNNEEDED, phase=_DEAD),
+    _row("Releasing", _DELETE, RELEASING, NOT_FOUND, **_UNNEEDED, phase=DEAD),
     _row(
         "DeadlineSet",
         _SET_DEADLINE,

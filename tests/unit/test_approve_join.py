@@ -109,9 +109,9 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
         "it asks for alternative names",
     ),
     "a kubelet has added a domain to its VM's name": (
-        candidate(found=False, group=None, subject=Subject(f"{VM}.c.p.internal")),
+        candidate(subject=Subject(f"{VM}.c.p.internal")),
         "NotApproved",
-        [],
+        [NOT_APPROVED],
         f"{VM}.c.p.internal must be the VM's name alone: register the kubelet as {VM}",
     ),
     "the VM holds no token": (

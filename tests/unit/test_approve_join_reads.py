@@ -27,6 +27,7 @@ VM = f"{RESOURCE}-ab12"
 RAW = raw_request(pem(kubelets(VM)))
 DECIDED = {**RAW, "status": {"conditions": [{"type": "Denied"}]}}
 ELSEWHERE = raw_request(pem(kubelets("another-node")))
+WITH_DOMAIN = raw_request(pem(kubelets(f"{VM}.c.p.internal")))
 REFUSED = CallError("GET x", 403, "Forbidden", "may not")
 ANSWERS: dict[str, Any] = {
     "find_signing_request": RAW,
@@ -73,6 +74,11 @@ CASES: dict[str, tuple[dict[str, Any], list[str], dict[str, Any] | None]] = {
         [],
         None,
     ),
+    "for a Node with its VM's name and a domain": (
+        {"find_signing_request": WITH_DOMAIN},
+        [*GROUP, "find_instance"],
+        {"group": node_group.parse(raw_group(), CLUSTER), "instance": instance(VM)},
+    ),
     "for a Node of no group": ({"find_signing_request": ELSEWHERE}, [], {}),
     "for a group that does not exist": (
         {"list_groups_named": [raw_group(uid="another")]},
@@ -114,7 +120,7 @@ def test_a_request(case: tuple[dict[str, Any], list[str], dict[str, Any] | None]
     (found,) = observed.candidates
     base = Candidate(found.request, found.subject, found.raw)
     assert found == replace(base, **wanted)
-    assert found.raw in (RAW, ELSEWHERE)
+    assert found.raw in (RAW, ELSEWHERE, WITH_DOMAIN)
 
 
 def test_of_a_request_that_is_decided_nothing_more_is_read() -> None:

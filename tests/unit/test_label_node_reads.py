@@ -237,6 +237,24 @@ CASES: dict[str, tuple[Any, Status, Trigger, Mapping[str, Any], list[str]]] = {
 }
 
 
+@pytest.mark.parametrize("trigger", [NODES, RESYNC], ids=["a changed Node", "a resync"])
+def test_a_node_with_our_label_and_a_name_that_no_vm_can_have_is_not_looked_up(
+    trigger: Trigger,
+) -> None:
+    looked_up: list[str] = []
+
+    def find_instances(_project: str, _zone: str, names: list[str]) -> dict[str, Any]:
+        looked_up.extend(names)
+        return {name: vm(name) for name in names}
+
+    answers = cluster(node("10-0-0-5", proved=False), vms={A: vm()})
+    work, _ = reading_work(
+        group(), GROUP_STANDS, trigger, {**answers, "find_instances": find_instances}
+    )
+    observe(work)
+    assert looked_up == []
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_what_is_read(case: tuple[Any, Status, Trigger, Mapping[str, Any], list[str]]) -> None:
     about, known, trigger, answers, calls = case

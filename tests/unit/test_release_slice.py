@@ -249,9 +249,10 @@ def observed(
     existing: Slice,
     jobset: dict[str, Any] | None,
     settings: Settings = SETTINGS,
-    users: tuple[str, ...] | CallError = (),
+    users: tuple[str, ...] = (),
+    users_error: CallError | None = None,
 ) -> ObservedSlice:
-    return ObservedSlice(existing, jobset, settings, GroupSlices, users)
+    return ObservedSlice(existing, jobset, settings, GroupSlices, users, users_error)
 
 
 def decide_about(*slices: ObservedSlice) -> Plan:
@@ -280,10 +281,12 @@ def test_a_slice_whose_pods_cannot_be_read_stays_and_is_tried_again_if_that_may_
     refused = CallError("GET /api/v1/pods", 403, "Forbidden", "no")
     reported = Event("TPUNodeGroupDeletionFailed", str(refused), is_warning=True)
     busy = CallError("GET /api/v1/pods", 429, "TooManyRequests", "later")
-    assert decide_about(observed(DUE, None, users=refused)).parts == (
+    assert decide_about(observed(DUE, None, users_error=refused)).parts == (
         Plan("PermissionDenied", (Emit(reported),), note=str(refused)),
     )
-    assert decide_about(observed(DUE, None, users=busy)).parts == (Plan("Failed", (Fail(busy),)),)
+    assert decide_about(observed(DUE, None, users_error=busy)).parts == (
+        Plan("Failed", (Fail(busy),)),
+    )
 
 
 def test_the_outcome_of_a_jobset_is_that_of_all_its_slices() -> None:

@@ -240,6 +240,14 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
         "Done",
         ["WriteStatus", "DeleteNode", "RevokeTokens", "RemoveFinalizer"],
     ),
+    "a Node that a finalizer keeps is not deleted again": (
+        seen(
+            {MIG: GONE, POLICY: GONE, TEMPLATE: GONE},
+            nodes=(replace(node(), is_deleting=True),),
+        ),
+        "Done",
+        ["RevokeTokens", "RemoveFinalizer"],
+    ),
     "a Node that merely bears our label stays": (
         seen(
             {MIG: GONE, POLICY: GONE, TEMPLATE: GONE},

@@ -41,6 +41,8 @@ class Node:
     tpu_capacity: int
     tpu_allocatable: int
     raw: Mapping[str, Any]
+    is_deleting: bool = False
+    """It has a deletionTimestamp: a finalizer keeps it."""
 
     @property
     def vm(self) -> str:
@@ -90,6 +92,7 @@ def parse_node(raw: Mapping[str, Any]) -> Node:
         tpu_capacity=_chips(status.get("capacity")),
         tpu_allocatable=_chips(status.get("allocatable")),
         raw=raw,
+        is_deleting="deletionTimestamp" in metadata,
     )
 
 
