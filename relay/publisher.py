@@ -28,6 +28,8 @@ from shared.base.names import JOBSET_KIND, KIND, SIGNING_REQUEST_KIND, topic_id
 from shared.frame.message import POD_KIND, Message
 
 CALL_TIMEOUT_S = 10.0
+MAX_MESSAGES = 1_000
+"""Pub/Sub's limit of messages in one call."""
 _SCOPES = ("https://www.googleapis.com/auth/pubsub",)
 _MOST_DETAIL = 500
 _LOGGED_AS = {KIND: "group", POD_KIND: "pod", JOBSET_KIND: "jobset"}
@@ -82,7 +84,8 @@ class PubSubPublisher:
         if self._client is None:
             self._client = PublisherAsyncClient(credentials=self._credentials)
         calls = [
-            self._publish(self._client, step, batch, cluster_id) for step, batch in by_step.items()
+            self._publish_all(self._client, step, batch, cluster_id)
+            for step, batch in by_step.items()
         ]
         failed = [publication for part in await asyncio.gather(*calls) for publication in part]
         if failed:
@@ -96,6 +99,20 @@ class PubSubPublisher:
         client, self._client = self._client, None
         if client is not None:
             await client.transport.close()
+
+    async def _publish_all(
+        self,
+        client: PublisherAsyncClient,
+        step: str,
+        publications: list[OutgoingMessage],
+        cluster_id: str,
+    ) -> list[OutgoingMessage]:
+        """Publish to one topic, in calls of at most `MAX_MESSAGES`. Returns what failed."""
+        failed: list[OutgoingMessage] = []
+        for start in range(0, len(publications), MAX_MESSAGES):
+            part = publications[start : start + MAX_MESSAGES]
+            failed += await self._publish(client, step, part, cluster_id)
+        return failed
 
     async def _publish(
         self,

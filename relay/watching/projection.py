@@ -7,9 +7,9 @@ one by one while the page is being parsed.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from shared.base.documents import parse_json
 from shared.base.names import TPU_RESOURCE
 
 _METADATA = (
@@ -50,7 +50,7 @@ _CONDITIONS = (
 
 def parse(text: bytes) -> Any:
     """Parse a list or a watch event, without the fields that nobody reads. Raises `ValueError`."""
-    return json.loads(text, object_hook=_project)
+    return parse_json(text, object_hook=_project)
 
 
 def _project(value: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, Protocol
 
 import aiohttp
 import structlog
+from aiohttp.http_exceptions import LineTooLong
 
 from relay import metrics
 from relay.kinds import Change, WatchedKind
@@ -27,6 +28,9 @@ from relay.watching.projection import parse
 from relay.watching.watch_health import WatchHealth
 
 PAGE_SIZE = 500
+MAX_EVENT_BYTES = 16 * 2**20
+"""A longer event ends the watch, and the objects are listed again. An API server stores at most 1.5 MB
+of an object, which JSON escapes may multiply by six."""
 REFUSALS_BEFORE_RELIST = 3
 
 _LOG = structlog.get_logger()
@@ -138,6 +142,11 @@ class Watch:
             self._health.refusal(missing)
             expired = refusal.status == HTTPStatus.GONE
             return End.EXPIRED if expired else End.REFUSED, missing or str(refusal)
+        except LineTooLong as error:
+            return (
+                End.EXPIRED,
+                f"{type(error).__name__}: an event has more than {MAX_EVENT_BYTES} bytes",
+            )
         except API_FAILURES as error:
             end = next(end for kind, end in _ENDS if isinstance(error, kind))
             if end is not End.SILENT:
@@ -192,7 +201,7 @@ class Watch:
         )
         async with self._api.get(self._resource.path, query, timeout) as response:
             self._health.contact()
-            async for line in response.content:
+            while line := await response.content.readline(max_line_length=MAX_EVENT_BYTES):
                 self._take(parse(line))
 
     def _take(self, line: Any) -> None:

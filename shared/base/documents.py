@@ -2,10 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 Document = Mapping[str, Any]
+MAX_DEPTH = 64
+"""Parts that are nested deeper are dropped from a document that is nested too deeply to be parsed."""
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+
+
+def parse_json(text: bytes, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
+    """Parse JSON, however deeply it is nested. Raises `ValueError` if it is none.
+
+    API servers store some parts as they are, such as those of managedFields, to a depth of 10,000.
+    """
+    try:
+        return json.loads(text, object_hook=object_hook)
+    except RecursionError:
+        return json.loads(_cut(text), object_hook=object_hook)
+
+
+def _cut(text: bytes) -> bytes:
+    """JSON with ``null`` in the place of each part that is nested deeper than `MAX_DEPTH`."""
+    parts: list[bytes] = []
+    depth, kept_from = 0, 0
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        if token in b"[{":
+            depth += 1
+            if depth == MAX_DEPTH + 1:
+                parts += [text[kept_from : match.start()], b"null"]
+        elif token in b"]}":
+            depth -= 1
+            if depth == MAX_DEPTH:
+                kept_from = match.end()
+    return b"".join([*parts, text[kept_from:]])
 
 
 def read_mapping(holder: Document, key: str) -> Document:

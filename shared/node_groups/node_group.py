@@ -34,6 +34,8 @@ from shared.node_groups.spec import (
 from shared.ports.gce.values import TemplateRef
 
 MAX_LABEL = 63
+MARK_PREFIX = "tpu-functions cluster="
+"""The beginning of each ownership mark."""
 DEFAULT_VERSION = "1.31"
 """The default minor version of Kubernetes, as in tpu-operator."""
 
@@ -166,7 +168,7 @@ class GroupObject:
     @property
     def mark(self) -> str:
         """The ownership mark: the ``description`` of every GCE resource of this group."""
-        return f"tpu-functions cluster={self.cluster} group={self.key} uid={self.uid}"  # read by `leaks`
+        return f"{MARK_PREFIX}{self.cluster} group={self.key} uid={self.uid}"  # read by `leaks`
 
     @property
     def operator_child_names(self) -> dict[str, str]:

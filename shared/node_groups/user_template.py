@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shared.base.topology import find_count_violation, find_machine, find_shape_violation
-from shared.node_groups.node_group import Spec
+from shared.node_groups.node_group import MARK_PREFIX, Spec
 from shared.ports.gce.values import Template
 
 TEMPLATE_MODELS = ("", "STANDARD", "SPOT", "RESERVATION_BOUND", "FLEX_START")
@@ -23,6 +23,9 @@ def find_template_violation(spec: Spec, template: Template) -> str | None:
 def _find_template_violation(template: Template) -> str | None:
     model, action = template.provisioning_model, template.termination_action
     violations = {
+        "it belongs to a TPUNodeGroup, which deletes it": template.description.startswith(
+            MARK_PREFIX
+        ),
         f'machine type "{template.machine_type}" is not supported': find_machine(
             template.machine_type
         )

@@ -433,6 +433,10 @@ TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
         {"has_boot_disk": False},
         "invalid external template: a boot disk must be specified",
     ),
+    "belongs to a group": (
+        {"description": group(uid="another").mark},
+        "invalid external template: it belongs to a TPUNodeGroup, which deletes it",
+    ),
     "has another shape": (
         {"machine_type": "ct6e-standard-4t"},
         "invalid external template: ct6e slices have 2 dimensions, as in 4x4; 2x2x2 has 3",
@@ -443,7 +447,8 @@ TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
 @pytest.mark.parametrize("case", TEMPLATES.values(), ids=TEMPLATES)
 def test_a_template_of_ones_own_that(case: tuple[dict[str, Any], str | None]) -> None:
     change, said = case
-    assert find_template_violation(group(change=OWN).spec, template(**change)) == said
+    users = template(**{"description": "", **change})
+    assert find_template_violation(group(change=OWN).spec, users) == said
 
 
 def test_a_template_that_does_not_exist_yet_is_waited_for() -> None:

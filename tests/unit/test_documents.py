@@ -6,7 +6,32 @@ from typing import Any
 
 import pytest
 
-from shared.base.documents import read_number
+from shared.base.documents import MAX_DEPTH, parse_json, read_number
+
+
+def nested(depth: int, inside: str = '"]} \\" {["') -> bytes:
+    return (f'{{"a":{inside},"deep":' + '[{"b":' * depth + "1" + "}]" * depth + ',"c":2}').encode()
+
+
+def test_only_what_is_nested_too_deeply_is_dropped() -> None:
+    found = parse_json(nested(5_000))
+    assert (found["a"], found["c"]) == ('"]} " {['[1:], 2)
+    depth = 1
+    part = found["deep"]
+    while isinstance(part, list | dict):
+        depth, part = depth + 1, part[0] if isinstance(part, list) else part["b"]
+    assert (depth, part) == (MAX_DEPTH, None)
+
+
+def test_a_document_that_can_be_parsed_is_complete() -> None:
+    text = str(parse_json(nested(100)))
+    assert text.count("'b'") == 100
+
+
+def test_what_is_no_json_is_an_error_at_any_depth() -> None:
+    for text in (b"{", b"[" * 5_000, nested(5_000)[:-1]):
+        with pytest.raises(ValueError, match=r"Expecting|Unterminated|delimiter"):
+            parse_json(text)
 
 
 @pytest.mark.parametrize("document, number", [({"n": 3}, 3), ({}, 0), ({"n": "3"}, 0)])

@@ -569,6 +569,13 @@ def test_a_stranger_does_not_count_as_a_vm_of_the_slice() -> None:
     ]
 
 
+@pytest.mark.parametrize("time", ["0000-01-01T00:00:00Z", "9999-12-31T23:59:59-23:59", "x"])
+def test_a_time_that_a_kubelet_writes_and_that_is_none_counts_as_unknown(time: str) -> None:
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": time}
+    parsed = parse_node({**node().raw, "status": {"conditions": [ready]}})
+    assert (parsed.is_ready, parsed.ready_since) == (True, None)
+
+
 OF_ANOTHER_GROUP = node(f"{RESOURCE}-0123abcd-wxyz")
 """A joined Node of the group whose resource name begins with ours. Its kubelet can write our label."""
 

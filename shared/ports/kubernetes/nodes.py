@@ -15,7 +15,7 @@ from shared.base.names import (
     TPU_RESOURCE,
     VM_ID_LABEL,
 )
-from shared.base.timestamps import parse_time
+from shared.base.timestamps import guess_time
 from shared.ports.kubernetes.transport import MERGE_PATCH, Transport, quoted
 
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -87,7 +87,7 @@ def parse_node(raw: Mapping[str, Any]) -> Node:
         is_unschedulable=bool(spec.get("unschedulable")),
         is_ready=is_ready,
         is_silent=ready.get("status") == "Unknown",
-        ready_since=parse_time(changed) if changed and is_ready else None,
+        ready_since=guess_time(changed) if is_ready else None,
         boot_id=boot_id if _LABEL_VALUE.fullmatch(boot_id) else "",
         tpu_capacity=_chips(status.get("capacity")),
         tpu_allocatable=_chips(status.get("allocatable")),

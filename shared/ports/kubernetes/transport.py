@@ -8,11 +8,11 @@ What is refused is a `CallError` whose ``reason`` is the Status' own, as in ``Co
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from shared.base.documents import parse_json
 from shared.base.errors import CallError
 from shared.ports.connection_errors import explain
 from shared.ports.kubernetes.access import Session
@@ -122,7 +122,7 @@ def quoted(name: str) -> str:
 
 def _decode(raw: bytes | None) -> dict[str, Any]:
     try:
-        document = json.loads(raw or b"{}")
+        document = parse_json(raw or b"{}")
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}

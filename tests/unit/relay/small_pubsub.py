@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 import grpc
 from google.pubsub_v1.types import PublishRequest, PublishResponse, PubsubMessage
 
+MAX_MESSAGES = 1_000
+"""Documented limit of one Publish call."""
+
 
 @dataclass
 class SmallPubSub:
@@ -25,6 +28,12 @@ class SmallPubSub:
         if topic in self.missing:
             await context.abort(
                 grpc.StatusCode.NOT_FOUND, f"Resource not found (resource={topic})."
+            )
+        if len(request.messages) > MAX_MESSAGES:
+            await context.abort(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                f"The value for message_count is too large. You passed {len(request.messages)} in the "
+                f"request, but the maximum value is {MAX_MESSAGES}.",
             )
         for message in request.messages:
             self.messages.put_nowait((request.topic, message))

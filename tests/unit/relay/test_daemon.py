@@ -19,6 +19,7 @@ from local.base.web import serve
 from relay import daemon, metrics
 from relay.changes.pending import OutgoingMessage
 from relay.daemon import Relay
+from relay.watching import watch as watching
 from relay.watching.api import KubernetesApi
 from relay.watching.watch import Timing
 from shared.base.timestamps import render_time
@@ -397,6 +398,24 @@ def test_an_expired_version_causes_a_list_that_reports_only_changes(
             assert await scene.recorder.next() == ("create_resources", "b", "")
             await scene.request(is_watch(GROUPS))
             assert scene.recorder.attempts.qsize() == 1
+
+    asyncio.run(story())
+
+
+def test_an_event_that_is_too_long_to_be_read_causes_a_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "MAX_EVENT_BYTES", 10_000)
+
+    async def story() -> None:
+        api = ScriptedApi()
+        async with playing(tmp_path, api) as scene:
+            long = {**node("long"), "status": {"images": "x" * 20_000}}
+            api.change(NODES, "ADDED", long)
+            await scene.request(is_list(NODES))
+            await scene.request(is_watch(NODES))
+            api.change(GROUPS, "ADDED", group())
+            assert await scene.recorder.next() == ("create_resources", "train", "")
 
     asyncio.run(story())
 

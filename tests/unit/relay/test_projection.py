@@ -29,6 +29,18 @@ def trimmed(raw: Raw) -> Raw:
     return parsed
 
 
+def test_a_list_with_a_deeply_nested_object_is_read_as_the_api_server_sends_it() -> None:
+    managed = {**group(), "metadata": {**group()["metadata"], "managedFields": "@"}}
+    text = json.dumps({"items": [managed, node("n")]}).replace('"@"', _nest(1_100))
+    items = parse(text.encode())["items"]
+    assert [item["metadata"]["name"] for item in items] == [group()["metadata"]["name"], "n"]
+    assert fingerprint_group(items[0]) == fingerprint_group(trimmed(group()))
+
+
+def _nest(depth: int) -> str:
+    return '[{"fieldsV1":' + '{"f:a":' * depth + "{}" + "}" * depth + "}]"
+
+
 GROUPS = {
     "new": group(resource_name="", finalizers=()),
     "paused and deleting": group(paused="true", deleting=True),

@@ -64,6 +64,21 @@ def test_a_missing_topic_fails_its_own_messages_only(monkeypatch: pytest.MonkeyP
     asyncio.run(story())
 
 
+def test_more_messages_than_a_call_may_have_are_published_in_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        pubsub = SmallPubSub()
+        async with pubsub.serving() as port:
+            monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
+            sender = a_publisher()
+            assert await sender.publish([a_publication()] * 2_001, "c") == []
+            await sender.close()
+        assert pubsub.messages.qsize() == 2_001
+
+    asyncio.run(story())
+
+
 def test_a_pubsub_that_was_away_is_published_to_as_soon_as_it_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
