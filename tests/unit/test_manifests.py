@@ -246,6 +246,26 @@ def test_what_the_holder_of_a_token_may_ask_for(change: Manifest, message: str) 
     assert refused("tpu-functions-join-requests", "CREATE", request, HOLDER) == message
 
 
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"annotations": {"a": "b"}},
+        {"labels": {"a": "b"}},
+        {"finalizers": ["example.com/a"]},
+        {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "b"}]},
+    ],
+    ids=["annotations", "labels", "finalizers", "owners"],
+)
+def test_the_holder_of_a_token_sends_what_a_kubelet_sends_and_nothing_more(
+    metadata: Manifest,
+) -> None:
+    request = merged(REQUEST, {"metadata": metadata, "spec": {"request": "a"}})
+    assert refused("tpu-functions-join-requests", "CREATE", request, HOLDER) == (
+        "a request by a bootstrap token of tpu-functions may have no labels, annotations, finalizers "
+        "and owners, as a kubelet's has none"
+    )
+
+
 NODE: Manifest = {"metadata": {"name": "tng-training-1a2b3c4d-x1y2", "labels": {}}}
 ONLY_OUR_NODES = (
     "tpu-functions may only change and delete Nodes of its own VMs, whose names begin with tng-"
