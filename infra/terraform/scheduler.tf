@@ -4,7 +4,7 @@ resource "google_cloud_scheduler_job" "sweep" {
   project     = var.project_id
   region      = coalesce(var.scheduler_region, var.region)
   name        = "${var.name_prefix}-sweep"
-  description = "Wakes the sweep of ${var.name_prefix}"
+  description = "Triggers the sweep of ${var.name_prefix}"
   schedule    = "* * * * *"
   time_zone   = "Etc/UTC"
 
