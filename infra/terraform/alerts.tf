@@ -62,12 +62,12 @@ locals {
       advice   = "What a sink drops is lost; slices react up to a minute later, because the sweep finds it. Usually the sink's writer may not publish to the step's topic: `terraform apply` grants it again. Errors in the first minutes after an installation pass by themselves."
     }
 
-    inbox = {
+    waiting = {
       title     = "messages are waiting"
       condition = "A step has not acknowledged a message for 15 minutes"
       filter = [
         "resource.type = \"pubsub_subscription\"",
-        "resource.labels.subscription_id = one_of(${join(", ", [for inbox in google_pubsub_subscription.inbox : jsonencode(inbox.name)])})",
+        "resource.labels.subscription_id = one_of(${join(", ", [for subscription in google_pubsub_subscription.step : jsonencode(subscription.name)])})",
         "metric.type = \"pubsub.googleapis.com/subscription/oldest_unacked_message_age\"",
       ]
       above    = 900

@@ -10,7 +10,7 @@ resource "google_cloud_scheduler_job" "sweep" {
 
   # Cloud Scheduler publishes as its own service agent. What it cannot publish comes again in a minute.
   pubsub_target {
-    topic_name = google_pubsub_topic.inbox["sweep"].id
+    topic_name = google_pubsub_topic.step["sweep"].id
     data       = base64encode(jsonencode({ version = 1, kind = "Sweep" }))
   }
 
