@@ -62,12 +62,12 @@ locals {
       advice   = "What a sink drops is lost; slices react up to a minute later, because the sweep finds it. Usually the sink's writer may not publish to the step's topic: `terraform apply` grants it again. Errors in the first minutes after an installation pass by themselves."
     }
 
-    inbox = {
+    waiting = {
       title     = "messages are waiting"
-      condition = "A step has not taken a message for 15 minutes"
+      condition = "A step has not acknowledged a message for 15 minutes"
       filter = [
         "resource.type = \"pubsub_subscription\"",
-        "resource.labels.subscription_id = one_of(${join(", ", [for inbox in google_pubsub_subscription.inbox : jsonencode(inbox.name)])})",
+        "resource.labels.subscription_id = one_of(${join(", ", [for subscription in google_pubsub_subscription.step : jsonencode(subscription.name)])})",
         "metric.type = \"pubsub.googleapis.com/subscription/oldest_unacked_message_age\"",
       ]
       above    = 900
@@ -80,7 +80,7 @@ locals {
       advice   = "The function answers with errors, or not at all: usually it cannot reach the API server, or its settings are wrong. The subscription has the function's name; its log has the reason."
     }
 
-    # A step that cannot do its work acknowledges what the sweep will tell again: no message waits then.
+    # A step that cannot do its work acknowledges what the sweep triggers again: no message waits then.
     failing = {
       title     = "a step fails"
       condition = "A step has warned in each five minutes of the last fifteen"
@@ -135,7 +135,7 @@ locals {
       reducer  = "REDUCE_SUM"
       group_by = ["metric.labels.decision"]
       runbook  = "a-join-was-not-approved"
-      advice   = "JoinDenied: the holder of a bootstrap token asked for what no kubelet asks for; the token is revoked, if it is ours, else the line names the Secret to delete. JoinNotApproved: a request has been pending for two minutes, because the VM holds another token or cannot be read. JoinApprovedElsewhere: the cluster itself approves tokens of our group, so that each fits every Node. The lines name the request and what is wrong: `gcloud logging read 'jsonPayload.decision:\"Join\"' --project=${var.project_id} --freshness=1h --format='value(jsonPayload.note)'`."
+      advice   = "JoinDenied: the holder of a bootstrap token asked for what no kubelet asks for; tpu-functions' token is revoked; of another token the line names the Secret to delete. JoinNotApproved: a request has been pending for two minutes, because the VM holds another token or cannot be read. JoinApprovedElsewhere: the cluster itself approves requests by tpu-functions' tokens, so that each token can join as any Node. The lines name the request and what is wrong: `gcloud logging read 'jsonPayload.decision:\"Join\"' --project=${var.project_id} --freshness=1h --format='value(jsonPayload.note)'`."
     }
   }
 }

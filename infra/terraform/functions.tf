@@ -145,6 +145,6 @@ resource "google_cloudfunctions2_function" "step" {
     }
   }
 
-  # A build or a start that comes before these rights fails.
-  depends_on = [time_sleep.rights]
+  # A build or a start that comes before these permissions take effect fails.
+  depends_on = [time_sleep.permissions]
 }

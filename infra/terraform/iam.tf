@@ -127,7 +127,7 @@ resource "google_pubsub_topic_iam_member" "step" {
   for_each = local.step_publishers
 
   project = var.project_id
-  topic   = google_pubsub_topic.inbox[each.value.topic].name
+  topic   = google_pubsub_topic.step[each.value.topic].name
   role    = "roles/pubsub.publisher"
   member  = google_service_account.step[each.value.step].member
 
@@ -165,7 +165,7 @@ resource "google_service_account_iam_member" "pusher" {
 }
 
 # Cloud Build builds the functions and, for deploy.sh, the images as this account. Projects whose default
-# accounts have no rights, as newer organizations want it, build too.
+# accounts have no permissions, as newer organizations want it, build too.
 
 resource "google_service_account" "builder" {
   project      = var.project_id

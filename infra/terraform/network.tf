@@ -9,16 +9,16 @@ locals {
     "${subnet.project_id}/${subnet.region}/${subnet.name}" => subnet
   }
 
-  # Managed instance groups make their VMs as this account of Google's, one a project.
-  vm_makers = {
+  # Managed instance groups create their VMs as this Google service account, one for each project.
+  vm_creators = {
     for project, found in data.google_project.served :
     "agent-of-${project}" => "serviceAccount:${found.number}@cloudservices.gserviceaccount.com"
   }
-  subnet_users = merge(local.vm_makers, {
+  subnet_users = merge(local.vm_creators, {
     for step in local.steps : step => google_service_account.step[step].member
     if length(local.permissions[step].subnetwork) > 0
   })
-  subnet_rights = {
+  subnet_permissions = {
     for pair in setproduct(keys(local.shared_subnets), keys(local.subnet_users)) :
     join("/", pair) => { subnet = local.shared_subnets[pair[0]], user = pair[1] }
   }
@@ -31,7 +31,7 @@ data "google_project" "served" {
 }
 
 resource "google_compute_subnetwork_iam_member" "user" {
-  for_each = local.subnet_rights
+  for_each = local.subnet_permissions
 
   project    = each.value.subnet.project_id
   region     = each.value.subnet.region

@@ -121,7 +121,7 @@ output "image_sources" {
 
 output "topics" {
   description = "For each step, the id of its topic."
-  value       = { for step, topic in google_pubsub_topic.inbox : step => topic.id }
+  value       = { for step, topic in google_pubsub_topic.step : step => topic.id }
 }
 
 output "functions" {

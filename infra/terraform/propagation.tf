@@ -2,7 +2,7 @@
 # used, a new account is not known everywhere for a minute, a grant takes two minutes as a rule and seven
 # or more at times. Each of these waits once, when something of it is made, and not again.
 #
-# Two things are not waited for, because they heal by themselves: Pub/Sub delivers again what a function
+# Two things are not waited for, because they recover automatically: Pub/Sub delivers again what a function
 # refuses before run.invoker has taken effect; what a new sink could not publish, the sweep finds.
 
 resource "time_sleep" "apis" {
@@ -20,7 +20,7 @@ resource "time_sleep" "accounts" {
 }
 
 # What a build or a start of a function needs.
-resource "time_sleep" "rights" {
+resource "time_sleep" "permissions" {
   create_duration = "120s"
   triggers = merge(
     {

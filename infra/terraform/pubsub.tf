@@ -8,7 +8,7 @@ locals {
   pubsub_agent = "serviceAccount:service-${data.google_project.this.number}@gcp-sa-pubsub.iam.gserviceaccount.com"
 }
 
-resource "google_pubsub_topic" "inbox" {
+resource "google_pubsub_topic" "step" {
   for_each = local.slugs
 
   project = var.project_id
@@ -18,12 +18,12 @@ resource "google_pubsub_topic" "inbox" {
   depends_on = [time_sleep.apis]
 }
 
-resource "google_pubsub_subscription" "inbox" {
+resource "google_pubsub_subscription" "step" {
   for_each = local.slugs
 
   project = var.project_id
-  name    = google_pubsub_topic.inbox[each.key].name
-  topic   = google_pubsub_topic.inbox[each.key].id
+  name    = google_pubsub_topic.step[each.key].name
+  topic   = google_pubsub_topic.step[each.key].id
   labels  = var.labels
 
   # For a push this is how long a request may take.
@@ -88,11 +88,11 @@ resource "google_pubsub_topic_iam_member" "dead_letters" {
   member  = local.pubsub_agent
 }
 
-resource "google_pubsub_subscription_iam_member" "inbox" {
+resource "google_pubsub_subscription_iam_member" "step" {
   for_each = local.slugs
 
   project      = var.project_id
-  subscription = google_pubsub_subscription.inbox[each.key].name
+  subscription = google_pubsub_subscription.step[each.key].name
   role         = "roles/pubsub.subscriber"
   member       = local.pubsub_agent
 }

@@ -24,7 +24,7 @@ resource "google_pubsub_topic_iam_member" "relay" {
   for_each = setintersection(keys(local.permissions.relay.topics), local.steps)
 
   project = var.project_id
-  topic   = google_pubsub_topic.inbox[each.key].name
+  topic   = google_pubsub_topic.step[each.key].name
   role    = "roles/pubsub.publisher"
   member  = one(local.relay_members)
 

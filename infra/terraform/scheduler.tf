@@ -4,13 +4,13 @@ resource "google_cloud_scheduler_job" "sweep" {
   project     = var.project_id
   region      = coalesce(var.scheduler_region, var.region)
   name        = "${var.name_prefix}-sweep"
-  description = "Wakes the sweep of ${var.name_prefix}"
+  description = "Triggers the sweep of ${var.name_prefix}"
   schedule    = "* * * * *"
   time_zone   = "Etc/UTC"
 
   # Cloud Scheduler publishes as its own service agent. What it cannot publish comes again in a minute.
   pubsub_target {
-    topic_name = google_pubsub_topic.inbox["sweep"].id
+    topic_name = google_pubsub_topic.step["sweep"].id
     data       = base64encode(jsonencode({ version = 1, kind = "Sweep" }))
   }
 

@@ -21,7 +21,7 @@ resource "google_logging_project_sink" "step" {
   project     = each.value.project
   name        = "${var.name_prefix}-${local.slugs[each.value.step]}"
   description = "Triggers for ${each.value.step} of ${var.name_prefix} in ${var.project_id}"
-  destination = "pubsub.googleapis.com/${google_pubsub_topic.inbox[each.value.step].id}"
+  destination = "pubsub.googleapis.com/${google_pubsub_topic.step[each.value.step].id}"
   filter      = local.filters[each.value.step]
 
   unique_writer_identity = true
@@ -33,7 +33,7 @@ resource "google_pubsub_topic_iam_member" "sink" {
   for_each = local.sinks
 
   project = var.project_id
-  topic   = google_pubsub_topic.inbox[each.value.step].name
+  topic   = google_pubsub_topic.step[each.value.step].name
   role    = "roles/pubsub.publisher"
   member  = google_logging_project_sink.step[each.key].writer_identity
 }

@@ -97,8 +97,8 @@ REASONS: dict[Reason, str] = {
     "a renewal of its token a VM sends a new request. If this stays, the log of approve_join names the "
     "request and the obstacle: somebody may have the token of another VM.",
     Reason.JOIN_DENIED: "A request for the certificate of a VM's Node was denied: no kubelet sends "
-    "such a request. Its token is revoked, if it is ours; else the log of approve_join names the Secret "
-    "to delete. Find out who had the token, then delete the VM.",
+    "such a request. If it is tpu-functions' token, it is revoked; else the log of approve_join names "
+    "the Secret to delete. Find out who had the token, then delete the VM.",
     Reason.DEVICE_PLUGIN_MISSING: "A Node is Ready but offers no google.com/tpu. Check the "
     "DaemonSet tpu-device-plugin in kube-system.",
     Reason.NODE_NOT_READY: "A Node has joined and is not Ready. Read its conditions: kubectl describe "

@@ -18,6 +18,11 @@ ROWS = re.findall(
     (ROOT / "docs/reference/limits.md").read_text(),
     re.MULTILINE,
 )
+SETTINGS = re.findall(
+    r"^\| .+ \| (.+) \| .*\| `(\w+\.tf): (\w+)` \|$",
+    (ROOT / "docs/reference/limits.md").read_text(),
+    re.MULTILINE,
+)
 NO_LIMITS = {
     "functions.inject_token.READING_SHARE": "a share",
     "shared.base.accelerators.SLICE_HOST_CHIPS": "a fact of the hardware",
@@ -50,6 +55,23 @@ def test_a_limit_on_the_page_has_its_value_in_the_code(
     written: str, module: str, name: str
 ) -> None:
     assert written == spell(name, attrgetter(name)(import_module(module)))
+
+
+@pytest.mark.parametrize("written, file, name", SETTINGS, ids=[name for _, _, name in SETTINGS])
+def test_a_setting_on_the_page_has_its_value_in_the_terraform_module(
+    written: str, file: str, name: str
+) -> None:
+    text = (ROOT / "infra" / "terraform" / file).read_text()
+    if file == "variables.tf":
+        text = text.partition(f'variable "{name}" {{')[2].replace("default", name, 1)
+    found = re.search(rf'^ *{name} += "?(\d+)(s?)"?', text, re.MULTILINE)
+    assert found is not None
+    is_time = bool(found[2]) or name.endswith("_seconds")
+    assert written == spell("_s" if is_time else name, int(found[1]))
+
+
+def test_the_page_has_settings_of_the_terraform_module() -> None:
+    assert {file for _, file, _ in SETTINGS} == {"pubsub.tf", "functions.tf", "variables.tf"}
 
 
 def list_limits() -> list[str]:

@@ -209,7 +209,7 @@ run "kubeconfig_and_federation" {
   }
 
   assert {
-    condition     = keys(google_monitoring_alert_policy.this) == ["dead_letters", "failing", "inbox", "leaked_slices", "refused_joins", "sinks"] && keys(google_logging_metric.alerts) == ["leaked_slices", "refused_joins"] && length(google_monitoring_alert_policy.sweep_absent) == 1
+    condition     = keys(google_monitoring_alert_policy.this) == ["dead_letters", "failing", "leaked_slices", "refused_joins", "sinks", "waiting"] && keys(google_logging_metric.alerts) == ["leaked_slices", "refused_joins"] && length(google_monitoring_alert_policy.sweep_absent) == 1
     error_message = "Somebody is to be told."
   }
 
@@ -280,7 +280,7 @@ run "gke" {
   }
 
   assert {
-    condition     = google_pubsub_topic.inbox["label_node"].name == "research-label-node" && google_project_iam_custom_role.step["my-project/label_node"].role_id == "research_label_node" && google_storage_bucket.source.name == "my-project-research-source"
+    condition     = google_pubsub_topic.step["label_node"].name == "research-label-node" && google_project_iam_custom_role.step["my-project/label_node"].role_id == "research_label_node" && google_storage_bucket.source.name == "my-project-research-source"
     error_message = "All names begin with the prefix."
   }
 }
@@ -303,7 +303,7 @@ run "key_file" {
 
 run "jobsets_get_nothing_by_default" {
   assert {
-    condition     = length(google_cloudfunctions2_function.step) == 7 && length(google_pubsub_topic.inbox) == 7 && length(google_pubsub_topic_iam_member.relay) == 4 && !contains(keys(google_pubsub_topic_iam_member.step), "sweep/provision_slice")
+    condition     = length(google_cloudfunctions2_function.step) == 7 && length(google_pubsub_topic.step) == 7 && length(google_pubsub_topic_iam_member.relay) == 4 && !contains(keys(google_pubsub_topic_iam_member.step), "sweep/provision_slice")
     error_message = "Nothing of JobSets is made before somebody asks for it."
   }
 
@@ -337,13 +337,13 @@ run "jobsets_by_node_groups" {
   }
 
   assert {
-    condition     = length(google_cloudfunctions2_function.step) == 9 && length(google_pubsub_subscription.inbox) == 9 && length(google_cloud_run_service_iam_member.pusher) == 9
-    error_message = "Two more steps, each with an inbox."
+    condition     = length(google_cloudfunctions2_function.step) == 9 && length(google_pubsub_subscription.step) == 9 && length(google_cloud_run_service_iam_member.pusher) == 9
+    error_message = "Two more steps, each with a topic."
   }
 
   assert {
     condition     = setsubtract(keys(google_pubsub_topic_iam_member.relay), ["approve_join", "create_resources", "label_node", "tear_down"]) == toset(["provision_slice", "release_slice"])
-    error_message = "The relay may publish to the two inboxes more."
+    error_message = "The relay may publish to the two additional topics."
   }
 
   assert {

@@ -24,7 +24,7 @@ from tests.real.deploy.outputs import (
 )
 from tests.real_parts import get_jobset_crd, open_own_control_plane
 
-STANDS = ("state list", 'data.google_project.this\ngoogle_pubsub_topic.inbox["sweep"]', 0)
+STANDS = ("state list", 'data.google_project.this\ngoogle_pubsub_topic.step["sweep"]', 0)
 """Terraform has applied something."""
 ROLLED_OUT = ("rollout status", "successfully rolled out", 0)
 """In a cluster whose Node has been silent for long, where Pods are not ready any more."""

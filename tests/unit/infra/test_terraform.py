@@ -39,7 +39,7 @@ PERMISSIONS = read_permissions()
 EXAMPLES = sorted(path.name for path in (MODULE / "examples").iterdir())
 A_PREFIX = "tpu-functions-"
 FUNCTION = "google_cloudfunctions2_function.step"
-INBOX = "google_pubsub_subscription.inbox"
+SUBSCRIPTION = "google_pubsub_subscription.step"
 
 
 # the providers
@@ -65,6 +65,15 @@ def test_all_that_is_referred_to_is_there() -> None:
     assert unused == set()
 
 
+def test_an_earlier_address_has_become_one_that_is_there() -> None:
+    text = (MODULE / "moved.tf").read_text()
+    moves = re.findall(r"^moved {\n  from = ([\w.]+).*\n  to   = ([\w.]+).*\n}", text, re.M)
+    assert len(moves) == text.count("moved {") > 0
+    for earlier, now in moves:
+        assert now in module.blocks
+        assert earlier == "google_monitoring_alert_policy.this" or earlier not in module.blocks
+
+
 def test_only_attributes_that_a_provider_gives_are_asked_for() -> None:
     asked = {(address, attribute) for address, attribute in module.references() if attribute}
     assert len(asked) > 20
@@ -74,7 +83,7 @@ def test_only_attributes_that_a_provider_gives_are_asked_for() -> None:
         assert attribute in {**schema["attributes"], **schema.get("block_types", {})}, address
 
 
-# steps and inboxes
+# steps and topics
 
 
 def test_the_module_has_the_steps_of_the_product() -> None:
@@ -90,11 +99,11 @@ def test_the_module_has_the_steps_of_the_product() -> None:
     "address",
     [
         FUNCTION,
-        INBOX,
-        "google_pubsub_topic.inbox",
+        SUBSCRIPTION,
+        "google_pubsub_topic.step",
         "google_service_account.step",
         "google_cloud_run_service_iam_member.pusher",
-        "google_pubsub_subscription_iam_member.inbox",
+        "google_pubsub_subscription_iam_member.step",
     ],
 )
 def test_each_step_has_one(address: str) -> None:
@@ -103,7 +112,7 @@ def test_each_step_has_one(address: str) -> None:
 
 def test_topics_have_the_names_that_the_product_publishes_to() -> None:
     slug = {step: step.replace("_", "-") for step in STEPS}
-    assert module["google_pubsub_topic.inbox"]["name"] == "${local.topic_prefix}${each.value}"
+    assert module["google_pubsub_topic.step"]["name"] == "${local.topic_prefix}${each.value}"
     assert module.locals["topic_prefix"] == "${var.name_prefix}-"
     assert {step: A_PREFIX + slug[step] for step in STEPS} == {
         step: topic_id(A_PREFIX, step) for step in STEPS
@@ -135,9 +144,9 @@ def test_sinks_have_the_filters_as_they_stand_in_the_files() -> None:
 
 
 def test_deliveries_are_those_of_the_local_world() -> None:
-    inbox = module[INBOX]
-    (retry,), (dead,) = inbox["retry_policy"], inbox["dead_letter_policy"]
-    assert inbox["ack_deadline_seconds"] == "${local.ack_deadline_seconds}"
+    subscription = module[SUBSCRIPTION]
+    (retry,), (dead,) = subscription["retry_policy"], subscription["dead_letter_policy"]
+    assert subscription["ack_deadline_seconds"] == "${local.ack_deadline_seconds}"
     assert dead["max_delivery_attempts"] == "${local.max_delivery_attempts}"
     assert module.locals["ack_deadline_seconds"] == simulation.ACK_DEADLINE_S
     assert module.locals["max_delivery_attempts"] == simulation.MAX_DELIVERY_ATTEMPTS
@@ -190,7 +199,7 @@ def test_the_scheduler_triggers_the_sweep_every_minute() -> None:
     decoded = decode(json.dumps(push).encode()).trigger
     assert decoded is not None
     assert decoded.cause == SWEEP_KIND
-    assert target["topic_name"] == '${google_pubsub_topic.inbox["sweep"].id}'
+    assert target["topic_name"] == '${google_pubsub_topic.step["sweep"].id}'
     assert (job["schedule"], simulation.SWEEP_EVERY_S) == ("* * * * *", 60.0)
 
 
@@ -200,7 +209,7 @@ def test_the_scheduler_triggers_the_sweep_every_minute() -> None:
 def test_nobody_but_pub_sub_calls_a_function() -> None:
     (invoker,) = module.of_type("google_cloud_run_service_iam_member")
     assert invoker.body["member"] == "${google_service_account.pusher.member}"
-    (push,) = module[INBOX]["push_config"]
+    (push,) = module[SUBSCRIPTION]["push_config"]
     (token,) = push["oidc_token"]
     assert token["service_account_email"] == "${google_service_account.pusher.email}"
     assert token["audience"] == "${local.push_audiences[each.key]}"
@@ -310,7 +319,7 @@ def test_the_archive_holds_what_the_functions_need_and_nothing_else() -> None:
     assert set(tracked) <= taken
 
 
-# rights
+# permissions
 
 
 def test_rights_are_of_the_steps_and_of_the_relay() -> None:
@@ -321,7 +330,7 @@ def test_rights_are_of_the_steps_and_of_the_relay() -> None:
     assert all(PERMISSIONS[step].keys() == places for step in JOBSET_STEPS)
 
 
-def test_the_relay_may_publish_to_the_inboxes_that_it_writes_to() -> None:
+def test_the_relay_may_publish_to_the_topics_that_it_writes_to() -> None:
     assert PERMISSIONS["relay"].keys() == {"stolen", "topics"}
     assert PERMISSIONS["relay"]["topics"].keys() == set(TRIGGERED_STEPS)
 
@@ -438,9 +447,9 @@ def test_no_account_is_granted_anything_before_it_is_known_everywhere(address: s
     assert "time_sleep.accounts" in waits_for(address)
 
 
-def test_no_function_is_built_before_its_rights_have_taken_effect() -> None:
-    assert module[FUNCTION]["depends_on"] == ["${time_sleep.rights}"]
-    waited = module["time_sleep.rights"]["triggers"]
+def test_no_function_is_built_before_its_permissions_have_taken_effect() -> None:
+    assert module[FUNCTION]["depends_on"] == ["${time_sleep.permissions}"]
+    waited = module["time_sleep.permissions"]["triggers"]
     for address in (
         "google_project_iam_member.builder",
         "google_project_iam_member.builder_copies",

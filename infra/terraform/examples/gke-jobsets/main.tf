@@ -1,6 +1,6 @@
-# A GKE cluster with JobSet, whose Jobs get a node pool each. The functions show its API server their
-# access tokens, the relay uses GKE's workload identity. Address and CA as the cluster's kubeconfig has
-# them:
+# A GKE cluster with JobSet, whose Jobs get a node pool each. The functions authenticate to its API server
+# with access tokens, the relay uses GKE's workload identity. Address and CA as the cluster's kubeconfig
+# has them:
 #
 #   gcloud container clusters describe my-cluster --location=us-central1 \
 #     --format='value(masterAuth.clusterCaCertificate)' | base64 --decode > gke-ca.crt

@@ -1,5 +1,5 @@
-# A GKE cluster: the functions show its API server their access tokens, the relay uses GKE's workload
-# identity. Address and CA as the cluster's kubeconfig has them:
+# A GKE cluster: the functions authenticate to its API server with access tokens, the relay uses GKE's
+# workload identity. Address and CA as the cluster's kubeconfig has them:
 #
 #   gcloud container clusters describe my-cluster --location=us-central1 \
 #     --format='value(masterAuth.clusterCaCertificate)' | base64 --decode > gke-ca.crt

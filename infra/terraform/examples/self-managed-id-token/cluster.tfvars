@@ -9,7 +9,7 @@ cluster_access = {
     server         = "https://10.128.0.2:6443"
     ca_certificate = <<-PEM
       -----BEGIN CERTIFICATE-----
-      what stands in /etc/kubernetes/pki/ca.crt of the control plane
+      the content of /etc/kubernetes/pki/ca.crt of the control plane
       -----END CERTIFICATE-----
     PEM
   }

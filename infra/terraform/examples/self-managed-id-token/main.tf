@@ -1,4 +1,4 @@
-# A cluster of one's own whose API server trusts Google's ID tokens, and whose relay runs on a VM that has
+# A self-managed cluster whose API server trusts Google's ID tokens, and whose relay runs on a VM that has
 # a service account. No secret anywhere. After the apply:
 #
 #   terraform output -raw authentication_configuration   # for the API server's --authentication-config
