@@ -107,7 +107,7 @@ name_needs() { # PROJECT
   apis=compute permissions="resourcemanager.projects.setIamPolicy iam.roles.create logging.sinks.create"
   if [ "$1" = "$project" ]; then
     apis+=" serviceusage cloudresourcemanager iam"
-    permissions+=" cloudfunctions.functions.create run.services.setIamPolicy pubsub.topics.create pubsub.topics.setIamPolicy"
+    permissions+=" logging.logMetrics.create cloudfunctions.functions.create run.services.setIamPolicy pubsub.topics.create pubsub.topics.setIamPolicy"
     permissions+=" pubsub.subscriptions.create iam.serviceAccounts.create iam.serviceAccounts.setIamPolicy"
     permissions+=" storage.buckets.create storage.buckets.setIamPolicy cloudscheduler.jobs.create"
     permissions+=" artifactregistry.repositories.create artifactregistry.repositories.setIamPolicy"

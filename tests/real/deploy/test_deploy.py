@@ -326,6 +326,7 @@ RIGHTS = {
     "resourcemanager.projects.setIamPolicy": "resourcemanager.projectIamAdmin",
     "iam.roles.create": "iam.roleAdmin",
     "logging.sinks.create": "logging.configWriter",
+    "logging.logMetrics.create": "logging.configWriter",
     "cloudfunctions.functions.create": "cloudfunctions.admin",
     "run.services.setIamPolicy": "run.admin",
     "pubsub.topics.create": "pubsub.admin",
