@@ -107,7 +107,7 @@ name_needs() { # PROJECT
   apis=compute permissions="resourcemanager.projects.setIamPolicy iam.roles.create logging.sinks.create"
   if [ "$1" = "$project" ]; then
     apis+=" serviceusage cloudresourcemanager iam"
-    permissions+=" cloudfunctions.functions.create run.services.setIamPolicy pubsub.topics.create pubsub.topics.setIamPolicy"
+    permissions+=" logging.logMetrics.create cloudfunctions.functions.create run.services.setIamPolicy pubsub.topics.create pubsub.topics.setIamPolicy"
     permissions+=" pubsub.subscriptions.create iam.serviceAccounts.create iam.serviceAccounts.setIamPolicy"
     permissions+=" storage.buckets.create storage.buckets.setIamPolicy cloudscheduler.jobs.create"
     permissions+=" artifactregistry.repositories.create artifactregistry.repositories.setIamPolicy"
@@ -195,6 +195,8 @@ check_cluster() {
     miss "you are not an administrator of the cluster" "kubectl create clusterrolebinding you-admin --clusterrole=cluster-admin --user=YOU"
   [ -z "$jobsets" ] || [ "$mode" = destroy ] || kubectl get customresourcedefinitions jobsets.jobset.x-k8s.io >/dev/null 2>&1 ||
     miss "jobset_provider is $jobsets, but JobSet is not installed in the cluster" "https://jobset.sigs.k8s.io/docs/installation"
+  [ "$mode" = destroy ] || ! $is_gke || [ "$jobsets" = gke ] ||
+    echo "this cluster is on GKE: no VM of a TPUNodeGroup can join it by kubeadm; for slices of JobSets, set jobset_provider = \"gke\" (docs/install.md, A cluster)"
   ! kubectl get customresourcedefinitions workloadpolicies.tpu.google.com >/dev/null 2>&1 ||
     echo "tpu-operator is installed in this cluster; its groups are not changed (docs/migrate-from-tpu-operator.md)"
 }

@@ -39,7 +39,7 @@ locals {
       reducer  = null
       group_by = null
       runbook  = "dead-letters"
-      advice   = "A message was rejected ten times, because it cannot be decoded. `PUBSUB_PROJECT=${var.project_id} TOPIC_PREFIX=${local.topic_prefix} kubectl tng dead-letters list` names its step and says why."
+      advice   = "A step did not acknowledge a message in ten attempts: it cannot decode the message, or the function did not work for that time. `PUBSUB_PROJECT=${var.project_id} TOPIC_PREFIX=${local.topic_prefix} kubectl tng dead-letters list` names the step and says why. If it says that the message can be read, correct the function, then replay the message."
     }
 
     # A sink drops what it cannot publish. Of the sinks of other projects Monitoring knows where they are in

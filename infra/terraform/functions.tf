@@ -9,6 +9,15 @@ locals {
     fileset(local.repository, "{functions,shared}/**/*.{py,sh}"),
   )
 
+  # What the functions and the operator's tool read alike.
+  installation_environment = {
+    PUBSUB_PROJECT            = var.project_id
+    TOPIC_PREFIX              = local.topic_prefix
+    PROJECTS                  = join(",", local.served_projects)
+    NODE_JOIN_TIMEOUT_SECONDS = tostring(var.node_join_timeout_seconds)
+    JOIN_APPROVAL             = var.join_approval
+  }
+
   function_names = { for step, slug in local.slugs : step => "${var.name_prefix}-${slug}" }
 
   # The address that Cloud Run computes from names alone. It can be told to the function itself, which
@@ -101,12 +110,7 @@ resource "google_cloudfunctions2_function" "step" {
     # than the subscription waits would be delivered a second time meanwhile.
     timeout_seconds = 100
 
-    environment_variables = merge(local.cluster_environment, {
-      PUBSUB_PROJECT            = var.project_id
-      TOPIC_PREFIX              = local.topic_prefix
-      PROJECTS                  = join(",", local.served_projects)
-      NODE_JOIN_TIMEOUT_SECONDS = tostring(var.node_join_timeout_seconds)
-      JOIN_APPROVAL             = var.join_approval
+    environment_variables = merge(local.cluster_environment, local.installation_environment, {
       # Requests beyond the threads would wait inside the instance while their deadline runs.
       THREADS              = tostring(var.concurrency)
       PUSH_AUDIENCE        = local.push_audiences[each.key]

@@ -74,8 +74,16 @@ output "inject_token_user" {
 }
 
 output "relay_settings" {
-  description = "The overlay's ConfigMap `relay`; also the environment of the operator's tool."
+  description = "The overlay's ConfigMap `relay`."
   value       = local.relay_settings
+}
+
+output "tool_environment" {
+  description = "The settings of the operator's tool (`kubectl tng`), as lines for a shell."
+  value = join("", [
+    for name, value in merge(local.installation_environment, local.jobset_environment) :
+    "export ${name}='${replace(value, "'", "'\\''")}'\n"
+  ])
 }
 
 output "relay_member" {

@@ -57,7 +57,7 @@ resource "google_pubsub_subscription" "step" {
   depends_on = [google_cloud_run_service_iam_member.pusher]
 }
 
-# Dead letters: messages that no step could decode.
+# Dead letters: messages that a step has not acknowledged in ten attempts. It could not decode them, or did not work.
 resource "google_pubsub_topic" "dead_letters" {
   project = var.project_id
   name    = "${local.topic_prefix}dead-letters"

@@ -39,7 +39,6 @@ NOT_RUN = {
     "make": "takes minutes; the options are read below",
     "mkdir": "of the overlay in install.md, which tests/unit/infra/test_install_page.py runs",
     "openssl": "of the certificate in injection.md, which tests/real/test_inject_env_installed.py runs",
-    "python": "needs a cluster; test_docs.py parses the operator's tool",
     "rm": "deletes a key that the command before it created",
     "sed": "needs the manifests of a release, or runs in `RUNNABLE`",
     "sha256sum": "needs a release",

@@ -174,6 +174,17 @@ run "kubeconfig_and_federation" {
   }
 
   assert {
+    condition     = output.tool_environment == <<-END
+      export JOIN_APPROVAL='approve_join'
+      export NODE_JOIN_TIMEOUT_SECONDS='900'
+      export PROJECTS='tpu-one,tpu-two'
+      export PUBSUB_PROJECT='my-project'
+      export TOPIC_PREFIX='tpu-functions-'
+    END
+    error_message = "The operator's tool has the settings of the functions."
+  }
+
+  assert {
     condition     = length(google_logging_project_sink.step) == 8 && google_cloudfunctions2_function.step["sweep"].service_config[0].environment_variables["PROJECTS"] == "tpu-one,tpu-two"
     error_message = "Each served project has its sinks."
   }
@@ -329,6 +340,11 @@ run "jobsets_by_node_groups" {
       JOBSET_LOST_REBUILD_MINUTES      = "20"
     }
     error_message = "The environment is not what the steps read."
+  }
+
+  assert {
+    condition     = strcontains(output.tool_environment, "export JOBSET_PROVIDER='tpu-node-group'\n")
+    error_message = "The operator's tool explains JobSets by the same settings."
   }
 
   assert {

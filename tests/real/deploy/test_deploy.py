@@ -326,6 +326,7 @@ RIGHTS = {
     "resourcemanager.projects.setIamPolicy": "resourcemanager.projectIamAdmin",
     "iam.roles.create": "iam.roleAdmin",
     "logging.sinks.create": "logging.configWriter",
+    "logging.logMetrics.create": "logging.configWriter",
     "cloudfunctions.functions.create": "cloudfunctions.admin",
     "run.services.setIamPolicy": "run.admin",
     "pubsub.topics.create": "pubsub.admin",
@@ -728,6 +729,30 @@ def test_a_cluster_of_gke_keeps_its_own_device_plugin(deploy: Installer) -> None
     found = deploy.plane.run_kubectl("get", kinds, "-A", "-l", OURS, "-o", "name").stdout
     assert "relay" in found
     assert "device-plugin" not in found
+
+
+@pytest.mark.parametrize(
+    "version, provider, warns",
+    [
+        (GKE_VERSION, "", True),
+        (GKE_VERSION, "tpu-node-group", True),
+        (GKE_VERSION, "gke", False),
+        ("", "", False),
+    ],
+)
+def test_gke_without_node_pools_is_warned_that_groups_get_no_nodes(
+    version: str, provider: str, warns: bool, look: Installer
+) -> None:
+    look.settings = Settings(jobset_provider=provider, node_pools="gke-home us-east5 research")
+    look.kubectl = [("get customresourcedefinitions jobsets", "customresourcedefinition", 0)]
+    look.kubectl += [("get --raw /version", version, 0)] if version else []
+    ran = look.run("--images", "example.test/tpu:1", "prod", answer="n\n")
+    assert ran.output.endswith("deploy.sh: not confirmed; nothing was changed\n")
+    warning = (
+        "this cluster is on GKE: no VM of a TPUNodeGroup can join it by kubeadm; for slices of "
+        'JobSets, set jobset_provider = "gke" (docs/install.md, A cluster)\n'
+    )
+    assert (warning in ran.output) is warns
 
 
 @pytest.mark.parametrize("has_it", ["the overlay", "Terraform", "nobody"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -24,6 +25,7 @@ from replay import VERSION
 from shared.base.names import JOBSET_STEPS, STEPS
 from tests.admission import evaluate, refusal
 from tests.overlays import COMPONENTS, EXAMPLE, KUBERNETES, NAMES, write_overlay
+from tests.real.deploy.outputs import JOBSETS, USERS_WITH_JOBSETS
 from tests.unit.test_manifests import DOCUMENTS, LABELS, Right, merged
 from tests.unit.test_manifests import expand as rights_in
 
@@ -170,6 +172,48 @@ def test_control_plane_taint_puts_what_runs_there(
         affinity = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
         no_tpu = {"key": "cloud.google.com/gke-tpu-accelerator", "operator": "DoesNotExist"}
         assert affinity == {"nodeSelectorTerms": [{"matchExpressions": [no_tpu, control_plane]}]}
+
+
+def test_the_list_of_components_in_the_page_about_jobsets_renders(tmp_path: Path) -> None:
+    """With ``deployed`` as deploy.sh writes it. The page has the whole list: it can be copied."""
+    page = (KUBERNETES.parents[1] / "docs" / "jobsets.md").read_text()
+    (block,) = re.findall(r"```yaml\n(components:.*?)```", page, re.DOTALL)
+    listed = yaml.safe_load(block)["components"]
+    assert "deployed" in listed
+    folder = write_overlay(tmp_path / "overlay")
+    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    above = os.path.relpath(KUBERNETES / "components", folder)
+    kustomization["components"] = [one.replace("../../components", above) for one in listed]
+    (folder / "resources.yaml").write_text("")
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    component = yaml.safe_load(JOBSETS.component)
+    component["configMapGenerator"][0]["literals"].append(
+        f"relay-audience={NAMES['relay-audience']}"
+    )
+    component["components"] = [
+        one.replace("../../../components", os.path.join("..", above))
+        for one in component["components"]
+    ]
+    component["images"] = [
+        {"name": f"tpu-functions-{name}", "newName": f"example.test/{name}"}
+        for name in ("relay", "inject-env")
+    ]
+    (folder / "deployed").mkdir()
+    (folder / "deployed" / "kustomization.yaml").write_text(yaml.safe_dump(component))
+    rendered = render(folder)
+    images = {
+        container["image"]
+        for document in rendered
+        if document["kind"] == "Deployment"
+        for container in document["spec"]["template"]["spec"]["containers"]
+    }
+    assert images == {"example.test/relay", "example.test/inject-env"}
+    for name, step in (
+        ("create-resources", "create-resources"),
+        ("provision-slice-node-groups", "provision-slice"),
+    ):
+        (subject,) = only(rendered, "ClusterRoleBinding", f"tpu-functions-{name}")["subjects"]
+        assert subject["name"] == USERS_WITH_JOBSETS[step]
 
 
 def test_without_device_plugin_leaves_out_all_of_it_and_nothing_else(tmp_path: Path) -> None:

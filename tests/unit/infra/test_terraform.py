@@ -268,6 +268,7 @@ A_CLUSTER_OF_NODE_POOLS = {
 def test_every_variable_that_is_set_is_one_that_the_functions_read() -> None:
     (service,) = module[FUNCTION]["service_config"]
     always = variables_in(service["environment_variables"])
+    always |= module.locals["installation_environment"].keys()
     ways = variables_in(module.locals["cluster_environment"])
     jobsets = variables_in(module.locals["jobset_environment"])
     ca = CertificateAuthority.create(datetime.now(UTC)).certificate_pem
