@@ -50,7 +50,7 @@ def snippet(words: str) -> str:
     return str(found)
 
 
-CONFIGURATION: dict[str, Any] = yaml.safe_load(snippet("kind: AuthenticationConfiguration"))
+CONFIGURATION: dict[str, Any] = yaml.safe_load(snippet("claimMappings:"))
 FLAGS = snippet("--oidc-issuer-url").split()
 USERS: dict[str, str] = yaml.safe_load(snippet("data:\n"))["data"]
 AUDIENCE = CONFIGURATION["jwt"][0]["issuer"]["audiences"][0]
@@ -313,3 +313,16 @@ def test_a_new_version_of_a_kubeconfig_follows_one_that_was_revoked(
     assert "was read again, and its credentials are still refused" in told[0].message
     write(None)
     assert list(cluster.list_groups()) == []
+
+
+@pytest.mark.parametrize(
+    "version", ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1"]
+)
+def test_an_api_server_starts_with_the_pages_file_before_there_are_accounts(
+    version: str, tmp_path: Path
+) -> None:
+    configuration = yaml.safe_load(snippet("jwt: []")) | {"apiVersion": version}
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(configuration))
+    with open_own_control_plane([f"--authentication-config={path}"]) as plane:
+        assert plane.request("GET", "/api/v1/namespaces/kube-system")[0] == 200

@@ -322,7 +322,7 @@ def test_user_names_may_have_a_prefix(tmp_path: Path) -> None:
     names = {name: f"gcp:{value}" for name, value in NAMES.items()}
     rendered = render(write_overlay(tmp_path, "google-identities", names=names))
     (user,) = only(rendered, "ClusterRoleBinding", "tpu-functions-sweep")["subjects"]
-    assert user["name"] == "gcp:sweep@my-gcp-project.iam.gserviceaccount.com"
+    assert user["name"] == "gcp:tpu-functions-sweep@my-gcp-project.iam.gserviceaccount.com"
 
 
 def test_a_name_that_is_missing_is_said(tmp_path: Path) -> None:
