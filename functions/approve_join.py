@@ -10,8 +10,9 @@ project must be served, and the group must not be being deleted.
 
 A request is denied only if it can never become valid: it has another form, or no VM of a group can have
 its Node name. Its token is revoked, because a denied kubelet makes a new request every 32 seconds.
-Any other request stays pending, because a token may have been renewed, or an API may be unavailable.
-The outcome ``NotApproved`` means: pending, and something is wrong. A kubelet waits 15 minutes.
+Any other request stays pending, because a token may have been renewed, or an API may be unavailable;
+also one with the VM's name and a domain. The outcome ``NotApproved`` means: pending, and something is
+wrong. A kubelet waits 15 minutes, and a request that is older than 20 is not approved any more.
 
 A revoked token stays in its VM's metadata, and inject_token may create its Secret again. The requests of
 its holder are then denied again.
@@ -222,7 +223,7 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
     actions += (ForOne((Fail(error),)) for error in errors)
     outcome = join_outcomes(one.outcome for one in assessments) or "NothingToDo"
     note = "; ".join(f"{one.name}: {one.why}" for one in assessments if one.why)
-    needs_attention = any(one.outcome in _CAUSES or one.is_reported for one in assessments)
+    needs_attention = any(one.outcome in _CAUSES or one.has_log_line for one in assessments)
     facts = _name_group(observed.candidates)
     plan = Plan(outcome, tuple(actions), note, facts, needs_attention=needs_attention)
     rest = message_about_requests(Cause.FORWARDED, now, observed.unread)
@@ -315,8 +316,8 @@ class _Assessment:
     candidate: Candidate
     outcome: str
     why: str = ""
-    is_reported: bool = False
-    """Whether it gets a log line of its own, which an alert counts."""
+    has_log_line: bool = False
+    """Whether it gets a log line of its own. An alert counts these lines."""
 
     @property
     def name(self) -> str:
@@ -343,7 +344,7 @@ class _Assessment:
             # One Event for all requests of a token: its holder may make one every half minute.
             event_key = f"{request.token_id}: {self.why}"
             yield Emit(Event("JoinDenied", text, is_warning=True, key=event_key), about, once=True)
-        if self.is_reported:
+        if self.has_log_line:
             group = self.candidate.group
             key = group.key if group is not None else ""
             yield Report(self.outcome, self.why, request.name, subject.node, key)
@@ -363,7 +364,7 @@ def _assess(candidate: Candidate, now: datetime) -> _Assessment:
     if request.is_decided:
         return _assess_decided(candidate)
     if subject.violation:
-        return _Assessment(candidate, DENIED, subject.violation, is_reported=True)
+        return _Assessment(candidate, DENIED, subject.violation, has_log_line=True)
     is_late = now - request.created >= LATE_AFTER
     if not find_resource_name(subject.node):
         vm = subject.node.partition(".")[0]
@@ -371,16 +372,16 @@ def _assess(candidate: Candidate, now: datetime) -> _Assessment:
             why = f"{subject.node} must be the VM's name alone: register the kubelet as {vm}"
             return _Assessment(candidate, NOT_APPROVED, why, is_late)
         why = f"{subject.node} is not the name of a TPUNodeGroup's VM"
-        return _Assessment(candidate, DENIED, why, is_reported=True)
+        return _Assessment(candidate, DENIED, why, has_log_line=True)
     if group is not None and group.deleting is not None:
         return _Assessment(candidate, "Deleting")
     obstacle = _find_obstacle(candidate, now)
     if not obstacle:
         return _Assessment(candidate, "Approved")
-    # A wrong token is reported on the group immediately, any other obstacle when the request is late.
+    # A wrong token is shown on the group at once (NotApproved), and in the log when the request is late.
     has_other_token = _find_token_of_vm(candidate, now) not in ("", request.token_id)
     outcome = NOT_APPROVED if is_late or has_other_token else "Pending"
-    return _Assessment(candidate, outcome, obstacle, is_reported=is_late)
+    return _Assessment(candidate, outcome, obstacle, has_log_line=is_late)
 
 
 def _assess_decided(candidate: Candidate) -> _Assessment:
@@ -392,7 +393,7 @@ def _assess_decided(candidate: Candidate) -> _Assessment:
         f"{BOOTSTRAP_GROUP} is enough for any Node's certificate. Remove the binding or the approver "
         "that allows it"
     )
-    return _Assessment(candidate, ELSEWHERE, why, is_reported=True)
+    return _Assessment(candidate, ELSEWHERE, why, has_log_line=True)
 
 
 def _find_obstacle(candidate: Candidate, now: datetime) -> str:

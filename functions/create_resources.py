@@ -156,7 +156,10 @@ def decide(observed: ObservedResources | ObservedUnreadable, now: datetime) -> P
 
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
-    """Report an environment error in the condition of the resource that the call was about."""
+    """Report an environment error in the condition of the resource that the call was about.
+
+    Errors of other calls are reported in that of the MIG, which the group's VMs depend on.
+    """
     condition = CONDITION_OF[find_kind(error.call) or MIG]
 
     def describe(known: Status, reason: Reason) -> Status:
@@ -326,6 +329,7 @@ def _reject(
         Type.ACCEPTED, False, Reason.INVALID_SPEC, message, group=group, now=now
     )
     write = WriteStatus(readiness.conclude(group, known, now))
+    # Owned, so that its deletion passes through tear_down, which knows what may exist.
     ownership = () if group.is_owned else (TakeOwnership(),)
     return Plan("InvalidSpec", (write, *ownership))
 
@@ -334,6 +338,7 @@ def _provision(observed: ObservedResources, now: datetime) -> Plan:
     group, known = observed.group, observed.status
     actions: list[Action] = []
     if not group.is_owned:
+        # The status first: a group with our finalizer and no entries counts as one with a lost status.
         if not known.resources:
             known = _describe(observed, known, _build_entries(observed, now), now)
             actions.append(WriteStatus(known))

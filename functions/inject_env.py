@@ -1,9 +1,9 @@
 """inject_env: an admission webhook that adds TPU environment variables to workloads.
 
-It adds variables that are missing and updates those that it has injected before. An annotation on the
-Pod template lists the injected variables with digests. Values that users have set are kept. Two kinds of
-them count as not set: an empty value, and ``localhost`` in a variable that names hosts, if the slice has
-several.
+It adds variables that are missing, and updates or removes those that it has injected before. An
+annotation on the Pod template lists the injected variables with digests. Values that users have set are
+kept. Two kinds of them count as not set: an empty value, and ``localhost`` in a variable that names
+hosts, if the slice has several.
 
 Contradictions between a workload and its slice are warnings, or errors by a setting. If nothing can be
 injected, an annotation on the template says why. A Pod template gets the label that makes the webhook
@@ -256,8 +256,9 @@ class _Container:
     def _new_entry(self, old: dict[str, Any]) -> dict[str, Any] | None:
         """The new entry in an entry's place; ``None``: it is removed.
 
-        If the effective entry changes, an overridden one is removed if it is empty or equal to the
-        effective one. A value that a user has set is kept.
+        An overridden entry would take effect if the effective one were removed. So, when that one
+        changes, an overridden one is removed that counts as not set or equals it. A value that a user
+        has set is kept.
         """
         name = old["name"]
         effective, after = self._effective[name], self._new_effective[name]

@@ -310,8 +310,8 @@ def _needs_injection(vm: Vm, trigger: Trigger, now: datetime) -> bool:
 def _report(observed: ObservedVms, now: datetime) -> WriteStatus:
     """Write TokensInjected from the list of a resync: True if each VM has joined or has a valid token.
 
-    An error that a batch has reported stays until a batch succeeds or no VM can be written: the list
-    does not show which tokens have their Secrets.
+    An error that a batch has reported stays until a batch succeeds, or until no VM is left that has not
+    joined and whose metadata is writable: the list does not show which tokens have their Secrets.
     """
     if _has_error(observed.status) and any(
         not vm.has_joined and _is_metadata_writable(vm, observed.trigger) for vm in observed.vms

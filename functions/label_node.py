@@ -11,8 +11,9 @@ until the VM is read again, mostly on a resync. The step revokes the VM's token 
 Node's labels and taints. One of the labels is the proof, which a kubelet cannot write. A Node with the
 name of a VM of the group that is gone is deleted.
 
-The step owns the conditions NodesJoined and InterconnectReady. It triggers inject_token and
-create_resources if their conditions contradict what it has observed.
+The step owns the conditions NodesJoined and InterconnectReady. It triggers inject_token for VMs whose
+Nodes remain from predecessors, and both inject_token and create_resources if their conditions contradict
+what it has observed.
 """
 
 from __future__ import annotations
@@ -125,6 +126,7 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
         return Plan("Deleting" if observed.group.deleting else "NotOurs")
     node_actions = _build_batch(observed, now)
     if observed.is_of_one_vm:
+        # Another VM's loss is reported. This one is counted by a later trigger.
         return Plan("AlreadyReported", (node_actions,))
     actions: tuple[Action | Batch, ...] = (
         node_actions,
@@ -164,7 +166,8 @@ def is_loss_reported(trigger: Trigger, known: Status, now: datetime) -> bool:
     if trigger.event is None or not trigger.event.concerns_vm:
         return False
     ready = known.conditions.get(Type.READY)
-    newest = max((entry.since for entry in known.pending), default=None)
+    losses = (entry.since for entry in known.pending if entry.why in VM_LOSSES)
+    newest = max(losses, default=None)
     has_loss = ready is not None and ready.reason in VM_LOSSES
     return has_loss and newest is not None and abs(now - newest) < DEBOUNCE
 

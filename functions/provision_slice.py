@@ -8,7 +8,7 @@ intervals that grow with the wait.
 slice, and creates it again when it is gone. That concerns a slice with other properties or labels than
 the Pod asks for, unless Pods of other Jobs run on it; and, on a resync, one that could not be created or
 has no ready Node any more, unless its provider retries by itself. The ConfigMap ``jobsets`` can pause
-both. A slice for which a Pod waits loses its release deadline.
+both. A slice that a Pod waits for and may use loses its release deadline.
 
 GKE changes a few node pools at a time and rejects other changes. A creation that is rejected for this
 reason is not retried through Pub/Sub: when an operation ends, the step selects the Pods that try next.
@@ -357,7 +357,10 @@ def _decide_after(observed: ObservedOperation, now: datetime) -> Plan:
 
 
 def _and_trigger_next(plan: Plan, observed: ObservedOperation, now: datetime) -> Plan:
-    """Add resyncs for the Pods that may try next, as the slices will be after the plan."""
+    """Add resyncs for the Pods that may try next.
+
+    The free slots are counted as if the changes of the plan had already begun.
+    """
     waiting = observed.waiting
     if waiting is None:
         return plan

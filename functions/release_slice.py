@@ -99,7 +99,8 @@ class ObservedFailedUpdate:
 
     slice: ObservedSlice | None
     needs_deadline: bool = False
-    """True if the pool needs a deadline. As it cannot be written, the pool is deleted now."""
+    """True if the pool needs a deadline. As it cannot be written, the pool is deleted as soon as no Pods
+    run on it."""
 
 
 @dataclass(frozen=True)
@@ -163,8 +164,11 @@ def decide(observed: Observed, now: datetime) -> Plan:
 
 
 def recover(work: SliceWork, error: CallError) -> Plan | None:
-    """Report an environment error. A slice whose release deadline cannot be written is deleted now:
-    otherwise it would never be deleted."""
+    """Report an environment error.
+
+    A slice whose release deadline cannot be written is deleted as soon as no Pods run on it. Otherwise
+    it would never be deleted.
+    """
     if not isinstance(error, SliceActionError):
         return None
     if is_out_of_slots(error, work.provider):

@@ -136,8 +136,11 @@ def decide(observed: ObservedGroups, now: datetime) -> Plan:
 
 
 def recover(work: Work, error: CallError) -> Plan | None:
-    """Report a topic to which nothing could be published. A retry would publish to the others again: the
-    next run does. If the groups could not be listed, the message is retried."""
+    """Report a topic to which nothing could be published.
+
+    The message is not retried, because a retry would publish to the other topics twice; the next run
+    publishes to this one. It is retried if the groups could not be listed.
+    """
     if not isinstance(work.observed, ObservedGroups) or work.observed.failure is not None:
         return None
     return Plan("SweptPartly", note=str(error), needs_attention=True)
@@ -260,15 +263,15 @@ def _list_by_state(group: AnyGroup, known: Status) -> Iterator[str]:
     if not group.is_owned or not known.is_true(Type.MIG_READY):
         yield "create_resources"
     mig, counts = known.resources.get(MIG), known.counts
-    are_vms_ready = known.is_true(Type.MIG_READY)
+    are_vms_created = known.is_true(Type.MIG_READY)
     if mig is None or mig.state is not State.READY:
         return
     # A BULK group has no VM before it has all.
     is_bulk = isinstance(group, NodeGroup) and group.spec.is_bulk
-    if is_bulk and not are_vms_ready:
+    if is_bulk and not are_vms_created:
         return
-    if not known.is_true(Type.NODES_JOINED) and (are_vms_ready or counts.running > counts.joined):
+    if not known.is_true(Type.NODES_JOINED) and (are_vms_created or counts.running > counts.joined):
         yield "inject_token"
     # Before all VMs are created, label_node has work if a VM has joined, is lost or has become ready.
-    if are_vms_ready or counts.running != counts.ready:
+    if are_vms_created or counts.running != counts.ready:
         yield "label_node"

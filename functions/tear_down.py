@@ -448,7 +448,8 @@ def _delete_mig(
 
 
 def _label_unproved(observed: ObservedRemains) -> Iterator[NamedAction]:
-    """Label and cordon the Nodes that lack our label: by the label they are found at the end."""
+    """Label and cordon the Nodes without proof. The patch sets the resource-name label, too, by which
+    Nodes are listed at the end."""
     members = {instance.name: instance for instance in observed.instances}
     machine_type = observed.status.machine_type
     for node in observed.nodes:

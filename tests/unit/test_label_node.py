@@ -438,6 +438,13 @@ TOLD = replace(
     pending=(Pending(A, Reason.PREEMPTED, NOW),),
 )
 """A group that says since now that a VM was preempted."""
+OLD_LOSS = replace(
+    TOLD,
+    pending=(
+        Pending(A, Reason.PREEMPTED, NOW - timedelta(hours=1)),
+        Pending(B, Reason.NODE_NOT_READY, NOW),
+    ),
+)
 
 
 @pytest.mark.parametrize(
@@ -447,6 +454,7 @@ TOLD = replace(
         pytest.param(preempted(B), TOLD, 10, False, id="ten seconds ago"),
         pytest.param(preempted(B), TOLD, -10, False, id="a loss that lies in the future"),
         pytest.param(preempted(B), COMPLETE, 0, False, id="nothing told yet"),
+        pytest.param(preempted(B), OLD_LOSS, 0, False, id="an old loss, and a Node not ready now"),
         pytest.param(RESYNC, TOLD, 0, False, id="a resync counts"),
         pytest.param(NODES, TOLD, 0, False, id="so does a change of Nodes"),
     ],
