@@ -10,9 +10,10 @@ project must be served, and the group must not be being deleted.
 
 A request is denied only if it can never become valid: it has another form, or no VM of a group can have
 its Node name. Its token is revoked, because a denied kubelet makes a new request every 32 seconds.
-Any other request stays pending, because a token may have been renewed, or an API may be unavailable;
-also one with the VM's name and a domain. The outcome ``NotApproved`` means: pending, and something is
-wrong. A kubelet waits 15 minutes, and a request that is older than 20 is not approved any more.
+Any other request stays pending, because a token may have been renewed, or an API may be unavailable.
+A request whose Node name is a VM's name with a domain stays pending, too: the reason tells the user to
+register the kubelet under the VM's name alone. The outcome ``NotApproved`` means: pending, and something
+is wrong. A kubelet waits 15 minutes, and a request that is older than 20 is not approved any more.
 
 A revoked token stays in its VM's metadata, and inject_token may create its Secret again. The requests of
 its holder are then denied again.

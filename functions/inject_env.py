@@ -5,9 +5,9 @@ annotation on the Pod template lists the injected variables with digests. Values
 kept. Two kinds of them count as not set: an empty value, and ``localhost`` in a variable that names
 hosts, if the slice has several.
 
-Contradictions between a workload and its slice are warnings, or errors by a setting. If nothing can be
-injected, an annotation on the template says why. A Pod template gets the label that makes the webhook
-review its Pods, too.
+Contradictions between a workload and its slice are warnings, or errors by a setting. If they prevent any
+injection, an annotation on the template says which. If there is nothing to inject, only a warning says
+so. A Pod template gets the label that makes the webhook review its Pods, too.
 """
 
 from __future__ import annotations
@@ -256,9 +256,9 @@ class _Container:
     def _new_entry(self, old: dict[str, Any]) -> dict[str, Any] | None:
         """The new entry in an entry's place; ``None``: it is removed.
 
-        An overridden entry would take effect if the effective one were removed. So, when that one
-        changes, an overridden one is removed that counts as not set or equals it. A value that a user
-        has set is kept.
+        If the effective entry is changed or removed, an overridden entry of the same name is removed,
+        too, if it counts as not set or is identical to the effective entry before the patch. Any other
+        one is a user's value and is kept.
         """
         name = old["name"]
         effective, after = self._effective[name], self._new_effective[name]

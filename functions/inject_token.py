@@ -310,8 +310,9 @@ def _needs_injection(vm: Vm, trigger: Trigger, now: datetime) -> bool:
 def _report(observed: ObservedVms, now: datetime) -> WriteStatus:
     """Write TokensInjected from the list of a resync: True if each VM has joined or has a valid token.
 
-    An error that a batch has reported stays until a batch succeeds, or until no VM is left that has not
-    joined and whose metadata is writable: the list does not show which tokens have their Secrets.
+    The list does not show which tokens have their Secrets. So an error that an invocation for named VMs
+    has reported is kept while a VM still waits (it has not joined, and its metadata is writable), until
+    such an invocation succeeds.
     """
     if _has_error(observed.status) and any(
         not vm.has_joined and _is_metadata_writable(vm, observed.trigger) for vm in observed.vms
@@ -327,7 +328,10 @@ def _report(observed: ObservedVms, now: datetime) -> WriteStatus:
 
 
 def _end_error(observed: ObservedVms, now: datetime) -> Iterator[Action | Batch]:
-    """End the error of an earlier batch, if this one succeeds. The next resync counts the tokens."""
+    """End the error that an invocation for named VMs has reported, if this one succeeds.
+
+    The next resync counts the tokens.
+    """
     if _has_error(observed.status):
         yield ABORT_AFTER_FAILURE
         message = "The last error is over: join tokens are written again"

@@ -1,4 +1,4 @@
-"""label_node: match Nodes to VMs, label and count them, and decide ``Ready``.
+"""label_node: match Nodes to VMs, label and count them, and report what keeps the slice from Ready.
 
 Triggers: a Node of the group was added, changed or deleted; a VM was preempted, failed, stopped or
 deleted; a resync, which lists the group's VMs; a message of the step itself that names the

@@ -154,7 +154,7 @@ class ObservedOperation:
 class ObservedQueue:
     """All Pods that wait, in a sweep run. ``due`` are those whose resync is due in this minute.
 
-    ``slots`` is the number of free slots; ``None``: no limit.
+    ``slots`` is the number of free slots; ``None``: all that are due may try.
     """
 
     waiting: int
@@ -193,7 +193,9 @@ def observe(work: PodWork) -> Observed:
     if work.leader is not None:
         return _observe_pod(work, work.leader)
     event = work.trigger.event
-    return _observe_queue(work) if event is None else _observe_operation(work, event)
+    return (
+        _observe_queue(work) if event is None else _observe_operation(work, event)
+    )  # None: a sweep run
 
 
 def decide(observed: Observed, now: datetime) -> Plan:

@@ -139,7 +139,7 @@ def observe(work: SliceWork) -> Observed:
     message, event = work.trigger.message, work.trigger.event
     if message is not None:
         return _observe_named(work, message)
-    if event is None:
+    if event is None:  # a sweep run
         return _observe_all(work)
     work.facts["slice"] = event.name
     if event.method == UPDATE_METHOD:
@@ -322,6 +322,7 @@ def _decide_after_failed_update(observed: ObservedFailedUpdate, now: datetime) -
     if observed.needs_deadline:
         return _decide_about_slice(observed.slice, now)
     row = _find_row(observed.slice, now)
+    # The update was not a deadline that is needed. An action of the row is left to the next resync.
     return Plan(row.outcome if row.action is SliceAction.NOTHING else "NothingToDo")
 
 

@@ -176,6 +176,8 @@ def _publish_requests(requests: Iterable[SigningRequest], now: datetime) -> Iter
 
 
 def _build_run(now: datetime) -> Message:
+    """The message of a sweep run. It names no object: it is decoded as a trigger without a message, and
+    its cause does not count, so it is not a resync."""
     return Message("", "", "", Cause.RESYNC, now, kind=SWEEP_KIND)
 
 
