@@ -5,9 +5,9 @@ annotation on the Pod template lists the injected variables with digests. Values
 kept. Two kinds of them count as not set: an empty value, and ``localhost`` in a variable that names
 hosts, if the slice has several.
 
-Contradictions between a workload and its slice are warnings, or errors by a setting. If they prevent any
-injection, an annotation on the template says which. If there is nothing to inject, only a warning says
-so. A Pod template gets the label that makes the webhook review its Pods, too.
+Problems of a workload, such as contradictions between it and its slice, are warnings, or errors by a
+setting. If nothing at all is injected because of problems, an annotation on the template says which. A
+Pod template gets the label that makes the webhook review its Pods, too.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ class _Container:
             # A Pod alone may not show why its template got a variable, so it keeps the variable.
             return None if is_injected and self.is_template else old
         if is_injected and "valueFrom" in old and not self.is_template:
-            return old  # its template has got it from a workload, which shows more than a Pod
+            return old  # injected into its template with a Job or the like, which shows more than a Pod
         return render(old["name"], value) if is_injected or self._is_unset(old) else old
 
     def _is_injected(self, entry: Mapping[str, Any]) -> bool:

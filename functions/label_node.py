@@ -159,9 +159,10 @@ run = STEP.run
 
 
 def is_loss_reported(trigger: Trigger, known: Status, now: datetime) -> bool:
-    """Whether the status already reports a recent loss and the trigger is an event about one VM.
+    """Whether the count is left to a later trigger.
 
-    The lost VMs are counted later: by another event, a change of a Node or a resync.
+    It is if the event is about one VM, and the status has reported a loss, mostly of another VM, for
+    less than `DEBOUNCE`. Another event, a change of a Node or a resync then counts the lost VMs.
     """
     if trigger.event is None or not trigger.event.concerns_vm:
         return False

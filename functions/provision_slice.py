@@ -227,7 +227,7 @@ run = STEP.run
 
 
 def _observe_queue(work: PodWork) -> ObservedQueue:
-    work.cluster.get_cluster_id()  # read for the attribute of the resyncs that this run publishes
+    work.cluster.get_cluster_id()  # kept in the connection: published messages carry it
     provider, now = work.provider, work.now
     waiting = find_leaders(work.cluster.list_pending_pods())
     due = tuple(leader for leader in waiting if is_due(leader, now, provider))
@@ -509,8 +509,8 @@ def _report_refusal(work: PodWork, observed: ObservedPod, error: SliceActionErro
         words = {"name": observed.desired.name, "failure": error.message}
         queued = Emit(lifecycle.QUEUED.render(naming, words), once=True)
         return Plan(QUEUED, () if observed.is_resync else (queued,), note=str(error))
-    is_parent_missing = isinstance(action, CreateSlice) and error.http == 404
-    reason = Reason.REFUSED if is_parent_missing else find_refusal(error)
+    is_cluster_missing = isinstance(action, CreateSlice) and error.http == 404
+    reason = Reason.REFUSED if is_cluster_missing else find_refusal(error)
     if reason is None:
         return None
     template: EventTemplate = lifecycle.CREATION_REFUSED

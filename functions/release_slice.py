@@ -190,7 +190,7 @@ run = STEP.run
 
 
 def _observe_all(work: SliceWork) -> ObservedAll:
-    work.cluster.get_cluster_id()  # read for the attribute of the resyncs that this run publishes
+    work.cluster.get_cluster_id()  # kept in the connection: published messages carry it
     slices = list(work.provider.list_all())
     jobsets = list(work.cluster.list_jobsets()) if slices else []
     work.facts["slices"] = len(slices)
@@ -283,7 +283,7 @@ def _observe_slice(
 
 
 def _set_subject(work: SliceWork, existing: Slice, jobset: Mapping[str, Any] | None) -> None:
-    """Write Events about the slice's JobSet. All slices of a trigger belong to the same one."""
+    """Make the slice's JobSet the object of Events. All slices of a trigger belong to the same one."""
     work.about = {**jobset_reference(*_jobset_key(existing)), **(jobset or {})}
 
 
