@@ -263,8 +263,8 @@ def test_a_denial_is_reported_at_the_vm_with_what_to_do() -> None:
     place.ask(pem(kubelets(place.a), names=["kubernetes.default"]))
     place.harness.run_for(5 * timedelta(seconds=1))
     assert life.pending(place.harness)[place.a] == "JoinDenied"
-    _, reason, message = life.condition_of(place.harness)
-    assert reason == "JoinDenied"
+    life.until_reason(place.harness, "JoinDenied", timeout=2 * MINUTE)  # when the MIG is ready, too
+    _, _, message = life.condition_of(place.harness)
     assert message.endswith("Find out who had the token, then delete the VM.")
 
 

@@ -60,10 +60,15 @@ KNOWN: Mapping[str, tuple[Difference, ...]] = {
             "a kubelet registers its own node, which takes nothing before it is ready",
             "a kubelet sets no label that others trust",
             "a kubelet reports its status",
+            "a kubelet reads no node but its own",
             "a node is labelled if it is as it was read",
             "a node is cordoned",
         ),
-        *_sometimes("body.items.0.spec.taints", "a node is labelled if it is as it was read"),
+        *_sometimes(
+            "body.items.0.spec.taints",
+            "a node is labelled if it is as it was read",
+            "a kubelet reads no node but its own",
+        ),
         *_sometimes(
             "body.metadata",
             "a deleted namespace takes nothing new, and what is there can change",
