@@ -38,7 +38,9 @@ def _cut(text: bytes) -> bytes:
             depth -= 1
             if depth == MAX_DEPTH:
                 kept_from = match.end()
-    return b"".join([*parts, text[kept_from:]])
+    if depth <= MAX_DEPTH:
+        parts.append(text[kept_from:])
+    return b"".join(parts)
 
 
 def read_mapping(holder: Document, key: str) -> Document:

@@ -23,9 +23,8 @@ def find_template_violation(spec: Spec, template: Template) -> str | None:
 def _find_template_violation(template: Template) -> str | None:
     model, action = template.provisioning_model, template.termination_action
     violations = {
-        "it belongs to a TPUNodeGroup, which deletes it": template.description.startswith(
-            MARK_PREFIX
-        ),
+        "its description is that of a TPUNodeGroup's template, which is deleted with its group; use a "
+        "template with another description": template.description.startswith(MARK_PREFIX),
         f'machine type "{template.machine_type}" is not supported': find_machine(
             template.machine_type
         )

@@ -435,7 +435,8 @@ TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
     ),
     "belongs to a group": (
         {"description": group(uid="another").mark},
-        "invalid external template: it belongs to a TPUNodeGroup, which deletes it",
+        "invalid external template: its description is that of a TPUNodeGroup's template, which is "
+        "deleted with its group; use a template with another description",
     ),
     "has another shape": (
         {"machine_type": "ct6e-standard-4t"},

@@ -29,7 +29,9 @@ def test_a_document_that_can_be_parsed_is_complete() -> None:
 
 
 def test_what_is_no_json_is_an_error_at_any_depth() -> None:
-    for text in (b"{", b"[" * 5_000, nested(5_000)[:-1]):
+    levels = b'{"b":' * 5_000
+    second_is_open = b'{"a":' + levels + b"1" + b"}" * 5_000 + b',"d":' + levels
+    for text in (b"{", b"[" * 5_000, nested(5_000)[:-1], second_is_open):
         with pytest.raises(ValueError, match=r"Expecting|Unterminated|delimiter"):
             parse_json(text)
 

@@ -1,4 +1,4 @@
-"""What prevents a run in a named cluster, and what the user is told to do."""
+"""What prevents a run in a named cluster, and what the message says to do."""
 
 from __future__ import annotations
 
