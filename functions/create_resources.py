@@ -146,9 +146,8 @@ def decide(observed: ObservedResources | ObservedUnreadable, now: datetime) -> P
     if isinstance(observed, ObservedUnreadable):
         known = restore_entries(observed.group, observed.status, now)
         violations = [*map(str, observed.group.violations)]
-        return _reject(
-            group, known, violations, known.resources, now
-        )  # tear_down needs the entries
+        entries = known.resources  # tear_down needs them
+        return _reject(group, known, violations, entries, now)
     violations = _list_violations(observed.group, observed.projects)
     if violations:
         return _reject(group, observed.status, violations, _build_entries(observed, now), now)

@@ -102,7 +102,8 @@ class ObservedPod:
     """A Pod that waits, and its slice.
 
     ``jobset`` is ``None`` if it does not exist. ``users`` are other Jobs whose Pods run on the existing
-    slice. ``is_resync``: the trigger is a resync.
+    slice. ``naming`` has the provider's noun and Event prefix, for texts. ``is_resync``: the trigger is
+    a resync.
     """
 
     leader: Leader
@@ -193,9 +194,9 @@ def observe(work: PodWork) -> Observed:
     if work.leader is not None:
         return _observe_pod(work, work.leader)
     event = work.trigger.event
-    return (
-        _observe_queue(work) if event is None else _observe_operation(work, event)
-    )  # None: a sweep run
+    if event is None:  # a sweep run
+        return _observe_queue(work)
+    return _observe_operation(work, event)
 
 
 def decide(observed: Observed, now: datetime) -> Plan:
@@ -509,8 +510,9 @@ def _report_refusal(work: PodWork, observed: ObservedPod, error: SliceActionErro
         words = {"name": observed.desired.name, "failure": error.message}
         queued = Emit(lifecycle.QUEUED.render(naming, words), once=True)
         return Plan(QUEUED, () if observed.is_resync else (queued,), note=str(error))
-    is_cluster_missing = isinstance(action, CreateSlice) and error.http == 404
-    reason = Reason.REFUSED if is_cluster_missing else find_refusal(error)
+    # A create that gets 404: the cluster or namespace in which it is to be created does not exist.
+    is_place_missing = isinstance(action, CreateSlice) and error.http == 404
+    reason = Reason.REFUSED if is_place_missing else find_refusal(error)
     if reason is None:
         return None
     template: EventTemplate = lifecycle.CREATION_REFUSED
