@@ -1,0 +1,27 @@
+"""The steps, one file each, and two admission webhooks: `inject_env` and `admit_job`.
+
+The life of a TPUNodeGroup is `create_resources`, `inject_token`, `approve_join`, `label_node`,
+`tear_down`. `provision_slice` and `release_slice` give slices to JobSets. `sweep` and `report_leaks` run
+at intervals.
+
+A file begins with the step's triggers and what it does. Then come the dataclasses, the functions that
+the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.step` calls them so:
+
+1. ``open`` finds the object that the trigger names, and builds the work: object, trigger, time, and the
+   ports for all calls (``work.gce``, ``work.cluster``, ``work.provider``).
+2. ``observe`` reads. Its result is a dataclass; there is one for each case that ``decide`` tells apart.
+3. ``decide`` is pure: from the observation and the time to a `Plan`, an outcome and actions in order.
+   The frame executes the actions. The first failure ends the plan. But a failure in `ForOne` or `Batch`
+   ends only the actions on that object, and is raised after the others; a failed `Send`, `Emit` or
+   `Attempt` is only logged.
+4. ``recover`` returns the plan after a failed call, mostly one that reports the error on the object. It
+   returns ``None`` for an answer that contradicts the observation (404, 409, 412), and 1 to 3 are
+   repeated (``is_first_observation`` is false then); and for a transient error: the message is retried.
+5. ``give_up`` returns a plan that reports a transient error when the message is not retried any more.
+
+``SNAPSHOT`` is about the log line alone: it selects what of the observation is written there, without
+secrets, for ``kubectl tng timeline --why``.
+
+A variable ``known`` is a group's status as it was read, with the changes of this decision so far. Before
+a status is written, `readiness.conclude` computes its condition Ready from the others.
+"""

@@ -1,8 +1,8 @@
 """approve_join: approve a certificate request for a VM's Node if it was made with that VM's token.
 
 Triggers: CertificateSigningRequests of kubelets that use this system's bootstrap tokens. The relay
-publishes new ones, the sweep those that are still pending, and both those that another approver has
-approved. The step itself publishes once those for which it had no time.
+publishes new ones, and the sweep those that are still pending. Each of them also publishes requests that
+another approver has approved. The step itself publishes once those for which it had no time.
 
 A request is approved if it has exactly the form that a kubelet sends, its Node has the name of a VM
 that the MIG of a group created, and that VM's metadata holds the token of the requester. The group's
@@ -20,7 +20,8 @@ its holder are then denied again.
 
 The step writes no status, because a group's start makes as many requests as it has VMs. It triggers
 label_node about requests that are denied or NotApproved. A request that is denied, late, or approved by
-another gets a log line of its own.
+another gets a log line of its own. Requests for a group that is being deleted stay pending without any
+report.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from typing import Any
 
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, find_resource_name
-from shared.base.signing_requests import WAITED_FOR, SigningRequest, find_signing_request
+from shared.base.signing_requests import TOO_OLD_AFTER, SigningRequest, find_signing_request
 from shared.frame.message import Cause, message_about_requests
 from shared.frame.plan import (
     Action,
@@ -64,8 +65,10 @@ LATE_AFTER = timedelta(minutes=2)
 _PERMANENT_ERRORS = (400, 403, 422)
 """The HTTP status codes with which API servers and admission webhooks reject a write permanently."""
 DENIED, NOT_APPROVED, ELSEWHERE = "Denied", "NotApproved", "ApprovedElsewhere"
-"""The outcomes that get a log line of their own, with the prefix ``Join``. An alert in infra/terraform
-counts these lines."""
+"""The outcomes that may get a log line of their own, with the prefix ``Join``. An alert in
+infra/terraform counts these lines."""
+_LABEL_NODE_CAUSES = {DENIED: Cause.JOIN_DENIED, NOT_APPROVED: Cause.JOIN_NOT_APPROVED}
+"""The causes of the messages to label_node about these outcomes."""
 
 
 @dataclass(kw_only=True)
@@ -73,6 +76,12 @@ class JoinWork(Work):
     """Work that writes log lines about single requests."""
 
     log: Any = field(repr=False)
+    failed_approvals: list[_Assessment] = field(default_factory=list)
+    """The requests whose approval the API server has rejected permanently."""
+
+    def list_closing_actions(self) -> Iterator[Send]:
+        """Report them at their VMs."""
+        return _trigger_label_node(self.failed_approvals, self.now)
 
 
 @dataclass(frozen=True)
@@ -116,6 +125,44 @@ class ApproveOrDeny:
     def describe(self) -> str:
         verb = "approve" if self.condition["type"] == "Approved" else "deny"
         return f"{verb} the signing request {self.name}"
+
+
+@dataclass(frozen=True)
+class Approve:
+    """Approve a candidate's request. A permanent rejection by the API server is left to
+    `ReportFailedApprovals`."""
+
+    candidate: Candidate = field(repr=False)
+    decision: ApproveOrDeny
+
+    def apply(self, work: JoinWork) -> None:
+        try:
+            self.decision.apply(work)
+        except CallError as error:
+            # An API server that has just started answers 403 to calls that it allows a second later.
+            may_change = error.http == 403 and not work.trigger.is_redelivered
+            if error.http not in _PERMANENT_ERRORS or may_change:
+                raise
+            failed = _Assessment(self.candidate, NOT_APPROVED, str(error), has_log_line=True)
+            work.failed_approvals.append(failed)
+
+    def describe(self) -> str:
+        return self.decision.describe()
+
+
+@dataclass(frozen=True)
+class ReportFailedApprovals:
+    """Report the requests whose approval was rejected to the log."""
+
+    def apply(self, work: JoinWork) -> None:
+        if work.failed_approvals:
+            work.facts["rejected"] = [one.name for one in work.failed_approvals]
+        for one in work.failed_approvals:
+            for action in one.list_actions():
+                action.apply(work)
+
+    def describe(self) -> str:
+        return "report the requests whose approval is rejected, if any"
 
 
 @dataclass(frozen=True)
@@ -205,18 +252,12 @@ def observe(work: JoinWork) -> ObservedRequests:
     return ObservedRequests(tuple(candidates), errors=tuple(errors))
 
 
-def _has_time(work: Work) -> bool:
-    try:
-        work.remaining_s()
-    except OutOfTimeError:
-        return False
-    return True
-
-
 def decide(observed: ObservedRequests, now: datetime) -> Plan:
     """Approve or deny each request, or leave it pending."""
     assessments = [_assess(candidate, now) for candidate in observed.candidates]
     actions = [action for one in assessments for action in one.list_actions()]
+    if any(one.outcome == "Approved" for one in assessments):
+        actions.append(ReportFailedApprovals())
     actions += _trigger_label_node(assessments, now)
     failed = [one.candidate.error for one in assessments if one.candidate.error is not None]
     # The frame raises the first error: a transient one first, so that the message is retried.
@@ -224,10 +265,12 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
     actions += (ForOne((Fail(error),)) for error in errors)
     outcome = join_outcomes(one.outcome for one in assessments) or "NothingToDo"
     note = "; ".join(f"{one.name}: {one.why}" for one in assessments if one.why)
-    needs_attention = any(one.outcome in _CAUSES or one.has_log_line for one in assessments)
+    needs_attention = any(
+        one.outcome in _LABEL_NODE_CAUSES or one.has_log_line for one in assessments
+    )
     facts = _name_group(observed.candidates)
     plan = Plan(outcome, tuple(actions), note, facts, needs_attention=needs_attention)
-    rest = message_about_requests(Cause.FORWARDED, now, observed.unread)
+    rest = message_about_requests(Cause.CONTINUED, now, observed.unread)
     sends = [Send("approve_join", (rest,))] if observed.unread else []
     return forward_rest(plan, sends, is_repetition=observed.is_repetition)
 
@@ -240,6 +283,14 @@ def recover(_work: JoinWork, _error: CallError) -> Plan | None:
 SNAPSHOT: Rules = {**RULES, (Candidate, "raw"): leave_out_all}
 STEP = Step("approve_join", open_work, observe, decide, recover, snapshot=SNAPSHOT)
 run = STEP.run
+
+
+def _has_time(work: Work) -> bool:
+    try:
+        work.remaining_s()
+    except OutOfTimeError:
+        return False
+    return True
 
 
 def _is_lasting(error: CallError | OutOfTimeError) -> bool:
@@ -298,6 +349,7 @@ def _find_candidate(work: Work, cache: _Cache, name: str) -> Candidate | None:
     resource_name = find_resource_name(vm)
     if not resource_name:
         return Candidate(request, subject, raw)
+    group: AnyGroup | None = None
     try:
         group = cache.find_group(resource_name)
         if not isinstance(group, NodeGroup) or group.deleting is not None:
@@ -306,7 +358,7 @@ def _find_candidate(work: Work, cache: _Cache, name: str) -> Candidate | None:
             return Candidate(request, subject, raw, group, is_served=False)
         instance = cache.find_instance(group, vm)
     except CallError as error:
-        return Candidate(request, subject, raw, error=error)
+        return Candidate(request, subject, raw, group, error=error)
     return Candidate(request, subject, raw, group, instance=instance)
 
 
@@ -331,7 +383,8 @@ class _Assessment:
                 f"VM {subject.node} holds the token {request.token_id} with which the request was "
                 "made."
             )
-            yield ForOne((self._build("Approved", APPROVED_BY_US, message),))
+            approval = self._build("Approved", APPROVED_BY_US, message)
+            yield ForOne((Approve(self.candidate, approval),))
         if self.outcome == DENIED:
             # The token first: after a crash in between, the request is still pending and is denied.
             denial = self._build("Denied", "DeniedByTpuFunctions", f"Denied: {self.why}.")
@@ -402,7 +455,7 @@ def _find_obstacle(candidate: Candidate, now: datetime) -> str:
     node, group, instance = candidate.subject.node, candidate.group, candidate.instance
     if candidate.error is not None:
         return str(candidate.error)
-    if now - candidate.request.created >= WAITED_FOR:
+    if now - candidate.request.created >= TOO_OLD_AFTER:
         return "it is so old that no kubelet waits for it any more"
     if group is None:
         return f"no TPUNodeGroup has a VM {node}"
@@ -432,15 +485,12 @@ def _find_token_of_vm(candidate: Candidate, now: datetime) -> str:
     return token.id if token is not None else ""
 
 
-_CAUSES = {DENIED: Cause.JOIN_DENIED, NOT_APPROVED: Cause.JOIN_NOT_APPROVED}
-
-
 def _trigger_label_node(assessments: Sequence[_Assessment], now: datetime) -> Iterator[Send]:
     """Trigger label_node once for each group and cause: it reports at the VMs what delays them."""
     vms: dict[tuple[str, Cause], dict[str, None]] = {}
     groups: dict[str, AnyGroup] = {}
     for one in assessments:
-        group, cause = one.candidate.group, _CAUSES.get(one.outcome)
+        group, cause = one.candidate.group, _LABEL_NODE_CAUSES.get(one.outcome)
         token_id = one.candidate.request.token_id
         if cause is Cause.JOIN_DENIED and _find_token_of_vm(one.candidate, now) != token_id:
             # Another VM's token was used: this VM's own request is not denied.

@@ -108,7 +108,7 @@ class ObservedUnreadable:
 
 
 def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
-    """Read the resources whose state the status does not prove."""
+    """Read the resources whose state does not follow from the status."""
     group, known = work.group, work.status
     creates_nothing = group.deleting is not None or group.has_operator_finalizer
     is_operators = not creates_nothing and not group.has_finalizer and _has_operator_children(work)
@@ -161,13 +161,13 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     """
     condition = CONDITION_OF[find_kind(error.call) or MIG]
 
-    def describe(known: Status, reason: Reason) -> Status:
+    def add_error(known: Status, reason: Reason) -> Status:
         message = f"{error.message} ({error.call}). {REASONS[reason]}"
         return known.with_condition(
             condition, False, reason, message, group=work.group, now=work.now
         )
 
-    return report_refusal(work, error, describe)
+    return report_refusal(work, error, add_error)
 
 
 SNAPSHOT: Rules = {
@@ -193,33 +193,33 @@ def _has_operator_children(work: GroupWork) -> bool:
 
 
 def _list_kinds_to_read(work: GroupWork, spec: Spec) -> Iterator[str]:
-    """The kinds whose state the status does not prove, as far as the trigger concerns them."""
+    """The kinds whose state does not follow from the status, as far as the trigger concerns them."""
     if _is_failure_reported(work):
         return
     for kind in spec.resource_kinds:
         resource = work.status.resources.get(kind)
         if resource is None or resource.state is State.PENDING:
-            must_read = not _is_proved_absent(work, spec, kind)
+            must_read = not _is_known_absent(work, spec, kind)
         else:
-            must_read = not _is_proved_ready(work, spec, kind, resource)
+            must_read = not _is_known_ready(work, spec, kind, resource)
         if must_read and _may_have_changed(work, kind):
             yield kind
 
 
-def _is_proved_absent(work: GroupWork, spec: Spec, kind: str) -> bool:
-    """Whether the status proves that a resource without an entry, or with a Pending one, is not there.
+def _is_known_absent(work: GroupWork, spec: Spec, kind: str) -> bool:
+    """Whether the status shows that a resource without an entry, or with a Pending one, does not exist.
 
     A group that has our finalizer and no entry has lost its status: the resource may exist. The same
     holds for a user's own template, and for each resource in a second observation. A resource that is
-    proved absent is inserted without a read.
+    known to be absent is inserted without a read.
     """
     is_users = kind == TEMPLATE and spec.user_template is not None
     is_status_lost = kind not in work.status.resources and work.group.has_finalizer
     return work.is_first_observation and not is_users and not is_status_lost
 
 
-def _is_proved_ready(work: GroupWork, spec: Spec, kind: str, resource: Resource) -> bool:
-    """Whether the status proves that a policy or template exists. Of a MIG it proves nothing.
+def _is_known_ready(work: GroupWork, spec: Spec, kind: str, resource: Resource) -> bool:
+    """Whether the status shows that a policy or template exists. A MIG is always read.
 
     While there is no MIG, a second observation reads both: the insert of the MIG may have failed because
     one is missing. A user's own template is read until the slice was complete: an insert of the MIG
@@ -339,36 +339,36 @@ def _provision(observed: ObservedResources, now: datetime) -> Plan:
     if not group.is_owned:
         # The status first: a group with our finalizer and no entries counts as one with a lost status.
         if not known.resources:
-            known = _describe(observed, known, _build_entries(observed, now), now)
+            known = _conclude(observed, known, _build_entries(observed, now), now)
             actions.append(WriteStatus(known))
         actions.append(TakeOwnership())
     transitions = _advance_all(observed, now)
     resources = {kind: transition.resource for kind, transition in transitions.items()}
     inserts = _build_inserts(observed, transitions)
-    actions.append(WriteStatus(_describe(observed, known, resources, now)))
+    actions.append(WriteStatus(_conclude(observed, known, resources, now)))
     if inserts:
-        actions += [*inserts, WriteCreated(observed.report)]
+        actions += [*inserts, WriteInsertResults(observed.report)]
     return Plan(_name_outcome(observed, resources, inserts), tuple(actions))
 
 
-def _describe(
+def _conclude(
     observed: ObservedResources, known: Status, resources: Mapping[str, Resource], now: datetime
 ) -> Status:
     known = replace(known, resources=dict(resources))
     return readiness.conclude(
-        observed.group, observed.report.describe(observed.group, known, now), now
+        observed.group, observed.report.add_conditions(observed.group, known, now), now
     )
 
 
 @dataclass(frozen=True)
-class WriteCreated:
-    """Write the conditions that follow from the results of the inserts."""
+class WriteInsertResults:
+    """Write the conditions that follow from the results of the inserts, which the work's status has."""
 
     report: CreationReport = field(repr=False)
 
     def apply(self, work: GroupWork) -> None:
         if isinstance(work.group, NodeGroup):
-            work.status = self.report.describe(work.group, work.status, work.now)
+            work.status = self.report.add_conditions(work.group, work.status, work.now)
         work.conclude()
 
     def describe(self) -> str:

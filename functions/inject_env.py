@@ -15,11 +15,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from shared.base.environment import SettingsError
+from shared.base.pods import CONTAINER_LISTS
 from shared.tpu_env.admission import (
     AdmissionRequest,
     AdmissionResponse,
@@ -73,7 +74,7 @@ def inject(request: AdmissionRequest, settings: Injection) -> AdmissionResponse:
         return AdmissionResponse()
     if _is_marked(request.target["metadata"], (INJECT,), DISABLED):
         return AdmissionResponse(patch=tuple(_mark_template(workload, DISABLED)))
-    environment = decide(workload, settings.ports)
+    environment = decide(_without_injected(workload), settings.ports)
     problems = (*environment.problems, *_find_contradictions(workload, environment))
     if problems and settings.is_strict:
         return AdmissionResponse(refusal="; ".join(problems))
@@ -131,15 +132,21 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
     # With this label the webhook also reviews the template's Pods. A policy requires it on templates.
     if not _is_marked(workload.metadata, MARKS, ENABLED):
         yield from _mark_template(workload, ENABLED)
-    if containers:
+    base = f"{workload.path}/metadata"
+    if environment.variables:
         written = {key: digest for one in containers for key, digest in one.written()}
         note = json.dumps(written, separators=(",", ":"), sort_keys=True)
-        base = f"{workload.path}/metadata"
         yield from set_keys(workload.metadata, base, "annotations", {INJECTED: note})
+    elif containers:
+        yield {"op": "remove", "path": f"{base}/annotations/{escape(INJECTED)}"}
 
 
 def _annotate_problems(workload: Workload, environment: Environment) -> Iterator[Operation]:
-    """Write on a template why nothing is injected. The annotation also keeps its Pods unchanged."""
+    """Write on a template why nothing is injected.
+
+    If a Pod has this annotation, `read` reports it as the Pod's problem, so that nothing is injected
+    there either.
+    """
     if not workload.path:
         return
     base = f"{workload.path}/metadata"
@@ -157,13 +164,41 @@ def _mark_template(workload: Workload, word: str) -> Iterator[Operation]:
     yield from set_keys(workload.metadata, base, "labels", {INJECT: word})
 
 
-def _containers(workload: Workload, environment: Environment) -> list[_Container]:
+def _without_injected(workload: Workload) -> Workload:
+    """A template as its user wrote it: a list of hosts that was injected is not the user's own."""
     injected = _read_injected(workload)
+    if not (workload.path and injected):
+        return workload
+    spec = dict(workload.spec)
+    for part in CONTAINER_LISTS:
+        spec[part] = [
+            {
+                **one,
+                "env": [
+                    entry for entry in _list_entries(one) if not _is_injected(injected, one, entry)
+                ],
+            }
+            for one in spec.get(part) or []
+        ]
+    return replace(workload, spec=spec)
+
+
+def _containers(workload: Workload, environment: Environment) -> list[_Container]:
+    """The containers that get variables and, in a template, those that got some before.
+
+    A template without replicas keeps its variables: ``kubectl scale`` does not send it for a review.
+    """
+    injected = _read_injected(workload)
+    wanted = dict(environment.variables)
+    if workload.path and workload.workers is not None:
+        names = {key.partition("/")[0] for key in injected}
+        for part in CONTAINER_LISTS:
+            for place, one in enumerate(workload.spec.get(part) or []):
+                if one.get("name") in names:
+                    wanted.setdefault(f"{workload.path}/spec/{part}/{place}", {})
     return [
-        _Container(
-            pointer, _get_container(workload, pointer), wanted, injected, bool(workload.path)
-        )
-        for pointer, wanted in environment.variables.items()
+        _Container(pointer, _get_container(workload, pointer), found, injected, bool(workload.path))
+        for pointer, found in wanted.items()
     ]
 
 
@@ -219,11 +254,11 @@ class _Container:
             value, old = self.wanted.get(entry["name"]), self._effective.get(entry["name"])
             is_users = old == entry and not self._is_injected(entry)
             if value is not None and entry == render(entry["name"], value) and not is_users:
-                yield self._key(entry), _digest(entry)
+                yield _key(self.document, entry), _digest(entry)
 
     @cached_property
     def _existing(self) -> list[dict[str, Any]]:
-        return [_as_written(entry) for entry in self.document.get("env") or []]
+        return _list_entries(self.document)
 
     @cached_property
     def _effective(self) -> Mapping[str, dict[str, Any]]:
@@ -256,9 +291,9 @@ class _Container:
     def _new_entry(self, old: dict[str, Any]) -> dict[str, Any] | None:
         """The new entry in an entry's place; ``None``: it is removed.
 
-        If the effective entry is changed or removed, an overridden entry of the same name is removed,
-        too, if it counts as not set or is identical to the effective entry before the patch. Any other
-        one is a user's value and is kept.
+        If a name has several entries, a process sees the last one, the effective one. If that is changed
+        or removed, an earlier one that counts as not set, or is identical to it before the patch, is
+        removed, too: otherwise it would take effect. Any other one is a user's value and is kept.
         """
         name = old["name"]
         effective, after = self._effective[name], self._new_effective[name]
@@ -276,13 +311,11 @@ class _Container:
             # A Pod alone may not show why its template got a variable, so it keeps the variable.
             return None if is_injected and self.is_template else old
         if is_injected and "valueFrom" in old and not self.is_template:
-            return old  # injected into its template with a Job or the like, which shows more than a Pod
+            return old  # computed from the Job or the like, which shows more than its Pod does
         return render(old["name"], value) if is_injected or self._is_unset(old) else old
 
     def _is_injected(self, entry: Mapping[str, Any]) -> bool:
-        """Whether an entry is as this webhook has injected it."""
-        digest = self.injected.get(self._key(entry))
-        return digest is not None and digest == _digest(entry)
+        return _is_injected(self.injected, self.document, entry)
 
     @cached_property
     def _names_of_other_hosts(self) -> frozenset[str]:
@@ -300,9 +333,6 @@ class _Container:
         given = str(entry.get("value") or "")
         return not given or (entry["name"] in self._names_of_other_hosts and LOCALHOST in given)
 
-    def _key(self, entry: Mapping[str, Any]) -> str:
-        return f"{self.document.get('name')}/{entry['name']}"
-
 
 def _read_injected(workload: Workload) -> Mapping[str, str]:
     """The digests in the annotation; empty if it cannot be parsed."""
@@ -312,6 +342,20 @@ def _read_injected(workload: Workload) -> Mapping[str, str]:
     except (ValueError, RecursionError):
         return {}
     return known if isinstance(known, dict) else {}
+
+
+def _is_injected(injected: Mapping[str, str], container: Object, entry: Mapping[str, Any]) -> bool:
+    """Whether an entry of a container is as this webhook has injected it."""
+    digest = injected.get(_key(container, entry))
+    return digest is not None and digest == _digest(entry)
+
+
+def _key(container: Object, entry: Mapping[str, Any]) -> str:
+    return f"{container.get('name')}/{entry.get('name')}"
+
+
+def _list_entries(container: Object) -> list[dict[str, Any]]:
+    return [_as_written(entry) for entry in container.get("env") or []]
 
 
 def _as_written(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """inject_token: write a bootstrap token into the metadata of each VM that has to join.
 
 Triggers: the end of a VM's insert, start or reset, or its automatic restart; a message of the step
-itself, which names VMs; a message of label_node about VMs with stale Nodes, or about a condition that is
-not up to date; a resync.
+itself, which names VMs; a message of label_node about VMs with stale Nodes; a resync, also by label_node
+if the condition TokensInjected is not up to date.
 
 A resync lists the group's VMs, publishes the names of those that need a token in batches to
 this step's own topic, and writes the condition TokensInjected, which this step owns.
@@ -19,6 +19,7 @@ written: the end of its insert or start triggers the step, or else a resync.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -81,14 +82,16 @@ class Vm:
     instance: Instance
     node: Node | None
     token: Token | None
-    """The token in its metadata; ``None`` if there is none that can be parsed."""
+    """The token in its metadata, which may have expired; ``None`` if there is none of this system's
+    form and life."""
 
     is_node_stale: bool = False
     """The Node is of a predecessor with the same name."""
 
     @property
     def has_joined(self) -> bool:
-        """Whether there is a Node that is not stale."""
+        """Whether there is a Node of its name that is not stale. label_node asks more of a Node
+        (`is_match`), and sends a message if the Node turns out to be stale."""
         return self.node is not None and not self.is_node_stale
 
 
@@ -171,32 +174,35 @@ def decide(observed: ObservedVms | NoTokensNeeded, now: datetime) -> Plan:
     return forward_rest(plan, rest, is_repetition=observed.is_repetition)
 
 
-def _decide_without_tokens(observed: NoTokensNeeded, now: datetime) -> Plan:
-    if observed.group.deleting is not None:
-        return Plan("Deleting")
-    if not observed.can_be_served:
-        return Plan("NotServed")
-    message = "bootstrapKubernetes is not set: the VMs join by other means"
-    return Plan("NoBootstrap", (_write(observed, True, "NotNeeded", message, now),))
-
-
 def recover(work: GroupWork, error: CallError) -> Plan | None:
     """Report an environment error in the condition of this step."""
 
-    def describe(known: Status, reason: Reason) -> Status:
+    def add_error(known: Status, reason: Reason) -> Status:
         message = f"{error.message} ({error.call}). {REASONS[reason]}"
         return known.with_condition(
             Type.TOKENS_INJECTED, False, reason, message, group=work.group, now=work.now
         )
 
-    return report_refusal(work, error, describe)
+    return report_refusal(work, error, add_error)
 
 
+# Without the tokens' secrets, by RULES.
 SNAPSHOT: Rules = {**RULES, (ObservedVms, "fresh"): whole, (ObservedVms, "ca_hash"): leave_out}
 STEP = Step(
     "inject_token", open_group, observe, decide, recover, give_up=report_retry, snapshot=SNAPSHOT
 )
 run = STEP.run
+
+
+def _decide_without_tokens(observed: NoTokensNeeded, now: datetime) -> Plan:
+    if observed.group.deleting is not None:
+        return Plan("Deleting")
+    known = observed.status.without_retry(STEP.name)
+    if not observed.can_be_served:
+        write = WriteStatus(readiness.conclude(observed.group, known, now))
+        return Plan("NotServed", () if known == observed.status else (write,))
+    message = "bootstrapKubernetes is not set: the VMs join by other means"
+    return Plan("NoBootstrap", (_write(observed.group, known, True, "NotNeeded", message, now),))
 
 
 def _get_ca_hash(work: GroupWork) -> str:
@@ -217,15 +223,14 @@ def _read_named_vms(
     vms: list[Vm] = []
     errors: list[CallError] = []
     names = work.trigger.vms
-    end_s = work.remaining_s() * (1 - READING_SHARE)
+    stop_at_remaining_s = work.remaining_s() * (1 - READING_SHARE)
     for index, name in enumerate(names):
-        if index and work.remaining_s() <= end_s:
+        if index and work.remaining_s() <= stop_at_remaining_s:
             return tuple(vms), names[index:], tuple(errors)
         try:
             vm = _find_vm(work, group, name)
         except CallError as error:
-            call = f"{error.call} of {name}"
-            errors.append(CallError(call, error.http, error.reason, error.message))
+            errors.append(error.about(name))
             continue
         if vm is not None:
             vms.append(vm)
@@ -311,47 +316,78 @@ def _report(observed: ObservedVms, now: datetime) -> WriteStatus:
     """Write TokensInjected from the list of a resync: True if each VM has joined or has a valid token.
 
     The list does not show which tokens have their Secrets. So an error that an invocation for named VMs
-    has reported is kept while a VM still waits (it has not joined, and its metadata is writable), until
-    such an invocation succeeds.
+    has reported is kept while its VM still waits (it has not joined, and its metadata is writable),
+    until such an invocation succeeds.
     """
-    if _has_error(observed.status) and any(
-        not vm.has_joined and _is_metadata_writable(vm, observed.trigger) for vm in observed.vms
-    ):
-        return WriteStatus(readiness.conclude(observed.group, observed.status, now))
+    waiting = [
+        vm.instance.name
+        for vm in observed.vms
+        if not vm.has_joined and _is_metadata_writable(vm, observed.trigger)
+    ]
+    known = observed.status
+    if not waiting or not _is_retried(observed, waiting):
+        known = known.without_retry(STEP.name)
+    error = _find_error(known)
+    if waiting and error is not None and _may_concern(observed.group, error, waiting):
+        return WriteStatus(readiness.conclude(observed.group, known, now))
     done = sum(vm.has_joined or _has_valid_token(vm, now) for vm in observed.vms)
     desired = observed.group.spec.node_count
     if done >= desired:
         message = f"All {desired} VMs have a join token or have joined"
-        return _write(observed, True, "Injected", message, now)
+        return _write(observed.group, known, True, "Injected", message, now)
     message = f"{done} of {desired} VMs have a join token or have joined"
-    return _write(observed, False, Reason.PROVISIONING, message, now)
+    return _write(observed.group, known, False, Reason.PROVISIONING, message, now)
 
 
 def _end_error(observed: ObservedVms, now: datetime) -> Iterator[Action | Batch]:
-    """End the error that an invocation for named VMs has reported, if this one succeeds.
+    """End the errors that an invocation for named VMs has reported, if this one succeeds for their VM.
 
     The next resync counts the tokens.
     """
-    if _has_error(observed.status):
-        yield ABORT_AFTER_FAILURE
+    group, known = observed.group, observed.status
+    names = [vm.instance.name for vm in observed.vms]
+    if _is_retried(observed, names):
+        known = known.without_retry(STEP.name)
+    error = _find_error(known)
+    if error is not None and _may_concern(group, error, names):
         message = "The last error is over: join tokens are written again"
-        yield Attempt(_write(observed, False, Reason.PROVISIONING, message, now))
+        known = known.with_condition(
+            Type.TOKENS_INJECTED, False, Reason.PROVISIONING, message, group=group, now=now
+        )
+    if known != observed.status:
+        yield ABORT_AFTER_FAILURE
+        yield Attempt(WriteStatus(readiness.conclude(group, known, now)))
+
+
+def _is_retried(observed: ObservedVms, vms: Sequence[str]) -> bool:
+    """Whether the status has a transient error of this step that may be about one of these VMs."""
+    return any(
+        retry.step == STEP.name and _may_concern(observed.group, retry.message, vms)
+        for retry in observed.status.retries
+    )
+
+
+def _may_concern(group: NodeGroup, error: str, vms: Sequence[str]) -> bool:
+    """Whether an error may be about one of these VMs: it names one of them, or none of the group's."""
+    named = set(re.findall(rf"\b{group.resource_name}-[a-z0-9]{{4}}\b", error))
+    return not named or not named.isdisjoint(vms)
 
 
 def _write(
-    observed: ObservedVms | NoTokensNeeded, is_true: bool, reason: str, message: str, now: datetime
+    group: AnyGroup, known: Status, is_true: bool, reason: str, message: str, now: datetime
 ) -> WriteStatus:
-    known = observed.status.with_condition(
-        Type.TOKENS_INJECTED, is_true, reason, message, group=observed.group, now=now
+    known = known.with_condition(
+        Type.TOKENS_INJECTED, is_true, reason, message, group=group, now=now
     )
-    return WriteStatus(readiness.conclude(observed.group, known, now))
+    return WriteStatus(readiness.conclude(group, known, now))
 
 
-def _has_error(known: Status) -> bool:
+def _find_error(known: Status) -> str | None:
+    """The message of the error that TokensInjected reports."""
     condition = known.conditions.get(Type.TOKENS_INJECTED)
-    if condition is None or condition.is_true:
-        return False
-    return condition.reason != Reason.PROVISIONING
+    if condition is None or condition.is_true or condition.reason == Reason.PROVISIONING:
+        return None
+    return condition.message
 
 
 def _has_valid_token(vm: Vm, now: datetime) -> bool:

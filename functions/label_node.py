@@ -4,12 +4,13 @@ Triggers: a Node of the group was added, changed or deleted; a VM was preempted,
 deleted; a resync, which lists the group's VMs; a message of the step itself that names the
 Nodes for which the last invocation had no time; a message of approve_join about VMs that cannot join.
 
-A Node belongs to the group if it is proved (`is_match`): its providerID is the VM's, its name up to the
-first dot is the VM's name, the group's MIG created the VM, and the VM has got a token of ours, unless
-VMs join by other means. A Node that remains from a predecessor of the VM is not proved. A proof holds
-until the VM is read again, mostly on a resync. The step revokes the VM's token and sets the
-Node's labels and taints. One of the labels is the proof, which a kubelet cannot write. A Node with the
-name of a VM of the group that is gone is deleted.
+A VM has joined if a Node matches it (`is_match`): the Node's providerID is the VM's, its name up to the
+first dot is the VM's name, and it does not remain from a predecessor of the VM. The VM must have been
+created by the group's MIG, and must have got a token of ours, unless VMs join by other means. For a Node
+that matches, the step revokes the VM's token and sets the Node's labels and taints. One label, the VM's
+id, records the match as proved; a kubelet cannot write it. If an invocation does not read the VM, this
+label is enough; if it does, the Node must match again, but then needs no token in the metadata. A Node
+with the name of a VM of the group that is gone is deleted.
 
 The step owns the conditions NodesJoined and InterconnectReady. It triggers inject_token for VMs whose
 Nodes remain from predecessors, and both inject_token and create_resources if their conditions contradict
@@ -72,8 +73,8 @@ class ObservedNodes:
     trigger: Trigger
     join_timeout: timedelta
     mig: Mig | None = None
-    is_of_one_vm: bool = False
-    """Whether only the VM that the trigger names was read (`DEBOUNCE`): the slice is not counted."""
+    is_debounced: bool = False
+    """Whether only the VM that the trigger names was read: a later trigger counts the slice."""
 
     @property
     def group(self) -> NodeGroup:
@@ -100,9 +101,9 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
     if group.deleting is not None or not group.is_owned:
         return NothingToCount(group)
     timeout = settings.join_timeout
-    if is_loss_reported(work.trigger, work.status, work.now):
+    if is_debounced(work.trigger, work.status, work.now):
         members = _read_one(work, group)
-        return ObservedNodes(members, work.trigger, timeout, is_of_one_vm=True)
+        return ObservedNodes(members, work.trigger, timeout, is_debounced=True)
     nodes = {node.name: node for node in map(parse_node, _list_nodes(work))}
     instances = _read_instances(work, group, nodes)
     unlisted = list(_list_unlabelled(work, group, nodes, instances))
@@ -114,7 +115,7 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
         work.status,
         tuple(nodes.values()),
         instances,
-        is_complete=work.trigger.is_resync,
+        has_all_vms=work.trigger.is_resync,
         unread_nodes=frozenset(unlisted) - found.keys(),
     )
     return ObservedNodes(members, work.trigger, timeout, _find_mig_for_interconnect(work, members))
@@ -125,9 +126,8 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
     if isinstance(observed, NothingToCount):
         return Plan("Deleting" if observed.group.deleting else "NotOurs")
     node_actions = _build_batch(observed, now)
-    if observed.is_of_one_vm:
-        # Another VM's loss is reported. This one is counted by a later trigger.
-        return Plan("AlreadyReported", (node_actions,))
+    if observed.is_debounced:
+        return Plan("Debounced", (node_actions,))
     actions: tuple[Action | Batch, ...] = (
         node_actions,
         _count(observed, now),
@@ -140,15 +140,15 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
 def recover(work: GroupWork, error: CallError) -> Plan | None:
     """Report an environment error. A ready slice stays ready: the error proves nothing about it."""
 
-    def describe(known: Status, reason: Reason) -> Status:
+    def add_error(known: Status, reason: Reason) -> Status | None:
         if known.is_true(Type.NODES_JOINED):
-            return known
+            return None
         message = f"{error.message} ({error.call}). {REASONS[reason]}"
         return known.with_condition(
             Type.NODES_JOINED, False, reason, message, group=work.group, now=work.now
         )
 
-    return report_refusal(work, error, describe)
+    return report_refusal(work, error, add_error)
 
 
 SNAPSHOT: Rules = {**RULES, (Members, "instances"): whole}
@@ -158,11 +158,11 @@ STEP = Step(
 run = STEP.run
 
 
-def is_loss_reported(trigger: Trigger, known: Status, now: datetime) -> bool:
-    """Whether the count is left to a later trigger.
+def is_debounced(trigger: Trigger, known: Status, now: datetime) -> bool:
+    """Whether the count is left to a later trigger: another event, a change of a Node or a resync.
 
     It is if the event is about one VM, and the status has reported a loss, mostly of another VM, for
-    less than `DEBOUNCE`. Another event, a change of a Node or a resync then counts the lost VMs.
+    less than `DEBOUNCE`.
     """
     if trigger.event is None or not trigger.event.concerns_vm:
         return False
@@ -227,14 +227,8 @@ def _find_instances(
     a random one."""
     spec = group.spec
     if len(names) > FEW:
-        names = _rotate(work, names)
+        names = work.rotate(names)
     return work.gce.find_instances(spec.project, spec.zone, names)
-
-
-def _rotate(work: GroupWork, names: list[str]) -> list[str]:
-    """The names, starting with a random one."""
-    start = int.from_bytes(work.random_bytes(2)) % max(1, len(names))
-    return names[start:] + names[:start]
 
 
 def _list_unlabelled(
@@ -252,7 +246,7 @@ def _list_unlabelled(
     if not work.trigger.is_resync:
         return
     registers_with_label = group.spec.joins_with_tokens
-    for name in _rotate(work, list(instances)):
+    for name in work.rotate(list(instances)):
         instance = instances[name]
         if name in listed or instance is None or instance.status != "RUNNING":
             continue
@@ -339,14 +333,14 @@ def _name_outcome(observed: Members) -> str:
     desired = observed.group.spec.node_count
     if len(observed.ready) >= desired:
         return "AllReady"
-    return "AllJoined" if len(observed.proved) >= desired else "Counting"
+    return "AllJoined" if len(observed.joined) >= desired else "Counting"
 
 
 def _count(observed: ObservedNodes, now: datetime) -> WriteStatus:
     group, members = observed.group, observed.members
     known = health.count(members, observed.trigger, observed.join_timeout, observed.status, now)
-    known = join_report.describe(members, known, now)
-    known = interconnect.describe(observed.mig, group, known, now)
+    known = join_report.add_condition(members, known, now)
+    known = interconnect.add_condition(observed.mig, group, known, now)
     return WriteStatus(readiness.conclude(group, known, now))
 
 
@@ -358,15 +352,15 @@ def _trigger_others(observed: Members, now: datetime) -> Iterator[Action]:
     if stale:
         message = message_about(observed.group, Cause.VMS_NEED_TOKENS, now, vms=stale[:BATCH])
         yield Send("inject_token", (message,))
-    have_all_joined = len(observed.proved) >= desired
+    have_all_joined = len(observed.joined) >= desired
     if have_all_joined and not known.is_true(Type.TOKENS_INJECTED):
         yield Send("inject_token", (message_about(observed.group, Cause.RESYNC, now),))
-    are_vms_missing = observed.is_complete and len(observed.vms) < desired
+    are_vms_missing = observed.has_all_vms and len(observed.vms) < desired
     mig = known.resources.get(MIG)
     if mig is None or mig.state is not State.READY:
         return
-    is_mig_ready = known.is_true(Type.MIG_READY)
-    is_contradicted = are_vms_missing if is_mig_ready else have_all_joined
+    are_vms_created = known.is_true(Type.MIG_READY)
+    is_contradicted = are_vms_missing if are_vms_created else have_all_joined
     if is_contradicted:
         yield Send("create_resources", (message_about(observed.group, Cause.FORWARDED, now),))
 

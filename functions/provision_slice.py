@@ -1,14 +1,15 @@
 """provision_slice: create a slice for a Job of a JobSet whose first Pod is unschedulable.
 
-Triggers: the first Pod of a Job (its leader) is unschedulable; a node pool was created or deleted; a
-resync. Each sweep run triggers this step, which publishes a resync for Pods that still wait, at
-intervals that grow with the wait.
+Triggers: the first Pod of a Job is unschedulable (while it waits, it is the Job's leader); a node pool
+was created or deleted; a resync. Each sweep run triggers this step, which publishes a resync for Pods
+that still wait, at intervals that grow with the wait.
 
 `lifecycle.ROWS` decides about each Pod. Besides creating slices, the step replaces some: it deletes the
 slice, and creates it again when it is gone. That concerns a slice with other properties or labels than
-the Pod asks for, unless Pods of other Jobs run on it; and, on a resync, one that could not be created or
-has no ready Node any more, unless its provider retries by itself. The ConfigMap ``jobsets`` can pause
-both. A slice that a Pod waits for and may use loses its release deadline.
+the Pod asks for, unless Pods of other Jobs run on it or Pods of its own Job are ending there; and, on a
+resync, one that could not be created or has no ready Node any more, unless its provider retries by
+itself. The ConfigMap ``jobsets`` can pause both. A slice that is not replaced loses its release
+deadline, because a Pod waits for it; only one with other properties that is in use keeps it.
 
 GKE changes a few node pools at a time and rejects other changes. A creation that is rejected for this
 reason is not retried through Pub/Sub: when an operation ends, the step selects the Pods that try next.
@@ -26,7 +27,6 @@ from typing import Any
 from shared.base import backoff
 from shared.base.errors import CallError
 from shared.base.fields import is_yes
-from shared.base.names import COMPLETION_INDEX, JOBSET_NAME
 from shared.base.pods import find_controller
 from shared.base.reasons import Reason
 from shared.base.timestamps import guess_time, parse_time
@@ -39,7 +39,6 @@ from shared.slices import concurrency, lifecycle
 from shared.slices.actions import (
     AnySliceAction,
     CreateSlice,
-    DeleteSlice,
     SliceActionError,
     build_plan,
 )
@@ -47,16 +46,17 @@ from shared.slices.jobsets import (
     Leader,
     find_end,
     find_foreign_key,
+    find_jobset_name,
     find_leader,
     has_job,
     has_opted_out,
+    is_first_pod,
     is_suspended,
     job_key,
     list_replicated_jobs,
 )
 from shared.slices.lifecycle import (
     PAUSED_KEY,
-    EventTemplate,
     Need,
     Situation,
     SliceTrigger,
@@ -65,20 +65,22 @@ from shared.slices.provider import (
     DesiredSlice,
     InputError,
     NameConflict,
-    Naming,
     Provider,
     Slice,
     SliceState,
+    Wording,
     slice_name,
 )
 from shared.slices.work import (
+    GIVEN_UP,
     QUEUED,
+    RETRY_REPORTED_AFTER,
     SliceWork,
     find_refusal,
     is_out_of_slots,
     list_jobs_on,
     resync,
-    set_trace,
+    set_trace_id,
     slice_work_fields,
 )
 
@@ -101,16 +103,16 @@ class PodWork(SliceWork):
 class ObservedPod:
     """A Pod that waits, and its slice.
 
-    ``jobset`` is ``None`` if it does not exist. ``users`` are other Jobs whose Pods run on the existing
-    slice. ``naming`` has the provider's noun and Event prefix, for texts. ``is_resync``: the trigger is
-    a resync.
+    ``jobset`` is ``None`` if it does not exist. ``users`` are the Jobs whose Pods run on the existing
+    slice: other Jobs, and the Pod's own as `list_jobs_on` says. ``wording`` is the provider's, for
+    Events. ``is_resync``: the trigger is a resync.
     """
 
     leader: Leader
     desired: DesiredSlice
     existing: Slice | NameConflict | None
     jobset: Mapping[str, Any] | None
-    naming: Naming
+    wording: Wording
     users: tuple[str, ...] = ()
     is_paused: bool = False
     is_resync: bool = False
@@ -121,7 +123,7 @@ class ObservedImpossible:
     """A Pod that asks for an impossible slice. ``message`` says what would be valid."""
 
     message: str
-    naming: Naming
+    wording: Wording
 
 
 @dataclass(frozen=True)
@@ -140,13 +142,13 @@ class WaitingPods:
 class ObservedOperation:
     """The end of an operation on a node pool.
 
-    ``pod``: after a deletion, the Pod that waits for the slice. ``has_pod``: a Pod exists on which the
-    end of a creation can be reported.
+    ``waiting_pod``: after a deletion, the Pod that waits for the slice. ``has_pod``: a Pod exists on
+    which the end of a creation can be reported.
     """
 
     event: LogEvent
-    naming: Naming
-    pod: ObservedPod | ObservedImpossible | None
+    wording: Wording
+    waiting_pod: ObservedPod | ObservedImpossible | None
     has_pod: bool
     waiting: WaitingPods | None
 
@@ -176,19 +178,6 @@ def open_pod(invocation: Invocation, is_first_observation: bool) -> PodWork:
     return work
 
 
-def _find_leader(message: Message, work: PodWork) -> Leader:
-    work.facts["pod"] = f"{message.namespace}/{message.name}"
-    pod = work.cluster.find_pod(message.namespace, message.name)
-    if pod is None:
-        raise NothingToDo("PodGone")
-    if message.uid and pod["metadata"]["uid"] != message.uid:
-        raise NothingToDo("PodReplaced")
-    leader = find_leader(pod)
-    if leader is None:
-        raise NothingToDo("NotWaiting")
-    return leader
-
-
 def observe(work: PodWork) -> Observed:
     """Read what the decision needs: about one Pod, the end of an operation, or all Pods that wait."""
     if work.leader is not None:
@@ -214,7 +203,7 @@ def recover(work: PodWork, error: CallError) -> Plan | None:
         return None
     observed, triggers_next = work.observed, False
     if isinstance(observed, ObservedOperation):
-        observed, triggers_next = observed.pod, True
+        observed, triggers_next = observed.waiting_pod, True
     if not isinstance(observed, ObservedPod):
         return None
     plan = _report_refusal(work, observed, error)
@@ -223,8 +212,30 @@ def recover(work: PodWork, error: CallError) -> Plan | None:
     return plan
 
 
-STEP = Step(NAME, open_pod, observe, decide, recover)
+def report_retry(work: PodWork, error: Exception) -> Plan:
+    """Report a transient error that only the sweep retries, if the Pod has waited for long."""
+    leader = work.leader
+    if leader is None or work.now - find_wait_start(leader) < RETRY_REPORTED_AFTER:
+        return Plan(GIVEN_UP)
+    event = lifecycle.CREATION_RETRIED.render(work.provider, {"failure": str(error)})
+    return Plan(GIVEN_UP, (Emit(event, once=True),))
+
+
+STEP = Step(NAME, open_pod, observe, decide, recover, give_up=report_retry)
 run = STEP.run
+
+
+def _find_leader(message: Message, work: PodWork) -> Leader:
+    work.facts["pod"] = f"{message.namespace}/{message.name}"
+    pod = work.cluster.find_pod(message.namespace, message.name)
+    if pod is None:
+        raise NothingToDo("PodGone")
+    if message.uid and pod["metadata"]["uid"] != message.uid:
+        raise NothingToDo("PodReplaced")
+    leader = find_leader(pod)
+    if leader is None:
+        raise NothingToDo("NotWaiting")
+    return leader
 
 
 def _observe_queue(work: PodWork) -> ObservedQueue:
@@ -233,7 +244,7 @@ def _observe_queue(work: PodWork) -> ObservedQueue:
     waiting = find_leaders(work.cluster.list_pending_pods())
     due = tuple(leader for leader in waiting if is_due(leader, now, provider))
     slots = None
-    if provider.concurrency_limit is not None and len(due) > concurrency.FEWEST:
+    if provider.concurrency_limit is not None and len(due) > concurrency.MIN_SELECTED:
         slices = provider.list_all(with_nodes=False)
         slots = concurrency.count_slots(provider.concurrency_limit, slices)
     return ObservedQueue(len(waiting), due, slots)
@@ -308,10 +319,10 @@ def is_first_pod_of(pod: Mapping[str, Any], name: str) -> bool:
     The key of the Job is computed, not read from the Pod's label: anyone can write that.
     """
     metadata = pod["metadata"]
-    labels, job = metadata.get("labels") or {}, find_controller(metadata)
-    if labels.get(COMPLETION_INDEX) != "0" or JOBSET_NAME not in labels or job is None:
+    jobset, job = find_jobset_name(metadata), find_controller(metadata)
+    if not is_first_pod(metadata) or not jobset or job is None:
         return False
-    return slice_name(labels[JOBSET_NAME], job_key(metadata["namespace"], job["name"])) == name
+    return slice_name(jobset, job_key(metadata["namespace"], job["name"])) == name
 
 
 def _find_started_pod_of(name: str, work: PodWork) -> Mapping[str, Any] | None:
@@ -348,13 +359,15 @@ def find_leaders_without_slice(
 
 
 def _decide_after(observed: ObservedOperation, now: datetime) -> Plan:
-    event, naming = observed.event, observed.naming
+    event, wording = observed.event, observed.wording
     if event.method != CREATE_METHOD:
-        return Plan("NoPod") if observed.pod is None else _decide_about_pod(observed.pod, now)
+        if observed.waiting_pod is None:
+            return Plan("NoPod")
+        return _decide_about_pod(observed.waiting_pod, now)
     if not observed.has_pod:
         return Plan("NoPod")
     template = lifecycle.NOT_CREATED if event.has_failed else lifecycle.CREATED
-    pod_event = template.render(naming, {"name": event.name, "failure": event.words})
+    pod_event = template.render(wording, {"name": event.name, "failure": event.words})
     outcome = "CreationFailed" if event.has_failed else "CreationSucceeded"
     return Plan(outcome, (Emit(pod_event, once=True),))
 
@@ -395,18 +408,20 @@ def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossi
     existing = provider.find(desired)
     users: tuple[str, ...] = ()
     if isinstance(existing, Slice):
-        set_trace(work, existing)
+        set_trace_id(work, existing)
         if _needs_node_ages(existing, leader, work):
             since = _find_newest_node_time(existing, cluster)
             existing = replace(existing, since=since or work.now)  # Nodes may still register
         if not _is_as_asked(existing, desired):
-            users = list_jobs_on(cluster, existing.name, work.now, but=desired.owner)
+            users = list_jobs_on(
+                cluster, existing.name, work.now, but=desired.owner, waiting_uid=leader.owner_uid
+            )
     return ObservedPod(
         leader=leader,
         desired=desired,
         existing=existing,
         jobset=cluster.find_jobset(leader.namespace, leader.jobset),
-        naming=provider,
+        wording=provider,
         users=users,
         is_paused=is_yes(cluster.get_jobset_options().get(PAUSED_KEY, "")),
         is_resync=work.trigger.is_resync,
@@ -444,12 +459,12 @@ def _is_as_asked(existing: Slice, desired: DesiredSlice) -> bool:
 
 def _decide_about_pod(observed: ObservedPod | ObservedImpossible, now: datetime) -> Plan:
     if isinstance(observed, ObservedImpossible):
-        event = lifecycle.CREATION_REFUSED.render(observed.naming, {"failure": observed.message})
+        event = lifecycle.CREATION_REFUSED.render(observed.wording, {"failure": observed.message})
         return Plan("InputRefused", (Emit(event, once=True),), note=observed.message)
     existing = observed.existing
     row = lifecycle.find_row(build_situation(observed, now))
     subject = existing if isinstance(existing, Slice) else observed.desired
-    return build_plan(row, subject, _build_variables(observed), observed.naming, now)
+    return build_plan(row, subject, _build_variables(observed), observed.wording, now)
 
 
 def build_situation(observed: ObservedPod, now: datetime) -> Situation:
@@ -469,7 +484,7 @@ def build_situation(observed: ObservedPod, now: datetime) -> Situation:
         situation,
         is_as_asked=_is_as_asked(existing, observed.desired),
         deadline=lifecycle.find_deadline(existing, now),
-        is_late=now - max(start, existing.since or start) >= UNFIT_AFTER,
+        is_late=now - max(start, existing.since or start) >= UNFIT_AFTER,  # the Pod does not fit
     )
 
 
@@ -505,18 +520,17 @@ def _build_variables(observed: ObservedPod) -> dict[str, str]:
 
 
 def _report_refusal(work: PodWork, observed: ObservedPod, error: SliceActionError) -> Plan | None:
-    action, naming = error.action, observed.naming
+    action, wording = error.action, observed.wording
     if is_out_of_slots(error, work.provider):
         words = {"name": observed.desired.name, "failure": error.message}
-        queued = Emit(lifecycle.QUEUED.render(naming, words), once=True)
+        queued = Emit(lifecycle.QUEUED.render(wording, words), once=True)
         return Plan(QUEUED, () if observed.is_resync else (queued,), note=str(error))
     # A create that gets 404: the cluster or namespace in which it is to be created does not exist.
     is_place_missing = isinstance(action, CreateSlice) and error.http == 404
     reason = Reason.REFUSED if is_place_missing else find_refusal(error)
     if reason is None:
         return None
-    template: EventTemplate = lifecycle.CREATION_REFUSED
-    if isinstance(action, DeleteSlice):
-        template = lifecycle.DELETION_REFUSED
-    event = template.render(naming, {"failure": str(error)})
+    is_creation = isinstance(action, CreateSlice)
+    template = lifecycle.CREATION_REFUSED if is_creation else lifecycle.DELETION_REFUSED
+    event = template.render(wording, {"failure": str(error)})
     return Plan(reason, (Emit(event, once=True),), note=str(error))

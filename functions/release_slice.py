@@ -33,9 +33,10 @@ from shared.frame.plan import Emit, Fail, Plan, join_outcomes
 from shared.frame.settings import Settings
 from shared.frame.step import Invocation, Step
 from shared.slices import concurrency, lifecycle
-from shared.slices.actions import SetReleaseDeadline, SliceActionError, build_plan
+from shared.slices.actions import DeleteSlice, SetReleaseDeadline, SliceActionError, build_plan
 from shared.slices.jobsets import (
     find_end,
+    find_end_time,
     find_suspension_time,
     has_job,
     is_suspended,
@@ -43,16 +44,18 @@ from shared.slices.jobsets import (
     list_replicated_jobs,
 )
 from shared.slices.lifecycle import Deadline, Need, Row, Situation, SliceAction, SliceTrigger
-from shared.slices.provider import Naming, Slice, SliceState, slice_name
+from shared.slices.provider import Slice, SliceState, Wording, slice_name
 from shared.slices.work import (
+    GIVEN_UP,
     QUEUED,
+    RETRY_REPORTED_AFTER,
     SliceWork,
     find_refusal,
     is_out_of_slots,
     jobset_reference,
     list_jobs_on,
     resync,
-    set_trace,
+    set_trace_id,
     slice_work_fields,
 )
 
@@ -76,7 +79,7 @@ class ObservedSlice:
     existing: Slice
     jobset: Mapping[str, Any] | None
     settings: Settings = field(repr=False)
-    naming: Naming
+    wording: Wording
     users: tuple[str, ...] = ()
     users_error: CallError | None = None
     refusal: str = ""
@@ -112,7 +115,7 @@ class ObservedDeletion:
     """
 
     event: LogEvent
-    naming: Naming
+    wording: Wording
     following: tuple[Slice, ...]
     existing: Slice | None
     has_jobset: bool
@@ -179,14 +182,47 @@ def recover(work: SliceWork, error: CallError) -> Plan | None:
     return _report_refusal(error, work.provider)
 
 
+def report_retry(work: SliceWork, error: Exception) -> Plan:
+    """Report a transient error that only the sweep retries, on the JobSet of its slice."""
+    existing = _find_slice_of(work, error)
+    if existing is None:
+        return Plan(GIVEN_UP)
+    jobset = work.cluster.find_jobset(*_jobset_key(existing))
+    since = find_release_time(_build_observed(work, existing, jobset), work.now)
+    if since is None or work.now - since < RETRY_REPORTED_AFTER:
+        return Plan(GIVEN_UP)
+    _set_subject(work, existing, jobset)
+    event = lifecycle.DELETION_RETRIED.render(work.provider, {"failure": str(error)})
+    return Plan(GIVEN_UP, (Emit(event, once=True),))
+
+
+STEP = Step(NAME, open_slices, observe, decide, recover, recoveries=2, give_up=report_retry)
+run = STEP.run
+
+
 def _release_now(work: SliceWork, existing: Slice, refusal: str) -> Plan:
     observed: ObservedSlices = work.observed
     one = next(one for one in observed.slices if one.existing == existing)
     return _decide_about_slice(_with_users(work, replace(one, refusal=refusal)), work.now)
 
 
-STEP = Step(NAME, open_slices, observe, decide, recover, recoveries=2)
-run = STEP.run
+def _find_slice_of(work: SliceWork, error: Exception) -> Slice | None:
+    """The slice of the action that failed; for a failed read, the slice that the message names."""
+    action = error.action if isinstance(error, SliceActionError) else None
+    if isinstance(action, DeleteSlice | SetReleaseDeadline):
+        return action.existing
+    message = work.trigger.message
+    if message is None or message.kind != SLICE_KIND:
+        return None
+    return work.provider.get(message.namespace, message.name)
+
+
+def find_release_time(one: ObservedSlice, now: datetime) -> datetime | None:
+    """Since when a slice is to be released; ``None`` if it is not, or the time is unknown."""
+    if find_reason(one.existing, one.jobset, now, one.settings.suspended_release) is None:
+        return None
+    ended = find_end_time(one.jobset) or find_suspension_time(one.jobset) if one.jobset else None
+    return ended or one.existing.release_after
 
 
 def _observe_all(work: SliceWork) -> ObservedAll:
@@ -277,7 +313,7 @@ def _observe_named(work: SliceWork, message: Message) -> ObservedSlices:
 def _observe_slice(
     work: SliceWork, existing: Slice, jobset: Mapping[str, Any] | None
 ) -> ObservedSlice:
-    set_trace(work, existing)
+    set_trace_id(work, existing)
     _set_subject(work, existing, jobset)
     return _with_users(work, _build_observed(work, existing, jobset))
 
@@ -290,8 +326,8 @@ def _set_subject(work: SliceWork, existing: Slice, jobset: Mapping[str, Any] | N
 def _with_users(work: SliceWork, one: ObservedSlice) -> ObservedSlice:
     """Add the Jobs for which a deletion waits.
 
-    The slice's own Job counts, because it may be writing its last checkpoint. It does not count if the
-    slice is rebuilt for it.
+    The slice's own Job counts, because it may be writing its last checkpoint. If the slice is rebuilt
+    for it, only its Pods that are ending count (`list_jobs_on`).
     """
     row, existing = _find_row(one, work.now), one.existing
     if row.action is not SliceAction.DELETE or lifecycle.find_phase(existing) in lifecycle.DEAD:
@@ -323,7 +359,7 @@ def _decide_after_failed_update(observed: ObservedFailedUpdate, now: datetime) -
         return _decide_about_slice(observed.slice, now)
     row = _find_row(observed.slice, now)
     # The update was not a deadline that is needed. An action of the row is left to the next resync.
-    return Plan(row.outcome if row.action is SliceAction.NOTHING else "NothingToDo")
+    return Plan(row.outcome if row.action is SliceAction.NOTHING else "LeftToResync")
 
 
 def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedSlices | ObservedDeletion:
@@ -394,7 +430,7 @@ def _decide_after_deletion(observed: ObservedDeletion, now: datetime) -> Plan:
     template = lifecycle.NOT_DELETED if event.has_failed else lifecycle.DELETED
     if observed.has_jobset:
         words = {"name": event.name, "failure": event.words}
-        actions = (*actions, Emit(template.render(observed.naming, words)))
+        actions = (*actions, Emit(template.render(observed.wording, words)))
     outcome = "DeletionFailed" if event.has_failed else "DeletionSucceeded"
     return Plan(outcome, actions, event.words, facts)
 
@@ -412,18 +448,18 @@ def is_superseded(event: LogEvent, existing: Slice | None) -> bool:
 def _decide_about_slice(one: ObservedSlice, now: datetime) -> Plan:
     error = one.users_error
     if error is not None:
-        return _report_refusal(error, one.naming) or Plan("Failed", (Fail(error),))
+        return _report_refusal(error, one.wording) or Plan("Failed", (Fail(error),))
     return build_plan(
-        _find_row(one, now), one.existing, _build_variables(one, now), one.naming, now
+        _find_row(one, now), one.existing, _build_variables(one, now), one.wording, now
     )
 
 
-def _report_refusal(error: CallError, naming: Naming) -> Plan | None:
+def _report_refusal(error: CallError, wording: Wording) -> Plan | None:
     """The plan for an environment error; ``None`` for one that is stale or transient."""
     reason = find_refusal(error)
     if reason is None:
         return None
-    event = lifecycle.DELETION_REFUSED.render(naming, {"failure": str(error)})
+    event = lifecycle.DELETION_REFUSED.render(wording, {"failure": str(error)})
     return Plan(reason, (Emit(event),), note=str(error))
 
 
@@ -447,14 +483,14 @@ def build_situation(one: ObservedSlice, now: datetime) -> Situation:
     """What was observed, in the columns of the lifecycle table."""
     existing, since = one.existing, one.existing.since
     rebuild_after = one.settings.lost_rebuild
-    is_late = bool(rebuild_after and since is not None and now - since >= rebuild_after)
+    is_rebuild_due = bool(rebuild_after and since is not None and now - since >= rebuild_after)
     return Situation(
         trigger=SliceTrigger.SLICE,
         need=_find_need(one, now),
         phase=lifecycle.find_phase(existing),
         deadline=Deadline.REFUSED if one.refusal else lifecycle.find_deadline(existing, now),
         is_in_use=bool(one.users),
-        is_late=is_late,
+        is_late=is_rebuild_due,
     )
 
 

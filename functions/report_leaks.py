@@ -3,7 +3,8 @@
 Trigger: a message of the sweep, in one minute of each hour.
 
 A slice is leaked if its resources on Compute Engine have this cluster's ownership mark and its group
-does not exist: a user has removed the finalizer, or a process was frozen for minutes during an insert.
+does not exist, or is being deleted without this system's finalizer: a user has removed the finalizer, or
+a process was frozen for minutes during an insert.
 The step lists three kinds of resources in each project, and the groups. It reads each slice that looks
 leaked and has a resource older than an hour again before it reports it: at most ten in a run, the oldest
 first. The log line counts the rest.
@@ -19,12 +20,13 @@ from shared.base.errors import CallError, OutOfTimeError
 from shared.frame.plan import Fail, Plan, StaleObservation, Work
 from shared.frame.step import Invocation, Step, work_fields
 from shared.node_groups.leaks import (
+    LISTED_KINDS,
     MIGS,
     PREFIX,
-    SERVICES,
     TEMPLATES,
     Leak,
     find_leaks,
+    is_abandoned,
     render_commands,
     render_message,
 )
@@ -98,13 +100,14 @@ def observe(work: LeakWork) -> ObservedLeaks:
     listed: list[ListedResource] = []
     failures: list[CallError | OutOfTimeError] = []
     with work.reserve(SECONDS_FOR_CONFIRMING):
-        for project in _rotate(work, sorted(work.settings.projects)):
+        for project in work.rotate(sorted(work.settings.projects)):
             try:
-                for service in SERVICES:
+                for service in LISTED_KINDS:
                     listed += work.gce.list_named(project, service, PREFIX)
             except (CallError, OutOfTimeError) as error:
                 failures.append(error)
-    uids = {raw["metadata"]["uid"] for raw in work.cluster.list_groups()} if listed else set()
+    groups = work.cluster.list_groups() if listed else ()
+    uids = {raw["metadata"]["uid"] for raw in groups if not is_abandoned(raw)}
     if work.cluster.get_cluster_id() != cluster:
         raise StaleObservation("the kubeconfig leads to another cluster now")
     suspects = find_leaks(listed, uids, cluster, work.now)
@@ -116,35 +119,6 @@ def observe(work: LeakWork) -> ObservedLeaks:
             failures.append(error)
     existing = tuple(leak for leak in leaks if leak.resources)
     return ObservedLeaks(existing, len(listed), tuple(failures), len(suspects[MAX_LEAKS:]))
-
-
-def _rotate(work: LeakWork, projects: list[str]) -> list[str]:
-    """The projects, from a random one on: there may not be time for all of them in one run."""
-    start = int.from_bytes(work.random_bytes(2)) % max(1, len(projects))
-    return projects[start:] + projects[:start]
-
-
-def confirm(gce: Gce, leak: Leak) -> Leak:
-    """Read the slice's resources and VMs again: a list still shows what was deleted seconds ago."""
-    left = tuple(resource for resource in leak.resources if _exists(gce, resource))
-    vms: list[str] = []
-    for mig in left:
-        if mig.service == MIGS:
-            found = gce.list_instances(mig.project, mig.location, mig.name)
-            vms += [vm.name for vm in found if vm.is_member_of(mig.location, mig.name)]
-    return replace(leak, resources=left, vms=tuple(vms))
-
-
-def _exists(gce: Gce, resource: ListedResource) -> bool:
-    project, location, name = resource.project, resource.location, resource.name
-    if resource.service == MIGS:
-        mig = gce.find_mig(project, location, name)
-        return mig is not None and mig.description == resource.description
-    if resource.service == TEMPLATES:
-        template = gce.find_template(TemplateRef(project, name, location))
-        return template is not None and template.description == resource.description
-    policy = gce.find_policy(project, location, name)
-    return policy is not None and policy.description == resource.description
 
 
 def decide(observed: ObservedLeaks, _now: datetime) -> Plan:
@@ -170,3 +144,25 @@ def recover(_work: LeakWork, _error: CallError) -> Plan | None:
 
 STEP = Step("report_leaks", open_work, observe, decide, recover)
 run = STEP.run
+
+
+def confirm(gce: Gce, leak: Leak) -> Leak:
+    """Read the slice's resources and VMs again: a list still shows what was deleted seconds ago."""
+    left = tuple(resource for resource in leak.resources if _exists(gce, resource))
+    vms: list[str] = []
+    for mig in (resource for resource in left if resource.service == MIGS):
+        found = gce.list_instances(mig.project, mig.location, mig.name)
+        vms += [vm.name for vm in found if vm.is_member_of(mig.location, mig.name)]
+    return replace(leak, resources=left, vms=tuple(vms))
+
+
+def _exists(gce: Gce, resource: ListedResource) -> bool:
+    project, location, name = resource.project, resource.location, resource.name
+    if resource.service == MIGS:
+        mig = gce.find_mig(project, location, name)
+        return mig is not None and mig.description == resource.description
+    if resource.service == TEMPLATES:
+        template = gce.find_template(TemplateRef(project, name, location))
+        return template is not None and template.description == resource.description
+    policy = gce.find_policy(project, location, name)
+    return policy is not None and policy.description == resource.description

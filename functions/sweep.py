@@ -10,9 +10,9 @@ gets one every hour, at a minute of its own.
 A group that cannot be parsed, or on which the decision crashes, is named in the log line (``skipped``)
 and stops no other.
 
-Where VMs join with tokens, each run also publishes to ``approve_join`` the certificate requests of the
-last 20 minutes that are pending, and those that another approver has approved, for a report. It triggers
-the steps of JobSets if these are switched on, and ``report_leaks`` once an hour.
+If VMs join with tokens of this system, each run also publishes to ``approve_join`` the certificate
+requests of the last 20 minutes that are pending, and those that another approver has approved, for a
+report. It triggers the steps of JobSets if these are switched on, and ``report_leaks`` once an hour.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from shared.base.names import JOBSET_STEPS
 from shared.base.reasons import Reason
 from shared.base.signing_requests import (
     MAX_REQUESTS_OF_TOKEN,
-    WAITED_FOR,
+    TOO_OLD_AFTER,
     SigningRequest,
     find_signing_request,
 )
 from shared.frame.message import BATCH, SWEEP_KIND, Cause, Message, message_about_requests
 from shared.frame.plan import Action, Fail, ForOne, Plan, Send, Work
 from shared.frame.settings import JoinApproval
-from shared.frame.step import SECONDS_AFTER_BATCHES, Step, open_work
+from shared.frame.step import SECONDS_FOR_OTHER_CALLS, Step, open_work
 from shared.node_groups import node_group, status
 from shared.node_groups.node_group import AnyGroup, NodeGroup
-from shared.node_groups.status import MIG, Resource, State, Status, Type
+from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status, Type
 from shared.node_groups.work import message_about
 
 SETTLED_EVERY_MINUTES = 60
@@ -83,7 +83,7 @@ def observe(work: Work) -> ObservedGroups:
     requests: list[SigningRequest] = []
     failure: CallError | OutOfTimeError | None = None
     try:
-        with work.reserve(SECONDS_AFTER_BATCHES):  # for the messages
+        with work.reserve(SECONDS_FOR_OTHER_CALLS):  # for the messages
             for raw in work.cluster.list_signing_requests():
                 request = find_signing_request(raw)
                 if request is not None:
@@ -91,20 +91,6 @@ def observe(work: Work) -> ObservedGroups:
     except (CallError, OutOfTimeError) as error:
         failure = error
     return replace(observed, requests=tuple(requests), requests_failure=failure)
-
-
-def parse_groups(
-    found: Iterable[Mapping[str, Any]], cluster_id: str
-) -> tuple[tuple[AnyGroup, ...], tuple[str, ...]]:
-    """The groups, and the errors of objects that cannot be parsed as groups."""
-    groups, unreadable = [], []
-    for raw in found:
-        try:
-            groups.append(node_group.parse(raw, cluster_id))
-        except ValueError as error:
-            metadata = read_mapping(raw, "metadata")
-            unreadable.append(f"{metadata.get('namespace')}/{metadata.get('name')}: {error}")
-    return tuple(groups), tuple(unreadable)
 
 
 def decide(observed: ObservedGroups, now: datetime) -> Plan:
@@ -150,6 +136,20 @@ STEP = Step("sweep", open_work, observe, decide, recover)
 run = STEP.run
 
 
+def parse_groups(
+    found: Iterable[Mapping[str, Any]], cluster_id: str
+) -> tuple[tuple[AnyGroup, ...], tuple[str, ...]]:
+    """The groups, and the errors of objects that cannot be parsed as groups."""
+    groups, unreadable = [], []
+    for raw in found:
+        try:
+            groups.append(node_group.parse(raw, cluster_id))
+        except ValueError as error:
+            metadata = read_mapping(raw, "metadata")
+            unreadable.append(f"{metadata.get('namespace')}/{metadata.get('name')}: {error}")
+    return tuple(groups), tuple(unreadable)
+
+
 def _bootstraps(group: AnyGroup) -> bool:
     return isinstance(group, NodeGroup) and group.spec.joins_with_tokens
 
@@ -162,7 +162,7 @@ def _publish_requests(requests: Iterable[SigningRequest], now: datetime) -> Iter
     by_token: dict[str, list[SigningRequest]] = {}
     for request in requests:
         is_open = not request.is_decided or request.is_approved_elsewhere
-        if is_open and MIN_REQUEST_AGE <= now - request.created < WAITED_FOR:
+        if is_open and MIN_REQUEST_AGE <= now - request.created < TOO_OLD_AFTER:
             by_token.setdefault(request.token_id, []).append(request)
     names = [
         request.name
@@ -176,9 +176,8 @@ def _publish_requests(requests: Iterable[SigningRequest], now: datetime) -> Iter
 
 
 def _build_run(now: datetime) -> Message:
-    """The message of a sweep run. It names no object: it is decoded as a trigger without a message, and
-    its cause does not count, so it is not a resync."""
-    return Message("", "", "", Cause.RESYNC, now, kind=SWEEP_KIND)
+    """The message of a sweep run. It names no object, and is decoded as a trigger without a message."""
+    return Message("", "", "", Cause.SWEEP, now, kind=SWEEP_KIND)
 
 
 def _send(step: str, messages: list[Message]) -> Action:
@@ -216,7 +215,7 @@ def is_settled(group: AnyGroup, known: Status) -> bool:
         return False
     if _has_invalid_spec(known):
         return known.observed_generation == group.generation
-    return known.is_true(Type.READY) or (group.is_paused and not _has_begun(known))
+    return known.is_true(Type.READY) or (group.is_paused and not _has_begun(group, known))
 
 
 def _has_invalid_spec(known: Status) -> bool:
@@ -240,8 +239,13 @@ def last_progress(group: AnyGroup, known: Status) -> datetime:
 
 
 def _is_retried(known: Status, resource: Resource) -> bool:
-    """Whether the resource's last change is the intent of a call that is being retried."""
-    step = {State.CREATING: "create_resources", State.DELETING: "tear_down"}.get(resource.state)
+    """Whether the resource's last change belongs to a call that is being retried: its intent, or the
+    withdrawal of that."""
+    step = {
+        State.PENDING: "create_resources",
+        State.CREATING: "create_resources",
+        State.DELETING: "tear_down",
+    }.get(resource.state)
     return any(retry.step == step for retry in known.retries)
 
 
@@ -250,10 +254,16 @@ def _own_minute(group: AnyGroup) -> int:
     return int.from_bytes(digest[:4], "big") % SETTLED_EVERY_MINUTES
 
 
-def _has_begun(known: Status) -> bool:
-    """Whether any resource may exist: an insert has begun, and it is not gone."""
+def _has_begun(group: AnyGroup, known: Status) -> bool:
+    """Whether any resource of the group may exist: an insert has begun, and it is not gone.
+
+    A user's own template is only read.
+    """
+    is_users = isinstance(group, NodeGroup) and group.spec.user_template is not None
     return any(
-        resource.state not in (State.PENDING, State.GONE) for resource in known.resources.values()
+        resource.state not in (State.PENDING, State.GONE)
+        for kind, resource in known.resources.items()
+        if not (is_users and kind == TEMPLATE)
     )
 
 
@@ -262,18 +272,21 @@ def _list_by_state(group: AnyGroup, known: Status) -> Iterator[str]:
     if group.deleting is not None:
         yield "tear_down"
         return
-    if not group.is_owned or not known.is_true(Type.MIG_READY):
-        yield "create_resources"
     mig, counts = known.resources.get(MIG), known.counts
-    are_vms_created = known.is_true(Type.MIG_READY)
-    if mig is None or mig.state is not State.READY:
+    if not group.is_owned or mig is None or not known.is_true(Type.MIG_READY):
+        yield "create_resources"
+    has_mig = mig is not None and mig.state is State.READY
+    # Once complete, a slice is counted whatever its MIG reports: the event of a loss may be lost.
+    were_vms_created = known.is_true(Type.MIG_READY) or known.completed_at is not None
+    if not has_mig and known.completed_at is None:
         return
     # A BULK group has no VM before it has all.
     is_bulk = isinstance(group, NodeGroup) and group.spec.is_bulk
-    if is_bulk and not are_vms_created:
+    if is_bulk and not were_vms_created:
         return
-    if not known.is_true(Type.NODES_JOINED) and (are_vms_created or counts.running > counts.joined):
+    is_joining = were_vms_created or counts.running > counts.joined
+    if has_mig and is_joining and not known.is_true(Type.NODES_JOINED):
         yield "inject_token"
     # Before all VMs are created, label_node has work if a VM has joined, is lost or has become ready.
-    if are_vms_created or counts.running != counts.ready:
+    if were_vms_created or counts.running != counts.ready:
         yield "label_node"

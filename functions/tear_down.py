@@ -11,9 +11,9 @@ the MIG is gone, the Node objects are deleted, and template and policy in parall
 the remaining tokens are revoked and the finalizer is removed. Each invocation continues up to the next
 operation that takes time.
 
-`lifecycle.TABLE` decides when a resource is gone: it was never inserted, or it is not found and no
+`lifecycle.TABLE` decides when a resource is gone: it was never inserted; or it is not found and no
 insert may still arrive, because it had existed, its insert has failed, or the newest intent is 150
-seconds old.
+seconds old; or its name belongs to a resource that was never ours and is not touched.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shared.base.reasons import REASONS, Reason
 from shared.frame.message import Cause
 from shared.frame.plan import Action, Attempt, Batch, NamedAction, ObserveAgain, Plan, Resume, Send
 from shared.frame.snapshot import Rules, whole
-from shared.frame.step import SECONDS_AFTER_BATCHES, Step
+from shared.frame.step import SECONDS_FOR_OTHER_CALLS, Step
 from shared.node_groups import readiness
 from shared.node_groups.actions import (
     Delete,
@@ -149,13 +149,66 @@ def observe(work: GroupWork) -> Observed:
         observed = _observe_resource(work, observed, MIG)
         if observed.found.get(MIG) is not None:
             return _observe_nodes_and_vms(work, observed)
-    for kind in _list_remaining_kinds(group.spec):
+    for kind in _list_kinds_after_mig(group.spec):
         if not _is_gone(group, work.status, kind) and _may_have_changed(work, kind):
             observed = _observe_resource(work, observed, kind)
     # Nodes are read when the VMs have gone and once more before the finalizer is removed.
     if was_gone and not _is_all_gone(_advance_all(observed, work.now)):
         return observed
     return replace(observed, nodes=_list_nodes(work))
+
+
+def decide(observed: Observed, now: datetime) -> Plan:
+    """Decide what to delete next."""
+    if isinstance(observed, ObservedBeginning):
+        return _begin(observed, now)
+    group = observed.group
+    if group.deleting is None:
+        message = message_about(group, Cause.FORWARDED, now)
+        return Plan("NotDeleted", (Send("create_resources", (message,)),))
+    if not group.has_finalizer:
+        return Plan("NoFinalizer")
+    if isinstance(observed, UnreadableRemains):
+        return _finish_unreadable(observed, now)
+    transitions = _advance_all(observed, now)
+    if transitions[MIG].resource.state is not State.GONE:
+        return _delete_mig(observed, transitions, now)
+    return _delete_rest(observed, transitions, now)
+
+
+def recover(work: GroupWork, error: CallError) -> Plan | None:
+    """Report an environment error.
+
+    An error about Nodes is reported in NodesJoined; one of Compute Engine in the entry of the resource
+    that the call was about; any other in that of the resource that is deleted next.
+    """
+    group, now = work.group, work.now
+    kinds = [MIG, *(_list_kinds_after_mig(group.spec) if isinstance(group, NodeGroup) else ())]
+
+    def add_error(known: Status, reason: Reason) -> Status:
+        left = [kind for kind in kinds if not _is_gone(group, known, kind)]
+        about = find_kind(error.call)
+        kind = about if about in left else next(iter(left), None)
+        message = f"{error.message} ({error.call}). {REASONS[reason]}"
+        if kind is None or "/api/v1/nodes" in error.call:
+            return known.with_condition(
+                Type.NODES_JOINED, False, reason, message, group=group, now=now
+            )
+        resource = known.resources.get(kind) or Resource(group.resource_name, State.CREATING, now)
+        return known.with_resource(kind, resource.with_error(reason, error.reason, message, now))
+
+    return report_refusal(work, error, add_error)
+
+
+SNAPSHOT: Rules = {
+    **RULES,
+    (ObservedRemains, "found"): whole,
+    (ObservedRemains, "operations"): whole,
+}
+STEP = Step(
+    "tear_down", open_group, observe, decide, recover, give_up=report_retry, snapshot=SNAPSHOT
+)
+run = STEP.run
 
 
 def _is_all_gone(transitions: Mapping[str, Transition]) -> bool:
@@ -179,67 +232,14 @@ def _observe_beginning(work: GroupWork, group: NodeGroup) -> ObservedBeginning:
     """Read the Nodes. If that fails, they are not cordoned, and the MIG is deleted all the same."""
     observed = ObservedBeginning(group, work.status)
     try:
-        with work.reserve(SECONDS_AFTER_BATCHES):
+        with work.reserve(SECONDS_FOR_OTHER_CALLS):
             return replace(observed, nodes=_list_nodes(work))
     except (CallError, OutOfTimeError) as error:
         return replace(observed, note=str(error))
 
 
-def decide(observed: Observed, now: datetime) -> Plan:
-    """Decide what to delete next."""
-    if isinstance(observed, ObservedBeginning):
-        return _begin(observed, now)
-    group = observed.group
-    if group.deleting is None:
-        message = message_about(group, Cause.FORWARDED, now)
-        return Plan("NotDeleted", (Send("create_resources", (message,)),))
-    if not group.has_finalizer:
-        return Plan("NoFinalizer")
-    if isinstance(observed, UnreadableRemains):
-        return _finish_unreadable(observed, now)
-    transitions = _advance_all(observed, now)
-    if transitions[MIG].resource.state is not State.GONE:
-        return _delete_mig(observed, transitions, now)
-    return _delete_rest(observed, transitions, now)
-
-
 def _list_nodes(work: GroupWork) -> tuple[Node, ...]:
     return tuple(map(parse_node, work.cluster.list_nodes(work.group.resource_name)))
-
-
-def recover(work: GroupWork, error: CallError) -> Plan | None:
-    """Report an environment error.
-
-    An error about Nodes is reported in NodesJoined; one of Compute Engine in the entry of the resource
-    that the call was about; any other in that of the resource that is deleted next.
-    """
-    group, now = work.group, work.now
-    kinds = [MIG, *(_list_remaining_kinds(group.spec) if isinstance(group, NodeGroup) else ())]
-
-    def describe(known: Status, reason: Reason) -> Status:
-        left = [kind for kind in kinds if not _is_gone(group, known, kind)]
-        about = find_kind(error.call)
-        kind = about if about in left else next(iter(left), None)
-        message = f"{error.message} ({error.call}). {REASONS[reason]}"
-        if kind is None or "/api/v1/nodes" in error.call:
-            return known.with_condition(
-                Type.NODES_JOINED, False, reason, message, group=group, now=now
-            )
-        resource = known.resources.get(kind) or Resource(group.resource_name, State.CREATING, now)
-        return known.with_resource(kind, resource.with_error(reason, error.reason, message, now))
-
-    return report_refusal(work, error, describe)
-
-
-SNAPSHOT: Rules = {
-    **RULES,
-    (ObservedRemains, "found"): whole,
-    (ObservedRemains, "operations"): whole,
-}
-STEP = Step(
-    "tear_down", open_group, observe, decide, recover, give_up=report_retry, snapshot=SNAPSHOT
-)
-run = STEP.run
 
 
 def _is_gone(group: AnyGroup, known: Status, kind: str) -> bool:
@@ -256,19 +256,22 @@ def _is_gone(group: AnyGroup, known: Status, kind: str) -> bool:
 _NOT_CREATED = (State.PENDING, State.FAILED)
 
 
-def _can_never_exist(resource: Resource, now: datetime) -> bool:
-    """Whether the resource was not created and no insert can still arrive.
+def _can_never_exist(kind: str, resource: Resource, now: datetime) -> bool:
+    """Whether the status shows that the resource does not exist and no insert can still arrive.
 
-    No intent was ever written, or the last one was withdrawn or rejected so long ago that no running
-    invocation can insert.
+    No intent was ever written or, for policy and template, the last one was withdrawn or rejected so
+    long ago that no running invocation can insert. After any intent the MIG is read: VMs cost money.
     """
-    is_idle = resource.state in _NOT_CREATED and not resource.uri and not resource.operation
+    if resource.uri or resource.operation or resource.state not in _NOT_CREATED:
+        return False
+    if kind == MIG:
+        return resource.state is State.PENDING and resource.since is None
     if_absent = next_step(Goal.TEAR_DOWN, resource, Observation(Presence.ABSENT), now)
-    return is_idle and if_absent.resource.state is State.GONE
+    return if_absent.resource.state is State.GONE
 
 
-def _list_remaining_kinds(spec: Spec) -> tuple[str, ...]:
-    """The kinds that are deleted after the MIG. A user's own template is not deleted."""
+def _list_kinds_after_mig(spec: Spec) -> tuple[str, ...]:
+    """The kinds that are deleted after the MIG, if they exist. A user's own template is not deleted."""
     kept = {MIG} if spec.user_template is None else {MIG, TEMPLATE}
     return tuple(kind for kind in spec.resource_kinds if kind not in kept)
 
@@ -290,7 +293,7 @@ def _observe_resource(work: GroupWork, observed: ObservedRemains, kind: str) -> 
     appear after the read.
     """
     resource = observed.resource(kind, work.now)
-    if _can_never_exist(resource, work.now):
+    if _can_never_exist(kind, resource, work.now):
         return replace(observed, found={**observed.found, kind: None})
     is_being_created = resource.state is State.CREATING
     if is_being_created:
@@ -323,7 +326,7 @@ def _observe_nodes_and_vms(work: GroupWork, observed: ObservedRemains) -> Observ
     if _is_delete_begun(observed.status) or have_all_joined:
         return observed
     try:
-        with work.reserve(SECONDS_AFTER_BATCHES):
+        with work.reserve(SECONDS_FOR_OTHER_CALLS):
             observed = replace(observed, nodes=observed.nodes or _list_nodes(work))
             return _observe_unproved(work, observed)
     except (CallError, OutOfTimeError) as error:
@@ -412,7 +415,7 @@ def _finish_unreadable(observed: UnreadableRemains, now: datetime) -> Plan:
 def _advance_all(observed: ObservedRemains, now: datetime) -> dict[str, Transition]:
     mig = _advance(observed, MIG, now)
     is_blocked = mig.resource.state is not State.GONE
-    kinds = _list_remaining_kinds(observed.group.spec)
+    kinds = _list_kinds_after_mig(observed.group.spec)
     return {MIG: mig} | {
         kind: _advance(observed, kind, now, is_blocked=is_blocked) for kind in kinds
     }
@@ -438,23 +441,31 @@ def _delete_mig(
     observed: ObservedRemains, transitions: Mapping[str, Transition], now: datetime
 ) -> Plan:
     note, write = "; ".join(observed.notes), _write(observed, transitions, now)
-    if observed.found.get(MIG) is None:
-        return Plan("AwaitingCreate", (write,), note)
     if transitions[MIG].action is not ResourceAction.DELETE:
-        return Plan("AwaitingDelete", (write,), note)
-    labels = Batch(tuple(_label_unproved(observed)))
+        return Plan(_name_wait([transitions[MIG].resource]), (write,), note)
+    labels = Batch(tuple(_label_nodes(observed)))
     delete = (write, Delete(MIG, observed.group.spec), WriteResults())
     return Plan("DeletingMIG", (*delete, labels), note)
 
 
-def _label_unproved(observed: ObservedRemains) -> Iterator[NamedAction]:
-    """Label and cordon the Nodes without proof. The patch sets the resource-name label, too, by which
-    Nodes are listed at the end."""
+def _name_wait(resources: Iterable[Resource]) -> str:
+    """The outcome while nothing is deleted, by what is left."""
+    left = [one for one in resources if one.state is not State.GONE]
+    if any(one.state in (*_NOT_CREATED, State.CREATING) for one in left):
+        return "AwaitingCreate"
+    return "DeleteFailed" if any(one.error for one in left) else "AwaitingDelete"
+
+
+def _label_nodes(observed: ObservedRemains) -> Iterator[NamedAction]:
+    """Label and cordon the Nodes without proof or without our labels.
+
+    The patch sets the resource-name label, too, by which Nodes are listed at the end. The Nodes need not
+    match their VMs (`is_match`): both are about to be deleted.
+    """
     members = {instance.name: instance for instance in observed.instances}
     machine_type = observed.status.machine_type
     for node in observed.nodes:
-        is_unproved = not node.proved_vm_id and node.vm in members
-        if not is_unproved or not has_vm_name(observed.group, node):
+        if node.vm not in members or not has_vm_name(observed.group, node):
             continue
         patch = dict(proof_patch(observed.group, node, machine_type, members[node.vm]))
         if not node.is_unschedulable:
@@ -481,6 +492,7 @@ def _delete_rest(
     again = Resume(STEP.name, message_about(observed.group, Cause.CONTINUED, now))
     delete_nodes = Batch(nodes, again, is_required=True)
     if _is_all_gone(transitions):
+        # The status is seen only if the deletion of Nodes ends this plan: the group is gone after it.
         last_write = (write,) if nodes else ()
         end = (*_revoke_all(observed), RemoveFinalizer())
         return Plan("Done", (*last_write, delete_nodes, *end))
@@ -490,7 +502,8 @@ def _delete_rest(
         if transition.action is ResourceAction.DELETE
     ]
     if not deletes:
-        return Plan("AwaitingDelete", (write, delete_nodes))
+        left = (one.resource for one in transitions.values())
+        return Plan(_name_wait(left), (write, delete_nodes))
     return Plan("DeletingRest", (write, *deletes, WriteResults(), delete_nodes))
 
 

@@ -19,8 +19,10 @@ from shared.base.names import JOBSET_STEPS, STEPS
 
 MANY = 20
 """More recorded messages than this are published only after a question."""
+MAX_DURATION = timedelta(days=3650)
+"""Longer than Cloud Logging can keep entries."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION = re.compile(rf"(\d+)([{''.join(_UNITS)}])", re.ASCII)
+_DURATION = re.compile(rf"(\d{{1,12}})([{''.join(_UNITS)}])", re.ASCII)
 
 
 class Topic(StrEnum):
@@ -64,7 +66,10 @@ def parse_duration(text: str) -> timedelta:
     match = _DURATION.fullmatch(text)
     if match is None or not int(match[1]):
         raise typer.BadParameter(f"{text!r} must be a duration, as in 90s, 30m, 2h or 1d")
-    return timedelta(seconds=int(match[1]) * _UNITS[match[2]])
+    seconds = int(match[1]) * _UNITS[match[2]]
+    if seconds > MAX_DURATION.total_seconds():
+        raise typer.BadParameter(f"{text!r} must be at most {MAX_DURATION.days}d")
+    return timedelta(seconds=seconds)
 
 
 def ask(ways: Ways, question: str, *, yes: bool, undone: str = "nothing was published") -> None:

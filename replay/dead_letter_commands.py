@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from replay.commands import AnyStep, DryRun, Output, Yes, ask, count, get_ways
-from replay.dead_letters import DeadLetter, Leased, leased, select, to_document
+from replay.dead_letters import MAX_LISTED, DeadLetter, Leased, leased, select, to_document
 from replay.errors import ReplayError, in_plain_words
 from replay.output import (
     Format,
@@ -143,6 +143,8 @@ def _check(ids: Sequence[str] | None, *, every: bool) -> None:
 def _leased(ways: Ways) -> Iterator[Leased]:
     rules = Rules(None, ways.settings.topic_prefix, ways.now())
     with leased(ways.subscriptions, rules, _show_progress) as found:
+        if len(found.letters) >= MAX_LISTED:
+            say(f"These are {MAX_LISTED} dead letters; repeat the command if there are more.")
         yield found
 
 

@@ -15,7 +15,7 @@ from replay.errors import ReplayError
 from replay.timeline import Timeline, read_timeline
 from replay.ways import Ways
 from shared.base.errors import CallError
-from shared.base.timestamps import guess_time, render_time
+from shared.base.timestamps import CLOCKS_DIFFER_BY, guess_time, render_time
 from shared.base.topology import MACHINE_TYPE
 from shared.node_groups import node_group, status
 from shared.node_groups.node_group import AnyGroup, NodeGroup, resource_name
@@ -26,7 +26,6 @@ ReadEntries = Callable[[str, datetime], Sequence[Mapping[str, Any]]]
 """The entries that a query finds, the oldest first, and since when. Raises `CallError`."""
 GONE_SINCE = timedelta(days=1)
 """The time range for a group that no longer exists."""
-_CLOCKS_APART = timedelta(minutes=5)
 _NAME = re.compile(r"/(tng-[-a-z0-9]*-[0-9a-f]{8})(?:-[a-z0-9]{4})?$")
 
 
@@ -88,7 +87,7 @@ def _find_created(group: AnyGroup | None) -> datetime | None:
     if group is None:
         return None
     created = guess_time(group.raw["metadata"].get("creationTimestamp"))
-    return created - _CLOCKS_APART if created is not None else None
+    return created - CLOCKS_DIFFER_BY if created is not None else None
 
 
 def _query(asked: Asked, group: AnyGroup | None, since: datetime) -> str:

@@ -54,10 +54,10 @@ def _(observed: ObservedNodes) -> Iterator[str]:
     members = observed.members
     wanted = members.group.spec.node_count
     yield from _describe_group(members.group)
-    own, ready = len(members.proved), len(members.ready)
+    own, ready = len(members.joined), len(members.ready)
     read = _count(members.nodes, "Node")
     yield f"{read} read: {wanted} wanted, {own} of the group, {ready} ready"
-    yield _describe_vms(members.instances, is_complete=members.is_complete)
+    yield _describe_vms(members.instances, has_all_vms=members.has_all_vms)
     if members.unread_nodes:
         yield f"no time to read {_count(members.unread_nodes, 'Node')}"
     if observed.mig is not None:
@@ -102,7 +102,7 @@ def _(observed: ObservedRemains) -> Iterator[str]:
     yield from _describe_found(observed.found, observed.operations)
     yield _describe_nodes(observed.nodes)
     if observed.instances:
-        yield _describe_vms({vm.name: vm for vm in observed.instances}, is_complete=True)
+        yield _describe_vms({vm.name: vm for vm in observed.instances}, has_all_vms=True)
     yield from observed.notes
 
 
@@ -206,9 +206,9 @@ def _describe_errors(errors: Iterable[GceError]) -> str:
     return f", errors: {', '.join(codes)}" if codes else ""
 
 
-def _describe_vms(instances: Mapping[str, Instance | None], *, is_complete: bool) -> str:
+def _describe_vms(instances: Mapping[str, Instance | None], *, has_all_vms: bool) -> str:
     states = Counter("gone" if vm is None else vm.status for vm in instances.values())
-    read = "all VMs listed" if is_complete else f"{_count(instances, 'VM')} read"
+    read = "all VMs listed" if has_all_vms else f"{_count(instances, 'VM')} read"
     return f"{read}{_describe_counts(states)}"
 
 

@@ -21,6 +21,7 @@ from random import Random
 from typing import Any, Protocol
 
 import yaml
+from jsonpatch import apply_patch
 
 from local import gce, gke, jobsets
 from local.base.clock import OffsetClock, VirtualClock
@@ -151,9 +152,22 @@ class _Log:
         self.lines.append({"severity": "ERROR", "message": message, **fields})
 
 
-def manifests() -> list[dict[str, Any]]:
-    """The documents of ``infra/kubernetes``, in an order in which they can be applied."""
+def manifests(*, external_approval: bool = False) -> list[dict[str, Any]]:
+    """The documents of ``infra/kubernetes``, in an order in which they can be applied.
+
+    ``external_approval``: with the component ``join-approval-external``.
+    """
     documents: list[dict[str, Any]] = json.loads(_manifests_as_json())
+    if external_approval:
+        component = MANIFESTS.parent / "components" / "join-approval-external"
+        (change,) = yaml.safe_load((component / "kustomization.yaml").read_text())["patches"]
+        (policy,) = (
+            document
+            for document in documents
+            if document["kind"] == change["target"]["kind"]
+            and document["metadata"]["name"] == change["target"]["name"]
+        )
+        apply_patch(policy, yaml.safe_load(change["patch"]), in_place=True)
     return documents
 
 

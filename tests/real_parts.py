@@ -80,7 +80,7 @@ def installation() -> Iterator[Installation]:
     """
     from shared.base.names import STEPS
     from tests.harness import manifests
-    from tests.real.bridge.hearts import CONTROLLER_FLAGS
+    from tests.real.bridge.heartbeats import CONTROLLER_FLAGS
     from tests.real.bridge.installation import install
 
     accounts = [*(step.replace("_", "-") for step in STEPS), "relay"]

@@ -36,15 +36,6 @@ locals {
       }
     ]...
   )
-
-  # What the cluster needs of infra/kubernetes/components, in this order.
-  jobset_components = concat(
-    var.jobset_provider == "" ? [] : ["jobsets"],
-    var.jobset_provider == "tpu-node-group" ? ["jobsets-node-groups"] : [],
-    # GKE has a device plugin of its own.
-    var.jobset_provider == "gke" ? ["without-device-plugin"] : [],
-    var.jobset_provider == "" || length(local.users) == 0 ? [] : ["jobsets-google-identities"],
-  )
 }
 
 # Node pools run as a service account: only who may act as it may make them.

@@ -19,6 +19,16 @@ locals {
     PUBSUB_PROJECT = var.project_id
     TOPIC_PREFIX   = local.topic_prefix
   }
+
+  # The components of infra/kubernetes/components that the cluster needs, in this order.
+  components = concat(
+    var.join_approval == "external" ? ["join-approval-external"] : [],
+    var.jobset_provider == "" ? [] : ["jobsets"],
+    var.jobset_provider == "tpu-node-group" ? ["jobsets-node-groups"] : [],
+    # GKE has a device plugin of its own.
+    var.jobset_provider == "gke" ? ["without-device-plugin"] : [],
+    var.jobset_provider == "" || length(local.users) == 0 ? [] : ["jobsets-google-identities"],
+  )
 }
 
 output "installation" {
@@ -27,7 +37,7 @@ output "installation" {
 }
 
 output "component" {
-  description = "A kustomize component with all that the overlay needs: `installation`, `relay_settings` and, with `jobset_provider`, the components for JobSets. deploy.sh writes it."
+  description = "A kustomize component with all that the overlay needs: `installation`, `relay_settings` and the components that follow from `join_approval` and `jobset_provider`. deploy.sh writes it."
   value = yamlencode(merge({
     apiVersion = "kustomize.config.k8s.io/v1alpha1"
     kind       = "Component"
@@ -47,8 +57,8 @@ output "component" {
         literals  = [for name, value in local.relay_settings : "${name}=${value}"]
       },
     ]
-    }, length(local.jobset_components) == 0 ? {} : {
-    components = [for name in local.jobset_components : "../../../components/${name}"]
+    }, length(local.components) == 0 ? {} : {
+    components = [for name in local.components : "../../../components/${name}"]
   }))
 }
 

@@ -3,24 +3,46 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import socket
 
 import psutil
 
 LOOPBACK = "127.0.0.1"
+_FIRST, _COUNT = 15_000, 15_000
+"""Below the ports that systems give to outgoing connections (Linux: from 32768, others: 49152). Such a
+connection could take a free port before its server listens."""
+_APART = 61
+"""How far apart the first ports of two processes with consecutive ids are."""
+_steps = itertools.count()
 
 
 class PortTaken(Exception):
-    """A requested port is taken; the message names the process if it is visible."""
+    """A requested port is taken; the message names the process if it is visible. Or too few are free."""
 
 
 def find_free_ports(count: int) -> list[int]:
-    """Find ``count`` different free ports. Another process may take them at any time."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind((LOOPBACK, 0))
-        return [one.getsockname()[1] for one in sockets]
+    """Find ``count`` different free ports. Another process may take them at any time.
+
+    A process does not get the same port again soon, and processes begin at different ones: a server may
+    listen seconds after its port was found. Raises `PortTaken` if there are too few.
+    """
+    candidates = (_FIRST + (os.getpid() * _APART + step) % _COUNT for step in _steps)
+    free = filter(_is_free, itertools.islice(candidates, _COUNT))
+    found = list(itertools.islice(free, count))
+    if len(found) < count:
+        raise PortTaken(f"fewer than {count} ports from {_FIRST} on are free")
+    return found
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as attempt:
+        try:
+            attempt.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
 
 
 def check_port(port: int, option: str) -> None:

@@ -60,7 +60,7 @@ from shared.base.documents import read_mapping
 from shared.base.names import KIND, SIGNING_REQUEST_KIND, is_path_segment
 from shared.base.signing_requests import (
     MAX_REQUESTS_OF_TOKEN,
-    WAITED_FOR,
+    TOO_OLD_AFTER,
     find_signing_request,
 )
 from shared.frame.message import Cause
@@ -193,7 +193,7 @@ class Outbox:
         request = find_signing_request(raw)
         if request is None or (request.is_decided and not request.is_approved_elsewhere):
             return
-        if now - request.created < WAITED_FOR and self._is_within_limit(request.token_id, now):
+        if now - request.created < TOO_OLD_AFTER and self._is_within_limit(request.token_id, now):
             cause = Cause.JOIN_REQUESTED
             self._triggers.add(_REQUESTS, APPROVE_JOIN, cause, now, [request.name])
 

@@ -20,6 +20,10 @@ class CallError(Exception):
         self.reason = reason
         self.message = message
 
+    def about(self, name: str) -> CallError:
+        """The same error with the object that the call was about."""
+        return CallError(f"{self.call} of {name}", self.http, self.reason, self.message)
+
 
 class OutOfTimeError(Exception):
     """The time for calls of an invocation is used up; the message is retried."""

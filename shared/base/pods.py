@@ -7,6 +7,9 @@ from typing import Any
 from shared.base.documents import Document, read_mappings
 from shared.base.names import TPU_RESOURCE
 
+CONTAINER_LISTS = ("containers", "initContainers")
+"""The fields of a Pod's spec that list its containers."""
+
 
 def count_chips(container: Document) -> int:
     """The chips that a container asks for: its limit, else its request; 0 if that is not a number."""
@@ -20,8 +23,8 @@ def count_chips(container: Document) -> int:
 
 def list_tpu_containers(spec: Document) -> list[Document]:
     """The containers of a Pod that ask for chips, init containers included."""
-    both = [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]
-    return [container for container in both if count_chips(container)]
+    every = (one for part in CONTAINER_LISTS for one in spec.get(part) or [])
+    return [container for container in every if count_chips(container)]
 
 
 def find_controller(metadata: Document) -> Document | None:

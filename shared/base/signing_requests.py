@@ -12,7 +12,7 @@ from shared.base.documents import Document, read_list, read_mapping, read_mappin
 from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, KUBELET_SIGNER, is_path_segment
 from shared.base.timestamps import LONG_AGO, guess_time
 
-WAITED_FOR = timedelta(minutes=20)
+TOO_OLD_AFTER = timedelta(minutes=20)
 """A kubelet waits 15 minutes for one request, then it makes another; clocks may differ by five."""
 MAX_REQUESTS_OF_TOKEN = 5
 """How many pending requests of one token, the newest, are published to ``approve_join`` in a minute."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 """The time that replaces an unreadable one."""
+CLOCKS_DIFFER_BY = timedelta(minutes=5)
+"""The largest difference between the clocks of this process, of another one and of an API (a guess)."""
 
 
 def parse_time(text: str) -> datetime:

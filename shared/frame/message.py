@@ -63,6 +63,7 @@ class Cause(StrEnum):
     JOIN_DENIED = "JoinDenied"
     FORWARDED = "Forwarded"
     CONTINUED = "Continued"
+    SWEEP = "Sweep"
 
 
 @dataclass(frozen=True)

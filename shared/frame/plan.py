@@ -62,6 +62,8 @@ class Work:
     """The name of the step."""
     is_first_observation: bool = True
     """False when the step observes again because the first observation was stale."""
+    has_failed: bool = False
+    """Whether a call has failed and `Step.recover` was asked for a plan."""
     observed: Any = None
     """What the step has observed, for `Step.recover`; ``None`` before that."""
 
@@ -69,6 +71,11 @@ class Work:
     def subject(self) -> Mapping[str, Any] | None:
         """The object of Events that name none; ``None`` if the work is about no single object."""
         return None
+
+    def rotate(self, names: Sequence[str]) -> list[str]:
+        """The names, from a random one on: there may not be time for all of them in one invocation."""
+        start = int.from_bytes(self.random_bytes(2)) % max(1, len(names))
+        return [*names[start:], *names[:start]]
 
     def list_events(self) -> Iterable[Emit]:
         """The Events about what the executed actions have changed."""

@@ -49,8 +49,8 @@ ObservedT = TypeVar("ObservedT")
 MAX_OBSERVATIONS = 3
 SECONDS_FOR_CALLS = 30.0
 """No call starts later than this after the begin of the observation."""
-SECONDS_AFTER_BATCHES = 10.0
-"""A batch leaves this much of the time for calls to the rest of the plan."""
+SECONDS_FOR_OTHER_CALLS = 10.0
+"""A batch, and a read that may be left out, leave so much of the time for calls to the rest."""
 MAX_ATTEMPTS = 5
 MAX_AGE = timedelta(minutes=10)
 """How long a message is retried if Pub/Sub does not count the attempts."""
@@ -204,7 +204,7 @@ class Step(Generic[WorkT, ObservedT]):
         else:
             plan = self._decide(work)
             answer = self._execute(plan, work, self.recoveries)
-        if answer.outcome != PARTLY:
+        if answer.outcome != PARTLY and not work.has_failed:
             for action in work.list_closing_actions():
                 _try(action, work)
         return answer
@@ -243,6 +243,7 @@ class Step(Generic[WorkT, ObservedT]):
         return Answer(ACKNOWLEDGED, join_outcomes(answer.outcome for answer in answers), note)
 
     def _recover(self, work: WorkT, error: CallError, recoveries: int) -> Answer:
+        work.has_failed = True
         recovery = self.recover(work, error) if recoveries else None
         if recovery is None:
             raise _stale_or_same(error) from error
@@ -274,8 +275,13 @@ def work_fields(invocation: Invocation, *, is_first_observation: bool) -> dict[s
 
 
 def is_stale(error: CallError) -> bool:
-    """Whether an error shows that the observation no longer holds."""
-    return error.http in STALE_ANSWERS
+    """Whether an error shows that the observation no longer holds.
+
+    Compute Engine also answers 412 if an organization policy forbids a call.
+    """
+    is_absent = error.http == 404
+    is_changed = error.http in STALE_ANSWERS and verdict_of(error).kind is ErrorKind.TRANSIENT
+    return is_absent or is_changed
 
 
 def _stale_or_same(error: CallError) -> Exception:
@@ -337,7 +343,7 @@ def _apply_batch(batch: Batch, work: Work, failures: list[_Failure]) -> list[str
     named = list(batch.actions)
     if batch.resume is not None and named:
         _apply_one(named.pop(0).action, work, failures)
-    with work.reserve(SECONDS_AFTER_BATCHES):
+    with work.reserve(SECONDS_FOR_OTHER_CALLS):
         for index, one in enumerate(named):
             try:
                 work.remaining_s()
@@ -395,7 +401,9 @@ def _answer(
     facts["trigger"] = trigger.cause
     if not trigger.is_for(step):
         return Answer(ACKNOWLEDGED, "NotForThisStep", f"{trigger.cause} triggers other steps")
-    if trigger.is_resync and runtime.now() - trigger.at > MAX_RESYNC_AGE:
+    # The sender's clock may be behind, such as that of an operator's computer.
+    sent = max(trigger.at, delivery.published or trigger.at)
+    if trigger.is_resync and runtime.now() - sent > MAX_RESYNC_AGE:
         return Answer(ACKNOWLEDGED, "StaleResync", "a newer one is on its way")
     is_last_try = _is_last_try(delivery, runtime)
     invocation = Invocation(runtime, step, trigger, started, facts, is_last_try)

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.base.errors import STALE_ANSWERS, CallError
+from shared.base.errors import CallError
 from shared.base.names import BOOTSTRAP_GROUP, FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
 from shared.base.reasons import Reason
 from shared.frame.plan import StaleObservation
 from shared.frame.settings import JoinApproval
+from shared.frame.step import is_stale
 from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
 from shared.node_groups.node_group import Spec
 from shared.node_groups.resources import KINDS, request_id
@@ -94,9 +95,9 @@ class Insert:
         if error.http == 404:
             return self._handle_missing(work, resource, error)
         verdict = verdict_of(error)
-        if verdict.reason is not None and error.http not in STALE_ANSWERS:
+        if verdict.reason is not None:
             return resource.fail(verdict.reason, error.reason, error.message, work.now)
-        if 400 <= error.http < 500 and error.http not in STALE_ANSWERS:
+        if 400 <= error.http < 500 and error.http != 409:  # it may exist
             self._withdraw_intent(work, resource)
         raise error
 
@@ -167,7 +168,7 @@ class Delete:
 def _get_environment_reason(error: CallError) -> str:
     """The reason of an environment error. Raises the error again if it is stale or transient."""
     verdict = verdict_of(error)
-    if error.http in STALE_ANSWERS or verdict.reason is None:
+    if is_stale(error) or verdict.reason is None:
         raise error
     return verdict.reason
 
@@ -185,7 +186,8 @@ class SetMetadata:
         try:
             work.gce.set_metadata(project, zone, self.instance, self.items)
         except CallError as error:
-            raise _without_secret(error, self.items.get(TOKEN_KEY, "")) from None
+            named = error.about(self.instance.name)
+            raise _without_secret(named, self.items.get(TOKEN_KEY, "")) from None
 
     def describe(self) -> str:
         return f"write the join token into the metadata of {self.instance.name}"
@@ -212,7 +214,10 @@ class CreateSecret:
             vm=self.vm,
             bootstrap_group=KUBEADM_GROUP if is_external else BOOTSTRAP_GROUP,
         )
-        work.cluster.create_token_secret(manifest)
+        try:
+            work.cluster.create_token_secret(manifest)
+        except CallError as error:
+            raise error.about(self.vm) from error
 
     def describe(self) -> str:
         return f"make the token of {self.vm} valid"

@@ -25,12 +25,12 @@ from shared.base.names import (
     TOKEN_EXPIRY_KEY,
     TOKEN_KEY,
 )
+from shared.base.timestamps import CLOCKS_DIFFER_BY
 
 VM_LABEL = "tpu-functions.dev/vm"
 """On a token's Secret: the VM that the token belongs to."""
 
 TOKEN_LIFE = timedelta(hours=1)
-_CLOCKS_APART = timedelta(minutes=5)
 KUBEADM_GROUP = "system:bootstrappers:kubeadm:default-node-token"
 """The group in the role bindings that `kubeadm init` creates: with its tokens, the cluster approves
 requests for any Node."""
@@ -274,12 +274,12 @@ def render_startup_script(
 
 
 def find_token(metadata: Mapping[str, str], now: datetime) -> Token | None:
-    """The token in a VM's metadata; ``None`` if there is none that is valid.
+    """The token in a VM's metadata, which may have expired; ``None`` if there is none of this system.
 
-    A token that lives longer than this system's own is invalid: somebody else has written it.
+    One that lives longer than this system's own is not of this system: somebody else has written it.
     """
     try:
         token = parse_token(metadata.get(TOKEN_KEY, ""), metadata.get(TOKEN_EXPIRY_KEY, ""))
     except ValueError:
         return None
-    return token if token.expires <= now + TOKEN_LIFE + _CLOCKS_APART else None
+    return token if token.expires <= now + TOKEN_LIFE + CLOCKS_DIFFER_BY else None

@@ -45,7 +45,7 @@ class CreationReport:
     found: Mapping[str, Found | None]
     members: tuple[ManagedInstance, ...] = ()
 
-    def describe(self, group: NodeGroup, known: Status, now: datetime) -> Status:
+    def add_conditions(self, group: NodeGroup, known: Status, now: datetime) -> Status:
         """``known`` with the conditions and counts that follow from its entries and this report."""
         known = replace(
             self._with_machine(group, known),

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from shared.base.reasons import VM_LOSSES, Reason
-from shared.base.timestamps import guess_time
+from shared.base.timestamps import CLOCKS_DIFFER_BY, guess_time
 from shared.frame.decode import Trigger
 from shared.node_groups.membership import (
     find_vm_of_misnamed,
@@ -44,8 +44,6 @@ HOLD_BACK = timedelta(minutes=1)
 flapping Node does not cause many status writes. The sweep triggers the count that is due then."""
 JOINS_FOR = timedelta(minutes=15)
 """A younger Node may have been not Ready because it was joining: `HOLD_BACK` does not apply to it."""
-CLOCKS_DIFFER_BY = timedelta(minutes=5)
-"""The largest difference between the clocks of Compute Engine and of this process."""
 JOINS_WITHIN = timedelta(minutes=10)
 """A VM of a complete slice was started at most this long before the slice was complete (a guess, for
 VMs that no longer exist)."""
@@ -59,7 +57,7 @@ WAITS = "PENDING"
 class Members:
     """The Nodes and VMs of a group, as far as they were read.
 
-    ``instances`` has the VMs that were read, by name (``None``: gone). ``is_complete``: these are all
+    ``instances`` has the VMs that were read, by name (``None``: gone). ``has_all_vms``: these are all
     VMs of the group. ``unread_nodes`` are names of Nodes that there was no time to read.
     """
 
@@ -67,7 +65,7 @@ class Members:
     status: Status
     nodes: tuple[Node, ...] = ()
     instances: Mapping[str, Instance | None] = field(default_factory=dict)
-    is_complete: bool = False
+    has_all_vms: bool = False
     unread_nodes: frozenset[str] = frozenset()
 
     @cached_property
@@ -77,16 +75,19 @@ class Members:
         return machine.chips if machine else 0
 
     @cached_property
-    def proved(self) -> Mapping[str, Node]:
-        """The group's own Nodes by VM: proved, and with a VM that is not known to be gone."""
+    def joined(self) -> Mapping[str, Node]:
+        """The VMs that have joined, each with its Node.
+
+        The Node matches the VM or, if the VM was not read, is proved by its label.
+        """
         return {node.vm: node for node in self._own_nodes}
 
     @cached_property
     def ready(self) -> Mapping[str, Node]:
-        """The proved Nodes that are ready and offer all chips, by VM."""
+        """Those of the joined VMs whose Nodes are ready and offer all chips."""
         return {
             vm: node
-            for vm, node in self.proved.items()
+            for vm, node in self.joined.items()
             if node.is_ready and node.offers(self.chips) and not self.is_down(node)
         }
 
@@ -171,10 +172,10 @@ class _Count:
     def build(self) -> Status:
         """The earlier status with this count."""
         members, known = self.members, self.known
-        desired, joined, ready = members.group.spec.node_count, len(members.proved), len(self.ready)
+        desired, joined, ready = members.group.spec.node_count, len(members.joined), len(self.ready)
         pending = () if ready >= desired else tuple(self._pending())
         running = max(known.counts.running, joined)
-        if members.is_complete:
+        if members.has_all_vms:
             running = sum(vm.status == "RUNNING" for vm in members.vms.values())
         failed = sum(entry.why == Reason.NODE_JOIN_TIMEOUT for entry in pending)
         counts = replace(
@@ -220,11 +221,11 @@ class _Count:
             name: entry.why for name, entry in self.before.items() if not self._is_outdated(entry)
         }
         reasons |= dict(self._losses())
-        for name, node in members.proved.items():
+        for name, node in members.joined.items():
             if reasons.get(name) not in (Reason.PREEMPTED, Reason.MAX_RUN_DURATION_REACHED):
                 reasons[name] = self._why_not_ready(node)
         for name, instance in members.vms.items():
-            if name not in members.proved and name not in reasons:
+            if name not in members.joined and name not in reasons:
                 reasons[name] = self._why_not_joined(instance)
         waiting = ((name, why) for name, why in reasons.items() if name not in ready)
         return dict(sorted(waiting, key=lambda item: _BY_SEVERITY.index(item[1])))
@@ -233,7 +234,7 @@ class _Count:
         """Whether an earlier entry no longer holds: the VM runs again, was read, or is gone."""
         is_loss = entry.why in VM_LOSSES
         if entry.name not in self.members.instances:
-            return self.members.is_complete and not is_loss
+            return self.members.has_all_vms and not is_loss
         instance = self.members.instances[entry.name]
         return not is_loss or (instance is not None and instance.status in UP)
 

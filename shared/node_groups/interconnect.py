@@ -13,7 +13,7 @@ UNKNOWN_AFTER = timedelta(minutes=5)
 """After so long without information the condition is Unknown, which does not block readiness."""
 
 
-def describe(found: Mig | None, group: NodeGroup, known: Status, now: datetime) -> Status:
+def add_condition(found: Mig | None, group: NodeGroup, known: Status, now: datetime) -> Status:
     """``known`` with the condition of the interconnect, which BULK slices have.
 
     ``found`` is the MIG if it was read for this.
@@ -27,10 +27,10 @@ def describe(found: Mig | None, group: NodeGroup, known: Status, now: datetime) 
         )
     if found is None:
         return known
-    return _describe_links(found, group, known, now)
+    return _add_links(found, group, known, now)
 
 
-def _describe_links(found: Mig, group: NodeGroup, known: Status, now: datetime) -> Status:
+def _add_links(found: Mig, group: NodeGroup, known: Status, now: datetime) -> Status:
     states = set(found.topologies.values())
     before = known.conditions.get(Type.INTERCONNECT_READY)
     if states == {"ACTIVE"}:

@@ -13,7 +13,7 @@ VISIBLE_AFTER = timedelta(minutes=1)
 """A list of VMs has all VMs that were created longer ago."""
 
 
-def describe(members: Members, known: Status, now: datetime) -> Status:
+def add_condition(members: Members, known: Status, now: datetime) -> Status:
     """``known``, which has the counts, with NodesJoined."""
     counts = known.counts
     if counts.joined >= counts.desired:
@@ -27,7 +27,7 @@ def describe(members: Members, known: Status, now: datetime) -> Status:
         lost = [entry.why for entry in known.pending if entry.why in VM_LOSSES]
         reason = Reason(lost[0]) if lost else Reason.NODE_LOST
         message = _describe_gone_early(gone, counts.desired)
-    elif not members.is_complete and before is not None and before.message.startswith(_GONE_EARLY):
+    elif not members.has_all_vms and before is not None and before.message.startswith(_GONE_EARLY):
         return known  # only a list of all VMs can refute this message
     else:
         reason = _why_missing(members, known)
@@ -48,15 +48,16 @@ def _count_gone_early(members: Members, known: Status, now: datetime) -> int:
         return 0
     if created is None or not created.is_true:
         return 0
-    if members.is_complete and now - created.since >= VISIBLE_AFTER:
+    if members.has_all_vms and now - created.since >= VISIBLE_AFTER:
         return max(0, members.group.spec.node_count - len(members.vms))
     return sum(entry.why == Reason.NODE_LOST for entry in known.pending)
 
 
 def _describe_gone_early(gone: int, desired: int) -> str:
+    others = "The others wait and are billed: d" if gone < desired else "D"
     return (
         f"{_GONE_EARLY}{gone} of its {desired} VMs were deleted. Compute Engine does not recreate VMs "
-        "of a BULK slice. The others wait and are billed: delete the group and apply it again."
+        f"of a BULK slice. {others}elete the group and apply it again."
     )
 
 
@@ -103,7 +104,7 @@ def _describe_misnamed_nodes(members: Members, names: list[str]) -> str:
 def _why_missing(members: Members, known: Status) -> Reason:
     """The most severe reason of the VMs that have not joined. Without one, a complete slice has lost a
     VM."""
-    reported = [entry.why for entry in known.pending if entry.name not in members.proved]
+    reported = [entry.why for entry in known.pending if entry.name not in members.joined]
     if reported:
         return Reason(reported[0])
     return Reason.NODE_LOST if known.completed_at else Reason.AWAITING_NODE_JOIN

@@ -1,22 +1,26 @@
 """Leaked slices: resources on Compute Engine with this cluster's ownership mark whose group is gone.
 
-A group is removed when none of its resources exist, unless somebody removes its finalizer. All functions
-are pure.
+A group is removed when none of its resources exist, unless somebody removes its finalizer. A group that
+another finalizer keeps counts as gone then, because `tear_down` does nothing for it. All functions are
+pure.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
+from shared.base.documents import read_list, read_mapping
+from shared.base.names import FINALIZER
 from shared.ports.gce.values import ListedResource
 
 PREFIX = "tng-"
 """The prefix of the names of all resources of groups."""
-SERVICES = (MIGS, TEMPLATES, POLICIES) = (
+LISTED_KINDS = (MIGS, TEMPLATES, POLICIES) = (
     "instance_group_managers",
     "instance_templates",
     "resource_policies",
@@ -51,6 +55,12 @@ class Leak:
         return self.resources[0].name
 
 
+def is_abandoned(raw: Mapping[str, Any]) -> bool:
+    """Whether a group is being deleted without this system's finalizer: nothing deletes its slice."""
+    metadata = read_mapping(raw, "metadata")
+    return "deletionTimestamp" in metadata and FINALIZER not in read_list(metadata, "finalizers")
+
+
 def find_leaks(
     listed: Iterable[ListedResource], uids: Collection[str], cluster: str, now: datetime
 ) -> tuple[Leak, ...]:
@@ -66,7 +76,7 @@ def find_leaks(
             found[resource.project, mark["group"], mark["uid"]].append(resource)
     ages = {key: _created(resources, now) for key, resources in found.items()}
     return tuple(
-        Leak(*key, tuple(sorted(found[key], key=lambda one: SERVICES.index(one.service))))
+        Leak(*key, tuple(sorted(found[key], key=lambda one: LISTED_KINDS.index(one.service))))
         for key in sorted(found, key=lambda key: (ages[key], key))
         if now - ages[key] >= MIN_AGE
     )
@@ -97,9 +107,9 @@ def render_message(leak: Leak) -> str:
         for one in leak.resources
     )
     return (
-        f"TPUNodeGroup {leak.group} (uid {leak.uid}) is gone, and project {leak.project} still has its "
-        f"{left}. They stay until you delete them, and running VMs are billed. To delete them, run in "
-        f"this order: {'; '.join(render_commands(leak))}"
+        f"TPUNodeGroup {leak.group} (uid {leak.uid}) or its finalizer is gone, and project "
+        f"{leak.project} still has its {left}. They stay until you delete them, and running VMs are "
+        f"billed. To delete them, run in this order: {'; '.join(render_commands(leak))}"
     )
 
 

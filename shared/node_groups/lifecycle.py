@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from shared.base.reasons import Reason
+from shared.base.timestamps import CLOCKS_DIFFER_BY
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import Found
 from shared.node_groups.status import TEMPLATE, Resource, State
@@ -30,8 +31,6 @@ RETRY_AFTER = timedelta(seconds=60)
 SURELY_ABSENT_AFTER = timedelta(seconds=150)
 """No create can be in progress when the newest intent is this old: the calls of an invocation and the
 lag of Compute Engine together take less time. The functions have one clock: docs/decisions/clocks.md."""
-CLOCKS_DIFFER_BY = timedelta(minutes=5)
-"""A time that another process has written is ahead of this process's clock by at most this much."""
 
 
 class Goal(StrEnum):

@@ -25,6 +25,7 @@ from shared.node_groups.status import (
     State,
     Status,
     Type,
+    shorten,
 )
 from shared.node_groups.unreadable import describe_deletion
 
@@ -66,9 +67,9 @@ def _with_retries(verdict: Readiness, group: AnyGroup, status: Status, now: date
     ]
     if not lasting:
         return verdict
-    text = " ".join(lasting)
-    room = max(0, MAX_MESSAGE - len(text) - 2)
-    return replace(verdict, message=f"{verdict.message[:room].rstrip('.')}. {text}")
+    text = shorten(" ".join(lasting), MAX_MESSAGE // 2)
+    room = MAX_MESSAGE - len(text) - 2
+    return replace(verdict, message=f"{shorten(verdict.message, room).rstrip('.')}. {text}")
 
 
 def find_readiness(group: AnyGroup, status: Status) -> Readiness:

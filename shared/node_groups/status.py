@@ -30,6 +30,16 @@ from shared.node_groups.node_group import AnyGroup
 MAX_PENDING = 16
 MAX_MESSAGE = 1024
 MAX_RETRY_MESSAGE = 400
+_CUT = " [...] "
+
+
+def shorten(message: str, limit: int = MAX_MESSAGE) -> str:
+    """A message of at most so many characters. The middle is cut, which is of a quoted error: the
+    beginning names the object, and the end says what to do."""
+    if len(message) <= limit:
+        return message
+    end = message[-(limit // 2) :]
+    return f"{message[: limit - len(end) - len(_CUT)]}{_CUT}{end}"
 
 
 class State(StrEnum):
@@ -130,7 +140,7 @@ class Resource:
         """Record an error. An error with the same reason as before keeps the time of the first."""
         before = self.error
         since = before.since if before is not None and before.reason == reason else now
-        return replace(self, error=ResourceError(reason, code, message[:MAX_MESSAGE], since))
+        return replace(self, error=ResourceError(reason, code, shorten(message), since))
 
     def fail(self, reason: str, code: str, message: str, now: datetime) -> Resource:
         """Record that the creation has failed."""
@@ -158,8 +168,7 @@ class Retry:
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of VMs and Nodes: desired and running VMs, proved and ready Nodes, and VMs that have not
-    joined in time."""
+    """Counts of VMs: desired, running, joined, joined with a ready Node, and not joined in time."""
 
     desired: int = 0
     running: int = 0
@@ -184,7 +193,8 @@ class Status:
     counts: Counts = Counts()
     pending: tuple[Pending, ...] = ()
     retries: tuple[Retry, ...] = ()
-    """Transient errors that only the sweep retries and that may not be over."""
+    """Errors that no condition reports: transient ones that only the sweep retries and that may not be
+    over, and those of label_node while the slice is complete."""
 
     def is_true(self, kind: Type) -> bool:
         condition = self.conditions.get(kind)
@@ -194,10 +204,10 @@ class Status:
         return replace(self, resources={**self.resources, kind: resource})
 
     def with_retry(self, step: str, message: str, now: datetime) -> Status:
-        """Record a transient error of a step. The time of its first failure is kept."""
+        """Record an error of a step in ``retries``. The time of its first failure is kept."""
         before = next((retry for retry in self.retries if retry.step == step), None)
         since = min(before.since, now) if before is not None else now
-        retry = Retry(step, message[:MAX_RETRY_MESSAGE], since)
+        retry = Retry(step, shorten(message, MAX_RETRY_MESSAGE), since)
         every = (*self.without_retry(step).retries, retry)
         return replace(self, retries=tuple(sorted(every, key=lambda one: one.step)))
 
@@ -218,7 +228,7 @@ class Status:
         word = {True: "True", False: "False", None: "Unknown"}[status]
         before = self.conditions.get(kind)
         since = before.since if before is not None and before.status == word else now
-        condition = Condition(word, reason, message[:MAX_MESSAGE], since, group.generation)
+        condition = Condition(word, reason, shorten(message), since, group.generation)
         return replace(self, conditions={**self.conditions, kind: condition})
 
 

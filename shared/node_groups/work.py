@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.base.errors import CallError
-from shared.base.reasons import Reason
+from shared.base.reasons import REASONS, Reason
 from shared.frame.audit_log import LogEvent
 from shared.frame.message import Message
 from shared.frame.plan import Emit, NothingToDo, Plan, Work
@@ -48,11 +48,11 @@ class GroupWork(Work):
         """Remove the step's entry in ``retries``, if the error is over.
 
         Only a resync proves that, because it observes everything. The tokens of a resync are written by
-        later invocations, so for inject_token the condition must be True.
+        later invocations: inject_token itself decides when its error is over.
         """
-        is_done = self.step != "inject_token" or self.status.is_true(Type.TOKENS_INJECTED)
         known = self.status.without_retry(self.step)
-        if self.trigger.is_resync and is_done and known != self.status:
+        is_proof = self.trigger.is_resync and self.step != "inject_token"
+        if is_proof and known != self.status:
             yield WriteStatus(readiness.conclude(self.group, known, self.now))
 
     def replace_object(self, raw: Mapping[str, Any]) -> None:
@@ -135,12 +135,14 @@ def message_about(group: AnyGroup, cause: Any, at: datetime, **names: Any) -> Me
 
 
 def report_refusal(
-    work: GroupWork, error: CallError, describe: Callable[[Status, Reason], Status]
+    work: GroupWork, error: CallError, add_error: Callable[[Status, Reason], Status | None]
 ) -> Plan | None:
-    """The plan for an environment error: ``describe`` adds the reason to the status.
+    """The plan for an environment error; ``None`` for a stale or transient one.
 
-    ``None`` for stale and transient errors. An event about one VM writes no condition: the error may
-    concern only that VM.
+    ``add_error`` adds the error to the status, with its reason. If it returns ``None``, no condition may
+    report the error, and it is recorded like a transient one. Otherwise an older transient error of the
+    step is over, except for inject_token, whose error may be about another VM. An event about one VM
+    writes no condition: the error may concern only that VM.
     """
     reason = verdict_of(error).reason
     if is_stale(error) or reason is None:
@@ -149,8 +151,13 @@ def report_refusal(
     if event is not None and event.concerns_vm:
         return Plan(reason, note=str(error))
     known = work.status = work.reported = status.parse(work.group.raw.get("status"))
-    described = readiness.conclude(work.group, describe(known, reason), work.now)
-    return Plan(reason, (WriteStatus(described),), note=str(error))
+    reported = add_error(known, reason)
+    if reported is None:
+        reported = known.with_retry(work.step, f"{error}. {REASONS[reason]}", work.now)
+    elif work.step != "inject_token":
+        reported = reported.without_retry(work.step)
+    written = WriteStatus(readiness.conclude(work.group, reported, work.now))
+    return Plan(reason, (written,), note=str(error))
 
 
 def report_retry(work: GroupWork, error: Exception) -> Plan:

@@ -111,8 +111,10 @@ _OF_ALL = (
     _rule(Reason.QUOTA_EXCEEDED, code=r"quota"),
     _rule(Reason.SUBNET_FULL, code=r"IP_SPACE_EXHAUSTED"),
     _rule(Reason.API_DISABLED, code=r"^accessNotConfigured$|SERVICE_DISABLED"),
+    # "violates constraint", with 412, is what gcp.resourceLocations is remembered to answer (a guess).
     _rule(
-        Reason.POLICY_VIOLATION, text=r"constraints?/[a-zA-Z.]+ violated|Constraint constraints/"
+        Reason.POLICY_VIOLATION,
+        text=r"constraints?/[a-zA-Z.]+ violated|Constraint constraints/|violates constraint ",
     ),
     _rule(Reason.PERMISSION_DENIED, code=r"PERMISSIONS_ERROR|^forbidden$"),
     _rule(Reason.PERMISSION_DENIED, http=(401, 403)),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
+from typing import Any
 
 _ANOTHER_CA = frozenset({2, 7, 18, 19, 20, 21})
 _ANOTHER_NAME = frozenset({62, 64})
 _EXPIRED = 10
 """OpenSSL's results of verifying a certificate, ``X509_V_ERR_...``."""
+_MAX_PAGE = 200
 
 
 def explain(error: BaseException, trust: str = "") -> str:
@@ -28,6 +30,26 @@ def explain(error: BaseException, trust: str = "") -> str:
     # urllib3's error of a refused connection is also a timeout error, so timeouts are checked last.
     is_late = any(isinstance(cause, TimeoutError | Timeout) for cause in causes)
     return "no answer in time" if is_late else type(causes[-1]).__name__
+
+
+def is_answer_of_api(error: Any) -> bool:
+    """Whether an error of a Google client is an answer of the API itself, which is JSON.
+
+    A proxy, a load balancer or a wrong address may answer in its place. Its 404 does not show that a
+    resource is gone.
+    """
+    try:
+        return "error" in error.response.json()
+    except (AttributeError, TypeError, ValueError):
+        return False
+
+
+def explain_page(error: Any) -> str:
+    """Describe an answer that is not the API's."""
+    return (
+        f"another server answers in place of the API ({error.code}); check its address, DNS and "
+        f"proxies: {str(error.message)[:_MAX_PAGE]}"
+    )
 
 
 def _explain_certificate(error: ssl.SSLCertVerificationError, trust: str) -> str:

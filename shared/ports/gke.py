@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 from shared.base.errors import CallError
+from shared.ports.connection_errors import explain_page, is_answer_of_api
 from shared.ports.google_credentials import GoogleCredentials, Headers, open_client
 
 GkeMethod = Literal[
@@ -89,6 +90,8 @@ class GkeClient:
 
 def _call_error(call: str, error: Any) -> CallError:
     """GKE's message, without the client's prefix."""
+    if error.code == 404 and not is_answer_of_api(error):
+        return CallError(call, 0, "unreachable", explain_page(error))
     try:
         said = error.response.json()["error"]
         details = said.get("errors") or [{}]

@@ -11,7 +11,7 @@ from shared.base.timestamps import render_time
 from shared.frame.plan import Action, Emit, Plan, Work
 from shared.ports.kubernetes.events import Event
 from shared.slices.lifecycle import Row, SliceAction
-from shared.slices.provider import RELEASE_AFTER, DesiredSlice, Naming, Slice
+from shared.slices.provider import RELEASE_AFTER, DesiredSlice, Slice, Wording
 from shared.slices.work import SliceWork
 
 
@@ -94,11 +94,11 @@ def build_plan(
     row: Row,
     subject: DesiredSlice | Slice | None,
     words: Mapping[str, str],
-    naming: Naming,
+    wording: Wording,
     now: datetime,
 ) -> Plan:
     """The plan of a row. ``subject`` is the slice of its action, if there is one."""
-    actions = (*_list_calls(row.action, subject, now), *_list_events(row, words, naming))
+    actions = (*_list_calls(row.action, subject, now), *_list_events(row, words, wording))
     return Plan(row.outcome, actions)
 
 
@@ -117,11 +117,11 @@ def _list_calls(
             yield SetReleaseDeadline(subject, None)
 
 
-def _list_events(row: Row, words: Mapping[str, str], naming: Naming) -> Iterator[Action]:
+def _list_events(row: Row, words: Mapping[str, str], wording: Wording) -> Iterator[Action]:
     if row.event is None:
         return
-    event, once = row.event.render(naming, words), row.is_event_written_once
+    event, once = row.event.render(wording, words), row.is_event_written_once
     if row.if_gone is None:
         yield Emit(event, once=once)
     else:
-        yield EmitDeletion(event, once=once, if_gone=row.if_gone.render(naming, words))
+        yield EmitDeletion(event, once=once, if_gone=row.if_gone.render(wording, words))

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from shared.slices.provider import Slice, SliceState
 
-FEWEST = 2
+MIN_SELECTED = 2
 """How many slices are selected if no slot seems free: the count may be outdated."""
 T = TypeVar("T")
 _CHANGING = (SliceState.PROVISIONING, SliceState.DELETING)
@@ -21,7 +21,7 @@ _CHANGING = (SliceState.PROVISIONING, SliceState.DELETING)
 
 def count_slots(concurrency_limit: int, slices: Iterable[Slice]) -> int:
     """The number of free slots, by the states of the slices."""
-    return max(FEWEST, concurrency_limit - sum(one.state in _CHANGING for one in slices))
+    return max(MIN_SELECTED, concurrency_limit - sum(one.state in _CHANGING for one in slices))
 
 
 def select(waiting: Sequence[T], slots: int, now: datetime, key: Callable[[T], str]) -> list[T]:

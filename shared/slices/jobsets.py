@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from shared.base.documents import read_mapping, read_mappings, read_texts
+from shared.base.documents import read_mapping, read_mappings, read_text, read_texts
 from shared.base.fields import is_yes
 from shared.base.names import (
     ACCELERATOR_LABEL,
@@ -42,7 +42,7 @@ class Leader:
     """A Pod that waits for a slice: the first of a JobSet's Job.
 
     ``chips`` is the sum of its containers' requests, all on one host. ``owner_kind`` and ``owner_name``
-    are those of its controller, normally the Job.
+    are those of its controller, normally the Job; so is ``owner_uid``.
     """
 
     namespace: str
@@ -52,6 +52,7 @@ class Leader:
     job_key: str
     owner_kind: str
     owner_name: str
+    owner_uid: str
     chips: int
     selector: Mapping[str, str]
     labels: Mapping[str, str]
@@ -81,7 +82,7 @@ def find_leader(pod: Mapping[str, Any]) -> Leader | None:
     chips = sum(_chips(container) for container in read_mappings(spec, "containers"))
     waits = (
         annotations.get(JOBSET_NAME)
-        and annotations.get(COMPLETION_INDEX) == "0"
+        and is_first_pod(metadata)
         and status.get("phase") == "Pending"
         and is_unschedulable(status)
         and chips >= 1
@@ -95,10 +96,11 @@ def find_leader(pod: Mapping[str, Any]) -> Leader | None:
         namespace=str(metadata.get("namespace")),
         name=str(metadata.get("name")),
         uid=str(metadata.get("uid")),
-        jobset=labels.get(JOBSET_NAME) or annotations[JOBSET_NAME],
+        jobset=find_jobset_name(metadata),
         job_key=labels.get(JOB_KEY, ""),
         owner_kind=str(owner.get("kind")),
         owner_name=str(owner.get("name")),
+        owner_uid=read_text(owner, "uid"),
         chips=chips,
         selector=read_texts(spec, "nodeSelector"),
         labels=labels,
@@ -106,6 +108,17 @@ def find_leader(pod: Mapping[str, Any]) -> Leader | None:
         tolerations=tuple(read_mappings(spec, "tolerations")),
         raw=pod,
     )
+
+
+def find_jobset_name(metadata: Mapping[str, Any]) -> str:
+    """The name of a Pod's JobSet; empty if it has none."""
+    both = (read_texts(metadata, "labels"), read_texts(metadata, "annotations"))
+    return next((one[JOBSET_NAME] for one in both if one.get(JOBSET_NAME)), "")
+
+
+def is_first_pod(metadata: Mapping[str, Any]) -> bool:
+    """Whether a Pod is the first of its Job."""
+    return read_texts(metadata, "annotations").get(COMPLETION_INDEX) == "0"
 
 
 def is_unschedulable(status: Mapping[str, Any]) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 from shared.base.names import POOL_LABEL, SYSTEM_NAMESPACE
 from shared.ports.kubernetes.events import Event
-from shared.slices.provider import RELEASE_AFTER, NameConflict, Naming, Slice, SliceState
+from shared.slices.provider import RELEASE_AFTER, NameConflict, Slice, SliceState, Wording
 
 PAUSED_KEY = "paused"
 """The key in the ConfigMap ``jobsets``. While it is "true", in any spelling, nothing is created."""
@@ -94,8 +94,11 @@ class SliceAction(StrEnum):
     REMOVE_DEADLINE = "remove its release deadline, if any"
 
 
-_VARYING = re.compile(r"\b[0-9]+(?:[.][0-9]+)?s\b|\bgke-[a-z0-9-]+|\b[0-9]+ minutes?\b")
-"""The parts of the cloud's messages that differ in repetitions: durations and names of GKE's VMs."""
+_VARYING = re.compile(
+    r"\b[0-9]+(?:[.][0-9]+)?s\b|\b(?:gke|operation)-[a-z0-9-]+|\b[0-9]+ minutes?\b"
+)
+"""The parts of the cloud's messages that differ in repetitions: durations, names of GKE's VMs and
+operations."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +111,10 @@ class EventTemplate:
     has_prefix: bool = True
     """Whether the reason begins with the provider's prefix."""
 
-    def render(self, naming: Naming, words: Mapping[str, str]) -> Event:
+    def render(self, wording: Wording, words: Mapping[str, str]) -> Event:
         """The Event, with a provider's prefix and noun."""
-        reason = f"{naming.event_prefix}{self.reason}" if self.has_prefix else self.reason
-        message = self.message.format(noun=naming.noun, **words)
+        reason = f"{wording.event_prefix}{self.reason}" if self.has_prefix else self.reason
+        message = self.message.format(noun=wording.noun, **words)
         return Event(reason, message, self.is_warning, key=_VARYING.sub("", message))
 
 
@@ -132,8 +135,8 @@ CONFLICTING = EventTemplate(
 )
 DIFFERENT_IN_USE = EventTemplate(
     "CreationFailed",
-    "{noun} {name} is not what the Pod asks for ({size}), and Job {user} uses it: it is replaced when "
-    "that Job has ended",
+    "{noun} {name} is not what the Pod asks for ({size}), and Pods of Job {user} run on it: it is "
+    "replaced when they have ended",
     is_warning=True,
 )
 FAILING = EventTemplate("CreationFailed", "{noun} {name}: {failure}", is_warning=True)
@@ -155,8 +158,8 @@ RELEASING = EventTemplate("DeletionStarted", "Deleting {noun} {name}: {why}")
 REBUILDING = EventTemplate("DeletionStarted", "Deleting {noun} {name}: {failure}")
 IN_USE = EventTemplate(
     "InUse",
-    "{noun} {name} is not deleted yet, because Job {user} uses it: it is deleted when that Job has "
-    "ended",
+    "{noun} {name} is not deleted yet, because Pods of Job {user} run on it: it is deleted when they "
+    "have ended",
 )
 LOST = EventTemplate("Lost", "{noun} {name} does not recover by itself: {failure}", is_warning=True)
 NOT_FOUND = EventTemplate("NotFound", "{noun} {name} was gone before it could be deleted")
@@ -173,6 +176,12 @@ NOT_DELETED = EventTemplate(
     "DeletionFailed", "{noun} {name} could not be deleted: {failure}", is_warning=True
 )
 DELETION_REFUSED = EventTemplate("DeletionFailed", "{failure}", is_warning=True)
+CREATION_RETRIED = EventTemplate(
+    "CreationFailed", "A call failed and is retried: {failure}", is_warning=True
+)
+DELETION_RETRIED = EventTemplate(
+    "DeletionFailed", "A call failed and is retried: {failure}", is_warning=True
+)
 BESIDES_THE_TABLE: dict[EventTemplate, str] = {
     CREATED: "The operation that creates a node pool has ended.",
     NOT_CREATED: "The same, with an error.",
@@ -181,8 +190,10 @@ BESIDES_THE_TABLE: dict[EventTemplate, str] = {
     DELETED: "The operation that deletes a node pool has ended.",
     NOT_DELETED: "The same, with an error.",
     DELETION_REFUSED: "A call that releases or replaces it is rejected, or its Pods cannot be read.",
+    CREATION_RETRIED: "The Pod has waited for ten minutes, and a call has had a transient error.",
+    DELETION_RETRIED: "No JobSet has needed it for ten minutes, and a call has had a transient error.",
 }
-"""Events that no row has: about rejected calls and the ends of operations."""
+"""Events that no row has: about failed calls and the ends of operations."""
 
 
 @dataclass(frozen=True)
@@ -190,9 +201,9 @@ class Situation:
     """An observation of a slice, in the columns of the table.
 
     ``is_as_asked``: the slice is what the Pod asks for. ``is_in_use``: Pods of Jobs run on it; before a
-    replacement, only other Jobs count. ``is_paused``: nothing may be created. ``is_late``: a ready slice
-    and its Pod have waited so long that the Pod does not fit; a failed slice has failed for as long as
-    the setting for its rebuild.
+    replacement, of the Job itself only its first Pod and those that are ending count. ``is_paused``:
+    nothing may be created. ``is_late``: a ready slice and its Pod have waited so long that the Pod does
+    not fit; a failed slice has failed for as long as the setting for its rebuild.
     """
 
     trigger: SliceTrigger

@@ -69,8 +69,9 @@ class Slice:
     ready Nodes (``has_ready_nodes``) and the provider does not retry by itself (``is_self_healing``).
     ``was_created`` is false if it never had Nodes.
     ``release_after`` is the release deadline: the slice may be deleted after it, if it is still unused.
-    ``since`` is the time of the last state transition, if known. ``is_selected``: the labels of its
-    Nodes match the node selector of the Pod that asks for it. Only `Provider.find` sets it.
+    ``since`` is the time of the last state transition or of the last loss of a host, if known.
+    ``is_selected``: the labels of its Nodes match the node selector of the Pod that asks for it. Only
+    `Provider.find` sets it.
     """
 
     name: str
@@ -95,8 +96,8 @@ class NameConflict:
     description: str
 
 
-class Naming(Protocol):
-    """How messages name a provider's slices."""
+class Wording(Protocol):
+    """How Events and messages name a provider's slices."""
 
     noun: str
     """The noun for a slice: ``node pool`` or ``TPUNodeGroup``."""
@@ -104,7 +105,7 @@ class Naming(Protocol):
     """The prefix of its Event reasons: ``NodePool`` or ``TPUNodeGroup``."""
 
 
-class Provider(Naming, Protocol):
+class Provider(Wording, Protocol):
     """Creates, reads and deletes slices. Every call may raise `CallError`; reads return ``None`` for
     absence."""
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from shared.base.errors import STALE_ANSWERS, CallError
+from shared.base.errors import CallError
 from shared.base.names import JOB_NAME, JOBSET_GROUP, JOBSET_KIND, JOBSET_VERSION
-from shared.base.pods import list_tpu_containers
+from shared.base.pods import find_controller, list_tpu_containers
 from shared.base.timestamps import guess_time
 from shared.frame.audit_log import LogEvent
 from shared.frame.message import Message
 from shared.frame.plan import Action, NothingToDo, Require, Send, Work
 from shared.frame.settings import Settings
-from shared.frame.step import Invocation, work_fields
+from shared.frame.step import Invocation, is_stale, work_fields
 from shared.ports.classify import verdict_of
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.nodes import parse_node
+from shared.slices.jobsets import is_first_pod
 from shared.slices.provider import Owner, Provider, Slice
 
 if TYPE_CHECKING:
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 
 FEW_NODES = 8
 """Up to so many Nodes, Pods are listed Node by Node. For hundreds of Nodes that would take too long."""
+RETRY_REPORTED_AFTER = timedelta(minutes=10)
+"""A transient error is reported if a Pod has waited, or no JobSet has needed the slice, this long."""
+COUNTED_AFTER_GRACE = timedelta(minutes=10)
+"""How long a Pod that is being deleted counts after its grace period: clocks may differ."""
+GIVEN_UP = "GivenUp"
+"""The outcome of the report of a transient error that only the sweep retries."""
 QUEUED = "Queued"
 """The outcome if the provider rejects a call because too many slices are changing."""
 
@@ -88,7 +95,7 @@ def build_provider(
     return NodePools(settings.gke, gke, remaining_s, list_readiness)
 
 
-def set_trace(work: SliceWork, existing: Slice) -> None:
+def set_trace_id(work: SliceWork, existing: Slice) -> None:
     """Use the slice's uid as trace id of the log line, if it is an object of the cluster."""
     metadata = existing.raw.get("metadata") or {}
     if "uid" in metadata:
@@ -111,16 +118,37 @@ def is_of_our_pools(event: LogEvent, settings: Settings) -> bool:
 
 
 def list_jobs_on(
-    cluster: Cluster, name: str, now: datetime, *, but: Owner | None = None
+    cluster: Cluster,
+    name: str,
+    now: datetime,
+    *,
+    but: Owner | None = None,
+    waiting_uid: str = "",
 ) -> tuple[str, ...]:
-    """The Jobs whose Pods run on a slice, without the Job ``but``. Of many Nodes, only the first with
-    such a Job counts: the caller asks whether there is any."""
+    """The Jobs whose Pods run on a slice. Of many Nodes, only the first with such a Job counts: the
+    caller asks whether there is any.
+
+    The Job ``but``, for which the slice is replaced, does not count. Its Pods that are ending do: they
+    may be writing a checkpoint. If its first Pod waits, ``waiting_uid`` is the uid of the Job of that
+    Pod. Then Pods of an older Job of the same name count, too, and so does another first Pod: if it
+    runs, the one that waits is not the Job's own.
+    """
     nodes = {node["metadata"]["name"] for node in cluster.list_nodes_of_slice(name)}
     for pods in _list_pods_on(cluster, nodes):
-        found = tuple(job for job in find_jobs(pods, now) if but is None or job != job_of(but))
+        counted = (pod for pod in pods if but is None or not _is_replaced(pod, but, waiting_uid))
+        found = tuple(find_jobs(counted, now))
         if found:
             return found
     return ()
+
+
+def _is_replaced(pod: Mapping[str, Any], owner: Owner, waiting_uid: str) -> bool:
+    """Whether a Pod belongs to this Job and does not keep its slice from being replaced."""
+    metadata = pod["metadata"]
+    if _job_of_pod(metadata) != job_of(owner) or "deletionTimestamp" in metadata:
+        return False
+    job, is_first = find_controller(metadata) or {}, is_first_pod(metadata)
+    return not waiting_uid or (job.get("uid") == waiting_uid and not is_first)
 
 
 def _list_pods_on(cluster: Cluster, nodes: set[str]) -> Iterator[list[dict[str, Any]]]:
@@ -134,14 +162,20 @@ def _list_pods_on(cluster: Cluster, nodes: set[str]) -> Iterator[list[dict[str, 
 def find_jobs(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]:
     """The Jobs of Pods with TPU chips that have not ended.
 
-    A Pod whose deletion is overdue does not count: its Node may be dead.
+    A Pod whose deletion is overdue by any clock does not count: its Node may be dead.
     """
     for pod in pods:
         metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase")
         end = guess_time(metadata.get("deletionTimestamp"))
-        is_there = phase in ("Pending", "Running") and (end is None or now < end)
+        is_there = phase in ("Pending", "Running") and (
+            end is None or now < end + COUNTED_AFTER_GRACE
+        )
         if is_there and list_tpu_containers(pod.get("spec") or {}):
-            yield f"{metadata['namespace']}/{metadata['labels'][JOB_NAME]}"
+            yield _job_of_pod(metadata)
+
+
+def _job_of_pod(metadata: Mapping[str, Any]) -> str:
+    return f"{metadata['namespace']}/{metadata['labels'][JOB_NAME]}"
 
 
 def job_of(owner: Owner) -> str:
@@ -160,7 +194,7 @@ def is_out_of_slots(error: CallError, provider: Provider) -> bool:
 
 def find_refusal(error: CallError) -> str | None:
     """The reason of an environment error; ``None`` for one that is stale or transient."""
-    return None if error.http in STALE_ANSWERS else verdict_of(error).reason
+    return None if is_stale(error) else verdict_of(error).reason
 
 
 def jobset_reference(namespace: str = "", name: str = "") -> dict[str, Any]:

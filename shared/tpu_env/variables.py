@@ -15,7 +15,7 @@ from typing import Any
 
 from shared.base.accelerators import CHIP_BOUNDS, GENERATIONS, Generation
 from shared.base.names import ACCELERATOR_LABEL, INSTANCE_TYPE_LABEL, TOPOLOGY_LABEL
-from shared.base.pods import count_chips, list_tpu_containers, parse_count
+from shared.base.pods import CONTAINER_LISTS, count_chips, list_tpu_containers, parse_count
 from shared.base.topology import TOPOLOGY, parse_dimensions
 from shared.tpu_env.admission import Object
 from shared.tpu_env.workloads import (
@@ -542,7 +542,7 @@ def _is_sidecar(container: Object) -> bool:
 
 def _processes(workload: Workload, *, splits: bool) -> Iterator[_Process]:
     together = list(_running_together(workload.spec))
-    for part in ("containers", "initContainers"):
+    for part in CONTAINER_LISTS:
         for place, container in enumerate(workload.spec.get(part) or []):
             if not count_chips(container):
                 continue

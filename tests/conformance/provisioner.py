@@ -27,19 +27,25 @@ ROWS: dict[str, dict[str, Any]] = {
 
 
 def _wishes(case: str) -> str:
-    return f"{POOLS}test_wishes_that_differ_by[{case}]"
+    return f"{POOLS}test_the_hash_follows_from_the_fields_that_a_pool_must_have[{case}]"
 
 
 def _machine(row: str, *chips: int) -> list[str]:
-    return [f"{POOLS}test_a_machine_type[{row}-{number}]" for number in chips]
+    return [
+        f"{POOLS}test_the_machine_type_follows_from_accelerator_and_chips[{row}-{number}]"
+        for number in chips
+    ]
 
 
 def _count(row: str, *topologies: str) -> list[str]:
-    return [f"{POOLS}test_a_count[{row}-{topology}]" for topology in topologies]
+    return [
+        f"{POOLS}test_the_number_of_nodes_follows_from_topology_and_chips[{row}-{topology}]"
+        for topology in topologies
+    ]
 
 
 def _no_count(row: str) -> str:
-    return f"{POOLS}test_there_is_no_such_count[{row}]"
+    return f"{POOLS}test_a_topology_without_a_number_of_nodes_is_an_input_error[{row}]"
 
 
 _NEVER_LANDS = "the Pod could never run there, so that the pool would be paid for and of no use"
@@ -53,9 +59,12 @@ _WHY_REFUSED = {
 
 def _pool(name: str) -> Row:
     if name in REFUSED:
-        test = f"{POOLS}test_a_pool_that_would_help_nobody_is_refused[{name}]"
+        test = f"{POOLS}test_a_pool_that_the_pod_could_not_use_is_an_input_error[{name}]"
         return Row((test,), _WHY_REFUSED.get(name, ""))
-    return Row((f"{POOLS}test_a_pool_is_asked_for[{name}]",), DIFFERS.get(name, ("", {}))[0])
+    return Row(
+        (f"{POOLS}test_a_pool_is_requested_as_tpu_provisioner_does[{name}]",),
+        DIFFERS.get(name, ("", {}))[0],
+    )
 
 
 _FIXED_LIST = (
@@ -65,7 +74,7 @@ _FIXED_LIST = (
 NODE_POOLS: dict[str, Row] = {
     **{name: _pool(name) for name, row in ROWS.items() if row["area"] == "nodepool"},
     "name-job-key-label-missing": shown(
-        f"{POOLS}test_what_cannot_be_made_is_refused_with_what_would_be_right[no key]"
+        f"{POOLS}test_an_invalid_field_of_a_pod_is_an_input_error_with_the_valid_values[no key]"
     ),
     "name-short-jobset": differs(
         "64 bits of the key are in it", f"{POOLS}test_a_name_has_64_bits_of_the_jobs_key[short]"
@@ -74,22 +83,22 @@ NODE_POOLS: dict[str, Row] = {
         "64 bits of the key are in it", f"{POOLS}test_a_name_has_64_bits_of_the_jobs_key[long]"
     ),
     "name-key-shorter-than-5": shown(
-        f"{POOLS}test_what_cannot_be_made_is_refused_with_what_would_be_right[short key]"
+        f"{POOLS}test_an_invalid_field_of_a_pod_is_an_input_error_with_the_valid_values[short key]"
     ),
     "name-same-after-restart": shown(
-        f"{POOLS}test_a_jobs_key_and_with_it_the_name_is_the_same_over_restarts"
+        f"{POOLS}test_the_key_of_a_job_and_the_name_of_its_slice_are_kept_over_restarts"
     ),
     "name-job-key-algorithm": shown(
-        f"{POOLS}test_a_jobs_key_and_with_it_the_name_is_the_same_over_restarts"
+        f"{POOLS}test_the_key_of_a_job_and_the_name_of_its_slice_are_kept_over_restarts"
     ),
     "name-collision-in-one-jobset": shown(
-        f"{POOLS}test_keys_with_the_same_beginning_have_names_of_their_own",
-        f"{POOLS}test_what_has_the_name_and_another_owner_is_a_clash[another job]",
+        f"{POOLS}test_keys_that_differ_in_their_first_64_bits_have_different_names",
+        f"{POOLS}test_a_pool_with_the_name_and_another_owner_is_a_name_conflict[another job]",
     ),
     "name-collision-two-jobsets": shown(
-        f"{POOLS}test_keys_with_the_same_beginning_have_names_of_their_own",
-        f"{POOLS}test_what_has_the_name_and_another_owner_is_a_clash[another jobset]",
-        f"{POOLS}test_what_has_the_name_and_another_owner_is_a_clash[another namespace]",
+        f"{POOLS}test_keys_that_differ_in_their_first_64_bits_have_different_names",
+        f"{POOLS}test_a_pool_with_the_name_and_another_owner_is_a_name_conflict[another jobset]",
+        f"{POOLS}test_a_pool_with_the_name_and_another_owner_is_a_name_conflict[another namespace]",
     ),
     "hash-two-empty": shown(_wishes("nothing")),
     "hash-machine-type-differs": shown(_wishes("machine types")),
@@ -99,11 +108,13 @@ NODE_POOLS: dict[str, Row] = {
         _wishes("selectors"),
     ),
     "hash-upgrade-settings-not-hashed": shown(_wishes("all other settings")),
-    "hash-value-2": shown(f"{POOLS}test_a_hash_is_computed_by_their_rule"),
-    "hash-value-base-pod": differs(_FIXED_LIST, f"{POOLS}test_a_whole_pool"),
+    "hash-value-2": shown(f"{POOLS}test_a_hash_is_computed_as_in_tpu_provisioner"),
+    "hash-value-base-pod": differs(
+        _FIXED_LIST, f"{POOLS}test_a_pool_is_requested_with_these_fields"
+    ),
     "hash-value-base-pod-spot": differs(_FIXED_LIST, _wishes("spot")),
     "hash-value-base-pod-reservation": differs(_FIXED_LIST, _wishes("reservations")),
-    "hash-already-labelled": shown(f"{POOLS}test_a_pools_hash_is_what_its_label_says"),
+    "hash-already-labelled": shown(f"{POOLS}test_the_hash_of_a_pool_is_read_from_its_label"),
     "hash-restart-attempt-copied": shown(_wishes("copied labels")),
     "hash-config-change-rebuilds": shown(
         _wishes("labels copied by settings"), _wishes("all other settings")
@@ -113,14 +124,16 @@ NODE_POOLS: dict[str, Row] = {
     "machine-tpu-v6e-slice": shown(_machine("machine-tpu-v6e-slice", 4, 8)),
     "machine-tpu7x": shown(_machine("machine-tpu7x", 4)),
     "machine-unknown-accelerator": shown(
-        f"{POOLS}test_there_is_no_such_machine_type[unknown accelerator]"
+        f"{POOLS}test_a_machine_type_that_does_not_exist_is_an_input_error[unknown accelerator]"
     ),
-    "machine-negative": shown(f"{POOLS}test_there_is_no_such_machine_type[negative]"),
+    "machine-negative": shown(
+        f"{POOLS}test_a_machine_type_that_does_not_exist_is_an_input_error[negative]"
+    ),
     "machine-v5p-8-not-checked": shown(
-        f"{POOLS}test_there_is_no_such_machine_type[too many]",
-        f"{POOLS}test_what_cannot_be_made_is_refused_with_what_would_be_right[chips]",
+        f"{POOLS}test_a_machine_type_that_does_not_exist_is_an_input_error[too many]",
+        f"{POOLS}test_an_invalid_field_of_a_pod_is_an_input_error_with_the_valid_values[chips]",
     ),
-    "machine-sum-over-containers": shown(f"{POOLS}test_chips_are_counted_over_all_containers"),
+    "machine-sum-over-containers": shown(f"{POOLS}test_the_chips_of_all_containers_are_added"),
     "count-tpu-v4-podslice": shown(
         _count("count-tpu-v4-podslice", "2x2x1", "2x2x2", "2x2x4", "2x4x4")
     ),
@@ -129,7 +142,7 @@ NODE_POOLS: dict[str, Row] = {
     "count-tpu7x": differs(
         "a slice of one host has the one topology that GKE gives it, 2x2x1: a Pod that asks for 1x2x2 "
         "could never run there",
-        f"{POOLS}test_a_single_host_has_the_one_topology_that_gke_gives_it[tpu7x-1x2x2-4-2x2x1]",
+        f"{POOLS}test_a_single_host_slice_must_have_the_topology_of_gke[tpu7x-1x2x2-4-2x2x1]",
         *_count("count-tpu7x", "1x2x2", "2x2x2", "4x4x8", "8x8x16"),
     ),
     "count-tpu-v5-lite-podslice-2x4-by-4": shown(
@@ -145,8 +158,8 @@ NODE_POOLS: dict[str, Row] = {
     "count-v6e-three-dims": shown(_no_count("count-v6e-three-dims")),
     "count-zero-dim": shown(_no_count("count-zero-dim")),
     "config-zone-from-controller": shown(
-        f"{POOLS}test_without_any_zone_there_is_no_pool",
-        f"{POOLS}test_the_zone_that_a_pod_selects_comes_before_the_settings",
+        f"{POOLS}test_a_pod_without_a_zone_is_an_input_error_if_no_zone_is_set",
+        f"{POOLS}test_the_zone_that_a_pod_selects_overrides_the_setting",
     ),
     "config-list-spaces": shown(f"{POOLS}test_settings_are_read_from_their_variables"),
 }

@@ -33,71 +33,74 @@ ROWS: dict[str, dict[str, Any]] = {
 
 
 def _made(case: str) -> str:
-    return f"{PROVISION}test_what_is_done[{case}]"
+    return (
+        f"{PROVISION}test_the_plan_for_a_waiting_pod_follows_from_its_jobset_and_its_slice[{case}]"
+    )
 
 
 def _released(case: str) -> str:
-    return f"{RELEASE}test_what_is_done[{case}]"
+    return f"{RELEASE}test_the_plan_for_a_slice_follows_from_its_state_and_its_jobset[{case}]"
 
 
 def _waits(name: str) -> Row:
-    return shown(f"{LEADERS}test_who_waits_for_a_slice[{name}]")
+    return shown(f"{LEADERS}test_a_pod_waits_for_a_slice_as_in_tpu_provisioner[{name}]")
 
 
 _OF_SLICES = "slices are looked at, not their Nodes"
 _NO_OPERATION = "no operation is waited for or asked about: its end is an entry of the audit log"
 _ONE_WAY = "a slice goes by what its JobSet says, whatever its state and however many Nodes it has"
 AFTER_DELETION = (
-    f"{TRIGGERS}test_the_end_of_a_deletion_is_for_both_steps_of_jobsets[provision_slice-True]"
+    f"{TRIGGERS}test_the_entry_of_a_finished_deletion_triggers_both_jobset_steps"
+    "[provision_slice-True]"
 )
 GONE = (_released("its JobSet is gone"), _released("due, and its JobSet is gone"))
 
 STEPS: dict[str, Row] = {
     **{name: _waits(name) for name, row in ROWS.items() if row["area"] == "filter"},
     "filter-accelerator-selector-missing": shown(
-        f"{LEADERS}test_who_waits_for_a_slice[filter-accelerator-selector-missing]",
-        f"{MANIFESTS}test_impossible_values_are_reported[no accelerator]",
+        f"{LEADERS}test_a_pod_waits_for_a_slice_as_in_tpu_provisioner[filter-accelerator-selector-missing]",
+        f"{MANIFESTS}test_an_impossible_value_of_a_pod_or_a_template_is_an_input_error[no accelerator]",
         f"{STORIES}test_an_unsupported_accelerator_is_reported_once",
     ),
     "filter-owner-kind-any": shown(
-        f"{LEADERS}test_who_waits_for_a_slice[filter-owner-kind-any]",
-        f"{LEADERS}test_what_the_leader_of_a_job_says",
+        f"{LEADERS}test_a_pod_waits_for_a_slice_as_in_tpu_provisioner[filter-owner-kind-any]",
+        f"{LEADERS}test_the_fields_of_a_leader_are_read_from_its_pod",
     ),
     "filter-not-rechecked-in-reconcile": shown(
         f"{STORIES}test_a_pod_that_no_longer_wants_a_slice_gets_none"
     ),
     "state-not-exists": shown(
-        _made("nothing there"),
+        _made("no slice"),
         f"{STORIES}test_a_jobset_gets_its_slice_runs_and_leaves_nothing_behind",
     ),
-    "state-exists-and-matches": shown(_made("it is there")),
+    "state-exists-and-matches": shown(_made("the slice is ready")),
     "state-exists-and-differs": shown(
-        _made("it is another than the Pod asks for"),
+        _made("the slice has another hash"),
         f"{STORIES}test_a_jobset_that_requests_another_slice_gets_it",
     ),
-    "state-other-jobset": shown(f"{MANIFESTS}test_another_jobset_s_slice_is_another"),
-    "state-get-404": shown(_made("nothing there")),
+    "state-other-jobset": shown(f"{MANIFESTS}test_the_slice_of_another_jobset_has_another_name"),
+    "state-get-404": shown(_made("no slice")),
     "state-get-500": shown(f"{STORIES}test_a_slice_that_cannot_be_listed_is_not_created"),
     "state-stopping-and-matches": shown(
-        _made("it is being deleted"),
+        _made("the slice is being deleted"),
         AFTER_DELETION,
     ),
     "state-stopping-wait": shown(
-        _made("it is being deleted and is another"),
+        _made("the slice has another hash and is being deleted"),
         AFTER_DELETION,
     ),
-    "state-provisioning-and-matches": shown(_made("it is being made")),
+    "state-provisioning-and-matches": shown(_made("the slice is being created")),
     "state-error-and-matches": shown(
-        _made("it was lost"),
-        _made("it was lost, and time has passed"),
-        _made("it was lost, and some of its Nodes are ready"),
+        _made("the slice was lost"),
+        _made("the slice was lost, on a resync"),
+        _made("the slice was lost, some of its Nodes are ready, on a resync"),
         f"{STORIES}test_a_slice_without_any_host_is_created_again_for_waiting_pods",
     ),
     "state-operation-done-with-error": shown(
         f"{POOL_ENDS}test_a_failed_creation_of_a_pool_is_reported_and_retried"
     ),
     "state-operation-poll-fails-once": differs(_NO_OPERATION),
-    "state-operation-timeout": differs(_NO_OPERATION, _made("it is being made")),
+    "state-operation-timeout": differs(_NO_OPERATION, _made("the slice is being created")),
     "state-create-request-refused": differs(
         "what was refused has not begun, and is not said to have",
         f"{STORIES}test_a_refused_creation_of_a_slice_is_reported_and_retried",
@@ -108,32 +111,32 @@ STEPS: dict[str, Row] = {
     "delete-jobset-gone": shown(
         GONE, f"{STORIES}test_a_jobset_that_is_deleted_leaves_nothing_behind"
     ),
-    "delete-jobset-running": shown(_released("its JobSet lives")),
+    "delete-jobset-running": shown(_released("its JobSet is running")),
     "delete-jobset-completed": shown(
         _released("its JobSet has completed"), _released("due, and its JobSet has ended")
     ),
     "delete-jobset-suspended": shown(
-        _released("suspended for long"),
+        _released("suspended for 90 minutes"),
         f"{STORIES}test_the_slice_of_a_suspended_jobset_is_released_if_configured",
         f"{STORIES}test_the_slice_of_a_suspended_jobset_is_kept_if_its_release_is_off",
     ),
     "delete-node-not-managed": shown(
-        f"{GROUPS}test_what_is_no_slice_of_ours[a group of somebody's]",
+        f"{GROUPS}test_a_group_whose_labels_do_not_match_its_name_is_not_a_slice[a group of a user]",
         f"{STORIES}test_foreign_resources_are_not_touched",
     ),
     "delete-node-without-pool-label": differs(_OF_SLICES, GONE),
     "delete-legacy-id-label": shown(
-        f"{POOLS}test_a_pool_that_tpu_provisioner_made_is_known[of long ago]"
+        f"{POOLS}test_the_owner_of_a_pool_of_tpu_provisioner_is_read_from_its_labels[the oldest labels]"
     ),
     "delete-node-too-young": differs(
         f"{_OF_SLICES}: what is to go is marked, and goes half a minute later",
         _released("its JobSet is gone"),
-        _released("marked"),
+        _released("its deadline is ahead"),
     ),
     "delete-node-shutting-down": differs(_OF_SLICES, GONE),
     "delete-node-unknown-for-long": shown(
         _released("lost"),
-        _released("lost for long"),
+        _released("lost for 30 minutes"),
         f"{STORIES}test_a_slice_that_has_lost_a_host_is_reported_once",
         f"{STORIES}test_a_slice_that_has_lost_a_host_is_recreated_if_configured",
     ),
@@ -146,17 +149,17 @@ STEPS: dict[str, Row] = {
     ),
     "delete-second-check-delay-unused": shown(
         _released("its JobSet is gone"),
-        _released("marked"),
+        _released("its deadline is ahead"),
         _released("due, and its JobSet is gone"),
     ),
     "delete-jobset-recreated-same-name": shown(
-        _released("marked, and its JobSet is there again"),
+        _released("its deadline is ahead, and its JobSet exists again"),
         f"{STORIES}test_a_jobset_that_is_recreated_immediately_keeps_its_slice",
     ),
-    "delete-pool-without-nodes-running": shown(_released("being made, and its JobSet is gone")),
-    "delete-pool-error-jobset-finished": shown(_released("in trouble, and its JobSet has failed")),
+    "delete-pool-without-nodes-running": shown(_released("being created, and its JobSet is gone")),
+    "delete-pool-error-jobset-finished": shown(_released("lost, and its JobSet has failed")),
     "delete-recreate-deletes-in-use": shown(
-        _made("it is another, and in use"),
+        _made("the slice has another hash and is in use"),
         f"{STORIES}test_a_slice_in_use_is_not_replaced_until_it_is_free",
     ),
     "gc-error-jobset-gone-no-nodes": differs(
@@ -164,13 +167,13 @@ STEPS: dict[str, Row] = {
         GONE,
         f"{STORIES}test_a_jobset_that_is_deleted_leaves_nothing_behind",
     ),
-    "gc-not-error": differs(_ONE_WAY, _released("being made, and its JobSet is gone")),
+    "gc-not-error": differs(_ONE_WAY, _released("being created, and its JobSet is gone")),
     "gc-jobset-exists": shown(_released("lost")),
-    "gc-jobset-finished": shown(_released("in trouble, and its JobSet has failed")),
+    "gc-jobset-finished": shown(_released("lost, and its JobSet has failed")),
     "gc-nodes-exist": differs(_ONE_WAY, GONE),
     "gc-manager-label-not-checked": shown(
-        f"{GROUPS}test_what_is_no_slice_of_ours[a group of somebody's]",
-        f"{POOLS}test_what_has_the_name_and_another_owner_is_a_clash[no manager]",
+        f"{GROUPS}test_a_group_whose_labels_do_not_match_its_name_is_not_a_slice[a group of a user]",
+        f"{POOLS}test_a_pool_with_the_name_and_another_owner_is_a_name_conflict[no manager]",
     ),
     "gc-interval": shown(f"{STORIES}test_the_sweep_alone_is_enough"),
     "gc-on-every-replica": shown(f"{STORIES}test_two_concurrent_invocations_create_one_slice"),
@@ -194,10 +197,10 @@ STEPS: dict[str, Row] = {
     ),
     "event-not-found": shown(f"{STORIES}test_a_slice_that_is_gone_before_its_deletion_is_reported"),
     "config-min-lifespan-zero": differs(
-        f"{_OF_SLICES}, and there is no such setting", _released("marked")
+        f"{_OF_SLICES}, and there is no such setting", _released("its deadline is ahead")
     ),
     "config-pause-creation": shown(
-        _made("nothing there, and paused"),
+        _made("no slice, paused"),
         f"{STORIES}test_a_pause_creates_nothing_and_still_deletes_the_slices_of_ended_jobsets",
     ),
 }

@@ -21,7 +21,7 @@ TOKENS = "unit/test_bootstrap.py::"
 ERRORS = "unit/test_errors.py::"
 TRIGGERS = "unit/test_triggers.py::"
 MANIFESTS = "unit/test_manifests.py::"
-RIGHTS = "unit/infra/test_cluster_rights.py::"
+RIGHTS = "unit/infra/test_cluster_permissions.py::"
 BOOT = "unit/startup/test_boot.py::"
 JOIN = "unit/startup/test_join.py::"
 BODIES = "conformance/test_bodies.py::"
@@ -60,73 +60,75 @@ def _flat(tests: Iterable[Ids]) -> Iterable[str]:
 def valid(name: str) -> list[str]:
     """A spec of tests/data/spec.yaml that both the definition and the functions take."""
     return [
-        f"{CRD}test_what_works_there_works_here[{name}]",
-        f"{SPEC}test_a_spec_that_can_work_has_no_problem[{name}]",
+        f"{CRD}test_a_spec_that_tpu_operator_accepts_is_accepted[{name}]",
+        f"{SPEC}test_a_valid_spec_has_no_violation[{name}]",
     ]
 
 
 def invalid(name: str) -> list[str]:
     """One that both refuse."""
     return [
-        f"{CRD}test_what_cannot_work_is_refused_where_it_is_wrong[{name}]",
-        f"{SPEC}test_a_spec_that_cannot_work_is_refused_at_its_field[{name}]",
+        f"{CRD}test_an_invalid_spec_is_rejected_with_the_path_of_the_violation[{name}]",
+        f"{SPEC}test_an_invalid_spec_has_a_violation_at_its_field[{name}]",
     ]
 
 
 def accepted(name: str) -> list[str]:
     """One of ours that both take."""
     return [
-        f"{CRD}test_a_field_takes_what_works[{name}]",
-        f"{SPEC}test_what_the_definition_takes_has_no_problem[{name}]",
+        f"{CRD}test_a_valid_value_of_a_field_is_accepted[{name}]",
+        f"{SPEC}test_a_spec_that_the_crd_accepts_has_no_violation[{name}]",
     ]
 
 
 def refused(name: str) -> list[str]:
     """One of ours that both refuse."""
     return [
-        f"{CRD}test_a_field_refuses_what_does_not_and_says_what_would[{name}]",
-        f"{SPEC}test_what_the_definition_refuses_is_refused_at_the_same_path[{name}]",
+        f"{CRD}test_an_invalid_value_of_a_field_is_rejected_with_the_valid_ones[{name}]",
+        f"{SPEC}test_a_spec_that_the_crd_rejects_has_a_violation_at_the_same_path[{name}]",
     ]
 
 
 def misfit(name: str) -> list[str]:
     """A shape that both refuse."""
     return [
-        f"{CRD}test_a_shape_that_does_not_fit_is_refused_with_what_would[{name}]",
-        f"{SPEC}test_a_shape_that_does_not_fit_is_refused_once_and_at_the_same_path[{name}]",
+        f"{CRD}test_an_invalid_shape_is_rejected_with_the_valid_ones[{name}]",
+        f"{SPEC}test_an_inconsistent_shape_has_one_violation_at_the_same_path[{name}]",
     ]
 
 
 def immutable(name: str) -> str:
-    return f"{CRD}test_what_was_immutable_there_is_immutable_here[{name}]"
+    return f"{CRD}test_a_field_that_tpu_operator_makes_immutable_is_immutable[{name}]"
 
 
 def inserted(case: str) -> str:
-    return f"{CREATE}test_what_is_inserted[{case}]"
+    return f"{CREATE}test_create_resources_inserts_the_resources_that_are_missing[{case}]"
 
 
 def judged(case: str) -> str:
-    return f"{CREATE}test_an_insert_that_left_no_resource_is_judged_by_its_operation[{case}]"
+    return (
+        f"{CREATE}test_the_operation_of_an_insert_without_a_resource_decides_about_a_retry[{case}]"
+    )
 
 
 def user_template(case: str) -> str:
-    return f"{CREATE}test_a_template_of_ones_own_that[{case}]"
+    return f"{CREATE}test_a_user_template_is_accepted_or_rejected_with_the_violation[{case}]"
 
 
 def vm(case: str) -> str:
-    return f"{INJECT}test_a_vm_by_its_name[{case}]"
+    return f"{INJECT}test_a_vm_gets_the_token_that_it_needs[{case}]"
 
 
 def node(case: str) -> str:
-    return f"{LABEL}test_what_is_done_about_a_node[{case}]"
+    return f"{LABEL}test_a_node_is_labelled_deleted_or_left_unchanged[{case}]"
 
 
 def ready(case: str) -> str:
-    return f"{LABEL}test_ready_when[{case}]"
+    return f"{LABEL}test_the_condition_ready_follows_from_the_nodes[{case}]"
 
 
 def goes(case: str) -> str:
-    return f"{DELETE}test_what_goes_next[{case}]"
+    return f"{DELETE}test_the_plan_follows_from_the_resources_that_are_left[{case}]"
 
 
 def goes_saying(case: str) -> str:
@@ -134,11 +136,11 @@ def goes_saying(case: str) -> str:
 
 
 def family(machine_type: str) -> str:
-    return f"{SHAPES}test_another_machine_type_is_none_of_ours[{machine_type}]"
+    return f"{SHAPES}test_another_machine_type_is_not_found[{machine_type}]"
 
 
 def error(name: str) -> str:
-    return f"{ERRORS}test_a_refusal_is_taken_for[{name}]"
+    return f"{ERRORS}test_a_known_error_is_classified[{name}]"
 
 
 ONE_OBJECT = "one object stands for their three children"
@@ -179,14 +181,14 @@ VALIDATION = {
         family("ct4p-hightpu-4t"),
     ),
     "val-machine-family-ok": shown(
-        accepted("the-other-seventh"), valid("single-host-v6e-8"), valid("single-host-v6e-1")
+        accepted("tpu7"), valid("single-host-v6e-8"), valid("single-host-v6e-1")
     ),
     "val-machine-suffix-unchecked": shown(invalid("machine-type-unknown-suffix")),
     "val-one-service-account": shown(invalid("two-service-accounts")),
     "val-service-account-fields": shown(invalid("service-account-without-scopes")),
     "val-bootstrap-cp-required": shown(invalid("control-plane-missing")),
     "val-bootstrap-version-default": shown(
-        f"{CRD}test_a_version_of_kubernetes_and_a_subnetwork_are_defaulted"
+        f"{CRD}test_the_version_of_kubernetes_and_the_subnetwork_have_defaults"
     ),
     "val-immutable-objects": shown(
         immutable("change-image"),
@@ -214,12 +216,12 @@ VALIDATION = {
     "val-name-not-gce-name": differs(
         "dots are refused; a digit first and up to 63 characters are not, because names on Compute "
         "Engine are computed to fit",
-        f"{CRD}test_a_name_must_be_part_of_names_on_compute_engine[a.b]",
-        f"{SPEC}test_resource_names_fit_compute_engine_whatever_the_group_is_called[1group]",
+        f"{CRD}test_a_name_that_compute_engine_does_not_accept_in_names_is_rejected[a.b]",
+        f"{SPEC}test_a_resource_name_is_valid_on_compute_engine_for_any_group_name[1group]",
     ),
     "val-cp-endpoint-format": shown(
         invalid("control-plane-empty"),
-        refused("endpoint-of-words"),
+        refused("endpoint-of-several-words"),
         valid("control-plane-with-port"),
         accepted("ipv6"),
         f"{JOIN}test_the_port_is_6443_unless_the_endpoint_names_one[fd00::2-[fd00::2]:6443]",
@@ -235,7 +237,7 @@ NAMING = {
         "names are of our own making (two clusters may share a project); theirs are known, to leave "
         "alone what that operator manages",
         f"{BODIES}test_children_that_tpu_operator_has_made_are_known_by_their_names",
-        f"{SPEC}test_a_group_applied_again_and_one_of_another_cluster_have_other_names",
+        f"{SPEC}test_resource_names_differ_by_uid_and_by_cluster",
     ),
     "name-template": differs(
         ONE_OBJECT, f"{BODIES}test_children_that_tpu_operator_has_made_are_known_by_their_names"
@@ -246,14 +248,14 @@ NAMING = {
     "name-gce-equals-cr": differs(
         f"{ONE_OBJECT}; the way from a resource to its group is label, name and description",
         f"{LIVES}test_every_resource_on_compute_engine_names_its_group",
-        f"{TRIGGERS}test_an_entry_leads_to_its_group[mig-insert-last]",
+        f"{TRIGGERS}test_the_group_of_an_entry_is_found[mig-insert-last]",
     ),
     "name-owner-reference": differs(
         f"{ONE_OBJECT}: nothing is left to the garbage collector, the finalizer sees to all",
         NO_TRACE,
     ),
     "name-secret": shown(
-        f"{TOKENS}test_the_secret_of_a_token_is_what_the_api_server_authenticates_by"
+        f"{TOKENS}test_the_secret_of_a_token_has_the_fields_of_bootstrap_authentication"
     ),
     "name-region-from-zone": shown(
         f"{BODIES}test_policies_live_in_the_region_of_the_zone[us-central1-a-us-central1]"
@@ -261,7 +263,7 @@ NAMING = {
     "name-region-from-region": differs(
         "a region is refused before (val-location-format)", invalid("location-is-a-region")
     ),
-    "name-region-bad": shown(invalid("location-malformed"), refused("two-parts-of-a-zone")),
+    "name-region-bad": shown(invalid("location-malformed"), refused("zone-of-one-part")),
 }
 
 TEMPLATE = {
@@ -269,8 +271,12 @@ TEMPLATE = {
         f"{SEEN}test_a_template_is_not_read_again_once_the_slice_stands",
         f"{LIVES}test_a_user_template_is_used_and_not_deleted",
     ),
-    "tmpl-default-standard": shown(f"{SPEC}test_without_reservation_the_model_is_standard"),
-    "tmpl-default-reservation-bound": shown(f"{SPEC}test_the_model_follows_from_the_reservation"),
+    "tmpl-default-standard": shown(
+        f"{SPEC}test_the_provisioning_model_without_a_reservation_is_standard"
+    ),
+    "tmpl-default-reservation-bound": shown(
+        f"{SPEC}test_the_provisioning_model_with_a_reservation_is_reservation_bound"
+    ),
     "tmpl-set-fields-kept": shown(
         f"{BODIES}test_vms_are_never_moved_and_end_as_their_model_demands[SPOT-scheduling1]",
         f"{BODIES}test_the_subnetwork_is_the_one_of_the_spec[custom-subnet-"
@@ -289,7 +295,7 @@ TEMPLATE = {
     "tmpl-service-account": shown(f"{BODIES}test_the_service_account_is_the_specs"),
     "tmpl-startup-script": shown(
         f"{BODIES}test_the_startup_script_knows_version_project_and_zone",
-        f"{TOKENS}test_the_script_holds_what_differs_between_slices",
+        f"{TOKENS}test_the_script_sets_the_values_of_the_slice",
     ),
     "tmpl-startup-script-wins": shown(refused("startup-script-with-bootstrap")),
     "tmpl-no-script-without-bootstrap": shown(
@@ -308,7 +314,7 @@ TEMPLATE = {
     "tmpl-never-updated": differs(
         "a template cannot be changed on Compute Engine; one that somebody has put in the place of "
         "ours lacks our mark, and a condition says so",
-        f"{CREATE}test_what_bears_our_name_and_not_our_mark_is_not_touched",
+        f"{CREATE}test_a_resource_with_another_ownership_mark_is_a_conflict_and_not_inserted",
     ),
 }
 
@@ -344,7 +350,7 @@ MIG = {
     ),
     "mig-gce-body": shown(
         f"{BODIES}test_a_bulk_group_is_wired_by_its_policy_and_not_repaired_vm_by_vm",
-        f"{CREATE}test_the_mig_of_ones_own_template_announces_its_node_labels_to_every_vm",
+        f"{CREATE}test_the_mig_of_a_user_template_adds_the_node_labels_to_the_metadata_of_its_vms",
     ),
     "mig-insert-pending": differs(
         "the operation stands in status.resources; no event for what every life goes through, and "
@@ -352,12 +358,12 @@ MIG = {
         f"{SEEN}test_an_operation_stands_in_the_status_while_it_runs",
         f"{LIVES}test_events_report_a_life_in_the_words_of_tpu_operator",
     ),
-    "mig-op-still-running": shown(judged("runs")),
+    "mig-op-still-running": shown(judged("is running")),
     "mig-op-done": shown(f"{SEEN}test_an_operation_stands_in_the_status_while_it_runs"),
     "mig-op-failed": differs(
         "the reason is that of the failure, in GCE's words, and it is tried again within minutes",
-        judged("failed for a reason of the world"),
-        judged("failed for a reason of Google's"),
+        judged("failed with an environment error"),
+        judged("failed with an internal error"),
         f"{SEEN}test_an_insert_that_ends_badly_is_made_again[QUOTA_EXCEEDED-QuotaExceeded]",
     ),
     "mig-insert-transient": shown(
@@ -367,17 +373,17 @@ MIG = {
             for http in (429, 500, 503, 504)
         ),
         f"{SEEN}test_a_refusal_of_another_kind_is_said_and_tried_again",
-        f"{ERRORS}test_of_refusals_that_the_table_does_not_have[no answer]",
+        f"{ERRORS}test_an_error_that_the_table_does_not_have_is_classified[no answer]",
     ),
     "mig-get-error": shown(
         f"{SEEN}test_a_read_that_fails_is_no_condition_and_no_event[instanceGroupManagers.get]"
     ),
     "mig-unstable": shown(
-        f"{CREATE}test_what_is_said_of_a_mig_that[is at its VMs]",
+        f"{CREATE}test_the_condition_of_the_mig_follows_from_its_state[is creating its VMs]",
         f"{SEEN}test_a_slice_is_ready_within_seconds_of_what_it_waits_for",
     ),
     "mig-creation-failed": shown(
-        f"{CREATE}test_what_is_said_of_a_mig_that[has a VM that failed]",
+        f"{CREATE}test_the_condition_of_the_mig_follows_from_its_state[could not create a VM]",
         f"{SEEN}test_a_stockout_is_waited_out_and_its_condition_clears",
     ),
     "mig-terminal-is-forever": shown(
@@ -404,18 +410,18 @@ MIG = {
         f"{SEEN}test_a_life_in_which_nothing_goes_wrong_has_no_warning",
     ),
     "mig-op-expired": shown(
-        judged("is forgotten"),
+        judged("does not exist any more"),
         f"{SEEN}test_operations_that_compute_engine_knows_no_more_are_forgotten",
     ),
 }
 
 BOOTSTRAP = {
     "boot-keys": shown(
-        vm("a new VM gets a token, in its metadata first"),
-        f"{INJECT}test_the_metadata_that_others_have_written_is_kept",
+        vm("a new VM gets a token in its metadata, then the Secret"),
+        f"{INJECT}test_the_metadata_of_other_writers_is_kept",
         error("instances.setMetadata: fingerprint stale"),
     ),
-    "boot-cp-ip": shown(f"{TOKENS}test_the_metadata_holds_the_endpoint_as_the_user_gave_it"),
+    "boot-cp-ip": shown(f"{TOKENS}test_the_metadata_contains_the_endpoint_of_the_spec_unchanged"),
     "boot-vm-states": differs(
         "while an insert or start is under way, Compute Engine refuses to write the VM's metadata: the"
         " token comes with its end",
@@ -423,7 +429,7 @@ BOOTSTRAP = {
             f"{BODIES}test_a_vm_gets_its_token_when_its_metadata_can_be_written[{status}]"
             for status in ("PROVISIONING", "STAGING", "RUNNING")
         ),
-        f"{INJECT}test_a_vm_whose_insert_has_just_ended_gets_its_token_though_it_is_still_being_staged",
+        f"{INJECT}test_a_vm_that_is_being_staged_gets_a_token_after_the_end_of_its_insert",
     ),
     "boot-vm-states-skipped": differs(
         "no token either; kube-labels needs no call, it stands in the template",
@@ -435,7 +441,7 @@ BOOTSTRAP = {
     ),
     "boot-byo-no-token": shown(
         f"{SEEN}test_vms_of_ones_own_template_get_their_labels_without_a_call_for_each",
-        f"{CREATE}test_the_mig_of_ones_own_template_announces_its_node_labels_to_every_vm",
+        f"{CREATE}test_the_mig_of_a_user_template_adds_the_node_labels_to_the_metadata_of_its_vms",
     ),
     "boot-kube-labels-merge": shown(
         f"{BODIES}test_kube_labels_keeps_what_others_have_put_there[foo=bar-a=1,b=2,foo=bar]"
@@ -449,26 +455,26 @@ BOOTSTRAP = {
         "what accelerator_topology_id must hold is not known; it is neither written nor claimed"
     ),
     "boot-writes-always": shown(
-        vm("a token that is there is made valid again"),
-        vm("a VM that has joined needs nothing"),
+        vm("a VM with a token in its metadata gets the Secret"),
+        vm("a VM that has joined needs no action"),
         f"{SEEN}test_metadata_is_written_once_for_each_vm",
     ),
     "boot-list-fails": shown(
         f"{SEEN}test_a_read_that_fails_is_no_condition_and_no_event[instances.list]"
     ),
-    "boot-ca-hash": shown(f"{TOKENS}test_the_pin_is_that_of_the_public_key[rsa]"),
+    "boot-ca-hash": shown(f"{TOKENS}test_the_pin_is_the_hash_of_the_public_key[rsa]"),
     "boot-ca-missing": shown(
-        f"{TOKENS}test_a_ca_that_cannot_be_read_is_named[empty]",
-        f"{TOKENS}test_a_ca_that_cannot_be_read_is_named[no-pem]",
+        f"{TOKENS}test_an_unreadable_ca_is_reported_with_its_configmap[empty]",
+        f"{TOKENS}test_an_unreadable_ca_is_reported_with_its_configmap[no-pem]",
     ),
-    "boot-script-wait": shown(f"{JOIN}test_without_a_token_it_waits_until_there_is_one"),
-    "boot-script-reboot": shown(f"{BOOT}test_a_joined_vm_that_reboots_is_left_alone"),
+    "boot-script-wait": shown(f"{JOIN}test_a_vm_without_a_token_waits_until_there_is_one"),
+    "boot-script-reboot": shown(f"{BOOT}test_a_joined_vm_that_reboots_is_not_changed"),
 }
 
 TOKEN = {
-    "tok-format": shown(f"{TOKENS}test_a_new_token_is_of_the_form_that_kubernetes_demands"),
+    "tok-format": shown(f"{TOKENS}test_a_new_token_has_the_format_of_a_bootstrap_token"),
     "tok-labels": shown(
-        f"{TOKENS}test_the_secret_of_a_token_is_what_the_api_server_authenticates_by"
+        f"{TOKENS}test_the_secret_of_a_token_has_the_fields_of_bootstrap_authentication"
     ),
     "tok-expired": shown(f"{BODIES}test_a_token_is_kept_while_it_lasts_ten_minutes_more[-1-False]"),
     "tok-expires-soon": shown(
@@ -477,12 +483,12 @@ TOKEN = {
     ),
     "tok-latest-wins": shown(
         f"{SEEN}test_every_vm_has_a_token_of_its_own_and_none_is_valid_after_the_join",
-        vm("a token that is there is made valid again"),
+        vm("a VM with a token in its metadata gets the Secret"),
     ),
     "tok-other-group": differs(
         "Secrets are not read at all: a token is a VM's, and the VM's metadata names it",
         f"{SEEN}test_every_vm_has_a_token_of_its_own_and_none_is_valid_after_the_join",
-        f"{RIGHTS}test_a_step_has_the_rights_that_it_uses_and_no_others[inject_token]",
+        f"{RIGHTS}test_a_step_has_exactly_the_permissions_in_the_cluster_that_it_uses[inject_token]",
     ),
     "tok-shared-by-slice": shown(
         f"{SEEN}test_every_vm_has_a_token_of_its_own_and_none_is_valid_after_the_join"
@@ -494,7 +500,10 @@ TOKEN = {
     ),
     "tok-gc-on-delete": shown(
         f"{SEEN}test_tokens_of_a_group_that_goes_are_revoked_and_no_others",
-        f"{DELETE}test_how_a_deletion_begins[tokens of VMs that have not joined are revoked]",
+        (
+            f"{DELETE}test_a_deletion_begins_with_the_actions_that_are_missing"
+            "[tokens of VMs that have not joined are revoked]"
+        ),
     ),
     "tok-gc-skipped-without-bootstrap": shown(
         f"{SEEN}test_without_bootstrapping_no_secret_is_touched"
@@ -503,27 +512,29 @@ TOKEN = {
 
 NODE = {
     "node-match": shown(
-        node("its own"), node("of another zone"), node("on a VM that the MIG did not make")
+        node("of a VM of the group"),
+        node("of another zone"),
+        node("on a VM that the MIG did not create"),
     ),
     "node-missing-provider-id": shown(
         node("without a providerID"),
-        f"{LABEL}test_nodes_without_a_providerid_are_counted_in_tpu_operators_words",
+        f"{LABEL}test_the_message_counts_nodes_without_a_provider_id_as_tpu_operator_does",
     ),
-    "node-labels": shown(f"{LABEL}test_the_labels_are_tpu_operators_and_the_proof_is_ours"),
+    "node-labels": shown(f"{LABEL}test_a_node_gets_the_labels_of_tpu_operator_and_of_this_system"),
     "node-label-readme-selector": shown(
-        f"{LABEL}test_the_labels_are_tpu_operators_and_the_proof_is_ours",
-        f"{SPEC}test_a_joined_name_that_fits_no_label_is_left_out[63 characters]",
-        f"{SPEC}test_a_joined_name_that_fits_no_label_is_left_out[64]",
+        f"{LABEL}test_a_node_gets_the_labels_of_tpu_operator_and_of_this_system",
+        f"{SPEC}test_a_namespaced_name_that_is_too_long_for_a_label_is_omitted[63 characters]",
+        f"{SPEC}test_a_namespaced_name_that_is_too_long_for_a_label_is_omitted[64]",
     ),
-    "node-label-corrected": shown(node("proved, with a label changed")),
+    "node-label-corrected": shown(node("proved, with a changed label")),
     "node-label-no-write-when-right": shown(
-        node("already proved and right"),
+        node("proved, with all labels"),
         f"{SEEN}test_a_node_whose_labels_are_right_is_patched_no_more",
     ),
     "node-label-unknown-machine": differs(
         "such a machine is refused, in the spec and in a template of one's own; were there one, its "
         "Nodes would get the group's labels and none about its chips",
-        user_template("is no TPU's"),
+        user_template("is of a machine type without TPUs"),
         f"{WORDS}test_a_machine_that_is_not_known_gives_no_accelerator_labels",
     ),
     "node-accelerator-older": differs(
@@ -544,7 +555,8 @@ NODE = {
         "[zones/us-central1-a/machineTypes/tpu7x-standard-4t-tpu7x-4]"
     ),
     "node-ready-rule": shown(
-        f"{WORDS}test_a_ready_node_offers_all_chips_of_its_vm[all]", ready("both, and wired")
+        f"{WORDS}test_a_ready_node_offers_all_chips_of_its_vm[all]",
+        ready("both, and the interconnect is active"),
     ),
     "node-ready-needs-chips": shown(
         *(
@@ -553,9 +565,9 @@ NODE = {
         )
     ),
     "node-ready-no-ici": shown(
-        ready("both, and the links failed"),
-        ready("both, and GCE says nothing yet"),
-        f"{LABEL}test_when_compute_engine_says_nothing_of_the_links_nobody_waits_longer_than_five_minutes",
+        ready("both, and the interconnect has failed"),
+        ready("both, and the interconnect is unknown"),
+        f"{LABEL}test_an_unknown_interconnect_delays_a_slice_for_at_most_five_minutes",
     ),
     "node-no-taint": differs(
         "none unless nodeTaints asks: workloads written for tpu-operator, which sets none, must "
@@ -572,7 +584,7 @@ STATUS = {
     "stat-finalizers": differs(
         "one finalizer: what still stands is in status.resources; it is there before anything is "
         "asked of Compute Engine",
-        f"{CREATE}test_a_new_group_is_owned_before_anything_is_asked_of_compute_engine",
+        f"{CREATE}test_a_new_group_gets_finalizer_and_label_before_the_first_insert",
     ),
     "stat-gone": shown(f"{SEEN}test_a_message_about_a_group_that_is_gone_is_acknowledged"),
     "stat-awaiting": shown(
@@ -593,7 +605,7 @@ STATUS = {
     "stat-failed-never-set": differs(
         "VMs that did not join in time are counted; that some could not be made is told by the "
         "condition of the managed instance group, in GCE's words",
-        f"{CREATE}test_what_is_said_of_a_mig_that[has a VM that failed]",
+        f"{CREATE}test_the_condition_of_the_mig_follows_from_its_state[could not create a VM]",
         f"{SEEN}test_vms_that_never_join_are_named_and_counted_after_a_quarter_of_an_hour",
     ),
     "stat-error": shown(
@@ -619,7 +631,7 @@ STATUS = {
 DEVICE_PLUGIN = {
     "dp-daemonset": differs(
         PLUGIN_IS_INSTALLED,
-        f"{MANIFESTS}test_the_device_plugin_runs_on_tpu_nodes_only_and_whatever_their_taints",
+        f"{MANIFESTS}test_the_device_plugin_runs_only_on_tpu_nodes_and_tolerates_their_taints",
         f"{MANIFESTS}test_the_device_plugins_images_are_pinned_and_its_mounts_exist",
     ),
     "dp-exists": shown(PLUGIN),
@@ -627,11 +639,9 @@ DEVICE_PLUGIN = {
         f"{PLUGIN_IS_INSTALLED}; kubectl apply brings it up to date",
         f"{MANIFESTS}test_every_manifest_of_the_folder_is_part_of_the_base",
     ),
-    "dp-wakes-every-group": shown(
-        f"{RIGHTS}test_the_relay_may_read_what_it_watches_and_nothing_else"
-    ),
+    "dp-wakes-every-group": shown(f"{RIGHTS}test_the_relay_may_read_only_what_it_watches"),
     "dp-service-account-not-applied": shown(
-        f"{MANIFESTS}test_the_device_plugin_runs_on_tpu_nodes_only_and_whatever_their_taints"
+        f"{MANIFESTS}test_the_device_plugin_runs_only_on_tpu_nodes_and_tolerates_their_taints"
     ),
     "dp-kept-while-others": shown(PLUGIN),
     "dp-deleted-with-last": differs(
@@ -656,9 +666,12 @@ DELETION = {
         "MIG before template and policy, as there; these two side by side, since neither uses the "
         "other; tokens before all, being what could still let somebody in",
         f"{SEEN}test_deletion_cordons_first_and_takes_what_uses_before_what_is_used",
-        f"{DELETE}test_how_a_deletion_begins[tokens of VMs that have not joined are revoked]",
-        goes("template and policy go side by side, Nodes after them"),
-        goes("late Nodes go before the group"),
+        (
+            f"{DELETE}test_a_deletion_begins_with_the_actions_that_are_missing"
+            "[tokens of VMs that have not joined are revoked]"
+        ),
+        goes("template and policy are deleted in parallel, then Nodes"),
+        goes("late Nodes are deleted before the group"),
     ),
     "del-wait-mig": shown(
         goes_saying("all stand"), f"{LIVES}test_deletion_is_reported_step_by_step"
@@ -668,7 +681,7 @@ DELETION = {
     "del-nodes": differs(
         "the tokens are revoked long before, so that the message speaks of Nodes only",
         goes_saying("all are gone"),
-        goes("late Nodes go before the group"),
+        goes("late Nodes are deleted before the group"),
     ),
     "del-nodes-only-labelled": shown(
         f"{SEEN}test_a_node_that_joined_and_was_never_labelled_goes_with_its_group"
@@ -676,7 +689,7 @@ DELETION = {
         f"{SEEN}test_a_node_that_joined_and_was_never_labelled_goes_with_its_group[without any]",
     ),
     "del-device-plugin-condition": differs(PLUGIN_IS_INSTALLED, PLUGIN),
-    "del-all-gone": shown(goes("when all is gone the group goes")),
+    "del-all-gone": shown(goes("the finalizer is removed after the last resource")),
     "del-child-404": shown(
         f"{SEEN}test_what_a_person_has_deleted_before_is_no_obstacle",
         f"{SEEN}test_an_answer_to_a_delete_that_says_there_is_nothing_is_no_obstacle"
@@ -686,12 +699,12 @@ DELETION = {
     "del-child-starts": differs(
         "the operation stands in status.resources; one Cleanup event for the whole deletion, no "
         "polling",
-        goes("a delete that runs is waited for"),
+        goes("a running delete is awaited"),
         f"{LIVES}test_events_report_a_life_in_the_words_of_tpu_operator",
     ),
     "del-child-done-at-once": differs(
         "what is gone is seen by reading it, however soon its operation ended",
-        goes("when all is gone the group goes"),
+        goes("the finalizer is removed after the last resource"),
         f"{SEEN}test_what_a_person_has_deleted_before_is_no_obstacle",
     ),
     "del-child-error": shown(
@@ -699,20 +712,20 @@ DELETION = {
         f"{SEEN}test_a_delete_that_is_refused_keeps_the_group_until_it_is_done[403-forbidden]",
     ),
     "del-during-create": shown(
-        goes("an insert that runs is waited for"),
+        goes("a running insert is awaited"),
         f"{CRASHES}test_a_step_may_die_at_any_call[deleted_in_mid_creation-0]",
     ),
     "del-op-failed": shown(
         f"{SEEN}test_a_delete_that_ends_badly_is_sent_again_within_two_minutes",
-        goes("a delete that ended without success is repeated"),
+        goes("a delete that ended without an effect is repeated"),
     ),
     "del-child-finalizers": differs(
         f"{ONE_OBJECT} and their finalizers; while theirs are on a group it is not touched",
-        f"{CREATE}test_a_group_of_tpu_operator_is_left_alone[finalizer]",
-        f"{CREATE}test_a_group_of_tpu_operator_is_left_alone[children]",
+        f"{CREATE}test_a_group_of_tpu_operator_is_not_owned[finalizer]",
+        f"{CREATE}test_a_group_of_tpu_operator_is_not_owned[children]",
     ),
     "del-byo-template-kept": shown(
-        f"{DELETE}test_a_template_of_ones_own_is_not_deleted",
+        f"{DELETE}test_a_template_of_the_user_is_not_deleted",
         f"{LIVES}test_a_user_template_is_used_and_not_deleted",
     ),
 }
@@ -725,9 +738,9 @@ OWN_TEMPLATE = {
     ),
     "byo-machine-type-url": shown(user_template("names its machine type by a URL")),
     "byo-no-scheduling": shown(user_template("has no scheduling")),
-    "byo-maintenance": shown(user_template("would migrate")),
+    "byo-maintenance": shown(user_template("migrates VMs on maintenance")),
     "byo-reservation-bound-action": shown(user_template("stops reserved VMs")),
-    "byo-spot-action": shown(user_template("deletes Spot VMs, which is legal")),
+    "byo-spot-action": shown(user_template("deletes Spot VMs, which is valid")),
     "byo-regional-template": shown(
         f"{SEEN}test_a_regional_template_is_read_from_its_region",
         f"{BODIES}test_a_template_of_ones_own_is_used_from_the_scope_that_its_uri_names"
@@ -764,11 +777,11 @@ OF_CONTAINERS = "about the variables of containers, which no group sets"
 TOPOLOGY_RULES: dict[str, Row] = {
     "dims": shown(misfit("four-dimensions"), misfit("trailing-x"), misfit("zero")),
     "chips": shown(
-        f"{SHAPES}test_a_topology_alone_does_not_tell_the_number_of_vms[ct6e-standard-8t-1]"
+        f"{SHAPES}test_the_number_of_vms_follows_from_topology_and_machine_type[ct6e-standard-8t-1]"
     ),
     "hosts": shown(f"{SHAPES}test_a_wrong_size_of_a_bulk_group_is_reported_with_the_right_one"),
     "chips_per_host_bounds": shown(
-        f"{SHAPES}test_a_hosts_chips_lie_as_the_device_plugin_says",
+        f"{SHAPES}test_the_chip_bounds_of_a_host_are_those_of_the_device_plugin",
     ),
     "chips_per_host_bounds_source": differs("a note"),
     **dict.fromkeys(
@@ -785,7 +798,7 @@ TOPOLOGY_RULES: dict[str, Row] = {
         differs(OF_CONTAINERS),
     ),
 }
-NODE_LABELS = f"{LABEL}test_the_labels_are_tpu_operators_and_the_proof_is_ours"
+NODE_LABELS = f"{LABEL}test_a_node_gets_the_labels_of_tpu_operator_and_of_this_system"
 TOPOLOGY_LABELS: dict[str, Row] = {
     "accelerator": shown(NODE_LABELS),
     "topology": shown(NODE_LABELS),
@@ -797,11 +810,11 @@ TOPOLOGY_LABELS: dict[str, Row] = {
     "design_doc_only": differs("no code of tpu-operator writes or reads them"),
 }
 TOPOLOGY_GENERATIONS: dict[str, Row] = {
-    "v6e": shown(f"{SHAPES}test_a_generation_is_what_the_table_says[v6e]"),
+    "v6e": shown(f"{SHAPES}test_a_generation_has_the_documented_properties[v6e]"),
     "tpu7x": shown(
-        f"{SHAPES}test_a_generation_is_what_the_table_says[tpu7x]",
-        f"{CRD}test_every_shape_that_is_used_elsewhere_is_accepted",
-        f"{SHAPES}test_beyond_the_small_ones_a_v7_shape_is_a_sorted_block_of_cubes_that_fit_a_pod",
+        f"{SHAPES}test_a_generation_has_the_documented_properties[tpu7x]",
+        f"{CRD}test_each_shape_of_xpk_is_accepted",
+        f"{SHAPES}test_a_large_v7_shape_is_valid_if_it_is_a_sorted_block_of_cubes_within_a_pod",
     ),
     "v4": differs(NOT_MADE_HERE, family("ct4p-hightpu-4t")),
     "v5e": differs(NOT_MADE_HERE, family("ct5lp-hightpu-4t")),
@@ -809,15 +822,28 @@ TOPOLOGY_GENERATIONS: dict[str, Row] = {
 }
 TOPOLOGY_TRAPS: dict[str, Row] = {
     "v6e-8-two-meanings": shown(
-        f"{SHAPES}test_a_topology_alone_does_not_tell_the_number_of_vms[ct6e-standard-8t-1]",
-        f"{SHAPES}test_a_topology_alone_does_not_tell_the_number_of_vms[ct6e-standard-4t-2]",
+        (
+            f"{SHAPES}test_the_number_of_vms_follows_from_topology_and_machine_type"
+            "[ct6e-standard-8t-1]"
+        ),
+        (
+            f"{SHAPES}test_the_number_of_vms_follows_from_topology_and_machine_type"
+            "[ct6e-standard-4t-2]"
+        ),
     ),
     "integer-division": shown(
-        f"{SHAPES}test_a_shape_that_does_not_fit_is_rejected_with_the_reason[a slice smaller than a VM]",
-        f"{SHAPES}test_a_shape_that_does_not_fit_is_rejected_with_the_reason[a shape that v6e has not]",
+        (
+            f"{SHAPES}test_a_shape_that_does_not_fit_is_rejected_with_the_reason"
+            "[a slice smaller than a VM]"
+        ),
+        (
+            f"{SHAPES}test_a_shape_that_does_not_fit_is_rejected_with_the_reason"
+            "[a shape that v6e does not have]"
+        ),
     ),
     "request-three": shown(
-        f"{SHAPES}test_a_hosts_chips_lie_as_the_device_plugin_says", family("tpu7x-standard-3t")
+        f"{SHAPES}test_the_chip_bounds_of_a_host_are_those_of_the_device_plugin",
+        family("tpu7x-standard-3t"),
     ),
     "seed-manifest-type": differs(OF_CONTAINERS),
     "chips-vs-cores": shown(

@@ -15,7 +15,7 @@ from shared.node_groups.resources import merge_kube_labels, mig_body, policy_bod
 from tests.unit.builders import NOW, RESOURCE, group, raw_group
 from tests.unit.specs import OWN_TEMPLATE
 from tests.unit.test_create_resources import template
-from tests.unit.test_inject_token import in_words, instance, seen
+from tests.unit.test_inject_token import describe, instance, observed
 
 INDIVIDUAL: dict[str, Any] = {
     "nodeCount": 4,
@@ -258,16 +258,16 @@ def test_children_that_tpu_operator_has_made_are_known_by_their_names() -> None:
 
 @pytest.mark.parametrize("status", ["PROVISIONING", "STAGING", "RUNNING"])
 def test_a_vm_gets_its_token_when_its_metadata_can_be_written(status: str) -> None:
-    given = seen(Vm(instance(status=status), None, None))
+    given = observed(Vm(instance(status=status), None, None))
     wanted = ["SetMetadata", "CreateSecret newnew"] if status == "RUNNING" else []
-    assert in_words(decide(given, NOW)) == wanted
+    assert describe(decide(given, NOW)) == wanted
 
 
 @pytest.mark.parametrize(
     "status", ["STOPPING", "SUSPENDING", "SUSPENDED", "TERMINATED", "PENDING", ""]
 )
 def test_a_vm_that_cannot_join_gets_none(status: str) -> None:
-    assert in_words(decide(seen(Vm(instance(status=status), None, None)), NOW)) == []
+    assert describe(decide(observed(Vm(instance(status=status), None, None)), NOW)) == []
 
 
 @pytest.mark.parametrize(
@@ -275,6 +275,6 @@ def test_a_vm_that_cannot_join_gets_none(status: str) -> None:
 )
 def test_a_token_is_kept_while_it_lasts_ten_minutes_more(minutes_left: int, is_kept: bool) -> None:
     token = Token("oldold", "o" * 16, NOW + timedelta(minutes=minutes_left))
-    plan = decide(seen(Vm(instance(token=token), None, token)), NOW)
+    plan = decide(observed(Vm(instance(token=token), None, token)), NOW)
     kept, new = ["CreateSecret oldold"], ["SetMetadata", "CreateSecret newnew"]
-    assert in_words(plan) == (kept if is_kept else new)
+    assert describe(plan) == (kept if is_kept else new)

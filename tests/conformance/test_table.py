@@ -45,7 +45,7 @@ def shape_rows() -> dict[str, Row]:
     return {
         f"{generation} {row['topology']} {machine_type}": Row(
             (
-                f"{SHAPES}test_a_documented_shape_is_made_of_so_many_vms"
+                f"{SHAPES}test_a_documented_shape_has_the_documented_number_of_vms"
                 f"[{machine_type}-{row['topology']}-{vms['hosts']}]",
             )
         )
@@ -134,5 +134,5 @@ def test_every_test_that_is_named_exists(table: str, collected: set[str]) -> Non
 
 
 def test_a_test_that_does_not_exist_is_found_out(collected: set[str]) -> None:
-    assert f"{LABEL}test_ready_when[one of two]" in collected
-    assert f"{LABEL}test_ready_when[three of two]" not in collected
+    assert f"{LABEL}test_the_condition_ready_follows_from_the_nodes[one of two]" in collected
+    assert f"{LABEL}test_the_condition_ready_follows_from_the_nodes[three of two]" not in collected

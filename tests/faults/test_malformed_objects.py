@@ -15,7 +15,7 @@ from tests.faults.test_malformed_messages import JUNK, list_places
 from tests.unit.builders import raw_group
 from tests.unit.inject_env.test_anything import WORKLOADS
 from tests.unit.inject_env.workloads import as_review, injecting
-from tests.unit.test_any_object import FULL, SPOILABLE, check
+from tests.unit.test_any_object import FULL, MUTABLE_FIELDS, check
 
 Document = dict[str, Any]
 COUNTS = pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def draw_groups(count: int, seed: int) -> Iterator[Document]:
         parts = {
             "spec": raw["spec"],
             "status": copy.deepcopy(FULL),
-            "metadata": {key: raw["metadata"].get(key, {}) for key in SPOILABLE},
+            "metadata": {key: raw["metadata"].get(key, {}) for key in MUTABLE_FIELDS},
         }
         parts = copy.deepcopy(parts)
         mutate(random, parts)

@@ -1,4 +1,4 @@
-"""All that there is in a cluster, of every kind that can be listed."""
+"""All objects in a cluster, of every kind that can be listed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _SERVED_WITHIN_S = 10.0
 
 
 def list_everything(plane: ControlPlane) -> set[str]:
-    """Each object as ``resource namespace/name``; and the keys of cluster-info, signed by tokens.
+    """Return each object as ``resource namespace/name``, and the keys of cluster-info that tokens sign.
 
-    Of events only those about groups and those that the product tells: what the cluster itself notes,
-    of Nodes and of Pods, ends with its hour.
+    Only events about groups and events of the product are included: those of the cluster itself, about
+    Nodes and Pods, expire after an hour.
     """
     _, info = plane.request("GET", "/api/v1/namespaces/kube-public/configmaps/cluster-info")
     found = {f"cluster-info {key}" for key in info.get("data", {})}
@@ -36,7 +36,7 @@ def _versions(plane: ControlPlane) -> Iterator[str]:
 def _names(plane: ControlPlane, path: str, resource: str) -> set[str]:
     code, listed = plane.request("GET", path)
     deadline = time.monotonic() + _SERVED_WITHIN_S
-    while code == 429:  # a definition that has just come; a 404 is one that has just gone
+    while code == 429:  # a CRD that was just created; a 404 is one that was just deleted
         assert time.monotonic() < deadline, listed
         time.sleep(0.1)
         code, listed = plane.request("GET", path)
@@ -44,12 +44,12 @@ def _names(plane: ControlPlane, path: str, resource: str) -> set[str]:
     return {
         f"{resource} {item['metadata'].get('namespace', '')}/{item['metadata']['name']}"
         for item in listed.get("items", [])
-        if resource != "events" or _is_ours(item)
+        if resource != "events" or _concerns_product(item)
     }
 
 
-def _is_ours(event: dict[str, Any]) -> bool:
+def _concerns_product(event: dict[str, Any]) -> bool:
     about = event.get("involvedObject") or event.get("regarding") or {}
     source = event.get("source") or event.get("deprecatedSource") or {}
-    is_told_by_us = source.get("component", "").startswith("tpu-functions-")
-    return bool(about.get("kind") == "TPUNodeGroup" or is_told_by_us)
+    is_from_product = source.get("component", "").startswith("tpu-functions-")
+    return bool(about.get("kind") == "TPUNodeGroup" or is_from_product)

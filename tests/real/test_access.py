@@ -1,7 +1,7 @@
-"""The ways into a real cluster: kube-apiserver with an issuer of Google's tokens on loopback.
+"""Access to a real cluster: kube-apiserver with an issuer of Google's tokens on loopback.
 
-The settings are those of docs/cluster-access.md, and so are the users; only where the issuer's keys
-are found is another place.
+The settings and the users are those of docs/cluster-access.md; only the URL of the issuer's keys is
+another.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from local.base.ports import LOOPBACK
 from local.control_plane.plane import OwnControlPlane
 from local.kube import CertificateAuthority
 from shared.base.errors import CallError
-from shared.base.names import RESOURCE_NAME_LABEL, STEPS
+from shared.base.names import BOOTSTRAP_GROUP, RESOURCE_NAME_LABEL, STEPS
 from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubeconfig, TokenKind
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
@@ -44,9 +44,9 @@ PROJECT = "my-gcp-project"
 CALL = "GET /api/v1/namespaces/kube-system"
 
 
-def snippet(words: str) -> str:
-    """The piece of the page that has these words in it."""
-    (found,) = (one for one in SNIPPETS if words in one)
+def snippet(text: str) -> str:
+    """Return the code block of the page with this text."""
+    (found,) = (one for one in SNIPPETS if text in one)
     return str(found)
 
 
@@ -59,24 +59,24 @@ GOOGLES = CONFIGURATION["jwt"][0]["issuer"]["url"]
 
 
 @dataclass
-class Place:
+class Setup:
     """A real cluster that trusts the issuer, and a function's metadata server."""
 
-    way: str
+    method: str
     plane: OwnControlPlane
     google: Google
     metadata: MetadataServer
     claims: dict[str, Any]
-    """What the issuer's tokens have that Google's have not."""
+    """The claims of the issuer's tokens that Google's do not have."""
 
-    def be(self, email: str, **claims: Any) -> Access:
-        """The service account that the function runs as."""
+    def act_as(self, email: str, **claims: Any) -> Access:
+        """Set the service account of the function, and return its access."""
         self.google.email, self.google.claims = email, self.claims | claims
         return GoogleToken(self.plane.server, self.plane.ca_pem, TokenKind.ID, AUDIENCE)
 
 
 def by_configuration(folder: Path, issuer: Issuer, ca_pem: str) -> list[str]:
-    """Flags: the page's AuthenticationConfiguration, with Google's keys in another place."""
+    """Return the flags for the page's AuthenticationConfiguration, with another URL of Google's keys."""
     issuer.name = GOOGLES
     configuration = CONFIGURATION
     configuration["jwt"][0]["issuer"] |= {
@@ -89,7 +89,7 @@ def by_configuration(folder: Path, issuer: Issuer, ca_pem: str) -> list[str]:
 
 
 def by_flags(folder: Path, issuer: Issuer, ca_pem: str) -> list[str]:
-    """The page's flags, with another issuer: there the keys are where the issuer's name says."""
+    """Return the page's flags with another issuer, because flags find the keys by the issuer's name."""
     issuer.name = issuer.url
     path = folder / "issuer.crt"
     path.write_text(ca_pem)
@@ -97,13 +97,13 @@ def by_flags(folder: Path, issuer: Issuer, ca_pem: str) -> list[str]:
     return [*flags, f"--oidc-ca-file={path}"]
 
 
-WAYS = {"AuthenticationConfiguration": by_configuration, "flags": by_flags}
+METHODS = {"AuthenticationConfiguration": by_configuration, "flags": by_flags}
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module", params=METHODS)
 def served(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Place, str]]:
+) -> Iterator[tuple[Setup, str]]:
     folder = tmp_path_factory.mktemp("access")
     with open_loopback() as loopback:
         now = datetime.now(UTC)
@@ -112,17 +112,17 @@ def served(
         issuer = Issuer(google)
         port = loopback.serve(issuer, ca.server_context((LOOPBACK,), now))
         issuer.url = f"https://{LOOPBACK}:{port}"
-        flags = WAYS[request.param](folder, issuer, ca.certificate_pem)
+        flags = METHODS[request.param](folder, issuer, ca.certificate_pem)
         claims = {} if issuer.name == GOOGLES else {"iss": issuer.name}
         metadata = MetadataServer(google)
         host = f"{LOOPBACK}:{loopback.serve(metadata)}"
         with open_own_control_plane(flags) as plane:
             install(plane, folder)
-            yield Place(request.param, plane, google, metadata, claims), host
+            yield Setup(request.param, plane, google, metadata, claims), host
 
 
 def install(plane: OwnControlPlane, folder: Path) -> None:
-    """All that the cluster needs, for the page's users."""
+    """Install the base and the component google-identities for the page's users."""
     overlay = folder / "overlay"
     overlay.mkdir()
     component = KUBERNETES / "components" / "google-identities"
@@ -146,28 +146,28 @@ def install(plane: OwnControlPlane, folder: Path) -> None:
 
 
 @pytest.fixture
-def place(served: tuple[Place, str], monkeypatch: pytest.MonkeyPatch) -> Place:
+def setup(served: tuple[Setup, str], monkeypatch: pytest.MonkeyPatch) -> Setup:
     found, host = served
     # What the environment variable GCE_METADATA_HOST sets when the module is first imported.
     monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", host)
-    access = found.be(email_of("sweep"))
-    # The API server fetches the issuer's keys in its own time.
-    until(lambda: is_let_in(access), "the API server accepts the issuer's tokens")
+    access = found.act_as(email_of("sweep"))
+    # The API server fetches the issuer's keys asynchronously.
+    until(lambda: is_accepted(access), "the API server accepts the issuer's tokens")
     found.metadata.asked.clear()
     return found
 
 
 def email_of(step: str) -> str:
-    """A step's service account."""
+    """Return a step's service account."""
     return USERS[step.replace("_", "-")].removeprefix(PREFIX)
 
 
 def open_cluster(access: Access) -> Cluster:
-    """The cluster, as one process sees it."""
+    """Return the port to the cluster, as one process opens it."""
     return Cluster(Connection(access), "step", lambda: 10.0)
 
 
-def is_let_in(access: Access) -> bool:
+def is_accepted(access: Access) -> bool:
     try:
         open_cluster(access).get_cluster_id()
     except CallError:
@@ -175,24 +175,26 @@ def is_let_in(access: Access) -> bool:
     return True
 
 
-def refused(access: Access) -> CallError:
-    with pytest.raises(CallError) as told:
+def get_error(access: Access) -> CallError:
+    with pytest.raises(CallError) as raised:
         open_cluster(access).get_cluster_id()
-    return told.value
+    return raised.value
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_each_step_comes_in_by_its_service_accounts_token(place: Place, step: str) -> None:
-    cluster = open_cluster(place.be(email_of(step)))
-    uid = place.plane.request("GET", "/api/v1/namespaces/kube-system")[1]["metadata"]["uid"]
+def test_each_step_is_authenticated_by_the_token_of_its_service_account(
+    setup: Setup, step: str
+) -> None:
+    cluster = open_cluster(setup.act_as(email_of(step)))
+    uid = setup.plane.request("GET", "/api/v1/namespaces/kube-system")[1]["metadata"]["uid"]
     assert cluster.get_cluster_id() == uid
     assert list(cluster.list_groups()) == []
-    assert place.metadata.asked == ["identity"]
+    assert setup.metadata.asked == ["identity"]
 
 
 def token_secret(name: str) -> dict[str, Any]:
-    """A bootstrap token, as the step makes it; it has no use here."""
-    group = base64.b64encode(b"system:bootstrappers:kubeadm:default-node-token").decode()
+    """Return a bootstrap token as the step creates it; it has expired."""
+    group = base64.b64encode(BOOTSTRAP_GROUP.encode()).decode()
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -207,28 +209,28 @@ def token_secret(name: str) -> dict[str, Any]:
     }
 
 
-def test_a_token_of_googles_is_under_the_admission_policies(place: Place) -> None:
-    cluster = open_cluster(place.be(email_of("inject_token")))
+def test_the_admission_policies_apply_to_a_google_token(setup: Setup) -> None:
+    cluster = open_cluster(setup.act_as(email_of("inject_token")))
     cluster.create_token_secret(token_secret("bootstrap-token-abcdef"))
-    told = ""
+    denial = ""
 
     def is_denied() -> bool:
-        nonlocal told
+        nonlocal denial
         try:
             cluster.create_token_secret(token_secret("anything-else"))
         except CallError as error:
-            told = str(error)
+            denial = str(error)
             return True
-        place.plane.request("DELETE", "/api/v1/namespaces/kube-system/secrets/anything-else")
+        setup.plane.request("DELETE", "/api/v1/namespaces/kube-system/secrets/anything-else")
         return False
 
-    until(is_denied, "the policy is at work")
-    assert "tpu-functions may only create and delete bootstrap tokens in kube-system" in told
+    until(is_denied, "the policy is enforced")
+    assert "tpu-functions may only create and delete bootstrap tokens in kube-system" in denial
 
 
-def test_who_has_no_rights_is_named_with_the_prefix(place: Place) -> None:
+def test_a_user_without_permissions_is_named_with_the_prefix(setup: Setup) -> None:
     email = f"stranger@{PROJECT}.iam.gserviceaccount.com"
-    assert str(refused(place.be(email))) == (
+    assert str(get_error(setup.act_as(email))) == (
         f'{CALL}: 403 Forbidden: namespaces "kube-system" is forbidden: User "{PREFIX}{email}" cannot '
         'get resource "namespaces" in API group "" in the namespace "kube-system"'
     )
@@ -241,38 +243,40 @@ HINT = (
 
 
 @pytest.mark.parametrize("case", ["another audience", "not verified"])
-def test_what_does_not_fit_is_refused_twice_and_told(place: Place, case: str) -> None:
+def test_a_rejected_token_is_fetched_again_once_and_reported_with_a_hint(
+    setup: Setup, case: str
+) -> None:
     is_verified = case != "not verified"
-    access = place.be(email_of("sweep"), email_verified=is_verified)
+    access = setup.act_as(email_of("sweep"), email_verified=is_verified)
     assert isinstance(access, GoogleToken)
     audience = "another" if is_verified else AUDIENCE
-    error = refused(replace(access, audience=audience))
+    error = get_error(replace(access, audience=audience))
     hint = HINT.format(audience=audience)
     assert str(error) == f"{CALL}: 401 Unauthorized: Unauthorized ({hint})"
-    assert place.metadata.asked == ["identity", "identity"]
+    assert setup.metadata.asked == ["identity", "identity"]
 
 
-def test_only_a_configuration_keeps_other_projects_out(place: Place) -> None:
-    error = refused(place.be("sweep@another-project.iam.gserviceaccount.com"))
-    assert error.http == (401 if place.way == "AuthenticationConfiguration" else 403)
+def test_only_an_authentication_configuration_rejects_other_projects(setup: Setup) -> None:
+    error = get_error(setup.act_as("sweep@another-project.iam.gserviceaccount.com"))
+    assert error.http == (401 if setup.method == "AuthenticationConfiguration" else 403)
 
 
-def test_a_token_that_has_ended_is_renewed(place: Place) -> None:
-    access = place.be(email_of("sweep"))
-    place.google.ages_s = [3700]
+def test_an_expired_token_is_renewed(setup: Setup) -> None:
+    access = setup.act_as(email_of("sweep"))
+    setup.google.ages_s = [3700]
     cluster = open_cluster(access)
     assert list(cluster.list_groups()) == []
     assert cluster.calls == 2
-    assert place.metadata.asked == ["identity", "identity"]
+    assert setup.metadata.asked == ["identity", "identity"]
 
 
-def test_only_the_clusters_own_ca_is_trusted(place: Place) -> None:
-    access = place.be(email_of("sweep"))
+def test_only_the_clusters_own_ca_is_trusted(setup: Setup) -> None:
+    access = setup.act_as(email_of("sweep"))
     assert isinstance(access, GoogleToken)
     other = CertificateAuthority.create(datetime.now(UTC)).certificate_pem
-    error = refused(replace(access, ca_pem=other))
+    error = get_error(replace(access, ca_pem=other))
     assert str(error).startswith(
-        f"{CALL}: 0 unreachable: {place.plane.server}: its certificate is signed by another CA than "
+        f"{CALL}: 0 unreachable: {setup.plane.server}: its certificate is signed by another CA than "
         "that of CLUSTER_CA ("
     )
 
@@ -280,10 +284,8 @@ def test_only_the_clusters_own_ca_is_trusted(place: Place) -> None:
 NAMESPACE = "/api/v1/namespaces/tpu-functions"
 
 
-def test_a_new_version_of_a_kubeconfig_follows_one_that_was_revoked(
-    place: Place, tmp_path: Path
-) -> None:
-    plane, path = place.plane, tmp_path / "kubeconfig"
+def test_a_revoked_kubeconfig_is_replaced_by_its_new_version(setup: Setup, tmp_path: Path) -> None:
+    plane, path = setup.plane, tmp_path / "kubeconfig"
     bound = plane.request("POST", f"{NAMESPACE}/secrets", {"metadata": {"generateName": "b-"}})[1]
     name, uid = bound["metadata"]["name"], bound["metadata"]["uid"]
     reference = {"apiVersion": "v1", "kind": "Secret", "name": name, "uid": uid}
@@ -299,18 +301,18 @@ def test_a_new_version_of_a_kubeconfig_follows_one_that_was_revoked(
     cluster = open_cluster(Kubeconfig(str(path)))
     assert list(cluster.list_groups()) == []
     plane.request("DELETE", f"{NAMESPACE}/secrets/{name}")
-    told: list[CallError] = []
+    errors: list[CallError] = []
 
-    def is_refused() -> bool:
+    def is_rejected() -> bool:
         try:
             list(cluster.list_groups())
         except CallError as error:
-            told.append(error)
-        return bool(told)
+            errors.append(error)
+        return bool(errors)
 
-    until(is_refused, "the revoked token is refused")
-    assert told[0].http == 401
-    assert "was read again, and its credentials are still refused" in told[0].message
+    until(is_rejected, "the revoked token is rejected")
+    assert errors[0].http == 401
+    assert "was read again, and its credentials are still refused" in errors[0].message
     write(None)
     assert list(cluster.list_groups()) == []
 
@@ -318,7 +320,7 @@ def test_a_new_version_of_a_kubeconfig_follows_one_that_was_revoked(
 @pytest.mark.parametrize(
     "version", ["apiserver.config.k8s.io/v1", "apiserver.config.k8s.io/v1beta1"]
 )
-def test_an_api_server_starts_with_the_pages_file_before_there_are_accounts(
+def test_an_api_server_starts_with_the_file_of_the_page_before_accounts_exist(
     version: str, tmp_path: Path
 ) -> None:
     configuration = yaml.safe_load(snippet("jwt: []")) | {"apiVersion": version}

@@ -1,4 +1,4 @@
-"""What lies between a story's virtual time and a real control plane, without either."""
+"""The bridge between a story's virtual time and a real control plane, tested without both."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from local.base.clock import VirtualClock
-from tests.real.bridge import hearts
-from tests.real.bridge.rest import unrest
+from tests.real.bridge import heartbeats
+from tests.real.bridge.pending import pending_work
 from tests.real.bridge.times import Times
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -25,7 +25,7 @@ def document(**metadata: Any) -> dict[str, Any]:
 # times
 
 
-def test_an_object_bears_the_virtual_time_of_its_creation_and_goes_back_with_its_own() -> None:
+def test_a_creation_time_is_translated_to_virtual_time_and_back() -> None:
     now = START + timedelta(minutes=1)
     times = Times(lambda: now)
     times.created(document(creationTimestamp=REAL))
@@ -37,14 +37,14 @@ def test_an_object_bears_the_virtual_time_of_its_creation_and_goes_back_with_its
     assert read == document(creationTimestamp=REAL)
 
 
-def test_an_object_that_was_there_before_the_story_keeps_its_time() -> None:
+def test_an_object_that_existed_before_the_story_keeps_its_time() -> None:
     times = Times(lambda: START)
     read = document(creationTimestamp=REAL)
     times.to_virtual(read)
     assert read == document(creationTimestamp=REAL)
 
 
-def test_a_deletion_bears_the_virtual_time_at_which_it_was_first_seen() -> None:
+def test_a_deletion_time_is_the_virtual_time_of_its_first_observation() -> None:
     now = START + timedelta(minutes=1)
     times = Times(lambda: now)
     for _ in range(2):
@@ -59,7 +59,7 @@ def test_a_deletion_bears_the_virtual_time_at_which_it_was_first_seen() -> None:
     [lambda it: {"items": [it]}, lambda it: {"rows": [{"object": it}]}, lambda it: it],
     ids=["list", "table", "object"],
 )
-def test_times_are_put_into_whatever_holds_objects(shape: Any) -> None:
+def test_times_are_translated_in_objects_lists_and_tables(shape: Any) -> None:
     times = Times(lambda: START + timedelta(minutes=1))
     times.created(document(creationTimestamp=REAL))
     read = shape(document(creationTimestamp=REAL))
@@ -99,10 +99,10 @@ UNSIGNED = {"metadata": {"name": "cluster-info"}, "data": {"kubeconfig": ""}}
 SIGNED = {"metadata": {"name": "cluster-info"}, "data": {"jws-kubeconfig-abcdef": "x"}}
 DELETED = {"name": "n", "deletionTimestamp": REAL}
 GROUP = {"metadata": {"name": "g", "namespace": "n"}}
-GOING = {"metadata": {**GROUP["metadata"], "deletionTimestamp": REAL}}
+DELETED_GROUP = {"metadata": {**GROUP["metadata"], "deletionTimestamp": REAL}}
 STATES: dict[str, tuple[Mapping[str, Any], list[str]]] = {
     "nothing": ({}, []),
-    "a Node that nobody has annotated": (
+    "a Node without its annotation": (
         {"nodes": [{"metadata": {"name": "n"}}]},
         ["Node n: the annotation node.alpha.kubernetes.io/ttl"],
     ),
@@ -124,15 +124,15 @@ STATES: dict[str, tuple[Mapping[str, Any], list[str]]] = {
         {"nodes": [node("True", unschedulable=True)]},
         ["Node n: the taint unschedulable"],
     ),
-    "a request that waits": (
+    "a kubelet's request without a certificate": (
         {"certificatesigningrequests": [request()]},
         ["CertificateSigningRequest n: its certificate"],
     ),
-    "a request that waits for somebody to approve it": (
+    "a request without an approval": (
         {"certificatesigningrequests": [request("system:bootstrappers:tpu-functions")]},
         [],
     ),
-    "a request that somebody has approved": (
+    "an approved request without a certificate": (
         {
             "certificatesigningrequests": [
                 request(
@@ -161,12 +161,12 @@ STATES: dict[str, tuple[Mapping[str, Any], list[str]]] = {
         {"configmaps": [SIGNED]},
         ["cluster-info: the signature of abcdef is still there"],
     ),
-    "a namespace that goes": (
+    "a namespace that is being deleted": (
         {"namespaces": [{"metadata": DELETED}], "tpunodegroups": [GROUP]},
         ["Namespace n: the deletion of g"],
     ),
     "a namespace that waits for a group": (
-        {"namespaces": [{"metadata": DELETED}], "tpunodegroups": [GOING]},
+        {"namespaces": [{"metadata": DELETED}], "tpunodegroups": [DELETED_GROUP]},
         [],
     ),
     "a namespace that is empty": (
@@ -178,23 +178,25 @@ KINDS = ("nodes", "tpunodegroups", "secrets", "configmaps", "namespaces")
 
 
 @pytest.mark.parametrize("objects, missing", STATES.values(), ids=STATES.keys())
-def test_rest(objects: Mapping[str, Any], missing: list[str]) -> None:
+def test_the_unfinished_work_of_the_controllers_is_named(
+    objects: Mapping[str, Any], missing: list[str]
+) -> None:
     none: dict[str, Any] = {kind: [] for kind in (*KINDS, "certificatesigningrequests")}
-    assert list(unrest({**none, **objects})) == missing
+    assert list(pending_work({**none, **objects})) == missing
 
 
-# hearts
+# heartbeats
 
 
-class Beating:
-    """A kubelet's heart with a grace of 50 s, and what becomes of it."""
+class HeartbeatCase:
+    """Heartbeats of kubelets with a grace period of 50 s, and their effects."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock(START)
         self.renewed: list[str] = []
         self.silent: list[datetime] = []
         self.real_s = 0.0
-        self.hearts = hearts.Hearts(
+        self.heartbeats = heartbeats.Heartbeats(
             self.clock,
             50.0,
             self.renewed.append,
@@ -203,33 +205,33 @@ class Beating:
         )
 
 
-def test_a_node_is_silent_when_it_was_not_heard_for_the_grace_period() -> None:
-    beating = Beating()
+def test_a_node_is_silent_after_the_grace_period_without_a_heartbeat() -> None:
+    case = HeartbeatCase()
     for _ in range(7):
-        beating.hearts.beat("n")
-        beating.clock.run_for(10.0)
-    assert beating.silent == []
-    beating.clock.run_for(600.0)
-    assert beating.silent == [START + timedelta(seconds=110)]
+        case.heartbeats.record("n")
+        case.clock.run_for(10.0)
+    assert case.silent == []
+    case.clock.run_for(600.0)
+    assert case.silent == [START + timedelta(seconds=110)]
 
 
-def test_a_node_that_is_no_more_is_not_silent() -> None:
-    beating = Beating()
-    beating.hearts.beat("n")
-    beating.hearts.forget("n")
-    beating.clock.run_for(600.0)
-    assert beating.silent == []
+def test_a_deleted_node_is_not_silent() -> None:
+    case = HeartbeatCase()
+    case.heartbeats.record("n")
+    case.heartbeats.forget("n")
+    case.clock.run_for(600.0)
+    assert case.silent == []
 
 
-def test_a_lease_is_renewed_for_real_while_its_kubelet_is_alive() -> None:
-    beating = Beating()
-    beating.hearts.beat("n")
-    beating.hearts.carry()
-    assert beating.renewed == []
-    beating.real_s += hearts.USUAL.renewed_after_s + 1
-    beating.hearts.carry()
-    assert beating.renewed == ["n"]
-    beating.clock.run_for(30.0)  # more than half of its grace
-    beating.real_s += hearts.USUAL.renewed_after_s + 1
-    beating.hearts.carry()
-    assert beating.renewed == ["n"]
+def test_the_real_lease_is_renewed_while_the_kubelet_sends_heartbeats() -> None:
+    case = HeartbeatCase()
+    case.heartbeats.record("n")
+    case.heartbeats.renew_leases()
+    assert case.renewed == []
+    case.real_s += heartbeats.DEFAULT.renewed_after_s + 1
+    case.heartbeats.renew_leases()
+    assert case.renewed == ["n"]
+    case.clock.run_for(30.0)  # more than half of its grace
+    case.real_s += heartbeats.DEFAULT.renewed_after_s + 1
+    case.heartbeats.renew_leases()
+    assert case.renewed == ["n"]

@@ -1,6 +1,6 @@
-"""What the product relies on of a cluster, asked of a real one: tokens end, policies and roles hold.
+"""The properties of a cluster that the product relies on: tokens, policies and roles of a real one.
 
-Whatever a step is refused here, somebody who has taken over that step is refused as well.
+A call that is denied to a step here is also denied to an attacker with the identity of that step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from local.vm.kubelet import Node
 from local.vm.transport import send_https
 from shared.base.names import BOOTSTRAP_GROUP, RESOURCE_NAME_LABEL, VM_ID_LABEL
 from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
-from tests.real.bridge.connections import Caller, showing, trusting
+from tests.real.bridge.connections import Caller, trusting, with_certificate
 from tests.real.bridge.installation import Installation
 from tests.real.relay.patience import until
 
@@ -31,7 +31,7 @@ SECRETS = "/api/v1/namespaces/kube-system/secrets"
 NODES = "/api/v1/nodes"
 GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
 MERGE_PATCH = "application/merge-patch+json"
-OURS, VM = "tng-my-slice-0123abcd", "tng-my-slice-0123abcd-x7k2"
+RESOURCE, VM = "tng-my-slice-0123abcd", "tng-my-slice-0123abcd-x7k2"
 STEPS = (
     "create-resources",
     "inject-token",
@@ -45,40 +45,42 @@ STEPS = (
 
 @pytest.fixture
 def cluster(installation: Installation) -> Iterator[Installation]:
-    """The installation, with nothing in it before and after."""
+    """The installation, without groups and Nodes before and after."""
     installation.clean()
     yield installation
     installation.clean()
 
 
 @dataclass(frozen=True)
-class Said:
-    """An answer: its code, and the message of a refusal."""
+class Answer:
+    """An answer: its code, and the message of an error."""
 
     status: int
     message: str = ""
 
 
-def ask(cluster: Installation, who: str | Caller, method: str, path: str, body: Any = None) -> Said:
-    """Ask as a ServiceAccount of the installation, as ``admin``, or as somebody else."""
+def ask(
+    cluster: Installation, caller: str | Caller, method: str, path: str, body: Any = None
+) -> Answer:
+    """Call the API as a ServiceAccount of the installation, as ``admin``, or as another caller."""
     kind = MERGE_PATCH if method == "PATCH" else "application/json"
     headers = {"accept": "application/json", "content-type": kind}
     raw = None if body is None else json.dumps(body)
     accounts = {**cluster.accounts, "admin": cluster.admin.caller}
-    caller = accounts[who] if isinstance(who, str) else who
-    answer = cluster.connections.send(caller, Request.of(method, path, headers=headers, body=raw))
-    return Said(answer.status, answer.json()["message"] if answer.status >= 400 else "")
+    sender = accounts[caller] if isinstance(caller, str) else caller
+    answer = cluster.connections.send(sender, Request.of(method, path, headers=headers, body=raw))
+    return Answer(answer.status, answer.json()["message"] if answer.status >= 400 else "")
 
 
-def register(cluster: Installation, manifest: dict[str, Any]) -> Said:
-    """Make a Node as its own kubelet, which alone may, but without NodeRestriction."""
+def register(cluster: Installation, manifest: dict[str, Any]) -> Answer:
+    """Create a Node as its own kubelet, the only identity that may, but without NodeRestriction."""
     code, answer = cluster.plane.register_node(manifest)
-    return Said(code, answer["message"] if code >= 400 else "")
+    return Answer(code, answer["message"] if code >= 400 else "")
 
 
-def refused_by(policy: str, what: str, message: str) -> Said:
-    """The answer of an API server whose admission policy says no."""
-    return Said(
+def denied_by(policy: str, what: str, message: str) -> Answer:
+    """Return the answer of an API server whose admission policy denies a request."""
+    return Answer(
         403,
         f"{what} is forbidden: ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied "
         f"request: {message}",
@@ -94,8 +96,8 @@ def token(life: timedelta = timedelta(hours=1)) -> Token:
 
 
 def secret(changes: Mapping[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
-    """The Secret that inject_token makes, with other data (``None``: without) and other fields."""
-    manifest = token_secret(token(), resource_name=OURS, vm=VM)
+    """Return the Secret of inject_token with other data (``None``: without) and other fields."""
+    manifest = token_secret(token(), resource_name=RESOURCE, vm=VM)
     data = {**manifest.pop("data"), **dict.fromkeys(changes or {})}
     plain = {key: value for key, value in (changes or {}).items() if value is not None}
     kept = {key: value for key, value in data.items() if value is not None}
@@ -107,30 +109,30 @@ def is_accepted(cluster: Installation, bearer: Token) -> bool:
     return cluster.connections.send(caller, Request.of("GET", "/version")).status == 200
 
 
-def test_a_token_that_expires_is_refused_unsigned_and_deleted(cluster: Installation) -> None:
+def test_an_expired_token_is_deleted_rejected_and_no_longer_signed(cluster: Installation) -> None:
     short = token(timedelta(seconds=4))
-    manifest = token_secret(short, resource_name=OURS, vm=VM)
-    assert ask(cluster, "inject-token", "POST", SECRETS, manifest) == Said(201)
-    cluster.await_news(lambda: [] if _is_there(cluster, short) else ["the Secret"])
-    cluster.await_news(cluster.unrest)  # signed
+    manifest = token_secret(short, resource_name=RESOURCE, vm=VM)
+    assert ask(cluster, "inject-token", "POST", SECRETS, manifest) == Answer(201)
+    cluster.await_none(lambda: [] if _exists(cluster, short) else ["the Secret"])
+    cluster.await_none(cluster.pending_work)  # signed
     until(lambda: is_accepted(cluster, short), "the token is accepted")
-    cluster.await_news(lambda: ["its end"] if _is_there(cluster, short) else [])
+    cluster.await_none(lambda: ["its deletion"] if _exists(cluster, short) else [])
     assert datetime.now(UTC) >= short.expires
-    cluster.await_news(cluster.unrest)  # signed no more
-    until(lambda: not is_accepted(cluster, short), "the token is refused")
+    cluster.await_none(cluster.pending_work)  # no longer signed
+    until(lambda: not is_accepted(cluster, short), "the token is rejected")
 
 
-def test_a_token_that_is_revoked_is_refused_within_seconds(cluster: Installation) -> None:
-    """An API server remembers for ten seconds whom it has let in."""
-    manifest = token_secret(token(), resource_name=OURS, vm=VM)
-    assert ask(cluster, "inject-token", "POST", SECRETS, manifest) == Said(201)
+def test_a_revoked_token_is_rejected_within_seconds(cluster: Installation) -> None:
+    """An API server caches an authentication for ten seconds."""
+    manifest = token_secret(token(), resource_name=RESOURCE, vm=VM)
+    assert ask(cluster, "inject-token", "POST", SECRETS, manifest) == Answer(201)
     until(lambda: is_accepted(cluster, token()), "the token is accepted")
     path = f"{SECRETS}/{token().secret_name}"
-    assert ask(cluster, "label-node", "DELETE", path) == Said(200)
-    until(lambda: not is_accepted(cluster, token()), "the token is refused", patience_s=15)
+    assert ask(cluster, "label-node", "DELETE", path) == Answer(200)
+    until(lambda: not is_accepted(cluster, token()), "the token is rejected", patience_s=15)
 
 
-def _is_there(cluster: Installation, bearer: Token) -> bool:
+def _exists(cluster: Installation, bearer: Token) -> bool:
     return cluster.mirrors["secrets"].find(bearer.secret_name, "kube-system") is not None
 
 
@@ -143,19 +145,20 @@ LABEL = (
     "tpu-functions.dev/resource-name"
 )
 LIFE = (
-    f"bootstrap tokens of tpu-functions must expire, and be of the group {BOOTSTRAP_GROUP} or "
-    f"{KUBEADM_GROUP}"
+    f"bootstrap tokens of tpu-functions must expire, and be of the group {BOOTSTRAP_GROUP} (with "
+    "join_approval = external also of kubeadm's)"
 )
 NAMED = secret()["metadata"]
-WRONG_SECRETS: dict[str, tuple[dict[str, Any], str]] = {
+DENIED_SECRETS: dict[str, tuple[dict[str, Any], str]] = {
     "another type": (secret(type="Opaque"), KIND),
     "no type": (secret(type=None), KIND),
     "another name": (secret(metadata={**NAMED, "name": "my-token"}), KIND),
-    "nobody's label": (secret(metadata={"name": "bootstrap-token-abc123"}), LABEL),
+    "no label": (secret(metadata={"name": "bootstrap-token-abc123"}), LABEL),
     "another label": (secret(metadata={**NAMED, "labels": {"app": "mine"}}), LABEL),
     "no expiration": (secret({"expiration": None}), LIFE),
     "an empty expiration": (secret({"expiration": ""}), LIFE),
     "no group": (secret({"auth-extra-groups": None}), LIFE),
+    "kubeadm's group": (secret({"auth-extra-groups": KUBEADM_GROUP}), LIFE),
     "another group": (secret({"auth-extra-groups": "system:bootstrappers:admins"}), LIFE),
     "one more group": (
         secret({"auth-extra-groups": f"{BOOTSTRAP_GROUP},system:bootstrappers:x"}),
@@ -165,56 +168,56 @@ WRONG_SECRETS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("manifest, message", WRONG_SECRETS.values(), ids=WRONG_SECRETS.keys())
-def test_inject_token_makes_no_secret_but_a_token_of_its_own(
+@pytest.mark.parametrize("manifest, message", DENIED_SECRETS.values(), ids=DENIED_SECRETS.keys())
+def test_inject_token_may_create_only_its_own_bootstrap_tokens(
     cluster: Installation, manifest: dict[str, Any], message: str
 ) -> None:
     what = f'secrets "{manifest["metadata"]["name"]}"'
-    refusal = refused_by("tpu-functions-bootstrap-tokens", what, message)
-    assert ask(cluster, "inject-token", "POST", SECRETS, manifest) == refusal
-    assert ask(cluster, "admin", "POST", f"{SECRETS}?dryRun=All", manifest) == Said(201)
+    denial = denied_by("tpu-functions-bootstrap-tokens", what, message)
+    assert ask(cluster, "inject-token", "POST", SECRETS, manifest) == denial
+    assert ask(cluster, "admin", "POST", f"{SECRETS}?dryRun=All", manifest) == Answer(201)
 
 
-def test_inject_token_makes_a_token(cluster: Installation) -> None:
-    assert ask(cluster, "inject-token", "POST", SECRETS, secret()) == Said(201)
-    again = Said(409, 'secrets "bootstrap-token-abc123" already exists')
+def test_inject_token_may_create_a_bootstrap_token(cluster: Installation) -> None:
+    assert ask(cluster, "inject-token", "POST", SECRETS, secret()) == Answer(201)
+    again = Answer(409, 'secrets "bootstrap-token-abc123" already exists')
     assert ask(cluster, "inject-token", "POST", SECRETS, secret()) == again
 
 
-@pytest.mark.usefixtures("almighty")
+@pytest.mark.usefixtures("bound_to_cluster_admin")
 @pytest.mark.parametrize("step", STEPS)
-def test_the_policy_holds_for_a_step_that_has_got_all_rights(
+def test_the_policy_restricts_a_step_that_is_bound_to_cluster_admin(
     cluster: Installation, step: str
 ) -> None:
-    """As when somebody binds it to cluster-admin: then the policy is all that is left."""
+    """With a binding to cluster-admin, only the policy restricts a step."""
     elsewhere = "/api/v1/namespaces/default/secrets"
     manifest = secret(metadata={**NAMED, "namespace": "default"})
     what = 'secrets "bootstrap-token-abc123"'
-    refusal = refused_by("tpu-functions-bootstrap-tokens", what, KIND)
-    assert ask(cluster, step, "POST", elsewhere, manifest) == refusal
-    assert ask(cluster, "admin", "POST", SECRETS, secret()) == Said(201)
+    denial = denied_by("tpu-functions-bootstrap-tokens", what, KIND)
+    assert ask(cluster, step, "POST", elsewhere, manifest) == denial
+    assert ask(cluster, "admin", "POST", SECRETS, secret()) == Answer(201)
     path = f"{SECRETS}/bootstrap-token-abc123"
     change = {"metadata": {"annotations": {"a": "b"}}}
-    assert ask(cluster, step, "PATCH", path, change) == refusal
-    assert ask(cluster, step, "DELETE", path) == Said(200)
+    assert ask(cluster, step, "PATCH", path, change) == denial
+    assert ask(cluster, step, "DELETE", path) == Answer(200)
 
 
 @pytest.fixture
-def almighty(cluster: Installation) -> Iterator[None]:
-    """Somebody has bound all of the product's ServiceAccounts to cluster-admin."""
+def bound_to_cluster_admin(cluster: Installation) -> Iterator[None]:
+    """Bind all ServiceAccounts of the product to cluster-admin."""
     group = "rbac.authorization.k8s.io"
     accounts = {"apiGroup": group, "kind": "Group", "name": "system:serviceaccounts:tpu-functions"}
     binding = {
         "apiVersion": f"{group}/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": "almighty"},
+        "metadata": {"name": "bound-to-cluster-admin"},
         "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [accounts],
     }
     cluster.admin.demand("POST", BINDINGS, binding)
     cluster.canaries.await_roles()
     yield
-    cluster.admin.demand("DELETE", f"{BINDINGS}/almighty")
+    cluster.admin.demand("DELETE", f"{BINDINGS}/bound-to-cluster-admin")
     cluster.canaries.await_roles()
 
 
@@ -227,27 +230,27 @@ FOREIGN: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("step", ["label-node", "approve-join"])
 @pytest.mark.parametrize("manifest, message", FOREIGN.values(), ids=FOREIGN.keys())
-def test_steps_delete_no_foreign_secrets(
+def test_a_step_may_not_delete_foreign_secrets(
     cluster: Installation, step: str, manifest: dict[str, Any], message: str
 ) -> None:
     name = manifest["metadata"]["name"]
-    assert ask(cluster, "admin", "POST", SECRETS, manifest) == Said(201)
-    refusal = refused_by("tpu-functions-bootstrap-tokens", f'secrets "{name}"', message)
-    assert ask(cluster, step, "DELETE", f"{SECRETS}/{name}") == refusal
-    assert ask(cluster, "admin", "DELETE", f"{SECRETS}/{name}") == Said(200)
+    assert ask(cluster, "admin", "POST", SECRETS, manifest) == Answer(201)
+    denial = denied_by("tpu-functions-bootstrap-tokens", f'secrets "{name}"', message)
+    assert ask(cluster, step, "DELETE", f"{SECRETS}/{name}") == denial
+    assert ask(cluster, "admin", "DELETE", f"{SECRETS}/{name}") == Answer(200)
 
 
 @pytest.mark.parametrize("step", ["label-node", "approve-join"])
-def test_steps_delete_tokens_of_their_own(cluster: Installation, step: str) -> None:
-    assert ask(cluster, "inject-token", "POST", SECRETS, secret()) == Said(201)
-    assert ask(cluster, step, "DELETE", f"{SECRETS}/bootstrap-token-abc123") == Said(200)
+def test_a_step_may_delete_its_own_bootstrap_tokens(cluster: Installation, step: str) -> None:
+    assert ask(cluster, "inject-token", "POST", SECRETS, secret()) == Answer(201)
+    assert ask(cluster, step, "DELETE", f"{SECRETS}/bootstrap-token-abc123") == Answer(200)
 
 
 # the policy of Nodes
 
 
 def node(name: str, **metadata: Any) -> dict[str, Any]:
-    labels = {RESOURCE_NAME_LABEL: OURS, **metadata.pop("labels", {})}
+    labels = {RESOURCE_NAME_LABEL: RESOURCE, **metadata.pop("labels", {})}
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -266,38 +269,38 @@ CORDON = {"spec": {"unschedulable": True}}
 
 @pytest.mark.parametrize("step", ["label-node", "tear-down", "inject-token"])
 @pytest.mark.parametrize("manifest", FOREIGN_NODES.values(), ids=FOREIGN_NODES.keys())
-def test_steps_touch_no_nodes_of_others(
+def test_a_step_may_not_change_or_delete_foreign_nodes(
     cluster: Installation, step: str, manifest: dict[str, Any]
 ) -> None:
     name = manifest["metadata"]["name"]
     path = f"{NODES}/{name}"
-    assert register(cluster, manifest) == Said(201)
-    refusal = refused_by(
+    assert register(cluster, manifest) == Answer(201)
+    denial = denied_by(
         "tpu-functions-nodes",
         f'nodes "{name}"',
         "tpu-functions may only change and delete Nodes of its own VMs, whose names begin with tng-",
     )
-    assert ask(cluster, step, "DELETE", path) == refusal
-    if step != "inject-token":  # which has no right to change any
-        assert ask(cluster, step, "PATCH", path, CORDON) == refusal
-    assert ask(cluster, "admin", "PATCH", path, CORDON) == Said(200)
-    assert ask(cluster, "admin", "DELETE", path) == Said(200)
+    assert ask(cluster, step, "DELETE", path) == denial
+    if step != "inject-token":  # which has no permission to change any
+        assert ask(cluster, step, "PATCH", path, CORDON) == denial
+    assert ask(cluster, "admin", "PATCH", path, CORDON) == Answer(200)
+    assert ask(cluster, "admin", "DELETE", path) == Answer(200)
 
 
 @pytest.mark.parametrize("step", ["label-node", "tear-down", "inject-token"])
-def test_steps_change_and_delete_nodes_of_their_own(cluster: Installation, step: str) -> None:
-    assert register(cluster, node(VM)) == Said(201)
+def test_a_step_may_change_and_delete_its_own_nodes(cluster: Installation, step: str) -> None:
+    assert register(cluster, node(VM)) == Answer(201)
     if step != "inject-token":
-        assert ask(cluster, step, "PATCH", f"{NODES}/{VM}", CORDON) == Said(200)
-    assert ask(cluster, step, "DELETE", f"{NODES}/{VM}") == Said(200)
+        assert ask(cluster, step, "PATCH", f"{NODES}/{VM}", CORDON) == Answer(200)
+    assert ask(cluster, step, "DELETE", f"{NODES}/{VM}") == Answer(200)
 
 
 # roles
 
 
 @dataclass(frozen=True)
-class Thing:
-    """What may be asked for: a resource, perhaps one of a name only."""
+class Target:
+    """The target of a call: a resource, perhaps with a name."""
 
     group: str
     resource: str
@@ -311,43 +314,43 @@ VERBS = (
     "approve",
 )
 TPU = "tpu.google.com"
-THINGS = {
-    "groups": Thing(TPU, "tpunodegroups", "default"),
-    "groups' status": Thing(TPU, "tpunodegroups", "default", "", "status"),
-    "tpu-operator's policies": Thing(TPU, "workloadpolicies", "default"),
-    "tpu-operator's templates": Thing(TPU, "instancetemplates", "default"),
-    "tpu-operator's MIGs": Thing(TPU, "managedinstancegroups", "default"),
-    "nodes": Thing("", "nodes"),
-    "nodes' status": Thing("", "nodes", subresource="status"),
-    "nodes' proxy": Thing("", "nodes", subresource="proxy"),
-    "secrets of kube-system": Thing("", "secrets", "kube-system"),
-    "secrets": Thing("", "secrets", "default"),
-    "the CA": Thing("", "configmaps", "kube-system", "kube-root-ca.crt"),
-    "config maps of kube-system": Thing("", "configmaps", "kube-system"),
-    "config maps": Thing("", "configmaps", "default"),
-    "events": Thing("", "events", "default"),
-    "kube-system": Thing("", "namespaces", "", "kube-system"),
-    "namespaces": Thing("", "namespaces"),
-    "pods of kube-system": Thing("", "pods", "kube-system"),
-    "shells in pods": Thing("", "pods", "kube-system", "", "exec"),
-    "daemon sets": Thing("apps", "daemonsets", "kube-system"),
-    "deployments": Thing("apps", "deployments", "tpu-functions"),
-    "accounts' tokens": Thing("", "serviceaccounts", "tpu-functions", "", "token"),
-    "roles": Thing("rbac.authorization.k8s.io", "clusterroles"),
-    "bindings": Thing("rbac.authorization.k8s.io", "clusterrolebindings"),
-    "policies": Thing("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
-    "signing requests": Thing("certificates.k8s.io", "certificatesigningrequests"),
-    "approvals of signing requests": Thing(
+TARGETS = {
+    "groups": Target(TPU, "tpunodegroups", "default"),
+    "groups' status": Target(TPU, "tpunodegroups", "default", "", "status"),
+    "tpu-operator's policies": Target(TPU, "workloadpolicies", "default"),
+    "tpu-operator's templates": Target(TPU, "instancetemplates", "default"),
+    "tpu-operator's MIGs": Target(TPU, "managedinstancegroups", "default"),
+    "nodes": Target("", "nodes"),
+    "nodes' status": Target("", "nodes", subresource="status"),
+    "nodes' proxy": Target("", "nodes", subresource="proxy"),
+    "secrets of kube-system": Target("", "secrets", "kube-system"),
+    "secrets": Target("", "secrets", "default"),
+    "the CA": Target("", "configmaps", "kube-system", "kube-root-ca.crt"),
+    "config maps of kube-system": Target("", "configmaps", "kube-system"),
+    "config maps": Target("", "configmaps", "default"),
+    "events": Target("", "events", "default"),
+    "kube-system": Target("", "namespaces", "", "kube-system"),
+    "namespaces": Target("", "namespaces"),
+    "pods of kube-system": Target("", "pods", "kube-system"),
+    "shells in pods": Target("", "pods", "kube-system", "", "exec"),
+    "daemon sets": Target("apps", "daemonsets", "kube-system"),
+    "deployments": Target("apps", "deployments", "tpu-functions"),
+    "accounts' tokens": Target("", "serviceaccounts", "tpu-functions", "", "token"),
+    "roles": Target("rbac.authorization.k8s.io", "clusterroles"),
+    "bindings": Target("rbac.authorization.k8s.io", "clusterrolebindings"),
+    "policies": Target("admissionregistration.k8s.io", "validatingadmissionpolicybindings"),
+    "signing requests": Target("certificates.k8s.io", "certificatesigningrequests"),
+    "approvals of signing requests": Target(
         "certificates.k8s.io", "certificatesigningrequests", subresource="approval"
     ),
-    "the signer of kubelets' certificates": Thing(
+    "the signer of kubelets' certificates": Target(
         "certificates.k8s.io", "signers", "", "kubernetes.io/kube-apiserver-client-kubelet"
     ),
-    "other signers": Thing("certificates.k8s.io", "signers", "", "kubernetes.io/legacy-unknown"),
-    "definitions": Thing("apiextensions.k8s.io", "customresourcedefinitions"),
+    "other signers": Target("certificates.k8s.io", "signers", "", "kubernetes.io/legacy-unknown"),
+    "definitions": Target("apiextensions.k8s.io", "customresourcedefinitions"),
 }
 COMMON = {"groups' status": "update", "events": "get create patch", "kube-system": "get"}
-RIGHTS: dict[str, dict[str, str]] = {
+PERMISSIONS: dict[str, dict[str, str]] = {
     "create-resources": {
         **COMMON,
         "groups": "get list patch",
@@ -394,22 +397,20 @@ RIGHTS: dict[str, dict[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("account", RIGHTS)
-def test_each_identity_may_do_what_it_must_and_nothing_else(
-    cluster: Installation, account: str
-) -> None:
+@pytest.mark.parametrize("account", PERMISSIONS)
+def test_each_identity_has_exactly_these_permissions(cluster: Installation, account: str) -> None:
     found = {
-        name: " ".join(verb for verb in VERBS if _may(cluster, account, verb, thing))
-        for name, thing in THINGS.items()
+        name: " ".join(verb for verb in VERBS if _may(cluster, account, verb, target))
+        for name, target in TARGETS.items()
     }
-    assert {name: verbs for name, verbs in found.items() if verbs} == RIGHTS[account]
+    assert {name: verbs for name, verbs in found.items() if verbs} == PERMISSIONS[account]
 
 
-def _may(cluster: Installation, account: str, verb: str, thing: Thing) -> bool:
+def _may(cluster: Installation, account: str, verb: str, target: Target) -> bool:
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
-        "spec": {"resourceAttributes": {"verb": verb, **vars(thing)}},
+        "spec": {"resourceAttributes": {"verb": verb, **vars(target)}},
     }
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     request = Request.of(
@@ -419,101 +420,101 @@ def _may(cluster: Installation, account: str, verb: str, thing: Thing) -> bool:
     return bool(answer.json()["status"]["allowed"])
 
 
-def forbidden(account: str, verb: str, thing: Thing) -> Said:
-    """RBAC's own words."""
-    what = f"{thing.resource}.{thing.group}" if thing.group else thing.resource
-    named = f' "{thing.name}"' if thing.name else ""
-    resource = f"{thing.resource}/{thing.subresource}" if thing.subresource else thing.resource
-    place = f'in the namespace "{thing.namespace}"' if thing.namespace else "at the cluster scope"
-    return Said(
+def forbidden(account: str, verb: str, target: Target) -> Answer:
+    """Return RBAC's answer to a forbidden call."""
+    what = f"{target.resource}.{target.group}" if target.group else target.resource
+    named = f' "{target.name}"' if target.name else ""
+    resource = f"{target.resource}/{target.subresource}" if target.subresource else target.resource
+    place = f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
+    return Answer(
         403,
         f'{what}{named} is forbidden: User "system:serviceaccount:tpu-functions:{account}" cannot '
-        f'{verb} resource "{resource}" in API group "{thing.group}" {place}',
+        f'{verb} resource "{resource}" in API group "{target.group}" {place}',
     )
 
 
 DAEMON_SETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-TRIES: dict[str, tuple[str, str, Thing]] = {
-    "list Secrets": ("GET", SECRETS, THINGS["secrets of kube-system"]),
+FORBIDDEN_CALLS: dict[str, tuple[str, str, Target]] = {
+    "list Secrets": ("GET", SECRETS, TARGETS["secrets of kube-system"]),
     "read a Secret": (
         "GET",
         f"{SECRETS}/bootstrap-token-abc123",
-        Thing("", "secrets", "kube-system", "bootstrap-token-abc123"),
+        Target("", "secrets", "kube-system", "bootstrap-token-abc123"),
     ),
-    "delete all Secrets": ("DELETE", SECRETS, THINGS["secrets of kube-system"]),
-    "make a DaemonSet": ("POST", DAEMON_SETS, THINGS["daemon sets"]),
-    "make itself almighty": ("POST", BINDINGS, THINGS["bindings"]),
+    "delete all Secrets": ("DELETE", SECRETS, TARGETS["secrets of kube-system"]),
+    "create a DaemonSet": ("POST", DAEMON_SETS, TARGETS["daemon sets"]),
+    "bind itself to cluster-admin": ("POST", BINDINGS, TARGETS["bindings"]),
     "write a Node's status": (
         "PATCH",
         f"{NODES}/{VM}/status",
-        Thing("", "nodes", "", VM, "status"),
+        Target("", "nodes", "", VM, "status"),
     ),
-    "make a Node": ("POST", NODES, THINGS["nodes"]),
+    "create a Node": ("POST", NODES, TARGETS["nodes"]),
     "delete a group": (
         "DELETE",
         f"{GROUPS}/my-slice",
-        Thing(TPU, "tpunodegroups", "default", "my-slice"),
+        Target(TPU, "tpunodegroups", "default", "my-slice"),
     ),
-    "make a group": ("POST", GROUPS, THINGS["groups"]),
+    "create a group": ("POST", GROUPS, TARGETS["groups"]),
 }
 VERB_OF = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
 
 
 @pytest.mark.parametrize(
-    "account, method, path, thing",
+    "account, method, path, target",
     [
         pytest.param(account, *attempt, id=f"{name}-{account}")
-        for name, attempt in TRIES.items()
-        for account in RIGHTS
-        # tear_down deletes by label, which an admission policy narrows (test_installation.py).
+        for name, attempt in FORBIDDEN_CALLS.items()
+        for account in PERMISSIONS
+        # tear_down deletes by label, which an admission policy restricts (test_installation.py).
         if (name, account) != ("delete all Secrets", "tear-down")
     ],
 )
-def test_no_identity_can(
-    cluster: Installation, account: str, method: str, path: str, thing: Thing
+def test_no_identity_may_make_a_call_beyond_its_permissions(
+    cluster: Installation, account: str, method: str, path: str, target: Target
 ) -> None:
     verb = VERB_OF[method]
-    if not thing.name:
+    if not target.name:
         verb = {"get": "list", "delete": "deletecollection"}.get(verb, verb)
     body: dict[str, Any] | None = {} if method in ("POST", "PATCH") else None
-    assert ask(cluster, account, method, path, body) == forbidden(account, verb, thing)
+    assert ask(cluster, account, method, path, body) == forbidden(account, verb, target)
 
 
 @pytest.mark.parametrize("account", ["relay", "create-resources", "sweep"])
-def test_who_has_no_business_with_nodes_cannot_delete_them(
+def test_an_identity_without_permissions_on_nodes_cannot_delete_them(
     cluster: Installation, account: str
 ) -> None:
-    assert register(cluster, node(VM)) == Said(201)
-    refusal = forbidden(account, "delete", Thing("", "nodes", "", VM))
-    assert ask(cluster, account, "DELETE", f"{NODES}/{VM}") == refusal
+    assert register(cluster, node(VM)) == Answer(201)
+    denial = forbidden(account, "delete", Target("", "nodes", "", VM))
+    assert ask(cluster, account, "DELETE", f"{NODES}/{VM}") == denial
 
 
 # a kubelet
 
 
 def converse(cluster: Installation, conversation: Conversation[Identity]) -> Identity:
-    """Join for real; where a VM would wait, the controllers are waited for."""
+    """Join the real cluster; wait for the controllers where a VM would wait."""
     return run_conversation(
         conversation,
         lambda step: send_https(step, lambda _: cluster.plane.server),
-        lambda _seconds: cluster.await_news(cluster.unrest),
+        lambda _seconds: cluster.await_none(cluster.pending_work),
     )
 
 
 @pytest.fixture
 def kubelet(cluster: Installation) -> Caller:
-    """A kubelet of ours: joined with a token that the cluster approves, its Node registered."""
-    approved = token_secret(token(), resource_name=OURS, vm=VM, bootstrap_group=KUBEADM_GROUP)
-    assert ask(cluster, "inject-token", "POST", SECRETS, approved) == Said(201)
+    """A kubelet of this system: joined with a token that the cluster approves, its Node registered."""
+    approved = token_secret(token(), resource_name=RESOURCE, vm=VM, bootstrap_group=KUBEADM_GROUP)
+    assert ask(cluster, "admin", "POST", SECRETS, approved) == Answer(201)
     cluster.await_token(token().text)
     pin = public_key_pin(cluster.plane.ca_pem)
-    wanted = JoinConfiguration("10.128.0.2:6443", token().text, (pin,), Node(VM))
-    identity = converse(cluster, join(wanted, lambda: datetime.now(UTC)))
+    configuration = JoinConfiguration("10.128.0.2:6443", token().text, (pin,), Node(VM))
+    identity = converse(cluster, join(configuration, lambda: datetime.now(UTC)))
     assert isinstance(identity.credential, Certificate)
-    tls = showing(trusting(identity.ca_pem), identity.credential)
+    tls = with_certificate(trusting(identity.ca_pem), identity.credential)
     caller = Caller(f"system:node:{VM}", tls)
-    assert ask(cluster, caller, "POST", NODES, node(VM)) == Said(201)
+    assert ask(cluster, caller, "POST", NODES, node(VM)) == Answer(201)
     return caller
 
 
@@ -523,77 +524,77 @@ MODIFIES_OTHER = (
 )
 MODIFIES_PROOF = f'nodes "{VM}" is forbidden: is not allowed to modify labels: {VM_ID_LABEL}'
 OTHERS_REQUEST = signing_request(ec.generate_private_key(ec.SECP256R1()), OTHER)
-MOVES: dict[str, tuple[str, str, Any, Said]] = {
-    "to another VM, by the proof": (
+ATTACKS: dict[str, tuple[str, str, Any, Answer]] = {
+    "claim another VM by the proof": (
         "PATCH",
         f"{NODES}/{VM}",
         {"metadata": {"labels": {VM_ID_LABEL: "7"}}},
-        Said(403, MODIFIES_PROOF),
+        Answer(403, MODIFIES_PROOF),
     ),
-    "to another VM, by its providerID": (
+    "claim another VM by its providerID": (
         "PATCH",
         f"{NODES}/{VM}",
         {"spec": {"providerID": f"gce://my-gcp-project/us-central1-c/{OTHER}"}},
-        Said(
+        Answer(
             422,
             f'Node "{VM}" is invalid: spec.providerID: Forbidden: node updates may not change '
             'providerID except from "" to valid',
         ),
     ),
-    "away from its taints": (
+    "remove its taints": (
         "PATCH",
         f"{NODES}/{VM}",
         {"spec": {"taints": [{"key": "mine", "effect": "NoSchedule"}]}},
-        Said(403, f'nodes "{VM}" is forbidden: node "{VM}" is not allowed to modify taints'),
+        Answer(403, f'nodes "{VM}" is forbidden: node "{VM}" is not allowed to modify taints'),
     ),
-    "into another Node's labels": (
+    "write another Node's labels": (
         "PATCH",
         f"{NODES}/{OTHER}",
-        {"metadata": {"labels": {RESOURCE_NAME_LABEL: OURS}}},
-        Said(403, MODIFIES_OTHER),
+        {"metadata": {"labels": {RESOURCE_NAME_LABEL: RESOURCE}}},
+        Answer(403, MODIFIES_OTHER),
     ),
-    "into another Node's status": (
+    "write another Node's status": (
         "PATCH",
         f"{NODES}/{OTHER}/status",
         {"status": {"capacity": {"google.com/tpu": "4"}}},
-        Said(403, MODIFIES_OTHER),
+        Answer(403, MODIFIES_OTHER),
     ),
-    "into a second Node": (
+    "register a second Node": (
         "POST",
         NODES,
         node("tng-my-slice-0123abcd-new1"),
-        Said(
+        Answer(
             403,
             f'nodes "tng-my-slice-0123abcd-new1" is forbidden: node "{VM}" is not allowed to '
             'modify node "tng-my-slice-0123abcd-new1"',
         ),
     ),
-    "out of the cluster": (
+    "delete its Node": (
         "DELETE",
         f"{NODES}/{VM}",
         None,
-        Said(
+        Answer(
             403,
             f'nodes "{VM}" is forbidden: User "system:node:{VM}" cannot delete resource "nodes" in '
             'API group "" at the cluster scope',
         ),
     ),
-    "into another kubelet's certificate": (
+    "request another kubelet's certificate": (
         "POST",
         "/apis/certificates.k8s.io/v1/certificatesigningrequests",
         OTHERS_REQUEST,
-        Said(
+        Answer(
             403,
             "certificatesigningrequests.certificates.k8s.io "
             f'"{OTHERS_REQUEST["metadata"]["name"]}" is forbidden: can only create a node CSR with '
             f"CN=system:node:{VM}",
         ),
     ),
-    "into the tokens": (
+    "read a token": (
         "GET",
         f"{SECRETS}/bootstrap-token-abc123",
         None,
-        Said(
+        Answer(
             403,
             f'secrets "bootstrap-token-abc123" is forbidden: User "system:node:{VM}" cannot get '
             'resource "secrets" in API group "" in the namespace "kube-system": no relationship '
@@ -603,31 +604,33 @@ MOVES: dict[str, tuple[str, str, Any, Said]] = {
 }
 
 
-@pytest.mark.parametrize("method, path, body, said", MOVES.values(), ids=MOVES.keys())
-def test_a_kubelet_cannot_move(
-    cluster: Installation, kubelet: Caller, method: str, path: str, body: Any, said: Said
+@pytest.mark.parametrize("method, path, body, expected", ATTACKS.values(), ids=ATTACKS.keys())
+def test_a_kubelet_cannot_claim_another_identity(
+    cluster: Installation, kubelet: Caller, method: str, path: str, body: Any, expected: Answer
 ) -> None:
-    assert register(cluster, node(OTHER)) == Said(201)
-    assert ask(cluster, kubelet, method, path, body) == said
+    assert register(cluster, node(OTHER)) == Answer(201)
+    assert ask(cluster, kubelet, method, path, body) == expected
 
 
-def test_a_kubelet_keeps_what_proves_it(cluster: Installation, kubelet: Caller) -> None:
-    path = f"{NODES}/{VM}"
-    proof = {"metadata": {"labels": {VM_ID_LABEL: "1234"}}}
-    assert ask(cluster, "label-node", "PATCH", path, proof) == Said(200)
-    away = {"metadata": {"labels": {VM_ID_LABEL: None}}}
-    assert ask(cluster, kubelet, "PATCH", path, away) == Said(403, MODIFIES_PROOF)
-    own = {"metadata": {"labels": {"cloud.google.com/gke-tpu-topology": "2x2x2"}}}
-    assert ask(cluster, kubelet, "PATCH", path, own) == Said(200)
-
-
-def test_no_kubelet_registers_with_a_proof_of_its_own(
+def test_a_kubelet_cannot_remove_its_proof_of_membership(
     cluster: Installation, kubelet: Caller
 ) -> None:
-    assert ask(cluster, "label-node", "DELETE", f"{NODES}/{VM}") == Said(200)
+    path = f"{NODES}/{VM}"
+    proof = {"metadata": {"labels": {VM_ID_LABEL: "1234"}}}
+    assert ask(cluster, "label-node", "PATCH", path, proof) == Answer(200)
+    away = {"metadata": {"labels": {VM_ID_LABEL: None}}}
+    assert ask(cluster, kubelet, "PATCH", path, away) == Answer(403, MODIFIES_PROOF)
+    own = {"metadata": {"labels": {"cloud.google.com/gke-tpu-topology": "2x2x2"}}}
+    assert ask(cluster, kubelet, "PATCH", path, own) == Answer(200)
+
+
+def test_a_kubelet_cannot_register_with_a_proof_of_membership(
+    cluster: Installation, kubelet: Caller
+) -> None:
+    assert ask(cluster, "label-node", "DELETE", f"{NODES}/{VM}") == Answer(200)
     labels = {VM_ID_LABEL: "1234"}
     message = (
         f'nodes "{VM}" is forbidden: node "{VM}" is not allowed to set the following labels: '
         f"{VM_ID_LABEL}"
     )
-    assert ask(cluster, kubelet, "POST", NODES, node(VM, labels=labels)) == Said(403, message)
+    assert ask(cluster, kubelet, "POST", NODES, node(VM, labels=labels)) == Answer(403, message)

@@ -1,7 +1,7 @@
 """``make demo`` and ``make local`` on a real control plane.
 
-The cluster is as it was afterwards, however the run ends; and a cluster that will not do is left
-alone, with a word on what would be right.
+The cluster is unchanged afterwards, however the run ends. An unsuitable cluster is not changed, and the
+error says what to do.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tests.real_parts import (
 pytestmark = [
     pytest.mark.real,
     pytest.mark.processes,
-    pytest.mark.xdist_group("demo on real parts"),
+    pytest.mark.xdist_group("demo on a real control plane"),
 ]
 
 LIFE_WITHIN_S = 240.0
@@ -47,21 +47,21 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[OwnControlPlane]:
-    """One that only the tests of this file use: what they apply is of the whole cluster."""
+    """A cluster that only the tests of this file use: they apply cluster-scoped objects."""
     with open_own_control_plane() as own:
         yield own
 
 
 @pytest.fixture
 def untouched(cluster: OwnControlPlane) -> Iterator[None]:
-    """Fails unless the cluster is after the test what it was before, object by object."""
+    """Fail if the cluster has other objects after the test than before."""
     before = list_everything(cluster)
     yield
     assert list_everything(cluster) ^ before == set()
 
 
 def run_demo(folder: Path, cluster: ControlPlane, *arguments: str) -> Program:
-    """A demo on a cluster, run to its end."""
+    """Run a demo on a cluster to its end."""
     with running(
         folder, "local.show.demo", "--kubeconfig", str(cluster.kubeconfig), *arguments
     ) as demo:
@@ -72,13 +72,13 @@ def run_demo(folder: Path, cluster: ControlPlane, *arguments: str) -> Program:
 def run_local(
     folder: Path, cluster: ControlPlane, *arguments: str
 ) -> AbstractContextManager[Program]:
-    """A ``make local`` on a cluster."""
+    """Run ``make local`` on a cluster."""
     kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
     return running(folder, "local", *kubeconfig, *ANY_PORTS, *arguments)
 
 
 @pytest.mark.usefixtures("untouched")
-def test_the_demo_shows_a_life_on_a_real_cluster(
+def test_the_demo_creates_and_deletes_a_group_on_a_real_cluster(
     tmp_path: Path, cluster: OwnControlPlane, say: Callable[[str], None]
 ) -> None:
     demo = run_demo(tmp_path, cluster)
@@ -93,30 +93,30 @@ def test_the_demo_shows_a_life_on_a_real_cluster(
     assert demo.children() == []
     assert demo.files() == []
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
-    say(f"make demo on real parts: {took}")
+    say(f"make demo on a real control plane: {took}")
 
 
 @contextmanager
 def jobset_defined(cluster: ControlPlane) -> Iterator[None]:
-    """JobSet's own definition is in the cluster, and nobody acts on what it defines."""
+    """Apply JobSet's own CRD, without its controller."""
     crd = jobset_crd.read(get_jobset_crd())
     code, answer = cluster.request("POST", DEFINITIONS, crd)
     assert code == 201, answer
-    until(lambda: cluster.request("GET", JOBSETS)[0] == 200, "JobSets are known")
+    until(lambda: cluster.request("GET", JOBSETS)[0] == 200, "JobSets are served")
     yield
     cluster.request("DELETE", f"{DEFINITIONS}/{crd['metadata']['name']}")
-    until(lambda: cluster.request("GET", JOBSETS)[0] == 404, "JobSets are known no more")
+    until(lambda: cluster.request("GET", JOBSETS)[0] == 404, "JobSets are no longer served")
 
 
 @pytest.fixture
 def own_definition(cluster: OwnControlPlane) -> Iterator[None]:
-    """JobSet's definition was there before, and is to stay."""
+    """JobSet's CRD exists before the test and must be kept."""
     with jobset_defined(cluster):
         yield
 
 
 def run_jobset_demo(folder: Path, cluster: ControlPlane, *arguments: str) -> Program:
-    """A demo of a JobSet on a cluster, run to its end."""
+    """Run a demo of a JobSet on a cluster to its end."""
     kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
     with running(folder, "local.show.jobset_demo", *kubeconfig, *arguments) as demo:
         demo.process.wait(timeout=LIFE_WITHIN_S)
@@ -124,7 +124,7 @@ def run_jobset_demo(folder: Path, cluster: ControlPlane, *arguments: str) -> Pro
 
 
 @pytest.mark.usefixtures("own_definition", "untouched")
-def test_the_demo_of_a_jobset_meets_jobsets_definition_and_a_real_scheduler_and_leaves_nothing(
+def test_the_jobset_demo_runs_with_the_real_crd_and_scheduler_and_leaves_nothing(
     tmp_path: Path, cluster: OwnControlPlane, say: Callable[[str], None]
 ) -> None:
     demo = run_jobset_demo(tmp_path, cluster)
@@ -144,7 +144,9 @@ def test_the_demo_of_a_jobset_meets_jobsets_definition_and_a_real_scheduler_and_
 @pytest.mark.parametrize(
     "is_defined, text",
     [
-        pytest.param(False, "Event TPUNodeGroupCreationStarted on Pod", id="its slices are made"),
+        pytest.param(
+            False, "Event TPUNodeGroupCreationStarted on Pod", id="its slices are created"
+        ),
         pytest.param(
             True,
             "Pod multislice-slice-0-0: Running",
@@ -153,7 +155,7 @@ def test_the_demo_of_a_jobset_meets_jobsets_definition_and_a_real_scheduler_and_
         ),
     ],
 )
-def test_ctrl_c_takes_along_the_jobset_of_the_demo(
+def test_ctrl_c_deletes_the_jobset_of_the_demo(
     tmp_path: Path, cluster: OwnControlPlane, is_defined: bool, text: str
 ) -> None:
     with jobset_defined(cluster) if is_defined else nullcontext():
@@ -169,7 +171,7 @@ def test_ctrl_c_takes_along_the_jobset_of_the_demo(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_definition", "untouched")
-def test_what_a_killed_demo_of_a_jobset_leaves_is_named_and_cleaned(
+def test_the_objects_of_a_killed_jobset_demo_are_named_and_cleaned(
     tmp_path: Path, cluster: OwnControlPlane
 ) -> None:
     kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
@@ -177,23 +179,23 @@ def test_what_a_killed_demo_of_a_jobset_leaves_is_named_and_cleaned(
         demo.until_it_says("Pod multislice-slice-0-0: Running", LIFE_WITHIN_S)
         demo.stop(signal.SIGKILL)
         demo.until_alone()
-    refused = run_jobset_demo(tmp_path / "refused", cluster)
-    assert refused.process.returncode == 1
-    assert "Another run uses the cluster or was killed: process " in refused.output
+    rejected = run_jobset_demo(tmp_path / "rejected", cluster)
+    assert rejected.process.returncode == 1
+    assert "Another run uses the cluster or was killed: process " in rejected.output
     cleaned = run_demo(tmp_path / "cleaned", cluster, "--clean")
     assert cleaned.process.returncode == 0, cleaned.output
     assert "removed JobSet default/multislice\n" in cleaned.output
 
 
 @pytest.mark.usefixtures("own_definition")
-def test_a_cluster_with_jobsets_is_left_alone(tmp_path: Path, cluster: OwnControlPlane) -> None:
+def test_a_cluster_with_jobsets_is_not_changed(tmp_path: Path, cluster: OwnControlPlane) -> None:
     code, answer = cluster.request("POST", JOBSETS, jobset("train"))
     assert code == 201, answer
     before = list_everything(cluster)
-    refused = run_jobset_demo(tmp_path, cluster)
+    rejected = run_jobset_demo(tmp_path, cluster)
     assert list_everything(cluster) ^ before == set()
-    assert refused.process.returncode == 1
-    assert refused.output.partition("FAILED: ")[2] == (
+    assert rejected.process.returncode == 1
+    assert rejected.output.partition("FAILED: ")[2] == (
         f"{cluster.server} has been left as it is.\n"
         "This run would give simulated slices to JobSets that request TPUs, and there are:\n"
         "  JobSet default/train\n"
@@ -202,7 +204,7 @@ def test_a_cluster_with_jobsets_is_left_alone(tmp_path: Path, cluster: OwnContro
 
 
 @pytest.mark.usefixtures("own_definition", "untouched")
-def test_where_jobsets_own_controller_is_nobody_stands_in_for_it(
+def test_the_jobset_controller_is_not_simulated_if_it_is_installed(
     tmp_path: Path, cluster: OwnControlPlane
 ) -> None:
     deployments = "/apis/apps/v1/namespaces/default/deployments"
@@ -213,7 +215,7 @@ def test_where_jobsets_own_controller_is_nobody_stands_in_for_it(
     }
     spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
 
-    async def parts() -> frozenset[Controller]:
+    async def find_controllers() -> frozenset[Controller]:
         named = NamedCluster(
             cluster.kubeconfig, ["relay"], tmp_path, lambda _: None, TPU_NODE_GROUP
         )
@@ -222,20 +224,18 @@ def test_where_jobsets_own_controller_is_nobody_stands_in_for_it(
             await named.start(stack)
             return named.controllers
 
-    assert asyncio.run(parts()) == BESIDE_A_CONTROL_PLANE
+    assert asyncio.run(find_controllers()) == BESIDE_A_CONTROL_PLANE
     manager = {"metadata": {"name": "jobset-controller-manager"}, "spec": spec}
     assert cluster.request("POST", deployments, manager)[0] == 201
     try:
-        assert asyncio.run(parts()) == {Controller.KUBELETS}
+        assert asyncio.run(find_controllers()) == {Controller.KUBELETS}
     finally:
         cluster.request("DELETE", f"{deployments}/jobset-controller-manager")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("untouched")
-def test_ctrl_c_takes_along_the_groups_that_are_left(
-    tmp_path: Path, cluster: OwnControlPlane
-) -> None:
+def test_ctrl_c_deletes_the_remaining_groups(tmp_path: Path, cluster: OwnControlPlane) -> None:
     with run_local(tmp_path, cluster, "--pubsub-port", "0") as program:
         local = Local(program, cluster.kubectl)
         assert local.kubeconfig == cluster.kubeconfig
@@ -247,7 +247,7 @@ def test_ctrl_c_takes_along_the_groups_that_are_left(
     assert program.children() == []
 
 
-def test_with_one_option_make_local_has_a_real_control_plane_that_ends_with_it(
+def test_make_local_with_real_starts_and_stops_a_real_control_plane(
     tmp_path: Path,
 ) -> None:
     with running(tmp_path, "local", "--real", *ANY_PORTS, "--pubsub-port", "0") as program:
@@ -268,23 +268,23 @@ def test_with_one_option_make_local_has_a_real_control_plane_that_ends_with_it(
             "local.show.demo",
             ("--real", "--kubeconfig", __file__),
             "argument --kubeconfig: not allowed with argument --real",
-            id="and a cluster",
+            id="with a kubeconfig",
         ),
         pytest.param(
             "local",
             ("--real", "--port", "1"),
             "--port is the embedded Kubernetes API's; --kubeconfig and --real are others",
-            id="and the embedded API's port",
+            id="with the port of the embedded API",
         ),
         pytest.param(
             "local.show.jobset_demo",
             ("--real", "--gke"),
             "--gke is a simulated cluster; --kubeconfig and --real are others",
-            id="and GKE",
+            id="with GKE",
         ),
     ],
 )
-def test_a_real_control_plane_is_refused_with_what_is_of_another(
+def test_an_option_of_another_cluster_is_an_error_with_real(
     tmp_path: Path, module: str, arguments: Sequence[str], message: str
 ) -> None:
     with running(tmp_path, module, *arguments) as program:
@@ -297,13 +297,13 @@ def test_a_real_control_plane_is_refused_with_what_is_of_another(
     [
         pytest.param("checks the cluster", id="while it checks", marks=pytest.mark.slow),
         pytest.param(
-            "has applied ", id="when it has applied the manifests", marks=pytest.mark.slow
+            "has applied ", id="after it has applied the manifests", marks=pytest.mark.slow
         ),
-        pytest.param("applies TPUNodeGroup", id="when a group is there"),
+        pytest.param("applies TPUNodeGroup", id="after it has applied a group"),
     ],
 )
 @pytest.mark.usefixtures("untouched")
-def test_ctrl_c_leaves_nothing_whenever_it_comes(
+def test_ctrl_c_leaves_nothing_at_any_time(
     tmp_path: Path, cluster: OwnControlPlane, text: str
 ) -> None:
     kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
@@ -317,7 +317,7 @@ def test_ctrl_c_leaves_nothing_whenever_it_comes(
 
 
 @pytest.mark.usefixtures("untouched")
-def test_what_a_killed_run_leaves_is_named_and_cleaned(
+def test_the_objects_of_a_killed_run_are_named_and_cleaned(
     tmp_path: Path, cluster: OwnControlPlane
 ) -> None:
     with run_local(tmp_path / "killed", cluster, "--pubsub-port", "0") as program:
@@ -330,14 +330,14 @@ def test_what_a_killed_run_leaves_is_named_and_cleaned(
         assert still in meanwhile.output
         program.stop(signal.SIGKILL)
         program.until_alone()
-    refused = run_demo(tmp_path / "refused", cluster)
-    assert refused.process.returncode == 1
+    rejected = run_demo(tmp_path / "rejected", cluster)
+    assert rejected.process.returncode == 1
     for text in (
         f"FAILED: {cluster.server} has been left as it is.\n",
         f"Another run uses the cluster or was killed: process {program.process.pid} on ",
         f"remove what is left: make demo KUBECONFIG={cluster.kubeconfig} ARGS=--clean\n",
     ):
-        assert text in refused.output
+        assert text in rejected.output
     cleaned = run_demo(tmp_path / "cleaned", cluster, "--clean")
     assert cleaned.process.returncode == 0, cleaned.output
     assert "removed Namespace tpu-functions\n" in cleaned.output
@@ -346,7 +346,7 @@ def test_what_a_killed_run_leaves_is_named_and_cleaned(
 
 
 @pytest.mark.usefixtures("untouched")
-def test_a_cluster_with_an_installation_is_left_alone(
+def test_a_cluster_with_an_installation_is_not_changed(
     tmp_path: Path, cluster: OwnControlPlane
 ) -> None:
     installed = [f"--filename={MANIFESTS / name}" for name in ("namespace.yaml", "crd.yaml")]
@@ -355,20 +355,20 @@ def test_a_cluster_with_an_installation_is_left_alone(
     _kubectl(cluster, "wait", "--for=condition=Established", installed[1])
     _kubectl(cluster, "create", group)
     before = list_everything(cluster)
-    refused = run_demo(tmp_path / "refused", cluster)
+    rejected = run_demo(tmp_path / "rejected", cluster)
     cleaned = run_demo(tmp_path / "cleaned", cluster, "--clean")
     assert list_everything(cluster) ^ before == set()
     _kubectl(cluster, "delete", group)
     _kubectl(cluster, "delete", *installed)
-    assert refused.process.returncode == 1
-    assert refused.output.partition("FAILED: ")[2] == (
+    assert rejected.process.returncode == 1
+    assert rejected.output.partition("FAILED: ")[2] == (
         f"{cluster.server} has been left as it is.\n"
         "tpu-functions or tpu-operator is installed:\n"
         "  Namespace tpu-functions\n"
         "  CustomResourceDefinition tpunodegroups.tpu.google.com\n"
         "Both would work on the same groups. Name a cluster without it, or uninstall it.\n"
     )
-    assert refused.files() == []
+    assert rejected.files() == []
     assert cleaned.output == "No run has left anything there.\n"
 
 
@@ -377,7 +377,9 @@ def _kubectl(cluster: OwnControlPlane, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_somebody_without_rights_is_told_so(tmp_path: Path, cluster: OwnControlPlane) -> None:
+def test_a_user_who_is_no_administrator_is_reported(
+    tmp_path: Path, cluster: OwnControlPlane
+) -> None:
     token = cluster.run_kubectl("create", "token", "default").stdout.strip()
     view = json.loads(cluster.kubeconfig.read_text())
     view["users"][0]["user"] = {"token": token}
@@ -388,7 +390,7 @@ def test_somebody_without_rights_is_told_so(tmp_path: Path, cluster: OwnControlP
     assert "The kubeconfig's user is not the cluster's administrator. Name a user" in demo.output
 
 
-def test_nobody_who_answers_is_named(tmp_path: Path, cluster: OwnControlPlane) -> None:
+def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path, cluster: OwnControlPlane) -> None:
     view = json.loads(cluster.kubeconfig.read_text())
     view["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
     kubeconfig = tmp_path / "kubeconfig"

@@ -1,6 +1,6 @@
-"""docs/first-slice.md shows what its reader will see.
+"""docs/first-slice.md has the output that its reader will get.
 
-``python -m tests.first_slice`` writes it anew.
+``python -m tests.first_slice`` writes it again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ processes = pytest.mark.processes
 @real
 @processes
 @pytest.mark.slow
-def test_the_page_shows_what_kubectl_says_on_a_real_control_plane(
+def test_the_page_has_the_output_of_kubectl_on_a_real_control_plane(
     tmp_path: Path, own_control_plane: OwnControlPlane
 ) -> None:
     before = list_everything(own_control_plane)
@@ -35,7 +35,7 @@ def test_the_page_shows_what_kubectl_says_on_a_real_control_plane(
 
 @real
 @processes
-def test_the_page_shows_what_kubectl_says_on_the_embedded_api(tmp_path: Path) -> None:
+def test_the_page_has_the_output_of_kubectl_on_the_embedded_api(tmp_path: Path) -> None:
     binaries = find(os.environ)
     if binaries is None:
         miss("there is no kubectl of the page's version here; `make control-plane` makes one")
@@ -72,7 +72,7 @@ def test_a_page_is_rendered_as_it_was_parsed() -> None:
         ),
     ],
 )
-def test_what_changes_from_run_to_run_is_masked(before: str, after: str) -> None:
+def test_values_that_differ_between_runs_are_masked(before: str, after: str) -> None:
     assert mask(Step("", before)) == mask(Step("", after))
 
 
@@ -84,5 +84,5 @@ def test_what_changes_from_run_to_run_is_masked(before: str, after: str) -> None
         pytest.param("a\nb", "b\na", id="the order of lines"),
     ],
 )
-def test_what_a_reader_would_notice_is_not(before: str, after: str) -> None:
+def test_values_that_a_reader_would_notice_are_not_masked(before: str, after: str) -> None:
     assert mask(Step("", before)) != mask(Step("", after))

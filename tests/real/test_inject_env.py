@@ -1,7 +1,7 @@
-"""The webhook before a real API server: what kubectl and controllers make comes out with its variables.
+"""The webhook with a real API server: objects of kubectl and of controllers get their variables.
 
-The configuration is the one of ``infra/kubernetes/components/inject-env``, only that it names the
-server here by URL and CA instead of by a Service.
+The configuration is that of ``infra/kubernetes/components/inject-env``, but it names the server by URL
+and CA instead of by a Service.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from tests.unit.inject_env.workloads import (
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("inject-env")]
 
 COMPONENT = Path(__file__).parents[2] / "infra" / "kubernetes" / "components" / "inject-env"
-OURS = "tpu-functions.dev/inject"
-THEIRS = "gke-tpu-env-injector.aaronbatilo.dev/inject"
+OWN_MARK = "tpu-functions.dev/inject"
+OTHER_MARK = "gke-tpu-env-injector.aaronbatilo.dev/inject"
 TPU7X: dict[str, Any] = {"nodeSelector": selector("tpu7x", "2x2x2")}
 
 
@@ -43,13 +43,13 @@ TPU7X: dict[str, Any] = {"nodeSelector": selector("tpu7x", "2x2x2")}
 def cluster(
     control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
-    """With the webhook and the policy in force, and namespaces for the tests."""
+    """A cluster with the webhook, the policy, and namespaces for the tests."""
     with serving(tmp_path_factory.mktemp("tls"), {"/mutate": injecting()}) as served:
         configuration = served.configure(COMPONENT / "webhook.yaml")
         policies = (COMPONENT / "policy.yaml").read_text()
         everything = "\n---\n".join([yaml.safe_dump(configuration), policies])
         _kubectl(control_plane, "apply", "-f", "-", stdin=everything)
-        for name, labels in (("ml", []), ("all-tpu", [f"{OURS}=enabled"])):
+        for name, labels in (("ml", []), ("all-tpu", [f"{OWN_MARK}=enabled"])):
             control_plane.run_kubectl("create", "namespace", name)
             for label in labels:
                 _kubectl(control_plane, "label", "--overwrite", "namespace", name, label)
@@ -60,19 +60,19 @@ def cluster(
 
 
 def _wait_until_in_force(plane: ControlPlane) -> None:
-    """The API server takes a moment to see a webhook and a policy."""
+    """Wait until the API server uses the webhook and the policy."""
     probe = complete(marked(stateful_set(name="probe")))
     for _ in range(100):
-        seen = plane.run_kubectl(
+        created = plane.run_kubectl(
             "create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(probe)
         )
-        lonely = lonely_pod({OURS: "enabled"})
-        refused = plane.run_kubectl(
-            "create", "--dry-run=server", "-f", "-", stdin=json.dumps(lonely)
+        unnumbered = unnumbered_pod({OWN_MARK: "enabled"})
+        rejected = plane.run_kubectl(
+            "create", "--dry-run=server", "-f", "-", stdin=json.dumps(unnumbered)
         )
-        if "TPU_WORKER_HOSTNAMES" in seen.stdout and "TPU_WORKER_ID" in refused.stderr:
+        if "TPU_WORKER_HOSTNAMES" in created.stdout and "TPU_WORKER_ID" in rejected.stderr:
             return
-    raise AssertionError(f"not in force: {seen.stderr} {refused.stderr}")
+    raise AssertionError(f"not in force: {created.stderr} {rejected.stderr}")
 
 
 def _kubectl(plane: ControlPlane, *arguments: str, stdin: str | None = None) -> str:
@@ -81,19 +81,19 @@ def _kubectl(plane: ControlPlane, *arguments: str, stdin: str | None = None) -> 
     return done.stdout + done.stderr
 
 
-def marked(manifest: Manifest, key: str = OURS, kind: str = "labels") -> Manifest:
-    """The manifest, opted in."""
+def marked(manifest: Manifest, key: str = OWN_MARK, kind: str = "labels") -> Manifest:
+    """Return the manifest with the mark."""
     manifest["metadata"].setdefault(kind, {})[key] = "enabled"
     return manifest
 
 
 def env_of(plane: ControlPlane, kind: str, name: str, namespace: str = "ml") -> dict[str, str]:
-    """The variables of the first container, as they are stored."""
+    """Return the variables of the first container, as they are stored."""
     return env_in(json.loads(_kubectl(plane, "-n", namespace, "get", kind, name, "-o", "json")))
 
 
 def env_in(found: Manifest) -> dict[str, str]:
-    """The same, of an object."""
+    """Return the variables of the first container of an object."""
     spec = found["spec"] if found["kind"] == "Pod" else found["spec"]["template"]["spec"]
     entries = spec["containers"][0].get("env", [])
     names = [entry["name"] for entry in entries]
@@ -105,7 +105,7 @@ def env_in(found: Manifest) -> dict[str, str]:
 
 
 def complete(manifest: Manifest) -> Manifest:
-    """What a real API server wants besides: selectors, restart policies."""
+    """Add the fields that a real API server also requires: selectors, restart policies."""
     spec = manifest["spec"]
     if manifest["kind"] == "StatefulSet":
         spec["selector"] = {"matchLabels": spec["template"]["metadata"]["labels"]}
@@ -126,17 +126,17 @@ def test_a_stateful_set_is_applied_changed_and_applied_again(
     manifest = marked(stateful_set(name=name, service="nginx", replicas=2, pod=TPU7X))
     apply(cluster, manifest, *flags)
     hosts = f"{name}-0.nginx,{name}-1.nginx"
-    seen = env_of(cluster, "statefulset", name)
-    assert seen["TPU_WORKER_HOSTNAMES"] == hosts
-    assert seen["TPU_WORKER_ID"] == "<metadata.labels['apps.kubernetes.io/pod-index']>"
+    variables = env_of(cluster, "statefulset", name)
+    assert variables["TPU_WORKER_HOSTNAMES"] == hosts
+    assert variables["TPU_WORKER_ID"] == "<metadata.labels['apps.kubernetes.io/pod-index']>"
     version = ("-n", "ml", "get", "statefulset", name, "-o", "jsonpath={.metadata.generation}")
     before = _kubectl(cluster, *version)
     apply(cluster, manifest, *flags)
     assert _kubectl(cluster, *version) == before
     manifest["spec"]["template"]["spec"]["containers"][0]["image"] = "train:2"
-    said = apply(cluster, manifest, *flags)
-    assert "Warning" not in said
-    assert env_of(cluster, "statefulset", name) == seen
+    output = apply(cluster, manifest, *flags)
+    assert "Warning" not in output
+    assert env_of(cluster, "statefulset", name) == variables
     _kubectl(cluster, "-n", "ml", "delete", "statefulset", name)
 
 
@@ -145,15 +145,20 @@ def test_a_list_follows_the_number_of_replicas(cluster: ControlPlane) -> None:
     apply(cluster, manifest)
     manifest["spec"]["replicas"] = 3
     apply(cluster, manifest)
-    seen = env_of(cluster, "statefulset", "grow")
-    assert seen["TPU_WORKER_HOSTNAMES"] == "grow-0.nginx,grow-1.nginx,grow-2.nginx"
-    assert seen["JAX_PROCESS_COUNT"] == "3"
+    variables = env_of(cluster, "statefulset", "grow")
+    assert variables["TPU_WORKER_HOSTNAMES"] == "grow-0.nginx,grow-1.nginx,grow-2.nginx"
+    assert variables["JAX_PROCESS_COUNT"] == "3"
     _kubectl(cluster, "-n", "ml", "delete", "statefulset", "grow")
 
 
 @pytest.mark.parametrize(
     "key, kind",
-    [(OURS, "labels"), (OURS, "annotations"), (THEIRS, "labels"), (THEIRS, "annotations")],
+    [
+        (OWN_MARK, "labels"),
+        (OWN_MARK, "annotations"),
+        (OTHER_MARK, "labels"),
+        (OTHER_MARK, "annotations"),
+    ],
 )
 def test_a_workload_is_marked_by_label_or_annotation(
     key: str, kind: str, cluster: ControlPlane
@@ -165,7 +170,7 @@ def test_a_workload_is_marked_by_label_or_annotation(
     _kubectl(cluster, "-n", "ml", "delete", "statefulset", "marked")
 
 
-def test_one_that_is_not_marked_stays_as_it_is(cluster: ControlPlane) -> None:
+def test_an_unmarked_workload_is_not_changed(cluster: ControlPlane) -> None:
     apply(cluster, stateful_set(name="plain", replicas=2))
     assert env_of(cluster, "statefulset", "plain") == {}
     _kubectl(cluster, "-n", "ml", "delete", "statefulset", "plain")
@@ -179,17 +184,19 @@ def test_a_whole_namespace_can_be_marked(cluster: ControlPlane) -> None:
     _kubectl(cluster, "-n", "all-tpu", "delete", "statefulset", "here")
 
 
-def test_another_injectors_mark_on_a_namespace_marks_nothing(cluster: ControlPlane) -> None:
-    cluster.run_kubectl("create", "namespace", "theirs")
-    _kubectl(cluster, "label", "--overwrite", "namespace", "theirs", f"{THEIRS}=enabled")
-    lonely = lonely_pod({})
-    lonely["metadata"]["namespace"] = "theirs"
+def test_the_mark_of_another_injector_on_a_namespace_has_no_effect(cluster: ControlPlane) -> None:
+    cluster.run_kubectl("create", "namespace", "other-injector")
+    _kubectl(
+        cluster, "label", "--overwrite", "namespace", "other-injector", f"{OTHER_MARK}=enabled"
+    )
+    unnumbered = unnumbered_pod({})
+    unnumbered["metadata"]["namespace"] = "other-injector"
     trial = ("create", "--dry-run=server", "-o", "json", "-f", "-")
-    assert env_in(json.loads(_kubectl(cluster, *trial, stdin=json.dumps(lonely)))) == {"A": "b"}
-    _kubectl(cluster, "delete", "namespace", "theirs", "--wait=false")
+    assert env_in(json.loads(_kubectl(cluster, *trial, stdin=json.dumps(unnumbered)))) == {"A": "b"}
+    _kubectl(cluster, "delete", "namespace", "other-injector", "--wait=false")
 
 
-def test_the_systems_own_namespaces_are_left_alone(cluster: ControlPlane) -> None:
+def test_a_workload_in_kube_system_is_not_changed(cluster: ControlPlane) -> None:
     """elig-kr-namespaces"""
     manifest = complete(marked(stateful_set(name="own", replicas=2)))
     manifest["metadata"]["namespace"] = "kube-system"
@@ -199,22 +206,22 @@ def test_the_systems_own_namespaces_are_left_alone(cluster: ControlPlane) -> Non
     assert "TPU_WORKER_HOSTNAMES" not in made
 
 
-def test_the_pods_of_a_job_come_with_their_variables(cluster: ControlPlane) -> None:
+def test_the_pods_of_a_job_are_created_with_their_variables(cluster: ControlPlane) -> None:
     apply(cluster, marked(job(name="train", count=2, subdomain="train", pod=TPU7X)))
     _kubectl(
         cluster, "-n", "ml", "wait", "--for=create", "pod",
         "-l", "batch.kubernetes.io/job-name=train", "--timeout=30s",
     )  # fmt: skip
-    seen = env_of(cluster, "job", "train")
-    assert seen["TPU_WORKER_HOSTNAMES"] == "train-0.train,train-1.train"
-    assert seen["TPU_WORKER_ID"] == (
+    variables = env_of(cluster, "job", "train")
+    assert variables["TPU_WORKER_HOSTNAMES"] == "train-0.train,train-1.train"
+    assert variables["TPU_WORKER_ID"] == (
         "<metadata.annotations['batch.kubernetes.io/job-completion-index']>"
     )
     _kubectl(cluster, "-n", "ml", "delete", "job", "train")
 
 
-def test_a_jobs_pods_of_a_jobset_know_their_slice_and_their_process(cluster: ControlPlane) -> None:
-    """As JobSet's controller makes it; its labels are on the Job and on its Pods."""
+def test_the_pods_of_a_jobset_have_their_slice_id_and_process_id(cluster: ControlPlane) -> None:
+    """The Job is as JobSet's controller creates it, with labels on the Job and on its Pods."""
     labels = jobset_labels(2, 1, name="ms", job_name="slice")
     made = marked(job(name="ms-slice-1", count=2, subdomain="ms", labels=labels, pod=TPU7X))
     made["spec"]["template"]["metadata"]["labels"] = labels
@@ -226,28 +233,28 @@ def test_a_jobs_pods_of_a_jobset_know_their_slice_and_their_process(cluster: Con
         items: list[Manifest] = json.loads(found)["items"]
         return items
 
-    until(lambda: len(pods()) == 2, "both Pods are made")
-    seen = [env_in(one) for one in pods()]
-    assert sorted(one["JAX_PROCESS_ID"] for one in seen) == ["2", "3"]
-    for one in seen:
+    until(lambda: len(pods()) == 2, "both Pods are created")
+    variables = [env_in(one) for one in pods()]
+    assert sorted(one["JAX_PROCESS_ID"] for one in variables) == ["2", "3"]
+    for one in variables:
         assert one["MEGASCALE_COORDINATOR_ADDRESS"] == "ms-slice-0-0.ms"
         assert (one["MEGASCALE_NUM_SLICES"], one["MEGASCALE_SLICE_ID"]) == ("2", "1")
         assert one["TPU_WORKER_HOSTNAMES"] == "ms-slice-1-0.ms,ms-slice-1-1.ms"
     _kubectl(cluster, "-n", "ml", "delete", "job", "ms-slice-1")
 
 
-def test_a_pod_of_a_leader_worker_set_knows_its_group(cluster: ControlPlane) -> None:
-    """As its own webhook leaves it, whose configuration comes before ours."""
+def test_a_pod_of_a_leader_worker_set_has_the_hosts_of_its_group(cluster: ControlPlane) -> None:
+    """The Pod is as LeaderWorkerSet's webhook changes it, which is called first."""
     made = marked(mutate(group_pod(name="llm-0-1", index=1, subdomain="llm", **TPU7X)))
     made["metadata"]["ownerReferences"] = [owner("StatefulSet")]
     trial = ("create", "--dry-run=server", "-o", "json", "-f", "-")
-    seen = env_in(json.loads(_kubectl(cluster, *trial, stdin=json.dumps(made))))
-    assert seen["TPU_WORKER_HOSTNAMES"] == "llm-0.llm,llm-0-1.llm"
-    assert (seen["TPU_WORKER_ID"], seen["JAX_PROCESS_ID"]) == ("1", "1")
-    assert seen["TPU_ACCELERATOR_TYPE"] == "tpu7x-16"
+    variables = env_in(json.loads(_kubectl(cluster, *trial, stdin=json.dumps(made))))
+    assert variables["TPU_WORKER_HOSTNAMES"] == "llm-0.llm,llm-0-1.llm"
+    assert (variables["TPU_WORKER_ID"], variables["JAX_PROCESS_ID"]) == ("1", "1")
+    assert variables["TPU_ACCELERATOR_TYPE"] == "tpu7x-16"
 
 
-def test_a_container_without_chips_does_not_keep_its_pods_out(cluster: ControlPlane) -> None:
+def test_a_container_without_chips_does_not_block_its_pods(cluster: ControlPlane) -> None:
     both = container(), container("side", tpu=0)
     apply(cluster, marked(stateful_set(*both, name="both", replicas=2, pod=TPU7X)))
     _kubectl(cluster, "-n", "ml", "wait", "--for=create", "pod/both-0", "--timeout=30s")
@@ -260,8 +267,8 @@ def test_a_deployment_of_one_host_and_its_pods_have_their_variables(cluster: Con
     one_host = {"nodeSelector": selector("tpu7x", "2x2x1")}
     made = marked(deployment(pod=one_host))
     made["spec"]["selector"] = {"matchLabels": {"app": "serve"}}
-    said = apply(cluster, made)
-    assert "Warning" not in said
+    output = apply(cluster, made)
+    assert "Warning" not in output
     selected = ("-l", "app=serve", "-o", "json")
 
     def pods() -> list[Manifest]:
@@ -270,16 +277,16 @@ def test_a_deployment_of_one_host_and_its_pods_have_their_variables(cluster: Con
         ]
         return items
 
-    until(lambda: len(pods()) == 1, "its Pod is made")
-    for seen in (env_in(pods()[0]), env_of(cluster, "deployment", "serve")):
-        assert (seen["TPU_WORKER_ID"], seen["TPU_WORKER_HOSTNAMES"]) == ("0", "localhost")
+    until(lambda: len(pods()) == 1, "its Pod is created")
+    for variables in (env_in(pods()[0]), env_of(cluster, "deployment", "serve")):
+        assert (variables["TPU_WORKER_ID"], variables["TPU_WORKER_HOSTNAMES"]) == ("0", "localhost")
     _kubectl(cluster, "-n", "ml", "delete", "deployment", "serve")
 
 
-def test_kubectl_shows_that_a_pod_gets_nothing(cluster: ControlPlane) -> None:
+def test_kubectl_prints_a_warning_for_a_pod_without_variables(cluster: ControlPlane) -> None:
     made = json.dumps(marked(pod(name="bare")))
-    said = _kubectl(cluster, "create", "--dry-run=server", "-f", "-", stdin=made)
-    assert "Warning: tpu-functions: no TPU variables are injected: select a topology" in said
+    output = _kubectl(cluster, "create", "--dry-run=server", "-f", "-", stdin=made)
+    assert "Warning: tpu-functions: no TPU variables are injected: select a topology" in output
 
 
 @pytest.mark.parametrize(
@@ -294,7 +301,7 @@ def test_kubectl_shows_that_a_pod_gets_nothing(cluster: ControlPlane) -> None:
     ],
     ids=" ".join,
 )
-def test_what_kubectl_changes_leaves_what_is_injected(
+def test_a_change_by_kubectl_keeps_the_injected_variables(
     command: tuple[str, ...], cluster: ControlPlane
 ) -> None:
     apply(cluster, marked(stateful_set(name="kept", service="s", replicas=2, pod=TPU7X)))
@@ -306,44 +313,46 @@ def test_what_kubectl_changes_leaves_what_is_injected(
     _kubectl(cluster, "-n", "ml", "delete", "statefulset", "kept")
 
 
-def test_another_topology_takes_what_the_last_one_brought(cluster: ControlPlane) -> None:
+def test_a_change_of_the_topology_removes_variables_of_the_last_one(cluster: ControlPlane) -> None:
     manifest = marked(stateful_set(name="moved", service="s", replicas=2, pod=TPU7X))
     apply(cluster, manifest)
     assert "TPU_PROCESS_ADDRESSES" in env_of(cluster, "statefulset", "moved")
     spec = manifest["spec"]["template"]["spec"]
     spec["nodeSelector"] = selector("tpu-v6e-slice", "2x4")
     apply(cluster, manifest)
-    seen = env_of(cluster, "statefulset", "moved")
-    assert seen["TPU_ACCELERATOR_TYPE"] == "v6e-8"
-    assert not {"TPU_PROCESS_ADDRESSES", "TPU_PROCESS_PORT"} & set(seen)
+    variables = env_of(cluster, "statefulset", "moved")
+    assert variables["TPU_ACCELERATOR_TYPE"] == "v6e-8"
+    assert not {"TPU_PROCESS_ADDRESSES", "TPU_PROCESS_PORT"} & set(variables)
     _kubectl(cluster, "-n", "ml", "delete", "statefulset", "moved")
 
 
-def test_what_gke_tpu_env_injector_left_is_made_anew(cluster: ControlPlane) -> None:
-    """The page on injection says how; that injector adds an entry at each update."""
+def test_the_entries_of_gke_tpu_env_injector_are_replaced(cluster: ControlPlane) -> None:
+    """The page on injection describes the steps; that injector adds an entry at each update."""
     left = {"name": "TPU_WORKER_HOSTNAMES", "value": "old-0.s,old-1.s"}
     made = stateful_set(container(env=[left, left]), name="old", service="s", replicas=3)
     _kubectl(cluster, "create", "-f", "-", stdin=json.dumps(complete(made)))
-    _kubectl(cluster, "-n", "ml", "label", "statefulset", "old", f"{THEIRS}=enabled")
+    _kubectl(cluster, "-n", "ml", "label", "statefulset", "old", f"{OTHER_MARK}=enabled")
     _kubectl(cluster, "-n", "ml", "set", "env", "statefulset/old", "TPU_WORKER_HOSTNAMES-")
-    seen = env_of(cluster, "statefulset", "old")
-    assert seen["TPU_WORKER_HOSTNAMES"] == "old-0.s,old-1.s,old-2.s"
+    variables = env_of(cluster, "statefulset", "old")
+    assert variables["TPU_WORKER_HOSTNAMES"] == "old-0.s,old-1.s,old-2.s"
     _kubectl(cluster, "-n", "ml", "delete", "statefulset", "old")
 
 
-def test_the_pods_of_a_set_that_begins_elsewhere_get_their_place(cluster: ControlPlane) -> None:
+def test_the_pods_of_a_set_with_a_start_ordinal_get_worker_ids_from_zero(
+    cluster: ControlPlane,
+) -> None:
     manifest = marked(stateful_set(name="late", service="late", replicas=2, start=5, pod=TPU7X))
     manifest["spec"]["podManagementPolicy"] = "Parallel"
     apply(cluster, manifest)
     for number in (5, 6):
         _kubectl(cluster, "-n", "ml", "wait", "--for=create", f"pod/late-{number}", "--timeout=30s")
-        seen = env_of(cluster, "pod", f"late-{number}")
-        assert seen["TPU_WORKER_ID"] == seen["JAX_PROCESS_ID"] == str(number - 5)
-        assert seen["TPU_WORKER_HOSTNAMES"] == "late-5.late,late-6.late"
+        variables = env_of(cluster, "pod", f"late-{number}")
+        assert variables["TPU_WORKER_ID"] == variables["JAX_PROCESS_ID"] == str(number - 5)
+        assert variables["TPU_WORKER_HOSTNAMES"] == "late-5.late,late-6.late"
     _kubectl(cluster, "-n", "ml", "delete", "statefulset", "late")
 
 
-def test_the_pods_of_a_set_that_is_scaled_agree_on_their_slice(cluster: ControlPlane) -> None:
+def test_the_pods_of_a_scaled_set_have_the_same_hosts(cluster: ControlPlane) -> None:
     manifest = marked(stateful_set(name="grown", service="grown", replicas=1, pod=TPU7X))
     manifest["spec"]["podManagementPolicy"] = "Parallel"
     assert "needs 2 Pods, and there is 1" in apply(cluster, manifest)
@@ -351,15 +360,15 @@ def test_the_pods_of_a_set_that_is_scaled_agree_on_their_slice(cluster: ControlP
     for number in (0, 1):
         made = f"grown-{number}"
         _kubectl(cluster, "-n", "ml", "wait", "--for=create", f"pod/{made}", "--timeout=30s")
-        seen = env_of(cluster, "pod", made)
-        assert seen["TPU_WORKER_HOSTNAMES"] == "grown-0.grown,grown-1.grown"
-        assert seen["JAX_PROCESS_COUNT"] == "2"
+        variables = env_of(cluster, "pod", made)
+        assert variables["TPU_WORKER_HOSTNAMES"] == "grown-0.grown,grown-1.grown"
+        assert variables["JAX_PROCESS_COUNT"] == "2"
     _kubectl(cluster, "-n", "ml", "delete", "statefulset", "grown")
 
 
-def test_the_pods_of_a_contradictory_set_are_not_let_in(cluster: ControlPlane) -> None:
-    said = apply(cluster, marked(stateful_set(name="lost", service="", replicas=2, pod=TPU7X)))
-    assert "Warning: tpu-functions: StatefulSet lost has no spec.serviceName" in said
+def test_the_pods_of_a_contradictory_set_are_rejected(cluster: ControlPlane) -> None:
+    output = apply(cluster, marked(stateful_set(name="lost", service="", replicas=2, pod=TPU7X)))
+    assert "Warning: tpu-functions: StatefulSet lost has no spec.serviceName" in output
 
     def messages() -> str:
         events = "involvedObject.kind=StatefulSet,involvedObject.name=lost"
@@ -368,7 +377,7 @@ def test_the_pods_of_a_contradictory_set_are_not_let_in(cluster: ControlPlane) -
             cluster, "-n", "ml", "get", "events", f"--field-selector={events}", "-o", path
         )
 
-    until(lambda: "has no TPU_WORKER_ID" in messages(), "its Pods are refused")
+    until(lambda: "has no TPU_WORKER_ID" in messages(), "its Pods are rejected")
     found = _kubectl(cluster, "-n", "ml", "get", "statefulset", "lost", "-o", "json")
     note = json.loads(found)["spec"]["template"]["metadata"]["annotations"]
     assert note["tpu-functions.dev/not-injected"].startswith("StatefulSet lost has no spec.service")
@@ -376,21 +385,21 @@ def test_the_pods_of_a_contradictory_set_are_not_let_in(cluster: ControlPlane) -
 
 
 def owner(kind: str) -> Manifest:
-    """A controller that is not looked for."""
+    """Return a reference to a controller that does not exist."""
     version = "batch/v1" if kind == "Job" else "apps/v1"
     return {"apiVersion": version, "kind": kind, "name": "o", "uid": "u", "controller": True}
 
 
-def lonely_pod(labels: dict[str, str]) -> Manifest:
-    """A Pod of a slice whose place in it cannot be known."""
+def unnumbered_pod(labels: dict[str, str]) -> Manifest:
+    """Return a Pod of a slice whose index is unknown."""
     entry = {"name": "A", "value": "b"}
-    made = pod(container(env=[entry]), name="lonely", labels=labels)
+    made = pod(container(env=[entry]), name="unnumbered", labels=labels)
     made["spec"] |= TPU7X
     made["metadata"]["ownerReferences"] = [owner("Job")]
     return made
 
 
-def test_kubectl_shows_the_warning(cluster: ControlPlane) -> None:
+def test_kubectl_prints_a_warning(cluster: ControlPlane) -> None:
     manifest = marked(stateful_set(name="odd", replicas=3, pod=TPU7X))
     assert (
         "Warning: tpu-functions: topology 2x2x2 needs 2 Pods, and there are 3; set their number to 2"
@@ -398,9 +407,9 @@ def test_kubectl_shows_the_warning(cluster: ControlPlane) -> None:
     )
 
 
-def test_a_pod_that_the_webhook_has_not_seen_is_refused(cluster: ControlPlane) -> None:
-    lonely = lonely_pod({OURS: "enabled"})
-    done = cluster.run_kubectl("create", "-f", "-", stdin=json.dumps(lonely))
+def test_a_pod_that_was_not_injected_is_rejected(cluster: ControlPlane) -> None:
+    unnumbered = unnumbered_pod({OWN_MARK: "enabled"})
+    done = cluster.run_kubectl("create", "-f", "-", stdin=json.dumps(unnumbered))
     assert done.returncode == 1
     assert done.stderr.strip().endswith(
         "denied request: a container that wants google.com/tpu has no TPU_WORKER_ID: inject-env in "

@@ -56,17 +56,17 @@ Document = dict[str, Any]
 
 
 class ServiceNetwork:
-    """An HTTP proxy by which an API server reaches Services: one process stands for them all."""
+    """An HTTP proxy by which an API server reaches Services: one process serves all of them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        """The socket at which it is asked."""
+        """The socket that it listens on."""
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen()
         self.process_port = 0
-        self.asked: set[str] = set()
-        """The addresses that were asked for."""
+        self.requested: set[str] = set()
+        """The addresses of the requested connections."""
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class ServiceNetwork:
             head += client.recv(1)
         method, address, _ = head.decode().split(" ", 2)
         assert method == "CONNECT"
-        self.asked.add(address)
+        self.requested.add(address)
         try:
             process = socket.create_connection((LOOPBACK, self.process_port))
         except OSError:
@@ -109,7 +109,7 @@ def _pipe(source: socket.socket, target: socket.socket) -> None:
 
 @pytest.fixture(scope="module")
 def services() -> Iterator[ServiceNetwork]:
-    # Where pytest would put it, its name could be too long for a socket's.
+    # The path of pytest's temporary folder can be too long for a socket.
     with tempfile.TemporaryDirectory() as folder:
         network = ServiceNetwork(Path(folder) / "services")
         yield network
@@ -117,7 +117,7 @@ def services() -> Iterator[ServiceNetwork]:
 
 
 class Function:
-    """The entry point as Cloud Run serves it: over TLS, and to those who show its token alone."""
+    """The entry point as Cloud Run serves it: over TLS, and only to callers with its token."""
 
     token = "an-id-token"
 
@@ -132,7 +132,7 @@ class Function:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def configure(self, folder: Path) -> Path:
-        """The API server's files, as the page on injection has them; the first one's path."""
+        """Write the API server's files of the page on injection, and return the first one's path."""
         admission, kubeconfig = (
             yaml.safe_load(one)
             for one in blocks_of(PAGE, "yaml")
@@ -161,7 +161,7 @@ class Function:
 
 class Quiet(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name elsewhere
-        """Say nothing of each request."""
+        """Do not log requests."""
 
 
 @pytest.fixture(scope="module")
@@ -175,8 +175,8 @@ def function() -> Iterator[Function]:
 def plane(
     services: ServiceNetwork, function: Function, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OwnControlPlane]:
-    """A control plane that reaches Services through the network, and the function with a token; with
-    the namespace in it."""
+    """A control plane with the namespace, which reaches Services through the network, and the function
+    with a token."""
     folder = tmp_path_factory.mktemp("plane")
     connection = {
         "proxyProtocol": "HTTPConnect",
@@ -198,9 +198,9 @@ def plane(
 
 
 def kubectl(plane: OwnControlPlane, *arguments: str, stdin: str | None = None) -> str:
-    said = plane.run_kubectl(*arguments, stdin=stdin)
-    assert said.returncode == 0, said.stderr
-    return said.stdout
+    result = plane.run_kubectl(*arguments, stdin=stdin)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
 
 
 def read(plane: OwnControlPlane, *arguments: str) -> Any:
@@ -211,7 +211,7 @@ def read(plane: OwnControlPlane, *arguments: str) -> Any:
 
 
 def issue_by_hand(plane: OwnControlPlane, overlay: Path) -> tuple[Path, ...]:
-    """What the page on injection says to do without cert-manager; the documents that it makes."""
+    """Follow the page on injection without cert-manager, and return the created documents."""
     done = run_block(plane, "openssl", overlay)
     assert done.returncode == 0, done.stderr
     assert not (overlay / "tls.key").exists()
@@ -221,7 +221,7 @@ def issue_by_hand(plane: OwnControlPlane, overlay: Path) -> tuple[Path, ...]:
 def run_block(
     plane: OwnControlPlane, command: str, folder: Path
 ) -> subprocess.CompletedProcess[str]:
-    """Run the commands of the page's one block that has such a one, in a folder."""
+    """Run the page's only block that contains a command, in a folder."""
     (block,) = (one for one in blocks_of(PAGE, "sh") if command in one)
     home = {
         "PATH": f"{Path(plane.kubectl).parent}:{os.defpath}",
@@ -234,21 +234,21 @@ def run_block(
 
 
 def blocks_of(page: Path, language: str) -> list[str]:
-    """The blocks of a page in a language."""
+    """Return the code blocks of a page in a language."""
     return [part.partition("```")[0] for part in page.read_text().split(f"```{language}\n")[1:]]
 
 
 class CertManager:
-    """Issues what each Certificate asks for into its Secret, by the CA that its Issuer names, and puts
-    the CA of a Certificate where it is asked for."""
+    """Issues each Certificate into its Secret, with the CA that its Issuer names, and injects the CA of
+    a Certificate into the configurations that request it."""
 
     def __init__(self, plane: OwnControlPlane) -> None:
         self._plane = plane
         self._authorities: dict[str, CertificateAuthority] = {}
-        """By the Secrets of their Certificates."""
+        """The CAs by the Secrets of their Certificates."""
 
     def issue(self) -> None:
-        """Everything that is there, as at a renewal; a CA keeps its key, as it is asked to."""
+        """Issue all Certificates, as at a renewal; a CA keeps its key (rotationPolicy)."""
         items = read(self._plane, "certificates.cert-manager.io", "--all-namespaces")["items"]
         for item in sorted(items, key=lambda one: not one["spec"].get("isCA", False)):
             spec, namespace = item["spec"], item["metadata"]["namespace"]
@@ -269,7 +269,7 @@ class CertManager:
                 "stringData": {**texts, "ca.crt": ca.certificate_pem},
             }
             kubectl(self._plane, "apply", "-f", "-", stdin=json.dumps(secret))
-            self._tell_whom_to_trust(f"{namespace}/{item['metadata']['name']}", ca)
+            self._inject_ca_of(f"{namespace}/{item['metadata']['name']}", ca)
 
     def _find_issuer(self, name: str, namespace: str) -> CertificateAuthority:
         issuer = read(self._plane, "issuer.cert-manager.io", name, "-n", namespace)["spec"]
@@ -277,14 +277,14 @@ class CertManager:
             return CertificateAuthority.create(datetime.now(UTC))
         return self._authorities[issuer["ca"]["secretName"]]
 
-    def _tell_whom_to_trust(self, certificate: str, ca: CertificateAuthority) -> None:
+    def _inject_ca_of(self, certificate: str, ca: CertificateAuthority) -> None:
         for one in read(self._plane, "mutatingwebhookconfigurations")["items"]:
-            asked = one["metadata"].get("annotations", {}).get("cert-manager.io/inject-ca-from")
-            if asked == certificate:
-                tell_ca(self._plane, one, ca.certificate_pem)
+            source = one["metadata"].get("annotations", {}).get("cert-manager.io/inject-ca-from")
+            if source == certificate:
+                inject_ca(self._plane, one, ca.certificate_pem)
 
 
-def tell_ca(plane: OwnControlPlane, configuration: Document, ca: str) -> None:
+def inject_ca(plane: OwnControlPlane, configuration: Document, ca: str) -> None:
     path = "/webhooks/{}/clientConfig/caBundle"
     value = base64.b64encode(ca.encode()).decode()
     patch = [
@@ -301,7 +301,7 @@ def tell_ca(plane: OwnControlPlane, configuration: Document, ca: str) -> None:
 
 
 def container_of(plane: OwnControlPlane) -> tuple[Document, Document]:
-    """The Deployment's container and its Pod's spec."""
+    """Return the Deployment's container and its Pod's spec."""
     spec: Document = read(plane, "deployment", "inject-env", "-n", NAMESPACE)["spec"]["template"][
         "spec"
     ]
@@ -311,7 +311,7 @@ def container_of(plane: OwnControlPlane) -> tuple[Document, Document]:
 
 @contextmanager
 def running(plane: OwnControlPlane, folder: Path) -> Iterator[int]:
-    """The Deployment's container as a process, with the Secret that it mounts; its port."""
+    """Run the Deployment's container as a process, with the Secret that it mounts; yield its port."""
     container, spec = container_of(plane)
     arguments = container.get("args", [])
     variables = {one["name"]: one["value"] for one in container.get("env", [])}
@@ -338,7 +338,7 @@ def running(plane: OwnControlPlane, folder: Path) -> Iterator[int]:
         stdout=(folder / "log").open("wb"),
     )
     try:
-        until(lambda: is_well(container, port), f"its probes say that it is well: {folder}/log")
+        until(lambda: is_healthy(container, port), f"its probes succeed: {folder}/log")
         assert process.poll() is None
         yield port
     finally:
@@ -346,8 +346,8 @@ def running(plane: OwnControlPlane, folder: Path) -> Iterator[int]:
         assert process.wait() == 0, (folder / "log").read_text()
 
 
-def is_well(container: Document, port: int) -> bool:
-    """Whether the probes would say so."""
+def is_healthy(container: Document, port: int) -> bool:
+    """Tell whether the probes succeed."""
     ports = {one["name"]: one["containerPort"] for one in container["ports"]}
     unverified = ssl._create_unverified_context()  # as the kubelet's
     for name in ("readinessProbe", "livenessProbe"):
@@ -365,8 +365,8 @@ def is_well(container: Document, port: int) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def gone(plane: OwnControlPlane) -> Iterator[None]:
-    """No workload is left to the next test."""
+def no_workloads(plane: OwnControlPlane) -> Iterator[None]:
+    """Delete the workloads after each test."""
     yield
     kubectl(plane, "delete", "--ignore-not-found", "-f", str(EXAMPLES / "injected.yaml"))
     kubectl(plane, "delete", "pods,events", "--all", "--wait=false")
@@ -374,7 +374,7 @@ def gone(plane: OwnControlPlane) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def cert_manager(plane: OwnControlPlane) -> None:
-    """cert-manager's definitions, as far as names go: any object is taken."""
+    """CRDs with the names of cert-manager's; they accept any object."""
     for kind in ("Certificate", "Issuer"):
         document = define_anything("cert-manager.io", kind)
         kubectl(plane, "apply", "-f", "-", stdin=json.dumps(document))
@@ -390,7 +390,7 @@ def is_served(plane: OwnControlPlane, path: str) -> bool:
 def installed(
     request: pytest.FixtureRequest, plane: OwnControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """An overlay with the component, applied, and its certificate made in one of the two ways."""
+    """An applied overlay with the component, whose certificate is issued in one of the two ways."""
     overlay = tmp_path_factory.mktemp("overlay")
     if request.param == "by hand":
         made = issue_by_hand(plane, overlay)
@@ -408,24 +408,24 @@ def installed(
 
 
 @pytest.mark.usefixtures("installed")
-def test_the_service_is_asked_and_a_workload_injected(
+def test_the_api_server_calls_the_service_and_a_workload_is_injected(
     plane: OwnControlPlane, services: ServiceNetwork, tmp_path: Path
 ) -> None:
-    """examples/workload: what one has by hand the other gets."""
-    services.asked.clear()
+    """Both workloads of examples/workload have the same variables."""
+    services.requested.clear()
     with running(plane, tmp_path) as services.process_port:
-        until(partial(is_injected, plane), "the webhook is asked")
+        until(partial(is_injected, plane), "the API server calls the webhook")
         kubectl(plane, "apply", "-f", str(EXAMPLES / "injected.yaml"))
         kubectl(plane, "wait", "--for=create", "pod/tpu-worker-v7x-1", "--timeout=30s")
         kubectl(plane, "apply", "-f", str(EXAMPLES / "injected.yaml"))
     address = read(plane, "service", "inject-env", "-n", NAMESPACE)["spec"]["clusterIP"]
-    assert services.asked == {f"{address}:443"}
-    wanted = variables_of((EXAMPLES / "by-hand.yaml").read_text())
+    assert services.requested == {f"{address}:443"}
+    expected = variables_of((EXAMPLES / "by-hand.yaml").read_text())
     pod = read(plane, "pod", "tpu-worker-v7x-1")
     found = {
         one["name"]: one.get("value") or "<field>" for one in pod["spec"]["containers"][0]["env"]
     }
-    assert found == wanted
+    assert found == expected
 
 
 def variables_of(manifest: str) -> dict[str, str]:
@@ -435,17 +435,17 @@ def variables_of(manifest: str) -> dict[str, str]:
 
 
 def is_injected(plane: OwnControlPlane) -> bool:
-    """As the page says how to see it: the API server takes a moment to see a webhook."""
+    """Tell by the page's command whether the API server already calls the webhook."""
     return "TPU_WORKER_HOSTNAMES" in run_block(plane, "--dry-run=server", ROOT).stdout
 
 
-def test_applied_again_nothing_changes_and_the_ca_stays(
+def test_the_overlay_can_be_applied_again_without_change_to_objects_or_ca(
     installed: Path, plane: OwnControlPlane
 ) -> None:
-    said = kubectl(plane, "apply", "-k", str(installed)).splitlines()
-    # Its selector is sent anew each time, and the API server finds it equal.
-    said.remove("poddisruptionbudget.policy/inject-env configured")
-    assert [line for line in said if not line.endswith(" unchanged")] == []
+    result = kubectl(plane, "apply", "-k", str(installed)).splitlines()
+    # kubectl sends its selector each time, although it is unchanged.
+    result.remove("poddisruptionbudget.policy/inject-env configured")
+    assert [line for line in result if not line.endswith(" unchanged")] == []
     assert len(bundles(plane)) == 1
 
 
@@ -454,16 +454,16 @@ def test_applied_again_nothing_changes_and_the_ca_stays(
 def test_a_renewed_certificate_is_trusted_at_once(
     plane: OwnControlPlane, services: ServiceNetwork, tmp_path: Path
 ) -> None:
-    """Whether the webhook has read its new file yet or not."""
+    """The certificate is trusted before and after the webhook has read its new file."""
     manager = CertManager(plane)
     manager.issue()
     before = bundles(plane)
     with running(plane, tmp_path) as services.process_port:
-        until(partial(is_injected, plane), "the webhook is asked")
+        until(partial(is_injected, plane), "the API server calls the webhook")
         manager.issue()
         assert is_injected(plane)
     with running(plane, tmp_path) as services.process_port:
-        until(partial(is_injected, plane), "it is asked with its new file, too")
+        until(partial(is_injected, plane), "the API server calls it with its new file, too")
     assert bundles(plane) == before
 
 
@@ -473,45 +473,45 @@ def bundles(plane: OwnControlPlane) -> set[str]:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_restricted_namespace_takes_the_pod(plane: OwnControlPlane) -> None:
+def test_a_restricted_namespace_accepts_the_pod(plane: OwnControlPlane) -> None:
     _, spec = container_of(plane)
     pod = {"metadata": {"name": "trial"}, "spec": spec}
-    code, said = plane.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", pod)
-    assert code == 201, said
+    code, result = plane.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All", pod)
+    assert code == 201, result
 
 
 @pytest.mark.usefixtures("installed")
-def test_while_it_is_away_nothing_goes_by_unseen_and_what_has_no_tpus_is_let_by(
+def test_tpu_workloads_are_rejected_and_others_are_accepted_while_the_webhook_is_unavailable(
     plane: OwnControlPlane, services: ServiceNetwork, tmp_path: Path
 ) -> None:
-    until(partial(is_refused, plane), "the policies are in force")
-    refused = plane.run_kubectl("apply", "-f", str(EXAMPLES / "injected.yaml"))
-    assert refused.stderr.strip().endswith(
+    until(partial(is_rejected, plane), "the policies are in force")
+    rejected = plane.run_kubectl("apply", "-f", str(EXAMPLES / "injected.yaml"))
+    assert rejected.stderr.strip().endswith(
         "denied request: inject-env in tpu-functions could not be asked for the TPU variables of this "
         "workload; apply it again when it is back"
     )
     plain = ["run", "plain", "--image=python:3.12", "--labels=tpu-functions.dev/inject=enabled"]
     kubectl(plane, *plain, "--dry-run=server")
-    template_marked = marked_in_its_template()
-    kubectl(plane, "apply", "-f", "-", stdin=template_marked)
-    until(partial(says, plane, "has no TPU_WORKER_ID"), "its Pods are refused")
+    moved = move_label_to_template()
+    kubectl(plane, "apply", "-f", "-", stdin=moved)
+    until(partial(has_event, plane, "has no TPU_WORKER_ID"), "its Pods are rejected")
     with running(plane, tmp_path) as services.process_port:
         kubectl(plane, "wait", "--for=create", "pod/tpu-worker-v7x-1", "--timeout=120s")
     pod = read(plane, "pod", "tpu-worker-v7x-1")
-    seen = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
-    assert seen["TPU_WORKER_ID"] == "1"
-    assert seen["TPU_WORKER_HOSTNAMES"] == (
+    variables = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
+    assert variables["TPU_WORKER_ID"] == "1"
+    assert variables["TPU_WORKER_HOSTNAMES"] == (
         "tpu-worker-v7x-0.tpu-svc-v7x,tpu-worker-v7x-1.tpu-svc-v7x"
     )
 
 
-def is_refused(plane: OwnControlPlane) -> bool:
-    said = plane.run_kubectl("create", "--dry-run=server", "-f", str(EXAMPLES / "injected.yaml"))
-    return "denied request" in said.stderr
+def is_rejected(plane: OwnControlPlane) -> bool:
+    result = plane.run_kubectl("create", "--dry-run=server", "-f", str(EXAMPLES / "injected.yaml"))
+    return "denied request" in result.stderr
 
 
-def marked_in_its_template() -> str:
-    """The example, whose label stands where it is seen by Pods, too."""
+def move_label_to_template() -> str:
+    """Return the example with its label in the Pod template instead of on the workload."""
     documents = list(yaml.safe_load_all((EXAMPLES / "injected.yaml").read_text()))
     workload = documents[-1]
     label = workload["metadata"].pop("labels")
@@ -519,29 +519,29 @@ def marked_in_its_template() -> str:
     return yaml.safe_dump_all(documents)
 
 
-def says(plane: OwnControlPlane, text: str) -> bool:
-    """Whether an event of the StatefulSet does."""
+def has_event(plane: OwnControlPlane, text: str) -> bool:
+    """Tell whether an event of the StatefulSet contains the text."""
     events = read(plane, "events", "--field-selector=involvedObject.kind=StatefulSet")["items"]
     return any(text in event["message"] for event in events)
 
 
 @pytest.mark.usefixtures("installed")
-def test_settings_are_the_deployments_variables(
+def test_the_webhook_reads_its_settings_from_the_deployments_variables(
     plane: OwnControlPlane, services: ServiceNetwork, tmp_path: Path
 ) -> None:
     (block,) = (one for one in blocks_of(PAGE, "yaml") if "INJECT_STRICT" in one)
     patch = yaml.safe_load(block)["patches"][0]["patch"]
     kubectl(plane, "patch", "deployment", "inject-env", "-n", NAMESPACE, "--patch", patch)
-    odd = (EXAMPLES / "injected.yaml").read_text().replace("replicas: 2", "replicas: 3")
+    mismatched = (EXAMPLES / "injected.yaml").read_text().replace("replicas: 2", "replicas: 3")
     with running(plane, tmp_path) as services.process_port:
-        until(partial(is_injected, plane), "the webhook is asked")
-        said = plane.run_kubectl("create", "--dry-run=server", "-f", "-", stdin=odd)
-    assert said.stderr.strip().endswith(
+        until(partial(is_injected, plane), "the API server calls the webhook")
+        result = plane.run_kubectl("create", "--dry-run=server", "-f", "-", stdin=mismatched)
+    assert result.stderr.strip().endswith(
         "denied the request: topology 2x2x2 needs 2 Pods, and there are 3; set their number to 2"
     )
 
 
-def test_the_function_is_asked_with_a_token_of_the_api_servers(
+def test_the_api_server_calls_the_function_with_its_token(
     plane: OwnControlPlane, function: Function
 ) -> None:
     configuration = yaml.safe_load((COMPONENT / "webhook.yaml").read_text())
@@ -550,5 +550,5 @@ def test_the_function_is_asked_with_a_token_of_the_api_servers(
         one["clientConfig"] = {"url": f"https://{function.host}/", "caBundle": function.ca_bundle}
     kubectl(plane, "delete", "mutatingwebhookconfigurations", "--all")
     kubectl(plane, "apply", "-f", "-", stdin=json.dumps(configuration))
-    until(partial(is_injected, plane), "the function is asked")
+    until(partial(is_injected, plane), "the API server calls the function")
     assert set(function.statuses) == {200}

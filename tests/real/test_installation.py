@@ -1,4 +1,4 @@
-"""Overlays of ``infra/kubernetes`` on a real control plane: what is applied, and its effect."""
+"""Overlays of ``infra/kubernetes`` on a real control plane, and their effects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from local.control_plane.plane import ControlPlane, OwnControlPlane
-from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, STEPS
+from shared.base.names import BOOTSTRAP_GROUP, FINALIZER, RESOURCE_NAME_LABEL, STEPS
 from tests.guardrails import CASES, Case
 from tests.manifests import manifest
 from tests.overlays import EXAMPLE, NAMES, define_anything, write_overlay
@@ -50,17 +50,17 @@ def plane() -> Iterator[OwnControlPlane]:
 
 @pytest.fixture(scope="module")
 def installed(plane: OwnControlPlane) -> OwnControlPlane:
-    """The same, with the example overlay applied."""
+    """The same control plane, with the example overlay applied."""
     apply(plane, EXAMPLE)
     until(partial(is_served, plane, groups("default")), "groups are served")
     return plane
 
 
 def apply(plane: OwnControlPlane, folder: Path, *options: str) -> list[str]:
-    """Apply an overlay; what kubectl said of each object."""
-    said = plane.run_kubectl("apply", *options, "-k", str(folder))
-    assert (said.returncode, said.stderr) == (0, "")
-    return said.stdout.splitlines()
+    """Apply an overlay, and return kubectl's line for each object."""
+    result = plane.run_kubectl("apply", *options, "-k", str(folder))
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout.splitlines()
 
 
 def groups(namespace: str) -> str:
@@ -79,21 +79,21 @@ def create_namespace(plane: OwnControlPlane, name: str, labels: Document | None 
 def write_limits(plane: OwnControlPlane, namespace: str, limits: dict[str, str] | None) -> None:
     path = f"/api/v1/namespaces/{namespace}/configmaps"
     body = {"metadata": {"name": "tpu-guardrails"}, "data": limits}
-    code, said = plane.request("PUT", f"{path}/tpu-guardrails", body)
+    code, result = plane.request("PUT", f"{path}/tpu-guardrails", body)
     if code == 404:
-        code, said = plane.request("POST", path, body)
-    assert code in (200, 201), said
+        code, result = plane.request("POST", path, body)
+    assert code in (200, 201), result
 
 
-def ask_for(plane: OwnControlPlane, namespace: str, group: Document) -> str:
-    """Create a group as a trial: why it is refused, empty if it is not."""
+def dry_run(plane: OwnControlPlane, namespace: str, group: Document) -> str:
+    """Create a group in a dry run, and return the error, or ``""``."""
     body = {**group, "metadata": {**group["metadata"], "namespace": namespace}}
     code, answer = plane.request("POST", f"{groups(namespace)}?dryRun=All", body)
     return "" if code == 201 else f"{code} {answer['message']}"
 
 
 def denial(group: str, binding: str, why: str) -> str:
-    """How the API server words a policy's refusal of a group."""
+    """Return the API server's message for a group that a policy denies."""
     return (
         f"403 {CRD} \"{group}\" is forbidden: ValidatingAdmissionPolicy 'tpu-guardrails' with "
         f"binding '{binding}' denied request: {why}"
@@ -109,14 +109,16 @@ NO_LIMITS = (
 # Overlays
 
 
-def test_the_example_on_a_cluster_that_has_never_seen_it(plane: OwnControlPlane) -> None:
+def test_the_example_can_be_applied_to_a_new_cluster_and_again_without_change(
+    plane: OwnControlPlane,
+) -> None:
     assert {line.rpartition(" ")[2] for line in apply(plane, EXAMPLE)} == {"created"}
     assert [line for line in apply(plane, EXAMPLE) if not line.endswith(" unchanged")] == []
 
 
 @pytest.fixture
 def monitoring(plane: OwnControlPlane) -> None:
-    """The CRDs of both ways of monitoring, as far as names go: any object is taken."""
+    """CRDs with the names of both ways of monitoring; they accept any object."""
     for group, kind in MONITORED:
         definition = define_anything(group, kind)
         plane.request("POST", DEFINITION.rpartition("/")[0], definition)
@@ -133,7 +135,7 @@ def monitoring(plane: OwnControlPlane) -> None:
     ids="+".join,
 )
 @pytest.mark.usefixtures("monitoring")
-def test_components_are_accepted_and_applied_again_change_nothing(
+def test_components_are_accepted_and_can_be_applied_again_without_change(
     installed: OwnControlPlane, components: tuple[str, ...], tmp_path: Path
 ) -> None:
     overlay = write_overlay(tmp_path, *components)
@@ -142,57 +144,63 @@ def test_components_are_accepted_and_applied_again_change_nothing(
     relay = "/apis/apps/v1/namespaces/tpu-functions/deployments/relay"
     template = installed.request("GET", relay)[1]["spec"]["template"]
     pod = {"metadata": {"name": "trial"}, "spec": template["spec"]}
-    code, said = installed.request("POST", "/api/v1/namespaces/tpu-functions/pods?dryRun=All", pod)
-    assert code == 201, f"a restricted namespace refuses the relay: {said}"
+    code, result = installed.request(
+        "POST", "/api/v1/namespaces/tpu-functions/pods?dryRun=All", pod
+    )
+    assert code == 201, f"a restricted namespace rejects the relay: {result}"
 
 
-def test_without_its_definition_monitoring_is_refused_and_the_rest_applied(
+def test_monitoring_without_its_crds_is_rejected_and_the_rest_is_applied(
     own_control_plane: OwnControlPlane, tmp_path: Path
 ) -> None:
     overlay = write_overlay(tmp_path, "monitoring-google", "monitoring-prometheus")
-    said = own_control_plane.run_kubectl("apply", "-k", str(overlay))
-    assert (said.returncode, len(said.stdout.splitlines())) == (1, len(DOCUMENTS) + 1)
+    result = own_control_plane.run_kubectl("apply", "-k", str(overlay))
+    assert (result.returncode, len(result.stdout.splitlines())) == (1, len(DOCUMENTS) + 1)
     for group, kind in MONITORED:
-        assert f'no matches for kind "{kind}" in version "{group}/v1"' in said.stderr
+        assert f'no matches for kind "{kind}" in version "{group}/v1"' in result.stderr
 
 
-def test_on_a_cluster_of_control_plane_and_tpu_nodes_the_relay_runs_on_the_control_plane(
+def test_the_relay_runs_on_the_control_plane_with_the_component_control_plane_taint(
     installed: OwnControlPlane, tmp_path: Path
 ) -> None:
     taint = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
     add_node(installed, "control-plane-1", {taint["key"]: ""}, [taint])
     add_node(installed, "tng-a-1", {"cloud.google.com/gke-tpu-accelerator": "tpu7x"}, [])
     installed.run_kubectl("delete", "deployment", "relay", "-n", "tpu-functions")
-    until(lambda: relays(installed) == set(), "nothing is left of earlier tests")
+    until(lambda: relay_state(installed) == set(), "the relay of earlier tests is deleted")
     apply(installed, write_overlay(tmp_path / "without"))
-    until(lambda: "Unschedulable" in relays(installed), "it stays pending without the component")
-    assert "control-plane-1" not in relays(installed)
+    until(
+        lambda: "Unschedulable" in relay_state(installed), "it stays pending without the component"
+    )
+    assert "control-plane-1" not in relay_state(installed)
     apply(installed, write_overlay(tmp_path / "with", "control-plane-taint"))
-    until(lambda: "control-plane-1" in relays(installed), "it is bound to the control plane")
-    assert "tng-a-1" not in relays(installed)
+    until(lambda: "control-plane-1" in relay_state(installed), "it is bound to the control plane")
+    assert "tng-a-1" not in relay_state(installed)
 
 
 def add_node(
     plane: OwnControlPlane, name: str, labels: dict[str, str], taints: list[dict[str, str]]
 ) -> None:
-    """A Node of which no kubelet knows, ready for as long as it is kept so."""
+    """Add a Node without a kubelet, which is Ready while `keep_ready` is called."""
     body = {"metadata": {"name": name, "labels": labels}, "spec": {"taints": taints}}
     assert plane.register_node(body)[0] == 201
     keep_ready(plane, name)
 
 
 def keep_ready(plane: OwnControlPlane, name: str) -> None:
-    """What its kubelet would say: after 50 seconds of silence a Node takes no Pods."""
-    room = {"cpu": "8", "memory": "16Gi", "pods": "10"}
+    """Report the Node as Ready: after 50 s without a report the scheduler does not use it."""
+    resources = {"cpu": "8", "memory": "16Gi", "pods": "10"}
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     ready = {"type": "Ready", "status": "True", "reason": "Trial", "message": ""}
     condition = {**ready, "lastHeartbeatTime": now}
-    status = {"status": {"capacity": room, "allocatable": room, "conditions": [condition]}}
+    status = {
+        "status": {"capacity": resources, "allocatable": resources, "conditions": [condition]}
+    }
     assert plane.request("PATCH", f"/api/v1/nodes/{name}/status", status, MERGE_PATCH)[0] == 200
 
 
-def relays(plane: OwnControlPlane) -> set[str]:
-    """Where the relay's Pods are bound to, or why they are not, while both Nodes stay ready."""
+def relay_state(plane: OwnControlPlane) -> set[str]:
+    """Return the Nodes of the relay's Pods, or why they are pending; keep both Nodes Ready."""
     for name in ("control-plane-1", "tng-a-1"):
         keep_ready(plane, name)
     pods = plane.request("GET", "/api/v1/namespaces/tpu-functions/pods")[1]["items"]
@@ -201,14 +209,14 @@ def relays(plane: OwnControlPlane) -> set[str]:
     return reasons | {pod["spec"].get("nodeName", "") for pod in pods}
 
 
-def test_the_relays_token_is_for_the_provider_and_about_the_principal_of_the_docs(
+def test_the_relays_token_has_the_audience_and_the_subject_of_the_docs(
     installed: OwnControlPlane,
 ) -> None:
     audience = NAMES["relay-audience"]
-    said = installed.run_kubectl(
+    result = installed.run_kubectl(
         "create", "token", "relay", "-n", "tpu-functions", f"--audience={audience}"
     )
-    payload = said.stdout.split(".")[1]
+    payload = result.stdout.split(".")[1]
     claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     assert claims["aud"] == [audience]
     page = (Path(__file__).parents[2] / "docs" / "kubernetes-manifests.md").read_text()
@@ -219,7 +227,7 @@ def test_the_relays_token_is_for_the_provider_and_about_the_principal_of_the_doc
 
 
 @pytest.fixture(scope="module")
-def identified(
+def with_users(
     installed: OwnControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> OwnControlPlane:
     apply(installed, write_overlay(tmp_path_factory.mktemp("users"), "google-identities"))
@@ -227,21 +235,21 @@ def identified(
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_step_may_as_its_user_what_it_may_as_its_service_account(
-    identified: OwnControlPlane, step: str
+def test_a_steps_user_has_the_permissions_of_its_service_account(
+    with_users: OwnControlPlane, step: str
 ) -> None:
     user = step.replace("_", "-")
-    wanted = {
+    requests = {
         (namespace, verb, resource)
         for namespace in ("default", "kube-system")
         for verb in ("get", "list", "watch", "create", "update", "patch", "delete")
         for resource in (f"tpunodegroups.{CRD.partition('.')[2]}", "nodes", "secrets", "events")
     }
-    mine = {one for one in wanted if can(identified, NAMES[user], *one)}
-    assert mine == {one for one in wanted if may(user, *one)}
+    allowed = {one for one in requests if is_allowed(with_users, NAMES[user], *one)}
+    assert allowed == {one for one in requests if is_granted(user, *one)}
 
 
-def can(plane: OwnControlPlane, user: str, namespace: str, verb: str, resource: str) -> bool:
+def is_allowed(plane: OwnControlPlane, user: str, namespace: str, verb: str, resource: str) -> bool:
     review = {
         "spec": {
             "user": user,
@@ -258,8 +266,8 @@ def can(plane: OwnControlPlane, user: str, namespace: str, verb: str, resource: 
     return bool(plane.request("POST", path, review)[1]["status"]["allowed"])
 
 
-def may(account: str, namespace: str, verb: str, resource: str) -> bool:
-    """What the base's roles give a step's ServiceAccount."""
+def is_granted(account: str, namespace: str, verb: str, resource: str) -> bool:
+    """Tell whether the base's roles grant a permission to a step's ServiceAccount."""
     plural, _, group = resource.partition(".")
     roles = (
         one
@@ -280,7 +288,7 @@ def bootstrap_token(token_id: str) -> Document:
         "token-id": token_id,
         "token-secret": "0123456789abcdef",
         "expiration": "2036-01-01T00:00:00Z",
-        "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token",
+        "auth-extra-groups": BOOTSTRAP_GROUP,
     }
     return {
         "apiVersion": "v1",
@@ -296,46 +304,50 @@ def bootstrap_token(token_id: str) -> Document:
 
 
 def create_as(plane: OwnControlPlane, user: str, document: Document) -> str:
-    """What kubectl says when a step's user creates an object: on stdout, or else on stderr."""
+    """Create an object as a step's user, and return kubectl's stdout, or else its stderr."""
     stdin = json.dumps(document)
-    said = plane.run_kubectl("create", f"--as={NAMES[user]}", "-f", "-", stdin=stdin)
-    return said.stdout or said.stderr
+    result = plane.run_kubectl("create", f"--as={NAMES[user]}", "-f", "-", stdin=stdin)
+    return result.stdout or result.stderr
 
 
-def test_a_user_is_held_to_tokens_by_the_admission_policy(identified: OwnControlPlane) -> None:
+def test_the_admission_policy_restricts_a_user_to_bootstrap_tokens(
+    with_users: OwnControlPlane,
+) -> None:
     token = bootstrap_token("abcdef")
-    assert create_as(identified, "inject-token", token) == "secret/bootstrap-token-abcdef created\n"
+    assert create_as(with_users, "inject-token", token) == "secret/bootstrap-token-abcdef created\n"
     other = {**bootstrap_token("zyxwvu"), "type": "Opaque"}
-    assert create_as(identified, "inject-token", other) == (
+    assert create_as(with_users, "inject-token", other) == (
         'Error from server (Forbidden): error when creating "STDIN": secrets '
         '"bootstrap-token-zyxwvu" is forbidden: ValidatingAdmissionPolicy '
         "'tpu-functions-bootstrap-tokens' with binding 'tpu-functions-bootstrap-tokens' denied "
         "request: tpu-functions may only create and delete bootstrap tokens in kube-system\n"
     )
-    assert "cannot create resource" in create_as(identified, "sweep", bootstrap_token("fedcba"))
+    assert "cannot create resource" in create_as(with_users, "sweep", bootstrap_token("fedcba"))
 
 
-@pytest.mark.parametrize("query", ["", "?dryRun=All"], ids=["in earnest", "dry run"])
-def test_a_user_is_shown_no_secret_of_others_by_deleting_all(
-    identified: OwnControlPlane, query: str
+@pytest.mark.parametrize("query", ["", "?dryRun=All"], ids=["not a dry run", "dry run"])
+def test_a_user_cannot_read_foreign_secrets_by_deleting_all(
+    with_users: OwnControlPlane, query: str
 ) -> None:
     secrets = "/api/v1/namespaces/kube-system/secrets"
     foreign = {"metadata": {"name": "keys"}, "stringData": {"key": "private"}}
-    identified.request("POST", secrets, foreign)
+    with_users.request("POST", secrets, foreign)
     user = f"--as={NAMES['tear-down']}"
-    said = identified.run_kubectl("delete", user, f"--raw={secrets}{query}")
-    assert said.stdout == ""
-    assert said.stderr.startswith("Error from server (Forbidden): ")
-    assert identified.request("GET", f"{secrets}/keys")[0] == 200
+    result = with_users.run_kubectl("delete", user, f"--raw={secrets}{query}")
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error from server (Forbidden): ")
+    assert with_users.request("GET", f"{secrets}/keys")[0] == 200
 
 
-def test_a_user_is_held_to_our_nodes_by_the_admission_policy(identified: OwnControlPlane) -> None:
-    add_node(identified, "worker-1", {}, [])
-    add_node(identified, "tng-b-1a2b3c4d-x1y2", {}, [])
-    ours = label_node(identified, "tng-b-1a2b3c4d-x1y2")
-    assert ours.stdout == "node/tng-b-1a2b3c4d-x1y2 labeled\n", ours.stderr
-    theirs = label_node(identified, "worker-1")
-    assert theirs.stderr == (
+def test_the_admission_policy_restricts_a_user_to_nodes_of_this_system(
+    with_users: OwnControlPlane,
+) -> None:
+    add_node(with_users, "worker-1", {}, [])
+    add_node(with_users, "tng-b-1a2b3c4d-x1y2", {}, [])
+    own = label_node(with_users, "tng-b-1a2b3c4d-x1y2")
+    assert own.stdout == "node/tng-b-1a2b3c4d-x1y2 labeled\n", own.stderr
+    foreign = label_node(with_users, "worker-1")
+    assert foreign.stderr == (
         'Error from server (Forbidden): nodes "worker-1" is forbidden: ValidatingAdmissionPolicy '
         "'tpu-functions-nodes' with binding 'tpu-functions-nodes' denied request: tpu-functions may "
         "only change and delete Nodes of its own VMs, whose names begin with tng-\n"
@@ -351,7 +363,7 @@ def label_node(plane: OwnControlPlane, name: str) -> subprocess.CompletedProcess
 
 @pytest.fixture(scope="module")
 def plugin(installed: OwnControlPlane, tmp_path_factory: pytest.TempPathFactory) -> ControlPlane:
-    """Who has got the token of the device plugin's Pod on the Node tng-c-1a2b3c4d-x1y2."""
+    """Access with the token of the device plugin's Pod on the Node tng-c-1a2b3c4d-x1y2."""
     node = "tng-c-1a2b3c4d-x1y2"
     for name in (node, "tng-c-1a2b3c4d-z3w4", "control-plane-2"):
         add_node(installed, name, {PROOF: "42"}, [])
@@ -372,7 +384,7 @@ def plugin(installed: OwnControlPlane, tmp_path_factory: pytest.TempPathFactory)
 
 
 def with_token(plane: ControlPlane, token: str, folder: Path) -> ControlPlane:
-    """The cluster as the bearer of a token sees it."""
+    """Return access to the cluster with a token."""
     access = yaml.safe_load(plane.kubeconfig.read_text())
     for one in access["users"]:
         one["user"] = {"token": token}
@@ -381,10 +393,10 @@ def with_token(plane: ControlPlane, token: str, folder: Path) -> ControlPlane:
 
 
 PROOF = "node-restriction.kubernetes.io/tpu-functions-vm-id"
-OF_THE_PLUGIN = "ValidatingAdmissionPolicy 'tpu-device-plugin-own-node' with binding "
-OF_THE_PLUGIN += "'tpu-device-plugin-own-node' denied request: "
+PLUGIN_DENIAL = "ValidatingAdmissionPolicy 'tpu-device-plugin-own-node' with binding "
+PLUGIN_DENIAL += "'tpu-device-plugin-own-node' denied request: "
 NOT_ITS_NODE = "the device plugin may only write the Node that it runs on"
-NOT_A_KUBELETS = (
+NOT_LIKE_A_KUBELET = (
     "the device plugin may not change a Node's spec, owners, finalizers or the labels under "
     "node-restriction.kubernetes.io and node-role.kubernetes.io"
 )
@@ -393,53 +405,53 @@ NO_EXECUTE = {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}
 PLUGIN_WRITES: dict[str, tuple[str, Document, str]] = {
     "a label of its Node": ("x1y2", {"metadata": {"labels": {"google.com/tpu-x": "1"}}}, ""),
     "its Node's capacity": ("x1y2/status", {"status": {"capacity": {"google.com/tpu": "4"}}}, ""),
-    "its Node's proof": ("x1y2", {"metadata": {"labels": {PROOF: "43"}}}, NOT_A_KUBELETS),
-    "the same by the status": (
+    "its Node's proof": ("x1y2", {"metadata": {"labels": {PROOF: "43"}}}, NOT_LIKE_A_KUBELET),
+    "its Node's proof by the status": (
         "x1y2/status",
         {"metadata": {"labels": {PROOF: "43"}}},
-        NOT_A_KUBELETS,
+        NOT_LIKE_A_KUBELET,
     ),
-    "a taint of its Node": ("x1y2", NO_EXECUTE, NOT_A_KUBELETS),
+    "a taint of its Node": ("x1y2", NO_EXECUTE, NOT_LIKE_A_KUBELET),
     "another Node's proof": ("z3w4", {"metadata": {"labels": {PROOF: None}}}, NOT_ITS_NODE),
     "another Node's condition": ("z3w4/status", NOT_READY, NOT_ITS_NODE),
 }
 
 
 @pytest.mark.parametrize("case", PLUGIN_WRITES)
-def test_the_device_plugin_writes_of_its_own_node_what_a_kubelet_may(
+def test_the_device_plugin_may_write_only_what_a_kubelet_may_and_only_to_its_own_node(
     case: str, plugin: ControlPlane
 ) -> None:
     name, change, why = PLUGIN_WRITES[case]
     path = f"/api/v1/nodes/tng-c-1a2b3c4d-{name}?dryRun=All"
-    code, said = plugin.request("PATCH", path, change, MERGE_PATCH)
-    assert (code, said.get("message", "").partition("forbidden: ")[2]) == (
-        (403, OF_THE_PLUGIN + why) if why else (200, "")
+    code, result = plugin.request("PATCH", path, change, MERGE_PATCH)
+    assert (code, result.get("message", "").partition("forbidden: ")[2]) == (
+        (403, PLUGIN_DENIAL + why) if why else (200, "")
     )
 
 
-def test_the_device_plugin_cannot_empty_the_control_plane(plugin: ControlPlane) -> None:
+def test_the_device_plugin_cannot_evict_pods_from_the_control_plane(plugin: ControlPlane) -> None:
     path = "/api/v1/nodes/control-plane-2?dryRun=All"
-    code, said = plugin.request("PATCH", path, NO_EXECUTE, MERGE_PATCH)
-    assert (code, said["message"].partition("forbidden: ")[2]) == (
+    code, result = plugin.request("PATCH", path, NO_EXECUTE, MERGE_PATCH)
+    assert (code, result["message"].partition("forbidden: ")[2]) == (
         403,
-        OF_THE_PLUGIN + NOT_ITS_NODE,
+        PLUGIN_DENIAL + NOT_ITS_NODE,
     )
 
 
-def test_a_token_of_the_device_plugin_that_no_pod_has_writes_no_node(
+def test_a_device_plugin_token_without_a_pod_cannot_write_a_node(
     installed: OwnControlPlane, plugin: ControlPlane, tmp_path: Path
 ) -> None:
     minted = installed.run_kubectl(
         "create", "token", "tpu-device-plugin-sa", "--namespace=kube-system"
     )
-    anybody = with_token(installed, minted.stdout.strip(), tmp_path)
+    without_pod = with_token(installed, minted.stdout.strip(), tmp_path)
     path = "/api/v1/nodes/tng-c-1a2b3c4d-x1y2?dryRun=All"
     label = {"metadata": {"labels": {"google.com/tpu-x": "1"}}}
     assert plugin.request("PATCH", path, label, MERGE_PATCH)[0] == 200
-    code, said = anybody.request("PATCH", path, label, MERGE_PATCH)
-    assert (code, said["message"].partition("forbidden: ")[2]) == (
+    code, result = without_pod.request("PATCH", path, label, MERGE_PATCH)
+    assert (code, result["message"].partition("forbidden: ")[2]) == (
         403,
-        OF_THE_PLUGIN + NOT_ITS_NODE,
+        PLUGIN_DENIAL + NOT_ITS_NODE,
     )
 
 
@@ -458,61 +470,65 @@ def test_the_policies_pass_the_type_check_of_the_cluster(installed: OwnControlPl
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_guardrails_of_a_namespace(installed: OwnControlPlane, case: Case) -> None:
+def test_the_limits_of_a_namespace_apply_to_its_groups(
+    installed: OwnControlPlane, case: Case
+) -> None:
     namespace = case.id.lower()
     create_namespace(installed, namespace, OWN)
     binding = "tpu-guardrails-namespace-create"
-    assert ask_for(installed, namespace, case.group).endswith(NO_LIMITS)
+    assert dry_run(installed, namespace, case.group).endswith(NO_LIMITS)
     write_limits(installed, namespace, case.limits)
-    until(lambda: NO_LIMITS not in ask_for(installed, namespace, case.group), "limits are seen")
-    refused = denial("my-slice", binding, case.message(namespace)) if case.refused else ""
-    assert ask_for(installed, namespace, case.group) == refused
+    until(lambda: NO_LIMITS not in dry_run(installed, namespace, case.group), "limits are in force")
+    expected = denial("my-slice", binding, case.message(namespace)) if case.refused else ""
+    assert dry_run(installed, namespace, case.group) == expected
 
 
-def test_the_limits_of_the_cluster_rule_all_other_namespaces(installed: OwnControlPlane) -> None:
+def test_the_limits_of_the_cluster_apply_to_all_other_namespaces(
+    installed: OwnControlPlane,
+) -> None:
     group = manifest()
     binding = "tpu-guardrails-cluster-create"
-    create_namespace(installed, "ruled")
+    create_namespace(installed, "limited")
     create_namespace(installed, "free", OWN)
     write_limits(installed, "free", {})
     write_limits(installed, "tpu-functions", {"maxChips": "4"})
     why = "spec.topology: 2x2x2 has 8 chips; allowed: 4 (ConfigMap tpu-functions/tpu-guardrails)"
-    refused = denial("my-slice", binding, why)
-    until(lambda: ask_for(installed, "ruled", group) == refused, "the cluster's limits rule")
-    until(lambda: ask_for(installed, "free", group) == "", "its own limits rule the other one")
+    expected = denial("my-slice", binding, why)
+    until(lambda: dry_run(installed, "limited", group) == expected, "the cluster's limits apply")
+    until(lambda: dry_run(installed, "free", group) == "", "the other namespace has its own limits")
     write_limits(installed, "tpu-functions", {"maxChips": "8"})
-    until(lambda: ask_for(installed, "ruled", group) == "", "the limit is raised")
+    until(lambda: dry_run(installed, "limited", group) == "", "the limit is raised")
 
 
-def test_without_limits_nothing_is_created_and_what_stands_is_let_go(
+def test_without_limits_no_group_is_created_and_existing_ones_can_be_deleted(
     installed: OwnControlPlane,
 ) -> None:
     create_namespace(installed, "bare")
     write_limits(installed, "tpu-functions", {})
-    until(lambda: ask_for(installed, "bare", manifest()) == "", "no limits rule")
+    until(lambda: dry_run(installed, "bare", manifest()) == "", "no limits apply")
     body = manifest("held", "bare")
     body["metadata"]["finalizers"] = [FINALIZER]
     assert installed.request("POST", groups("bare"), body)[0] == 201
     limits = "/api/v1/namespaces/tpu-functions/configmaps/tpu-guardrails"
     assert installed.request("DELETE", limits)[0] == 200
-    until(lambda: ask_for(installed, "bare", manifest()).endswith(NO_LIMITS), "nothing is created")
+    until(lambda: dry_run(installed, "bare", manifest()).endswith(NO_LIMITS), "no group is created")
     held = f"{groups('bare')}/held"
     paused = {"metadata": {"annotations": {"tpu-functions.dev/paused": "true"}}}
     assert installed.request("PATCH", held, paused, MERGE_PATCH)[0] == 200
     assert installed.request("DELETE", held)[0] == 200
-    let_go = {"metadata": {"finalizers": None}}
-    assert installed.request("PATCH", held, let_go, MERGE_PATCH)[0] == 200
+    without_finalizer = {"metadata": {"finalizers": None}}
+    assert installed.request("PATCH", held, without_finalizer, MERGE_PATCH)[0] == 200
     assert installed.request("GET", held)[0] == 404
 
 
-def test_a_group_beyond_later_limits_is_kept_and_let_go(installed: OwnControlPlane) -> None:
+def test_a_group_beyond_later_limits_can_be_changed_and_deleted(installed: OwnControlPlane) -> None:
     create_namespace(installed, "late", OWN)
     write_limits(installed, "late", {})
     body = manifest("held", "late")
     body["metadata"]["finalizers"] = [FINALIZER]
     until(lambda: installed.request("POST", groups("late"), body)[0] in (201, 409), "is created")
     write_limits(installed, "late", {"maxChips": "0"})
-    until(lambda: ask_for(installed, "late", manifest()) != "", "the new limit rules")
+    until(lambda: dry_run(installed, "late", manifest()) != "", "the new limit applies")
     held = f"{groups('late')}/held"
     labelled = {"metadata": {"labels": {RESOURCE_NAME_LABEL: "tng-held-1a2b3c4d"}}}
     assert installed.request("PATCH", held, labelled, MERGE_PATCH)[0] == 200
@@ -522,10 +538,10 @@ def test_a_group_beyond_later_limits_is_kept_and_let_go(installed: OwnControlPla
     )
 
 
-def test_were_node_counts_mutable_limits_would_hold_for_changes_too(
+def test_limits_apply_to_changes_of_a_node_count_that_is_mutable(
     own_control_plane: OwnControlPlane, tmp_path: Path
 ) -> None:
-    """No field that is limited can be changed today; a later CRD may let one."""
+    """No limited field is mutable today, but one may be in a later CRD."""
     plane = own_control_plane
     limits = {
         "apiVersion": "v1",
@@ -553,23 +569,23 @@ def test_were_node_counts_mutable_limits_would_hold_for_changes_too(
         code, answer = plane.request("PATCH", path, change, MERGE_PATCH)
         return code, answer.get("message", "")
 
-    def outgrow() -> str:
+    def exceed() -> str:
         until(lambda: resize(2)[0] == 200, "the loosened definition is served")
         code, message = resize(3)
         return f"{code} {message}"
 
     why = "spec.nodeCount: 3 slices of 2x2 have 12 chips; allowed: 8"
     source = "(ConfigMap tpu-functions/tpu-guardrails)"
-    refused = denial("my-slice", "tpu-guardrails-cluster-update", f"{why} {source}")
-    until(lambda: outgrow() == refused, f"the policy is in force: {refused}")
+    expected = denial("my-slice", "tpu-guardrails-cluster-update", f"{why} {source}")
+    until(lambda: exceed() == expected, f"the policy is in force: {expected}")
 
 
-# Who keeps the guardrails
+# Who may write the guardrails
 
 
 @pytest.fixture(scope="module")
-def ruled(installed: OwnControlPlane) -> OwnControlPlane:
-    """Namespace ``team`` with limits of its own, which jane may edit as Kubernetes' role has it."""
+def limited(installed: OwnControlPlane) -> OwnControlPlane:
+    """Namespace ``team`` with its own limits, in which jane has the ClusterRole ``admin``."""
     create_namespace(installed, "team", OWN)
     write_limits(installed, "team", {"maxChips": "8"})
     binding = {
@@ -588,7 +604,7 @@ def ruled(installed: OwnControlPlane) -> OwnControlPlane:
     return installed
 
 
-ONLY_KEEPERS = (
+DENIAL_OF_KEEPERS = (
     "'tpu-guardrails-keepers' denied request: only who may write ConfigMap "
     "tpu-functions/tpu-guardrails may write a ConfigMap tpu-guardrails\n"
 )
@@ -604,18 +620,18 @@ ONLY_KEEPERS = (
     ],
     ids=["change", "delete", "delete-all", "create"],
 )
-def test_who_may_edit_a_namespace_may_not_lift_its_limits(
-    ruled: OwnControlPlane, attempt: tuple[str, ...]
+def test_an_admin_of_a_namespace_cannot_change_its_limits(
+    limited: OwnControlPlane, attempt: tuple[str, ...]
 ) -> None:
-    said = ruled.run_kubectl(*attempt, "-n", "team", "--as=jane")
-    assert said.stderr.endswith(ONLY_KEEPERS), said.stdout + said.stderr
-    limits = ruled.request("GET", "/api/v1/namespaces/team/configmaps/tpu-guardrails")[1]
+    result = limited.run_kubectl(*attempt, "-n", "team", "--as=jane")
+    assert result.stderr.endswith(DENIAL_OF_KEEPERS), result.stdout + result.stderr
+    limits = limited.request("GET", "/api/v1/namespaces/team/configmaps/tpu-guardrails")[1]
     assert limits["data"] == {"maxChips": "8"}
 
 
-def test_other_config_maps_are_nobody_elses_business(ruled: OwnControlPlane) -> None:
-    said = ruled.run_kubectl("create", "configmap", "mine", "-n", "team", "--as=jane")
-    assert said.stdout == "configmap/mine created\n", said.stderr
+def test_other_config_maps_are_not_restricted(limited: OwnControlPlane) -> None:
+    result = limited.run_kubectl("create", "configmap", "mine", "-n", "team", "--as=jane")
+    assert result.stdout == "configmap/mine created\n", result.stderr
 
 
 @pytest.mark.parametrize(
@@ -634,47 +650,49 @@ def test_other_config_maps_are_nobody_elses_business(ruled: OwnControlPlane) -> 
         ({"maxBootDiskGB": "1 TB"}, "data.maxBootDiskGB: 1 TB is no whole number"),
         ({"strict": "yes"}, "data.strict: yes is neither true nor false"),
     ],
-    ids=["unknown-keys", "no-number", "negative", "empty", "a-size", "half-strict"],
+    ids=["unknown-keys", "not-a-number", "negative", "empty", "a-size", "strict-not-boolean"],
 )
-def test_limits_that_would_not_work_are_refused(
-    ruled: OwnControlPlane, limits: dict[str, str], why: str
+def test_invalid_limits_are_rejected(
+    limited: OwnControlPlane, limits: dict[str, str], why: str
 ) -> None:
     path = "/api/v1/namespaces/team/configmaps/tpu-guardrails"
-    code, said = ruled.request("PATCH", path, {"data": limits}, MERGE_PATCH)
+    code, result = limited.request("PATCH", path, {"data": limits}, MERGE_PATCH)
     assert code == 422
-    assert said["message"].endswith(f"'tpu-guardrails-keepers' denied request: {why}")
+    assert result["message"].endswith(f"'tpu-guardrails-keepers' denied request: {why}")
 
 
 def test_a_namespace_with_limits_can_be_deleted(installed: OwnControlPlane) -> None:
     create_namespace(installed, "over", OWN)
     write_limits(installed, "over", {})
     assert installed.request("DELETE", "/api/v1/namespaces/over")[0] == 200
-    until(lambda: installed.request("GET", "/api/v1/namespaces/over")[0] == 404, "it is gone")
+    until(lambda: installed.request("GET", "/api/v1/namespaces/over")[0] == 404, "it is deleted")
 
 
 # Upgrades
 
 
-def test_an_upgrade_by_server_side_apply_takes_over_what_stands_and_keeps_odd_groups(
+def test_an_upgrade_by_server_side_apply_takes_ownership_and_keeps_invalid_groups(
     own_control_plane: OwnControlPlane, tmp_path: Path
 ) -> None:
-    """An older definition may have let pass what a newer one refuses: it must still be let go."""
+    """A group that only an older CRD accepted must still be deletable."""
     plane = own_control_plane
     older = next(one for one in copy.deepcopy(DOCUMENTS) if one["metadata"]["name"] == CRD)
     spec = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     del spec["x-kubernetes-validations"]
     del spec["properties"]["nodeCount"]["minimum"]
-    said = plane.run_kubectl("apply", "-f", "-", stdin=yaml.safe_dump(older))
-    assert said.returncode == 0, said.stderr
-    odd = manifest("odd", nodeCount=0)
-    odd["metadata"]["finalizers"] = [FINALIZER]
-    until(lambda: plane.request("POST", groups("default"), odd)[0] in (201, 409), "it is taken")
+    result = plane.run_kubectl("apply", "-f", "-", stdin=yaml.safe_dump(older))
+    assert result.returncode == 0, result.stderr
+    invalid = manifest("odd", nodeCount=0)
+    invalid["metadata"]["finalizers"] = [FINALIZER]
+    until(
+        lambda: plane.request("POST", groups("default"), invalid)[0] in (201, 409), "it is accepted"
+    )
     before = plane.request("GET", f"{groups('default')}/odd")[1]
     overlay = write_overlay(tmp_path)
     assert f"customresourcedefinition.apiextensions.k8s.io/{CRD} serverside-applied" in apply(
         plane, overlay, "--server-side"
     )
-    until(lambda: "nodeCount" in ask_for(plane, "default", manifest(nodeCount=0)), "rules are new")
+    until(lambda: "nodeCount" in dry_run(plane, "default", manifest(nodeCount=0)), "rules are new")
     path = f"{groups('default')}/odd"
     assert plane.request("GET", path)[1] == before
     labelled = {"metadata": {"labels": {RESOURCE_NAME_LABEL: "tng-odd-1a2b3c4d"}}}

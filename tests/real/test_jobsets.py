@@ -1,4 +1,4 @@
-"""JobSets before a real API server, its Job controller and its scheduler; JobSet's own is a stand-in."""
+"""JobSets on a real API server, Job controller and scheduler; JobSet's controller is simulated."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 PODS = "/api/v1/namespaces/default/pods"
 NO_KUBELETS = ("--node-monitor-grace-period=600s",)
-"""Nodes here are nothing but objects, and shall stay Ready for as long as the tests take."""
+"""These Nodes have no kubelets, and must stay Ready during the tests."""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnControlPlane]:
-    """With JobSet's definition, the webhook in force, and the stand-in at work."""
+    """A cluster with JobSet's CRD, the webhook in force, and the simulated controllers running."""
     admission = partial(admit, settings=Admission())
     with (
         open_own_control_plane(controller_flags=NO_KUBELETS) as plane,
         serving(tmp_path_factory.mktemp("tls"), {"/mutate-jobs": admission}) as served,
     ):
         install(plane, served)
-        with standing_in(plane, tmp_path_factory.mktemp("access")):
+        with simulating(plane, tmp_path_factory.mktemp("access")):
             yield plane
 
 
@@ -57,14 +57,14 @@ def install(plane: OwnControlPlane, served: Served) -> None:
     for manifest in (definition, served.configure(COMPONENT / "webhook.yaml")):
         done = plane.run_kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(manifest))
         assert done.returncode == 0, done.stderr
-    until(lambda: plane.request("GET", JOBSETS)[0] == 200, "JobSets are known")
+    until(lambda: plane.request("GET", JOBSETS)[0] == 200, "JobSets are served")
     probe = job(labels={JOB_KEY: "0123456789"})
-    until(lambda: "job-key" in selector_of(make(plane, JOBS, probe)), "the webhook is asked")
+    until(lambda: "job-key" in selector_of(dry_run(plane, JOBS, probe)), "the webhook is called")
 
 
 @contextmanager
-def standing_in(plane: OwnControlPlane, scratch: Path) -> Iterator[None]:
-    """The stand-in, in a thread; what goes wrong in it shows at the end."""
+def simulating(plane: OwnControlPlane, scratch: Path) -> Iterator[None]:
+    """Run the simulated controllers in a thread; their errors fail the test at the end."""
     access = read_kubeconfig(plane.kubeconfig, scratch)
     stop: asyncio.Future[asyncio.Event] = asyncio.Future(loop=(loop := asyncio.new_event_loop()))
     failures: list[BaseException] = []
@@ -81,14 +81,14 @@ def standing_in(plane: OwnControlPlane, scratch: Path) -> Iterator[None]:
             async with live.at_work():
                 await ending.wait()
 
-    def work() -> None:
+    def run_loop() -> None:
         try:
             loop.run_until_complete(run())
         except Exception as failure:
             failures.append(failure)
             raise
 
-    thread = threading.Thread(target=work, daemon=True)
+    thread = threading.Thread(target=run_loop, daemon=True)
     thread.start()
     yield
     loop.call_soon_threadsafe(lambda: stop.result().set())
@@ -115,8 +115,8 @@ def job(
     }
 
 
-def make(plane: OwnControlPlane, path: str, manifest: Manifest) -> Manifest:
-    """What a dry run makes of it; an unknown field is refused."""
+def dry_run(plane: OwnControlPlane, path: str, manifest: Manifest) -> Manifest:
+    """Return the object as a dry run stores it; an unknown field is an error."""
     code, made = plane.request("POST", f"{path}?dryRun=All&fieldValidation=Strict", manifest)
     assert code == 201, made
     found: Manifest = made
@@ -129,21 +129,25 @@ def selector_of(made: Manifest) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_jobsets_own_definition_takes_the_example(path: Path, cluster: OwnControlPlane) -> None:
-    assert make(cluster, JOBSETS, yaml.safe_load(path.read_text()))["kind"] == "JobSet"
+def test_the_crd_of_jobset_accepts_the_example(path: Path, cluster: OwnControlPlane) -> None:
+    assert dry_run(cluster, JOBSETS, yaml.safe_load(path.read_text()))["kind"] == "JobSet"
 
 
-LEFT: list[tuple[str, Manifest]] = [
-    ("no JobSet's", job()),
+UNCHANGED_JOBS: list[tuple[str, Manifest]] = [
+    ("no JobSet", job()),
     ("opted out", job({JOB_KEY: "0123456789", OPT_OUT: "True"})),
     ("no TPUs", job({JOB_KEY: "0123456789"}, chips="")),
     ("no topology", job({JOB_KEY: "0123456789"}, selector={"disk": "ssd"})),
 ]
 
 
-@pytest.mark.parametrize("manifest", [row[1] for row in LEFT], ids=[row[0] for row in LEFT])
-def test_a_job_is_stored_as_it_is(manifest: Manifest, cluster: OwnControlPlane) -> None:
-    assert "job-key" not in selector_of(make(cluster, JOBS, manifest))
+@pytest.mark.parametrize(
+    "manifest", [row[1] for row in UNCHANGED_JOBS], ids=[row[0] for row in UNCHANGED_JOBS]
+)
+def test_a_job_without_need_of_a_slice_is_stored_unchanged(
+    manifest: Manifest, cluster: OwnControlPlane
+) -> None:
+    assert "job-key" not in selector_of(dry_run(cluster, JOBS, manifest))
 
 
 def test_the_pods_of_each_job_are_bound_to_its_slice_and_only_to_it(
@@ -151,30 +155,31 @@ def test_the_pods_of_each_job_are_bound_to_its_slice_and_only_to_it(
 ) -> None:
     code, made = cluster.request("POST", JOBSETS, jobset())
     assert code == 201, made
-    until(lambda: set(waiting(cluster)) == {"train-slice-0-0", "train-slice-1-0"}, "they wait")
-    keys = {pod["metadata"]["labels"][JOB_KEY] for pod in waiting(cluster).values()}
-    for name, labels in (("nobodys", {}), *((key[:5], {"job-key": key}) for key in keys)):
+    first_pods = {"train-slice-0-0", "train-slice-1-0"}
+    until(lambda: set(unschedulable(cluster)) == first_pods, "the first Pods are unschedulable")
+    keys = {pod["metadata"]["labels"][JOB_KEY] for pod in unschedulable(cluster).values()}
+    for name, labels in (("unassigned", {}), *((key[:5], {"job-key": key}) for key in keys)):
         add_slice(cluster, name, labels)
-    until(lambda: len(places(cluster)) == 4, "all Pods are bound")
+    until(lambda: len(node_names(cluster)) == 4, "all Pods are bound")
     for index in range(2):
         pods = [
             pod for pod in items(cluster, PODS) if hostname(pod).startswith(f"train-slice-{index}")
         ]
         (key,) = {pod["metadata"]["labels"][JOB_KEY] for pod in pods}
         assert {pod["spec"]["nodeName"] for pod in pods} == {f"{key[:5]}-0", f"{key[:5]}-1"}
-    until(lambda: ended(cluster) == "Completed", "the JobSet is complete")
+    until(lambda: terminal_state(cluster) == "Completed", "the JobSet is complete")
     cluster.request("DELETE", f"{JOBSETS}/train")
-    until(lambda: not items(cluster, PODS) and not items(cluster, JOBS), "all is gone")
+    until(lambda: not items(cluster, PODS) and not items(cluster, JOBS), "all is deleted")
 
 
 def add_slice(plane: OwnControlPlane, name: str, labels: dict[str, str]) -> None:
-    """Two Nodes that are Ready and have four chips each."""
+    """Add two Nodes that are Ready and have four chips each."""
     for number in range(2):
         metadata = {"name": f"{name}-{number}", "labels": {**TPU, SLICE: name, **labels}}
         plane.request("POST", "/api/v1/nodes", {"metadata": metadata})
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
-        room = {"google.com/tpu": "4", "pods": "15"}
-        status = {"conditions": [ready], "capacity": room, "allocatable": room}
+        resources = {"google.com/tpu": "4", "pods": "15"}
+        status = {"conditions": [ready], "capacity": resources, "allocatable": resources}
         code, answer = plane.request(
             "PATCH",
             f"/api/v1/nodes/{name}-{number}/status",
@@ -193,23 +198,23 @@ def hostname(pod: Manifest) -> str:
     return str(pod["spec"]["hostname"])
 
 
-def places(plane: OwnControlPlane) -> dict[str, str]:
-    """Where the Pods are that have a place."""
+def node_names(plane: OwnControlPlane) -> dict[str, str]:
+    """Return the Nodes of the bound Pods, by hostname."""
     pods = items(plane, PODS)
     return {hostname(pod): pod["spec"]["nodeName"] for pod in pods if "nodeName" in pod["spec"]}
 
 
-def waiting(plane: OwnControlPlane) -> dict[str, Manifest]:
-    """The first Pods of which the scheduler has said that no Node takes them."""
+def unschedulable(plane: OwnControlPlane) -> dict[str, Manifest]:
+    """Return the first Pods that the scheduler reports as unschedulable, by hostname."""
 
-    def is_left(pod: Manifest) -> bool:
+    def is_unschedulable(pod: Manifest) -> bool:
         conditions: list[Any] = pod["status"].get("conditions", [])
         return any(one.get("reason") == "Unschedulable" for one in conditions)
 
     pods = [pod for pod in items(plane, PODS) if hostname(pod).endswith("-0")]
-    return {hostname(pod): pod for pod in pods if is_left(pod)}
+    return {hostname(pod): pod for pod in pods if is_unschedulable(pod)}
 
 
-def ended(plane: OwnControlPlane) -> str:
+def terminal_state(plane: OwnControlPlane) -> str:
     _, found = plane.request("GET", f"{JOBSETS}/train")
     return str(found.get("status", {}).get("terminalState", ""))

@@ -1,4 +1,4 @@
-"""docs/on-call.md: a stockout, a preemption, lost messages and a dead letter, ended with the tool.
+"""docs/on-call.md: a stockout, a preemption, lost messages and a dead letter, resolved with the tool.
 
 ``python -m tests.on_call`` writes it again.
 """
@@ -17,7 +17,7 @@ from tests.real_parts import miss
 
 @pytest.mark.real
 @pytest.mark.processes
-def test_each_fault_is_found_explained_and_ended(tmp_path: Path) -> None:
+def test_each_fault_is_found_explained_and_resolved(tmp_path: Path) -> None:
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         miss("there is no kubectl here")
@@ -25,7 +25,7 @@ def test_each_fault_is_found_explained_and_ended(tmp_path: Path) -> None:
         play_page(PAGE.read_text(), run, print)
 
 
-def test_what_the_page_shows_is_what_the_commands_must_say() -> None:
+def test_the_page_shows_the_expected_output_of_each_command() -> None:
     shown = iter(parse_page(PAGE.read_text()))
     for expected in EXPECTED:
         step = next(one for one in shown if one.command.startswith(expected.command))

@@ -1,7 +1,7 @@
-"""What a real API server asks the webhook, as recorded in ``tests/data/reviews``.
+"""The reviews that a real API server sends to the webhook, as recorded in ``tests/data/reviews``.
 
-``RECORD_REVIEWS=1 python -m pytest tests/real/test_reviews.py`` writes the recordings anew; without it,
-they are held against what is asked now. What they are answered: tests/unit/inject_env/test_reviews.py.
+``RECORD_REVIEWS=1 python -m pytest tests/real/test_reviews.py`` writes the recordings again; without
+it, they are compared with new reviews. The answers to them: tests/unit/inject_env/test_reviews.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aiohttp import web
 from local.control_plane.plane import ControlPlane
 from shared.tpu_env.admission import Mutation
 from tests.real.relay.patience import until
-from tests.real.test_inject_env import COMPONENT, OURS, apply, complete, marked
+from tests.real.test_inject_env import COMPONENT, OWN_MARK, apply, complete, marked
 from tests.real.webhooks import serving
 from tests.unit.inject_env.workloads import (
     Manifest,
@@ -39,40 +39,45 @@ NAMESPACE = "recorded"
 LWS = "leaderworkerset.sigs.k8s.io"
 TWO_HOSTS = {"nodeSelector": selector("tpu7x", "2x2x2")}
 
-Seen = list[Manifest]
+Reviews = list[Manifest]
 
 
 class Recorder(Webhook):
-    """The webhook, which also keeps the reviews as they come."""
+    """The webhook, which also keeps the reviews that it receives."""
 
-    def __init__(self, seen: Seen, mutations: Mapping[str, Mutation]) -> None:
+    def __init__(self, reviews: Reviews, mutations: Mapping[str, Mutation]) -> None:
         super().__init__(mutations)
-        self._seen = seen
+        self._reviews = reviews
 
     def _decide(self, mutate: Mutation, path: str, body: bytes) -> web.Response:
-        self._seen.append(json.loads(body))
+        self._reviews.append(json.loads(body))
         return super()._decide(mutate, path, body)
 
 
 @pytest.fixture(scope="module")
-def seen(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
-    """The reviews of all that is made here."""
-    seen: Seen = []
+def reviews(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Reviews]:
+    """The reviews of all objects of `create_all`."""
+    reviews: Reviews = []
     mutations = {"/mutate": injecting()}
-    with serving(tmp_path_factory.mktemp("tls"), mutations, partial(Recorder, seen)) as served:
+    with serving(tmp_path_factory.mktemp("tls"), mutations, partial(Recorder, reviews)) as served:
         configuration = served.configure(COMPONENT / "webhook.yaml")
         configuration["metadata"]["name"] = "recorder.tpu-functions.dev"
         text = yaml.safe_dump(configuration)
         run(control_plane, "apply", "-f", "-", stdin=text)
         run(control_plane, "create", "namespace", NAMESPACE)
-        probe = json.dumps(complete(here(stateful_set(name="probe"))))
+        probe = json.dumps(complete(in_namespace(stateful_set(name="probe"))))
         trial = ("create", "--dry-run=server", "-f", "-")
         until(
-            lambda: bool(run(control_plane, *trial, stdin=probe) and seen), "the webhook is asked"
+            lambda: bool(run(control_plane, *trial, stdin=probe) and reviews),
+            "the webhook is called",
         )
-        make_all(control_plane)
-        until(lambda: len(find_all(seen)) == len(ASKED), f"asked about all of {list(ASKED)}")
-        yield seen
+        create_all(control_plane)
+        until(
+            lambda: len(find_all(reviews)) == len(EXPECTED), f"a review of each of {list(EXPECTED)}"
+        )
+        yield reviews
         run(control_plane, "delete", "-f", "-", stdin=text)
         run(control_plane, "delete", "namespace", NAMESPACE, "--wait=false")
 
@@ -83,35 +88,43 @@ def run(plane: ControlPlane, *arguments: str, stdin: str | None = None) -> str:
     return done.stdout
 
 
-def here(manifest: Manifest) -> Manifest:
+def in_namespace(manifest: Manifest) -> Manifest:
     manifest["metadata"]["namespace"] = NAMESPACE
     return marked(manifest)
 
 
-def make_all(plane: ControlPlane) -> None:
-    """As people make them, and controllers of LeaderWorkerSet and JobSet."""
-    apply(plane, here(stateful_set(name="web", service="nginx", replicas=2, pod=TWO_HOSTS)))
+def create_all(plane: ControlPlane) -> None:
+    """Create objects as users and the controllers of LeaderWorkerSet and JobSet do."""
+    apply(plane, in_namespace(stateful_set(name="web", service="nginx", replicas=2, pod=TWO_HOSTS)))
+    await_status(plane, "statefulset/web")
     run(plane, "-n", NAMESPACE, "set", "image", "statefulset/web", "c=train:2")
     run(plane, "-n", NAMESPACE, "scale", "statefulset/web", "--replicas=3")
-    side = here(stateful_set(name="side", service="nginx", replicas=2, pod=TWO_HOSTS))
+    side = in_namespace(stateful_set(name="side", service="nginx", replicas=2, pod=TWO_HOSTS))
     apply(plane, side, "--server-side")
+    await_status(plane, "statefulset/side")
     side["spec"]["replicas"] = 4
     side["spec"]["template"]["spec"]["nodeSelector"] = selector("tpu7x", "2x2x4")
     apply(plane, side, "--server-side")
-    trial = here(stateful_set(name="trial", service="nginx", replicas=2, pod=TWO_HOSTS))
+    trial = in_namespace(stateful_set(name="trial", service="nginx", replicas=2, pod=TWO_HOSTS))
     apply(plane, trial, "--dry-run=server")
     labels = jobset_labels(2, 1)
     child = job(name="ms-slice-1", count=2, subdomain="ms", labels=labels, pod=TWO_HOSTS)
     child["spec"]["template"]["metadata"]["labels"] = labels
-    apply(plane, here(child))
+    apply(plane, in_namespace(child))
     apply(plane, group("llm", 0, {f"{LWS}/size": "2"}))
     annotations = {f"{LWS}/size": "2", f"{LWS}/leader-requests-tpus": "true"}
     apply(plane, group("llm-0", 1, annotations))
 
 
+def await_status(plane: ControlPlane, name: str) -> None:
+    """Wait until the StatefulSet's controller has written a status, as it has in the recordings."""
+    observed = "--for=jsonpath={.status.observedGeneration}=1"
+    run(plane, "-n", NAMESPACE, "wait", observed, name, "--timeout=60s")
+
+
 def group(name: str, index: int, annotations: dict[str, str]) -> Manifest:
-    """A StatefulSet of a LeaderWorkerSet, with what its Pods' webhook adds for the one Pod of it."""
-    labels = {f"{LWS}/name": "llm", f"{LWS}/worker-index": str(index), OURS: "enabled"}
+    """Return a StatefulSet of a LeaderWorkerSet, with the annotations of LeaderWorkerSet's webhook."""
+    labels = {f"{LWS}/name": "llm", f"{LWS}/worker-index": str(index), OWN_MARK: "enabled"}
     made = stateful_set(
         name=name, service="llm", replicas=1, start=index, pod=TWO_HOSTS, template_labels=labels
     )
@@ -120,7 +133,7 @@ def group(name: str, index: int, annotations: dict[str, str]) -> Manifest:
     return made
 
 
-ASKED: dict[str, tuple[str, str, str, bool]] = {
+EXPECTED: dict[str, tuple[str, str, str, bool]] = {
     "stateful-set-created": ("StatefulSet", "CREATE", "web", False),
     "stateful-set-updated": ("StatefulSet", "UPDATE", "web", False),
     "stateful-set-applied-server-side": ("StatefulSet", "CREATE", "side", False),
@@ -132,42 +145,42 @@ ASKED: dict[str, tuple[str, str, str, bool]] = {
     "leader-of-a-group": ("Pod", "CREATE", "llm-0", False),
     "worker-of-a-group": ("Pod", "CREATE", "llm-0-1", False),
 }
-"""Kind, operation, name or the beginning that Kubernetes completes, and whether it is a dry run."""
+"""Kind, operation, name or generateName, and whether it is a dry run."""
 
 
-def find_all(seen: Seen) -> dict[str, Manifest]:
-    """The first review of each."""
+def find_all(reviews: Reviews) -> dict[str, Manifest]:
+    """Return the first review of each."""
     found: dict[str, Manifest] = {}
-    for review in seen:
+    for review in reviews:
         request = review["request"]
         metadata = request["object"]["metadata"]
         name = metadata.get("name") or metadata["generateName"]
         key = (request["kind"]["kind"], request["operation"], name, request["dryRun"])
-        for case, asked in ASKED.items():
-            if key == asked:
+        for case, expected in EXPECTED.items():
+            if key == expected:
                 found.setdefault(case, review)
     return found
 
 
-def forms(value: Any, path: str = "") -> Iterator[str]:
-    """Where there is something in a document, whatever it says. Keys that hold uids are one."""
+def paths_in(value: Any, path: str = "") -> Iterator[str]:
+    """Yield the paths of a document's fields; keys that contain uids are treated as one."""
     yield path
     if isinstance(value, dict):
         for key, part in value.items():
-            yield from forms(part, f"{path}/{'uid' if 'uid' in key else key}")
+            yield from paths_in(part, f"{path}/{'uid' if 'uid' in key else key}")
     elif isinstance(value, list):
         for part in value:
-            yield from forms(part, f"{path}/-")
+            yield from paths_in(part, f"{path}/-")
 
 
-@pytest.mark.parametrize("case", ASKED)
-def test_a_recording_has_the_form_in_which_an_api_server_asks(case: str, seen: Seen) -> None:
-    asked, path = find_all(seen)[case], RECORDINGS / f"{case}.json"
+@pytest.mark.parametrize("case", EXPECTED)
+def test_a_recording_has_the_fields_of_an_api_servers_review(case: str, reviews: Reviews) -> None:
+    review, path = find_all(reviews)[case], RECORDINGS / f"{case}.json"
     if os.environ.get("RECORD_REVIEWS"):
-        path.write_text(json.dumps(asked, indent=1) + "\n")
-    assert set(forms(json.loads(path.read_text()))) == set(forms(asked))
+        path.write_text(json.dumps(review, indent=1) + "\n")
+    assert set(paths_in(json.loads(path.read_text()))) == set(paths_in(review))
 
 
-def test_sub_resources_are_not_asked_about(seen: Seen) -> None:
+def test_sub_resources_are_not_reviewed(reviews: Reviews) -> None:
     """A scale has no template, and there is nothing to inject into a status."""
-    assert not [review for review in seen if review["request"].get("subResource")]
+    assert not [review for review in reviews if review["request"].get("subResource")]

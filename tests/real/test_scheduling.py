@@ -1,7 +1,7 @@
-"""Pods on a slice's Nodes, as the real scheduler sees them: what the labels are there for.
+"""The real scheduler binds Pods to a slice's Nodes by their labels.
 
-A whole life: VMs that join by bootstrap tokens, Nodes that the product labels, Pods that ask for
-chips by the selectors that people write.
+VMs join by bootstrap tokens, the product labels their Nodes, and Pods request chips with the usual
+selectors.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnControlPlan
 
 @pytest.fixture(autouse=True)
 def no_pods(cluster: OwnControlPlane) -> Iterator[None]:
-    """What a test has scheduled is gone before the next."""
+    """Delete the Pods of each test after it."""
     yield
     cluster.run_kubectl("delete", "job,pods", "--all", "--force", "--grace-period=0")
-    until(lambda: not _pods(cluster), "the Pods are gone")
+    until(lambda: not _pods(cluster), "the Pods are deleted")
 
 
 def test_the_pods_of_tpu_operators_readme_are_bound_one_to_each_host(
@@ -61,12 +61,15 @@ def test_the_pods_of_tpu_operators_readme_are_bound_one_to_each_host(
     assert sorted(map(_node_of, _pods(cluster))) == _slice_nodes(cluster)
 
 
-def test_a_third_pod_finds_no_chips_left(cluster: OwnControlPlane) -> None:
+def test_a_third_pod_is_unschedulable_for_lack_of_chips(cluster: OwnControlPlane) -> None:
     for number in range(3):
         _create(cluster, _readme_pod(f"tpu-worker-v7x-{number}"))
     until(lambda: sum(bool(_node_of(pod)) for pod in _pods(cluster)) == 2, "two Pods are bound")
-    (left,) = [pod for pod in _pods(cluster) if not _node_of(pod)]
-    until(lambda: "2 Insufficient google.com/tpu" in _why_pending(cluster, left), "it stays")
+    (pending,) = [pod for pod in _pods(cluster) if not _node_of(pod)]
+    until(
+        lambda: "2 Insufficient google.com/tpu" in _why_pending(cluster, pending),
+        "it stays pending",
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,7 +105,7 @@ def test_the_job_of_the_examples_runs_on_a_slice(cluster: OwnControlPlane) -> No
 
 
 def _readme_pod(name: str) -> dict[str, Any]:
-    """A Pod of the README's StatefulSet, in what the scheduler looks at."""
+    """Return a Pod of the README's StatefulSet, with the fields that the scheduler reads."""
     workload = copy.deepcopy(yaml.safe_load(DATA.read_text())["original_workload"])
     container = {
         "name": "jax",

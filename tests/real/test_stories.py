@@ -1,4 +1,4 @@
-"""Whether every story that needs no kubelet is told on a real control plane, too."""
+"""Every story that needs no kubelet also runs on a real control plane."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ raise SystemExit(pytest.main(["--collect-only", "-qq", "tests/stories"], plugins
 
 @cache
 def marks_of_cases() -> dict[str, frozenset[str]]:
-    """Of each case of a story, whether it is ``real`` and whether it is ``slow``."""
+    """Return the marks ``real`` and ``slow`` of each case of a story."""
     command = [sys.executable, "-c", COLLECT]
-    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    lines = [line.split("\t") for line in said.splitlines() if line.startswith("story\t")]
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    lines = [line.split("\t") for line in output.splitlines() if line.startswith("story\t")]
     return {name.removeprefix("tests/stories/"): frozenset(marks) for _, name, *marks in lines}
 
 
 def cases(*marks: str) -> set[str]:
-    """The cases with exactly these marks."""
+    """Return the cases with exactly these marks."""
     return {name for name, found in marks_of_cases().items() if found == set(marks)}
 
 
 def name_of(case: str) -> str:
-    """A story's name, whatever its cases."""
+    """Return a story's name, without its case."""
     return case.partition("[")[0]
 
 
-def is_told_on_both(case: str) -> bool:
-    """False if the story needs the embedded cluster."""
+def runs_on_both(case: str) -> bool:
+    """Tell whether the story does not need the embedded cluster."""
     module = case.partition(".py::")[0]
     return f"tests.stories.{module}" not in EMBEDDED_ALONE
 
 
-def test_every_story_is_told_on_the_embedded_cluster_and_on_a_real_control_plane() -> None:
-    both = set(filter(is_told_on_both, cases() | cases("slow")))
+def test_every_story_runs_on_the_embedded_cluster_and_on_a_real_control_plane() -> None:
+    both = set(filter(runs_on_both, cases() | cases("slow")))
     real = cases("real") | cases("real", "slow")
     assert {name.replace("[real", "[embedded") for name in real} == both
 
 
-def test_every_day_a_real_control_plane_has_one_case_of_each_story_that_is_listed() -> None:
+def test_the_daily_run_on_a_real_control_plane_has_one_case_of_each_listed_story() -> None:
     assert sorted(map(name_of, cases("real"))) == sorted(EVERY_DAY_ON_REAL)

@@ -1,4 +1,4 @@
-"""The webhook's server, where an API server on this machine can ask it."""
+"""A server of the webhook that an API server on this machine can call."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Served:
         self._ca_pem = ca_pem
 
     def configure(self, path: Path) -> dict[str, Any]:
-        """A webhook configuration of ``infra/kubernetes``, but that it names this server by URL."""
+        """Return a webhook configuration of ``infra/kubernetes`` that names this server by URL."""
         configuration: dict[str, Any] = yaml.safe_load(path.read_text())
         bundle = base64.b64encode(self._ca_pem.encode()).decode()
         for one in configuration["webhooks"]:
@@ -40,7 +40,7 @@ class Served:
 def serving(
     directory: Path, mutations: Mapping[str, Mutation], make: Callable[..., Webhook] = Webhook
 ) -> Iterator[Served]:
-    """The server in a thread of its own, until the block is left. ``directory`` takes its keys."""
+    """Run the server in its own thread until the block ends, with its keys in ``directory``."""
     ca = CertificateAuthority.create(datetime.now(UTC))
     pair = ca.issue_server(("localhost", "127.0.0.1"), datetime.now(UTC))
     (directory / "tls.crt").write_text(pair.certificate_pem)
@@ -48,13 +48,13 @@ def serving(
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, daemon=True).start()
 
-    def do(work: Any) -> Any:
+    def run(work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, loop).result(30)
 
     certificate = Certificate(directory / "tls.crt", directory / "tls.key")
-    runner, port = do(serve(make(mutations), "127.0.0.1", 0, certificate.context))
+    runner, port = run(serve(make(mutations), "127.0.0.1", 0, certificate.context))
     try:
         yield Served(f"https://127.0.0.1:{port}", ca.certificate_pem)
     finally:
-        do(runner.cleanup())
+        run(runner.cleanup())
         loop.call_soon_threadsafe(loop.stop)

@@ -17,7 +17,7 @@ from shared.base.names import STEPS
 from tests.harness import Harness, manifests
 from tests.manifests import manifest
 from tests.real.bridge.ground import standing_on_real
-from tests.real.bridge.hearts import Grace
+from tests.real.bridge.heartbeats import Grace
 from tests.real.bridge.installation import Installation, install
 from tests.real_parts import open_own_control_plane
 from tests.scale import figures

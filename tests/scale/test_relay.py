@@ -16,10 +16,10 @@ from relay.kinds import KINDS
 from tests.real.relay.conftest import (
     GROUPS,
     INSTALLATION,
-    group_of_ours,
+    group_with_resources,
     resource_name,
 )
-from tests.real.relay.mailbox import Mailbox, open_mailbox
+from tests.real.relay.messages import Subscriptions, open_subscriptions
 from tests.real.relay.patience import until
 from tests.real.relay.process import RelayProcess, request_token, run_relay, write_kubeconfig
 from tests.real.relay.test_jobsets import JOBSETS, MANIFESTS
@@ -52,8 +52,8 @@ def test_among_a_thousand_foreign_nodes_it_is_small_and_silent(
     own_control_plane.run_kubectl("apply", "--server-side", *files)
     until(lambda: _is_served(own_control_plane, GROUPS), "groups are served")
     until(lambda: _is_served(own_control_plane, JOBSETS), "JobSets are served")
-    with open_mailbox() as mailbox:
-        found = asyncio.run(_measure(own_control_plane, mailbox, tmp_path))
+    with open_subscriptions() as subscriptions:
+        found = asyncio.run(_measure(own_control_plane, subscriptions, tmp_path))
     figures.tell("relay", found, say)
     assert found["messages published"] == 0
     assert float(found["highest memory, MB"]) < MOST_MEMORY_MB
@@ -65,7 +65,7 @@ def _is_served(plane: OwnControlPlane, path: str) -> bool:
 
 
 async def _measure(
-    plane: OwnControlPlane, mailbox: Mailbox, folder: Path
+    plane: OwnControlPlane, subscriptions: Subscriptions, folder: Path
 ) -> Mapping[str, figures.Value]:
     port = urlsplit(plane.server).port
     assert port is not None
@@ -76,7 +76,7 @@ async def _measure(
         await crowd.fill()
         await crowd.until_ready()
         began = time.monotonic()
-        with run_relay(kubeconfig, mailbox.address, JOBSETS="true") as relay:
+        with run_relay(kubeconfig, subscriptions.address, JOBSETS="true") as relay:
             await asyncio.to_thread(relay.wait_until_listed, kinds=KINDS)
             listed_s = time.monotonic() - began
             before = await asyncio.to_thread(_read, relay)
@@ -85,7 +85,7 @@ async def _measure(
             after = await asyncio.to_thread(_read, relay)
             beaten = crowd.heartbeats - beaten
             ready = await crowd.count_ready()
-            reaction_s = await asyncio.to_thread(_time_reaction, plane, relay, mailbox)
+            reaction_s = await asyncio.to_thread(_time_reaction, plane, relay, subscriptions)
             living.cancel()
             await asyncio.gather(living, return_exceptions=True)
             await asyncio.to_thread(_list_again, plane, relay)
@@ -120,14 +120,16 @@ def _read(relay: RelayProcess) -> dict[str, float]:
     }
 
 
-def _time_reaction(plane: OwnControlPlane, relay: RelayProcess, mailbox: Mailbox) -> float:
+def _time_reaction(
+    plane: OwnControlPlane, relay: RelayProcess, subscriptions: Subscriptions
+) -> float:
     """From the answer to a kubelet's write until the message has been read."""
-    assert plane.request("POST", GROUPS, group_of_ours(GROUP))[0] == 201
+    assert plane.request("POST", GROUPS, group_with_resources(GROUP))[0] == 201
     until(lambda: relay.metric("groups") == 1, "the relay knows the group")
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": OUR_NODE}}
     began = time.monotonic()
     assert plane.register_node(node)[0] == 201
-    mailbox.wait_for_news("label_node", GROUP, "NodesChanged")
+    subscriptions.wait_for_message("label_node", GROUP, "NodesChanged")
     return time.monotonic() - began
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from local.cloud.simulation import PROJECT
-from shared.frame.step import SECONDS_AFTER_BATCHES, SECONDS_FOR_CALLS
+from shared.frame.step import SECONDS_FOR_CALLS, SECONDS_FOR_OTHER_CALLS
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life
@@ -71,7 +71,7 @@ def test_what_one_invocation_leaves_undone_the_next_ones_do(
     say(
         f"{hosts} hosts, {a_call_s} s a call: {longest_s:.0f} s of calls at most, {dict(decisions)}"
     )
-    assert longest_s <= SECONDS_FOR_CALLS - SECONDS_AFTER_BATCHES + 5 * a_call_s
+    assert longest_s <= SECONDS_FOR_CALLS - SECONDS_FOR_OTHER_CALLS + 5 * a_call_s
     assert [line for line in lines if "no answer within 30 s" in line.get("note", "")] == []
     assert decisions["tear_down", "Partly"] > 0
     assert decisions["label_node", "Partly"] > 0 or a_call_s < 0.25  # its Nodes come one by one

@@ -30,7 +30,6 @@ EVERY_DAY_ON_REAL = frozenset(
         "test_joins.py::test_a_node_created_manually_before_approval_is_not_counted_and_revokes_nothing",
         "test_joins.py::test_a_request_that_another_client_approves_is_reported",
         "test_joins.py::test_a_renewal_by_a_joined_kubelet_is_left_to_the_cluster",
-        "test_joins.py::test_with_external_approval_tokens_are_kubeadms_and_approve_join_gets_no_message",
         "test_leaks.py::test_a_slice_whose_finalizer_was_removed_is_reported_with_all_that_is_left",
         "test_lives.py::test_the_readme_of_tpu_operator_works_unchanged",
         "test_lives.py::test_a_group_with_a_long_name_becomes_ready_and_is_deleted_completely",

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from shared.base.errors import CallError
+from shared.base.names import RESOURCE_NAME_LABEL
 from shared.frame.message import Cause, Message
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Policy
@@ -180,3 +181,19 @@ def test_a_foreign_policy_of_the_groups_name_causes_no_loop_of_messages(
     ran = Counter(step for step, _ in harness.answers)
     assert ran["tear_down"] < 20
     assert harness.group(NAME) is None
+
+
+def test_a_node_that_lost_our_label_right_before_the_deletion_is_deleted_with_the_group() -> None:
+    harness = joined()
+    name, _ = life.nodes(harness)
+    harness.hooks.before = lambda step, _call: _die_if(step == "label_node")
+    label = {"metadata": {"labels": {RESOURCE_NAME_LABEL: None}}}
+    life.patch(harness, f"/api/v1/nodes/{name}", label)
+    harness.delete(NAME)
+    life.until_gone(harness)
+    assert life.nodes(harness) == {}
+
+
+def _die_if(is_so: bool) -> None:
+    if is_so:
+        raise Death

@@ -271,7 +271,7 @@ def test_a_slice_in_use_is_not_replaced_until_it_is_free() -> None:
     )
     harness.simulation.admin("POST", PODS, guest)
     post(harness, **selecting(**{"cloud.google.com/gke-spot": "true"}))
-    until_reported(harness, "Job default/other uses it")
+    until_reported(harness, "Pods of Job default/other run on it")
     harness.run_for(10 * MINUTE)
     assert uid(harness) == before
     harness.simulation.admin("DELETE", f"{PODS}/guest", {"gracePeriodSeconds": 0})
@@ -297,7 +297,7 @@ def test_a_slice_with_running_pods_is_deleted_when_they_have_ended(job: str) -> 
     before = uid(harness)
     delete(harness)
     until_reported(
-        harness, f"because Job default/{job} uses it: it is deleted when that Job has ended"
+        harness, f"because Pods of Job default/{job} run on it: it is deleted when they have ended"
     )
     harness.run_for(10 * MINUTE)
     assert uid(harness) == before
@@ -486,7 +486,8 @@ def test_jobsets_that_are_not_served_are_not_mistaken_for_deleted() -> None:
     notes = {line.get("note", "") for line in harness.log.lines if line["step"] == "release_slice"}
     assert (
         "GET /apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/train: 503 NotServed: the "
-        "cluster does not serve jobset.x-k8s.io/v1alpha2: a release of JobSet that does must be "
+        "cluster does not serve this API, or another server answers in its place: 404 page not found. "
+        "If it is the cluster, a release of JobSet that serves jobset.x-k8s.io/v1alpha2 must be "
         "installed"
     ) in notes
 
@@ -728,3 +729,72 @@ def test_without_a_provider_nothing_is_done() -> None:
     lines = [line for line in harness.log.lines if line["step"] in JOBSET_STEPS]
     assert {line["decision"] for line in lines} == {"SwitchedOff"}
     assert {line["trigger"] for line in lines} == {"Unschedulable"}
+
+
+def test_a_slice_is_not_replaced_while_pods_of_the_former_job_write_a_checkpoint() -> None:
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
+    post(harness)
+    until_running(harness)
+    before = uid(harness)
+    writer = objects.pod(
+        metadata={
+            "name": "writer",
+            "labels": {"batch.kubernetes.io/job-name": objects.JOB},
+            "ownerReferences": None,
+        },
+        spec={"nodeName": pods(harness)[0]["spec"]["nodeName"]},
+    )
+    harness.simulation.admin("POST", PODS, writer)
+    delete(harness)
+    post(harness, **selecting(**{"cloud.google.com/gke-spot": "true"}))
+    until_reported(
+        harness, f"Pods of Job default/{objects.JOB} run on it: it is replaced when they have ended"
+    )
+    harness.run_for(5 * MINUTE)
+    assert uid(harness) == before
+    harness.simulation.admin("DELETE", f"{PODS}/writer", {"gracePeriodSeconds": 0})
+    until(harness, lambda: are_running(harness) and uid(harness) != before)
+
+
+def test_a_slice_whose_node_was_deleted_is_created_again_for_the_waiting_pod() -> None:
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
+    made = objects.small_jobset()
+    made["spec"] |= MAY_RESTART
+    apply(harness, made)
+    until(harness, lambda: phases(harness) == ["Running"])
+    before = uid(harness)
+    (node,) = life.nodes(harness)
+    harness.simulation.admin("DELETE", f"/api/v1/nodes/{node}")
+    until(harness, lambda: phases(harness) == ["Pending"])
+    until(harness, lambda: phases(harness) == ["Running"])
+    assert uid(harness) != before
+
+
+def test_a_slice_that_has_lost_a_node_is_reported() -> None:
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
+    post(harness)
+    until_running(harness)
+    node = sorted(life.nodes(harness))[-1]
+    harness.simulation.admin("DELETE", f"/api/v1/nodes/{node}")
+    until_reported(
+        harness, f"TPUNodeGroupLost: TPUNodeGroup {NAME} does not recover by itself: Node"
+    )
+
+
+def test_a_pod_that_claims_to_be_the_first_of_a_running_job_does_not_replace_its_slice() -> None:
+    harness = new_harness()
+    harness.jobsets.behaviour = RUNS_ON
+    post(harness)
+    until_running(harness)
+    before, first = uid(harness), pods(harness)[0]
+    forged = objects.pod(
+        metadata={"name": "forged", "ownerReferences": first["metadata"]["ownerReferences"]},
+        spec={"nodeSelector": objects.selector(topology="2x4")},
+    )
+    harness.simulation.admin("POST", PODS, forged)
+    until_reported(harness, f"Pods of Job default/{objects.JOB} run on it")
+    harness.run_for(HOUR)
+    assert uid(harness) == before

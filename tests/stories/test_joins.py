@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +14,6 @@ from local.base.http import Request, Response
 from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Options
 from local.vm import agents
 from shared.base.names import RESOURCE_NAME_LABEL
-from shared.frame.settings import JoinApproval
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.signing_requests import STRANGE_NAMES, USAGES, kubelets, pem
@@ -442,16 +440,30 @@ def test_a_renewal_by_a_joined_kubelet_is_left_to_the_cluster() -> None:
     assert again == asked
 
 
-def test_with_external_approval_tokens_are_kubeadms_and_approve_join_gets_no_message() -> None:
-    harness = Harness(seed=1)  # an API server knows tokens, and their groups, for ten seconds more
-    for step, runtime in ((step, harness.runtime(step)) for step in harness.steps):
-        harness.settings[step] = replace(
-            harness.settings[step], join_approval=JoinApproval.EXTERNAL
-        )
-        runtime.settings = harness.settings[step]
-    life.ready_slice(harness, manifest())
-    assert [answer for step, answer in harness.answers if step == "approve_join"] == []
-    assert not harness.simulation.kube.calls.count(
-        verb="list", resource="certificatesigningrequests", user="sweep"
-    )
+@pytest.mark.parametrize(
+    "verb, part",
+    [("GET", "/instances/"), ("PUT", "/approval")],
+    ids=["VM not read", "not approved"],
+)
+def test_an_error_of_approve_join_is_reported_at_its_vm_and_not_as_a_vm_that_is_late(
+    verb: str, part: str
+) -> None:
+    harness = Harness()
+    said = {"code": 403, "message": "may not"}
+    denied = Response.of_json({"kind": "Status", "reason": "Forbidden", "error": said, **said}, 403)
+    is_denied = True
+
+    def instead(step: str, call: str) -> Response | None:
+        is_meant = step == "approve_join" and call.startswith(verb) and part in call
+        return denied if is_denied and is_meant else None
+
+    harness.hooks.instead = instead
+    harness.apply(manifest())
+    life.until_reason(harness, "JoinNotApproved", timeout=6 * MINUTE)
+    assert set(life.pending(harness)) <= set(map(life.vm_name, life.vms(harness)))
+    lines = [line for line in harness.log.lines if line.get("decision") == "JoinNotApproved"]
+    assert lines
+    assert all(line["note"].endswith(": may not") for line in lines)
+    is_denied = False
+    life.until_ready(harness)
     life.assert_deleted_completely(harness)

@@ -60,9 +60,9 @@ def test_a_slice_whose_finalizer_was_removed_is_reported_with_all_that_is_left()
     assert (line["decision"], line["slice"], line["project"]) == ("LeakedSlice", name, PROJECT)
     assert (line["group"], line["vms"], line["commands"]) == (f"default/{NAME}", 2, commands)
     assert line["note"].endswith(
-        f"is gone, and project {PROJECT} still has its managed instance group {name} with 2 VMs "
-        f"({', '.join(vms)}), instance template {name}, workload policy {name}. They stay until you "
-        f"delete them, and running VMs are billed. To delete them, run in this order: "
+        f"or its finalizer is gone, and project {PROJECT} still has its managed instance group {name} "
+        f"with 2 VMs ({', '.join(vms)}), instance template {name}, workload policy {name}. They stay "
+        f"until you delete them, and running VMs are billed. To delete them, run in this order: "
         f"{'; '.join(commands)}"
     )
 
@@ -188,3 +188,24 @@ def test_a_step_without_permission_to_list_reports_it() -> None:
     line = runs(harness)[-1]
     assert line["severity"] == "WARNING"
     assert "compute.instanceGroupManagers.list" in line["note"]
+
+
+def test_a_slice_whose_finalizer_was_removed_while_another_one_keeps_the_group_is_reported() -> (
+    None
+):
+    harness = Harness()
+    life.ready_slice(harness, manifest())
+    name = life.resource_name(harness)
+    both = ["example.com/keeps", "tpu-functions.dev/cleanup"]
+    life.patch(harness, life.group_path(), {"metadata": {"finalizers": both}})
+    harness.run_for(2 * HOUR)
+    assert errors(harness) == []
+    harness.simulation.pubsub.go_away()
+    harness.delete(NAME)
+    life.patch(harness, life.group_path(), {"metadata": {"finalizers": both[:1]}})
+    harness.simulation.pubsub.come_back()
+    harness.run_for(2 * HOUR)
+    assert harness.group(NAME) is not None
+    line = errors(harness)[0]
+    assert (line["slice"], line["group"], line["vms"]) == (name, f"default/{NAME}", 2)
+    assert " or its finalizer is gone, and project " in line["note"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from local.base.http import Response
 from tests.harness import GKE_CLUSTER, GKE_REGION, Harness
 from tests.jobset_objects import JOBSET, pod
 from tests.stories.jobsets import (
@@ -245,3 +246,72 @@ def test_calls_that_gke_is_too_busy_for_are_retried_and_not_reported() -> None:
         "NodePoolDeletionStarted",
         "NodePoolDeletionSucceeded",
     ]
+
+
+BUSY = "Cluster is running incompatible operation operation-"
+
+
+@pytest.mark.parametrize("call", ["create", "list"])
+def test_a_creation_that_keeps_failing_is_reported_once_after_ten_minutes(call: str) -> None:
+    harness = new_harness()
+    for number in range(1000):
+        verb, text = f"nodePools.{call}", f"{BUSY}{number}"
+        harness.gke.faults.fail_next(verb, 1, 400, "FAILED_PRECONDITION", text)
+    post(harness)
+    harness.run_for(9 * MINUTE)
+    assert reported_events(harness) == []
+    harness.run_for(60 * MINUTE)
+    (line,) = reported_events(harness)
+    assert line.startswith(
+        "Pod NodePoolCreationFailed: A call failed and is retried: "
+        f"nodePools.{call}: 400 FAILED_PRECONDITION: {BUSY}"
+    )
+    harness.gke.faults.fail_next(f"nodePools.{call}", 0)
+    until(harness, lambda: are_running(harness))
+
+
+@pytest.mark.parametrize(
+    "call, is_deleted", [("update", False), ("delete", False), ("delete", True)]
+)
+def test_a_release_that_keeps_failing_is_reported_once_after_ten_minutes(
+    call: str, is_deleted: bool
+) -> None:
+    harness = new_harness()
+    post(harness)
+    until(harness, lambda: are_running(harness))
+    harness.gke.faults.fail_next(f"nodePools.{call}", 1000)
+    if is_deleted:
+        delete(harness)
+    harness.run_for(9 * MINUTE)
+    before = reported_events(harness)
+    assert "is retried" not in str(before)
+    harness.run_for(60 * MINUTE)
+    (line,) = reported_events(harness)[len(before) :]
+    assert line.startswith(
+        f"JobSet NodePoolDeletionFailed: A call failed and is retried: nodePools.{call}: 503 "
+    )
+    harness.gke.faults.fail_next(f"nodePools.{call}", 0)
+    until(harness, lambda: is_gone(harness))
+
+
+def test_pods_that_cannot_be_read_before_a_release_are_reported_after_ten_minutes() -> None:
+    harness = new_harness()
+    post(harness)
+    until(harness, lambda: are_running(harness))
+    away = Response.of_json({"kind": "Status", "message": "away"}, 503)
+
+    def instead(step: str, call: str) -> Response | None:
+        is_of_pods = call.startswith("GET /api/v1/pods")
+        return away if step == "release_slice" and is_of_pods and is_away else None
+
+    is_away = True
+    harness.hooks.instead = instead
+    delete(harness)
+    harness.run_for(9 * MINUTE)
+    assert "is retried" not in str(reported_events(harness))
+    harness.run_for(60 * MINUTE)
+    lines = [line for line in reported_events(harness) if "is retried" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("JobSet NodePoolDeletionFailed: A call failed and is retried: GET ")
+    is_away = False
+    until(harness, lambda: is_gone(harness))

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
 import pytest
 
+from local.base.http import Response
 from local.cloud.simulation import PROJECT
 from local.gce.faults import Faults
 from shared.base.names import STEPS
@@ -1002,3 +1003,115 @@ def _drop_rule(harness: Harness, role: str, resource: str) -> dict[str, Any]:
     assert rules != found["rules"]
     left = harness.simulation.admin("PUT", path, {**found, "rules": rules})
     return {**found, "metadata": left["metadata"]}
+
+
+PAGE = Response(404, {"Content-Type": "text/html"}, b"<!DOCTYPE html><title>Error 404</title>")
+"""What a load balancer answers that does not know Compute Engine."""
+
+
+@pytest.mark.parametrize("change", [{}, TWO_SINGLE], ids=["BULK", "INDIVIDUAL"])
+def test_a_404_that_is_not_an_answer_of_compute_engine_does_not_mean_that_a_slice_is_gone(
+    change: dict[str, Any],
+) -> None:
+    harness = Harness(life.watchful())
+    life.ready_slice(harness, manifest(**change))
+    before = harness.simulation.gce.leftovers()
+    nodes = life.nodes(harness).keys()
+    harness.hooks.instead = lambda _step, call: PAGE if "/compute/" in call else None
+    (vm, _) = life.vms(harness)
+    harness.simulation.gce.faults.host_error(vm)
+    harness.run_for(HOUR)
+    assert life.nodes(harness).keys() == nodes
+    harness.delete(NAME)
+    harness.run_for(HOUR)
+    assert harness.simulation.gce.leftovers() == before
+    message = life.condition_of(harness)[2]
+    assert "tear_down has failed since" in message
+    assert "another server answers in place of the API (404); check its address, DNS" in message
+    harness.hooks.instead = lambda _step, _call: None
+    life.until_gone(harness)
+    assert harness.leftovers() == []
+
+
+@pytest.mark.parametrize("page", [PAGE, replace(PAGE, status=200)], ids=["404", "200"])
+def test_a_page_in_place_of_the_api_servers_answer_does_not_mean_that_an_object_is_gone(
+    page: Response,
+) -> None:
+    harness = Harness(life.watchful())
+    life.ready_slice(harness, manifest())
+    harness.hooks.instead = lambda _step, call: None if "/compute/" in call else page
+    lines = len(harness.log.lines)
+    (vm, _) = life.vms(harness)
+    harness.simulation.gce.faults.host_error(vm)
+    harness.delete(NAME)
+    harness.run_for(10 * MINUTE)
+    decisions = {line["decision"] for line in harness.log.lines[lines:]}
+    assert decisions <= {"TryAgain", "LeftToTheSweep"}
+    notes = " ".join(line.get("note", "") for line in harness.log.lines[lines:])
+    assert "the cluster does not serve this API, or another server answers in its place" in notes
+    harness.hooks.instead = lambda _step, _call: None
+    life.until_gone(harness)
+    assert harness.leftovers() == []
+
+
+def test_a_very_long_error_is_cut_in_the_middle_so_that_the_advice_stays() -> None:
+    harness = Harness()
+    words = f"Quota 'TPUS' exceeded.{' in region us-central1,' * 2_600} Limit: 8."
+    harness.simulation.gce.faults.fail_next(
+        "instanceGroupManagers.insert", 100_000, 403, "quotaExceeded", words
+    )
+    harness.apply(manifest())
+    life.until_reason(harness, "QuotaExceeded")
+    for kind in ("ManagedInstanceGroupReady", "Ready"):
+        message = life.condition_of(harness, kind)[2]
+        assert len(message) == 1024
+        assert message.startswith(f"managed instance group {life.resource_name(harness)}: Quota 'T")
+        assert message.endswith(f"Limit: 8. (quotaExceeded). {REASONS[Reason.QUOTA_EXCEEDED]}")
+
+
+LOCATION = (
+    "'us-central1' violates constraint 'constraints/gcp.resourceLocations' on the resource "
+    "'projects/my-gcp-project/regions/us-central1/resourcePolicies/x'."
+)
+
+
+@pytest.mark.parametrize(
+    "verb, condition",
+    [
+        ("resourcePolicies.insert", "WorkloadPolicyReady"),
+        ("instanceTemplates.insert", "InstanceTemplateReady"),
+        ("instanceGroupManagers.insert", "ManagedInstanceGroupReady"),
+        ("instances.setMetadata", "TokensInjected"),
+    ],
+)
+def test_an_organization_policy_that_refuses_a_call_is_reported_at_once(
+    verb: str, condition: str
+) -> None:
+    """Compute Engine answers 412, as it does when a fingerprint is stale."""
+    harness = Harness()
+    faults = harness.simulation.gce.faults
+    faults.fail_next(verb, 100_000, 412, "conditionNotMet", LOCATION)
+    harness.apply(manifest())
+    life.until_reason(harness, "PolicyViolation", timeout=5 * MINUTE)
+    status, reason, message = life.condition_of(harness, condition)
+    assert (status, reason) == ("False", "PolicyViolation")
+    assert LOCATION[:-1] in message
+    assert message.endswith(REASONS[Reason.POLICY_VIOLATION])
+    faults.fail_next(verb, 0)
+    life.until_ready(harness)
+    life.assert_deleted_completely(harness)
+
+
+@pytest.mark.parametrize("verb", ["resourcePolicies.insert", "instanceGroupManagers.insert"])
+def test_a_condition_that_no_rule_knows_is_reported_while_it_is_retried(verb: str) -> None:
+    harness = Harness()
+    faults = harness.simulation.gce.faults
+    faults.fail_next(verb, 100_000, 412, "conditionNotMet", "Something is not met.")
+    harness.apply(manifest())
+    harness.run_for(20 * MINUTE)
+    message = life.condition_of(harness)[2]
+    assert "create_resources has failed since " in message
+    assert "Something is not met" in message
+    faults.fail_next(verb, 0)
+    life.until_ready(harness)
+    life.assert_deleted_completely(harness)

@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from local.base.http import Response
+from shared.base.names import VM_ID_LABEL
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, NAME
 
+CREATE, GET_MIG = "create_resources", "instanceGroupManagers.get"
 FOREVER = 100_000
 
 
@@ -102,3 +105,98 @@ def test_nothing_is_written_about_retries_while_there_is_no_error() -> None:
     before = status_writes(harness)
     harness.run_for(3 * HOUR)
     assert status_writes(harness) == before
+
+
+def test_an_error_of_inject_token_is_over_though_a_vm_that_is_gone_never_gets_a_token() -> None:
+    harness = Harness()
+    harness.apply(manifest())
+    life.until(harness, lambda: len(life.vms(harness)) == 2)
+    faults = harness.simulation.gce.faults
+    faults.fail_next("instances.list", calls=FOREVER, http=503)
+    faults.act_by_hand("DELETE", life.vms(harness)[0])
+    harness.run_for(15 * MINUTE)
+    assert "inject_token has failed since 20" in life.condition_of(harness)[2]
+    faults.fail_next("instances.list", calls=0)
+    harness.run_for(HOUR)
+    assert retries(harness) == []
+    assert "has failed since" not in life.condition_of(harness)[2]
+    life.assert_deleted_completely(harness)
+
+
+def test_secrets_that_cannot_be_created_are_reported_though_the_metadata_holds_tokens() -> None:
+    harness = Harness()
+    unavailable = Response.of_json({"kind": "Status", "message": "later"}, 503)
+    is_down = True
+
+    def instead(step: str, call: str) -> Response | None:
+        is_secret = step == "inject_token" and call.startswith("POST ") and "/secrets" in call
+        return unavailable if is_down and is_secret else None
+
+    harness.hooks.instead = instead
+    harness.apply(manifest())
+    harness.run_for(20 * MINUTE)
+    assert "inject_token has failed since 20" in life.condition_of(harness)[2]
+    assert ": 503 : later" in life.condition_of(harness)[2]
+    is_down = False
+    life.until_ready(harness)
+    harness.run_for(70 * MINUTE)
+    assert retries(harness) == []
+    life.assert_deleted_completely(harness)
+
+
+def test_nodes_of_a_ready_slice_that_may_not_be_labelled_are_reported_after_ten_minutes() -> None:
+    harness = Harness()
+    said = {"reason": "Forbidden", "message": "admission webhook x denied the request"}
+    denied = Response.of_json({"kind": "Status", **said}, 403)
+    is_denied = True
+
+    def instead(step: str, call: str) -> Response | None:
+        is_patch = step == "label_node" and call.startswith("PATCH /api/v1/nodes/")
+        return denied if is_denied and is_patch else None
+
+    harness.hooks.instead = instead
+    harness.apply(manifest())
+    life.until_ready(harness)
+    harness.run_for(30 * MINUTE)
+    status, _, message = life.condition_of(harness)
+    assert status == "True"
+    assert message.startswith("All nodes are ready. label_node has failed since 20")
+    assert "admission webhook x denied the request" in message
+    before = status_writes(harness)
+    harness.run_for(HOUR)
+    assert status_writes(harness) == before
+    is_denied = False
+    harness.run_for(HOUR)
+    assert life.condition_of(harness) == ("True", "Ready", "All nodes are ready")
+    assert retries(harness) == []
+    for node in life.nodes(harness).values():
+        assert VM_ID_LABEL in node["metadata"]["labels"]
+    life.assert_deleted_completely(harness)
+
+
+def test_a_refused_call_ends_the_report_of_an_older_transient_error() -> None:
+    harness = Harness()
+    faults = harness.simulation.gce.faults
+    faults.fail_next(GET_MIG, calls=FOREVER, http=503)
+    harness.apply(manifest())
+    harness.run_for(30 * MINUTE)
+    assert "create_resources has failed since" in life.condition_of(harness)[2]
+    faults.fail_next(GET_MIG, calls=0)
+    faults.fail_next(GET_MIG, FOREVER, 403, "forbidden", "may not")
+    harness.run_for(HOUR)
+    status, reason, message = life.condition_of(harness)
+    assert (status, reason) == ("False", "PermissionDenied")
+    assert "create_resources has failed since" not in message
+    assert CREATE not in [one["step"] for one in retries(harness)]
+
+
+def test_an_insert_that_is_rejected_for_hours_is_retried_at_growing_intervals() -> None:
+    harness = Harness()
+    rejected = ("instanceGroupManagers.insert", FOREVER, 412, "conditionNotMet", "not now")
+    harness.simulation.gce.faults.fail_next(*rejected)
+    harness.apply(manifest())
+    harness.run_for(2 * HOUR)
+    lines = len(harness.log.lines)
+    harness.run_for(2 * HOUR)
+    causes = [line.get("trigger") for line in harness.log.lines[lines:] if line["step"] == CREATE]
+    assert 2 <= causes.count("Resync") <= 6

@@ -16,6 +16,7 @@ from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import MINUTE, NAME, ONE_HOST, SPOT
 
+TWO_SINGLE = {**ONE_HOST, "nodeCount": 2}
 FOUR: dict[str, Any] = {"nodeCount": 4, "topology": "2x2x4"}
 UNREADABLE = {
     "answers 500": (500, "internalError", "Internal error"),
@@ -118,3 +119,25 @@ def test_secrets_of_others_survive_a_group() -> None:
     life.until_gone(harness)
     assert harness.leftovers() == ["Secret keys"]
     assert not any("left_undone" in line for line in harness.log.lines)
+
+
+def test_the_error_of_one_vm_is_not_over_because_another_vm_gets_its_token() -> None:
+    harness = Harness(life.vm_options(joins=False))
+    harness.apply(manifest(**TWO_SINGLE))
+    life.until(harness, lambda: len(life.vms(harness)) == 2)
+    denied, other = life.vms(harness)
+    refused = Response.of_json({"error": {"code": 403, "message": "may not"}}, 403)
+    call = f"/{life.vm_name(denied)}/setMetadata"
+    harness.hooks.instead = lambda _step, made: refused if made.endswith(call) else None
+    life.until(
+        harness, lambda: life.condition_of(harness, "TokensInjected")[1] == "PermissionDenied"
+    )
+    said = life.condition_of(harness, "TokensInjected")
+    assert f"may not (instances.set_metadata of {life.vm_name(denied)}). " in said[2]
+    for _ in range(20):
+        harness.simulation.gce.faults.act_by_hand("POST", f"{other}/reset")
+        harness.run_for(timedelta(seconds=20))
+        assert life.condition_of(harness, "TokensInjected") == said
+    harness.hooks.instead = lambda _step, _call: None
+    harness.run_for(10 * MINUTE)
+    assert life.condition_of(harness, "TokensInjected")[:2] == ("True", "Injected")

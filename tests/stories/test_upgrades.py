@@ -55,9 +55,10 @@ class Upgrade:
         self.harness.configure(join_approval=approval)
         self.harness.settings |= {name: kept[name] for name in kept if name != step}
 
-    def bring_manifests(self) -> None:
+    def bring_manifests(self, *, external_approval: bool = False) -> None:
         """Bindings, policies, the rights of approve_join and of the relay."""
-        self.harness.simulation.kube.apply_manifests(manifests())
+        documents = manifests(external_approval=external_approval)
+        self.harness.simulation.kube.apply_manifests(documents)
 
     def bring_older_manifests(self) -> None:
         self.harness.simulation.kube.apply_manifests(_list_older_manifests())
@@ -96,7 +97,7 @@ class Upgrade:
 
 
 def _list_older_manifests() -> Iterator[dict[str, Any]]:
-    for document in manifests():
+    for document in manifests(external_approval=True):
         text = json.dumps(document).replace(NEW_GROUP_IN_POLICY, "")
         older: dict[str, Any] = json.loads(text)
         if older["kind"] == "ClusterRole" and older["metadata"]["name"] == "tpu-functions-relay":
@@ -113,19 +114,21 @@ def test_upgrade_and_downgrade_in_two_runs_each_delay_no_vm_and_touch_no_node() 
     upgrade = Upgrade()
     upgrade.begin("early")
     assert upgrade.groups_of_tokens() == {KUBEADM_GROUP}
-    upgrade.bring_manifests()
+    upgrade.bring_manifests(external_approval=True)
     upgrade.until_ready("early")
     upgrade.begin("between")
     upgrade.deploy("sweep", JoinApproval.APPROVE_JOIN)
     upgrade.deploy("inject_token", JoinApproval.APPROVE_JOIN)
     upgrade.begin("late")
     assert upgrade.groups_of_tokens() == {KUBEADM_GROUP, BOOTSTRAP_GROUP}
+    upgrade.bring_manifests()
     upgrade.until_ready("between")
     upgrade.until_ready("late")
 
     upgrade.begin("last")
     upgrade.deploy("inject_token", JoinApproval.EXTERNAL)
     upgrade.deploy("sweep", JoinApproval.EXTERNAL)
+    upgrade.bring_manifests(external_approval=True)
     upgrade.until_ready("last")
     upgrade.bring_older_manifests()
     upgrade.begin("older")
@@ -167,3 +170,15 @@ def test_after_a_downgrade_in_one_run_a_vm_with_a_newer_token_waits_for_the_next
     upgrade.until_ready("late", HOUR)
     assert list(upgrade.list_touched()) == []
     assert upgrade.harness.node_deletes() == 0
+
+
+def test_with_external_approval_approve_join_gets_no_message() -> None:
+    harness = Harness(seed=1)  # an API server knows tokens, and their groups, for ten seconds more
+    harness.configure(join_approval=JoinApproval.EXTERNAL)
+    harness.simulation.kube.apply_manifests(manifests(external_approval=True))
+    life.ready_slice(harness, manifest())
+    assert [answer for step, answer in harness.answers if step == "approve_join"] == []
+    assert not harness.simulation.kube.calls.count(
+        verb="list", resource="certificatesigningrequests", user="sweep"
+    )
+    life.assert_deleted_completely(harness)

@@ -1,4 +1,4 @@
-"""Objects for decision tests: a TPUNodeGroup as the API server gives it, and what is around it."""
+"""Objects for tests of decisions: a TPUNodeGroup as the API server returns it, and its actions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def raw_group(
     change: dict[str, Any] | None = None,
     **metadata: Any,
 ) -> dict[str, Any]:
-    """A TPUNodeGroup; ``owned`` puts our finalizer and label on it."""
+    """A TPUNodeGroup; an ``owned`` one has this system's finalizer and label."""
     raw: dict[str, Any] = {
         "apiVersion": "tpu.google.com/v1alpha1",
         "kind": "TPUNodeGroup",
@@ -95,13 +95,13 @@ def unreadable_group(**options: Any) -> UnreadableGroup:
 
 
 def readable(parsed: AnyGroup) -> NodeGroup:
-    """The group, which must be readable."""
+    """The group; an unreadable one fails the test."""
     assert isinstance(parsed, NodeGroup), parsed.violations
     return parsed
 
 
 def flat(plan: Plan) -> list[Action]:
-    """A plan's actions, with those that stand together or may fail taken apart."""
+    """A plan's actions, including those inside ``ForOne`` and ``Attempt``."""
     return list(_flat(plan.list_actions()))
 
 

@@ -1,4 +1,4 @@
-"""Decisions about slices of many hosts, a case for each thing that can be so of all of them at once."""
+"""Decisions about large slices: a case for each state that all hosts can have at the same time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit import test_tear_down as deletion
 from tests.unit.builders import NOW, RESOURCE, group
 
 TOPOLOGIES = {32: "4x4x8", 288: "8x12x12", 2304: "16x24x24"}
-"""By hosts of four chips; 2,304 are the most that a spec may ask for."""
+"""By number of hosts with four chips each; 2,304 is the maximum of a spec."""
 COMPLETE = labels.COMPLETE
 STOCKOUT = GceError("ZONE_RESOURCE_POOL_EXHAUSTED", "no", 503)
 
@@ -40,9 +40,9 @@ def label(
     hosts: int,
     make: Callable[[str], Node] | None,
     read: Callable[[str], Instance | None] | None = labels.vm,
-    known: Status = labels.GROUP_STANDS,
+    known: Status = labels.RESOURCES_READY,
 ) -> Decide:
-    """label_node on a resync: how each Node is (``None``: there are none), and each VM."""
+    """label_node on a resync, with the Node and the VM of each host (``None``: there are none)."""
     given = labels.on_resync(
         *(map(make, names(hosts)) if make else ()),
         about=about(hosts),
@@ -54,7 +54,7 @@ def label(
 
 def inject(hosts: int) -> Decide:
     vms = [Vm(injection.instance(name), None, None) for name in names(hosts)]
-    given = injection.seen(*vms, trigger=injection.RESYNC, about=about(hosts))
+    given = injection.observed(*vms, trigger=injection.RESYNC, about=about(hosts))
     return partial(inject_token.decide, given, NOW)
 
 
@@ -62,12 +62,12 @@ def create(hosts: int) -> Decide:
     members = tuple(ManagedInstance(name, "", (STOCKOUT,)) for name in names(hosts))
     known = Status(resources=deletion.ALL_READY)
     mig = creation.instance_group(target_size=hosts, creating=hosts)
-    given = creation.seen(about(hosts), known, found={MIG: mig}, members=members)
+    given = creation.observed(about(hosts), known, found={MIG: mig}, members=members)
     return partial(create_resources.decide, given, NOW)
 
 
-def tear(hosts: int, **seen: Any) -> Decide:
-    given = replace(deletion.seen(**seen), group=about(hosts, deleting=True))
+def continue_tear_down(hosts: int, **fields: Any) -> Decide:
+    given = replace(deletion.observed_remains(**fields), group=about(hosts, deleting=True))
     return partial(tear_down.decide, given, NOW)
 
 
@@ -79,7 +79,7 @@ def begin_tear_down(hosts: int) -> Decide:
 
 def unlabelled(hosts: int) -> dict[str, Any]:
     return {
-        "found": {MIG: deletion.STANDING},
+        "found": {MIG: deletion.OWN_MIG},
         "nodes": tuple(deletion.node(name, proved=False) for name in names(hosts)),
         "instances": tuple(injection.instance(name, token=injection.OLD) for name in names(hosts)),
     }
@@ -91,14 +91,14 @@ def remaining(hosts: int) -> dict[str, Any]:
 
 
 CASES: dict[str, Callable[[int], Decide]] = {
-    "create_resources: no VM could be made": create,
+    "create_resources: no VM could be created": create,
     "inject_token: no VM has a token": inject,
     "label_node: none has joined": lambda hosts: label(hosts, None),
     "label_node: all have just joined": lambda hosts: label(
         hosts, partial(labels.node, proved=False)
     ),
     "label_node: all joined without providerID": lambda hosts: label(
-        hosts, partial(labels.node, proved=False, place="")
+        hosts, partial(labels.node, proved=False, provider_id="")
     ),
     "label_node: all are ready": lambda hosts: label(hosts, labels.node),
     "label_node: none is ready": lambda hosts: label(hosts, partial(labels.node, ready=False)),
@@ -108,7 +108,9 @@ CASES: dict[str, Callable[[int], Decide]] = {
     "label_node: all VMs are gone": lambda hosts: label(
         hosts, labels.node, lambda _: None, COMPLETE
     ),
-    "tear_down: it begins": begin_tear_down,
-    "tear_down: no Node is labelled": lambda hosts: tear(hosts, **unlabelled(hosts)),
-    "tear_down: all Nodes are left": lambda hosts: tear(hosts, **remaining(hosts)),
+    "tear_down: the deletion begins": begin_tear_down,
+    "tear_down: no Node is labelled": lambda hosts: continue_tear_down(hosts, **unlabelled(hosts)),
+    "tear_down: only the Nodes are left": lambda hosts: continue_tear_down(
+        hosts, **remaining(hosts)
+    ),
 }

@@ -1,4 +1,4 @@
-"""Compute Engine and a cluster whose reads are answered from a table and recorded in order."""
+"""Stubs of Compute Engine and the cluster that answer reads from a table and record them in order."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Specs that work and specs that cannot: what the definition and the functions agree on.
+"""Valid and invalid specs, on which the CustomResourceDefinition and the functions must agree.
 
-Each is a change, as a JSON merge patch, of the example in tpu-operator's README. Where one is
-refused, the path is what both name; the message is the definition's.
+Each is a JSON merge patch of the example in tpu-operator's README. An invalid spec has the path that
+both report, and the message of the CustomResourceDefinition.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ V6E: Change = {
 
 
 def shaped(machine_type: str, topology: str, hosts: int) -> Change:
-    """One slice (or, of one host, one INDIVIDUAL slice) of this shape."""
+    """A group of one slice of this shape; with one host, the group is INDIVIDUAL."""
     return {
         "topology": topology,
         "nodeCount": hosts,
@@ -54,8 +54,8 @@ NO_SHAPE = (
 )
 TOPOLOGY, COUNT = "spec.topology", "spec.nodeCount"
 MISFITS = [
-    pytest.param("ct6e-standard-4t", "4x2", 2, TOPOLOGY, NO_SHAPE, id="v6e-turned-round"),
-    pytest.param("ct6e-standard-4t", "2x8", 4, TOPOLOGY, NO_SHAPE, id="v6e-that-is-none"),
+    pytest.param("ct6e-standard-4t", "4x2", 2, TOPOLOGY, NO_SHAPE, id="v6e-unsorted"),
+    pytest.param("ct6e-standard-4t", "2x8", 4, TOPOLOGY, NO_SHAPE, id="v6e-unknown"),
     pytest.param("ct6e-standard-4t", "16x32", 128, TOPOLOGY, NO_SHAPE, id="v6e-too-big"),
     pytest.param("tpu7x-standard-4t", "8x4x4", 32, TOPOLOGY, NO_SHAPE, id="7x-unsorted"),
     pytest.param("tpu7x-standard-4t", "4x4x6", 24, TOPOLOGY, NO_SHAPE, id="7x-no-multiple"),
@@ -196,9 +196,9 @@ ACCEPTED = [
         id="locations-region",
     ),
     pytest.param(
-        {**template(f"{MY_TEMPLATES}/t"), "nodeCount": 7}, id="own-template-of-unknown-chips"
+        {**template(f"{MY_TEMPLATES}/t"), "nodeCount": 7}, id="user-template-of-unknown-chips"
     ),
-    pytest.param(config(machineType="tpu7-standard-4t"), id="the-other-seventh"),
+    pytest.param(config(machineType="tpu7-standard-4t"), id="tpu7"),
     pytest.param(config(machineType="tpu7x-standard-4t-tpu"), id="machine-type-with-suffix"),
     pytest.param(config(reservation="projects/other-project/reservations/r"), id="shared"),
     pytest.param(config(provisioningModel="SPOT", reservation=None), id="spot"),
@@ -222,9 +222,9 @@ ACCEPTED = [
     pytest.param(config(metadata={"k" * 127: "v" * 262144}), id="the-longest-metadata"),
     pytest.param(
         config(metadata={"a": "v" * 262144, "b": "v" * 196606}),
-        id="as-much-metadata-as-there-can-be",
+        id="the-most-metadata",
     ),
-    pytest.param(config(reservation="r", provisioningModel=None), id="model-left-out"),
+    pytest.param(config(reservation="r", provisioningModel=None), id="no-model"),
     pytest.param({"minNodeCount": 0}, id="min-node-count"),
     pytest.param({"repair": "Never"}, id="repair"),
     pytest.param(endpoint("k8s.example.internal"), id="host"),
@@ -270,11 +270,11 @@ NOT_BOUND = "ProvisioningModel must be RESERVATION_BOUND when reservation is spe
 NOT_FLEX = "maxRunDuration is for provisioningModel FLEX_START only"
 NO_LABEL = "nodeLabels keys must be label keys, as in team or example.com/team"
 NO_RESERVATION = "reservation must be a name, or projects/PROJECT/reservations/NAME"
-NOT_A_KUBELETS = (
+NOT_FOR_KUBELETS = (
     "nodeLabels of kubernetes.io and k8s.io must be topology.kubernetes.io/region, "
     "topology.kubernetes.io/zone, or under node.kubernetes.io/ or kubelet.kubernetes.io/"
 )
-NOT_YOURS = (
+NOT_RESERVED = (
     "nodeLabels must not be tpu-functions.dev/*, cloud.google.com/gke-tpu-*, "
     "cloud.google.com/gke-accelerator-count or cloud.google.com/tpu-node-group*, "
     "which say what slice a Node belongs to and are set for you"
@@ -289,120 +289,120 @@ RESERVED = (
 )
 
 
-def refused(id_: str, change: Change, path: str, message: str) -> Any:
+def rejected(id_: str, change: Change, path: str, message: str) -> Any:
     return pytest.param(change, path, message, id=id_)
 
 
 REFUSED = [
-    refused("no-zone", {"nodeLocation": None}, "spec.nodeLocation", ""),
-    refused("no-size-mode", {"targetSizePolicyMode": None}, "spec.targetSizePolicyMode", ""),
-    refused("no-machine-type", config(machineType=None), f"{CONFIG}.machineType", ""),
-    refused("project-with-underscore", {"project": "My_Project"}, "spec.project", ""),
-    refused("project-of-five", {"project": "abcde"}, "spec.project", ""),
-    refused("negative-node-count", {"nodeCount": -1, **INDIVIDUAL}, "spec.nodeCount", ""),
-    refused("two-parts-of-a-zone", {"nodeLocation": "us"}, "spec.nodeLocation", NO_ZONE),
-    refused("a-region", {"nodeLocation": "us-central1"}, "spec.nodeLocation", NO_ZONE),
-    refused("upper-case-zone", {"nodeLocation": "US-A1-B"}, "spec.nodeLocation", NO_ZONE),
-    refused(
+    rejected("no-zone", {"nodeLocation": None}, "spec.nodeLocation", ""),
+    rejected("no-size-mode", {"targetSizePolicyMode": None}, "spec.targetSizePolicyMode", ""),
+    rejected("no-machine-type", config(machineType=None), f"{CONFIG}.machineType", ""),
+    rejected("project-with-underscore", {"project": "My_Project"}, "spec.project", ""),
+    rejected("project-of-five", {"project": "abcde"}, "spec.project", ""),
+    rejected("negative-node-count", {"nodeCount": -1, **INDIVIDUAL}, "spec.nodeCount", ""),
+    rejected("zone-of-one-part", {"nodeLocation": "us"}, "spec.nodeLocation", NO_ZONE),
+    rejected("a-region", {"nodeLocation": "us-central1"}, "spec.nodeLocation", NO_ZONE),
+    rejected("upper-case-zone", {"nodeLocation": "US-A1-B"}, "spec.nodeLocation", NO_ZONE),
+    rejected(
         "subnetwork-elsewhere",
         config(subnetwork="projects/p/regions/us-east1/subnetworks/s"),
         "spec.instanceConfig.subnetwork",
         "subnetwork must be in the region of nodeLocation",
     ),
-    refused(
+    rejected(
         "template-of-another-project",
         template("projects/other-project/global/instanceTemplates/t"),
         "spec",
         OTHER_PROJECT,
     ),
-    refused(
-        "template-of-a-project-that-begins-alike",
+    rejected(
+        "template-of-a-project-with-the-same-prefix",
         template("projects/my-gcp-project2/global/instanceTemplates/t"),
         "spec",
         OTHER_PROJECT,
     ),
-    refused(
+    rejected(
         "template-at-another-host",
         template(f"https://example.com/compute/v1/{MY_TEMPLATES}/t"),
         "spec",
         OTHER_PROJECT,
     ),
-    refused(
+    rejected(
         "template-of-another-region",
         template("projects/my-gcp-project/regions/us-east1/instanceTemplates/t"),
         "spec.instanceTemplateURI",
         OTHER_REGION,
     ),
-    refused(
-        "template-of-a-region-that-begins-alike",
+    rejected(
+        "template-of-a-region-with-the-same-prefix",
         template("projects/my-gcp-project/regions/us-central11/instanceTemplates/t"),
         "spec.instanceTemplateURI",
         OTHER_REGION,
     ),
-    refused(
-        "bootstrap-with-own-template",
+    rejected(
+        "bootstrap-with-user-template",
         {**OWN_TEMPLATE, "bootstrapKubernetes": {"controlPlaneIP": "10.0.0.2"}},
         "spec",
         "Bootstrapping is not supported when bringing your own instance template",
     ),
-    refused(
+    rejected(
         "no-chips-in-machine-type",
         config(machineType="tpu7x-standard"),
         "spec.instanceConfig.machineType",
         "machineType must end in the chips of a VM (-1t, -2t, -4t or -8t), as in tpu7x-standard-4t",
     ),
-    refused(
+    rejected(
         "reservation-by-url",
         config(reservation="zones/us-central1-c/reservations/r"),
         "spec.instanceConfig.reservation",
         NO_RESERVATION,
     ),
-    refused("reservation-with-standard", config(provisioningModel="STANDARD"), MODEL, NOT_BOUND),
-    refused(
+    rejected("reservation-with-standard", config(provisioningModel="STANDARD"), MODEL, NOT_BOUND),
+    rejected(
         "reservation-with-flex-start",
         config(provisioningModel="FLEX_START", maxRunDuration="1h"),
         MODEL,
         NOT_BOUND,
     ),
-    refused(
-        "flex-start-without-end",
+    rejected(
+        "flex-start-without-duration",
         flex(None),
         DURATION,
         "maxRunDuration is required when provisioningModel is FLEX_START, as in 168h",
     ),
-    refused("an-end-for-a-reservation", config(maxRunDuration="1h"), DURATION, NOT_FLEX),
-    refused(
-        "an-end-for-no-model",
+    rejected("duration-for-a-reservation", config(maxRunDuration="1h"), DURATION, NOT_FLEX),
+    rejected(
+        "duration-without-model",
         config(provisioningModel=None, reservation=None, maxRunDuration="1h"),
         DURATION,
         NOT_FLEX,
     ),
-    refused("duration-without-unit", flex("3600"), DURATION, NO_DURATION),
-    refused("duration-of-two-units", flex("1h30m"), DURATION, NO_DURATION),
-    refused("duration-in-parts", flex("1.5h"), DURATION, NO_DURATION),
-    refused("empty-duration", flex(""), DURATION, NO_DURATION),
-    refused("duration-too-short", flex("29s"), DURATION, NO_DURATION),
-    refused("duration-too-long", flex("604801s"), DURATION, NO_DURATION),
-    refused(
+    rejected("duration-without-unit", flex("3600"), DURATION, NO_DURATION),
+    rejected("duration-of-two-units", flex("1h30m"), DURATION, NO_DURATION),
+    rejected("duration-with-a-fraction", flex("1.5h"), DURATION, NO_DURATION),
+    rejected("empty-duration", flex(""), DURATION, NO_DURATION),
+    rejected("duration-too-short", flex("29s"), DURATION, NO_DURATION),
+    rejected("duration-too-long", flex("604801s"), DURATION, NO_DURATION),
+    rejected(
         "empty-image",
         config(image=""),
         "spec.instanceConfig.image",
         "should be at least 1 chars long",
     ),
-    refused(
+    rejected(
         "disk-type-by-url",
         config(diskType="zones/us-central1-c/diskTypes/pd-ssd"),
         "spec.instanceConfig.diskType",
         "should match '^[a-z]([-a-z0-9]*[a-z0-9])?$'",
     ),
-    refused(
+    rejected(
         "metadata-key-with-a-dot",
         config(metadata={"a.b": ""}),
         METADATA,
         "metadata keys must be letters, digits, dashes and underscores, at most 127 of them",
     ),
     *(
-        refused(
+        rejected(
             f"metadata-{key}",
             config(metadata={key: "x"}),
             METADATA,
@@ -410,84 +410,86 @@ REFUSED = [
         )
         for key in RESERVED
     ),
-    refused(
-        "too-much-metadata-in-all",
+    rejected(
+        "too-much-metadata-in-total",
         config(metadata={"a": "v" * 262144, "b": "v" * 196607}),
         METADATA,
         "metadata must be at most 458752 characters in all, keys and values",
     ),
-    refused(
+    rejected(
         "startup-script-with-bootstrap",
         config(metadata={"startup-script": "#!"}),
         METADATA,
         "metadata must not hold startup-script while bootstrapKubernetes is set, "
         "which brings its own",
     ),
-    refused("endpoint-of-words", endpoint("not an address"), ENDPOINT, NO_ENDPOINT),
-    refused("endpoint-by-url", endpoint("https://10.0.0.2"), ENDPOINT, NO_ENDPOINT),
-    refused("endpoint-with-a-path", endpoint("10.0.0.2/x"), ENDPOINT, NO_ENDPOINT),
-    refused("endpoint-without-host", endpoint(":6443"), ENDPOINT, NO_ENDPOINT),
-    refused("ipv6-in-half-a-bracket", endpoint("[fd20::2:6443"), ENDPOINT, NO_ENDPOINT),
-    refused("port-zero", endpoint("10.0.0.2:0"), ENDPOINT, NO_PORT),
-    refused("port-too-high", endpoint("[fd20::2]:65536"), ENDPOINT, NO_PORT),
-    refused("label-key-with-space", {"nodeLabels": {"a b": "c"}}, LABELS, NO_LABEL),
-    refused("label-key-with-two-slashes", {"nodeLabels": {"a/b/c": "c"}}, LABELS, NO_LABEL),
-    refused("label-key-too-long", {"nodeLabels": {"a" * 64: "c"}}, LABELS, NO_LABEL),
-    refused(
+    rejected("endpoint-of-several-words", endpoint("not an address"), ENDPOINT, NO_ENDPOINT),
+    rejected("endpoint-by-url", endpoint("https://10.0.0.2"), ENDPOINT, NO_ENDPOINT),
+    rejected("endpoint-with-a-path", endpoint("10.0.0.2/x"), ENDPOINT, NO_ENDPOINT),
+    rejected("endpoint-without-host", endpoint(":6443"), ENDPOINT, NO_ENDPOINT),
+    rejected("ipv6-with-one-bracket", endpoint("[fd20::2:6443"), ENDPOINT, NO_ENDPOINT),
+    rejected("port-zero", endpoint("10.0.0.2:0"), ENDPOINT, NO_PORT),
+    rejected("port-too-high", endpoint("[fd20::2]:65536"), ENDPOINT, NO_PORT),
+    rejected("label-key-with-space", {"nodeLabels": {"a b": "c"}}, LABELS, NO_LABEL),
+    rejected("label-key-with-two-slashes", {"nodeLabels": {"a/b/c": "c"}}, LABELS, NO_LABEL),
+    rejected("label-key-too-long", {"nodeLabels": {"a" * 64: "c"}}, LABELS, NO_LABEL),
+    rejected(
         "role-label",
         {"nodeLabels": {"node-role.kubernetes.io/tpu": ""}},
         LABELS,
-        NOT_A_KUBELETS,
+        NOT_FOR_KUBELETS,
     ),
-    refused(
+    rejected(
         "restricted-label",
         {"nodeLabels": {"node-restriction.kubernetes.io/x": ""}},
         LABELS,
-        NOT_A_KUBELETS,
+        NOT_FOR_KUBELETS,
     ),
-    refused(
+    rejected(
         "host-name-label",
         {"nodeLabels": {"kubernetes.io/hostname": "x"}},
         LABELS,
-        NOT_A_KUBELETS,
+        NOT_FOR_KUBELETS,
     ),
-    refused("label-of-k8s-io", {"nodeLabels": {"a.k8s.io/x": "x"}}, LABELS, NOT_A_KUBELETS),
-    refused("our-label", {"nodeLabels": {"tpu-functions.dev/x": "x"}}, LABELS, NOT_YOURS),
-    refused(
+    rejected("label-of-k8s-io", {"nodeLabels": {"a.k8s.io/x": "x"}}, LABELS, NOT_FOR_KUBELETS),
+    rejected(
+        "label-of-tpu-functions", {"nodeLabels": {"tpu-functions.dev/x": "x"}}, LABELS, NOT_RESERVED
+    ),
+    rejected(
         "topology-label",
         {"nodeLabels": {"cloud.google.com/gke-tpu-topology": "x"}},
         LABELS,
-        NOT_YOURS,
+        NOT_RESERVED,
     ),
-    refused(
+    rejected(
         "count-label",
         {"nodeLabels": {"cloud.google.com/gke-accelerator-count": "4"}},
         LABELS,
-        NOT_YOURS,
+        NOT_RESERVED,
     ),
-    refused(
+    rejected(
         "group-label",
         {"nodeLabels": {"cloud.google.com/tpu-node-group-name": "x"}},
         LABELS,
-        NOT_YOURS,
+        NOT_RESERVED,
     ),
-    refused(
+    rejected(
         "taint-effect",
         taints({"key": "a", "effect": "NoRun"}),
         "spec.nodeTaints[0].effect",
         'supported values: "NoSchedule", "PreferNoSchedule", "NoExecute"',
     ),
-    refused(
+    rejected(
         "taint-twice",
         taints({"key": "a", "effect": "NoExecute"}, {"key": "a", "effect": "NoExecute"}),
         "spec.nodeTaints[1]",
         "",
     ),
-    refused("repair", {"repair": "Always"}, "spec.repair", 'supported values: "Never"'),
+    rejected("repair", {"repair": "Always"}, "spec.repair", 'supported values: "Never"'),
 ]
 MANY_TAINTS = [{"key": f"k{number}", "effect": "NoSchedule"} for number in range(17)]
 OUT_OF_BOUNDS = [
-    refused(id_, change, f"spec.{path}", "")
+    rejected(id_, change, f"spec.{path}", "")
     for id_, change, path in (
         ("min-node-count", {"minNodeCount": -1}, "minNodeCount"),
         ("disk-too-small", config(bootDiskSizeGB=9), "instanceConfig.bootDiskSizeGB"),
@@ -548,4 +550,4 @@ OUT_OF_BOUNDS = [
         ("zone", {"nodeLocation": f"us-central1-{'a' * 52}"}, "nodeLocation"),
     )
 ]
-"""Beyond the bounds of the schema, which an API server refuses in words of its own."""
+"""Values beyond the bounds of the schema, which the API server rejects with its own messages."""

@@ -1,4 +1,4 @@
-"""The three ways into the cluster, over TLS on loopback: tokens, their ends, and whom to trust."""
+"""Access to the cluster over TLS on loopback: Google tokens, kubeconfigs and certificates."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ EMAIL = "label-node@my-project.iam.gserviceaccount.com"
 USER, POWERLESS = "label-node", "powerless"
 CALL = "GET /api/v1/namespaces/kube-system"
 TOKEN = "token from the metadata server"
-YOUNG = 3600 - 235
-OLD = 3600 - 220
-"""google-auth renews a token 225 s before its end."""
+AGE_BEFORE_RENEWAL_S = 3600 - 235
+AGE_AT_RENEWAL_S = 3600 - 220
+"""google-auth renews a token 225 s before it expires."""
 
 
 @dataclass
-class Place:
+class Servers:
     """A cluster that trusts Google, and a function's metadata server."""
 
     loopback: Loopback
@@ -60,13 +60,13 @@ class Place:
     metadata: MetadataServer
 
     def access(self, kind: TokenKind = TokenKind.ID) -> GoogleToken:
-        """The right settings."""
+        """Settings that work."""
         audience = self.server if kind is TokenKind.ID else ""
         return GoogleToken(self.server, self.ca.certificate_pem, kind, audience)
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[tuple[Place, str]]:
+def running_servers() -> Iterator[tuple[Servers, str]]:
     with open_loopback() as loopback:
         now = datetime.now(UTC)
         ca = CertificateAuthority.create(now)
@@ -82,13 +82,13 @@ def served() -> Iterator[tuple[Place, str]]:
         port = loopback.serve(guarded, ca.server_context((LOOPBACK,), now))
         metadata = MetadataServer(google)
         host = f"{LOOPBACK}:{loopback.serve(metadata)}"
-        yield Place(loopback, ca, guarded, f"https://{LOOPBACK}:{port}", google, metadata), host
+        yield Servers(loopback, ca, guarded, f"https://{LOOPBACK}:{port}", google, metadata), host
 
 
 @pytest.fixture
-def place(served: tuple[Place, str], monkeypatch: pytest.MonkeyPatch) -> Place:
-    """Fresh for each test: nothing was asked, and nothing is refused."""
-    shared, host = served
+def servers(running_servers: tuple[Servers, str], monkeypatch: pytest.MonkeyPatch) -> Servers:
+    """The servers without recorded calls: the right token is accepted and no call fails."""
+    shared, host = running_servers
     # What the environment variable GCE_METADATA_HOST sets when the module is first imported.
     monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", host)
     google = Google(EMAIL, shared.google.keys)
@@ -98,8 +98,8 @@ def place(served: tuple[Place, str], monkeypatch: pytest.MonkeyPatch) -> Place:
     return replace(shared, google=google)
 
 
-def reach(access: Access, calls: int = 1) -> Cluster:
-    """Ask the cluster for groups of Nodes, this many times, as one process does."""
+def list_nodes(access: Access, calls: int = 1) -> Cluster:
+    """List the Nodes of a group this many times with the client of one process."""
     cluster = open_cluster(access)
     for _ in range(calls):
         cluster.list_nodes("tng-x")
@@ -107,80 +107,80 @@ def reach(access: Access, calls: int = 1) -> Cluster:
 
 
 def open_cluster(access: Access) -> Cluster:
-    """The cluster, as one process sees it."""
+    """The client of one process."""
     return Cluster(Connection(access), "label_node", lambda: 5.0)
 
 
-def refused(access: Access) -> CallError:
-    """The error of a process that asks for the cluster's id."""
-    with pytest.raises(CallError) as told:
+def get_error(access: Access) -> CallError:
+    """The error of the call for the cluster's id."""
+    with pytest.raises(CallError) as raised:
         open_cluster(access).get_cluster_id()
-    return told.value
+    return raised.value
 
 
-# a token of Google's
+# Google tokens
 
 
-def test_an_id_token_is_fetched_once_and_is_for_the_audience(place: Place) -> None:
-    cluster = reach(place.access(), calls=3)
-    assert place.metadata.asked == ["identity"]
-    assert place.api.seen == place.metadata.given * 3
+def test_an_id_token_is_fetched_once_and_is_for_the_audience(servers: Servers) -> None:
+    cluster = list_nodes(servers.access(), calls=3)
+    assert servers.metadata.asked == ["identity"]
+    assert servers.api.seen == servers.metadata.given * 3
     assert cluster.calls == 3
 
 
-def test_an_access_token_is_for_gke(place: Place) -> None:
-    place.api.accept = lambda token: token.startswith("ya29.")
-    reach(place.access(TokenKind.ACCESS), calls=2)
-    assert place.metadata.asked == ["account", "token"]
-    assert place.metadata.given == [
+def test_an_access_token_has_the_scopes_cloud_platform_and_userinfo_email(servers: Servers) -> None:
+    servers.api.accept = lambda token: token.startswith("ya29.")
+    list_nodes(servers.access(TokenKind.ACCESS), calls=2)
+    assert servers.metadata.asked == ["account", "token"]
+    assert servers.metadata.given == [
         "ya29.0-https://www.googleapis.com/auth/cloud-platform,"
         "https://www.googleapis.com/auth/userinfo.email"
     ]
 
 
 @pytest.mark.parametrize("kind", TokenKind)
-@pytest.mark.parametrize("age_s, fetched", [(YOUNG, 1), (OLD, 2)])
-def test_a_token_is_renewed_before_it_ends(
-    place: Place, kind: TokenKind, age_s: int, fetched: int
+@pytest.mark.parametrize("age_s, fetched", [(AGE_BEFORE_RENEWAL_S, 1), (AGE_AT_RENEWAL_S, 2)])
+def test_a_token_is_renewed_before_it_expires(
+    servers: Servers, kind: TokenKind, age_s: int, fetched: int
 ) -> None:
-    place.api.accept = lambda token: token in place.metadata.given
-    place.google.ages_s = [age_s]
-    reach(place.access(kind), calls=2)
-    assert len(place.metadata.given) == fetched
-    assert place.api.seen == [place.metadata.given[0], place.metadata.given[-1]]
+    servers.api.accept = lambda token: token in servers.metadata.given
+    servers.google.ages_s = [age_s]
+    list_nodes(servers.access(kind), calls=2)
+    assert len(servers.metadata.given) == fetched
+    assert servers.api.seen == [servers.metadata.given[0], servers.metadata.given[-1]]
 
 
 @pytest.mark.parametrize("kind", TokenKind)
-def test_a_token_that_is_refused_is_renewed_once(place: Place, kind: TokenKind) -> None:
-    place.api.accept = lambda token: token in place.metadata.given
-    place.api.refuse = 1
-    cluster = reach(place.access(kind))
-    assert len(place.metadata.given) == 2
+def test_a_rejected_token_is_renewed_once(servers: Servers, kind: TokenKind) -> None:
+    servers.api.accept = lambda token: token in servers.metadata.given
+    servers.api.refuse = 1
+    cluster = list_nodes(servers.access(kind))
+    assert len(servers.metadata.given) == 2
     assert cluster.calls == 2
 
 
-def test_many_threads_fetch_one_token(place: Place) -> None:
-    cluster = open_cluster(place.access())
+def test_many_threads_fetch_one_token(servers: Servers) -> None:
+    cluster = open_cluster(servers.access())
     threads = [threading.Thread(target=cluster.list_nodes, args=("tng-x",)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert place.metadata.asked == ["identity"]
-    assert len(place.api.seen) == 8
+    assert servers.metadata.asked == ["identity"]
+    assert len(servers.api.seen) == 8
 
 
-def test_many_threads_that_are_refused_renew_once(place: Place) -> None:
-    place.google.ages_s = [60]
-    cluster = reach(place.access())
-    first = place.metadata.given[0]
-    place.api.accept = lambda token: token != first
+def test_many_threads_with_one_rejected_token_renew_it_once(servers: Servers) -> None:
+    servers.google.ages_s = [60]
+    cluster = list_nodes(servers.access())
+    first = servers.metadata.given[0]
+    servers.api.accept = lambda token: token != first
     threads = [threading.Thread(target=cluster.list_nodes, args=("tng-x",)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(place.metadata.given) == 2
+    assert len(servers.metadata.given) == 2
 
 
 HINTS = {
@@ -192,44 +192,46 @@ HINTS = {
 
 
 @pytest.mark.parametrize("kind", TokenKind)
-def test_a_token_that_the_cluster_rejects_is_reported_without_the_token(
-    place: Place, kind: TokenKind
+def test_the_error_of_a_rejected_token_says_what_to_check_and_omits_the_token(
+    servers: Servers, kind: TokenKind
 ) -> None:
-    access = replace(place.access(kind), audience="another" if kind is TokenKind.ID else "")
-    error = refused(access)
+    access = replace(servers.access(kind), audience="another" if kind is TokenKind.ID else "")
+    error = get_error(access)
     hint = HINTS[kind].format(audience="another")
     assert str(error) == f"{CALL}: 401 Unauthorized: Unauthorized ({hint})"
     assert verdict_of(error) == Verdict(ErrorKind.ENVIRONMENT, Reason.PERMISSION_DENIED)
-    assert place.api.seen == place.metadata.given
-    assert len(place.metadata.given) == 2
+    assert servers.api.seen == servers.metadata.given
+    assert len(servers.metadata.given) == 2
 
 
-def test_a_missing_permission_is_reported_only_in_the_clusters_words(place: Place) -> None:
-    place.api.user = POWERLESS
-    error = refused(place.access())
+def test_the_error_of_a_missing_permission_is_the_message_of_the_api_server(
+    servers: Servers,
+) -> None:
+    servers.api.user = POWERLESS
+    error = get_error(servers.access())
     assert str(error) == (
         f'{CALL}: 403 Forbidden: namespaces "kube-system" is forbidden: User "{EMAIL}" cannot get '
         'resource "namespaces" in API group "" in the namespace "kube-system"'
     )
 
 
-# the metadata server
+# The metadata server
 
 
-def test_a_metadata_server_that_is_away_is_asked_once(place: Place) -> None:
-    place.metadata.answers = [Response(503, {}, b"busy")]
-    error = refused(place.access())
+def test_an_unavailable_metadata_server_is_called_once(servers: Servers) -> None:
+    servers.metadata.answers = [Response(503, {}, b"busy")]
+    error = get_error(servers.access())
     assert str(error) == f"{TOKEN}: 503 refused: busy"
     assert verdict_of(error).kind is ErrorKind.TRANSIENT
-    assert place.metadata.asked == ["identity"]
+    assert servers.metadata.asked == ["identity"]
 
 
-def test_outside_of_google_cloud_there_is_no_metadata_server(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+def test_the_error_of_an_unreachable_metadata_server_names_the_setting_that_needs_it(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (port,) = find_free_ports(1)
     monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", f"{LOOPBACK}:{port}")
-    error = refused(place.access())
+    error = get_error(servers.access())
     assert str(error) == (
         f"{TOKEN}: 0 unreachable: Connection refused; CLUSTER_TOKEN=google-id-token is for functions "
         "that run on Google Cloud"
@@ -237,16 +239,16 @@ def test_outside_of_google_cloud_there_is_no_metadata_server(
     assert verdict_of(error).kind is ErrorKind.TRANSIENT
 
 
-def test_no_proxy_comes_before_the_metadata_server(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+def test_a_call_to_the_metadata_server_ignores_the_proxy(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (port,) = find_free_ports(1)
     monkeypatch.setenv("HTTP_PROXY", f"http://{LOOPBACK}:{port}")
-    reach(place.access())
-    assert place.metadata.asked == ["identity"]
+    list_nodes(servers.access())
+    assert servers.metadata.asked == ["identity"]
 
 
-USELESS: dict[str, tuple[Response, str]] = {
+UNUSABLE_ANSWERS: dict[str, tuple[Response, str]] = {
     "no account": (
         Response(404, {}, b"not found"),
         "the metadata server knows no service account; the function must run as one",
@@ -255,55 +257,55 @@ USELESS: dict[str, tuple[Response, str]] = {
         Response(200, {"Content-Type": "text/html"}, b"secret"),
         "what the metadata server has answered is no such token",
     ),
-    "a token without end": (
+    "a token without an expiry": (
         Response(200, {"Content-Type": "text/html"}, b"e30.e30.secret"),
         "what the metadata server has answered is no such token",
     ),
 }
 
 
-@pytest.mark.parametrize("case", USELESS)
-def test_a_metadata_server_without_a_token_is_reported(place: Place, case: str) -> None:
-    answer, why = USELESS[case]
-    place.metadata.answers = [answer]
-    with pytest.raises(AccessError) as told:
-        open_cluster(place.access()).get_cluster_id()
-    assert str(told.value) == f"CLUSTER_TOKEN=google-id-token: {why}"
-    assert told.value.__cause__ is None
-    reach(place.access())
+@pytest.mark.parametrize("case", UNUSABLE_ANSWERS)
+def test_a_metadata_server_without_a_token_is_reported(servers: Servers, case: str) -> None:
+    answer, why = UNUSABLE_ANSWERS[case]
+    servers.metadata.answers = [answer]
+    with pytest.raises(AccessError) as raised:
+        open_cluster(servers.access()).get_cluster_id()
+    assert str(raised.value) == f"CLUSTER_TOKEN=google-id-token: {why}"
+    assert raised.value.__cause__ is None
+    list_nodes(servers.access())
 
 
-def test_of_a_long_refusal_of_the_metadata_server_the_first_200_characters_are_quoted(
-    place: Place,
+def test_an_error_of_the_metadata_server_is_quoted_up_to_200_characters(
+    servers: Servers,
 ) -> None:
-    place.metadata.answers = [Response(503, {}, b" " + b"x" * 300)]
-    error = refused(place.access())
+    servers.metadata.answers = [Response(503, {}, b" " + b"x" * 300)]
+    error = get_error(servers.access())
     assert (error.http, error.message) == (503, "x" * 200)
 
 
 class Proxy:
-    """What answers before the API server, and in no JSON."""
+    """A proxy in front of the API server whose answer is not JSON."""
 
     def handle(self, _request: Request) -> Response:
         return Response(502, {}, b"x" * 300)
 
 
-def test_of_a_long_answer_that_is_no_status_the_first_200_characters_are_quoted(
-    place: Place,
+def test_an_answer_that_is_not_a_status_is_quoted_up_to_200_characters(
+    servers: Servers,
 ) -> None:
-    tls = place.ca.server_context((LOOPBACK,), datetime.now(UTC))
-    server = f"https://{LOOPBACK}:{place.loopback.serve(Proxy(), tls)}"
-    error = refused(replace(place.access(TokenKind.ACCESS), server=server))
+    tls = servers.ca.server_context((LOOPBACK,), datetime.now(UTC))
+    server = f"https://{LOOPBACK}:{servers.loopback.serve(Proxy(), tls)}"
+    error = get_error(replace(servers.access(TokenKind.ACCESS), server=server))
     assert (error.http, error.reason, error.message) == (502, "", "x" * 200)
 
 
-# whom to trust
+# Certificates
 
 
-def serve_as(place: Place, ca: CertificateAuthority, host: str, age: timedelta) -> str:
+def serve_as(servers: Servers, ca: CertificateAuthority, host: str, age: timedelta) -> str:
     """The same cluster at another port, with another certificate."""
     tls = ca.server_context((host,), datetime.now(UTC) - age)
-    return f"https://{LOOPBACK}:{place.loopback.serve(place.api, tls)}"
+    return f"https://{LOOPBACK}:{servers.loopback.serve(servers.api, tls)}"
 
 
 YEARS = timedelta(days=800)
@@ -325,104 +327,106 @@ CERTIFICATES: dict[str, tuple[bool, str, timedelta, str]] = {
 
 
 @pytest.mark.parametrize("case", CERTIFICATES)
-def test_only_a_certificate_of_the_given_ca_is_trusted(place: Place, case: str) -> None:
-    is_transient, host, age, why = CERTIFICATES[case]
+def test_an_invalid_certificate_is_rejected_with_the_reason(servers: Servers, case: str) -> None:
+    is_ca_trusted, host, age, why = CERTIFICATES[case]
     ca = CertificateAuthority.create(datetime.now(UTC) - YEARS)
-    given = place.ca if not is_transient else ca
-    server = serve_as(place, ca, host, age)
-    error = refused(replace(place.access(), server=server, ca_pem=given.certificate_pem))
+    given = ca if is_ca_trusted else servers.ca
+    server = serve_as(servers, ca, host, age)
+    error = get_error(replace(servers.access(), server=server, ca_pem=given.certificate_pem))
     assert str(error).startswith(f"{CALL}: 0 unreachable: {server}: {why}")
     assert verdict_of(error).kind is ErrorKind.TRANSIENT
-    assert place.api.seen == []
+    assert servers.api.seen == []
 
 
-def test_two_cas_are_trusted_while_one_follows_the_other(place: Place) -> None:
+def test_both_cas_of_a_rotation_are_trusted(servers: Servers) -> None:
     after = CertificateAuthority.create(datetime.now(UTC), "after")
-    both = place.ca.certificate_pem + after.certificate_pem
-    for ca in (place.ca, after):
-        server = serve_as(place, ca, LOOPBACK, timedelta())
-        reach(replace(place.access(), server=server, ca_pem=both, audience=place.server))
-    assert len(place.api.seen) == 2
+    both = servers.ca.certificate_pem + after.certificate_pem
+    for ca in (servers.ca, after):
+        server = serve_as(servers, ca, LOOPBACK, timedelta())
+        list_nodes(replace(servers.access(), server=server, ca_pem=both, audience=servers.server))
+    assert len(servers.api.seen) == 2
 
 
-def test_a_kubeconfigs_ca_is_named_as_its_own(place: Place, tmp_path: Path) -> None:
+def test_the_error_of_an_untrusted_certificate_names_kubeconfig_as_the_source_of_the_ca(
+    servers: Servers, tmp_path: Path
+) -> None:
     other = CertificateAuthority.create(datetime.now(UTC))
     path = tmp_path / "kubeconfig"
-    path.write_text(kubeconfig(place.server, other.certificate_pem, USER))
-    message = refused(Kubeconfig(str(path))).message
+    path.write_text(kubeconfig(servers.server, other.certificate_pem, USER))
+    message = get_error(Kubeconfig(str(path))).message
     assert "its certificate is signed by another CA than that of KUBECONFIG (" in message
 
 
-def test_a_cluster_that_is_away_is_named(place: Place) -> None:
+def test_the_error_of_an_unreachable_cluster_names_its_address(servers: Servers) -> None:
     (port,) = find_free_ports(1)
     server = f"https://{LOOPBACK}:{port}"
-    error = refused(replace(place.access(), server=server))
+    error = get_error(replace(servers.access(), server=server))
     assert str(error) == f"{CALL}: 0 unreachable: {server}: Connection refused"
 
 
-def test_a_cluster_that_does_not_answer_in_time_is_named(place: Place) -> None:
+def test_the_error_of_a_timeout_names_the_address_of_the_cluster(servers: Servers) -> None:
     with socket.create_server((LOOPBACK, 0)) as silent:
         server = f"https://{LOOPBACK}:{silent.getsockname()[1]}"
-        access = replace(place.access(), server=server)
+        access = replace(servers.access(), server=server)
         cluster = Cluster(Connection(access), "label_node", lambda: 0.2)
-        with pytest.raises(CallError) as told:
+        with pytest.raises(CallError) as raised:
             cluster.get_cluster_id()
-    assert told.value.message == f"{server}: no answer in time"
+    assert raised.value.message == f"{server}: no answer in time"
 
 
-def test_an_unknown_name_is_reported() -> None:
+def test_a_host_name_that_cannot_be_resolved_is_reported() -> None:
     error = NameResolutionError("api.example", None, socket.gaierror(-2, "Name not known"))  # type: ignore[arg-type]
     assert explain(error) == "its name cannot be resolved"
 
 
-# a kubeconfig
+# Kubeconfigs
 
 
-def accept_only(place: Place, token: str) -> None:
-    """The cluster knows this token and no other."""
-    place.api.accept = lambda found: found == token
+def accept_only(servers: Servers, token: str) -> None:
+    """The cluster accepts this token and no other."""
+    servers.api.accept = lambda found: found == token
 
 
-def write(place: Place, path: Path, token: str) -> Access:
-    """A new version of the secret, as a volume shows it: another file in its place."""
+def write(servers: Servers, path: Path, token: str) -> Access:
+    """Replace the file, as a Secret volume does for a new version."""
     fresh = path.with_suffix(".new")
-    fresh.write_text(kubeconfig(place.server, place.ca.certificate_pem, token))
+    fresh.write_text(kubeconfig(servers.server, servers.ca.certificate_pem, token))
     fresh.replace(path)
     return Kubeconfig(str(path))
 
 
-def test_a_kubeconfig_that_has_changed_is_read_again(place: Place, tmp_path: Path) -> None:
+def test_a_changed_kubeconfig_is_read_again(servers: Servers, tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
-    accept_only(place, "first")
-    cluster = reach(write(place, path, "first"))
-    accept_only(place, "other")
-    write(place, path, "other")
+    accept_only(servers, "first")
+    cluster = list_nodes(write(servers, path, "first"))
+    accept_only(servers, "other")
+    write(servers, path, "other")
     cluster.list_nodes("tng-x")
-    assert place.api.seen == ["first", "other"]
+    assert servers.api.seen == ["first", "other"]
 
 
-def test_a_kubeconfig_whose_change_does_not_show_is_read_again_when_it_is_refused(
-    place: Place, tmp_path: Path
+def test_a_kubeconfig_with_the_same_size_and_times_is_read_again_after_a_rejection(
+    servers: Servers, tmp_path: Path
 ) -> None:
     path = tmp_path / "kubeconfig"
-    accept_only(place, "first")
-    cluster = reach(write(place, path, "first"))
-    accept_only(place, "other")
+    accept_only(servers, "first")
+    cluster = list_nodes(write(servers, path, "first"))
+    accept_only(servers, "other")
     before = path.stat()
     path.write_text(path.read_text().replace("first", "other"))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     cluster.list_nodes("tng-x")
-    assert place.api.seen == ["first", "first", "other"]
+    assert servers.api.seen == ["first", "first", "other"]
 
 
-def test_a_rejected_kubeconfig_is_reported(place: Place, tmp_path: Path) -> None:
+def test_a_rejected_kubeconfig_is_reported(servers: Servers, tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
-    error = refused(write(place, path, "ended"))
+    error = get_error(write(servers, path, "ended"))
     assert str(error) == (
         f"{CALL}: 401 Unauthorized: Unauthorized (KUBECONFIG={str(path)!r} was read again, and its "
         "credentials are still refused)"
     )
-    assert place.api.seen == ["ended", "ended"]
+    assert servers.api.seen == ["ended", "ended"]
 
 
 @pytest.mark.parametrize(
@@ -437,40 +441,44 @@ def test_a_rejected_kubeconfig_is_reported(place: Place, tmp_path: Path) -> None
         "{current-context: a, contexts: [{name: a, context: 5}]}",
     ],
 )
-def test_a_broken_kubeconfig_is_reported_until_it_is_fixed(
-    text: str, place: Place, tmp_path: Path
+def test_an_invalid_kubeconfig_is_reported_until_it_is_fixed(
+    text: str, servers: Servers, tmp_path: Path
 ) -> None:
     path = tmp_path / "kubeconfig"
-    accept_only(place, "right")
-    cluster = reach(write(place, path, "right"))
+    accept_only(servers, "right")
+    cluster = list_nodes(write(servers, path, "right"))
     path.write_text(text)
     for _ in range(2):
-        with pytest.raises(AccessError) as told:
+        with pytest.raises(AccessError) as raised:
             cluster.list_nodes("tng-x")
-        assert str(told.value).startswith(f"KUBECONFIG={str(path)!r} cannot be used: ")
-    write(place, path, "right")
+        assert str(raised.value).startswith(f"KUBECONFIG={str(path)!r} cannot be used: ")
+    write(servers, path, "right")
     cluster.list_nodes("tng-x")
 
 
-def test_another_kubeconfig_may_be_another_cluster(place: Place, tmp_path: Path) -> None:
+def test_the_cluster_id_is_read_again_after_the_kubeconfig_has_changed(
+    servers: Servers, tmp_path: Path
+) -> None:
     path = tmp_path / "kubeconfig"
-    accept_only(place, "right")
-    cluster = reach(write(place, path, "right"))
+    accept_only(servers, "right")
+    cluster = list_nodes(write(servers, path, "right"))
     for _ in range(2):
         cluster.get_cluster_id()
-    write(place, path, "right")
+    write(servers, path, "right")
     for _ in range(2):
         cluster.get_cluster_id()
-    assert len(place.api.seen) == 3
+    assert len(servers.api.seen) == 3
 
 
-def test_several_kubeconfigs_are_one(place: Place, tmp_path: Path) -> None:
+def test_a_missing_file_in_a_list_of_kubeconfigs_is_skipped(
+    servers: Servers, tmp_path: Path
+) -> None:
     path = tmp_path / "kubeconfig"
-    accept_only(place, "right")
-    write(place, path, "right")
-    cluster = reach(Kubeconfig(f"{tmp_path / 'none'}{os.pathsep}{path}"))
+    accept_only(servers, "right")
+    write(servers, path, "right")
+    cluster = list_nodes(Kubeconfig(f"{tmp_path / 'none'}{os.pathsep}{path}"))
     cluster.list_nodes("tng-x")
-    assert len(place.api.seen) == 2
+    assert len(servers.api.seen) == 2
 
 
 OPENSSL = {

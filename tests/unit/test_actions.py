@@ -1,4 +1,4 @@
-"""What an insert or a delete makes of Compute Engine's answer."""
+"""The calls that an action makes, and how it handles the answers."""
 
 from __future__ import annotations
 
@@ -68,14 +68,14 @@ class Scripted:
 
     answer: Outcome
     written: list[Mapping[str, Any]] = field(default_factory=list)
-    asked: list[tuple[Any, ...]] = field(default_factory=list)
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
     """The arguments of each call."""
 
     def __getattr__(self, _name: str) -> Any:
         return self._answer
 
     def _answer(self, *arguments: Any) -> Operation | None:
-        self.asked.append(arguments)
+        self.calls.append(arguments)
         if isinstance(self.answer, CallError):
             raise self.answer
         return self.answer
@@ -98,7 +98,7 @@ def work(
         settings=SETTINGS,
         gce=cast("Gce", scripted),
         cluster=cast("Cluster", scripted),
-        publish=lambda _inbox, _messages: None,
+        publish=lambda _topic, _messages: None,
         random_bytes=bytes,
         remaining_s=lambda: 30.0,
         now=NOW + age,
@@ -120,31 +120,31 @@ def entries(state: State, others_since: Any = LONG_AGO) -> Status:
 
 
 def error(http: int, reason: str) -> CallError:
-    return CallError("resource_policies.insert", http, reason, "its words")
+    return CallError("resource_policies.insert", http, reason, "a message")
 
 
-TAKEN_BACK: dict[str, tuple[CallError, list[str]]] = {
-    "not ready yet: nothing was begun": (error(400, "resourceNotReady"), ["Pending"]),
+INSERT_ERRORS: dict[str, tuple[CallError, list[str]]] = {
+    "a resource is not ready: nothing was started": (error(400, "resourceNotReady"), ["Pending"]),
     "too many requests": (error(429, "rateLimitExceeded"), ["Pending"]),
-    "no answer: it may have been begun": (error(0, "unreachable"), []),
+    "no answer: the insert may have been started": (error(0, "unreachable"), []),
     "a failure of the server": (error(503, "backendError"), []),
     "the name is taken": (error(409, "alreadyExists"), []),
 }
 
 
-@pytest.mark.parametrize("case", TAKEN_BACK.values(), ids=TAKEN_BACK)
-def test_the_intent_is_taken_back_only_where_nothing_can_have_been_begun(
+@pytest.mark.parametrize("case", INSERT_ERRORS.values(), ids=INSERT_ERRORS)
+def test_an_insert_reverts_its_intent_only_if_nothing_can_have_been_started(
     case: tuple[CallError, list[str]],
 ) -> None:
-    refusal, states = case
-    its_work, cluster = work(refusal, entries(State.CREATING))
-    with pytest.raises(CallError) as told:
+    call_error, states = case
+    its_work, cluster = work(call_error, entries(State.CREATING))
+    with pytest.raises(CallError) as raised:
         Insert(POLICY, SPEC, {"name": RESOURCE}).apply(its_work)
-    assert told.value is refusal
+    assert raised.value is call_error
     assert [one["resources"][POLICY]["state"] for one in cluster.written] == states
 
 
-def test_a_refusal_of_the_environment_is_recorded() -> None:
+def test_an_environment_error_of_an_insert_is_recorded() -> None:
     its_work, cluster = work(error(403, "quotaExceeded"), entries(State.CREATING))
     Insert(POLICY, SPEC, {"name": RESOURCE}).apply(its_work)
     entry = its_work.status.resources[POLICY]
@@ -154,45 +154,43 @@ def test_a_refusal_of_the_environment_is_recorded() -> None:
 
 
 @pytest.mark.parametrize(
-    "is_first_observation, others_since, raised, state",
+    "is_first_observation, others_since, error_name, state",
     [
-        pytest.param(True, LONG_AGO, "StaleObservation", State.PENDING, id="observed wrongly?"),
-        pytest.param(False, NOW, "resourceNotReady", State.PENDING, id="not visible yet?"),
-        pytest.param(False, None, "", State.FAILED, id="made nobody knows when"),
+        pytest.param(True, LONG_AGO, "StaleObservation", State.PENDING, id="the first observation"),
+        pytest.param(False, NOW, "resourceNotReady", State.PENDING, id="inserted just now"),
+        pytest.param(False, None, "", State.FAILED, id="inserted at an unknown time"),
         pytest.param(
             False,
             NOW - SEEN_EVERYWHERE_AFTER + timedelta(seconds=1),
             "resourceNotReady",
             State.PENDING,
-            id="not visible everywhere yet?",
+            id="may not be visible everywhere yet",
         ),
-        pytest.param(
-            False, NOW - SEEN_EVERYWHERE_AFTER, "", State.FAILED, id="visible everywhere by now"
-        ),
-        pytest.param(False, LONG_AGO, "", State.FAILED, id="really absent"),
+        pytest.param(False, NOW - SEEN_EVERYWHERE_AFTER, "", State.FAILED, id="visible everywhere"),
+        pytest.param(False, LONG_AGO, "", State.FAILED, id="absent"),
     ],
 )
-def test_an_insert_that_refers_to_something_unknown(
-    is_first_observation: bool, others_since: Any, raised: str, state: State
+def test_an_insert_that_refers_to_an_absent_resource_observes_again_retries_or_fails(
+    is_first_observation: bool, others_since: Any, error_name: str, state: State
 ) -> None:
     known = entries(State.CREATING, others_since)
     its_work, _ = work(error(404, "notFound"), known, is_first_observation=is_first_observation)
-    told = ""
+    found = ""
     try:
         Insert(POLICY, SPEC, {"name": RESOURCE}).apply(its_work)
     except (CallError, StaleObservation) as one:
-        told = one.reason if isinstance(one, CallError) else type(one).__name__
-    assert (told, its_work.status.resources[POLICY].state) == (raised, state)
+        found = one.reason if isinstance(one, CallError) else type(one).__name__
+    assert (found, its_work.status.resources[POLICY].state) == (error_name, state)
 
 
-def test_the_request_id_of_an_insert_is_that_of_the_intent_whenever_it_is_called() -> None:
-    """Compute Engine recognizes a repeated call by it."""
+def test_the_request_id_of_an_insert_depends_on_the_time_of_the_intent_alone() -> None:
+    """Compute Engine recognizes a repeated call by its request id."""
 
     def find_request_id(age: timedelta, since: Any = NOW) -> Any:
         known = Status(resources={POLICY: Resource(RESOURCE, State.CREATING, since)})
         its_work, scripted = work(OPERATION, known, age=age)
         Insert(POLICY, SPEC, {"name": RESOURCE}).apply(its_work)
-        return scripted.asked[-1][-1]
+        return scripted.calls[-1][-1]
 
     first = find_request_id(timedelta())
     assert find_request_id(timedelta(seconds=5)) == first
@@ -205,7 +203,7 @@ def test_the_operation_of_a_delete_is_recorded() -> None:
     assert its_work.status.resources[POLICY].operation == "operation-1"
 
 
-def test_a_delete_of_what_is_gone_makes_the_step_observe_again() -> None:
+def test_a_delete_of_an_absent_resource_makes_the_step_observe_again() -> None:
     its_work, _ = work(None, entries(State.DELETING))
     with pytest.raises(StaleObservation, match="the workload policy is gone already"):
         Delete(POLICY, SPEC).apply(its_work)
@@ -213,7 +211,7 @@ def test_a_delete_of_what_is_gone_makes_the_step_observe_again() -> None:
 
 IN_USE = error(400, "resourceInUseByAnotherResource")
 DELETES: dict[str, tuple[str, CallError, timedelta, str | None]] = {
-    "a template in use, a moment after the MIG went": (
+    "a template in use, less than five minutes after the delete began": (
         TEMPLATE,
         IN_USE,
         timedelta(minutes=5, seconds=-1),
@@ -228,15 +226,15 @@ DELETES: dict[str, tuple[str, CallError, timedelta, str | None]] = {
 
 
 @pytest.mark.parametrize("case", DELETES.values(), ids=DELETES)
-def test_a_refused_delete_is_tried_again_or_recorded(
+def test_an_error_of_a_delete_is_retried_or_recorded(
     case: tuple[str, CallError, timedelta, str | None],
 ) -> None:
-    """``None``: the message is tried again; empty: its end triggers the step."""
-    kind, refusal, age, reason = case
+    """``None``: the message is retried; empty: the end of the running operation triggers the step."""
+    kind, call_error, age, reason = case
     known = Status(resources={kind: Resource(RESOURCE, State.DELETING, NOW)})
-    its_work, _ = work(refusal, known, age=age)
+    its_work, _ = work(call_error, known, age=age)
     if reason is None:
-        with pytest.raises(CallError, match="its words"):
+        with pytest.raises(CallError, match="a message"):
             Delete(kind, SPEC).apply(its_work)
         return
     Delete(kind, SPEC).apply(its_work)
@@ -246,7 +244,7 @@ def test_a_refused_delete_is_tried_again_or_recorded(
 
 @dataclass
 class Patched(Scripted):
-    """A cluster that keeps what a group is changed to."""
+    """A cluster that records the patches of a group."""
 
     patches: list[Mapping[str, Any]] = field(default_factory=list)
 
@@ -257,14 +255,14 @@ class Patched(Scripted):
 
 OTHERS = "example.com/theirs"
 OWNERSHIPS: dict[str, tuple[list[str], list[str], list[str]]] = {
-    "nobody has one": ([], [FINALIZER], []),
-    "others have one": ([OTHERS], [OTHERS, FINALIZER], [OTHERS]),
-    "it is there already": ([FINALIZER, OTHERS], [FINALIZER, OTHERS], [OTHERS]),
+    "no finalizer": ([], [FINALIZER], []),
+    "a finalizer of another controller": ([OTHERS], [OTHERS, FINALIZER], [OTHERS]),
+    "the finalizer of this system is set": ([FINALIZER, OTHERS], [FINALIZER, OTHERS], [OTHERS]),
 }
 
 
 @pytest.mark.parametrize("case", OWNERSHIPS.values(), ids=OWNERSHIPS)
-def test_a_finalizer_is_added_and_removed_beside_those_of_others(
+def test_the_finalizers_of_other_controllers_are_kept(
     case: tuple[list[str], list[str], list[str]],
 ) -> None:
     before, taken, left = case
@@ -293,7 +291,7 @@ def test_results_of_actions_are_written_once() -> None:
 TOKEN = Token("abcdef", "secretsecret0000", NOW + TOKEN_LIFE)
 
 
-def test_no_error_of_a_write_of_metadata_quotes_the_token() -> None:
+def test_an_error_of_a_metadata_write_does_not_contain_the_token() -> None:
     text = f"{TOKEN.id}.{TOKEN.secret}"
     quoting = CallError("instances.setMetadata", 400, "invalid", f"no value {text!r}")
     its_work, _ = work(quoting, Status())
@@ -313,7 +311,7 @@ def test_no_error_of_a_write_of_metadata_quotes_the_token() -> None:
         (JoinApproval.EXTERNAL, "system:bootstrappers:kubeadm:default-node-token"),
     ],
 )
-def test_a_token_is_in_the_group_of_whoever_approves(
+def test_the_bootstrap_group_of_a_token_depends_on_the_approver(
     approval: JoinApproval, bootstrap_group: str
 ) -> None:
     made: list[Any] = []
@@ -354,7 +352,7 @@ def test_an_action_makes_one_call(action: Any, call: str, arguments: tuple[Any, 
     assert made == [arguments]
 
 
-EVENT = Event("Reason", "words")
+EVENT = Event("Reason", "a message")
 MESSAGE = Message("default", "my-slice", "", Cause.RESYNC, NOW)
 SLICE = Slice("pool", Owner("default", "train", "job"), "", SliceState.READY)
 DESCRIBED: list[tuple[Action, str]] = [
@@ -371,7 +369,7 @@ DESCRIBED: list[tuple[Action, str]] = [
     (PatchNode("n", "u", {"b": 1, "a": 2}), "patch the Node n: ['a', 'b']"),
     (DeleteNode("n", "u"), "delete the Node n"),
     (Send("sweep", (MESSAGE, MESSAGE)), "trigger sweep (Resync)"),
-    (Emit(EVENT), "event Reason: words"),
+    (Emit(EVENT), "event Reason: a message"),
     (Attempt(DeleteNode("n", "u")), "try to delete the Node n"),
     (Require(DeleteNode("n", "u")), "delete the Node n"),
     (Fail(OutOfTimeError("slow")), "fail: slow"),
@@ -391,6 +389,6 @@ DESCRIBED: list[tuple[Action, str]] = [
 ]
 
 
-@pytest.mark.parametrize("action, words", DESCRIBED, ids=[words for _, words in DESCRIBED])
-def test_an_action_is_described_for_a_person(action: Action, words: str) -> None:
-    assert action.describe() == words
+@pytest.mark.parametrize("action, text", DESCRIBED, ids=[text for _, text in DESCRIBED])
+def test_each_action_has_a_description(action: Action, text: str) -> None:
+    assert action.describe() == text

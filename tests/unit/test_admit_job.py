@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a table reads best with a row on a line)
-"""A JobSet's Job before it is stored: which node selectors its Pods get and lose."""
+"""The admission of a JobSet's Job: which node selectors its Pods get and lose."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROWS: dict[str, dict[str, Any]] = {
     for row in yaml.safe_load((ROOT / "tests/data/tpu_provisioner.yaml").read_text())["rows"]
     if row["area"] == "admission"
 }
-NOT_OURS = {
+NOT_APPLICABLE = {
     "admission-no-selector": "a Job that selects no topology is never given a slice, so it stays as it is",
 }
 OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
@@ -101,11 +101,13 @@ PATCHED: list[tuple[str, Manifest, dict[str, str]]] = [
 
 
 @pytest.mark.parametrize("row, target, environment", PATCHED, ids=[row[0] for row in PATCHED])
-def test_a_job_is_patched_as_there(row: str, target: Manifest, environment: dict[str, str]) -> None:
+def test_a_job_gets_the_patch_of_tpu_provisioner(
+    row: str, target: Manifest, environment: dict[str, str]
+) -> None:
     assert patch_of(target, read_admission(environment)) == ROWS[row]["expect"]["patch"]
 
 
-def test_a_key_has_forty_characters() -> None:
+def test_a_job_key_has_40_characters() -> None:
     """admission-job-key-length"""
     assert selector_of(child())["job-key"] == KEY
     assert len(KEY) == 40
@@ -113,30 +115,30 @@ def test_a_key_has_forty_characters() -> None:
 
 SELECTORS: list[tuple[str, dict[str, str], Manifest, dict[str, str]]] = [
     ("admission-location-hint-without-reservation", {"RESERVATION_LOCATION_HINT": "cell"}, child(), {HINT: "cell"}),
-    ("a hint that the Job has", {"RESERVATION_LOCATION_HINT": "cell"}, child(more={HINT: "other"}), {HINT: "cell"}),
+    ("a hint that the Job already has", {"RESERVATION_LOCATION_HINT": "cell"}, child(more={HINT: "other"}), {HINT: "cell"}),
     ("no hint is set", {}, child(more={HINT: "other"}), {HINT: "other"}),
     ("reserved", {}, child(more=RESERVED), RESERVED),
     ("reserved, on demand", {"FORCE_ON_DEMAND": "true"}, child(more=RESERVED), {}),
     ("Spot", {}, child(more=SPOT), SPOT),
     ("Spot, on demand", {"FORCE_ON_DEMAND": "true"}, child(more=SPOT), {}),
-    ("others stay", {"FORCE_ON_DEMAND": "true"}, child(more={"team": "a"}), {"team": "a"}),
-    ("all at once", {"FORCE_ON_DEMAND": "true", "RESERVATION_LOCATION_HINT": "cell"},
+    ("other selectors are kept", {"FORCE_ON_DEMAND": "true"}, child(more={"team": "a"}), {"team": "a"}),
+    ("reservation, Spot and hint", {"FORCE_ON_DEMAND": "true", "RESERVATION_LOCATION_HINT": "cell"},
      child(more={**RESERVED, **SPOT}), {HINT: "cell"}),
-    ("somebody else's key", {}, child(more={"job-key": "other"}), {}),
+    ("the key of another Job", {}, child(more={"job-key": "other"}), {}),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "environment, target, more", [row[1:] for row in SELECTORS], ids=[row[0] for row in SELECTORS]
 )
-def test_the_pods_select(
+def test_the_pods_of_an_admitted_job_have_these_node_selectors(
     environment: dict[str, str], target: Manifest, more: dict[str, str]
 ) -> None:
-    wanted = {**V6E, "job-key": KEY, **more}
-    assert selector_of(target, read_admission(environment)) == wanted
+    expected = {**V6E, "job-key": KEY, **more}
+    assert selector_of(target, read_admission(environment)) == expected
 
 
-def test_a_job_without_a_name_yet_gets_the_key_that_jobset_has_computed() -> None:
+def test_a_job_with_a_generated_name_gets_the_key_that_jobset_has_computed() -> None:
     """admission-generate-name"""
     target = without(child(), "metadata", "name")
     target["metadata"]["generateName"] = "test-"
@@ -160,18 +162,18 @@ UNTOUCHED: list[tuple[str, Manifest]] = [
 
 
 @pytest.mark.parametrize("target", [row[1] for row in UNTOUCHED], ids=[row[0] for row in UNTOUCHED])
-def test_a_job_stays_as_it_is(target: Manifest) -> None:
+def test_a_job_without_a_tpu_slice_or_with_an_opt_out_is_not_patched(target: Manifest) -> None:
     everything = Admission(is_on_demand_forced=True, location_hint="cell")
     assert patch_of(target, everything) == []
 
 
 @pytest.mark.parametrize("request_", [{"operation": "UPDATE"}, {"subResource": "status"}])
-def test_only_a_new_job_is_looked_at(request_: dict[str, str]) -> None:
+def test_an_update_or_a_subresource_of_a_job_is_not_patched(request_: dict[str, str]) -> None:
     assert patch_of(child(), PLAIN, **request_) == []
 
 
 @pytest.mark.parametrize("settings", [PLAIN, Admission(True, "cell")])
-def test_a_job_that_has_been_admitted_needs_nothing_more(settings: Admission) -> None:
+def test_a_second_admission_of_a_job_changes_nothing(settings: Admission) -> None:
     target = child(more={**RESERVED, **SPOT})
     once = jsonpatch.apply_patch(deepcopy(target), patch_of(target, settings))
     assert once != target
@@ -189,13 +191,13 @@ def test_a_job_that_has_been_admitted_needs_nothing_more(settings: Admission) ->
         ),
     ],
 )
-def test_a_wrong_setting_is_named(environment: dict[str, str], message: str) -> None:
+def test_an_invalid_setting_is_named(environment: dict[str, str], message: str) -> None:
     with pytest.raises(SettingsError) as raised:
         read_admission(environment)
     assert str(raised.value) == message
 
 
-def test_the_webhook_has_the_settings_from_its_environment() -> None:
+def test_the_webhook_reads_the_admission_settings_from_its_environment() -> None:
     environment = {"FORCE_ON_DEMAND": "true", "RESERVATION_LOCATION_HINT": "cell"}
     assert read_settings([], environment).admission == Admission(True, "cell")
 
@@ -210,17 +212,17 @@ def read_webhook() -> Manifest:
     return webhook
 
 
-def test_the_webhook_is_asked_as_there() -> None:
-    """admission-webhook-settings; but within 10 seconds, and on its own path of the injection's server"""
+def test_the_webhook_is_configured_like_that_of_tpu_provisioner() -> None:
+    """admission-webhook-settings; but with a timeout of 10 seconds and a path on the server of inject_env"""
     webhook = read_webhook()
-    wanted = ROWS["admission-webhook-settings"]["expect"]
+    expected = ROWS["admission-webhook-settings"]["expect"]
     (rule,) = webhook["rules"]
-    assert rule["operations"] == wanted["operations"]
+    assert rule["operations"] == expected["operations"]
     assert [
         f"{group}/{version}" for group in rule["apiGroups"] for version in rule["apiVersions"]
-    ] + [*rule["resources"]] == wanted["resource"].split()
+    ] + [*rule["resources"]] == expected["resource"].split()
     for name in ("scope", "failurePolicy", "sideEffects"):
-        assert {**webhook, **rule}[name] == str(wanted[name])
+        assert {**webhook, **rule}[name] == str(expected[name])
     assert webhook["clientConfig"]["service"]["path"] == "/mutate-jobs"
     assert webhook["timeoutSeconds"] == 10
     assert webhook["objectSelector"] == {
@@ -228,23 +230,23 @@ def test_the_webhook_is_asked_as_there() -> None:
     }
 
 
-NOT_ASKED_ABOUT = [row for row in UNTOUCHED if row[0] != "no chips"]
+NOT_MATCHED = [row for row in UNTOUCHED if row[0] != "no chips"]
 
 
 @pytest.mark.parametrize(
-    "target", [row[1] for row in NOT_ASKED_ABOUT], ids=[row[0] for row in NOT_ASKED_ABOUT]
+    "target", [row[1] for row in NOT_MATCHED], ids=[row[0] for row in NOT_MATCHED]
 )
-def test_the_webhook_is_not_asked_about_what_stays_as_it_is(target: Manifest) -> None:
-    assert not is_asked_about(target)
+def test_the_match_conditions_exclude_jobs_that_are_not_patched(target: Manifest) -> None:
+    assert not is_matched(target)
 
 
 @pytest.mark.parametrize("target", [row[2] for row in SELECTORS], ids=[row[0] for row in SELECTORS])
-def test_the_webhook_is_asked_about_what_is_to_be_changed(target: Manifest) -> None:
-    assert is_asked_about(target)
+def test_the_match_conditions_include_jobs_that_are_patched(target: Manifest) -> None:
+    assert is_matched(target)
 
 
-def is_asked_about(target: Manifest) -> bool:
-    """As an API server decides it."""
+def is_matched(target: Manifest) -> bool:
+    """Evaluate the match conditions as the API server does."""
     has_key = "jobset.sigs.k8s.io/job-key" in target["metadata"]["labels"]
     return (has_key and target["kind"] == "Job") and all(
         evaluate(condition["expression"], {"object": target})
@@ -252,11 +254,11 @@ def is_asked_about(target: Manifest) -> bool:
     )
 
 
-def test_every_row_has_its_test_or_a_reason() -> None:
-    shown = {row for row, *_ in [*PATCHED, *SELECTORS, *UNTOUCHED] if row in ROWS}
+def test_each_row_has_a_test_or_a_reason() -> None:
+    tested = {row for row, *_ in [*PATCHED, *SELECTORS, *UNTOUCHED] if row in ROWS}
     docs = " ".join(
         str(value.__doc__) for name, value in globals().items() if name.startswith("test_")
     )
-    shown |= {row for row in ROWS if row in docs.replace(";", " ").split()}
-    assert shown | set(NOT_OURS) == set(ROWS)
-    assert not shown & set(NOT_OURS)
+    tested |= {row for row in ROWS if row in docs.replace(";", " ").split()}
+    assert tested | set(NOT_APPLICABLE) == set(ROWS)
+    assert not tested & set(NOT_APPLICABLE)

@@ -1,4 +1,4 @@
-"""Whatever somebody has written into a TPUNodeGroup, every step reads it and decides."""
+"""Each step reads a TPUNodeGroup with status and metadata of any shape, and decides."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ JSON = st.recursive(
 
 
 def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The places of a document that may hold something else."""
+    """The paths of all values in a document."""
     if path:
         yield path
     if isinstance(value, dict):
@@ -106,7 +106,7 @@ def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def put(document: Any, path: tuple[Any, ...], value: Any) -> None:
-    """Set a value at a place; nothing, if an earlier change has taken the place away."""
+    """Set the value at a path, unless an earlier change has removed the path."""
     holder = document
     try:
         for name in path[:-1]:
@@ -116,17 +116,17 @@ def put(document: Any, path: tuple[Any, ...], value: Any) -> None:
         return
 
 
-def spoiled(document: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """The document with some of its places changed."""
+def mutated(document: dict[str, Any]) -> st.SearchStrategy[Any]:
+    """The document with some of its values replaced."""
 
-    def spoil(many: list[tuple[tuple[Any, ...], Any]]) -> dict[str, Any]:
+    def mutate(many: list[tuple[tuple[Any, ...], Any]]) -> dict[str, Any]:
         copied = copy.deepcopy(document)
         for path, value in many:
             put(copied, path, value)
         return copied
 
     change = st.tuples(st.sampled_from(list(paths(document))), JSON)
-    return st.lists(change, min_size=1, max_size=5).map(spoil)
+    return st.lists(change, min_size=1, max_size=5).map(mutate)
 
 
 LATER_VERSION = copy.deepcopy(FULL)
@@ -135,15 +135,15 @@ LATER_VERSION["resources"][MIG]["error"]["reason"] = "Unheard"
 LATER_VERSION["resources"]["network"] = {"name": "x", "state": "Ready"}
 LATER_VERSION["conditions"].append({**FULL["conditions"][0], "type": "NetworkReady"})
 LATER_VERSION["pending"][0]["why"] = "Overheated"
-STATUSES = spoiled(FULL) | JSON
+STATUSES = mutated(FULL) | JSON
 METADATA = raw_group(labels={"a": "b"}, annotations={"tpu-functions.dev/paused": "true"})[
     "metadata"
 ]
-SPOILABLE = ("labels", "annotations", "finalizers", "generation", "deletionTimestamp")
+MUTABLE_FIELDS = ("labels", "annotations", "finalizers", "generation", "deletionTimestamp")
 
 
 def plans(group: AnyGroup, known: Status) -> Iterator[Plan]:
-    """What every step decides about a group, with what it may have observed."""
+    """The plan of each step for a group, for several observations."""
     absent: dict[str, Found | None] = {POLICY: None, TEMPLATE: None, MIG: None}
     there: dict[str, Found | None] = {
         POLICY: policy(),
@@ -173,7 +173,7 @@ def plans(group: AnyGroup, known: Status) -> Iterator[Plan]:
 
 
 def check(raw: dict[str, Any]) -> None:
-    """Every step decides; what it writes, the next one reads as it was."""
+    """Let each step decide, and check that a status that it writes is parsed without a change."""
     group = node_group.parse(raw, CLUSTER)
     known = status.parse(raw.get("status"))
     for plan in plans(group, known):
@@ -191,18 +191,18 @@ def check(raw: dict[str, Any]) -> None:
 @settings(max_examples=150)
 @given(raw=STATUSES)
 @example(raw=LATER_VERSION)
-@pytest.mark.parametrize("deleting", [False, True], ids=["stays", "is being deleted"])
+@pytest.mark.parametrize("deleting", [False, True], ids=["active", "deleting"])
 def test_a_status_of_any_shape_stops_no_step(deleting: bool, raw: Any) -> None:
     check({**raw_group(deleting=deleting), "status": raw})
 
 
 @settings(max_examples=100)
-@given(raw=spoiled({key: METADATA.get(key, {}) for key in SPOILABLE}))
+@given(raw=mutated({key: METADATA.get(key, {}) for key in MUTABLE_FIELDS}))
 def test_labels_annotations_and_finalizers_of_any_shape_stop_no_step(raw: Any) -> None:
     check({**raw_group(), "metadata": {**METADATA, **raw}, "status": FULL})
 
 
-def test_words_of_a_later_version_are_read_with_caution() -> None:
+def test_unknown_values_of_a_later_version_are_ignored_or_read_as_creating() -> None:
     known = status.parse(LATER_VERSION)
     assert known.resources[MIG].state is State.CREATING
     assert set(known.resources) == {POLICY, TEMPLATE, MIG}
@@ -212,18 +212,20 @@ def test_words_of_a_later_version_are_read_with_caution() -> None:
 @pytest.mark.parametrize(
     "raw, read",
     [
-        pytest.param({"completedAt": 5}, Status(completed_at=LONG_AGO), id="complete once"),
+        pytest.param(
+            {"completedAt": 5}, Status(completed_at=LONG_AGO), id="completedAt is a number"
+        ),
         pytest.param({"nodeSummary": {"ready": "2"}}, Status(), id="a number as text"),
         pytest.param({"pending": [{"name": "a"}, 7]}, Status(), id="entries without a reason"),
         pytest.param(
             {"conditions": [{"type": "Ready", "status": "Perhaps", "reason": "x"}]},
             Status(),
-            id="a condition that is neither",
+            id="a condition with an invalid status",
         ),
         pytest.param(
             {"resources": {MIG: {"name": "n", "state": 3}}},
             replace(Status(), resources={MIG: Resource("n", State.CREATING)}),
-            id="a state that is no word",
+            id="a state that is not text",
         ),
         pytest.param(
             {"resources": {MIG: {"name": "n"}}},
@@ -232,5 +234,7 @@ def test_words_of_a_later_version_are_read_with_caution() -> None:
         ),
     ],
 )
-def test_what_has_a_wrong_type_reads_as_absent(raw: dict[str, Any], read: Status) -> None:
+def test_a_status_field_of_a_wrong_type_is_read_as_its_default(
+    raw: dict[str, Any], read: Status
+) -> None:
     assert status.parse(raw) == read

@@ -1,4 +1,4 @@
-"""approve_join approves a request, denies it or leaves it pending, and says why."""
+"""approve_join approves a request, denies it or leaves it pending, and reports why."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from functions.approve_join import (
+    Approve,
     ApproveOrDeny,
     Candidate,
     ObservedRequests,
     Report,
+    ReportFailedApprovals,
     Revoke,
     decide,
 )
@@ -51,12 +53,15 @@ def decided(approver: str = "") -> SigningRequest:
     return replace(candidate().request, is_decided=True, approver=approver)
 
 
-def in_words(plan: Plan) -> list[str]:
-    return [_word(action) for action in flat(plan)]
+def describe(plan: Plan) -> list[str]:
+    actions = (one for one in flat(plan) if not isinstance(one, ReportFailedApprovals))
+    return [_describe_action(action) for action in actions]
 
 
-def _word(action: Any) -> str:
+def _describe_action(action: Any) -> str:
     match action:
+        case Approve():
+            return _describe_action(action.decision)
         case ApproveOrDeny():
             return f"{action.condition['type']} {action.name}"
         case Revoke():
@@ -83,8 +88,13 @@ RENEWAL = (
 )
 CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
     "the VM that holds the token": (candidate(), "Approved", ["Approved csr-x"], ""),
-    "after a wait, too": (candidate(late=True), "Approved", ["Approved csr-x"], ""),
-    "the VM holds another token by now": (
+    "the VM that holds the token, after two minutes": (
+        candidate(late=True),
+        "Approved",
+        ["Approved csr-x"],
+        "",
+    ),
+    "the VM holds another token": (
         candidate(token=RENEWED),
         "NotApproved",
         [NOT_APPROVED],
@@ -96,19 +106,19 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
         ["report JoinNotApproved", NOT_APPROVED],
         RENEWAL,
     ),
-    "no kubelet waits for it any more": (
+    "the request is too old for its kubelet": (
         replace(candidate(), request=replace(candidate().request, created=OLD)),
         "NotApproved",
         ["report JoinNotApproved", NOT_APPROVED],
         "it is so old that no kubelet waits for it any more",
     ),
-    "what no kubelet sends, by the holder of another token": (
+    "an invalid request that was made with another token": (
         candidate(token=RENEWED, subject=Subject(VM, "it asks for alternative names")),
         "Denied",
         [*DENY, NOT_APPROVED],
         "it asks for alternative names",
     ),
-    "a kubelet has added a domain to its VM's name": (
+    "the name of the VM with a domain": (
         candidate(subject=Subject(f"{VM}.c.p.internal")),
         "NotApproved",
         [NOT_APPROVED],
@@ -132,7 +142,7 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
         [],
         f"Compute Engine has no VM {VM}",
     ),
-    "the VM was made by somebody else": (
+    "the VM was not created by the MIG": (
         candidate(instance=FOREIGN),
         "Pending",
         [],
@@ -162,7 +172,7 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
         [],
         "the spec of group default/my-slice is invalid",
     ),
-    "Compute Engine does not answer": (
+    "Compute Engine is unavailable": (
         candidate(found=False, error=UNAVAILABLE),
         "Pending",
         [f"fail {UNAVAILABLE}"],
@@ -180,13 +190,18 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
         [*DENY, f"label_node JoinDenied {VM}"],
         "it asks for alternative names",
     ),
-    "a fault counts before the error of a read": (
+    "an invalid request whose group cannot be read": (
         candidate(group=None, subject=Subject(VM, "it has two names"), error=UNAVAILABLE),
         "Denied",
         [*DENY, f"fail {UNAVAILABLE}"],
         "it has two names",
     ),
-    "approved by us": (candidate(request=decided("ApprovedByTpuFunctions")), "Decided", [], ""),
+    "approved by this system": (
+        candidate(request=decided("ApprovedByTpuFunctions")),
+        "Decided",
+        [],
+        "",
+    ),
     "denied or signed": (candidate(request=decided()), "Decided", [], ""),
     "approved by another approver": (
         candidate(request=decided("AutoApproved")),
@@ -200,18 +215,20 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_becomes_of_a_request(case: tuple[Candidate, str, list[str], str]) -> None:
-    about, outcome, actions, why = case
-    plan = decide(ObservedRequests((about,)), NOW)
+def test_a_request_is_approved_denied_or_left_pending(
+    case: tuple[Candidate, str, list[str], str],
+) -> None:
+    request, outcome, actions, why = case
+    plan = decide(ObservedRequests((request,)), NOW)
     assert plan.outcome == outcome
-    assert in_words(plan) == actions
+    assert describe(plan) == actions
     assert plan.note == (f"csr-x: {why}" if why else "")
     assert plan.needs_attention == (outcome in ("Denied", "NotApproved", "ApprovedElsewhere"))
 
 
-def test_a_denial_says_what_is_wrong() -> None:
-    wrong = candidate(subject=Subject(VM, "it asks for alternative names"))
-    actions = flat(decide(ObservedRequests((wrong,)), NOW))
+def test_the_condition_and_the_event_of_a_denial_say_what_is_wrong() -> None:
+    invalid = candidate(subject=Subject(VM, "it asks for alternative names"))
+    actions = flat(decide(ObservedRequests((invalid,)), NOW))
     (denial,) = [action for action in actions if isinstance(action, ApproveOrDeny)]
     assert denial.condition == {
         "type": "Denied",
@@ -227,24 +244,24 @@ def test_a_denial_says_what_is_wrong() -> None:
     assert event.about == group().raw
 
 
-def test_the_event_of_a_request_for_nobodys_node_is_about_the_request() -> None:
-    wrong = candidate(group=None, subject=Subject("control-plane-1"))
-    actions = flat(decide(ObservedRequests((wrong,)), NOW))
+def test_the_event_of_a_request_without_a_group_is_about_the_request() -> None:
+    invalid = candidate(group=None, subject=Subject("control-plane-1"))
+    actions = flat(decide(ObservedRequests((invalid,)), NOW))
     (event,) = [action for action in actions if isinstance(action, Emit)]
-    assert event.about == wrong.raw
+    assert event.about == invalid.raw
 
 
-def test_each_request_is_decided_alone() -> None:
+def test_each_request_of_a_message_is_decided_independently() -> None:
     def named(name: str, **change: Any) -> Candidate:
         one = candidate(**change)
         return replace(one, request=replace(one.request, name=name))
 
     three = (named("one"), named("two", token=RENEWED), named("three"))
-    seen = ObservedRequests(three, unread=("four", "five"), errors=(UNAVAILABLE,))
-    plan = decide(seen, NOW)
+    observed = ObservedRequests(three, unread=("four", "five"), errors=(UNAVAILABLE,))
+    plan = decide(observed, NOW)
     assert plan.outcome == "Approved,NotApproved"
-    assert in_words(plan) == [
-        "approve_join Forwarded four five",
+    assert describe(plan) == [
+        "approve_join Continued four five",
         "Approved one",
         "Approved three",
         NOT_APPROVED,
@@ -253,34 +270,34 @@ def test_each_request_is_decided_alone() -> None:
 
 
 def test_a_repetition_publishes_unread_requests_only_if_nothing_fails() -> None:
-    seen = ObservedRequests((candidate(),), unread=("four",), is_repetition=True)
-    *_, barrier, last = decide(seen, NOW).actions
+    observed = ObservedRequests((candidate(),), unread=("four",), is_repetition=True)
+    *_, barrier, last = decide(observed, NOW).actions
     assert barrier == ABORT_AFTER_FAILURE
     assert last == ForOne((Send("approve_join", (rest_of("four"),)),))
 
 
 def rest_of(*names: str) -> Message:
-    return message_about_requests(Cause.FORWARDED, NOW, names)
+    return message_about_requests(Cause.CONTINUED, NOW, names)
 
 
 def test_many_requests_trigger_label_node_once() -> None:
     many = tuple(candidate(token=RENEWED) for _ in range(5))
     plan = decide(ObservedRequests(many), NOW)
-    assert in_words(plan) == [NOT_APPROVED]
+    assert describe(plan) == [NOT_APPROVED]
     (send,) = (action for action in flat(plan) if isinstance(action, Send))
     assert send.messages[0].cause is Cause.JOIN_NOT_APPROVED
 
 
-def test_nothing_is_done_about_requests_that_are_gone() -> None:
+def test_requests_that_are_gone_need_no_action() -> None:
     assert decide(ObservedRequests(), NOW) == Plan("NothingToDo")
 
 
 @pytest.mark.parametrize("http", [409, 429, 503])
-def test_a_transient_error_is_raised_before_one_that_lasts(http: int) -> None:
+def test_a_transient_error_is_raised_before_a_permanent_one(http: int) -> None:
     refused = CallError("GET certificatesigningrequests", 422, "Invalid", "no")
     transient = CallError("GET certificatesigningrequests", http, "", "later")
     plan = decide(ObservedRequests(errors=(refused, transient)), NOW)
-    assert in_words(plan) == [f"fail {transient}", f"fail {refused}"]
+    assert describe(plan) == [f"fail {transient}", f"fail {refused}"]
 
 
 OTHER = group(uid="another")
@@ -292,7 +309,7 @@ NAMED = {"group": "default/my-slice", "uid": UID}
     [((), {}), ((None,), {}), ((group(), None, group()), NAMED), ((group(), OTHER), {})],
     ids=["no request", "no group", "one group", "two groups"],
 )
-def test_the_line_names_the_group_if_all_its_requests_are_of_one(
+def test_the_log_line_names_the_group_if_all_requests_are_for_one_group(
     groups: tuple[NodeGroup | None, ...], named: dict[str, str]
 ) -> None:
     candidates = tuple(candidate(group=one) for one in groups)

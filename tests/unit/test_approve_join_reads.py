@@ -1,4 +1,4 @@
-"""What approve_join reads of a request, its group and its VM, and what it leaves for later."""
+"""What approve_join reads about a request, its group and its VM, and what it leaves unread."""
 
 from __future__ import annotations
 
@@ -9,17 +9,27 @@ from typing import Any, cast
 
 import pytest
 
-from functions.approve_join import Candidate, JoinWork, ObservedRequests, Report, Revoke, observe
+from functions.approve_join import (
+    Candidate,
+    JoinWork,
+    ObservedRequests,
+    Report,
+    Revoke,
+    decide,
+    observe,
+)
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.logs import make_logger
 from shared.frame.decode import Trigger
 from shared.frame.message import Cause, message_about_requests
+from shared.frame.step import execute
 from shared.node_groups import node_group
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
 from tests.signing_requests import kubelets, pem, raw_request
 from tests.unit.builders import CLUSTER, NOW, RESOURCE, raw_group
 from tests.unit.reads import Reads
+from tests.unit.test_approve_join import candidate
 from tests.unit.test_create_resources import SETTINGS
 from tests.unit.test_inject_token import instance
 
@@ -58,23 +68,23 @@ def joining(
 
 GROUP = ["get_cluster_id", "list_groups_named"]
 CASES: dict[str, tuple[dict[str, Any], list[str], dict[str, Any] | None]] = {
-    "of a VM of a group": (
+    "for a Node of a group": (
         {},
         [*GROUP, "find_instance"],
         {"group": node_group.parse(raw_group(), CLUSTER), "instance": instance(VM)},
     ),
-    "of a VM that does not exist": (
+    "for a Node whose VM does not exist": (
         {"find_instance": None},
         [*GROUP, "find_instance"],
         {"group": node_group.parse(raw_group(), CLUSTER)},
     ),
-    "that is gone": ({"find_signing_request": None}, [], None),
+    "deleted": ({"find_signing_request": None}, [], None),
     "to another signer": (
         {"find_signing_request": {**RAW, "spec": {**RAW["spec"], "signerName": "x"}}},
         [],
         None,
     ),
-    "for a Node with its VM's name and a domain": (
+    "for a Node named like its VM with a domain": (
         {"find_signing_request": WITH_DOMAIN},
         [*GROUP, "find_instance"],
         {"group": node_group.parse(raw_group(), CLUSTER), "instance": instance(VM)},
@@ -98,32 +108,34 @@ CASES: dict[str, tuple[dict[str, Any], list[str], dict[str, Any] | None]] = {
             "is_served": False,
         },
     ),
-    "whose group cannot be read": ({"list_groups_named": REFUSED}, GROUP, {"error": REFUSED}),
-    "whose VM cannot be read": (
+    "the group cannot be read": ({"list_groups_named": REFUSED}, GROUP, {"error": REFUSED}),
+    "the VM cannot be read": (
         {"find_instance": REFUSED},
         [*GROUP, "find_instance"],
-        {"error": REFUSED},
+        {"group": node_group.parse(raw_group(), CLUSTER), "error": REFUSED},
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_request(case: tuple[dict[str, Any], list[str], dict[str, Any] | None]) -> None:
-    answers, calls, wanted = case
+def test_the_group_and_the_vm_of_a_request_are_read(
+    case: tuple[dict[str, Any], list[str], dict[str, Any] | None],
+) -> None:
+    answers, calls, expected = case
     work, reads = joining(**answers)
     observed = observe(work)
     assert reads.made == ["find_signing_request", *calls]
     assert (observed.unread, observed.errors) == ((), ())
-    if wanted is None:
+    if expected is None:
         assert observed.candidates == ()
         return
     (found,) = observed.candidates
     base = Candidate(found.request, found.subject, found.raw)
-    assert found == replace(base, **wanted)
+    assert found == replace(base, **expected)
     assert found.raw in (RAW, ELSEWHERE, WITH_DOMAIN)
 
 
-def test_of_a_request_that_is_decided_nothing_more_is_read() -> None:
+def test_a_decided_request_causes_no_further_read() -> None:
     work, reads = joining(find_signing_request=DECIDED)
     (found,) = observe(work).candidates
     assert found.request.is_decided
@@ -142,7 +154,7 @@ def test_a_group_and_a_vm_are_read_once_for_many_requests() -> None:
 
 
 @pytest.mark.parametrize("error", [REFUSED, OutOfTimeError("slow")])
-def test_a_request_that_cannot_be_read_stops_no_other(error: Exception) -> None:
+def test_an_unreadable_request_does_not_stop_the_others(error: Exception) -> None:
     def find(name: str) -> Any:
         if name == "csr-1":
             raise error
@@ -154,7 +166,7 @@ def test_a_request_that_cannot_be_read_stops_no_other(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("seconds, unread", [((1.0, 1.0), ()), ((1.0, 0.0), ("csr-2",))])
-def test_requests_that_there_is_no_time_for_are_left(
+def test_requests_beyond_the_time_limit_are_left_unread(
     seconds: tuple[float, ...], unread: tuple[str, ...]
 ) -> None:
     left = iter(seconds)
@@ -175,7 +187,7 @@ def test_requests_that_there_is_no_time_for_are_left(
     [(False, True, False), (True, True, True), (False, False, True)],
     ids=["first", "redelivered", "observed again"],
 )
-def test_unread_requests_of_a_repetition_may_be_published_already(
+def test_a_redelivered_message_and_a_second_observation_are_repetitions(
     is_redelivered: bool, is_first: bool, is_repetition: bool
 ) -> None:
     left = iter([1.0, 0.0])
@@ -191,7 +203,7 @@ def test_unread_requests_of_a_repetition_may_be_published_already(
     assert (observed.unread, observed.is_repetition) == (("csr-2",), is_repetition)
 
 
-def test_a_trigger_that_names_no_request_is_about_none() -> None:
+def test_a_trigger_without_a_request_observes_none() -> None:
     work, _ = joining()
     assert observe(replace(work, trigger=Trigger("x", NOW))) == ObservedRequests()
 
@@ -199,7 +211,7 @@ def test_a_trigger_that_names_no_request_is_about_none() -> None:
 @pytest.mark.parametrize(
     "outcome, severity", [("NotApproved", "WARNING"), ("Denied", "ERROR"), ("Failed", "ERROR")]
 )
-def test_a_line_about_a_request_is_for_the_alert(
+def test_the_log_line_about_a_request_has_the_fields_of_the_alert(
     outcome: str, severity: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Report(outcome, "why", "csr", "node", "group").apply(joining()[0])
@@ -225,3 +237,40 @@ def test_a_token_that_cannot_be_revoked_is_reported(capsys: pytest.CaptureFixtur
     unavailable = CallError("DELETE x", 503, "unavailable", "later")
     with pytest.raises(CallError, match="later"):
         Revoke("abcdef", "csr").apply(joining(delete_token_secret=unavailable)[0])
+
+
+FORBIDDEN, INVALID = (CallError("PUT x", http, "x", "no") for http in (403, 422))
+REJECTIONS: dict[str, tuple[CallError, bool, bool]] = {
+    "rejected by an admission webhook": (INVALID, False, True),
+    "forbidden, again": (FORBIDDEN, True, True),
+    "forbidden for the first time": (FORBIDDEN, False, False),
+    "not answered": (CallError("PUT x", 503, "unavailable", "later"), True, False),
+}
+
+
+@pytest.mark.parametrize("case", REJECTIONS.values(), ids=REJECTIONS)
+def test_an_approval_is_reported_at_each_vm_or_retried_if_it_is(
+    case: tuple[CallError, bool, bool],
+) -> None:
+    error, is_redelivered, is_reported = case
+    work, _ = joining(decide_signing_request=error)
+    sent: list[tuple[str, Any]] = []
+    trigger = replace(work.trigger, is_redelivered=is_redelivered)
+    work = replace(work, trigger=trigger, publish=lambda *one: sent.append(one))
+    names = ("csr-x", "csr-y")
+    both = [replace(candidate(), request=replace(candidate().request, name=one)) for one in names]
+    plan = decide(ObservedRequests(tuple(both)), NOW)
+    if not is_reported:
+        with pytest.raises(CallError, match=error.message):
+            execute(plan, work)
+        assert (sent, work.failed_approvals) == ([], [])
+        return
+    execute(plan, work)
+    for action in work.list_closing_actions():
+        action.apply(work)
+    assert work.facts["rejected"] == [*names]
+    assert [(one.outcome, one.why) for one in work.failed_approvals] == [
+        ("NotApproved", str(error))
+    ] * 2
+    ((step, (message,)),) = sent
+    assert (step, message.cause, message.vms) == ("label_node", Cause.JOIN_NOT_APPROVED, (VM,))

@@ -26,7 +26,7 @@ def test_an_object_is_due_after_an_eighth_of_its_wait(minutes: int, expected: bo
     assert is_due(NOW - timedelta(minutes=minutes), NOW) is expected
 
 
-def test_within_a_day_an_object_is_due_at_most_every_half_hour() -> None:
+def test_an_object_that_has_waited_for_a_day_is_due_every_half_hour() -> None:
     since = NOW - timedelta(days=1)
     hour = [is_due(since, NOW + timedelta(minutes=minute)) for minute in range(60)]
     assert sum(hour) == 2

@@ -1,4 +1,4 @@
-"""What `make bench` fails for."""
+"""`make bench` fails if reviews are slow."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from tests.bench import find_slowness
 
 
 @pytest.mark.parametrize(
-    "took, said",
+    "took, message",
     [
         ([0.01] * 299 + [9.0], ""),
         ([0.01] * 297 + [0.05] * 3, ""),
         ([0.0612] * 3 + [0.01] * 297, "too slow: p99 of a review is 61.2 ms; at most 50 ms"),
     ],
-    ids=["one is slow", "just so", "one in a hundred is slow"],
+    ids=["one of 300 is slow", "50 ms", "one of 100 is slow"],
 )
-def test_slow_reviews_are_named(took: list[float], said: str) -> None:
-    assert find_slowness(took) == said
+def test_reviews_that_are_too_slow_are_reported(took: list[float], message: str) -> None:
+    assert find_slowness(took) == message

@@ -1,4 +1,4 @@
-"""Tokens, the CA's pin, what goes into a VM's metadata, the rendered script."""
+"""Bootstrap tokens, the pin of the CA, the metadata of a VM and the startup script."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ PIN = "sha256:" + "0" * 64
 # --- tokens ---
 
 
-def test_a_new_token_is_of_the_form_that_kubernetes_demands() -> None:
+def test_a_new_token_has_the_format_of_a_bootstrap_token() -> None:
     assert re.fullmatch(r"[a-z0-9]{6}\.[a-z0-9]{16}", new_token(os.urandom, NOW).text)
 
 
-def test_a_new_token_lives_an_hour_to_the_second() -> None:
+def test_a_new_token_expires_after_an_hour_truncated_to_seconds() -> None:
     assert new_token(os.urandom, NOW).expires == datetime(2026, 3, 1, 13, tzinfo=UTC)
 
 
-def test_a_new_token_expires_at_the_given_time() -> None:
+def test_a_new_token_expires_after_the_given_time() -> None:
     token = new_token(os.urandom, NOW, timedelta(minutes=5))
     assert token.expiry_text == "2026-03-01T12:05:00Z"
 
 
-def test_every_character_of_a_token_stands_for_as_many_byte_values() -> None:
+def test_every_character_of_a_token_is_equally_likely() -> None:
     usable = (bytes([value]) for value in range(252))
-    drawn = [new_token(partial(operator.mul, byte), NOW).id[0] for byte in usable]
-    assert Counter(drawn) == dict.fromkeys(string.ascii_lowercase + string.digits, 7)
+    characters = [new_token(partial(operator.mul, byte), NOW).id[0] for byte in usable]
+    assert Counter(characters) == dict.fromkeys(string.ascii_lowercase + string.digits, 7)
 
 
-def test_bytes_that_would_favour_some_characters_are_skipped() -> None:
-    draws = iter([b"\xfc\xff" * 11, b"\x00" * 22])
-    assert new_token(lambda _: next(draws), NOW).text == "aaaaaa.aaaaaaaaaaaaaaaa"
+def test_random_bytes_that_would_bias_the_characters_are_skipped() -> None:
+    values = iter([b"\xfc\xff" * 11, b"\x00" * 22])
+    assert new_token(lambda _: next(values), NOW).text == "aaaaaa.aaaaaaaaaaaaaaaa"
 
 
 @pytest.mark.parametrize("show", [repr, str, "{}".format, lambda token: f"{token!r}"])
@@ -72,7 +72,7 @@ def test_a_token_does_not_show_its_secret(show: Callable[[Token], str]) -> None:
     assert show(TOKEN) == "Token(id='abc123', expires=2026-03-01T13:00:00Z)"
 
 
-def test_what_is_written_to_the_metadata_is_read_back_as_the_same_token() -> None:
+def test_a_token_is_read_back_from_the_metadata_unchanged() -> None:
     token = new_token(os.urandom, NOW)
     written = join_metadata(token, endpoint="10.128.0.2", ca_hash=PIN)
     read = parse_token(written["kubeadm-join-token"], written["kubeadm-join-token-expires"])
@@ -90,19 +90,19 @@ def test_what_is_written_to_the_metadata_is_read_back_as_the_same_token() -> Non
     ],
     ids=["empty", "no-secret", "short", "upper-case", "newline"],
 )
-def test_a_malformed_token_is_refused_without_being_shown(text: str) -> None:
-    with pytest.raises(ValueError, match="kubeadm-join-token is not of the form") as refusal:
+def test_the_error_of_a_malformed_token_does_not_contain_it(text: str) -> None:
+    with pytest.raises(ValueError, match="kubeadm-join-token is not of the form") as raised:
         parse_token(text, "2026-03-01T13:00:00Z")
-    assert "0123456789" not in str(refusal.value)
+    assert "0123456789" not in str(raised.value)
 
 
 @pytest.mark.parametrize("expires", ["", "soon", "2026-03-01", "2026-03-01T13:00:00"])
-def test_an_expiry_that_is_no_moment_is_refused(expires: str) -> None:
+def test_an_expiry_that_is_not_a_time_is_rejected(expires: str) -> None:
     with pytest.raises(ValueError, match="kubeadm-join-token-expires is not an RFC 3339 time"):
         parse_token(TOKEN.text, expires)
 
 
-def test_the_metadata_holds_the_endpoint_as_the_user_gave_it() -> None:
+def test_the_metadata_contains_the_endpoint_of_the_spec_unchanged() -> None:
     assert join_metadata(TOKEN, endpoint="[fd00::2]:443", ca_hash=PIN) == {
         "kubeadm-join-token": "abc123.0123456789abcdef",
         "kubeadm-join-token-expires": "2026-03-01T13:00:00Z",
@@ -114,7 +114,7 @@ def test_the_metadata_holds_the_endpoint_as_the_user_gave_it() -> None:
 # --- the token's Secret ---
 
 
-def test_the_secret_of_a_token_is_what_the_api_server_authenticates_by() -> None:
+def test_the_secret_of_a_token_has_the_fields_of_bootstrap_authentication() -> None:
     secret = token_secret(TOKEN, resource_name="tng-train-0a1b2c3d", vm="tng-train-0a1b2c3d-x1y2")
     assert {key: base64.b64decode(value).decode() for key, value in secret.pop("data").items()} == {
         "token-id": "abc123",
@@ -188,16 +188,16 @@ EC_CA = make_ca(ec.generate_private_key(ec.SECP256R1()))
     ],
     ids=["ec", "rsa", "ed25519"],
 )
-def test_the_pin_is_that_of_the_public_key(pem: str) -> None:
+def test_the_pin_is_the_hash_of_the_public_key(pem: str) -> None:
     assert ca_hash(pem) == pin_by_cryptography(pem)
 
 
-def test_of_several_certificates_the_first_is_pinned() -> None:
+def test_the_pin_of_several_certificates_is_that_of_the_first() -> None:
     other = make_ca(ec.generate_private_key(ec.SECP256R1()))
     assert ca_hash(f"# cluster CA\n{EC_CA}{other}") == pin_by_cryptography(EC_CA)
 
 
-def test_a_certificate_of_version_1_is_pinned_too() -> None:
+def test_a_version_1_certificate_has_a_pin() -> None:
     assert ca_hash(V1_CA) == pin_by_cryptography(V1_CA)
 
 
@@ -226,13 +226,13 @@ def pem_of(der: bytes) -> str:
     ],
     ids=["empty", "blank", "no-pem", "no-base64", "an-integer"],
 )
-def test_a_ca_that_cannot_be_read_is_named(pem: str, message: str) -> None:
+def test_an_unreadable_ca_is_reported_with_its_configmap(pem: str, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         ca_hash(pem)
 
 
 @given(st.data())
-def test_a_certificate_cut_short_is_an_error_of_ours(data: st.DataObject) -> None:
+def test_a_truncated_certificate_is_reported(data: st.DataObject) -> None:
     der = base64.b64decode("".join(EC_CA.splitlines()[1:-1]))
     length = data.draw(st.integers(0, len(der) - 1))
     with pytest.raises(ValueError, match="cut short"):
@@ -255,14 +255,14 @@ def render(**changes: object) -> str:
 
 
 def assignments(script: str) -> dict[str, str]:
-    """What bash makes of the script's first lines."""
+    """The variables that the script's first lines set in bash."""
     lines = [line for line in script.splitlines() if line.startswith("readonly ")][:5]
     return dict(
         "".join(shlex.split(line.removeprefix("readonly "))).split("=", 1) for line in lines
     )
 
 
-def test_the_script_holds_what_differs_between_slices() -> None:
+def test_the_script_sets_the_values_of_the_slice() -> None:
     assert assignments(render()) == {
         "KUBERNETES_MINOR": "1.31",
         "PROJECT": "my-project",
@@ -272,12 +272,12 @@ def test_the_script_holds_what_differs_between_slices() -> None:
     }
 
 
-def test_a_slice_without_labels_and_taints_leaves_them_empty() -> None:
+def test_the_labels_and_taints_in_the_script_may_be_empty() -> None:
     rendered = assignments(render(node_labels={}, node_taints=[]))
     assert (rendered["NODE_LABELS"], rendered["NODE_TAINTS"]) == ("", "")
 
 
-def test_nothing_is_left_to_fill_in() -> None:
+def test_the_script_has_no_placeholder_left() -> None:
     assert not re.findall(r"@[A-Z_]+@", render())
 
 
@@ -296,18 +296,18 @@ def test_nothing_is_left_to_fill_in() -> None:
     ],
     ids=["version", "project", "zone", "label-key", "label-value", "taint"],
 )
-def test_a_value_that_could_break_out_is_refused(
+def test_a_value_with_an_unsafe_character_is_rejected(
     place: Callable[[str], dict[str, object]], text: str
 ) -> None:
     with pytest.raises(ValueError, match="of the startup script has an unusable character"):
         render(**place(text))
 
 
-def test_the_script_fits_into_the_metadata() -> None:
+def test_the_script_is_much_smaller_than_the_limit_of_a_metadata_value() -> None:
     assert len(render().encode()) < 262144 / 8
 
 
-def test_importing_the_module_brings_no_heavy_library() -> None:
+def test_importing_the_module_imports_no_heavy_library() -> None:
     heavy = ("cryptography", "kubernetes", "google.auth", "pyasn1", "ssl")
     code = (
         f"import sys, shared.node_groups.bootstrap; print([m for m in {heavy} if m in sys.modules])"

@@ -1,4 +1,4 @@
-"""A request for a Node's certificate is read as the signer reads it: one block, one name, no more."""
+"""A request for a Node's certificate must be one PEM block with one name and nothing else."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ BLOCK = (
 NO_ATTRIBUTES = "it has attributes, and a kubelet's request has none"
 
 
-RIGHT: dict[str, tuple[dict[str, Any], str]] = {
-    "a kubelet's": (manifest(OWN), VM),
-    "that of a VM with the longest name, longer than X.509 allows": (
+VALID: dict[str, tuple[dict[str, Any], str]] = {
+    "a kubelet's request": (manifest(OWN), VM),
+    "the longest name of a VM, which is longer than X.509 allows": (
         manifest(pem(kubelets(LONGEST))),
         LONGEST,
     ),
-    "that of a kubelet with an RSA key": (
+    "an RSA key": (
         manifest(OWN, usages=["key encipherment", *USAGES]),
         VM,
     ),
     "usages in another order": (manifest(OWN, usages=USAGES[::-1]), VM),
-    "without a line's end": (manifest(OWN.rstrip()), VM),
-    "of any Node: whose it is, is decided elsewhere": (manifest(OTHER), "control-plane-1"),
+    "no newline at the end": (manifest(OWN.rstrip()), VM),
+    "the name of another Node": (manifest(OTHER), "control-plane-1"),
 }
 
 
-@pytest.mark.parametrize("case", RIGHT.values(), ids=RIGHT)
-def test_what_a_kubelet_sends_is_read(case: tuple[dict[str, Any], str]) -> None:
+@pytest.mark.parametrize("case", VALID.values(), ids=VALID)
+def test_the_node_is_read_from_a_kubelets_request(case: tuple[dict[str, Any], str]) -> None:
     raw, node = case
     assert read_subject(raw) == Subject(node)
 
 
 NO_NODE = "its common name is not system:node: and the name of a Node"
-WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
+INVALID: dict[str, tuple[dict[str, Any], str, str]] = {
     "alternative names that cannot be read": (
         manifest(pem(kubelets(VM), names_der=STRANGE_NAMES)),
         VM,
@@ -61,21 +61,21 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "a name longer than a Node's": (manifest(pem(kubelets("a" * 254))), "", NO_NODE),
     "two blocks, the first for another Node": (manifest(OTHER + OWN), "", BLOCK),
-    "two blocks, the first for its own": (manifest(OWN + OTHER), "", BLOCK),
-    "a block of another type before it": (
+    "two blocks, the first for its own Node": (manifest(OWN + OTHER), "", BLOCK),
+    "a block of another type before the request": (
         manifest(b"-----BEGIN X-----\nAAAA\n-----END X-----\n" + OWN),
         "",
         BLOCK,
     ),
-    "words before it": (manifest(b"Subject: me\n" + OWN), "", BLOCK),
-    "words after it": (manifest(OWN + b"me"), "", BLOCK),
+    "text before the block": (manifest(b"Subject: me\n" + OWN), "", BLOCK),
+    "text after the block": (manifest(OWN + b"me"), "", BLOCK),
     "headers in the block": (
         manifest(OWN.replace(b"REQUEST-----\n", b"REQUEST-----\nProc-Type: 4\n\n", 1)),
         "",
         BLOCK,
     ),
-    "the older name of the block": (manifest(OWN.replace(b"CERT", b"NEW CERT")), "", BLOCK),
-    "nothing": (manifest(b""), "", BLOCK),
+    "the older type of the block": (manifest(OWN.replace(b"CERT", b"NEW CERT")), "", BLOCK),
+    "an empty request": (manifest(b""), "", BLOCK),
     "another organization": (
         manifest(pem([(O, "system:masters"), NODE])),
         VM,
@@ -122,7 +122,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         VM,
         "its usages are digital signature, server auth, not a kubelet's",
     ),
-    "a usage more": (
+    "an additional usage": (
         manifest(OWN, usages=[*USAGES, "cert sign"]),
         VM,
         "its usages are digital signature, client auth, cert sign, not a kubelet's",
@@ -136,13 +136,15 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
-def test_what_no_kubelet_sends_has_a_fault(case: tuple[dict[str, Any], str, str]) -> None:
+@pytest.mark.parametrize("case", INVALID.values(), ids=INVALID)
+def test_a_request_that_no_kubelet_sends_has_a_violation(
+    case: tuple[dict[str, Any], str, str],
+) -> None:
     raw, node, violation = case
     assert read_subject(raw) == Subject(node, violation)
 
 
-def test_what_stands_behind_the_request_in_its_block_is_a_fault() -> None:
+def test_data_after_the_request_in_its_block_is_a_violation() -> None:
     der = base64.b64decode(b"".join(OWN.splitlines()[1:-1]))
     body = base64.encodebytes(der + b"\0\0")
     longer = (
@@ -154,7 +156,7 @@ def test_what_stands_behind_the_request_in_its_block_is_a_fault() -> None:
 
 
 @given(st.integers(0, len(OWN) - 1), st.binary(max_size=3), st.integers(0, 3))
-def test_a_damaged_request_is_a_fault_or_names_its_node(at: int, put: bytes, cut: int) -> None:
+def test_a_damaged_request_has_a_violation_or_names_a_node(at: int, put: bytes, cut: int) -> None:
     subject = read_subject(manifest(OWN[:at] + put + OWN[at + cut :]))
     assert subject.violation or subject.node
 
@@ -165,6 +167,6 @@ def test_a_damaged_request_is_a_fault_or_names_its_node(at: int, put: bytes, cut
         lambda it: st.lists(it) | st.dictionaries(st.text(), it),
     )
 )
-def test_an_object_of_any_shape_is_a_fault(spec: Any) -> None:
+def test_a_request_object_of_any_shape_has_a_violation(spec: Any) -> None:
     assert read_subject({"spec": spec}).violation
     assert read_subject({"spec": {"request": spec, "usages": spec}}).violation

@@ -125,7 +125,7 @@ def test_a_block_that_needs_no_cloud_runs(case: Runnable, tmp_path: Path) -> Non
     assert case.is_done(tmp_path)
 
 
-def test_each_other_block_has_a_reason_why_it_is_not_run() -> None:
+def test_each_program_that_is_not_run_has_a_reason() -> None:
     run = {case.beginning for case in RUNNABLE}
     programs = {
         program
@@ -143,7 +143,7 @@ def test_each_file_in_a_command_exists() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_each_fault_takes_these_arguments(page: Path) -> None:
+def test_each_fault_of_the_simulator_takes_the_arguments_in_the_page(page: Path) -> None:
     for name, quoted, escaped in _FAULT.findall(page.read_text()):
         if name in ("NAME", "faults", "state"):
             continue
@@ -159,7 +159,7 @@ def read_help(*command: str) -> str:
     return done.stdout
 
 
-def list_optioned() -> set[tuple[tuple[str, ...], str]]:
+def list_options() -> set[tuple[tuple[str, ...], str]]:
     """Each option of a make target or of deploy.sh in the pages, with the program that takes it."""
     makefile = (ROOT / "Makefile").read_text()
     found: set[tuple[tuple[str, ...], str]] = set()
@@ -176,7 +176,7 @@ def list_optioned() -> set[tuple[tuple[str, ...], str]]:
 
 
 def test_each_option_in_a_command_exists() -> None:
-    found = list_optioned()
+    found = list_options()
     assert len(found) > 8
     unknown = [
         (command[-1], option)

@@ -1,4 +1,4 @@
-"""Whose turn it is, where only so many can be served at a time."""
+"""The concurrency limit: how many slots are free, and which waiting objects get them."""
 
 from __future__ import annotations
 
@@ -21,62 +21,64 @@ def slices(*states: SliceState) -> list[Slice]:
 
 
 @pytest.mark.parametrize(
-    "states, places",
+    "states, slots",
     [
         ([], 5),
         ([SliceState.READY, SliceState.FAILED], 5),
         ([SliceState.PROVISIONING, SliceState.DELETING], 3),
-        ([SliceState.PROVISIONING] * 5, concurrency.FEWEST),
-        ([SliceState.DELETING] * 100, concurrency.FEWEST),
+        ([SliceState.PROVISIONING] * 5, concurrency.MIN_SELECTED),
+        ([SliceState.DELETING] * 100, concurrency.MIN_SELECTED),
     ],
 )
-def test_for_how_many_there_is_room(states: list[SliceState], places: int) -> None:
-    assert concurrency.count_slots(5, slices(*states)) == places
+def test_each_slice_in_progress_takes_a_slot_and_a_minimum_stays_free(
+    states: list[SliceState], slots: int
+) -> None:
+    assert concurrency.count_slots(5, slices(*states)) == slots
 
 
-def select(waiting: list[str], places: int, minute: int = 0) -> list[str]:
-    return concurrency.select(waiting, places, NOW + minute * MINUTE, str)
+def select(waiting: list[str], slots: int, minute: int = 0) -> list[str]:
+    return concurrency.select(waiting, slots, NOW + minute * MINUTE, str)
 
 
 WAITING = [f"pod-{number:02}" for number in range(20)]
 
 
-@pytest.mark.parametrize("places", [1, 2, 3, 5])
-def test_half_of_the_places_are_for_those_who_have_waited_longest(places: int) -> None:
-    chosen = select(WAITING, places)
-    assert len(set(chosen)) == places
-    assert chosen[: (places + 1) // 2] == WAITING[: (places + 1) // 2]
+@pytest.mark.parametrize("slots", [1, 2, 3, 5])
+def test_half_of_the_slots_go_to_the_objects_that_have_waited_longest(slots: int) -> None:
+    chosen = select(WAITING, slots)
+    assert len(set(chosen)) == slots
+    assert chosen[: (slots + 1) // 2] == WAITING[: (slots + 1) // 2]
 
 
-def test_nobody_waits_for_more_than_there_are() -> None:
+def test_all_waiting_objects_are_selected_if_there_are_enough_slots() -> None:
     assert select([], 5) == []
     assert sorted(select(WAITING[:3], 5)) == WAITING[:3]
 
 
-def test_nobody_waits_for_ever_behind_those_who_are_always_refused() -> None:
-    """All but the last are refused at every turn, and have waited longer."""
-    turns_until_it = [
+def test_an_object_is_selected_even_if_all_before_it_keep_failing() -> None:
+    """All other objects have waited longer, and each attempt to serve them fails."""
+    waits = [
         next(minute for minute in range(1000) if WAITING[-1] in select(WAITING, 2, minute + start))
         for start in range(0, 10_000, 1000)
     ]
-    assert max(turns_until_it) < 150
+    assert max(waits) < 150
 
 
-def looks(lag: float, until: int = 600) -> list[int]:
+def list_due_minutes(lag: float, until: int = 600) -> list[int]:
     return [minute for minute in range(until) if backoff.is_due(NOW, NOW + minute * MINUTE, lag)]
 
 
-def test_who_began_to_wait_together_is_looked_at_in_minutes_of_their_own() -> None:
+def test_objects_that_began_to_wait_together_are_observed_in_different_minutes() -> None:
     names = [f"pod-{number}" for number in range(100)]
-    hour = [looks(concurrency.hash_to_unit(name), 120) for name in names]
+    hour = [list_due_minutes(concurrency.hash_to_unit(name), 120) for name in names]
     assert all(one[:8] == list(range(1, 9)) for one in hour)
     most = max(sum(minute in one for one in hour) for minute in range(60, 120))
     assert most < 30
 
 
 @pytest.mark.parametrize("lag", [0, 0.25, 0.5, 0.999])
-def test_a_look_that_lags_has_gaps_of_a_minute_to_half_an_hour_all_the_same(lag: float) -> None:
-    found = looks(lag)
+def test_observations_with_a_lag_are_1_to_30_minutes_apart(lag: float) -> None:
+    found = list_due_minutes(lag)
     gaps = [later - earlier for earlier, later in pairwise(found)]
     assert gaps[:6] == [1] * 6
     assert all(gap <= max(1, minute / 4) for gap, minute in zip(gaps, found, strict=False))

@@ -1,4 +1,4 @@
-"""What the CustomResourceDefinition accepts, refuses and keeps, as the API server applies it."""
+"""What the CustomResourceDefinition accepts, rejects and stores, as the API server applies it."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Server:
         return stored
 
     def replace(self, group: Manifest, subresource: str = "") -> Response:
-        """Put the object in the place of the one that was stored last under its name."""
+        """Replace the stored object of this name."""
         path = f"{GROUPS}/{group['metadata']['name']}"
         metadata = {**self.call("GET", path).json()["metadata"], **group["metadata"]}
         return self.call("PUT", path + subresource, {**group, "metadata": metadata})
@@ -102,19 +102,21 @@ def server() -> Server:
     return Server()
 
 
-def refusals(response: Response) -> list[tuple[str, str]]:
-    """Path and words of all that is wrong with an object; nothing else may be wrong with it."""
+def list_violations(response: Response) -> list[tuple[str, str]]:
+    """Path and message of each violation; the answer must have no other error."""
     status = response.json()
     assert (response.status, status["reason"]) == (422, "Invalid"), status
     return [(cause["field"], cause["message"]) for cause in status["details"]["causes"]]
 
 
-def says(response: Response, path: str, message: str) -> bool:
-    """Whether a refusal at ``path`` ends in ``message``.
+def has_violation(response: Response, path: str, message: str) -> bool:
+    """True if a violation at ``path`` ends in ``message``.
 
-    What stands before it, the value that is wrong, differs between versions of Kubernetes.
+    The text before it, the invalid value, differs between versions of Kubernetes.
     """
-    return any(field == path and words.endswith(message) for field, words in refusals(response))
+    return any(
+        field == path and text.endswith(message) for field, text in list_violations(response)
+    )
 
 
 def merge(target: Any, change: Any) -> Any:
@@ -144,20 +146,22 @@ def ids(rows: list[Manifest]) -> list[str]:
 
 
 @pytest.mark.parametrize("row", ROWS["valid"], ids=ids(ROWS["valid"]))
-def test_what_works_there_works_here(server: Server, row: Manifest) -> None:
+def test_a_spec_that_tpu_operator_accepts_is_accepted(server: Server, row: Manifest) -> None:
     server.create(group(**row["change"]))
 
 
 @pytest.mark.parametrize("row", ROWS["invalid"], ids=ids(ROWS["invalid"]))
-def test_what_cannot_work_is_refused_where_it_is_wrong(server: Server, row: Manifest) -> None:
+def test_an_invalid_spec_is_rejected_with_the_path_of_the_violation(
+    server: Server, row: Manifest
+) -> None:
     response = server.call("POST", GROUPS, group(**row["change"]))
-    assert says(response, row["path"], row.get("message", "")), refusals(response)
+    assert has_violation(response, row["path"], row.get("message", "")), list_violations(response)
 
 
 def side(row: Manifest, which: str) -> Manifest:
-    """A row's group before (``old``) or after (``new``): what only the other side names is absent.
+    """A row's group before (``old``) or after (``new``), without the fields of the other side.
 
-    A template of one's own stands in for the example's instanceConfig and goes without bootstrap.
+    A user's template replaces the example's instanceConfig, and the group has no bootstrap.
     """
     absent: Manifest = dict.fromkeys((row["old"].keys() | row["new"].keys()) - row[which].keys())
     user_template: Manifest = {}
@@ -169,14 +173,16 @@ def side(row: Manifest, which: str) -> Manifest:
 
 
 @pytest.mark.parametrize("row", ROWS["updates"], ids=ids(ROWS["updates"]))
-def test_what_was_immutable_there_is_immutable_here(server: Server, row: Manifest) -> None:
+def test_a_field_that_tpu_operator_makes_immutable_is_immutable(
+    server: Server, row: Manifest
+) -> None:
     server.create(side(row, "old"))
-    found = refusals(server.replace(side(row, "new")))
-    messages = [words for path, words in found if path.startswith(row["path"])]
-    assert any(words.endswith(row.get("message", " is immutable")) for words in messages), found
+    found = list_violations(server.replace(side(row, "new")))
+    messages = [text for path, text in found if path.startswith(row["path"])]
+    assert any(text.endswith(row.get("message", " is immutable")) for text in messages), found
 
 
-def test_a_version_of_kubernetes_and_a_subnetwork_are_defaulted(server: Server) -> None:
+def test_the_version_of_kubernetes_and_the_subnetwork_have_defaults(server: Server) -> None:
     stored = server.create(
         group(instanceConfig={"subnetwork": None}, bootstrapKubernetes={"version": None})
     )
@@ -215,7 +221,7 @@ def immutable(field: str) -> tuple[str, str]:
     return f"spec.{field}", f"{field[0].upper()}{field[1:]} is immutable"
 
 
-def test_the_tables_here_name_every_field_but_those_with_one_value() -> None:
+def test_the_tables_name_each_field_that_has_more_than_one_value() -> None:
     one_value = {name for name, field in FIELDS.items() if len(field.get("enum", "..")) == 1}
     assert one_value == {"acceleratorConnectionMode", "repair"}
     assert OPTIONAL.keys() | REQUIRED.keys() | one_value == FIELDS.keys()
@@ -224,21 +230,21 @@ def test_the_tables_here_name_every_field_but_those_with_one_value() -> None:
 @pytest.mark.parametrize("field", REQUIRED)
 def test_a_required_field_cannot_be_changed(server: Server, field: str) -> None:
     server.create(group())
-    assert says(server.replace(group(**{field: REQUIRED[field]})), *immutable(field))
+    assert has_violation(server.replace(group(**{field: REQUIRED[field]})), *immutable(field))
 
 
 @pytest.mark.parametrize("field", OPTIONAL)
 def test_an_optional_field_cannot_be_changed(server: Server, field: str) -> None:
     before, after = OPTIONAL[field]
     server.create(group(**before))
-    assert says(server.replace(group(**after)), *immutable(field))
+    assert has_violation(server.replace(group(**after)), *immutable(field))
 
 
 @pytest.mark.parametrize("field", OPTIONAL)
-def test_an_optional_field_cannot_be_taken_away(server: Server, field: str) -> None:
+def test_an_optional_field_cannot_be_removed(server: Server, field: str) -> None:
     before, _ = OPTIONAL[field]
     server.create(group(**before))
-    assert says(server.replace(group(**{**before, field: None})), *immutable(field))
+    assert has_violation(server.replace(group(**{**before, field: None})), *immutable(field))
 
 
 @pytest.mark.parametrize("field", OPTIONAL)
@@ -247,10 +253,10 @@ def test_an_optional_field_cannot_be_added(server: Server, field: str) -> None:
     source = OWN_TEMPLATE if field in ("instanceConfig", "bootstrapKubernetes") else {}
     server.create(group(**source) if field != "instanceTemplateURI" else group())
     both = before if field == "instanceTemplateURI" else {**source, **after}
-    assert says(server.replace(group(**both)), *immutable(field))
+    assert has_violation(server.replace(group(**both)), *immutable(field))
 
 
-def test_what_is_not_spec_and_repair_can_be_changed(server: Server) -> None:
+def test_annotations_and_the_field_repair_can_be_changed(server: Server) -> None:
     stored = server.create(group())
     stored["metadata"]["annotations"] = {"tpu-functions.dev/paused": "true"}
     del stored["spec"]["repair"]
@@ -263,13 +269,13 @@ def test_what_is_not_spec_and_repair_can_be_changed(server: Server) -> None:
 
 
 @pytest.mark.parametrize("machine_type, topology, hosts", list(shapes()))
-def test_every_shape_that_is_documented_is_accepted(
+def test_each_documented_shape_is_accepted(
     server: Server, machine_type: str, topology: str, hosts: int
 ) -> None:
     server.create(group(**shaped(machine_type, topology, hosts)))
 
 
-def test_every_shape_that_is_used_elsewhere_is_accepted(server: Server) -> None:
+def test_each_shape_of_xpk_is_accepted(server: Server) -> None:
     for topology in SHAPES["tpu7x"]["also_in_xpk"]:
         a, b, c = map(int, topology.split("x"))
         manifest = group(**shaped("tpu7x-standard-4t", topology, a * b * c // 4))
@@ -278,40 +284,42 @@ def test_every_shape_that_is_used_elsewhere_is_accepted(server: Server) -> None:
 
 
 @pytest.mark.parametrize("machine_type, topology, hosts, path, message", MISFITS)
-def test_a_shape_that_does_not_fit_is_refused_with_what_would(
+def test_an_invalid_shape_is_rejected_with_the_valid_ones(
     server: Server, machine_type: str, topology: str, hosts: int, path: str, message: str
 ) -> None:
     response = server.call("POST", GROUPS, group(**shaped(machine_type, topology, hosts)))
-    assert says(response, path, message), refusals(response)
+    assert has_violation(response, path, message), list_violations(response)
 
 
 # Single fields
 
 
 @pytest.mark.parametrize("change", ACCEPTED)
-def test_a_field_takes_what_works(server: Server, change: Manifest) -> None:
+def test_a_valid_value_of_a_field_is_accepted(server: Server, change: Manifest) -> None:
     server.create(group(**change))
 
 
 @pytest.mark.parametrize("change, path, message", [*REFUSED, *OUT_OF_BOUNDS])
-def test_a_field_refuses_what_does_not_and_says_what_would(
+def test_an_invalid_value_of_a_field_is_rejected_with_the_valid_ones(
     server: Server, change: Manifest, path: str, message: str
 ) -> None:
     response = server.call("POST", GROUPS, group(**change))
-    assert says(response, path, message), refusals(response)
+    assert has_violation(response, path, message), list_violations(response)
 
 
 @pytest.mark.parametrize("name", WRONG_NAMES)
-def test_a_name_must_be_part_of_names_on_compute_engine(server: Server, name: str) -> None:
+def test_a_name_that_compute_engine_does_not_accept_in_names_is_rejected(
+    server: Server, name: str
+) -> None:
     manifest = group()
     manifest["metadata"]["name"] = name
     response = server.call("POST", GROUPS, manifest)
     message = "metadata.name must be at most 63 of a-z, 0-9 and -, without dots"
-    assert says(response, "metadata.name", message), refusals(response)
+    assert has_violation(response, "metadata.name", message), list_violations(response)
 
 
 @pytest.mark.parametrize("name", GOOD_NAMES)
-def test_a_name_may_begin_with_a_digit_and_be_as_long_as_a_label(server: Server, name: str) -> None:
+def test_a_name_may_begin_with_a_digit_and_have_63_characters(server: Server, name: str) -> None:
     manifest = group()
     manifest["metadata"]["name"] = name
     server.create(manifest)
@@ -373,7 +381,7 @@ STATUSES = st.builds(
 
 @settings(max_examples=50)
 @given(known=STATUSES)
-def test_every_status_that_the_functions_write_is_kept_and_read_back_as_it_was(
+def test_each_status_that_the_functions_write_is_stored_and_read_back_unchanged(
     known: Status,
 ) -> None:
     server = Server()
@@ -409,7 +417,7 @@ FULL = Status(
 
 
 def leaves(value: Any, path: str = "status") -> set[str]:
-    """The paths of all that is no object and no list."""
+    """The paths of all values that are neither an object nor a list."""
     if isinstance(value, dict):
         return {leaf for name in value for leaf in leaves(value[name], f"{path}.{name}")}
     if isinstance(value, list):
@@ -426,7 +434,7 @@ def test_every_field_of_the_status_is_written_by_the_functions() -> None:
     assert leaves(status.render(FULL)) == defined
 
 
-def test_columns_say_how_a_group_stands(server: Server) -> None:
+def test_the_columns_show_the_state_of_a_group(server: Server) -> None:
     stored = server.create(group())
     status = {
         "machineType": "tpu7x-standard-4t",
@@ -498,13 +506,13 @@ def test_every_field_is_described_and_bounded(path: str, node: Manifest) -> None
     assert BOUNDS[node["type"]](node)
 
 
-def test_every_rule_has_words_of_its_own() -> None:
+def test_each_rule_has_a_message() -> None:
     rules = [rule for _, node in NODES for rule in node.get("x-kubernetes-validations", ())]
     assert len(rules) > 30
     assert all(rule["message"] for rule in rules)
 
 
-def test_people_find_groups_by_short_name_and_category() -> None:
+def test_groups_have_a_short_name_and_a_category() -> None:
     names = CRD["spec"]["names"]
     assert (names["shortNames"], names["categories"]) == (["tng"], ["tpu"])
 
@@ -529,7 +537,7 @@ GROUP_EXAMPLES = [path for path in EXAMPLES if groups_in(path)]
 
 
 @pytest.mark.parametrize("path", GROUP_EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_is_accepted_as_it_stands(server: Server, path: Path) -> None:
+def test_an_example_is_accepted_with_all_its_fields(server: Server, path: Path) -> None:
     for manifest in groups_in(path):
         stored = server.create(manifest)
         assert {**stored["spec"], **manifest["spec"]}.keys() == stored["spec"].keys()

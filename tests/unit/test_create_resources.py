@@ -1,4 +1,4 @@
-"""create_resources decides from what it has seen: tables of worlds and plans."""
+"""The decisions of create_resources: tables of observations and plans."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 
-from functions.create_resources import ObservedResources, ObservedUnreadable, WriteCreated, decide
+from functions.create_resources import (
+    ObservedResources,
+    ObservedUnreadable,
+    WriteInsertResults,
+    decide,
+)
 from shared.base.reasons import REASONS, Reason
 from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
@@ -88,10 +93,10 @@ def creating(since: datetime = EARLIER, operation: str = "") -> Resource:
     return Resource(RESOURCE, State.CREATING, since, operation=operation)
 
 
-STAND = {POLICY: ready(POLICY), TEMPLATE: ready(TEMPLATE)}
+POLICY_AND_TEMPLATE_READY = {POLICY: ready(POLICY), TEMPLATE: ready(TEMPLATE)}
 
 
-def seen(
+def observed(
     about: NodeGroup | None = None,
     known: Status | None = None,
     trigger: Trigger = ADDED,
@@ -111,13 +116,13 @@ def kinds(plan: Plan) -> list[type[Action]]:
 
 
 def outcome_status(plan: Plan) -> Status:
-    """The status that the plan's first write leads to, concluded."""
+    """The status that the plan writes first."""
     write = next(action for action in plan.actions if isinstance(action, WriteStatus))
     return write.status
 
 
-def test_a_new_group_is_owned_before_anything_is_asked_of_compute_engine() -> None:
-    plan = decide(seen(group(owned=False)), NOW)
+def test_a_new_group_gets_finalizer_and_label_before_the_first_insert() -> None:
+    plan = decide(observed(group(owned=False)), NOW)
 
     assert kinds(plan) == [
         WriteStatus,
@@ -125,12 +130,12 @@ def test_a_new_group_is_owned_before_anything_is_asked_of_compute_engine() -> No
         WriteStatus,
         Insert,
         Insert,
-        WriteCreated,
+        WriteInsertResults,
     ]
     assert inserts(plan) == [POLICY, TEMPLATE]
 
 
-def test_a_group_whose_spec_cannot_be_read_is_refused_by_field_and_owned() -> None:
+def test_a_group_with_an_unreadable_spec_is_owned_and_reports_the_invalid_field() -> None:
     plan = decide(ObservedUnreadable(unreadable_group(owned=False), Status()), NOW)
     accepted = outcome_status(plan).conditions[Type.ACCEPTED]
     assert (plan.outcome, kinds(plan)) == ("InvalidSpec", [WriteStatus, TakeOwnership])
@@ -138,19 +143,19 @@ def test_a_group_whose_spec_cannot_be_read_is_refused_by_field_and_owned() -> No
     assert accepted.message.startswith("spec.nodeLocation")
 
 
-def test_a_group_whose_spec_cannot_be_read_any_more_keeps_the_entries_of_its_resources() -> None:
+def test_a_group_whose_spec_becomes_unreadable_keeps_the_entries_of_its_resources() -> None:
     known = Status(resources={MIG: Resource(RESOURCE, State.READY, NOW)})
     plan = decide(ObservedUnreadable(unreadable_group(), known), NOW)
     assert outcome_status(plan).resources == known.resources
 
 
-def test_a_group_that_has_lost_status_and_spec_may_still_have_a_mig() -> None:
+def test_an_owned_group_without_status_and_spec_has_an_entry_for_a_possible_mig() -> None:
     plan = decide(ObservedUnreadable(unreadable_group(), Status()), NOW)
     assert outcome_status(plan).resources == {MIG: Resource(RESOURCE, State.CREATING, NOW)}
 
 
-def test_the_first_status_names_every_resource_that_is_needed() -> None:
-    given = seen(group(owned=False))
+def test_the_first_status_has_an_entry_for_each_required_resource() -> None:
+    given = observed(group(owned=False))
     first = outcome_status(decide(given, NOW))
 
     assert {kind: entry.state for kind, entry in first.resources.items()} == {
@@ -161,61 +166,66 @@ def test_the_first_status_names_every_resource_that_is_needed() -> None:
 
 
 CASES: dict[str, tuple[dict[str, Resource], dict[str, Found | None], list[str], str]] = {
-    "policy and template stand: the MIG is made": (
+    "policy and template exist: the MIG is inserted": (
         {POLICY: creating(operation="op"), TEMPLATE: ready(TEMPLATE)},
         {POLICY: policy()},
         [MIG],
         "Inserting",
     ),
-    "only one stands: wait for the other": (
+    "only the policy exists: wait for the template": (
         {POLICY: creating(operation="op"), TEMPLATE: creating(operation="op")},
         {POLICY: policy()},
         [],
         "Waiting",
     ),
-    "an intent of just now is somebody's who inserts": (
+    "a recent intent is of an invocation that is still inserting": (
         {POLICY: creating(JUST_NOW), TEMPLATE: ready(TEMPLATE)},
         {POLICY: None},
         [],
         "Waiting",
     ),
-    "an old intent without operation is of one that died": (
+    "an old intent without an operation is of an invocation that died": (
         {POLICY: creating(), TEMPLATE: ready(TEMPLATE)},
         {POLICY: None},
         [POLICY],
         "Inserting",
     ),
-    "the MIG that vanished before the slice was complete is made again": (
-        STAND | {MIG: ready(MIG)},
+    "the MIG vanished before the slice was complete: it is inserted again": (
+        POLICY_AND_TEMPLATE_READY | {MIG: ready(MIG)},
         {MIG: None},
         [MIG],
         "Inserting",
     ),
-    "all are ready": (STAND | {MIG: ready(MIG)}, {MIG: instance_group()}, [], "ResourcesReady"),
+    "all are ready": (
+        POLICY_AND_TEMPLATE_READY | {MIG: ready(MIG)},
+        {MIG: instance_group()},
+        [],
+        "ResourcesReady",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_is_inserted(
+def test_create_resources_inserts_the_resources_that_are_missing(
     case: tuple[dict[str, Resource], dict[str, Found | None], list[str], str],
 ) -> None:
-    entries, found, wanted, outcome = case
+    entries, found, expected, outcome = case
     known = Status(resources=resources(**entries))
-    plan = decide(seen(known=known, found=found), NOW)
+    plan = decide(observed(known=known, found=found), NOW)
 
-    assert (inserts(plan), plan.outcome) == (wanted, outcome)
+    assert (inserts(plan), plan.outcome) == (expected, outcome)
 
 
 OPERATIONS: dict[str, tuple[Operation | None, State, str]] = {
-    "runs": (Operation("op", False), State.CREATING, ""),
-    "is forgotten": (None, State.CREATING, POLICY),
-    "ended well, and yet it is not there": (Operation("op", True), State.CREATING, POLICY),
-    "failed for a reason of the world": (
+    "is running": (Operation("op", False), State.CREATING, ""),
+    "does not exist any more": (None, State.CREATING, POLICY),
+    "succeeded, and the resource does not exist": (Operation("op", True), State.CREATING, POLICY),
+    "failed with an environment error": (
         Operation("op", True, GceError("QUOTA_EXCEEDED", "Quota 'X' exceeded.", 403)),
         State.FAILED,
         "",
     ),
-    "failed for a reason of Google's": (
+    "failed with an internal error": (
         Operation("op", True, GceError("INTERNAL_ERROR", "Internal error. Please try again", 500)),
         State.FAILED,
         "",
@@ -224,60 +234,64 @@ OPERATIONS: dict[str, tuple[Operation | None, State, str]] = {
 
 
 @pytest.mark.parametrize("case", OPERATIONS.values(), ids=OPERATIONS)
-def test_an_insert_that_left_no_resource_is_judged_by_its_operation(
+def test_the_operation_of_an_insert_without_a_resource_decides_about_a_retry(
     case: tuple[Operation | None, State, str],
 ) -> None:
-    operation, state, wanted = case
+    operation, state, expected = case
     known = Status(resources=resources(**{POLICY: creating(operation="op")}))
     known = known.with_resource(TEMPLATE, ready(TEMPLATE))
-    given = seen(known=known, found={POLICY: None}, operations={POLICY: operation})
+    given = observed(known=known, found={POLICY: None}, operations={POLICY: operation})
     plan = decide(given, NOW)
 
-    assert inserts(plan) == ([wanted] if wanted else [])
+    assert inserts(plan) == ([expected] if expected else [])
     assert outcome_status(plan).resources[POLICY].state is state
 
 
-def test_a_complete_slice_whose_mig_is_gone_is_not_bought_again() -> None:
-    known = Status(resources=resources(**STAND, **{MIG: ready(MIG)}), completed_at=EARLIER)
-    given = seen(known=known, found={MIG: None})
+def test_the_mig_of_a_slice_that_was_complete_is_not_inserted_again() -> None:
+    known = Status(
+        resources=resources(**POLICY_AND_TEMPLATE_READY, **{MIG: ready(MIG)}), completed_at=EARLIER
+    )
+    given = observed(known=known, found={MIG: None})
     plan = decide(given, NOW)
 
-    said = outcome_status(plan).conditions[Type.READY]
+    condition = outcome_status(plan).conditions[Type.READY]
     assert inserts(plan) == []
-    assert said.reason == Reason.RESOURCE_LOST
-    assert said.message == (
+    assert condition.reason == Reason.RESOURCE_LOST
+    assert condition.message == (
         f"The managed instance group {RESOURCE} is gone. The slice was complete and its managed "
         "instance group is gone. It is not created again: delete the group and apply it again."
     )
 
 
-def test_what_bears_our_name_and_not_our_mark_is_not_touched() -> None:
+def test_a_resource_with_another_ownership_mark_is_a_conflict_and_not_inserted() -> None:
     known = Status(resources=resources(**{POLICY: creating(), TEMPLATE: ready(TEMPLATE)}))
-    given = seen(known=known, found={POLICY: policy("somebody's")})
+    given = observed(known=known, found={POLICY: policy("another mark")})
     plan = decide(given, NOW)
 
-    said = outcome_status(plan).conditions[Type.READY]
+    condition = outcome_status(plan).conditions[Type.READY]
     assert inserts(plan) == []
-    assert said.reason == Reason.RESOURCE_CONFLICT
-    assert "Delete it, or delete the group and apply it again." in said.message
+    assert condition.reason == Reason.RESOURCE_CONFLICT
+    assert "Delete it, or delete the group and apply it again." in condition.message
 
 
-def test_a_failure_is_tried_again_on_a_sync_and_keeps_its_first_time() -> None:
+def test_a_failed_insert_is_retried_on_a_resync_and_keeps_the_time_of_its_first_error() -> None:
     failed = creating().fail(Reason.QUOTA_EXCEEDED, "quotaExceeded", "no", EARLIER)
     known = Status(resources=resources(**{POLICY: failed, TEMPLATE: ready(TEMPLATE)}))
     young = replace(failed, since=JUST_NOW)
 
-    on_resync = decide(seen(known=known, trigger=RESYNC, found={POLICY: None}), NOW)
-    on_event = decide(seen(known=known.with_resource(POLICY, young), found={POLICY: None}), NOW)
+    plan = decide(observed(known=known, trigger=RESYNC, found={POLICY: None}), NOW)
+    on_event_plan = decide(
+        observed(known=known.with_resource(POLICY, young), found={POLICY: None}), NOW
+    )
 
-    assert (inserts(on_resync), inserts(on_event)) == ([POLICY], [])
-    again = outcome_status(on_resync).resources[POLICY]
+    assert (inserts(plan), inserts(on_event_plan)) == ([POLICY], [])
+    again = outcome_status(plan).resources[POLICY]
     assert again.error is not None
     assert again.error.since == EARLIER
 
 
-def test_a_group_without_status_that_has_our_finalizer_may_have_resources_under_way() -> None:
-    given = seen(found={POLICY: None, TEMPLATE: None, MIG: instance_group()})
+def test_an_owned_group_without_status_gets_entries_for_all_resources() -> None:
+    given = observed(found={POLICY: None, TEMPLATE: None, MIG: instance_group()})
     plan = decide(given, NOW)
 
     entries = outcome_status(plan).resources
@@ -285,74 +299,74 @@ def test_a_group_without_status_that_has_our_finalizer_may_have_resources_under_
     assert entries[MIG].state is State.READY
 
 
-def test_while_paused_nothing_is_made() -> None:
+def test_a_paused_group_gets_no_insert() -> None:
     paused = group(annotations={"tpu-functions.dev/paused": "true"})
-    given = seen(paused, Status(resources=resources()))
+    given = observed(paused, Status(resources=resources()))
     plan = decide(given, NOW)
 
     assert (inserts(plan), plan.outcome) == ([], "Paused")
     assert outcome_status(plan).conditions[Type.READY].reason == Reason.PAUSED
 
 
-def test_a_group_being_deleted_is_handed_over() -> None:
-    plan = decide(seen(group(deleting=True)), NOW)
+def test_a_group_that_is_being_deleted_triggers_tear_down() -> None:
+    plan = decide(observed(group(deleting=True)), NOW)
     assert [action.step for action in plan.actions if isinstance(action, Send)] == ["tear_down"]
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        seen(group(owned=False, finalizers=["tpu.google.com/cleanup-mig"])),
-        seen(group(owned=False), has_operator_children=True),
+        observed(group(owned=False, finalizers=["tpu.google.com/cleanup-mig"])),
+        observed(group(owned=False), has_operator_children=True),
     ],
     ids=["finalizer", "children"],
 )
-def test_a_group_of_tpu_operator_is_left_alone(given: ObservedResources) -> None:
+def test_a_group_of_tpu_operator_is_not_owned(given: ObservedResources) -> None:
     plan = decide(given, NOW)
 
     assert kinds(plan) == [WriteStatus]
     assert outcome_status(plan).conditions[Type.READY].reason == Reason.MANAGED_ELSEWHERE
 
 
-def test_a_spec_that_cannot_work_is_refused_in_words_that_name_the_field() -> None:
-    given = seen(group(owned=False, change={"nodeCount": 3}))
+def test_the_condition_of_an_invalid_spec_names_the_field() -> None:
+    given = observed(group(owned=False, change={"nodeCount": 3}))
     plan = decide(given, NOW)
 
     assert kinds(plan) == [WriteStatus, TakeOwnership]
-    said = outcome_status(plan).conditions[Type.READY]
-    assert (said.reason, said.message) == (
+    condition = outcome_status(plan).conditions[Type.READY]
+    assert (condition.reason, condition.message) == (
         Reason.INVALID_SPEC,
         "spec.nodeCount: 2x2x2 has 8 chips, which are 2 nodes of tpu7x-standard-4t "
         "(4 chips each), not 3. Delete the group, correct the spec and apply it again.",
     )
 
 
-def test_a_project_that_is_not_served_is_refused_with_those_that_are() -> None:
-    given = seen(group(owned=False, change={"project": "other-project"}))
-    said = outcome_status(decide(given, NOW)).conditions[Type.READY]
-    assert said.message == (
+def test_the_condition_of_a_project_that_is_not_served_names_the_served_ones() -> None:
+    given = observed(group(owned=False, change={"project": "other-project"}))
+    condition = outcome_status(decide(given, NOW)).conditions[Type.READY]
+    assert condition.message == (
         "spec.project: other-project is not served by this installation; it serves my-gcp-project. "
         "Delete the group, correct the spec and apply it again."
     )
 
 
 BULK_STOCKOUT = GceError("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "waiting for resources")
-GROUPS: dict[str, tuple[Mig, tuple[ManagedInstance, ...], bool, str]] = {
+MIGS: dict[str, tuple[Mig, tuple[ManagedInstance, ...], bool, str]] = {
     "is waiting for capacity": (
         instance_group(creating=2, is_bulk_in_progress=True, errors=(BULK_STOCKOUT,)),
         (),
         False,
         Reason.INSUFFICIENT_CAPACITY,
     ),
-    "is at its VMs": (instance_group(creating=2), (), False, Reason.PROVISIONING),
-    "is at its last VM": (instance_group(creating=1), (), False, Reason.PROVISIONING),
-    "is at its VMs, all in one": (
+    "is creating its VMs": (instance_group(creating=2), (), False, Reason.PROVISIONING),
+    "is creating its last VM": (instance_group(creating=1), (), False, Reason.PROVISIONING),
+    "is creating its VMs in bulk": (
         instance_group(is_bulk_in_progress=True),
         (),
         False,
         Reason.PROVISIONING,
     ),
-    "has a VM that failed": (
+    "could not create a VM": (
         instance_group(creating=1),
         (ManagedInstance("a", "", (GceError("QUOTA_EXCEEDED", "no"),)),),
         False,
@@ -364,14 +378,14 @@ GROUPS: dict[str, tuple[Mig, tuple[ManagedInstance, ...], bool, str]] = {
         False,
         Reason.INSUFFICIENT_CAPACITY,
     ),
-    "is at a repair": (instance_group(recreating=1), (ManagedInstance("a", ""),), True, "Ready"),
-    "was resized by somebody": (
+    "is repairing a VM": (instance_group(recreating=1), (ManagedInstance("a", ""),), True, "Ready"),
+    "was resized by a user": (
         instance_group(target_size=1),
         (),
         False,
         Reason.RESOURCE_CONFLICT,
     ),
-    "is done, whatever the last check said": (
+    "is complete, with an error of an earlier check": (
         instance_group(errors=(BULK_STOCKOUT,)),
         (),
         True,
@@ -380,16 +394,16 @@ GROUPS: dict[str, tuple[Mig, tuple[ManagedInstance, ...], bool, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", GROUPS.values(), ids=GROUPS)
-def test_what_is_said_of_a_mig_that(
+@pytest.mark.parametrize("case", MIGS.values(), ids=MIGS)
+def test_the_condition_of_the_mig_follows_from_its_state(
     case: tuple[Mig, tuple[ManagedInstance, ...], bool, str],
 ) -> None:
     found, members, is_ready, reason = case
-    known = Status(resources=resources(**STAND, **{MIG: ready(MIG)}))
-    given = seen(known=known, found={MIG: found}, members=members)
-    said = outcome_status(decide(given, NOW)).conditions[Type.MIG_READY]
+    known = Status(resources=resources(**POLICY_AND_TEMPLATE_READY, **{MIG: ready(MIG)}))
+    given = observed(known=known, found={MIG: found}, members=members)
+    condition = outcome_status(decide(given, NOW)).conditions[Type.MIG_READY]
 
-    assert (said.is_true, said.reason) == (is_ready, reason)
+    assert (condition.is_true, condition.reason) == (is_ready, reason)
 
 
 OWN = {
@@ -403,7 +417,7 @@ TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
         {"machine_type": "https://x/zones/us-central1-c/machineTypes/tpu7x-standard-4t"},
         None,
     ),
-    "is no TPU's": (
+    "is of a machine type without TPUs": (
         {"machine_type": "n1-standard-1"},
         'invalid external template: machine type "n1-standard-1" is not supported',
     ),
@@ -411,7 +425,7 @@ TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
         {"has_scheduling": False},
         "invalid external template: scheduling properties must be specified",
     ),
-    "would migrate": (
+    "migrates VMs on maintenance": (
         {"maintenance": "MIGRATE"},
         "invalid external template: maintenance policy must be TERMINATE",
     ),
@@ -425,7 +439,7 @@ TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
         "invalid external template: a specific reservation must be named when provisioning "
         "model is RESERVATION_BOUND",
     ),
-    "deletes Spot VMs, which is legal": (
+    "deletes Spot VMs, which is valid": (
         {"provisioning_model": "SPOT", "termination_action": "DELETE"},
         None,
     ),
@@ -446,34 +460,36 @@ TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
 
 
 @pytest.mark.parametrize("case", TEMPLATES.values(), ids=TEMPLATES)
-def test_a_template_of_ones_own_that(case: tuple[dict[str, Any], str | None]) -> None:
-    change, said = case
+def test_a_user_template_is_accepted_or_rejected_with_the_violation(
+    case: tuple[dict[str, Any], str | None],
+) -> None:
+    change, condition = case
     users = template(**{"description": "", **change})
-    assert find_template_violation(group(change=OWN).spec, users) == said
+    assert find_template_violation(group(change=OWN).spec, users) == condition
 
 
-def test_a_template_that_does_not_exist_yet_is_waited_for() -> None:
-    given = seen(group(change=OWN), found={TEMPLATE: None, POLICY: policy(), MIG: None})
+def test_a_group_waits_for_a_user_template_that_does_not_exist() -> None:
+    given = observed(group(change=OWN), found={TEMPLATE: None, POLICY: policy(), MIG: None})
     plan = decide(given, NOW)
 
-    said = outcome_status(plan).conditions[Type.READY]
+    condition = outcome_status(plan).conditions[Type.READY]
     assert inserts(plan) == []
-    assert said.reason == Reason.INVALID_TEMPLATE
-    assert said.message.startswith(
+    assert condition.reason == Reason.INVALID_TEMPLATE
+    assert condition.message.startswith(
         "instance template t: failed to fetch external template: "
         "projects/my-gcp-project/global/instanceTemplates/t does not exist (notFound). The "
         "group's own instance template is missing or does not fit. Create or replace it."
     )
 
 
-def test_the_mig_of_ones_own_template_announces_its_node_labels_to_every_vm() -> None:
+def test_the_mig_of_a_user_template_adds_the_node_labels_to_the_metadata_of_its_vms() -> None:
     own = replace(template(), metadata={"kube-labels": "foo=bar"}, description="theirs")
     known = Status(
         resources=resources(
             **{POLICY: ready(POLICY), TEMPLATE: Resource("t", State.READY, EARLIER, URI)}
         )
     )
-    plan = decide(seen(group(change=OWN), known, found={TEMPLATE: own}), NOW)
+    plan = decide(observed(group(change=OWN), known, found={TEMPLATE: own}), NOW)
 
     body = next(action.body for action in plan.actions if isinstance(action, Insert))
     assert body["all_instances_config"]["properties"]["metadata"]["kube-labels"] == (
@@ -482,21 +498,21 @@ def test_the_mig_of_ones_own_template_announces_its_node_labels_to_every_vm() ->
     )
 
 
-def test_a_condition_keeps_its_time_while_its_status_is_the_same() -> None:
+def test_a_condition_keeps_its_transition_time_while_its_status_is_the_same() -> None:
     before = Condition("False", "Provisioning", "", EARLIER, 1)
     known = Status(
         conditions={Type.MIG_READY: before},
-        resources=resources(**STAND, **{MIG: ready(MIG)}),
+        resources=resources(**POLICY_AND_TEMPLATE_READY, **{MIG: ready(MIG)}),
     )
     found = instance_group(creating=2, is_bulk_in_progress=True, errors=(BULK_STOCKOUT,))
-    given = seen(known=known, found={MIG: found})
-    said = outcome_status(decide(given, NOW)).conditions[Type.MIG_READY]
+    given = observed(known=known, found={MIG: found})
+    condition = outcome_status(decide(given, NOW)).conditions[Type.MIG_READY]
 
-    assert (said.reason, said.since) == (Reason.INSUFFICIENT_CAPACITY, EARLIER)
+    assert (condition.reason, condition.since) == (Reason.INSUFFICIENT_CAPACITY, EARLIER)
 
 
 @pytest.mark.parametrize(
-    "code, words, field",
+    "code, message, field",
     [
         (
             "UNSUPPORTED_OPERATION",
@@ -506,23 +522,30 @@ def test_a_condition_keeps_its_time_while_its_status_is_the_same() -> None:
         ("CONDITION_NOT_MET", "Unsupported TPU configuration: 4x4.", "spec.topology"),
     ],
 )
-def test_a_spec_that_compute_engine_refuses_is_refused_with_the_field(
-    code: str, words: str, field: str
+def test_the_condition_of_a_spec_that_compute_engine_rejects_names_the_field(
+    code: str, message: str, field: str
 ) -> None:
-    known = Status(resources=resources(**STAND, **{MIG: ready(MIG)}))
-    mig = instance_group(creating=2, is_bulk_in_progress=True, errors=(GceError(code, words),))
-    said = outcome_status(decide(seen(known=known, found={MIG: mig}), NOW)).conditions[Type.READY]
-    assert said.reason == Reason.INVALID_SPEC
-    assert said.message == f"{field}: {mig.uri}: {words} ({code}). {REASONS[Reason.INVALID_SPEC]}"
+    known = Status(resources=resources(**POLICY_AND_TEMPLATE_READY, **{MIG: ready(MIG)}))
+    mig = instance_group(creating=2, is_bulk_in_progress=True, errors=(GceError(code, message),))
+    condition = outcome_status(decide(observed(known=known, found={MIG: mig}), NOW)).conditions[
+        Type.READY
+    ]
+    assert condition.reason == Reason.INVALID_SPEC
+    assert (
+        condition.message
+        == f"{field}: {mig.uri}: {message} ({code}). {REASONS[Reason.INVALID_SPEC]}"
+    )
 
 
-def test_a_vm_that_cannot_be_repaired_is_named_with_the_clouds_words_and_what_to_do() -> None:
-    known = Status(resources=resources(**STAND, **{MIG: ready(MIG)}), completed_at=EARLIER)
+def test_the_message_about_a_vm_that_cannot_be_repaired_has_the_error_and_the_fix() -> None:
+    known = Status(
+        resources=resources(**POLICY_AND_TEMPLATE_READY, **{MIG: ready(MIG)}), completed_at=EARLIER
+    )
     failed = ManagedInstance(
         "vm-a", "", (GceError("ZONE_RESOURCE_POOL_EXHAUSTED", "no TPUs left"),)
     )
     mig = instance_group(recreating=1)
-    plan = decide(seen(known=known, found={MIG: mig}, members=(failed,)), NOW)
+    plan = decide(observed(known=known, found={MIG: mig}, members=(failed,)), NOW)
     assert outcome_status(plan).conditions[Type.READY].message == (
         f"VM vm-a of {mig.uri}: no TPUs left (ZONE_RESOURCE_POOL_EXHAUSTED). "
         f"{REASONS[Reason.INSUFFICIENT_CAPACITY]}"

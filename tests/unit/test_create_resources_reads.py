@@ -1,4 +1,4 @@
-"""What create_resources reads: what is known to exist is not read again."""
+"""What create_resources reads; it does not read a resource that is known to exist."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.unit.reads import reading_work
 from tests.unit.test_create_resources import (
     ADDED,
     OWN,
-    STAND,
+    POLICY_AND_TEMPLATE_READY,
     creating,
     instance_group,
     outcome_status,
@@ -50,16 +50,16 @@ def event(method: str, *, has_failed: bool = False) -> Trigger:
     return Trigger(method, NOW, event=found)
 
 
-POLICY_MADE = event("compute.resourcePolicies.insert")
+POLICY_CREATED = event("compute.resourcePolicies.insert")
 VM_FAILED = event("compute.instances.insert", has_failed=True)
 REPORTED = {Type.MIG_READY: Condition("False", "QuotaExceeded", "", NOW, 1)}
 WAITING = {Type.MIG_READY: Condition("False", "Provisioning", "", NOW, 1)}
-MADE = {**STAND, MIG: ready(MIG)}
-BEING_MADE = {POLICY: creating(), TEMPLATE: creating()}
+ALL_READY = {**POLICY_AND_TEMPLATE_READY, MIG: ready(MIG)}
+BEING_CREATED = {POLICY: creating(), TEMPLATE: creating()}
 CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str]]] = {
     "a new group": (UNOWNED, Status(), ADDED, True, {}, ["has_operator_children"]),
     "a group whose status was lost": (group(), Status(), ADDED, True, {}, ALL),
-    "nothing is asked for yet": (group(), Status(resources=resources()), ADDED, True, {}, []),
+    "no insert was called yet": (group(), Status(resources=resources()), ADDED, True, {}, []),
     "the same, the first observation was stale": (
         group(),
         Status(resources=resources()),
@@ -68,42 +68,49 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
         {},
         ALL,
     ),
-    "all is made: the MIG": (group(), Status(resources=MADE), RESYNC, True, {}, ["find_mig"]),
-    "the MIG is being made, the first observation was stale: all": (
+    "all resources are ready: the MIG": (
         group(),
-        Status(resources={**STAND, MIG: creating()}),
+        Status(resources=ALL_READY),
+        RESYNC,
+        True,
+        {},
+        ["find_mig"],
+    ),
+    "the MIG is being created, the first observation was stale: all": (
+        group(),
+        Status(resources={**POLICY_AND_TEMPLATE_READY, MIG: creating()}),
         RESYNC,
         False,
         {},
         ALL,
     ),
-    "all is made, the first observation was stale: the MIG": (
+    "all resources are ready, the first observation was stale: the MIG": (
         group(),
-        Status(resources=MADE),
+        Status(resources=ALL_READY),
         RESYNC,
         False,
         {},
         ["find_mig"],
     ),
-    "an insert has left nothing: its operation": (
+    "an insert has created nothing: its operation": (
         group(),
-        Status(resources={**STAND, MIG: creating(operation="op")}),
+        Status(resources={**POLICY_AND_TEMPLATE_READY, MIG: creating(operation="op")}),
         RESYNC,
         True,
         ABSENT,
         ["find_mig", "find_operation"],
     ),
-    "an insert without operation has left nothing": (
+    "an insert without an operation has created nothing": (
         group(),
-        Status(resources={**STAND, MIG: creating()}),
+        Status(resources={**POLICY_AND_TEMPLATE_READY, MIG: creating()}),
         RESYNC,
         True,
         ABSENT,
         ["find_mig"],
     ),
-    "VMs are being made: the members": (
+    "VMs are being created: the members": (
         group(),
-        Status(resources=MADE),
+        Status(resources=ALL_READY),
         RESYNC,
         True,
         {"find_mig": instance_group(creating=1)},
@@ -111,7 +118,7 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
     ),
     "VMs are being repaired: the members": (
         group(),
-        Status(resources=MADE),
+        Status(resources=ALL_READY),
         RESYNC,
         True,
         {"find_mig": instance_group(recreating=1)},
@@ -119,7 +126,7 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
     ),
     "the same, another operation of the MIG has ended, and an error is reported: the members": (
         group(),
-        Status(resources=MADE, conditions=REPORTED),
+        Status(resources=ALL_READY, conditions=REPORTED),
         event("compute.instanceGroupManagers.resize"),
         True,
         {"find_mig": instance_group(recreating=1)},
@@ -127,7 +134,7 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
     ),
     "the same, and none is reported: not the members": (
         group(),
-        Status(resources=MADE),
+        Status(resources=ALL_READY),
         event("compute.instanceGroupManagers.resize"),
         True,
         {"find_mig": instance_group(recreating=1)},
@@ -135,7 +142,7 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
     ),
     "the insert of a VM has failed: the members": (
         group(),
-        Status(resources=MADE, conditions=WAITING),
+        Status(resources=ALL_READY, conditions=WAITING),
         VM_FAILED,
         True,
         {"find_mig": instance_group(creating=1)},
@@ -143,7 +150,7 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
     ),
     "the insert of a VM has succeeded: the MIG": (
         group(),
-        Status(resources=MADE),
+        Status(resources=ALL_READY),
         event("compute.instances.insert"),
         True,
         {"find_mig": instance_group(creating=1)},
@@ -151,7 +158,7 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
     ),
     "another insert of a VM has failed: nothing": (
         group(),
-        Status(resources=MADE, conditions=REPORTED),
+        Status(resources=ALL_READY, conditions=REPORTED),
         VM_FAILED,
         True,
         {},
@@ -159,29 +166,29 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
     ),
     "the insert of the MIG has failed: the MIG": (
         group(),
-        Status(resources=MADE, conditions=REPORTED),
+        Status(resources=ALL_READY, conditions=REPORTED),
         event("compute.instanceGroupManagers.insert", has_failed=True),
         True,
         {},
         ["find_mig"],
     ),
-    "the policy is made: not the template": (
+    "the policy was created: not the template": (
         group(),
-        Status(resources={**resources(), **BEING_MADE}),
-        POLICY_MADE,
+        Status(resources={**resources(), **BEING_CREATED}),
+        POLICY_CREATED,
         True,
         {},
         ["find_policy"],
     ),
     "the same, the first observation was stale: all": (
         group(),
-        Status(resources={**resources(), **BEING_MADE}),
-        POLICY_MADE,
+        Status(resources={**resources(), **BEING_CREATED}),
+        POLICY_CREATED,
         False,
         {},
         ALL,
     ),
-    "a template of one's own is read for the body": (
+    "a user template is read for the body of the MIG": (
         group(change=OWN),
         Status(resources=resources(**{POLICY: ready(POLICY)})),
         ADDED,
@@ -191,7 +198,7 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
     ),
     "the same, the MIG exists and may have to be created again": (
         group(change=OWN),
-        Status(resources=MADE),
+        Status(resources=ALL_READY),
         RESYNC,
         True,
         {},
@@ -199,7 +206,7 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
     ),
     "the same, the slice was complete": (
         group(change=OWN),
-        Status(resources=MADE, completed_at=NOW),
+        Status(resources=ALL_READY, completed_at=NOW),
         RESYNC,
         True,
         {},
@@ -209,7 +216,7 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_is_read(
+def test_each_trigger_reads_only_the_resources_that_may_have_changed(
     case: tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str]],
 ) -> None:
     about, known, trigger, is_first, answers, calls = case
@@ -235,10 +242,10 @@ def test_what_is_read(
             id="with tpu-operator's finalizer",
         ),
         pytest.param(group(change={"project": "other-project"}), [], False, id="not served"),
-        pytest.param(group(change={"nodeCount": 3}), [], False, id="impossible"),
+        pytest.param(group(change={"nodeCount": 3}), [], False, id="invalid"),
     ],
 )
-def test_no_resource_is_read_for_a_group_that_is(
+def test_no_resource_is_read_for_a_group_that_gets_no_insert(
     about: AnyGroup, calls: list[str], is_foreign: bool
 ) -> None:
     answers = {"has_operator_children": is_foreign}
@@ -250,7 +257,9 @@ def test_no_resource_is_read_for_a_group_that_is(
 
 
 @pytest.mark.parametrize("owned, is_foreign", [(True, False), (False, True)])
-def test_an_unreadable_group_may_be_tpu_operators(owned: bool, is_foreign: bool) -> None:
+def test_an_unreadable_group_that_is_not_owned_may_be_managed_by_tpu_operator(
+    owned: bool, is_foreign: bool
+) -> None:
     about = unreadable_group(owned=owned)
     work, _ = reading_work(about, Status(), ADDED, {"has_operator_children": True})
     assert observe(work) == ObservedUnreadable(about, Status(), is_foreign)

@@ -1,4 +1,4 @@
-"""A TPUNodeGroup for a Job: what is made of the Pod and the template, and what is refused, and how."""
+"""The TPUNodeGroup for a Job: the object that follows from Pod and template, and the input errors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def leader(chips: int = 4, **change: Any) -> Leader:
 
 
 def selecting(**labels: str) -> dict[str, Any]:
-    """A change: the Pod selects by these, too."""
+    """A change: the Pod has these node selectors, too."""
     return {"spec": {"nodeSelector": labels}}
 
 
@@ -42,20 +42,20 @@ def annotated(**annotations: str) -> dict[str, Any]:
     return {"metadata": {"annotations": annotations}}
 
 
-def wanted(change: dict[str, Any] | None = None, **template: Any) -> DesiredSlice:
+def build_desired(change: dict[str, Any] | None = None, **template: Any) -> DesiredSlice:
     return build_desired_slice(leader(**(change or {})), options(**template))
 
 
 def spec(change: dict[str, Any] | None = None, **template: Any) -> Any:
-    return wanted(change, **template).body["spec"]
+    return build_desired(change, **template).body["spec"]
 
 
 def node_labels(change: dict[str, Any] | None = None, **template: Any) -> Any:
     return spec(change, **template)["nodeLabels"]
 
 
-def test_a_group_is_the_template_with_what_the_pod_says() -> None:
-    one = wanted(selecting(**{"job-key": KEY, "team": "red"}))
+def test_a_group_has_the_fields_of_the_template_and_of_the_pod() -> None:
+    one = build_desired(selecting(**{"job-key": KEY, "team": "red"}))
     assert (one.name, one.owner) == (NAME, Owner(NAMESPACE, "train", "train-workers-0"))
     assert one.size == "4 hosts of ct6e-standard-4t (4x4)"
     assert one.body == {
@@ -97,12 +97,12 @@ def test_a_group_is_the_template_with_what_the_pod_says() -> None:
 
 
 @pytest.mark.parametrize("machine_type, topology, hosts", list(shapes()))
-def test_each_documented_shape_can_be_asked_for(
+def test_a_pod_can_request_each_documented_shape(
     machine_type: str, topology: str, hosts: int
 ) -> None:
     family, chips = machine_type.split("-")[0], int(machine_type.split("-")[2][0])
-    asked = selector(ACCELERATOR_OF[family], topology)
-    one = build_desired_slice(leader(chips, spec={"nodeSelector": asked}), options())
+    requested = selector(ACCELERATOR_OF[family], topology)
+    one = build_desired_slice(leader(chips, spec={"nodeSelector": requested}), options())
     made = {**one.body, "metadata": {**one.body["metadata"], "uid": "u"}}
     made["metadata"]["creationTimestamp"] = "2026-11-20T10:00:00Z"
     group = readable(parse(made, CLUSTER))
@@ -112,14 +112,14 @@ def test_each_documented_shape_can_be_asked_for(
     assert (group.spec.node_count, group.spec.is_bulk) == (hosts, hosts > 1)
 
 
-def test_eight_chips_on_one_host_are_one_host() -> None:
+def test_a_pod_with_eight_chips_gets_a_slice_of_one_host() -> None:
     one = build_desired_slice(leader(8, spec={"nodeSelector": selector(topology="2x4")}), options())
     assert one.size == "1 host of ct6e-standard-8t (2x4)"
     assert one.body["spec"]["targetSizePolicyMode"] == "INDIVIDUAL"
 
 
-BOUGHT: dict[str, tuple[dict[str, str], dict[str, Any], dict[str, Any]]] = {
-    "as the template says": (
+PROVISIONING_MODELS: dict[str, tuple[dict[str, str], dict[str, Any], dict[str, Any]]] = {
+    "the template's model": (
         {},
         {"provisioningModel": "FLEX_START", "maxRunDuration": "24h"},
         {"provisioningModel": "FLEX_START", "maxRunDuration": "24h"},
@@ -130,12 +130,12 @@ BOUGHT: dict[str, tuple[dict[str, str], dict[str, Any], dict[str, Any]]] = {
         {"provisioningModel": "RESERVATION_BOUND", "reservation": "ours"},
         {"provisioningModel": "SPOT"},
     ),
-    "of a reservation": (
+    "a reservation": (
         {RESERVATION: "r"},
         {},
         {"provisioningModel": "RESERVATION_BOUND", "reservation": "r"},
     ),
-    "of another project's reservation": (
+    "a reservation of another project": (
         OTHERS,
         {"provisioningModel": "FLEX_START", "maxRunDuration": "24h"},
         {
@@ -146,23 +146,23 @@ BOUGHT: dict[str, tuple[dict[str, str], dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("case", BOUGHT.values(), ids=BOUGHT)
-def test_how_vms_are_bought(
+@pytest.mark.parametrize("case", PROVISIONING_MODELS.values(), ids=PROVISIONING_MODELS)
+def test_the_pods_selectors_override_the_provisioning_model_of_the_template(
     case: tuple[dict[str, str], dict[str, Any], dict[str, Any]],
 ) -> None:
-    labels, config, bought = case
+    labels, config, expected = case
     one = spec(selecting(**labels), spec={"instanceConfig": config})
     names = ("provisioningModel", "reservation", "maxRunDuration")
     assert {
         name: one["instanceConfig"][name] for name in names if name in one["instanceConfig"]
-    } == (bought)
+    } == expected
     assert one["nodeLabels"].items() >= labels.items()
 
 
 LABELS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
-    "none but the slice's name": ({}, {}, {}),
+    "only the slice's name": ({}, {}, {}),
     "selectors": (selecting(team="red"), {}, {"team": "red"}),
-    "what the Nodes have anyway": (
+    "selectors that the Nodes fulfil anyway": (
         selecting(
             **{
                 "kubernetes.io/os": "linux",
@@ -175,17 +175,17 @@ LABELS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {},
         {},
     ),
-    "where the Nodes are": (
+    "the location of the Nodes": (
         selecting(**{ZONE: "us-central1-c", "topology.kubernetes.io/region": "us-central1"}),
         {},
         {ZONE: "us-central1-c", "topology.kubernetes.io/region": "us-central1"},
     ),
-    "hints of GKE's": (
+    "a hint of GKE": (
         selecting(**{"cloud.google.com/gke-location-hint": "cell"}),
         {},
         {"cloud.google.com/gke-location-hint": "cell"},
     ),
-    "the template's own": (
+    "labels of the template": (
         selecting(**{"cloud.google.com/gke-flex-start": "true"}),
         {"cloud.google.com/gke-flex-start": "true"},
         {"cloud.google.com/gke-flex-start": "true"},
@@ -195,7 +195,7 @@ LABELS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {},
         {"a": "1", "b": "2"},
     ),
-    "copied, where somebody knows better": (
+    "copied, except labels that are set otherwise": (
         {
             "metadata": {
                 "labels": {
@@ -217,8 +217,12 @@ LABELS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {},
         {"team": "red"},
     ),
-    "another domain of JobSet's": (annotated(**{EXCLUSIVE: "rack"}), {}, {"rack": NAME}),
-    "a domain that the group has by itself": (
+    "another exclusive topology of the JobSet": (
+        annotated(**{EXCLUSIVE: "rack"}),
+        {},
+        {"rack": NAME},
+    ),
+    "an exclusive topology that the group has anyway": (
         annotated(**{EXCLUSIVE: "cloud.google.com/tpu-node-group-name"}),
         {},
         {},
@@ -229,7 +233,7 @@ LABELS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("case", LABELS.values(), ids=LABELS)
-def test_what_labels_the_nodes_get(
+def test_the_nodes_get_the_labels_of_the_template_and_of_the_pod(
     case: tuple[dict[str, Any], dict[str, Any], dict[str, str]],
 ) -> None:
     change, template, labels = case
@@ -267,18 +271,20 @@ GKE_COUNT = "cloud.google.com/gke-accelerator-count"
         (requiring(GKE_COUNT, "Lt", "9" * 5_000), False),
     ],
 )
-def test_a_required_affinity_must_fit_the_nodes(change: dict[str, Any], fits: bool) -> None:
+def test_a_required_affinity_that_no_node_would_match_is_an_input_error(
+    change: dict[str, Any], fits: bool
+) -> None:
     if fits:
-        assert wanted(change).name == NAME
+        assert build_desired(change).name == NAME
         return
-    with pytest.raises(InputError) as told:
-        wanted(change)
+    with pytest.raises(InputError) as raised:
+        build_desired(change)
     required = change["spec"]["affinity"]["nodeAffinity"]
     (term,) = required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     (one,) = term["matchExpressions"]
     values = f" [{', '.join(one['values'])}]" if one["values"] else ""
     unmet = f"{one['key']} {one['operator']}{values}"
-    assert str(told.value) == (
+    assert str(raised.value) == (
         f"the Pod's required nodeAffinity has {unmet}, which no Node of its slice would match: it must "
         "be taken out, or fulfilled by the template's nodeLabels"
     )
@@ -287,10 +293,10 @@ def test_a_required_affinity_must_fit_the_nodes(change: dict[str, Any], fits: bo
 NAMED = {"key": "metadata.name", "operator": "In", "values": ["n"]}
 FITTING = {"key": "team", "operator": "DoesNotExist"}
 TERMS: dict[str, tuple[dict[str, Any], bool]] = {
-    "one that fits": ({"matchExpressions": [FITTING]}, True),
-    "an empty one, which matches no Node": ({"matchExpressions": []}, False),
-    "one by a Node's name": ({"matchFields": [NAMED]}, False),
-    "one that fits, of a Node by name": (
+    "a term that fits": ({"matchExpressions": [FITTING]}, True),
+    "an empty term, which matches no Node": ({"matchExpressions": []}, False),
+    "a term by a Node's name": ({"matchFields": [NAMED]}, False),
+    "a term that fits, and a Node's name": (
         {"matchExpressions": [FITTING], "matchFields": [NAMED]},
         False,
     ),
@@ -298,7 +304,9 @@ TERMS: dict[str, tuple[dict[str, Any], bool]] = {
 
 
 @pytest.mark.parametrize("case", TERMS.values(), ids=TERMS)
-def test_one_of_several_terms_is_enough(case: tuple[dict[str, Any], bool]) -> None:
+def test_one_matching_term_of_a_required_affinity_is_enough(
+    case: tuple[dict[str, Any], bool],
+) -> None:
     term, fits = case
     both = requiring("team", "Exists")
     terms = both["spec"]["affinity"]["nodeAffinity"][
@@ -306,18 +314,18 @@ def test_one_of_several_terms_is_enough(case: tuple[dict[str, Any], bool]) -> No
     ]["nodeSelectorTerms"]
     terms.append(term)
     if fits:
-        assert wanted(both).name == NAME
+        assert build_desired(both).name == NAME
         return
     with pytest.raises(InputError, match="has team Exists, which no Node"):
-        wanted(both)
+        build_desired(both)
 
 
 TAINT = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
 TOLERATIONS: dict[str, tuple[list[dict[str, Any]], bool]] = {
     "none": ([], False),
     "the same": ([{"key": "google.com/tpu", "value": "present"}], True),
-    "whatever its value": ([{"key": "google.com/tpu", "operator": "Exists"}], True),
-    "whatever it is": ([{"operator": "Exists"}], True),
+    "any value": ([{"key": "google.com/tpu", "operator": "Exists"}], True),
+    "any taint": ([{"operator": "Exists"}], True),
     "another value": ([{"key": "google.com/tpu", "value": "absent"}], False),
     "another effect": (
         [{"key": "google.com/tpu", "operator": "Exists", "effect": "NoExecute"}],
@@ -328,24 +336,26 @@ TOLERATIONS: dict[str, tuple[list[dict[str, Any]], bool]] = {
 
 
 @pytest.mark.parametrize("case", TOLERATIONS.values(), ids=TOLERATIONS)
-def test_the_pod_must_tolerate_the_template_s_taints(
+def test_a_taint_of_the_template_that_the_pod_does_not_tolerate_is_an_input_error(
     case: tuple[list[dict[str, Any]], bool],
 ) -> None:
     tolerations, fits = case
     change = {"spec": {"tolerations": tolerations}}
     if fits:
-        assert wanted(change, spec={"nodeTaints": [TAINT]}).name == NAME
+        assert build_desired(change, spec={"nodeTaints": [TAINT]}).name == NAME
         return
-    with pytest.raises(InputError) as told:
-        wanted(change, spec={"nodeTaints": [TAINT]})
-    assert str(told.value) == (
+    with pytest.raises(InputError) as raised:
+        build_desired(change, spec={"nodeTaints": [TAINT]})
+    assert str(raised.value) == (
         "the Nodes of the Pod's slice would have the taint google.com/tpu=present:NoSchedule, of the "
         "template's nodeTaints: the Pod must tolerate it"
     )
 
 
-def test_a_taint_that_only_prefers_keeps_nobody_out() -> None:
-    assert wanted(spec={"nodeTaints": [{**TAINT, "effect": "PreferNoSchedule"}]}).name == NAME
+def test_a_taint_with_prefer_no_schedule_needs_no_toleration() -> None:
+    assert (
+        build_desired(spec={"nodeTaints": [{**TAINT, "effect": "PreferNoSchedule"}]}).name == NAME
+    )
 
 
 def mismatch(
@@ -370,17 +380,17 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "the Pod's nodeSelector cloud.google.com/gke-tpu-accelerator is 'tpu-v5p-slice': it must be "
         "tpu-v6e-slice, tpu7 or tpu7x, which TPUNodeGroups are made of",
     ),
-    "a selector of GKE's that Nodes cannot be given": (
+    "a selector of GKE that groups cannot fulfil": (
         selecting(**{"cloud.google.com/gke-tpu-ici-resiliency": "true"}),
         {},
         mismatch("cloud.google.com/gke-tpu-ici-resiliency", "true", "no such label", ""),
     ),
-    "chips that no host has": (
+    "a number of chips that no host has": (
         {"chips": 3},
         {},
         "the Pod asks for 3 of google.com/tpu: it must ask for as many as a host has, 1, 2, 4 or 8",
     ),
-    "no topology at all": (
+    "an invalid topology": (
         selecting(**{"cloud.google.com/gke-tpu-topology": "big"}),
         {},
         "the Pod's nodeSelector cloud.google.com/gke-tpu-topology is 'big': it must be a shape, as in "
@@ -415,7 +425,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         f"the Pod's nodeSelector has both {SPOT} and {RESERVATION}: VMs of a reservation are never "
         "Spot; it must have one of them",
     ),
-    "not Spot": (
+    "Spot with the value false": (
         selecting(**{SPOT: "false"}),
         {},
         f'the Pod\'s nodeSelector {SPOT} must be "true", or not be there',
@@ -428,7 +438,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         ),
     ),
     "another zone": (selecting(**{ZONE: "a"}), {}, mismatch(ZONE, "a", f"{ZONE}=us-central1-c")),
-    "another processor": (
+    "another architecture": (
         selecting(**{"kubernetes.io/arch": "arm64"}),
         {},
         mismatch("kubernetes.io/arch", "arm64", "kubernetes.io/arch=amd64", ""),
@@ -438,31 +448,31 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {},
         mismatch("kubernetes.io/hostname", "a", "no such label", ""),
     ),
-    "what GKE alone can give": (
+    "a selector that only GKE can fulfil": (
         selecting(**{"cloud.google.com/compute-class": "x"}),
         {},
         mismatch("cloud.google.com/compute-class", "x", "no such label"),
     ),
-    "a label that the template has otherwise": (
+    "a label that has another value in the template": (
         selecting(team="red"),
         {"spec": {"nodeLabels": {"team": "blue"}}},
         mismatch("team", "red", "team=blue"),
     ),
-    "a domain that no Node can be given": (
+    "an exclusive topology that no Node can have": (
         annotated(**{EXCLUSIVE: "beta.kubernetes.io/rack"}),
         {},
         "the exclusive topology of the Pod's JobSet is beta.kubernetes.io/rack, which the Nodes of its "
         "slice would not have: it must be cloud.google.com/gke-nodepool, or a label that can be given "
         "to Nodes",
     ),
-    "a template that is not there": (
+    "a missing template": (
         annotated(**{"tpu-functions.dev/slice-template": "big"}),
         {},
         "the key 'template.big' of the ConfigMap tpu-functions/jobsets is missing: it must be a "
         "TPUNodeGroup in YAML with project, nodeLocation and instanceConfig, without a name and what "
         "follows from the Pod",
     ),
-    "a template that knows the Pod": (
+    "a template with fields of the Pod": (
         {},
         {"spec": {"topology": "4x4", "instanceConfig": {"machineType": "ct6e-standard-4t"}}},
         f"{TEMPLATE} must not have spec.topology, spec.instanceConfig.machineType: the Pod decides it",
@@ -497,7 +507,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         {"spec": {"nodeLabels": {1: 2}}},
         f"with {TEMPLATE} the TPUNodeGroup would be invalid: spec.nodeLabels.1: must be text, not 2",
     ),
-    "a template with a fault": (
+    "a template with an invalid field": (
         {},
         {"spec": {"project": "P", "instanceConfig": {"image": None}}},
         f"with {TEMPLATE} the TPUNodeGroup would be invalid: spec.project: must be a project id, as in "
@@ -507,15 +517,17 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
-def test_impossible_values_are_reported(case: tuple[dict[str, Any], dict[str, Any], str]) -> None:
-    change, template, words = case
-    with pytest.raises(InputError) as told:
-        wanted(change, **template)
-    assert str(told.value) == words
+def test_an_impossible_value_of_a_pod_or_a_template_is_an_input_error(
+    case: tuple[dict[str, Any], dict[str, Any], str],
+) -> None:
+    change, template, message = case
+    with pytest.raises(InputError) as raised:
+        build_desired(change, **template)
+    assert str(raised.value) == message
 
 
 @pytest.mark.parametrize(
-    "text, words",
+    "text, message",
     [
         ("", "must be a TPUNodeGroup: it must be a mapping"),
         ("- a", "must be a TPUNodeGroup: it must be a mapping"),
@@ -526,72 +538,76 @@ def test_impossible_values_are_reported(case: tuple[dict[str, Any], dict[str, An
         ("spec: !!bool x", "is not valid YAML: 'x'"),
     ],
 )
-def test_an_invalid_template_is_reported(text: str, words: str) -> None:
-    with pytest.raises(InputError) as told:
+def test_an_invalid_template_is_reported(text: str, message: str) -> None:
+    with pytest.raises(InputError) as raised:
         build_desired_slice(leader(), {"template": text})
-    assert str(told.value).startswith(f"{TEMPLATE} {words}")
+    assert str(raised.value).startswith(f"{TEMPLATE} {message}")
 
 
-def test_a_pod_may_choose_another_template() -> None:
+def test_an_annotation_of_the_pod_selects_another_template() -> None:
     change = annotated(**{"tpu-functions.dev/slice-template": "east"})
     east = options(spec={"nodeLocation": "us-east5-b"})["template"]
     one = build_desired_slice(leader(**change), {**options(), "template.east": east})
     assert one.body["spec"]["nodeLocation"] == "us-east5-b"
 
 
-def test_the_template_s_metadata_stays() -> None:
+def test_the_labels_and_annotations_of_the_template_are_kept() -> None:
     metadata = {"labels": {"team": "red"}, "annotations": {"note": "x"}}
-    made = wanted(metadata=metadata).body["metadata"]
+    made = build_desired(metadata=metadata).body["metadata"]
     assert made["labels"]["team"] == "red"
     assert made["annotations"]["note"] == "x"
 
 
-def test_a_job_s_long_name_stands_in_an_annotation() -> None:
+def test_the_name_of_a_job_that_is_too_long_for_a_label_is_an_annotation() -> None:
     job = "j" * 64
     owner = {"kind": "Job", "name": job, "controller": True}
     labels = {"jobset.sigs.k8s.io/job-key": job_key(NAMESPACE, job)}
-    made = wanted({"metadata": {"ownerReferences": [owner], "labels": labels}}).body["metadata"]
+    made = build_desired({"metadata": {"ownerReferences": [owner], "labels": labels}}).body[
+        "metadata"
+    ]
     assert made["annotations"]["tpu-functions.dev/job-name"] == job
     assert "tpu-functions.dev/job-name" not in made["labels"]
 
 
 Change = Callable[[], DesiredSlice]
 SAME: dict[str, Change] = {
-    "a label that is only copied": lambda: wanted(
+    "a label that is copied": lambda: build_desired(
         {"metadata": {"labels": {"a": "1"}, "annotations": {COPY: "a"}}}
     ),
-    "another image": lambda: wanted(spec={"instanceConfig": {"image": "other"}}),
-    "another zone of the installation": lambda: wanted(spec={"nodeLocation": "us-east5-b"}),
-    "another attempt": lambda: wanted(
+    "another image": lambda: build_desired(spec={"instanceConfig": {"image": "other"}}),
+    "another zone of the installation": lambda: build_desired(spec={"nodeLocation": "us-east5-b"}),
+    "another attempt": lambda: build_desired(
         {"metadata": {"labels": {"jobset.sigs.k8s.io/restart-attempt": "1"}}}
     ),
 }
 OTHER: dict[str, Change] = {
-    "another topology": lambda: wanted(selecting(**{"cloud.google.com/gke-tpu-topology": "4x8"})),
-    "Spot": lambda: wanted(selecting(**{SPOT: "true"})),
-    "a reservation": lambda: wanted(selecting(**{RESERVATION: "r"})),
-    "another selector": lambda: wanted(selecting(team="red")),
-    "another machine": lambda: wanted(
+    "another topology": lambda: build_desired(
+        selecting(**{"cloud.google.com/gke-tpu-topology": "4x8"})
+    ),
+    "Spot": lambda: build_desired(selecting(**{SPOT: "true"})),
+    "a reservation": lambda: build_desired(selecting(**{RESERVATION: "r"})),
+    "another selector": lambda: build_desired(selecting(team="red")),
+    "another machine": lambda: build_desired(
         {"chips": 8, **selecting(**{"cloud.google.com/gke-tpu-topology": "2x4"})}
     ),
 }
 
 
 @pytest.mark.parametrize("case", SAME)
-def test_one_slice_fulfils_both(case: str) -> None:
-    assert SAME[case]().hash == wanted().hash
+def test_a_change_that_the_existing_slice_also_fulfils_keeps_the_hash(case: str) -> None:
+    assert SAME[case]().hash == build_desired().hash
 
 
 @pytest.mark.parametrize("case", OTHER)
-def test_one_slice_cannot_fulfil_both(case: str) -> None:
-    assert OTHER[case]().hash != wanted().hash
+def test_a_change_that_needs_another_slice_changes_the_hash(case: str) -> None:
+    assert OTHER[case]().hash != build_desired().hash
 
 
-def test_another_jobset_s_slice_is_another() -> None:
+def test_the_slice_of_another_jobset_has_another_name() -> None:
     labels = {"jobset.sigs.k8s.io/jobset-name": "train-2"}
-    assert wanted({"metadata": {"labels": labels}}).name == "train-2-bfcf5ebea76efcf5"
+    assert build_desired({"metadata": {"labels": labels}}).name == "train-2-bfcf5ebea76efcf5"
 
 
 def test_the_manifest_is_plain_data() -> None:
-    body = wanted().body
+    body = build_desired().body
     assert yaml.safe_load(yaml.safe_dump(body)) == body

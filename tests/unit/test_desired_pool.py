@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a table reads best with a row on a line)
-"""A node pool for a Job: what is asked of GKE, what is refused before it is asked, what a pool says."""
+"""The node pool for a Job: the request to GKE, the input errors, and how a pool is read as a slice."""
 
 from __future__ import annotations
 
@@ -106,18 +106,18 @@ def body(settings: GkeSettings = SETTINGS, **change: Any) -> dict[str, Any]:
     return dict(build_desired_slice(leader(**change), settings).body)
 
 
-def refusal(settings: GkeSettings = SETTINGS, **change: Any) -> str:
-    with pytest.raises(InputError) as told:
+def get_input_error(settings: GkeSettings = SETTINGS, **change: Any) -> str:
+    with pytest.raises(InputError) as raised:
         build_desired_slice(leader(**change), settings)
-    return str(told.value)
+    return str(raised.value)
 
 
-# A pool as TPU Provisioner makes it
+# Pools as TPU Provisioner creates them
 
 DIFFERS: dict[str, tuple[str, dict[str, Any]]] = {
     "nodepool-simple": ("more of the key is in the name", {"name": "jobset-test-random-key"}),
     "nodepool-spot": (
-        "a Pod that does not tolerate Spot gets no pool, so this one does",
+        "a Pod that does not tolerate Spot gets no pool, so this Pod tolerates it",
         {"given": {"tolerations": [TOLERATION]}},
     ),
     "nodepool-selector-system-label-copied": ("", {"config.labels_added": {}}),
@@ -128,7 +128,7 @@ DIFFERS: dict[str, tuple[str, dict[str, Any]]] = {
     "nodepool-v5e-2x2-4-chips": ("", {"placementPolicy": {}}),
     "nodepool-v5p-2x2x1-4-chips": ("", {"placementPolicy": {}}),
 }
-"""What is otherwise than the row says; with a reason where it is not that the row is wrong."""
+"""The differences from a row, with a reason unless the row is known to be wrong."""
 
 _ON_DEMAND = (
     "the Pod's nodeSelector has {}, which no on-demand Node has, and GCP_FORCE_ON_DEMAND is set: the "
@@ -154,7 +154,7 @@ def settings_of(row: Mapping[str, Any]) -> GkeSettings:
 
 
 def without_empty(value: Any) -> Any:
-    """As the API has it: what is false, empty or 0 is not there."""
+    """The value as the API returns it, without fields that are false, empty or 0."""
     if isinstance(value, dict):
         kept = {key: without_empty(inner) for key, inner in value.items()}
         return {key: inner for key, inner in kept.items() if inner} or None
@@ -169,7 +169,7 @@ def read_path(document: Mapping[str, Any], path: str) -> Any:
 
 
 def find_value(document: Mapping[str, Any], path: str) -> Any:
-    """What a row's key stands for in a request's body."""
+    """The value in a request's body for a key of a row."""
     labels = {key: value for key, value in document["config"]["labels"].items() if key != HASH}
     if path == "config.labels":
         return labels
@@ -179,7 +179,7 @@ def find_value(document: Mapping[str, Any], path: str) -> Any:
 
 
 @pytest.mark.parametrize("name", [name for name in POOLS if name not in REFUSED])
-def test_a_pool_is_asked_for(name: str) -> None:
+def test_a_pool_is_requested_as_tpu_provisioner_does(name: str) -> None:
     _, change = DIFFERS.get(name, ("", {}))
     row, change = ROWS[name], dict(change)
     given = {**row["given"].get("pod", {}), **change.pop("given", {})}
@@ -189,22 +189,22 @@ def test_a_pool_is_asked_for(name: str) -> None:
     for path, value in expected.items():
         if path.endswith(("_ignore", "_include")):
             continue
-        wanted = [SETTINGS.zone] if value == ["<GCP_ZONE>"] else value
-        assert without_empty(find_value(made, path)) == without_empty(wanted), path
+        expected_value = [SETTINGS.zone] if value == ["<GCP_ZONE>"] else value
+        assert without_empty(find_value(made, path)) == without_empty(expected_value), path
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_pool_that_would_help_nobody_is_refused(name: str) -> None:
+def test_a_pool_that_the_pod_could_not_use_is_an_input_error(name: str) -> None:
     row = ROWS[name]
-    assert refusal(settings_of(row), **row["given"].get("pod", {})) == REFUSED[name]
+    assert get_input_error(settings_of(row), **row["given"].get("pod", {})) == REFUSED[name]
 
 
-def test_whatever_is_known_to_be_wrong_is_done_otherwise() -> None:
+def test_each_row_that_is_known_to_be_wrong_has_a_difference() -> None:
     wrong = {name for name in POOLS if ROWS[name]["verdict"] == "known_wrong"}
     assert wrong <= {*DIFFERS, *REFUSED}
 
 
-def test_a_whole_pool() -> None:
+def test_a_pool_is_requested_with_these_fields() -> None:
     assert body() == {
         "name": "jobset-test-random-key",
         "initialNodeCount": 512,
@@ -229,11 +229,11 @@ def test_a_whole_pool() -> None:
     }
 
 
-def test_a_wish_says_whose_and_how_large_it_is() -> None:
-    wanted = build_desired_slice(leader(), SETTINGS)
-    assert wanted.owner == Owner("default", "jobset-test", "jobset-test-job-1-0")
-    assert wanted.size == "512 hosts of ct5p-hightpu-4t (8x16x16)"
-    assert wanted.hash == wanted.body["config"]["labels"][HASH]
+def test_a_desired_slice_has_owner_size_and_hash() -> None:
+    desired = build_desired_slice(leader(), SETTINGS)
+    assert desired.owner == Owner("default", "jobset-test", "jobset-test-job-1-0")
+    assert desired.size == "512 hosts of ct5p-hightpu-4t (8x16x16)"
+    assert desired.hash == desired.body["config"]["labels"][HASH]
     single = build_desired_slice(
         leader(node_selector=_selector("tpu-v6e-slice", "2x4"), tpu=8), SETTINGS
     )
@@ -248,14 +248,14 @@ def _selector(accelerator: str, topology: str, **more: str) -> dict[str, str]:
     }
 
 
-def test_the_zone_that_a_pod_selects_comes_before_the_settings() -> None:
+def test_the_zone_that_a_pod_selects_overrides_the_setting() -> None:
     selected = {"topology.kubernetes.io/zone": "us-east5-b"}
     assert body(node_selector=selected)["locations"] == ["us-east5-b"]
     assert body(replace(SETTINGS, zone=""), node_selector=selected)["locations"] == ["us-east5-b"]
 
 
 @pytest.mark.parametrize("blank", ["", "  "])
-def test_a_blank_annotation_leaves_the_choice_to_the_settings(blank: str) -> None:
+def test_a_blank_annotation_does_not_override_the_settings(blank: str) -> None:
     settings = replace(SETTINGS, service_account="sa@p", networks=(Network("n", "s"),))
     made = body(settings, annotations={SERVICE_ACCOUNT: blank, NETWORKS: blank})
     assert made["config"]["serviceAccount"] == "sa@p"
@@ -264,14 +264,14 @@ def test_a_blank_annotation_leaves_the_choice_to_the_settings(blank: str) -> Non
     }
 
 
-def test_images_from_a_disk_are_streamed() -> None:
+def test_a_secondary_disk_enables_image_streaming() -> None:
     disk = "projects/my-project/global/images/cache"
     config = body(replace(SETTINGS, secondary_disk=disk))["config"]
     assert config["secondaryBootDisks"] == [{"diskImage": disk, "mode": "CONTAINER_IMAGE_CACHE"}]
     assert config["gcfsConfig"] == {"enabled": True}
 
 
-def test_a_selector_of_other_peoples_is_a_label_of_the_nodes() -> None:
+def test_a_selector_becomes_a_label_of_the_nodes_unless_google_owns_its_prefix() -> None:
     kept = {
         "job-key": "abc",
         "kueue.x-k8s.io/flavor": "spot",
@@ -292,17 +292,17 @@ def test_a_selector_of_other_peoples_is_a_label_of_the_nodes() -> None:
     assert {key: value for key, value in labels.items() if key not in (*BASE_LABELS, HASH)} == kept
 
 
-def test_no_label_takes_the_place_of_one_that_says_whose_a_pool_is() -> None:
+def test_a_pod_cannot_override_the_labels_that_name_the_owner_of_its_pool() -> None:
     forged = dict.fromkeys((*BASE_LABELS, HASH), "forged")
     assert "forged" not in body(labels=forged)["config"]["labels"].values()
     for key, value in {**BASE_LABELS, HASH: "57ccb686c7"}.items():
-        assert refusal(node_selector={key: "forged"}) == (
+        assert get_input_error(node_selector={key: "forged"}) == (
             f"the Pod's nodeSelector has {key}=forged, and the Nodes of its pool would have {key}={value}: "
             "it must be taken out"
         )
 
 
-def test_the_label_that_a_job_s_pods_select_by_is_no_other_s_to_give() -> None:
+def test_the_label_job_key_is_not_copied_from_a_pod() -> None:
     copied = {"tpu-provisioner.cloud.google.com/copy-labels": "job-key"}
     made = body(labels={"job-key": "forged"}, annotations=copied)
     assert "job-key" not in made["config"]["labels"]
@@ -322,12 +322,14 @@ def test_the_label_that_a_job_s_pods_select_by_is_no_other_s_to_give() -> None:
     ],
     ids=lambda value: json.dumps(value),
 )
-def test_a_pod_tolerates_spot(toleration: dict[str, str], tolerates: bool) -> None:
+def test_a_spot_pool_requires_a_toleration_of_spot(
+    toleration: dict[str, str], tolerates: bool
+) -> None:
     given: dict[str, Any] = {"node_selector": {SPOT: "true"}, "tolerations": [toleration]}
     if tolerates:
         assert body(**given)["config"]["spot"] is True
     else:
-        assert refusal(**given) == REFUSED["nodepool-spot-without-toleration"]
+        assert get_input_error(**given) == REFUSED["nodepool-spot-without-toleration"]
 
 
 NO_KEY = "the Pod has no label jobset.sigs.k8s.io/job-key: JobSet sets it on the Pods of its Jobs"
@@ -369,22 +371,22 @@ INPUTS: list[Any] = [
     pytest.param(
         {"node_selector": {"cloud.google.com/gke-tpu-topology": "2x0x2"}},
         "the Pod's nodeSelector cloud.google.com/gke-tpu-topology is '2x0x2': a topology of tpu-v5p-slice has 3 numbers above 0, as in 2x2x2",
-        id="zero",
+        id="a zero",
     ),
     pytest.param(
         {"node_selector": _selector("tpu-v6e-slice", "1x1")},
         "the topology 1x1 has 1 chips, which hosts of 4 do not make up: the Pod must ask for as much of google.com/tpu as a host of the slice has",
-        id="smaller than a host",
+        id="a topology smaller than a host",
     ),
     pytest.param(
         {"node_selector": _selector("tpu-v6e-slice", "3x3")},
         "the topology 3x3 has 9 chips, which hosts of 4 do not make up: the Pod must ask for as much of google.com/tpu as a host of the slice has",
-        id="a remainder",
+        id="a topology with a remainder",
     ),
     pytest.param(
         {"node_selector": _selector("tpu-v6e-slice", "99999999999x4")},
         "the topology 99999999999x4 would need 99999999999 hosts: no slice has so many",
-        id="more than anybody can count",
+        id="too many hosts",
     ),
     pytest.param(
         {"node_selector": _selector("tpu-v6e-slice", "4x4"), "tpu": 8},
@@ -397,17 +399,17 @@ INPUTS: list[Any] = [
             "labels": {RELEASE_LABEL: "99999999999"},
         },
         "the Pod's annotation tpu-provisioner.cloud.google.com/copy-labels names tpu-functions.dev/release-after: labels under google.com and tpu-functions.dev say whose a Node is and are not copied; it must name others",
-        id="when it may go, as a label",
+        id="a release deadline as a label",
     ),
     pytest.param(
         {"node_selector": {RELEASE_LABEL: "99999999999"}},
         "the Pod's nodeSelector has tpu-functions.dev/release-after, and the Nodes of its pool have no label under tpu-functions.dev that stays: it must be taken out",
-        id="when it may go, as a selector",
+        id="a release deadline as a selector",
     ),
     pytest.param(
         {"node_selector": {SPOT: "false"}},
         'the Pod\'s nodeSelector cloud.google.com/gke-spot must be "true", or not be there',
-        id="not Spot",
+        id="Spot with the value false",
     ),
     pytest.param(
         {"node_selector": {"cloud.google.com/reservation-name": ""}},
@@ -428,10 +430,10 @@ INPUTS: list[Any] = [
 
 
 @pytest.mark.parametrize("given, message", INPUTS)
-def test_what_cannot_be_made_is_refused_with_what_would_be_right(
+def test_an_invalid_field_of_a_pod_is_an_input_error_with_the_valid_values(
     given: dict[str, Any], message: str
 ) -> None:
-    assert refusal(**given) == message
+    assert get_input_error(**given) == message
 
 
 @pytest.mark.parametrize(
@@ -450,11 +452,11 @@ def test_what_cannot_be_made_is_refused_with_what_would_be_right(
         ("failure-domain.beta.kubernetes.io/region", "us-east5", "us-east1"),
     ],
 )
-def test_a_selector_that_no_node_of_the_pool_meets_is_refused(
+def test_a_selector_that_no_node_of_the_pool_matches_is_an_input_error(
     key: str, fits: str, does_not: str
 ) -> None:
     assert key not in body(node_selector={key: fits})["config"]["labels"]
-    assert refusal(node_selector={key: does_not}) == (
+    assert get_input_error(node_selector={key: does_not}) == (
         f"the Pod's nodeSelector has {key}={does_not}, and the Nodes of its pool would have "
         f"{key}={fits}: it must be taken out"
     )
@@ -471,15 +473,15 @@ def test_a_selector_that_no_node_of_the_pool_meets_is_refused(
         "k8s.io/x",
     ],
 )
-def test_a_selector_that_gke_takes_for_no_pool_is_refused(key: str) -> None:
-    assert refusal(node_selector={key: "x"}) == (
+def test_a_selector_that_gke_accepts_for_no_pool_is_an_input_error(key: str) -> None:
+    assert get_input_error(node_selector={key: "x"}) == (
         f"the Pod's nodeSelector has {key}=x, which no Node of its pool would have: GKE takes no such label "
         "under k8s.io or kubernetes.io for the Nodes of a pool; it must be taken out"
     )
 
 
 def affinity(*terms: Mapping[str, Any]) -> dict[str, Any]:
-    """The Pod's required node affinity: a term a mapping of keys to operators with values."""
+    """The Pod's required node affinity; a term maps each key to an operator with values."""
     listed = [
         {
             "matchExpressions": [
@@ -495,7 +497,7 @@ def affinity(*terms: Mapping[str, Any]) -> dict[str, Any]:
 
 TEAM = {"node_selector": {"team": "a"}}
 UNKNOWN = "cloud.google.com/machine-family"
-"""A label that GKE may give."""
+"""A label that GKE may set."""
 AFFINITIES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
     "a label that the Pod selects": (affinity({"team": "In a b"}), TEAM, None),
     "a label that the Pod does not select": (affinity({"team": "In a b"}), {}, "team In [a, b]"),
@@ -513,35 +515,35 @@ AFFINITIES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
         "cloud.google.com/gke-tpu-topology NotIn [8x16x16]",
     ),
     "the pool": (affinity({"cloud.google.com/gke-nodepool": "In other"}), {}, "cloud.google.com/gke-nodepool In [other]"),
-    "a label of GKE's that is not known": (affinity({UNKNOWN: "In ct5p"}), {}, None),
+    "a label of GKE that is unknown": (affinity({UNKNOWN: "In ct5p"}), {}, None),
     "Spot": (affinity({SPOT: "In true"}), {}, f"{SPOT} In [true]"),
     "Spot, selected": (affinity({SPOT: "In true"}), {"node_selector": {SPOT: "true"}, "tolerations": [TOLERATION]}, None),
     "anything but Spot": (affinity({SPOT: "NotIn true"}), {}, None),
     "a reservation": (affinity({"cloud.google.com/reservation-name": "Exists"}), {}, "cloud.google.com/reservation-name Exists"),
     "a reservation, selected": (affinity({"cloud.google.com/reservation-name": "In r"}), {"node_selector": {"cloud.google.com/reservation-name": "r"}}, None),
     "a host by its name": (affinity({"kubernetes.io/hostname": "In h"}), {}, "kubernetes.io/hostname In [h]"),
-    "one of two": (affinity({"team": "In a"}, {"team": "DoesNotExist"}), {}, None),
-    "none of two": (affinity({"team": "In a"}, {"team": "In b"}), {}, "team In [a]"),
-    "both of two": (affinity({"team": "DoesNotExist", "rack": "Exists"}), {}, "rack Exists"),
+    "one of two terms": (affinity({"team": "In a"}, {"team": "DoesNotExist"}), {}, None),
+    "none of two terms": (affinity({"team": "In a"}, {"team": "In b"}), {}, "team In [a]"),
+    "a term of two labels, one of which is missing": (affinity({"team": "DoesNotExist", "rack": "Exists"}), {}, "rack Exists"),
     "nothing": (affinity({}), {}, "an empty term"),
     "a Node by its name": (
         {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name"}]}]}}},
         {},
         "matchFields",
     ),
-    "something, if possible": ({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}}]}}, {}, None),
+    "a preference": ({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}}]}}, {}, None),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", AFFINITIES.values(), ids=AFFINITIES)
-def test_a_pod_that_requires_by_affinity(
+def test_a_required_affinity_that_no_node_would_match_is_an_input_error(
     case: tuple[dict[str, Any], dict[str, Any], str | None],
 ) -> None:
     required, change, unmet = case
     if unmet is None:
         assert body(affinity=required, **change)
         return
-    assert refusal(affinity=required, **change) == (
+    assert get_input_error(affinity=required, **change) == (
         f"the Pod's required nodeAffinity has {unmet}, which no Node of its pool would match: a pool gets "
         "labels because of the nodeSelector alone; it must be taken out, or the label selected by the "
         "nodeSelector"
@@ -558,23 +560,23 @@ def test_a_pod_that_requires_by_affinity(
         ("tpu7x", "1x2x2", 4, "2x2x1"),
     ],
 )
-def test_a_single_host_has_the_one_topology_that_gke_gives_it(
+def test_a_single_host_slice_must_have_the_topology_of_gke(
     accelerator: str, topology: str, chips: int, own: str
 ) -> None:
     assert body(node_selector=_selector(accelerator, own), tpu=chips)["initialNodeCount"] == 1
-    assert refusal(node_selector=_selector(accelerator, topology), tpu=chips) == (
+    assert get_input_error(node_selector=_selector(accelerator, topology), tpu=chips) == (
         f"the Pod's nodeSelector cloud.google.com/gke-tpu-topology is '{topology}': a slice of one host "
         f"of {accelerator} with {chips} chips is {own}, which it must be"
     )
 
 
-def test_without_any_zone_there_is_no_pool() -> None:
-    assert refusal(replace(SETTINGS, zone="")) == (
+def test_a_pod_without_a_zone_is_an_input_error_if_no_zone_is_set() -> None:
+    assert get_input_error(replace(SETTINGS, zone="")) == (
         "the Pod selects no topology.kubernetes.io/zone and GCP_ZONE is not set: one of them must name the zone"
     )
 
 
-def test_the_settings_of_all_pools_give_way_to_a_pods_own() -> None:
+def test_the_annotations_of_a_pod_override_the_settings() -> None:
     settings = replace(SETTINGS, service_account="all@x", networks=(Network("n", "s"),))
     own = {SERVICE_ACCOUNT: "mine@x", NETWORKS: "mine:sub"}
     made = body(settings, annotations=own)
@@ -598,7 +600,9 @@ def _machines() -> list[Any]:
 
 
 @pytest.mark.parametrize("accelerator, chips, made", _machines())
-def test_a_machine_type(accelerator: str, chips: int, made: str) -> None:
+def test_the_machine_type_follows_from_accelerator_and_chips(
+    accelerator: str, chips: int, made: str
+) -> None:
     assert machine_type(accelerator, chips) == made
 
 
@@ -607,12 +611,12 @@ def test_a_machine_type(accelerator: str, chips: int, made: str) -> None:
     [("not-an-accel", 4), ("tpu-v5p-slice", -1), ("tpu-v5p-slice", 8)],
     ids=["unknown accelerator", "negative", "too many"],
 )
-def test_there_is_no_such_machine_type(accelerator: str, chips: int) -> None:
+def test_a_machine_type_that_does_not_exist_is_an_input_error(accelerator: str, chips: int) -> None:
     with pytest.raises(InputError):
         machine_type(accelerator, chips)
 
 
-def test_chips_are_counted_over_all_containers() -> None:
+def test_the_chips_of_all_containers_are_added() -> None:
     made = body(node_selector=_selector("tpu-v6e-slice", "2x4"), containers=[4, 4])
     assert made["config"]["machineType"] == "ct6e-standard-8t"
 
@@ -638,14 +642,16 @@ def _counts() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("accelerator, topology, chips, count", list(_counts()))
-def test_a_count(accelerator: str, topology: str, chips: int, count: int) -> None:
+def test_the_number_of_nodes_follows_from_topology_and_chips(
+    accelerator: str, topology: str, chips: int, count: int
+) -> None:
     assert count_nodes(accelerator, topology, chips) == count
 
 
 @pytest.mark.parametrize(
     "row", ["count-unknown-accel", "count-not-a-topology", "count-v6e-three-dims", "count-zero-dim"]
 )
-def test_there_is_no_such_count(row: str) -> None:
+def test_a_topology_without_a_number_of_nodes_is_an_input_error(row: str) -> None:
     given = ROWS[row]["given"]
     with pytest.raises(InputError):
         count_nodes(given["accelerator"], given["topology"], 4)
@@ -673,7 +679,7 @@ def test_a_name_has_64_bits_of_the_jobs_key(row: str, jobset: str, name: str) ->
     assert len(name) <= 40
 
 
-def test_a_jobs_key_and_with_it_the_name_is_the_same_over_restarts() -> None:
+def test_the_key_of_a_job_and_the_name_of_its_slice_are_kept_over_restarts() -> None:
     assert job_key("default", "test-job") == ROWS["name-job-key-algorithm"]["expect"]["job_key"]
     again = {"jobset.sigs.k8s.io/restart-attempt": "3"}
     assert build_desired_slice(
@@ -681,10 +687,10 @@ def test_a_jobs_key_and_with_it_the_name_is_the_same_over_restarts() -> None:
     ) == build_desired_slice(leader(), SETTINGS)
 
 
-def test_keys_with_the_same_beginning_have_names_of_their_own() -> None:
+def test_keys_that_differ_in_their_first_64_bits_have_different_names() -> None:
     prefix = "a" * 34
     names = {slice_name(f"{prefix}-{end}", f"75973{end:0>35}") for end in ("1", "2")}
-    assert len(names) == 1, "what differs beyond 64 bits is the same name: then the owner tells"
+    assert len(names) == 1, "keys with the same 64 bits have the same name: the owner differs"
     assert slice_name(prefix, f"759730{'0' * 34}") != slice_name(prefix, f"759731{'0' * 34}")
 
 
@@ -693,7 +699,7 @@ def test_keys_with_the_same_beginning_have_names_of_their_own() -> None:
 HASHES: list[tuple[str, Callable[[], str], Callable[[], str], bool]] = [
     ("machine types", lambda: make_hash(machine="ct5p-hightpu-4t"), lambda: make_hash(machine="ct5p-hightpu-8t"), False),
     ("labels selected by", lambda: make_hash(machine="x", labels={"a": "b"}), lambda: make_hash(machine="x", labels={"a": "c"}), False),
-    ("the same in another order", lambda: make_hash(machine="x", labels={"a": "b", "c": "d"}), lambda: make_hash(machine="x", labels={"c": "d", "a": "b"}), True),
+    ("the order of labels", lambda: make_hash(machine="x", labels={"a": "b", "c": "d"}), lambda: make_hash(machine="x", labels={"c": "d", "a": "b"}), True),
     ("nothing", lambda: make_hash(machine=""), lambda: make_hash(machine=""), True),
     ("topologies", lambda: _hash(), lambda: _hash(node_selector={"cloud.google.com/gke-tpu-topology": "8x16x32"}), False),
     ("spot", lambda: _hash(), lambda: _hash(node_selector={SPOT: "true"}, tolerations=[TOLERATION]), False),
@@ -712,18 +718,18 @@ def _hash(settings: GkeSettings = SETTINGS, **change: Any) -> str:
 
 
 @pytest.mark.parametrize("case", HASHES, ids=[case[0] for case in HASHES])
-def test_wishes_that_differ_by(
+def test_the_hash_follows_from_the_fields_that_a_pool_must_have(
     case: tuple[str, Callable[[], str], Callable[[], str], bool],
 ) -> None:
     _, one, other, are_equal = case
     assert (one() == other()) is are_equal
 
 
-def test_a_hash_is_computed_by_their_rule() -> None:
+def test_a_hash_is_computed_as_in_tpu_provisioner() -> None:
     assert make_hash(machine="ct5p-hightpu-4t") == ROWS["hash-value-2"]["expect"]["hash"]
 
 
-# What a pool says of itself
+# Pools that are read as slices
 
 
 def pool(**change: Any) -> dict[str, Any]:
@@ -732,7 +738,7 @@ def pool(**change: Any) -> dict[str, Any]:
 
 
 def labelled(**labels: str | None) -> dict[str, Any]:
-    """The same with other labels; those of ours by their last word."""
+    """The same with other labels; labels of this system are named by their last word."""
     made = pool()
     known = {key.rpartition("-")[2]: key for key in made["config"]["labels"] if "parent" not in key}
     known |= {"parent": "google.com/tpu-provisioner-parent-name"}
@@ -745,7 +751,7 @@ def labelled(**labels: str | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "status, state, mends",
+    "status, state, is_self_healing",
     [
         ("PROVISIONING", SliceState.PROVISIONING, False),
         ("RECONCILING", SliceState.PROVISIONING, False),
@@ -756,14 +762,14 @@ def labelled(**labels: str | None) -> dict[str, Any]:
         ("STATUS_UNSPECIFIED", SliceState.PROVISIONING, False),
     ],
 )
-def test_a_pools_status_says_where_the_slice_stands(
-    status: str, state: SliceState, mends: bool
+def test_the_state_of_a_slice_follows_from_the_status_of_its_pool(
+    status: str, state: SliceState, is_self_healing: bool
 ) -> None:
     found = read_slice(pool(status=status))
-    assert (found.state, found.is_self_healing) == (state, mends)
+    assert (found.state, found.is_self_healing) == (state, is_self_healing)
 
 
-def test_a_pool_in_trouble_says_why_each_thing_once() -> None:
+def test_the_message_of_a_failed_pool_contains_each_error_once() -> None:
     stockout = "Google Compute Engine: [GCE_STOCKOUT]: no resources"
     conditions = [
         {"code": "GCE_STOCKOUT", "message": "no resources"},
@@ -775,60 +781,64 @@ def test_a_pool_in_trouble_says_why_each_thing_once() -> None:
     assert read_slice(pool()).message == ""
 
 
-def test_a_pool_is_read_as_the_slice_that_was_asked_for() -> None:
-    wanted = build_desired_slice(leader(), SETTINGS)
-    found = read_found(pool(), wanted)
-    assert found == Slice(wanted.name, wanted.owner, wanted.hash, SliceState.READY)
+def test_a_pool_is_read_as_the_slice_that_was_requested() -> None:
+    desired = build_desired_slice(leader(), SETTINGS)
+    found = read_found(pool(), desired)
+    assert found == Slice(desired.name, desired.owner, desired.hash, SliceState.READY)
 
 
-def test_a_pools_hash_is_what_its_label_says() -> None:
+def test_the_hash_of_a_pool_is_read_from_its_label() -> None:
     assert read_slice(labelled(hash="zzz")).hash == "zzz"
     assert read_slice(labelled(hash=None)).hash == ""
 
 
 @pytest.mark.parametrize(
-    "found, whose",
+    "found, owner",
     [
         (labelled(manager=None), "a node pool that was not created for a JobSet"),
-        (labelled(manager="somebody"), "a node pool that was not created for a JobSet"),
+        (labelled(manager="another"), "a node pool that was not created for a JobSet"),
         (labelled(parent="other-job"), "the node pool of Job default/other-job of JobSet jobset-test"),
         (labelled(namespace="other"), "the node pool of Job other/jobset-test-job-1-0 of JobSet jobset-test"),
         (labelled(name="js"), "the node pool of Job default/jobset-test-job-1-0 of JobSet js"),
         ({"name": "jobset-test-random-key", "status": "RUNNING"}, "a node pool that was not created for a JobSet"),
     ],
-    ids=["no manager", "another manager", "another job", "another namespace", "another jobset", "bare"],
+    ids=["no manager", "another manager", "another job", "another namespace", "another jobset", "no labels"],
 )  # fmt: skip
-def test_what_has_the_name_and_another_owner_is_a_clash(found: dict[str, Any], whose: str) -> None:
-    wanted = build_desired_slice(leader(), SETTINGS)
-    assert read_found(found, wanted) == NameConflict("jobset-test-random-key", whose)
+def test_a_pool_with_the_name_and_another_owner_is_a_name_conflict(
+    found: dict[str, Any], owner: str
+) -> None:
+    desired = build_desired_slice(leader(), SETTINGS)
+    assert read_found(found, desired) == NameConflict("jobset-test-random-key", owner)
 
 
-def test_a_pod_that_selects_its_pool_by_name_does_not_fit_on_one_of_another_name() -> None:
+def test_a_pod_that_selects_its_pool_by_name_does_not_select_an_older_pool() -> None:
     selected = {"cloud.google.com/gke-nodepool": "jobset-test-random-key"}
     desired = build_desired_slice(leader(node_selector=selected), SETTINGS)
-    ours = read_found({**desired.body, "status": "RUNNING"}, desired)
+    current = read_found({**desired.body, "status": "RUNNING"}, desired)
     older = read_older({**desired.body, "name": "jobset-test-75973"}, desired)
-    assert isinstance(ours, Slice)
+    assert isinstance(current, Slice)
     assert older is not None
-    assert (ours.is_selected, older.is_selected) == (True, False)
+    assert (current.is_selected, older.is_selected) == (True, False)
 
 
 ICI = "cloud.google.com/gke-tpu-ici-resiliency"
 LABELS: dict[str, tuple[dict[str, Any], dict[str, str | None], bool]] = {
-    "the same": (TEAM, {}, True),
-    "a label that it lacks": (TEAM, {"team": None}, False),
+    "the pool's own label": (TEAM, {}, True),
+    "a label that the pool lacks": (TEAM, {"team": None}, False),
     "another value of a label": (TEAM, {"team": "b"}, False),
-    "the Job's key, which it lacks": ({"node_selector": {"job-key": "k"}}, {"job-key": None}, False),
-    "a label less than it has": ({}, {"team": "a"}, True),
-    "a label by affinity that it lacks": ({**TEAM, "affinity": affinity({"team": "Exists"})}, {"team": None}, False),
+    "the Job's key, which the pool lacks": ({"node_selector": {"job-key": "k"}}, {"job-key": None}, False),
+    "no label, which the pool has": ({}, {"team": "a"}, True),
+    "a label by affinity that the pool lacks": ({**TEAM, "affinity": affinity({"team": "Exists"})}, {"team": None}, False),
     "another resiliency": ({"node_selector": {ICI: "true"}}, {ICI: "false"}, False),
-    "what is only copied": ({"labels": {"a": "b"}, "annotations": {COPY_LABELS: "a"}}, {"a": None}, True),
+    "a label that is copied": ({"labels": {"a": "b"}, "annotations": {COPY_LABELS: "a"}}, {"a": None}, True),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["", "jobset-test-75973"], ids=["ours", "older"])
+@pytest.mark.parametrize(
+    "name", ["", "jobset-test-75973"], ids=["the name of this system", "an older name"]
+)
 @pytest.mark.parametrize("case", LABELS.values(), ids=LABELS)
-def test_a_pool_is_right_for_a_pod_that_selects(
+def test_a_pod_selects_a_pool_only_if_the_pool_has_the_required_labels(
     case: tuple[dict[str, Any], dict[str, str | None], bool], name: str
 ) -> None:
     change, made_with, is_right = case
@@ -851,9 +861,11 @@ def test_a_pool_is_right_for_a_pod_that_selects(
         ({"google.com/tpu-provisioner-jobset-name": "js", "google.com/tpu-provisioner-parent-namespace": "ns"}, Owner("ns", "js", "")),
         ({"provisioner-nodepool-id": "js"}, Owner("default", "js", "")),
     ],
-    ids=["of today", "no JobSet's namespace", "of long ago"],
+    ids=["current labels", "no label with the JobSet's namespace", "the oldest labels"],
 )  # fmt: skip
-def test_a_pool_that_tpu_provisioner_made_is_known(labels: dict[str, str], owner: Owner) -> None:
+def test_the_owner_of_a_pool_of_tpu_provisioner_is_read_from_its_labels(
+    labels: dict[str, str], owner: Owner
+) -> None:
     made = {"name": "js-75973", "config": {"labels": labels}}
     assert not is_managed(made)
     labels = {"google.com/nodepool-manager": "tpu-provisioner", **labels}
@@ -862,14 +874,14 @@ def test_a_pool_that_tpu_provisioner_made_is_known(labels: dict[str, str], owner
     assert read_slice(made).owner == owner
 
 
-def test_a_stamp_is_read_as_it_was_written_and_leaves_the_other_labels() -> None:
+def test_a_release_deadline_is_read_back_and_does_not_change_the_other_labels() -> None:
     moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     before = pool()
     labels = labels_with_deadline(before, moment)
     assert labels == {**before["config"]["labels"], RELEASE_LABEL: "1767323045"}
-    stamped = pool(config={**before["config"], "labels": labels})
-    assert read_slice(stamped).release_after == moment
-    assert labels_with_deadline(stamped, None) == before["config"]["labels"]
+    with_deadline = pool(config={**before["config"], "labels": labels})
+    assert read_slice(with_deadline).release_after == moment
+    assert labels_with_deadline(with_deadline, None) == before["config"]["labels"]
     assert read_slice(labelled(**{RELEASE_LABEL: "soon"})).release_after is None
 
 
@@ -912,19 +924,19 @@ def test_settings_are_read_from_their_variables() -> None:
     )
 
 
-def test_little_must_be_set() -> None:
+def test_only_project_location_and_cluster_must_be_set() -> None:
     needed = {key: value for key, value in ENVIRONMENT.items() if key != "GCP_ZONE"}
     assert read_settings(needed) == GkeSettings("my-project", "us-east5", "my-cluster")
 
 
-def test_the_defaults_of_all_nodes() -> None:
+def test_the_settings_of_nodes_have_defaults() -> None:
     found = read_settings(ENVIRONMENT)
     assert (found.secure_boot, found.confidential_storage) == (True, False)
     assert (found.force_on_demand, found.max_pods) == (False, 15)
 
 
 @pytest.mark.parametrize("text", ["true", "True", "1", "t", "false", "FALSE", "0", "f"])
-def test_a_setting_is_on_or_off_in_the_spellings_of_tpu_provisioner(text: str) -> None:
+def test_a_boolean_setting_has_the_spellings_of_tpu_provisioner(text: str) -> None:
     names = ("GCP_NODE_SECURE_BOOT", "GCP_NODE_CONFIDENTIAL_STORAGE", "GCP_FORCE_ON_DEMAND")
     found = read_settings({**ENVIRONMENT, **dict.fromkeys(names, text)})
     is_on = text.lower() in ("true", "1", "t")
@@ -932,11 +944,11 @@ def test_a_setting_is_on_or_off_in_the_spellings_of_tpu_provisioner(text: str) -
 
 
 @pytest.mark.parametrize("pods", [8, 256])
-def test_a_node_has_8_to_256_pods(pods: int) -> None:
+def test_the_maximum_number_of_pods_is_8_to_256(pods: int) -> None:
     assert read_settings({**ENVIRONMENT, "GKE_MAX_PODS_PER_NODE": str(pods)}).max_pods == pods
 
 
-WRONG: list[Any] = [
+INVALID: list[Any] = [
     pytest.param({"GCP_PROJECT_ID": ""}, "GCP_PROJECT_ID is not set: it must be the id of the cluster's project"),
     pytest.param({"GCP_CLUSTER_LOCATION": "earth"}, "GCP_CLUSTER_LOCATION='earth' is wrong: it must be the cluster's zone or region"),
     pytest.param({"GCP_CLUSTER": "My Cluster"}, "GCP_CLUSTER='My Cluster' is wrong: it must be the cluster's name"),
@@ -952,36 +964,36 @@ WRONG: list[Any] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("given, message", WRONG)
-def test_a_wrong_setting_is_named_with_what_would_be_right(
+@pytest.mark.parametrize("given, message", INVALID)
+def test_an_invalid_setting_is_reported_with_the_valid_values(
     given: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(SettingsError) as told:
+    with pytest.raises(SettingsError) as raised:
         read_settings({**ENVIRONMENT, **given})
-    assert str(told.value) == message
+    assert str(raised.value) == message
 
 
 @pytest.mark.parametrize("zone", ["us-east5-a", "us-east5-ai1a"])
-def test_a_zone_may_be_one_for_ai(zone: str) -> None:
+def test_a_zone_may_be_an_ai_zone(zone: str) -> None:
     assert read_settings({**ENVIRONMENT, "GCP_ZONE": zone}).zone == zone
     selected = body(node_selector={"topology.kubernetes.io/zone": zone})
     assert selected["locations"] == [zone]
 
 
-def test_on_demand_pools_are_made_for_pods_that_select_nothing_else() -> None:
+def test_a_pod_that_selects_spot_is_an_input_error_if_on_demand_is_forced() -> None:
     forced = replace(SETTINGS, force_on_demand=True)
     assert body(forced)["name"] == body()["name"]
-    assert "no on-demand Node has" in refusal(forced, node_selector={SPOT: "true"})
+    assert "no on-demand Node has" in get_input_error(forced, node_selector={SPOT: "true"})
 
 
-def test_all_wrong_settings_are_named_at_once() -> None:
-    with pytest.raises(SettingsError) as told:
+def test_all_invalid_settings_are_reported_together() -> None:
+    with pytest.raises(SettingsError) as raised:
         read_settings({"GCP_ZONE": "x", "GCP_FORCE_ON_DEMAND": "x"})
-    assert str(told.value).count("; ") == 4
+    assert str(raised.value).count("; ") == 4
 
 
-class _Asked(dict[str, str]):
-    """An environment that remembers what it was asked for."""
+class _RecordingEnvironment(dict[str, str]):
+    """An environment that records which variables are read."""
 
     def __init__(self) -> None:
         super().__init__(ENVIRONMENT)
@@ -994,9 +1006,9 @@ class _Asked(dict[str, str]):
 
 def test_the_page_names_every_variable_and_no_other() -> None:
     page = (DATA.parents[1] / "docs" / "reference" / "node-pools.md").read_text()
-    asked = _Asked()
-    read_settings(asked)
-    assert set(re.findall(r"`((?:GCP|GKE|CONTAINER)_[A-Z_]+)`", page)) == asked.names
+    environment = _RecordingEnvironment()
+    read_settings(environment)
+    assert set(re.findall(r"`((?:GCP|GKE|CONTAINER)_[A-Z_]+)`", page)) == environment.names
 
 
 @pytest.mark.parametrize("accelerator", POOL_GENERATIONS)

@@ -13,7 +13,7 @@ def nested(depth: int, inside: str = '"]} \\" {["') -> bytes:
     return (f'{{"a":{inside},"deep":' + '[{"b":' * depth + "1" + "}]" * depth + ',"c":2}').encode()
 
 
-def test_only_what_is_nested_too_deeply_is_dropped() -> None:
+def test_only_values_that_are_nested_too_deeply_are_dropped() -> None:
     found = parse_json(nested(5_000))
     assert (found["a"], found["c"]) == ('"]} " {['[1:], 2)
     depth = 1
@@ -23,12 +23,12 @@ def test_only_what_is_nested_too_deeply_is_dropped() -> None:
     assert (depth, part) == (MAX_DEPTH, None)
 
 
-def test_a_document_that_can_be_parsed_is_complete() -> None:
+def test_a_document_that_is_not_nested_too_deeply_is_complete() -> None:
     text = str(parse_json(nested(100)))
     assert text.count("'b'") == 100
 
 
-def test_what_is_no_json_is_an_error_at_any_depth() -> None:
+def test_invalid_json_is_an_error_at_any_depth() -> None:
     levels = b'{"b":' * 5_000
     second_is_open = b'{"a":' + levels + b"1" + b"}" * 5_000 + b',"d":' + levels
     for text in (b"{", b"[" * 5_000, nested(5_000)[:-1], second_is_open):
@@ -37,7 +37,7 @@ def test_what_is_no_json_is_an_error_at_any_depth() -> None:
 
 
 @pytest.mark.parametrize("document, number", [({"n": 3}, 3), ({}, 0), ({"n": "3"}, 0)])
-def test_a_number_that_is_absent_or_no_number_is_zero(
+def test_a_number_that_is_absent_or_of_another_type_is_zero(
     document: dict[str, Any], number: int
 ) -> None:
     assert read_number(document, "n") == number

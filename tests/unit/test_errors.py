@@ -1,4 +1,4 @@
-"""What each refusal means: Compute Engine's by a table of them, the cluster's, and no answer at all."""
+"""How errors of Compute Engine, GKE and the cluster, and calls without an answer, are classified."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import yaml
 
 from shared.base.errors import STALE_ANSWERS, CallError
 from shared.base.reasons import REASONS, Reason, refresh
+from shared.frame.step import is_stale
 from shared.ports.classify import ErrorKind, Verdict, classify, verdict_of
 from tests.unit.builders import DATA
 
@@ -17,29 +18,29 @@ ROWS: dict[str, dict[str, Any]] = {
     f"{row['call']}: {row['when']}": row
     for row in yaml.safe_load((DATA / "gce-refusals.yaml").read_text())["refusals"]
 }
-RETRY, LOOK_AGAIN, LOUD = "retry", "look again", Reason.REFUSED
-"""Ours to retry; the world has moved, so the step looks again; a bug of ours, said in GCE's words."""
+RETRY, OBSERVE_AGAIN, BUG = "retry", "observe again", Reason.REFUSED
+"""A transient error; a stale observation; a bug of this system, reported with GCE's message."""
 
 EXPECTED: dict[str, str] = {
-    "any get: resource absent": LOOK_AGAIN,
-    "any delete: resource absent": LOOK_AGAIN,
-    "any insert: name taken": LOOK_AGAIN,
-    "any mutation: requestId is no UUID or the zero UUID": LOUD,
+    "any get: resource absent": OBSERVE_AGAIN,
+    "any delete: resource absent": OBSERVE_AGAIN,
+    "any insert: name taken": OBSERVE_AGAIN,
+    "any mutation: requestId is no UUID or the zero UUID": BUG,
     "instanceTemplates.delete: a group uses it": RETRY,
     "resourcePolicies.delete: a group or reservation uses it": RETRY,
     "instanceGroupManagers.delete: already being deleted": RETRY,
     "any mutation: another change of that resource runs": RETRY,
-    "instanceGroupManagers.insert: template just made but not readable yet": LOOK_AGAIN,
+    "instanceGroupManagers.insert: template just made but not readable yet": OBSERVE_AGAIN,
     "instanceGroupManagers.insert: template still being created": RETRY,
-    "instanceGroupManagers.insert: workloadPolicy is a bare name": LOUD,
+    "instanceGroupManagers.insert: workloadPolicy is a bare name": BUG,
     "instanceGroupManagers.insert: target size does not fit the topology": Reason.INVALID_SPEC,
-    "any insert: needed field missing": LOUD,
-    "any insert: unknown JSON field": LOUD,
-    "any insert: unknown enum word": LOUD,
+    "any insert: needed field missing": BUG,
+    "any insert: unknown JSON field": BUG,
+    "any insert: unknown enum word": BUG,
     "VM creation: disk type not for that machine type": Reason.INVALID_SPEC,
-    "instances.setMetadata: fingerprint stale": LOOK_AGAIN,
-    "instances.setMetadata: key breaks the pattern or appears twice": LOUD,
-    "instances.setMetadata: VM is gone or being recreated": LOOK_AGAIN,
+    "instances.setMetadata: fingerprint stale": OBSERVE_AGAIN,
+    "instances.setMetadata: key breaks the pattern or appears twice": BUG,
+    "instances.setMetadata: VM is gone or being recreated": OBSERVE_AGAIN,
     "instances.setMetadata: caller may not act as the VM's service account": (
         Reason.PERMISSION_DENIED
     ),
@@ -62,12 +63,12 @@ EXPECTED: dict[str, str] = {
     "VM creation: external IP forbidden by policy": Reason.POLICY_VIOLATION,
     "VM creation: subnet has no free address": Reason.SUBNET_FULL,
     "VM creation: the group's agent lacks a right": Reason.PERMISSION_DENIED,
-    "zoneOperations.get: operation too old": LOOK_AGAIN,
+    "zoneOperations.get: operation too old": OBSERVE_AGAIN,
     "any: server trouble (408, 500, 502, 503, 504)": RETRY,
     "any op: server trouble": RETRY,
 }
-NEVER_MET = {
-    "any insert: same requestId sent again": "no refusal: the operation is taken up again",
+NOT_CLASSIFIED = {
+    "any insert: same requestId sent again": "no error: the answer is the existing operation",
     "instanceGroupManagers.insert: workload policy has a TPU topology but mode is not BULK": (
         "a policy is made for BULK groups only"
     ),
@@ -77,66 +78,66 @@ NEVER_MET = {
     "instanceGroupManagers.resize: "
     "shrink to a size other than 0 while bulkInstanceOperation.inProgress": "nothing is resized",
     "instanceGroupManagers.insert: FLEX_START template with repairs on": (
-        "the body says DO_NOTHING for flex start"
+        "the body sets DO_NOTHING for FLEX_START"
     ),
-    "instanceGroupManagerResizeRequests.insert: TPU group": "none is ever asked for",
+    "instanceGroupManagerResizeRequests.insert: TPU group": "no resize request is inserted",
     "instances.insert with resourcePolicies: a workload policy is attached to one VM": (
-        "VMs are the MIG's to make"
+        "only the MIG creates VMs"
     ),
     "any insert: name breaks RFC1035 or is over 63": "names are computed, and tested to fit",
     "instanceGroupManagers.insert: baseInstanceName over 58": "names are computed to fit",
     "instanceTemplates.insert: preemptible or SPOT with automaticRestart true": (
-        "the body says false for SPOT"
+        "the body sets false for SPOT"
     ),
     "instanceTemplates.insert: FLEX_START without maxRunDuration": (
-        "the spec is refused before any call"
+        "the spec is rejected before any call"
     ),
     "instances.setMetadata: one value over 262144 bytes or all over 512 KB": (
-        "the spec is refused before any call"
+        "the spec is rejected before any call"
     ),
     "instanceGroupManagers.delete: a backend service uses the group": (
-        "met, and told apart by what is being deleted: InUse (test_tear_down)"
+        "the reason InUse depends on the deleted resource (test_tear_down)"
     ),
 }
-"""Refusals that no classification has to tell apart, and why."""
+"""Errors that need no classification, and why."""
 
 
 def codes(row: dict[str, Any]) -> list[str]:
-    """The codes that a row names."""
+    """The error codes of a row."""
     return re.split(r", | or ", str(row["reason"]))
 
 
 def outcome(row: dict[str, Any], code: str) -> str:
-    """What we make of a refusal; what a call itself answers may say that the world has moved."""
+    """The result of an error; a direct answer of a call may mean that the observation is stale."""
     if "sync" in row["where"] and row["http"] in STALE_ANSWERS:
-        return LOOK_AGAIN
+        return OBSERVE_AGAIN
     verdict = classify(row["http"], code, row["message"])
     return verdict.reason or RETRY
 
 
-def test_every_refusal_that_is_known_is_in_one_of_the_tables() -> None:
-    assert {*EXPECTED} | {*NEVER_MET} == {*ROWS}
-    assert not {*EXPECTED} & {*NEVER_MET}
+def test_each_known_error_is_in_one_of_the_tables() -> None:
+    assert {*EXPECTED} | {*NOT_CLASSIFIED} == {*ROWS}
+    assert not {*EXPECTED} & {*NOT_CLASSIFIED}
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_a_refusal_is_taken_for(name: str) -> None:
+def test_a_known_error_is_classified(name: str) -> None:
     row = ROWS[name]
     assert {outcome(row, code) for code in codes(row)} == {EXPECTED[name]}
 
 
 @pytest.mark.parametrize("name", [name for name in EXPECTED if "condition " in ROWS[name]["ours"]])
-def test_the_condition_is_the_one_that_the_row_names(name: str) -> None:
+def test_the_reason_is_the_condition_that_the_row_names(name: str) -> None:
     found = re.search(r"condition ([A-Z]\w+)", ROWS[name]["ours"])
     assert found is not None
-    assert EXPECTED[name] in (found[1], LOOK_AGAIN)
+    assert EXPECTED[name] in (found[1], OBSERVE_AGAIN)
 
 
-MORE: dict[str, tuple[int, str, str, Verdict]] = {
+OTHER_ERRORS: dict[str, tuple[int, str, str, Verdict]] = {
     "no answer": (0, "unreachable", "ConnectTimeout", Verdict(ErrorKind.TRANSIENT)),
     "the API server is overloaded": (429, "TooManyRequests", "", Verdict(ErrorKind.TRANSIENT)),
     "the API server is starting": (503, "ServiceUnavailable", "", Verdict(ErrorKind.TRANSIENT)),
-    "another has written the object": (409, "Conflict", "", Verdict(ErrorKind.TRANSIENT)),
+    "a conflict with another write": (409, "Conflict", "", Verdict(ErrorKind.TRANSIENT)),
     "a ResourceQuota of the namespace is used up": (
         403,
         "Forbidden",
@@ -145,43 +146,43 @@ MORE: dict[str, tuple[int, str, str, Verdict]] = {
         "count/tpunodegroups.tpu.google.com=2",
         Verdict(ErrorKind.ENVIRONMENT, Reason.QUOTA_EXCEEDED),
     ),
-    "a right in the cluster is missing": (
+    "a permission in the cluster is missing": (
         403,
         "Forbidden",
         'nodes "x" is forbidden: User "u" cannot patch resource "nodes"',
         Verdict(ErrorKind.ENVIRONMENT, Reason.PERMISSION_DENIED),
     ),
-    "the token of our identity is refused": (
+    "the function's token is rejected": (
         401,
         "Unauthorized",
         "Unauthorized",
         Verdict(ErrorKind.ENVIRONMENT, Reason.PERMISSION_DENIED),
     ),
-    "a rate limit that stands as 403": (
+    "a rate limit with status 403": (
         403,
         "rateLimitExceeded",
         "Quota exceeded for quota metric 'Queries'",
         Verdict(ErrorKind.TRANSIENT),
     ),
-    "an organization policy that stands as 412": (
+    "an organization policy with status 412": (
         412,
         "CONDITION_NOT_MET",
         "Constraint constraints/compute.vmExternalIpAccess violated for project 1",
         Verdict(ErrorKind.ENVIRONMENT, Reason.POLICY_VIOLATION),
     ),
-    "a stockout that stands as 503": (
+    "a stockout with status 503": (
         503,
         "ZONE_RESOURCE_POOL_EXHAUSTED",
         "",
         Verdict(ErrorKind.ENVIRONMENT, Reason.INSUFFICIENT_CAPACITY),
     ),
-    "real misuse, whose code a preemption shares": (
+    "an unsupported operation, whose code a preemption shares": (
         400,
         "UNSUPPORTED_OPERATION",
         "This machine type cannot be used",
         Verdict(ErrorKind.ENVIRONMENT, Reason.REFUSED),
     ),
-    "an image that is not there": (
+    "an image that does not exist": (
         404,
         "notFound",
         "The resource 'projects/p/global/images/i' was not found",
@@ -207,7 +208,7 @@ MORE: dict[str, tuple[int, str, str, Verdict]] = {
         "later.",
         Verdict(ErrorKind.TRANSIENT),
     ),
-    "a node pool that another has changed meanwhile": (
+    "a node pool that was changed concurrently": (
         409,
         "ABORTED",
         "",
@@ -220,7 +221,7 @@ MORE: dict[str, tuple[int, str, str, Verdict]] = {
         "and is short '4.0'.",
         Verdict(ErrorKind.ENVIRONMENT, Reason.QUOTA_EXCEEDED),
     ),
-    "a right on a GKE cluster is missing": (
+    "a permission on a GKE cluster is missing": (
         403,
         "forbidden",
         'Required "container.clusters.update" permission(s) for "projects/p/locations/l/clusters/c".',
@@ -240,7 +241,7 @@ MORE: dict[str, tuple[int, str, str, Verdict]] = {
         "Auto_upgrade cannot be false when release_channel REGULAR is set.",
         Verdict(ErrorKind.ENVIRONMENT, Reason.REFUSED),
     ),
-    "what nobody has seen yet": (
+    "an unknown code": (
         400,
         "somethingNew",
         "Something new",
@@ -249,8 +250,10 @@ MORE: dict[str, tuple[int, str, str, Verdict]] = {
 }
 
 
-@pytest.mark.parametrize("case", MORE.values(), ids=MORE)
-def test_of_refusals_that_the_table_does_not_have(case: tuple[int, str, str, Verdict]) -> None:
+@pytest.mark.parametrize("case", OTHER_ERRORS.values(), ids=OTHER_ERRORS)
+def test_an_error_that_the_table_does_not_have_is_classified(
+    case: tuple[int, str, str, Verdict],
+) -> None:
     http, code, message, verdict = case
     assert verdict_of(CallError("some.call", http, code, message)) == verdict
 
@@ -260,7 +263,7 @@ TRANSIENT = {408, 409, 412, 429, 500, 502, 503, 504}
 
 
 @pytest.mark.parametrize("http", range(400, 512))
-def test_a_refusal_that_gives_nothing_but_its_status(http: int) -> None:
+def test_an_error_without_code_and_message_is_classified_by_its_status(http: int) -> None:
     if http in TRANSIENT:
         verdict = Verdict(ErrorKind.TRANSIENT, None)
     else:
@@ -268,28 +271,28 @@ def test_a_refusal_that_gives_nothing_but_its_status(http: int) -> None:
     assert verdict_of(CallError("some.call", http, "", "")) == verdict
 
 
-def test_an_exceeded_resource_quota_is_told_from_a_missing_permission_with_the_same_status() -> (
-    None
-):
-    words = (
+def test_an_exceeded_resource_quota_has_another_reason_than_a_missing_permission() -> None:
+    message = (
         'pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
     )
-    found = [verdict_of(CallError("some.call", http, "", words)).reason for http in (400, 403, 404)]
+    found = [
+        verdict_of(CallError("some.call", http, "", message)).reason for http in (400, 403, 404)
+    ]
     assert found == [Reason.REFUSED, Reason.QUOTA_EXCEEDED, Reason.REFUSED]
 
 
-def test_an_error_says_which_call_was_refused_and_how() -> None:
+def test_the_text_of_an_error_has_call_status_code_and_message() -> None:
     error = CallError("instances.get", 403, "forbidden", "Required 'compute.instances.get'")
     assert str(error) == "instances.get: 403 forbidden: Required 'compute.instances.get'"
 
 
-def test_every_reason_says_what_it_means() -> None:
+def test_each_reason_has_a_meaning() -> None:
     assert REASONS.keys() == set(Reason)
     assert all(re.fullmatch(r"[A-Z][A-Za-z]+", reason) for reason in Reason)
     assert all(meaning.endswith(".") and "|" not in meaning for meaning in REASONS.values())
 
 
-def test_only_what_the_user_must_change_is_the_users() -> None:
+def test_only_an_invalid_spec_is_a_user_error() -> None:
     verdicts = {
         classify(row["http"], code, row["message"]) for row in ROWS.values() for code in codes(row)
     }
@@ -306,3 +309,20 @@ def test_the_page_of_reasons_is_up_to_date() -> None:
 def test_a_page_without_a_place_for_the_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="substring not found"):
         refresh("# Nothing")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Constraint constraints/compute.vmExternalIpAccess violated for project 1",
+        "'us-central1' violates constraint 'constraints/gcp.resourceLocations' on the resource 'x'.",
+        "Location us-central1 violates constraint constraints/gcp.resourceLocations on the resource x",
+    ],
+)
+def test_a_412_of_an_organization_policy_is_not_one_of_a_stale_observation(text: str) -> None:
+    error = CallError("resource_policies.insert", 412, "conditionNotMet", text)
+    assert verdict_of(error) == Verdict(ErrorKind.ENVIRONMENT, Reason.POLICY_VIOLATION)
+    assert not is_stale(error)
+    assert is_stale(
+        CallError("instances.set_metadata", 412, "conditionNotMet", "Invalid fingerprint.")
+    )

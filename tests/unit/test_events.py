@@ -16,7 +16,7 @@ from tests.unit.builders import NOW, RESOURCE, group
 DENIED = ResourceError(Reason.PERMISSION_DENIED, "forbidden", "Required 'x' permission", NOW)
 
 
-def standing(state: State, error: ResourceError | None, about: NodeGroup) -> Status:
+def status_with_mig(state: State, error: ResourceError | None, about: NodeGroup) -> Status:
     known = Status(resources={MIG: Resource(RESOURCE, state, NOW, error=error)})
     return readiness.conclude(about, known, NOW)
 
@@ -27,8 +27,8 @@ def reasons(about: NodeGroup, before: Status, after: Status) -> list[str]:
 
 def test_a_rejected_delete_is_reported_with_its_resource_and_what_to_do() -> None:
     gone = group(deleting=True)
-    before = standing(State.DELETING, None, gone)
-    (event,) = changes(gone, before, standing(State.DELETING, DENIED, gone))
+    before = status_with_mig(State.DELETING, None, gone)
+    (event,) = changes(gone, before, status_with_mig(State.DELETING, DENIED, gone))
     assert (event.reason, event.is_warning) == ("PermissionDenied", True)
     assert event.message == (
         f"The managed instance group {RESOURCE} cannot be deleted: Required 'x' permission. "
@@ -38,17 +38,19 @@ def test_a_rejected_delete_is_reported_with_its_resource_and_what_to_do() -> Non
 
 def test_a_rejected_delete_is_reported_even_if_the_creation_failed_for_the_same_reason() -> None:
     gone = group(deleting=True)
-    said = Condition("False", Reason.PERMISSION_DENIED, "the group cannot be created", NOW, 1)
-    before = Status(conditions={Type.READY: said})
-    after = standing(State.DELETING, DENIED, gone)
+    failed = Condition("False", Reason.PERMISSION_DENIED, "the group cannot be created", NOW, 1)
+    before = Status(conditions={Type.READY: failed})
+    after = status_with_mig(State.DELETING, DENIED, gone)
     assert reasons(gone, before, after) == ["PermissionDenied"]
     assert reasons(gone, after, after) == []
 
 
-@pytest.mark.parametrize("change", [{}, {"message": "other words"}], ids=["same", "other words"])
-def test_the_same_reason_again_is_no_event_while_the_group_stays(change: dict[str, Any]) -> None:
-    def said(message: str = "words") -> Status:
+@pytest.mark.parametrize(
+    "change", [{}, {"message": "another message"}], ids=["same", "another message"]
+)
+def test_a_repeated_reason_emits_no_event(change: dict[str, Any]) -> None:
+    def with_message(message: str = "a message") -> Status:
         condition = Condition("False", Reason.QUOTA_EXCEEDED, message, NOW, 1)
         return Status(conditions={Type.READY: condition})
 
-    assert reasons(group(), said(), said(**change)) == []
+    assert reasons(group(), with_message(), with_message(**change)) == []

@@ -1,4 +1,4 @@
-"""What is in examples/ can be applied where `make local` is, file by file."""
+"""Each file in examples/ can be applied to the cluster of `make local`."""
 
 from __future__ import annotations
 

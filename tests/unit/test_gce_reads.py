@@ -1,4 +1,4 @@
-"""How long VMs are read one by one, so that there is time left for what follows."""
+"""VMs are read one by one for a limited time, so that time is left for what follows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Slow(Gce):
 
 
 @pytest.mark.parametrize("seconds, read", [(30.0, 10), (29.0, 10), (3.0, 1), (300.0, 20)])
-def test_vms_are_read_for_a_third_of_the_time(seconds: float, read: int) -> None:
+def test_vms_are_read_for_a_third_of_the_remaining_time(seconds: float, read: int) -> None:
     names = [f"vm-{number}" for number in range(20)]
     found = Slow(seconds).find_instances("p", "z", names)
     assert list(found) == names[:read]
@@ -40,7 +40,7 @@ def test_vms_are_read_for_a_third_of_the_time(seconds: float, read: int) -> None
     assert all(vm is not None and vm.name == name for name, vm in list(found.items())[1:])
 
 
-def test_without_time_nothing_is_read_and_no_name_needs_none() -> None:
+def test_a_read_without_time_fails_unless_there_is_nothing_to_read() -> None:
     assert Slow(0).find_instances("p", "z", []) == {}
     with pytest.raises(OutOfTimeError):
         Slow(0).find_instances("p", "z", ["vm-1"])

@@ -1,4 +1,4 @@
-"""What is read of Compute Engine's answers."""
+"""The values that are parsed from Compute Engine's answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOST = "https://www.googleapis.com/compute/v1/"
     ],
 )
 @pytest.mark.parametrize("host", ["", HOST])
-def test_a_resource_of_any_kind_is_named_by_its_link(
+def test_the_link_of_a_resource_has_project_location_and_name(
     link: str, location: str, name: str, host: str
 ) -> None:
     found = compute_v1.InstanceTemplate(self_link=host + link, description="words")
@@ -40,7 +40,9 @@ def test_a_resource_of_any_kind_is_named_by_its_link(
         ({}, ""),
     ],
 )
-def test_a_member_of_a_group_has_a_name_or_a_link(fields: dict[str, Any], name: str) -> None:
+def test_the_name_of_a_managed_instance_is_its_name_or_is_read_from_its_link(
+    fields: dict[str, Any], name: str
+) -> None:
     error: Any = {"code": "QUOTA_EXCEEDED", "message": "no"}
     found = compute_v1.ManagedInstance(
         instance_status="RUNNING", last_attempt={"errors": {"errors": [error]}}, **fields
@@ -65,13 +67,13 @@ ERRORS: Any = {"errors": [{"code": "A", "message": "first"}, {"code": "B", "mess
         ),
     ],
 )
-def test_an_operation_has_ended_well_or_with_its_first_error(
+def test_an_operation_is_running_or_done_or_has_its_first_error(
     fields: dict[str, Any], operation: Operation
 ) -> None:
     assert values.parse_operation(compute_v1.Operation(name="op", **fields)) == operation
 
 
-def test_vms_of_a_group_are_being_created_with_or_without_retries() -> None:
+def test_vms_that_a_mig_creates_with_and_without_retries_are_counted_together() -> None:
     actions: Any = {"creating": 2, "creating_without_retries": 3, "recreating": 4, "none": 5}
     found = compute_v1.InstanceGroupManager(
         self_link=f"{HOST}projects/p/zones/z/instanceGroupManagers/g",
@@ -98,7 +100,9 @@ def test_vms_of_a_group_are_being_created_with_or_without_retries() -> None:
         ({"disks": [{"boot": False}]}, (False, False)),
     ],
 )
-def test_what_a_template_sets(properties: Any, read: tuple[bool, bool]) -> None:
+def test_a_template_has_scheduling_and_a_boot_disk_if_it_sets_them(
+    properties: Any, read: tuple[bool, bool]
+) -> None:
     found = values.parse_template(compute_v1.InstanceTemplate(properties=properties))
     assert (found.has_scheduling, found.has_boot_disk) == read
 

@@ -1,4 +1,4 @@
-"""Tests of a group run in one process, one after the other: they share a control plane, or a port."""
+"""Tests of an xdist group run sequentially in one process: they share a control plane or a port."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ GROUP = "groups hold"
 
 
 @pytest.mark.xdist_group(GROUP)
-def test_a_test_of_a_group_is_known_by_it(
+def test_the_id_of_a_test_ends_in_its_xdist_group(
     request: pytest.FixtureRequest, pytestconfig: pytest.Config
 ) -> None:
-    """By this ending pytest-xdist keeps a group together."""
+    """pytest-xdist assigns tests to a process by this suffix."""
     worker = getattr(pytestconfig, "workerinput", {"mainargv": []})
     if "loadgroup" not in worker["mainargv"]:
         pytest.skip("not run with --dist loadgroup, as `make test` does")

@@ -26,30 +26,30 @@ PROGRAMS: dict[str, Callable[[list[str]], int | str]] = {
 def test_help_shows_the_usage_and_what_the_program_does(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as raised:
         PROGRAMS[name](["--help"])
-    assert ended.value.code == 0
+    assert raised.value.code == 0
     usage, description, *_ = capsys.readouterr().out.split("\n\n")
     assert usage.startswith(f"usage: {name}")
     assert len(description.split()) > 5
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_an_option_that_does_not_exist_is_refused(
+def test_an_option_that_does_not_exist_is_rejected(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as raised:
         PROGRAMS[name](["--no-such-option"])
-    assert ended.value.code == 2
+    assert raised.value.code == 2
     assert "unrecognized arguments: --no-such-option" in capsys.readouterr().err
 
 
-def test_a_section_that_the_benchmark_lacks_is_refused_before_anything_runs(
+def test_an_unknown_section_of_the_benchmark_is_rejected_before_the_first_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as raised:
         bench.main(["cold-starts"])
-    assert ended.value.code == 2
+    assert raised.value.code == 2
     assert (
         "no section is called cold-starts; there are cold-start, reaction"
         in capsys.readouterr().err

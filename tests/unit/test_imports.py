@@ -1,4 +1,4 @@
-"""What a cold start may import: the services that a step uses, and not the libraries as a whole."""
+"""A cold start imports only the services that a step uses, not the whole libraries."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ print(compute_v1.AcceleratorTypesClient.__name__)
 """
 
 
-def test_a_step_imports_no_cloud_library_before_its_first_message_and_then_no_whole_one() -> None:
-    """Of several steps with a library, the first one imports it: one process imports all."""
+def test_a_step_imports_no_cloud_library_until_its_first_message_and_never_a_whole_one() -> None:
+    """One process imports all steps, so that each library is attributed to the first step with it."""
     steps = [*STEPS, *JOBSET_STEPS]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *steps], capture_output=True, text=True, check=True
@@ -58,7 +58,7 @@ def test_the_kubernetes_models_are_never_imported() -> None:
     assert done.stdout.strip() == "False"
 
 
-def test_gkes_library_is_imported_at_the_first_call_and_by_whoever_makes_node_pools_alone() -> None:
+def test_the_gke_library_is_not_imported_before_the_first_call() -> None:
     program = (
         "import sys\n"
         "import main, shared.slices.by_node_pool.desired_pool\n"
@@ -73,7 +73,7 @@ def test_gkes_library_is_imported_at_the_first_call_and_by_whoever_makes_node_po
     assert done.stdout.strip() == "False"
 
 
-def test_garbage_is_collected_from_the_first_answer_on() -> None:
+def test_garbage_collection_is_enabled_after_the_first_answer() -> None:
     program = (
         "import gc, json, base64, types, main\n"
         "from functions import sweep\n"

@@ -1,4 +1,4 @@
-"""inject_token decides for each VM whether it needs nothing, its token made valid, or a new one."""
+"""The decisions of inject_token: for each VM no action, the Secret of its token, or a new token."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shared.frame.plan import ABORT_AFTER_FAILURE, Attempt, Fail, ForOne, Plan, 
 from shared.node_groups.actions import CreateSecret, DeleteNode, SetMetadata
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.status import Condition, Status, Type
+from shared.node_groups.status import Condition, Retry, Status, Type
 from shared.node_groups.work import WriteStatus
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node, parse_node
@@ -49,7 +49,7 @@ def node() -> Node:
     return parse_node({"metadata": {"name": VM, "uid": "node-uid"}})
 
 
-def seen(*vms: Vm, trigger: Trigger = NAMED, about: NodeGroup | None = None) -> ObservedVms:
+def observed(*vms: Vm, trigger: Trigger = NAMED, about: NodeGroup | None = None) -> ObservedVms:
     fresh = {vm.instance.name: NEW for vm in vms}
     own = about or group()
     bootstrap = own.spec.bootstrap
@@ -57,7 +57,7 @@ def seen(*vms: Vm, trigger: Trigger = NAMED, about: NodeGroup | None = None) -> 
     return ObservedVms(own, bootstrap, Status(), trigger, vms, fresh, "sha256:x")
 
 
-def in_words(plan: Plan) -> list[str]:
+def describe(plan: Plan) -> list[str]:
     return [
         f"{type(action).__name__} {action.token.id}"
         if isinstance(action, CreateSecret)
@@ -67,56 +67,56 @@ def in_words(plan: Plan) -> list[str]:
 
 
 CASES: dict[str, tuple[Vm, list[str]]] = {
-    "a new VM gets a token, in its metadata first": (
+    "a new VM gets a token in its metadata, then the Secret": (
         Vm(instance(), None, None),
         ["SetMetadata", "CreateSecret newnew"],
     ),
-    "a token that is there is made valid again": (
+    "a VM with a token in its metadata gets the Secret": (
         Vm(instance(token=OLD), None, OLD),
         ["CreateSecret oldold"],
     ),
-    "a token about to end is replaced": (
+    "a token that expires soon is replaced": (
         Vm(instance(), None, Token("oldold", "o" * 16, NOW + timedelta(minutes=5))),
         ["SetMetadata", "CreateSecret newnew"],
     ),
-    "a VM that has joined needs nothing": (Vm(instance(token=OLD), node(), OLD), []),
-    "a recreated VM's stale Node goes first": (
+    "a VM that has joined needs no action": (Vm(instance(token=OLD), node(), OLD), []),
+    "the stale Node of a recreated VM is deleted first": (
         Vm(instance(), node(), None, is_node_stale=True),
         ["DeleteNode", "SetMetadata", "CreateSecret newnew"],
     ),
-    "a VM that is going down gets none": (Vm(instance(status="STOPPING"), None, None), []),
-    "a VM that is being inserted gets none yet": (
+    "a VM that is stopping gets no token": (Vm(instance(status="STOPPING"), None, None), []),
+    "a VM that is being inserted gets no token yet": (
         Vm(instance(status="PROVISIONING"), node(), None, is_node_stale=True),
         [],
     ),
-    "a VM that is being started gets none yet": (Vm(instance(status="STAGING"), None, None), []),
+    "a VM that is being staged gets no token yet": (Vm(instance(status="STAGING"), None, None), []),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_vm_by_its_name(case: tuple[Vm, list[str]]) -> None:
-    vm, wanted = case
-    plan = decide(seen(vm), NOW)
-    assert in_words(plan) == wanted
-    assert plan.outcome == ("Injecting" if wanted else "NothingToDo")
+def test_a_vm_gets_the_token_that_it_needs(case: tuple[Vm, list[str]]) -> None:
+    vm, expected = case
+    plan = decide(observed(vm), NOW)
+    assert describe(plan) == expected
+    assert plan.outcome == ("Injecting" if expected else "NothingToDo")
 
 
-def test_a_vm_whose_insert_has_just_ended_gets_its_token_though_it_is_still_being_staged() -> None:
+def test_a_vm_that_is_being_staged_gets_a_token_after_the_end_of_its_insert() -> None:
     event = LogEvent("compute.instances.insert", "my-gcp-project", "us-central1-c", VM)
     ended = Trigger(event.method, NOW, event=event)
-    staged = seen(Vm(instance(status="STAGING"), None, None), trigger=ended)
-    assert in_words(decide(staged, NOW)) == ["SetMetadata", "CreateSecret newnew"]
+    staged = observed(Vm(instance(status="STAGING"), None, None), trigger=ended)
+    assert describe(decide(staged, NOW)) == ["SetMetadata", "CreateSecret newnew"]
 
 
-def test_a_vm_that_cannot_be_read_keeps_no_other_from_its_token() -> None:
+def test_an_unreadable_vm_does_not_stop_the_tokens_of_the_others() -> None:
     error = CallError(f"instances.get of {VM}", 500, "internalError", "Internal error")
-    batch = replace(seen(Vm(instance(), None, None)), errors=(error,))
-    assert in_words(decide(batch, NOW)) == ["SetMetadata", "CreateSecret newnew", "Fail"]
+    batch = replace(observed(Vm(instance(), None, None)), errors=(error,))
+    assert describe(decide(batch, NOW)) == ["SetMetadata", "CreateSecret newnew", "Fail"]
     assert flat(decide(batch, NOW))[-1] == Fail(error)
 
 
-def test_vms_that_there_was_no_time_to_read_go_back_to_the_inbox() -> None:
-    batch = replace(seen(Vm(instance(), None, None)), unread=(VM, f"{VM}-2"))
+def test_vms_beyond_the_time_limit_are_published_again() -> None:
+    batch = replace(observed(Vm(instance(), None, None)), unread=(VM, f"{VM}-2"))
     send = flat(decide(batch, NOW))[0]
     assert isinstance(send, Send)
     assert (send.step, [message.vms for message in send.messages]) == (
@@ -126,29 +126,29 @@ def test_vms_that_there_was_no_time_to_read_go_back_to_the_inbox() -> None:
 
 
 def test_a_repetition_publishes_unread_vms_only_if_nothing_fails() -> None:
-    batch = replace(seen(Vm(instance(), None, None)), unread=(VM,), is_repetition=True)
+    batch = replace(observed(Vm(instance(), None, None)), unread=(VM,), is_repetition=True)
     *_, barrier, last = decide(batch, NOW).actions
     assert barrier == ABORT_AFTER_FAILURE
     assert isinstance(last, ForOne)
     assert isinstance(last.actions[0], Send)
 
 
-def test_the_metadata_that_others_have_written_is_kept() -> None:
-    plan = decide(seen(Vm(instance(), None, None)), NOW)
+def test_the_metadata_of_other_writers_is_kept() -> None:
+    plan = decide(observed(Vm(instance(), None, None)), NOW)
     action = flat(plan)[0]
     assert isinstance(action, SetMetadata)
     assert action.items["created-by"] == CREATED_BY
     assert action.items["kubeadm-control-plane-ip"] == "10.128.0.2"
 
 
-def test_only_the_stale_node_is_deleted_not_one_that_has_come_meanwhile() -> None:
-    plan = decide(seen(Vm(instance(), node(), None, is_node_stale=True)), NOW)
+def test_the_deletion_of_a_stale_node_names_its_uid() -> None:
+    plan = decide(observed(Vm(instance(), node(), None, is_node_stale=True)), NOW)
     assert flat(plan)[0] == DeleteNode(VM, "node-uid")
 
 
-def test_a_sync_hands_vms_to_the_own_inbox_in_batches_of_twenty() -> None:
+def test_a_resync_publishes_vms_to_the_same_step_in_batches_of_twenty() -> None:
     vms = [Vm(instance(f"{RESOURCE}-{index:04}"), None, None) for index in range(45)]
-    plan = decide(seen(*vms, trigger=RESYNC), NOW)
+    plan = decide(observed(*vms, trigger=RESYNC), NOW)
 
     batches = [
         message.vms
@@ -166,16 +166,16 @@ FRESH = Token("oldold", "o" * 16, NOW + TOKEN_LIFE - timedelta(seconds=30))
 
 @pytest.mark.parametrize(
     "token, batches",
-    [pytest.param(FRESH, 0, id="fresh"), pytest.param(UNUSED, 1, id="long unused")],
+    [pytest.param(FRESH, 0, id="fresh"), pytest.param(UNUSED, 1, id="unused for three minutes")],
 )
-def test_a_sync_repeats_a_secret_only_where_its_maker_may_have_died(
+def test_a_resync_repeats_a_secret_only_if_the_token_is_unused_for_a_while(
     token: Token, batches: int
 ) -> None:
-    plan = decide(seen(Vm(instance(token=token), None, token), trigger=RESYNC), NOW)
+    plan = decide(observed(Vm(instance(token=token), None, token), trigger=RESYNC), NOW)
     assert sum(isinstance(action, Send) for action in plan.actions) == batches
 
 
-def lasting(*, left: timedelta) -> Token:
+def token_with(*, left: timedelta) -> Token:
     return Token("oldold", "o" * 16, NOW + left)
 
 
@@ -183,53 +183,55 @@ UNUSED_FOR_TWO_MINUTES = TOKEN_LIFE - timedelta(minutes=2)
 SECOND = timedelta(seconds=1)
 NEEDS: dict[str, tuple[Vm, bool]] = {
     "no token": (Vm(instance(), None, None), True),
-    "a token that is about to end": (
-        Vm(instance(), None, lasting(left=MIN_LEFT - SECOND)),
+    "a token that expires soon": (
+        Vm(instance(), None, token_with(left=MIN_LEFT - SECOND)),
         True,
     ),
-    "a token, unused for two minutes": (
-        Vm(instance(), None, lasting(left=UNUSED_FOR_TWO_MINUTES)),
+    "a token that is unused for two minutes": (
+        Vm(instance(), None, token_with(left=UNUSED_FOR_TWO_MINUTES)),
         True,
     ),
-    "a token, unused for less": (
-        Vm(instance(), None, lasting(left=UNUSED_FOR_TWO_MINUTES + SECOND)),
+    "a token that is unused for less than two minutes": (
+        Vm(instance(), None, token_with(left=UNUSED_FOR_TWO_MINUTES + SECOND)),
         False,
     ),
-    "a new token, and a predecessor's Node": (
-        Vm(instance(), node(), lasting(left=TOKEN_LIFE), is_node_stale=True),
+    "a new token, and the Node of a predecessor": (
+        Vm(instance(), node(), token_with(left=TOKEN_LIFE), is_node_stale=True),
         True,
     ),
-    "a Node": (Vm(instance(), node(), None), False),
-    "an end": (Vm(instance(status="STOPPING"), None, None), False),
+    "a joined Node": (Vm(instance(), node(), None), False),
+    "a VM that is stopping": (Vm(instance(status="STOPPING"), None, None), False),
 }
 
 
 @pytest.mark.parametrize("case", NEEDS.values(), ids=NEEDS)
-def test_a_resync_hands_out_a_vm_that_has(case: tuple[Vm, bool]) -> None:
-    vm, is_needy = case
-    plan = decide(seen(vm, trigger=RESYNC), NOW)
-    assert plan.outcome == ("PublishingVMs" if is_needy else "AllHaveTokens")
-    assert any(isinstance(action, Send) for action in plan.actions) is is_needy
+def test_a_resync_publishes_the_vms_that_need_a_token(case: tuple[Vm, bool]) -> None:
+    vm, needs_token = case
+    plan = decide(observed(vm, trigger=RESYNC), NOW)
+    assert plan.outcome == ("PublishingVMs" if needs_token else "AllHaveTokens")
+    assert any(isinstance(action, Send) for action in plan.actions) is needs_token
 
 
 @pytest.mark.parametrize(
-    "left, words",
+    "left, actions",
     [
         (MIN_LEFT, ["CreateSecret oldold"]),
         (MIN_LEFT - SECOND, ["SetMetadata", "CreateSecret newnew"]),
     ],
 )
-def test_a_token_is_replaced_in_its_last_ten_minutes(left: timedelta, words: list[str]) -> None:
+def test_a_token_is_replaced_in_its_last_ten_minutes(left: timedelta, actions: list[str]) -> None:
     assert timedelta(minutes=10) == MIN_LEFT
-    assert in_words(decide(seen(Vm(instance(), None, lasting(left=left))), NOW)) == words
+    assert describe(decide(observed(Vm(instance(), None, token_with(left=left))), NOW)) == actions
 
 
 @pytest.mark.parametrize(
-    "left, provided", [(SECOND, 1), (timedelta(), 0), (-SECOND, 0)], ids=["valid", "ends", "ended"]
+    "left, provided",
+    [(SECOND, 1), (timedelta(), 0), (-SECOND, 0)],
+    ids=["valid", "expires now", "expired"],
 )
-def test_only_a_token_that_is_valid_counts(left: timedelta, provided: int) -> None:
-    said = report(seen(Vm(instance(), None, lasting(left=left)), trigger=RESYNC))
-    assert said.message == f"{provided} of 2 VMs have a join token or have joined"
+def test_an_expired_token_does_not_count(left: timedelta, provided: int) -> None:
+    condition = report(observed(Vm(instance(), None, token_with(left=left)), trigger=RESYNC))
+    assert condition.message == f"{provided} of 2 VMs have a join token or have joined"
 
 
 def report(given: ObservedVms) -> Condition:
@@ -239,49 +241,54 @@ def report(given: ObservedVms) -> Condition:
     return write.status.conditions[Type.TOKENS_INJECTED]
 
 
-NEEDY, HAS_ONE = Vm(instance(), None, None), Vm(instance(token=OLD), None, lasting(left=TOKEN_LIFE))
+WITHOUT_TOKEN, WITH_TOKEN = (
+    Vm(instance(), None, None),
+    Vm(instance(token=OLD), None, token_with(left=TOKEN_LIFE)),
+)
 JOINED, STAGING = Vm(instance(), node(), None), Vm(instance(status="STAGING"), None, None)
 DENIED = Condition("False", Reason.PERMISSION_DENIED, "may not", NOW, 1)
 BEFORE: dict[str, tuple[Condition | None, Vm, str]] = {
-    "an error stays while a VM needs a token": (DENIED, NEEDY, Reason.PERMISSION_DENIED),
-    "and while a VM has one whose Secret may be missing": (
+    "an error is kept while a VM needs a token": (DENIED, WITHOUT_TOKEN, Reason.PERMISSION_DENIED),
+    "an error is kept while the Secret of a token may be missing": (
         DENIED,
-        HAS_ONE,
+        WITH_TOKEN,
         Reason.PERMISSION_DENIED,
     ),
-    "and no longer than until the VM has joined": (DENIED, JOINED, Reason.PROVISIONING),
-    "nor while no VM can be written": (DENIED, STAGING, Reason.PROVISIONING),
+    "an error ends when the VM has joined": (DENIED, JOINED, Reason.PROVISIONING),
+    "an error ends while no VM can get a token": (DENIED, STAGING, Reason.PROVISIONING),
     "progress is counted": (
         replace(DENIED, reason=Reason.PROVISIONING),
-        NEEDY,
+        WITHOUT_TOKEN,
         Reason.PROVISIONING,
     ),
-    "what was true is counted again": (
+    "a condition that was true is computed again": (
         Condition("True", "Injected", "", NOW, 1),
-        NEEDY,
+        WITHOUT_TOKEN,
         Reason.PROVISIONING,
     ),
-    "nothing is known": (None, NEEDY, Reason.PROVISIONING),
+    "there is no condition": (None, WITHOUT_TOKEN, Reason.PROVISIONING),
 }
 
 
 @pytest.mark.parametrize("case", BEFORE.values(), ids=BEFORE)
-def test_what_a_batch_has_reported(case: tuple[Condition | None, Vm, str]) -> None:
+def test_a_resync_keeps_or_ends_the_error_of_a_batch(
+    case: tuple[Condition | None, Vm, str],
+) -> None:
     before, vm, reason = case
     known = Status(conditions={} if before is None else {Type.TOKENS_INJECTED: before})
-    assert report(replace(seen(vm, trigger=RESYNC), status=known)).reason == reason
+    assert report(replace(observed(vm, trigger=RESYNC), status=known)).reason == reason
 
 
-def test_an_error_stays_until_the_secrets_of_all_tokens_could_be_created() -> None:
+def test_an_error_is_kept_until_the_secrets_of_all_tokens_exist() -> None:
     known = Status(conditions={Type.TOKENS_INJECTED: DENIED})
-    both = [replace(HAS_ONE, instance=instance(f"{RESOURCE}-{end}")) for end in ("ab12", "cd34")]
-    condition = report(replace(seen(*both, trigger=RESYNC), status=known))
+    both = [replace(WITH_TOKEN, instance=instance(f"{RESOURCE}-{end}")) for end in ("ab12", "cd34")]
+    condition = report(replace(observed(*both, trigger=RESYNC), status=known))
     assert (condition.is_true, condition.reason) == (False, Reason.PERMISSION_DENIED)
 
 
 def test_a_batch_without_an_error_ends_the_error_of_an_earlier_one() -> None:
     known = Status(conditions={Type.TOKENS_INJECTED: DENIED})
-    plan = decide(replace(seen(HAS_ONE), status=known), NOW)
+    plan = decide(replace(observed(WITH_TOKEN), status=known), NOW)
     assert plan.actions[-2] == ABORT_AFTER_FAILURE
     condition = ended_by(plan.actions[-1])
     assert (condition.is_true, condition.reason, condition.message) == (
@@ -293,12 +300,16 @@ def test_a_batch_without_an_error_ends_the_error_of_an_earlier_one() -> None:
 
 @pytest.mark.parametrize(
     "before, vm",
-    [(None, HAS_ONE), (replace(DENIED, reason=Reason.PROVISIONING), HAS_ONE), (DENIED, JOINED)],
-    ids=["nothing is known", "there was no error", "nothing is injected"],
+    [
+        (None, WITH_TOKEN),
+        (replace(DENIED, reason=Reason.PROVISIONING), WITH_TOKEN),
+        (DENIED, JOINED),
+    ],
+    ids=["there is no condition", "there was no error", "nothing is injected"],
 )
-def test_a_batch_writes_no_status_otherwise(before: Condition | None, vm: Vm) -> None:
+def test_a_batch_that_ends_no_error_writes_no_status(before: Condition | None, vm: Vm) -> None:
     known = Status(conditions={} if before is None else {Type.TOKENS_INJECTED: before})
-    plan = decide(replace(seen(vm), status=known), NOW)
+    plan = decide(replace(observed(vm), status=known), NOW)
     assert ABORT_AFTER_FAILURE not in plan.actions
     assert not any(isinstance(action, WriteStatus) for action in flat(plan))
 
@@ -325,16 +336,14 @@ def test_tokens_injected_counts_vms_with_a_token_or_a_node(
         Vm(instance(token=OLD), None, OLD) if word == "token" else Vm(instance(), node(), None)
         for word in vms
     ]
-    given = seen(*made, trigger=RESYNC)
+    given = observed(*made, trigger=RESYNC)
     write = decide(given, NOW).actions[-1]
     assert isinstance(write, WriteStatus)
-    said = write.status
-
-    condition = said.conditions[Type.TOKENS_INJECTED]
+    condition = write.status.conditions[Type.TOKENS_INJECTED]
     assert (condition.is_true, condition.message) == (is_true, message)
 
 
-def test_without_bootstrapping_there_is_nothing_to_inject() -> None:
+def test_a_group_without_bootstrap_needs_no_tokens() -> None:
     about = group(change={"bootstrapKubernetes": None})
     plan = decide(NoTokensNeeded(about, Status()), NOW)
     write = plan.actions[0]
@@ -347,15 +356,70 @@ def test_a_group_being_deleted_gets_no_token() -> None:
     assert decide(NoTokensNeeded(group(deleting=True), Status()), NOW) == Plan("Deleting")
 
 
-def test_no_secret_stands_in_what_a_plan_shows_of_itself() -> None:
-    plan = decide(seen(Vm(instance(), None, None)), NOW)
+def test_the_text_of_a_plan_does_not_contain_the_secret_of_a_token() -> None:
+    plan = decide(observed(Vm(instance(), None, None)), NOW)
     shown = repr(plan) + "".join(action.describe() for action in plan.list_actions())
     assert NEW.secret not in shown
 
 
-def test_reasons_are_words_of_the_catalogue() -> None:
-    given = seen(trigger=RESYNC)
+def test_the_reason_of_the_condition_is_a_known_reason() -> None:
+    given = observed(trigger=RESYNC)
     write = decide(given, NOW).actions[-1]
     assert isinstance(write, WriteStatus)
     condition = write.status.conditions[Type.TOKENS_INJECTED]
     assert condition.reason in set(Reason)
+
+
+OTHER = f"{RESOURCE}-zz99"
+CONCERNS: dict[str, tuple[str, bool]] = {
+    "this VM": (f"503 (instances.set_metadata of {VM})", True),
+    "this VM among others": (f"503 of {OTHER}; 503 of {VM}", True),
+    "another VM": (f"503 (instances.set_metadata of {OTHER})", False),
+    "no VM": ("503 (GET /api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt)", True),
+    "the MIG": (f"503 (instances.list of {RESOURCE})", True),
+}
+
+
+@pytest.mark.parametrize("case", CONCERNS.values(), ids=CONCERNS)
+def test_a_success_for_a_vm_ends_an_error_about(case: tuple[str, bool]) -> None:
+    message, is_over = case
+    retried = Status(retries=(Retry("inject_token", message, NOW),))
+    reported = Status(conditions={Type.TOKENS_INJECTED: replace(DENIED, message=message)})
+    for known in (retried, reported):
+        actions = decide(replace(observed(WITH_TOKEN), status=known), NOW).actions
+        assert (ABORT_AFTER_FAILURE in actions) is is_over
+    last = decide(replace(observed(WITH_TOKEN), status=retried), NOW).actions[-1]
+    if is_over:
+        assert isinstance(last, Attempt)
+        assert isinstance(last.action, WriteStatus)
+        assert last.action.status.retries == ()
+
+
+@pytest.mark.parametrize(
+    "vm, left",
+    [(WITHOUT_TOKEN, 1), (WITH_TOKEN, 1), (JOINED, 0), (STAGING, 0)],
+    ids=["needs one", "has one", "joined", "staging"],
+)
+def test_a_transient_error_is_over_when_its_vm_does_not_wait_any_more(vm: Vm, left: int) -> None:
+    known = Status(retries=(Retry("inject_token", f"503 of {VM}", NOW),))
+    write = decide(replace(observed(vm, trigger=RESYNC), status=known), NOW).actions[-1]
+    assert isinstance(write, WriteStatus)
+    assert len(write.status.retries) == left
+
+
+@pytest.mark.parametrize("name, is_kept", [(VM, True), (OTHER, False)])
+def test_an_error_about_a_vm_stays_only_while_this_vm_waits(name: str, is_kept: bool) -> None:
+    denied = replace(DENIED, message=f"may not (instances.set_metadata of {name})")
+    known = Status(conditions={Type.TOKENS_INJECTED: denied})
+    condition = report(replace(observed(WITHOUT_TOKEN, trigger=RESYNC), status=known))
+    assert (condition.reason == Reason.PERMISSION_DENIED) is is_kept
+
+
+def test_a_group_that_is_not_served_any_more_loses_the_error_of_this_step() -> None:
+    failed = Status(retries=(Retry("inject_token", "503", NOW),))
+    plan = decide(NoTokensNeeded(group(), failed, can_be_served=False), NOW)
+    assert plan.outcome == "NotServed"
+    (write,) = plan.actions
+    assert isinstance(write, WriteStatus)
+    assert write.status.retries == ()
+    assert decide(NoTokensNeeded(group(), Status(), can_be_served=False), NOW) == Plan("NotServed")

@@ -1,4 +1,4 @@
-"""The JobSets in examples/: Jobs are made of them, and slices can be made for those."""
+"""The JobSets in examples/: each creates Jobs, and each Job gets a slice."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from local.tests.jobsets.cluster import Cluster
 from shared.base.environment import Variables
 from shared.base.names import POOL_LABEL
 from shared.ports.gke_settings import read_gke_settings
-from shared.slices.by_node_group.desired_group import build_desired_slice as want_group
-from shared.slices.by_node_pool.desired_pool import build_desired_slice as want_pool
+from shared.slices.by_node_group.desired_group import build_desired_slice as build_group
+from shared.slices.by_node_pool.desired_pool import build_desired_slice as build_pool
 from shared.slices.jobsets import find_leader
 from shared.slices.provider import DesiredSlice
 from shared.tpu_env.admission import AdmissionRequest
@@ -40,7 +40,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def apply(path: Path) -> Cluster:
-    """A cluster with the JobSet; the stand-in leaves the Jobs' selectors to `admit_job`."""
+    """A cluster with the JobSet; `admit_job`, not the stand-in, sets the Jobs' selectors."""
     cluster = Cluster(controllers=frozenset(Controller) - {Controller.JOB_SELECTOR})
     stored = cluster.apply(read(path))
     assert stored["kind"] == "JobSet", stored
@@ -49,7 +49,7 @@ def apply(path: Path) -> Cluster:
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_jobs_are_made_of_it_which_are_tied_to_slices(path: Path) -> None:
+def test_each_job_of_an_example_selects_the_nodes_of_its_own_slice(path: Path) -> None:
     made = apply(path).ask("GET", "/apis/batch/v1/jobs")["items"]
     jobs = read(path)["spec"]["replicatedJobs"]
     assert len(made) == sum(job["replicas"] for job in jobs)
@@ -59,28 +59,28 @@ def test_jobs_are_made_of_it_which_are_tied_to_slices(path: Path) -> None:
         assert "job-key" in patched["spec"]["template"]["spec"]["nodeSelector"]
 
 
-def wanted(path: Path, pod: dict[str, Any]) -> DesiredSlice:
+def build_desired(path: Path, pod: dict[str, Any]) -> DesiredSlice:
     leader = find_leader(pod)
     assert leader is not None
     if "v4" in path.stem or "gke" in path.stem:
-        return want_pool(leader, read_gke_settings(Variables(GKE)))
-    return want_group(leader, read(EXAMPLES / "jobset-template.yaml")["data"])
+        return build_pool(leader, read_gke_settings(Variables(GKE)))
+    return build_group(leader, read(EXAMPLES / "jobset-template.yaml")["data"])
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_each_of_its_jobs_gets_a_slice_of_as_many_hosts_as_it_has_pods(path: Path) -> None:
+def test_the_slice_of_each_job_has_as_many_hosts_as_the_job_has_pods(path: Path) -> None:
     pods = apply(path).ask("GET", "/api/v1/pods")["items"]
-    names = {wanted(path, pod).name for pod in pods}
+    names = {build_desired(path, pod).name for pod in pods}
     (job,) = read(path)["spec"]["replicatedJobs"]
     assert len(names) == len(pods) == job["replicas"]
     hosts = job["template"]["spec"]["completions"]
     for pod in pods:
-        body = wanted(path, pod).body
+        body = build_desired(path, pod).body
         assert hosts in (body.get("spec", {}).get("nodeCount"), body.get("initialNodeCount"))
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_its_exclusive_topology_is_a_label_of_every_slices_nodes(path: Path) -> None:
+def test_the_exclusive_topology_of_an_example_is_the_pool_label(path: Path) -> None:
     annotations = read(path)["metadata"]["annotations"]
     assert annotations == {"alpha.jobset.sigs.k8s.io/exclusive-topology": POOL_LABEL}
 
@@ -94,7 +94,7 @@ def kueue(kind: str) -> list[dict[str, Any]]:
     return [one for one in yaml.safe_load_all(text) if one["kind"] == kind]
 
 
-def test_the_example_of_kueue_admits_the_example_jobset() -> None:
+def test_the_kueue_example_admits_the_example_jobset() -> None:
     (queue,), (local,) = kueue("ClusterQueue"), kueue("LocalQueue")
     (jobset,) = (read(path) for path in PATHS if "v6e" in path.stem)
     (job,) = jobset["spec"]["replicatedJobs"]
@@ -105,13 +105,13 @@ def test_the_example_of_kueue_admits_the_example_jobset() -> None:
     assert flavors["v6e"].items() <= pod["nodeSelector"].items()
     (group,) = queue["spec"]["resourceGroups"]
     assert {one["name"] for one in group["flavors"]} == set(flavors)
-    asked = set(pod["containers"][0]["resources"]["requests"])
-    assert asked == set(group["coveredResources"])
+    requested = set(pod["containers"][0]["resources"]["requests"])
+    assert requested == set(group["coveredResources"])
     assert local["spec"]["clusterQueue"] == queue["metadata"]["name"]
     assert local["metadata"]["namespace"] == jobset["metadata"]["namespace"]
 
 
-def test_the_example_of_kueue_lets_the_high_preempt_the_low() -> None:
+def test_the_kueue_example_lets_workloads_of_high_priority_preempt_others() -> None:
     (queue,), (high,) = kueue("ClusterQueue"), kueue("WorkloadPriorityClass")
     assert queue["spec"]["preemption"] == {"withinClusterQueue": "LowerPriority"}
     assert high["value"] > 0
@@ -119,7 +119,7 @@ def test_the_example_of_kueue_lets_the_high_preempt_the_low() -> None:
 
 @pytest.mark.parametrize("provider", ["node pools", "TPUNodeGroups"])
 @pytest.mark.parametrize("flavor", kueue("ResourceFlavor"), ids=lambda one: one["metadata"]["name"])
-def test_a_pod_that_kueue_admits_to_a_flavor_gets_a_slice_of_that_kind(
+def test_a_pod_that_kueue_admits_to_a_flavor_gets_a_slice_of_that_flavor(
     flavor: dict[str, Any], provider: str
 ) -> None:
     spec = flavor["spec"]
@@ -128,11 +128,11 @@ def test_a_pod_that_kueue_admits_to_a_flavor_gets_a_slice_of_that_kind(
     leader = find_leader(pod)
     assert leader is not None
     if provider == "node pools":
-        config = want_pool(leader, read_gke_settings(Variables(GKE))).body["config"]
+        config = build_pool(leader, read_gke_settings(Variables(GKE))).body["config"]
         kind = ("spot" in config, (config.get("reservationAffinity") or {}).get("values"))
     else:
         options = read(EXAMPLES / "jobset-template.yaml")["data"]
-        config = want_group(leader, options).body["spec"]["instanceConfig"]
+        config = build_group(leader, options).body["spec"]["instanceConfig"]
         reservation = [config["reservation"]] if "reservation" in config else None
         kind = (config["provisioningModel"] == "SPOT", reservation)
     kinds = {
@@ -143,7 +143,7 @@ def test_a_pod_that_kueue_admits_to_a_flavor_gets_a_slice_of_that_kind(
     assert kind == kinds[flavor["metadata"]["name"]]
 
 
-def test_the_page_on_migrating_has_each_variable_of_node_pools() -> None:
+def test_the_migration_page_names_each_variable_of_node_pools() -> None:
     root = EXAMPLES.parent
     page = (root / "docs" / "migrate-from-tpu-provisioner.md").read_text()
     source = (root / "shared" / "slices" / "by_node_pool" / "desired_pool.py").read_text()
@@ -151,7 +151,7 @@ def test_the_page_on_migrating_has_each_variable_of_node_pools() -> None:
     assert {name for name in names if f"`{name}`" not in page} == set()
 
 
-def test_the_page_on_migrating_has_each_field_of_node_pools_in_terraform() -> None:
+def test_the_migration_page_names_each_field_of_node_pools_in_terraform() -> None:
     root = EXAMPLES.parent
     page = (root / "docs" / "migrate-from-tpu-provisioner.md").read_text()
     variables = (root / "infra" / "terraform" / "variables.tf").read_text()

@@ -1,4 +1,4 @@
-"""Which Pod waits for a slice, row by row as TPU Provisioner has it, and where that is wrong, better."""
+"""Which Pods wait for a slice: the rows of TPU Provisioner, with corrections of known errors."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ROWS: dict[str, dict[str, Any]] = {
     for row in DOCUMENT["rows"]
     if row["area"] == "filter" and "between_event_and_reconcile" not in row["given"]
 }
-BETTER = {
+CORRECTED = {
     "filter-optout-capital": False,
     "filter-tpu-zero": False,
     "filter-no-controller-owner": False,
 }
-"""Where theirs is known to be wrong: whether the Pod waits for a slice here."""
+"""Rows that are known to be wrong: true if the Pod waits for a slice here."""
 
 
 def pod(**change: Any) -> dict[str, Any]:
@@ -66,17 +66,17 @@ def containers(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_who_waits_for_a_slice(name: str) -> None:
+def test_a_pod_waits_for_a_slice_as_in_tpu_provisioner(name: str) -> None:
     row = ROWS[name]
     leader = find_leader(pod(**row["given"]["pod"]))
-    assert (leader is not None) is BETTER.get(name, row["expect"]["triggers"])
+    assert (leader is not None) is CORRECTED.get(name, row["expect"]["triggers"])
 
 
-def test_where_ours_is_otherwise_theirs_is_known_to_be_wrong() -> None:
-    assert {ROWS[name]["verdict"] for name in BETTER} == {"known_wrong"}
+def test_only_rows_that_are_known_to_be_wrong_are_corrected() -> None:
+    assert {ROWS[name]["verdict"] for name in CORRECTED} == {"known_wrong"}
 
 
-def test_what_the_leader_of_a_job_says() -> None:
+def test_the_fields_of_a_leader_are_read_from_its_pod() -> None:
     leader = find_leader(pod(owner={"kind": "ReplicaSet", "name": "rs-1"}))
     assert leader is not None
     assert (leader.owner_kind, leader.owner_name) == ("ReplicaSet", "rs-1")
@@ -91,35 +91,38 @@ def test_any_spelling_of_true_opts_out(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["false", "no", "0", ""])
-def test_nothing_else_does(value: str) -> None:
+def test_another_value_does_not_opt_out(value: str) -> None:
     opt_out = {"tpu-provisioner.cloud.google.com/disable-autoprovisioning": value}
     assert find_leader(pod(labels=opt_out)) is not None
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "invalid",
     [
         {},
         {"metadata": None, "spec": [], "status": ""},
         {"metadata": {"labels": [], "annotations": 3}, "spec": {"containers": "c"}},
     ],
 )
-def test_a_pod_of_any_shape_is_read(wrong: dict[str, Any]) -> None:
-    assert find_leader(wrong) is None
+def test_a_pod_of_any_shape_is_read(invalid: dict[str, Any]) -> None:
+    assert find_leader(invalid) is None
 
 
 JOB = POD["owner"]["name"]
 OWN, THEIRS = job_key("default", JOB), job_key("other", JOB)
 LABEL = "jobset.sigs.k8s.io/job-key"
 KEYS: dict[str, tuple[dict[str, Any], str | None]] = {
-    "its own": ({"labels": {LABEL: OWN}}, None),
-    "its own, selected by": ({"labels": {LABEL: OWN}, "node_selector": {"job-key": OWN}}, None),
-    "of another namespace's Job": (
+    "the key of the Pod's Job": ({"labels": {LABEL: OWN}}, None),
+    "the key of the Pod's Job, also as a selector": (
+        {"labels": {LABEL: OWN}, "node_selector": {"job-key": OWN}},
+        None,
+    ),
+    "the key of a Job of another namespace": (
         {"labels": {LABEL: THEIRS}},
         f"the label {LABEL} is '{THEIRS}': for Job default/{JOB} JobSet computes {OWN}, and a slice is "
         "made for no other Job",
     ),
-    "of another namespace's Job, selected by": (
+    "the key of a Job of another namespace, as a selector": (
         {"labels": {LABEL: OWN}, "node_selector": {"job-key": THEIRS}},
         f"the Pod's nodeSelector job-key is '{THEIRS}': it must be the Pod's label {LABEL}, {OWN}: a "
         "slice is made for no other Job",
@@ -128,8 +131,8 @@ KEYS: dict[str, tuple[dict[str, Any], str | None]] = {
 
 
 @pytest.mark.parametrize("case", KEYS.values(), ids=KEYS)
-def test_whose_key_a_pod_has(case: tuple[dict[str, Any], str | None]) -> None:
-    change, problem = case
+def test_the_key_of_another_job_is_a_violation(case: tuple[dict[str, Any], str | None]) -> None:
+    change, violation = case
     leader = find_leader(pod(**change))
     assert leader is not None
-    assert find_foreign_key(leader) == problem
+    assert find_foreign_key(leader) == violation

@@ -1,4 +1,4 @@
-"""The page about JobSets names what can be set, and the pause."""
+"""The page about JobSets names each setting and the event of the pause."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "jobsets.md").read_text()
 
 
-def test_the_page_says_what_the_pause_is_called() -> None:
+def test_the_page_names_the_event_of_the_pause() -> None:
     (name,) = {event.reason for event in list_templates() if not event.has_prefix}
     assert f"`{name}`" in PAGE
 
 
-def test_the_page_has_each_setting() -> None:
+def test_the_page_names_each_setting() -> None:
     settings = (ROOT / "shared" / "frame" / "settings.py").read_text()
     names = set(re.findall(r'"(JOBSET_[A-Z_]+)"', settings))
     assert {name for name in names if name not in PAGE} == set()

@@ -1,4 +1,4 @@
-"""The requests that calls to the cluster make, and what they make of the answers."""
+"""The requests of the calls to the cluster, and how their answers are read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2"
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 KUBELETS = "spec.signerName=kubernetes.io/kube-apiserver-client-kubelet"
 GONE = CallError("GET x", 404, "NotFound", "not found")
-UNSERVED = CallError("GET x", 404, "", "404 page not found")
+UNSERVED = CallError("GET x", 503, "NotServed", "it does not serve this API; a proxy says")
 DENIED = CallError("GET x", 403, "Forbidden", "may not")
 CONFLICT = CallError("PATCH x", 409, "Conflict", "changed")
 TAKEN = CallError("POST x", 409, "AlreadyExists", "there is one")
@@ -37,7 +37,7 @@ Request = tuple[str, str, Any]
 
 
 class Answered(Cluster):
-    """A cluster whose answers are given one after the other; the last one is repeated."""
+    """A cluster with scripted answers; the last one is repeated."""
 
     def __init__(self, *answers: Any, seconds: float = 30.0) -> None:
         connection = SimpleNamespace(session=lambda _: None, constants={}, ca=None)
@@ -101,7 +101,7 @@ LISTS: dict[str, tuple[Callable[[Cluster], Any], str, dict[str, str]]] = {
         "/api/v1/namespaces/ns/pods",
         {"labelSelector": "batch.kubernetes.io/job-name=job"},
     ),
-    "Pods that wait": (
+    "pending Pods": (
         lambda one: one.list_pending_pods(),
         "/api/v1/pods",
         {
@@ -138,15 +138,15 @@ LISTS: dict[str, tuple[Callable[[Cluster], Any], str, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("case", LISTS.values(), ids=LISTS)
-def test_a_list_goes_on_where_its_last_page_ended(
+def test_a_list_reads_all_pages(
     case: tuple[Callable[[Cluster], Any], str, dict[str, str]],
 ) -> None:
     call, path, query = case
     cluster = Answered(page({"a": 1}, token="more"), page({"a": 2}))
     assert [one["a"] for one in call(cluster)] == [1, 2]
-    asked = [urlsplit(asked) for method, asked, _ in cluster.made if method == "GET"]
-    assert [one.path for one in asked] == [path] * 2
-    assert [dict(parse_qsl(one.query)) for one in asked] == [query, {**query, "continue": "more"}]
+    urls = [urlsplit(made) for method, made, _ in cluster.made if method == "GET"]
+    assert [one.path for one in urls] == [path] * 2
+    assert [dict(parse_qsl(one.query)) for one in urls] == [query, {**query, "continue": "more"}]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,9 @@ def test_a_list_goes_on_where_its_last_page_ended(
         (lambda one: one.list_pods_on("node"), "Pod"),
     ],
 )
-def test_what_events_are_about_says_what_it_is(call: Callable[[Cluster], Any], kind: str) -> None:
+def test_a_listed_object_has_api_version_and_kind(
+    call: Callable[[Cluster], Any], kind: str
+) -> None:
     assert call(Answered(page({"a": 1}))) == [{"apiVersion": "v1", "kind": kind, "a": 1}]
 
 
@@ -175,7 +177,7 @@ FINDS: dict[str, tuple[Callable[[Cluster], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", FINDS.values(), ids=FINDS)
-def test_what_is_not_found_is_none_and_another_error_is_raised(
+def test_an_absent_object_is_none_and_another_error_is_raised(
     case: tuple[Callable[[Cluster], Any], str],
 ) -> None:
     call, path = case
@@ -185,15 +187,20 @@ def test_what_is_not_found_is_none_and_another_error_is_raised(
     assert call(Answered(GONE)) is None
     with pytest.raises(CallError, match="may not"):
         call(Answered(DENIED))
+    with pytest.raises(CallError, match=r"a proxy says") as raised:
+        call(Answered(UNSERVED))
+    assert (raised.value.http, raised.value.reason) == (503, "NotServed")
 
 
 @pytest.mark.parametrize(
     "call", [lambda one: one.find_jobset("ns", "a"), lambda one: list(one.list_jobsets())]
 )
-def test_where_jobsets_are_not_served_nothing_is_known_of_them(
+def test_a_cluster_that_does_not_serve_jobsets_is_a_transient_error(
     call: Callable[[Cluster], Any],
 ) -> None:
-    with pytest.raises(CallError, match="must be installed") as raised:
+    with pytest.raises(
+        CallError, match=r"serve this API; a proxy says\. .* must be installed"
+    ) as raised:
         call(Answered(UNSERVED))
     assert (raised.value.http, raised.value.reason) == (503, "NotServed")
     with pytest.raises(CallError, match="may not"):
@@ -236,7 +243,7 @@ WRITES: dict[str, tuple[Callable[[Cluster], Any], Request, list[Any], Any]] = {
         [],
         {},
     ),
-    "the end of a group": (
+    "the deletion of a group": (
         lambda one: one.delete_group(GROUP),
         ("DELETE", GROUP_PATH, {"preconditions": {"uid": "u", "resourceVersion": "7"}}),
         [GONE],
@@ -248,7 +255,7 @@ WRITES: dict[str, tuple[Callable[[Cluster], Any], Request, list[Any], Any]] = {
         [],
         {},
     ),
-    "the end of a Node": (
+    "the deletion of a Node": (
         lambda one: one.delete_node("n", "u"),
         ("DELETE", "/api/v1/nodes/n", {"preconditions": {"uid": "u"}}),
         [GONE, CONFLICT],
@@ -260,13 +267,13 @@ WRITES: dict[str, tuple[Callable[[Cluster], Any], Request, list[Any], Any]] = {
         [TAKEN],
         None,
     ),
-    "the end of a token": (
+    "the deletion of a token": (
         lambda one: one.delete_token_secret("abc"),
         ("DELETE", f"{SECRETS}/bootstrap-token-abc", {}),
         [GONE, CONFLICT],
         None,
     ),
-    "the end of all tokens": (
+    "the deletion of all tokens": (
         lambda one: one.delete_token_secrets("tng-a"),
         (
             "DELETE",
@@ -296,7 +303,9 @@ WRITES: dict[str, tuple[Callable[[Cluster], Any], Request, list[Any], Any]] = {
 
 
 @pytest.mark.parametrize("case", WRITES.values(), ids=WRITES)
-def test_what_is_written(case: tuple[Callable[[Cluster], Any], Request, list[Any], Any]) -> None:
+def test_each_write_makes_one_request_and_ignores_harmless_errors(
+    case: tuple[Callable[[Cluster], Any], Request, list[Any], Any],
+) -> None:
     call, request, harmless, result = case
     cluster = Answered({})
     assert call(cluster) == result
@@ -305,7 +314,7 @@ def test_what_is_written(case: tuple[Callable[[Cluster], Any], Request, list[Any
     assert cluster.kinds == [f"application/{'merge-patch+' if is_patch else ''}json"]
     for error in harmless:
         assert not call(Answered(error))
-    for error in (GONE, CONFLICT, TAKEN, DENIED):
+    for error in (GONE, UNSERVED, CONFLICT, TAKEN, DENIED):
         if error not in harmless and not (error is TAKEN and CONFLICT in harmless):
             with pytest.raises(CallError, match=error.message):
                 call(Answered(error))
@@ -319,7 +328,9 @@ CHILDREN = {"policies": "p", "templates": "t"}
     [([{}], True, 1), ([GONE, {}], True, 2), ([GONE, GONE], False, 2), ([UNSERVED], False, 1)],
     ids=["the first", "the second", "none", "tpu-operator is not installed"],
 )
-def test_children_of_tpu_operator(answers: list[Any], has: bool, calls: int) -> None:
+def test_the_children_of_tpu_operator_are_found_by_name(
+    answers: list[Any], has: bool, calls: int
+) -> None:
     cluster = Answered(*answers)
     assert cluster.has_operator_children("ns", CHILDREN) is has
     paths = [f"{TNG}/namespaces/ns/{plural}/{name}" for plural, name in CHILDREN.items()]
@@ -329,19 +340,19 @@ def test_children_of_tpu_operator(answers: list[Any], has: bool, calls: int) -> 
 
 
 @pytest.mark.parametrize("seconds, read", [(30.0, 10), (29.9, 10), (3.0, 1)])
-def test_nodes_are_read_for_a_third_of_the_time(seconds: float, read: int) -> None:
+def test_nodes_are_read_for_a_third_of_the_remaining_time(seconds: float, read: int) -> None:
     cluster = Answered(GONE, seconds=seconds)
     names = [f"n{number}" for number in range(20)]
     assert cluster.find_nodes(names) == dict.fromkeys(names[:read])
 
 
-def test_the_clusters_id_is_asked_for_once() -> None:
+def test_the_id_of_the_cluster_is_read_once() -> None:
     cluster = Answered({"metadata": {"uid": "id"}})
     assert [cluster.get_cluster_id(), cluster.get_cluster_id()] == ["id", "id"]
     assert cluster.made == [("GET", "/api/v1/namespaces/kube-system", None)]
 
 
-def test_the_clusters_ca_is_asked_for_every_ten_minutes() -> None:
+def test_the_ca_of_the_cluster_is_read_every_ten_minutes() -> None:
     cluster = Answered({"data": {"ca.crt": "first"}}, {"data": {"ca.crt": "second"}}, {}, GONE)
     soon, later = NOW + timedelta(minutes=10, seconds=-1), NOW + timedelta(minutes=10)
     assert [cluster.get_ca_certificate(now) for now in (NOW, soon, later)] == [
@@ -360,7 +371,7 @@ def test_the_clusters_ca_is_asked_for_every_ten_minutes() -> None:
 @pytest.mark.parametrize(
     "answer, options", [({"data": {"paused": "true"}}, {"paused": "true"}), ({}, {}), (GONE, {})]
 )
-def test_the_options_of_jobsets_are_asked_for_once(answer: Any, options: dict[str, str]) -> None:
+def test_the_options_of_jobsets_are_read_once(answer: Any, options: dict[str, str]) -> None:
     cluster = Answered(answer)
     assert [cluster.get_jobset_options(), cluster.get_jobset_options()] == [options] * 2
     path = "/api/v1/namespaces/tpu-functions/configmaps/jobsets"
@@ -406,7 +417,7 @@ def test_an_event_names_its_object_and_its_source() -> None:
     }
 
 
-def test_the_message_of_an_event_has_the_1024_characters_that_the_api_server_accepts() -> None:
+def test_the_message_of_an_event_is_truncated_to_1024_characters() -> None:
     assert emitted(event=Event("Ready", "x" * 1025))["message"] == "x" * 1024
 
 
@@ -418,7 +429,7 @@ def test_an_event_about_a_node_is_in_the_default_namespace() -> None:
     assert len(made["metadata"]["name"]) == 200 + 1 + 16
 
 
-def test_events_are_the_same_by_object_reason_and_words_or_key() -> None:
+def test_the_name_of_an_event_follows_from_object_reason_and_message_or_key() -> None:
     def name(event: Event) -> str:
         return str(emitted(event=event)["metadata"]["name"])
 
@@ -432,7 +443,7 @@ def test_events_are_the_same_by_object_reason_and_words_or_key() -> None:
 
 
 @pytest.mark.parametrize("count, counted", [(1, 2), (5, 6), (None, 2)])
-def test_an_event_that_is_there_is_counted_up(count: int | None, counted: int) -> None:
+def test_the_count_of_an_existing_event_is_incremented(count: int | None, counted: int) -> None:
     cluster = Answered(TAKEN, {"count": count}, {})
     cluster.emit(GROUP, EVENT, NOW)
     post, find, patch = cluster.made
@@ -442,13 +453,13 @@ def test_an_event_that_is_there_is_counted_up(count: int | None, counted: int) -
     assert cluster.kinds[-1] == "application/merge-patch+json"
 
 
-def test_an_event_that_ended_meanwhile_is_not_counted_up() -> None:
+def test_the_count_of_an_event_that_was_deleted_meanwhile_is_not_incremented() -> None:
     cluster = Answered(TAKEN, GONE)
     cluster.emit(GROUP, EVENT, NOW)
     assert [method for method, _, _ in cluster.made] == ["POST", "GET"]
 
 
-def test_an_event_that_is_emitted_once_is_not_counted_up() -> None:
+def test_the_count_of_an_event_that_is_emitted_once_is_not_incremented() -> None:
     cluster = Answered(TAKEN)
     cluster.emit_once(GROUP, EVENT, NOW)
     assert len(cluster.made) == 1

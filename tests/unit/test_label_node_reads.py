@@ -20,10 +20,10 @@ from tests.unit.test_create_resources import instance_group
 from tests.unit.test_label_node import (
     COMPLETE,
     EARLIER,
-    GROUP_STANDS,
-    NODES,
+    LOSS_REPORTED,
+    NODES_CHANGED,
+    RESOURCES_READY,
     RESYNC,
-    TOLD,
     A,
     B,
     C,
@@ -44,25 +44,27 @@ D, E, F = (f"{RESOURCE}-{name}" for name in ("dddd", "eeee", "ffff"))
         pytest.param(group(owned=False), id="not owned"),
     ],
 )
-def test_nothing_is_read_for_a_group_that_is(about: AnyGroup) -> None:
+def test_nothing_is_read_for_a_group_without_nodes_to_count(about: AnyGroup) -> None:
     work, reads = reading_work(about, Status(), RESYNC, {})
     assert observe(work) == NothingToCount(about)
     assert reads.made == []
 
 
-def test_if_a_loss_is_reported_only_the_vm_of_the_next_event_is_read() -> None:
+def test_only_the_vm_of_a_debounced_event_is_read() -> None:
     answers = {"find_instance": vm(B, "STOPPING"), "find_node": node(B).raw}
-    work, reads = reading_work(group(), TOLD, preempted(B), answers)
+    work, reads = reading_work(group(), LOSS_REPORTED, preempted(B), answers)
     observed = observe(work)
     assert isinstance(observed, ObservedNodes)
-    assert observed.is_of_one_vm
+    assert observed.is_debounced
     assert observed.members.instances == {B: vm(B, "STOPPING")}
     assert [one.name for one in observed.members.nodes] == [B]
     assert reads.made == ["find_instance", "find_node"]
 
 
-def test_its_node_may_be_gone() -> None:
-    work, _ = reading_work(group(), TOLD, preempted(B), {"find_instance": None, "find_node": None})
+def test_the_vm_and_the_node_of_a_debounced_event_may_be_gone() -> None:
+    work, _ = reading_work(
+        group(), LOSS_REPORTED, preempted(B), {"find_instance": None, "find_node": None}
+    )
     observed = observe(work)
     assert isinstance(observed, ObservedNodes)
     assert (observed.members.nodes, observed.members.instances) == ((), {B: None})
@@ -76,7 +78,7 @@ def continued(*names: str) -> Trigger:
 def cluster(
     *listed: Any, vms: Mapping[str, Any] | None = None, unlabelled: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Nodes with our label, VMs, and Nodes that only a read by name finds."""
+    """Nodes with the group's label, VMs, and Nodes that only a read by name finds."""
     have = {name: vm(name) for name in (A, B)} if vms is None else vms
     named = unlabelled or {}
     return {
@@ -88,8 +90,11 @@ def cluster(
     }
 
 
-JUST, LATE = NOW - timedelta(minutes=5, seconds=-1), NOW - timedelta(minutes=5)
-UP = Status(
+LESS_THAN_FIVE_MINUTES_AGO, FIVE_MINUTES_AGO = (
+    NOW - timedelta(minutes=5, seconds=-1),
+    NOW - timedelta(minutes=5),
+)
+INTERCONNECT_READY = Status(
     conditions={
         **COMPLETE.conditions,
         Type.INTERCONNECT_READY: Condition("True", "Active", "", EARLIER, 1),
@@ -97,42 +102,42 @@ UP = Status(
     resources=COMPLETE.resources,
 )
 LOST_B = Status(resources=COMPLETE.resources, pending=(Pending(B, "NodeLost", EARLIER),))
-OTHER_MEANS = group(change={"bootstrapKubernetes": None})
+WITHOUT_BOOTSTRAP = group(change={"bootstrapKubernetes": None})
 MANY = tuple(node(name, proved=False) for name in (A, B, C, D, E))
 FOUR_OF = {name: vm(name) for name in (A, B, C, D)}
 CASES: dict[str, tuple[Any, Status, Trigger, Mapping[str, Any], list[str]]] = {
     "a proved Node has changed, not all are ready": (
         group(),
-        GROUP_STANDS,
-        NODES,
+        RESOURCES_READY,
+        NODES_CHANGED,
         cluster(node()),
         ["find_instances", "find_nodes", "find_instances"],
     ),
-    "all are ready: is the interconnect?": (
+    "all are ready, and the interconnect is not": (
         group(),
-        GROUP_STANDS,
-        NODES,
+        RESOURCES_READY,
+        NODES_CHANGED,
         cluster(node(), node(B)),
         ["find_instances", "find_nodes", "find_instances", "find_mig"],
     ),
-    "all are ready, and so was the interconnect": (
+    "all are ready, and the interconnect was ready": (
         group(),
-        UP,
-        NODES,
+        INTERCONNECT_READY,
+        NODES_CHANGED,
         cluster(node(), node(B)),
         ["find_instances", "find_nodes", "find_instances"],
     ),
     "the same on a resync": (
         group(),
-        UP,
+        INTERCONNECT_READY,
         RESYNC,
         cluster(node(), node(B)),
         ["list_instances", "find_nodes", "find_instances", "find_mig"],
     ),
     "a Node is not proved": (
         group(),
-        GROUP_STANDS,
-        NODES,
+        RESOURCES_READY,
+        NODES_CHANGED,
         cluster(node(), node(B, proved=False)),
         [f"find_instances {B}", "find_nodes", "find_instances", "find_mig"],
     ),
@@ -146,90 +151,90 @@ CASES: dict[str, tuple[Any, Status, Trigger, Mapping[str, Any], list[str]]] = {
     "a Node has changed whose VM is reported lost": (
         group(),
         Status(resources=COMPLETE.resources, pending=(Pending(A, "NodeLost", EARLIER),)),
-        NODES,
+        NODES_CHANGED,
         cluster(node(), node(B)),
         [f"find_instances {A}", "find_nodes", "find_instances", "find_mig"],
     ),
     "a Node has changed, and another VM is reported lost": (
         group(),
         LOST_B,
-        NODES,
+        NODES_CHANGED,
         cluster(node(), node(B)),
         ["find_instances", "find_nodes", "find_instances"],
     ),
     "the rest of a batch": (
         group(),
-        GROUP_STANDS,
+        RESOURCES_READY,
         continued(B),
         cluster(node(), node(B)),
         [f"find_instances {B}", "find_nodes", "find_instances", "find_mig"],
     ),
     "four VMs are read one by one": (
         group(),
-        GROUP_STANDS,
-        NODES,
+        RESOURCES_READY,
+        NODES_CHANGED,
         cluster(*MANY[:4], vms=FOUR_OF),
         [f"find_instances {A} {B} {C} {D}", "find_nodes", "find_instances", "find_mig"],
     ),
     "five are listed, and read if the list lacks them": (
         group(),
-        GROUP_STANDS,
-        NODES,
+        RESOURCES_READY,
+        NODES_CHANGED,
         cluster(*MANY, vms=FOUR_OF),
         ["list_instances", f"find_instances {E}", "find_nodes", "find_instances", "find_mig"],
     ),
-    "a Node has rebooted, and a token proves VMs": (
+    "a Node has rebooted, and the group has bootstrap": (
         group(),
-        GROUP_STANDS,
-        NODES,
+        RESOURCES_READY,
+        NODES_CHANGED,
         cluster(node(boot="2", labels={BOOT_ID_LABEL: "1"})),
         ["find_instances", "find_nodes", "find_instances"],
     ),
-    "a Node has rebooted, and no token proves VMs": (
-        OTHER_MEANS,
-        GROUP_STANDS,
-        NODES,
+    "a Node has rebooted, and the group has no bootstrap": (
+        WITHOUT_BOOTSTRAP,
+        RESOURCES_READY,
+        NODES_CHANGED,
         cluster(node(boot="2", labels={BOOT_ID_LABEL: "1"})),
         [f"find_instances {A}", "find_nodes", "find_instances"],
     ),
-    "a Node without our label has changed": (
+    "a Node without the group's label has changed": (
         group(),
-        GROUP_STANDS,
-        NODES,
+        RESOURCES_READY,
+        NODES_CHANGED,
         cluster(node(B), unlabelled={A: node(proved=False, labelled=False).raw}),
         ["find_instances", f"find_nodes {A}", f"find_instances {A}", "find_mig"],
     ),
-    "a VM that was started five minutes ago has no Node with our label": (
+    "a VM that was started five minutes ago has no labelled Node": (
         group(),
-        GROUP_STANDS,
+        RESOURCES_READY,
         RESYNC,
-        cluster(node(), vms={A: vm(), B: vm(B, started=LATE)}),
+        cluster(node(), vms={A: vm(), B: vm(B, started=FIVE_MINUTES_AGO)}),
         ["list_instances", f"find_nodes {B}", "find_instances"],
     ),
-    "a VM that was started a moment later": (
+    "a VM that was started less than five minutes ago": (
         group(),
-        GROUP_STANDS,
+        RESOURCES_READY,
         RESYNC,
-        cluster(node(), vms={A: vm(), B: vm(B, started=JUST)}),
+        cluster(node(), vms={A: vm(), B: vm(B, started=LESS_THAN_FIVE_MINUTES_AGO)}),
         ["list_instances", "find_nodes", "find_instances"],
     ),
-    "the same where kubelets do not set our label": (
-        OTHER_MEANS,
-        GROUP_STANDS,
+    "the same without bootstrap, where kubelets do not set the label": (
+        WITHOUT_BOOTSTRAP,
+        RESOURCES_READY,
         RESYNC,
-        cluster(node(), vms={A: vm(), B: vm(B, started=JUST)}),
+        cluster(node(), vms={A: vm(), B: vm(B, started=LESS_THAN_FIVE_MINUTES_AGO)}),
         ["list_instances", f"find_nodes {B}", "find_instances"],
     ),
     "a VM that does not run has no Node": (
         group(),
-        GROUP_STANDS,
+        RESOURCES_READY,
         RESYNC,
-        cluster(node(), vms={A: vm(), B: vm(B, "STOPPING", LATE)}),
+        cluster(node(), vms={A: vm(), B: vm(B, "STOPPING", FIVE_MINUTES_AGO)}),
         ["list_instances", "find_nodes", "find_instances"],
     ),
-    "a list of VMs that lacks the VM of a Node may lag": (
+    "the list of VMs lacks the VM of a Node": (
         group(),
-        GROUP_STANDS,
+        RESOURCES_READY,
         RESYNC,
         cluster(node(), node(B), vms={A: vm()}),
         ["list_instances", "find_nodes", f"find_instances {B}"],
@@ -237,31 +242,33 @@ CASES: dict[str, tuple[Any, Status, Trigger, Mapping[str, Any], list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("trigger", [NODES, RESYNC], ids=["a changed Node", "a resync"])
-def test_a_node_with_our_label_and_a_name_that_no_vm_can_have_is_not_looked_up(
+@pytest.mark.parametrize("trigger", [NODES_CHANGED, RESYNC], ids=["a changed Node", "a resync"])
+def test_no_vm_is_read_for_a_labelled_node_whose_name_no_vm_can_have(
     trigger: Trigger,
 ) -> None:
-    looked_up: list[str] = []
+    read_names: list[str] = []
 
     def find_instances(_project: str, _zone: str, names: list[str]) -> dict[str, Any]:
-        looked_up.extend(names)
+        read_names.extend(names)
         return {name: vm(name) for name in names}
 
     answers = cluster(node("10-0-0-5", proved=False), vms={A: vm()})
     work, _ = reading_work(
-        group(), GROUP_STANDS, trigger, {**answers, "find_instances": find_instances}
+        group(), RESOURCES_READY, trigger, {**answers, "find_instances": find_instances}
     )
     observe(work)
-    assert looked_up == []
+    assert read_names == []
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_is_read(case: tuple[Any, Status, Trigger, Mapping[str, Any], list[str]]) -> None:
+def test_label_node_reads_what_the_trigger_needs(
+    case: tuple[Any, Status, Trigger, Mapping[str, Any], list[str]],
+) -> None:
     about, known, trigger, answers, calls = case
     work, reads = reading_work(about, known, trigger, answers)
     observed = observe(work)
     assert reads.made == ["list_nodes", *calls]
     assert isinstance(observed, ObservedNodes)
-    assert observed.members.is_complete is trigger.is_resync
+    assert observed.members.has_all_vms is trigger.is_resync
     assert (observed.mig is not None) is ("find_mig" in calls)
-    assert not observed.is_of_one_vm
+    assert not observed.is_debounced

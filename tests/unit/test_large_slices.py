@@ -1,4 +1,4 @@
-"""A decision about nine times as many hosts takes nine times as many operations, not eighty-one."""
+"""The cost of a decision grows linearly with the number of hosts, not with its square."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SLACK = 1.2
 
 
 def count_lines(decide: Decide) -> int:
-    """How many lines of code run until there is a decision: time without a clock."""
+    """Return the number of lines of code that a decision runs: a measure of time without a clock."""
     lines = 0
 
     def trace(_: FrameType, event: str, __: Any) -> Callable[..., Any]:
@@ -34,9 +34,9 @@ def count_lines(decide: Decide) -> int:
 
 
 @pytest.mark.parametrize("make", [pytest.param(make, id=name) for name, make in CASES.items()])
-def test_a_decision_grows_with_the_number_of_hosts_and_no_faster(
+def test_the_cost_of_a_decision_grows_at_most_linearly_with_the_hosts(
     make: Callable[[int], Decide],
 ) -> None:
-    make(SMALL)()  # what is worked out once in a process is no part of it
+    make(SMALL)()  # fills the caches: what a process computes once is not counted
     small, large = count_lines(make(SMALL)), count_lines(make(LARGE))
     assert large <= small * LARGE / SMALL * SLACK

@@ -20,6 +20,7 @@ from shared.base.errors import CallError, OutOfTimeError
 from shared.ports.gce import calls as gce_calls
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients
+from shared.ports.gce.values import TemplateRef
 from shared.ports.gke import GkeClient
 from shared.ports.google_credentials import GoogleCredentials
 from shared.ports.kubernetes import access
@@ -32,14 +33,14 @@ SERVER = GoogleToken("https://10.0.0.2:6443", "", TokenKind.ACCESS, "")
 
 
 class Recorder:
-    """An API that answers nothing of interest and remembers what came."""
+    """An API that answers with empty lists and records the requests."""
 
     def __init__(self) -> None:
-        self.came: list[str] = []
+        self.requests: list[str] = []
 
     def handle(self, request: Request) -> Response:
-        self.came.append(f"{request.method} {request.path}")
-        return Response.of_json({"items": [], "metadata": {}})
+        self.requests.append(f"{request.method} {request.path}")
+        return Response.of_json({"kind": "List", "items": [], "metadata": {}})
 
 
 class Pool:
@@ -95,7 +96,9 @@ PORTS = {"Compute Engine": insert_policy, "GKE": insert_pool, "the cluster": del
 
 @pytest.mark.parametrize("name", PORTS)
 @pytest.mark.parametrize("seconds, sent", [(29, 1), (30, 0), (170, 0)])
-def test_a_call_whose_token_came_too_late_is_not_sent(name: str, seconds: int, sent: int) -> None:
+def test_a_call_is_not_sent_if_its_token_arrives_too_late(
+    name: str, seconds: int, sent: int
+) -> None:
     clock, api = VirtualClock(), Recorder()
 
     def fetch() -> str:
@@ -108,7 +111,7 @@ def test_a_call_whose_token_came_too_late_is_not_sent(name: str, seconds: int, s
     else:
         with pytest.raises(OutOfTimeError):
             call(SlowCredentials(fetch), api, left)
-    assert len(api.came) == sent
+    assert len(api.requests) == sent
 
 
 def tokens(*given: str) -> SlowCredentials:
@@ -119,11 +122,11 @@ def tokens(*given: str) -> SlowCredentials:
 
 @pytest.fixture
 def guarded() -> Cloud:
-    """Compute Engine, which knows one token."""
+    """Compute Engine, which accepts one token."""
     return Cloud(principals={"good": Principal("me@example.com")})
 
 
-def test_a_token_that_is_refused_is_fetched_again_once_and_both_calls_count(guarded: Cloud) -> None:
+def test_a_rejected_token_is_fetched_again_once_and_both_calls_are_counted(guarded: Cloud) -> None:
     credentials = GoogleCredentials(lambda: tokens("bad", "good"))
     port = gce(credentials, guarded.simulator, lambda: 30.0)
     assert port.find_mig(PROJECT, ZONE, "slice") is None
@@ -132,17 +135,17 @@ def test_a_token_that_is_refused_is_fetched_again_once_and_both_calls_count(guar
     assert port.calls == 3
 
 
-def test_a_second_token_that_is_refused_is_an_error_in_the_clouds_words(guarded: Cloud) -> None:
+def test_a_second_rejected_token_raises_an_error_with_the_clouds_message(guarded: Cloud) -> None:
     port = gce(GoogleCredentials(lambda: tokens("bad", "worse")), guarded.simulator, lambda: 30.0)
     with pytest.raises(
         CallError, match=r"instance_group_managers\.get: 401 .* credential"
-    ) as refused:
+    ) as raised:
         port.find_mig(PROJECT, ZONE, "slice")
-    assert refused.value.http == 401
+    assert raised.value.http == 401
     assert len(guarded.simulator.calls.records) == 2
 
 
-def test_a_second_call_after_a_401_is_not_sent_late(guarded: Cloud) -> None:
+def test_the_retry_after_a_401_is_not_sent_too_late(guarded: Cloud) -> None:
     def fetch() -> str:
         guarded.clock.run_for(20)
         return f"bad since {guarded.clock.now()}"
@@ -155,7 +158,7 @@ def test_a_second_call_after_a_401_is_not_sent_late(guarded: Cloud) -> None:
     assert len(guarded.simulator.calls.records) == 1
 
 
-def test_credentials_that_cannot_be_had_are_an_error_that_names_no_token(guarded: Cloud) -> None:
+def test_credentials_that_cannot_be_fetched_raise_an_error_without_a_token(guarded: Cloud) -> None:
     def fetch() -> str:
         raise RefreshError("secret")
 
@@ -185,7 +188,7 @@ LISTS: dict[str, Callable[[Gce], tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("name", LISTS)
 @pytest.mark.parametrize("seconds, calls", [(7, 4), (12, 3)])
-def test_each_page_is_a_call_with_the_time_that_is_left(
+def test_each_page_is_a_call_within_the_remaining_time(
     name: str, seconds: int, calls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     port, cloud = slow_lists(seconds)
@@ -199,24 +202,28 @@ def test_each_page_is_a_call_with_the_time_that_is_left(
     assert port.calls == len(cloud.simulator.calls.records) == calls
 
 
-def test_the_members_of_a_mig_that_is_gone_are_none() -> None:
+def test_a_mig_that_does_not_exist_has_no_managed_instances() -> None:
     port, _ = slow_lists(0)
     assert port.list_managed_instances(PROJECT, ZONE, "other") == ()
 
 
 class Pages:
-    """A list of endless pages, each with one group."""
+    """A list without a last page; each page has one group."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.continue_tokens: list[str] = []
 
     def handle(self, request: Request) -> Response:
-        self.asked.append(request.argument("continue"))
-        page = {"items": [{"n": 1}], "metadata": {"continue": str(len(self.asked))}}
+        self.continue_tokens.append(request.argument("continue"))
+        page: dict[str, Any] = {
+            "kind": "TPUNodeGroupList",
+            "items": [{"n": 1}],
+            "metadata": {"continue": str(len(self.continue_tokens))},
+        }
         return Response(200, {}, json.dumps(page).encode())
 
 
-def test_each_page_of_objects_is_a_call_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_page_of_a_list_of_groups_is_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, pages = VirtualClock(), Pages()
 
     def connect(client: Any) -> None:
@@ -226,17 +233,17 @@ def test_each_page_of_objects_is_a_call_too(monkeypatch: pytest.MonkeyPatch) -> 
     cluster = Cluster(Connection(SERVER, prepare=connect), "sweep", time_left(clock))
     with pytest.raises(OutOfTimeError):
         list(cluster.list_groups())
-    assert pages.asked == ["", "1", "2", "3"]
+    assert pages.continue_tokens == ["", "1", "2", "3"]
     assert cluster.calls == 4
 
 
-def test_a_connection_that_cannot_be_opened_is_not_tried_again(
+def test_a_connection_that_times_out_is_not_retried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tried: list[object] = []
+    attempts: list[object] = []
 
     def time_out(address: object, *_: object, **__: object) -> None:
-        tried.append(address)
+        attempts.append(address)
         raise TimeoutError
 
     monkeypatch.setattr(urllib3.util.connection, "create_connection", time_out)
@@ -244,4 +251,38 @@ def test_a_connection_that_cannot_be_opened_is_not_tried_again(
     cluster = Cluster(Connection(SERVER), "tear_down", lambda: 1.0)
     with pytest.raises(CallError, match=r"0 unreachable: .* no answer in time"):
         cluster.delete_node("n", "u")
-    assert tried == [("10.0.0.2", 6443)]
+    assert attempts == [("10.0.0.2", 6443)]
+
+
+class Page:
+    """A server other than the API: it answers each path with a 404 that is not JSON."""
+
+    def handle(self, _request: Request) -> Response:
+        return Response(404, {"Content-Type": "text/html"}, b"<title>Not Found</title>" * 20)
+
+
+def find_template(api: Application) -> Any:
+    port = gce(GoogleCredentials(lambda: SlowCredentials(str)), api, lambda: 30.0)
+    return port.find_template(TemplateRef(PROJECT, "slice"))
+
+
+POOL = "projects/p/locations/l/clusters/c/nodePools/n"
+
+
+def get_pool(api: Application) -> Any:
+    client = GkeClient(
+        "http://container.test",
+        credentials=GoogleCredentials(lambda: SlowCredentials(str)),
+        prepare=lambda session: mount(session, api),
+    )
+    return client.call("get_node_pool", {"name": POOL}, lambda: 30.0)
+
+
+@pytest.mark.parametrize("read", [find_template, get_pool])
+def test_a_404_of_another_server_is_not_an_absence(read: Callable[[Any], Any]) -> None:
+    with pytest.raises(CallError) as caught:
+        read(Page())
+    assert (caught.value.http, caught.value.reason) == (0, "unreachable")
+    begin = "another server answers in place of the API (404); check its address, DNS and proxies: "
+    assert caught.value.message.startswith(f"{begin}GET http://")
+    assert len(caught.value.message) == len(begin) + 200

@@ -1,4 +1,4 @@
-"""The table of a resource's life: which row decides, what follows, and what never happens."""
+"""The table of a resource's lifecycle: which row decides, the transition, and the invariants."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.unit.test_create_resources import OWN, URI, instance_group, policy, t
 
 PAGE = DATA.parents[1] / "docs" / "reference" / "resource-lifecycle.md"
 EARLIER = NOW - timedelta(minutes=10)
-BEFORE = ResourceError(Reason.QUOTA_EXCEEDED, "quotaExceeded", "no", EARLIER)
+PREVIOUS_ERROR = ResourceError(Reason.QUOTA_EXCEEDED, "quotaExceeded", "no", EARLIER)
 ERROR = GceError("RESOURCE_POOL_EXHAUSTED", "No TPUs", 503)
 MARK = group().mark
 HAS_ERROR = (OperationState.FAILING, OperationState.FAILED)
@@ -48,7 +48,7 @@ CREATE, TEAR_DOWN = decided(Goal.CREATE), decided(Goal.TEAR_DOWN)
 def expect_creation(
     state: State, presence: Presence, operation: OperationState, guards: frozenset[Guard]
 ) -> int:
-    """The number of the row, found by a tree of questions."""
+    """The number of the row, found by nested conditions."""
     if Guard.BLOCKED in guards and state in (State.PENDING, State.FAILED):
         return 1
     if presence in (Presence.OURS, Presence.UNFIT, Presence.NOT_OURS):
@@ -65,7 +65,7 @@ def expect_creation(
 
 
 def _expect_absent(state: State, operation: OperationState, guards: frozenset[Guard]) -> int | None:
-    """Where the insert is not to be made; ``None`` where it is."""
+    """The number of the row that makes no insert; ``None`` if the insert is made."""
     if state is State.FAILED and Guard.TOO_EARLY in guards:
         return 11
     if state in (State.READY, State.GONE) and Guard.COMPLETE in guards:
@@ -82,7 +82,7 @@ def _expect_absent(state: State, operation: OperationState, guards: frozenset[Gu
 def expect_tear_down(
     state: State, presence: Presence, operation: OperationState, guards: frozenset[Guard]
 ) -> int:
-    """The number of the row, found by a tree of questions."""
+    """The number of the row, found by nested conditions."""
     if presence in (Presence.NOT_READ, Presence.UNFIT):
         return 1
     if presence is Presence.NOT_OURS:
@@ -122,7 +122,7 @@ EXPECTED: dict[Goal, tuple[Callable[..., int], Decided, int]] = {
 
 
 @pytest.mark.parametrize("goal", Goal)
-def test_in_every_situation_exactly_the_expected_row_decides(goal: Goal) -> None:
+def test_exactly_the_expected_row_decides_in_every_situation(goal: Goal) -> None:
     expect, table, _ = EXPECTED[goal]
     rows = rows_of(goal)
 
@@ -135,14 +135,14 @@ def test_in_every_situation_exactly_the_expected_row_decides(goal: Goal) -> None
 
 
 @pytest.mark.parametrize("goal", Goal)
-def test_the_situations_are_the_full_product_and_no_row_is_out_of_reach(goal: Goal) -> None:
+def test_the_situations_are_the_full_product_and_every_row_is_reachable(goal: Goal) -> None:
     _, table, guards = EXPECTED[goal]
 
     assert len({situation for situation, _ in table}) == 6 * 5 * 6 * 2**guards
     assert [row for row in rows_of(goal) if all(row is not one for _, one in table)] == []
 
 
-NEVER: dict[str, Callable[[Situation, ResourceRow], bool]] = {
+VIOLATIONS: dict[str, Callable[[Situation, ResourceRow], bool]] = {
     "creation deletes": lambda _, row: (
         row.goal is Goal.CREATE and row.action is ResourceAction.DELETE
     ),
@@ -150,54 +150,54 @@ NEVER: dict[str, Callable[[Situation, ResourceRow], bool]] = {
         row.goal is Goal.TEAR_DOWN
         and (row.action is ResourceAction.INSERT or row.next is State.CREATING)
     ),
-    "an insert without an intent, a delete without one": lambda _, row: (
+    "an insert or a delete without its intent": lambda _, row: (
         (row.action is ResourceAction.INSERT and row.next is not State.CREATING)
         or (row.action is ResourceAction.DELETE and row.next is not State.DELETING)
     ),
-    "an insert of what exists, in a pause, out of order or of the user's": lambda now, row: (
+    "an insert of an existing, paused, blocked or external resource": lambda now, row: (
         row.action is ResourceAction.INSERT
         and (
             now[1] not in (Presence.ABSENT, Presence.NOT_READ)
             or bool(now[3] & {Guard.PAUSED, Guard.BLOCKED, Guard.EXTERNAL})
         )
     ),
-    "an insert without a look, but for the first": lambda now, row: (
+    "an insert without a read, except for the first": lambda now, row: (
         row.action is ResourceAction.INSERT
         and now[1] is Presence.NOT_READ
         and now[0] is not State.PENDING
         and Guard.LOST not in now[3]
     ),
-    "an insert beside one in progress": lambda now, row: (
+    "an insert while another is in progress": lambda now, row: (
         row.action is ResourceAction.INSERT
         and now[0] is State.CREATING
         and now[2] is OperationState.RUNNING
         and Guard.LOST not in now[3]
     ),
-    "a second slice where one was complete": lambda now, row: (
+    "a second slice after one was complete": lambda now, row: (
         row.action is ResourceAction.INSERT
         and now[0] in (State.READY, State.GONE)
         and Guard.COMPLETE in now[3]
     ),
-    "Ready without a look at it": lambda now, row: (
+    "Ready without a read": lambda now, row: (
         row.next is State.READY and now[1] is not Presence.OURS
     ),
     "Failed without an error": lambda _, row: row.next is State.FAILED and row.failure is None,
-    "an error of an operation that has none": lambda now, row: (
+    "an operation's error without such an error": lambda now, row: (
         row.failure is FailureKind.OPERATION and now[2] not in HAS_ERROR
     ),
-    "a delete of what is not ours, or before the MIG is gone": lambda now, row: (
+    "a delete of a resource that is not owned, or before the MIG is gone": lambda now, row: (
         row.action is ResourceAction.DELETE
         and (now[1] is not Presence.OURS or Guard.BLOCKED in now[3])
     ),
-    "a delete beside one in progress": lambda now, row: (
+    "a delete while another is in progress": lambda now, row: (
         row.action is ResourceAction.DELETE
         and now[0] is State.DELETING
         and now[2] in (OperationState.RUNNING, OperationState.FAILING)
     ),
-    "gone while it is there and ours, or without a look": lambda now, row: (
+    "Gone while the owned resource exists, or without a read": lambda now, row: (
         row.next is State.GONE and now[1] not in (Presence.ABSENT, Presence.NOT_OURS)
     ),
-    "gone while its insert may be in progress": lambda now, row: (
+    "Gone while its insert may be in progress": lambda now, row: (
         row.goal is Goal.TEAR_DOWN
         and row.next is State.GONE
         and now[:2] == (State.CREATING, Presence.ABSENT)
@@ -207,17 +207,19 @@ NEVER: dict[str, Callable[[Situation, ResourceRow], bool]] = {
 }
 
 
-@pytest.mark.parametrize("is_wrong", [pytest.param(rule, id=name) for name, rule in NEVER.items()])
-def test_what_never_happens(is_wrong: Callable[[Situation, ResourceRow], bool]) -> None:
+@pytest.mark.parametrize(
+    "is_wrong", [pytest.param(rule, id=name) for name, rule in VIOLATIONS.items()]
+)
+def test_no_row_violates_an_invariant(is_wrong: Callable[[Situation, ResourceRow], bool]) -> None:
     assert [now for now, row in (*CREATE, *TEAR_DOWN) if is_wrong(now, row)] == []
 
 
 @pytest.mark.parametrize("state", State)
-def test_from_every_state_there_is_a_way_to_the_goal(state: State) -> None:
-    there = Resource(RESOURCE, state, EARLIER)
+def test_the_goal_is_reachable_from_every_state(state: State) -> None:
+    resource = Resource(RESOURCE, state, EARLIER)
 
-    assert end_of(Goal.CREATE, there, Presence.OURS) is State.READY
-    assert end_of(Goal.TEAR_DOWN, there, Presence.ABSENT) is State.GONE
+    assert end_of(Goal.CREATE, resource, Presence.OURS) is State.READY
+    assert end_of(Goal.TEAR_DOWN, resource, Presence.ABSENT) is State.GONE
 
 
 def end_of(goal: Goal, resource: Resource, presence: Presence) -> State:
@@ -226,41 +228,41 @@ def end_of(goal: Goal, resource: Resource, presence: Presence) -> State:
 
 def entry(state: State, age_s: float | None = 600, operation: str = "", uri: str = "") -> Resource:
     since = None if age_s is None else NOW - timedelta(seconds=age_s)
-    return Resource(RESOURCE, state, since, uri, operation, BEFORE)
+    return Resource(RESOURCE, state, since, uri, operation, PREVIOUS_ERROR)
 
 
-Step = tuple[Goal, Resource, Observation, Resource, ResourceAction]
+TransitionCase = tuple[Goal, Resource, Observation, Resource, ResourceAction]
 ABSENT, OURS = Observation(Presence.ABSENT), Observation(Presence.OURS, uri=URI)
-STEPS: dict[str, Step] = {
-    "what exists is ready, and what was wrong is over": (
+TRANSITIONS: dict[str, TransitionCase] = {
+    "an existing resource becomes Ready without its last error": (
         Goal.CREATE,
         entry(State.CREATING, operation="op"),
         OURS,
         Resource(RESOURCE, State.READY, NOW, URI),
         ResourceAction.NOTHING,
     ),
-    "what was ready is ready since then": (
+    "a Ready resource keeps its time": (
         Goal.CREATE,
         entry(State.READY),
         OURS,
-        Resource(RESOURCE, State.READY, EARLIER, URI, "", BEFORE),
+        Resource(RESOURCE, State.READY, EARLIER, URI, "", PREVIOUS_ERROR),
         ResourceAction.NOTHING,
     ),
-    "a further attempt is a new intent, and the last error stays": (
+    "a retried insert is a new intent and keeps the last error": (
         Goal.CREATE,
         entry(State.FAILED, uri="uri"),
         ABSENT,
-        Resource(RESOURCE, State.CREATING, NOW, "uri", "", BEFORE),
+        Resource(RESOURCE, State.CREATING, NOW, "uri", "", PREVIOUS_ERROR),
         ResourceAction.INSERT,
     ),
-    "a MIG that is lost before its policy is back is inserted later": (
+    "a lost MIG is not inserted before its lost policy": (
         Goal.CREATE,
         entry(State.READY),
         Observation(Presence.ABSENT, is_blocked=True),
-        Resource(RESOURCE, State.CREATING, NOW, "", "", BEFORE),
+        Resource(RESOURCE, State.CREATING, NOW, "", "", PREVIOUS_ERROR),
         ResourceAction.WAIT,
     ),
-    "a failed insert says why, and when the attempt began": (
+    "a failed insert records its error and the start of the attempt": (
         Goal.CREATE,
         entry(State.CREATING, operation="op"),
         Observation(Presence.ABSENT, OperationState.FAILED, error=ERROR),
@@ -272,7 +274,7 @@ STEPS: dict[str, Step] = {
         ),
         ResourceAction.FAIL,
     ),
-    "an error that is nobody's is the cloud's refusal": (
+    "an unclassified error has the reason Refused": (
         Goal.CREATE,
         entry(State.CREATING, operation="op"),
         Observation(
@@ -286,7 +288,7 @@ STEPS: dict[str, Step] = {
         ),
         ResourceAction.FAIL,
     ),
-    "a resource of somebody else is a conflict": (
+    "a resource without the ownership mark is a conflict": (
         Goal.CREATE,
         entry(State.PENDING, None),
         Observation(Presence.NOT_OURS, uri=URI, mark=MARK),
@@ -304,7 +306,7 @@ STEPS: dict[str, Step] = {
         ),
         ResourceAction.FAIL,
     ),
-    "it is one, too, while an operation has failed": (
+    "a resource without the ownership mark is a conflict after a failed operation": (
         Goal.CREATE,
         entry(State.PENDING, None),
         Observation(Presence.NOT_OURS, OperationState.FAILED, URI, MARK, error=ERROR),
@@ -351,21 +353,21 @@ STEPS: dict[str, Step] = {
         ),
         ResourceAction.FAIL,
     ),
-    "a delete is an intent, too, and the last error stays": (
+    "a delete is an intent and keeps the last error": (
         Goal.TEAR_DOWN,
         entry(State.READY, uri="uri"),
         OURS,
-        Resource(RESOURCE, State.DELETING, NOW, "uri", "", BEFORE),
+        Resource(RESOURCE, State.DELETING, NOW, "uri", "", PREVIOUS_ERROR),
         ResourceAction.DELETE,
     ),
-    "a further delete is the same attempt": (
+    "a second delete belongs to the same attempt": (
         Goal.TEAR_DOWN,
         entry(State.DELETING, operation="op"),
         Observation(Presence.OURS, OperationState.DONE, URI),
-        Resource(RESOURCE, State.DELETING, EARLIER, "", "", BEFORE),
+        Resource(RESOURCE, State.DELETING, EARLIER, "", "", PREVIOUS_ERROR),
         ResourceAction.DELETE,
     ),
-    "a refused delete says why": (
+    "a rejected delete records its error": (
         Goal.TEAR_DOWN,
         entry(State.DELETING, operation="op"),
         Observation(Presence.OURS, OperationState.FAILED, URI, error=ERROR),
@@ -379,7 +381,7 @@ STEPS: dict[str, Step] = {
         ),
         ResourceAction.FAIL,
     ),
-    "and is retried on a resync": (
+    "a rejected delete is retried on a resync": (
         Goal.TEAR_DOWN,
         entry(State.DELETING, operation="op"),
         Observation(Presence.OURS, OperationState.FAILED, URI, error=ERROR, is_resync=True),
@@ -393,21 +395,21 @@ STEPS: dict[str, Step] = {
         ),
         ResourceAction.DELETE,
     ),
-    "what was gone and exists is deleted, its old error forgotten": (
+    "a Gone resource that exists is deleted, without its last error": (
         Goal.TEAR_DOWN,
         entry(State.GONE),
         OURS,
         Resource(RESOURCE, State.DELETING, NOW, URI),
         ResourceAction.DELETE,
     ),
-    "after the MIG": (
+    "a policy is deleted after the MIG": (
         Goal.TEAR_DOWN,
         entry(State.GONE),
         Observation(Presence.OURS, uri=URI, is_blocked=True),
         Resource(RESOURCE, State.READY, NOW, URI),
         ResourceAction.WAIT,
     ),
-    "a mark that was removed is for a person": (
+    "a removed ownership mark is an error for the user": (
         Goal.TEAR_DOWN,
         entry(State.READY, uri=URI),
         Observation(Presence.NOT_OURS, uri=URI, mark=MARK),
@@ -426,7 +428,7 @@ STEPS: dict[str, Step] = {
         ),
         ResourceAction.FAIL,
     ),
-    "what is gone has no error": (
+    "a Gone resource has no error": (
         Goal.TEAR_DOWN,
         entry(State.DELETING, operation="op", uri=URI),
         ABSENT,
@@ -437,41 +439,61 @@ STEPS: dict[str, Step] = {
 
 
 @pytest.mark.parametrize(
-    "step", [pytest.param(step, id=name.replace(" ", "_")) for name, step in STEPS.items()]
+    "step", [pytest.param(step, id=name.replace(" ", "_")) for name, step in TRANSITIONS.items()]
 )
-def test_the_entry_that_follows(step: Step) -> None:
-    goal, before, seen, after, action = step
-    transition = next_step(goal, before, seen, NOW)
+def test_a_transition_returns_the_next_entry_and_the_action(step: TransitionCase) -> None:
+    goal, before, observation, after, action = step
+    transition = next_step(goal, before, observation, NOW)
 
     assert transition.resource == after
     assert transition.action is action
 
 
-SYNCED = Observation(Presence.ABSENT, is_resync=True)
+RESYNCED = Observation(Presence.ABSENT, is_resync=True)
 AGES: dict[str, tuple[Goal, Resource, Observation, ResourceAction]] = {
-    "an intent of 4 s is young": (
+    "an insert intent of 4 s waits": (
         Goal.CREATE,
         entry(State.CREATING, 4),
         ABSENT,
         ResourceAction.WAIT,
     ),
-    "one of 4 s whose invocation has ended halfway is not": (
+    "an insert intent of 4 s is retried on a redelivery": (
         Goal.CREATE,
         entry(State.CREATING, 4),
         Observation(Presence.ABSENT, is_redelivered=True),
         ResourceAction.INSERT,
     ),
-    "one of 5 s is not": (Goal.CREATE, entry(State.CREATING, 5), ABSENT, ResourceAction.INSERT),
-    "one of no time neither": (
+    "an insert intent of 5 s is retried": (
+        Goal.CREATE,
+        entry(State.CREATING, 5),
+        ABSENT,
+        ResourceAction.INSERT,
+    ),
+    "an insert intent without a time is retried": (
         Goal.CREATE,
         entry(State.CREATING, None),
         ABSENT,
         ResourceAction.INSERT,
     ),
-    "no retry after 59 s": (Goal.CREATE, entry(State.FAILED, 59), ABSENT, ResourceAction.WAIT),
-    "but after 60 s": (Goal.CREATE, entry(State.FAILED, 60), ABSENT, ResourceAction.INSERT),
-    "or on a resync": (Goal.CREATE, entry(State.FAILED, 59), SYNCED, ResourceAction.INSERT),
-    "or if nobody knows since when": (
+    "a failed insert is not retried after 59 s": (
+        Goal.CREATE,
+        entry(State.FAILED, 59),
+        ABSENT,
+        ResourceAction.WAIT,
+    ),
+    "a failed insert is retried after 60 s": (
+        Goal.CREATE,
+        entry(State.FAILED, 60),
+        ABSENT,
+        ResourceAction.INSERT,
+    ),
+    "a failed insert is retried on a resync": (
+        Goal.CREATE,
+        entry(State.FAILED, 59),
+        RESYNCED,
+        ResourceAction.INSERT,
+    ),
+    "a failed insert without a time is retried": (
         Goal.CREATE,
         entry(State.FAILED, None),
         ABSENT,
@@ -483,19 +505,19 @@ AGES: dict[str, tuple[Goal, Resource, Observation, ResourceAction]] = {
         ABSENT,
         ResourceAction.WAIT,
     ),
-    "but not for 150 s": (
+    "an insert is over after 150 s": (
         Goal.TEAR_DOWN,
         entry(State.CREATING, 150),
         ABSENT,
         ResourceAction.NOTHING,
     ),
-    "an intent of no time is never old": (
+    "an insert intent without a time may be in progress": (
         Goal.TEAR_DOWN,
         entry(State.CREATING, None),
         ABSENT,
         ResourceAction.WAIT,
     ),
-    "nor is it there without one": (
+    "a resource without an intent is gone": (
         Goal.TEAR_DOWN,
         entry(State.PENDING, None),
         ABSENT,
@@ -507,12 +529,12 @@ AGES: dict[str, tuple[Goal, Resource, Observation, ResourceAction]] = {
 @pytest.mark.parametrize(
     "case", [pytest.param(case, id=name.replace(" ", "_")) for name, case in AGES.items()]
 )
-def test_what_the_age_of_an_intent_decides(
+def test_the_age_of_an_intent_decides_the_action(
     case: tuple[Goal, Resource, Observation, ResourceAction],
 ) -> None:
-    goal, resource, seen, action = case
+    goal, resource, observation, action = case
 
-    assert next_step(goal, resource, seen, NOW).action is action
+    assert next_step(goal, resource, observation, NOW).action is action
 
 
 OPERATIONS: dict[str, tuple[str, Operation | None, OperationState]] = {
@@ -526,43 +548,43 @@ OPERATIONS: dict[str, tuple[str, Operation | None, OperationState]] = {
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_the_state_of_the_operation(name: str) -> None:
+def test_the_state_of_a_recorded_operation_is_observed(name: str) -> None:
     recorded, operation, state = OPERATIONS[name]
     resource = entry(State.CREATING, operation=recorded)
-    seen = make_observation(group(), MIG, resource, {MIG: None}, {MIG: operation})
+    observation = make_observation(group(), MIG, resource, {MIG: None}, {MIG: operation})
 
-    assert seen.operation is state
-    assert seen.error == (operation.error if operation else None)
+    assert observation.operation is state
+    assert observation.error == (operation.error if operation else None)
 
 
 FOUND: dict[str, tuple[str, dict[str, Found | None], Presence, str]] = {
     "not read": (POLICY, {MIG: None}, Presence.NOT_READ, ""),
     "absent": (POLICY, {POLICY: None}, Presence.ABSENT, ""),
-    "ours": (MIG, {MIG: instance_group()}, Presence.OURS, URI),
-    "somebody's": (POLICY, {POLICY: policy("mine")}, Presence.NOT_OURS, URI),
+    "owned": (MIG, {MIG: instance_group()}, Presence.OURS, URI),
+    "not owned": (POLICY, {POLICY: policy("mine")}, Presence.NOT_OURS, URI),
 }
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_whose_it_is_that_was_found(name: str) -> None:
+def test_the_owner_of_a_found_resource_is_read_from_its_mark(name: str) -> None:
     kind, found, presence, uri = FOUND[name]
-    seen = make_observation(group(), kind, entry(State.PENDING), found, {})
+    observation = make_observation(group(), kind, entry(State.PENDING), found, {})
 
-    assert (seen.presence, seen.uri, seen.mark) == (presence, uri, MARK)
-    assert not seen.is_external
+    assert (observation.presence, observation.uri, observation.mark) == (presence, uri, MARK)
+    assert not observation.is_external
 
 
 OWN_URI = OWN["instanceTemplateURI"]
 OWN_FOUND: dict[str, tuple[dict[str, Found | None], str, Presence, str | None]] = {
     "not read": ({}, "", Presence.NOT_READ, OWN_URI),
     "absent": ({TEMPLATE: None}, "", Presence.ABSENT, OWN_URI),
-    "fits, whatever its description": (
+    "usable, with any description": (
         {TEMPLATE: template(description="mine")},
         "",
         Presence.OURS,
         URI,
     ),
-    "does not fit, whatever its description": (
+    "unusable, with any description": (
         {TEMPLATE: template()},
         "no boot disk",
         Presence.UNFIT,
@@ -572,12 +594,14 @@ OWN_FOUND: dict[str, tuple[dict[str, Found | None], str, Presence, str | None]] 
 
 
 @pytest.mark.parametrize("name", OWN_FOUND)
-def test_a_template_of_the_user_needs_no_mark(name: str) -> None:
+def test_a_template_of_the_user_needs_no_ownership_mark(name: str) -> None:
     found, violation, presence, uri = OWN_FOUND[name]
     own = group(change=OWN)
-    seen = make_observation(own, TEMPLATE, entry(State.PENDING), found, {}, violation=violation)
+    observation = make_observation(
+        own, TEMPLATE, entry(State.PENDING), found, {}, violation=violation
+    )
 
-    assert (seen.presence, seen.uri, seen.is_external) == (presence, uri, True)
+    assert (observation.presence, observation.uri, observation.is_external) == (presence, uri, True)
     assert not make_observation(own, MIG, entry(State.PENDING), {}, {}).is_external
 
 
@@ -585,14 +609,14 @@ def test_every_guard_has_a_meaning() -> None:
     assert list(MEANINGS) == list(Guard)
 
 
-def test_the_page_of_the_lifecycle_is_up_to_date() -> None:
+def test_the_resource_lifecycle_page_is_up_to_date() -> None:
     text = PAGE.read_text()
     assert refresh(text) == text, (
         "run: python -m shared.node_groups.reference docs/reference/resource-lifecycle.md"
     )
 
 
-def test_a_page_without_a_place_for_a_table_is_an_error() -> None:
+def test_a_page_without_a_marker_for_the_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="substring not found"):
         refresh("# Nothing")
 
@@ -610,15 +634,13 @@ ABSENT = Observation(presence=Presence.ABSENT)
         pytest.param(Goal.CREATE, FAR_AHEAD, id="a time in the future, on creation"),
     ],
 )
-def test_an_intent_with_a_time_that_cannot_be_counts_from_now(
-    goal: Goal, resource: Resource
-) -> None:
+def test_an_intent_with_an_impossible_time_counts_from_now(goal: Goal, resource: Resource) -> None:
     first = next_step(goal, resource, ABSENT, NOW)
     assert (first.action, first.resource.since) == (ResourceAction.WAIT, NOW)
     later = next_step(goal, first.resource, ABSENT, NOW + timedelta(seconds=150))
     assert later.action is not ResourceAction.WAIT
 
 
-def test_an_intent_of_a_process_whose_clock_is_ahead_is_young() -> None:
+def test_an_intent_five_minutes_in_the_future_keeps_its_time() -> None:
     ahead = replace(UNDATED, since=NOW + timedelta(minutes=5))
     assert next_step(Goal.CREATE, ahead, ABSENT, NOW).resource == ahead

@@ -37,8 +37,8 @@ NO_LIMITS = {
 }
 
 
-def spell(name: str, value: Any) -> str:
-    """A value with its unit: a time in the largest one that fits."""
+def format_value(name: str, value: Any) -> str:
+    """Return a value with its unit: a time in the largest unit that divides it."""
     is_time = isinstance(value, timedelta | float) or name.lower().endswith("_s")
     if not is_time:
         return f"{value:,}"
@@ -54,7 +54,7 @@ def spell(name: str, value: Any) -> str:
 def test_a_limit_on_the_page_has_its_value_in_the_code(
     written: str, module: str, name: str
 ) -> None:
-    assert written == spell(name, attrgetter(name)(import_module(module)))
+    assert written == format_value(name, attrgetter(name)(import_module(module)))
 
 
 @pytest.mark.parametrize("written, file, name", SETTINGS, ids=[name for _, _, name in SETTINGS])
@@ -67,15 +67,15 @@ def test_a_setting_on_the_page_has_its_value_in_the_terraform_module(
     found = re.search(rf'^ *{name} += "?(\d+)(s?)"?', text, re.MULTILINE)
     assert found is not None
     is_time = bool(found[2]) or name.endswith("_seconds")
-    assert written == spell("_s" if is_time else name, int(found[1]))
+    assert written == format_value("_s" if is_time else name, int(found[1]))
 
 
-def test_the_page_has_settings_of_the_terraform_module() -> None:
+def test_the_page_names_settings_of_three_terraform_files() -> None:
     assert {file for _, file, _ in SETTINGS} == {"pubsub.tf", "functions.tf", "variables.tf"}
 
 
 def list_limits() -> list[str]:
-    """The public constants of the product that are a number or a span of time."""
+    """List the public constants of the product that are a number or a duration."""
     return [
         f"{'.'.join(path.relative_to(ROOT).with_suffix('').parts)}.{name.id}"
         for folder in ("functions", "shared", "relay")
@@ -94,5 +94,5 @@ def _is_quantity(value: ast.expr) -> bool:
 
 def test_each_limit_of_the_product_is_on_the_page() -> None:
     listed = {f"{module}.{name}" for _, module, name in ROWS}
-    left_out = set(list_limits()) - listed
-    assert left_out == set(NO_LIMITS)
+    missing = set(list_limits()) - listed
+    assert missing == set(NO_LIMITS)

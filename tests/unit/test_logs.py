@@ -1,4 +1,4 @@
-"""How a daemon's log lines look, its libraries' among them."""
+"""A daemon's log lines are JSON, and so are those of its libraries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _restored() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_restored")
-def test_all_lines_of_a_daemon_are_json_with_a_severity(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_line_of_a_daemon_is_json_with_a_severity(capsys: pytest.CaptureFixture[str]) -> None:
     logging.getLogger().addHandler(logging.StreamHandler())
     configure_daemon()
     structlog.get_logger().info("begun", count=5)

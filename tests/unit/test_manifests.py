@@ -1,7 +1,8 @@
-"""What is installed in the cluster: complete, labelled, and with no right that is not used."""
+"""The installed manifests are complete and labelled, and have no unused permission."""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +28,7 @@ from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
 from tests.admission import refusal
 
 Manifest = dict[str, Any]
-Right = tuple[str, str, str, str]
+Permission = tuple[str, str, str, str]
 """Namespace (or ``*``), API group, resource (``/`` and a name if only one), verb."""
 
 BASE = Path(__file__).parents[2] / "infra" / "kubernetes" / "base"
@@ -64,16 +65,16 @@ def test_every_manifest_of_the_folder_is_part_of_the_base() -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=identify)
-def test_every_document_says_what_it_belongs_to(document: Manifest) -> None:
+def test_every_manifest_has_the_recommended_labels(document: Manifest) -> None:
     labels = document["metadata"]["labels"]
     assert set(LABELS) <= labels.keys()
     assert labels["app.kubernetes.io/part-of"] == "tpu-functions"
 
 
-# Rights
+# Permissions
 
 
-def expand(role: Manifest) -> Iterator[Right]:
+def expand(role: Manifest) -> Iterator[Permission]:
     namespace = role["metadata"].get("namespace", "*")
     for rule in role["rules"]:
         names = [f"/{name}" for name in rule.get("resourceNames", ())] or [""]
@@ -87,7 +88,7 @@ def expand(role: Manifest) -> Iterator[Right]:
 
 
 @pytest.mark.parametrize("role", of_kind("Role", "ClusterRole"), ids=identify)
-def test_no_role_reads_secrets_or_holds_a_wildcard(role: Manifest) -> None:
+def test_no_role_may_read_secrets_or_has_a_wildcard(role: Manifest) -> None:
     for _, group, resource, verb in expand(role):
         assert "*" not in (group, resource, verb)
         if resource.partition("/")[0] == "secrets":
@@ -105,25 +106,27 @@ def test_a_binding_binds_one_account_that_exists(binding: Manifest) -> None:
 
 # Admission policies
 
-US = {
+INJECT_TOKEN = {
     "username": "system:serviceaccount:tpu-functions:inject-token",
     "groups": ["system:serviceaccounts", "system:serviceaccounts:tpu-functions"],
 }
-OTHERS = {"username": "jane", "groups": ["system:masters"]}
+ADMINISTRATOR = {"username": "jane", "groups": ["system:masters"]}
 
 
-def refused(policy: str, operation: str, item: Manifest, user: Manifest = US) -> str:
+def find_refusal(policy: str, operation: str, item: Manifest, user: Manifest = INJECT_TOKEN) -> str:
     document = named("ValidatingAdmissionPolicy", policy)
     return refusal(document, operation, item, user=user)
 
 
-def merged(target: Any, change: Any) -> Any:
-    """The JSON merge patch ``change`` on ``target``, in a copy."""
+def merge_patch(target: Any, change: Any) -> Any:
+    """Return a copy of ``target`` with the JSON merge patch ``change`` applied."""
     if not isinstance(change, dict):
         return change
     base = target if isinstance(target, dict) else {}
     keys = [key for key in (base | change) if change.get(key, ...) is not None]
-    return {key: merged(base.get(key), change[key]) if key in change else base[key] for key in keys}
+    return {
+        key: merge_patch(base.get(key), change[key]) if key in change else base[key] for key in keys
+    }
 
 
 SECRET = token_secret(
@@ -132,13 +135,13 @@ SECRET = token_secret(
     vm="tng-training-1a2b3c4d-x1y2",
 )
 ONLY_TOKENS = "tpu-functions may only create and delete bootstrap tokens in kube-system"
-ONLY_OURS = (
+ONLY_OWN_TOKENS = (
     "tpu-functions may only create and delete bootstrap tokens of its own, which have the label "
     f"{RESOURCE_NAME_LABEL}"
 )
-ONLY_JOINING = (
-    f"bootstrap tokens of tpu-functions must expire, and be of the group {BOOTSTRAP_GROUP} or "
-    f"{KUBEADM_GROUP}"
+ONLY_JOIN_TOKENS = (
+    f"bootstrap tokens of tpu-functions must expire, and be of the group {BOOTSTRAP_GROUP} (with "
+    "join_approval = external also of kubeadm's)"
 )
 
 
@@ -155,27 +158,38 @@ ONLY_JOINING = (
         pytest.param(
             "CREATE", {"metadata": {"namespace": "default"}}, ONLY_TOKENS, id="another-namespace"
         ),
-        pytest.param("CREATE", {"metadata": {"labels": None}}, ONLY_OURS, id="no-labels"),
+        pytest.param("CREATE", {"metadata": {"labels": None}}, ONLY_OWN_TOKENS, id="no-labels"),
         pytest.param(
             "DELETE",
             {"metadata": {"labels": {RESOURCE_NAME_LABEL: None}}},
-            ONLY_OURS,
+            ONLY_OWN_TOKENS,
             id="delete-the-token-of-an-admin",
         ),
-        pytest.param("CREATE", {"data": {"expiration": None}}, ONLY_JOINING, id="for-ever"),
-        pytest.param("CREATE", {"data": None}, ONLY_JOINING, id="empty"),
+        pytest.param(
+            "CREATE", {"data": {"expiration": None}}, ONLY_JOIN_TOKENS, id="no-expiration"
+        ),
+        pytest.param("CREATE", {"data": None}, ONLY_JOIN_TOKENS, id="empty"),
         pytest.param(
             "CREATE",
             {"data": {"auth-extra-groups": "c3lzdGVtOm1hc3RlcnM="}},
-            ONLY_JOINING,
+            ONLY_JOIN_TOKENS,
             id="of-system-masters",
+        ),
+        pytest.param(
+            "CREATE",
+            {"data": {"auth-extra-groups": b64encode(KUBEADM_GROUP.encode()).decode()}},
+            ONLY_JOIN_TOKENS,
+            id="of-kubeadms-group",
         ),
     ],
 )
-def test_of_secrets_only_bootstrap_tokens_of_ones_own_pass(
+def test_a_step_may_create_and_delete_only_its_own_bootstrap_tokens(
     operation: str, change: Manifest, message: str
 ) -> None:
-    assert refused("tpu-functions-bootstrap-tokens", operation, merged(SECRET, change)) == message
+    assert (
+        find_refusal("tpu-functions-bootstrap-tokens", operation, merge_patch(SECRET, change))
+        == message
+    )
 
 
 REQUEST: Manifest = {
@@ -186,7 +200,7 @@ REQUEST: Manifest = {
         "groups": ["system:bootstrappers", BOOTSTRAP_GROUP, "system:authenticated"],
     },
 }
-ONLY_OUR_JOINS = (
+ONLY_OWN_JOINS = (
     "tpu-functions may only approve and deny requests for kubelets' certificates by holders of its own "
     "bootstrap tokens"
 )
@@ -195,34 +209,34 @@ ONLY_OUR_JOINS = (
 @pytest.mark.parametrize(
     "change, message",
     [
-        pytest.param({}, "", id="by-the-holder-of-a-token-of-ours"),
+        pytest.param({}, "", id="by-the-holder-of-an-own-token"),
         pytest.param(
             {"groups": ["system:bootstrappers", KUBEADM_GROUP]},
-            ONLY_OUR_JOINS,
+            ONLY_OWN_JOINS,
             id="by-the-holder-of-another-token",
         ),
-        pytest.param({"username": "system:node:tng-x"}, ONLY_OUR_JOINS, id="by-a-kubelet"),
-        pytest.param({"username": None}, ONLY_OUR_JOINS, id="by-nobody"),
-        pytest.param({"groups": None}, ONLY_OUR_JOINS, id="without-groups"),
+        pytest.param({"username": "system:node:tng-x"}, ONLY_OWN_JOINS, id="by-a-kubelet"),
+        pytest.param({"username": None}, ONLY_OWN_JOINS, id="without-a-user"),
+        pytest.param({"groups": None}, ONLY_OWN_JOINS, id="without-groups"),
         pytest.param(
             {"signerName": "kubernetes.io/kube-apiserver-client"},
-            ONLY_OUR_JOINS,
+            ONLY_OWN_JOINS,
             id="to-another-signer",
         ),
     ],
 )
-def test_of_requests_only_those_by_tokens_of_ours_may_be_decided(
+def test_a_step_may_decide_only_requests_by_its_own_bootstrap_tokens(
     change: Manifest, message: str
 ) -> None:
-    request = merged(REQUEST, {"spec": change})
-    assert refused("tpu-functions-join-approvals", "UPDATE", request) == message
+    request = merge_patch(REQUEST, {"spec": change})
+    assert find_refusal("tpu-functions-join-approvals", "UPDATE", request) == message
 
 
 HOLDER: Manifest = {
     "username": "system:bootstrap:abcdef",
     "groups": ["system:bootstrappers", BOOTSTRAP_GROUP, "system:authenticated"],
 }
-"""Whoever holds a bootstrap token of ours."""
+"""A user with a bootstrap token of tpu-functions."""
 
 
 @pytest.mark.parametrize(
@@ -241,9 +255,11 @@ HOLDER: Manifest = {
         ),
     ],
 )
-def test_what_the_holder_of_a_token_may_ask_for(change: Manifest, message: str) -> None:
-    request = merged(REQUEST, {"spec": change})
-    assert refused("tpu-functions-join-requests", "CREATE", request, HOLDER) == message
+def test_the_holder_of_a_token_may_only_request_a_small_kubelet_certificate(
+    change: Manifest, message: str
+) -> None:
+    request = merge_patch(REQUEST, {"spec": change})
+    assert find_refusal("tpu-functions-join-requests", "CREATE", request, HOLDER) == message
 
 
 @pytest.mark.parametrize(
@@ -256,18 +272,18 @@ def test_what_the_holder_of_a_token_may_ask_for(change: Manifest, message: str) 
     ],
     ids=["annotations", "labels", "finalizers", "owners"],
 )
-def test_the_holder_of_a_token_sends_what_a_kubelet_sends_and_nothing_more(
+def test_the_holder_of_a_token_may_not_add_metadata_to_a_request(
     metadata: Manifest,
 ) -> None:
-    request = merged(REQUEST, {"metadata": metadata, "spec": {"request": "a"}})
-    assert refused("tpu-functions-join-requests", "CREATE", request, HOLDER) == (
+    request = merge_patch(REQUEST, {"metadata": metadata, "spec": {"request": "a"}})
+    assert find_refusal("tpu-functions-join-requests", "CREATE", request, HOLDER) == (
         "a request by a bootstrap token of tpu-functions may have no labels, annotations, finalizers "
         "and owners, as a kubelet's has none"
     )
 
 
 NODE: Manifest = {"metadata": {"name": "tng-training-1a2b3c4d-x1y2", "labels": {}}}
-ONLY_OUR_NODES = (
+ONLY_OWN_NODES = (
     "tpu-functions may only change and delete Nodes of its own VMs, whose names begin with tng-"
 )
 
@@ -276,25 +292,25 @@ ONLY_OUR_NODES = (
 @pytest.mark.parametrize(
     "change, message",
     [
-        pytest.param({}, "", id="a-node-of-ours"),
+        pytest.param({}, "", id="an-own-node"),
         pytest.param({"metadata": {"labels": None}}, "", id="one-without-labels"),
         pytest.param(
             {"metadata": {"name": "tng-training-1a2b3c4d-x1y2.example.internal"}},
             "",
             id="one-with-a-domain",
         ),
-        pytest.param({"metadata": {"name": "worker-1"}}, ONLY_OUR_NODES, id="another-node"),
+        pytest.param({"metadata": {"name": "worker-1"}}, ONLY_OWN_NODES, id="another-node"),
         pytest.param(
             {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}},
-            ONLY_OUR_NODES,
+            ONLY_OWN_NODES,
             id="a-control-plane",
         ),
     ],
 )
-def test_of_nodes_only_those_of_our_vms_may_be_touched(
+def test_a_step_may_change_and_delete_only_the_nodes_of_its_own_vms(
     operation: str, change: Manifest, message: str
 ) -> None:
-    assert refused("tpu-functions-nodes", operation, merged(NODE, change)) == message
+    assert find_refusal("tpu-functions-nodes", operation, merge_patch(NODE, change)) == message
 
 
 CLAIM = "authentication.kubernetes.io/node-name"
@@ -308,7 +324,7 @@ ONLY_WHAT_KUBELETS_WRITE = (
     "the device plugin may not change a Node's spec, owners, finalizers or the labels under "
     "node-restriction.kubernetes.io and node-role.kubernetes.io"
 )
-PROVED: Manifest = merged(
+PROVED: Manifest = merge_patch(
     NODE,
     {
         "metadata": {"labels": {"node-restriction.kubernetes.io/tpu-functions-vm-id": "42"}},
@@ -328,7 +344,7 @@ PROVED: Manifest = merged(
             for name, key, value in (
                 ("another-proof", "node-restriction.kubernetes.io/tpu-functions-vm-id", "43"),
                 ("no-proof", "node-restriction.kubernetes.io/tpu-functions-vm-id", None),
-                ("a-proof-more", "team.node-restriction.kubernetes.io/a", "b"),
+                ("a-further-proof", "team.node-restriction.kubernetes.io/a", "b"),
                 ("a-role", "node-role.kubernetes.io/control-plane", ""),
             )
         ),
@@ -338,7 +354,9 @@ PROVED: Manifest = merged(
             id="a-taint",
         ),
         pytest.param({"spec": {"providerID": "gce://p/z/w"}}, ONLY_WHAT_KUBELETS_WRITE, id="a-vm"),
-        pytest.param({"metadata": {"finalizers": ["a/b"]}}, ONLY_WHAT_KUBELETS_WRITE, id="a-hold"),
+        pytest.param(
+            {"metadata": {"finalizers": ["a/b"]}}, ONLY_WHAT_KUBELETS_WRITE, id="a-finalizer"
+        ),
         pytest.param(
             {"metadata": {"ownerReferences": [{"name": "a"}]}},
             ONLY_WHAT_KUBELETS_WRITE,
@@ -346,12 +364,12 @@ PROVED: Manifest = merged(
         ),
     ],
 )
-def test_the_device_plugin_may_say_of_its_node_what_a_kubelet_may(
+def test_the_device_plugin_may_write_to_its_node_only_what_a_kubelet_may(
     change: Manifest, message: str
 ) -> None:
     policy = named("ValidatingAdmissionPolicy", "tpu-device-plugin-own-node")
-    said = refusal(policy, "UPDATE", merged(PROVED, change), old=PROVED, user=PLUGIN)
-    assert said == message
+    found = refusal(policy, "UPDATE", merge_patch(PROVED, change), old=PROVED, user=PLUGIN)
+    assert found == message
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE", "DELETE"])
@@ -360,51 +378,49 @@ def test_the_device_plugin_may_say_of_its_node_what_a_kubelet_may(
     [{CLAIM: ["tng-training-1a2b3c4d-other"]}, {"authentication.kubernetes.io/pod-name": ["a"]}],
     ids=["of-another-node", "of-no-node"],
 )
-def test_the_device_plugin_may_not_touch_another_node(
+def test_the_device_plugin_may_not_write_another_node(
     operation: str, extra: dict[str, list[str]]
 ) -> None:
     user = {**PLUGIN, "extra": extra}
-    assert refused("tpu-device-plugin-own-node", operation, PROVED, user) == ONLY_ITS_NODE
+    assert find_refusal("tpu-device-plugin-own-node", operation, PROVED, user) == ONLY_ITS_NODE
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "DELETE"])
-def test_nor_make_or_delete_its_own(operation: str) -> None:
-    assert refused("tpu-device-plugin-own-node", operation, PROVED, PLUGIN) == ONLY_ITS_NODE
+def test_the_device_plugin_may_not_create_or_delete_its_own_node(operation: str) -> None:
+    assert find_refusal("tpu-device-plugin-own-node", operation, PROVED, PLUGIN) == ONLY_ITS_NODE
 
 
 ONLY_KUBELETS = (
     "a Node whose name begins with tng- is registered by the kubelet of that VM alone, as system:node "
     "and its name"
 )
-OUR_NODE, FOREIGN_NODE = "tng-training-1a2b3c4d-x1y2", "tng-training-1a2b3c4d-z3w4"
+OWN_NODE, FOREIGN_NODE = "tng-training-1a2b3c4d-x1y2", "tng-training-1a2b3c4d-z3w4"
 
 
 @pytest.mark.parametrize(
     "user, name, message",
     [
-        pytest.param(f"system:node:{OUR_NODE}", OUR_NODE, "", id="by-its-kubelet"),
+        pytest.param(f"system:node:{OWN_NODE}", OWN_NODE, "", id="by-its-kubelet"),
         pytest.param(
-            f"system:node:{OUR_NODE}.example.internal",
-            f"{OUR_NODE}.example.internal",
+            f"system:node:{OWN_NODE}.example.internal",
+            f"{OWN_NODE}.example.internal",
             "",
             id="with-a-domain-by-its-kubelet",
         ),
-        pytest.param(f"system:node:{FOREIGN_NODE}", OUR_NODE, ONLY_KUBELETS, id="by-another-VM"),
-        pytest.param("kubernetes-admin", OUR_NODE, ONLY_KUBELETS, id="by-an-administrator"),
-        pytest.param(OUR_NODE, OUR_NODE, ONLY_KUBELETS, id="by-a-user-of-that-name"),
+        pytest.param(f"system:node:{FOREIGN_NODE}", OWN_NODE, ONLY_KUBELETS, id="by-another-VM"),
+        pytest.param("kubernetes-admin", OWN_NODE, ONLY_KUBELETS, id="by-an-administrator"),
+        pytest.param(OWN_NODE, OWN_NODE, ONLY_KUBELETS, id="by-a-user-of-that-name"),
         pytest.param("kubernetes-admin", "worker-1", "", id="of-another-machine"),
     ],
 )
-def test_a_node_of_a_vm_is_registered_by_its_kubelet_alone(
-    user: str, name: str, message: str
-) -> None:
-    asked = {"username": user, "groups": ["system:masters"]}
-    made = {"metadata": {"name": name}}
-    assert refused("tpu-functions-node-registrations", "CREATE", made, asked) == message
+def test_only_the_kubelet_of_a_vm_may_register_its_node(user: str, name: str, message: str) -> None:
+    requester = {"username": user, "groups": ["system:masters"]}
+    node = {"metadata": {"name": name}}
+    assert find_refusal("tpu-functions-node-registrations", "CREATE", node, requester) == message
 
 
 @pytest.mark.parametrize("policy", of_kind("ValidatingAdmissionPolicy"), ids=identify)
-def test_policies_are_bound_to_deny(policy: Manifest) -> None:
+def test_every_policy_is_bound_with_the_action_deny(policy: Manifest) -> None:
     name = policy["metadata"]["name"]
     binding = named("ValidatingAdmissionPolicyBinding", name)["spec"]
     assert binding == {"policyName": name, "validationActions": ["Deny"]}
@@ -419,18 +435,22 @@ def test_policies_are_bound_to_deny(policy: Manifest) -> None:
     ],
     ids=identify,
 )
-def test_policies_but_that_of_registrations_bind_us_and_nobody_else(policy: Manifest) -> None:
+def test_every_policy_except_node_registrations_restricts_only_its_subject(
+    policy: Manifest,
+) -> None:
     name = policy["metadata"]["name"]
-    bound = {**PLUGIN, "extra": {}} if name.startswith("tpu-device-plugin") else US
-    wrong = merged(SECRET, {"metadata": {"name": "admin", "namespace": "kube-system"}})
+    subject = {**PLUGIN, "extra": {}} if name.startswith("tpu-device-plugin") else INJECT_TOKEN
+    wrong = merge_patch(SECRET, {"metadata": {"name": "admin", "namespace": "kube-system"}})
     operation = "UPDATE"
     if name == "tpu-functions-join-approvals":
-        wrong = merged(REQUEST, {"spec": {"username": "admin"}})
+        wrong = merge_patch(REQUEST, {"spec": {"username": "admin"}})
     if name == "tpu-functions-join-requests":
-        operation, bound = "CREATE", HOLDER
-        wrong = merged(REQUEST, {"spec": {"signerName": "kubernetes.io/kube-apiserver-client"}})
-    assert refused(name, operation, wrong, OTHERS) == ""
-    assert refused(name, operation, wrong, bound) != ""
+        operation, subject = "CREATE", HOLDER
+        wrong = merge_patch(
+            REQUEST, {"spec": {"signerName": "kubernetes.io/kube-apiserver-client"}}
+        )
+    assert find_refusal(name, operation, wrong, ADMINISTRATOR) == ""
+    assert find_refusal(name, operation, wrong, subject) != ""
 
 
 # Workloads
@@ -447,7 +467,7 @@ def pod_of(kind: str, name: str, namespace: str) -> Manifest:
     return pod
 
 
-def test_the_device_plugin_runs_on_tpu_nodes_only_and_whatever_their_taints() -> None:
+def test_the_device_plugin_runs_only_on_tpu_nodes_and_tolerates_their_taints() -> None:
     pod = pod_of("DaemonSet", "tpu-device-plugin", "kube-system")
     required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     assert required == {
@@ -467,13 +487,13 @@ def test_the_device_plugin_runs_on_tpu_nodes_only_and_whatever_their_taints() ->
     assert named("ServiceAccount", pod["serviceAccountName"], "kube-system")
 
 
-def test_the_device_plugin_runs_on_no_node_of_gke_which_has_its_own() -> None:
+def test_the_device_plugin_does_not_run_on_nodes_of_gke() -> None:
     config = {"machineType": "ct6e-standard-4t"}
     pool = {"name": "p", "config": config, "locations": ["us-east5-a"], "initialNodeCount": 1}
-    (theirs,) = make_nodes(pool, "my-project", Random(0), tpu_taint=True)
-    ours = {ACCELERATOR_LABEL: "tpu-v6e-slice", POOL_LABEL: "train-bfcf5ebea76efcf5"}
+    (gke_node,) = make_nodes(pool, "my-project", Random(0), tpu_taint=True)
+    own_labels = {ACCELERATOR_LABEL: "tpu-v6e-slice", POOL_LABEL: "train-bfcf5ebea76efcf5"}
     spec = pod_of("DaemonSet", "tpu-device-plugin", "kube-system")
-    for labels, is_placed in ((ours, True), (dict(theirs.labels), False)):
+    for labels, is_placed in ((own_labels, True), (dict(gke_node.labels), False)):
         node = {"metadata": {"name": "n", "labels": labels}}
         assert labels[ACCELERATOR_LABEL] == "tpu-v6e-slice"
         assert selects(spec, node) is is_placed
@@ -488,7 +508,7 @@ def test_the_device_plugins_images_are_pinned_and_its_mounts_exist() -> None:
         assert "@sha256:" in container["image"] or container["image"].endswith(":1.35.7-gke.0")
 
 
-def test_the_relay_is_what_a_restricted_namespace_takes() -> None:
+def test_the_relay_meets_the_restricted_pod_security_standard() -> None:
     pod = pod_of("Deployment", "relay", "tpu-functions")
     (container,) = pod["containers"]
     assert pod["securityContext"]["runAsNonRoot"] is True
@@ -502,7 +522,7 @@ def test_the_relay_is_what_a_restricted_namespace_takes() -> None:
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_the_relay_is_probed_at_the_port_that_its_settings_say() -> None:
+def test_the_relay_is_probed_at_its_configured_port() -> None:
     (container,) = pod_of("Deployment", "relay", "tpu-functions")["containers"]
     assert container["ports"] == [{"name": "http", "containerPort": int(relay_settings()["PORT"])}]
     probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("readiness", "liveness")}
@@ -517,7 +537,7 @@ def relay_settings() -> dict[str, str]:
     return dict(literal.split("=", 1) for literal in generator["literals"])
 
 
-def test_the_base_sets_what_the_relay_knows_and_leaves_the_project_to_the_overlay() -> None:
+def test_the_base_sets_only_known_relay_settings_and_no_project() -> None:
     settings = relay_settings()
     assert settings.keys() <= {variable.name for variable in VARIABLES.values()}
     with pytest.raises(SettingsError, match=r"^PUBSUB_PROJECT is not set: it must be"):
@@ -525,7 +545,7 @@ def test_the_base_sets_what_the_relay_knows_and_leaves_the_project_to_the_overla
     assert read_settings({**settings, "PUBSUB_PROJECT": "my-gcp-project"}).port == 8080
 
 
-def test_no_pod_runs_as_a_step() -> None:
+def test_the_service_account_of_a_step_mounts_no_token() -> None:
     for step in STEPS:
         account = named("ServiceAccount", step.replace("_", "-"), "tpu-functions")
         assert account["automountServiceAccountToken"] is False

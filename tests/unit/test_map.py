@@ -1,4 +1,4 @@
-"""The map in docs/how-it-works.md: each file and folder that it names is there."""
+"""The map in docs/how-it-works.md: each file and folder that it names exists."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ NAMED = sorted(set(re.findall(r"`((?:relay|functions|shared|infra|main)[\w/.]*(?
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_what_the_map_names_is_there(name: str) -> None:
+def test_each_path_on_the_map_exists(name: str) -> None:
     assert (ROOT / name).exists()
 
 
-def test_the_map_names_each_room_of_shared() -> None:
-    rooms = {f"shared/{path.name}/" for path in (ROOT / "shared").iterdir() if path.is_dir()}
-    assert rooms - {"shared/__pycache__/"} <= set(NAMED)
+def test_the_map_names_each_package_of_shared() -> None:
+    packages = {f"shared/{path.name}/" for path in (ROOT / "shared").iterdir() if path.is_dir()}
+    assert packages - {"shared/__pycache__/"} <= set(NAMED)

@@ -34,110 +34,110 @@ from shared.ports.gce.values import Mig
 from tests.unit.builders import NOW, RESOURCE, group, unreadable_group
 from tests.unit.test_label_node import B
 
-WORDS, CODE = "What Compute Engine said", "ITS_CODE"
+CLOUD_MESSAGE, CODE = "The error of Compute Engine", "ITS_CODE"
 INSTRUCTION = re.compile(
     r"(?:^|[.:;] |, or )(?:Ask|Check|Correct|Create|Delete|delete|Detach|Do not|Enable|Enlarge|Find out|"
     r"Free|Migrate|Raise|Read|Remove|Resize|Restart|Start|start|To run|To use|Wait|Nothing to do|grant|"
     r"If it stays so)\b"
 )
-STANDS = Resource(RESOURCE, State.READY, NOW)
-ALL_STAND = {POLICY: STANDS, TEMPLATE: STANDS, MIG: STANDS}
+EXISTING = Resource(RESOURCE, State.READY, NOW)
+ALL_EXISTING = {POLICY: EXISTING, TEMPLATE: EXISTING, MIG: EXISTING}
 TRUE = Condition("True", "Ready", "", NOW, 1)
 COMPLETE = Status(
     conditions={kind: TRUE for kind in Type if kind not in (Type.READY, Type.INTERCONNECT_READY)},
-    resources=ALL_STAND,
+    resources=ALL_EXISTING,
     counts=Counts(desired=2, running=2, joined=2, ready=2),
 )
 
 
 @dataclass(frozen=True)
-class Said:
+class ReadyMessage:
     """The message of ``Ready`` in a situation, and the object that it must name, if there is one."""
 
     message: str
     names: str = ""
     is_progress: bool = False
-    """Progress in tpu-operator's words: there is nothing to do."""
+    """The message reports progress: there is nothing to do."""
 
 
 def _conclude(status: Status, of: AnyGroup | None = None) -> Condition:
     return readiness.conclude(of or group(), status, NOW).conditions[Type.READY]
 
 
-def _created(reason: Reason) -> Said:
-    """An error of an insert."""
-    failed = STANDS.fail(reason, CODE, WORDS, NOW)
-    known = replace(Status(), resources={**ALL_STAND, TEMPLATE: failed})
-    known = CreationReport({}).describe(group(), known, NOW)
+def _created(reason: Reason) -> ReadyMessage:
+    """The message for an error of an insert."""
+    failed = EXISTING.fail(reason, CODE, CLOUD_MESSAGE, NOW)
+    known = replace(Status(), resources={**ALL_EXISTING, TEMPLATE: failed})
+    known = CreationReport({}).add_conditions(group(), known, NOW)
     message = _conclude(known).message
-    assert f"{NOUN[TEMPLATE]} {RESOURCE}: {WORDS} ({CODE})." in message
-    return Said(message, RESOURCE)
+    assert f"{NOUN[TEMPLATE]} {RESOURCE}: {CLOUD_MESSAGE} ({CODE})." in message
+    return ReadyMessage(message, RESOURCE)
 
 
-def _deleted(*, gone: tuple[str, ...] = (), is_refused: bool = False) -> Said:
-    resources = {kind: STANDS.enter(State.GONE, NOW) for kind in gone}
-    resources = {**ALL_STAND, **resources}
+def _deleted(*, gone: tuple[str, ...] = (), is_refused: bool = False) -> ReadyMessage:
+    resources = {kind: EXISTING.enter(State.GONE, NOW) for kind in gone}
+    resources = {**ALL_EXISTING, **resources}
     if is_refused:
-        deleting = STANDS.enter(State.DELETING, NOW)
-        resources[MIG] = deleting.with_error(Reason.IN_USE, CODE, WORDS, NOW)
+        deleting = EXISTING.enter(State.DELETING, NOW)
+        resources[MIG] = deleting.with_error(Reason.IN_USE, CODE, CLOUD_MESSAGE, NOW)
     known = replace(COMPLETE, resources=resources)
     message = _conclude(known, group(deleting=True)).message
-    return Said(message, RESOURCE if is_refused else "", is_progress=not is_refused)
+    return ReadyMessage(message, RESOURCE if is_refused else "", is_progress=not is_refused)
 
 
-def _joins(reason: Reason) -> Said:
-    """A VM whose Node has not joined."""
+def _joins(reason: Reason) -> ReadyMessage:
+    """The message for a VM whose Node has not joined."""
     known = replace(
         COMPLETE,
         counts=Counts(desired=2, running=2, joined=1, ready=1),
         pending=(Pending(B, reason, NOW),),
         completed_at=NOW - timedelta(hours=1) if reason in VM_LOSSES else None,
     )
-    known = join_report.describe(health.Members(group(), known), known, NOW)
+    known = join_report.add_condition(health.Members(group(), known), known, NOW)
     message = _conclude(known).message
     is_progress = reason is Reason.AWAITING_NODE_JOIN
-    return Said(message, "" if is_progress else B, is_progress)
+    return ReadyMessage(message, "" if is_progress else B, is_progress)
 
 
-def _joined(reason: Reason) -> Said:
-    """A Node that has joined and is not ready."""
+def _joined(reason: Reason) -> ReadyMessage:
+    """The message for a Node that has joined and is not ready."""
     known = replace(
         COMPLETE,
         counts=Counts(desired=2, running=2, joined=2, ready=1),
         pending=(Pending(B, reason, NOW),),
     )
-    return Said(_conclude(known).message, B)
+    return ReadyMessage(_conclude(known).message, B)
 
 
-def _disconnected() -> Said:
+def _disconnected() -> ReadyMessage:
     found = Mig(
         "mig", "", 2, 0, is_bulk_in_progress=False, recreating=0, topologies={"2x2x2": "FAILED"}
     )
-    known = interconnect.describe(found, group(), COMPLETE, NOW)
-    return Said(_conclude(known).message, "FAILED")
+    known = interconnect.add_condition(found, group(), COMPLETE, NOW)
+    return ReadyMessage(_conclude(known).message, "FAILED")
 
 
-def _rejected(*, has_operator_children: bool) -> Said:
-    """A group that create_resources does not serve."""
+def _rejected(*, has_operator_children: bool) -> ReadyMessage:
+    """The message for a group that create_resources rejects."""
     observed = create_resources.ObservedUnreadable(
         unreadable_group(), Status(), has_operator_children
     )
     (write, *_) = create_resources.decide(observed, NOW).list_actions()
     assert isinstance(write, WriteStatus)
     message = write.status.conditions[Type.READY].message
-    return Said(message, "" if has_operator_children else "spec.nodeLocation")
+    return ReadyMessage(message, "" if has_operator_children else "spec.nodeLocation")
 
 
 def _described(
-    *, mig: Resource = STANDS, is_paused: bool = False, target_size: int = 2, creating: int = 0
-) -> Said:
+    *, mig: Resource = EXISTING, is_paused: bool = False, target_size: int = 2, creating: int = 0
+) -> ReadyMessage:
     found = Mig("the/mig", "", target_size, creating, is_bulk_in_progress=False, recreating=0)
     of = group(annotations={PAUSED_ANNOTATION: "true"} if is_paused else {})
-    known = Status(resources={**ALL_STAND, MIG: mig})
-    known = CreationReport({MIG: found}).describe(of, known, NOW)
+    known = Status(resources={**ALL_EXISTING, MIG: mig})
+    known = CreationReport({MIG: found}).add_conditions(of, known, NOW)
     name = {State.GONE: RESOURCE, State.READY: "the/mig"}.get(mig.state, "")
     is_progress = bool(creating)
-    return Said(_conclude(known, of).message, "" if is_progress else name, is_progress)
+    return ReadyMessage(_conclude(known, of).message, "" if is_progress else name, is_progress)
 
 
 CREATION_FAILURES = (
@@ -150,7 +150,7 @@ MISSING = (
     *(Reason.NODE_JOIN_TIMEOUT, Reason.JOIN_NOT_APPROVED, Reason.JOIN_DENIED, Reason.NODE_DELETED),
     *(Reason.NODE_NAME_MISMATCH, Reason.AWAITING_NODE_JOIN, *sorted(VM_LOSSES)),
 )
-ALL_SAID: dict[Reason, Callable[[], Said]] = {
+MESSAGES: dict[Reason, Callable[[], ReadyMessage]] = {
     **{reason: partial(_created, reason) for reason in CREATION_FAILURES},
     **{reason: partial(_joins, reason) for reason in MISSING},
     Reason.PROVISIONING: partial(_described, creating=2),
@@ -162,7 +162,7 @@ ALL_SAID: dict[Reason, Callable[[], Said]] = {
     Reason.DEVICE_PLUGIN_MISSING: partial(_joined, Reason.DEVICE_PLUGIN_MISSING),
     Reason.NODE_NOT_READY: partial(_joined, Reason.NODE_NOT_READY),
     Reason.INTERCONNECT_NOT_READY: _disconnected,
-    Reason.RESOURCE_LOST: partial(_described, mig=STANDS.enter(State.GONE, NOW)),
+    Reason.RESOURCE_LOST: partial(_described, mig=EXISTING.enter(State.GONE, NOW)),
     Reason.DELETING_MIG: _deleted,
     Reason.DELETING_TEMPLATE: partial(_deleted, gone=(MIG,)),
     Reason.DELETING_POLICY: partial(_deleted, gone=(MIG, TEMPLATE)),
@@ -170,25 +170,25 @@ ALL_SAID: dict[Reason, Callable[[], Said]] = {
 }
 
 
-def test_each_reason_has_a_situation_here() -> None:
-    assert set(ALL_SAID) == set(Reason)
+def test_each_reason_has_a_case_here() -> None:
+    assert set(MESSAGES) == set(Reason)
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_the_message_names_the_object_and_says_what_to_do(reason: Reason) -> None:
-    said = ALL_SAID[reason]()
-    assert said.names in said.message
-    if said.is_progress:
+def test_the_message_names_the_object_and_what_to_do(reason: Reason) -> None:
+    found = MESSAGES[reason]()
+    assert found.names in found.message
+    if found.is_progress:
         assert re.fullmatch(
-            r"(Waiting for|Deleting|Compute Engine is creating) [^.]+", said.message
+            r"(Waiting for|Deleting|Compute Engine is creating) [^.]+", found.message
         )
     else:
-        assert INSTRUCTION.search(said.message), said.message
-        assert said.message.endswith(".")
+        assert INSTRUCTION.search(found.message), found.message
+        assert found.message.endswith(".")
 
 
 @pytest.mark.parametrize("reason", Reason)
-def test_the_reference_of_a_reason_says_what_it_means_and_what_to_do(reason: Reason) -> None:
+def test_the_reference_of_a_reason_has_its_meaning_and_what_to_do(reason: Reason) -> None:
     meaning, _, advice = REASONS[reason].partition(". ")
     if reason in (Reason.PERMISSION_DENIED, Reason.INVALID_SPEC, Reason.RESOURCE_CONFLICT):
         advice = f"{meaning}. {advice}"
@@ -196,7 +196,7 @@ def test_the_reference_of_a_reason_says_what_it_means_and_what_to_do(reason: Rea
     assert INSTRUCTION.search(f". {advice}"), REASONS[reason]
 
 
-def test_a_condition_by_its_earlier_name_is_read_as_the_new_one() -> None:
+def test_a_condition_with_its_earlier_name_is_read_as_the_new_one() -> None:
     raw = {"type": "SliceWired", "status": "True", "reason": "Active", "message": "up"}
     known = status.parse({"conditions": [raw]})
     assert known.conditions.keys() == {Type.INTERCONNECT_READY}
@@ -204,7 +204,7 @@ def test_a_condition_by_its_earlier_name_is_read_as_the_new_one() -> None:
 
 
 @pytest.mark.parametrize("reason", [Reason.AWAITING_NODE_JOIN, Reason.NODE_NOT_READY])
-def test_of_many_nodes_that_are_not_ready_the_message_names_three(reason: Reason) -> None:
+def test_the_message_names_three_of_many_nodes_that_are_not_ready(reason: Reason) -> None:
     known = replace(
         COMPLETE,
         counts=Counts(desired=9, running=9, joined=9, ready=4),

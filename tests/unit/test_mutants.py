@@ -101,7 +101,7 @@ def test_a_function_has_these_mutants(body: str, mutated: set[tuple[str, str]]) 
         '"""5 == 5"""\n',
     ],
 )
-def test_what_only_people_or_type_checkers_read_is_left_alone(source: str) -> None:
+def test_reprs_decorators_docstrings_and_main_blocks_have_no_mutants(source: str) -> None:
     assert changes(source) == set()
 
 
@@ -125,7 +125,7 @@ def test_a_mutant_is_shown_with_its_line_and_as_a_diff() -> None:
         ("f(5)\n", True, ()),
     ],
 )
-def test_what_runs_at_import_is_known_with_what_it_defines(
+def test_a_mutant_records_whether_it_runs_at_import_and_the_names_it_defines(
     source: str, at_import: bool, names: tuple[str, ...]
 ) -> None:
     found = {(mutant.at_import, mutant.names) for mutant in list_mutants("a.py", source)}
@@ -236,7 +236,7 @@ def test_a_program_has_the_tests_of_the_files_that_run_it() -> None:
     assert stored.find_tests(mutant, source) == ["t.py::x"]
 
 
-def test_the_cases_of_a_test_come_one_by_one_between_those_of_other_tests() -> None:
+def test_the_cases_of_a_test_alternate_with_those_of_other_tests() -> None:
     tests = ("t.py::x[1]", "t.py::x[2]", "t.py::y[1]", "t.py::y[2]", "t.py::z")
     stored = CoverageMap(
         sources={"a.py": SOURCE},
@@ -259,17 +259,19 @@ def test_the_cases_of_a_test_come_one_by_one_between_those_of_other_tests() -> N
     [(10, ["x", "y", "z"]), (3, ["x", "y"]), (2, ["x", "z"]), (0, ["x"])],
     ids=["all", "as many as fit", "a long one is left out", "at least one"],
 )
-def test_tests_run_as_long_as_there_is_time(seconds: float, taken: list[str]) -> None:
+def test_tests_are_selected_if_they_fit_into_the_remaining_time(
+    seconds: float, taken: list[str]
+) -> None:
     stored = CoverageMap({}, {}, {"x": 1, "y": 2, "z": 1}, {})
     assert stored.take(["x", "y", "z"], seconds) == taken
     assert stored.take([], seconds) == []
 
 
-def test_a_line_that_nothing_runs_has_no_tests() -> None:
+def test_a_line_that_no_test_runs_has_no_tests() -> None:
     assert find_tests(SOURCE, "return 2") == []
 
 
-def test_a_file_of_which_nothing_is_recorded_has_no_tests() -> None:
+def test_a_file_that_is_not_recorded_has_no_tests() -> None:
     (mutant,) = list_mutants("new.py", "A = True\n")
     assert MAP.find_tests(mutant, "A = True\n") == []
 
@@ -281,7 +283,7 @@ def test_a_file_of_which_nothing_is_recorded_has_no_tests() -> None:
         ({"a.py": "1", "b.py": "2"}, ["b.py", "a.py::x", "a.py::z"]),
         ({"a.py": "1"}, ["a.py::x", "a.py::z"]),
     ],
-    ids=["unchanged", "a changed file runs as a whole", "a file that is gone"],
+    ids=["unchanged", "a changed file runs as a whole", "a deleted file"],
 )
 def test_tests_that_changed_since_the_map_run_first(
     current: dict[str, str], ordered: list[str]
@@ -295,7 +297,7 @@ def results(*outcomes: tuple[Outcome, bool]) -> Sequence[Result]:
     return [Result(mutant, outcome, by_unit) for outcome, by_unit in outcomes]
 
 
-def test_the_scores_count_what_fails_or_takes_too_long() -> None:
+def test_the_scores_count_the_mutants_that_are_killed_or_time_out() -> None:
     found = results(
         (Outcome.KILLED, True),
         (Outcome.KILLED, False),

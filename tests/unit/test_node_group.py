@@ -1,4 +1,4 @@
-"""The functions read a spec as the CRD does: what works passes, what cannot is named."""
+"""The functions validate a spec as the CRD does and report each violation at its field."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ def ids(rows: list[dict[str, Any]]) -> list[str]:
 RAW = raw_group()
 
 
-def problems_of(change: Change) -> tuple[Violation, ...]:
-    """What is wrong with the example, changed so."""
+def list_violations(change: Change) -> tuple[Violation, ...]:
+    """Return the violations of the example with this change."""
     changed = {**RAW, "spec": merge(RAW["spec"], change)}
     return node_group.parse(changed, CLUSTER).violations
 
 
 @pytest.mark.parametrize("row", SPECS["valid"], ids=ids(SPECS["valid"]))
-def test_a_spec_that_can_work_has_no_problem(row: dict[str, Any]) -> None:
-    assert problems_of(row["change"]) == ()
+def test_a_valid_spec_has_no_violation(row: dict[str, Any]) -> None:
+    assert list_violations(row["change"]) == ()
 
 
 @pytest.mark.parametrize("row", SPECS["invalid"], ids=ids(SPECS["invalid"]))
-def test_a_spec_that_cannot_work_is_refused_at_its_field(row: dict[str, Any]) -> None:
-    violations = problems_of(row["change"])
+def test_an_invalid_spec_has_a_violation_at_its_field(row: dict[str, Any]) -> None:
+    violations = list_violations(row["change"])
 
     paths = [violation.path for violation in violations]
     assert any(path.startswith(row["path"]) for path in paths), violations
@@ -66,35 +66,35 @@ def test_a_spec_that_cannot_work_is_refused_at_its_field(row: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("change", ACCEPTED)
-def test_what_the_definition_takes_has_no_problem(change: Change) -> None:
-    assert problems_of(change) == ()
+def test_a_spec_that_the_crd_accepts_has_no_violation(change: Change) -> None:
+    assert list_violations(change) == ()
 
 
 @pytest.mark.parametrize("change, path, _message", [*REFUSED, *OUT_OF_BOUNDS])
-def test_what_the_definition_refuses_is_refused_at_the_same_path(
+def test_a_spec_that_the_crd_rejects_has_a_violation_at_the_same_path(
     change: Change, path: str, _message: str
 ) -> None:
-    violations = problems_of(change)
+    violations = list_violations(change)
     assert path in [violation.path for violation in violations], violations
 
 
 @pytest.mark.parametrize("machine_type, topology, hosts", list(shapes()))
-def test_every_shape_that_is_documented_has_no_problem(
+def test_every_documented_shape_has_no_violation(
     machine_type: str, topology: str, hosts: int
 ) -> None:
-    assert problems_of(shaped(machine_type, topology, hosts)) == ()
+    assert list_violations(shaped(machine_type, topology, hosts)) == ()
 
 
 @pytest.mark.parametrize("machine_type, topology, hosts, path, _message", MISFITS)
-def test_a_shape_that_does_not_fit_is_refused_once_and_at_the_same_path(
+def test_an_inconsistent_shape_has_one_violation_at_the_same_path(
     machine_type: str, topology: str, hosts: int, path: str, _message: str
 ) -> None:
-    violations = problems_of(shaped(machine_type, topology, hosts))
+    violations = list_violations(shaped(machine_type, topology, hosts))
     assert [violation.path for violation in violations] == [path], violations
 
 
 @pytest.mark.parametrize(
-    "change, said",
+    "change, message",
     [
         (
             {"project": None},
@@ -178,8 +178,8 @@ def test_a_shape_that_does_not_fit_is_refused_once_and_at_the_same_path(
         ({"nodeLabels": {"a": "x" * 64}}, "spec.nodeLabels.a: has 64 characters; 63 are allowed"),
     ],
 )
-def test_a_refusal_says_what_would_be_right(change: Change, said: str) -> None:
-    assert [str(violation) for violation in problems_of(change)] == [said]
+def test_a_violation_names_the_valid_values(change: Change, message: str) -> None:
+    assert [str(violation) for violation in list_violations(change)] == [message]
 
 
 JSON = st.recursive(
@@ -202,7 +202,7 @@ FIELDS = st.sampled_from(
 
 
 @given(changes=st.lists(st.tuples(FIELDS, JSON), min_size=1, max_size=4))
-def test_whatever_stands_in_a_spec_it_can_be_read(
+def test_a_spec_with_any_json_values_can_be_parsed(
     changes: list[tuple[tuple[str, ...], Any]],
 ) -> None:
     raw = deepcopy(RAW)
@@ -211,19 +211,19 @@ def test_whatever_stands_in_a_spec_it_can_be_read(
         for name in path[:-1]:
             holder = holder[name] if isinstance(holder.get(name), dict) else {}
         holder[path[-1]] = value
-    read = node_group.parse(raw, CLUSTER)
-    assert read.violations or isinstance(read, NodeGroup)
-    if isinstance(read, NodeGroup):
-        read.node_labels(None)
+    parsed = node_group.parse(raw, CLUSTER)
+    assert parsed.violations or isinstance(parsed, NodeGroup)
+    if isinstance(parsed, NodeGroup):
+        parsed.node_labels(None)
 
 
-def test_the_model_follows_from_the_reservation() -> None:
+def test_the_provisioning_model_with_a_reservation_is_reservation_bound() -> None:
     source = group(change={"instanceConfig": {"provisioningModel": None}}).spec.source
     assert isinstance(source, InstanceConfig)
     assert source.provisioning_model == "RESERVATION_BOUND"
 
 
-def test_without_reservation_the_model_is_standard() -> None:
+def test_the_provisioning_model_without_a_reservation_is_standard() -> None:
     change = {"instanceConfig": {"provisioningModel": None, "reservation": None}}
     source = group(change=change).spec.source
     assert isinstance(source, InstanceConfig)
@@ -258,11 +258,11 @@ def test_a_template_is_read_from_the_scope_that_its_uri_names(uri: str, region: 
         "http://www.googleapis.com/compute/v1/projects/p/global/instanceTemplates/t",
     ],
 )
-def test_what_is_no_templates_uri_is_none(uri: str) -> None:
+def test_a_text_that_is_no_template_uri_is_parsed_as_none(uri: str) -> None:
     assert parse_template_uri(uri) is None
 
 
-def test_a_template_of_another_region_is_refused() -> None:
+def test_a_template_of_another_region_is_a_violation() -> None:
     uri = "projects/my-gcp-project/regions/europe-west4/instanceTemplates/t"
     violations = group(
         change={"instanceConfig": None, "bootstrapKubernetes": None, "instanceTemplateURI": uri}
@@ -274,20 +274,20 @@ def test_a_template_of_another_region_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", [*WRONG_NAMES, "-x", "x-", "X", "a\n", ""])
-def test_a_name_that_is_no_label_of_a_vm_is_refused(name: str) -> None:
+def test_a_name_that_is_no_valid_vm_label_is_a_violation(name: str) -> None:
     violations = node_group.parse(raw_group(name=name), CLUSTER).violations
     assert violations[0].path == "metadata.name"
 
 
 @pytest.mark.parametrize("name", [*GOOD_NAMES, "a" * 44 + "-b"])
-def test_resource_names_fit_compute_engine_whatever_the_group_is_called(name: str) -> None:
-    made = resource_name(CLUSTER, name, "uid")
-    assert len(made) <= 58
-    assert made.startswith("tng-")
-    assert "--" not in made[-10:]
+def test_a_resource_name_is_valid_on_compute_engine_for_any_group_name(name: str) -> None:
+    name_on_gce = resource_name(CLUSTER, name, "uid")
+    assert len(name_on_gce) <= 58
+    assert name_on_gce.startswith("tng-")
+    assert "--" not in name_on_gce[-10:]
 
 
-def test_a_group_applied_again_and_one_of_another_cluster_have_other_names() -> None:
+def test_resource_names_differ_by_uid_and_by_cluster() -> None:
     names = {
         resource_name(CLUSTER, "a", "uid-1"),
         resource_name(CLUSTER, "a", "uid-2"),
@@ -320,14 +320,14 @@ def test_the_uri_of_a_template_has_255_characters_at_most(length: int, is_too_lo
     "text, seconds",
     [("90s", 90), ("30m", 1800), ("168h", 604800), ("7d", 604800), ("1w", None), ("", None)],
 )
-def test_durations(text: str, seconds: int | None) -> None:
+def test_a_duration_is_parsed_as_seconds_or_none(text: str, seconds: int | None) -> None:
     assert parse_duration_s(text) == seconds
 
 
 @pytest.mark.parametrize(
     "text, is_paused", [("true", True), ("True", True), ("false", False), ("", False)]
 )
-def test_a_pause_is_one_in_any_spelling(text: str, is_paused: bool) -> None:
+def test_the_paused_annotation_is_case_insensitive(text: str, is_paused: bool) -> None:
     raw = merge(RAW, {"metadata": {"annotations": {"tpu-functions.dev/paused": text}}})
     assert node_group.parse(raw, CLUSTER).is_paused is is_paused
 
@@ -335,13 +335,15 @@ def test_a_pause_is_one_in_any_spelling(text: str, is_paused: bool) -> None:
 @pytest.mark.parametrize(
     "length, joined", [(55, f"default-{'g' * 55}"), (56, None)], ids=["63 characters", "64"]
 )
-def test_a_joined_name_that_fits_no_label_is_left_out(length: int, joined: str | None) -> None:
+def test_a_namespaced_name_that_is_too_long_for_a_label_is_omitted(
+    length: int, joined: str | None
+) -> None:
     long = readable(node_group.parse(raw_group(name="g" * length), CLUSTER))
     labels = long.node_labels(None)
     assert labels.get("cloud.google.com/tpu-node-group") == joined
     assert labels["cloud.google.com/tpu-node-group-name"] == "g" * length
 
 
-def test_the_cluster_on_the_label_of_a_vm_is_cut_to_fit() -> None:
+def test_the_cluster_label_of_a_vm_is_truncated_to_63_characters() -> None:
     found = readable(node_group.parse(raw_group(), "c" * 64))
     assert found.vm_labels()["tpu-functions-cluster"] == "c" * 63

@@ -1,4 +1,4 @@
-"""docs/performance.md and its plots are what the benchmark has printed."""
+"""docs/performance.md and its plots are the output of the benchmark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_plots_are_drawn_from_the_page() -> None:
         assert f"({name})" in PAGE.read_text()
 
 
-def test_a_page_keeps_the_sections_that_were_not_run_again() -> None:
+def test_the_page_keeps_the_sections_that_were_not_run_again() -> None:
     page = write_page(
         EMPTY, split_output(TIMES + "\nwarm reaction: over loopback\nsweep  5.0 ms\n")
     )
@@ -36,12 +36,12 @@ def test_a_page_keeps_the_sections_that_were_not_run_again() -> None:
     assert write_page(again, {}) == again
 
 
-def test_a_page_without_a_place_is_an_error() -> None:
+def test_a_page_without_a_marker_for_the_output_is_an_error() -> None:
     with pytest.raises(ValueError, match="has no place for the output of make bench"):
         write_page("# Page\n", {})
 
 
-def test_a_plot_has_a_bar_for_each_row_and_fits() -> None:
+def test_a_plot_has_a_bar_for_each_row_within_its_width() -> None:
     (plot,) = draw_plots(split_output(TIMES)).values()
     root = ElementTree.fromstring(plot)
     texts = [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")]
@@ -68,7 +68,7 @@ def test_the_page_has_the_measured_figures_of_tpu_operator() -> None:
         assert [sum(pair) for pair in zip(ready, gone, strict=True)] == list(peers.values())
 
 
-def test_the_parts_of_a_slices_time_follow_each_other() -> None:
+def test_the_phases_of_a_slices_time_are_not_negative_and_joins_take_longest() -> None:
     hosts, topology = SIZES[0]
     spans = dict(zip(PARTS, slice_times(hosts, topology), strict=True))
     assert min(spans.values()) >= 0

@@ -1,4 +1,4 @@
-"""What the providers of slices ask GKE and the cluster for, and what they make of the answers."""
+"""The slice providers: their requests to GKE and the cluster, and how they read the answers."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tests.unit.test_desired_pool import SETTINGS, labelled, leader, pool
 from tests.unit.test_provision_slice import leader as group_leader
 
 PATH = SETTINGS.cluster_path
-WANTED_POOL = NodePools(SETTINGS, cast("GkeClient", None), lambda: 1.0, lambda _: ()).build_desired(
-    leader()
-)
-MINE = pool()
+DESIRED_POOL = NodePools(
+    SETTINGS, cast("GkeClient", None), lambda: 1.0, lambda _: ()
+).build_desired(leader())
+OWN_POOL = pool()
 UNMANAGED, ELSEWHERE, OTHERS = (
     {**changed, "name": name}
     for changed, name in (
@@ -39,8 +39,8 @@ UNMANAGED, ELSEWHERE, OTHERS = (
         (labelled(name="other"), "c"),
     )
 )
-FAILED = {**MINE, "status": "ERROR"}
-UNTAGGED = {key: value for key, value in MINE.items() if key != "etag"}
+FAILED = {**OWN_POOL, "status": "ERROR"}
+UNTAGGED = {key: value for key, value in OWN_POOL.items() if key != "etag"}
 GONE = CallError("nodePools.get", 404, "notFound", "not found")
 REFUSED = CallError("nodePools.get", 403, "forbidden", "may not")
 
@@ -74,38 +74,38 @@ def listing(*pools: Mapping[str, Any]) -> dict[str, Any]:
     "readiness, has_ready_nodes, was_created",
     [((), False, False), ((False, False), False, True), ((False, True), True, True)],
 )
-def test_only_of_a_failed_pool_the_nodes_are_read(
+def test_nodes_are_read_only_for_a_failed_pool(
     readiness: tuple[bool, ...], has_ready_nodes: bool, was_created: bool
 ) -> None:
     provider, gke = node_pools(readiness, **listing(FAILED))
-    found = provider.find(WANTED_POOL)
+    found = provider.find(DESIRED_POOL)
     assert found == replace(
         read_slice(FAILED), has_ready_nodes=has_ready_nodes, was_created=was_created
     )
     assert gke.requests == [("list_node_pools", {"parent": PATH})]
-    sound, _ = node_pools(readiness, **listing(MINE))
-    assert sound.find(WANTED_POOL) == read_slice(MINE)
+    healthy, _ = node_pools(readiness, **listing(OWN_POOL))
+    assert healthy.find(DESIRED_POOL) == read_slice(OWN_POOL)
 
 
 @pytest.mark.parametrize("pools", [(), (OTHERS, ELSEWHERE)])
-def test_there_may_be_no_pool(pools: tuple[dict[str, Any], ...]) -> None:
-    assert node_pools(**listing(*pools))[0].find(WANTED_POOL) is None
-    assert node_pools(list_node_pools={})[0].find(WANTED_POOL) is None
+def test_a_job_without_a_pool_has_no_slice(pools: tuple[dict[str, Any], ...]) -> None:
+    assert node_pools(**listing(*pools))[0].find(DESIRED_POOL) is None
+    assert node_pools(list_node_pools={})[0].find(DESIRED_POOL) is None
 
 
-def test_a_pool_of_the_name_that_is_not_the_jobs_is_a_conflict() -> None:
-    found = node_pools(**listing(labelled(manager=None)))[0].find(WANTED_POOL)
+def test_an_unmanaged_pool_with_the_name_of_the_slice_is_a_conflict() -> None:
+    found = node_pools(**listing(labelled(manager=None)))[0].find(DESIRED_POOL)
     assert isinstance(found, NameConflict)
 
 
 @pytest.mark.parametrize(
     "answer, is_found",
-    [(MINE, True), (UNMANAGED, False), (ELSEWHERE, False), (GONE, False)],
+    [(OWN_POOL, True), (UNMANAGED, False), (ELSEWHERE, False), (GONE, False)],
     ids=["the slice", "not managed", "of another namespace", "gone"],
 )
-def test_a_pool_by_its_name(answer: Any, is_found: bool) -> None:
+def test_a_pool_is_read_by_its_name(answer: Any, is_found: bool) -> None:
     provider, gke = node_pools(get_node_pool=answer)
-    assert provider.get("default", "pool-1") == (read_slice(MINE) if is_found else None)
+    assert provider.get("default", "pool-1") == (read_slice(OWN_POOL) if is_found else None)
     assert gke.requests == [("get_node_pool", {"name": f"{PATH}/nodePools/pool-1"})]
 
 
@@ -127,13 +127,13 @@ def test_pools_of_jobsets_are_listed() -> None:
 
 def test_a_pool_is_created() -> None:
     provider, gke = node_pools(create_node_pool={})
-    provider.create(WANTED_POOL)
-    assert gke.requests == [("create_node_pool", {"parent": PATH, "nodePool": WANTED_POOL.body})]
+    provider.create(DESIRED_POOL)
+    assert gke.requests == [("create_node_pool", {"parent": PATH, "nodePool": DESIRED_POOL.body})]
 
 
 DELETES: dict[str, tuple[Any, Any, bool | str]] = {
-    "as it was read": ({**MINE, "etag": "1"}, {}, True),
-    "changed since it was read": ({**MINE, "etag": "2"}, {}, "has changed since it was read"),
+    "unchanged": ({**OWN_POOL, "etag": "1"}, {}, True),
+    "changed since it was read": ({**OWN_POOL, "etag": "2"}, {}, "has changed since it was read"),
     "without etag": (UNTAGGED, {}, True),
     "without etag, and changed": (
         {**UNTAGGED, "status": "ERROR"},
@@ -146,15 +146,17 @@ DELETES: dict[str, tuple[Any, Any, bool | str]] = {
         "has changed since it was read",
     ),
     "gone": (GONE, {}, False),
-    "gone in between": ({**MINE, "etag": "1"}, GONE, False),
+    "gone between the calls": ({**OWN_POOL, "etag": "1"}, GONE, False),
 }
 
 
 @pytest.mark.parametrize("case", DELETES.values(), ids=DELETES)
-def test_a_pool_is_deleted_only_as_it_was_read(case: tuple[Any, Any, bool | str]) -> None:
+def test_a_pool_is_deleted_only_if_it_is_unchanged_since_it_was_read(
+    case: tuple[Any, Any, bool | str],
+) -> None:
     found, deletion, outcome = case
     provider, gke = node_pools(get_node_pool=found, delete_node_pool=deletion)
-    existing = read_slice({**MINE, "etag": "1"})
+    existing = read_slice({**OWN_POOL, "etag": "1"})
     if isinstance(outcome, str):
         with pytest.raises(CallError, match=outcome) as raised:
             provider.delete(existing)
@@ -163,12 +165,12 @@ def test_a_pool_is_deleted_only_as_it_was_read(case: tuple[Any, Any, bool | str]
         return
     assert provider.delete(existing) is outcome
     assert gke.requests[-1][1] == {"name": f"{PATH}/nodePools/{existing.name}"}
-    asked = [method for method, _ in gke.requests]
-    assert asked == ["get_node_pool", *(["delete_node_pool"] if found is not GONE else [])]
+    methods = [method for method, _ in gke.requests]
+    assert methods == ["get_node_pool", *(["delete_node_pool"] if found is not GONE else [])]
 
 
 @pytest.mark.parametrize("etag", ["", "1"])
-def test_the_deadline_is_written_to_a_pool_that_is_unchanged(etag: str) -> None:
+def test_the_release_deadline_is_written_with_the_etag_of_the_pool(etag: str) -> None:
     provider, gke = node_pools(update_node_pool={})
     existing = read_slice({**UNTAGGED, **({"etag": etag} if etag else {})})
     provider.set_release_deadline(existing, NOW)
@@ -183,7 +185,7 @@ def test_the_deadline_is_written_to_a_pool_that_is_unchanged(etag: str) -> None:
 
 # Slices that are TPUNodeGroups
 
-WANTED_GROUP = build_desired_slice(group_leader(), options())
+DESIRED_GROUP = build_desired_slice(group_leader(), options())
 OWN = groups.group()
 FOREIGN = merge(OWN, {"metadata": {"labels": None}})
 
@@ -200,70 +202,70 @@ def test_the_group_of_a_job_is_found() -> None:
     assert provider.get("default", OWN["metadata"]["name"]) == groups.read({})
 
 
-def test_there_may_be_no_group() -> None:
+def test_a_job_without_a_group_has_no_slice() -> None:
     provider, _ = group_slices(find_group=None)
-    assert provider.find(WANTED_GROUP) is None
+    assert provider.find(DESIRED_GROUP) is None
     assert provider.get("default", "x") is None
 
 
 @pytest.mark.parametrize(
     "raw, owner, description",
     [
-        (FOREIGN, WANTED_GROUP.owner, "for a JobSet"),
+        (FOREIGN, DESIRED_GROUP.owner, "for a JobSet"),
         (
             OWN,
-            replace(WANTED_GROUP.owner, job="x"),
+            replace(DESIRED_GROUP.owner, job="x"),
             "the TPUNodeGroup of Job train-workers-0 of JobSet train",
         ),
     ],
 )
-def test_a_group_of_the_name_that_is_not_the_jobs_is_a_conflict(
+def test_a_group_of_another_owner_with_the_name_of_the_slice_is_a_conflict(
     raw: Any, owner: Any, description: str
 ) -> None:
     provider, _ = group_slices(find_group=raw)
-    found = provider.find(replace(WANTED_GROUP, owner=owner))
+    found = provider.find(replace(DESIRED_GROUP, owner=owner))
     assert isinstance(found, NameConflict)
-    assert found.name == WANTED_GROUP.name
+    assert found.name == DESIRED_GROUP.name
     assert found.description.endswith(description)
 
 
-def test_a_group_that_is_made_otherwise_does_not_heal_itself() -> None:
+def test_a_group_with_another_template_hash_is_not_self_healing() -> None:
     changed = merge(OWN, {"metadata": {"annotations": {TEMPLATE_HASH_ANNOTATION: "x"}}})
     provider, _ = group_slices(find_group=changed)
-    found = provider.find(WANTED_GROUP)
+    found = provider.find(DESIRED_GROUP)
     assert found == replace(groups.read({}), is_self_healing=False)
 
 
-def test_groups_that_are_no_slices_are_left_out() -> None:
-    asked: list[tuple[Any, ...]] = []
+def test_groups_that_are_no_slices_are_not_listed() -> None:
+    calls: list[tuple[Any, ...]] = []
 
     def listed(*arguments: Any) -> list[Any]:
-        asked.append(arguments)
+        calls.append(arguments)
         return [OWN, FOREIGN]
 
     provider, _ = group_slices(list_slice_groups=listed)
     assert provider.list_all() == provider.list_by_jobset("default", "train") == [groups.read({})]
-    assert asked == [(), ("default", "train")]
+    assert calls == [(), ("default", "train")]
 
 
 @pytest.mark.parametrize(
     "deadline, text", [(NOW, "2026-11-20T10:00:00Z"), (None, None)], ids=["set", "removed"]
 )
-def test_a_group_is_created_marked_and_deleted(deadline: Any, text: str | None) -> None:
-    done: list[tuple[Any, ...]] = []
+def test_a_group_is_created_annotated_and_deleted(deadline: Any, text: str | None) -> None:
+    calls: list[tuple[Any, ...]] = []
 
-    def do(*arguments: Any) -> bool:
-        done.append(arguments)
+    def record(*arguments: Any) -> bool:
+        calls.append(arguments)
         return False
 
-    provider, reads = group_slices(create_group=do, annotate_group=do, delete_group=do)
+    provider, reads = group_slices(create_group=record, annotate_group=record, delete_group=record)
     existing = replace(groups.read({}), raw=OWN)
-    provider.create(WANTED_GROUP)
+    provider.create(DESIRED_GROUP)
     provider.set_release_deadline(existing, deadline)
     assert provider.delete(existing) is False
     assert reads.made == ["create_group", "annotate_group", "delete_group"]
-    assert done == [
-        (WANTED_GROUP.body,),
+    assert calls == [
+        (DESIRED_GROUP.body,),
         (OWN, {"tpu-functions.dev/release-after": text}),
         (OWN,),
     ]

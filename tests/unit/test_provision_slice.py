@@ -1,4 +1,4 @@
-"""What is done for a Pod that waits: a table of what is seen."""
+"""provision_slice: a table of observations of a waiting Pod, and the plan for each of them."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from functions.provision_slice import (
 )
 from shared.base import backoff
 from shared.base.errors import CallError
+from shared.base.names import JOBSET_NAME
 from shared.base.timestamps import render_time
 from shared.frame.audit_log import LogEvent
 from shared.frame.plan import Action, Emit, Plan, Require, Send
@@ -44,16 +45,16 @@ from tests.unit.builders import NOW, merge
 
 OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
 OWNER = Owner("default", "train", JOB)
-WANTED = DesiredSlice(
+DESIRED = DesiredSlice(
     "train-bfcf5ebea76efcf5", OWNER, "hash", "4 hosts of ct6e-standard-4t (4x4)", {}
 )
-GOOD = Slice(WANTED.name, OWNER, "hash", SliceState.READY)
-COMING = replace(GOOD, state=SliceState.PROVISIONING)
-TROUBLED = replace(
-    GOOD, state=SliceState.FAILED, message="InsufficientCapacity: no v6e", is_self_healing=True
+READY = Slice(DESIRED.name, OWNER, "hash", SliceState.READY)
+PROVISIONING = replace(READY, state=SliceState.PROVISIONING)
+SELF_HEALING = replace(
+    READY, state=SliceState.FAILED, message="InsufficientCapacity: no v6e", is_self_healing=True
 )
-LOST = replace(TROUBLED, message="Preempted: 4 of 4 nodes are not ready", is_self_healing=False)
-ANOTHER = replace(GOOD, hash="other")
+LOST = replace(SELF_HEALING, message="Preempted: 4 of 4 nodes are not ready", is_self_healing=False)
+ANOTHER = replace(READY, hash="other")
 JOBSET = objects.jobset()
 
 
@@ -63,30 +64,32 @@ def leader(**change: Any) -> Leader:
     return found
 
 
-World = tuple[ObservedPod, datetime]
+PodAt = tuple[ObservedPod, datetime]
 
 
-def seen(existing: Slice | NameConflict | None = None, now: datetime = NOW, **more: Any) -> World:
-    return replace(ObservedPod(leader(), WANTED, existing, JOBSET, GroupSlices), **more), now
+def observed_pod(
+    existing: Slice | NameConflict | None = None, now: datetime = NOW, **more: Any
+) -> PodAt:
+    return replace(ObservedPod(leader(), DESIRED, existing, JOBSET, GroupSlices), **more), now
 
 
-def started(reason: str, message: str) -> Emit:
+def started_event(reason: str, message: str) -> Emit:
     return Emit(Event(f"TPUNodeGroup{reason}", message))
 
 
-def told(reason: str, message: str) -> Emit:
+def warning(reason: str, message: str) -> Emit:
     return Emit(Event(f"TPUNodeGroup{reason}", message, is_warning=True), once=True)
 
 
-def kept(existing: Slice) -> SetReleaseDeadline:
-    """Its release deadline is removed."""
+def deadline_removed(existing: Slice) -> SetReleaseDeadline:
+    """The action that removes the slice's release deadline."""
     return SetReleaseDeadline(existing, None)
 
 
-def changed(**change: Any) -> dict[str, Any]:
-    """The JobSet, otherwise."""
-    made: dict[str, Any] = merge(JOBSET, change)
-    return made
+def changed_jobset(**change: Any) -> dict[str, Any]:
+    """The JobSet with this change."""
+    jobset: dict[str, Any] = merge(JOBSET, change)
+    return jobset
 
 
 def opted_out(holder: str, value: str) -> dict[str, Any]:
@@ -96,8 +99,8 @@ def opted_out(holder: str, value: str) -> dict[str, Any]:
 CREATE = Plan(
     "Creating",
     (
-        CreateSlice(WANTED),
-        started(
+        CreateSlice(DESIRED),
+        started_event(
             "CreationStarted",
             "Creating TPUNodeGroup train-bfcf5ebea76efcf5, 4 hosts of ct6e-standard-4t (4x4), for Job "
             "train-workers-0 of JobSet train",
@@ -111,8 +114,8 @@ PAUSED = Event(
 )
 PAUSE = Plan("SlicePaused", (Emit(PAUSED, once=True),))
 NAME = "TPUNodeGroup train-bfcf5ebea76efcf5"
-TROUBLE = told("CreationFailed", f"{NAME}: {TROUBLED.message}")
-LOSS = told("CreationFailed", f"{NAME}: {LOST.message}")
+FAILURE = warning("CreationFailed", f"{NAME}: {SELF_HEALING.message}")
+LOSS = warning("CreationFailed", f"{NAME}: {LOST.message}")
 JOB_TEMPLATE = {"spec": objects.jobset()["spec"]["replicatedJobs"][0]["template"]["spec"]}
 
 
@@ -121,69 +124,76 @@ def jobs(**template: Any) -> dict[str, Any]:
     return {"spec": {"replicatedJobs": [{**job, "name": "others", "template": {}}, job]}}
 
 
-UNFIT = told(
+UNFIT = warning(
     "Unfit",
     f"{NAME} exists, but the scheduler finds no Node of it for the Pod: compare the scheduler's "
     "message with kubectl get nodes --show-labels -l "
     "cloud.google.com/gke-nodepool=train-bfcf5ebea76efcf5",
 )
-MARKED = replace(GOOD, release_after=NOW)
-MARKED_TROUBLED = replace(TROUBLED, release_after=NOW)
+WITH_DEADLINE = replace(READY, release_after=NOW)
+SELF_HEALING_WITH_DEADLINE = replace(SELF_HEALING, release_after=NOW)
 LATER = datetime(2026, 11, 20, 10, 15, tzinfo=UTC)
 """A quarter of an hour after the Pod began to wait."""
 
-TABLE: dict[str, tuple[World, Plan]] = {
-    "nothing there": (seen(), CREATE),
-    "nothing there, and time to look again": (seen(is_resync=True), CREATE),
-    "nothing there, and paused": (seen(is_paused=True), PAUSE),
-    "the JobSet is gone": (seen(jobset=None), Plan("JobSetGone")),
+TABLE: dict[str, tuple[PodAt, Plan]] = {
+    "no slice": (observed_pod(), CREATE),
+    "no slice, on a resync": (observed_pod(is_resync=True), CREATE),
+    "no slice, paused": (observed_pod(is_paused=True), PAUSE),
+    "the JobSet is gone": (observed_pod(jobset=None), Plan("JobSetGone")),
     "the JobSet is being deleted": (
-        seen(jobset=changed(metadata={"deletionTimestamp": "2026-11-20T10:00:00Z"})),
+        observed_pod(jobset=changed_jobset(metadata={"deletionTimestamp": "2026-11-20T10:00:00Z"})),
         Plan("JobSetGone"),
     ),
     "the JobSet has other Jobs": (
-        seen(jobset=changed(spec={"replicatedJobs": [{"name": "others", "template": {}}]})),
+        observed_pod(
+            jobset=changed_jobset(spec={"replicatedJobs": [{"name": "others", "template": {}}]})
+        ),
         Plan("NoSuchJob"),
     ),
     "the JobSet has completed": (
-        seen(jobset=changed(**with_condition("Completed"))),
+        observed_pod(jobset=changed_jobset(**with_condition("Completed"))),
         Plan("JobSetEnded"),
     ),
     "the JobSet has failed": (
-        seen(jobset=changed(**with_condition("Failed"))),
+        observed_pod(jobset=changed_jobset(**with_condition("Failed"))),
         Plan("JobSetEnded"),
     ),
     "the JobSet has opted out": (
-        seen(jobset=changed(**opted_out("annotations", "True"))),
+        observed_pod(jobset=changed_jobset(**opted_out("annotations", "True"))),
         Plan("OptedOut"),
     ),
     "the JobSet has opted out by a label": (
-        seen(jobset=changed(**opted_out("labels", "yes"))),
+        observed_pod(jobset=changed_jobset(**opted_out("labels", "yes"))),
         Plan("OptedOut"),
     ),
     "the JobSet is suspended": (
-        seen(jobset=changed(spec={"suspend": True})),
+        observed_pod(jobset=changed_jobset(spec={"suspend": True})),
         Plan("Suspended"),
     ),
-    "the JobSet is suspended, and its slice is there": (
-        seen(MARKED, jobset=changed(spec={"suspend": True})),
+    "the JobSet is suspended, and its slice is ready": (
+        observed_pod(WITH_DEADLINE, jobset=changed_jobset(spec={"suspend": True})),
         Plan("Suspended"),
     ),
-    "the JobSet has been resumed": (seen(jobset=changed(spec={"suspend": False})), CREATE),
+    "the JobSet has been resumed": (
+        observed_pod(jobset=changed_jobset(spec={"suspend": False})),
+        CREATE,
+    ),
     "the Job has opted out": (
-        seen(jobset=changed(**jobs(**opted_out("labels", "true")))),
+        observed_pod(jobset=changed_jobset(**jobs(**opted_out("labels", "true")))),
         Plan("OptedOut"),
     ),
     "the Job has not opted out": (
-        seen(jobset=changed(**jobs(**opted_out("labels", "false")))),
+        observed_pod(jobset=changed_jobset(**jobs(**opted_out("labels", "false")))),
         CREATE,
     ),
-    "somebody else's of that name": (
-        seen(NameConflict(WANTED.name, "a TPUNodeGroup that was not created for a JobSet")),
+    "another object has the name": (
+        observed_pod(
+            NameConflict(DESIRED.name, "a TPUNodeGroup that was not created for a JobSet")
+        ),
         Plan(
             "NameConflict",
             (
-                told(
+                warning(
                     "CreationFailed",
                     "The Pod's slice needs the name train-bfcf5ebea76efcf5, but a TPUNodeGroup that "
                     "was not created for a JobSet has this name. Delete that one, or give the JobSet "
@@ -192,60 +202,62 @@ TABLE: dict[str, tuple[World, Plan]] = {
             ),
         ),
     ),
-    "it is being made": (seen(COMING), Plan("Provisioning")),
-    "it is there": (seen(GOOD), Plan("Ready")),
-    "it is there and was to go": (
-        seen(MARKED),
-        Plan("Ready", (kept(MARKED),)),
+    "the slice is being created": (observed_pod(PROVISIONING), Plan("Provisioning")),
+    "the slice is ready": (observed_pod(READY), Plan("Ready")),
+    "the slice is ready and has a release deadline": (
+        observed_pod(WITH_DEADLINE),
+        Plan("Ready", (deadline_removed(WITH_DEADLINE),)),
     ),
-    "it is there, and paused": (seen(GOOD, is_paused=True), Plan("Ready")),
-    "it says nothing of what it was made of": (
-        seen(replace(GOOD, hash="")),
+    "the slice is ready, paused": (observed_pod(READY, is_paused=True), Plan("Ready")),
+    "the slice has no hash": (
+        observed_pod(replace(READY, hash="")),
         Plan("Ready"),
     ),
-    "it is being deleted": (
-        seen(replace(GOOD, state=SliceState.DELETING)),
+    "the slice is being deleted": (
+        observed_pod(replace(READY, state=SliceState.DELETING)),
         Plan("Deleting"),
     ),
-    "it is being deleted and is another": (
-        seen(replace(ANOTHER, state=SliceState.DELETING), is_resync=True),
+    "the slice has another hash and is being deleted": (
+        observed_pod(replace(ANOTHER, state=SliceState.DELETING), is_resync=True),
         Plan("Deleting"),
     ),
-    "it is there, and the Pod waits for long": (
-        seen(GOOD, is_resync=True, now=LATER),
+    "the slice is ready, the Pod has waited for 15 minutes": (
+        observed_pod(READY, is_resync=True, now=LATER),
         Plan("Unfit", (UNFIT,)),
     ),
-    "it is there, was to go, and the Pod waits for long": (
-        seen(MARKED, is_resync=True, now=LATER),
-        Plan("Unfit", (kept(MARKED), UNFIT)),
+    "the slice is ready with a release deadline, the Pod has waited for 15 minutes": (
+        observed_pod(WITH_DEADLINE, is_resync=True, now=LATER),
+        Plan("Unfit", (deadline_removed(WITH_DEADLINE), UNFIT)),
     ),
-    "it is there, and the Pod waits for nearly as long": (
-        seen(GOOD, is_resync=True, now=LATER - timedelta(seconds=1)),
+    "the slice is ready, the Pod has waited for less than 15 minutes": (
+        observed_pod(READY, is_resync=True, now=LATER - timedelta(seconds=1)),
         Plan("Ready"),
     ),
-    "it is there at last, and the Pod has waited for long": (
-        seen(replace(GOOD, since=LATER - timedelta(minutes=14)), is_resync=True, now=LATER),
+    "the slice is ready for 14 minutes, the Pod has waited for 15 minutes": (
+        observed_pod(
+            replace(READY, since=LATER - timedelta(minutes=14)), is_resync=True, now=LATER
+        ),
         Plan("Ready"),
     ),
-    "it is there for long, and the Pod waits for less": (
-        seen(
-            replace(GOOD, since=LATER - timedelta(hours=9)),
+    "the slice is ready for 9 hours, the Pod has waited for less than 15 minutes": (
+        observed_pod(
+            replace(READY, since=LATER - timedelta(hours=9)),
             is_resync=True,
             now=LATER - timedelta(seconds=1),
         ),
         Plan("Ready"),
     ),
-    "it is there, the Pod waits for long, and something has happened": (
-        seen(GOOD, now=LATER),
+    "the slice is ready, the Pod has waited for 15 minutes, on an event": (
+        observed_pod(READY, now=LATER),
         Plan("Ready"),
     ),
-    "it is another than the Pod asks for": (
-        seen(ANOTHER),
+    "the slice has another hash": (
+        observed_pod(ANOTHER),
         Plan(
             "Replacing",
             (
                 DeleteSlice(ANOTHER),
-                started(
+                started_event(
                     "DeletionStarted",
                     f"Deleting {NAME} to create it again: the Pod asks for 4 hosts of "
                     "ct6e-standard-4t (4x4) with other properties or Node labels than it has",
@@ -253,152 +265,171 @@ TABLE: dict[str, tuple[World, Plan]] = {
             ),
         ),
     ),
-    "it is another, and in use": (
-        seen(ANOTHER, users=("default/serve-workers-0",)),
+    "the slice has another hash and is in use": (
+        observed_pod(ANOTHER, users=("default/serve-workers-0",)),
         Plan(
             "InUse",
             (
-                told(
+                warning(
                     "CreationFailed",
                     f"{NAME} is not what the Pod asks for (4 hosts of ct6e-standard-4t (4x4)), and "
-                    "Job default/serve-workers-0 uses it: it is replaced when that Job has ended",
+                    "Pods of Job default/serve-workers-0 run on it: it is replaced when they have ended",
                 ),
             ),
         ),
     ),
-    "it is another, and paused": (seen(ANOTHER, is_paused=True), PAUSE),
-    "it waits for capacity": (seen(TROUBLED), Plan("SliceFailed", (TROUBLE,))),
-    "it waits for capacity still": (
-        seen(TROUBLED, is_resync=True),
-        Plan("SliceFailed", (TROUBLE,)),
+    "the slice has another hash, paused": (observed_pod(ANOTHER, is_paused=True), PAUSE),
+    "the slice waits for capacity": (observed_pod(SELF_HEALING), Plan("SliceFailed", (FAILURE,))),
+    "the slice waits for capacity, on a resync": (
+        observed_pod(SELF_HEALING, is_resync=True),
+        Plan("SliceFailed", (FAILURE,)),
     ),
-    "it waits for capacity and was to go": (
-        seen(MARKED_TROUBLED),
-        Plan("SliceFailed", (kept(MARKED_TROUBLED), TROUBLE)),
+    "the slice waits for capacity and has a release deadline": (
+        observed_pod(SELF_HEALING_WITH_DEADLINE),
+        Plan("SliceFailed", (deadline_removed(SELF_HEALING_WITH_DEADLINE), FAILURE)),
     ),
-    "it was lost": (seen(LOST), Plan("SliceFailed", (LOSS,))),
-    "it was lost, and time has passed": (
-        seen(LOST, is_resync=True),
+    "the slice was lost": (observed_pod(LOST), Plan("SliceFailed", (LOSS,))),
+    "the slice was lost, on a resync": (
+        observed_pod(LOST, is_resync=True),
         Plan(
             "Replacing",
             (
                 DeleteSlice(LOST),
-                started("DeletionStarted", f"Deleting {NAME} to create it again: {LOST.message}"),
+                started_event(
+                    "DeletionStarted", f"Deleting {NAME} to create it again: {LOST.message}"
+                ),
             ),
         ),
     ),
-    "it was lost, and some of its Nodes are ready": (
-        seen(replace(LOST, has_ready_nodes=True), is_resync=True),
+    "the slice was lost, some of its Nodes are ready, on a resync": (
+        observed_pod(replace(LOST, has_ready_nodes=True), is_resync=True),
         Plan("SliceFailed", (LOSS,)),
     ),
-    "it was lost, and paused": (seen(LOST, is_resync=True, is_paused=True), PAUSE),
+    "the slice was lost, paused, on a resync": (
+        observed_pod(LOST, is_resync=True, is_paused=True),
+        PAUSE,
+    ),
 }
 
 
 @pytest.mark.parametrize("case", TABLE.values(), ids=TABLE)
-def test_what_is_done(case: tuple[World, Plan]) -> None:
+def test_the_plan_for_a_waiting_pod_follows_from_its_jobset_and_its_slice(
+    case: tuple[PodAt, Plan],
+) -> None:
     (observed, now), plan = case
     assert decide(observed, now) == plan
 
 
 POOLS = cast("Any", SimpleNamespace(noun="node pool", event_prefix="NodePool", concurrency_limit=5))
-POD = ObservedPod(leader(), WANTED, None, JOBSET, POOLS)
+POD = ObservedPod(leader(), DESIRED, None, JOBSET, POOLS)
 
 
-def refused(action: AnySliceAction, http: int, message: str = "no") -> SliceActionError:
+def action_error(action: AnySliceAction, http: int, message: str = "no") -> SliceActionError:
     reason = "forbidden" if http == 403 else "because"
     return SliceActionError(action, CallError("nodePools.call", http, reason, message))
 
 
-def queued() -> Emit:
+def queued_event() -> Emit:
     message = (
         "node pool train-bfcf5ebea76efcf5 waits for others that are being created or deleted: no"
     )
     return Emit(Event("NodePoolQueued", message), once=True)
 
 
-def failed(what: str, error: CallError) -> Emit:
+def failed_event(what: str, error: CallError) -> Emit:
     return Emit(Event(f"NodePool{what}Failed", str(error), is_warning=True), once=True)
 
 
-CREATION, DELETION, DEADLINE = CreateSlice(WANTED), DeleteSlice(LOST), kept(MARKED)
-REFUSALS: dict[str, tuple[CallError, bool, Plan | None]] = {
-    "no room": (refused(CREATION, 429), False, Plan("Queued", (queued(),))),
-    "still no room": (refused(CREATION, 429), True, Plan("Queued")),
-    "no room to delete": (refused(DELETION, 429), False, Plan("Queued", (queued(),))),
-    "where it would be made is not there": (
-        refused(CREATION, 404),
+CREATION, DELETION, DEADLINE = (
+    CreateSlice(DESIRED),
+    DeleteSlice(LOST),
+    deadline_removed(WITH_DEADLINE),
+)
+ACTION_ERRORS: dict[str, tuple[CallError, bool, Plan | None]] = {
+    "no free slot": (action_error(CREATION, 429), False, Plan("Queued", (queued_event(),))),
+    "no free slot, on a resync": (action_error(CREATION, 429), True, Plan("Queued")),
+    "no free slot for a deletion": (
+        action_error(DELETION, 429),
+        False,
+        Plan("Queued", (queued_event(),)),
+    ),
+    "the parent of the slice does not exist": (
+        action_error(CREATION, 404),
         True,
-        Plan("Refused", (failed("Creation", refused(CREATION, 404)),)),
+        Plan("Refused", (failed_event("Creation", action_error(CREATION, 404)),)),
     ),
     "forbidden to create": (
-        refused(CREATION, 403),
+        action_error(CREATION, 403),
         False,
-        Plan("PermissionDenied", (failed("Creation", refused(CREATION, 403)),)),
+        Plan("PermissionDenied", (failed_event("Creation", action_error(CREATION, 403)),)),
     ),
     "forbidden to delete": (
-        refused(DELETION, 403),
+        action_error(DELETION, 403),
         False,
-        Plan("PermissionDenied", (failed("Deletion", refused(DELETION, 403)),)),
+        Plan("PermissionDenied", (failed_event("Deletion", action_error(DELETION, 403)),)),
     ),
     "forbidden to remove the deadline": (
-        refused(DEADLINE, 403),
+        action_error(DEADLINE, 403),
         False,
-        Plan("PermissionDenied", (failed("Creation", refused(DEADLINE, 403)),)),
+        Plan("PermissionDenied", (failed_event("Deletion", action_error(DEADLINE, 403)),)),
     ),
-    "made meanwhile": (refused(CREATION, 409), False, None),
-    "gone meanwhile": (refused(DELETION, 404), False, None),
-    "busy": (refused(CREATION, 503), False, None),
-    "a read that was forbidden": (CallError("GET /x", 403, "Forbidden", "no"), False, None),
+    "created concurrently": (action_error(CREATION, 409), False, None),
+    "deleted concurrently": (action_error(DELETION, 404), False, None),
+    "unavailable": (action_error(CREATION, 503), False, None),
+    "a forbidden read": (CallError("GET /x", 403, "Forbidden", "no"), False, None),
 }
 
 
-@pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS)
-def test_what_is_done_about_a_refusal(case: tuple[CallError, bool, Plan | None]) -> None:
+@pytest.mark.parametrize("case", ACTION_ERRORS.values(), ids=ACTION_ERRORS)
+def test_a_failed_action_is_followed_by_the_expected_recovery(
+    case: tuple[CallError, bool, Plan | None],
+) -> None:
     error, is_resync, plan = case
     work = SimpleNamespace(observed=replace(POD, is_resync=is_resync), provider=POOLS, now=NOW)
     expected = plan and replace(plan, note=str(error))
     assert recover(cast("PodWork", work), error) == expected
 
 
-def another(name: str) -> tuple[Leader, DesiredSlice]:
+def another_job(name: str) -> tuple[Leader, DesiredSlice]:
     owner = replace(OWNER, job=name)
-    return leader(metadata={"name": name, "uid": name}), replace(WANTED, name=name, owner=owner)
+    return leader(metadata={"name": name, "uid": name}), replace(DESIRED, name=name, owner=owner)
 
 
-def wake(*leaders: Leader) -> Action:
+def trigger(*leaders: Leader) -> Action:
     return Require(Send("provision_slice", tuple(build_message(one, NOW) for one in leaders)))
 
 
-def test_after_a_deletion_its_own_pod_is_served_and_then_those_for_whom_there_is_room() -> None:
-    event = LogEvent("container.nodePools.delete", "p", "us-central1", WANTED.name, cluster="c")
-    first, second, third = another("first"), another("second"), another("third")
-    waiting = WaitingPods(5, ((POD.leader, WANTED), first, second, third), (COMING, COMING))
+def test_a_finished_deletion_serves_its_own_pod_and_triggers_a_pod_for_each_free_slot() -> None:
+    event = LogEvent("container.nodePools.delete", "p", "us-central1", DESIRED.name, cluster="c")
+    first, second, third = another_job("first"), another_job("second"), another_job("third")
+    waiting = WaitingPods(
+        5, ((POD.leader, DESIRED), first, second, third), (PROVISIONING, PROVISIONING)
+    )
     observed = ObservedOperation(event, POOLS, POD, has_pod=True, waiting=waiting)
     plan = decide(observed, NOW)
     assert plan.outcome == "Creating"
     assert plan.actions[0] == CREATION
-    assert plan.facts == {"waiting": 3, "triggered": 2}, "its own takes one of three places"
+    assert plan.facts == {"waiting": 3, "triggered": 2}, "its own Pod takes one of three slots"
     assert isinstance(plan.actions[-1], Require)
     work = cast("PodWork", SimpleNamespace(observed=observed, provider=POOLS, now=NOW))
-    recovery = recover(work, refused(CREATION, 429))
+    recovery = recover(work, action_error(CREATION, 429))
     assert recovery is not None
     assert (recovery.outcome, recovery.facts) == ("Queued", {"waiting": 4, "triggered": 3})
 
 
-def test_the_end_of_a_creation_without_a_pod_triggers_the_pods_that_wait() -> None:
+def test_a_finished_creation_without_a_pod_triggers_the_waiting_pods() -> None:
     event = LogEvent("container.nodePools.create", "p", "us-central1", "gone", cluster="c")
-    waiting = WaitingPods(5, (another("first"),), ())
+    waiting = WaitingPods(5, (another_job("first"),), ())
     observed = ObservedOperation(event, POOLS, None, has_pod=False, waiting=waiting)
     assert decide(observed, NOW) == Plan(
-        "NoPod", (wake(another("first")[0]),), facts={"waiting": 1, "triggered": 1}
+        "NoPod", (trigger(another_job("first")[0]),), facts={"waiting": 1, "triggered": 1}
     )
 
 
-def test_slices_that_the_plan_does_not_change_take_no_place() -> None:
+def test_a_slice_that_is_not_changing_takes_no_slot() -> None:
     event = LogEvent("container.nodePools.create", "p", "us-central1", "gone", cluster="c")
-    ready = [replace(COMING, name=name, state=SliceState.READY) for name in ("a", "b", "c")]
-    waiting = WaitingPods(5, tuple(map(another, ("x", "y", "z"))), tuple(ready))
+    ready = [replace(PROVISIONING, name=name, state=SliceState.READY) for name in ("a", "b", "c")]
+    waiting = WaitingPods(5, tuple(map(another_job, ("x", "y", "z"))), tuple(ready))
     observed = ObservedOperation(event, POOLS, None, has_pod=False, waiting=waiting)
     assert decide(observed, NOW).facts == {"waiting": 3, "triggered": 3}
 
@@ -408,13 +439,13 @@ def test_a_pod_waits_since_the_scheduler_reported_it_unschedulable() -> None:
 
 
 @pytest.mark.parametrize("since", ["", "0000-12-31T10:00:00Z"])
-def test_without_the_schedulers_time_a_pod_waits_since_its_creation(since: str) -> None:
+def test_a_pod_without_the_schedulers_time_waits_since_its_creation(since: str) -> None:
     status = objects.unschedulable(since)
     assert find_wait_start(leader(status=status)) == datetime(2026, 11, 20, 9, 59, tzinfo=UTC)
 
 
-def test_when_a_wait_without_end_is_looked_at_is_soon_known() -> None:
-    """Every minute it is asked for each Pod that waits, whatever its status says."""
+def test_the_backoff_of_a_wait_of_2000_years_is_computed_within_a_second() -> None:
+    """The sweep computes it every minute for each waiting Pod, also for an impossible time."""
     began = process_time()
     assert backoff.is_due(NOW - timedelta(days=365 * 2_000), NOW) is False
     assert process_time() - began < 1
@@ -446,26 +477,39 @@ ON_NODES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "has ended": (on_node("Succeeded"), []),
     "asks for no chips": (without_chips(), []),
     "is ending": (deleted(1), [f"default/{JOB}"]),
-    "was to have ended": (deleted(0), []),
+    "is past its deletion time by less than ten minutes": (deleted(-599), [f"default/{JOB}"]),
+    "is past its deletion time by ten minutes": (deleted(-600), []),
 }
 
 
 @pytest.mark.parametrize("case", ON_NODES.values(), ids=ON_NODES)
-def test_whose_pod_uses_a_slice_that(case: tuple[dict[str, Any], list[str]]) -> None:
+def test_a_pod_uses_a_slice_while_it_runs_and_requests_chips(
+    case: tuple[dict[str, Any], list[str]],
+) -> None:
     pod, jobs = case
     assert list(find_jobs([pod], NOW)) == jobs
 
 
 PODS: dict[str, tuple[dict[str, Any], bool]] = {
-    "the first": ({}, True),
-    "another": ({"labels": {"batch.kubernetes.io/job-completion-index": "1"}}, False),
+    "the first Pod of the Job": ({}, True),
+    "the first Pod of the Job, on Kubernetes 1.27, which sets no label of the index": (
+        {"labels": {"batch.kubernetes.io/job-completion-index": None}},
+        True,
+    ),
+    "another Pod of the Job": (
+        {"annotations": {"batch.kubernetes.io/job-completion-index": "1"}},
+        False,
+    ),
     "of another namespace, with the Job's key": ({"namespace": "other"}, False),
     "of no Job": ({"ownerReferences": []}, False),
-    "of no JobSet": ({"labels": {"jobset.sigs.k8s.io/jobset-name": None}}, False),
+    "with the JobSet's name only as an annotation": ({"labels": {JOBSET_NAME: None}}, True),
+    "of no JobSet": ({"labels": {JOBSET_NAME: None}, "annotations": {JOBSET_NAME: None}}, False),
 }
 
 
 @pytest.mark.parametrize("case", PODS.values(), ids=PODS)
-def test_whose_slice_has_a_name(case: tuple[dict[str, Any], bool]) -> None:
-    metadata, is_its = case
-    assert is_first_pod_of(objects.pod(metadata=metadata), WANTED.name) is is_its
+def test_the_first_pod_of_a_job_is_recognized_by_the_name_of_its_slice(
+    case: tuple[dict[str, Any], bool],
+) -> None:
+    metadata, is_first = case
+    assert is_first_pod_of(objects.pod(metadata=metadata), DESIRED.name) is is_first

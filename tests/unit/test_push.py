@@ -1,4 +1,4 @@
-"""Who may push: what does not fit is refused, said in the log without the token, and nothing is done."""
+"""A push without a valid token is rejected and logged without the token, and no step runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ AUDIENCE = "https://label-node-abc.a.run.app"
 URL = "https://keys.example/certs"
 PUSHER = Pusher(EMAIL, AUDIENCE, URL)
 ON_CLOUD_RUN = Pusher(EMAIL, AUDIENCE, URL, PushVerification.PLATFORM)
-GOOGLE, STRANGER = PushTokens(), PushTokens()
+GOOGLE, OTHER_SIGNER = PushTokens(), PushTokens()
 HOUR = 3600.0
 
 
@@ -59,24 +59,24 @@ def forge(
 
 @dataclass
 class Keys:
-    """What stands at the URL, and how often it was asked for."""
+    """The answer at the URL, and the number of fetches."""
 
     found: Mapping[str, str] | str = field(default_factory=GOOGLE.certificates)
-    good_s: float = HOUR
-    asked: int = 0
+    valid_s: float = HOUR
+    fetches: int = 0
 
     def fetch(self, url: str) -> tuple[Mapping[str, str], float]:
         """As `fetch_certificates` does."""
         assert url == URL
-        self.asked += 1
+        self.fetches += 1
         if isinstance(self.found, str):
             raise KeysError(self.found)
-        return self.found, self.good_s
+        return self.found, self.valid_s
 
 
 @dataclass
 class Time:
-    """A clock that stands."""
+    """A clock that the test sets."""
 
     s: float = 0.0
 
@@ -85,27 +85,27 @@ class Time:
         return self.s
 
 
-def gate(keys: Keys | None = None, clock: Time | None = None) -> Gate:
+def make_gate(keys: Keys | None = None, clock: Time | None = None) -> Gate:
     """The gate of a function."""
     return Gate(PUSHER, fetch=(keys or Keys()).fetch, monotonic=(clock or Time()).now)
 
 
-def test_pushes_of_the_pusher_are_let_in_and_the_keys_are_fetched_once() -> None:
+def test_pushes_of_the_configured_account_are_accepted_and_the_keys_are_fetched_once() -> None:
     keys = Keys()
-    let_in = gate(keys)
-    assert [let_in.refuse(mint()) for _ in range(3)] == [None, None, None]
-    assert keys.asked == 1
+    gate = make_gate(keys)
+    assert [gate.refuse(mint()) for _ in range(3)] == [None, None, None]
+    assert keys.fetches == 1
 
 
-def test_both_names_of_the_issuer_are_googles() -> None:
-    assert gate().refuse(forge({"iss": "accounts.google.com"})) is None
+def test_both_issuer_names_of_google_are_accepted() -> None:
+    assert make_gate().refuse(forge({"iss": "accounts.google.com"})) is None
 
 
 NO_TOKEN = "there is no bearer token"
 NO_JWT = "the token is no JWT that RS256 signs with a named key"
 WRONG_SIGNATURE = "the token's signature or its times are wrong"
-NOT_THERE = f"the token's key is none of those at {URL}"
-NOT_THEIRS = f", not of PUSH_SERVICE_ACCOUNT={EMAIL!r}"
+UNKNOWN_KEY = f"the token's key is none of those at {URL}"
+NOT_PUSHER = f", not of PUSH_SERVICE_ACCOUNT={EMAIL!r}"
 OTHER = "other@my-project.iam.gserviceaccount.com"
 
 
@@ -117,26 +117,26 @@ def tampered() -> str:
 
 
 def unsigned() -> str:
-    """As an attacker would write it by hand."""
+    """A token with forged claims and no signature."""
     parts = ({"alg": "none", "typ": "JWT"}, {"aud": AUDIENCE, "email": EMAIL})
     encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in parts]
     return f"Bearer {'.'.join(encoded)}."
 
 
-REFUSED: dict[str, tuple[Callable[[], str], int, str]] = {
-    "nothing": (lambda: "", 401, NO_TOKEN),
+INVALID_TOKENS: dict[str, tuple[Callable[[], str], int, str]] = {
+    "no header": (lambda: "", 401, NO_TOKEN),
     "a password": (lambda: "Basic bWU6c2VjcmV0", 401, NO_TOKEN),
-    "no token behind the word": (lambda: "Bearer ", 401, NO_TOKEN),
+    "no token after Bearer": (lambda: "Bearer ", 401, NO_TOKEN),
     "no JWT": (lambda: "Bearer secret", 401, NO_JWT),
-    "a JWT of rubbish": (lambda: "Bearer a.b.c", 401, NO_JWT),
+    "a malformed JWT": (lambda: "Bearer a.b.c", 401, NO_JWT),
     "a JWT of lists": (lambda: "Bearer W10.W10.W10", 401, NO_JWT),
     "no signature": (unsigned, 401, NO_JWT),
     "another algorithm": (lambda: forge({}, {"alg": "ES256"}), 401, NO_JWT),
-    "no key's name": (lambda: forge({}, named=False), 401, NO_JWT),
-    "somebody else's key": (lambda: mint(keys=STRANGER), 401, NOT_THERE),
-    "claims that were not signed": (tampered, 401, WRONG_SIGNATURE),
-    "no end": (lambda: forge({"exp": None}), 401, WRONG_SIGNATURE),
-    "an end that is none": (lambda: forge({"exp": "soon"}), 401, WRONG_SIGNATURE),
+    "no key id": (lambda: forge({}, named=False), 401, NO_JWT),
+    "a key of another signer": (lambda: mint(keys=OTHER_SIGNER), 401, UNKNOWN_KEY),
+    "the signature of another token": (tampered, 401, WRONG_SIGNATURE),
+    "no expiry": (lambda: forge({"exp": None}), 401, WRONG_SIGNATURE),
+    "an expiry that is no number": (lambda: forge({"exp": "soon"}), 401, WRONG_SIGNATURE),
     "another issuer": (
         lambda: forge({"iss": "https://issuer.example"}),
         401,
@@ -152,19 +152,19 @@ REFUSED: dict[str, tuple[Callable[[], str], int, str]] = {
         401,
         f"the token is for [{AUDIENCE!r}], not for PUSH_AUDIENCE={AUDIENCE!r}",
     ),
-    "another account": (lambda: mint(OTHER), 403, f"the token is of {OTHER!r}{NOT_THEIRS}"),
-    "no account": (lambda: forge({"email": None}), 403, f"the token is of None{NOT_THEIRS}"),
+    "another account": (lambda: mint(OTHER), 403, f"the token is of {OTHER!r}{NOT_PUSHER}"),
+    "no account": (lambda: forge({"email": None}), 403, f"the token is of None{NOT_PUSHER}"),
     "an account that is not verified": (
         lambda: forge({"email_verified": False}),
         403,
-        f"the token is of {EMAIL!r}, whose e-mail is not verified{NOT_THEIRS}",
+        f"the token is of {EMAIL!r}, whose e-mail is not verified{NOT_PUSHER}",
     ),
-    "a word for true": (
+    "email_verified as a string": (
         lambda: forge({"email_verified": "true"}),
         403,
-        f"the token is of {EMAIL!r}, whose e-mail is not verified{NOT_THEIRS}",
+        f"the token is of {EMAIL!r}, whose e-mail is not verified{NOT_PUSHER}",
     ),
-    "what Cloud Run has left of a token": (
+    "a token without its signature": (
         lambda: mint().rpartition(".")[0] + ".SIGNATURE_REMOVED_BY_GOOGLE",
         401,
         "Cloud Run has verified the token itself and removed its signature, so that it cannot be "
@@ -174,31 +174,31 @@ REFUSED: dict[str, tuple[Callable[[], str], int, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_does_not_fit_is_refused_and_named(case: str) -> None:
-    header, http, note = REFUSED[case]
-    assert gate().refuse(header()) == Refusal(http, note)
+@pytest.mark.parametrize("case", INVALID_TOKENS)
+def test_an_invalid_token_is_rejected_with_the_reason(case: str) -> None:
+    header, http, note = INVALID_TOKENS[case]
+    assert make_gate().refuse(header()) == Refusal(http, note)
 
 
 @pytest.mark.parametrize(
-    "age, words",
+    "age, message",
     [
         (timedelta(hours=1, seconds=30), "Token expired, "),
         (timedelta(seconds=-30), "used too early"),
     ],
-    ids=["ended", "not begun"],
+    ids=["expired", "issued in the future"],
 )
-def test_a_token_has_its_time(age: timedelta, words: str) -> None:
-    refusal = gate().refuse(mint(age=age))
+def test_a_token_is_rejected_outside_its_lifetime(age: timedelta, message: str) -> None:
+    refusal = make_gate().refuse(mint(age=age))
     assert refusal is not None
     assert refusal.http == 401
-    assert words in refusal.note
+    assert message in refusal.note
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_no_note_has_the_token_in_it(case: str) -> None:
-    header = REFUSED[case][0]().removeprefix("Bearer ")
-    refusal = gate().refuse(f"Bearer {header}")
+@pytest.mark.parametrize("case", INVALID_TOKENS)
+def test_no_rejection_contains_the_token(case: str) -> None:
+    header = INVALID_TOKENS[case][0]().removeprefix("Bearer ")
+    refusal = make_gate().refuse(f"Bearer {header}")
     assert refusal is not None
     parts = [part for part in header.split(".") if len(part) > 5 and part.isascii()]
     assert not [part for part in parts if part in refusal.note.replace("REMOVED_BY_GOOGLE", "")]
@@ -207,41 +207,41 @@ def test_no_note_has_the_token_in_it(case: str) -> None:
 # on Cloud Run
 
 
-def passed_on(header: str) -> str:
+def without_signature(header: str) -> str:
     """A token as Cloud Run leaves it when it has verified it."""
     return header.rpartition(".")[0] + ".SIGNATURE_REMOVED_BY_GOOGLE"
 
 
 def on_cloud_run(now: float | None = None) -> Gate:
-    """The gate of a function on Cloud Run, which never asks for keys."""
+    """The gate of a function on Cloud Run, which never fetches keys."""
     return Gate(ON_CLOUD_RUN, fetch=Keys("no keys").fetch, now=lambda: now or time.time())
 
 
-def test_on_cloud_run_a_token_without_its_signature_is_let_in() -> None:
-    assert on_cloud_run().refuse(passed_on(mint())) is None
+def test_a_token_without_its_signature_is_accepted_on_cloud_run() -> None:
+    assert on_cloud_run().refuse(without_signature(mint())) is None
 
 
-def test_on_cloud_run_a_token_that_has_kept_its_signature_is_let_in() -> None:
+def test_a_token_with_its_signature_is_accepted_on_cloud_run() -> None:
     assert on_cloud_run().refuse(mint()) is None
 
 
-PLATFORM_REFUSED = (
-    *("nothing", "a password", "no token behind the word", "another issuer", "another audience"),
+INVALID_ON_CLOUD_RUN = (
+    *("no header", "a password", "no token after Bearer", "another issuer", "another audience"),
     *("several audiences", "another account", "no account", "an account that is not verified"),
-    "a word for true",
+    "email_verified as a string",
 )
 
 
-@pytest.mark.parametrize("case", PLATFORM_REFUSED)
-def test_on_cloud_run_the_claims_are_compared_all_the_same(case: str) -> None:
-    header, http, note = REFUSED[case]
+@pytest.mark.parametrize("case", INVALID_ON_CLOUD_RUN)
+def test_the_claims_are_verified_on_cloud_run(case: str) -> None:
+    header, http, note = INVALID_TOKENS[case]
     token = header()
-    asked = passed_on(token) if token.count(".") == 2 else token
-    assert on_cloud_run().refuse(asked) == Refusal(http, note)
+    sent = without_signature(token) if token.count(".") == 2 else token
+    assert on_cloud_run().refuse(sent) == Refusal(http, note)
 
 
 @pytest.mark.parametrize("token", ["secret", "a.b.c", "W10.W10.W10", "W10.W10", "a.b.c.d"])
-def test_on_cloud_run_what_is_no_token_is_refused(token: str) -> None:
+def test_a_malformed_token_is_rejected_on_cloud_run(token: str) -> None:
     refusal = on_cloud_run().refuse(f"Bearer {token}")
     assert refusal in (
         Refusal(401, "the token is no JWT"),
@@ -250,13 +250,13 @@ def test_on_cloud_run_what_is_no_token_is_refused(token: str) -> None:
 
 
 @pytest.mark.parametrize("end", [None, "soon", float("nan"), 1_000_000])
-def test_on_cloud_run_a_token_has_its_end(end: Any) -> None:
+def test_a_token_without_a_valid_expiry_is_rejected_on_cloud_run(end: Any) -> None:
     why = f"the token ended at {end!r}, seconds since 1970"
-    assert on_cloud_run().refuse(passed_on(forge({"exp": end}))) == Refusal(401, why)
+    assert on_cloud_run().refuse(without_signature(forge({"exp": end}))) == Refusal(401, why)
 
 
-def test_on_cloud_run_clocks_may_differ_by_some_seconds() -> None:
-    header = passed_on(forge({"exp": 1_000_000}))
+def test_clocks_may_differ_by_ten_seconds_on_cloud_run() -> None:
+    header = without_signature(forge({"exp": 1_000_000}))
     assert on_cloud_run(1_000_010).refuse(header) is None
     assert on_cloud_run(1_000_011).refuse(header) is not None
 
@@ -264,53 +264,53 @@ def test_on_cloud_run_clocks_may_differ_by_some_seconds() -> None:
 # the keys
 
 
-def test_keys_are_fetched_again_when_they_are_no_longer_good() -> None:
+def test_keys_are_fetched_again_when_they_expire() -> None:
     keys, clock = Keys(), Time()
-    let_in = gate(keys, clock)
-    for now, asked in ((0, 1), (HOUR - 1, 1), (HOUR, 2), (2 * HOUR - 1, 2)):
+    gate = make_gate(keys, clock)
+    for now, fetches in ((0, 1), (HOUR - 1, 1), (HOUR, 2), (2 * HOUR - 1, 2)):
         clock.s = now
-        assert let_in.refuse(mint()) is None
-        assert keys.asked == asked
+        assert gate.refuse(mint()) is None
+        assert keys.fetches == fetches
 
 
-def test_a_new_key_is_taken_before_the_old_ones_end() -> None:
-    keys, clock = Keys(STRANGER.certificates()), Time()
-    let_in = gate(keys, clock)
-    assert let_in.refuse(mint()) == Refusal(401, NOT_THERE)
+def test_a_new_key_is_fetched_before_the_old_ones_expire() -> None:
+    keys, clock = Keys(OTHER_SIGNER.certificates()), Time()
+    gate = make_gate(keys, clock)
+    assert gate.refuse(mint()) == Refusal(401, UNKNOWN_KEY)
     keys.found = GOOGLE.certificates()
     clock.s = 60
-    assert let_in.refuse(mint()) is None
+    assert gate.refuse(mint()) is None
 
 
-def test_made_up_keys_are_asked_for_once_a_minute() -> None:
+def test_unknown_keys_are_fetched_at_most_once_a_minute() -> None:
     keys, clock = Keys(), Time()
-    let_in = gate(keys, clock)
+    gate = make_gate(keys, clock)
     for second in range(120):
         clock.s = second
-        assert let_in.refuse(mint(keys=STRANGER)) == Refusal(401, NOT_THERE)
-    assert keys.asked == 2
+        assert gate.refuse(mint(keys=OTHER_SIGNER)) == Refusal(401, UNKNOWN_KEY)
+    assert keys.fetches == 2
 
 
-def test_without_keys_the_message_is_tried_again() -> None:
+def test_a_push_is_retried_while_the_keys_cannot_be_fetched() -> None:
     keys, clock = Keys("the keys cannot be fetched"), Time()
-    let_in = gate(keys, clock)
-    for now, asked in ((0, 1), (4, 1), (5, 2)):
+    gate = make_gate(keys, clock)
+    for now, fetches in ((0, 1), (4, 1), (5, 2)):
         clock.s = now
-        assert let_in.refuse(mint()) == Refusal(503, "the keys cannot be fetched")
-        assert keys.asked == asked
+        assert gate.refuse(mint()) == Refusal(503, "the keys cannot be fetched")
+        assert keys.fetches == fetches
     keys.found, clock.s = GOOGLE.certificates(), 10
-    assert let_in.refuse(mint()) is None
+    assert gate.refuse(mint()) is None
 
 
-def test_keys_that_are_good_outlive_a_source_that_is_away() -> None:
+def test_valid_keys_are_used_while_their_source_is_unavailable() -> None:
     keys, clock = Keys(), Time()
-    let_in = gate(keys, clock)
-    assert let_in.refuse(mint()) is None
+    gate = make_gate(keys, clock)
+    assert gate.refuse(mint()) is None
     keys.found, clock.s = "away", HOUR - 1
-    assert let_in.refuse(mint(keys=STRANGER)) == Refusal(503, "away")
-    assert let_in.refuse(mint()) is None
+    assert gate.refuse(mint(keys=OTHER_SIGNER)) == Refusal(503, "away")
+    assert gate.refuse(mint()) is None
     clock.s = HOUR + 5
-    assert let_in.refuse(mint()) == Refusal(503, "away")
+    assert gate.refuse(mint()) == Refusal(503, "away")
 
 
 @dataclass
@@ -320,7 +320,7 @@ class KeyServer:
     answer: Response
 
     def handle(self, _: Request) -> Response:
-        """It."""
+        """Return the answer."""
         return self.answer
 
 
@@ -331,22 +331,22 @@ def loopback() -> Iterator[Loopback]:
 
 
 MAX_AGES = {
-    "as Google says": (
+    "max-age and Age": (
         {"Cache-Control": "public, max-age=19826, must-revalidate", "Age": "26"},
         19800,
     ),
-    "nothing said": ({}, 300),
-    "hardly any time": ({"Cache-Control": "max-age=1"}, 60),
-    "for ever": ({"Cache-Control": "max-age=999999999"}, 86_400),
+    "no Cache-Control": ({}, 300),
+    "a very short max-age": ({"Cache-Control": "max-age=1"}, 60),
+    "a very long max-age": ({"Cache-Control": "max-age=999999999"}, 86_400),
 }
 
 
 @pytest.mark.parametrize("case", MAX_AGES)
-def test_the_answer_says_how_long_keys_are_good(loopback: Loopback, case: str) -> None:
-    headers, good_s = MAX_AGES[case]
+def test_keys_are_valid_for_the_max_age_of_the_answer(loopback: Loopback, case: str) -> None:
+    headers, valid_s = MAX_AGES[case]
     answer = Response.of_json(GOOGLE.certificates(), headers=headers)
     url = f"http://{LOOPBACK}:{loopback.serve(KeyServer(answer))}/certs"
-    assert fetch_certificates(url) == (GOOGLE.certificates(), good_s)
+    assert fetch_certificates(url) == (GOOGLE.certificates(), valid_s)
 
 
 NO_KEYS = {
@@ -366,16 +366,16 @@ NO_KEYS = {
 def test_an_answer_without_keys_is_reported(loopback: Loopback, case: str) -> None:
     answer, message = NO_KEYS[case]
     url = f"http://{LOOPBACK}:{loopback.serve(KeyServer(answer))}/certs"
-    with pytest.raises(KeysError) as told:
+    with pytest.raises(KeysError) as raised:
         fetch_certificates(url)
-    assert str(told.value) == message.format(url=url)
+    assert str(raised.value) == message.format(url=url)
 
 
-def test_a_source_of_keys_that_is_away_is_named() -> None:
+def test_an_unreachable_source_of_keys_is_named() -> None:
     url = f"http://{LOOPBACK}:{find_free_ports(1)[0]}/certs"
-    with pytest.raises(KeysError) as told:
+    with pytest.raises(KeysError) as raised:
         fetch_certificates(url)
-    assert str(told.value) == f"the keys at {url} cannot be fetched: Connection refused"
+    assert str(raised.value) == f"the keys at {url} cannot be fetched: Connection refused"
 
 
 # the function
@@ -404,7 +404,7 @@ def function(
     get_runtime.cache_clear()
 
 
-def test_only_what_is_let_in_comes_to_the_step(
+def test_only_an_accepted_push_reaches_the_step(
     function: FlaskClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = function.post("/", data=POISON, headers={"Authorization": mint()})
@@ -420,7 +420,7 @@ def test_only_what_is_let_in_comes_to_the_step(
         "message": "label_node: PushRefused",
         "step": "label_node",
         "decision": "PushRefused",
-        "note": f"the token is of {OTHER!r}{NOT_THEIRS}",
+        "note": f"the token is of {OTHER!r}{NOT_PUSHER}",
         "message_id": "4711",
     }
 
@@ -446,11 +446,11 @@ def test_a_function_that_cannot_start_names_the_message_in_its_log(
     }
 
 
-def test_verifying_costs_under_a_millisecond(say: Callable[[str], None]) -> None:
-    let_in, header, took = gate(), mint(), []
+def test_verifying_a_push_takes_less_than_a_millisecond(say: Callable[[str], None]) -> None:
+    gate, header, took = make_gate(), mint(), []
     for _ in range(200):
         begun = time.thread_time()
-        assert let_in.refuse(header) is None
+        assert gate.refuse(header) is None
         took.append(time.thread_time() - begun)
     least_ms = min(took) * 1000
     say(f"verifying a push, warm: {least_ms:.2f} ms of CPU")

@@ -1,4 +1,4 @@
-"""``make release``: files that depend on nothing but the tree, and refusals that say what to do."""
+"""``make release``: its files depend only on the tree, and its errors say what to do."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def list_tracked() -> list[str]:
     return [name for name in done.stdout.split("\0") if (ROOT / name).is_file()]
 
 
-def test_the_version_stands_in_one_place_and_all_else_agrees() -> None:
-    said = re.compile(
+def test_every_file_has_the_version_of_replay() -> None:
+    pattern = re.compile(
         r"(?:\bref=v|/download/v|newTag: |(?:functions|source|tng|relay|inject-env)[-:]"
         r"|(?:tag|origin|annotate|message) v)(\d+\.\d+\.\d+)\b"
     )
@@ -76,13 +76,13 @@ def test_the_version_stands_in_one_place_and_all_else_agrees() -> None:
             for number, line in enumerate((ROOT / name).read_text().splitlines(), 1):
                 others += [
                     f"{name}:{number}: {found}"
-                    for found in said.findall(line)
+                    for found in pattern.findall(line)
                     if found != VERSION and name != "CHANGELOG.md"
                 ]
     assert others == [], f"replay/__init__.py says {VERSION}"
 
 
-def test_the_packages_metadata_take_the_version_from_there() -> None:
+def test_the_packages_metadata_take_the_version_from_replay() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     assert 'dynamic = ["version"]' in project
     assert 'version = {attr = "replay.VERSION"}' in project
@@ -123,11 +123,11 @@ def test_the_changelog_of_the_project_can_be_read() -> None:
         ("f(docs/a.md)", "f(docs/a.md)"),
     ],
 )
-def test_links_of_the_notes_lead_to_the_files_of_the_tag(link: str, becomes: str) -> None:
+def test_links_of_the_notes_point_to_the_files_of_the_tag(link: str, becomes: str) -> None:
     assert point_links_to(link, "BASE") == becomes
 
 
-def test_the_notes_name_the_images_by_digest_where_it_is_known() -> None:
+def test_the_notes_name_an_image_by_its_digest_if_it_is_known() -> None:
     settings = release.Settings("0.2.0", "Acme/tpu-functions", {"relay": DIGEST})
     base = "https://github.com/Acme/tpu-functions/blob/v0.2.0/docs/install.md"
     assert release.render_notes(settings, CHANGELOG) == (
@@ -138,7 +138,7 @@ def test_the_notes_name_the_images_by_digest_where_it_is_known() -> None:
     )
 
 
-# What is no release
+# Violations
 
 
 @pytest.mark.parametrize(
@@ -171,14 +171,14 @@ def test_the_notes_name_the_images_by_digest_where_it_is_known() -> None:
         ("0.3.0", True, None, " M a.py\n", []),
     ],
 )
-def test_what_is_no_release_is_refused_with_what_to_do(
+def test_a_violation_says_what_to_do_before_the_release(
     version: str, is_snapshot: bool, tag: str | None, changed: str, violations: list[str]
 ) -> None:
     settings = release.Settings(version, "Acme/x", is_snapshot=is_snapshot)
     assert release.find_violations(settings, tag, CHANGELOG, changed) == violations
 
 
-def test_a_refused_release_makes_nothing(
+def test_a_release_with_violations_builds_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(release, "build", None)
@@ -190,7 +190,7 @@ def test_a_refused_release_makes_nothing(
     assert "make release: CHANGELOG.md has no section for 98.0.0" in err
 
 
-def test_a_check_makes_nothing_either(
+def test_a_check_builds_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(release, "build", None)
@@ -199,19 +199,19 @@ def test_a_check_makes_nothing_either(
 
 
 @pytest.mark.parametrize(
-    "arguments, said",
+    "arguments, message",
     [
         (["--digest", "relay=sha256:12"], "relay=sha256:12: it must be relay=sha256:..."),
         (["--digest", f"other={DIGEST}"], "it must be relay=sha256:... or inject-env=..."),
         (["--add", "missing"], "missing is no folder"),
     ],
 )
-def test_wrong_usage_is_refused(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+def test_wrong_usage_is_an_error(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         release.main(arguments, {})
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 # Archives
@@ -228,7 +228,7 @@ def make_tree(folder: Path, names: list[str], at: int) -> Path:
     return folder
 
 
-def test_an_archive_depends_on_the_files_alone(tmp_path: Path) -> None:
+def test_an_archive_depends_only_on_the_files(tmp_path: Path) -> None:
     names = ["b/run.sh", "a.py", "b/a.py"]
     made = []
     for at, order in enumerate((names, names[::-1])):
@@ -253,7 +253,7 @@ def test_an_archive_depends_on_the_files_alone(tmp_path: Path) -> None:
     }
 
 
-def test_another_content_is_another_archive(tmp_path: Path) -> None:
+def test_archives_of_different_contents_differ(tmp_path: Path) -> None:
     made = set()
     for text in ("1", "2"):
         (tmp_path / "a").write_text(text)
@@ -267,7 +267,7 @@ def test_the_functions_archive_holds_what_gcloud_and_terraform_deploy() -> None:
     assert list_function_files(list_tracked()) == list_uploaded()
 
 
-def test_the_checksums_are_those_that_sha256sum_reads(tmp_path: Path) -> None:
+def test_the_checksums_have_the_format_of_sha256sum(tmp_path: Path) -> None:
     for name in ("b", "a"):
         (tmp_path / name).write_text(name)
     sums = [f"{hashlib.sha256(name.encode()).hexdigest()}  {name}\n" for name in ("a", "b")]
@@ -293,7 +293,7 @@ def test_an_sbom_names_each_pinned_package_with_its_hashes(part: str) -> None:
     assert (bom["bomFormat"], bom["specVersion"]) == ("CycloneDX", "1.6")
 
 
-def test_a_package_of_some_pythons_only_is_optional() -> None:
+def test_a_package_for_some_python_versions_is_optional() -> None:
     pins = (
         f'a==1 \\\n    --hash=sha256:{"0" * 64}\nb==2 ; python_version < "3.12" \\\n    # via a\n'
     )
@@ -336,18 +336,18 @@ def test_the_manifests_are_the_base_with_the_releases_images() -> None:
     assert "image: ghcr.io/acme/tpu-functions/relay:0.2.0\n" in tagged
 
 
-def test_without_kubectl_it_says_what_is_missing() -> None:
+def test_a_release_without_kubectl_names_what_is_missing() -> None:
     with pytest.raises(release.ReleaseError, match=r"kubectl, which renders .* not on PATH"):
         release.render_manifests(SETTINGS, "no-such-kubectl")
 
 
-# All of it
+# The whole release
 
 
-def make_twice(
+def build_twice(
     folder: Path, monkeypatch: pytest.MonkeyPatch, added: Path | None = None
 ) -> tuple[Path, Path]:
-    """The files of a snapshot, made two times."""
+    """Return the folders of two builds of a snapshot."""
     monkeypatch.setenv("PATH", f"{Path(str(KUBECTL)).parent}{os.pathsep}{os.environ['PATH']}")
     settings = release.Settings(VERSION, "Acme/tpu-functions", is_snapshot=True, added=added)
     for one in ("first", "second"):
@@ -356,14 +356,14 @@ def make_twice(
 
 
 @needs_kubectl
-def test_the_same_tree_makes_the_same_files_twice(
+def test_two_builds_of_a_tree_have_the_same_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bundle, "build", lambda path, text: path.write_text(text))
     added = tmp_path / "added"
     added.mkdir()
     (added / "kubectl-tng-elsewhere").write_text("x")
-    first, second = make_twice(tmp_path, monkeypatch, added)
+    first, second = build_twice(tmp_path, monkeypatch, added)
     name = f"{VERSION}-snapshot"
     assert {path.name for path in first.iterdir()} == {
         "SHA256SUMS",
@@ -387,8 +387,8 @@ def test_the_same_tree_makes_the_same_files_twice(
 @pytest.mark.slow
 @pytest.mark.processes
 @needs_kubectl
-def test_the_operators_tool_is_the_same_twice(
+def test_two_builds_of_the_operators_tool_are_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = make_twice(tmp_path, monkeypatch)
+    first, second = build_twice(tmp_path, monkeypatch)
     assert (first / "SHA256SUMS").read_text() == (second / "SHA256SUMS").read_text()

@@ -1,9 +1,9 @@
-"""What is done about a slice as its JobSet stands: a table of what is seen."""
+"""release_slice: a table of observations of a slice and its JobSet, and the plan for each of them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from functions.release_slice import (
     ObservedSlices,
     decide,
     find_jobset_of,
+    find_release_time,
     is_change_due,
     is_report_due,
     is_superseded,
@@ -44,21 +45,21 @@ from tests.unit.builders import NOW
 
 NAME = "train-bfcf5ebea76efcf5"
 SLICE = Slice(NAME, Owner("default", "train", JOB), "hash", SliceState.READY)
-MARKED = replace(SLICE, release_after=NOW + timedelta(seconds=1))
+WITH_DEADLINE = replace(SLICE, release_after=NOW + timedelta(seconds=1))
 DUE = replace(SLICE, release_after=NOW)
-GOING = replace(DUE, state=SliceState.DELETING)
+BEING_DELETED = replace(DUE, state=SliceState.DELETING)
 LOST = replace(
     SLICE, state=SliceState.FAILED, message="Preempted: gone", since=NOW - timedelta(minutes=30)
 )
-TROUBLED = replace(LOST, is_self_healing=True)
+SELF_HEALING = replace(LOST, is_self_healing=True)
 DEGRADED = replace(LOST, has_ready_nodes=True)
-COMING = replace(SLICE, state=SliceState.PROVISIONING)
-MARKED_BY_OTHERS = replace(SLICE, release_after=NOW + timedelta(seconds=61))
+PROVISIONING = replace(SLICE, state=SliceState.PROVISIONING)
+WITH_FOREIGN_DEADLINE = replace(SLICE, release_after=NOW + timedelta(seconds=61))
 SETTINGS = Settings("p", "", frozenset(), Kubeconfig(""), "", timedelta(minutes=15))
 REBUILDS = replace(SETTINGS, lost_rebuild=timedelta(minutes=30))
-LETS_GO = replace(SETTINGS, suspended_release=timedelta(minutes=90))
+RELEASES_SUSPENDED = replace(SETTINGS, suspended_release=timedelta(minutes=90))
 
-ALIVE = objects.jobset()
+RUNNING = objects.jobset()
 COMPLETED = objects.jobset(**with_condition("Completed"))
 FAILED = objects.jobset(**with_condition("Failed"))
 
@@ -69,7 +70,7 @@ def suspended(minutes: int) -> dict[str, Any]:
 
 
 def resumed(minutes: int) -> dict[str, Any]:
-    """A JobSet that its controller has not looked at since."""
+    """A resumed JobSet whose controller has not updated its conditions yet."""
     jobset = suspended(minutes)
     jobset["spec"]["suspend"] = False
     return jobset
@@ -101,16 +102,16 @@ def deleting(outcome: str, existing: Slice, why: str) -> Plan:
     return Plan(outcome, (DeleteSlice(existing), EmitDeletion(started, if_gone=GONE)))
 
 
-def marking(existing: Slice) -> Plan:
+def deadline_set(existing: Slice) -> Plan:
     return Plan("DeadlineSet", (SetReleaseDeadline(existing, IN_HALF_A_MINUTE),))
 
 
-def keeping(existing: Slice) -> Plan:
+def deadline_removed(existing: Slice) -> Plan:
     return Plan("NeededAgain", (SetReleaseDeadline(existing, None),))
 
 
-WANTED, WAIT = Plan("Needed"), Plan("Waiting")
-MARK = marking(SLICE)
+NEEDED, WAITING = Plan("Needed"), Plan("Waiting")
+DEADLINE_SET = deadline_set(SLICE)
 LOSS = Plan(
     "Lost",
     (
@@ -126,43 +127,48 @@ LOSS = Plan(
 )
 Case = tuple[Slice, dict[str, Any] | None, Settings, Plan]
 TABLE: dict[str, Case] = {
-    "its JobSet lives": (SLICE, ALIVE, SETTINGS, WANTED),
-    "its JobSet is gone": (SLICE, None, SETTINGS, MARK),
-    "its JobSet has completed": (SLICE, COMPLETED, SETTINGS, MARK),
-    "its JobSet has failed": (SLICE, FAILED, SETTINGS, MARK),
-    "in trouble, and its JobSet has failed": (
+    "its JobSet is running": (SLICE, RUNNING, SETTINGS, NEEDED),
+    "its JobSet is gone": (SLICE, None, SETTINGS, DEADLINE_SET),
+    "its JobSet has completed": (SLICE, COMPLETED, SETTINGS, DEADLINE_SET),
+    "its JobSet has failed": (SLICE, FAILED, SETTINGS, DEADLINE_SET),
+    "lost, and its JobSet has failed": (
         LOST,
         FAILED,
         SETTINGS,
         deleting("Releasing", LOST, "JobSet train has ended (Failed)"),
     ),
-    "in trouble, some of its Nodes are ready, and its JobSet has failed": (
+    "lost, some of its Nodes are ready, and its JobSet has failed": (
         DEGRADED,
         FAILED,
         SETTINGS,
-        marking(DEGRADED),
+        deadline_set(DEGRADED),
     ),
-    "in trouble that mends itself, and its JobSet has failed": (
-        TROUBLED,
+    "self-healing, and its JobSet has failed": (
+        SELF_HEALING,
         FAILED,
         SETTINGS,
-        marking(TROUBLED),
+        deadline_set(SELF_HEALING),
     ),
-    "being made, and its JobSet is gone": (
-        COMING,
+    "being created, and its JobSet is gone": (
+        PROVISIONING,
         None,
         SETTINGS,
-        marking(COMING),
+        deadline_set(PROVISIONING),
     ),
-    "marked": (MARKED, None, SETTINGS, WAIT),
-    "marked by somebody for later than we ever would": (
-        MARKED_BY_OTHERS,
+    "its deadline is ahead": (WITH_DEADLINE, None, SETTINGS, WAITING),
+    "its deadline is later than this system sets it": (
+        WITH_FOREIGN_DEADLINE,
         None,
         SETTINGS,
-        marking(MARKED_BY_OTHERS),
+        deadline_set(WITH_FOREIGN_DEADLINE),
     ),
-    "marked, and its JobSet is there again": (MARKED, ALIVE, SETTINGS, keeping(MARKED)),
-    "due, and its JobSet is there again": (DUE, ALIVE, SETTINGS, keeping(DUE)),
+    "its deadline is ahead, and its JobSet exists again": (
+        WITH_DEADLINE,
+        RUNNING,
+        SETTINGS,
+        deadline_removed(WITH_DEADLINE),
+    ),
+    "due, and its JobSet exists again": (DUE, RUNNING, SETTINGS, deadline_removed(DUE)),
     "due, and its JobSet is gone": (
         DUE,
         None,
@@ -175,73 +181,103 @@ TABLE: dict[str, Case] = {
         SETTINGS,
         deleting("Releasing", DUE, "JobSet train has ended (Completed)"),
     ),
-    "being deleted": (GOING, None, SETTINGS, Plan("Deleting")),
-    "its JobSet has its Job no more": (SLICE, with_jobs("others"), SETTINGS, MARK),
-    "its JobSet was made again without anything": (
+    "being deleted": (BEING_DELETED, None, SETTINGS, Plan("Deleting")),
+    "its JobSet no longer has its Job": (SLICE, with_jobs("others"), SETTINGS, DEADLINE_SET),
+    "its JobSet was created again without a spec": (
         SLICE,
-        {key: value for key, value in ALIVE.items() if key != "spec"},
+        {key: value for key, value in RUNNING.items() if key != "spec"},
         SETTINGS,
-        MARK,
+        DEADLINE_SET,
     ),
-    "due, and its JobSet has its Job no more": (
+    "due, and its JobSet no longer has its Job": (
         DUE,
         with_jobs("others"),
         SETTINGS,
         deleting("Releasing", DUE, "JobSet train has no Job train-workers-0 any more"),
     ),
-    "its JobSet says nothing of any Job": (SLICE, objects.jobset(spec=None), SETTINGS, MARK),
-    "its JobSet has been suspended since no time that can be": (
+    "its JobSet has an empty spec": (SLICE, objects.jobset(spec=None), SETTINGS, DEADLINE_SET),
+    "its JobSet has been suspended since an impossible time": (
         SLICE,
         objects.jobset(
             spec={"suspend": True}, **with_condition("Suspended", "0000-01-01T00:00:00Z")
         ),
-        LETS_GO,
-        WANTED,
+        RELEASES_SUSPENDED,
+        NEEDED,
     ),
-    "its JobSet has its Job by default": (SLICE, with_jobs("others", "workers"), SETTINGS, WANTED),
-    "its JobSet has fewer Jobs than it had": (
+    "its JobSet has its Job by the default number of replicas": (
+        SLICE,
+        with_jobs("others", "workers"),
+        SETTINGS,
+        NEEDED,
+    ),
+    "its JobSet has fewer replicas than before": (
         SECOND,
         with_jobs("workers"),
         SETTINGS,
-        marking(SECOND),
+        deadline_set(SECOND),
     ),
-    "its labels name a Job that is none": (UNNUMBERED, ALIVE, SETTINGS, marking(UNNUMBERED)),
-    "its JobSet has more Jobs than anybody can count": (
+    "its labels name a Job without an index": (
+        UNNUMBERED,
+        RUNNING,
+        SETTINGS,
+        deadline_set(UNNUMBERED),
+    ),
+    "its JobSet has 2147483647 other Jobs": (
         SLICE,
         MANY_OTHERS,
         SETTINGS,
-        MARK,
+        DEADLINE_SET,
     ),
-    "made for something that is no JobSet's Job": (
+    "its owner is no Job of a JobSet": (
         replace(SLICE, owner=Owner("default", "train", "rs-1")),
         with_jobs("others"),
         SETTINGS,
-        WANTED,
+        NEEDED,
     ),
-    "suspended, and nobody minds": (SLICE, suspended(1000), SETTINGS, WANTED),
-    "suspended for a while": (SLICE, suspended(89), LETS_GO, WANTED),
-    "suspended for long": (SLICE, suspended(90), LETS_GO, MARK),
-    "due, and suspended for long": (
+    "suspended, and suspended slices are kept": (SLICE, suspended(1000), SETTINGS, NEEDED),
+    "suspended for 89 of 90 minutes": (SLICE, suspended(89), RELEASES_SUSPENDED, NEEDED),
+    "suspended for 90 minutes": (SLICE, suspended(90), RELEASES_SUSPENDED, DEADLINE_SET),
+    "due, and suspended for 91 minutes": (
         DUE,
         suspended(91),
-        LETS_GO,
+        RELEASES_SUSPENDED,
         deleting("Releasing", DUE, "JobSet train has been suspended for 91 minutes"),
     ),
-    "suspended just now": (SLICE, objects.jobset(spec={"suspend": True}), LETS_GO, WANTED),
-    "marked, and suspended again": (MARKED, suspended(1), LETS_GO, keeping(MARKED)),
-    "resumed": (DUE, ALIVE, LETS_GO, keeping(DUE)),
-    "resumed this moment": (DUE, resumed(1000), LETS_GO, keeping(DUE)),
-    "lost, and suspended": (LOST, suspended(1), LETS_GO, LOSS),
-    "lost": (LOST, ALIVE, SETTINGS, LOSS),
-    "lost for a while": (
+    "suspended without a condition yet": (
+        SLICE,
+        objects.jobset(spec={"suspend": True}),
+        RELEASES_SUSPENDED,
+        NEEDED,
+    ),
+    "its deadline is ahead, and it is suspended for a minute": (
+        WITH_DEADLINE,
+        suspended(1),
+        RELEASES_SUSPENDED,
+        deadline_removed(WITH_DEADLINE),
+    ),
+    "due, and resumed": (DUE, RUNNING, RELEASES_SUSPENDED, deadline_removed(DUE)),
+    "due, and resumed without a new condition yet": (
+        DUE,
+        resumed(1000),
+        RELEASES_SUSPENDED,
+        deadline_removed(DUE),
+    ),
+    "lost, and suspended": (LOST, suspended(1), RELEASES_SUSPENDED, LOSS),
+    "lost": (LOST, RUNNING, SETTINGS, LOSS),
+    "lost for 29 of 30 minutes": (
         replace(LOST, since=NOW - timedelta(minutes=29)),
-        ALIVE,
+        RUNNING,
         REBUILDS,
         LOSS,
     ),
-    "lost for long": (LOST, ALIVE, REBUILDS, deleting("Rebuilding", LOST, "Preempted: gone")),
-    "lost, nobody knows since when": (replace(LOST, since=None), ALIVE, REBUILDS, LOSS),
-    "in trouble that mends itself": (TROUBLED, ALIVE, REBUILDS, WANTED),
+    "lost for 30 minutes": (
+        LOST,
+        RUNNING,
+        REBUILDS,
+        deleting("Rebuilding", LOST, "Preempted: gone"),
+    ),
+    "lost at an unknown time": (replace(LOST, since=None), RUNNING, REBUILDS, LOSS),
+    "self-healing": (SELF_HEALING, RUNNING, REBUILDS, NEEDED),
 }
 
 
@@ -260,75 +296,79 @@ def decide_about(*slices: ObservedSlice) -> Plan:
 
 
 @pytest.mark.parametrize("case", TABLE.values(), ids=TABLE)
-def test_what_is_done(case: Case) -> None:
+def test_the_plan_for_a_slice_follows_from_its_state_and_its_jobset(case: Case) -> None:
     existing, jobset, settings, plan = case
     assert decide_about(observed(existing, jobset, settings)) == Plan(plan.outcome, parts=(plan,))
 
 
-def test_what_pods_run_on_stays_until_they_end() -> None:
+def test_a_slice_in_use_is_kept_until_its_pods_end() -> None:
     in_use = Event(
         "TPUNodeGroupInUse",
-        f"TPUNodeGroup {NAME} is not deleted yet, because Job default/other uses it: it is deleted "
-        "when that Job has ended",
+        f"TPUNodeGroup {NAME} is not deleted yet, because Pods of Job default/other run on it: it is "
+        "deleted when they have ended",
     )
     plan = Plan("InUse", (Emit(in_use, once=True),))
     users = ("default/other",)
-    for one in (observed(DUE, None, users=users), observed(DEGRADED, ALIVE, REBUILDS, users)):
+    for one in (observed(DUE, None, users=users), observed(DEGRADED, RUNNING, REBUILDS, users)):
         assert decide_about(one) == Plan("InUse", parts=(plan,))
 
 
-def test_a_slice_whose_pods_cannot_be_read_stays_and_is_tried_again_if_that_may_help() -> None:
-    refused = CallError("GET /api/v1/pods", 403, "Forbidden", "no")
-    reported = Event("TPUNodeGroupDeletionFailed", str(refused), is_warning=True)
+def test_a_slice_whose_pods_cannot_be_read_is_kept_and_a_transient_error_is_retried() -> None:
+    forbidden = CallError("GET /api/v1/pods", 403, "Forbidden", "no")
+    reported = Event("TPUNodeGroupDeletionFailed", str(forbidden), is_warning=True)
     busy = CallError("GET /api/v1/pods", 429, "TooManyRequests", "later")
-    assert decide_about(observed(DUE, None, users_error=refused)).parts == (
-        Plan("PermissionDenied", (Emit(reported),), note=str(refused)),
+    assert decide_about(observed(DUE, None, users_error=forbidden)).parts == (
+        Plan("PermissionDenied", (Emit(reported),), note=str(forbidden)),
     )
     assert decide_about(observed(DUE, None, users_error=busy)).parts == (
         Plan("Failed", (Fail(busy),)),
     )
 
 
-def test_the_outcome_of_a_jobset_is_that_of_all_its_slices() -> None:
+def test_the_outcome_of_a_jobset_joins_the_outcomes_of_its_slices() -> None:
     assert decide_about() == Plan("NoSlice")
     plan = decide_about(observed(DUE, None), observed(SLICE, None), observed(DUE, None))
     assert plan.outcome == "DeadlineSet,Releasing"
 
 
-def refused(action: AnySliceAction, http: int) -> SliceActionError:
+def action_error(action: AnySliceAction, http: int) -> SliceActionError:
     reason = "forbidden" if http == 403 else "because"
     return SliceActionError(action, CallError("call", http, reason, "no"))
 
 
 def work(*slices: ObservedSlice, limit: int | None = None) -> SliceWork:
-    """Work on slices on whose Nodes nothing runs."""
+    """Return the work about slices whose Nodes have no Pods."""
     provider = SimpleNamespace(
         noun=GroupSlices.noun, event_prefix=GroupSlices.event_prefix, concurrency_limit=limit
     )
     cluster = SimpleNamespace(list_nodes_of_slice=lambda _: [], list_pods_on=lambda _: [])
     observed = ObservedSlices(slices)
-    made = SimpleNamespace(observed=observed, provider=provider, cluster=cluster, now=NOW)
-    return cast("SliceWork", made)
+    found = SimpleNamespace(observed=observed, provider=provider, cluster=cluster, now=NOW)
+    return cast("SliceWork", found)
 
 
-def failing(error: CallError) -> Plan:
+def denied(error: CallError) -> Plan:
     event = Event("TPUNodeGroupDeletionFailed", str(error), is_warning=True)
     return Plan("PermissionDenied", (Emit(event),), note=str(error))
 
 
 SETTING, DELETING = SetReleaseDeadline(SLICE, IN_HALF_A_MINUTE), DeleteSlice(DUE)
 REMOVING = SetReleaseDeadline(DUE, None)
-REFUSALS: dict[str, tuple[CallError, int | None, Plan | None]] = {
-    "no room": (refused(DELETING, 429), 5, Plan("Queued", note=str(refused(DELETING, 429)))),
-    "too many calls": (refused(DELETING, 429), None, None),
-    "forbidden to delete": (refused(DELETING, 403), None, failing(refused(DELETING, 403))),
+ACTION_ERRORS: dict[str, tuple[CallError, int | None, Plan | None]] = {
+    "no free slot": (
+        action_error(DELETING, 429),
+        5,
+        Plan("Queued", note=str(action_error(DELETING, 429))),
+    ),
+    "too many calls": (action_error(DELETING, 429), None, None),
+    "forbidden to delete": (action_error(DELETING, 403), None, denied(action_error(DELETING, 403))),
     "forbidden to remove the deadline": (
-        refused(REMOVING, 403),
+        action_error(REMOVING, 403),
         None,
-        failing(refused(REMOVING, 403)),
+        denied(action_error(REMOVING, 403)),
     ),
     "forbidden to set the deadline": (
-        refused(SETTING, 403),
+        action_error(SETTING, 403),
         None,
         deleting(
             "Releasing",
@@ -336,25 +376,27 @@ REFUSALS: dict[str, tuple[CallError, int | None, Plan | None]] = {
             "no JobSet needs it, and its release deadline cannot be written: call: 403 forbidden: no",
         ),
     ),
-    "changed meanwhile": (refused(SETTING, 412), None, None),
-    "busy": (refused(SETTING, 503), None, None),
-    "a read that was forbidden": (CallError("GET /x", 403, "Forbidden", "no"), None, None),
+    "changed concurrently": (action_error(SETTING, 412), None, None),
+    "unavailable": (action_error(SETTING, 503), None, None),
+    "a forbidden read": (CallError("GET /x", 403, "Forbidden", "no"), None, None),
 }
 
 
-@pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS)
-def test_what_is_done_about_a_refusal(case: tuple[CallError, int | None, Plan | None]) -> None:
+@pytest.mark.parametrize("case", ACTION_ERRORS.values(), ids=ACTION_ERRORS)
+def test_a_failed_action_is_followed_by_the_expected_recovery(
+    case: tuple[CallError, int | None, Plan | None],
+) -> None:
     error, limit, plan = case
     assert recover(work(observed(SLICE, None), observed(DUE, None), limit=limit), error) == plan
 
 
 DELETION = LogEvent("container.nodePools.delete", "p", "us-central1", NAME, cluster="c")
 LATE_ENTRIES: dict[str, tuple[LogEvent, Slice | None, bool]] = {
-    "deleted, and nothing there": (DELETION, None, False),
-    "deleted, and another is being deleted": (DELETION, GOING, False),
-    "deleted, and there": (DELETION, SLICE, True),
-    "not deleted, and there": (replace(DELETION, has_failed=True), SLICE, False),
-    "not deleted, and nothing there": (replace(DELETION, has_failed=True), None, True),
+    "deleted, and no slice exists": (DELETION, None, False),
+    "deleted, and another is being deleted": (DELETION, BEING_DELETED, False),
+    "deleted, and the slice exists": (DELETION, SLICE, True),
+    "not deleted, and the slice exists": (replace(DELETION, has_failed=True), SLICE, False),
+    "not deleted, and no slice exists": (replace(DELETION, has_failed=True), None, True),
 }
 
 
@@ -366,44 +408,76 @@ def test_a_late_entry_about_a_deletion_is_superseded_by_what_exists_now(
     assert is_superseded(event, existing) is expected
 
 
-IN_QUESTION: dict[str, tuple[ObservedSlice, bool, bool]] = {
-    "something to do": (observed(SLICE, None), True, False),
-    "nothing to do": (observed(SLICE, ALIVE), False, False),
-    "no time yet": (observed(MARKED, None), False, False),
-    "something to tell, lately": (
-        observed(replace(LOST, since=NOW - timedelta(minutes=1)), ALIVE),
+SWEEP_CASES: dict[str, tuple[ObservedSlice, bool, bool]] = {
+    "an action is due": (observed(SLICE, None), True, False),
+    "no action is due": (observed(SLICE, RUNNING), False, False),
+    "the deadline is ahead": (observed(WITH_DEADLINE, None), False, False),
+    "a loss a minute ago": (
+        observed(replace(LOST, since=NOW - timedelta(minutes=1)), RUNNING),
         False,
         True,
     ),
-    "something told": (
-        observed(replace(LOST, since=NOW - timedelta(seconds=30)), ALIVE),
+    "a loss half a minute ago": (
+        observed(replace(LOST, since=NOW - timedelta(seconds=30)), RUNNING),
         False,
         False,
     ),
-    "something to tell, nobody knows since when": (
-        observed(replace(LOST, since=None), ALIVE),
+    "a loss at an unknown time": (
+        observed(replace(LOST, since=None), RUNNING),
         False,
         True,
     ),
 }
 
 
-@pytest.mark.parametrize("case", IN_QUESTION.values(), ids=IN_QUESTION)
-def test_which_slices_the_sweep_acts_on_or_reports(
+@pytest.mark.parametrize("case", SWEEP_CASES.values(), ids=SWEEP_CASES)
+def test_the_sweep_finds_due_changes_and_due_reports(
     case: tuple[ObservedSlice, bool, bool],
 ) -> None:
-    one, is_changed, is_told = case
-    assert (is_change_due(one, NOW), is_report_due(one, NOW)) == (is_changed, is_told)
+    one, is_changed, is_reported = case
+    assert (is_change_due(one, NOW), is_report_due(one, NOW)) == (is_changed, is_reported)
 
 
-def test_those_that_are_due_for_longest_go_first_and_then_those_that_have_no_mark() -> None:
-    older, unmarked = replace(DUE, name="older", release_after=NOW - timedelta(minutes=1)), SLICE
-    assert select([unmarked, DUE, older], 4, NOW)[:2] == [older, DUE]
-    assert set(select([unmarked, DUE, older], 4, NOW)) == {older, DUE, unmarked}
+def test_the_slices_that_are_due_for_longest_come_first_then_those_without_a_deadline() -> None:
+    older, undated = replace(DUE, name="older", release_after=NOW - timedelta(minutes=1)), SLICE
+    assert select([undated, DUE, older], 4, NOW)[:2] == [older, DUE]
+    assert set(select([undated, DUE, older], 4, NOW)) == {older, DUE, undated}
 
 
-def test_a_slice_leads_to_its_jobset_when_it_is_gone() -> None:
+def test_the_jobset_of_a_deleted_slice_is_found_by_the_name_of_the_slice() -> None:
     others = objects.jobset(metadata={"name": "others"})
-    assert find_jobset_of(NAME, [others, ALIVE]) == ALIVE
+    assert find_jobset_of(NAME, [others, RUNNING]) == RUNNING
     assert find_jobset_of(NAME, [others]) is None
-    assert find_jobset_of(NAME, [MANY_OTHERS, ALIVE]) == ALIVE
+    assert find_jobset_of(NAME, [MANY_OTHERS, RUNNING]) == RUNNING
+
+
+ENDED_AT = NOW - timedelta(minutes=12)
+RELEASE_TIMES: dict[str, tuple[Slice, dict[str, Any] | None, Settings, datetime | None]] = {
+    "a JobSet that needs it": (SLICE, RUNNING, SETTINGS, None),
+    "no JobSet, and no deadline yet": (SLICE, None, SETTINGS, None),
+    "no JobSet": (DUE, None, SETTINGS, NOW),
+    "a JobSet that has ended": (
+        DUE,
+        objects.jobset(**with_condition("Completed", render_time(ENDED_AT))),
+        SETTINGS,
+        ENDED_AT,
+    ),
+    "a JobSet without its Job": (DUE, with_jobs("others"), SETTINGS, NOW),
+    "a suspended JobSet that keeps it": (SLICE, suspended(600), SETTINGS, None),
+    "a suspended JobSet that keeps it for longer": (SLICE, suspended(89), RELEASES_SUSPENDED, None),
+    "a JobSet that has been suspended long enough": (
+        SLICE,
+        suspended(90),
+        RELEASES_SUSPENDED,
+        NOW - timedelta(minutes=90),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RELEASE_TIMES.values(), ids=RELEASE_TIMES)
+def test_an_error_is_about_a_release_only_if_the_slice_is_to_be_released(
+    case: tuple[Slice, dict[str, Any] | None, Settings, datetime | None],
+) -> None:
+    existing, jobset, settings, since = case
+    one = ObservedSlice(existing, jobset, settings, cast("Any", None))
+    assert find_release_time(one, NOW) == since

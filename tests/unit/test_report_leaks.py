@@ -1,4 +1,4 @@
-"""What report_leaks reads before it calls a slice leaked, and what it reports."""
+"""What report_leaks reads before it reports a slice as leaked, and what it reports."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from tests.unit.test_inject_token import instance
 MARK = group().mark
 REFUSED = CallError("list", 403, "forbidden", "may not list")
 SLOW = OutOfTimeError("no answer within 15 s")
-PLACES = {MIGS: "us-central1-c", TEMPLATES: "", POLICIES: "us-central1"}
+LOCATIONS = {MIGS: "us-central1-c", TEMPLATES: "", POLICIES: "us-central1"}
 
 
 def listed(
     service: str, project: str = "my-gcp-project", name: str = RESOURCE, mark: str = MARK
 ) -> ListedResource:
-    return ListedResource(project, service, PLACES[service], name, mark, NOW - timedelta(days=1))
+    return ListedResource(project, service, LOCATIONS[service], name, mark, NOW - timedelta(days=1))
 
 
-ALL = [listed(service) for service in PLACES]
+ALL = [listed(service) for service in LOCATIONS]
 MEMBER = replace(instance(f"{RESOURCE}-ab12"), name=f"{RESOURCE}-ab12")
-STANDS: dict[str, Any] = {
+EXISTING: dict[str, Any] = {
     "get_cluster_id": CLUSTER,
     "list_named": lambda _project, service, _prefix: [listed(service)],
     "list_groups": [],
@@ -49,7 +49,7 @@ STANDS: dict[str, Any] = {
 
 
 def work(projects: tuple[str, ...] = ("my-gcp-project",), **answers: Any) -> tuple[LeakWork, Reads]:
-    reads, nothing = Reads(STANDS | answers), cast("Any", None)
+    reads, nothing = Reads(EXISTING | answers), cast("Any", None)
     made = LeakWork(
         settings=replace(SETTINGS, projects=frozenset(projects)),
         gce=cast("Gce", reads),
@@ -65,17 +65,21 @@ def work(projects: tuple[str, ...] = ("my-gcp-project",), **answers: Any) -> tup
 
 
 CASES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
-    "all of it stands": ({}, [MIGS, TEMPLATES, POLICIES], [MEMBER.name]),
-    "its group is there": ({"list_groups": [raw_group(uid=UID)]}, [], []),
-    "it has gone meanwhile": (
+    "all its resources exist": ({}, [MIGS, TEMPLATES, POLICIES], [MEMBER.name]),
+    "its group exists": ({"list_groups": [raw_group(uid=UID)]}, [], []),
+    "all its resources were deleted meanwhile": (
         {"find_mig": None, "find_policy": None, "find_template": None},
         [],
         [],
     ),
-    "the MIG has gone": ({"find_mig": None}, [TEMPLATES, POLICIES], []),
-    "the policy has gone": ({"find_policy": None}, [MIGS, TEMPLATES], [MEMBER.name]),
-    "the template has gone": ({"find_template": None}, [MIGS, POLICIES], [MEMBER.name]),
-    "others have the names now": (
+    "the MIG was deleted meanwhile": ({"find_mig": None}, [TEMPLATES, POLICIES], []),
+    "the policy was deleted meanwhile": ({"find_policy": None}, [MIGS, TEMPLATES], [MEMBER.name]),
+    "the template was deleted meanwhile": (
+        {"find_template": None},
+        [MIGS, POLICIES],
+        [MEMBER.name],
+    ),
+    "other resources have the names now": (
         {
             "find_mig": instance_group(description="x"),
             "find_policy": replace(policy(), description="x"),
@@ -88,7 +92,9 @@ CASES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_slice_is_leaked_if(case: tuple[dict[str, Any], list[str], list[str]]) -> None:
+def test_a_slice_is_leaked_if_its_resources_exist_without_its_group(
+    case: tuple[dict[str, Any], list[str], list[str]],
+) -> None:
     answers, services, vms = case
     observed = observe(work(**answers)[0])
     assert [one.service for leak in observed.leaks for one in leak.resources] == services
@@ -96,13 +102,13 @@ def test_a_slice_is_leaked_if(case: tuple[dict[str, Any], list[str], list[str]])
     assert (observed.resources, observed.failures, observed.left) == (3, (), 0)
 
 
-def test_where_nothing_is_listed_the_groups_are_not() -> None:
-    made, reads = work(list_named=[])
-    assert observe(made) == ObservedLeaks((), 0, (), 0)
+def test_the_groups_are_not_listed_if_no_resource_was_listed() -> None:
+    leaks, reads = work(list_named=[])
+    assert observe(leaks) == ObservedLeaks((), 0, (), 0)
     assert "list_groups" not in reads.made
 
 
-def test_a_project_that_cannot_be_listed_stops_no_other() -> None:
+def test_a_project_that_cannot_be_listed_does_not_stop_the_others() -> None:
     def list_named(project: str, service: str, _prefix: str) -> list[ListedResource]:
         if project == "a-refused":
             raise REFUSED
@@ -122,7 +128,7 @@ def test_a_run_without_a_leak_is_retried_after_an_error() -> None:
 
 
 @pytest.mark.parametrize("error", [REFUSED, SLOW], ids=["refused", "slow"])
-def test_a_slice_that_cannot_be_read_again_stops_no_other(error: Exception) -> None:
+def test_a_slice_that_cannot_be_read_again_does_not_stop_the_others(error: Exception) -> None:
     def list_named(project: str, service: str, _prefix: str) -> list[ListedResource]:
         return [listed(service, project, mark=MARK.replace(UID, project))]
 
@@ -137,7 +143,7 @@ def test_a_slice_that_cannot_be_read_again_stops_no_other(error: Exception) -> N
     assert observed.failures == (error,)
 
 
-def test_a_project_that_there_is_no_time_to_list_stops_no_other_and_is_first_another_time() -> None:
+def test_a_project_that_times_out_does_not_stop_the_others_and_may_come_first_next_time() -> None:
     listed_projects: list[str] = []
 
     def list_named(project: str, service: str, _prefix: str) -> list[ListedResource]:
@@ -156,14 +162,14 @@ def test_a_project_that_there_is_no_time_to_list_stops_no_other_and_is_first_ano
     assert [leak.project for leak in observe(made).leaks] == ["b"]
 
 
-def test_another_cluster_in_between_makes_the_step_observe_again() -> None:
+def test_a_cluster_id_that_changes_during_the_reads_makes_the_observation_stale() -> None:
     ids = iter([CLUSTER, "another"])
     with pytest.raises(StaleObservation, match="another cluster now"):
         observe(work(get_cluster_id=lambda: next(ids))[0])
 
 
 @pytest.mark.parametrize("more", [0, 2])
-def test_so_many_leaks_are_reported_at_once(more: int) -> None:
+def test_a_run_reports_a_limited_number_of_leaks(more: int) -> None:
     def list_named(_project: str, service: str, _prefix: str) -> list[ListedResource]:
         marks = [
             (f"{RESOURCE[:-1]}{number}", MARK.replace(UID, str(number)))
@@ -179,7 +185,7 @@ def test_so_many_leaks_are_reported_at_once(more: int) -> None:
     assert plan.facts.get("left", 0) == more
 
 
-def test_a_leak_is_an_error_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_leak_is_logged_as_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     (leak,) = observe(work()[0]).leaks
     plan = decide(ObservedLeaks((leak,), 3, (), 0), NOW)
     assert (plan.outcome, plan.facts) == ("LeaksFound", {"resources": 3, "leaks": 1})
@@ -194,5 +200,5 @@ def test_a_leak_is_an_error_in_the_log(capsys: pytest.CaptureFixture[str]) -> No
     assert isinstance(leak, Leak)
 
 
-def test_without_a_leak_nothing_is_reported() -> None:
+def test_a_run_without_a_leak_reports_nothing() -> None:
     assert decide(ObservedLeaks((), 5, (), 0), NOW).outcome == "NoLeaks"

@@ -1,4 +1,4 @@
-"""`make setup`: how far it is, what the package index said when it fails, what a demo needs of it."""
+"""`make setup`: its progress, the package index's error after a failure, and the packages of a demo."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROGRAMS = ("functions", "shared", "relay", "replay", "webhook", "local")
 """The packages that `make demo`, `make local` and `python -m replay` run."""
 
 
-def test_progress_is_a_line_for_some_packages_and_every_error() -> None:
+def test_progress_has_a_line_for_every_20_packages_and_every_error() -> None:
     lines = [f"Collecting package-{n}==1.0 (from -r x)\n" for n in range(40)]
     lines += ["  Downloading x.whl (3 kB)\n", "Collecting package-0==1.0 (from y)\n"]
     lines += ["Installing collected packages: a, b\n", "ERROR: No matching distribution found\n"]
@@ -53,7 +53,7 @@ def test_packages_are_counted_by_their_pins() -> None:
         ("2026 Looking in indexes", None),
     ],
 )
-def test_what_the_index_answered_is_found_in_pips_log(line: str, cause: str | None) -> None:
+def test_the_answer_of_the_index_is_found_in_pips_log(line: str, cause: str | None) -> None:
     assert find_causes(f"{line}\n{line}\n") == ([cause] if cause else [])
 
 
@@ -70,7 +70,7 @@ def test_a_python_without_ensurepip_is_named_with_what_to_install(
     )
 
 
-def test_an_index_that_cannot_be_reached_is_said_to_be_so(tmp_path: Path) -> None:
+def test_an_unreachable_index_is_reported(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("no-such-package==1.0\n")
     found = subprocess.run(
         [sys.executable, ROOT / "infra" / "set_up.py", tmp_path / "venv", "requirements.txt"],
@@ -101,8 +101,8 @@ def test_an_old_python_gets_a_message_with_the_needed_version(
     assert f'requires-python = ">={oldest}"' in (ROOT / "pyproject.toml").read_text()
     monkeypatch.setattr(set_up, "OLDEST", (99, 1))
     assert set_up.main(str(tmp_path / "venv"), "missing.txt") == 1
-    said = "tpu-functions needs Python 99.1 or newer: make PYTHON=python99.1 setup\n"
-    assert capsys.readouterr().out == said
+    message = "tpu-functions needs Python 99.1 or newer: make PYTHON=python99.1 setup\n"
+    assert capsys.readouterr().out == message
 
 
 def list_imports() -> Iterator[str]:
@@ -126,7 +126,7 @@ def list_modules(found: Distribution) -> Iterator[str]:
             yield ".".join(part for part in parts if part != "__init__")
 
 
-def test_the_small_set_has_all_that_a_demo_imports() -> None:
+def test_the_local_requirements_have_every_package_that_a_demo_imports() -> None:
     pinned = re.findall(r"^([\w.-]+)==", LOCAL, re.MULTILINE)
     has = {name for package in pinned for name in list_modules(distribution(package))}
     installed = {name for found in distributions() for name in list_modules(found)}
@@ -135,7 +135,7 @@ def test_the_small_set_has_all_that_a_demo_imports() -> None:
     assert imported & (installed - has) == set()
 
 
-def test_the_small_set_has_no_package_of_tests_checks_and_builds() -> None:
+def test_the_local_requirements_have_no_package_of_tests_checks_and_builds() -> None:
     named = (ROOT / "requirements-dev.in").read_text()
     others = set(re.findall(r"^([\w.-]+)(?:==\S+)?$", named, re.MULTILINE)) - {"packaging"}
     assert {"pytest", "mypy", "ruff", "shiv"} <= others
@@ -157,7 +157,7 @@ def test_the_small_set_has_no_package_of_tests_checks_and_builds() -> None:
         ("lock", "STAMP"),
     ],
 )
-def test_a_demo_is_set_up_with_the_small_set(target: str, needs: str) -> None:
+def test_each_make_target_installs_the_requirements_that_it_needs(target: str, needs: str) -> None:
     makefile = (ROOT / "Makefile").read_text()
     assert re.search(rf"^{target}: \$\({needs}\)", makefile, re.MULTILINE)
     files = {"LOCAL": "requirements-local.txt", "STAMP": "requirements-dev.txt"}

@@ -1,4 +1,4 @@
-"""The functions' settings: what is wrong is named, all of it at once, with what would be right."""
+"""The functions' settings: all violations are reported together, each with the valid values."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from shared.ports.kubernetes.access_settings import GoogleToken, Kubeconfig, Tok
 CA = CertificateAuthority.create(datetime(2026, 1, 1, tzinfo=UTC))
 PEM = CA.certificate_pem
 ENCODED = base64.b64encode(PEM.encode()).decode()
-LEAST = {"PUBSUB_PROJECT": "my-project", "KUBECONFIG": "/secrets/kubeconfig"}
-OF_LEAST = Settings(
+MINIMAL = {"PUBSUB_PROJECT": "my-project", "KUBECONFIG": "/secrets/kubeconfig"}
+MINIMAL_SETTINGS = Settings(
     pubsub_project="my-project",
     topic_prefix="tpu-functions-",
     projects=frozenset({"my-project"}),
@@ -42,9 +42,9 @@ BY_TOKEN = {
 PUSHER = "pusher@my-project.iam.gserviceaccount.com"
 PUSHED = {"PUSH_SERVICE_ACCOUNT": PUSHER, "PUSH_AUDIENCE": "https://label-node.example"}
 
-RIGHT: dict[str, tuple[dict[str, str], Settings]] = {
-    "the least": (LEAST, OF_LEAST),
-    "empty is not set": (
+VALID: dict[str, tuple[dict[str, str], Settings]] = {
+    "the required variables": (MINIMAL, MINIMAL_SETTINGS),
+    "an empty variable is not set": (
         dict.fromkeys(
             [
                 *("TOPIC_PREFIX", "PROJECTS", "COMPUTE_ENDPOINT", "NODE_JOIN_TIMEOUT_SECONDS"),
@@ -54,11 +54,11 @@ RIGHT: dict[str, tuple[dict[str, str], Settings]] = {
             ],
             "",
         )
-        | LEAST,
-        OF_LEAST,
+        | MINIMAL,
+        MINIMAL_SETTINGS,
     ),
-    "all of the rest": (
-        LEAST
+    "all other variables": (
+        MINIMAL
         | {
             "TOPIC_PREFIX": "tpu-",
             "PROJECTS": "one, two",
@@ -67,7 +67,7 @@ RIGHT: dict[str, tuple[dict[str, str], Settings]] = {
             "JOIN_APPROVAL": "external",
         },
         replace(
-            OF_LEAST,
+            MINIMAL_SETTINGS,
             topic_prefix="tpu-",
             projects=frozenset({"one", "two"}),
             compute_endpoint="http://127.0.0.1:8080",
@@ -75,38 +75,40 @@ RIGHT: dict[str, tuple[dict[str, str], Settings]] = {
             join_approval=JoinApproval.EXTERNAL,
         ),
     ),
-    "an ID token is for the server": (
+    "an ID token has the server as its audience": (
         BY_TOKEN,
-        replace(OF_LEAST, access=GoogleToken(SERVER, PEM, TokenKind.ID, SERVER)),
+        replace(MINIMAL_SETTINGS, access=GoogleToken(SERVER, PEM, TokenKind.ID, SERVER)),
     ),
-    "an ID token is for the audience": (
+    "an ID token has the configured audience": (
         BY_TOKEN | {"CLUSTER_AUDIENCE": "my-cluster", "CLUSTER_SERVER": f"{SERVER}/"},
-        replace(OF_LEAST, access=GoogleToken(SERVER, PEM, TokenKind.ID, "my-cluster")),
+        replace(MINIMAL_SETTINGS, access=GoogleToken(SERVER, PEM, TokenKind.ID, "my-cluster")),
     ),
-    "an access token is for nobody": (
+    "an access token has no audience": (
         BY_TOKEN | {"CLUSTER_TOKEN": "google-access-token"},
-        replace(OF_LEAST, access=GoogleToken(SERVER, PEM, TokenKind.ACCESS, "")),
+        replace(MINIMAL_SETTINGS, access=GoogleToken(SERVER, PEM, TokenKind.ACCESS, "")),
     ),
     "base64 in lines": (
         BY_TOKEN | {"CLUSTER_CA": base64.encodebytes(PEM.encode()).decode()},
-        replace(OF_LEAST, access=GoogleToken(SERVER, PEM, TokenKind.ID, SERVER)),
+        replace(MINIMAL_SETTINGS, access=GoogleToken(SERVER, PEM, TokenKind.ID, SERVER)),
     ),
     "pushes are verified": (
-        LEAST | PUSHED,
+        MINIMAL | PUSHED,
         replace(
-            OF_LEAST, pusher=Pusher(PUSHER, "https://label-node.example", GOOGLES_CERTIFICATES)
+            MINIMAL_SETTINGS,
+            pusher=Pusher(PUSHER, "https://label-node.example", GOOGLES_CERTIFICATES),
         ),
     ),
-    "pushes are verified by their signatures, in so many words": (
-        LEAST | PUSHED | {"PUSH_VERIFICATION": "signature"},
+    "pushes are verified by their signatures explicitly": (
+        MINIMAL | PUSHED | {"PUSH_VERIFICATION": "signature"},
         replace(
-            OF_LEAST, pusher=Pusher(PUSHER, "https://label-node.example", GOOGLES_CERTIFICATES)
+            MINIMAL_SETTINGS,
+            pusher=Pusher(PUSHER, "https://label-node.example", GOOGLES_CERTIFICATES),
         ),
     ),
     "the platform verifies the signatures of pushes": (
-        LEAST | PUSHED | {"PUSH_VERIFICATION": "platform"},
+        MINIMAL | PUSHED | {"PUSH_VERIFICATION": "platform"},
         replace(
-            OF_LEAST,
+            MINIMAL_SETTINGS,
             pusher=Pusher(
                 PUSHER,
                 "https://label-node.example",
@@ -116,36 +118,36 @@ RIGHT: dict[str, tuple[dict[str, str], Settings]] = {
         ),
     ),
     "JobSets get TPUNodeGroups": (
-        LEAST
+        MINIMAL
         | {
             "JOBSET_PROVIDER": "tpu-node-group",
             "JOBSET_SUSPENDED_RELEASE_MINUTES": "90",
             "JOBSET_LOST_REBUILD_MINUTES": "10",
         },
         replace(
-            OF_LEAST,
+            MINIMAL_SETTINGS,
             jobset_provider="tpu-node-group",
             suspended_release=timedelta(minutes=90),
             lost_rebuild=timedelta(minutes=10),
         ),
     ),
-    "a slice is kept for ever": (
-        LEAST | {"JOBSET_SUSPENDED_RELEASE_MINUTES": "0", "JOBSET_LOST_REBUILD_MINUTES": "0"},
-        OF_LEAST,
+    "slices are kept": (
+        MINIMAL | {"JOBSET_SUSPENDED_RELEASE_MINUTES": "0", "JOBSET_LOST_REBUILD_MINUTES": "0"},
+        MINIMAL_SETTINGS,
     ),
-    "keys from elsewhere": (
-        LEAST | PUSHED | {"PUSH_CERTIFICATES_URL": "http://localhost:8080/certs"},
+    "another URL of the keys": (
+        MINIMAL | PUSHED | {"PUSH_CERTIFICATES_URL": "http://localhost:8080/certs"},
         replace(
-            OF_LEAST,
+            MINIMAL_SETTINGS,
             pusher=Pusher(PUSHER, "https://label-node.example", "http://localhost:8080/certs"),
         ),
     ),
 }
 
 
-@pytest.mark.parametrize("case", RIGHT)
-def test_what_is_set_is_read(case: str) -> None:
-    environment, settings = RIGHT[case]
+@pytest.mark.parametrize("case", VALID)
+def test_valid_variables_are_read(case: str) -> None:
+    environment, settings = VALID[case]
     assert from_environment(environment) == settings
 
 
@@ -155,26 +157,26 @@ NO_CA = (
 )
 NO_SERVER = "it must be an https URL such as https://10.128.0.2:6443"
 KINDS = "it must be google-id-token or google-access-token"
-NEAR = "it must be an https URL (http on this machine)"
+HTTPS_OR_LOCAL = "it must be an https URL (http on this machine)"
 KEY = CA.keep().key_pem
 
-WRONG: dict[str, tuple[dict[str, str], str]] = {
-    "nothing": (
+INVALID: dict[str, tuple[dict[str, str], str]] = {
+    "no variable": (
         {},
         "PUBSUB_PROJECT is not set: it must be the id of the project with the topics; "
         "neither KUBECONFIG nor CLUSTER_SERVER is set: one of them must be, KUBECONFIG the path of a "
         "kubeconfig file, or CLUSTER_SERVER the API server's https URL",
     ),
-    "two ways": (
-        LEAST | BY_TOKEN,
+    "two kinds of access": (
+        MINIMAL | BY_TOKEN,
         "KUBECONFIG and CLUSTER_SERVER are both set: one of them must be, KUBECONFIG for access by a "
         "kubeconfig file, CLUSTER_SERVER for access by a Google token",
     ),
-    "one of the other way": (
-        LEAST | {"CLUSTER_AUDIENCE": "x"},
+    "an audience with a kubeconfig": (
+        MINIMAL | {"CLUSTER_AUDIENCE": "x"},
         "CLUSTER_AUDIENCE is set without CLUSTER_SERVER: that must be the API server's https URL",
     ),
-    "a way without its server": (
+    "a CA and a token without a server": (
         BY_TOKEN | {"CLUSTER_SERVER": ""},
         "CLUSTER_CA and CLUSTER_TOKEN are set without CLUSTER_SERVER: that must be the API server's "
         "https URL",
@@ -188,7 +190,7 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
         BY_TOKEN | {"CLUSTER_SERVER": "http://10.0.0.2"},
         f"CLUSTER_SERVER='http://10.0.0.2' is wrong: {NO_SERVER}",
     ),
-    "a port that is none": (
+    "an invalid port": (
         BY_TOKEN | {"CLUSTER_SERVER": "https://10.0.0.2:x"},
         f"CLUSTER_SERVER='https://10.0.0.2:x' is wrong: {NO_SERVER}",
     ),
@@ -208,88 +210,88 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
         BY_TOKEN | {"CLUSTER_TOKEN": "google-access-token", "CLUSTER_AUDIENCE": "x"},
         "CLUSTER_AUDIENCE is set, but a google-access-token has no audience: it must not be set",
     ),
-    "a CA as it is": (BY_TOKEN | {"CLUSTER_CA": PEM}, NO_CA),
-    "a CA that is none": (BY_TOKEN | {"CLUSTER_CA": base64.b64encode(b"CA").decode()}, NO_CA),
-    "half a CA": (BY_TOKEN | {"CLUSTER_CA": ENCODED[: len(ENCODED) // 8 * 4]}, NO_CA),
+    "a CA without base64": (BY_TOKEN | {"CLUSTER_CA": PEM}, NO_CA),
+    "an invalid CA": (BY_TOKEN | {"CLUSTER_CA": base64.b64encode(b"CA").decode()}, NO_CA),
+    "a truncated CA": (BY_TOKEN | {"CLUSTER_CA": ENCODED[: len(ENCODED) // 8 * 4]}, NO_CA),
     "a CA's key is not repeated": (
         BY_TOKEN | {"CLUSTER_CA": base64.b64encode((PEM + KEY).encode()).decode()},
         "CLUSTER_CA holds a private key: it must be the certificate alone",
     ),
     "an account without audience": (
-        LEAST | {"PUSH_SERVICE_ACCOUNT": PUSHER},
+        MINIMAL | {"PUSH_SERVICE_ACCOUNT": PUSHER},
         "PUSH_AUDIENCE is not set: it must be the audience of the push subscriptions",
     ),
     "an audience without account": (
-        LEAST | {"PUSH_AUDIENCE": "x"},
+        MINIMAL | {"PUSH_AUDIENCE": "x"},
         "PUSH_SERVICE_ACCOUNT is not set: it must be the e-mail of the push subscriptions' service "
         "account",
     ),
-    "keys for nobody": (
-        LEAST | {"PUSH_CERTIFICATES_URL": "https://keys.example"},
+    "a URL of the keys without an account": (
+        MINIMAL | {"PUSH_CERTIFICATES_URL": "https://keys.example"},
         "PUSH_SERVICE_ACCOUNT is not set: it must be the e-mail of the push subscriptions' service "
         "account; PUSH_AUDIENCE is not set: it must be the audience of the push subscriptions",
     ),
-    "a verification of nobody": (
-        LEAST | {"PUSH_VERIFICATION": "platform"},
+    "a verification without an account": (
+        MINIMAL | {"PUSH_VERIFICATION": "platform"},
         "PUSH_SERVICE_ACCOUNT is not set: it must be the e-mail of the push subscriptions' service "
         "account; PUSH_AUDIENCE is not set: it must be the audience of the push subscriptions",
     ),
-    "a verification that is not known": (
-        LEAST | PUSHED | {"PUSH_VERIFICATION": "iam"},
+    "an unknown verification": (
+        MINIMAL | PUSHED | {"PUSH_VERIFICATION": "iam"},
         "PUSH_VERIFICATION='iam' is wrong: it must be platform or signature",
     ),
-    "keys that nobody uses": (
-        LEAST
+    "a URL of the keys that the platform does not need": (
+        MINIMAL
         | PUSHED
         | {"PUSH_VERIFICATION": "platform", "PUSH_CERTIFICATES_URL": "https://keys.example"},
         "PUSH_CERTIFICATES_URL is set, but with PUSH_VERIFICATION=platform no signature is "
         "verified: it must not be set",
     ),
     "an account that is no e-mail": (
-        LEAST | PUSHED | {"PUSH_SERVICE_ACCOUNT": "pusher"},
+        MINIMAL | PUSHED | {"PUSH_SERVICE_ACCOUNT": "pusher"},
         "PUSH_SERVICE_ACCOUNT='pusher' is wrong: it must be the e-mail of the push subscriptions' "
         "service account",
     ),
-    "keys in the clear": (
-        LEAST | PUSHED | {"PUSH_CERTIFICATES_URL": "http://keys.example"},
-        f"PUSH_CERTIFICATES_URL='http://keys.example' is wrong: {NEAR}",
+    "keys over plain HTTP": (
+        MINIMAL | PUSHED | {"PUSH_CERTIFICATES_URL": "http://keys.example"},
+        f"PUSH_CERTIFICATES_URL='http://keys.example' is wrong: {HTTPS_OR_LOCAL}",
     ),
-    "Compute Engine in the clear": (
-        LEAST | {"COMPUTE_ENDPOINT": "http://compute.example"},
-        f"COMPUTE_ENDPOINT='http://compute.example' is wrong: {NEAR}",
+    "Compute Engine over plain HTTP": (
+        MINIMAL | {"COMPUTE_ENDPOINT": "http://compute.example"},
+        f"COMPUTE_ENDPOINT='http://compute.example' is wrong: {HTTPS_OR_LOCAL}",
     ),
     "no project": (
-        LEAST | {"PROJECTS": " , "},
+        MINIMAL | {"PROJECTS": " , "},
         "PROJECTS=',' is wrong: it must be the ids of the projects with the TPUs, with commas between",
     ),
-    "no time": (
-        LEAST | {"NODE_JOIN_TIMEOUT_SECONDS": "0"},
+    "a timeout of zero": (
+        MINIMAL | {"NODE_JOIN_TIMEOUT_SECONDS": "0"},
         "NODE_JOIN_TIMEOUT_SECONDS='0' is wrong: it must be a whole number of seconds above 0",
     ),
-    "another approver": (
-        LEAST | {"JOIN_APPROVAL": "kubeadm"},
+    "an unknown approver": (
+        MINIMAL | {"JOIN_APPROVAL": "kubeadm"},
         "JOIN_APPROVAL='kubeadm' is wrong: it must be approve_join or external",
     ),
-    "another maker of slices": (
-        LEAST | {"JOBSET_PROVIDER": "eks"},
+    "an unknown provider": (
+        MINIMAL | {"JOBSET_PROVIDER": "eks"},
         "JOBSET_PROVIDER='eks' is wrong: it must be gke or tpu-node-group, or empty: JobSets get no "
         "slices then",
     ),
     "half a minute": (
-        LEAST | {"JOBSET_SUSPENDED_RELEASE_MINUTES": "0.5"},
+        MINIMAL | {"JOBSET_SUSPENDED_RELEASE_MINUTES": "0.5"},
         "JOBSET_SUSPENDED_RELEASE_MINUTES='0.5' is wrong: it must be a whole number of minutes, or 0 "
         "for never",
     ),
-    "a time that is none": (
-        LEAST | {"NODE_JOIN_TIMEOUT_SECONDS": "15m"},
+    "a timeout with a unit": (
+        MINIMAL | {"NODE_JOIN_TIMEOUT_SECONDS": "15m"},
         "NODE_JOIN_TIMEOUT_SECONDS='15m' is wrong: it must be a whole number of seconds above 0",
     ),
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_named(case: str) -> None:
-    environment, message = WRONG[case]
-    with pytest.raises(SettingsError) as told:
+@pytest.mark.parametrize("case", INVALID)
+def test_invalid_variables_raise_an_error_that_names_all_of_them(case: str) -> None:
+    environment, message = INVALID[case]
+    with pytest.raises(SettingsError) as raised:
         from_environment(environment)
-    assert str(told.value) == message
+    assert str(raised.value) == message

@@ -1,4 +1,4 @@
-"""Which audit log entry wakes which step: the sinks' filters against entries as GCE writes them."""
+"""The sinks' filters select the step of each audit log entry, as Compute Engine writes them."""
 
 from __future__ import annotations
 
@@ -31,11 +31,14 @@ def rows(file: str) -> dict[str, Any]:
 ENTRIES = rows("audit-log-entries.jsonl")
 POOLS = rows("node-pool-log-entries.jsonl")
 
-# Entries that pass a filter though they concern nobody; the step looks, and sees that.
+# Entries that pass a filter although they concern no group; the step observes that.
 EXCESS = {
     "other-project-mig": ("create_resources", "a sink sees the entries of its own project only"),
     "other-zone-same-name": ("inject_token", "a filter does not know which groups exist where"),
-    "same-prefix-hand-made-vm": ("inject_token", "the name is right; only the group's list tells"),
+    "same-prefix-hand-made-vm": (
+        "inject_token",
+        "the name fits; only the MIG's list shows that it is no member",
+    ),
 }
 
 
@@ -63,7 +66,7 @@ def test_an_entry_about_a_node_pool_triggers_the_steps_that_it_concerns(name: st
 
 
 @pytest.mark.parametrize("name", [*ENTRIES, *POOLS])
-def test_a_sink_sends_what_the_steps_themselves_take_for_theirs(name: str) -> None:
+def test_a_filter_selects_the_same_steps_as_the_functions_do(name: str) -> None:
     entry = {**ENTRIES, **POOLS}[name]["entry"]
     data = base64.b64encode(json.dumps(entry).encode()).decode()
     push = json.dumps({"message": {"data": data, "messageId": "1"}}).encode()
@@ -72,11 +75,11 @@ def test_a_sink_sends_what_the_steps_themselves_take_for_theirs(name: str) -> No
     assert find_steps(entry) == [*steps]
 
 
-def test_the_excess_is_still_excess() -> None:
+def test_each_excess_entry_concerns_no_step() -> None:
     assert {ENTRIES[name]["wakes"] for name in EXCESS} == {"none"}
 
 
-def test_each_step_that_looks_at_gce_has_a_filter() -> None:
+def test_each_step_that_audit_logs_trigger_has_a_filter() -> None:
     groups = {"create_resources", "inject_token", "label_node", "tear_down"}
     assert set(FILTERS) == {*groups, "provision_slice", "release_slice"}
 
@@ -87,13 +90,13 @@ def test_a_filter_fits_into_a_sink(step: str) -> None:
     assert "${" not in FILTERS[step]
 
 
-def test_a_failed_insert_of_a_vm_goes_to_who_reads_failures() -> None:
+def test_a_failed_insert_of_a_vm_triggers_create_resources() -> None:
     entry = changed("vm-insert-by-group-last", status={"code": 8, "message": "STOCKOUT"})
     assert find_steps(entry | {"severity": "ERROR"}) == ["create_resources"]
 
 
 @pytest.mark.parametrize("version", ["v1.", "beta.", "alpha.", ""])
-def test_the_version_of_the_api_does_not_matter(version: str) -> None:
+def test_a_filter_ignores_the_version_of_the_api(version: str) -> None:
     entry = changed("mig-insert-last", methodName=f"{version}compute.instanceGroupManagers.insert")
     assert find_steps(entry) == ["create_resources"]
 
@@ -105,15 +108,15 @@ NAMES: list[Any] = [
     pytest.param("tng-s-1a2b3c4g-x7k2", [], id="no hexadecimal digit"),
     pytest.param("tng-s-1a2b3c4-x7k2", [], id="seven digits"),
     pytest.param("tng-s-1a2b3c4d-x7k", [], id="three characters"),
-    pytest.param("tng-s-1a2b3c4d-x7k2-x", [], id="more at the end"),
+    pytest.param("tng-s-1a2b3c4d-x7k2-x", [], id="a suffix"),
     pytest.param("tng-s-1a2b3c4d", [], id="no member of a group"),
-    pytest.param("my-tng-s-1a2b3c4d-x7k2", [], id="more in front"),
+    pytest.param("my-tng-s-1a2b3c4d-x7k2", [], id="a prefix"),
     pytest.param("tng--1a2b3c4d-x7k2", [], id="no group"),
 ]
 
 
 @pytest.mark.parametrize("name,steps", NAMES)
-def test_only_names_that_a_group_of_ours_gives_its_vms_pass(name: str, steps: list[str]) -> None:
+def test_only_the_vm_names_of_this_systems_migs_pass(name: str, steps: list[str]) -> None:
     assert find_steps(changed("vm-insert-by-group-last", resourceName=VM + name)) == steps
 
 
@@ -131,12 +134,12 @@ METHODS: list[Any] = [
 
 
 @pytest.mark.parametrize("name,method,passes", METHODS, ids=lambda value: str(value))
-def test_a_method_is_matched_whole(name: str, method: str, passes: bool) -> None:
+def test_a_filter_matches_whole_method_names(name: str, method: str, passes: bool) -> None:
     expected = [ENTRIES[name]["wakes"]] if passes else []
     assert find_steps(changed(name, methodName=method)) == expected
 
 
-def test_a_system_event_is_not_taken_from_the_log_of_what_people_do() -> None:
+def test_a_system_event_in_the_activity_log_does_not_pass() -> None:
     entry = changed("sys-preempted")
     assert find_steps(entry | {"logName": ENTRIES["vm-stop-last"]["entry"]["logName"]}) == []
 
@@ -159,6 +162,6 @@ def test_an_entry_that_passes_two_filters_is_published_twice() -> None:
     assert [step for step, _, _ in published] == ["a", "b"]
 
 
-def test_a_filter_that_is_no_query_is_found_out_at_once() -> None:
+def test_an_invalid_filter_is_an_error() -> None:
     with pytest.raises(QueryError):
         Sinks({"a": "operation.last="}, lambda *_: None)

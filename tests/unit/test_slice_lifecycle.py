@@ -33,7 +33,7 @@ Expected = tuple[str, SliceAction, str]
 
 
 def expected(situation: Situation) -> Expected:
-    """What is to be done, in another form than the table's: the first that holds decides."""
+    """The expected row, in another form than the table's: the first condition that holds decides."""
     is_for_slice = situation.trigger is SliceTrigger.SLICE
     return expected_for_slice(situation) if is_for_slice else expected_for_pod(situation)
 
@@ -110,7 +110,7 @@ def test_every_situation_has_one_row_and_it_is_the_expected_one() -> None:
         assert find_row(situation) is row
 
 
-def test_no_row_is_unreachable() -> None:
+def test_every_row_is_reachable() -> None:
     reached = {id(find_row(situation)) for situation in SITUATIONS}
     assert [row for row in ROWS if id(row) not in reached] == []
 
@@ -125,25 +125,25 @@ def test_a_cell_names_a_column_and_only_values_of_it() -> None:
     assert wrong == []
 
 
-def test_every_deletion_of_the_slice_s_own_check_says_if_the_slice_was_gone() -> None:
+def test_exactly_the_deletions_of_release_slice_have_an_event_for_a_slice_that_is_gone() -> None:
     for row in ROWS:
         is_own = row.action is DELETE and SliceTrigger.SLICE in row.cells["trigger"]
         assert (row.if_gone is not None) == is_own
 
 
-def test_the_page_is_up_to_date() -> None:
+def test_the_slice_lifecycle_page_is_up_to_date() -> None:
     text = PAGE.read_text()
     assert refresh(text) == text, (
         "run: python -m shared.slices.reference docs/reference/slice-lifecycle.md"
     )
 
 
-def test_a_page_without_a_place_for_the_tables_is_an_error() -> None:
+def test_a_page_without_a_marker_for_the_tables_is_an_error() -> None:
     with pytest.raises(ValueError, match="substring not found"):
         refresh("# Nothing")
 
 
-SAYINGS: dict[str, tuple[str, str, bool]] = {
+FAILURES: dict[str, tuple[str, str, bool]] = {
     "another time and VM": (
         "after 29.01s: Instance 'gke-tpu-e89c5bc7-0' creation failed",
         "after 5s: Instance 'gke-tpu-447e6046-0' creation failed",
@@ -151,12 +151,14 @@ SAYINGS: dict[str, tuple[str, str, bool]] = {
     ),
     "another zone": ("the zone us-east5-a has none", "the zone us-east5-b has none", False),
     "another quota": ("a quota of '32.0'", "a quota of '64.0'", False),
-    "another VM of ours": ("the VM tng-a-0001 is gone", "the VM tng-a-0002 is gone", False),
+    "another VM of this system": ("the VM tng-a-0001 is gone", "the VM tng-a-0002 is gone", False),
 }
 
 
-@pytest.mark.parametrize("case", SAYINGS.values(), ids=SAYINGS)
-def test_two_events_are_one_if_the_cloud_says_the_same(case: tuple[str, str, bool]) -> None:
+@pytest.mark.parametrize("case", FAILURES.values(), ids=FAILURES)
+def test_two_events_have_the_same_key_if_the_failures_differ_only_in_time_and_vm(
+    case: tuple[str, str, bool],
+) -> None:
     one, other, are_same = case
     events = [NOT_CREATED.render(GroupSlices, {"name": "n", "failure": it}) for it in (one, other)]
     assert (events[0].key == events[1].key) is are_same

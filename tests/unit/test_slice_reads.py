@@ -1,4 +1,4 @@
-"""What the steps of JobSets read: about one slice, about the end of an operation, in a sweep run."""
+"""The reads of the JobSet steps: for one slice, for a finished operation, in a sweep run."""
 
 from __future__ import annotations
 
@@ -37,19 +37,20 @@ from tests.jobset_objects import JOB
 from tests.unit import test_provision_slice, test_release_slice
 from tests.unit.builders import NOW, merge
 from tests.unit.reads import reading_slices
-from tests.unit.test_provision_slice import WANTED, leader
-from tests.unit.test_release_slice import ALIVE, COMPLETED, REBUILDS, SETTINGS
+from tests.unit.test_provision_slice import DESIRED, leader
+from tests.unit.test_release_slice import COMPLETED, REBUILDS, RUNNING, SETTINGS
 
-DEGRADED, DUE, LOST, MARKED, SLICE = (
+DEGRADED, DUE, LOST, WITH_DEADLINE, SLICE = (
     replace(getattr(test_release_slice, name), raw={})
-    for name in ("DEGRADED", "DUE", "LOST", "MARKED", "SLICE")
+    for name in ("DEGRADED", "DUE", "LOST", "WITH_DEADLINE", "SLICE")
 )
-ANOTHER, COMING, GOOD, TROUBLED = (
+ANOTHER, PROVISIONING, READY, SELF_HEALING = (
     replace(getattr(test_provision_slice, name), raw={})
-    for name in ("ANOTHER", "COMING", "GOOD", "TROUBLED")
+    for name in ("ANOTHER", "PROVISIONING", "READY", "SELF_HEALING")
 )
-REFUSED = CallError("GET pods", 403, "Forbidden", "may not list")
+FORBIDDEN = CallError("GET pods", 403, "Forbidden", "may not list")
 SWEEP = Trigger("Sweep", NOW)
+SECOND, LONG_ENDED = timedelta(seconds=1), NOW - timedelta(minutes=10)
 OTHER_JOB = "default/other-job"
 
 
@@ -72,47 +73,48 @@ def running(job: str = "other-job", **metadata: Any) -> dict[str, Any]:
     return {**merge(objects.pod(), change), "status": {"phase": "Running"}}
 
 
-ON_IT: dict[str, Any] = {"list_nodes_of_slice": [node()], "list_pods_on": [running()]}
+FOLLOWER = {"annotations": {"batch.kubernetes.io/job-completion-index": "1"}}
+IN_USE: dict[str, Any] = {"list_nodes_of_slice": [node()], "list_pods_on": [running()]}
 USERS: dict[str, tuple[Slice, Any, Any, Mapping[str, Any], Any]] = {
-    "it stays": (SLICE, ALIVE, SETTINGS, {}, ()),
-    "its deadline is set": (SLICE, COMPLETED, SETTINGS, {}, ()),
-    "it is deleted: for others it waits": (DUE, COMPLETED, SETTINGS, ON_IT, (OTHER_JOB,)),
-    "it is deleted: for its own Job it waits, too": (
+    "the slice is kept": (SLICE, RUNNING, SETTINGS, {}, ()),
+    "the deadline is set": (SLICE, COMPLETED, SETTINGS, {}, ()),
+    "a deletion waits for other Jobs": (DUE, COMPLETED, SETTINGS, IN_USE, (OTHER_JOB,)),
+    "a deletion waits for its own Job": (
         DUE,
         COMPLETED,
         SETTINGS,
-        {**ON_IT, "list_pods_on": [running(JOB)]},
+        {**IN_USE, "list_pods_on": [running(JOB)]},
         (f"default/{JOB}",),
     ),
-    "it is rebuilt: for its own Job it does not wait": (
+    "a rebuild does not wait for its own Job": (
         DEGRADED,
-        ALIVE,
+        RUNNING,
         REBUILDS,
-        {**ON_IT, "list_pods_on": [running(JOB)]},
+        {**IN_USE, "list_pods_on": [running(JOB)]},
         (),
     ),
-    "it is rebuilt: for others it waits": (DEGRADED, ALIVE, REBUILDS, ON_IT, (OTHER_JOB,)),
-    "nothing of it is left": (LOST, ALIVE, REBUILDS, {}, ()),
-    "it recovers by itself and is due: its Nodes may be back": (
+    "a rebuild waits for other Jobs": (DEGRADED, RUNNING, REBUILDS, IN_USE, (OTHER_JOB,)),
+    "a lost slice has no users": (LOST, RUNNING, REBUILDS, {}, ()),
+    "a due slice that recovered by itself has users": (
         replace(LOST, is_self_healing=True, release_after=NOW),
         COMPLETED,
         SETTINGS,
-        ON_IT,
+        IN_USE,
         (OTHER_JOB,),
     ),
-    "nobody knows who is on it": (
+    "the Pods cannot be listed": (
         DUE,
         COMPLETED,
         SETTINGS,
-        {**ON_IT, "list_pods_on": REFUSED},
-        REFUSED,
+        {**IN_USE, "list_pods_on": FORBIDDEN},
+        FORBIDDEN,
     ),
 }
 
 
 @pytest.mark.parametrize("case", USERS.values(), ids=USERS)
 @pytest.mark.parametrize("kind, name", [(SLICE_KIND, SLICE.name), (JOBSET_KIND, "train")])
-def test_whose_pods_a_deletion_waits_for(
+def test_the_observed_users_of_a_slice_are_the_jobs_that_a_deletion_waits_for(
     case: tuple[Slice, Any, Any, Mapping[str, Any], Any], kind: str, name: str
 ) -> None:
     existing, jobset, settings, answers, users = case
@@ -129,13 +131,13 @@ def test_whose_pods_a_deletion_waits_for(
     assert work.facts[kind.lower()] == f"default/{name}"
 
 
-def test_a_slice_that_is_gone_is_nothing() -> None:
+def test_a_deleted_slice_is_not_observed() -> None:
     work, reads = reading_slices(SliceWork, message(SLICE_KIND, "x"), {"get": None})
     assert release_slice.observe(work) == ObservedSlices(())
     assert reads.made == ["get"]
 
 
-def test_events_are_about_a_jobset_that_is_gone_by_its_name() -> None:
+def test_events_about_a_deleted_jobset_name_it() -> None:
     work, _ = reading_slices(
         SliceWork, message(SLICE_KIND, SLICE.name), {"get": SLICE, "find_jobset": None}
     )
@@ -155,29 +157,31 @@ def test_events_are_about_a_jobset_that_is_gone_by_its_name() -> None:
 def test_a_sweep_run_lists_jobsets_if_there_are_slices(
     slices: list[Slice], calls: list[str]
 ) -> None:
-    answers = {"get_cluster_id": "c", "list_all": slices, "list_jobsets": [ALIVE]}
+    answers = {"get_cluster_id": "c", "list_all": slices, "list_jobsets": [RUNNING]}
     work, reads = reading_slices(SliceWork, SWEEP, answers, limit=3)
     observed = release_slice.observe(work)
     assert isinstance(observed, ObservedAll)
     assert reads.made == calls
     assert observed.limit == 3
     assert [(one.existing, one.jobset) for one in observed.slices] == [
-        (one, ALIVE) for one in slices
+        (one, RUNNING) for one in slices
     ]
     assert work.facts["slices"] == len(slices)
 
 
 UPDATES: dict[str, tuple[list[Slice], Any, tuple[str | None, bool, Any]]] = {
     "of a pool that is no slice": ([replace(SLICE, name="x")], COMPLETED, (None, False, None)),
-    "of a slice that is needed": ([SLICE], ALIVE, ("", False, ())),
-    "that was to set the deadline": ([SLICE], COMPLETED, ("its words", True, (OTHER_JOB,))),
+    "of a slice that is needed": ([SLICE], RUNNING, ("", False, ())),
+    "that set the deadline": ([SLICE], COMPLETED, ("its words", True, (OTHER_JOB,))),
 }
 
 
 @pytest.mark.parametrize("case", UPDATES.values(), ids=UPDATES)
-def test_a_failed_update(case: tuple[list[Slice], Any, tuple[str | None, bool, Any]]) -> None:
+def test_a_failed_update_is_matched_to_its_slice(
+    case: tuple[list[Slice], Any, tuple[str | None, bool, Any]],
+) -> None:
     slices, jobset, (refusal, is_due, _users) = case
-    answers = {"list_all": slices, "find_jobset": jobset, **ON_IT}
+    answers = {"list_all": slices, "find_jobset": jobset, **IN_USE}
     trigger = operation("update", has_failed=True, words="its words")
     work, _ = reading_slices(SliceWork, trigger, answers)
     observed = release_slice.observe(work)
@@ -191,8 +195,8 @@ SECOND_DUE = replace(DUE, name="train-2", release_after=NOW - timedelta(minutes=
 DUE_BOTH = {"list_all": [DUE, SECOND_DUE], "list_jobsets": [COMPLETED]}
 
 
-def test_after_a_creation_the_first_release_is_served_and_the_others_are_triggered() -> None:
-    answers = {**DUE_BOTH, "get": SECOND_DUE, **ON_IT}
+def test_a_finished_creation_serves_the_first_release_and_triggers_the_others() -> None:
+    answers = {**DUE_BOTH, "get": SECOND_DUE, **IN_USE}
     work, reads = reading_slices(SliceWork, operation("create"), answers, limit=10)
     observed = release_slice.observe(work)
     assert isinstance(observed, ObservedSlices)
@@ -206,31 +210,31 @@ def test_after_a_creation_the_first_release_is_served_and_the_others_are_trigger
     "answers, others",
     [
         pytest.param({**DUE_BOTH, "get": None}, (DUE,), id="the first is gone"),
-        pytest.param({"list_all": [SLICE], "list_jobsets": [ALIVE]}, (), id="none is due"),
-        pytest.param({"list_all": []}, (), id="there is none"),
+        pytest.param({"list_all": [SLICE], "list_jobsets": [RUNNING]}, (), id="none is due"),
+        pytest.param({"list_all": []}, (), id="no slice exists"),
     ],
 )
-def test_after_a_creation_without_a_release_to_serve(
+def test_a_finished_creation_whose_first_release_is_gone_triggers_the_others(
     answers: dict[str, Any], others: tuple[Slice, ...]
 ) -> None:
     work, _ = reading_slices(SliceWork, operation("create"), answers, limit=10)
     assert release_slice.observe(work) == ObservedSlices((), others)
 
 
-ELSEWHERE = replace(MARKED, owner=replace(SLICE.owner, namespace="elsewhere"))
+ELSEWHERE = replace(WITH_DEADLINE, owner=replace(SLICE.owner, namespace="elsewhere"))
 
 
 @pytest.mark.parametrize(
     "slices, jobsets, following, existing, has_jobset",
     [
-        ([], [ALIVE], (), None, True),
-        ([SLICE], [ALIVE], (), SLICE, True),
-        ([DUE, MARKED], [COMPLETED], (DUE,), DUE, True),
-        ([ELSEWHERE], [ALIVE], (), None, True),
+        ([], [RUNNING], (), None, True),
+        ([SLICE], [RUNNING], (), SLICE, True),
+        ([DUE, WITH_DEADLINE], [COMPLETED], (DUE,), DUE, True),
+        ([ELSEWHERE], [RUNNING], (), None, True),
         ([], [], (), None, False),
     ],
 )
-def test_after_a_deletion_all_that_can_be_changed_follow(
+def test_a_finished_deletion_triggers_the_slices_that_can_be_changed(
     slices: list[Slice],
     jobsets: list[Any],
     following: tuple[Slice, ...],
@@ -249,9 +253,9 @@ def test_after_a_deletion_all_that_can_be_changed_follow(
 LEADER = leader()
 LONG = {"status": objects.unschedulable("2026-11-20T08:00:00Z")}
 POD_ANSWERS: dict[str, Any] = {
-    "build_desired": WANTED,
+    "build_desired": DESIRED,
     "find": None,
-    "find_jobset": ALIVE,
+    "find_jobset": RUNNING,
     "get_jobset_options": {},
 }
 OLD_NODES = [
@@ -260,53 +264,59 @@ OLD_NODES = [
     node("c"),
 ]
 YOUNGEST = NOW - timedelta(minutes=80)
-POD_RESYNC, NEWS = (
+POD_RESYNC, EVENT = (
     message("Pod", LEADER.name),
     Trigger("Added", NOW, Message("default", LEADER.name, "", Cause.ADDED, NOW, kind="Pod")),
 )
 PODS: dict[str, tuple[Trigger, bool, dict[str, Any], Any, tuple[str, ...]]] = {
     "there is no slice": (POD_RESYNC, False, {}, None, ()),
-    "it is made": (POD_RESYNC, True, {"find": COMING}, COMING, ()),
-    "it is there, the Pod has waited for a moment": (
+    "the slice is being created": (POD_RESYNC, True, {"find": PROVISIONING}, PROVISIONING, ()),
+    "the slice is ready, the Pod has waited briefly": (
         POD_RESYNC,
         False,
-        {"find": GOOD},
-        GOOD,
+        {"find": READY},
+        READY,
         (),
     ),
-    "it is there, the Pod has waited for long": (
+    "the slice is ready, the Pod has waited long": (
         POD_RESYNC,
         True,
-        {"find": GOOD, "list_nodes_of_slice": OLD_NODES},
-        replace(GOOD, since=YOUNGEST),
+        {"find": READY, "list_nodes_of_slice": OLD_NODES},
+        replace(READY, since=YOUNGEST),
         (),
     ),
-    "the same, and it has no Nodes yet": (
+    "the slice is ready without Nodes, the Pod has waited long": (
         POD_RESYNC,
         True,
-        {"find": GOOD, "list_nodes_of_slice": []},
-        replace(GOOD, since=NOW),
+        {"find": READY, "list_nodes_of_slice": []},
+        replace(READY, since=NOW),
         (),
     ),
-    "the same, and its provider knows since when": (
+    "the slice is ready since a known time, the Pod has waited long": (
         POD_RESYNC,
         True,
-        {"find": replace(GOOD, since=NOW)},
-        replace(GOOD, since=NOW),
+        {"find": replace(READY, since=NOW)},
+        replace(READY, since=NOW),
         (),
     ),
-    "the same, and it is news": (NEWS, True, {"find": GOOD}, GOOD, ()),
-    "another is there, which another Job uses": (
+    "the slice is ready, the Pod has waited long, on an event": (
+        EVENT,
+        True,
+        {"find": READY},
+        READY,
+        (),
+    ),
+    "the slice has another hash, and another Job uses it": (
         POD_RESYNC,
         False,
-        {"find": ANOTHER, **ON_IT},
+        {"find": ANOTHER, **IN_USE},
         ANOTHER,
         (OTHER_JOB,),
     ),
-    "another is there, which its own Job uses": (
+    "the slice has another hash, and its own Job uses it": (
         POD_RESYNC,
         False,
-        {"find": ANOTHER, **ON_IT, "list_pods_on": [running(JOB)]},
+        {"find": ANOTHER, **IN_USE, "list_pods_on": [running(JOB, **FOLLOWER)]},
         ANOTHER,
         (),
     ),
@@ -314,7 +324,7 @@ PODS: dict[str, tuple[Trigger, bool, dict[str, Any], Any, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", PODS.values(), ids=PODS)
-def test_about_a_pod_that_waits(
+def test_the_observation_of_a_waiting_pod_has_its_slice_and_the_slices_users(
     case: tuple[Trigger, bool, dict[str, Any], Any, tuple[str, ...]],
 ) -> None:
     trigger, has_waited, answers, existing, users = case
@@ -322,12 +332,12 @@ def test_about_a_pod_that_waits(
     work, _ = reading_slices(PodWork, trigger, POD_ANSWERS | answers, leader=waiting)
     observed = provision_slice.observe(work)
     assert isinstance(observed, ObservedPod)
-    assert (observed.leader, observed.desired, observed.jobset) == (waiting, WANTED, ALIVE)
+    assert (observed.leader, observed.desired, observed.jobset) == (waiting, DESIRED, RUNNING)
     assert observed.existing == existing
     assert observed.users == users
     assert not observed.is_paused
     assert observed.is_resync is trigger.is_resync
-    assert work.facts["slice"] == WANTED.name
+    assert work.facts["slice"] == DESIRED.name
 
 
 @pytest.mark.parametrize("paused, is_paused", [("true", True), ("false", False), ("", False)])
@@ -340,7 +350,7 @@ def test_creation_can_be_paused(paused: str, is_paused: bool) -> None:
     assert observed.is_paused is is_paused
 
 
-def test_a_slice_that_is_impossible_is_not_looked_for() -> None:
+def test_an_impossible_slice_is_not_read() -> None:
     answers = {"build_desired": InputError("what would be valid")}
     work, reads = reading_slices(PodWork, POD_RESYNC, answers, leader=LEADER)
     observed = provision_slice.observe(work)
@@ -358,12 +368,14 @@ DUE_PODS = [
 @pytest.mark.parametrize(
     "pods, limit, slices, waiting, slots",
     [
-        pytest.param([], None, [], 0, None, id="nobody waits"),
-        pytest.param(DUE_PODS, None, [], 12, None, id="there is room for all"),
-        pytest.param([*DUE_PODS, {"metadata": {}}][:12], 20, [COMING] * 3, 12, 17, id="a limit"),
+        pytest.param([], None, [], 0, None, id="no Pod waits"),
+        pytest.param(DUE_PODS, None, [], 12, None, id="no limit"),
+        pytest.param(
+            [*DUE_PODS, {"metadata": {}}][:12], 20, [PROVISIONING] * 3, 12, 17, id="a limit"
+        ),
     ],
 )
-def test_a_sweep_run_finds_who_waits(
+def test_a_sweep_run_counts_the_waiting_pods_and_the_free_slots(
     pods: list[Any], limit: int | None, slices: list[Slice], waiting: int, slots: int | None
 ) -> None:
     long_ago = [merge(pod, LONG) for pod in pods] if limit is None else pods
@@ -376,36 +388,36 @@ def test_a_sweep_run_finds_who_waits(
     assert ("list_all" in reads.made) is (observed.slots is not None)
 
 
-MINE = objects.waiting_pod()
+OWN_POD = objects.waiting_pod()
 POOL = slice_name("train", job_key("default", JOB))
 STARTED = running(JOB)
-ENDS: dict[str, tuple[str, list[Any], dict[str, Any], tuple[bool, bool]]] = {
-    "a deletion for which a Pod waits": ("delete", [MINE], {}, (True, True)),
-    "a deletion for which nobody waits": ("delete", [], {}, (False, False)),
-    "a creation for which a Pod waits": ("create", [MINE], {"list_all": []}, (True, False)),
+OPERATIONS: dict[str, tuple[str, list[Any], dict[str, Any], tuple[bool, bool]]] = {
+    "a deletion for which a Pod waits": ("delete", [OWN_POD], {}, (True, True)),
+    "a deletion for which no Pod waits": ("delete", [], {}, (False, False)),
+    "a creation for which a Pod waits": ("create", [OWN_POD], {"list_all": []}, (True, False)),
     "a creation whose Pod has started": (
         "create",
         [],
-        {"list_all": [GOOD], "list_job_pods": [node("x"), STARTED]},
+        {"list_all": [READY], "list_job_pods": [node("x"), STARTED]},
         (True, False),
     ),
     "a creation whose Pods are gone": (
         "create",
         [],
-        {"list_all": [GOOD], "list_job_pods": []},
+        {"list_all": [READY], "list_job_pods": []},
         (False, False),
     ),
     "a creation of a pool that is no slice": (
         "create",
         [],
-        {"list_all": [replace(GOOD, name="x")]},
+        {"list_all": [replace(READY, name="x")]},
         (False, False),
     ),
 }
 
 
-@pytest.mark.parametrize("case", ENDS.values(), ids=ENDS)
-def test_the_end_of_an_operation(
+@pytest.mark.parametrize("case", OPERATIONS.values(), ids=OPERATIONS)
+def test_a_finished_operation_is_matched_to_the_pod_of_its_slice(
     case: tuple[str, list[Any], dict[str, Any], tuple[bool, bool]],
 ) -> None:
     method, pods, answers, (has_pod, is_pod_read) = case
@@ -413,30 +425,34 @@ def test_the_end_of_an_operation(
     work, _ = reading_slices(PodWork, operation(method, POOL), reads)
     observed = provision_slice.observe(work)
     assert isinstance(observed, ObservedOperation)
-    assert (observed.has_pod, observed.pod is not None) == (has_pod, is_pod_read)
-    assert work.about in ((MINE, STARTED) if has_pod else (None,))
+    assert (observed.has_pod, observed.waiting_pod is not None) == (has_pod, is_pod_read)
+    assert work.about in ((OWN_POD, STARTED) if has_pod else (None,))
     assert observed.waiting is None
     assert work.facts["slice"] == POOL
 
 
-def test_where_slices_are_limited_the_others_that_wait_are_found() -> None:
+def test_a_finished_operation_finds_the_other_waiting_pods_if_slices_are_limited() -> None:
     second = objects.waiting_pod(metadata={"name": "second", "uid": "second"})
     third = objects.waiting_pod(metadata={"name": "third", "uid": "third"})
-    wanted = iter(
-        [WANTED, replace(WANTED, name="x", owner=Owner("default", "train", "x")), InputError("no")]
+    desired_slices = iter(
+        [
+            DESIRED,
+            replace(DESIRED, name="x", owner=Owner("default", "train", "x")),
+            InputError("no"),
+        ]
     )
 
     def build(_: Any) -> Any:
-        one = next(wanted)
+        one = next(desired_slices)
         if isinstance(one, Exception):
             raise one
         return one
 
     answers = {
         **POD_ANSWERS,
-        "list_pending_pods": [MINE, second, third],
+        "list_pending_pods": [OWN_POD, second, third],
         "build_desired": build,
-        "list_all": [replace(TROUBLED, owner=replace(TROUBLED.owner, job="y"))],
+        "list_all": [replace(SELF_HEALING, owner=replace(SELF_HEALING.owner, job="y"))],
     }
     work, _ = reading_slices(PodWork, operation("create", "other"), answers, limit=7)
     observed = provision_slice.observe(work)
@@ -451,11 +467,11 @@ def test_where_slices_are_limited_the_others_that_wait_are_found() -> None:
     [
         ([running()], 3, 1, (OTHER_JOB,)),
         ([], 3, 3, ()),
-        ([running(deletionTimestamp=render_time(NOW))], 1, 1, ()),
-        ([running(deletionTimestamp=render_time(NOW + timedelta(seconds=1)))], 1, 1, (OTHER_JOB,)),
+        ([running(deletionTimestamp=render_time(LONG_ENDED))], 1, 1, ()),
+        ([running(deletionTimestamp=render_time(LONG_ENDED + SECOND))], 1, 1, (OTHER_JOB,)),
     ],
 )
-def test_nodes_are_asked_for_pods_until_one_has_any(
+def test_pods_are_listed_node_by_node_until_one_is_found(
     pods: list[Any], nodes: int, calls: int, jobs: tuple[str, ...]
 ) -> None:
     answers = {
@@ -471,7 +487,7 @@ def test_nodes_are_asked_for_pods_until_one_has_any(
     assert reads.made.count("list_pods_on") == calls
 
 
-def test_of_many_nodes_all_bound_pods_are_listed_once() -> None:
+def test_the_pods_of_many_nodes_are_listed_by_one_call() -> None:
     elsewhere = merge(running("elsewhere"), {"spec": {"nodeName": "other"}})
     answers = {
         "get": DUE,
@@ -484,3 +500,45 @@ def test_of_many_nodes_all_bound_pods_are_listed_once() -> None:
     assert isinstance(observed, ObservedSlices)
     assert observed.slices[0].users == (OTHER_JOB,)
     assert reads.made.count("list_bound_pods") == 1
+
+
+ENDING = {"deletionTimestamp": render_time(NOW + timedelta(minutes=10))}
+OWNED = {"ownerReferences": [{"kind": "Job", "name": JOB, "uid": "older-uid", "controller": True}]}
+OWN_JOB = f"default/{JOB}"
+OWN_PODS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "is running": (running(JOB, **FOLLOWER), ()),
+    "is ending": (running(JOB, **FOLLOWER, **ENDING), (OWN_JOB,)),
+    "is past its deletion time by less than ten minutes": (
+        running(JOB, deletionTimestamp=render_time(LONG_ENDED + SECOND)),
+        (OWN_JOB,),
+    ),
+    "is past its deletion time by ten minutes": (
+        running(JOB, deletionTimestamp=render_time(LONG_ENDED)),
+        (),
+    ),
+    "is of an older Job of that name": (running(JOB, **FOLLOWER, **OWNED), (OWN_JOB,)),
+    "is the first: the one that waits is forged": (running(JOB), (OWN_JOB,)),
+}
+
+
+@pytest.mark.parametrize("pod, users", OWN_PODS.values(), ids=OWN_PODS)
+def test_a_replacement_waits_for_pods_of_the_same_job_that_are_ending(
+    pod: dict[str, Any], users: tuple[str, ...]
+) -> None:
+    answers = {**POD_ANSWERS, "find": ANOTHER, **IN_USE, "list_pods_on": [pod]}
+    work, _ = reading_slices(PodWork, POD_RESYNC, answers, leader=LEADER)
+    observed = provision_slice.observe(work)
+    assert isinstance(observed, ObservedPod)
+    assert observed.users == users
+
+
+@pytest.mark.parametrize("pod, users", list(OWN_PODS.values())[:4], ids=list(OWN_PODS)[:4])
+def test_a_rebuild_waits_for_pods_of_the_same_job_that_are_ending(
+    pod: dict[str, Any], users: tuple[str, ...]
+) -> None:
+    reads = {"get": DEGRADED, "find_jobset": RUNNING, **IN_USE, "list_pods_on": [pod]}
+    trigger = message(SLICE_KIND, SLICE.name)
+    work, _ = reading_slices(SliceWork, trigger, reads, settings=REBUILDS)
+    observed = release_slice.observe(work)
+    assert isinstance(observed, ObservedSlices)
+    assert observed.slices[0].users == users

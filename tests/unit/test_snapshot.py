@@ -1,4 +1,4 @@
-"""The snapshot in a log line: what a decision rested on, read back, and what never stands in it."""
+"""The snapshot in a log line has the observation of a decision, is read back, and has no secret."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def read(step: Step[Any, Any], line: Any) -> Snapshot:
 
 
 def text_of(line: Mapping[str, Any]) -> str:
-    """What stands in a snapshot when nothing hides it."""
+    """Return the text of a snapshot, decompressed."""
     return zlib.decompress(base64.b64decode(line["data"])).decode()
 
 
@@ -122,14 +122,14 @@ def decide_whole(_observed: Whole, _now: datetime) -> Plan:
 WHOLE_CLASSES = {"Whole": Whole, "Part": Part, "Colour": Colour}
 
 
-def test_all_values_are_read_back_as_they_were() -> None:
+def test_a_value_of_each_kind_is_read_back_unchanged() -> None:
     line = encode(WHOLE, NOW, Plan("Done", (ObserveAgain("it moves"),)), RULES)
     found = decode(json.loads(json.dumps(line)), find_classes(decide_whole))
     assert found == Snapshot(WHOLE, NOW, "Done", ("observe again: it moves",))
     assert isinstance(found.observed.colour, Colour)
 
 
-def test_errors_are_read_back_with_all_that_they_say() -> None:
+def test_errors_are_read_back_with_all_their_fields() -> None:
     line = encode((CallError("get x", 503, "why", "text"), OutOfTimeError("late")), NOW, None, {})
     call, late = decode(line, {}).observed
     assert (call.call, call.http, call.reason, call.message) == ("get x", 503, "why", "text")
@@ -137,7 +137,7 @@ def test_errors_are_read_back_with_all_that_they_say() -> None:
 
 
 @pytest.mark.parametrize(
-    "value, problem",
+    "value, error",
     [
         (replace(WHOLE, mapping={}), ""),
         (Part({}, NOW), "Part.name: a dict without a rule"),  # type: ignore[arg-type]
@@ -145,17 +145,17 @@ def test_errors_are_read_back_with_all_that_they_say() -> None:
         ((Part(("x", [1]), NOW),), "Part.name: a list without a rule"),  # type: ignore[arg-type]
     ],
 )
-def test_what_no_rule_names_is_not_written(value: Any, problem: str) -> None:
+def test_a_value_without_a_rule_is_not_written(value: Any, error: str) -> None:
     line = encode(value, NOW, Plan("Done"), RULES)
-    assert line.get("error", "") == problem
-    assert ("data" in line) == (not problem)
+    assert line.get("error", "") == error
+    assert ("data" in line) == (not error)
 
 
-def test_an_error_says_what_could_not_be_written() -> None:
+def test_the_error_of_an_unwritten_snapshot_names_the_field() -> None:
     line = encode(Part({}, NOW), NOW, Plan("Done"), {})  # type: ignore[arg-type]
-    with pytest.raises(SnapshotError) as refused:
+    with pytest.raises(SnapshotError) as raised:
         decode(line, WHOLE_CLASSES)
-    assert str(refused.value) == (
+    assert str(raised.value) == (
         "the function could not write it: Part.name: a dict without a rule"
     )
 
@@ -175,9 +175,9 @@ CASES: dict[str, tuple[str, Any]] = {
     },
     "a group that is paused": (
         "create_resources",
-        creation.seen(group(annotations={PAUSED_ANNOTATION: "true"})),
+        creation.observed(group(annotations={PAUSED_ANNOTATION: "true"})),
     ),
-    "a group that is not owned": ("create_resources", creation.seen(group(owned=False))),
+    "a group that is not owned": ("create_resources", creation.observed(group(owned=False))),
     "a group that cannot be read": (
         "create_resources",
         create_resources.ObservedUnreadable(unreadable_group(), Status()),
@@ -192,11 +192,11 @@ CASES: dict[str, tuple[str, Any]] = {
     ),
     "a VM that was preempted": (
         "label_node",
-        labels.seen(trigger=labels.preempted(labels.A), instances={labels.A: None}),
+        labels.observed(trigger=labels.preempted(labels.A), instances={labels.A: None}),
     ),
     "the taints of a Node": (
         "label_node",
-        labels.seen(
+        labels.observed(
             labels.node(proved=False),
             instances={labels.A: labels.vm()},
             about=group(change={"nodeTaints": [{"key": "a", "effect": "NoSchedule"}]}),
@@ -205,10 +205,10 @@ CASES: dict[str, tuple[str, Any]] = {
     "a VM that could not be read": (
         "inject_token",
         replace(
-            injection.seen(), errors=(CallError("get", 403, "forbidden", "no"),), unread=("x",)
+            injection.observed(), errors=(CallError("get", 403, "forbidden", "no"),), unread=("x",)
         ),
     ),
-    "an unreadable group that goes": (
+    "an unreadable group that is being deleted": (
         "tear_down",
         tear_down.UnreadableRemains(unreadable_group(deleting=True), Status()),
     ),
@@ -216,7 +216,7 @@ CASES: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("name, observed", CASES.values(), ids=CASES)
-def test_the_same_is_decided_again_from_what_the_log_has(name: str, observed: Any) -> None:
+def test_the_decision_is_reproduced_from_the_logged_snapshot(name: str, observed: Any) -> None:
     step = STEPS[name]
     plan, line = step.decide(observed, NOW), snapshot_of(step, observed)
     found = read(step, line)
@@ -231,8 +231,8 @@ def statuses(plan: Plan) -> list[Status]:
     return [action.status for action in flat(plan) if isinstance(action, WriteStatus)]
 
 
-def test_each_mapping_that_a_decision_rests_on_has_a_rule() -> None:
-    """A field that is added later is then thought of here, not when the log lacks it."""
+def test_each_mapping_of_an_observation_has_a_rule() -> None:
+    """A new field without a rule fails here, and not when the log lacks it."""
     missing = []
     for step in STEPS.values():
         for kind in filter(is_dataclass, find_classes(step.decide).values()):
@@ -246,15 +246,15 @@ def test_each_mapping_that_a_decision_rests_on_has_a_rule() -> None:
 
 SECRETS = {
     "a token": {TOKEN_KEY: "abcdef.0123456789abcdef", TOKEN_EXPIRY_KEY: "2026-11-20T10:30:00Z"},
-    "a token cut short": {TOKEN_KEY: "abcdef.0123456789abcde", TOKEN_EXPIRY_KEY: "no time"},
-    "a token without its end": {TOKEN_KEY: "abcdef.0123456789abcdef"},
+    "a truncated token": {TOKEN_KEY: "abcdef.0123456789abcde", TOKEN_EXPIRY_KEY: "no time"},
+    "a token without its expiry": {TOKEN_KEY: "abcdef.0123456789abcdef"},
     "a secret of the user's": {"user-data": "0123456789abcde", "ssh-keys": "0123456789abcdef"},
-    "a secret in place of the end": {TOKEN_KEY: "abcdef", TOKEN_EXPIRY_KEY: "0123456789abcde"},
+    "a secret in place of the expiry": {TOKEN_KEY: "abcdef", TOKEN_EXPIRY_KEY: "0123456789abcde"},
 }
 
 
 @pytest.mark.parametrize("metadata", SECRETS.values(), ids=SECRETS)
-def test_metadata_of_a_vm_tell_which_token_and_no_secret(metadata: dict[str, str]) -> None:
+def test_the_metadata_of_a_vm_are_written_without_secrets(metadata: dict[str, str]) -> None:
     vm = replace(injection.instance(RESOURCE), metadata=metadata)
     given = labels.on_resync(
         labels.node(proved=False), instances={labels.A: replace(vm, name=labels.A)}
@@ -283,14 +283,14 @@ def test_a_spec_is_written_without_metadata_annotations_and_the_document() -> No
 
 def test_new_tokens_are_written_without_their_secrets() -> None:
     vm = inject_token.Vm(injection.instance(RESOURCE), None, injection.OLD)
-    line = snapshot_of(inject_token.STEP, injection.seen(vm))
+    line = snapshot_of(inject_token.STEP, injection.observed(vm))
     assert injection.NEW.secret not in text_of(line)
     assert injection.OLD.secret not in text_of(line)
     assert "sha256:" not in text_of(line)
 
 
 def large(hosts: int) -> label_node.ObservedNodes:
-    """What label_node observes of a slice whose Nodes and VMs differ as much as real ones do."""
+    """The observation of a slice whose Nodes and VMs differ as much as real ones do."""
     random = Random(hosts)
     names = [f"{RESOURCE}-{number:04x}" for number in random.sample(range(16**4), hosts)]
     nodes, vms = [], {}
@@ -304,29 +304,31 @@ def large(hosts: int) -> label_node.ObservedNodes:
         token = replace(injection.OLD, id=f"{random.getrandbits(24):06x}")
         vm = injection.instance(name, "RUNNING", token, at, at)
         vms[name] = replace(vm, id=number)
-    known = labels.GROUP_STANDS
+    known = labels.RESOURCES_READY
     about = group(change={"nodeCount": 2304, "topology": "16x24x24"})
     return labels.on_resync(*nodes, about=about, instances=vms, known=known)
 
 
 @pytest.mark.parametrize("hosts, at_most", [(64, 16_000), (512, 96_000)])
-def test_a_slice_of_hundreds_of_hosts_fits(hosts: int, at_most: int) -> None:
+def test_the_snapshot_of_a_slice_of_hundreds_of_hosts_is_within_the_limit(
+    hosts: int, at_most: int
+) -> None:
     line = snapshot_of(label_node.STEP, large(hosts))
     assert line["bytes"] == len(line["data"]) <= at_most <= MAX_BYTES
 
 
-def test_a_snapshot_that_is_too_large_is_left_out_with_its_size() -> None:
+def test_a_snapshot_that_is_too_large_is_replaced_by_its_size() -> None:
     line = snapshot_of(label_node.STEP, large(2304))
     assert line == {"version": VERSION, "bytes": line["bytes"]}
     assert line["bytes"] > MAX_BYTES
-    with pytest.raises(SnapshotError) as refused:
+    with pytest.raises(SnapshotError) as raised:
         read(label_node.STEP, line)
-    assert str(refused.value) == (
+    assert str(raised.value) == (
         f"the function left it out: it had {line['bytes']} bytes, and the log takes 98304"
     )
 
 
-def test_what_cannot_be_encoded_is_left_out_and_stops_nobody() -> None:
+def test_a_snapshot_that_cannot_be_encoded_is_replaced_by_the_error() -> None:
     rules = {**RULES, (Whole, "document"): lambda document: document["no such secret"]}
     assert encode(WHOLE, NOW, None, rules) == {"version": VERSION, "error": "KeyError"}
 
@@ -351,7 +353,7 @@ UNREADABLE: dict[str, tuple[Any, str]] = {
     "no base64": ({"version": 1, "data": "%"}, "it is damaged: Error: "),
     "a number": ({"version": 1, "data": 7}, "it is damaged: TypeError: "),
     "not compressed": ({"version": 1, "data": "aGVsbG8="}, "it is damaged: error: "),
-    "cut short": (
+    "truncated": (
         {"version": 1, "data": packed(GOOD)["data"][:40]},
         "it is damaged: ValueError: its end is missing, or it is too large",
     ),
@@ -360,11 +362,11 @@ UNREADABLE: dict[str, tuple[Any, str]] = {
         packed(GOOD | {"classes": [["Other", ["name"]]]}),
         "another version has written it: there is no Other here",
     ),
-    "a field less now": (
+    "a removed field": (
         packed(GOOD | {"classes": [["Part", ["name", "at", "size"]]]}),
         "another version has written it: Part has no field size here",
     ),
-    "a field more now": (
+    "an added field": (
         packed(GOOD | {"classes": [["Part", ["name"]]]}),
         "another version has written it: Part has a new field at",
     ),
@@ -375,15 +377,15 @@ UNREADABLE: dict[str, tuple[Any, str]] = {
 }
 
 
-def test_the_good_one_is_good() -> None:
+def test_a_valid_snapshot_is_read() -> None:
     assert decode(packed(GOOD), WHOLE_CLASSES).observed == Part("x", NOW)
 
 
-@pytest.mark.parametrize("line, problem", UNREADABLE.values(), ids=UNREADABLE)
-def test_what_cannot_be_read_says_why(line: Any, problem: str) -> None:
-    with pytest.raises(SnapshotError) as refused:
+@pytest.mark.parametrize("line, error", UNREADABLE.values(), ids=UNREADABLE)
+def test_an_unreadable_snapshot_raises_an_error_with_the_reason(line: Any, error: str) -> None:
+    with pytest.raises(SnapshotError) as raised:
         decode(line, WHOLE_CLASSES)
-    assert str(refused.value).startswith(problem)
+    assert str(raised.value).startswith(error)
 
 
 def test_a_field_that_is_newer_than_the_line_has_its_default() -> None:
@@ -405,7 +407,7 @@ _JSON = st.recursive(
 
 
 @given(_JSON, _JSON)
-def test_nothing_but_a_snapshot_error_comes_of_what_the_log_holds(
+def test_any_content_of_the_log_is_read_or_raises_a_snapshot_error(
     observed: Any, other: Any
 ) -> None:
     for line in (packed(GOOD | {"observed": observed}), packed(GOOD | {"classes": other}), other):
@@ -436,7 +438,7 @@ def test_the_line_of_an_invocation_has_the_snapshot(capsys: pytest.CaptureFixtur
     assert found == Snapshot(WHOLE, datetime(2026, 1, 1, tzinfo=UTC), "Decided", ())
 
 
-def test_a_decision_that_crashes_leaves_what_it_rested_on(
+def test_a_decision_that_crashes_is_logged_with_its_snapshot(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def crash(_observed: Whole, _now: datetime) -> Plan:
@@ -447,11 +449,11 @@ def test_a_decision_that_crashes_leaves_what_it_rested_on(
     assert decode(line[FIELD], WHOLE_CLASSES).outcome is None
 
 
-def test_a_step_without_rules_writes_none(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_step_without_rules_logs_no_snapshot(capsys: pytest.CaptureFixture[str]) -> None:
     assert FIELD not in run(make_step(snapshot=None), capsys)
 
 
-def test_a_second_look_that_finds_nothing_leaves_none_of_the_first(
+def test_a_second_observation_that_finds_nothing_discards_the_first_snapshot(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def open_once(invocation: Invocation, is_first_observation: bool) -> Any:
@@ -459,8 +461,8 @@ def test_a_second_look_that_finds_nothing_leaves_none_of_the_first(
             raise NothingToDo("GroupGone")
         return open_work(invocation, is_first_observation)
 
-    def look_again(_observed: Whole, _now: datetime) -> Plan:
-        return Plan("Looking", (ObserveAgain("it moved"),))
+    def observe_again(_observed: Whole, _now: datetime) -> Plan:
+        return Plan("Observing", (ObserveAgain("it moved"),))
 
-    line = run(make_step(open=open_once, decide=look_again), capsys)
+    line = run(make_step(open=open_once, decide=observe_again), capsys)
     assert (line["decision"], FIELD in line) == ("GroupGone", False)

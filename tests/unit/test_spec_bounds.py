@@ -1,6 +1,6 @@
-"""Every bound of the definition (crd.yaml) is a bound of the functions: what is at it, what is beyond.
+"""The functions check every bound of the definition (crd.yaml), at the bound and beyond it.
 
-The functions say what is allowed, also where a pattern would refuse the value with other words.
+The functions name what is allowed, also where a pattern would reject the value with another message.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ CRD: dict[str, Any] = yaml.safe_load(
 SPEC: dict[str, Any] = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
 RAW = raw_group()
 MAX_INT32 = 2_147_483_647
-"""Of a number without a maximum, the definition's format has one."""
+"""The maximum of the format int32, which applies to a number without a maximum."""
 
 
 def list_bounds(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, Any, str]]:
-    """Path and value of what is at a bound (without words) or beyond it (with the words for it)."""
+    """Yield path, value and message of each value at a bound (no message) or beyond it."""
     if schema["type"] == "string" and "maxLength" in schema:
         most, least = schema["maxLength"], schema.get("minLength", 0)
         yield path, "a" * most, ""
@@ -36,15 +36,15 @@ def list_bounds(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, Any, s
     elif schema["type"] == "integer":
         least, most = schema["minimum"], schema.get("maximum", MAX_INT32)
         for number in (least - 1, least, most, most + 1):
-            words = f"must be a whole number from {least} to {most}, not {number}"
-            yield path, number, "" if least <= number <= most else words
+            message = f"must be a whole number from {least} to {most}, not {number}"
+            yield path, number, "" if least <= number <= most else message
     elif schema["type"] == "array":
         least, most = schema.get("minItems", 0), schema["maxItems"]
         for number in {max(least - 1, 0), least, most, most + 1}:
-            words = f"must have {least} to {most} items, not {number}"
-            yield path, [{}] * number, "" if least <= number <= most else words
-        for field, value, words in list_bounds(f"{path}[0]", schema["items"]):
-            yield field, value, words
+            message = f"must have {least} to {most} items, not {number}"
+            yield path, [{}] * number, "" if least <= number <= most else message
+        for field, value, message in list_bounds(f"{path}[0]", schema["items"]):
+            yield field, value, message
     elif "additionalProperties" in schema:
         most = schema["maxProperties"]
         yield path, {f"k{number}": "" for number in range(most)}, ""
@@ -56,7 +56,7 @@ def list_bounds(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, Any, s
 
 
 BOUNDS = list(list_bounds("spec", SPEC))
-BOUND_WORDS = ("allowed", "must not be empty", "must be a whole number", "must have")
+BOUND_MESSAGES = ("allowed", "must not be empty", "must be a whole number", "must have")
 
 
 def nest(path: str, value: Any) -> Any:
@@ -68,17 +68,17 @@ def nest(path: str, value: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "path, value, words",
+    "path, value, message",
     BOUNDS,
-    ids=[f"{path}, {words or 'at the bound'}" for path, _, words in BOUNDS],
+    ids=[f"{path}, {message or 'at the bound'}" for path, _, message in BOUNDS],
 )
-def test_a_value_at_a_bound_of_the_definition_is_allowed_and_one_beyond_is_not(
-    path: str, value: Any, words: str
+def test_a_value_at_a_bound_is_valid_and_a_value_beyond_it_is_a_violation(
+    path: str, value: Any, message: str
 ) -> None:
     changed = {**RAW, "spec": merge(RAW["spec"], nest(path, value))}
     found = [
         violation.text
         for violation in node_group.parse(changed, CLUSTER).violations
-        if violation.path == path and any(word in violation.text for word in BOUND_WORDS)
+        if violation.path == path and any(part in violation.text for part in BOUND_MESSAGES)
     ]
-    assert found == ([words] if words else [])
+    assert found == ([message] if message else [])

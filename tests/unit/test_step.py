@@ -1,4 +1,4 @@
-"""What the log says of a message that was not handled, if it comes again, and what of a plan is done."""
+"""Steps: the answer and the log line for a message, and the execution of a plan."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from shared.frame.settings import Settings
 from shared.frame.step import (
     MAX_RESYNC_AGE,
     POISON,
-    SECONDS_AFTER_BATCHES,
     SECONDS_FOR_CALLS,
+    SECONDS_FOR_OTHER_CALLS,
     Answer,
     Invocation,
     Runtime,
@@ -63,13 +63,13 @@ Run = Callable[[Invocation], Answer]
 
 
 def runtime() -> Runtime:
-    """One that no call is made with."""
+    """A runtime that makes no call."""
     access = Kubeconfig("/nowhere")
     return Runtime(
         settings=Settings("p", "", frozenset({"p"}), access, "", timedelta(minutes=15)),
         connection=Connection(access),
         clients=Clients(""),
-        publish=lambda _inbox, _messages: None,
+        publish=lambda _topic, _messages: None,
         now=lambda: NOW,
         monotonic=lambda: 0.0,
         random_bytes=bytes,
@@ -100,7 +100,7 @@ def crash(_: Invocation) -> Answer:
     raise KeyError("apiVersion")
 
 
-def refuse(http: int) -> Run:
+def raise_call_error(http: int) -> Run:
     def run(_: Invocation) -> Answer:
         raise CallError("GET /x", http, "Because", "no")
 
@@ -112,7 +112,7 @@ class Case:
     run: Run
     cause: str
     attempt: int
-    told: tuple[int, str, str]
+    expected: tuple[int, str, str]
 
 
 def fail(error: Exception) -> Run:
@@ -124,35 +124,41 @@ def fail(error: Exception) -> Run:
 
 CASES = {
     "handled": Case(lambda _: Answer(204, "Settled"), "Added", 1, (204, "Settled", "INFO")),
-    "a crash comes again": Case(crash, "Added", 1, (503, "Crashed", "ERROR")),
-    "a crash that came five times": Case(crash, "Added", 5, (204, "Crashed", "ERROR")),
-    "a crash of what the sweep sends": Case(crash, "Resync", 1, (204, "Crashed", "ERROR")),
-    "no answer": Case(refuse(503), "Added", 1, (503, "TryAgain", "WARNING")),
-    "no answer five times": Case(refuse(503), "Added", 5, (204, "LeftToTheSweep", "WARNING")),
-    "no answer to the sweep's": Case(refuse(503), "Resync", 1, (204, "ResyncDropped", "WARNING")),
-    "a right that is missing": Case(refuse(401), "Resync", 1, (204, "ResyncDropped", "WARNING")),
+    "a crash is retried": Case(crash, "Added", 1, (503, "Crashed", "ERROR")),
+    "a crash of the fifth attempt": Case(crash, "Added", 5, (204, "Crashed", "ERROR")),
+    "a crash of a resync": Case(crash, "Resync", 1, (204, "Crashed", "ERROR")),
+    "no answer": Case(raise_call_error(503), "Added", 1, (503, "TryAgain", "WARNING")),
+    "no answer to the fifth attempt": Case(
+        raise_call_error(503), "Added", 5, (204, "LeftToTheSweep", "WARNING")
+    ),
+    "no answer to a resync": Case(
+        raise_call_error(503), "Resync", 1, (204, "ResyncDropped", "WARNING")
+    ),
+    "a missing permission": Case(
+        raise_call_error(401), "Resync", 1, (204, "ResyncDropped", "WARNING")
+    ),
     "no time left": Case(
         fail(OutOfTimeError("no answer")), "Added", 1, (503, "TryAgain", "WARNING")
     ),
-    "no way into the cluster": Case(
+    "no access to the cluster": Case(
         fail(AccessError("no kubeconfig")), "Added", 5, (204, "LeftToTheSweep", "WARNING")
     ),
-    "no way into the cluster yet": Case(
+    "no access to the cluster at the fourth attempt": Case(
         fail(AccessError("no kubeconfig")), "Added", 4, (503, "TryAgain", "WARNING")
     ),
-    "a conflict": Case(refuse(409), "Added", 1, (503, "TryAgain", "WARNING")),
-    "a refusal": Case(refuse(400), "Added", 1, (204, "Refused", "WARNING")),
+    "a conflict": Case(raise_call_error(409), "Added", 1, (503, "TryAgain", "WARNING")),
+    "a rejected request": Case(raise_call_error(400), "Added", 1, (204, "Refused", "WARNING")),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_is_left_undone_is_seen_in_the_log(
+def test_the_outcome_of_a_message_is_logged_with_its_severity(
     case: Case, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = handle(STEP, case.run, message(case.cause, case.attempt), runtime())
     (line,) = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (answer.http, line["decision"], line["severity"]) == case.told
-    assert line["message"] == f"{STEP}: {case.told[1]}"
+    assert (answer.http, line["decision"], line["severity"]) == case.expected
+    assert line["message"] == f"{STEP}: {case.expected[1]}"
 
 
 LATE, EARLY = timedelta(minutes=10, seconds=1), -timedelta(minutes=10, seconds=1)
@@ -160,42 +166,47 @@ RETRIED, LEFT = (503, "TryAgain"), (204, "LeftToTheSweep")
 
 
 @pytest.mark.parametrize(
-    "attempt, published, told",
+    "attempt, published, expected",
     [
         pytest.param(4, NOW, RETRIED, id="fourth attempt"),
         pytest.param(5, NOW, LEFT, id="fifth attempt"),
-        pytest.param(4, NOW - LATE, RETRIED, id="old, but the attempts are counted"),
-        pytest.param(1, None, RETRIED, id="of unknown age, but the attempts are counted"),
+        pytest.param(4, NOW - LATE, RETRIED, id="counted, old"),
+        pytest.param(1, None, RETRIED, id="counted, of unknown age"),
         pytest.param(0, NOW, RETRIED, id="uncounted, new"),
         pytest.param(0, NOW - timedelta(minutes=10), RETRIED, id="uncounted, ten minutes old"),
         pytest.param(0, NOW - LATE, LEFT, id="uncounted, older"),
-        pytest.param(0, NOW - EARLY, LEFT, id="uncounted, of the future"),
+        pytest.param(0, NOW - EARLY, LEFT, id="uncounted, published in the future"),
         pytest.param(0, None, LEFT, id="uncounted, of unknown age"),
     ],
 )
-def test_how_long_a_message_is_retried(
-    attempt: int, published: datetime | None, told: tuple[int, str]
+def test_a_message_is_retried_four_times_or_if_uncounted_for_ten_minutes(
+    attempt: int, published: datetime | None, expected: tuple[int, str]
 ) -> None:
-    answer = handle(STEP, refuse(503), message("Added", attempt, published), runtime())
-    assert (answer.http, answer.outcome) == told
+    answer = handle(STEP, raise_call_error(503), message("Added", attempt, published), runtime())
+    assert (answer.http, answer.outcome) == expected
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"{}"])
-def test_a_message_that_cannot_be_read_is_reported_as_such(body: bytes) -> None:
+def test_an_unreadable_message_is_reported_as_poison(body: bytes) -> None:
     answer = handle(STEP, crash, body, runtime())
     assert (answer.http, answer.outcome) == (POISON, "Poison")
 
 
-def test_a_message_about_another_kind_is_for_other_steps() -> None:
+def test_a_step_ignores_a_message_about_another_kind() -> None:
     answer = handle("provision_slice", crash, message("Added", 1), runtime())
     assert answer == Answer(204, "NotForThisStep", "Added triggers other steps")
 
 
 GIVEN_UP: dict[str, tuple[Run, str, int, list[str]]] = {
-    "the last attempt": (refuse(503), "Added", 5, ["GET /x: 503 Because: no"]),
-    "an earlier attempt": (refuse(503), "Added", 4, []),
-    "a resync, which is not retried": (refuse(503), "Resync", 1, ["GET /x: 503 Because: no"]),
-    "an error of the user": (refuse(400), "Added", 5, []),
+    "the last attempt": (raise_call_error(503), "Added", 5, ["GET /x: 503 Because: no"]),
+    "an earlier attempt": (raise_call_error(503), "Added", 4, []),
+    "a resync, which is not retried": (
+        raise_call_error(503),
+        "Resync",
+        1,
+        ["GET /x: 503 Because: no"],
+    ),
+    "an error of the user": (raise_call_error(400), "Added", 5, []),
     "out of time": (fail(OutOfTimeError("slow")), "Added", 5, ["slow"]),
 }
 
@@ -205,20 +216,20 @@ def test_only_an_error_that_is_left_to_the_sweep_is_reported(
     case: tuple[Run, str, int, list[str]],
 ) -> None:
     run, cause, attempt, reported = case
-    told: list[str] = []
+    errors: list[str] = []
 
     def give_up(_work: Work, error: Exception) -> Plan:
-        told.append(str(error))
-        return Plan("Reported", (Say("reported"),))
+        errors.append(str(error))
+        return Plan("Reported", (Record("reported"),))
 
     def observe(work: Work) -> None:
         run(cast("Invocation", work))
 
-    SAID.clear()
+    RECORDED.clear()
     step = Step(STEP, open_work, observe, lambda _, __: Plan("x"), recover_nothing, give_up=give_up)
     handle(STEP, step.run, message(cause, attempt), runtime())
-    assert told == reported
-    assert ["reported"] * len(reported) == SAID
+    assert errors == reported
+    assert ["reported"] * len(reported) == RECORDED
 
 
 def recover_nothing(_work: Work, _error: CallError) -> None:
@@ -226,19 +237,19 @@ def recover_nothing(_work: Work, _error: CallError) -> None:
 
 
 REPORTS: dict[str, tuple[Exception, str]] = {
-    "nobody to report to": (NothingToDo("Gone", "the group is not there any more"), "Gone"),
+    "the group is gone": (NothingToDo("Gone", "the group is not there any more"), "Gone"),
     "a call fails": (CallError("GET /y", 503, "Because", "no"), "GET /y: 503 Because: no"),
     "no time": (OutOfTimeError("slow"), "slow"),
     "the status has changed": (StaleObservation("it was written"), "it was written"),
-    "no way into the cluster": (AccessError("no kubeconfig"), "no kubeconfig"),
+    "no access to the cluster": (AccessError("no kubeconfig"), "no kubeconfig"),
 }
 
 
 @pytest.mark.parametrize("case", REPORTS.values(), ids=REPORTS)
-def test_a_report_that_is_impossible_stands_in_the_log_line_of_the_error(
+def test_a_failed_report_is_named_in_the_log_line_of_the_error(
     case: tuple[Exception, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    second, words = case
+    second, message_of_second = case
     opened: list[bool] = []
 
     def open_once(invocation: Invocation, is_first_observation: bool) -> Work:
@@ -256,7 +267,7 @@ def test_a_report_that_is_impossible_stands_in_the_log_line_of_the_error(
     )
     answer = handle(STEP, step.run, message("Added", 5), runtime())
     (line,) = map(json.loads, capsys.readouterr().out.splitlines())
-    assert (answer.outcome, line["left_undone"]) == ("LeftToTheSweep", [words])
+    assert (answer.outcome, line["left_undone"]) == ("LeftToTheSweep", [message_of_second])
     assert opened == [True, False]
 
 
@@ -280,7 +291,7 @@ def test_a_trigger_is_redelivered_from_its_second_attempt_on(
 def test_an_old_resync_is_dropped_because_newer_ones_follow(
     cause: str, age: timedelta, outcome: str
 ) -> None:
-    body = message(cause, 1, at=NOW - age)
+    body = message(cause, 1, NOW - age, at=NOW - age)
     assert handle(STEP, lambda _: Answer(204, "Settled"), body, runtime()).outcome == outcome
 
 
@@ -296,91 +307,93 @@ def test_a_plan_that_needs_attention_is_a_warning(
 
 
 @dataclass(frozen=True)
-class Say:
-    """An action that succeeds, or is refused."""
+class Record:
+    """An action that is recorded, and fails if it has an HTTP status."""
 
     word: str
     http: int = 0
 
     def apply(self, _work: Work) -> None:
-        SAID.append(self.word)
+        RECORDED.append(self.word)
         if self.http:
             raise CallError(self.word, self.http, "Because", "no")
 
     def describe(self) -> str:
-        return f"say {self.word}"
+        return f"record {self.word}"
 
 
-SAID: list[str] = []
+RECORDED: list[str] = []
 
 
 def recover(_work: Work, error: CallError) -> Plan | None:
-    """A refused "x" is followed by "not x", which is refused too."""
+    """The failed action "x" is followed by "not x", which fails too."""
     if error.http != 400:
         return None
     instead = f"not {error.call}"
-    return Plan("Recovered", (Say(instead, http=400),) if error.call == "x" else (), note=instead)
+    return Plan(
+        "Recovered", (Record(instead, http=400),) if error.call == "x" else (), note=instead
+    )
 
 
-def carry_out(
+def execute_plan(
     plan: Plan, recoveries: int = 1, publish: Callable[..., None] | None = None
 ) -> Answer:
-    """Execute this plan in a step; what was said is in `SAID`."""
-    SAID.clear()
-    step = Step(STEP, open_work, lambda _: "seen", lambda _, __: plan, recover, recoveries)
+    """Execute this plan in a step; `RECORDED` has the actions that were applied."""
+    RECORDED.clear()
+    step = Step(STEP, open_work, lambda _: "observation", lambda _, __: plan, recover, recoveries)
     made = runtime()
     made.publish = publish or made.publish
     return step.run(Invocation(made, STEP, Trigger("Sweep", NOW), 0.0))
 
 
-def test_the_outcome_of_parts_is_made_of_theirs_and_a_refusal_ends_its_part_alone() -> None:
+def test_the_outcome_of_a_plan_joins_its_parts_and_a_failed_action_ends_only_its_part() -> None:
     parts = (
-        Plan("B", (Say("1"),), note="first"),
-        Plan("A", (Say("y", http=400), Say("2"))),
-        Plan("B", (Say("3"),)),
+        Plan("B", (Record("1"),), note="first"),
+        Plan("A", (Record("y", http=400), Record("2"))),
+        Plan("B", (Record("3"),)),
     )
-    answer = carry_out(Plan("planned", (Say("0"),), parts=parts))
+    answer = execute_plan(Plan("planned", (Record("0"),), parts=parts))
     assert (answer.outcome, answer.note) == ("B,Recovered", "first; not y")
-    assert SAID == ["0", "1", "y", "3"]
+    assert RECORDED == ["0", "1", "y", "3"]
 
 
-def test_a_part_that_cannot_be_recovered_is_raised_after_the_others() -> None:
+def test_the_error_of_a_part_that_cannot_be_recovered_is_raised_after_the_others() -> None:
     parts = (
-        Plan("A", (Say("1", http=503),)),
-        Plan("B", (Say("2", http=500),)),
-        Plan("C", (Say("3"),)),
+        Plan("A", (Record("1", http=503),)),
+        Plan("B", (Record("2", http=500),)),
+        Plan("C", (Record("3"),)),
     )
     with pytest.raises(CallError, match=r"^1: 503"):
-        carry_out(Plan("planned", parts=parts))
-    assert SAID == ["1", "2", "3"]
+        execute_plan(Plan("planned", parts=parts))
+    assert RECORDED == ["1", "2", "3"]
 
 
-def test_a_part_that_is_stale_makes_the_step_observe_again() -> None:
-    parts = (Plan("A", (Say("1", http=409),)), Plan("B", (Say("2"),)))
+def test_a_stale_part_makes_the_step_observe_again() -> None:
+    parts = (Plan("A", (Record("1", http=409),)), Plan("B", (Record("2"),)))
     with pytest.raises(CallError, match="3 observations were stale: 1: 409 Because: no"):
-        carry_out(Plan("planned", parts=parts))
-    assert SAID == ["1", "2"] * 3
+        execute_plan(Plan("planned", parts=parts))
+    assert RECORDED == ["1", "2"] * 3
 
 
-def test_a_refusal_of_what_is_done_about_a_refusal_is_recovered_where_the_step_says_so() -> None:
-    plan = Plan("planned", (Say("x", http=400),))
+def test_a_failed_recovery_is_recovered_if_the_step_allows_two_recoveries() -> None:
+    plan = Plan("planned", (Record("x", http=400),))
     with pytest.raises(CallError, match=r"^not x: 400"):
-        carry_out(plan)
-    answer = carry_out(plan, recoveries=2)
-    assert (answer.outcome, answer.note, SAID) == ("Recovered", "not not x", ["x", "not x"])
+        execute_plan(plan)
+    answer = execute_plan(plan, recoveries=2)
+    assert (answer.outcome, answer.note, RECORDED) == ("Recovered", "not not x", ["x", "not x"])
 
 
-def test_what_was_observed_is_there_when_a_refusal_is_recovered() -> None:
+def test_a_recovery_has_the_observation() -> None:
     observed: list[object] = []
 
-    def look_back(work: Work, _error: CallError) -> Plan:
+    def record_observation(work: Work, _error: CallError) -> Plan:
         observed.append(work.observed)
         return Plan("Recovered")
 
-    plan = Plan("planned", (Say("x", http=400),))
-    step = Step(STEP, open_work, lambda _: "seen", lambda _, __: plan, look_back)
+    plan = Plan("planned", (Record("x", http=400),))
+    step = Step(STEP, open_work, lambda _: "observation", lambda _, __: plan, record_observation)
     step.run(Invocation(runtime(), STEP, Trigger("Sweep", NOW), 0.0))
-    assert observed == ["seen"]
+    assert observed == ["observation"]
 
 
 def test_a_message_that_cannot_be_published_ends_the_plan_only_if_it_is_required() -> None:
@@ -388,16 +401,18 @@ def test_a_message_that_cannot_be_published_ends_the_plan_only_if_it_is_required
         raise CallError("publish", 503, "unreachable", "no")
 
     send = Send(STEP, (Message("default", "train", "u", Cause.RESYNC, NOW),))
-    assert carry_out(Plan("Sent", (send, Say("1"))), publish=refuse_to_publish).outcome == "Sent"
-    assert SAID == ["1"]
+    assert (
+        execute_plan(Plan("Sent", (send, Record("1"))), publish=refuse_to_publish).outcome == "Sent"
+    )
+    assert RECORDED == ["1"]
     with pytest.raises(CallError, match=r"^publish: 503"):
-        carry_out(Plan("Sent", (Require(send), Say("1"))), publish=refuse_to_publish)
-    assert SAID == []
+        execute_plan(Plan("Sent", (Require(send), Record("1"))), publish=refuse_to_publish)
+    assert RECORDED == []
 
 
 @dataclass
 class Raise:
-    """An action that is refused, or is not."""
+    """An action that raises this error, if there is one."""
 
     error: CallError | None = None
 
@@ -406,7 +421,7 @@ class Raise:
             raise self.error
 
     def describe(self) -> str:
-        return "do it"
+        return "raise"
 
 
 DENIED, STALE = (
@@ -416,17 +431,17 @@ DENIED, STALE = (
 
 
 def run_step(
-    looks: list[CallError | None], writes: list[CallError | None]
+    reads: list[CallError | None], writes: list[CallError | None]
 ) -> tuple[Answer, list[bool]]:
-    """Run a step whose reads and whose writes of a refusal answer so, one after the other."""
+    """Run a step whose reads and recoveries raise these errors, one after the other."""
     opened: list[bool] = []
 
     def begin(invocation: Invocation, is_first_observation: bool) -> Work:
         opened.append(is_first_observation)
         return open_work(invocation, is_first_observation)
 
-    def look(_: Work) -> None:
-        error = looks.pop(0)
+    def observe(_: Work) -> None:
+        error = reads.pop(0)
         if error is not None:
             raise error
 
@@ -435,31 +450,31 @@ def run_step(
             return None
         return Plan("Reported", (Raise(writes.pop(0)),))
 
-    step = Step(STEP, begin, look, lambda _, __: Plan("Done"), recover)
+    step = Step(STEP, begin, observe, lambda _, __: Plan("Done"), recover)
     delivery = decode(message("Added", 1))
     assert delivery.trigger is not None
     return step.run(Invocation(runtime(), STEP, delivery.trigger, 0.0)), opened
 
 
-def test_a_conflict_while_a_refusal_is_written_makes_the_step_observe_again() -> None:
+def test_a_conflict_during_a_recovery_makes_the_step_observe_again() -> None:
     answer, opened = run_step([DENIED, DENIED], [STALE, None])
     assert (answer.http, answer.outcome) == (204, "Reported")
     assert opened == [True, False]
 
 
-def test_only_the_first_observation_of_a_trigger_is_the_first() -> None:
+def test_only_the_first_observation_of_a_trigger_is_opened_as_the_first() -> None:
     answer, opened = run_step([STALE, STALE, None], [])
     assert (answer.outcome, opened) == ("Done", [True, False, False])
 
 
-def test_a_step_observes_three_times_at_most() -> None:
+def test_a_step_observes_at_most_three_times() -> None:
     with pytest.raises(CallError, match="conditionNotMet"):
         run_step([DENIED] * 3, [STALE] * 3)
 
 
 @dataclass(frozen=True)
 class Act:
-    """An action that takes a while, and may be refused."""
+    """An action that takes some seconds and may fail."""
 
     name: str
     seconds: float = 0.0
@@ -483,7 +498,7 @@ class ClockedWork(Work):
 
 
 def clocked_work(sent: list[Message], trigger: Trigger | None = None) -> ClockedWork:
-    """Work whose clock goes on by the seconds that actions take."""
+    """Return work whose clock advances by the seconds that actions take."""
     clock, made = SimpleNamespace(now_s=0.0), runtime()
     made.monotonic = lambda: clock.now_s
     made.publish = lambda _step, messages: sent.extend(messages)
@@ -511,8 +526,8 @@ BATCHES: dict[str, tuple[Plan, str, list[str], list[tuple[str, ...]]]] = {
     "there is time for all": (batch(*many(9, 9)), "Done", ["a", "b", "count all"], []),
     "the last begins in time": (batch(*many(9, 9, 1)), "Done", ["a", "b", "c", "count all"], []),
     "some are left": (batch(*many(10, 10, 1, 1)), "Partly", ["a", "b"], [("c", "d")]),
-    "one alone takes all the time": (batch(*many(29, 1)), "Partly", ["a"], [("b",)]),
-    "time runs out in the middle of one": (
+    "the first takes all the time": (batch(*many(29, 1)), "Partly", ["a"], [("b",)]),
+    "time runs out during the second": (
         batch(Act("a", 15), ForOne((Act("b", 5), Act("b again")))),
         "Partly",
         ["a", "b"],
@@ -524,7 +539,7 @@ BATCHES: dict[str, tuple[Plan, str, list[str], list[tuple[str, ...]]]] = {
         [],
         [("b",)],
     ),
-    "what is left is left": (
+    "no message continues the rest": (
         batch(*many(20, 1), resume=None),
         "Done",
         ["a", "count all"],
@@ -540,7 +555,7 @@ BATCHES: dict[str, tuple[Plan, str, list[str], list[tuple[str, ...]]]] = {
 
 
 @pytest.mark.parametrize("case", BATCHES.values(), ids=BATCHES)
-def test_of_a_batch_as_much_is_done_as_there_is_time_for(
+def test_a_batch_executes_as_many_actions_as_there_is_time_for(
     case: tuple[Plan, str, list[str], list[tuple[str, ...]]],
 ) -> None:
     plan, outcome, done, left = case
@@ -550,14 +565,14 @@ def test_of_a_batch_as_much_is_done_as_there_is_time_for(
     assert [message.nodes for message in sent] == left
 
 
-def test_what_hangs_in_a_batch_leaves_time_for_what_follows() -> None:
+def test_a_slow_batch_leaves_time_for_the_actions_after_it() -> None:
     work = clocked_work([])
     assert execute(batch(Attempt(Act("a", 20)), Act("b"), resume=None), work) == "Done"
     assert work.done == ["a", "count all"]
-    assert work.remaining_s() == SECONDS_AFTER_BATCHES
+    assert work.remaining_s() == SECONDS_FOR_OTHER_CALLS
 
 
-def test_a_message_names_as_many_objects_that_are_left_as_it_holds() -> None:
+def test_a_continuing_message_names_a_limited_number_of_objects() -> None:
     names = [f"vm-{number}" for number in range(200)]
     actions = tuple(NamedAction(name, Act(name, 20)) for name in names)
     sent: list[Message] = []
@@ -572,11 +587,11 @@ RESYNC_TRIGGER = Trigger("Resync", NOW, replace(CONTINUE, cause=Cause.RESYNC))
 @pytest.mark.parametrize(
     "trigger, left",
     [
-        pytest.param(None, [], id="which is retried"),
-        pytest.param(RESYNC_TRIGGER, [("b",)], id="but for a resync, which is not"),
+        pytest.param(None, [], id="an event, which is retried"),
+        pytest.param(RESYNC_TRIGGER, [("b",)], id="a resync, which is not retried"),
     ],
 )
-def test_after_a_failure_in_a_batch_no_message_continues_the_one(
+def test_a_failed_batch_is_continued_by_a_message_only_if_its_trigger_is_not_retried(
     trigger: Trigger | None, left: list[tuple[str, ...]]
 ) -> None:
     sent: list[Message] = []
@@ -589,7 +604,7 @@ def test_after_a_failure_in_a_batch_no_message_continues_the_one(
 @pytest.mark.parametrize(
     "error, done", [(REFUSED, ["b"]), (None, ["a", "b", "end"])], ids=["one fails", "none fails"]
 )
-def test_a_plan_may_end_after_a_failure_about_one_of_many(
+def test_a_plan_may_abort_after_a_failure_about_one_of_many_objects(
     error: CallError | None, done: list[str]
 ) -> None:
     each = (ForOne((Act("a", error=error),)), ForOne((Act("b"),)))
@@ -600,7 +615,7 @@ def test_a_plan_may_end_after_a_failure_about_one_of_many(
 
 
 @pytest.mark.parametrize("is_required, done", [(True, ["b"]), (False, ["b", "count all"])])
-def test_a_failure_in_a_batch_ends_the_plan_where_all_are_required(
+def test_a_failure_in_a_batch_ends_the_plan_if_all_actions_are_required(
     is_required: bool, done: list[str]
 ) -> None:
     work = clocked_work([])
@@ -609,14 +624,14 @@ def test_a_failure_in_a_batch_ends_the_plan_where_all_are_required(
     assert work.done == done
 
 
-def test_a_batch_for_whose_first_action_there_is_no_time_is_out_of_time() -> None:
+def test_a_batch_without_time_for_its_first_action_is_out_of_time() -> None:
     work = clocked_work([])
     work.clock.now_s = SECONDS_FOR_CALLS
     with pytest.raises(OutOfTimeError):
         execute(batch(*many(1, 1)), work)
 
 
-def test_an_event_about_no_object_is_a_mistake_that_is_named() -> None:
+def test_an_event_about_no_object_raises_an_error_that_names_it() -> None:
     with pytest.raises(TypeError, match="the Event NodeLost is about no object"):
         Emit(Event("NodeLost", "words")).apply(clocked_work([]))
 
@@ -638,22 +653,33 @@ def test_a_step_that_cannot_continue_needs_attention() -> None:
     assert (answer.outcome, answer.needs_attention) == ("Partly", True)
 
 
-def test_a_step_that_observes_again_has_the_whole_time_and_says_first_what_has_changed() -> None:
-    looks: list[tuple[bool, float]] = []
+def test_a_step_that_observes_again_has_the_whole_time_again() -> None:
+    observations: list[tuple[bool, float]] = []
     clock, made = SimpleNamespace(now_s=0.0), runtime()
     made.monotonic = lambda: clock.now_s
 
     def observe(work: Work) -> bool:
-        looks.append((work.is_first_observation, work.remaining_s()))
+        observations.append((work.is_first_observation, work.remaining_s()))
         clock.now_s += 25
         return work.is_first_observation
 
     def decide_(is_first: bool, _now: datetime) -> Plan:
-        actions = (ObserveAgain("to be sure"), Say("never")) if is_first else (Say("done"),)
+        actions = (ObserveAgain("to be sure"), Record("never")) if is_first else (Record("done"),)
         return Plan("Done", actions)
 
-    SAID.clear()
+    RECORDED.clear()
     step = Step(STEP, open_work, observe, decide_, recover)
     answer = step.run(Invocation(made, STEP, Trigger("Added", NOW), 0.0))
-    assert (answer.outcome, SAID) == ("Done", ["done"])
-    assert looks == [(True, SECONDS_FOR_CALLS), (False, SECONDS_FOR_CALLS)]
+    assert (answer.outcome, RECORDED) == ("Done", ["done"])
+    assert observations == [(True, SECONDS_FOR_CALLS), (False, SECONDS_FOR_CALLS)]
+
+
+@pytest.mark.parametrize("minutes", [-5, 5])
+@pytest.mark.parametrize("is_senders", [True, False])
+def test_a_recent_resync_is_executed_although_one_clock_is_wrong(
+    minutes: int, is_senders: bool
+) -> None:
+    wrong = NOW + timedelta(minutes=minutes)
+    published, at = (NOW, wrong) if is_senders else (wrong, NOW)
+    body = message("Resync", 1, published, at=at)
+    assert handle(STEP, lambda _: Answer(204, "Settled"), body, runtime()).outcome == "Settled"

@@ -1,4 +1,4 @@
-"""What is installed is fixed: hashes of all packages, one major version of each provider."""
+"""Installed packages are pinned by hashes, and each provider by its major version."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DIGEST = re.compile(r"@sha256:[0-9a-f]{64}$")
 
 
 def read_entries(name: str) -> Iterator[tuple[Requirement, list[str]]]:
-    """Each requirement of a file, with the other words that belong to it."""
+    """Yield each requirement of a file with its options."""
     lines = (ROOT / name).read_text().replace("\\\n", " ").splitlines()
     for line in lines:
         if line.strip() and not line.lstrip().startswith("#"):
@@ -65,7 +65,7 @@ def test_every_requirement_is_one_version_with_hashes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_file_is_what_make_lock_writes(name: str) -> None:
+def test_every_requirements_file_is_written_by_make_lock(name: str) -> None:
     command = re.search(r"\n#    pip-compile (.*)\n", (ROOT / name).read_text())
     assert command is not None
     assert {"--generate-hashes", "--allow-unsafe", f"--output-file={name}"} <= {*command[1].split()}
@@ -76,7 +76,7 @@ def test_every_file_is_what_make_lock_writes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_a_package_needs_on_any_python_is_pinned(name: str) -> None:
+def test_the_dependencies_of_a_package_on_any_python_are_pinned(name: str) -> None:
     """With hashes, pip refuses to install what the file does not name."""
     pins = read_pins(name)
     missing = {
@@ -89,7 +89,7 @@ def test_what_a_package_needs_on_any_python_is_pinned(name: str) -> None:
 
 
 def needs(package: str) -> Iterator[Requirement]:
-    """What a package needs by its own metadata, of the packages that are installed here."""
+    """Yield the dependencies of a package by its metadata; none for a package that is not installed."""
     try:
         found = metadata.requires(package) or []
     except metadata.PackageNotFoundError:
@@ -147,11 +147,11 @@ def test_both_images_have_the_same_base() -> None:
 
 
 @pytest.mark.parametrize("name", ["relay", "webhook"])
-def test_no_frontend_is_fetched_to_read_a_dockerfile(name: str) -> None:
+def test_a_dockerfile_names_no_syntax_frontend(name: str) -> None:
     assert "# syntax=" not in (ROOT / name / "Dockerfile").read_text()
 
 
-def test_the_page_says_which_images_have_no_digest() -> None:
+def test_the_page_names_the_images_without_a_digest() -> None:
     page = (ROOT / "docs" / "supply-chain.md").read_text()
     base = (ROOT / "relay" / "Dockerfile").read_text().split()[1:]
     named = next(word for word in base if word.startswith("python:"))
@@ -173,7 +173,7 @@ def test_one_major_version_of_each_provider_is_allowed() -> None:
         assert len(majors) == 1, f"{name}: {constraint}"
 
 
-def test_git_takes_the_lock_file_of_the_providers() -> None:
+def test_git_does_not_ignore_the_lock_file_of_the_providers() -> None:
     ignored = (MODULE / ".gitignore").read_text().split()
     assert ".terraform.lock.hcl" not in ignored
 
@@ -181,7 +181,7 @@ def test_git_takes_the_lock_file_of_the_providers() -> None:
 # Updates
 
 
-def test_dependabot_looks_into_every_folder_that_pins_something() -> None:
+def test_dependabot_checks_every_folder_with_pinned_versions() -> None:
     config = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())
     folders = {
         entry["package-ecosystem"]: {
@@ -189,7 +189,7 @@ def test_dependabot_looks_into_every_folder_that_pins_something() -> None:
         }
         for entry in config["updates"]
     }
-    holds = {
+    expected = {
         "pip": {str(Path(name).parent).strip(".") for name in FILES},
         "docker": {path.parent.name for path in ROOT.glob("[a-z]*/Dockerfile")},
         "github-actions": {""},
@@ -198,4 +198,4 @@ def test_dependabot_looks_into_every_folder_that_pins_something() -> None:
             path.parent.relative_to(ROOT).as_posix() for path in ROOT.glob("[a-z]*/**/go.mod")
         },
     }
-    assert folders == holds
+    assert folders == expected

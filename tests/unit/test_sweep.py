@@ -1,4 +1,4 @@
-"""The sweep wakes who must look, at gaps that grow, and lets the settled sleep."""
+"""The sweep resyncs the steps of each group at growing intervals, a settled group once an hour."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from shared.frame.settings import JoinApproval
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import (
     MIG,
+    TEMPLATE,
     Condition,
     Counts,
     Pending,
@@ -48,7 +49,7 @@ from shared.node_groups.status import (
 )
 from shared.ports.kubernetes.cluster import Cluster
 from tests.unit.builders import CLUSTER, NOW, flat, group, raw_group
-from tests.unit.test_create_resources import SETTINGS
+from tests.unit.test_create_resources import OWN, SETTINGS
 
 CREATED = datetime.fromisoformat("2026-11-20T09:00:00+00:00")
 
@@ -60,7 +61,7 @@ def known(*true: Type, false: Type | None = None, reason: str = "x", **rest: Any
     return Status(conditions=conditions, observed_generation=1, **rest)
 
 
-STANDS = {MIG: Resource("n", State.READY, CREATED)}
+EXISTING = {MIG: Resource("n", State.READY, CREATED)}
 INDIVIDUAL = {"nodeCount": 1, "topology": "2x2x1", "targetSizePolicyMode": "INDIVIDUAL"}
 FIRST_MINUTE = CREATED + timedelta(minutes=1)
 STEPS: dict[str, tuple[NodeGroup, Status, tuple[str, ...]]] = {
@@ -72,34 +73,36 @@ STEPS: dict[str, tuple[NodeGroup, Status, tuple[str, ...]]] = {
     ),
     "a BULK slice that waits for capacity": (
         group(),
-        known(false=Type.MIG_READY, resources=STANDS),
+        known(false=Type.MIG_READY, resources=EXISTING),
         ("create_resources",),
     ),
     "an INDIVIDUAL group with some VMs": (
         group(change=INDIVIDUAL),
-        known(false=Type.MIG_READY, resources=STANDS, counts=Counts(desired=2, running=1)),
+        known(false=Type.MIG_READY, resources=EXISTING, counts=Counts(desired=2, running=1)),
         ("create_resources", "inject_token", "label_node"),
     ),
     "VMs have not joined": (
         group(),
-        known(Type.MIG_READY, resources=STANDS),
+        known(Type.MIG_READY, resources=EXISTING),
         ("inject_token", "label_node"),
     ),
     "all have joined and are not ready": (
         group(),
-        known(Type.MIG_READY, Type.NODES_JOINED, resources=STANDS),
+        known(Type.MIG_READY, Type.NODES_JOINED, resources=EXISTING),
         ("label_node",),
     ),
-    "its label is missing": (
+    "a group without its label": (
         group(labels={}),
-        known(Type.MIG_READY, Type.NODES_JOINED, Type.READY, resources=STANDS),
+        known(Type.MIG_READY, Type.NODES_JOINED, Type.READY, resources=EXISTING),
         ("create_resources", "label_node"),
     ),
 }
 
 
 @pytest.mark.parametrize("case", STEPS.values(), ids=STEPS)
-def test_whose_inbox_a_sync_goes_to(case: tuple[NodeGroup, Status, tuple[str, ...]]) -> None:
+def test_a_resync_goes_to_the_steps_that_have_work(
+    case: tuple[NodeGroup, Status, tuple[str, ...]],
+) -> None:
     about, status, steps = case
     assert find_due_steps(about, status, FIRST_MINUTE) == steps
 
@@ -108,35 +111,35 @@ PAUSED = {"tpu-functions.dev/paused": "true"}
 SETTLED: dict[str, tuple[NodeGroup, Status, bool]] = {
     "ready": (group(), known(Type.READY), True),
     "ready without label": (group(labels={}), known(Type.READY), False),
-    "paused before anything was made": (group(annotations=PAUSED), known(), True),
-    "paused with something under way": (
+    "paused before the first insert": (group(annotations=PAUSED), known(), True),
+    "paused after the first insert": (
         group(annotations=PAUSED),
-        known(resources=STANDS),
+        known(resources=EXISTING),
         False,
     ),
-    "refused by our own validation": (
+    "invalid spec": (
         group(),
         known(false=Type.ACCEPTED, reason=Reason.INVALID_SPEC),
         True,
     ),
-    "refused, and changed since": (
+    "invalid spec, and changed since": (
         group(generation=2),
         known(false=Type.ACCEPTED, reason=Reason.INVALID_SPEC),
         False,
     ),
-    "its disk type refused by Compute Engine": (
+    "a disk type that Compute Engine rejects": (
         group(),
-        known(Type.ACCEPTED, false=Type.MIG_READY, reason=Reason.INVALID_SPEC, resources=STANDS),
+        known(Type.ACCEPTED, false=Type.MIG_READY, reason=Reason.INVALID_SPEC, resources=EXISTING),
         True,
     ),
-    "its topology refused by Compute Engine, and changed since": (
+    "a topology that Compute Engine rejects, and changed since": (
         group(generation=2),
         known(Type.ACCEPTED, false=Type.POLICY_READY, reason=Reason.INVALID_SPEC),
         False,
     ),
-    "refused by Compute Engine for another reason": (
+    "rejected by Compute Engine for another reason": (
         group(),
-        known(Type.ACCEPTED, false=Type.MIG_READY, reason=Reason.REFUSED, resources=STANDS),
+        known(Type.ACCEPTED, false=Type.MIG_READY, reason=Reason.REFUSED, resources=EXISTING),
         False,
     ),
     "ready, and being deleted": (group(deleting=True), known(Type.READY), False),
@@ -144,20 +147,22 @@ SETTLED: dict[str, tuple[NodeGroup, Status, bool]] = {
 
 
 @pytest.mark.parametrize("case", SETTLED.values(), ids=SETTLED)
-def test_who_is_settled(case: tuple[NodeGroup, Status, bool]) -> None:
+def test_a_group_is_settled_only_if_nothing_is_to_be_done_until_an_event(
+    case: tuple[NodeGroup, Status, bool],
+) -> None:
     about, status, settled = case
     assert is_settled(about, status) is settled
 
 
-def looks(about: NodeGroup, status: Status, hours: int) -> Iterator[int]:
-    """Minutes after the last progress at which somebody looks."""
+def due_minutes(about: NodeGroup, status: Status, hours: int) -> Iterator[int]:
+    """Yield the minutes after the last progress at which a resync is due."""
     for minute in range(hours * 60 + 1):
         if is_due(about, status, CREATED + timedelta(minutes=minute)):
             yield minute
 
 
-def test_who_waits_is_looked_at_at_gaps_that_grow_to_half_an_hour() -> None:
-    minutes = list(looks(group(owned=False), Status(), 24))
+def test_a_waiting_group_is_resynced_at_intervals_that_grow_to_half_an_hour() -> None:
+    minutes = list(due_minutes(group(owned=False), Status(), 24))
     gaps = [later - earlier for earlier, later in itertools.pairwise(minutes)]
 
     assert minutes[:5] == [1, 2, 3, 4, 5]
@@ -166,8 +171,8 @@ def test_who_waits_is_looked_at_at_gaps_that_grow_to_half_an_hour() -> None:
     assert len(minutes) < 80
 
 
-def test_who_is_settled_is_looked_at_once_an_hour() -> None:
-    minutes = list(looks(group(), known(Type.READY), 6))
+def test_a_settled_group_is_resynced_once_an_hour() -> None:
+    minutes = list(due_minutes(group(), known(Type.READY), 6))
     assert len(minutes) == 6
     assert {minute % 60 for minute in minutes} == {minutes[0] % 60}
 
@@ -182,11 +187,11 @@ def test_progress_restarts_the_intervals() -> None:
     assert is_due(group(), fresh, moment)
 
 
-def test_trouble_that_is_tried_again_and_again_is_no_progress() -> None:
+def test_a_failed_insert_that_is_retried_is_no_progress() -> None:
     resource = Resource("n", State.CREATING, CREATED).fail("QuotaExceeded", "q", "m", CREATED)
     retried = replace(resource, since=NOW)
     status = known(resources={MIG: retried})
-    due = list(looks(group(), status, 24))
+    due = list(due_minutes(group(), status, 24))
     assert len(due) < 80
 
 
@@ -197,7 +202,7 @@ JITTER = st.lists(st.integers(0, 59), min_size=300, max_size=300)
 @given(jitter=JITTER, since_s=st.integers(0, 59), lag=st.floats(0, 1, exclude_max=True))
 @example(jitter=[59, 0] * 150, since_s=30, lag=0.0)
 @example(jitter=[0, 59] * 150, since_s=0, lag=0.0)
-def test_whatever_second_the_sweep_starts_at_no_observation_is_missed_or_made_twice(
+def test_no_resync_is_missed_or_repeated_at_any_second_that_the_sweep_starts_at(
     jitter: list[int], since_s: int, lag: float
 ) -> None:
     since = CREATED + timedelta(seconds=since_s)
@@ -209,12 +214,12 @@ def test_whatever_second_the_sweep_starts_at_no_observation_is_missed_or_made_tw
             if backoff.is_due(since, CREATED + timedelta(minutes=minute, seconds=second), lag)
         ]
 
-    hit = minutes(jitter)
-    assert hit == minutes([0] * len(jitter))
-    assert max(later - earlier for earlier, later in itertools.pairwise(hit)) <= 30
+    due = minutes(jitter)
+    assert due == minutes([0] * len(jitter))
+    assert max(later - earlier for earlier, later in itertools.pairwise(due)) <= 30
 
 
-def test_a_time_in_the_future_is_due_at_once() -> None:
+def test_a_time_in_the_future_is_due_immediately() -> None:
     ahead = replace(known(), pending=(Pending("a", "NodeLost", NOW + timedelta(days=400)),))
     assert all(is_due(group(), ahead, NOW + timedelta(minutes=minute)) for minute in range(60))
 
@@ -222,8 +227,8 @@ def test_a_time_in_the_future_is_due_at_once() -> None:
 NAMELESS = {**raw_group(), "metadata": {"name": "broken", "namespace": "default"}}
 
 
-def test_an_object_that_cannot_be_served_is_named_and_stops_no_other() -> None:
-    """The second group cannot be handled at all; no way is known to make such a one by an API."""
+def test_an_unusable_group_is_named_and_does_not_stop_the_others() -> None:
+    """The second group raises an unexpected error; no API object is known that does."""
     waiting = raw_group(owned=False, creationTimestamp="2026-11-20T09:59:00Z")
     groups, unreadable = parse_groups([NAMELESS, waiting], CLUSTER)
     impossible = replace(group(), raw=None)  # type: ignore[arg-type]
@@ -242,56 +247,103 @@ def test_an_object_that_cannot_be_served_is_named_and_stops_no_other() -> None:
     assert [message.name for message in send.messages] == ["my-slice"]
 
 
-def test_a_sweep_that_serves_all_groups_needs_no_attention() -> None:
+def test_a_sweep_run_that_handles_all_groups_needs_no_attention() -> None:
     assert not decide(ObservedGroups((group(),), False), NOW).needs_attention
 
 
 BULK, SINGLE = group(), group(change=INDIVIDUAL)
-JOINED = known(Type.MIG_READY, Type.NODES_JOINED, resources=STANDS)
-INBOXES: dict[str, tuple[NodeGroup, Status, tuple[str, ...]]] = {
-    "MIG made, some VMs run: who has not joined needs a token": (
+JOINED = known(Type.MIG_READY, Type.NODES_JOINED, resources=EXISTING)
+UNSETTLED: dict[str, tuple[NodeGroup, Status, tuple[str, ...]]] = {
+    "MIG complete, some VMs have not joined: tokens and Nodes": (
         SINGLE,
-        known(Type.MIG_READY, resources=STANDS, counts=Counts(desired=2, running=1, joined=1)),
+        known(Type.MIG_READY, resources=EXISTING, counts=Counts(desired=2, running=1, joined=1)),
         ("inject_token", "label_node"),
     ),
-    "MIG not made, all that run have joined: no token is needed": (
+    "MIG incomplete, all running VMs have joined: no tokens": (
         SINGLE,
-        known(resources=STANDS, counts=Counts(desired=2, running=1, joined=1)),
+        known(resources=EXISTING, counts=Counts(desired=2, running=1, joined=1)),
         ("create_resources", "label_node"),
     ),
-    "MIG not made, all that run are ready: nothing to count": (
+    "MIG incomplete, all running VMs are ready: no tokens and Nodes": (
         SINGLE,
-        known(resources=STANDS, counts=Counts(desired=2, running=1, joined=1, ready=1)),
+        known(resources=EXISTING, counts=Counts(desired=2, running=1, joined=1, ready=1)),
         ("create_resources",),
     ),
-    "a BULK MIG that is not complete, though VMs run": (
+    "a BULK MIG that is incomplete although VMs run": (
         BULK,
-        known(resources=STANDS, counts=Counts(desired=2, running=2)),
+        known(resources=EXISTING, counts=Counts(desired=2, running=2)),
         ("create_resources",),
     ),
-    "no MIG, whatever the counts say": (
+    "no MIG, with counts of VMs": (
         SINGLE,
         known(counts=Counts(desired=2, running=2)),
         ("create_resources",),
     ),
     "all have joined, not all are ready": (BULK, JOINED, ("label_node",)),
-    "owned by nobody, though its MIG is ready": (
+    "not owned although its MIG is ready": (
         group(owned=False),
         JOINED,
+        ("create_resources", "label_node"),
+    ),
+    "complete once, BULK, its MIG has an error, and as many are ready as run: an event may be lost": (
+        BULK,
+        known(
+            Type.NODES_JOINED,
+            false=Type.MIG_READY,
+            resources=EXISTING,
+            counts=Counts(desired=2, running=2, joined=2, ready=2),
+            completed_at=CREATED,
+        ),
+        ("create_resources", "label_node"),
+    ),
+    "complete once, BULK, its MIG has an error, and a Node is missing": (
+        BULK,
+        known(
+            false=Type.MIG_READY,
+            resources=EXISTING,
+            counts=Counts(desired=2, running=1, joined=1, ready=1),
+            completed_at=CREATED,
+        ),
+        ("create_resources", "inject_token", "label_node"),
+    ),
+    "complete once, INDIVIDUAL, and a repair is blocked": (
+        SINGLE,
+        known(
+            false=Type.MIG_READY,
+            resources=EXISTING,
+            counts=Counts(desired=2, running=1, joined=1, ready=1),
+            completed_at=CREATED,
+        ),
+        ("create_resources", "inject_token", "label_node"),
+    ),
+    "complete once, and the MIG's entry was removed from the status": (
+        BULK,
+        known(Type.MIG_READY, Type.NODES_JOINED, completed_at=CREATED),
+        ("create_resources", "label_node"),
+    ),
+    "complete once, and the MIG is gone: the last Nodes and counts remain to be written": (
+        BULK,
+        known(
+            Type.NODES_JOINED,
+            false=Type.MIG_READY,
+            resources={MIG: Resource("n", State.GONE, CREATED)},
+            counts=Counts(desired=2, running=2, joined=2, ready=2),
+            completed_at=CREATED,
+        ),
         ("create_resources", "label_node"),
     ),
 }
 
 
-@pytest.mark.parametrize("case", INBOXES.values(), ids=INBOXES)
-def test_a_sync_goes_where_there_is_something_to_find(
+@pytest.mark.parametrize("case", UNSETTLED.values(), ids=UNSETTLED)
+def test_a_resync_goes_only_to_steps_that_can_observe_something(
     case: tuple[NodeGroup, Status, tuple[str, ...]],
 ) -> None:
     about, status, steps = case
     assert list_steps(about, status) == steps
 
 
-def test_what_was_begun_and_paused_is_not_settled_until_it_is_gone() -> None:
+def test_a_paused_group_with_a_resource_is_not_settled() -> None:
     paused = group(annotations=PAUSED)
     states = {
         state: is_settled(paused, known(resources={MIG: Resource("n", state, CREATED)}))
@@ -300,24 +352,30 @@ def test_what_was_begun_and_paused_is_not_settled_until_it_is_gone() -> None:
     assert {state for state, settled in states.items() if settled} == {State.PENDING, State.GONE}
 
 
+def test_a_paused_group_with_a_template_of_its_user_is_settled() -> None:
+    template = {TEMPLATE: Resource("t", State.READY, CREATED)}
+    assert is_settled(group(annotations=PAUSED, change=OWN), known(resources=template))
+    assert not is_settled(group(annotations=PAUSED), known(resources=template))
+
+
 RETRIED = known(
     resources={MIG: Resource("n", State.CREATING, NOW)},
     retries=(Retry("create_resources", "503", CREATED),),
 )
 
 
-def test_the_intent_of_a_call_that_fails_again_and_again_is_no_progress() -> None:
+def test_the_intent_of_a_call_that_fails_repeatedly_is_no_progress() -> None:
     assert last_progress(group(), RETRIED) == CREATED
-    begun = replace(RETRIED, resources={MIG: Resource("n", State.READY, NOW)})
-    assert last_progress(group(), begun) == NOW
+    created = replace(RETRIED, resources={MIG: Resource("n", State.READY, NOW)})
+    assert last_progress(group(), created) == NOW
 
 
-def test_a_step_that_is_retried_gets_a_sync_of_a_group_that_is_ready() -> None:
+def test_a_step_with_a_retry_gets_a_resync_of_a_ready_group() -> None:
     ready = known(
         Type.READY,
         Type.MIG_READY,
         Type.NODES_JOINED,
-        resources=STANDS,
+        resources=EXISTING,
         retries=(Retry("create_resources", "503", CREATED),),
     )
     assert not is_settled(group(), ready)
@@ -342,7 +400,7 @@ def test_steps_that_list_for_themselves_are_triggered_even_if_groups_cannot_be_l
     sent = [action for action in actions if isinstance(action, Send)]
     assert [send.step for send in sent] == topics
     assert {send.messages for send in sent} <= {
-        (Message("", "", "", Cause.RESYNC, now, kind=SWEEP_KIND),)
+        (Message("", "", "", Cause.SWEEP, now, kind=SWEEP_KIND),)
     }
     assert actions[len(sent) :] == ([Fail(failure)] if failure else [])
 
@@ -361,7 +419,7 @@ def signing_request(name: str, **spec: Any) -> dict[str, Any]:
 
 @dataclass
 class Listing:
-    """A cluster that lists groups and requests; an error ends a list where it stands."""
+    """A cluster that lists groups and requests; an error in a list is raised at its position."""
 
     groups: list[Any]
     requests: list[Any]
@@ -385,28 +443,33 @@ def raised_or_same(one: Any) -> Any:
 REFUSED = CallError("GET requests", 403, "Forbidden", "may not list")
 SLOW = OutOfTimeError("no answer within 19 s")
 OWN_APPROVAL, EXTERNAL_APPROVAL = JoinApproval.APPROVE_JOIN, JoinApproval.EXTERNAL
-BOOTSTRAPS = raw_group()
-OTHER_MEANS = raw_group(change={"bootstrapKubernetes": None})
+WITH_TOKENS = raw_group()
+WITHOUT_TOKENS = raw_group(change={"bootstrapKubernetes": None})
 ONE = signing_request("csr-1")
 LISTED: dict[str, tuple[list[Any], list[Any], JoinApproval, tuple[list[str], Any, Any]]] = {
     "a group whose VMs join with tokens": (
-        [OTHER_MEANS, BOOTSTRAPS],
+        [WITHOUT_TOKENS, WITH_TOKENS],
         [ONE, signing_request("csr-2", groups=["system:bootstrappers"]), ONE],
         OWN_APPROVAL,
         (["csr-1", "csr-1"], None, None),
     ),
-    "a group whose VMs join by other means": ([OTHER_MEANS], [ONE], OWN_APPROVAL, ([], None, None)),
-    "the cluster approves": ([BOOTSTRAPS], [ONE], EXTERNAL_APPROVAL, ([], None, None)),
+    "a group whose VMs join by other means": (
+        [WITHOUT_TOKENS],
+        [ONE],
+        OWN_APPROVAL,
+        ([], None, None),
+    ),
+    "the cluster approves": ([WITH_TOKENS], [ONE], EXTERNAL_APPROVAL, ([], None, None)),
     "no group": ([], [ONE], OWN_APPROVAL, ([], None, None)),
     "a list of requests that ends early": (
-        [BOOTSTRAPS],
+        [WITH_TOKENS],
         [ONE, REFUSED],
         OWN_APPROVAL,
         (["csr-1"], None, REFUSED),
     ),
-    "no time for all requests": ([BOOTSTRAPS], [ONE, SLOW], OWN_APPROVAL, (["csr-1"], None, SLOW)),
+    "no time for all requests": ([WITH_TOKENS], [ONE, SLOW], OWN_APPROVAL, (["csr-1"], None, SLOW)),
     "groups that cannot be listed": (
-        [BOOTSTRAPS, REFUSED],
+        [WITH_TOKENS, REFUSED],
         [ONE],
         OWN_APPROVAL,
         ([], REFUSED, None),
@@ -416,7 +479,7 @@ LISTED: dict[str, tuple[list[Any], list[Any], JoinApproval, tuple[list[str], Any
 
 @pytest.mark.parametrize("provider", ["", "gke"])
 @pytest.mark.parametrize("case", LISTED.values(), ids=LISTED)
-def test_what_is_listed(
+def test_signing_requests_are_listed_only_if_a_group_joins_with_approved_tokens(
     case: tuple[list[Any], list[Any], JoinApproval, tuple[list[str], Any, Any]], provider: str
 ) -> None:
     groups, requests, approval, (names, failure, requests_failure) = case
@@ -439,26 +502,29 @@ def test_what_is_listed(
 
 
 def request(name: str, token: str = "abcdef", age_s: float = 30, **change: Any) -> SigningRequest:
-    made = SigningRequest(name, "u", token, NOW - timedelta(seconds=age_s), False, "")
-    return replace(made, **change)
+    pending = SigningRequest(name, "u", token, NOW - timedelta(seconds=age_s), False, "")
+    return replace(pending, **change)
 
 
 REQUESTS: dict[str, tuple[list[SigningRequest], list[tuple[str, ...]]]] = {
-    "one that waits": ([request("a")], [("a",)]),
-    "one that is decided": ([request("a", is_decided=True, approver="ApprovedByTpuFunctions")], []),
-    "one that is denied": ([request("a", is_decided=True)], []),
-    "one that somebody else has approved": (
+    "pending": ([request("a")], [("a",)]),
+    "approved by this system": (
+        [request("a", is_decided=True, approver="ApprovedByTpuFunctions")],
+        [],
+    ),
+    "denied": ([request("a", is_decided=True)], []),
+    "approved by another approver": (
         [request("a", is_decided=True, approver="AutoApproved")],
         [("a",)],
     ),
-    "one that its kubelet may still wait for": ([request("a", age_s=1199)], [("a",)]),
-    "one that the relay has just reported": ([request("a", age_s=29)], []),
-    "one that its kubelet has given up": ([request("a", age_s=1200)], []),
+    "pending for less than 20 minutes": ([request("a", age_s=1199)], [("a",)]),
+    "pending for less than 30 seconds": ([request("a", age_s=29)], []),
+    "pending for 20 minutes": ([request("a", age_s=1200)], []),
     "more than one batch": (
         [request(f"csr-{number:02}", f"token{number:02}") for number in range(21)],
         [tuple(f"csr-{number:02}" for number in range(20)), ("csr-20",)],
     ),
-    "many of one token: the newest": (
+    "the newest five of a token": (
         [*(request(f"csr-{age}", age_s=age) for age in range(31, 39)), request("x", "other")],
         [("csr-35", "csr-34", "csr-33", "csr-32", "csr-31", "x")],
     ),
@@ -466,7 +532,7 @@ REQUESTS: dict[str, tuple[list[SigningRequest], list[tuple[str, ...]]]] = {
 
 
 @pytest.mark.parametrize("case", REQUESTS.values(), ids=REQUESTS)
-def test_requests_that_somebody_waits_for_are_handed_to_approve_join(
+def test_signing_requests_that_a_kubelet_waits_for_are_sent_to_approve_join(
     case: tuple[list[SigningRequest], list[tuple[str, ...]]],
 ) -> None:
     requests, batches = case
@@ -475,14 +541,14 @@ def test_requests_that_somebody_waits_for_are_handed_to_approve_join(
     assert [message.requests for one in sent for message in one.messages] == batches
 
 
-def test_requests_that_cannot_be_listed_keep_no_group_from_its_sync() -> None:
-    refused = CallError("GET requests", 403, "Forbidden", "may not list")
+def test_a_group_is_resynced_even_if_signing_requests_cannot_be_listed() -> None:
+    forbidden = CallError("GET requests", 403, "Forbidden", "may not list")
     plan = decide(
-        ObservedGroups((group(owned=False),), False, requests_failure=refused), FIRST_MINUTE
+        ObservedGroups((group(owned=False),), False, requests_failure=forbidden), FIRST_MINUTE
     )
     assert [type(one).__name__ for one in flat(plan)] == ["Send"]
     assert plan.facts["triggered"] == {"create_resources": 1}
-    assert (plan.note, plan.needs_attention) == (str(refused), True)
+    assert (plan.note, plan.needs_attention) == (str(forbidden), True)
 
 
 LOST_TOPIC = CallError("publish to t-label-node", 503, "Unavailable", "try later")
@@ -500,7 +566,7 @@ LOST_TOPIC = CallError("publish to t-label-node", 503, "Unavailable", "try later
     ],
     ids=["a topic", "the list of groups", "the cluster's id"],
 )
-def test_only_a_run_that_has_published_nothing_is_retried(
+def test_a_sweep_run_is_retried_only_if_it_published_nothing(
     observed: ObservedGroups | None, plan: Plan | None
 ) -> None:
     nothing: Any = None
@@ -516,3 +582,12 @@ def test_only_a_run_that_has_published_nothing_is_retried(
         observed=observed,
     )
     assert recover(work, LOST_TOPIC) == plan
+
+
+def test_the_withdrawn_intent_of_an_insert_that_is_retried_is_no_progress() -> None:
+    withdrawn = {**EXISTING, MIG: Resource("r", State.PENDING, CREATED + timedelta(hours=5))}
+    retried = (Retry("create_resources", "412 conditionNotMet", CREATED + timedelta(hours=1)),)
+    given = replace(known(false=Type.MIG_READY, resources=withdrawn), retries=retried)
+    assert last_progress(group(), given) == CREATED + timedelta(hours=1)
+    given = replace(given, retries=())
+    assert last_progress(group(), given) == CREATED + timedelta(hours=5)

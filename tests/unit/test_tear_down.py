@@ -1,4 +1,4 @@
-"""tear_down decides what goes next, and what is surely gone."""
+"""tear_down: a table of observations of a group that is deleted, and the plan for each of them."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ VM = f"{RESOURCE}-ab12"
 READY = Resource(RESOURCE, State.READY, EARLIER, "uri")
 GONE = Resource(RESOURCE, State.GONE, EARLIER, "uri")
 DELETING = Resource(RESOURCE, State.DELETING, EARLIER, "uri", operation="op")
-RUNS, ENDED = Operation("op", False), Operation("op", True)
-FAULTY = Operation("op", True, GceError("INTERNAL_ERROR", "Internal error", 500))
+RUNNING, ENDED = Operation("op", False), Operation("op", True)
+FAILED = Operation("op", True, GceError("INTERNAL_ERROR", "Internal error", 500))
 ALL_READY = {POLICY: READY, TEMPLATE: READY, MIG: READY}
 
 
@@ -58,8 +58,8 @@ def creating(seconds_ago: float, operation: str = "") -> Resource:
     return Resource(RESOURCE, State.CREATING, since, operation=operation)
 
 
-def refused(seconds_ago: float) -> Resource:
-    """By the last insert, whose intent was written so long ago."""
+def failed(seconds_ago: float) -> Resource:
+    """A resource whose last insert failed, with an intent of this age."""
     return creating(seconds_ago).fail("QuotaExceeded", "quotaExceeded", "no", NOW)
 
 
@@ -79,7 +79,7 @@ def node(name: str = VM, *, proved: bool = True, place: str = "", **spec: Any) -
     )
 
 
-def seen(
+def observed_remains(
     entries: dict[str, Resource] | None = None,
     found: dict[str, Found | None] | None = None,
     operations: dict[str, Operation | None] | None = None,
@@ -97,90 +97,94 @@ def seen(
     )
 
 
-def in_words(plan: Plan) -> list[str]:
+def list_actions(plan: Plan) -> list[str]:
     return [
         f"Delete {action.kind}" if isinstance(action, Delete) else type(action).__name__
         for action in flat(plan)
     ]
 
 
-STANDING, POL, TPL = instance_group(), policy(), template()
+OWN_MIG, OWN_POLICY, OWN_TEMPLATE = instance_group(), policy(), template()
 CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
-    "the MIG goes first": (
-        seen(found={MIG: STANDING}),
+    "the MIG is deleted first": (
+        observed_remains(found={MIG: OWN_MIG}),
         "DeletingMIG",
         ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
     ),
-    "Nodes that lack our label get it afterwards": (
-        seen(found={MIG: STANDING}, nodes=(node(proved=False),), instances=(instance(),)),
+    "Nodes without the proof get it after the delete": (
+        observed_remains(
+            found={MIG: OWN_MIG}, nodes=(node(proved=False),), instances=(instance(),)
+        ),
         "DeletingMIG",
         ["WriteStatus", "Delete managedInstanceGroup", "WriteResults", "PatchNode"],
     ),
-    "a delete that runs is waited for": (
-        seen({MIG: DELETING}, {MIG: STANDING}, {MIG: RUNS}),
+    "a running delete is awaited": (
+        observed_remains({MIG: DELETING}, {MIG: OWN_MIG}, {MIG: RUNNING}),
         "AwaitingDelete",
         ["WriteStatus"],
     ),
-    "a delete that ended without success is repeated": (
-        seen({MIG: DELETING}, {MIG: STANDING}, {MIG: ENDED}),
+    "a delete that ended without an effect is repeated": (
+        observed_remains({MIG: DELETING}, {MIG: OWN_MIG}, {MIG: ENDED}),
         "DeletingMIG",
         ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
     ),
-    "an insert that runs is waited for": (
-        seen({MIG: creating(5, "op")}, {MIG: None}, {MIG: RUNS}),
+    "a running insert is awaited": (
+        observed_remains({MIG: creating(5, "op")}, {MIG: None}, {MIG: RUNNING}),
         "AwaitingCreate",
         ["WriteStatus"],
     ),
-    "an intent without operation may still be under way": (
-        seen({MIG: creating(149)}, {MIG: None}),
+    "an intent without an operation may still be in progress": (
+        observed_remains({MIG: creating(149)}, {MIG: None}),
         "AwaitingCreate",
         ["WriteStatus"],
     ),
-    "after 150 seconds it is surely absent": (
-        seen(
+    "an intent without an operation is over after 150 seconds": (
+        observed_remains(
             {MIG: creating(150), POLICY: READY, TEMPLATE: READY},
-            {MIG: None, POLICY: POL, TEMPLATE: TPL},
+            {MIG: None, POLICY: OWN_POLICY, TEMPLATE: OWN_TEMPLATE},
         ),
         "DeletingRest",
         ["WriteStatus", "Delete workloadPolicy", "Delete instanceTemplate", "WriteResults"],
     ),
-    "the last insert was refused a moment ago, a rival's may yet arrive": (
-        seen({MIG: refused(149)}, {MIG: None}),
+    "another invocation's insert may follow an insert that failed recently": (
+        observed_remains({MIG: failed(149)}, {MIG: None}),
         "AwaitingCreate",
         ["WriteStatus"],
     ),
-    "the last intent was taken back a moment ago, a rival's insert may yet arrive": (
-        seen({MIG: replace(refused(149), state=State.PENDING)}, {MIG: None}),
+    "another invocation's insert may follow an intent that was cancelled recently": (
+        observed_remains({MIG: replace(failed(149), state=State.PENDING)}, {MIG: None}),
         "AwaitingCreate",
         ["WriteStatus"],
     ),
-    "so may a rival's insert of a template": (
-        seen({MIG: GONE, POLICY: GONE, TEMPLATE: refused(149)}, {TEMPLATE: None}),
-        "AwaitingDelete",
+    "another invocation's insert of a template may follow as well": (
+        observed_remains({MIG: GONE, POLICY: GONE, TEMPLATE: failed(149)}, {TEMPLATE: None}),
+        "AwaitingCreate",
         ["WriteStatus"],
     ),
-    "what was refused long ago is surely absent": (
-        seen({MIG: refused(150), POLICY: GONE, TEMPLATE: GONE}, {MIG: None}),
+    "an insert that failed 150 seconds ago created nothing": (
+        observed_remains({MIG: failed(150), POLICY: GONE, TEMPLATE: GONE}, {MIG: None}),
         "Done",
         ["RevokeTokens", "RemoveFinalizer"],
     ),
-    "what was never asked for is surely absent": (
-        seen({MIG: Resource(RESOURCE), POLICY: GONE, TEMPLATE: GONE}, {MIG: None}),
+    "a resource without an intent does not exist": (
+        observed_remains({MIG: Resource(RESOURCE), POLICY: GONE, TEMPLATE: GONE}, {MIG: None}),
         "Done",
         ["RevokeTokens", "RemoveFinalizer"],
     ),
-    "a rival's insert that has arrived is deleted": (
-        seen({MIG: refused(5)}, {MIG: STANDING}),
+    "another invocation's MIG is deleted": (
+        observed_remains({MIG: failed(5)}, {MIG: OWN_MIG}),
         "DeletingMIG",
         ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
     ),
-    "an entry that was lost is under way since now": (
-        seen({}, {MIG: None}),
+    "a lost entry counts as an intent of now": (
+        observed_remains({}, {MIG: None}),
         "AwaitingCreate",
         ["WriteStatus"],
     ),
-    "template and policy go side by side, Nodes after them": (
-        seen({**ALL_READY, MIG: GONE}, {POLICY: POL, TEMPLATE: TPL}, nodes=(node(),)),
+    "template and policy are deleted in parallel, then Nodes": (
+        observed_remains(
+            {**ALL_READY, MIG: GONE}, {POLICY: OWN_POLICY, TEMPLATE: OWN_TEMPLATE}, nodes=(node(),)
+        ),
         "DeletingRest",
         [
             "WriteStatus",
@@ -190,66 +194,68 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
             "DeleteNode",
         ],
     ),
-    "what bears our name and not our mark stays": (
-        seen(
+    "a policy with the name and another mark is kept": (
+        observed_remains(
             {MIG: GONE, POLICY: creating(5), TEMPLATE: GONE},
             {POLICY: policy("somebody's")},
         ),
         "Done",
         ["RevokeTokens", "RemoveFinalizer"],
     ),
-    "what was ours, and whose mark somebody has changed, is told and kept": (
-        seen(
+    "an owned policy whose mark was changed is reported and kept": (
+        observed_remains(
             {MIG: GONE, POLICY: READY, TEMPLATE: GONE},
             {POLICY: policy("somebody's")},
         ),
-        "AwaitingDelete",
+        "DeleteFailed",
         ["WriteStatus"],
     ),
-    "what was called gone before the deletion is looked for": (
-        seen({**ALL_READY, MIG: GONE}, {MIG: STANDING}),
+    "a MIG that was Gone before the deletion is read again": (
+        observed_remains({**ALL_READY, MIG: GONE}, {MIG: OWN_MIG}),
         "DeletingMIG",
         ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
     ),
-    "a delete that has failed waits for the sweep": (
-        replace(seen({MIG: DELETING}, {MIG: STANDING}, {MIG: FAULTY}), is_retry_due=False),
-        "AwaitingDelete",
+    "a failed delete waits for the sweep": (
+        replace(
+            observed_remains({MIG: DELETING}, {MIG: OWN_MIG}, {MIG: FAILED}), is_retry_due=False
+        ),
+        "DeleteFailed",
         ["WriteStatus"],
     ),
-    "an insert that ended well may have made what is not seen yet": (
-        seen({MIG: creating(5, "op")}, {MIG: None}, {MIG: ENDED}),
+    "a successful insert may have created a MIG that is not visible yet": (
+        observed_remains({MIG: creating(5, "op")}, {MIG: None}, {MIG: ENDED}),
         "AwaitingCreate",
         ["WriteStatus"],
     ),
-    "an insert that failed has made nothing": (
-        seen(
+    "a failed insert created nothing": (
+        observed_remains(
             {MIG: creating(5, "op"), POLICY: GONE, TEMPLATE: GONE},
             {MIG: None},
-            {MIG: FAULTY},
+            {MIG: FAILED},
         ),
         "Done",
         ["RevokeTokens", "RemoveFinalizer"],
     ),
-    "when all is gone the group goes": (
-        seen({MIG: GONE, POLICY: GONE, TEMPLATE: GONE}),
+    "the finalizer is removed after the last resource": (
+        observed_remains({MIG: GONE, POLICY: GONE, TEMPLATE: GONE}),
         "Done",
         ["RevokeTokens", "RemoveFinalizer"],
     ),
-    "late Nodes go before the group": (
-        seen({MIG: GONE, POLICY: GONE, TEMPLATE: GONE}, nodes=(node(),)),
+    "late Nodes are deleted before the group": (
+        observed_remains({MIG: GONE, POLICY: GONE, TEMPLATE: GONE}, nodes=(node(),)),
         "Done",
         ["WriteStatus", "DeleteNode", "RevokeTokens", "RemoveFinalizer"],
     ),
-    "a Node that a finalizer keeps is not deleted again": (
-        seen(
+    "a Node that is already being deleted is not deleted again": (
+        observed_remains(
             {MIG: GONE, POLICY: GONE, TEMPLATE: GONE},
             nodes=(replace(node(), is_deleting=True),),
         ),
         "Done",
         ["RevokeTokens", "RemoveFinalizer"],
     ),
-    "a Node that merely bears our label stays": (
-        seen(
+    "a Node that only has the label is kept": (
+        observed_remains(
             {MIG: GONE, POLICY: GONE, TEMPLATE: GONE},
             nodes=(node("somebody-else"), node(place="gce://other/us-central1-c/x")),
         ),
@@ -260,13 +266,15 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_goes_next(case: tuple[ObservedRemains, str, list[str]]) -> None:
-    given, outcome, wanted = case
+def test_the_plan_follows_from_the_resources_that_are_left(
+    case: tuple[ObservedRemains, str, list[str]],
+) -> None:
+    given, outcome, actions = case
     plan = decide(given, NOW)
-    assert (plan.outcome, in_words(plan)) == (outcome, wanted)
+    assert (plan.outcome, list_actions(plan)) == (outcome, actions)
 
 
-def test_a_template_of_ones_own_is_not_deleted() -> None:
+def test_a_template_of_the_user_is_not_deleted() -> None:
     change = {
         "instanceConfig": None,
         "bootstrapKubernetes": None,
@@ -275,15 +283,15 @@ def test_a_template_of_ones_own_is_not_deleted() -> None:
     own = group(deleting=True, change=change)
     gone = Status(resources={MIG: GONE, POLICY: GONE, TEMPLATE: READY})
     given = ObservedRemains(own, gone)
-    assert in_words(decide(given, NOW)) == ["RemoveFinalizer"]
+    assert list_actions(decide(given, NOW)) == ["RemoveFinalizer"]
 
 
-def test_a_group_that_is_not_deleted_keeps_all_and_somebody_looks() -> None:
+def test_a_group_that_is_not_deleted_keeps_its_resources_and_is_forwarded() -> None:
     plan = decide(ObservedRemains(group(), Status(resources=ALL_READY)), NOW)
-    assert (plan.outcome, in_words(plan)) == ("NotDeleted", ["Send"])
+    assert (plan.outcome, list_actions(plan)) == ("NotDeleted", ["Send"])
 
 
-def test_what_we_never_owned_is_nothing_to_us() -> None:
+def test_a_group_without_the_finalizer_needs_no_action() -> None:
     assert decide(ObservedRemains(group(deleting=True, owned=False), Status()), NOW) == Plan(
         "NoFinalizer"
     )
@@ -309,7 +317,7 @@ def patched(plan: Plan) -> list[str]:
 
 def test_a_deletion_begins_with_the_status_and_the_nodes() -> None:
     plan = decide(beginning(node(), node(f"{RESOURCE}-zz99"), node("somebody-else")), NOW)
-    assert (plan.outcome, in_words(plan)) == (
+    assert (plan.outcome, list_actions(plan)) == (
         "Cordoning",
         ["WriteStatus", "PatchNode", "PatchNode", "ObserveAgain"],
     )
@@ -322,14 +330,14 @@ def test_a_deletion_begins_with_the_status_and_the_nodes() -> None:
     assert after.counts.joined == 2
 
 
-def test_why_the_creation_waited_is_not_why_the_deletion_waits() -> None:
-    known = Status(resources={MIG: refused(600)})
+def test_the_error_of_the_creation_is_removed_when_the_deletion_begins() -> None:
+    known = Status(resources={MIG: failed(600)})
     after = announced(decide(beginning(status=known), NOW))
-    assert after.resources[MIG] == replace(refused(600), error=None)
+    assert after.resources[MIG] == replace(failed(600), error=None)
     assert after.conditions[Type.READY].reason == "DeletingMIG"
 
 
-def test_a_status_that_was_lost_shows_that_a_mig_may_be_there() -> None:
+def test_a_lost_status_is_replaced_by_an_intent_of_the_mig() -> None:
     after = announced(decide(beginning(status=Status()), NOW))
     assert after.resources == {MIG: creating(0)}
     assert after.conditions[Type.READY].reason == "DeletingMIG"
@@ -340,11 +348,11 @@ BEGINNINGS: dict[str, tuple[ObservedBeginning, list[str]]] = {
         beginning(node(VM, unschedulable=True)),
         ["WriteStatus", "RevokeTokens", "ObserveAgain"],
     ),
-    "what has been done is not done again": (
+    "completed actions are not repeated": (
         beginning(node(VM, unschedulable=True), node(f"{RESOURCE}-cd34"), status=ANNOUNCED),
         ["PatchNode", "ObserveAgain"],
     ),
-    "Nodes that cannot be read hold nothing up": (
+    "Nodes that cannot be read do not delay the deletion": (
         beginning(note="GET /api/v1/nodes: 503"),
         ["WriteStatus", "RevokeTokens", "ObserveAgain"],
     ),
@@ -352,24 +360,28 @@ BEGINNINGS: dict[str, tuple[ObservedBeginning, list[str]]] = {
 
 
 @pytest.mark.parametrize("case", BEGINNINGS.values(), ids=BEGINNINGS)
-def test_how_a_deletion_begins(case: tuple[ObservedBeginning, list[str]]) -> None:
-    given, wanted = case
-    assert in_words(decide(given, NOW)) == wanted
+def test_a_deletion_begins_with_the_actions_that_are_missing(
+    case: tuple[ObservedBeginning, list[str]],
+) -> None:
+    given, actions = case
+    assert list_actions(decide(given, NOW)) == actions
 
 
 @pytest.mark.parametrize(
     "given, is_prepared",
     [
-        pytest.param(beginning(status=UNANNOUNCED), False, id="the status does not show it"),
+        pytest.param(
+            beginning(status=UNANNOUNCED), False, id="the status does not report the deletion"
+        ),
         pytest.param(beginning(node(), status=ANNOUNCED), False, id="a Node is not cordoned"),
         pytest.param(beginning(status=ANNOUNCED, note="503"), False, id="Nodes were not read"),
-        pytest.param(beginning(node("a"), status=ANNOUNCED), True, id="somebody else's Node"),
+        pytest.param(beginning(node("a"), status=ANNOUNCED), True, id="a Node that is not owned"),
         pytest.param(
-            beginning(node(unschedulable=True), status=ANNOUNCED), True, id="all is cordoned"
+            beginning(node(unschedulable=True), status=ANNOUNCED), True, id="all Nodes are cordoned"
         ),
     ],
 )
-def test_whether_the_beginning_of_a_deletion_is_over(
+def test_the_beginning_of_a_deletion_is_over_when_it_is_reported_and_all_nodes_are_cordoned(
     given: ObservedBeginning, is_prepared: bool
 ) -> None:
     assert given.is_prepared is is_prepared
@@ -381,8 +393,10 @@ def test_joined_nodes_are_counted_if_they_were_read() -> None:
     assert announced(decide(beginning(status=known, note="503"), NOW)).counts.joined == 2
 
 
-def test_a_delete_that_has_failed_shows_why() -> None:
-    given = replace(seen({MIG: DELETING}, {MIG: STANDING}, {MIG: FAULTY}), is_retry_due=False)
+def test_a_failed_delete_is_reported_with_its_error() -> None:
+    given = replace(
+        observed_remains({MIG: DELETING}, {MIG: OWN_MIG}, {MIG: FAILED}), is_retry_due=False
+    )
     after = announced(decide(given, NOW))
     assert after.resources[MIG].error == ResourceError(
         Reason.REFUSED, "INTERNAL_ERROR", "Internal error", NOW
@@ -396,10 +410,10 @@ def test_a_delete_that_has_failed_shows_why() -> None:
 
 SINCE_DELETION = replace(GONE, since=NOW)
 MIG_GONE = {**ALL_READY, MIG: SINCE_DELETION}
-LEFT: dict[str, tuple[dict[str, Resource], str, str]] = {
+CALLS: dict[str, tuple[dict[str, Resource], str, str]] = {
     "the MIG": (ALL_READY, "instance_group_managers.delete", MIG),
     "its VMs": (ALL_READY, "instances.list", MIG),
-    "the MIG was gone before the deletion only": ({**ALL_READY, MIG: GONE}, "instances.list", MIG),
+    "the MIG was Gone before the deletion": ({**ALL_READY, MIG: GONE}, "instances.list", MIG),
     "the policy": (MIG_GONE, "resource_policies.delete", POLICY),
     "the policy's operation": (MIG_GONE, "region_operations.get", POLICY),
     "the template": (MIG_GONE, "instance_templates.get", TEMPLATE),
@@ -413,8 +427,8 @@ LEFT: dict[str, tuple[dict[str, Resource], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", LEFT.values(), ids=LEFT)
-def test_a_refusal_is_recorded_with_the_resource_of_the_call_or_the_next_one(
+@pytest.mark.parametrize("case", CALLS.values(), ids=CALLS)
+def test_an_error_is_recorded_at_the_resource_of_the_call_or_the_next_one(
     case: tuple[dict[str, Resource], str, str],
 ) -> None:
     entries, call, kind = case
@@ -450,8 +464,8 @@ def group_work(known: Status) -> GroupWork:
 REJECTED = {Type.ACCEPTED: Condition("False", Reason.INVALID_SPEC, "no zone", NOW, 1)}
 USERS_TEMPLATE = Resource("template-of-the-user", State.READY, NOW)
 UNREAD: dict[str, tuple[Status, str, list[str]]] = {
-    "nothing was ever created": (Status(conditions=REJECTED), "Done", ["RemoveFinalizer"]),
-    "nothing is there any more": (
+    "no resource was created": (Status(conditions=REJECTED), "Done", ["RemoveFinalizer"]),
+    "no resource exists any more": (
         Status(conditions=REJECTED, resources={MIG: GONE, TEMPLATE: USERS_TEMPLATE}),
         "Done",
         ["RemoveFinalizer"],
@@ -466,14 +480,16 @@ UNREAD: dict[str, tuple[Status, str, list[str]]] = {
 
 
 @pytest.mark.parametrize("case", UNREAD.values(), ids=UNREAD)
-def test_of_a_group_whose_spec_cannot_be_read(case: tuple[Status, str, list[str]]) -> None:
-    known, outcome, words = case
+def test_a_group_with_an_invalid_spec_keeps_its_finalizer_while_a_resource_may_exist(
+    case: tuple[Status, str, list[str]],
+) -> None:
+    known, outcome, actions = case
     given = UnreadableRemains(unreadable_group(deleting=True), known)
     plan = decide(given, NOW)
-    assert (plan.outcome, in_words(plan)) == (outcome, words)
+    assert (plan.outcome, list_actions(plan)) == (outcome, actions)
 
 
-def test_a_user_reads_which_resources_of_an_unreadable_group_to_delete() -> None:
+def test_the_message_of_an_unreadable_group_names_the_resources_to_delete() -> None:
     uri = f"projects/p/zones/z/instanceGroupManagers/{RESOURCE}"
     entries = {
         POLICY: Resource(RESOURCE, State.READY, NOW),
@@ -491,7 +507,7 @@ def test_a_user_reads_which_resources_of_an_unreadable_group_to_delete() -> None
     )
 
 
-def test_a_lost_status_of_an_unreadable_group_is_not_taken_for_no_resources() -> None:
+def test_a_lost_status_of_an_unreadable_group_does_not_mean_that_no_resource_exists() -> None:
     group = unreadable_group(deleting=True)
     plan = decide(UnreadableRemains(group, Status()), NOW)
     reason, message = find_ready(plan)

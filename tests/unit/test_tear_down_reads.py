@@ -1,9 +1,10 @@
-"""What tear_down reads, in the order of a deletion, and which errors of reads do not delay it."""
+"""The reads of tear_down in the order of a deletion, and the errors of reads that do not delay it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from shared.frame.audit_log import LogEvent
 from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
 from shared.node_groups.node_group import AnyGroup
-from shared.node_groups.status import MIG, POLICY, TEMPLATE, Counts, Resource, Status, Type
+from shared.node_groups.status import MIG, POLICY, TEMPLATE, Counts, Resource, State, Status, Type
 from tests.unit.builders import NOW, RESOURCE, group, unreadable_group
 from tests.unit.reads import reading_work
 from tests.unit.test_inject_token import instance
@@ -29,11 +30,11 @@ from tests.unit.test_tear_down import (
     ALL_READY,
     DELETING,
     ENDED,
-    POL,
+    OWN_MIG,
+    OWN_POLICY,
+    OWN_TEMPLATE,
     READY,
     SINCE_DELETION,
-    STANDING,
-    TPL,
     VM,
     announced,
     creating,
@@ -61,9 +62,9 @@ def announced_status(entries: Mapping[str, Resource], joined: int = 0) -> Status
 
 ANSWERS: dict[str, Any] = {
     "list_nodes": [],
-    "find_mig": STANDING,
-    "find_policy": POL,
-    "find_template": TPL,
+    "find_mig": OWN_MIG,
+    "find_policy": OWN_POLICY,
+    "find_template": OWN_TEMPLATE,
     "find_operation": ENDED,
     "list_instances": [],
     "find_nodes": lambda names: dict.fromkeys(names),
@@ -99,28 +100,28 @@ CASES: dict[str, tuple[Status, Trigger, bool, dict[str, Any], list[str]]] = {
         {},
         ["find_operation", "find_mig"],
     ),
-    "the MIG is gone: the rest, and the Nodes": (
+    "the MIG is gone: policy, template and Nodes": (
         announced_status(ALL_READY),
         RESYNC,
         False,
         {"find_mig": None},
         ["find_mig", "find_policy", "find_template", "list_nodes"],
     ),
-    "the MIG had gone: the rest": (
+    "the MIG was gone before: policy and template": (
         announced_status(MIG_GONE),
         RESYNC,
         True,
         {},
         ["find_policy", "find_template"],
     ),
-    "all is gone: the Nodes once more": (
+    "all is gone: the Nodes again": (
         announced_status(MIG_GONE),
         RESYNC,
         True,
         {"find_policy": None, "find_template": None},
         ["find_policy", "find_template", "list_nodes"],
     ),
-    "nothing was ever asked for": (
+    "no resource has an intent: the Nodes": (
         announced_status({kind: Resource(RESOURCE) for kind in ALL_READY}),
         RESYNC,
         False,
@@ -166,7 +167,9 @@ CASES: dict[str, tuple[Status, Trigger, bool, dict[str, Any], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_what_is_read(case: tuple[Status, Trigger, bool, dict[str, Any], list[str]]) -> None:
+def test_only_the_resources_that_the_deletion_waits_for_are_read(
+    case: tuple[Status, Trigger, bool, dict[str, Any], list[str]],
+) -> None:
     known, trigger, is_first, answers, calls = case
     work, reads = reading_work(
         DELETED, known, trigger, ANSWERS | answers, is_first_observation=is_first
@@ -191,7 +194,9 @@ def test_what_is_read(case: tuple[Status, Trigger, bool, dict[str, Any], list[st
         pytest.param(group(deleting=True, finalizers=[]), ObservedRemains, id="not owned"),
     ],
 )
-def test_nothing_is_read_for_a_group_that_is(about: AnyGroup, observed: type) -> None:
+def test_nothing_is_read_for_a_group_without_resources_to_delete(
+    about: AnyGroup, observed: type
+) -> None:
     work, reads = reading_work(about, announced_status(ALL_READY), RESYNC, {})
     assert type(observe(work)) is observed
     assert reads.made == []
@@ -206,7 +211,7 @@ def test_nothing_is_read_for_a_group_that_is(about: AnyGroup, observed: type) ->
         pytest.param(announced_status(ALL_READY), False, id="a Node could not be cordoned"),
     ],
 )
-def test_a_second_observation_is_of_the_beginning_only_if_the_status_could_not_be_written(
+def test_a_second_observation_is_of_the_beginning_only_if_the_status_was_not_written(
     known: Status, is_beginning: bool
 ) -> None:
     answers = ANSWERS | {"list_nodes": [node().raw]}
@@ -215,7 +220,7 @@ def test_a_second_observation_is_of_the_beginning_only_if_the_status_could_not_b
 
 
 BEGINNING: dict[str, tuple[Status, Any, bool, str]] = {
-    "it is not reported yet": (Status(resources=ALL_READY), [], True, ""),
+    "the deletion is not reported yet": (Status(resources=ALL_READY), [], True, ""),
     "a Node is not cordoned": (announced_status(ALL_READY), [node().raw], True, ""),
     "all Nodes are cordoned": (
         announced_status(ALL_READY, 2),
@@ -229,7 +234,9 @@ BEGINNING: dict[str, tuple[Status, Any, bool, str]] = {
 
 
 @pytest.mark.parametrize("case", BEGINNING.values(), ids=BEGINNING)
-def test_a_deletion_has_a_beginning_of_its_own_while(case: tuple[Status, Any, bool, str]) -> None:
+def test_a_deletion_is_observed_as_beginning_until_it_is_reported_and_all_nodes_are_cordoned(
+    case: tuple[Status, Any, bool, str],
+) -> None:
     known, nodes, is_beginning, note = case
     work, _ = reading_work(DELETED, known, RESYNC, ANSWERS | {"list_nodes": nodes})
     observed = observe(work)
@@ -262,7 +269,7 @@ UNPROVED: dict[str, tuple[dict[str, Any], list[str], list[str], tuple[str, ...]]
         [VM, OTHER],
         (),
     ),
-    "there was no time to look for it": (
+    "there was no time to read the missing one": (
         {"list_nodes": [node().raw], "list_instances": MEMBERS, "find_nodes": lambda _: {}},
         [VM],
         [VM, OTHER],
@@ -284,7 +291,7 @@ UNPROVED: dict[str, tuple[dict[str, Any], list[str], list[str], tuple[str, ...]]
 
 
 @pytest.mark.parametrize("case", UNPROVED.values(), ids=UNPROVED)
-def test_before_the_mig_is_deleted_nodes_that_lack_our_label_are_looked_for(
+def test_nodes_without_the_proof_are_read_before_the_mig_is_deleted(
     case: tuple[dict[str, Any], list[str], list[str], tuple[str, ...]],
 ) -> None:
     answers, nodes, instances, notes = case
@@ -293,7 +300,7 @@ def test_before_the_mig_is_deleted_nodes_that_lack_our_label_are_looked_for(
     )
     observed = observe(work)
     assert isinstance(observed, ObservedRemains)
-    assert observed.found == {MIG: STANDING}
+    assert observed.found == {MIG: OWN_MIG}
     assert [one.name for one in observed.nodes] == nodes
     assert [one.name for one in observed.instances] == instances
     assert len(observed.notes) == len(notes)
@@ -310,14 +317,54 @@ ALL_GONE = dict.fromkeys(ALL_READY, SINCE_DELETION)
         pytest.param(ALL_GONE, "GET /api/v1/nodes", id="when all resources are gone"),
     ],
 )
-def test_an_error_that_no_resource_has_is_reported_by_nodes_joined(
+def test_an_error_without_a_resource_is_reported_by_nodes_joined(
     entries: dict[str, Resource], call: str
 ) -> None:
     refusal = CallError(call, 403, "forbidden", "may not")
     plan = recover(group_work(Status(resources=entries)), refusal)
     assert plan is not None
     after = announced(plan)
-    said = after.conditions[Type.NODES_JOINED]
-    assert (said.status, said.reason) == ("False", "PermissionDenied")
-    assert said.message == f"may not ({call}). {REASONS[Reason.PERMISSION_DENIED]}"
+    condition = after.conditions[Type.NODES_JOINED]
+    assert (condition.status, condition.reason) == ("False", "PermissionDenied")
+    assert condition.message == f"may not ({call}). {REASONS[Reason.PERMISSION_DENIED]}"
     assert {name: entry.error for name, entry in after.resources.items() if entry.error} == {}
+
+
+LONG_AGO = NOW - timedelta(days=1)
+ENTRIES: dict[str, tuple[Resource, bool]] = {
+    "no intent was ever written": (Resource(RESOURCE), False),
+    "its insert was rejected long ago": (Resource(RESOURCE, State.FAILED, LONG_AGO), True),
+    "its intent was withdrawn long ago": (Resource(RESOURCE, State.PENDING, LONG_AGO), True),
+    "its insert was rejected, nobody knows when": (Resource(RESOURCE, State.FAILED), True),
+    "it existed": (replace(Resource(RESOURCE), uri=READY.uri), True),
+    "its insert has begun": (replace(Resource(RESOURCE), operation="op"), True),
+}
+
+
+@pytest.mark.parametrize("case", ENTRIES.values(), ids=ENTRIES)
+def test_a_resource_is_read_before_it_counts_as_gone_unless(case: tuple[Resource, bool]) -> None:
+    entry, is_read = case
+    known = announced_status({**ALL_READY, MIG: entry}, joined=2)
+    work, reads = reading_work(DELETED, known, RESYNC, ANSWERS, is_first_observation=False)
+    observe(work)
+    assert ("find_mig" in reads.made) is is_read
+
+
+@pytest.mark.parametrize("kind", [POLICY, TEMPLATE])
+@pytest.mark.parametrize(
+    "entry, is_read",
+    [
+        pytest.param(Resource(RESOURCE, State.FAILED, LONG_AGO), False, id="rejected long ago"),
+        pytest.param(Resource(RESOURCE, State.PENDING, LONG_AGO), False, id="withdrawn long ago"),
+        pytest.param(Resource(RESOURCE, State.FAILED, NOW), True, id="rejected now"),
+        pytest.param(replace(READY, state=State.FAILED), True, id="it existed"),
+    ],
+)
+def test_a_policy_or_template_whose_insert_was_rejected_long_ago_is_not_read(
+    kind: str, entry: Resource, is_read: bool
+) -> None:
+    """The API that rejected the insert may still reject reads, and the group would not be deleted."""
+    known = announced_status({**MIG_GONE, kind: entry}, joined=2)
+    work, reads = reading_work(DELETED, known, RESYNC, ANSWERS, is_first_observation=False)
+    observe(work)
+    assert (f"find_{'policy' if kind == POLICY else 'template'}" in reads.made) is is_read

@@ -22,7 +22,7 @@ PERMISSIONS = read_permissions()
 SCOPES = ("project", "named", "vm_service_account", "subnetwork", "node_service_account")
 ROLE = re.compile(r"(?:tpu-functions-)?(.*?)(?:-jobsets|-node-groups)?")
 FOR_ALL = {"get namespaces", "create get patch events"}
-"""What all identities may; one line on the page is for all of them."""
+"""The grants of all identities; one line on the page lists them."""
 
 
 def read_sections(level: int) -> dict[str, str]:
@@ -105,18 +105,18 @@ def test_each_binding_of_terraform_has_a_line() -> None:
 
 def test_each_test_that_the_page_names_exists() -> None:
     named = set(re.findall(r"`(test_\w+)`", PAGE))
-    there = {
+    existing = {
         name
         for folder in ("tests", "local/tests")
         for path in (ROOT / folder).rglob("test_*.py")
         for name in re.findall(r"(?m)^(?:async )?def (test_\w+)", path.read_text())
     }
     assert len(named) > 30
-    assert named - there == set()
+    assert named - existing == set()
 
 
 @pytest.mark.parametrize(
-    "who",
+    "actor",
     [
         "Author of TPUNodeGroups",
         "Author of Pods",
@@ -129,8 +129,8 @@ def test_each_test_that_the_page_names_exists() -> None:
         "A VM whose service account may write other VMs' metadata",
     ],
 )
-def test_the_page_says_what_remains_of(who: str) -> None:
-    (row,) = re.findall(rf"(?m)^\| {re.escape(who)}.*\|$", PAGE)
+def test_the_page_has_a_complete_row_for_each_actor(actor: str) -> None:
+    (row,) = re.findall(rf"(?m)^\| {re.escape(actor)}.*\|$", PAGE)
     cells = [cell.strip() for cell in row.strip("|").split(" | ")]
     assert len(cells) == 5
     assert all(cells)
@@ -138,17 +138,17 @@ def test_the_page_says_what_remains_of(who: str) -> None:
 
 @pytest.mark.parametrize("name", ["tng-train-1a2b3c4d-x1y2", "control-plane-1"])
 def test_a_token_of_kubeadms_group_is_approved_for_every_node(name: str) -> None:
-    """Why tokens are in a group of their own: with kubeadm's bindings any name is approved."""
+    """This is why tokens have their own group: kubeadm's bindings approve any Node name."""
     server = Embedded()
     key, _, secret = TOKEN.partition(".")
     token = Token(key, secret, server.clock.now() + timedelta(hours=1))
-    made = token_secret(
+    secret_object = token_secret(
         token,
         resource_name="tng-train-1a2b3c4d",
         vm="tng-train-1a2b3c4d-x1y2",
         bootstrap_group=KUBEADM_GROUP,
     )
-    server.ask("POST", SECRETS, made)
+    server.ask("POST", SECRETS, secret_object)
     request = csr(signing_request(name=f"system:node:{name}"))
     status = submit(server, request, user=f"token:{TOKEN}")
     assert [one["reason"] for one in status["conditions"]] == ["AutoApproved"]
@@ -162,7 +162,7 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
 
 
-def test_what_security_md_says_is_a_line_of_the_pages() -> None:
+def test_each_statement_of_security_md_links_to_an_existing_heading() -> None:
     text = (ROOT / "SECURITY.md").read_text()
     bullets = re.findall(r"(?m)^- .*$", text)
     assert bullets

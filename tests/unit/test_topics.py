@@ -1,4 +1,4 @@
-"""What is published to the steps' topics, and how it may fail."""
+"""Publishing to the topics of the steps: batches and errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shared.ports.pubsub import Topics
 
 
 class Publisher:
-    """Pub/Sub's client: it keeps the requests, and answers or fails."""
+    """A Pub/Sub client that records the requests, and answers or raises the error."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
@@ -38,7 +38,7 @@ def publisher(monkeypatch: pytest.MonkeyPatch) -> Publisher:
 @pytest.mark.parametrize(
     "count, calls", [(0, []), (1, [1]), (1000, [1000]), (1001, [1000, 1]), (2000, [1000, 1000])]
 )
-def test_a_thousand_messages_are_published_a_call(
+def test_messages_are_published_in_calls_of_at_most_a_thousand(
     count: int, calls: list[int], publisher: Publisher
 ) -> None:
     contents = [(b"%d" % number, {"a": "b"}) for number in range(count)]
@@ -61,7 +61,7 @@ def test_a_thousand_messages_are_published_a_call(
         (DefaultCredentialsError("nobody"), 0, "unreachable"),
     ],
 )
-def test_a_publish_that_fails_names_its_topic(
+def test_a_failed_publish_names_its_topic(
     error: Exception, http: int, reason: str, publisher: Publisher
 ) -> None:
     publisher.error = error
@@ -71,7 +71,7 @@ def test_a_publish_that_fails_names_its_topic(
     assert (failure.call, failure.http, failure.reason) == ("publish to tpu-sweep", http, reason)
 
 
-def test_one_client_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_publishes_share_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Publisher] = []
 
     def make() -> Publisher:

@@ -1,4 +1,4 @@
-"""Generations, machine types and shapes: what fits what, and what a refusal says."""
+"""Generations, machine types and shapes: the valid combinations and the messages of violations."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ def machine(machine_type: str) -> Machine:
 
 
 @pytest.mark.parametrize("machine_type, topology, hosts", list(shapes()))
-def test_a_documented_shape_is_made_of_so_many_vms(
+def test_a_documented_shape_has_the_documented_number_of_vms(
     machine_type: str, topology: str, hosts: int
 ) -> None:
     mode = "INDIVIDUAL" if hosts == 1 else "BULK"
-    made_of = machine(machine_type)
-    assert find_shape_violation(topology, made_of) is None
+    host = machine(machine_type)
+    assert find_shape_violation(topology, host) is None
     assert find_unknown_shape_violation(topology) is None
-    assert find_count_violation(topology, made_of, hosts, mode) is None
+    assert find_count_violation(topology, host, hosts, mode) is None
     if hosts > 1:
-        assert find_count_violation(topology, made_of, hosts + 1, mode) is not None
+        assert find_count_violation(topology, host, hosts + 1, mode) is not None
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_a_generation_is_what_the_table_says(name: str) -> None:
-    row, ours = DOCUMENT["generations"][name], GROUP_GENERATIONS[FAMILY[name]]
-    assert ours.accelerator == row["gke_label"] == row["operator_label"]["always"]
-    assert ours.dimensions == row["dimensions"]
+def test_a_generation_has_the_documented_properties(name: str) -> None:
+    row, generation = DOCUMENT["generations"][name], GROUP_GENERATIONS[FAMILY[name]]
+    assert generation.accelerator == row["gke_label"] == row["operator_label"]["always"]
+    assert generation.dimensions == row["dimensions"]
     chips = {machine_type: machine(machine_type).chips for machine_type in row["machine_types"]}
     assert chips == {name: entry["chips"] for name, entry in row["machine_types"].items()}
 
@@ -85,7 +85,7 @@ def test_a_generation_has_dimensions_and_cores_and_a_name_in_libtpu() -> None:
     } == LIBTPU
 
 
-def test_a_hosts_chips_lie_as_the_device_plugin_says() -> None:
+def test_the_chip_bounds_of_a_host_are_those_of_the_device_plugin() -> None:
     documented = DOCUMENT["rules"]["chips_per_host_bounds"]
     assert {
         chips: ",".join(map(str, bounds)) for chips, bounds in CHIP_BOUNDS.items()
@@ -132,11 +132,11 @@ def test_a_machine_type_has_a_generation_and_chips(
         "",
     ],
 )
-def test_another_machine_type_is_none_of_ours(machine_type: str) -> None:
+def test_another_machine_type_is_not_found(machine_type: str) -> None:
     assert find_machine(machine_type) is None
 
 
-MISFITS = {
+VIOLATIONS = {
     "a v6e slice in three dimensions": (
         "2x2x4",
         "ct6e-standard-4t",
@@ -147,12 +147,12 @@ MISFITS = {
         "tpu7x-standard-4t",
         "tpu7x slices have 3 dimensions, as in 2x2x2; 4x4 has 2",
     ),
-    "a shape that v6e has not": (
+    "a shape that v6e does not have": (
         "4x2",
         "ct6e-standard-4t",
         "4x2 is no shape of ct6e; there are 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16",
     ),
-    "a shape that v7 has not": (
+    "a shape that v7 does not have": (
         "2x2x3",
         "tpu7-standard-4t",
         "2x2x3 is no shape of tpu7; there are 1x1x1, 2x2x1, 2x2x2, 2x2x4, 2x4x4 and AxBxC of "
@@ -171,14 +171,16 @@ MISFITS = {
 }
 
 
-@pytest.mark.parametrize("case", MISFITS.values(), ids=MISFITS)
+@pytest.mark.parametrize("case", VIOLATIONS.values(), ids=VIOLATIONS)
 def test_a_shape_that_does_not_fit_is_rejected_with_the_reason(case: tuple[str, str, str]) -> None:
-    topology, machine_type, said = case
-    assert find_shape_violation(topology, machine(machine_type)) == said
+    topology, machine_type, message = case
+    assert find_shape_violation(topology, machine(machine_type)) == message
 
 
 @pytest.mark.parametrize("machine_type, hosts", [("ct6e-standard-8t", 1), ("ct6e-standard-4t", 2)])
-def test_a_topology_alone_does_not_tell_the_number_of_vms(machine_type: str, hosts: int) -> None:
+def test_the_number_of_vms_follows_from_topology_and_machine_type(
+    machine_type: str, hosts: int
+) -> None:
     assert chips_of("2x4") // machine(machine_type).chips == hosts
     assert find_count_violation("2x4", machine(machine_type), hosts, "BULK") is None
 
@@ -189,7 +191,7 @@ def test_a_wrong_size_of_a_bulk_group_is_reported_with_the_right_one() -> None:
     )
 
 
-def test_a_vm_of_an_individual_group_is_a_slice_of_its_own_whatever_their_number() -> None:
+def test_each_vm_of_an_individual_group_is_one_slice() -> None:
     host = machine("tpu7x-standard-4t")
     assert find_count_violation("2x2x1", host, 7, "INDIVIDUAL") is None
     assert find_count_violation("2x2x2", host, 2, "INDIVIDUAL") == (
@@ -202,7 +204,7 @@ def test_a_vm_of_an_individual_group_is_a_slice_of_its_own_whatever_their_number
     cubes=st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40)),
     offset=st.integers(0, 3),
 )
-def test_beyond_the_small_ones_a_v7_shape_is_a_sorted_block_of_cubes_that_fit_a_pod(
+def test_a_large_v7_shape_is_valid_if_it_is_a_sorted_block_of_cubes_within_a_pod(
     cubes: tuple[int, int, int], offset: int
 ) -> None:
     a, b, c = (4 * number for number in cubes)

@@ -1,4 +1,4 @@
-"""What wakes a step: push envelopes with messages of ours and entries of the audit log."""
+"""Triggers of steps: push envelopes with this system's messages and audit log entries."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def push(data: bytes, **envelope: Any) -> bytes:
     return json.dumps({"message": message, "subscription": "s", **envelope}).encode()
 
 
-def said(**change: Any) -> bytes:
-    """A push of a message of ours with other fields; ``None`` takes one away."""
+def message_push(**change: Any) -> bytes:
+    """Return a push of a message with other fields; ``None`` removes a field."""
     document = {**json.loads(MESSAGE.encode()), **change}
     return push(json.dumps({key: it for key, it in document.items() if it is not None}).encode())
 
@@ -52,11 +52,11 @@ def read(body: bytes) -> Trigger:
     return trigger
 
 
-# Messages of ours
+# Messages of this system
 
 
 @pytest.mark.parametrize("cause", Cause)
-def test_a_message_is_read_as_it_was_written(cause: Cause) -> None:
+def test_a_message_is_decoded_as_it_was_encoded(cause: Cause) -> None:
     message = replace(MESSAGE, cause=cause)
     trigger = read(push(message.encode()))
     assert (trigger.message, trigger.cause, trigger.at) == (message, cause, NOW)
@@ -80,11 +80,11 @@ names = st.lists(labels, min_size=1, max_size=3).map(".".join)
         vms=st.lists(labels, max_size=3).map(tuple),
     )
 )
-def test_whatever_a_message_holds_it_is_read_as_it_was_written(message: Message) -> None:
+def test_a_message_with_any_valid_fields_is_decoded_as_it_was_encoded(message: Message) -> None:
     assert read(push(message.encode())).message == message
 
 
-def test_a_message_without_names_does_not_mention_them() -> None:
+def test_a_message_without_names_has_no_fields_for_them() -> None:
     document = json.loads(replace(MESSAGE, nodes=(), vms=()).encode())
     assert document == {
         "version": 1,
@@ -97,7 +97,7 @@ def test_a_message_without_names_does_not_mention_them() -> None:
     }
 
 
-def test_a_message_about_requests_holds_their_names_and_no_other() -> None:
+def test_a_message_about_requests_has_only_their_names() -> None:
     about = message_about_requests(Cause.JOIN_REQUESTED, NOW, ["csr-a", "node-csr-b"])
     document = json.loads(about.encode())
     assert sorted(document) == ["at", "cause", "kind", "requests", "version"]
@@ -110,33 +110,33 @@ def test_a_message_about_requests_holds_their_names_and_no_other() -> None:
     assert not read(push(MESSAGE.encode())).is_for("approve_join")
 
 
-def test_attributes_are_for_people_to_filter_by() -> None:
+def test_the_attributes_of_a_message_are_its_cluster_and_cause() -> None:
     assert MESSAGE.attributes("my-cluster") == {"cluster": "my-cluster", "cause": "NodesChanged"}
 
 
-def test_fields_that_are_not_known_are_passed_over() -> None:
-    assert read(said(added_in_another_release=[1, 2])).message == MESSAGE
+def test_unknown_fields_are_ignored() -> None:
+    assert read(message_push(added_in_another_release=[1, 2])).message == MESSAGE
 
 
-def test_a_cause_that_is_not_known_is_a_trigger_too() -> None:
-    trigger = read(said(cause="FullMoon"))
+def test_an_unknown_cause_is_a_trigger() -> None:
+    trigger = read(message_push(cause="FullMoon"))
     assert trigger.cause == "FullMoon"
     assert trigger.message == replace(MESSAGE, cause=Cause.FORWARDED)
 
 
 def test_a_message_without_uid_means_the_group_of_that_name() -> None:
-    assert read(said(uid=None)).message == replace(MESSAGE, uid="")
+    assert read(message_push(uid=None)).message == replace(MESSAGE, uid="")
 
 
 def test_a_message_without_time_is_as_old_as_its_publication() -> None:
-    body = json.loads(said(at=None))
+    body = json.loads(message_push(at=None))
     body["message"]["publishTime"] = "2026-11-20T11:00:00.123Z"
     assert read(json.dumps(body).encode()).at == datetime(
         2026, 11, 20, 11, 0, 0, 123000, tzinfo=UTC
     )
 
 
-def test_what_the_scheduler_publishes_is_a_sweep() -> None:
+def test_the_message_of_the_scheduler_is_a_sweep() -> None:
     trigger = read(push(b'{"version": 1, "kind": "Sweep"}'))
     assert (trigger.cause, trigger.message, trigger.event) == ("Sweep", None, None)
 
@@ -153,7 +153,7 @@ def test_what_the_scheduler_publishes_is_a_sweep() -> None:
     ],
     ids=["camelCase", "snake_case", "both, another offset"],
 )
-def test_an_envelope_comes_in_two_spellings(message: dict[str, str]) -> None:
+def test_an_envelope_is_decoded_in_both_spellings(message: dict[str, str]) -> None:
     data = base64.b64encode(MESSAGE.encode()).decode()
     body = json.dumps({"message": {**message, "data": data}, "deliveryAttempt": 3}).encode()
     assert decode(body) == Delivery(
@@ -167,7 +167,7 @@ def test_an_absent_delivery_attempt_counts_as_none(envelope: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("time", ["", "yesterday", 17, None])
-def test_a_time_of_publication_that_cannot_be_read_is_not_known(time: Any) -> None:
+def test_an_invalid_time_of_publication_is_none(time: Any) -> None:
     body = json.loads(push(MESSAGE.encode()))
     body["message"]["publishTime"] = time
     assert decode(json.dumps(body).encode()).published is None
@@ -207,54 +207,60 @@ POISON: dict[str, tuple[bytes, str]] = {
         "it must be a JSON object",
     ),
     "data that is a list": (push(b"[]"), "message 17 is list; it must be a JSON object"),
-    "no version": (said(version=None), "message 17: version None is not known; it must be 1"),
-    "another version": (said(version=2), "message 17: version 2 is not known; it must be 1"),
+    "no version": (
+        message_push(version=None),
+        "message 17: version None is not known; it must be 1",
+    ),
+    "another version": (
+        message_push(version=2),
+        "message 17: version 2 is not known; it must be 1",
+    ),
     "another kind": (
-        said(kind="Deployment"),
+        message_push(kind="Deployment"),
         "message 17: kind 'Deployment' is not known; it must be TPUNodeGroup, Pod, JobSet, Slice, "
         "CertificateSigningRequest or Sweep",
     ),
-    "no time at all": (said(at=None), "message 17: 'at' must be an RFC 3339 time"),
-    "a time that is none": (said(at="now"), "message 17: 'at' must be an RFC 3339 time"),
-    "a request's name that is none": (
-        said(kind="CertificateSigningRequest", requests=["a/b"]),
+    "no time at all": (message_push(at=None), "message 17: 'at' must be an RFC 3339 time"),
+    "an invalid time": (message_push(at="now"), "message 17: 'at' must be an RFC 3339 time"),
+    "an invalid name of a request": (
+        message_push(kind="CertificateSigningRequest", requests=["a/b"]),
         "message 17: each of 'requests' must be printable and without '/' and '%', not 'a/b'",
     ),
     "no namespace": (
-        said(namespace=None),
+        message_push(namespace=None),
         "message 17: 'namespace' must be a DNS label, not None",
     ),
     "a namespace of two labels": (
-        said(namespace="a.b"),
+        message_push(namespace="a.b"),
         "message 17: 'namespace' must be a DNS label, not 'a.b'",
     ),
-    "an empty name": (said(name=""), "message 17: 'name' must be a DNS subdomain, not ''"),
+    "an empty name": (message_push(name=""), "message 17: 'name' must be a DNS subdomain, not ''"),
     "a name that is a path": (
-        said(name="a/b"),
+        message_push(name="a/b"),
         "message 17: 'name' must be a DNS subdomain, not 'a/b'",
     ),
-    "a name that leads to the parent": (
-        said(name=".."),
+    "a name of two dots": (
+        message_push(name=".."),
         "message 17: 'name' must be a DNS subdomain, not '..'",
     ),
     "a name of 254 characters": (
-        said(name=".".join(["a" * 63] * 4)[:254]),
+        message_push(name=".".join(["a" * 63] * 4)[:254]),
         f"message 17: 'name' must be a DNS subdomain, not {LONG_NAME}",
     ),
     "a name that is a number": (
-        said(name=7),
+        message_push(name=7),
         "message 17: 'name' must be a DNS subdomain, not 7",
     ),
     "a name that ends a line": (
-        said(name="a\n"),
+        message_push(name="a\n"),
         "message 17: 'name' must be a DNS subdomain, not 'a\\n'",
     ),
     "a uid that is a path": (
-        said(uid="a/b"),
+        message_push(uid="a/b"),
         "message 17: 'uid' must be an object's uid, not 'a/b'",
     ),
     "a lone surrogate": (
-        said(name="\ud800"),
+        message_push(name="\ud800"),
         "message 17 has a lone surrogate in it; it must be Unicode",
     ),
     "a lone surrogate in the envelope": (
@@ -262,27 +268,30 @@ POISON: dict[str, tuple[bytes, str]] = {
         "the push request has a lone surrogate in it; it must be Unicode",
     ),
     "nodes that are text": (
-        said(nodes="n"),
+        message_push(nodes="n"),
         "message 17: 'nodes' must be a list of at most 100 names",
     ),
     "nodes that are numbers": (
-        said(nodes=[1]),
+        message_push(nodes=[1]),
         "message 17: each of 'nodes' must be a DNS subdomain, not 1",
     ),
     "a Node that is a path": (
-        said(nodes=["n", "a/b"]),
+        message_push(nodes=["n", "a/b"]),
         "message 17: each of 'nodes' must be a DNS subdomain, not 'a/b'",
     ),
     "a VM of two labels": (
-        said(vms=["v.example"]),
+        message_push(vms=["v.example"]),
         "message 17: each of 'vms' must be a DNS label, not 'v.example'",
     ),
-    "too many VMs": (said(vms=TOO_MANY), "message 17: 'vms' must be a list of at most 100 names"),
+    "too many VMs": (
+        message_push(vms=TOO_MANY),
+        "message 17: 'vms' must be a list of at most 100 names",
+    ),
 }
 
 
 @pytest.mark.parametrize("case", POISON.values(), ids=POISON)
-def test_what_can_never_be_understood_is_named_with_what_would_be_right(
+def test_an_invalid_push_raises_a_poison_error_with_the_valid_values(
     case: tuple[bytes, str],
 ) -> None:
     body, text = case
@@ -291,12 +300,12 @@ def test_what_can_never_be_understood_is_named_with_what_would_be_right(
     assert str(caught.value) == text
 
 
-def test_a_cause_that_is_no_text_is_a_trigger_too() -> None:
-    assert read(said(cause=["x"])).message == replace(MESSAGE, cause=Cause.FORWARDED)
+def test_a_cause_that_is_no_string_is_a_trigger() -> None:
+    assert read(message_push(cause=["x"])).message == replace(MESSAGE, cause=Cause.FORWARDED)
 
 
 @given(body=st.binary(max_size=40).filter(lambda body: not body.startswith(b"{")))
-def test_bytes_of_any_kind_are_poison_and_nothing_worse(body: bytes) -> None:
+def test_arbitrary_bytes_raise_only_a_poison_error(body: bytes) -> None:
     for whole in (body, push(body)):
         with pytest.raises(PoisonError):
             decode(whole)
@@ -308,29 +317,29 @@ ENTRIES: dict[str, Any] = {
     row["name"]: row
     for row in map(json.loads, (DATA / "audit-log-entries.jsonl").read_text().splitlines())
 }
-ONLY_THE_TRUTH_TELLS = {
+EXCESS = {
     "other-project-mig": (
         "create_resources",
-        "it has our very name: that the project is another's is in the group's spec",
+        "the name is the group's; only the group's spec shows that the project is another",
     ),
     "other-zone-same-name": (
         "inject_token",
-        "it has our very name: that the zone is another is in the group's spec",
+        "the name is the group's; only the group's spec shows that the zone is another",
     ),
     "same-prefix-hand-made-vm": (
         "inject_token",
-        "name and place are ours: that no group made the VM is in its metadata",
+        "name and zone are the group's; only the VM's metadata show that no MIG created it",
     ),
 }
-"""Entries that concern nobody and still wake a step, by which, and why the entry cannot tell."""
-THEIR_NAME, THEIR_PROJECT = "tng-default-my-slice-1a2b3c4d", "my-project"
+"""Entries that concern no group and still trigger a step, and why the entry does not show it."""
+FILE_NAME, FILE_PROJECT = "tng-default-my-slice-1a2b3c4d", "my-project"
 
 
-def ours(name: str) -> bytes:
-    """An entry of the file as it would be about the group of these tests."""
+def own_entry(name: str) -> bytes:
+    """Return a push of an entry of the file, changed to name the group of these tests."""
     text = json.dumps(ENTRIES[name]["entry"])
-    for their, our in ((THEIR_NAME, RESOURCE), (THEIR_PROJECT, "my-gcp-project")):
-        text = text.replace(their, our)
+    for old, new in ((FILE_NAME, RESOURCE), (FILE_PROJECT, "my-gcp-project")):
+        text = text.replace(old, new)
     return push(text.encode())
 
 
@@ -343,13 +352,13 @@ def steps_of(delivery: Delivery) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_an_entry_triggers_the_step_that_it_concerns(name: str) -> None:
-    expected, _ = ONLY_THE_TRUTH_TELLS.get(name, (ENTRIES[name]["wakes"], ""))
-    assert ([*steps_of(decode(ours(name)))] or ["none"]) == [expected]
+    expected, _ = EXCESS.get(name, (ENTRIES[name]["wakes"], ""))
+    assert ([*steps_of(decode(own_entry(name)))] or ["none"]) == [expected]
 
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_an_entry_that_triggers_no_step_has_a_note_or_a_foreign_name(name: str) -> None:
-    delivery = decode(ours(name))
+    delivery = decode(own_entry(name))
     assert (delivery.trigger is None) == bool(delivery.note)
 
 
@@ -368,7 +377,7 @@ def test_an_entry_about_a_node_pool_triggers_the_steps_that_it_concerns(name: st
     assert [*steps_of(pool_entry(name))] == POOLS[name]["wakes"]
 
 
-def test_the_end_of_a_node_pools_creation_says_which_and_why_it_failed() -> None:
+def test_the_entry_of_a_failed_node_pool_creation_names_the_pool_and_the_error() -> None:
     trigger = pool_entry("pool-create-last-error").trigger
     assert trigger is not None
     assert trigger.event is not None
@@ -400,7 +409,9 @@ def test_an_error_without_a_message_is_named_by_its_code() -> None:
     "step, is_meant",
     [("provision_slice", True), ("release_slice", True), ("tear_down", False)],
 )
-def test_the_end_of_a_deletion_is_for_both_steps_of_jobsets(step: str, is_meant: bool) -> None:
+def test_the_entry_of_a_finished_deletion_triggers_both_jobset_steps(
+    step: str, is_meant: bool
+) -> None:
     trigger = pool_entry("pool-delete-last").trigger
     assert trigger is not None
     assert trigger.is_for(step) is is_meant
@@ -418,7 +429,7 @@ def test_an_entry_without_a_pools_name_triggers_no_step(label: str) -> None:
 
 
 class Cluster:
-    """A cluster with one group in it, which bears its label."""
+    """A cluster with one group, which has its label."""
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
         self._raw = raw
@@ -431,7 +442,7 @@ class Cluster:
 
 
 def target(body: bytes, raw: Mapping[str, Any] | None = None) -> str:
-    """The key of the group that a body means in a cluster with one, or why there is nothing to do."""
+    """Return the key of the group that a body names, or the outcome if there is nothing to do."""
     cluster, trigger = Cluster(raw or raw_group()), read(body)
     invocation = SimpleNamespace(cluster=cluster, trigger=trigger, facts={})
     try:
@@ -440,37 +451,37 @@ def target(body: bytes, raw: Mapping[str, Any] | None = None) -> str:
         return nothing.outcome
 
 
-WAKING = [name for name in ENTRIES if ENTRIES[name]["wakes"] != "none"]
+TRIGGERING = [name for name in ENTRIES if ENTRIES[name]["wakes"] != "none"]
 
 
-@pytest.mark.parametrize("name", WAKING)
-def test_an_entry_leads_to_its_group(name: str) -> None:
-    assert target(ours(name)) == "default/my-slice"
+@pytest.mark.parametrize("name", TRIGGERING)
+def test_the_group_of_an_entry_is_found(name: str) -> None:
+    assert target(own_entry(name)) == "default/my-slice"
 
 
 @pytest.mark.parametrize("name", ["other-project-mig", "other-zone-same-name"])
-def test_an_entry_of_another_place_leads_to_nobody(name: str) -> None:
-    assert target(ours(name)) == "NotOurs"
+def test_an_entry_of_another_project_or_zone_has_no_group(name: str) -> None:
+    assert target(own_entry(name)) == "NotOurs"
 
 
-def test_a_vm_that_no_group_has_made_is_not_the_groups() -> None:
-    assert target(ours("same-prefix-hand-made-vm")) == "default/my-slice"
-    vm = read(ours("same-prefix-hand-made-vm")).vms[0]
-    by_hand = Instance(vm, "1", "RUNNING", NOW, NOW, "", "f")
-    assert not by_hand.is_member_of("us-central1-c", RESOURCE)
+def test_a_vm_that_no_mig_created_is_no_member_of_the_group() -> None:
+    assert target(own_entry("same-prefix-hand-made-vm")) == "default/my-slice"
+    vm = read(own_entry("same-prefix-hand-made-vm")).vms[0]
+    manually_created = Instance(vm, "1", "RUNNING", NOW, NOW, "", "f")
+    assert not manually_created.is_member_of("us-central1-c", RESOURCE)
 
 
-def test_a_label_that_a_user_wrote_on_another_group_leads_nowhere() -> None:
+def test_another_group_with_the_label_is_not_the_group_of_an_entry() -> None:
     impostor = raw_group(uid="another-uid")
-    assert target(ours("mig-insert-last"), impostor) == "NotOurs"
+    assert target(own_entry("mig-insert-last"), impostor) == "NotOurs"
 
 
-def test_an_entry_about_a_group_whose_spec_cannot_be_read_leads_nowhere() -> None:
+def test_an_unreadable_group_is_not_the_group_of_an_entry() -> None:
     unread = raw_group(change={"nodeLocation": None})
-    assert target(ours("mig-insert-last"), unread) == "NotOurs"
+    assert target(own_entry("mig-insert-last"), unread) == "NotOurs"
 
 
-def test_a_failed_insert_of_a_vm_goes_to_who_reads_failures() -> None:
+def test_a_failed_insert_of_a_vm_triggers_create_resources() -> None:
     failed = json.loads(json.dumps(ENTRIES["vm-insert-by-group-last"]["entry"]))
     failed["protoPayload"]["status"] = {"code": 8, "message": "ZONE_RESOURCE_POOL_EXHAUSTED"}
     delivery = decode(push(json.dumps(failed).encode()))
@@ -497,17 +508,19 @@ def test_an_entry_of_another_form_is_poison(path: tuple[str, ...], value: Any, k
 
 @pytest.mark.parametrize("end", ["/x", ".x", "\n", "%0a", "\u00e9", "_x", "-" * 60])
 @pytest.mark.parametrize("name", ["mig-insert-last", "vm-insert-by-group-last"])
-def test_an_entry_whose_resource_has_no_name_of_ours_concerns_no_step(name: str, end: str) -> None:
-    entry = json.loads(json.dumps(ENTRIES[name]["entry"]).replace(THEIR_NAME, RESOURCE))
+def test_an_entry_about_a_resource_with_a_foreign_name_triggers_no_step(
+    name: str, end: str
+) -> None:
+    entry = json.loads(json.dumps(ENTRIES[name]["entry"]).replace(FILE_NAME, RESOURCE))
     entry["protoPayload"]["resourceName"] += end
     assert steps_of(decode(push(json.dumps(entry).encode()))) == ()
 
 
-def test_the_vm_of_an_entry_is_the_one_to_look_at() -> None:
-    trigger = read(ours("vm-insert-by-group-last"))
+def test_an_entry_about_a_vm_names_the_vm() -> None:
+    trigger = read(own_entry("vm-insert-by-group-last"))
     assert [vm.rsplit("-", 1)[0] for vm in trigger.vms] == [RESOURCE]
     assert not trigger.is_resync
 
 
 def test_an_entry_about_the_group_names_no_vm() -> None:
-    assert read(ours("mig-insert-last")).vms == ()
+    assert read(own_entry("mig-insert-last")).vms == ()

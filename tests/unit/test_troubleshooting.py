@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md has one entry for each reason, decision and Event that a person meets."""
+"""docs/troubleshooting.md has one entry for each reason, decision and Event that a user meets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENTRY = re.compile(r"^### (Decision |Event |)`(\w+)`\n\n(.*?)(?=^##)", re.MULTIL
 
 
 def entries(kind: str) -> list[str]:
-    """The words that have an entry of this kind, in the page's order."""
+    """Return the names that have an entry of this kind, in the order of the page."""
     return [word for prefix, word, _ in ENTRY.findall(PAGE.read_text()) if prefix.strip() == kind]
 
 
@@ -46,9 +46,9 @@ def test_each_reason_has_one_entry() -> None:
 
 
 def test_each_decision_that_is_logged_as_a_warning_has_one_entry() -> None:
-    said = {*answers(), step.CRASHED, *step._GIVEN_UP}
-    assert said > {"TryAgain", "Poison", "CannotStart", "PushRefused"}
-    assert sorted(entries("Decision")) == sorted({*said, LEAKED, "Swept"})
+    decisions = {*answers(), step.CRASHED, *step._GIVEN_UP}
+    assert decisions > {"TryAgain", "Poison", "CannotStart", "PushRefused"}
+    assert sorted(entries("Decision")) == sorted({*decisions, LEAKED, "Swept"})
 
 
 def test_each_event_of_a_jobset_has_one_entry() -> None:
@@ -56,7 +56,7 @@ def test_each_event_of_a_jobset_has_one_entry() -> None:
 
 
 @pytest.mark.parametrize("entry", ENTRY.findall(PAGE.read_text()), ids=lambda entry: entry[1])
-def test_an_entry_says_what_it_means_how_to_look_and_what_to_do(
+def test_an_entry_says_what_it_means_how_to_inspect_it_and_what_to_do(
     entry: tuple[str, str, str],
 ) -> None:
     assert re.findall(r"^- \*\*(\w+)\*\*: \S", entry[2], re.MULTILINE) == ["Means", "Look", "Do"]
@@ -69,5 +69,5 @@ def test_the_entry_of_a_reason_can_be_linked_to(reason: Reason) -> None:
     assert anchor in list_anchors(PAGE)
 
 
-def test_a_word_that_is_no_reason_has_no_entry() -> None:
+def test_an_unknown_reason_has_no_entry() -> None:
     assert (find_entry("Ready"), find_entry("")) == ("", "")

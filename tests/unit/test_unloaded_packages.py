@@ -1,4 +1,4 @@
-"""A package of client libraries is left unloaded until something of it is needed."""
+"""A package of client libraries is loaded when one of its own names is first used."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def test_the_package_runs_when_a_name_of_its_own_is_needed(package: ModuleType) 
         _ = package.NOTHING
 
 
-def test_a_name_that_python_looks_for_does_not_run_the_package(package: ModuleType) -> None:
+def test_a_dunder_name_does_not_run_the_package(package: ModuleType) -> None:
     with pytest.raises(AttributeError):
         _ = package.__wrapped__
     assert "HEAVY" not in vars(package)
 
 
-def test_a_package_that_is_loaded_stays(package: ModuleType) -> None:
+def test_a_loaded_package_stays_loaded(package: ModuleType) -> None:
     clients._leave_unloaded("costly")
     assert sys.modules["costly"] is package
 
 
-def test_a_package_that_is_missing_is_named() -> None:
+def test_a_missing_package_is_named() -> None:
     with pytest.raises(
         ModuleNotFoundError, match=r"costlier is not installed; see requirements\.txt"
     ):

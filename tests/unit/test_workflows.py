@@ -1,4 +1,4 @@
-"""The workflows of GitHub Actions: what they run, what little they may do, which actions they take."""
+"""The workflows of GitHub Actions: their commands, permissions and actions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.real_parts import miss
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*"))
 ON = True
-"""What YAML 1.1 makes of the key ``on``."""
+"""The key ``on`` as YAML 1.1 parses it."""
 
 
 def read(path: Path) -> dict[Any, Any]:
@@ -43,7 +43,7 @@ def test_these_are_all_workflows() -> None:
 
 
 @pytest.mark.real
-def test_actionlint_finds_nothing() -> None:
+def test_actionlint_reports_no_error() -> None:
     if shutil.which("go") is None:
         miss("there is no Go here to build actionlint")
     beside = Path(sys.executable).parent  # shellcheck reads the scripts in the workflows
@@ -63,7 +63,7 @@ def test_actionlint_finds_nothing() -> None:
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_every_action_is_one_commit_and_says_its_version(path: Path) -> None:
+def test_every_action_is_pinned_by_commit_and_names_its_version(path: Path) -> None:
     uses = re.findall(r"\buses: (.*)", path.read_text())
     assert uses
     for one in uses:
@@ -80,7 +80,7 @@ def test_an_action_is_the_same_commit_everywhere() -> None:
 
 
 @pytest.mark.parametrize("workflow", [CI, RELEASE], ids=["ci", "release"])
-def test_what_runs_the_code_of_a_change_may_only_read(workflow: dict[Any, Any]) -> None:
+def test_a_workflow_that_runs_code_of_a_change_may_only_read(workflow: dict[Any, Any]) -> None:
     assert workflow["permissions"] == {"contents": "read"}
     for step in list_steps(workflow):
         if step.get("uses", "").startswith("actions/checkout@"):
@@ -100,14 +100,14 @@ def test_only_the_jobs_that_publish_may_write() -> None:
     }
 
 
-def test_ci_takes_the_go_that_builds_the_control_plane() -> None:
+def test_ci_uses_the_go_version_of_the_control_plane() -> None:
     (settings,) = [s["with"] for s in list_steps(CI) if "setup-go@" in s.get("uses", "")]
     path = ROOT / settings["go-version-file"]
     assert path == binaries.HERE / "kubernetes" / "go.mod"
     assert path.exists()
 
 
-def test_ci_runs_what_a_checkout_runs_on_every_change() -> None:
+def test_ci_runs_the_same_script_on_every_change() -> None:
     assert set(CI[ON]) == {"push", "pull_request", "workflow_call"}
     assert [step["run"] for step in list_steps(CI) if "run" in step] == [".ci/run"]
 
@@ -122,9 +122,7 @@ def test_ci_runs_what_a_checkout_runs_on_every_change() -> None:
         ("main", False),
     ],
 )
-def test_a_release_begins_with_a_tag_of_a_version_and_nothing_else(
-    ref: str, is_released: bool
-) -> None:
+def test_only_a_tag_of_a_version_starts_a_release(ref: str, is_released: bool) -> None:
     assert set(RELEASE[ON]) == {"push"}
     assert set(RELEASE[ON]["push"]) == {"tags"}
     (pattern,) = RELEASE[ON]["push"]["tags"]
@@ -146,7 +144,7 @@ def test_nothing_is_published_before_the_tests_have_passed() -> None:
     assert first == 'make release ARGS="--check --tag $GITHUB_REF_NAME"'
 
 
-def test_each_image_is_built_for_both_machines_and_attested() -> None:
+def test_each_image_is_built_for_both_platforms_and_attested() -> None:
     steps = RELEASE["jobs"]["images"]["steps"]
     built = {step["id"]: step["with"] for step in steps if "build-push" in step.get("uses", "")}
     assert set(built) == {*IMAGES} == set(RELEASE["jobs"]["images"]["outputs"])
@@ -167,7 +165,7 @@ def test_each_image_is_built_for_both_machines_and_attested() -> None:
     ]
 
 
-def test_what_is_published_is_what_make_release_made() -> None:
+def test_the_release_publishes_the_files_of_make_release() -> None:
     steps = RELEASE["jobs"]["publish"]["steps"]
     runs = [step["run"] for step in steps if "run" in step]
     assert runs == [

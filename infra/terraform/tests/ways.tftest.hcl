@@ -312,6 +312,29 @@ run "key_file" {
   }
 }
 
+run "approval_is_the_functions_by_default" {
+  assert {
+    condition     = alltrue([for step in google_cloudfunctions2_function.step : step.service_config[0].environment_variables["JOIN_APPROVAL"] == "approve_join"])
+    error_message = "Tokens are of the functions' own group."
+  }
+}
+
+run "external_approval" {
+  variables {
+    join_approval = "external"
+  }
+
+  assert {
+    condition     = alltrue([for step in google_cloudfunctions2_function.step : step.service_config[0].environment_variables["JOIN_APPROVAL"] == "external"])
+    error_message = "Tokens are of kubeadm's group."
+  }
+
+  assert {
+    condition     = yamldecode(output.component).components == ["../../../components/join-approval-external"]
+    error_message = "The policy must admit tokens of kubeadm's group."
+  }
+}
+
 run "jobsets_get_nothing_by_default" {
   assert {
     condition     = length(google_cloudfunctions2_function.step) == 7 && length(google_pubsub_topic.step) == 7 && length(google_pubsub_topic_iam_member.relay) == 4 && !contains(keys(google_pubsub_topic_iam_member.step), "sweep/provision_slice")

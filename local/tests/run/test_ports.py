@@ -25,6 +25,22 @@ def test_free_ports_differ_and_can_be_listened_at() -> None:
         check_port(port, "--port")
 
 
+def test_a_free_port_is_not_one_that_an_outgoing_connection_may_get() -> None:
+    first = 32768  # Linux; systems that follow IANA begin at 49152
+    assert all(1024 < port < first for port in find_free_ports(5))
+
+
+def test_a_port_is_not_found_twice_even_if_nothing_listens_there_yet() -> None:
+    found = [port for _ in range(50) for port in find_free_ports(2)]
+    assert len(set(found)) == len(found)
+
+
+def test_a_port_that_is_taken_is_not_found() -> None:
+    (port,) = find_free_ports(1)
+    with socket.create_server(("127.0.0.1", port + 1)):
+        assert find_free_ports(1) == [port + 2]
+
+
 def test_a_taken_port_is_named_with_who_holds_it(listener: int) -> None:
     with pytest.raises(PortTaken) as error:
         check_port(listener, "--port")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from shared.base.errors import CallError
+from shared.ports.connection_errors import explain_page, is_answer_of_api
 from shared.ports.gce.clients import Clients
 from shared.ports.gce.values import (
     Instance,
@@ -161,10 +162,10 @@ class Gce:
     ) -> dict[str, Instance | None]:
         """The VMs of these names (``None``: there is none), one after the other, for at most a third of
         the seconds that are left: a name that is not in the answer has not been asked for."""
-        end_s = self._remaining_s() * 2 / 3 if names else 0.0
+        stop_at_remaining_s = self._remaining_s() * 2 / 3 if names else 0.0
         found: dict[str, Instance | None] = {}
         for name in names:
-            if self._remaining_s() <= end_s:
+            if self._remaining_s() <= stop_at_remaining_s:
                 break
             found[name] = self.find_instance(project, zone, name)
         return found
@@ -278,6 +279,8 @@ class Gce:
 
 
 def _call_error(call: str, error: Any) -> CallError:
+    if error.code == 404 and not is_answer_of_api(error):
+        return CallError(call, 0, "unreachable", explain_page(error))
     details: Sequence[Any] = error.errors or ()
     first = details[0] if details and isinstance(details[0], Mapping) else {}
     reason = first.get("reason") or getattr(error, "reason", None) or ""

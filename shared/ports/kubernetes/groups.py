@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.base.errors import CallError
 from shared.base.names import GROUP, JOBSET_LABEL, PLURAL, RESOURCE_NAME_LABEL, VERSION
-from shared.ports.kubernetes.transport import MERGE_PATCH, Transport, quoted
+from shared.ports.kubernetes.transport import MERGE_PATCH, NOT_SERVED, Transport, quoted
 
 _GROUPS = f"/apis/{GROUP}/{VERSION}"
 
@@ -56,10 +56,10 @@ class GroupCalls(Transport):
             try:
                 self._call("GET", f"{_GROUPS}/namespaces/{namespace}/{plural}/{name}")
             except CallError as error:
+                if error.reason == NOT_SERVED:
+                    return False
                 if error.http != 404:
                     raise
-                if error.reason != "NotFound":
-                    return False
             else:
                 return True
         return False

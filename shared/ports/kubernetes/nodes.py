@@ -118,10 +118,10 @@ class NodeCalls(Transport):
     def find_nodes(self, names: Iterable[str]) -> dict[str, dict[str, Any] | None]:
         """The Nodes of these names (``None``: there is none), one after the other, for at most a third
         of the seconds that are left: a name that is not in the answer has not been asked for."""
-        end_s = self._remaining_s() * 2 / 3
+        stop_at_remaining_s = self._remaining_s() * 2 / 3
         found: dict[str, dict[str, Any] | None] = {}
         for name in names:
-            if self._remaining_s() <= end_s:
+            if self._remaining_s() <= stop_at_remaining_s:
                 break
             found[name] = self.find_node(name)
         return found

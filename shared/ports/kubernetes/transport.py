@@ -20,6 +20,9 @@ from shared.ports.kubernetes.connection import Connection
 
 MERGE_PATCH = "application/merge-patch+json"
 _PAGE_SIZE = 500
+NOT_SERVED = "NotServed"
+"""The reason of an answer that is none of an API server about an object."""
+_NOT_SERVED = "the cluster does not serve this API, or another server answers in its place"
 
 
 class Transport:
@@ -86,6 +89,10 @@ class Transport:
             session = self._connection.renew(session, self._remaining_s)
             status, raw = self._send(session, name, (method, path, body, kind))
         document = _decode(raw)
+        if "kind" not in document and (status < 300 or status == 404):
+            # No proof that an object is absent.
+            said = (raw or b"").decode(errors="replace")[:200]
+            raise CallError(name, 503, NOT_SERVED, f"{_NOT_SERVED}: {said}")
         if status >= 300:
             said = document.get("message") or (raw or b"").decode(errors="replace")[:200]
             hint = f" ({self._connection.hint})" if status == 401 else ""

@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.base.errors import CallError
 from shared.base.names import JOB_KEY, JOB_NAME, JOBSET_GROUP, JOBSET_PLURAL, JOBSET_VERSION
-from shared.ports.kubernetes.transport import Transport, quoted
+from shared.ports.kubernetes.transport import NOT_SERVED, Transport, quoted
 
 _JOBSETS = f"/apis/{JOBSET_GROUP}/{JOBSET_VERSION}"
 
@@ -45,18 +45,16 @@ class WorkloadCalls(Transport):
     def find_jobset(self, namespace: str, name: str) -> dict[str, Any] | None:
         """The JobSet of that name, or ``None``.
 
-        Raises `CallError` (503 ``NotServed``) where the API of JobSets is not served: that says nothing
-        of whether there is one, and slices hang on it.
+        Raises `CallError` (503 ``NotServed``) if the API of JobSets is not served: this does not show
+        that there is none, and its slices would be deleted.
         """
         try:
-            return self._call(
-                "GET", f"{_JOBSETS}/namespaces/{quoted(namespace)}/{JOBSET_PLURAL}/{quoted(name)}"
+            return self._find(
+                f"{_JOBSETS}/namespaces/{quoted(namespace)}/{JOBSET_PLURAL}/{quoted(name)}"
             )
         except CallError as error:
-            if error.http == 404 and error.reason != "NotFound":
+            if error.reason == NOT_SERVED:
                 raise _not_served(error) from error
-            if error.http == 404:
-                return None
             raise
 
     def list_jobsets(self) -> Iterator[dict[str, Any]]:
@@ -64,12 +62,15 @@ class WorkloadCalls(Transport):
         try:
             yield from self._list(f"{_JOBSETS}/{JOBSET_PLURAL}")
         except CallError as error:
-            if error.http == 404:
+            if error.reason == NOT_SERVED:
                 raise _not_served(error) from error
             raise
 
 
 def _not_served(error: CallError) -> CallError:
     api = f"{JOBSET_GROUP}/{JOBSET_VERSION}"
-    message = f"the cluster does not serve {api}: a release of JobSet that does must be installed"
-    return CallError(error.call, 503, "NotServed", message)
+    said = error.message.strip().rstrip(".")
+    message = (
+        f"{said}. If it is the cluster, a release of JobSet that serves {api} must be installed"
+    )
+    return CallError(error.call, 503, NOT_SERVED, message)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from shared.base.documents import read_mappings, read_text
 from shared.base.names import JOBSET_LABEL, KIND
 from shared.base.reasons import VM_LOSSES, Reason
 from shared.base.timestamps import find_time, guess_time, render_time
@@ -27,7 +28,8 @@ LOST_AFTER = timedelta(minutes=10)
 _IN_PROGRESS = frozenset(
     {Reason.PROVISIONING, Reason.AWAITING_NODE_JOIN, Reason.INTERCONNECT_NOT_READY}
 )
-_LOST = VM_LOSSES | {Reason.NODE_DELETED, Reason.RESOURCE_LOST}
+_NODE_LOSSES = frozenset({Reason.NODE_DELETED, Reason.NODE_JOIN_TIMEOUT})
+"""Reasons of a VM that runs without a Node. No MIG repairs it."""
 
 
 class GroupSlices:
@@ -139,7 +141,7 @@ def has_outdated_template(raw: Mapping[str, Any], desired: DesiredSlice) -> bool
 
 
 def _read_state(raw: Mapping[str, Any]) -> tuple[SliceState, str, datetime | None]:
-    """The state, the message of its failure, and the time of the last transition."""
+    """The state, the message of its failure, and its time: that of the last transition or loss."""
     metadata, ready = raw["metadata"], _ready(raw)
     if metadata.get("deletionTimestamp"):
         return SliceState.DELETING, "", find_time(metadata["deletionTimestamp"])
@@ -150,7 +152,19 @@ def _read_state(raw: Mapping[str, Any]) -> tuple[SliceState, str, datetime | Non
     is_starting = reason == Reason.NODE_NOT_READY and not _was_complete(raw)
     if reason in _IN_PROGRESS or is_starting:
         return SliceState.PROVISIONING, "", since
+    since = _find_loss_time(raw, reason) or since
     return SliceState.FAILED, f"{reason}: {ready.get('message', '')}", since
+
+
+def _find_loss_time(raw: Mapping[str, Any], reason: str) -> datetime | None:
+    """When the last host was lost, if Ready reports a loss and the status has its time.
+
+    The slice may have failed earlier for another reason: then Ready's transition is older.
+    """
+    losses = next((one for one in (_NODE_LOSSES, VM_LOSSES) if reason in one), frozenset())
+    pending = read_mappings(raw.get("status") or {}, "pending")
+    times = (guess_time(one.get("since")) for one in pending if read_text(one, "why") in losses)
+    return max((one for one in times if one is not None), default=None)
 
 
 def _ready(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -163,14 +177,16 @@ def _was_complete(raw: Mapping[str, Any]) -> bool:
 
 
 def _is_lost(raw: Mapping[str, Any], since: datetime | None, now: datetime) -> bool:
-    """Whether nothing recreates the lost VMs: neither the MIG nor a step."""
+    """Whether nothing recreates the lost VMs or Nodes: neither the MIG nor a step."""
     reason = _ready(raw).get("reason")
     if reason == Reason.RESOURCE_LOST:
         return True
+    is_late = since is not None and now - since >= LOST_AFTER
+    if reason in _NODE_LOSSES:
+        return is_late and _was_complete(raw)
     spec = raw.get("spec") or {}
     model = (spec.get("instanceConfig") or {}).get("provisioningModel")
     is_repaired = spec.get("targetSizePolicyMode") != "BULK" and model != "FLEX_START"
-    if reason not in _LOST or is_repaired:
+    if reason not in VM_LOSSES or is_repaired:
         return False
-    is_final = model == "SPOT" and reason == Reason.PREEMPTED
-    return is_final or (since is not None and now - since >= LOST_AFTER)
+    return is_late or (model == "SPOT" and reason == Reason.PREEMPTED)

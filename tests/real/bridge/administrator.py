@@ -1,4 +1,4 @@
-"""Asking a control plane as its administrator, unrecorded."""
+"""Requests to a control plane as its administrator, which are not recorded."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 def administrator(plane: ControlPlane) -> Caller:
-    """The administrator, with TLS for one thread."""
+    """Return the administrator's credentials, with TLS for one thread."""
     token = plane.headers().get("Authorization", "").removeprefix("Bearer ")
     return Caller("admin", plane.administrator(), token)
 
 
 class Administrator:
-    """The administrator's hands."""
+    """Sends requests as administrator."""
 
     def __init__(self, connections: Connections, caller: Caller) -> None:
         self.caller = caller
         self._connections = connections
 
     def ask(self, method: str, path: str, body: Any = None, content_type: str = "") -> Response:
-        """Ask; whatever the answer is."""
+        """Send a request, and return the answer or error."""
         headers = {"accept": "application/json", "content-type": content_type or "application/json"}
         raw = None if body is None else json.dumps(body)
         request = Request.of(method, path, headers=headers, body=raw)
         return self._connections.send(self.caller, request)
 
     def demand(self, method: str, path: str, body: Any = None, content_type: str = "") -> Document:
-        """Ask for what must be granted."""
+        """Send a request that must succeed."""
         answer = self.ask(method, path, body, content_type)
         assert answer.status < 300, f"{method} {path}: {answer.status} {answer.body[:500]!r}"
         document: Document = answer.json()
         return document
 
     def items(self, path: str) -> list[Document]:
-        """The objects of a collection."""
+        """Return the objects of a collection."""
         items: list[Document] = self.demand("GET", path)["items"]
         return items
 
     def apply(self, manifests: Iterable[Mapping[str, Any]]) -> None:
-        """Server-side, so that it can be said again."""
+        """Apply server-side, so that it can be repeated."""
         for manifest in manifests:
             path = f"{collection_path(dict(manifest))}/{manifest['metadata']['name']}"
             query = "fieldManager=installation&force=true"
             self.demand("PATCH", f"{path}?{query}", manifest, "application/apply-patch+yaml")
 
     def request_token(self, namespace: str, account: str) -> str:
-        """A ServiceAccount's token, for six hours."""
+        """Return a ServiceAccount's token that is valid for six hours."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
         request = {
             "apiVersion": "authentication.k8s.io/v1",
@@ -69,8 +69,8 @@ class Administrator:
 
 
 @contextmanager
-def administrating(plane: ControlPlane) -> Iterator[Administrator]:
-    """The administrator's hands until the block is left."""
+def open_administrator(plane: ControlPlane) -> Iterator[Administrator]:
+    """Send requests as administrator until the block ends."""
     connections = Connections(plane.server)
     try:
         yield Administrator(connections, administrator(plane))

@@ -1,8 +1,7 @@
-"""Whether what the API server learns by and by, and tells nobody of, is in force by now.
+"""Finds out whether roles, CRDs, policies and tokens are already in force in the API server.
 
-Its authorizer, its handler of custom resources, its admission and its authenticator follow the objects
-that they go by each in the order of writing. So what is written here shows, when it is in force, that
-what was written before is.
+Its authorizer, its handler of custom resources, its admission and its authenticator read their objects
+asynchronously, in the order of the writes. So once a canary object is in force, all earlier writes are.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ from tests.real.relay.patience import until
 
 _POLL_S = 0.01
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
-_PLACES_OF_ROLES = {"cluster": _RBAC, "": f"{_RBAC}/namespaces/kube-system"}
+_ROLE_PATHS = {"cluster": _RBAC, "": f"{_RBAC}/namespaces/kube-system"}
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _GROUP = "canaries.tpu-functions.dev"
 _CANARIES = f"/apis/{_GROUP}/v1/namespaces/default/canaries"
 
 
 class Canaries:
-    """Objects that show what is in force; `lay` them first."""
+    """Objects that show what is in force; call `create` first."""
 
     def __init__(self, connections: Connections, administrator: Administrator) -> None:
         self._connections = connections
         self._administrator = administrator
         self._serial = 0
 
-    def lay(self) -> None:
-        """Define the custom resource that shows which definitions are in force."""
+    def create(self) -> None:
+        """Create the CRD of the canaries."""
         names = {"kind": "Canary", "plural": "canaries", "singular": "canary"}
         definition = {
             "apiVersion": "apiextensions.k8s.io/v1",
@@ -47,16 +46,16 @@ class Canaries:
         self._administrator.apply([definition])
 
     def await_roles(self) -> None:
-        """Wait until the authorizer knows all roles and bindings that have been written."""
+        """Wait until all written roles and bindings are in force in the authorizer."""
         ask = self._administrator.demand
         self._serial += 1
         name = f"canary-{self._serial}"
-        for prefix, path in _PLACES_OF_ROLES.items():
+        for prefix, path in _ROLE_PATHS.items():
             ask("POST", f"{path}/{prefix}roles", _role(name, prefix))
             ask("POST", f"{path}/{prefix}rolebindings", _binding(name, prefix))
-        for prefix in _PLACES_OF_ROLES:
+        for prefix in _ROLE_PATHS:
             self._await_access(name, prefix)
-        for prefix, path in _PLACES_OF_ROLES.items():
+        for prefix, path in _ROLE_PATHS.items():
             ask("DELETE", f"{path}/{prefix}rolebindings/{name}")
             ask("DELETE", f"{path}/{prefix}roles/{name}")
 
@@ -76,10 +75,10 @@ class Canaries:
         def is_allowed() -> bool:
             return bool(self._administrator.demand("POST", _REVIEWS, review)["status"]["allowed"])
 
-        until(is_allowed, "the authorizer knows the roles", poll_s=_POLL_S)
+        until(is_allowed, "the roles are in force", poll_s=_POLL_S)
 
-    def await_definitions(self) -> None:
-        """Wait until custom resources are served as the definitions that have been written say."""
+    def await_crds(self) -> None:
+        """Wait until all written CRDs are in force."""
         administrator = self._administrator
         self._serial += 1
         change = {"spec": {"versions": [_version(self._serial)]}}
@@ -92,7 +91,7 @@ class Canaries:
         }
         until(
             lambda: administrator.ask("POST", f"{_CANARIES}?dryRun=All", canary).status == 201,
-            "definitions are in force",
+            "the CRDs are in force",
             poll_s=_POLL_S,
         )
         for definition in administrator.items(CRDS):
@@ -103,37 +102,37 @@ class Canaries:
         until(lambda: ask("GET", path).status == 200, f"{path} is served", poll_s=_POLL_S)
 
     def await_policies(self, inject_token: Caller, label_node: Caller) -> None:
-        """Wait until the admission policies refuse what they are for."""
+        """Wait until the admission policies are in force."""
         secret = {
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {"name": "bootstrap-token-canary"},
         }
         secrets = "/api/v1/namespaces/kube-system/secrets"
-        self._await_refusal(inject_token, "POST", secrets, secret)
+        self._await_denial(inject_token, "POST", secrets, secret)
         node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "canary"}}
         self._administrator.demand("POST", "/api/v1/nodes", node)
         change = {"metadata": {"labels": {"canary": ""}}}
-        self._await_refusal(label_node, "PATCH", "/api/v1/nodes/canary", change)
+        self._await_denial(label_node, "PATCH", "/api/v1/nodes/canary", change)
         self._administrator.demand("DELETE", "/api/v1/nodes/canary")
 
-    def _await_refusal(self, caller: Caller, method: str, path: str, body: Document) -> None:
+    def _await_denial(self, caller: Caller, method: str, path: str, body: Document) -> None:
         kind = "application/json" if method == "POST" else MERGE_PATCH
         raw = json.dumps(body)
         url = f"{path}?dryRun=All"
         request = Request.of(method, url, headers={"content-type": kind}, body=raw)
         until(
             lambda: b"ValidatingAdmissionPolicy" in self._connections.send(caller, request).body,
-            f"a policy refuses {method} {path}",
+            f"a policy denies {method} {path}",
             poll_s=_POLL_S,
         )
 
     def await_token(self, caller: Caller) -> None:
-        """Wait until the authenticator knows a bootstrap token."""
+        """Wait until the authenticator accepts a bootstrap token."""
         request = Request.of("GET", "/version")
         until(
             lambda: self._connections.send(caller, request).status != 401,
-            "the authenticator knows a token",
+            "the authenticator accepts a token",
             poll_s=_POLL_S,
         )
         self._connections.forget(caller)
@@ -173,7 +172,7 @@ def _binding(name: str, prefix: str) -> Document:
 
 
 def _resources(definition: Document) -> str:
-    """The path of a definition's resources, in all namespaces."""
+    """Return the path of a CRD's resources in all namespaces."""
     spec = definition["spec"]
     version = next(it["name"] for it in spec["versions"] if it["served"])
     return f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"

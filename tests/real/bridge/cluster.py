@@ -1,4 +1,4 @@
-"""The real API server as an `Application` of a story; see the package for what is bridged."""
+"""The real API server as an `Application` of a story; the package describes the adaptations."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from local.kube.requests import RequestInfo, parse_request
 from local.vm.conversation import Bearer, Certificate, Send
 from local.vm.transport import OnReply
 from tests.real.bridge.administrator import MERGE_PATCH, Document
-from tests.real.bridge.connections import Caller, showing, trusting, trusting_anybody
-from tests.real.bridge.hearts import Hearts, lease_of
+from tests.real.bridge.connections import Caller, trusting, with_certificate, without_verification
+from tests.real.bridge.heartbeats import Heartbeats, lease_of
 from tests.real.bridge.installation import MIRRORED, Installation
 from tests.real.bridge.mirror import Mirror
-from tests.real.bridge.rest import condition, name_of, token_of
+from tests.real.bridge.pending import condition, name_of, token_of
 from tests.real.bridge.stream import RealStream
 from tests.real.bridge.times import Times
 
 _READS = ("get", "list", "watch")
 _ROLES = ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-_NOTICED_S = 130.0
-"""How long the real node-lifecycle-controller may take to call a silent Node unknown."""
+_DETECTION_S = 130.0
+"""How long the real node-lifecycle-controller may take to set Unknown on a silent Node."""
 
 
 class RealCluster:
-    """One story's way to the installation. Not for more than one thread; `close` it at its end."""
+    """One story's access to the installation. Not thread-safe; call `close` at the end."""
 
     def __init__(self, installation: Installation, clock: Clock, options: ClusterOptions) -> None:
         self.calls = CallLog()
         self._installation = installation
         self._clock = clock
         self._times = Times(clock.now)
-        self._hearts = Hearts(
+        self._heartbeats = Heartbeats(
             clock, options.node_grace_s, self._renew, self._await_unknown, real=installation.grace
         )
         self._streams: list[RealStream] = []
@@ -62,14 +62,14 @@ class RealCluster:
             self._installation.connections.forget(caller)
 
     def apply_manifests(self, _: Iterable[Mapping[str, Any]]) -> None:
-        """They are applied already, once for all stories."""
+        """Do nothing: they are already applied, once for all stories."""
 
     def handle(self, request: Request) -> Response:
-        """Answer as the real server does, to steps, relay and administrator."""
+        """Forward a request of a step, the relay or the administrator to the real server."""
         return self._exchange(self._caller(request), request)
 
     def send(self, step: Send, on_reply: OnReply) -> None:
-        """Carry a VM's request: the cluster is its `local.vm.transport.Network`, too."""
+        """Forward a VM's request: the cluster is also its `local.vm.transport.Network`."""
         on_reply(self._exchange(self._agent(step), step.request))
 
     # -- callers ----------------------------------------------------------------------------------
@@ -88,19 +88,19 @@ class RealCluster:
             return self._installation.admin.caller
         key = (step.credential, step.verify_ca)
         if key not in self._agents:
-            tls = trusting_anybody() if step.verify_ca is None else trusting(step.verify_ca)
+            tls = without_verification() if step.verify_ca is None else trusting(step.verify_ca)
             self._agents[key] = _agent(step, tls)
         return self._agents[key]
 
     # -- one request ------------------------------------------------------------------------------
 
     def _exchange(self, caller: Caller, request: Request) -> Response:
-        self._hearts.carry()
+        self._heartbeats.renew_leases()
         info = parse_request(request)
         if info.verb == "watch":
             response = self._watch(caller, request, info)
         elif caller is self._installation.admin.caller and info.verb in _READS:
-            response = self._read_again(caller, request)
+            response = self._read_cached(caller, request)
         else:
             response = self._ask(caller, request, info)
         self._record(caller, info, response.status)
@@ -116,8 +116,8 @@ class RealCluster:
         self._deliver()
         return response
 
-    def _read_again(self, caller: Caller, request: Request) -> Response:
-        """Stories ask the same at every turn of the clock: while nothing changes, so do answers."""
+    def _read_cached(self, caller: Caller, request: Request) -> Response:
+        """Cache answers until a change: stories repeat their reads at each step of the clock."""
         changes = self._installation.changes()
         if changes != self._read_at:
             self._read.clear()
@@ -156,7 +156,7 @@ class RealCluster:
         return Response.of_json(document, response.status, response.headers)
 
     def _follow_up(self, info: RequestInfo, document: Document) -> None:
-        """Wait until all that follows from a write has happened."""
+        """Wait for all effects of a write."""
         if info.verb == "create" and not info.subresource:
             self._times.created(document)
         if info.resource in _ROLES:
@@ -164,19 +164,21 @@ class RealCluster:
             self._installation.canaries.await_roles()
         if info.resource == "customresourcedefinitions":
             self._installation.is_altered = True
-            self._installation.canaries.await_definitions()
+            self._installation.canaries.await_crds()
             if info.verb in ("update", "patch"):
-                self._await_cut(document)
+                self._await_watch_ends(document)
         mirror = self._mirror(info)
         if mirror is not None:
-            self._installation.await_news(lambda: _unseen(mirror, document), self._hearts.carry)
-        self._follow_hearts(info, document)
-        self._settle()
+            self._installation.await_none(
+                lambda: _not_mirrored(mirror, document), self._heartbeats.renew_leases
+            )
+        self._record_heartbeat(info, document)
+        self._await_effects()
         if info.resource == "secrets" and info.verb == "create":
             self._follow_token(document)
 
     def _mirror(self, info: RequestInfo) -> Mirror | None:
-        """The mirror that will see a write."""
+        """Return the mirror that receives a write."""
         mirror = self._installation.mirrors.get(info.resource)
         if mirror is None:
             return None
@@ -184,17 +186,19 @@ class RealCluster:
         is_elsewhere = info.resource != "namespaces" and "namespaces" in parts
         return None if is_elsewhere and info.namespace not in parts else mirror
 
-    def _settle(self) -> None:
-        """Wait for the controllers, the authenticator and the watches; hand out what they say."""
-        self._installation.await_news(self._installation.unrest, self._hearts.carry)
-        with self._installation.news:
+    def _await_effects(self) -> None:
+        """Wait for the controllers, the authenticator and the watches, and deliver their events."""
+        self._installation.await_none(
+            self._installation.pending_work, self._heartbeats.renew_leases
+        )
+        with self._installation.changed:
             secrets = list(self._installation.mirrors["secrets"].objects.values())
         known = {secret["metadata"]["uid"]: token_of(secret) for secret in secrets}
         for uid, token in known.items():
             if token and uid not in self._tokens:
                 self._installation.await_token(token)
                 self._tokens.add(uid)
-        self._installation.await_news(self._behind, self._hearts.carry)
+        self._installation.await_none(self._behind, self._heartbeats.renew_leases)
         self._deliver()
 
     # -- watches ----------------------------------------------------------------------------------
@@ -205,20 +209,20 @@ class RealCluster:
             return response
         mirror = self._installation.mirrors[info.resource]
         since = int(request.argument("resourceVersion", "0"))
-        stream = RealStream(lines, mirror, since, self._installation.news)
+        stream = RealStream(lines, mirror, since, self._installation.changed)
         self._streams.append(stream)
         return Response(200, response.headers, stream=stream)
 
-    def _await_cut(self, definition: Document) -> None:
-        """A definition has changed: the server ends all watches of its objects, a second later."""
+    def _await_watch_ends(self, definition: Document) -> None:
+        """Wait until the server ends all watches of the objects of a changed CRD, a second later."""
         plural = definition["spec"]["names"]["plural"]
-        cut = [it for it in self._streams if it.is_open and it.mirror.path.endswith(f"/{plural}")]
-        self._installation.await_news(
-            lambda: [f"the end of a watch of {plural}" for stream in cut if stream.is_open]
+        ended = [it for it in self._streams if it.is_open and it.mirror.path.endswith(f"/{plural}")]
+        self._installation.await_none(
+            lambda: [f"the end of a watch of {plural}" for stream in ended if stream.is_open]
         )
 
     def _behind(self) -> list[str]:
-        """The watches that have not yet said all that has happened."""
+        """Return the watches that have not yet delivered all versions."""
         return [
             f"a watch of {stream.mirror.path} at {stream.version}, not {stream.mirror.version}"
             for stream in self._streams
@@ -226,7 +230,7 @@ class RealCluster:
         ]
 
     def _deliver(self) -> None:
-        """Hand what the watches have brought to those who listen."""
+        """Deliver the received events of the watches to their subscribers."""
         if self._is_delivering:
             return
         self._is_delivering = True
@@ -253,28 +257,28 @@ class RealCluster:
             self._clock.call_later(delay_s, lambda: self._expire(secret))
 
     def _expire(self, secret: Document) -> None:
-        """The virtual clock has passed a token's expiration: so has, by this, the real one."""
+        """Let a token expire in real time, because the virtual clock has passed its expiration."""
         mirror = self._installation.mirrors["secrets"]
-        with self._installation.news:
+        with self._installation.changed:
             if secret["metadata"]["uid"] not in mirror.objects:
                 return
         now = base64.b64encode(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}".encode())
         path = f"{mirror.path}/{name_of(secret)}"
         change = {"data": {"expiration": now.decode()}}
         self._installation.admin.demand("PATCH", path, change, MERGE_PATCH)
-        self._installation.await_news(
+        self._installation.await_none(
             lambda: [f"the end of {path}"] * (secret["metadata"]["uid"] in mirror.objects)
         )
-        self._settle()
+        self._await_effects()
 
-    # -- silence ----------------------------------------------------------------------------------
+    # -- heartbeats -------------------------------------------------------------------------------
 
-    def _follow_hearts(self, info: RequestInfo, document: Document) -> None:
+    def _record_heartbeat(self, info: RequestInfo, document: Document) -> None:
         is_status = info.resource == "nodes" and info.subresource == "status"
         if is_status or (info.resource == "leases" and info.verb in ("create", "update")):
-            self._hearts.beat(name_of(document))
+            self._heartbeats.record(name_of(document))
         if info.resource == "nodes" and info.verb == "delete":
-            self._hearts.forget(info.name)
+            self._heartbeats.forget(info.name)
 
     def _renew(self, node: str) -> None:
         lease = lease_of(node)
@@ -292,31 +296,31 @@ class RealCluster:
             is_known = found is not None and condition(found, "Ready") not in ("", "Unknown")
             return [f"Node {node}: that its kubelet is silent"] * is_known
 
-        patience_s = self._installation.grace.real_s + _NOTICED_S
-        self._installation.await_news(missing, self._hearts.carry, patience_s)
-        self._settle()
+        patience_s = self._installation.grace.real_s + _DETECTION_S
+        self._installation.await_none(missing, self._heartbeats.renew_leases, patience_s)
+        self._await_effects()
 
 
 def _document(body: bytes) -> Document | None:
-    """A JSON object, if it is one."""
+    """Return the JSON object of a body, or ``None``."""
     if not body.startswith(b"{"):
         return None
     document: Document = json.loads(body)
     return document
 
 
-def _unseen(mirror: Mirror, document: Document) -> list[str]:
-    """What a mirror has not seen of a write, by its answer."""
+def _not_mirrored(mirror: Mirror, document: Document) -> list[str]:
+    """Describe what a mirror has not received yet of a write, by its answer."""
     metadata = document.get("metadata") or {}
     if document.get("kind") == "Status":
         gone = (document.get("details") or {}).get("uid", "")
         return [f"{mirror.path}: the end of {gone}"] * (gone in mirror.objects)
-    if "items" in document:  # a collection was deleted, and these are what was in it
+    if "items" in document:  # the objects of a deleted collection
         uids = [item["metadata"]["uid"] for item in document["items"]]
         return [f"{mirror.path}: the end of {uid}" for uid in uids if uid in mirror.objects]
     uid, version = metadata["uid"], int(metadata["resourceVersion"])
     if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
-        is_kept = bool(document.get("spec", {}).get("finalizers"))  # as a namespace is
+        is_kept = bool(document.get("spec", {}).get("finalizers"))  # like a namespace's
         if not is_kept:
             return [f"{mirror.path}: the end of {uid}"] * (uid in mirror.objects)
     return [f"{mirror.path}: version {version}"] * (mirror.version < version)
@@ -330,5 +334,5 @@ def _agent(step: Send, tls: ssl.SSLContext) -> Caller:
     if isinstance(credential, Certificate):
         subject = x509.load_pem_x509_certificate(credential.cert_pem.encode()).subject
         name = subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value
-        return Caller(str(name), showing(tls, credential))
+        return Caller(str(name), with_certificate(tls, credential))
     return Caller("system:anonymous", tls)

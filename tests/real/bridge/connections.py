@@ -1,4 +1,4 @@
-"""TLS to the real API server, one kept-alive connection for each caller."""
+"""TLS to the real API server, with one kept-alive connection for each caller."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from local.vm.conversation import Certificate
 
 _TIMEOUT_S = 60.0
 
-_SENT_ON = ("accept", "content-type", "user-agent", "impersonate-user", "impersonate-group")
+_FORWARDED = ("accept", "content-type", "user-agent", "impersonate-user", "impersonate-group")
 
 
 @dataclass(frozen=True, eq=False)
 class Caller:
-    """Who asks: the name under which calls are recorded, and how it shows who it is."""
+    """A client: the name under which calls are recorded, and its credentials."""
 
     user: str
     tls: ssl.SSLContext = field(repr=False)
@@ -29,12 +29,12 @@ class Caller:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What a token is shown by."""
+        """The header with the token."""
         return {"Authorization": f"Bearer {self.token}"} if self.token else {}
 
 
 class Connections:
-    """The way to one server for many callers. Not for more than one thread, but for `watch`."""
+    """Connections of many callers to one server. Not thread-safe, except `watch`."""
 
     def __init__(self, server: str) -> None:
         parts = urlsplit(server)
@@ -44,7 +44,7 @@ class Connections:
         self._pools: dict[Caller, urllib3.HTTPSConnectionPool] = {}
 
     def send(self, caller: Caller, request: Request) -> Response:
-        """Ask, and wait for the whole answer. Raises `urllib3.exceptions.HTTPError`."""
+        """Send a request, and return the answer. Raises `urllib3.exceptions.HTTPError`."""
         pool = self._pools.get(caller)
         if pool is None:
             pool = self._pools[caller] = urllib3.HTTPSConnectionPool(
@@ -59,7 +59,7 @@ class Connections:
         return Response(answer.status, dict(answer.headers), answer.data)
 
     def watch(self, caller: Caller, request: Request) -> tuple[Lines, Response]:
-        """Ask for a stream; its lines, and the answer without a body (an error has one)."""
+        """Start a watch, and return its lines and the answer without a body (an error has one)."""
         connection = http.client.HTTPSConnection(self._host, self._port, context=caller.tls)
         connection.request(
             request.method, _target(request), headers=_headers(caller, request.headers)
@@ -69,19 +69,19 @@ class Connections:
         return Lines(connection, answer), Response(answer.status, dict(answer.headers), body)
 
     def forget(self, caller: Caller) -> None:
-        """Close what a caller has open."""
+        """Close a caller's connections."""
         pool = self._pools.pop(caller, None)
         if pool is not None:
             pool.close()
 
     def close(self) -> None:
-        """Close everything but watches."""
+        """Close all connections except watches."""
         for caller in list(self._pools):
             self.forget(caller)
 
 
 class Lines:
-    """The body of a watch, line by line, until the server ends it or `cut` does."""
+    """The lines of a watch, until the server ends it or `close` is called."""
 
     def __init__(
         self, connection: http.client.HTTPSConnection, answer: http.client.HTTPResponse
@@ -101,8 +101,8 @@ class Lines:
             raise StopIteration
         return line
 
-    def cut(self) -> None:
-        """End it, from whatever thread."""
+    def close(self) -> None:
+        """Close the watch, from any thread."""
         socket = self._connection.sock
         if socket is not None:
             try:
@@ -116,25 +116,25 @@ def _target(request: Request) -> str:
 
 
 def _headers(caller: Caller, headers: Mapping[str, str]) -> dict[str, str]:
-    sent = {name: value for name, value in headers.items() if name in _SENT_ON}
+    sent = {name: value for name, value in headers.items() if name in _FORWARDED}
     return {**sent, **caller.headers}
 
 
 def trusting(ca_pem: str) -> ssl.SSLContext:
-    """TLS that trusts this CA alone."""
+    """Return TLS that trusts only this CA."""
     return ssl.create_default_context(cadata=ca_pem)
 
 
-def trusting_anybody() -> ssl.SSLContext:
-    """TLS as kubeadm's first look at cluster-info has it."""
+def without_verification() -> ssl.SSLContext:
+    """Return TLS like kubeadm's for its first request for cluster-info."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
 
 
-def showing(context: ssl.SSLContext, certificate: Certificate) -> ssl.SSLContext:
-    """The same with a client certificate; the ssl module reads those from files only."""
+def with_certificate(context: ssl.SSLContext, certificate: Certificate) -> ssl.SSLContext:
+    """Add a client certificate to the context; the ssl module reads them only from files."""
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
         file.write(f"{certificate.cert_pem}\n{certificate.key_pem}")
         file.flush()

@@ -1,4 +1,4 @@
-"""Stories on an installation: what their harnesses stand on."""
+"""The cluster of the harnesses of stories on an installation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.real.bridge.installation import Installation
 
 
 class _RealGround:
-    """Harnesses on an installation, from the real present on; one at a time."""
+    """The clusters of harnesses on an installation, one at a time, beginning at the real time."""
 
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
@@ -33,7 +33,7 @@ class _RealGround:
 
 @contextmanager
 def standing_on_real(installation: Installation) -> Iterator[None]:
-    """Within this block harnesses stand on this installation instead of the embedded cluster."""
+    """Let harnesses use this installation instead of the embedded cluster until the block ends."""
     ground = _RealGround(installation)
     try:
         with standing_on(ground):

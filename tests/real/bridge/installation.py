@@ -1,4 +1,4 @@
-"""A control plane with the product's manifests applied, shared by many stories."""
+"""A control plane with the product's manifests applied, which many stories share."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tests.real.bridge.administrator import (
     CRDS,
     MERGE_PATCH,
     Administrator,
-    administrating,
     administrator,
+    open_administrator,
 )
 from tests.real.bridge.canaries import Canaries
 from tests.real.bridge.connections import Caller, Connections, trusting
-from tests.real.bridge.hearts import USUAL, Grace
+from tests.real.bridge.heartbeats import DEFAULT, Grace
 from tests.real.bridge.mirror import Mirror
-from tests.real.bridge.rest import name_of, unrest
+from tests.real.bridge.pending import name_of, pending_work
 from tests.real.relay.patience import PATIENCE_S
 
 MIRRORED = {
@@ -31,7 +31,7 @@ MIRRORED = {
     "certificatesigningrequests": "/apis/certificates.k8s.io/v1/certificatesigningrequests",
     "namespaces": "/api/v1/namespaces",
 }
-"""The collections whose changes are waited for, by the plural of their kind."""
+"""The mirrored collections, by the plural of their kind."""
 
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _RESTORED = ("CustomResourceDefinition", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
@@ -41,18 +41,18 @@ def install(
     plane: ControlPlane,
     manifests: Sequence[Mapping[str, Any]],
     accounts: Iterable[str],
-    grace: Grace = USUAL,
+    grace: Grace = DEFAULT,
 ) -> Installation:
-    """Apply the manifests, of which ``accounts`` are the ServiceAccounts of steps and relay."""
-    with administrating(plane) as admin:
+    """Apply the manifests; ``accounts`` are the ServiceAccounts of steps and relay in them."""
+    with open_administrator(plane) as admin:
         admin.apply(manifests)
     return Installation(plane, service_accounts(plane, accounts), manifests, grace)
 
 
 def service_accounts(plane: ControlPlane, names: Iterable[str]) -> dict[str, Caller]:
-    """The ServiceAccounts of these names, each with a token."""
+    """Return the ServiceAccounts of these names with a token each."""
     tls = trusting(plane.ca_pem)
-    with administrating(plane) as admin:
+    with open_administrator(plane) as admin:
         return {
             name: Caller(identity(name).name, tls, admin.request_token(SYSTEM_NAMESPACE, name))
             for name in names
@@ -60,89 +60,89 @@ def service_accounts(plane: ControlPlane, names: Iterable[str]) -> dict[str, Cal
 
 
 class Installation:
-    """The cluster between stories: its callers, its mirrors, and how it is made clean again."""
+    """The cluster of many stories: its callers, its mirrors, and its cleanup between stories."""
 
     def __init__(
         self,
         plane: ControlPlane,
         accounts: Mapping[str, Caller],
         manifests: Sequence[Mapping[str, Any]] = (),
-        grace: Grace = USUAL,
+        grace: Grace = DEFAULT,
     ) -> None:
-        """Use what is installed; `install` installs it first.
+        """Use an existing installation; `install` creates one.
 
-        ``accounts`` are as whom the steps and the relay come, by name with dashes. ``manifests`` are
-        applied again after a story that has changed definitions or roles. ``grace`` is what the
-        plane's controller gives kubelets.
+        ``accounts`` are the users of the steps and the relay, by name with hyphens. ``manifests`` are
+        applied again after a story that has changed CRDs or roles. ``grace`` is the grace period of the
+        control plane.
         """
         self.plane = plane
         self.grace = grace
-        self.news = threading.Condition()
+        self.changed = threading.Condition()
         self.connections = Connections(plane.server)
         self.admin = Administrator(self.connections, administrator(plane))
         self.canaries = Canaries(self.connections, self.admin)
         self.is_altered = False
-        """Whether a story has changed roles or definitions of the installation."""
+        """Whether a story has changed roles or CRDs of the installation."""
         self._manifests = [dict(manifest) for manifest in manifests]
         self.accounts = dict(accounts)
-        self.canaries.lay()
+        self.canaries.create()
         self._await_installed()
         self._namespaces = {name_of(it) for it in self.admin.items(MIRRORED["namespaces"])}
         self._secrets = {name_of(it) for it in self.admin.items(MIRRORED["secrets"])}
         self._definitions = {name_of(it) for it in self.admin.items(CRDS)}
         self.mirrors = {
-            plural: Mirror(plane.server, administrator(plane), path, self.news)
+            plural: Mirror(plane.server, administrator(plane), path, self.changed)
             for plural, path in MIRRORED.items()
         }
 
     def close(self) -> None:
-        """End the mirrors; the control plane is somebody else's to stop."""
+        """End the mirrors; the control plane is not stopped."""
         for mirror in self.mirrors.values():
             mirror.end()
         self.connections.close()
 
     def _await_installed(self) -> None:
-        self.canaries.await_definitions()
+        self.canaries.await_crds()
         self.canaries.await_roles()
         self.canaries.await_policies(self.accounts["inject-token"], self.accounts["label-node"])
 
-    # -- rest -------------------------------------------------------------------------------------
+    # -- pending work -----------------------------------------------------------------------------
 
-    def unrest(self) -> list[str]:
-        """What the controllers have still to do; to be asked with ``news`` held."""
+    def pending_work(self) -> list[str]:
+        """Return the work that controllers have not done yet; ``changed`` must be held."""
         objects = {plural: mirror.objects.values() for plural, mirror in self.mirrors.items()}
-        return list(unrest(objects))
+        return list(pending_work(objects))
 
     def changes(self) -> int:
-        """A number that grows with every change that the mirrors see."""
-        with self.news:
+        """Return the number of changes that the mirrors have received."""
+        with self.changed:
             return sum(mirror.changes for mirror in self.mirrors.values())
 
-    def await_news(
+    def await_none(
         self,
         missing: Callable[[], Sequence[str]],
         meanwhile: Callable[[], None] = lambda: None,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """Wait for changes until nothing is missing; ``meanwhile`` is done about once a second."""
+        """Wait for changes until nothing is missing; call ``meanwhile`` about once a second."""
         deadline = time.monotonic() + patience_s
         while True:
-            with self.news:
-                if self.news.wait_for(lambda: not missing(), timeout=1.0):
+            with self.changed:
+                if self.changed.wait_for(lambda: not missing(), timeout=1.0):
                     return
-                words = "; ".join(missing())
-            assert time.monotonic() < deadline, f"not at rest after {patience_s:.0f} s: {words}"
+                descriptions = "; ".join(missing())
+            assert time.monotonic() < deadline, f"missing after {patience_s:.0f} s: {descriptions}"
             meanwhile()
 
     def await_token(self, token: str) -> None:
-        """Wait until the API server's authenticator knows a bootstrap token."""
+        """Wait until the API server's authenticator accepts a bootstrap token."""
         self.canaries.await_token(Caller("bootstrapper", self.accounts["relay"].tls, token))
 
     # -- between stories --------------------------------------------------------------------------
 
     def clean(self) -> None:
-        """Leave nothing of a story before: no group, Node, token, request, namespace, Event."""
-        self._drop_groups()
+        """Delete all groups, Nodes, tokens, requests, namespaces and Events of the last story."""
+        self._delete_groups()
         for node in self.admin.items(MIRRORED["nodes"]):
             self.admin.ask("DELETE", f"{MIRRORED['nodes']}/{name_of(node)}")
         for path in (
@@ -160,9 +160,9 @@ class Installation:
                 self.admin.ask("DELETE", f"{MIRRORED['namespaces']}/{name_of(namespace)}")
         if self.is_altered:
             self._restore()
-        self.await_news(self._remains)
+        self.await_none(self._list_remaining)
 
-    def _drop_groups(self) -> None:
+    def _delete_groups(self) -> None:
         for group in self.admin.items(MIRRORED["tpunodegroups"]):
             metadata = group["metadata"]
             path = (
@@ -170,23 +170,23 @@ class Installation:
                 f"/tpunodegroups/{metadata['name']}"
             )
             self.admin.ask("DELETE", path)
-            free = {"metadata": {"finalizers": None}}
-            self.admin.ask("PATCH", path, free, MERGE_PATCH)
+            without_finalizers = {"metadata": {"finalizers": None}}
+            self.admin.ask("PATCH", path, without_finalizers, MERGE_PATCH)
 
     def _restore(self) -> None:
         for definition in self.admin.items(CRDS):
             if name_of(definition) not in self._definitions:
                 self.admin.demand("DELETE", f"{CRDS}/{name_of(definition)}")
         self.admin.apply([it for it in self._manifests if it["kind"] in _RESTORED])
-        self.canaries.await_definitions()
+        self.canaries.await_crds()
         self.canaries.await_roles()
         self.is_altered = False
 
-    def _remains(self) -> list[str]:
+    def _list_remaining(self) -> list[str]:
         left = [
             f"{plural} {name_of(each)}"
             for plural in ("nodes", "tpunodegroups", "certificatesigningrequests")
             for each in self.mirrors[plural].objects.values()
         ]
         secrets = {name_of(it) for it in self.mirrors["secrets"].objects.values()}
-        return [*left, *sorted(secrets - self._secrets), *self.unrest()]
+        return [*left, *sorted(secrets - self._secrets), *self.pending_work()]

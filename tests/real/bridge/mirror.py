@@ -1,4 +1,4 @@
-"""What a kind's objects are by now: an administrator's list and watch, in a thread."""
+"""The current objects of a kind: an administrator's list and watch in a thread."""
 
 from __future__ import annotations
 
@@ -13,33 +13,35 @@ from local.base.http import Request
 from tests.real.bridge.connections import Caller, Connections, Lines
 
 Document = dict[str, Any]
-_AGAIN_S = 0.05
+_RETRY_S = 0.05
 
 
 class Mirror:
-    """All objects of one collection by uid, and the version up to which they have been seen.
+    """All objects of one collection by uid, and the last version that was received.
 
-    ``news`` is notified of every change, and guards what is read here. ``caller`` is this mirror's
-    alone: TLS contexts do not like to be shared by threads.
+    ``changed`` is notified of every change, and must be held to read the mirror. ``caller`` is used by
+    this mirror only, because threads should not share a TLS context.
     """
 
-    def __init__(self, server: str, caller: Caller, path: str, news: threading.Condition) -> None:
+    def __init__(
+        self, server: str, caller: Caller, path: str, changed: threading.Condition
+    ) -> None:
         self.path = path
         self.objects: dict[str, Document] = {}
         self.version = 0
-        """The newest version of an object, or of a deletion, that has been seen."""
+        """The newest version of an object or a deletion that was received."""
         self.changes = 0
-        """How often what is known here has changed."""
+        """The number of changes."""
         self._connections = Connections(server)
         self._caller = caller
-        self._news = news
-        self._ending = threading.Event()
+        self._changed = changed
+        self._is_ending = threading.Event()
         self._lines: Lines | None = None
         self._thread = threading.Thread(target=self._run, daemon=True, name=f"mirror {path}")
         self._thread.start()
 
     def find(self, name: str, namespace: str = "") -> Document | None:
-        """The object of that name."""
+        """Return the object with a name."""
         for document in self.objects.values():
             metadata = document["metadata"]
             if metadata["name"] == name and metadata.get("namespace", "") == namespace:
@@ -48,33 +50,33 @@ class Mirror:
 
     def end(self) -> None:
         """End the watch and its thread."""
-        self._ending.set()
+        self._is_ending.set()
         if self._lines is not None:
-            self._lines.cut()
+            self._lines.close()
         self._thread.join()
         self._connections.close()
 
     def _run(self) -> None:
-        while not self._ending.is_set():
+        while not self._is_ending.is_set():
             try:
                 version = self._list()
                 if version:
                     self._follow(version)
             except (OSError, http.client.HTTPException, urllib3.exceptions.HTTPError, ValueError):
-                pass  # the API server is away, or cut us off: a fresh list follows
-            self._ending.wait(_AGAIN_S)
+                pass  # the API server is unreachable, or has ended the watch: list again
+            self._is_ending.wait(_RETRY_S)
 
     def _list(self) -> str:
         answer = self._connections.send(self._caller, Request.of("GET", self.path))
         if answer.status != 200:
             return ""
         listed = answer.json()
-        with self._news:
+        with self._changed:
             self.objects = {item["metadata"]["uid"]: item for item in listed["items"]}
             versions = [int(item["metadata"]["resourceVersion"]) for item in listed["items"]]
             self.version = max([self.version, *versions])
             self.changes += 1
-            self._news.notify_all()
+            self._changed.notify_all()
         return str(listed["metadata"]["resourceVersion"])
 
     def _follow(self, version: str) -> None:
@@ -86,15 +88,15 @@ class Mirror:
             event = json.loads(line)
             if event["type"] == "ERROR":
                 return
-            self._take(event["type"], event["object"])
+            self._record(event["type"], event["object"])
 
-    def _take(self, word: str, document: Document) -> None:
+    def _record(self, event: str, document: Document) -> None:
         metadata = document["metadata"]
-        with self._news:
-            if word == "DELETED":
+        with self._changed:
+            if event == "DELETED":
                 self.objects.pop(metadata["uid"], None)
             else:
                 self.objects[metadata["uid"]] = document
             self.version = max(self.version, int(metadata["resourceVersion"]))
             self.changes += 1
-            self._news.notify_all()
+            self._changed.notify_all()

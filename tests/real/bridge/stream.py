@@ -1,4 +1,4 @@
-"""A watch of the real server's: a thread reads it, the story's thread hands out what has come."""
+"""A watch of the real server: a thread reads it, and the story's thread delivers its events."""
 
 from __future__ import annotations
 
@@ -12,44 +12,46 @@ from tests.real.bridge.mirror import Mirror
 
 
 class RealStream:
-    """A `local.base.http.Stream`, from version ``since`` on; ``mirror`` is the mirror of its kind."""
+    """A `local.base.http.Stream` from version ``since``; ``mirror`` is the mirror of its kind."""
 
-    def __init__(self, lines: Lines, mirror: Mirror, since: int, news: threading.Condition) -> None:
+    def __init__(
+        self, lines: Lines, mirror: Mirror, since: int, changed: threading.Condition
+    ) -> None:
         self.mirror = mirror
         self.version = since
         self.has_ended = False
-        """Whether the server has ended it and everybody has been told."""
+        """Whether the server has ended it and the end was delivered."""
         self._lines = lines
-        self._news = news
-        self._came: deque[bytes] = deque()
-        self._is_cut = False
-        self._is_over = False
+        self._changed = changed
+        self._received: deque[bytes] = deque()
+        self._is_cancelled = False
+        self._is_ended = False
         self._on_chunk: Callable[[bytes], None] | None = None
         self._on_end: Callable[[], None] = lambda: None
 
     @property
     def is_open(self) -> bool:
-        """Whether more can come."""
-        return self._on_chunk is not None and not self._is_over
+        """Whether more events can arrive."""
+        return self._on_chunk is not None and not self._is_ended
 
     def subscribe(
         self, on_chunk: Callable[[bytes], None], on_end: Callable[[], None]
     ) -> RealStream:
-        """Begin to read; the callbacks run in `deliver`."""
+        """Start to read; the callbacks run in `deliver`."""
         self._on_chunk, self._on_end = on_chunk, on_end
         threading.Thread(target=self._read, daemon=True, name=f"watch {self.mirror.path}").start()
         return self
 
     def cancel(self) -> None:
-        """The client has gone."""
-        self._is_cut = True
-        self._lines.cut()
+        """Close the watch, because the client has disconnected."""
+        self._is_cancelled = True
+        self._lines.close()
 
     def deliver(self, render: Callable[[bytes], bytes]) -> None:
-        """Hand out all that has come."""
-        while self._came and self._on_chunk is not None:
-            self._on_chunk(render(self._came.popleft()))
-        if self._is_over and not self.has_ended and not self._is_cut:
+        """Deliver all received lines, and the end of the watch."""
+        while self._received and self._on_chunk is not None:
+            self._on_chunk(render(self._received.popleft()))
+        if self._is_ended and not self.has_ended and not self._is_cancelled:
             self.has_ended = True
             self._on_end()
 
@@ -57,10 +59,10 @@ class RealStream:
         for line in self._lines:
             event = json.loads(line)
             version = event["object"].get("metadata", {}).get("resourceVersion")
-            with self._news:
-                self._came.append(line)
+            with self._changed:
+                self._received.append(line)
                 self.version = max(self.version, int(version or 0))
-                self._news.notify_all()
-        with self._news:
-            self._is_over = True
-            self._news.notify_all()
+                self._changed.notify_all()
+        with self._changed:
+            self._is_ended = True
+            self._changed.notify_all()

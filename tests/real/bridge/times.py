@@ -1,4 +1,4 @@
-"""Between the server's times, which are real, and the story's, which are virtual."""
+"""Translation between the server's real times and the story's virtual ones."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _CREATED, _DELETED = "creationTimestamp", "deletionTimestamp"
 
 
 class Times:
-    """By uid, when an object was created and when its deletion was seen, in both times.
+    """The creation and deletion times of objects in real and virtual time, by uid.
 
-    Objects that were not created in this story keep their real times, which lie before it.
+    Objects that were not created in this story keep their real times, which are before it.
     """
 
     def __init__(self, now: Callable[[], datetime]) -> None:
@@ -21,31 +21,31 @@ class Times:
         self._known: dict[tuple[str, str], tuple[str, str]] = {}
 
     def created(self, document: Document) -> None:
-        """This is the answer to a creation, as the server gave it."""
+        """Record the server's answer to a creation."""
         for metadata in _metadata(document):
-            self._note(metadata, _CREATED)
+            self._record(metadata, _CREATED)
 
     def to_virtual(self, document: Document) -> None:
-        """Put virtual times into what the server has said: an object, a list or a table."""
+        """Replace real times by virtual ones in an object, a list or a table of the server."""
         for metadata in _metadata(document):
-            self._note(metadata, _DELETED)
+            self._record(metadata, _DELETED)
             self._put(metadata, 0)
 
     def to_real(self, document: Document) -> None:
-        """Put the server's own times back into what is sent to it."""
+        """Replace virtual times by real ones in a request to the server."""
         for metadata in _metadata(document):
             self._put(metadata, 1)
 
-    def _note(self, metadata: Document, field: str) -> None:
+    def _record(self, metadata: Document, field: str) -> None:
         key = (metadata.get("uid", ""), field)
         if metadata.get(field) and key not in self._known:
             self._known[key] = (f"{self._now():%Y-%m-%dT%H:%M:%SZ}", metadata[field])
 
-    def _put(self, metadata: Document, which: int) -> None:
+    def _put(self, metadata: Document, index: int) -> None:
         for field in (_CREATED, _DELETED):
             known = self._known.get((metadata.get("uid", ""), field))
             if known is not None and metadata.get(field):
-                metadata[field] = known[which]
+                metadata[field] = known[index]
 
 
 def _metadata(document: Document) -> Iterator[Document]:

@@ -1,4 +1,4 @@
-"""deploy.sh in a copy of the tree, with stand-ins for the cloud and a real kubectl."""
+"""deploy.sh in a copy of the tree, with simulated cloud tools and a real kubectl."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 TOKEN = "ya29.a-secret-access-token"
 APIS = ("cloudresourcemanager", "compute", "iam", "serviceusage")
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
-"""Of what was built."""
+"""The digest of the built images."""
 Rule = tuple[str, str, int]
 GCLOUD: tuple[Rule, ...] = (
     ("auth print-access-token", TOKEN, 0),
@@ -41,24 +41,24 @@ TERRAFORM: tuple[Rule, ...] = (
 
 @dataclass
 class Ran:
-    """What a run printed, and which programs it called with what."""
+    """The exit code and the output of a run, and the command lines that it called."""
 
     code: int
     output: str
     calls: list[str]
 
     def changing_calls(self) -> list[str]:
-        """Those that change something in the cloud; `kubectl auth` only asks who may."""
+        """Return the calls that change something in the cloud; `kubectl auth` only reads."""
         words = re.compile(
             r" (build|push|create|submit|publish|apply|destroy|enable|delete|add|set-iam-policy)\b"
         )
-        asked = (call for call in self.calls if not call.startswith("kubectl auth "))
-        return [call for call in asked if words.search(call)]
+        others = (call for call in self.calls if not call.startswith("kubectl auth "))
+        return [call for call in others if words.search(call)]
 
 
 @dataclass
 class Settings:
-    """What Terraform makes of the settings' file."""
+    """The values that Terraform reads from the settings' file."""
 
     prefix: str = "tpu-functions"
     jobset_provider: str = ""
@@ -68,38 +68,38 @@ class Settings:
     """Project, location and name of the cluster."""
     join_approval: str = "approve_join"
 
-    def told(self) -> str:
-        """As ``terraform console`` prints it."""
+    def console_output(self) -> str:
+        """Return the output of ``terraform console``."""
         federation = "federation" if self.federation else ""
         secrets = " ".join(self.secrets)
-        told = (PROJECT, "us-central1", self.prefix, self.jobset_provider, PROJECT)
+        values = (PROJECT, "us-central1", self.prefix, self.jobset_provider, PROJECT)
         rest = (secrets, federation, self.node_pools, self.join_approval)
-        return f'"{"|".join((*told, *rest))}"'
+        return f'"{"|".join((*values, *rest))}"'
 
 
 @dataclass
 class Installer:
-    """A checkout of its own, for one cluster."""
+    """A separate checkout for one cluster."""
 
     tree: Path
     plane: ControlPlane
     permissions_url: str
     outputs: Outputs
     lacking: set[str] = field(default_factory=set)
-    """Permissions that the caller has not."""
+    """Permissions that the caller lacks."""
     unknown: set[str] = field(default_factory=set)
-    """Permissions that cannot be asked for on a project."""
+    """Permissions that cannot be checked on a project."""
     settings: Settings = field(default_factory=Settings)
     gcloud: list[Rule] = field(default_factory=list)
-    """Answers that come before the usual ones."""
+    """Answers that take precedence over the usual ones."""
     terraform: list[Rule] = field(default_factory=list)
     kubectl: list[Rule] = field(default_factory=list)
-    """Answers in place of the cluster's."""
+    """Answers that replace the cluster's."""
     docker: list[Rule] = field(default_factory=list)
     sleep: list[Rule] = field(default_factory=list)
-    """Waits that take no time."""
+    """Waits that are skipped."""
     nodes_pull: bool = True
-    """It is said that Nodes can pull from Artifact Registry."""
+    """``--nodes-pull``: Nodes can pull from Artifact Registry."""
 
     def run(self, *arguments: str, answer: str = "", path: str | None = None) -> Ran:
         """Run deploy.sh; ``answer`` is typed in."""
@@ -107,11 +107,11 @@ class Installer:
         return self._run(["./deploy.sh", *flags, *arguments], answer, path)
 
     def run_shell(self, text: str) -> Ran:
-        """Run what a page says."""
+        """Run the commands of a page."""
         return self._run(["bash", "-euo", "pipefail", "-c", text], "", None)
 
     def secret(self, name: str) -> str:
-        """What was put into a secret of the cloud's by ``--data-file=-``."""
+        """Return the data that was written to a secret of Secret Manager by ``--data-file=-``."""
         return (self.tree / "secrets" / name).read_text()
 
     def _run(self, command: list[str], answer: str, path: str | None) -> Ran:
@@ -122,7 +122,7 @@ class Installer:
             "gcloud": [*self.gcloud, *GCLOUD],
             "terraform": [
                 *self.terraform,
-                ("console", self.settings.told(), 0),
+                ("console", self.settings.console_output(), 0),
                 *TERRAFORM,
                 *outputs,
             ],
@@ -131,12 +131,12 @@ class Installer:
             "sleep": self.sleep,
         }
         (self.tree / "answers").write_text(json.dumps(answers))
-        beside = f"{self.tree / 'bin'}{os.pathsep}{os.defpath}"
+        search_path = f"{self.tree / 'bin'}{os.pathsep}{os.defpath}"
         done = subprocess.run(
             command,
             cwd=self.tree,
             env={
-                "PATH": beside if path is None else path,
+                "PATH": search_path if path is None else path,
                 "HOME": str(self.tree),
                 "KUBECONFIG": str(self.plane.kubeconfig),
                 "CALLS": str(calls),
@@ -162,7 +162,7 @@ class Installer:
 def installer(
     directory: Path, plane: ControlPlane, outputs: Outputs = KUBECONFIGS
 ) -> Iterator[Installer]:
-    """deploy.sh for the cluster ``prod``; its settings and the stand-ins are there."""
+    """deploy.sh for the cluster ``prod``, with its settings and the simulated tools."""
     tree = directory / "tree"
     for part in ("infra", "relay", "shared"):
         shutil.copytree(ROOT / part, tree / part)
@@ -171,7 +171,7 @@ def installer(
     (tree / "bin").mkdir()
     (tree / "secrets").mkdir()
     script = (Path(__file__).parent / "stand_in.py").read_text()
-    # Without site-packages it starts in less time, a hundred times a run.
+    # Without site-packages it starts in less time, and a run starts it a hundred times.
     script = script.replace("#!/usr/bin/env python3", f"#!{sys.executable} -IS", 1)
     for name in ("docker", "gcloud", "kubectl", "sleep", "terraform"):
         (tree / "bin" / name).write_text(script)
@@ -180,17 +180,19 @@ def installer(
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["permissions"]
+            requested = json.loads(self.rfile.read(int(self.headers["Content-Length"])))[
+                "permissions"
+            ]
             assert self.headers["Authorization"] == f"Bearer {TOKEN}"
-            granted = [one for one in asked if one not in made.lacking]
+            granted = [one for one in requested if one not in made.lacking]
             body = json.dumps({"permissions": granted}).encode()
-            self.send_response(400 if made.unknown & set(asked) else 200)
+            self.send_response(400 if made.unknown & set(requested) else 200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:
-            """Nothing is logged."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -203,8 +205,8 @@ def installer(
 
 
 @contextmanager
-def playing_kubelet(plane: ControlPlane) -> Iterator[None]:
-    """A Node: a Pod is Ready as soon as it is bound and its Secrets are there, and goes when deleted."""
+def simulated_kubelet(plane: ControlPlane) -> Iterator[None]:
+    """A Node whose Pods are Ready once bound with existing Secrets; deleted Pods are removed."""
     node = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -212,20 +214,20 @@ def playing_kubelet(plane: ControlPlane) -> Iterator[None]:
         "spec": {},
     }
     plane.request("POST", "/api/v1/nodes", node)
-    room = {"cpu": "8", "memory": "32Gi", "pods": "100"}
+    resources = {"cpu": "8", "memory": "32Gi", "pods": "100"}
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
-    status = {"status": {"capacity": room, "allocatable": room, "conditions": [ready]}}
+    status = {"status": {"capacity": resources, "allocatable": resources, "conditions": [ready]}}
     merge = "application/merge-patch+json"
     plane.request("PATCH", "/api/v1/nodes/control-plane/status", status, merge)
-    over = threading.Event()
+    is_over = threading.Event()
 
     def exists(secret: str) -> bool:
         path = f"/api/v1/namespaces/tpu-functions/secrets/{secret}"
         return plane.request("GET", path)[0] == 200
 
-    def play() -> None:
-        while not over.wait(0.3):
-            # The Node's controller lets nobody stay on a Node that has been silent.
+    def simulate() -> None:
+        while not is_over.wait(0.3):
+            # The Node controller taints a Node without heartbeats, and its Pods are evicted.
             plane.request("PATCH", "/api/v1/nodes/control-plane", {"spec": {"taints": []}}, merge)
             _, listed = plane.request("GET", "/api/v1/namespaces/tpu-functions/pods")
             for pod in listed["items"]:
@@ -236,23 +238,23 @@ def playing_kubelet(plane: ControlPlane) -> Iterator[None]:
                     running = {"status": {"phase": "Running", "conditions": [ready]}}
                     plane.request("PATCH", f"{path}/status", running, merge)
 
-    player = threading.Thread(target=play)
-    player.start()
+    simulation = threading.Thread(target=simulate)
+    simulation.start()
     try:
         yield
     finally:
-        over.set()
-        player.join()
+        is_over.set()
+        simulation.join()
         plane.request("DELETE", "/api/v1/nodes/control-plane")
 
 
 def is_bound(pod: Mapping[str, Any]) -> bool:
-    """Whether a Pod has a Node, and has not been started on it."""
+    """Tell whether a Pod is bound to a Node but not yet started."""
     return "nodeName" in pod["spec"] and pod["status"]["phase"] == "Pending"
 
 
 def secrets_of(pod: Mapping[str, Any]) -> Iterator[str]:
-    """What must be there before a kubelet starts a Pod."""
+    """Yield the Secrets that must exist before a kubelet starts a Pod."""
     for volume in pod["spec"].get("volumes", ()):
         if "secret" in volume:
             yield volume["secret"]["secretName"]

@@ -1,6 +1,6 @@
-"""What the module's outputs are after an apply, for two of the functions' ways into the cluster.
+"""The outputs of the module after an apply, for both kinds of access to the cluster.
 
-`test_outputs` holds them against Terraform.
+`test_outputs` compares them with Terraform's.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ EMAILS = {
     for name in ACCOUNTS_WITH_JOBSETS
 }
 UNIQUE_IDS = {
-    name: f"11700000000000000000{place}" for place, name in enumerate(ACCOUNTS_WITH_JOBSETS)
+    name: f"11700000000000000000{number}" for number, name in enumerate(ACCOUNTS_WITH_JOBSETS)
 }
 USERS = {name: f"gcp:{EMAILS[name]}" for name in sorted(ACCOUNTS)}
-"""Whom the API server takes the bearers of Google's ID tokens for."""
+"""The API server's users for Google's ID tokens, by account."""
 USERS_WITH_JOBSETS = {name: f"gcp:{EMAILS[name]}" for name in sorted(ACCOUNTS_WITH_JOBSETS)}
 
 
@@ -42,14 +42,14 @@ class Outputs:
     overlay: str
     inject_token_user: str
     authentication_configuration: str = ""
-    """Empty where there is none."""
+    """Empty if there is none."""
     image_repository: str = REPOSITORY
     image_builder: str = BUILDER
     image_sources: str = f"gs://{PROJECT}-tpu-functions-source/images"
 
 
 def _component(installation: Mapping[str, str], **more: Any) -> str:
-    """``infra/kubernetes/overlays/CLUSTER/deployed``, but for the images."""
+    """Return ``infra/kubernetes/overlays/CLUSTER/deployed`` without the images."""
     settings = {
         "name": "relay",
         "namespace": "tpu-functions",
@@ -84,7 +84,7 @@ KUBECONFIGS = Outputs(
     overlay=_overlay(["deployed"]),
     inject_token_user="system:serviceaccount:tpu-functions:inject-token",
 )
-"""Functions come with a kubeconfig each, as ServiceAccounts of the cluster."""
+"""Each function has a kubeconfig of a ServiceAccount of the cluster."""
 
 ID_TOKENS = Outputs(
     component=_component(USERS),
@@ -113,7 +113,7 @@ ID_TOKENS = Outputs(
         }
     ),
 )
-"""Functions come with Google's ID tokens, for which the API server trusts Google."""
+"""Functions use Google's ID tokens, and the API server trusts Google."""
 
 JOBSETS = Outputs(
     component=_component(
@@ -126,7 +126,7 @@ JOBSETS = Outputs(
     overlay=ID_TOKENS.overlay,
     inject_token_user=USERS["inject-token"],
 )
-"""The same, and JobSets get TPUNodeGroups as their slices."""
+"""Like `ID_TOKENS`, with TPUNodeGroups as the slices of JobSets."""
 
 POOLS = Outputs(
     component=_component(
@@ -139,4 +139,4 @@ POOLS = Outputs(
     overlay=ID_TOKENS.overlay,
     inject_token_user=USERS["inject-token"],
 )
-"""The same, and JobSets get node pools of GKE."""
+"""Like `ID_TOKENS`, with node pools of GKE for JobSets."""

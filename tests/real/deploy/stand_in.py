@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Stands in for gcloud and others, by the name that it is called by: records, and answers from a file.
+"""Simulates gcloud and other tools, by the name of its file: records calls, and answers from a file.
 
 ``ANSWERS`` names a JSON file with, for each program, a list of rules: ``[pattern, output, exit code]``.
-The first pattern found answers, in the command line with its number before it: ``#2 topics list`` when
-that is called for the second time. Nothing found is success without output; for a program of which
-``REAL`` (JSON) names the real one, that one's answer. Each call is a line in the file that ``CALLS``
-names. What ``gcloud secrets`` is given for a secret is kept in the folder that ``SECRETS`` names.
+The first pattern that matches is used. It is searched in the command line, which is prefixed with the
+count of equal calls: ``#2 topics list`` is the second call. Without a match, the program in ``REAL``
+(JSON) is run; if there is none, the call succeeds without output. Each call is a line in the file that
+``CALLS`` names. The data of a secret for ``gcloud secrets`` is stored in the folder of ``SECRETS``.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""deploy.sh as a platform engineer meets it: a real cluster, and a cloud that answers from a table."""
+"""deploy.sh with a real cluster and a simulated cloud that answers from a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import yaml
 
 from local.control_plane.plane import OwnControlPlane
 from tests.manifests import manifest
-from tests.real.deploy.installer import DIGEST, Installer, Settings, installer, playing_kubelet
+from tests.real.deploy.installer import DIGEST, Installer, Settings, installer, simulated_kubelet
 from tests.real.deploy.outputs import (
     BUILDER,
     JOBSETS,
@@ -24,10 +24,10 @@ from tests.real.deploy.outputs import (
 )
 from tests.real_parts import get_jobset_crd, open_own_control_plane
 
-STANDS = ("state list", 'data.google_project.this\ngoogle_pubsub_topic.step["sweep"]', 0)
-"""Terraform has applied something."""
+HAS_STATE = ("state list", 'data.google_project.this\ngoogle_pubsub_topic.step["sweep"]', 0)
+"""Terraform's state has two resources."""
 ROLLED_OUT = ("rollout status", "successfully rolled out", 0)
-"""In a cluster whose Node has been silent for long, where Pods are not ready any more."""
+"""For a cluster whose Node has sent no heartbeats, so that its Pods are no longer ready."""
 GRANT = "gcloud projects add-iam-policy-binding my-gcp-project --member=user:me@example.com"
 OVERLAY = "infra/kubernetes/overlays/prod"
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy")]
@@ -35,31 +35,31 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy")]
 
 @pytest.fixture
 def deploy(tmp_path: Path, own_control_plane: OwnControlPlane) -> Iterator[Installer]:
-    """For a cluster of the test's own."""
+    """deploy.sh for a cluster of this test only."""
     with installer(tmp_path, own_control_plane) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def untouched() -> Iterator[OwnControlPlane]:
+def empty_plane() -> Iterator[OwnControlPlane]:
     with open_own_control_plane() as plane:
         yield plane
 
 
 @pytest.fixture
-def look(tmp_path: Path, untouched: OwnControlPlane) -> Iterator[Installer]:
-    """For a cluster that several tests share, because none of them changes anything."""
-    with installer(tmp_path, untouched) as made:
+def read_only(tmp_path: Path, empty_plane: OwnControlPlane) -> Iterator[Installer]:
+    """deploy.sh for an empty cluster that several tests share, because they do not change it."""
+    with installer(tmp_path, empty_plane) as made:
         yield made
-    assert untouched.request("GET", "/api/v1/namespaces/tpu-functions")[0] == 404
+    assert empty_plane.request("GET", "/api/v1/namespaces/tpu-functions")[0] == 404
 
 
 @pytest.fixture(scope="module")
-def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installer]:
+def shared_installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installer]:
     with (
         open_own_control_plane() as plane,
-        installer(tmp_path_factory.mktemp("standing"), plane) as made,
-        playing_kubelet(plane),
+        installer(tmp_path_factory.mktemp("installation"), plane) as made,
+        simulated_kubelet(plane),
     ):
         ran = made.run("--yes", "--images", "example.test/tpu:1", "prod")
         assert ran.code == 0, ran.output
@@ -67,16 +67,18 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installer]:
 
 
 @pytest.fixture
-def installed(tmp_path: Path, standing: Installer) -> Iterator[Installer]:
-    """Where it is installed; several tests share that, because none of them changes anything."""
-    with installer(tmp_path, standing.plane) as made:
-        shutil.copytree(standing.tree / OVERLAY, made.tree / OVERLAY)
-        made.terraform = [STANDS]
+def installed(tmp_path: Path, shared_installation: Installer) -> Iterator[Installer]:
+    """deploy.sh for an installation that several tests share, because they do not change it."""
+    with installer(tmp_path, shared_installation.plane) as made:
+        shutil.copytree(shared_installation.tree / OVERLAY, made.tree / OVERLAY)
+        made.terraform = [HAS_STATE]
         yield made
 
 
-def test_it_installs_and_a_second_time_changes_nothing(deploy: Installer) -> None:
-    with playing_kubelet(deploy.plane):
+def test_an_installation_succeeds_and_a_second_one_changes_only_the_image(
+    deploy: Installer,
+) -> None:
+    with simulated_kubelet(deploy.plane):
         first = deploy.run("--yes", "prod")
         assert first.code == 0, first.output
         assert "namespace/tpu-functions created" in first.output
@@ -113,12 +115,12 @@ def image_of_the_relay(deploy: Installer) -> str:
     return str(relay["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-def test_two_builds_of_one_commit_have_two_tags(look: Installer) -> None:
-    """An edit that is not committed rolls out, too."""
-    look.gcloud = [("artifacts docker images describe", "", 0)]
+def test_two_builds_of_one_commit_have_two_tags(read_only: Installer) -> None:
+    """An uncommitted edit is also rolled out."""
+    read_only.gcloud = [("artifacts docker images describe", "", 0)]
     tags = []
     for _ in range(2):
-        ran = look.run("--yes", "prod")
+        ran = read_only.run("--yes", "prod")
         tags += re.findall(r",_TAG=(\S+)", "\n".join(ran.calls))
         assert ran.code == 1
         assert re.search(
@@ -126,7 +128,7 @@ def test_two_builds_of_one_commit_have_two_tags(look: Installer) -> None:
             r"digest \(no answer\); run this again\n$",
             ran.output,
         )
-        look.run_shell("sleep 1")
+        read_only.run_shell("sleep 1")
     assert len(set(tags)) == 2
 
 
@@ -155,7 +157,7 @@ def test_images_are_named_by_tag_or_digest(
     assert ["+", "image:", shown] in changed
 
 
-def test_a_part_whose_image_is_not_named_is_not_rolled_out(deploy: Installer) -> None:
+def test_a_component_without_an_image_ends_the_run(deploy: Installer) -> None:
     overlay = deploy.tree / OVERLAY
     overlay.mkdir()
     components = ["deployed", "../../components/inject-env"]
@@ -171,7 +173,7 @@ def test_a_part_whose_image_is_not_named_is_not_rolled_out(deploy: Installer) ->
     assert deploy.plane.request("GET", "/api/v1/namespaces/tpu-functions")[0] == 404
 
 
-def test_a_component_that_comes_too_late_for_its_image_is_named(deploy: Installer) -> None:
+def test_a_component_listed_after_deployed_is_reported(deploy: Installer) -> None:
     overlay = deploy.tree / OVERLAY
     overlay.mkdir()
     components = ["deployed", "../../components/inject-env"]
@@ -187,42 +189,46 @@ def test_a_component_that_comes_too_late_for_its_image_is_named(deploy: Installe
     assert deploy.plane.request("GET", "/api/v1/namespaces/tpu-functions")[0] == 404
 
 
-# How Nodes pull
+# Pull credentials of Nodes
 
-PULLS = (
+PULL_PROBLEM = (
     "  - the Nodes of this cluster need credentials to pull images from us-central1-docker.pkg.dev\n"
     "      create the Secret tpu-functions-images; or set up a credential provider and pass "
     "--nodes-pull; or use other --images (docs/install.md, Images)\n"
 )
 
 
-def test_how_nodes_pull_is_asked_where_nobody_can_know(look: Installer) -> None:
-    look.nodes_pull = False
-    ran = look.run("prod", answer="n\n")
-    assert ran.output.endswith(f"deploy.sh: 1 problem(s); nothing was changed\n\n{PULLS}")
+def test_missing_pull_credentials_are_reported_if_they_cannot_be_detected(
+    read_only: Installer,
+) -> None:
+    read_only.nodes_pull = False
+    ran = read_only.run("prod", answer="n\n")
+    assert ran.output.endswith(f"deploy.sh: 1 problem(s); nothing was changed\n\n{PULL_PROBLEM}")
     for images in (
         REPOSITORY + ":1",
         f"{REPOSITORY}/relay@{DIGEST}",
         "gcr.io/my-gcp-project/tpu:1",
     ):
-        ran = look.run("--images", images, "prod", answer="n\n")
+        ran = read_only.run("--images", images, "prod", answer="n\n")
         assert "  - the Nodes of this cluster need credentials to pull images from " in ran.output
 
 
-@pytest.mark.parametrize("case", ["another registry", "GKE", "it is said", "a secret"])
-def test_how_nodes_pull_is_not_asked(case: str, look: Installer) -> None:
-    look.nodes_pull = case == "it is said"
+@pytest.mark.parametrize("case", ["another registry", "GKE", "--nodes-pull", "a Secret"])
+def test_missing_pull_credentials_are_not_reported(case: str, read_only: Installer) -> None:
+    read_only.nodes_pull = case == "--nodes-pull"
     images = ["--images", "example.test/tpu:1"] if case == "another registry" else []
     if case == "GKE":
         version = '{"major": "1", "minor": "33", "gitVersion": "v1.33.4-gke.1134000"}'
-        look.kubectl = [("get --raw /version", version, 0)]
-    if case == "a secret":
-        look.kubectl = [("get secret tpu-functions-images", "", 0)]
-    ran = look.run(*images, "prod", answer="n\n")
+        read_only.kubectl = [("get --raw /version", version, 0)]
+    if case == "a Secret":
+        read_only.kubectl = [("get secret tpu-functions-images", "", 0)]
+    ran = read_only.run(*images, "prod", answer="n\n")
     assert ran.output.endswith("deploy.sh: not confirmed; nothing was changed\n")
 
 
-def test_nor_where_the_relay_runs_from_there_already(installed: Installer) -> None:
+def test_missing_pull_credentials_are_not_reported_if_the_relay_runs_from_that_registry(
+    installed: Installer,
+) -> None:
     installed.nodes_pull = False
     image = f"1 {REPOSITORY}/relay@{DIGEST}"
     installed.kubectl = [("get deployment relay --ignore-not-found", image, 0)]
@@ -230,10 +236,10 @@ def test_nor_where_the_relay_runs_from_there_already(installed: Installer) -> No
     assert ran.output.endswith("deploy.sh: not confirmed; nothing was changed\n")
 
 
-def test_a_pull_secret_is_used_by_the_overlay_that_is_made(deploy: Installer) -> None:
+def test_a_created_overlay_uses_the_pull_secret(deploy: Installer) -> None:
     deploy.nodes_pull = False
     deploy.kubectl = [("get secret tpu-functions-images", "", 0)]
-    with playing_kubelet(deploy.plane):
+    with simulated_kubelet(deploy.plane):
         ran = deploy.run("--yes", "prod")
     assert ran.code == 0, ran.output
     path = "/apis/apps/v1/namespaces/tpu-functions/deployments/relay"
@@ -241,7 +247,7 @@ def test_a_pull_secret_is_used_by_the_overlay_that_is_made(deploy: Installer) ->
     assert spec["imagePullSecrets"] == [{"name": "tpu-functions-images"}]
 
 
-def test_a_pull_secret_that_the_overlay_does_not_use_is_named(installed: Installer) -> None:
+def test_a_pull_secret_that_the_overlay_does_not_use_is_reported(installed: Installer) -> None:
     installed.nodes_pull = False
     installed.kubectl = [("get secret tpu-functions-images", "", 0)]
     ran = installed.run("prod", answer="n\n")
@@ -251,7 +257,7 @@ def test_a_pull_secret_that_the_overlay_does_not_use_is_named(installed: Install
     )
 
 
-def test_a_relay_that_cannot_be_pulled_is_told_so(deploy: Installer) -> None:
+def test_a_relay_image_that_cannot_be_pulled_is_reported(deploy: Installer) -> None:
     deploy.kubectl = [
         ("rollout status deployment/relay", "error: timed out waiting", 1),
         ("get pods --selector=app.kubernetes.io/name=relay", "ImagePullBackOff", 0),
@@ -264,25 +270,25 @@ def test_a_relay_that_cannot_be_pulled_is_told_so(deploy: Installer) -> None:
     )
 
 
-def test_what_is_not_confirmed_is_not_done(look: Installer) -> None:
-    ran = look.run("prod", answer="n\n")
+def test_a_run_that_is_not_confirmed_changes_nothing(read_only: Installer) -> None:
+    ran = read_only.run("prod", answer="n\n")
     assert ran.code == 1
     assert ran.output.endswith("deploy.sh: not confirmed; nothing was changed\n")
     assert ran.changing_calls() == []
 
 
-def test_a_dry_run_changes_nothing(look: Installer) -> None:
-    ran = look.run("--dry-run", "prod")
+def test_a_dry_run_changes_nothing(read_only: Installer) -> None:
+    ran = read_only.run("--dry-run", "prod")
     assert ran.code == 0, ran.output
     assert ran.changing_calls() == []
     assert any("plan -input=false" in call for call in ran.calls)
     assert "infra/kubernetes/overlays/prod would be created" in ran.output
-    assert not (look.tree / "infra/kubernetes/overlays/prod").exists()
+    assert not (read_only.tree / "infra/kubernetes/overlays/prod").exists()
 
 
-def test_all_that_is_missing_is_said_at_once_with_what_mends_it(look: Installer) -> None:
-    look.lacking = {"iam.roles.create", "pubsub.topics.create"}
-    look.gcloud = [
+def test_all_problems_are_reported_at_once_with_their_solutions(read_only: Installer) -> None:
+    read_only.lacking = {"iam.roles.create", "pubsub.topics.create"}
+    read_only.gcloud = [
         (
             "services list",
             "compute.googleapis.com\niam.googleapis.com\nserviceusage.googleapis.com",
@@ -290,8 +296,8 @@ def test_all_that_is_missing_is_said_at_once_with_what_mends_it(look: Installer)
         ),
         ("secrets versions list kubeconfig-sweep", "", 0),
     ]
-    look.settings.secrets = ["kubeconfig-sweep"]
-    ran = look.run("prod")
+    read_only.settings.secrets = ["kubeconfig-sweep"]
+    ran = read_only.run("prod")
     assert ran.code == 1
     assert ran.output.partition("deploy.sh: ")[2] == (
         "4 problem(s); nothing was changed\n"
@@ -307,22 +313,24 @@ def test_all_that_is_missing_is_said_at_once_with_what_mends_it(look: Installer)
     assert ran.changing_calls() == []
 
 
-def test_apis_that_cannot_be_listed_are_one_thing_of_those_missing(look: Installer) -> None:
-    told = "ERROR: (gcloud.services.list) PERMISSION_DENIED: Permission denied to list services"
-    look.gcloud = [("services list", f"{told}\nmore of it", 1)]
-    look.lacking = {"iam.roles.create"}
-    ran = look.run("prod")
+def test_apis_that_cannot_be_listed_are_reported_with_the_other_problems(
+    read_only: Installer,
+) -> None:
+    error = "ERROR: (gcloud.services.list) PERMISSION_DENIED: Permission denied to list services"
+    read_only.gcloud = [("services list", f"{error}\nmore of it", 1)]
+    read_only.lacking = {"iam.roles.create"}
+    ran = read_only.run("prod")
     assert ran.code == 1
     assert ran.output.partition("deploy.sh: ")[2] == (
         "2 problem(s); nothing was changed\n"
-        f"\n  - project my-gcp-project: its APIs cannot be listed: {told}\n"
+        f"\n  - project my-gcp-project: its APIs cannot be listed: {error}\n"
         f"      {GRANT} --role=roles/serviceusage.serviceUsageViewer\n"
         "\n  - project my-gcp-project: you lack iam.roles.create\n"
         f"      {GRANT} --role=roles/iam.roleAdmin\n"
     )
 
 
-RIGHTS = {
+PERMISSIONS = {
     "resourcemanager.projects.setIamPolicy": "resourcemanager.projectIamAdmin",
     "iam.roles.create": "iam.roleAdmin",
     "logging.sinks.create": "logging.configWriter",
@@ -345,23 +353,28 @@ RIGHTS = {
     "serviceusage.services.enable": "serviceusage.serviceUsageAdmin",
     "cloudbuild.builds.create": "cloudbuild.builds.editor",
 }
-"""What an installation needs, with the role that has it."""
-ALSO_NEEDED_TO_DELETE = {right for right in RIGHTS if right.endswith("setIamPolicy")}
-OURS = "app.kubernetes.io/part-of=tpu-functions"
+"""The permissions that an installation needs, with a role that includes each."""
+ALSO_NEEDED_TO_DELETE = {name for name in PERMISSIONS if name.endswith("setIamPolicy")}
+OWN_LABEL = "app.kubernetes.io/part-of=tpu-functions"
 
 
-def test_each_right_that_is_lacking_is_named_with_a_role_that_has_it(look: Installer) -> None:
-    look.lacking = set(RIGHTS)
-    look.settings = Settings(secrets=["kubeconfig-sweep"], federation=True)
-    robot = "installer@my-gcp-project.iam.gserviceaccount.com"
-    look.gcloud = [("secrets versions list", "1", 0), ("config get account", robot, 0)]
-    ran = look.run("prod")
+def test_each_missing_permission_is_reported_with_a_role_that_includes_it(
+    read_only: Installer,
+) -> None:
+    read_only.lacking = set(PERMISSIONS)
+    read_only.settings = Settings(secrets=["kubeconfig-sweep"], federation=True)
+    service_account = "installer@my-gcp-project.iam.gserviceaccount.com"
+    read_only.gcloud = [
+        ("secrets versions list", "1", 0),
+        ("config get account", service_account, 0),
+    ]
+    ran = read_only.run("prod")
     assert ran.code == 1
     assert ran.output.partition(" changed\n")[2] == "".join(
-        f"\n  - project my-gcp-project: you lack {right}\n"
+        f"\n  - project my-gcp-project: you lack {permission}\n"
         "      gcloud projects add-iam-policy-binding my-gcp-project"
-        f" --member=serviceAccount:{robot} --role=roles/{role}\n"
-        for right, role in RIGHTS.items()
+        f" --member=serviceAccount:{service_account} --role=roles/{role}\n"
+        for permission, role in PERMISSIONS.items()
     )
 
 
@@ -374,27 +387,29 @@ def test_each_right_that_is_lacking_is_named_with_a_role_that_has_it(look: Insta
     ],
     ids=["named", "by docker", "by Cloud Build"],
 )
-def test_rights_that_images_need_are_asked_for_where_images_are_made(
-    images: list[str], needed: set[str], look: Installer
+def test_permissions_for_builds_are_checked_only_if_cloud_build_builds_the_images(
+    images: list[str], needed: set[str], read_only: Installer
 ) -> None:
-    look.lacking = {"cloudbuild.builds.create"}
-    ran = look.run(*images, "prod", answer="n\n")
+    read_only.lacking = {"cloudbuild.builds.create"}
+    ran = read_only.run(*images, "prod", answer="n\n")
     assert set(re.findall(r"you lack (\S+)", ran.output)) == needed
 
 
-def test_a_right_that_cannot_be_asked_for_is_said_and_holds_nothing_up(look: Installer) -> None:
-    look.unknown = {"run.services.setIamPolicy"}
-    look.lacking = {"iam.roles.create"}
-    ran = look.run("prod")
+def test_a_permission_that_cannot_be_checked_is_reported_without_being_a_problem(
+    read_only: Installer,
+) -> None:
+    read_only.unknown = {"run.services.setIamPolicy"}
+    read_only.lacking = {"iam.roles.create"}
+    ran = read_only.run("prod")
     assert (
         "project my-gcp-project: these permissions cannot be checked: run.services.setIamPolicy\n"
     ) in ran.output
     assert re.findall(r"you lack (\S+)", ran.output) == ["iam.roles.create"]
 
 
-def test_images_that_cannot_be_built_end_it(look: Installer) -> None:
-    look.docker = [("build --file relay/", "ERROR: failed to solve", 1)]
-    ran = look.run("--docker", "--yes", "prod")
+def test_a_failed_build_ends_the_run(read_only: Installer) -> None:
+    read_only.docker = [("build --file relay/", "ERROR: failed to solve", 1)]
+    ran = read_only.run("--docker", "--yes", "prod")
     assert ran.code == 1
     assert ran.output.endswith("ERROR: failed to solve\n")
     assert not any("kubectl apply" in call or "docker push" in call for call in ran.calls)
@@ -417,20 +432,20 @@ APPROVES_ALL = {
         }
     ],
 }
-"""As in Kubernetes' page on TLS bootstrapping."""
+"""The ClusterRoleBinding of Kubernetes' page on TLS bootstrapping."""
 
 
-def test_a_cluster_that_approves_all_bootstrap_tokens_is_not_installed_on_unless_that_is_said(
-    look: Installer,
+def test_a_cluster_that_approves_all_bootstrap_tokens_requires_external_join_approval(
+    read_only: Installer,
 ) -> None:
     bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-    assert look.plane.request("POST", bindings, APPROVES_ALL)[0] == 201
+    assert read_only.plane.request("POST", bindings, APPROVES_ALL)[0] == 201
     try:
-        ran = look.run("--dry-run", "prod")
-        look.settings.join_approval = "external"
-        said = look.run("--dry-run", "prod")
+        ran = read_only.run("--dry-run", "prod")
+        read_only.settings.join_approval = "external"
+        external = read_only.run("--dry-run", "prod")
     finally:
-        look.plane.request("DELETE", f"{bindings}/auto-approve-csrs-for-group")
+        read_only.plane.request("DELETE", f"{bindings}/auto-approve-csrs-for-group")
     assert ran.code == 1
     assert ran.output.endswith(
         "1 problem(s); nothing was changed\n"
@@ -439,15 +454,16 @@ def test_a_cluster_that_approves_all_bootstrap_tokens_is_not_installed_on_unless
         "system:certificates.k8s.io:certificatesigningrequests:nodeclient, or set join_approval = "
         '"external"\n'
     )
-    assert said.code == 0, said.output
+    assert external.code == 0, external.output
     assert (
-        "join_approval is external: the holder of a VM's token can become any Node" in said.output
+        "join_approval is external: the holder of a VM's token can become any Node"
+        in external.output
     )
 
 
-def test_jobsets_are_asked_for_only_where_jobset_is(look: Installer) -> None:
-    look.settings.jobset_provider = "tpu-node-group"
-    ran = look.run("prod")
+def test_a_jobset_provider_without_jobset_in_the_cluster_is_a_problem(read_only: Installer) -> None:
+    read_only.settings.jobset_provider = "tpu-node-group"
+    ran = read_only.run("prod")
     assert ran.code == 1
     assert ran.output.partition("deploy.sh: ")[2] == (
         "1 problem(s); nothing was changed\n"
@@ -456,13 +472,13 @@ def test_jobsets_are_asked_for_only_where_jobset_is(look: Installer) -> None:
     )
 
 
-def test_jobsets_get_their_part_of_the_cluster(
+def test_the_steps_of_jobsets_get_their_permissions_in_the_cluster(
     tmp_path: Path, own_control_plane: OwnControlPlane
 ) -> None:
     own_control_plane.run_kubectl("apply", "--server-side", "-f", str(get_jobset_crd()))
     with installer(tmp_path, own_control_plane, JOBSETS) as deploy:
         deploy.settings.jobset_provider = "tpu-node-group"
-        with playing_kubelet(deploy.plane):
+        with simulated_kubelet(deploy.plane):
             ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
     assert ran.code == 0, ran.output
     assert "configmap/jobsets created" in ran.output
@@ -474,11 +490,11 @@ def test_jobsets_get_their_part_of_the_cluster(
             ("get", "secrets", "no"),
             ("patch", "pods", "no"),
         ):
-            asked = deploy.plane.run_kubectl("auth", "can-i", verb, resource, f"--as={user}")
-            assert asked.stdout.strip() == answer, (name, verb, resource)
+            allowed = deploy.plane.run_kubectl("auth", "can-i", verb, resource, f"--as={user}")
+            assert allowed.stdout.strip() == answer, (name, verb, resource)
 
 
-def test_a_cluster_that_is_away_is_named_with_credentials_that_are_missing(
+def test_an_unreachable_cluster_is_reported_together_with_missing_credentials(
     deploy: Installer,
 ) -> None:
     assert isinstance(deploy.plane, OwnControlPlane)
@@ -486,18 +502,20 @@ def test_a_cluster_that_is_away_is_named_with_credentials_that_are_missing(
     deploy.gcloud = [("print-access-token", "Reauthentication is needed.", 1)]
     ran = deploy.run("--dry-run", "prod")
     assert ran.code == 1
-    told = ran.output.partition("deploy.sh: ")[2].split("\n\n")
-    assert told[:3] == [
+    problems = ran.output.partition("deploy.sh: ")[2].split("\n\n")
+    assert problems[:3] == [
         "3 problem(s); nothing was changed",
         "  - gcloud has no account\n      gcloud auth login",
         "  - Terraform has no credentials\n      gcloud auth application-default login",
     ]
-    assert told[3].startswith("  - the cluster does not answer: ")
-    assert told[3].endswith("\n      kubectl config use-context CONTEXT\n")
+    assert problems[3].startswith("  - the cluster does not answer: ")
+    assert problems[3].endswith("\n      kubectl config use-context CONTEXT\n")
     assert ran.changing_calls() == []
 
 
-def test_functions_that_cannot_reach_the_cluster_are_told_at_the_end(installed: Installer) -> None:
+def test_functions_that_cannot_reach_the_cluster_are_reported_at_the_end(
+    installed: Installer,
+) -> None:
     why = "ResyncDropped\tGET /api/v1/namespaces/kube-system: 401 Unauthorized: Unauthorized"
     installed.gcloud, installed.kubectl = [("logging read", why, 0)], [ROLLED_OUT]
     ran = installed.run("--yes", "--images", "example.test/tpu:1", "prod")
@@ -512,46 +530,46 @@ def test_functions_that_cannot_reach_the_cluster_are_told_at_the_end(installed: 
 
 
 @pytest.mark.parametrize(
-    "said, publishes",
+    "logged, publishes",
     [
         ("", 10),
         ("Refused\tGET /api/v1/namespaces/kube-system: 403 Forbidden: no right", 10),
         ("PushRefused\tthe token is for 'x', not for PUSH_AUDIENCE='y'", 1),
         ("CannotStart\tPUBSUB_PROJECT is not set", 1),
     ],
-    ids=["no line", "a grant that is not there yet", "another's push", "no settings"],
+    ids=["no line", "a permission not yet granted", "wrong audience", "no settings"],
 )
-def test_what_may_yet_take_effect_is_waited_for_and_nothing_else(
-    said: str, publishes: int, installed: Installer
+def test_only_an_error_that_may_be_temporary_is_retried(
+    logged: str, publishes: int, installed: Installer
 ) -> None:
-    installed.gcloud, installed.kubectl = [("logging read", said, 0)], [ROLLED_OUT]
+    installed.gcloud, installed.kubectl = [("logging read", logged, 0)], [ROLLED_OUT]
     installed.sleep = [(" [45]$", "", 0)]
     ran = installed.run("--yes", "--images", "example.test/tpu:1", "prod")
     assert ran.code == 1
     assert len([call for call in ran.calls if "topics publish" in call]) == publishes
-    cause = said or "its log has no line for message 1234567890"
+    cause = logged or "its log has no line for message 1234567890"
     assert (
         f"\ndeploy.sh: everything is installed, but label_node does not work: {cause}\n"
         in ran.output
     )
 
 
-def test_its_scripts_run_in_the_bash_of_macos(look: Installer) -> None:
-    """Bash 3.2 takes an empty array for a variable that is not set, and has none of the newer words."""
+def test_the_scripts_use_no_feature_newer_than_bash_3_2_of_macos(read_only: Installer) -> None:
+    """In Bash 3.2 an empty array is an unset variable, and newer builtins do not exist."""
     newer = (
         r"\$\{[#!]?\w+\[|\w\+?=\(|read -\w*a|mapfile|readarray|(?:declare|local) -"
         r"|\$\{\w+(?:,|\^|@)|&>>|\|&"
     )
     for script in ("deploy.sh", "infra/preflight.sh"):
-        assert re.findall(newer, (look.tree / script).read_text()) == []
+        assert re.findall(newer, (read_only.tree / script).read_text()) == []
 
 
-def test_tools_that_are_missing_are_named_together(look: Installer) -> None:
-    bare = look.tree / "bare"
+def test_all_missing_tools_are_reported_at_once(read_only: Installer) -> None:
+    bare = read_only.tree / "bare"
     bare.mkdir()
     for tool in ("bash", "env", "dirname", "mktemp", "rm", "curl"):
         (bare / tool).symlink_to(str(shutil.which(tool)))
-    ran = look.run("prod", path=os.fspath(bare))
+    ran = read_only.run("prod", path=os.fspath(bare))
     assert ran.code == 1
     assert ran.output == (
         "deploy.sh: 3 problem(s); nothing was changed\n"
@@ -570,10 +588,10 @@ def test_tools_that_are_missing_are_named_together(look: Installer) -> None:
         (["../prod"], "CLUSTER must be lower-case letters, digits and hyphens, not ../prod"),
     ],
 )  # fmt: skip
-def test_a_wrong_command_line_is_refused(
-    arguments: list[str], message: str, look: Installer
+def test_an_invalid_command_line_is_rejected(
+    arguments: list[str], message: str, read_only: Installer
 ) -> None:
-    ran = look.run(*arguments)
+    ran = read_only.run(*arguments)
     assert (ran.code, ran.output) == (1, f"deploy.sh: {message}\n")
 
 
@@ -589,20 +607,20 @@ def test_a_wrong_command_line_is_refused(
         ),
     ],
 )
-def test_images_that_name_none_are_refused(images: str, why: str, look: Installer) -> None:
-    ran = look.run("--images", images, "prod")
+def test_invalid_image_names_are_rejected(images: str, why: str, read_only: Installer) -> None:
+    ran = read_only.run("--images", images, "prod")
     assert (ran.code, ran.output) == (1, f"deploy.sh: --images {images}: {why}\n")
 
 
-def test_help_is_what_stands_at_its_top(look: Installer) -> None:
-    ran = look.run("--help")
-    top = (look.tree / "deploy.sh").read_text().partition("\nset -")[0].splitlines()[1:]
+def test_help_prints_the_comment_at_the_top_of_the_script(read_only: Installer) -> None:
+    ran = read_only.run("--help")
+    top = (read_only.tree / "deploy.sh").read_text().partition("\nset -")[0].splitlines()[1:]
     assert (ran.code, ran.calls) == (0, [])
     assert ran.output.splitlines() == [line.removeprefix("#").removeprefix(" ") for line in top]
 
 
 @pytest.mark.parametrize("mode", [[], ["--dry-run"], ["--destroy"]])
-def test_a_cluster_of_another_installation_is_not_touched(
+def test_a_cluster_of_another_installation_is_not_changed(
     mode: list[str], installed: Installer
 ) -> None:
     installed.settings.prefix = "research"
@@ -617,62 +635,64 @@ def test_a_cluster_of_another_installation_is_not_touched(
     assert ran.changing_calls() == []
 
 
-BY_HAND = (
+MANUAL_DESTROY = (
     "kubectl config use-context CONTEXT; if the cluster no longer exists, or never had tpu-functions: "
     "terraform -chdir=infra/terraform destroy -var-file=prod.tfvars "
     "(docs/install.md, A cluster that is gone)\n"
 )
 
 
-def test_it_is_not_taken_away_where_the_cluster_has_nothing_of_it(look: Installer) -> None:
-    look.terraform = [STANDS]
-    ran = look.run("--destroy", "--yes", "prod")
+def test_destroy_is_rejected_if_the_cluster_has_no_installation_but_terraform_has_resources(
+    read_only: Installer,
+) -> None:
+    read_only.terraform = [HAS_STATE]
+    ran = read_only.run("--destroy", "--yes", "prod")
     assert ran.code == 1
     assert ran.output.partition("deploy.sh: ")[2] == (
         "1 problem(s); nothing was changed\n"
         "\n  - context tests has no installation, but Terraform has 1 resource(s) of prod\n"
-        f"      {BY_HAND}"
+        f"      {MANUAL_DESTROY}"
     )
     assert ran.changing_calls() == []
 
 
-def test_it_is_not_taken_away_where_the_cluster_does_not_answer(look: Installer) -> None:
-    look.kubectl = [("get --raw /version", "Unable to connect to the server: EOF", 1)]
-    ran = look.run("--destroy", "--yes", "prod")
+def test_destroy_is_rejected_if_the_cluster_does_not_answer(read_only: Installer) -> None:
+    read_only.kubectl = [("get --raw /version", "Unable to connect to the server: EOF", 1)]
+    ran = read_only.run("--destroy", "--yes", "prod")
     assert ran.code == 1
     assert ran.output.endswith(
-        f"  - the cluster does not answer: Unable to connect to the server: EOF\n      {BY_HAND}"
+        f"  - the cluster does not answer: Unable to connect to the server: EOF\n      {MANUAL_DESTROY}"
     )
     assert ran.changing_calls() == []
 
 
-def test_taking_it_away_asks_for_nothing_that_only_an_installation_needs(look: Installer) -> None:
-    look.lacking = RIGHTS.keys() - ALSO_NEEDED_TO_DELETE
-    look.settings.secrets = ["kubeconfig-sweep"]
+def test_destroy_checks_only_the_permissions_that_it_needs(read_only: Installer) -> None:
+    read_only.lacking = PERMISSIONS.keys() - ALSO_NEEDED_TO_DELETE
+    read_only.settings.secrets = ["kubeconfig-sweep"]
     apis = ("cloudresourcemanager", "iam", "serviceusage")
-    look.gcloud = [
+    read_only.gcloud = [
         ("services list", "\n".join(f"{name}.googleapis.com" for name in apis), 0),
         ("secrets versions list", "ERROR: NOT_FOUND", 1),
     ]
-    ran = look.run("--destroy", "--yes", "prod")
+    ran = read_only.run("--destroy", "--yes", "prod")
     assert ran.code == 0, ran.output
-    look.lacking = {"pubsub.topics.delete"}
-    refused = look.run("--destroy", "--yes", "prod")
-    assert refused.code == 1
-    assert re.findall(r"you lack (\S+)", refused.output) == ["pubsub.topics.delete"]
+    read_only.lacking = {"pubsub.topics.delete"}
+    rejected = read_only.run("--destroy", "--yes", "prod")
+    assert rejected.code == 1
+    assert re.findall(r"you lack (\S+)", rejected.output) == ["pubsub.topics.delete"]
 
 
-def test_it_is_not_taken_away_without_the_overlay_that_says_what_is_in_the_cluster(
+def test_destroy_is_rejected_without_a_complete_overlay(
     installed: Installer,
 ) -> None:
     (installed.tree / OVERLAY / "deployed" / "kustomization.yaml").unlink()
-    halved = installed.run("--destroy", "--yes", "prod")
+    incomplete = installed.run("--destroy", "--yes", "prod")
     shutil.rmtree(installed.tree / OVERLAY)
     gone = installed.run("--destroy", "--yes", "prod")
-    assert (halved.code, gone.code) == (1, 1)
-    assert f"  - {OVERLAY} cannot be rendered: " in halved.output
+    assert (incomplete.code, gone.code) == (1, 1)
+    assert f"  - {OVERLAY} cannot be rendered: " in incomplete.output
     assert f"  - {OVERLAY} does not exist, but tpu-functions is in the cluster\n" in gone.output
-    for ran in (halved, gone):
+    for ran in (incomplete, gone):
         assert ran.output.endswith(
             "\n      restore it from version control, or create it again: ./deploy.sh prod\n"
         )
@@ -703,7 +723,7 @@ def test_a_dry_run_shows_what_the_run_would_change_in_the_cluster(installed: Ins
 
 def test_a_cluster_without_admission_policies_gets_none(deploy: Installer) -> None:
     deploy.kubectl = [("get --raw /version", '{"major": "1", "minor": "29+"}', 0)]
-    with playing_kubelet(deploy.plane):
+    with simulated_kubelet(deploy.plane):
         ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
     assert ran.code == 0, ran.output
     assert (
@@ -711,7 +731,7 @@ def test_a_cluster_without_admission_policies_gets_none(deploy: Installer) -> No
         "permissions on Secrets and Nodes are not restricted (SECURITY.md)\n"
     ) in ran.output
     policies = "validatingadmissionpolicies,validatingadmissionpolicybindings"
-    found = deploy.plane.run_kubectl("get", policies, "-l", OURS, "-o", "name")
+    found = deploy.plane.run_kubectl("get", policies, "-l", OWN_LABEL, "-o", "name")
     assert found.stdout == ""
 
 
@@ -720,13 +740,13 @@ GKE_VERSION = '{"major": "1", "minor": "33", "gitVersion": "v1.33.4-gke.1134000"
 
 def test_a_cluster_of_gke_keeps_its_own_device_plugin(deploy: Installer) -> None:
     deploy.kubectl = [("get --raw /version", GKE_VERSION, 0)]
-    with playing_kubelet(deploy.plane):
+    with simulated_kubelet(deploy.plane):
         ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
     assert ran.code == 0, ran.output
     kinds = (
         "daemonsets,serviceaccounts,clusterroles,clusterrolebindings,validatingadmissionpolicies"
     )
-    found = deploy.plane.run_kubectl("get", kinds, "-A", "-l", OURS, "-o", "name").stdout
+    found = deploy.plane.run_kubectl("get", kinds, "-A", "-l", OWN_LABEL, "-o", "name").stdout
     assert "relay" in found
     assert "device-plugin" not in found
 
@@ -741,12 +761,12 @@ def test_a_cluster_of_gke_keeps_its_own_device_plugin(deploy: Installer) -> None
     ],
 )
 def test_gke_without_node_pools_is_warned_that_groups_get_no_nodes(
-    version: str, provider: str, warns: bool, look: Installer
+    version: str, provider: str, warns: bool, read_only: Installer
 ) -> None:
-    look.settings = Settings(jobset_provider=provider, node_pools="gke-home us-east5 research")
-    look.kubectl = [("get customresourcedefinitions jobsets", "customresourcedefinition", 0)]
-    look.kubectl += [("get --raw /version", version, 0)] if version else []
-    ran = look.run("--images", "example.test/tpu:1", "prod", answer="n\n")
+    read_only.settings = Settings(jobset_provider=provider, node_pools="gke-home us-east5 research")
+    read_only.kubectl = [("get customresourcedefinitions jobsets", "customresourcedefinition", 0)]
+    read_only.kubectl += [("get --raw /version", version, 0)] if version else []
+    ran = read_only.run("--images", "example.test/tpu:1", "prod", answer="n\n")
     assert ran.output.endswith("deploy.sh: not confirmed; nothing was changed\n")
     warning = (
         "this cluster is on GKE: no VM of a TPUNodeGroup can join it by kubeadm; for slices of "
@@ -755,10 +775,12 @@ def test_gke_without_node_pools_is_warned_that_groups_get_no_nodes(
     assert (warning in ran.output) is warns
 
 
-@pytest.mark.parametrize("has_it", ["the overlay", "Terraform", "nobody"])
-def test_nor_is_its_component_needed_twice(has_it: str, installed: Installer) -> None:
-    installed.outputs = POOLS if has_it == "Terraform" else JOBSETS
-    if has_it == "the overlay":
+@pytest.mark.parametrize("named_by", ["the overlay", "Terraform", "none"])
+def test_the_component_without_device_plugin_is_not_needed_twice_on_gke(
+    named_by: str, installed: Installer
+) -> None:
+    installed.outputs = POOLS if named_by == "Terraform" else JOBSETS
+    if named_by == "the overlay":
         path = installed.tree / OVERLAY / "kustomization.yaml"
         overlay = yaml.safe_load(path.read_text())
         overlay["components"].append("../../components/without-device-plugin")
@@ -768,7 +790,7 @@ def test_nor_is_its_component_needed_twice(has_it: str, installed: Installer) ->
     assert ran.code == 0, ran.output
 
 
-def test_nor_does_it_get_those_of_the_components_that_terraform_names(
+def test_a_cluster_without_admission_policies_gets_none_of_the_components_of_terraform(
     installed: Installer,
 ) -> None:
     installed.outputs = JOBSETS
@@ -782,7 +804,7 @@ def test_nor_does_it_get_those_of_the_components_that_terraform_names(
     assert {"jobsets", "tpu-functions-release-slice-node-groups"} <= shown["29"]
 
 
-def test_a_webhook_without_its_certificate_is_no_installation(deploy: Installer) -> None:
+def test_a_webhook_without_its_certificate_ends_the_run(deploy: Installer) -> None:
     overlay = deploy.tree / OVERLAY
     overlay.mkdir()
     components = ["../../components/inject-env", "deployed"]
@@ -790,7 +812,7 @@ def test_a_webhook_without_its_certificate_is_no_installation(deploy: Installer)
         yaml.safe_dump({"resources": ["../../base"], "components": components})
     )
     deploy.kubectl = [("rollout status deployment/inject-env", "error: timed out waiting", 1)]
-    with playing_kubelet(deploy.plane):
+    with simulated_kubelet(deploy.plane):
         ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
         assert ran.code == 1
         assert ran.output.endswith(
@@ -805,40 +827,42 @@ def test_a_webhook_without_its_certificate_is_no_installation(deploy: Installer)
     assert 'deployment "inject-env" successfully rolled out' in again.output
 
 
-def test_it_is_taken_away_only_when_no_group_is_left(deploy: Installer) -> None:
-    with playing_kubelet(deploy.plane):
+def test_destroy_is_rejected_until_no_group_exists_and_can_be_repeated_after_an_error(
+    deploy: Installer,
+) -> None:
+    with simulated_kubelet(deploy.plane):
         assert deploy.run("--yes", "--images", "example.test/tpu:1", "prod").code == 0
     groups = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
     group = manifest()
     code, _ = deploy.plane.request("POST", groups, group)
     assert code == 201
     name = group["metadata"]["name"]
-    refused = deploy.run("--destroy", "--yes", "prod")
-    assert refused.code == 1
+    rejected = deploy.run("--destroy", "--yes", "prod")
+    assert rejected.code == 1
     assert (
         f"  - TPUNodeGroups exist, and nothing would delete their slices: default/{name} \n"
         "      kubectl delete tpunodegroups --all --all-namespaces\n"
-    ) in refused.output
-    assert refused.changing_calls() == []
+    ) in rejected.output
+    assert rejected.changing_calls() == []
     deploy.kubectl = [("^#1 get tpunodegroups", "", 0)]
     meanwhile = deploy.run("--destroy", "prod", answer="y\n")
     assert meanwhile.code == 1
     assert "  - TPUNodeGroups exist, and nothing would delete their slices" in meanwhile.output
     assert meanwhile.changing_calls() == []
     deploy.plane.request("DELETE", f"{groups}/{name}")
-    # It can end at each of its two halves, and be begun again.
-    deploy.kubectl, deploy.terraform = [], [STANDS, (" apply ", "Error: Forbidden", 1)]
+    # It can fail in Terraform or in kubectl, and be repeated.
+    deploy.kubectl, deploy.terraform = [], [HAS_STATE, (" apply ", "Error: Forbidden", 1)]
     assert deploy.run("--destroy", "--yes", "prod").code == 1
     namespace = "/api/v1/namespaces/tpu-functions"
     assert deploy.plane.request("GET", f"{namespace}/serviceaccounts/sweep")[0] == 200
-    deploy.kubectl, deploy.terraform = [("^#1 delete", "error: EOF", 1)], [STANDS]
-    half = deploy.run("--destroy", "--yes", "prod")
-    assert half.code == 1
-    assert re.match(r"terraform \S+ apply -input=false \S+/plan$", half.changing_calls()[0])
+    deploy.kubectl, deploy.terraform = [("^#1 delete", "error: EOF", 1)], [HAS_STATE]
+    failed = deploy.run("--destroy", "--yes", "prod")
+    assert failed.code == 1
+    assert re.match(r"terraform \S+ apply -input=false \S+/plan$", failed.changing_calls()[0])
     deploy.kubectl, deploy.terraform = [], []
-    limits = {"metadata": {"name": "tpu-guardrails", "labels": dict([OURS.split("=")])}}
+    limits = {"metadata": {"name": "tpu-guardrails", "labels": dict([OWN_LABEL.split("=")])}}
     deploy.plane.request("POST", "/api/v1/namespaces/default/configmaps", limits)
-    with playing_kubelet(deploy.plane):
+    with simulated_kubelet(deploy.plane):
         gone = deploy.run("--destroy", "--yes", "prod")
     assert gone.code == 0, gone.output
     assert gone.output.endswith(
@@ -849,7 +873,7 @@ def test_it_is_taken_away_only_when_no_group_is_left(deploy: Installer) -> None:
     )
     left = deploy.plane.run_kubectl(
         *("get", "all,clusterroles,clusterrolebindings,crd,validatingadmissionpolicies"),
-        *("-A", "-l", OURS, "-o", "name"),
+        *("-A", "-l", OWN_LABEL, "-o", "name"),
     )
     assert left.stdout == ""
     again = deploy.run("--destroy", "--yes", "prod")
@@ -857,9 +881,9 @@ def test_it_is_taken_away_only_when_no_group_is_left(deploy: Installer) -> None:
     assert PROJECT in again.output
 
 
-def test_what_goes_is_shown_before_it_is_asked(installed: Installer) -> None:
+def test_destroy_shows_the_deletions_before_it_asks_for_confirmation(installed: Installer) -> None:
     installed.terraform = [
-        STANDS,
+        HAS_STATE,
         ("plan -destroy", "Plan: 0 to add, 0 to change, 7 to destroy.", 0),
     ]
     ran = installed.run("--destroy", "prod", answer="n\n")
@@ -872,41 +896,41 @@ def test_what_goes_is_shown_before_it_is_asked(installed: Installer) -> None:
     assert ran.changing_calls() == []
 
 
-def test_it_is_not_taken_away_from_under_node_pools_of_jobsets(look: Installer) -> None:
-    """Nor from under one without Nodes: it is being made, or has failed."""
-    look.settings = Settings(jobset_provider="gke", node_pools="gke-home us-east5 research")
-    theirs = "google.com/nodepool-manager=tpu-provisioner;team=a"
-    pools = f"default-pool\t\ntrain-410e1982e93873ae\t{theirs}"
-    asked = "container node-pools list --project=gke-home --location=us-east5 --cluster=research "
-    look.gcloud.insert(0, (asked, pools, 0))
-    refused = look.run("--destroy", "--yes", "prod")
-    assert refused.code == 1
+def test_destroy_is_rejected_while_node_pools_of_jobsets_exist(read_only: Installer) -> None:
+    """Also if a node pool has no Nodes, because its creation is in progress or failed."""
+    read_only.settings = Settings(jobset_provider="gke", node_pools="gke-home us-east5 research")
+    taint = "google.com/nodepool-manager=tpu-provisioner;team=a"
+    pools = f"default-pool\t\ntrain-410e1982e93873ae\t{taint}"
+    listing = "container node-pools list --project=gke-home --location=us-east5 --cluster=research "
+    read_only.gcloud.insert(0, (listing, pools, 0))
+    rejected = read_only.run("--destroy", "--yes", "prod")
+    assert rejected.code == 1
     assert (
         "  - node pools of JobSets exist, and nothing would delete them: train-410e1982e93873ae \n"
         "      delete their JobSets, and wait until the node pools are gone\n"
-    ) in refused.output
-    assert refused.changing_calls() == []
+    ) in rejected.output
+    assert rejected.changing_calls() == []
 
 
-def test_it_is_not_taken_away_where_node_pools_cannot_be_asked_for(look: Installer) -> None:
-    look.settings = Settings(jobset_provider="gke", node_pools="gke-home us-east5 research")
-    look.gcloud.insert(0, ("container node-pools list", "ERROR: (gcloud) no right", 1))
-    refused = look.run("--destroy", "--yes", "prod")
-    assert refused.code == 1
-    assert "ERROR: (gcloud) no right" in refused.output
-    assert refused.changing_calls() == []
+def test_destroy_is_rejected_if_node_pools_cannot_be_listed(read_only: Installer) -> None:
+    read_only.settings = Settings(jobset_provider="gke", node_pools="gke-home us-east5 research")
+    read_only.gcloud.insert(0, ("container node-pools list", "ERROR: (gcloud) no right", 1))
+    rejected = read_only.run("--destroy", "--yes", "prod")
+    assert rejected.code == 1
+    assert "ERROR: (gcloud) no right" in rejected.output
+    assert rejected.changing_calls() == []
 
 
-def test_settings_credentials_and_cluster_that_are_missing_are_said_in_one_round(
-    look: Installer,
+def test_missing_settings_credentials_and_cluster_are_reported_at_once(
+    read_only: Installer,
 ) -> None:
-    (look.tree / "infra" / "terraform" / "prod.tfvars").unlink()
-    look.gcloud = [("print-access-token", "Reauthentication is needed.", 1)]
-    look.kubectl = [("get --raw /version", "no route to host", 1)]
-    ran = look.run("prod")
+    (read_only.tree / "infra" / "terraform" / "prod.tfvars").unlink()
+    read_only.gcloud = [("print-access-token", "Reauthentication is needed.", 1)]
+    read_only.kubectl = [("get --raw /version", "no route to host", 1)]
+    ran = read_only.run("prod")
     assert ran.code == 1
-    told = ran.output.partition("deploy.sh: ")[2].split("\n\n")
-    assert [one.splitlines()[0].split(":")[0] for one in told] == [
+    problems = ran.output.partition("deploy.sh: ")[2].split("\n\n")
+    assert [one.splitlines()[0].split(":")[0] for one in problems] == [
         "4 problem(s); nothing was changed",
         "  - infra/terraform/prod.tfvars does not exist",
         "  - gcloud has no account",
@@ -915,25 +939,27 @@ def test_settings_credentials_and_cluster_that_are_missing_are_said_in_one_round
     ]
 
 
-def test_a_failing_terraform_init_is_one_line_among_what_is_missing(look: Installer) -> None:
+def test_a_failed_terraform_init_is_reported_in_one_line_with_the_other_problems(
+    read_only: Installer,
+) -> None:
     words = "Initializing ...\n\nError: Failed to install provider\n\ncould not connect\nmore\nraw"
-    look.terraform = [("init", words, 1)]
-    look.gcloud = [("print-access-token", "Reauthentication is needed.", 1)]
-    ran = look.run("prod")
+    read_only.terraform = [("init", words, 1)]
+    read_only.gcloud = [("print-access-token", "Reauthentication is needed.", 1)]
+    ran = read_only.run("prod")
     assert ran.code == 1
-    told = ran.output.partition("deploy.sh: ")[2].split("\n\n")
-    assert told[:2] == [
+    problems = ran.output.partition("deploy.sh: ")[2].split("\n\n")
+    assert problems[:2] == [
         "3 problem(s); nothing was changed",
         "  - terraform init failed: Error: Failed to install provider could not connect more raw \n"
         "      terraform -chdir=infra/terraform init shows the whole error",
     ]
 
 
-def test_a_placeholder_of_the_examples_is_questioned(look: Installer) -> None:
+def test_a_placeholder_of_the_examples_is_reported(read_only: Installer) -> None:
     words = "my-gcp-project is the name in the examples; check infra/terraform/prod.tfvars"
-    assert f"note: {words}\n" in look.run("--dry-run", "prod").output
-    look.gcloud = [("projects describe", "not found", 1)]
-    ran = look.run("--dry-run", "prod")
+    assert f"note: {words}\n" in read_only.run("--dry-run", "prod").output
+    read_only.gcloud = [("projects describe", "not found", 1)]
+    ran = read_only.run("--dry-run", "prod")
     assert ran.code == 1
     assert (
         "project my-gcp-project does not exist, or you cannot read it: it is the name in the examples"

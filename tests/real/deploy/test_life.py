@@ -1,10 +1,10 @@
-"""A slice's whole life on the cluster as deploy.sh leaves it, with the identities that it binds.
+"""The lifecycle of a slice on a cluster that deploy.sh installed, with the identities that it binds.
 
-Of the product nothing is applied but by deploy.sh, and by what docs/install.md says to do before it.
-Steps and relay run in the test (`tests.harness`), on a virtual clock and the simulated Compute Engine;
-at the API server they show real credentials: the kubeconfigs that the page makes, or ID tokens of an
-issuer that stands for Google by Terraform's AuthenticationConfiguration. The bridge adds a resource of
-its own, by which it sees what is in force.
+Only deploy.sh and the steps of docs/install.md before it install the product. Steps and relay run in
+the test (`tests.harness`), on a virtual clock and the simulated Compute Engine; they authenticate at
+the API server with real credentials: the kubeconfigs of the page, or ID tokens of an issuer that
+replaces Google in Terraform's AuthenticationConfiguration. The bridge adds its own resource to find out
+what is in force.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tests.manifests import manifest
 from tests.real.bridge.administrator import MERGE_PATCH
 from tests.real.bridge.connections import Caller, trusting
 from tests.real.bridge.ground import standing_on_real
-from tests.real.bridge.hearts import CONTROLLER_FLAGS
+from tests.real.bridge.heartbeats import CONTROLLER_FLAGS
 from tests.real.bridge.installation import Installation, service_accounts
-from tests.real.deploy.installer import ROOT, Installer, installer, playing_kubelet
+from tests.real.deploy.installer import ROOT, Installer, installer, simulated_kubelet
 from tests.real.deploy.outputs import (
     ACCOUNTS,
     AUDIENCE,
@@ -51,12 +51,12 @@ from tests.stories import life
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy life")]
 
 Steps = Mapping[str, Caller]
-"""How the steps come to the API server, by name with dashes."""
+"""The steps' credentials for the API server, by name with hyphens."""
 
 
 @contextmanager
-def by_kubeconfigs(folder: Path) -> Iterator[tuple[Installer, Steps]]:
-    """A cluster and what the functions' secrets hold, by the page's own commands."""
+def with_kubeconfigs(folder: Path) -> Iterator[tuple[Installer, Steps]]:
+    """Create a cluster, and the functions' kubeconfigs by the page's commands."""
     with (
         open_own_control_plane(controller_flags=CONTROLLER_FLAGS) as plane,
         installer(folder, plane, KUBECONFIGS) as deploy,
@@ -83,8 +83,8 @@ def _caller(name: str, kubeconfig: str) -> Caller:
 
 
 @contextmanager
-def by_id_tokens(folder: Path) -> Iterator[tuple[Installer, Steps]]:
-    """A cluster that trusts Google as Terraform says it must, and tokens of the steps' accounts."""
+def with_id_tokens(folder: Path) -> Iterator[tuple[Installer, Steps]]:
+    """Create a cluster with Terraform's AuthenticationConfiguration, and tokens of the steps."""
     google = Google("")
     issuer = Issuer(google, "https://accounts.google.com")
     now = datetime.now(UTC)
@@ -113,43 +113,43 @@ def _mint(google: Google, name: str) -> str:
     return google.mint(AUDIENCE)
 
 
-Way = Callable[[Path], AbstractContextManager[tuple[Installer, Steps]]]
-WAYS: dict[str, Way] = {"kubeconfigs": by_kubeconfigs, "ID tokens": by_id_tokens}
+Credentials = Callable[[Path], AbstractContextManager[tuple[Installer, Steps]]]
+CREDENTIALS: dict[str, Credentials] = {"kubeconfigs": with_kubeconfigs, "ID tokens": with_id_tokens}
 
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 STRAY = signing_requests.manifest(
     signing_requests.pem(signing_requests.kubelets("control-plane-1")), name="stray"
 )
-"""A request by a person, not by the holder of a token of ours."""
+"""A request by a user without a bootstrap token of this system."""
 
 
 @dataclass(frozen=True)
-class Wrong:
-    """What a step may do by its Role, and a policy refuses."""
+class DeniedCall:
+    """A call that a step's Role allows, and a policy denies."""
 
     step: str
     method: str
     path: str
     body: dict[str, Any]
-    told: str
+    message: str
 
 
-WRONG = {
-    "tpu-functions-bootstrap-tokens": Wrong(
+DENIED_CALLS = {
+    "tpu-functions-bootstrap-tokens": DeniedCall(
         "inject-token",
         "POST",
         "/api/v1/namespaces/kube-system/secrets",
         {"metadata": {"name": "mine"}, "type": "Opaque"},
         "tpu-functions may only create and delete bootstrap tokens in kube-system",
     ),
-    "tpu-functions-nodes": Wrong(
+    "tpu-functions-nodes": DeniedCall(
         "label-node",
         "PATCH",
         "/api/v1/nodes/worker-1",
         {"metadata": {"labels": {"team": "a"}}},
         "tpu-functions may only change and delete Nodes of its own VMs, whose names begin with tng-",
     ),
-    "tpu-functions-join-approvals": Wrong(
+    "tpu-functions-join-approvals": DeniedCall(
         "approve-join",
         "PUT",
         f"{REQUESTS}/stray/approval",
@@ -159,17 +159,19 @@ WRONG = {
         "own bootstrap tokens",
     ),
 }
-"""By the name of the policy."""
+"""The denied calls by the name of the policy."""
 
-ENDS_BY_ITSELF = {"events", "certificatesigningrequests", "leases", "pods"}
-"""What the cluster's own controllers clear away in their time: requests and Events after an hour, Leases
-and the device plugin's Pods of Nodes that are gone."""
+DELETED_BY_CLUSTER = {"events", "certificatesigningrequests", "leases", "pods"}
+"""Objects that the cluster's controllers delete later: requests and Events after an hour, Leases and the
+device plugin's Pods of deleted Nodes."""
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_slice_lives_and_goes_as_deploy_sh_leaves_the_cluster(way: str, tmp_path: Path) -> None:
-    with WAYS[way](tmp_path) as (deploy, steps):
-        with playing_kubelet(deploy.plane):
+@pytest.mark.parametrize("kind", CREDENTIALS)
+def test_a_slice_becomes_ready_and_is_deleted_on_a_cluster_of_deploy_sh(
+    kind: str, tmp_path: Path
+) -> None:
+    with CREDENTIALS[kind](tmp_path) as (deploy, steps):
+        with simulated_kubelet(deploy.plane):
             ran = deploy.run("--yes", "prod")
         assert ran.code == 0, ran.output
         accounts = {**steps, **service_accounts(deploy.plane, ["relay"])}
@@ -187,20 +189,20 @@ def test_a_slice_lives_and_goes_as_deploy_sh_leaves_the_cluster(way: str, tmp_pa
                 ("default-my-slice", "tpu7x", "2x2x2")
             }
             assert life.summary(harness)["ready"] == 2
-            policies_are_in_force(installed, harness)
+            assert_policies_in_force(installed, harness)
             harness.run_for(life.HOUR)  # for the step that runs once an hour
             life.assert_deleted_completely(harness)
             left = {each.partition(" ")[0] for each in list_everything(deploy.plane) - before}
-            assert left <= ENDS_BY_ITSELF
+            assert left <= DELETED_BY_CLUSTER
         calls = harness.simulation.kube.calls
         assert calls.count(verb="create", resource="secrets", code=201) == 2
-        ours = {caller.user for caller in accounts.values()}
-        assert ours <= set(calls.by_user)
-        assert [call for call in calls if call.user in ours and call.code in (401, 403)] == []
+        users = {caller.user for caller in accounts.values()}
+        assert users <= set(calls.by_user)
+        assert [call for call in calls if call.user in users and call.code in (401, 403)] == []
 
 
 def user_of(installed: Installation, name: str) -> str:
-    """Whom the API server takes a step or the relay for."""
+    """Return the API server's user for a step or the relay."""
     path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     answer = ask(installed, name, "POST", path, review)
@@ -211,7 +213,7 @@ def user_of(installed: Installation, name: str) -> str:
 def ask(
     installed: Installation, name: str, method: str, path: str, body: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What the API server answers a step."""
+    """Return the API server's answer to a step."""
     kind = MERGE_PATCH if method == "PATCH" else "application/json"
     request = Request.of(method, path, headers={"content-type": kind}, body=json.dumps(body))
     answer: dict[str, Any] = installed.connections.send(installed.accounts[name], request).json()
@@ -219,29 +221,30 @@ def ask(
 
 
 def labels(node: Mapping[str, Any]) -> Iterator[str]:
-    """Whose a Node is, and what it has."""
+    """Yield the labels of a Node: its group, accelerator and topology."""
     for key in ("tpu-node-group", "gke-tpu-accelerator", "gke-tpu-topology"):
         yield node["metadata"]["labels"][f"cloud.google.com/{key}"]
 
 
-def policies_are_in_force(installed: Installation, harness: Harness) -> None:
-    """Each that deploy.sh has installed refuses a step what its Role allows."""
+def assert_policies_in_force(installed: Installation, harness: Harness) -> None:
+    """Assert that each policy of deploy.sh denies a step a call that its Role allows."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
     found = installed.admin.items(f"{path}?labelSelector=app.kubernetes.io/part-of=tpu-functions")
-    of_others = {
+    other_policies = {
         "tpu-device-plugin-own-node",
         "tpu-functions-join-requests",
         "tpu-functions-node-registrations",
     }
-    of_steps = {policy["metadata"]["name"] for policy in found} - of_others
-    assert of_steps == set(WRONG)
+    step_policies = {policy["metadata"]["name"] for policy in found} - other_policies
+    assert step_policies == set(DENIED_CALLS)
     harness.simulation.admin("POST", "/api/v1/nodes", {"metadata": {"name": "worker-1"}})
     harness.simulation.admin("POST", REQUESTS, STRAY)
-    for policy, wrong in WRONG.items():
-        answer = ask(installed, wrong.step, wrong.method, wrong.path, wrong.body)
+    for policy, denied in DENIED_CALLS.items():
+        answer = ask(installed, denied.step, denied.method, denied.path, denied.body)
         assert answer["code"] == 403
         assert answer["message"].partition("is forbidden: ")[2] == (
-            f"ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: {wrong.told}"
+            f"ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: "
+            f"{denied.message}"
         )
     harness.simulation.admin("DELETE", f"{REQUESTS}/stray")
     harness.simulation.admin("DELETE", "/api/v1/nodes/worker-1")

@@ -1,4 +1,4 @@
-"""What the stand-in says when it is asked for outputs, held against Terraform and the module."""
+"""The simulated outputs are equal to those of Terraform and the module."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from tests.terraform import workspace
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("terraform")]
 
-BY_ID_TOKENS = {
+ID_TOKEN_ACCESS = {
     "google_id_token": {
         "server": "https://10.128.0.2:6443",
         "ca_certificate": "-----BEGIN CERTIFICATE-----\n",
         "audience": AUDIENCE,
     }
 }
-BY_KUBECONFIGS = {"kubeconfig_secrets": {name.replace("-", "_"): name for name in ACCOUNTS}}
-WAYS: dict[str, tuple[Outputs, dict[str, Any], str, list[str]]] = {
-    "kubeconfigs": (KUBECONFIGS, BY_KUBECONFIGS, "", ACCOUNTS),
-    "ID tokens": (ID_TOKENS, BY_ID_TOKENS, "", ACCOUNTS),
-    "node pools": (POOLS, BY_ID_TOKENS, "gke", ACCOUNTS_WITH_JOBSETS),
-    "JobSets": (JOBSETS, BY_ID_TOKENS, "tpu-node-group", ACCOUNTS_WITH_JOBSETS),
+KUBECONFIG_ACCESS = {"kubeconfig_secrets": {name.replace("-", "_"): name for name in ACCOUNTS}}
+CASES: dict[str, tuple[Outputs, dict[str, Any], str, list[str]]] = {
+    "kubeconfigs": (KUBECONFIGS, KUBECONFIG_ACCESS, "", ACCOUNTS),
+    "ID tokens": (ID_TOKENS, ID_TOKEN_ACCESS, "", ACCOUNTS),
+    "node pools": (POOLS, ID_TOKEN_ACCESS, "gke", ACCOUNTS_WITH_JOBSETS),
+    "JobSets": (JOBSETS, ID_TOKEN_ACCESS, "tpu-node-group", ACCOUNTS_WITH_JOBSETS),
 }
 NODE_POOLS = {
     "location": "us-east5",
@@ -85,24 +85,24 @@ run "outputs" {{
 ASSERTION = """
   assert {{
     condition     = yamldecode(output.{name}) == yamldecode(file("outputs/{name}"))
-    error_message = "The stand-in says otherwise."
+    error_message = "The simulated output differs."
   }}
 """
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_stand_in_says_what_terraform_says(way: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", CASES)
+def test_the_simulated_outputs_are_equal_to_terraforms(case: str, tmp_path: Path) -> None:
     if workspace.find_terraform() is None:
         pytest.skip("there is no terraform here")
     try:
         terraform = workspace.make(tmp_path / "module")
     except workspace.Unavailable as error:
         miss(str(error))
-    outputs, access, jobset_provider, names = WAYS[way]
+    outputs, access, jobset_provider, names = CASES[case]
     folder = terraform.module / "outputs"
     folder.mkdir()
-    told = {name: text for name, text in asdict(outputs).items() if text}
-    for name, text in told.items():
+    expected = {name: text for name, text in asdict(outputs).items() if text}
+    for name, text in expected.items():
         (folder / name).write_text(text)
     accounts = "".join(
         ACCOUNT.format(
@@ -119,7 +119,7 @@ def test_the_stand_in_says_what_terraform_says(way: str, tmp_path: Path) -> None
         access=json.dumps(access),
         jobset_provider=jobset_provider,
         node_pools=json.dumps(NODE_POOLS if jobset_provider == "gke" else None),
-        assertions="".join(ASSERTION.format(name=name) for name in told),
+        assertions="".join(ASSERTION.format(name=name) for name in expected),
     )
     (folder / "outputs.tftest.hcl").write_text(accounts + run)
     done = terraform.run(terraform.module, "test", "-test-directory=outputs")

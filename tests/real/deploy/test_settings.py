@@ -1,4 +1,4 @@
-"""deploy.sh with Terraform itself, which has the module's variables and nothing else to work on."""
+"""deploy.sh with the real Terraform, and only the variables of the module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.real_parts import miss, open_own_control_plane
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy settings")]
 
 EXAMPLES = ROOT / "infra" / "terraform" / "examples"
-READ = {
+EXPECTED = {
     "gke": "project my-gcp-project, region us-central1, TPUs in my-gcp-project,",
     "gke-jobsets": "project my-gcp-project, region us-central1, TPUs in my-gcp-project,",
     "self-managed-id-token": "project my-gcp-project, region us-central1, TPUs in my-gcp-project,",
@@ -24,7 +24,7 @@ READ = {
         "TPUs in my-gcp-project my-tpu-project my-other-tpu-project,"
     ),
 }
-"""What deploy.sh says of each example."""
+"""The line that deploy.sh prints for each example."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def plane() -> Iterator[OwnControlPlane]:
 
 @pytest.fixture
 def deploy(tmp_path: Path, plane: OwnControlPlane) -> Iterator[Installer]:
-    """Without providers: what they would make is not there."""
+    """Without providers and resources."""
     program = shutil.which("terraform")
     if program is None:
         miss("there is no terraform here")
@@ -49,55 +49,57 @@ def deploy(tmp_path: Path, plane: OwnControlPlane) -> Iterator[Installer]:
         yield made
 
 
-def settle(deploy: Installer, example: str, more: str = "", **changes: str) -> None:
-    """Make an example's settings, with some changes, those of ``prod``."""
+def write_settings(deploy: Installer, example: str, more: str = "", **changes: str) -> None:
+    """Write an example's settings, with changes, as those of ``prod``."""
     text = (EXAMPLES / example / "cluster.tfvars").read_text()
     for before, after in changes.items():
         text = text.replace(before, after)
     (deploy.tree / "infra" / "terraform" / "prod.tfvars").write_text(text + more)
 
 
-def test_each_example_has_words_here() -> None:
-    assert {path.parent.name for path in EXAMPLES.glob("*/cluster.tfvars")} == set(READ)
+def test_each_example_has_an_expected_line() -> None:
+    assert {path.parent.name for path in EXAMPLES.glob("*/cluster.tfvars")} == set(EXPECTED)
 
 
-@pytest.mark.parametrize("example", READ)
-def test_settings_are_read(example: str, deploy: Installer) -> None:
-    settle(deploy, example)
+@pytest.mark.parametrize("example", EXPECTED)
+def test_deploy_sh_reads_the_settings_of_each_example(example: str, deploy: Installer) -> None:
+    write_settings(deploy, example)
     jobsets = "get customresourcedefinitions jobsets.jobset.x-k8s.io"
     deploy.kubectl = [(jobsets, "customresourcedefinition", 0)]
     ran = deploy.run("--dry-run", "prod")
     assert ran.code == 0, ran.output
-    assert f"\n{READ[example]} context tests\n" in ran.output
-    asked = [call.split()[4] for call in ran.calls if "secrets versions list" in call]
+    assert f"\n{EXPECTED[example]} context tests\n" in ran.output
+    calls = [call.split()[4] for call in ran.calls if "secrets versions list" in call]
     steps = (
         *("approve-join", "create-resources", "inject-token", "label-node"),
         *("report-leaks", "sweep", "tear-down"),
     )
     has_secrets = example == "self-managed-kubeconfig"
-    assert asked == ([f"tpu-functions-{step}" for step in steps] if has_secrets else [])
+    assert calls == ([f"tpu-functions-{step}" for step in steps] if has_secrets else [])
 
 
-def test_desired_pool_are_looked_for_where_the_settings_say(deploy: Installer) -> None:
-    settle(deploy, "gke-jobsets")
+def test_node_pools_are_listed_in_the_cluster_of_the_settings(deploy: Installer) -> None:
+    write_settings(deploy, "gke-jobsets")
     ran = deploy.run("--destroy", "--yes", "prod")
     assert ran.code == 0, ran.output
-    (asked, _) = (call for call in ran.calls if "container node-pools list" in call)
-    assert asked.startswith(
+    (listing, _) = (call for call in ran.calls if "container node-pools list" in call)
+    assert listing.startswith(
         "gcloud container node-pools list --project=my-gcp-project --location=us-central1"
         " --cluster=my-cluster "
     )
 
 
-def test_a_variable_that_the_module_has_not_is_no_setting(deploy: Installer) -> None:
-    settle(deploy, "gke", 'owner = "me"\n')
+def test_a_variable_that_the_module_does_not_have_is_ignored(deploy: Installer) -> None:
+    write_settings(deploy, "gke", 'owner = "me"\n')
     ran = deploy.run("--dry-run", "prod")
     assert ran.code == 0, ran.output
-    assert f"\n{READ['gke']} context tests\n" in ran.output
+    assert f"\n{EXPECTED['gke']} context tests\n" in ran.output
 
 
-def test_what_terraform_refuses_ends_it_in_terraforms_words(deploy: Installer) -> None:
-    settle(deploy, "gke", **{'"us-central1"': '"us-central1-a"'})
+def test_a_setting_that_terraform_rejects_is_reported_with_terraforms_error(
+    deploy: Installer,
+) -> None:
+    write_settings(deploy, "gke", **{'"us-central1"': '"us-central1-a"'})
     ran = deploy.run("--dry-run", "prod")
     assert ran.code == 1
     assert (
@@ -108,8 +110,8 @@ def test_what_terraform_refuses_ends_it_in_terraforms_words(deploy: Installer) -
     assert ran.changing_calls() == []
 
 
-def test_settings_that_cannot_be_read_end_it_in_terraforms_words(deploy: Installer) -> None:
-    settle(deploy, "gke", "vpc_egress = {\n")
+def test_unreadable_settings_are_reported_with_terraforms_error(deploy: Installer) -> None:
+    write_settings(deploy, "gke", "vpc_egress = {\n")
     ran = deploy.run("--dry-run", "prod")
     assert ran.code == 1
     assert "deploy.sh: infra/terraform/prod.tfvars: Terraform rejects it\nError: " in ran.output

@@ -1,4 +1,4 @@
-"""A control plane with the manifests applied, and a relay before it."""
+"""A control plane with the manifests applied, and a relay connected to it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pytest
 from local.control_plane.plane import OwnControlPlane
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL
 from tests.manifests import manifest
-from tests.real.relay.mailbox import Mailbox, open_mailbox
+from tests.real.relay.messages import Subscriptions, open_subscriptions
 from tests.real.relay.patience import until
 from tests.real.relay.process import RelayProcess, request_token, run_relay, write_kubeconfig
-from tests.real.relay.wire import Wire, stretch
+from tests.real.relay.proxy import Proxy, open_proxy
 from tests.real_parts import open_own_control_plane
 
 INSTALLATION = str(Path(__file__).parents[3] / "infra" / "kubernetes")
@@ -27,41 +27,43 @@ MERGE_PATCH = "application/merge-patch+json"
 
 
 @dataclass(frozen=True)
-class Scene:
-    """A cluster, a wire to it, the inboxes, and a relay between them."""
+class RelaySetup:
+    """A cluster, a proxy to it, the subscriptions of the steps' topics, and a relay."""
 
     plane: OwnControlPlane
-    wire: Wire
-    mailbox: Mailbox
+    proxy: Proxy
+    subscriptions: Subscriptions
     folder: Path
     relay: RelayProcess
 
     @contextmanager
     def another_relay(self, token: str = "") -> Iterator[RelayProcess]:
-        """A second relay, with a token of its own, over the same wire; it may not have listed yet."""
+        """Start a second relay with another token and the same proxy; it may not have listed yet."""
         folder = self.folder / "another"
         folder.mkdir()
         token = token or request_token(self.plane)
-        kubeconfig = write_kubeconfig(self.plane, folder, self.wire.port, token)
-        with run_relay(kubeconfig, self.mailbox.address) as relay:
+        kubeconfig = write_kubeconfig(self.plane, folder, self.proxy.port, token)
+        with run_relay(kubeconfig, self.subscriptions.address) as relay:
             yield relay
 
-    def is_accepted(self, token: str) -> bool:
-        """Whether the API server takes a token for anybody's."""
+    def is_authenticated(self, token: str) -> bool:
+        """Tell whether the API server accepts a token."""
         review = {"spec": {"token": token}}
         path = "/apis/authentication.k8s.io/v1/tokenreviews"
         return bool(self.ask("POST", path, review)["status"].get("authenticated"))
 
-    def add_group(self, name: str, *, is_ours: bool = False) -> dict[str, Any]:
-        """A person applies a group; ``is_ours`` if ``create_resources`` has taken it already."""
-        return self.ask("POST", GROUPS, group_of_ours(name) if is_ours else manifest(name))
+    def add_group(self, name: str, *, has_resources: bool = False) -> dict[str, Any]:
+        """Apply a group as a user; ``has_resources`` if ``create_resources`` has handled it already."""
+        return self.ask(
+            "POST", GROUPS, group_with_resources(name) if has_resources else manifest(name)
+        )
 
     def delete_group(self, name: str) -> None:
-        """A person deletes a group."""
+        """Delete a group as a user."""
         self.ask("DELETE", f"{GROUPS}/{name}")
 
     def add_node(self, group: str, end: str) -> str:
-        """A VM's kubelet registers; the Node's name."""
+        """Register a Node as a VM's kubelet, and return the Node's name."""
         name = f"{resource_name(group)}-{end}"
         node = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}}
         code, answer = self.plane.register_node(node)
@@ -69,13 +71,13 @@ class Scene:
         return name
 
     def patch_node_status(self, name: str, status: dict[str, Any]) -> None:
-        """A kubelet says how it is."""
+        """Report a Node's status as its kubelet."""
         path = f"{NODES}/{name}/status"
         code, answer = self.plane.request("PATCH", path, {"status": status}, MERGE_PATCH)
         assert code == 200, answer
 
     def ask(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """The administrator asks; it must work."""
+        """Send a request as administrator, which must succeed."""
         code, answer = self.plane.request(method, path, body)
         assert code < 300, answer
         found: dict[str, Any] = answer
@@ -83,45 +85,45 @@ class Scene:
 
 
 def resource_name(group: str) -> str:
-    """What the resources of a group are called in these tests."""
+    """Return the resource name of a group in these tests."""
     return f"tng-{group}-0123abcd"
 
 
-def group_of_ours(name: str) -> dict[str, Any]:
-    """A group that ``create_resources`` has taken."""
-    wanted = manifest(name)
-    wanted["metadata"]["finalizers"] = [FINALIZER]
-    wanted["metadata"]["labels"] = {RESOURCE_NAME_LABEL: resource_name(name)}
-    return wanted
+def group_with_resources(name: str) -> dict[str, Any]:
+    """Return a group as ``create_resources`` leaves it."""
+    group = manifest(name)
+    group["metadata"]["finalizers"] = [FINALIZER]
+    group["metadata"]["labels"] = {RESOURCE_NAME_LABEL: resource_name(name)}
+    return group
 
 
 @pytest.fixture(scope="session")
 def installed_plane() -> Iterator[OwnControlPlane]:
-    """A control plane with the manifests applied; what a test does to it, it undoes."""
+    """A control plane with the manifests applied; each test reverts its changes."""
     with open_own_control_plane() as plane:
-        said = plane.run_kubectl("apply", "-k", INSTALLATION)
-        assert said.returncode == 0, said.stderr
+        result = plane.run_kubectl("apply", "-k", INSTALLATION)
+        assert result.returncode == 0, result.stderr
         until(lambda: plane.request("GET", GROUPS)[0] == 200, "groups are served")
         yield plane
 
 
 @pytest.fixture
-def scene(installed_plane: OwnControlPlane, tmp_path: Path) -> Iterator[Scene]:
-    """A relay that has listed an empty cluster, which is emptied again."""
+def setup(installed_plane: OwnControlPlane, tmp_path: Path) -> Iterator[RelaySetup]:
+    """A relay that has listed an empty cluster; the cluster is emptied after the test."""
     port = urlsplit(installed_plane.server).port
     assert port is not None
     with ExitStack() as stack:
-        stack.callback(_tidy, installed_plane)
-        wire = stack.enter_context(stretch(port))
-        mailbox = stack.enter_context(open_mailbox())
+        stack.callback(_delete_objects, installed_plane)
+        proxy = stack.enter_context(open_proxy(port))
+        subscriptions = stack.enter_context(open_subscriptions())
         token = request_token(installed_plane)
-        kubeconfig = write_kubeconfig(installed_plane, tmp_path, wire.port, token)
-        relay = stack.enter_context(run_relay(kubeconfig, mailbox.address))
+        kubeconfig = write_kubeconfig(installed_plane, tmp_path, proxy.port, token)
+        relay = stack.enter_context(run_relay(kubeconfig, subscriptions.address))
         relay.wait_until_listed()
-        yield Scene(installed_plane, wire, mailbox, tmp_path, relay)
+        yield RelaySetup(installed_plane, proxy, subscriptions, tmp_path, relay)
 
 
-def _tidy(plane: OwnControlPlane) -> None:
+def _delete_objects(plane: OwnControlPlane) -> None:
     for path in (GROUPS, NODES):
         for item in plane.request("GET", path)[1]["items"]:
             one = f"{path}/{item['metadata']['name']}"

@@ -1,4 +1,4 @@
-"""Waiting for what a real cluster does in its own time."""
+"""Waiting for changes in a real cluster."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ _POLL_S = 0.2
 
 
 def until(
-    holds: Callable[[], bool], what: str, patience_s: float = PATIENCE_S, poll_s: float = _POLL_S
+    condition: Callable[[], bool],
+    what: str,
+    patience_s: float = PATIENCE_S,
+    poll_s: float = _POLL_S,
 ) -> None:
-    """Ask again and again until something holds; ``what`` is missed when it does not."""
+    """Poll until a condition is true; fail with ``what`` if it is not in time."""
     deadline = time.monotonic() + patience_s
-    while not holds():
-        assert time.monotonic() < deadline, f"after {patience_s:.0f} s it is still not so: {what}"
+    while not condition():
+        assert time.monotonic() < deadline, f"not true after {patience_s:.0f} s: {what}"
         time.sleep(poll_s)

@@ -1,4 +1,4 @@
-"""``python -m relay`` against a real cluster, as the ServiceAccount that the manifests give it."""
+"""``python -m relay`` with a real cluster, as its ServiceAccount of the manifests."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ TOKEN_LIFE_S = 3600
 
 
 class RelayProcess:
-    """A relay that has been started; made by `run_relay`."""
+    """A started relay; created by `run_relay`."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         self.lines: list[dict[str, Any]] = []
         """Its log so far."""
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self.port = int(self.wait_for_line(lambda line: "port" in line, "started")["port"])
 
     def wait_for_line(
-        self, fits: Callable[[dict[str, Any]], bool], what: str, patience_s: float = PATIENCE_S
+        self, matches: Callable[[dict[str, Any]], bool], what: str, patience_s: float = PATIENCE_S
     ) -> dict[str, Any]:
-        """The first line of its log that fits."""
+        """Wait for the first line of its log that matches."""
 
         def found() -> dict[str, Any] | None:
-            return next((line for line in self.lines if fits(line)), None)
+            return next((line for line in self.lines if matches(line)), None)
 
-        with self._news:
-            self._news.wait_for(lambda: found() is not None, patience_s)
+        with self._changed:
+            self._changed.wait_for(lambda: found() is not None, patience_s)
             line = found()
-        assert line is not None, f"no line of the log says {what}: {self.lines[-5:]}"
+        assert line is not None, f"no line in the log: {what}: {self.lines[-5:]}"
         return line
 
     def wait_until_listed(
@@ -58,7 +58,7 @@ class RelayProcess:
         times: int = 1,
         kinds: Sequence[str] = ("TPUNodeGroup", "Node", "CertificateSigningRequest"),
     ) -> None:
-        """Wait until each kind has been listed so often."""
+        """Wait until each kind has been listed this many times."""
         for kind in kinds:
             self.wait_for_line(
                 lambda line, kind=kind: self._has_listed(line, kind, times),  # type: ignore[misc]
@@ -74,13 +74,13 @@ class RelayProcess:
             sum((one["message"], one.get("kind")) == ("listed", kind) for one in earlier) >= times
         )
 
-    def forget_lines(self) -> None:
-        """Look only at what it will write from now on."""
-        with self._news:
+    def clear_lines(self) -> None:
+        """Discard the log so far."""
+        with self._changed:
             self.lines.clear()
 
     def get(self, path: str) -> tuple[int, str]:
-        """Status and text of one of its pages."""
+        """Return status and text of one of its pages."""
         try:
             url = f"http://{LOOPBACK}:{self.port}{path}"
             with urllib.request.urlopen(url, timeout=10) as answer:
@@ -89,7 +89,7 @@ class RelayProcess:
             return error.code, error.read().decode()
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum of a metric's samples that bear these labels."""
+        """Return the sum of a metric's samples with these labels."""
         families = text_string_to_metric_families(self.get("/metrics")[1])
         return sum(
             sample.value
@@ -99,25 +99,25 @@ class RelayProcess:
             and labels.items() <= sample.labels.items()
         )
 
-    def freeze(self) -> None:
-        """It does not get a moment of time until `thaw`."""
+    def suspend(self) -> None:
+        """Stop the process until `resume`."""
         self.process.send_signal(signal.SIGSTOP)
 
-    def thaw(self) -> None:
-        """It goes on where it stood."""
+    def resume(self) -> None:
+        """Continue the process."""
         self.process.send_signal(signal.SIGCONT)
 
     def _read(self) -> None:
         assert self.process.stdout is not None
         for text in self.process.stdout:
-            with self._news:
+            with self._changed:
                 self.lines.append(json.loads(text))
-                self._news.notify_all()
+                self._changed.notify_all()
 
 
 @contextmanager
 def run_relay(kubeconfig: Path, pubsub_address: str, **settings: str) -> Iterator[RelayProcess]:
-    """A relay in a process of its own until the block is left, when it ends in order."""
+    """Run a relay in its own process until the block ends, and then terminate it."""
     process = subprocess.Popen(
         [sys.executable, "-m", "relay"],
         cwd=ROOT,
@@ -143,7 +143,7 @@ def run_relay(kubeconfig: Path, pubsub_address: str, **settings: str) -> Iterato
 
 
 def request_token(plane: ControlPlane, bound_to: dict[str, Any] | None = None) -> str:
-    """A token of the ServiceAccount ``relay``; it ends with the Secret that it is bound to."""
+    """Return a token of the ServiceAccount ``relay``, perhaps bound to a Secret."""
     spec: dict[str, Any] = {"expirationSeconds": TOKEN_LIFE_S}
     if bound_to is not None:
         metadata = bound_to["metadata"]
@@ -155,7 +155,7 @@ def request_token(plane: ControlPlane, bound_to: dict[str, Any] | None = None) -
 
 
 def write_kubeconfig(plane: ControlPlane, folder: Path, port: int, token: str) -> Path:
-    """A kubeconfig for a token in a file of its own, by a port that leads to the API server."""
+    """Write a kubeconfig with a token file and a port that leads to the API server."""
     (folder / "token").write_text(token)
     (folder / "ca.crt").write_text(plane.ca_pem)
     server = f"https://{LOOPBACK}:{port}"

@@ -1,4 +1,4 @@
-"""Pods that the real scheduler finds no Node for, and JobSets by JobSet's own definition."""
+"""Pods that the real scheduler reports as unschedulable, and JobSets with JobSet's CRD."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from local.control_plane.plane import OwnControlPlane
 from shared.base.names import ACCELERATOR_LABEL, JOB_KEY, JOBSET_NAME, TOPOLOGY_LABEL, TPU_RESOURCE
 from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, OPT_OUT, job_key
 from tests.manifests import manifest
-from tests.real.relay.conftest import INSTALLATION, MERGE_PATCH, Scene
+from tests.real.relay.conftest import INSTALLATION, MERGE_PATCH, RelaySetup
 from tests.real.relay.patience import until
 from tests.real.relay.process import RelayProcess, request_token, run_relay, write_kubeconfig
 from tests.real_parts import get_jobset_crd
@@ -36,145 +36,145 @@ MISSING = (
 
 
 @pytest.fixture
-def rights(scene: Scene) -> Iterator[None]:
-    """What the components give the relay and the steps, while a test runs; what it leaves goes."""
+def permissions(setup: RelaySetup) -> Iterator[None]:
+    """The components' permissions of the relay and the steps; the objects of the test are deleted."""
     files = [argument for path in MANIFESTS for argument in ("-f", path)]
-    _kubectl(scene.plane, "apply", *files)
+    _kubectl(setup.plane, "apply", *files)
     yield
-    _kubectl(scene.plane, "delete", *files)
-    _kubectl(scene.plane, "delete", "crd", "jobsets.jobset.x-k8s.io", "--ignore-not-found")
-    _kubectl(scene.plane, "delete", "job,pods", "--all", "--force", "--grace-period=0")
+    _kubectl(setup.plane, "delete", *files)
+    _kubectl(setup.plane, "delete", "crd", "jobsets.jobset.x-k8s.io", "--ignore-not-found")
+    _kubectl(setup.plane, "delete", "job,pods", "--all", "--force", "--grace-period=0")
 
 
 @contextmanager
-def _a_relay(scene: Scene, folder: str) -> Iterator[RelayProcess]:
-    """A relay that tells of JobSets; it may not have listed yet."""
-    (scene.folder / folder).mkdir()
-    token = request_token(scene.plane)
-    kubeconfig = write_kubeconfig(scene.plane, scene.folder / folder, scene.wire.port, token)
-    with run_relay(kubeconfig, scene.mailbox.address, JOBSETS="true") as relay:
+def _run_jobset_relay(setup: RelaySetup, folder: str) -> Iterator[RelayProcess]:
+    """Run a relay that watches JobSets; it may not have listed yet."""
+    (setup.folder / folder).mkdir()
+    token = request_token(setup.plane)
+    kubeconfig = write_kubeconfig(setup.plane, setup.folder / folder, setup.proxy.port, token)
+    with run_relay(kubeconfig, setup.subscriptions.address, JOBSETS="true") as relay:
         yield relay
 
 
-@pytest.mark.usefixtures("rights")
-def test_of_a_jobs_pods_the_first_is_told_of_when_no_node_takes_it(scene: Scene) -> None:
-    _apply_definition(scene.plane)
-    with _a_relay(scene, "first") as relay:
+@pytest.mark.usefixtures("permissions")
+def test_the_relay_publishes_the_first_unschedulable_pod_of_a_job(setup: RelaySetup) -> None:
+    _apply_crd(setup.plane)
+    with _run_jobset_relay(setup, "first") as relay:
         relay.wait_until_listed(kinds=("Pod", "JobSet"))
-        scene.ask("POST", JOBS, _job("train-workers-0", pods=3))
-        until(lambda: len(_list_unschedulable(scene)) == 3, "the scheduler has tried all Pods")
-        leader = next(pod for pod in _list_unschedulable(scene) if _is_first(pod))
+        setup.ask("POST", JOBS, _job("train-workers-0", pods=3))
+        until(lambda: len(_list_unschedulable(setup)) == 3, "the scheduler has tried all Pods")
+        leader = next(pod for pod in _list_unschedulable(setup) if _is_first(pod))
         name, uid = leader["metadata"]["name"], leader["metadata"]["uid"]
-        letter = scene.mailbox.wait_for_news("provision_slice", name, "Unschedulable")
-        assert (letter.document["kind"], letter.document["uid"]) == ("Pod", uid)
-        until(lambda: relay.metric("waiting_pods") == 1, "one Pod waits")
+        message = setup.subscriptions.wait_for_message("provision_slice", name, "Unschedulable")
+        assert (message.document["kind"], message.document["uid"]) == ("Pod", uid)
+        until(lambda: relay.metric("waiting_pods") == 1, "one Pod is unschedulable")
         assert relay.metric("published_messages_total", step="provision_slice") == 1
 
-        _label(scene, name, {OPT_OUT: "true"})
-        until(lambda: relay.metric("waiting_pods") == 0, "it wants no slice")
-        _label(scene, name, {OPT_OUT: None})
+        _label(setup, name, {OPT_OUT: "true"})
+        until(lambda: relay.metric("waiting_pods") == 0, "it opts out of a slice")
+        _label(setup, name, {OPT_OUT: None})
         until(
             lambda: relay.metric("published_messages_total", step="provision_slice") == 2,
-            "it is told of again",
+            "it is published again",
         )
 
         running = {"status": {"phase": "Running"}}
-        scene.plane.request("PATCH", f"{PODS}/{name}/status", running, MERGE_PATCH)
-        until(lambda: relay.metric("waiting_pods") == 0, "it waits no more")
+        setup.plane.request("PATCH", f"{PODS}/{name}/status", running, MERGE_PATCH)
+        until(lambda: relay.metric("waiting_pods") == 0, "it is no longer unschedulable")
         assert relay.metric("watch_events_total", kind="Pod", event="DELETED") == 1
-        assert scene.plane.request("GET", f"{PODS}/{name}")[0] == 200
+        assert setup.plane.request("GET", f"{PODS}/{name}")[0] == 200
 
 
-@pytest.mark.usefixtures("rights")
-def test_a_jobset_is_told_of_when_it_ends_or_goes_and_a_new_relay_tells_what_is_fresh(
-    scene: Scene,
+@pytest.mark.usefixtures("permissions")
+def test_the_relay_publishes_ended_and_deleted_jobsets_and_a_new_relay_publishes_recent_ones(
+    setup: RelaySetup,
 ) -> None:
-    _apply_definition(scene.plane)
-    with _a_relay(scene, "first") as relay:
+    _apply_crd(setup.plane)
+    with _run_jobset_relay(setup, "first") as relay:
         relay.wait_until_listed(kinds=("Pod", "JobSet"))
         for name in ("done", "gone", "busy"):
-            scene.ask("POST", JOBSETS, _jobset(name))
-        _end(scene, "done", "Completed")
-        scene.mailbox.wait_for_news("release_slice", "done", "Completed")
-        scene.ask("DELETE", f"{JOBSETS}/gone")
-        scene.mailbox.wait_for_news("release_slice", "gone", "Gone")
+            setup.ask("POST", JOBSETS, _jobset(name))
+        _end(setup, "done", "Completed")
+        setup.subscriptions.wait_for_message("release_slice", "done", "Completed")
+        setup.ask("DELETE", f"{JOBSETS}/gone")
+        setup.subscriptions.wait_for_message("release_slice", "gone", "Gone")
         until(
             lambda: relay.metric("published_messages_total", step="release_slice") == 2,
             "both have been counted",
         )
         assert relay.metric("jobsets") == 2
-    scene.mailbox.letters.clear()
-    with _a_relay(scene, "second") as relay:
-        scene.mailbox.wait_for_news("release_slice", "done", "Completed")
+    setup.subscriptions.received.clear()
+    with _run_jobset_relay(setup, "second") as relay:
+        setup.subscriptions.wait_for_message("release_slice", "done", "Completed")
         until(
             lambda: relay.metric("published_messages_total", step="release_slice") == 1,
             "it has been counted",
         )
 
 
-@pytest.mark.usefixtures("rights")
-def test_without_jobsets_definition_it_tells_of_groups_and_of_jobsets_when_that_comes(
-    scene: Scene,
+@pytest.mark.usefixtures("permissions")
+def test_the_relay_handles_groups_without_jobsets_crd_and_jobsets_once_it_is_applied(
+    setup: RelaySetup,
 ) -> None:
-    with _a_relay(scene, "first") as relay:
-        line = relay.wait_for_line(lambda line: line.get("detail") == MISSING, "what is missing")
+    with _run_jobset_relay(setup, "first") as relay:
+        line = relay.wait_for_line(lambda line: line.get("detail") == MISSING, "the missing CRD")
         assert (line["kind"], line["severity"]) == ("JobSet", "WARNING")
         relay.wait_until_listed(kinds=("TPUNodeGroup", "Node", "Pod"))
         assert relay.get("/readyz") == (503, f"JobSet: not listed yet: {MISSING}\n")
         assert relay.get("/healthz") == (200, "ok\n")
-        scene.add_group("train")
+        setup.add_group("train")
         until(
             lambda: relay.metric("published_messages_total", step="create_resources") == 1,
-            "it tells of the group",
+            "it publishes the group",
         )
-        _apply_definition(scene.plane)
+        _apply_crd(setup.plane)
         relay.wait_until_listed(kinds=("JobSet",))
         assert relay.get("/readyz") == (200, "ok\n")
-        scene.ask("POST", JOBSETS, _jobset("gone"))
-        scene.ask("DELETE", f"{JOBSETS}/gone")
-        scene.mailbox.wait_for_news("release_slice", "gone", "Gone")
+        setup.ask("POST", JOBSETS, _jobset("gone"))
+        setup.ask("DELETE", f"{JOBSETS}/gone")
+        setup.subscriptions.wait_for_message("release_slice", "gone", "Gone")
 
 
-@pytest.mark.usefixtures("rights")
+@pytest.mark.usefixtures("permissions")
 def test_the_steps_of_jobsets_may_delete_slices_of_jobsets_and_no_other_group(
-    scene: Scene,
+    setup: RelaySetup,
 ) -> None:
-    scene.add_group("somebodys")
-    made = manifest("train-0123456789abcdef")
-    made["metadata"]["labels"] = {"tpu-functions.dev/jobset-name": "train"}
-    scene.ask("POST", "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups", made)
-    words = "the steps of JobSets may only touch TPUNodeGroups made for JobSets"
+    setup.add_group("other")
+    group = manifest("train-0123456789abcdef")
+    group["metadata"]["labels"] = {"tpu-functions.dev/jobset-name": "train"}
+    setup.ask("POST", "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups", group)
+    error = "the steps of JobSets may only touch TPUNodeGroups made for JobSets"
     delete = ("delete", "tng", "--as=system:serviceaccount:tpu-functions:release-slice")
     until(
-        lambda: words in scene.plane.run_kubectl(*delete, "somebodys", "--dry-run=server").stderr,
-        "another group is refused",
+        lambda: error in setup.plane.run_kubectl(*delete, "other", "--dry-run=server").stderr,
+        "the deletion of another group is denied",
     )
-    said = scene.plane.run_kubectl(*delete, "train-0123456789abcdef")
-    assert (said.returncode, said.stderr) == (0, "")
+    result = setup.plane.run_kubectl(*delete, "train-0123456789abcdef")
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def _kubectl(plane: OwnControlPlane, *arguments: str) -> None:
-    said = plane.run_kubectl(*arguments)
-    assert said.returncode == 0, said.stderr
+    result = plane.run_kubectl(*arguments)
+    assert result.returncode == 0, result.stderr
 
 
-def _apply_definition(plane: OwnControlPlane) -> None:
-    # Client-side it would be copied into an annotation, for which it is too long.
+def _apply_crd(plane: OwnControlPlane) -> None:
+    # A client-side apply copies it into an annotation, for which it is too long.
     _kubectl(plane, "apply", "--server-side", "-f", str(get_jobset_crd()))
     until(lambda: plane.request("GET", JOBSETS)[0] == 200, "JobSets are served")
 
 
 def _job(name: str, pods: int) -> dict[str, Any]:
-    """A Job as JobSet makes it."""
-    marks = {JOBSET_NAME: "train", JOB_KEY: job_key("default", name)}
-    annotations = {**marks, EXCLUSIVE_TOPOLOGY: "cloud.google.com/gke-nodepool"}
+    """Return a Job as JobSet creates it."""
+    labels = {JOBSET_NAME: "train", JOB_KEY: job_key("default", name)}
+    annotations = {**labels, EXCLUSIVE_TOPOLOGY: "cloud.google.com/gke-nodepool"}
     chips = {"limits": {TPU_RESOURCE: "4"}}
     pod = {
         "restartPolicy": "Never",
         "nodeSelector": {TOPOLOGY_LABEL: "2x2x3", ACCELERATOR_LABEL: "tpu7x"},
         "containers": [{"name": "train", "image": "train", "resources": chips}],
     }
-    template = {"metadata": {"labels": marks, "annotations": annotations}, "spec": pod}
+    template = {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod}
     indexed = {"completionMode": "Indexed", "parallelism": pods, "completions": pods}
     return {"metadata": {"name": name}, "spec": {**indexed, "template": template}}
 
@@ -189,26 +189,26 @@ def _jobset(name: str) -> dict[str, Any]:
     }
 
 
-def _end(scene: Scene, name: str, end: str) -> None:
-    moment = scene.ask("GET", f"{JOBSETS}/{name}")["metadata"]["creationTimestamp"]
+def _end(setup: RelaySetup, name: str, end: str) -> None:
+    created = setup.ask("GET", f"{JOBSETS}/{name}")["metadata"]["creationTimestamp"]
     condition = {"type": end, "status": "True", "reason": "Ended", "message": "It has ended."}
-    status = {"conditions": [{**condition, "lastTransitionTime": moment}]}
-    code, answer = scene.plane.request(
+    status = {"conditions": [{**condition, "lastTransitionTime": created}]}
+    code, answer = setup.plane.request(
         "PATCH", f"{JOBSETS}/{name}/status", {"status": status}, MERGE_PATCH
     )
     assert code == 200, answer
 
 
-def _label(scene: Scene, name: str, labels: dict[str, str | None]) -> None:
+def _label(setup: RelaySetup, name: str, labels: dict[str, str | None]) -> None:
     change = {"metadata": {"labels": labels}}
-    code, answer = scene.plane.request("PATCH", f"{PODS}/{name}", change, MERGE_PATCH)
+    code, answer = setup.plane.request("PATCH", f"{PODS}/{name}", change, MERGE_PATCH)
     assert code == 200, answer
 
 
-def _list_unschedulable(scene: Scene) -> list[dict[str, Any]]:
+def _list_unschedulable(setup: RelaySetup) -> list[dict[str, Any]]:
     return [
         pod
-        for pod in scene.ask("GET", PODS)["items"]
+        for pod in setup.ask("GET", PODS)["items"]
         if any(one["reason"] == "Unschedulable" for one in pod["status"].get("conditions", ()))
     ]
 

@@ -1,4 +1,4 @@
-"""``kubectl apply -k infra/kubernetes`` on a cluster that has never seen it, and what comes after."""
+"""``kubectl apply -k infra/kubernetes`` on a new cluster, and later upgrades and deletion."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ MERGE_PATCH = "application/merge-patch+json"
 
 @dataclass(frozen=True)
 class Installed:
-    """A fresh control plane on which it has been applied once, and what kubectl said."""
+    """A new control plane to which it has been applied once, and kubectl's result."""
 
     plane: OwnControlPlane
-    said: subprocess.CompletedProcess[str]
+    result: subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(scope="module")
@@ -45,14 +45,14 @@ def installed() -> Iterator[Installed]:
         yield Installed(plane, plane.run_kubectl("apply", "-k", INSTALLATION))
 
 
-def test_all_is_accepted_without_a_word(installed: Installed) -> None:
-    lines = installed.said.stdout.splitlines()
-    assert (installed.said.returncode, installed.said.stderr) == (0, "")
+def test_all_objects_are_created_without_warnings(installed: Installed) -> None:
+    lines = installed.result.stdout.splitlines()
+    assert (installed.result.returncode, installed.result.stderr) == (0, "")
     assert {line.rpartition(" ")[2] for line in lines} == {"created"}
     assert len(lines) == len(manifests()) + len(["the settings' ConfigMap"])
 
 
-def test_applied_a_second_time_nothing_changes(installed: Installed) -> None:
+def test_a_second_apply_changes_nothing(installed: Installed) -> None:
     again = installed.plane.run_kubectl("apply", "-k", INSTALLATION)
     changed = [line for line in again.stdout.splitlines() if not line.endswith(" unchanged")]
     assert (again.returncode, again.stderr, changed) == (0, "", [])
@@ -60,7 +60,7 @@ def test_applied_a_second_time_nothing_changes(installed: Installed) -> None:
     assert (difference.returncode, difference.stdout, difference.stderr) == (0, "", "")
 
 
-def test_the_definition_is_established_and_nothing_is_said_against_it(installed: Installed) -> None:
+def test_the_crd_is_established_without_warnings(installed: Installed) -> None:
     until(lambda: _conditions(installed.plane).get("Established") == "True", "is established")
     assert _conditions(installed.plane) == {"NamesAccepted": "True", "Established": "True"}
     strictly = ("create", "--dry-run=server", "--validate=strict", "-f", "-")
@@ -76,8 +76,8 @@ def test_policies_pass_the_type_check_of_the_cluster(installed: Installed) -> No
         return {item["metadata"]["name"]: item.get("status", {}) for item in items}
 
     until(lambda: all("typeChecking" in status for status in checked().values()), "are checked")
-    said = {name: status["typeChecking"] for name, status in checked().items()}
-    assert said == {
+    results = {name: status["typeChecking"] for name, status in checked().items()}
+    assert results == {
         "tpu-device-plugin-own-node": {},
         "tpu-functions-bootstrap-tokens": {},
         "tpu-functions-join-approvals": {},
@@ -88,26 +88,26 @@ def test_policies_pass_the_type_check_of_the_cluster(installed: Installed) -> No
 
 
 @pytest.mark.parametrize(
-    "size, told",
+    "size, error",
     [(100, ""), (9_000, "a request by a bootstrap token of tpu-functions may have at most")],
 )
-def test_the_holder_of_a_token_may_ask_for_no_more_than_a_kubelet(
-    installed: Installed, size: int, told: str
+def test_the_holder_of_a_token_may_not_send_a_request_larger_than_a_kubelets(
+    installed: Installed, size: int, error: str
 ) -> None:
     request = signing_request(pem(kubelets("tng-x"), attribute=b"x" * size), name=f"csr-{size}")
     holder = ("--as=system:bootstrap:abcdef", f"--as-group={BOOTSTRAP_GROUP}")
-    asked = ("create", "--dry-run=server", "-f", "-", *holder)
-    answer = installed.plane.run_kubectl(*asked, stdin=json.dumps(request))
-    assert (answer.returncode == 0) is (told == "")
-    assert told in answer.stderr
+    arguments = ("create", "--dry-run=server", "-f", "-", *holder)
+    answer = installed.plane.run_kubectl(*arguments, stdin=json.dumps(request))
+    assert (answer.returncode == 0) is (error == "")
+    assert error in answer.stderr
 
 
-def test_an_upgrade_of_the_definition_keeps_the_groups_and_brings_its_fields(
+def test_an_upgrade_of_the_crd_keeps_the_groups_and_adds_its_fields(
     own_control_plane: OwnControlPlane,
 ) -> None:
-    older = _definition_without("nodeTaints")
-    said = own_control_plane.run_kubectl("apply", "-f", "-", stdin=yaml.safe_dump(older))
-    assert said.returncode == 0, said.stderr
+    older = _crd_without("nodeTaints")
+    result = own_control_plane.run_kubectl("apply", "-f", "-", stdin=yaml.safe_dump(older))
+    assert result.returncode == 0, result.stderr
     until(lambda: _conditions(own_control_plane).get("Established") == "True", "is established")
     until(lambda: own_control_plane.request("GET", GROUPS)[0] == 200, "is served")
     _, before = own_control_plane.request("POST", GROUPS, manifest("older"))
@@ -120,19 +120,19 @@ def test_an_upgrade_of_the_definition_keeps_the_groups_and_brings_its_fields(
     until(lambda: _taints_of(own_control_plane, newer) == taints, "the new field is kept")
 
 
-def test_deleted_it_leaves_nothing_behind(own_control_plane: OwnControlPlane) -> None:
-    before = _everything(own_control_plane)
+def test_its_deletion_leaves_no_objects(own_control_plane: OwnControlPlane) -> None:
+    before = _list_objects(own_control_plane)
     own_control_plane.run_kubectl("apply", "-k", INSTALLATION)
-    assert len(_everything(own_control_plane)) > len(before)
+    assert len(_list_objects(own_control_plane)) > len(before)
     removed = own_control_plane.run_kubectl("delete", "-k", INSTALLATION, "--timeout=100s")
     assert (removed.returncode, removed.stderr) == (0, "")
-    until(lambda: _everything(own_control_plane) <= before, "is gone")
+    until(lambda: _list_objects(own_control_plane) <= before, "all objects are deleted")
 
 
-def test_deleted_before_its_groups_it_can_be_applied_again_to_let_them_go(
+def test_an_installation_deleted_before_its_groups_can_be_applied_again_to_delete_them(
     own_control_plane: OwnControlPlane,
 ) -> None:
-    """The finalizer keeps a group, and with it the definition, until ``tear_down`` has its rights."""
+    """The finalizer keeps a group, and so the CRD, until ``tear_down`` has its permissions."""
     own_control_plane.run_kubectl("apply", "-k", INSTALLATION)
     until(lambda: own_control_plane.request("GET", GROUPS)[0] == 200, "is served")
     held = manifest("held")
@@ -142,14 +142,21 @@ def test_deleted_before_its_groups_it_can_be_applied_again_to_let_them_go(
     until(lambda: _conditions(own_control_plane).get("Terminating") == "True", "is terminating")
     until(lambda: _is_being_deleted(own_control_plane, "held"), "the group is being deleted")
     namespace = "/api/v1/namespaces/tpu-functions"
-    until(lambda: own_control_plane.request("GET", namespace)[0] == 404, "the namespace is gone")
+    until(lambda: own_control_plane.request("GET", namespace)[0] == 404, "the namespace is deleted")
     again = own_control_plane.run_kubectl("apply", "-k", INSTALLATION)
     assert again.returncode == 0, again.stderr
     as_tear_down = ("--as=system:serviceaccount:tpu-functions:tear-down", "-n", "default")
-    let_go = ("patch", "tng", "held", "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
-    said = own_control_plane.run_kubectl(*let_go, *as_tear_down)
-    assert (said.returncode, said.stderr) == (0, "")
-    until(lambda: own_control_plane.request("GET", DEFINITION)[0] == 404, "the definition is gone")
+    remove_finalizer = (
+        "patch",
+        "tng",
+        "held",
+        "--type=merge",
+        "-p",
+        '{"metadata":{"finalizers":null}}',
+    )
+    result = own_control_plane.run_kubectl(*remove_finalizer, *as_tear_down)
+    assert (result.returncode, result.stderr) == (0, "")
+    until(lambda: own_control_plane.request("GET", DEFINITION)[0] == 404, "the CRD is deleted")
 
 
 def _conditions(plane: OwnControlPlane) -> dict[str, str]:
@@ -157,8 +164,8 @@ def _conditions(plane: OwnControlPlane) -> dict[str, str]:
     return {entry["type"]: entry["status"] for entry in status.get("conditions") or []}
 
 
-def _definition_without(field: str) -> dict[str, Any]:
-    """The definition as it was before a field of the spec was added."""
+def _crd_without(field: str) -> dict[str, Any]:
+    """Return the CRD without a field of the spec."""
     definition = copy.deepcopy(
         next(one for one in manifests() if one["kind"] == "CustomResourceDefinition")
     )
@@ -179,11 +186,11 @@ def _is_being_deleted(plane: OwnControlPlane, name: str) -> bool:
     return "deletionTimestamp" in plane.request("GET", f"{GROUPS}/{name}")[1]["metadata"]
 
 
-def _everything(plane: OwnControlPlane) -> set[str]:
-    """Every object of every kind that can be listed, but those that come and go by themselves."""
-    fleeting = ("events", "leases", "componentstatuses")
+def _list_objects(plane: OwnControlPlane) -> set[str]:
+    """Return all objects of all kinds that can be listed, except short-lived ones."""
+    short_lived = ("events", "leases", "componentstatuses")
     kinds = plane.run_kubectl("api-resources", "--verbs=list", "-o", "name", "--cached=false")
-    names = [name for name in kinds.stdout.split() if name.partition(".")[0] not in fleeting]
+    names = [name for name in kinds.stdout.split() if name.partition(".")[0] not in short_lived]
     listed = plane.run_kubectl("get", ",".join(names), "-A", "-o", "name")
     assert listed.returncode == 0, listed.stderr
     return set(listed.stdout.split())

@@ -1,6 +1,6 @@
-"""The Terraform module as data: its blocks, what they refer to, and what the providers know.
+"""The Terraform module as data: its blocks, their references, and the schemas of the providers.
 
-No expression is evaluated here; that is Terraform's to do (`tests/terraform`).
+No expression is evaluated here; Terraform does this (`tests/terraform`).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ ROOT = Path(__file__).parents[3]
 MODULE = ROOT / "infra" / "terraform"
 SCHEMAS = ROOT / "tests" / "data" / "terraform" / "provider-schema.json"
 """Resources that the module uses, of the providers' versions in `tests.terraform.workspace`, in the form
-of ``terraform providers schema -json``, whose output replaces it where the providers can be had. Written
-by hand of the providers' documentation and source: that an argument is computed, too, is said of
-``project`` and of those where the source was read."""
+of ``terraform providers schema -json``, whose output can replace it. It was written manually from the
+providers' documentation and source: only ``project`` and the arguments whose source was read have
+``computed``."""
 
 _OPTIONS = SerializationOptions(with_comments=False, strip_string_quotes=True)
 _META = frozenset({"for_each", "count", "depends_on", "lifecycle", "dynamic", "__is_block__"})
@@ -45,7 +45,7 @@ class Block:
 
     @property
     def address(self) -> str:
-        """As Terraform writes it, without an instance's key."""
+        """The address as Terraform writes it, without an instance's key."""
         prefix = "data." if self.mode == "data" else ""
         return f"{prefix}{self.type}.{self.name}"
 
@@ -69,7 +69,7 @@ class Module:
         return [block for block in self.blocks.values() if block.type == kind]
 
     def references(self) -> Iterator[tuple[str, str]]:
-        """Each address that is referred to, with the attribute that is asked of it or ``""``."""
+        """Yield each referenced address with the referenced attribute or ``""``."""
         bodies = (block.body for block in self.blocks.values())
         everything = (*bodies, self.locals, self.outputs, self.variables, self.calls)
         for text in _texts(everything):
@@ -112,13 +112,13 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def read_permissions() -> dict[str, Any]:
-    """Who needs which right, where, and why."""
+    """Return the permissions of each identity, by scope, with their reasons."""
     permissions: dict[str, Any] = yaml.safe_load((MODULE / "permissions.yaml").read_text())
     return permissions
 
 
 def read_schemas() -> dict[tuple[str, str], Mapping[str, Any]]:
-    """What providers know: by ``resource`` or ``data`` and type."""
+    """Return the schemas of the providers, by ``resource`` or ``data`` and type."""
     providers = json.loads(SCHEMAS.read_text())["provider_schemas"].values()
     return {
         (mode, name): schema["block"]
@@ -128,8 +128,8 @@ def read_schemas() -> dict[tuple[str, str], Mapping[str, Any]]:
     }
 
 
-def problems(body: Body, schema: Mapping[str, Any], at: str = "") -> Iterator[str]:
-    """What a provider would not know in a block, or would miss."""
+def list_errors(body: Body, schema: Mapping[str, Any], at: str = "") -> Iterator[str]:
+    """Yield the arguments of a block that its provider does not know or that are missing."""
     attributes, nested = schema["attributes"], schema.get("block_types", {})
     dynamic = {
         name: entry["content"] for each in body.get("dynamic", ()) for name, entry in each.items()
@@ -140,7 +140,7 @@ def problems(body: Body, schema: Mapping[str, Any], at: str = "") -> Iterator[st
             if len(value) > nested[name].get("max_items", len(value)):
                 yield f"{at}{name}: too many"
             for inner in value:
-                yield from problems(inner, nested[name]["block"], f"{at}{name}.")
+                yield from list_errors(inner, nested[name]["block"], f"{at}{name}.")
         elif name not in attributes:
             yield f"{at}{name}: not known"
         elif not {"required", "optional"} & attributes[name].keys():

@@ -1,4 +1,4 @@
-"""Every gcloud command that people are told, or that deploy.sh runs, is one, as gcloud itself parses it.
+"""Every gcloud command in the docs and in the scripts is valid, as gcloud itself parses it.
 
 gcloud reads the command lines without running them (``gcloud meta lint-gcloud-commands``).
 """
@@ -27,11 +27,11 @@ _VARIABLE = re.compile(r"\$\{[^}]*\}|\$\((?:date|git)[^)]*\)|\$\w+")
 _SPAN = re.compile(r"`(gcloud [^`]+)`")
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _NAMED_ONLY = "Must be specified"
-"""What gcloud says of a command that a page only names, without what it needs."""
+"""gcloud's error for a command that a page names without its required arguments."""
 
 
 def in_page(text: str) -> Iterator[str]:
-    """The commands in a page's code."""
+    """Yield the commands in a page's code."""
     for language, block in _FENCE.findall(text):
         if language in ("", "sh"):
             yield from in_script(block)
@@ -40,7 +40,7 @@ def in_page(text: str) -> Iterator[str]:
 
 
 def in_script(text: str) -> Iterator[str]:
-    """The commands in a script, each as far as its quotes and brackets hold it."""
+    """Yield the commands in a script, each up to the end of its quotes and brackets."""
     text = _VARIABLE.sub("x", text.replace("\\\n", " "))
     text = text.replace("--iam-account=x", "--iam-account=x@x.iam.gserviceaccount.com")
     for line in text.splitlines():
@@ -51,7 +51,7 @@ def in_script(text: str) -> Iterator[str]:
 
 
 def _cut(line: str, outer: str) -> str:
-    """Up to the end of the command: of the quotation that it stands in, or where a shell ends it."""
+    """Return the command up to the end of its quotation, or to where a shell ends it."""
     inner = ""
     for place, mark in enumerate(line):
         if inner:
@@ -80,7 +80,7 @@ def test_commands_were_found() -> None:
 
 @pytest.mark.real
 @pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed")
-def test_gcloud_reads_every_command(tmp_path: Path) -> None:
+def test_gcloud_accepts_every_command(tmp_path: Path) -> None:
     listed = tmp_path / "commands.json"
     listed.write_text(json.dumps([{"command_string": command} for _, command in COMMANDS]))
     checked = subprocess.run(

@@ -1,4 +1,4 @@
-"""What the guardrails' policy lets pass and what it refuses."""
+"""The guardrails' policy: the groups that it admits and those that it rejects."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def limits(case: Case) -> Manifest:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_guardrails(case: Case) -> None:
-    said = refusal(GUARDRAILS, "CREATE", case.group, params=limits(case))
-    assert said == case.message("tpu-functions")
+def test_the_guardrails_admit_a_group_within_the_limits_and_reject_any_other(case: Case) -> None:
+    message = refusal(GUARDRAILS, "CREATE", case.group, params=limits(case))
+    assert message == case.message("tpu-functions")
 
 
-def test_a_group_that_stands_already_is_left_alone_unless_its_spec_changes() -> None:
+def test_an_existing_group_is_rejected_only_if_its_spec_changes() -> None:
     case = Case("", {"maxChips": "0"}, {}, "spec.topology: 2x2x2 has 8 chips; allowed: 0")
-    standing = case.group
-    released = {**standing, "metadata": {**standing["metadata"], "finalizers": []}}
-    assert refusal(GUARDRAILS, "UPDATE", released, old=standing, params=limits(case)) == ""
-    other = {**standing, "spec": {**standing["spec"], "nodeCount": 3}}
-    said = refusal(GUARDRAILS, "UPDATE", standing, old=other, params=limits(case))
-    assert said == case.message("tpu-functions")
+    existing = case.group
+    released = {**existing, "metadata": {**existing["metadata"], "finalizers": []}}
+    assert refusal(GUARDRAILS, "UPDATE", released, old=existing, params=limits(case)) == ""
+    other = {**existing, "spec": {**existing["spec"], "nodeCount": 3}}
+    message = refusal(GUARDRAILS, "UPDATE", existing, old=other, params=limits(case))
+    assert message == case.message("tpu-functions")

@@ -1,4 +1,4 @@
-"""docs/install.md: a release's module, manifests and archive are where the page has them."""
+"""docs/install.md: a release's module, manifests and archive are where the page says."""
 
 from __future__ import annotations
 
@@ -45,13 +45,15 @@ COMPONENT = {
 
 
 def git(folder: Path, *arguments: str) -> None:
-    who = {
-        f"GIT_{one}_{what}": "x" for one in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
+    identity = {
+        f"GIT_{role}_{field}": "x"
+        for role in ("AUTHOR", "COMMITTER")
+        for field in ("NAME", "EMAIL")
     }
     subprocess.run(
         ["git", "-c", "init.defaultBranch=main", *arguments],
         cwd=folder,
-        env={**os.environ, **who},
+        env={**os.environ, **identity},
         capture_output=True,
         check=True,
     )
@@ -80,7 +82,7 @@ def _origin(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def read_block(language: str, beginning: str) -> str:
-    """The block of the page's part without deploy.sh that begins so."""
+    """Return the block with this beginning in the page's part without deploy.sh."""
     blocks = re.findall(rf"```{language}\n(.*?)```", WITHOUT, re.DOTALL)
     (block,) = [one for one in blocks if one.startswith(beginning)]
     return str(block)
@@ -93,7 +95,7 @@ def write_program(path: Path, script: str) -> None:
 
 @pytest.mark.real
 @pytest.mark.skipif(KUBECTL is None, reason="kubectl, which renders the manifests, is not here")
-def test_the_manifests_by_tag_are_those_of_the_tree(origin: str, tmp_path: Path) -> None:
+def test_the_manifests_of_a_tag_can_be_rendered(origin: str, tmp_path: Path) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, content in (("overlay", OVERLAY), ("component", COMPONENT)):
@@ -129,14 +131,14 @@ def quote(document: dict[str, Any]) -> str:
     return yaml.safe_dump(document, default_style='"').replace('!!bool "true"', "true")
 
 
-def test_the_outputs_are_as_terraform_writes_them() -> None:
+def test_the_quoted_outputs_are_equal_to_the_documents() -> None:
     assert '"../../base"' in quote(OVERLAY)
     assert yaml.safe_load(quote(COMPONENT)) == COMPONENT
 
 
 @pytest.mark.real
 @pytest.mark.xdist_group("terraform")
-def test_the_module_by_tag_brings_the_functions_source(origin: str, tmp_path: Path) -> None:
+def test_the_module_of_a_tag_contains_the_functions_source(origin: str, tmp_path: Path) -> None:
     if workspace.find_terraform() is None:
         miss("there is no terraform here")
     block = read_block("hcl", "module ")
@@ -177,5 +179,5 @@ def test_the_page_says_that_nothing_is_published_yet() -> None:
     assert "**Nothing is published until a maintainer\npushes a tag**" in PAGE
 
 
-def test_what_is_replaced_in_the_manifests_is_in_them() -> None:
+def test_the_page_replaces_the_project_of_the_manifests() -> None:
     assert f"s/{release.PROJECT}/YOUR_PROJECT/" in WITHOUT

@@ -1,4 +1,4 @@
-"""What `kubectl kustomize` makes of the base, of each component and of the example overlay."""
+"""The output of `kubectl kustomize` for the base, each component and the example overlay."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from base64 import b64encode
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,12 +23,13 @@ from local.control_plane.binaries import find
 from local.kube import KubeApi
 from relay.settings import read_settings
 from replay import VERSION
-from shared.base.names import JOBSET_STEPS, STEPS
+from shared.base.names import BOOTSTRAP_GROUP, JOBSET_STEPS, STEPS
+from shared.node_groups.bootstrap import KUBEADM_GROUP
 from tests.admission import evaluate, refusal
 from tests.overlays import COMPONENTS, EXAMPLE, KUBERNETES, NAMES, write_overlay
 from tests.real.deploy.outputs import JOBSETS, USERS_WITH_JOBSETS
-from tests.unit.test_manifests import DOCUMENTS, LABELS, Right, merged
-from tests.unit.test_manifests import expand as rights_in
+from tests.unit.test_manifests import DOCUMENTS, LABELS, SECRET, Permission, merge_patch
+from tests.unit.test_manifests import expand as expand_role
 
 Manifest = dict[str, Any]
 
@@ -36,12 +38,12 @@ PAGE = KUBERNETES.parents[1] / "docs" / "kubernetes-manifests.md"
 CREDENTIALS = "/var/run/secrets/google"
 
 
-def rights(namespace: str, group: str, resource: str, *verbs: str) -> set[Right]:
+def permissions(namespace: str, group: str, resource: str, *verbs: str) -> set[Permission]:
     return {(namespace, group, resource, verb) for verb in verbs}
 
 
 def find_kubectl() -> str | None:
-    """The control plane's own, or else the one on PATH."""
+    """Return the control plane's own kubectl, or the one on PATH."""
     binaries = find(os.environ)
     return binaries.path("kubectl") if binaries is not None else shutil.which("kubectl")
 
@@ -74,7 +76,7 @@ def render_base() -> tuple[Manifest, ...]:
 
 
 def changed(rendered: list[Manifest]) -> dict[str, tuple[Manifest | None, Manifest | None]]:
-    """What a rendering has otherwise than the base: before and after, by kind and name."""
+    """Return the documents that differ from the base: before and after, by kind and name."""
     before = {key(document): document for document in render_base()}
     after = {key(document): document for document in rendered}
     return {
@@ -122,7 +124,7 @@ def test_the_example_is_a_whole_installation() -> None:
     assert (settings.project, settings.topic_prefix) == ("my-gcp-project", "tpu-functions-")
 
 
-def test_the_example_names_what_its_components_ask_for_and_nothing_else() -> None:
+def test_the_example_sets_exactly_the_names_that_its_components_use() -> None:
     names = yaml.safe_load((EXAMPLE / "installation.yaml").read_text())["data"]
     assert set(names) == {*USERS, "relay-audience"}
     text = kustomize(EXAMPLE).stdout
@@ -132,7 +134,7 @@ def test_the_example_names_what_its_components_ask_for_and_nothing_else() -> Non
 
 
 @pytest.mark.parametrize("folder", [KUBERNETES, EXAMPLE], ids=["base", "example"])
-def test_the_embedded_kubernetes_takes_what_is_rendered(folder: Path) -> None:
+def test_the_embedded_kubernetes_accepts_the_rendered_manifests(folder: Path) -> None:
     KubeApi(VirtualClock(), random=Random(1)).apply_manifests(render(folder))
 
 
@@ -140,7 +142,7 @@ def test_the_embedded_kubernetes_takes_what_is_rendered(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
-def test_every_document_of_a_component_says_what_it_belongs_to(
+def test_every_manifest_of_a_component_has_the_recommended_labels(
     component: str, tmp_path: Path
 ) -> None:
     for document in render(write_overlay(tmp_path, component)):
@@ -159,7 +161,7 @@ def test_a_component_is_described(component: str) -> None:
         (["inject-env", "control-plane-taint"], ["relay", "inject-env"]),
     ],
 )
-def test_control_plane_taint_puts_what_runs_there(
+def test_control_plane_taint_schedules_deployments_on_the_control_plane(
     components: list[str], deployments: list[str], tmp_path: Path
 ) -> None:
     rendered = render(write_overlay(tmp_path, *components))
@@ -216,9 +218,9 @@ def test_the_list_of_components_in_the_page_about_jobsets_renders(tmp_path: Path
         assert subject["name"] == USERS_WITH_JOBSETS[step]
 
 
-def test_without_device_plugin_leaves_out_all_of_it_and_nothing_else(tmp_path: Path) -> None:
-    gone = changed(render(write_overlay(tmp_path, "without-device-plugin")))
-    assert list(gone) == [
+def test_without_device_plugin_removes_only_the_device_plugin(tmp_path: Path) -> None:
+    removed = changed(render(write_overlay(tmp_path, "without-device-plugin")))
+    assert list(removed) == [
         "ClusterRole /tpu-device-plugin",
         "ClusterRoleBinding /tpu-device-plugin",
         "DaemonSet kube-system/tpu-device-plugin",
@@ -226,7 +228,7 @@ def test_without_device_plugin_leaves_out_all_of_it_and_nothing_else(tmp_path: P
         "ValidatingAdmissionPolicy /tpu-device-plugin-own-node",
         "ValidatingAdmissionPolicyBinding /tpu-device-plugin-own-node",
     ]
-    assert all(after is None for _, after in gone.values())
+    assert all(after is None for _, after in removed.values())
 
 
 @pytest.mark.parametrize(
@@ -238,7 +240,7 @@ def test_without_device_plugin_leaves_out_all_of_it_and_nothing_else(tmp_path: P
         ["guardrails", "inject-env"],
     ],
 )
-def test_without_admission_policies_leaves_out_all_of_them_and_nothing_else(
+def test_without_admission_policies_removes_only_policies_and_the_rules_that_need_them(
     components: list[str], tmp_path: Path
 ) -> None:
     name = "without-admission-policies"
@@ -256,7 +258,9 @@ def test_without_admission_policies_leaves_out_all_of_them_and_nothing_else(
     assert len(rendered) <= len(whole) - 4
 
 
-def test_without_admission_policies_nobody_is_shown_a_secret_by_deleting_it(tmp_path: Path) -> None:
+def test_without_admission_policies_secrets_may_only_be_created_and_deleted_by_name(
+    tmp_path: Path,
+) -> None:
     rendered = render(write_overlay(tmp_path, "without-admission-policies"))
     verbs = {
         verb
@@ -268,8 +272,10 @@ def test_without_admission_policies_nobody_is_shown_a_secret_by_deleting_it(tmp_
     assert verbs == {"create", "delete"}
 
 
-def test_policies_may_be_left_out_before_steps_become_google_identities(tmp_path: Path) -> None:
-    """As deploy.sh does it: by a component of its own, which comes first in the overlay."""
+def test_without_admission_policies_and_google_identities_may_come_in_any_order(
+    tmp_path: Path,
+) -> None:
+    """deploy.sh writes a separate component, which comes first in the overlay."""
     names = ["without-admission-policies", "google-identities"]
     (tmp_path / "last").mkdir()
     last = render(write_overlay(tmp_path / "last", *reversed(names)))
@@ -302,7 +308,7 @@ def test_google_identities_bind_each_step_to_its_user_and_no_service_account(
     "policy",
     ["tpu-functions-bootstrap-tokens", "tpu-functions-nodes", "tpu-functions-join-approvals"],
 )
-def test_google_identities_are_under_the_admission_policies(policy: str, tmp_path: Path) -> None:
+def test_the_admission_policies_apply_to_google_identities(policy: str, tmp_path: Path) -> None:
     rendered = render(write_overlay(tmp_path, "google-identities"))
     document = only(rendered, "ValidatingAdmissionPolicy", policy)
     (condition,) = document["spec"]["matchConditions"]
@@ -318,6 +324,25 @@ def test_google_identities_are_under_the_admission_policies(policy: str, tmp_pat
     assert not concerns("sweep")
 
 
+@pytest.mark.parametrize(
+    "components, accepts",
+    [
+        pytest.param((), False, id="by default"),
+        pytest.param(("join-approval-external",), True, id="with external approval"),
+    ],
+)
+def test_a_token_of_kubeadms_group_needs_the_component_for_external_approval(
+    components: tuple[str, ...], accepts: bool, tmp_path: Path
+) -> None:
+    rendered = render(write_overlay(tmp_path, "google-identities", *components))
+    policy = only(rendered, "ValidatingAdmissionPolicy", "tpu-functions-bootstrap-tokens")
+    user = {"username": NAMES["inject-token"], "groups": []}
+    for group, is_accepted in [(BOOTSTRAP_GROUP, True), (KUBEADM_GROUP, accepts), ("x", False)]:
+        data = {"auth-extra-groups": b64encode(group.encode()).decode()}
+        token = merge_patch(SECRET, {"data": data})
+        assert (refusal(policy, "CREATE", token, user=user) == "") is is_accepted
+
+
 def test_user_names_may_have_a_prefix(tmp_path: Path) -> None:
     names = {name: f"gcp:{value}" for name, value in NAMES.items()}
     rendered = render(write_overlay(tmp_path, "google-identities", names=names))
@@ -325,7 +350,7 @@ def test_user_names_may_have_a_prefix(tmp_path: Path) -> None:
     assert user["name"] == "gcp:tpu-functions-sweep@my-gcp-project.iam.gserviceaccount.com"
 
 
-def test_a_name_that_is_missing_is_said(tmp_path: Path) -> None:
+def test_a_missing_name_is_an_error(tmp_path: Path) -> None:
     names = {name: value for name, value in NAMES.items() if name != "tear-down"}
     run = kustomize(write_overlay(tmp_path, "google-identities", names=names))
     assert run.returncode == 1
@@ -338,14 +363,14 @@ SLICE_USERS = [step.replace("_", "-") for step in JOBSET_STEPS]
 OF_JOBSETS = ("jobsets", "jobsets-node-groups")
 
 
-def expand(rendered: list[Manifest], subject: Manifest) -> set[Right]:
-    """The rights that are bound to a subject."""
+def expand(rendered: list[Manifest], subject: Manifest) -> set[Permission]:
+    """Return the permissions that are bound to a subject."""
     roles = {key(document): document for document in rendered}
     return {
-        right
+        permission
         for binding in rendered
         if subject in binding.get("subjects", ())
-        for right in rights_in(
+        for permission in expand_role(
             roles[
                 f"{binding['roleRef']['kind']} {binding['metadata'].get('namespace', '')}/"
                 f"{binding['roleRef']['name']}"
@@ -362,45 +387,49 @@ def test_a_relay_with_permission_for_jobsets_and_pods_reports_jobsets(tmp_path: 
     rendered = render(write_overlay(tmp_path, "jobsets"))
     settings = only(rendered, "ConfigMap", "relay-")["data"]
     assert read_settings({**settings, "PUBSUB_PROJECT": "my-gcp-project"}).jobsets is True
-    more = expand(rendered, account("relay")) - expand(list(render_base()), account("relay"))
-    see = ("list", "watch")
-    jobsets = rights("*", "jobset.x-k8s.io", "jobsets", *see)
-    assert more == rights("*", "", "pods", *see) | jobsets
+    added = expand(rendered, account("relay")) - expand(list(render_base()), account("relay"))
+    read = ("list", "watch")
+    jobsets = permissions("*", "jobset.x-k8s.io", "jobsets", *read)
+    assert added == permissions("*", "", "pods", *read) | jobsets
 
 
-def test_the_base_has_nothing_of_jobsets() -> None:
+def test_the_base_does_not_mention_jobsets() -> None:
     text = kustomize(KUBERNETES).stdout
     assert not [word for word in ("jobset", "provision-slice", "release-slice") if word in text]
 
 
 @pytest.mark.parametrize("user", SLICE_USERS)
-def test_a_step_of_jobsets_writes_events_alone_without_a_provider_in_the_cluster(
+def test_a_step_of_jobsets_may_write_only_events_without_a_provider_in_the_cluster(
     user: str, tmp_path: Path
 ) -> None:
     found = expand(render(write_overlay(tmp_path, "jobsets")), account(user))
-    writes = {right for right in found if right[3] not in ("get", "list", "watch")}
-    assert writes == rights("*", "", "events", "create", "patch")
-    assert not [right for right in found if right[1] == "tpu.google.com" or "secret" in right[2]]
+    writes = {permission for permission in found if permission[3] not in ("get", "list", "watch")}
+    assert writes == permissions("*", "", "events", "create", "patch")
+    assert not [
+        permission
+        for permission in found
+        if permission[1] == "tpu.google.com" or "secret" in permission[2]
+    ]
 
 
-MORE_WITH_GROUPS = {
+ADDED_WITH_GROUPS = {
     "provision-slice": ("get", "create", "patch", "delete"),
     "release-slice": ("get", "list", "patch", "delete"),
 }
 
 
-@pytest.mark.parametrize("user, verbs", MORE_WITH_GROUPS.items())
-def test_node_groups_are_for_the_steps_of_jobsets_where_slices_are_made_of_them(
+@pytest.mark.parametrize("user, verbs", ADDED_WITH_GROUPS.items())
+def test_jobsets_node_groups_adds_permissions_for_tpunodegroups(
     user: str, verbs: tuple[str, ...], tmp_path: Path
 ) -> None:
     without, with_groups = (
         expand(render(write_overlay(tmp_path / str(count), *OF_JOBSETS[:count])), account(user))
         for count in (1, 2)
     )
-    assert with_groups - without == rights("*", "tpu.google.com", "tpunodegroups", *verbs)
+    assert with_groups - without == permissions("*", "tpu.google.com", "tpunodegroups", *verbs)
 
 
-def test_applying_jobsets_again_ends_no_pause(tmp_path: Path) -> None:
+def test_applying_jobsets_again_keeps_a_pause(tmp_path: Path) -> None:
     rendered = render(write_overlay(tmp_path, "jobsets"))
     assert "data" not in only(rendered, "ConfigMap", "jobsets")
 
@@ -419,31 +448,31 @@ def test_google_identities_of_jobsets_bind_their_users_and_no_service_account(
     assert "ServiceAccount tpu-functions/relay" in map(key, rendered)
 
 
-MADE_FOR = {"tpu-functions.dev/jobset-name": "train"}
+JOBSET_LABELS = {"tpu-functions.dev/jobset-name": "train"}
 SLICE: Manifest = {
-    "metadata": {"name": "train-1", "namespace": "default", "labels": MADE_FOR},
+    "metadata": {"name": "train-1", "namespace": "default", "labels": JOBSET_LABELS},
     "spec": {"nodeCount": 2},
 }
-NOT_MADE_FOR_ONE = (
+NOT_FOR_JOBSETS = (
     "the steps of JobSets may only touch TPUNodeGroups made for JobSets, which have the label "
     "tpu-functions.dev/jobset-name"
 )
 ONLY_ANNOTATIONS = (
     "of a TPUNodeGroup that is there the steps of JobSets may only change annotations"
 )
-TOUCHES = {
+CHANGES = {
     "create a slice": ("CREATE", {}, {}, ""),
     "delete a slice": ("DELETE", {}, {}, ""),
-    "stamp a slice": ("UPDATE", {}, {"metadata": {"annotations": {"a": "b"}}}, ""),
-    "create another group": ("CREATE", {"metadata": {"labels": None}}, {}, NOT_MADE_FOR_ONE),
-    "delete another group": ("DELETE", {"metadata": {"labels": None}}, {}, NOT_MADE_FOR_ONE),
-    "take another group": (
+    "annotate a slice": ("UPDATE", {}, {"metadata": {"annotations": {"a": "b"}}}, ""),
+    "create another group": ("CREATE", {"metadata": {"labels": None}}, {}, NOT_FOR_JOBSETS),
+    "delete another group": ("DELETE", {"metadata": {"labels": None}}, {}, NOT_FOR_JOBSETS),
+    "label another group": (
         "UPDATE",
         {"metadata": {"labels": None}},
-        {"metadata": {"labels": MADE_FOR}},
-        NOT_MADE_FOR_ONE,
+        {"metadata": {"labels": JOBSET_LABELS}},
+        NOT_FOR_JOBSETS,
     ),
-    "let a slice go": ("UPDATE", {}, {"metadata": {"labels": None}}, ONLY_ANNOTATIONS),
+    "remove the label of a slice": ("UPDATE", {}, {"metadata": {"labels": None}}, ONLY_ANNOTATIONS),
     "change a spec": ("UPDATE", {}, {"spec": {"nodeCount": 4}}, ONLY_ANNOTATIONS),
     "remove a finalizer": (
         "UPDATE",
@@ -454,17 +483,17 @@ TOUCHES = {
 }
 
 
-@pytest.mark.parametrize("operation, old, change, message", TOUCHES.values(), ids=TOUCHES.keys())
+@pytest.mark.parametrize("operation, old, change, message", CHANGES.values(), ids=CHANGES.keys())
 @pytest.mark.parametrize("identity", ["service account", "google"])
-def test_the_steps_of_jobsets_touch_only_what_was_made_for_jobsets(
+def test_the_steps_of_jobsets_may_change_only_groups_that_were_created_for_jobsets(
     operation: str, old: Manifest, change: Manifest, message: str, identity: str
 ) -> None:
     google = identity == "google"
     rendered = _policies_of_slices(google)
     policy = only(rendered, "ValidatingAdmissionPolicy", "tpu-functions-slices")
     names = NAMES if google else {name: f"{ACCOUNTS}:{name}" for name in SLICE_USERS}
-    before = merged(SLICE, old)
-    after = merged(before, change)
+    before = merge_patch(SLICE, old)
+    after = merge_patch(before, change)
     for name in SLICE_USERS:
         user = {"username": names[name], "groups": []}
         assert refusal(policy, operation, after, old=before, user=user) == message
@@ -486,9 +515,7 @@ def _policies_of_slices(google: bool) -> list[Manifest]:
 
 
 @pytest.mark.parametrize("component", ["relay-key-secret", "relay-workload-identity"])
-def test_the_relay_finds_its_credentials_where_they_are_mounted(
-    component: str, tmp_path: Path
-) -> None:
+def test_the_path_of_the_relays_credentials_is_mounted(component: str, tmp_path: Path) -> None:
     pod = relay_pod(render(write_overlay(tmp_path, component)))
     (container,), (volume,) = pod["containers"], pod["volumes"]
     (variable,), (mount,) = container["env"], container["volumeMounts"]
@@ -497,7 +524,7 @@ def test_the_relay_finds_its_credentials_where_they_are_mounted(
     assert Path(variable["value"]).parent == Path(CREDENTIALS)
 
 
-def test_workload_identity_shows_a_token_of_the_pods_to_one_provider(tmp_path: Path) -> None:
+def test_workload_identity_mounts_a_token_for_the_configured_provider(tmp_path: Path) -> None:
     rendered = render(write_overlay(tmp_path, "relay-workload-identity"))
     settings = only(rendered, "ConfigMap", "relay-google-credentials-")
     (volume,) = relay_pod(rendered)["volumes"]
@@ -517,7 +544,7 @@ def test_workload_identity_shows_a_token_of_the_pods_to_one_provider(tmp_path: P
     assert credentials.info["audience"] == NAMES["relay-audience"]
 
 
-def test_another_provider_restarts_the_relay(tmp_path: Path) -> None:
+def test_a_change_of_the_provider_restarts_the_relay(tmp_path: Path) -> None:
     def name_of_settings(audience: str) -> str:
         names = {"relay-audience": audience}
         rendered = render(write_overlay(tmp_path, "relay-workload-identity", names=names))
@@ -527,7 +554,7 @@ def test_another_provider_restarts_the_relay(tmp_path: Path) -> None:
     assert one != other
 
 
-def test_an_annotation_sets_the_service_account_of_a_pool(tmp_path: Path) -> None:
+def test_relay_gke_workload_identity_annotates_the_relays_service_account(tmp_path: Path) -> None:
     rendered = render(write_overlay(tmp_path, "relay-gke-workload-identity"))
     assert list(changed(rendered)) == ["ServiceAccount tpu-functions/relay"]
     annotations = only(rendered, "ServiceAccount", "relay")["metadata"]["annotations"]
@@ -541,7 +568,7 @@ def test_an_annotation_sets_the_service_account_of_a_pool(tmp_path: Path) -> Non
 WEBHOOKS = ("tpu-functions-inject-env", "admit-jobs.tpu-functions.dev")
 
 
-def test_both_webhooks_trust_a_ca_that_a_renewal_of_the_certificate_leaves_as_it_is(
+def test_both_webhooks_trust_a_ca_that_a_renewal_of_the_certificate_does_not_change(
     tmp_path: Path,
 ) -> None:
     names = ("inject-env", "admit-jobs", "inject-env-cert-manager")
@@ -566,14 +593,14 @@ def test_both_webhooks_trust_a_ca_that_a_renewal_of_the_certificate_leaves_as_it
     assert ca["spec"]["isCA"] is True
     # With the same key and name, a new certificate of the CA verifies what it has signed before.
     assert ca["spec"]["privateKey"]["rotationPolicy"] == "Never"
-    wanted = f"{ca['metadata']['namespace']}/{ca['metadata']['name']}"
+    expected = f"{ca['metadata']['namespace']}/{ca['metadata']['name']}"
     for name in WEBHOOKS:
         webhook = only(rendered, "MutatingWebhookConfiguration", name)["metadata"]
         assert webhook["name"] == name
-        assert webhook["annotations"] == {"cert-manager.io/inject-ca-from": wanted}
+        assert webhook["annotations"] == {"cert-manager.io/inject-ca-from": expected}
 
 
-def test_without_cert_manager_both_webhooks_trust_the_overlays_ca(tmp_path: Path) -> None:
+def test_both_webhooks_trust_the_ca_of_the_overlay_without_cert_manager(tmp_path: Path) -> None:
     rendered = render(write_overlay(tmp_path, "inject-env", "admit-jobs", "inject-env-ca"))
     found = [only(rendered, "MutatingWebhookConfiguration", name) for name in WEBHOOKS]
     bundles = [hook["clientConfig"]["caBundle"] for one in found for hook in one["webhooks"]]
@@ -607,7 +634,7 @@ def test_each_deployment_has_a_network_policy_of_its_own(tmp_path: Path) -> None
         ]
 
 
-def test_the_relay_reaches_dns_servers_and_metadata_servers_and_nothing_else() -> None:
+def test_the_relay_may_connect_only_to_dns_https_and_metadata_servers() -> None:
     policy = only(list(render_base()), "NetworkPolicy", "relay")
     dns, servers, *metadata = policy["spec"]["egress"]
     assert (dns, servers) == ({"ports": DNS}, {"ports": SERVERS})
@@ -617,23 +644,25 @@ def test_the_relay_reaches_dns_servers_and_metadata_servers_and_nothing_else() -
     ]
 
 
-def test_only_pods_of_the_cluster_read_the_relays_metrics() -> None:
+def test_only_pods_of_the_cluster_may_read_the_relays_metrics() -> None:
     (rule,) = only(list(render_base()), "NetworkPolicy", "relay")["spec"]["ingress"]
     assert rule["from"] == [{"namespaceSelector": {}}]
 
 
-def test_the_webhook_calls_nobody_and_is_called_from_anywhere(tmp_path: Path) -> None:
+def test_the_webhook_may_open_no_connection_and_accepts_any(tmp_path: Path) -> None:
     rendered = render(write_overlay(tmp_path, "inject-env"))
     spec = only(rendered, "NetworkPolicy", "inject-env")["spec"]
     assert "Egress" in spec["policyTypes"]
-    assert "egress" not in spec  # none is allowed; an empty list the API server drops
+    assert "egress" not in spec  # none is allowed; the API server drops an empty list
     assert [list(rule) for rule in spec["ingress"]] == [["ports"]]
 
 
-def test_the_relay_and_the_webhook_come_before_pods_without_a_priority(tmp_path: Path) -> None:
+def test_the_relay_and_the_webhook_have_a_higher_priority_than_pods_without_one(
+    tmp_path: Path,
+) -> None:
     rendered = render(write_overlay(tmp_path, "inject-env"))
     priority = only(rendered, "PriorityClass")
-    assert 0 < priority["value"] <= 1_000_000_000, "above that only Kubernetes' own may be"
+    assert 0 < priority["value"] <= 1_000_000_000, "higher values are reserved for Kubernetes"
     assert not priority.get("globalDefault")
     named = {
         one["metadata"]["name"]: one["spec"]["template"]["spec"].get("priorityClassName")

@@ -46,19 +46,19 @@ SUFFIXES = ("_bucket", "_sum", "_count")
 
 
 def metric_of(series: str) -> str:
-    """The metric behind a series: a histogram has several."""
+    """Return the metric of a series: a histogram has several series."""
     base = next((series.removesuffix(end) for end in SUFFIXES if series.endswith(end)), series)
     return base if base in METRICS and METRICS[base].type == "histogram" else series
 
 
 def selectors(query: str) -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
-    """The metrics that a query names, each with its matchers."""
+    """Yield the metrics that a query names, each with its matchers."""
     for series, matchers in SELECTOR.findall(query):
         yield metric_of(series), MATCHER.findall(matchers)
 
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES.keys())
-def test_a_query_names_metrics_and_labels_that_there_are(query: str) -> None:
+def test_a_query_names_existing_metrics_and_labels(query: str) -> None:
     found = list(selectors(query))
     assert found
     for metric, matchers in found:
@@ -73,7 +73,7 @@ def test_a_query_names_metrics_and_labels_that_there_are(query: str) -> None:
 
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES.keys())
-def test_a_query_asks_counters_for_growth_and_histograms_for_their_series(query: str) -> None:
+def test_a_query_uses_rates_of_counters_and_the_series_of_histograms(query: str) -> None:
     for series, _ in SELECTOR.findall(query):
         kind = METRICS[metric_of(series)].type if metric_of(series) in METRICS else "gauge"
         is_ranged = re.search(rf"(rate|increase)\({series}(\{{[^}}]*\}})?\[", query) is not None
@@ -98,7 +98,7 @@ def test_the_dashboard_shows_every_metric_of_slices() -> None:
     assert {one for one in METRICS if "_relay_" not in one} - shown == set()
 
 
-def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
+def test_panels_have_unique_ids_and_do_not_overlap() -> None:
     every = DASHBOARD["panels"]
     assert len({panel["id"] for panel in every}) == len(every)
     taken: set[tuple[int, int]] = set()
@@ -112,7 +112,7 @@ def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
         taken |= cells
 
 
-def test_the_dashboard_asks_for_its_data_source() -> None:
+def test_the_dashboard_has_a_variable_for_its_data_source() -> None:
     (variable,) = DASHBOARD["templating"]["list"]
     assert (variable["name"], variable["type"]) == ("datasource", "datasource")
     sources = [one["datasource"]["uid"] for panel in PANELS for one in (panel, *panel["targets"])]
@@ -128,7 +128,7 @@ def test_both_components_have_the_same_alerts() -> None:
 
 
 @pytest.mark.parametrize("name", ALERTS)
-def test_the_runbook_of_an_alert_is_there_for_every_reason_that_it_may_have(name: str) -> None:
+def test_an_alert_has_a_runbook_for_every_reason_that_it_may_have(name: str) -> None:
     rule = ALERTS[name]
     page, _, anchor = rule["annotations"]["runbook"].partition("#")
     reasons = {reason for state, reason in SLICE_SERIES if state is GroupState.NOT_READY}
@@ -141,15 +141,15 @@ def test_the_runbook_of_an_alert_is_there_for_every_reason_that_it_may_have(name
     reasons -= {"Ready", "Other"}
     if name == "TPUSliceLost":
         reasons -= {"NotReported"}
-    wanted = {
+    expected = {
         anchor.replace("{{ $labels.reason | toLower }}", reason.lower()) for reason in reasons
     }
-    assert wanted
-    assert wanted - list_anchors(ROOT / page) == set()
+    assert expected
+    assert expected - list_anchors(ROOT / page) == set()
 
 
 @pytest.mark.parametrize("name", ALERTS)
-def test_an_alert_says_in_sentences_what_is_wrong_and_how_bad_it_is(name: str) -> None:
+def test_an_alert_has_a_severity_and_is_described_in_sentences(name: str) -> None:
     rule = ALERTS[name]
     assert rule["labels"]["severity"] in ("critical", "warning", "info")
     for key in ("summary", "description"):
@@ -159,16 +159,16 @@ def test_an_alert_says_in_sentences_what_is_wrong_and_how_bad_it_is(name: str) -
     assert used <= kept
 
 
-def test_the_runbook_of_an_alert_of_terraform_is_there() -> None:
+def test_each_alert_of_terraform_has_a_runbook() -> None:
     text = (ROOT / "infra" / "terraform" / "alerts.tf").read_text()
     named = re.findall(r'runbook += "([\w-]+)"', text)
     named += re.findall(r"Runbook: docs/operate.md#([\w-]+)\.", text)
-    own = text.count('content   = "') - 1  # but for the one of all those that have an advice
+    own = text.count('content   = "') - 1  # except the shared one of the alerts with an advice
     assert len(named) == text.count("      advice ") + own
     assert set(named) - list_anchors(ROOT / "docs" / "operate.md") == set()
 
 
-def test_the_log_based_metrics_read_the_line_that_every_invocation_writes() -> None:
+def test_the_log_based_metrics_use_fields_that_every_invocation_logs() -> None:
     text = (ROOT / "infra" / "terraform" / "metrics.tf").read_text()
     read = set(re.findall(r"jsonPayload\.(\w+)", text))
     assert read == {"step", "decision", "milliseconds"}

@@ -1,4 +1,4 @@
-"""The page on rights says what is granted."""
+"""The page on permissions is generated from the grants."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import yaml
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_page_on_rights_is_up_to_date() -> None:
+def test_the_page_on_permissions_is_up_to_date() -> None:
     script = runpy.run_path(str(ROOT / "infra/terraform/render_reference.py"))
     page = (ROOT / "docs/reference/permissions.md").read_text()
     assert page == script["render"](), "run: python infra/terraform/render_reference.py"
 
 
-def test_the_webhook_has_no_right_as_the_page_says() -> None:
+def test_the_webhook_has_no_permissions() -> None:
     manifests = [
         one
         for path in (ROOT / "infra" / "kubernetes").rglob("*.yaml")

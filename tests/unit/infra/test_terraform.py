@@ -1,4 +1,4 @@
-"""The Terraform module against the product that it deploys and the providers that carry it out."""
+"""The Terraform module against the product that it deploys and the providers that apply it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from shared.frame.step import MAX_OBSERVATIONS, SECONDS_FOR_CALLS
 from tests.unit.infra.terraform_module import (
     MODULE,
     ROOT,
-    problems,
+    list_errors,
     read,
     read_permissions,
     read_schemas,
@@ -46,16 +46,16 @@ SUBSCRIPTION = "google_pubsub_subscription.step"
 
 
 @pytest.mark.parametrize("address", module.blocks)
-def test_a_provider_knows_every_argument_and_misses_none(address: str) -> None:
+def test_every_argument_is_known_to_its_provider_and_none_is_missing(address: str) -> None:
     block = module.blocks[address]
-    assert list(problems(block.body, SCHEMAS[block.mode, block.type])) == []
+    assert list(list_errors(block.body, SCHEMAS[block.mode, block.type])) == []
 
 
-def test_the_table_of_the_providers_holds_nothing_that_is_not_used() -> None:
+def test_the_schemas_have_only_types_that_the_module_uses() -> None:
     assert set(SCHEMAS) == {(block.mode, block.type) for block in module.blocks.values()}
 
 
-def test_all_that_is_referred_to_is_there() -> None:
+def test_every_reference_is_declared_and_every_variable_is_used() -> None:
     declared = {f"var.{name}" for name in module.variables}
     declared |= {f"local.{name}" for name in module.locals}
     declared |= module.blocks.keys()
@@ -65,7 +65,7 @@ def test_all_that_is_referred_to_is_there() -> None:
     assert unused == set()
 
 
-def test_an_earlier_address_has_become_one_that_is_there() -> None:
+def test_a_moved_address_has_an_existing_target() -> None:
     text = (MODULE / "moved.tf").read_text()
     moves = re.findall(r"^moved {\n  from = ([\w.]+).*\n  to   = ([\w.]+).*\n}", text, re.M)
     assert len(moves) == text.count("moved {") > 0
@@ -74,10 +74,10 @@ def test_an_earlier_address_has_become_one_that_is_there() -> None:
         assert earlier == "google_monitoring_alert_policy.this" or earlier not in module.blocks
 
 
-def test_only_attributes_that_a_provider_gives_are_asked_for() -> None:
-    asked = {(address, attribute) for address, attribute in module.references() if attribute}
-    assert len(asked) > 20
-    for address, attribute in asked:
+def test_every_referenced_attribute_is_in_the_schema() -> None:
+    referenced = {(address, attribute) for address, attribute in module.references() if attribute}
+    assert len(referenced) > 20
+    for address, attribute in referenced:
         block = module.blocks[address]
         schema = SCHEMAS[block.mode, block.type]
         assert attribute in {**schema["attributes"], **schema.get("block_types", {})}, address
@@ -106,7 +106,7 @@ def test_the_module_has_the_steps_of_the_product() -> None:
         "google_pubsub_subscription_iam_member.step",
     ],
 )
-def test_each_step_has_one(address: str) -> None:
+def test_each_step_has_such_a_resource(address: str) -> None:
     assert module[address]["for_each"] == "${local.slugs}"
 
 
@@ -119,7 +119,7 @@ def test_topics_have_the_names_that_the_product_publishes_to() -> None:
     }
 
 
-def test_the_default_prefix_is_the_one_that_all_parts_take_by_default() -> None:
+def test_all_components_have_the_same_default_prefix() -> None:
     default = module.variables["name_prefix"]["default"] + "-"
     assert default == RELAY_VARIABLES["topic_prefix"].default
     assert settings.from_environment(an_environment()).topic_prefix == default
@@ -132,7 +132,7 @@ def test_the_function_of_a_step_has_its_entry_point() -> None:
     assert all(f"\ndef {step}(request" in main for step in (*STEPS, *JOBSET_STEPS))
 
 
-def test_sinks_have_the_filters_as_they_stand_in_the_files() -> None:
+def test_the_sinks_have_the_filters_of_the_files() -> None:
     (sink,) = (block.body for block in module.of_type("google_logging_project_sink"))
     assert sink["filter"] == "${local.filters[each.value.step]}"
     assert sink["unique_writer_identity"] is True
@@ -143,7 +143,7 @@ def test_sinks_have_the_filters_as_they_stand_in_the_files() -> None:
 # delivery
 
 
-def test_deliveries_are_those_of_the_local_world() -> None:
+def test_the_delivery_settings_are_those_of_the_simulation() -> None:
     subscription = module[SUBSCRIPTION]
     (retry,), (dead,) = subscription["retry_policy"], subscription["dead_letter_policy"]
     assert subscription["ack_deadline_seconds"] == "${local.ack_deadline_seconds}"
@@ -156,19 +156,19 @@ def test_deliveries_are_those_of_the_local_world() -> None:
     assert name.replace("${local.topic_prefix}", A_PREFIX) == simulation.DEAD_LETTERS
 
 
-def test_no_subscription_ends_for_want_of_messages() -> None:
+def test_no_subscription_expires_without_messages() -> None:
     subscriptions = module.of_type("google_pubsub_subscription")
     assert len(subscriptions) == 2
     assert all(one.body["expiration_policy"][0]["ttl"] == "" for one in subscriptions)
 
 
-def test_pub_sub_may_forward_dead_letters_and_make_tokens() -> None:
-    rights = {
+def test_pub_sub_may_forward_dead_letters_and_create_tokens() -> None:
+    roles = {
         (block.type, block.body["role"])
         for block in module.blocks.values()
         if block.body.get("member") == "${local.pubsub_agent}"
     }
-    assert rights == {
+    assert roles == {
         ("google_pubsub_topic_iam_member", "roles/pubsub.publisher"),
         ("google_pubsub_subscription_iam_member", "roles/pubsub.subscriber"),
         ("google_service_account_iam_member", "roles/iam.serviceAccountTokenCreator"),
@@ -181,7 +181,7 @@ def test_a_function_ends_before_its_message_is_delivered_again() -> None:
     assert MAX_OBSERVATIONS * SECONDS_FOR_CALLS < timeout < module.locals["ack_deadline_seconds"]
 
 
-def test_no_request_waits_for_a_thread() -> None:
+def test_a_function_has_a_thread_for_each_concurrent_request() -> None:
     (service,) = module[FUNCTION]["service_config"]
     assert service["max_instance_request_concurrency"] == "${var.concurrency}"
     assert "THREADS = tostring(var.concurrency)" in service["environment_variables"]
@@ -190,11 +190,11 @@ def test_no_request_waits_for_a_thread() -> None:
 def test_the_scheduler_triggers_the_sweep_every_minute() -> None:
     job = module["google_cloud_scheduler_job.sweep"]
     (target,) = job["pubsub_target"]
-    said = re.fullmatch(
+    found = re.fullmatch(
         r"\$\{base64encode\(jsonencode\(\{version = (\d+), kind = \"(\w+)\"}\)\)}", target["data"]
     )
-    assert said is not None
-    data = json.dumps({"version": int(said[1]), "kind": said[2]}).encode()
+    assert found is not None
+    data = json.dumps({"version": int(found[1]), "kind": found[2]}).encode()
     push = {"message": {"data": base64.b64encode(data).decode(), "messageId": "1"}}
     decoded = decode(json.dumps(push).encode()).trigger
     assert decoded is not None
@@ -203,10 +203,10 @@ def test_the_scheduler_triggers_the_sweep_every_minute() -> None:
     assert (job["schedule"], simulation.SWEEP_EVERY_S) == ("* * * * *", 60.0)
 
 
-# who may call, and in whose name
+# invokers and service accounts
 
 
-def test_nobody_but_pub_sub_calls_a_function() -> None:
+def test_only_pub_sub_may_call_a_function() -> None:
     (invoker,) = module.of_type("google_cloud_run_service_iam_member")
     assert invoker.body["member"] == "${google_service_account.pusher.member}"
     (push,) = module[SUBSCRIPTION]["push_config"]
@@ -229,7 +229,7 @@ def test_ids_of_service_accounts_fit_with_the_longest_prefix() -> None:
     assert prefix + 1 + max(map(len, slugs)) == 30
 
 
-def test_what_is_destroyed_leaves_nothing_and_takes_nothing_of_others() -> None:
+def test_a_destroy_deletes_the_source_and_disables_no_api() -> None:
     assert module["google_storage_bucket.source"]["force_destroy"] is True
     assert module["google_project_service.this"]["disable_on_destroy"] is False
 
@@ -241,8 +241,8 @@ def an_environment() -> dict[str, str]:
     return {"PUBSUB_PROJECT": "my-gcp-project", "KUBECONFIG": "/secrets/kubeconfig/kubeconfig"}
 
 
-class Asked(dict[str, str]):
-    """An environment that remembers which variables somebody asked for."""
+class RecordingEnvironment(dict[str, str]):
+    """An environment that records the variables that are read."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -265,14 +265,14 @@ A_CLUSTER_OF_NODE_POOLS = {
 }
 
 
-def test_every_variable_that_is_set_is_one_that_the_functions_read() -> None:
+def test_the_functions_read_every_variable_that_is_set() -> None:
     (service,) = module[FUNCTION]["service_config"]
     always = variables_in(service["environment_variables"])
     always |= module.locals["installation_environment"].keys()
-    ways = variables_in(module.locals["cluster_environment"])
+    cluster_variables = variables_in(module.locals["cluster_environment"])
     jobsets = variables_in(module.locals["jobset_environment"])
     ca = CertificateAuthority.create(datetime.now(UTC)).certificate_pem
-    asked = Asked(
+    environment = RecordingEnvironment(
         dict.fromkeys(always, "1")
         | A_CLUSTER_OF_NODE_POOLS
         | {
@@ -284,23 +284,23 @@ def test_every_variable_that_is_set_is_one_that_the_functions_read() -> None:
             "JOIN_APPROVAL": "external",
         }
     )
-    settings.from_environment(asked)
-    assert ways == {
+    settings.from_environment(environment)
+    assert cluster_variables == {
         "KUBECONFIG",
         "CLUSTER_SERVER",
         "CLUSTER_CA",
         "CLUSTER_TOKEN",
         "CLUSTER_AUDIENCE",
     }
-    assert (always | ways | jobsets) - asked.names == {"THREADS"}
-    assert asked.names - always - ways - jobsets == {
+    assert (always | cluster_variables | jobsets) - environment.names == {"THREADS"}
+    assert environment.names - always - cluster_variables - jobsets == {
         "COMPUTE_ENDPOINT",
         "CONTAINER_ENDPOINT",
         "PUSH_CERTIFICATES_URL",
     }
 
 
-def test_the_archive_holds_what_the_functions_need_and_nothing_else() -> None:
+def test_the_archive_has_every_tracked_file_of_the_functions() -> None:
     found = re.search(
         r'fileset\(local.repository, "\{(.*)}/\*\*/\*\.\{(.*)}"\)', module.locals["source_files"]
     )
@@ -323,7 +323,7 @@ def test_the_archive_holds_what_the_functions_need_and_nothing_else() -> None:
 # permissions
 
 
-def test_rights_are_of_the_steps_and_of_the_relay() -> None:
+def test_the_permissions_table_has_the_steps_and_the_relay() -> None:
     assert PERMISSIONS.keys() == {*STEPS, *JOBSET_STEPS, "relay", "cluster_project"}
     places = {"project", "named", "vm_service_account", "subnetwork", "stolen", "topics"}
     assert all(PERMISSIONS[step].keys() == places for step in STEPS)
@@ -336,16 +336,16 @@ def test_the_relay_may_publish_to_the_topics_that_it_writes_to() -> None:
     assert PERMISSIONS["relay"]["topics"].keys() == set(TRIGGERED_STEPS)
 
 
-def test_each_right_says_why() -> None:
+def test_each_permission_has_a_reason() -> None:
     for owner, places in PERMISSIONS.items():
         rows = {"": places} if owner == "cluster_project" else dict(places)
         assert re.fullmatch(r"(?s)[A-Z].{10,}\.\n?", rows.pop("stolen", "Nothing to take.")), owner
         for reasons in rows.values():
-            for right, why in reasons.items():
-                assert re.fullmatch(r"[A-Z].{10,}\.", why), right
+            for permission, why in reasons.items():
+                assert re.fullmatch(r"[A-Z].{10,}\.", why), permission
 
 
-def test_roles_grant_what_stands_in_the_table_and_what_the_user_adds() -> None:
+def test_roles_grant_the_permissions_of_the_table_and_those_that_the_user_adds() -> None:
     assert module.locals["permissions"] == '${yamldecode(file("${path.module}/permissions.yaml"))}'
     role = module["google_project_iam_custom_role.step"]
     assert role["permissions"] == "${local.step_permissions[each.value.step]}"
@@ -363,7 +363,7 @@ def test_roles_grant_what_stands_in_the_table_and_what_the_user_adds() -> None:
     )
 
 
-def test_roles_by_name_grant_what_the_table_says_under_a_condition() -> None:
+def test_conditional_roles_grant_the_named_permissions_of_the_table() -> None:
     role, member = (
         module[f"google_project_iam_{kind}.named"] for kind in ("custom_role", "member")
     )
@@ -373,7 +373,7 @@ def test_roles_by_name_grant_what_the_table_says_under_a_condition() -> None:
     assert member["condition"][0]["expression"] == "${local.names_of_ours}"
 
 
-def test_predefined_roles_are_these_and_no_others() -> None:
+def test_no_predefined_roles_are_granted_except_these() -> None:
     text = "".join(path.read_text() for path in MODULE.glob("*.tf") if path.name != "variables.tf")
     assert set(re.findall(r'"(roles/[\w.]+)"', text)) == {
         "roles/artifactregistry.reader",
@@ -391,7 +391,7 @@ def test_predefined_roles_are_these_and_no_others() -> None:
     }
 
 
-def test_the_builder_has_one_right_on_the_whole_project_and_one_on_a_part_of_it() -> None:
+def test_the_builder_has_one_role_on_the_project_and_one_under_a_condition() -> None:
     on_the_project = {
         (block.body["role"], "condition" in block.body)
         for block in module.of_type("google_project_iam_member")
@@ -406,8 +406,8 @@ def test_the_builder_has_one_right_on_the_whole_project_and_one_on_a_part_of_it(
 # what takes effect late
 
 
-def waits_for(address: str) -> set[str]:
-    """What a resource comes after, directly or not."""
+def dependencies_of(address: str) -> set[str]:
+    """Return the resources that a resource depends on, directly or not."""
     found: set[str] = set()
     todo = [address]
     while todo:
@@ -428,8 +428,8 @@ def waits_for(address: str) -> set[str]:
         and "_iam_" not in block.type.replace("google_iam_", "")
     ],
 )
-def test_nothing_is_made_before_its_api_has_taken_effect(address: str) -> None:
-    assert "time_sleep.apis" in waits_for(address)
+def test_no_resource_is_created_before_its_api_is_enabled(address: str) -> None:
+    assert "time_sleep.apis" in dependencies_of(address)
 
 
 @pytest.mark.parametrize(
@@ -444,8 +444,8 @@ def test_nothing_is_made_before_its_api_has_taken_effect(address: str) -> None:
         )
     ],
 )
-def test_no_account_is_granted_anything_before_it_is_known_everywhere(address: str) -> None:
-    assert "time_sleep.accounts" in waits_for(address)
+def test_no_role_is_granted_before_the_accounts_have_propagated(address: str) -> None:
+    assert "time_sleep.accounts" in dependencies_of(address)
 
 
 def test_no_function_is_built_before_its_permissions_have_taken_effect() -> None:
@@ -468,7 +468,7 @@ ABSENT = "google_monitoring_alert_policy.sweep_absent"
 DOWN = "google_monitoring_alert_policy.relay_down"
 
 
-def test_a_sweep_that_does_not_run_is_an_alert_before_it_has_missed_six_runs() -> None:
+def test_a_sweep_that_has_not_run_for_five_minutes_is_an_alert() -> None:
     (conditions,) = module[ABSENT]["conditions"]
     (absent,) = conditions["condition_absent"]
     assert absent["duration"] == f"{5 * simulation.SWEEP_EVERY_S:.0f}s"
@@ -478,7 +478,7 @@ def test_a_sweep_that_does_not_run_is_an_alert_before_it_has_missed_six_runs() -
     assert aggregations["cross_series_reducer"] == "REDUCE_SUM", "an old revision ends"
 
 
-def test_the_alert_on_the_relay_asks_for_metrics_that_it_has() -> None:
+def test_the_alert_on_the_relay_uses_metrics_of_the_relay() -> None:
     (conditions,) = module[DOWN]["conditions"]
     (rule,) = conditions["condition_prometheus_query_language"]
     known = {description.name for description in DESCRIPTIONS}
@@ -492,7 +492,9 @@ def test_the_alert_on_the_relay_asks_for_metrics_that_it_has() -> None:
 @pytest.mark.parametrize(
     "address", [block.address for block in module.of_type("google_monitoring_alert_policy")]
 )
-def test_an_alert_is_made_only_where_somebody_is_notified_and_says_what_to_do(address: str) -> None:
+def test_an_alert_is_created_only_with_notification_channels_and_is_documented(
+    address: str,
+) -> None:
     block = module.blocks[address]
     assert "local.alerts" in block.body.get("count", block.body.get("for_each"))
     assert block.body["notification_channels"] == "${var.notification_channels}"
@@ -510,7 +512,7 @@ def test_a_variable_is_typed_and_described(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", module.variables)
-def test_a_refusal_of_a_variable_says_what_it_must_be(name: str) -> None:
+def test_the_error_of_an_invalid_variable_names_its_valid_values(name: str) -> None:
     for rule in module.variables[name].get("validation", ()):
         assert name in rule["error_message"]
         assert " must " in rule["error_message"]
@@ -522,7 +524,7 @@ def test_an_output_is_described(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_gives_the_module_what_it_asks_for(name: str) -> None:
+def test_an_example_sets_the_required_variables_and_no_unknown_ones(name: str) -> None:
     example = read(MODULE / "examples" / name)
     call = {
         key: value for key, value in example.calls["tpu_functions"].items() if key != "__is_block__"
@@ -544,16 +546,16 @@ def test_the_settings_for_deploy_are_those_of_the_example(name: str) -> None:
 
 
 def without_files(value: Any) -> Any:
-    """Settings cannot read files: what an example reads stands in them as it is."""
+    """Replace the content of files: settings have it verbatim, an example reads it."""
     if isinstance(value, dict):
         return {key: without_files(inner) for key, inner in value.items()}
     if isinstance(value, str) and (value.startswith("<<") or "file(" in value):
-        return "what stands in a file"
+        return "the content of a file"
     return value
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_refers_to_what_it_has(name: str) -> None:
+def test_every_reference_of_an_example_is_declared(name: str) -> None:
     example = read(MODULE / "examples" / name)
     declared = {f"var.{variable}" for variable in example.variables} | example.blocks.keys()
     assert {address for address, _ in example.references()} <= declared
@@ -562,7 +564,7 @@ def test_an_example_refers_to_what_it_has(name: str) -> None:
 # the page
 
 
-def test_the_page_has_the_inputs_and_outputs_as_they_are() -> None:
+def test_the_page_has_the_inputs_and_outputs() -> None:
     script = runpy.run_path(str(MODULE / "render_readme.py"))
     page = (MODULE / "README.md").read_text()
     assert script["render"](page) == page

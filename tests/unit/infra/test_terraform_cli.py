@@ -1,6 +1,6 @@
-"""Terraform itself reads the module: its expressions, types and refusals, and each example.
+"""Terraform itself validates the module: its expressions, types and validations, and each example.
 
-Without a cloud: ``validate`` looks at schemas only, and ``test`` pretends to make what is planned
+Without a cloud: ``validate`` uses only the schemas, and ``test`` mocks the planned resources
 (``infra/terraform/tests``).
 """
 
@@ -39,7 +39,7 @@ def terraform(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
         miss(str(error))
 
 
-def test_files_are_folded_as_terraform_folds_them(terraform: Workspace) -> None:
+def test_the_files_are_formatted_by_terraform(terraform: Workspace) -> None:
     done = terraform.run(terraform.module, "fmt", "-check", "-diff", "-recursive")
     assert (done.stdout, done.returncode) == ("", 0)
 
@@ -61,7 +61,7 @@ def test_an_example_is_valid(terraform: Workspace, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_settings_of_an_example_make_a_plan(terraform: Workspace, name: str) -> None:
+def test_the_settings_of_an_example_can_be_planned(terraform: Workspace, name: str) -> None:
     folder = terraform.module / "plans"
     folder.mkdir(exist_ok=True)
     (folder / "plan.tftest.hcl").write_text(A_PLAN)
@@ -70,7 +70,7 @@ def test_the_settings_of_an_example_make_a_plan(terraform: Workspace, name: str)
     assert "1 passed, 0 failed" in done.stdout, done.stdout + done.stderr
 
 
-def test_what_the_module_makes_and_refuses(terraform: Workspace) -> None:
+def test_the_terraform_tests_of_the_module_pass(terraform: Workspace) -> None:
     done = terraform.run(terraform.module, "test")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 failed" in done.stdout

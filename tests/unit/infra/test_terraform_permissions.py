@@ -1,8 +1,8 @@
-"""The table of rights against what the steps ask for in whole lives of a group.
+"""The table of permissions against the permissions that the steps use in whole lifecycles of a group.
 
-Compute Engine is the simulated one, which refuses a call whose caller lacks the permission that
-Google documents for it; each step comes with the permissions of the table, and what it was asked
-for is remembered. So the table lacks nothing, and holds nothing that no life needs.
+The simulated Compute Engine rejects a call whose caller lacks the permission that Google documents
+for it. Each step has the permissions of the table, and their use is recorded. So no permission is
+missing in the table, and none is unused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, NAME
 from tests.unit.infra.terraform_module import ROOT, read, read_permissions
 
-pytestmark = pytest.mark.xdist_group("lives with the rights of the table")
+pytestmark = pytest.mark.xdist_group("permissions of the table")
 PERMISSIONS = read_permissions()
 AS_A_SERVICE_ACCOUNT: dict[str, Any] = {
     "instanceConfig": {
@@ -47,27 +47,27 @@ AS_A_SERVICE_ACCOUNT: dict[str, Any] = {
 }
 
 
-class Rights(frozenset[str]):
-    """Permissions that remember which of them, and which others, were asked for."""
+class RecordingPermissions(frozenset[str]):
+    """Permissions that record which of them, and which others, were checked."""
 
     def __init__(self, _permissions: object) -> None:
-        self.asked: set[str] = set()
+        self.checked: set[str] = set()
 
     def __contains__(self, permission: object) -> bool:
-        self.asked.add(str(permission))
+        self.checked.add(str(permission))
         return super().__contains__(permission)
 
 
-def rights_of(step: str) -> set[str]:
-    """What a step may do where its VMs, templates and groups are, whatever their names."""
+def project_permissions_of(step: str) -> set[str]:
+    """Return the permissions of a step on its project, independent of names."""
     return {
         *PERMISSIONS[step]["project"],
         *PERMISSIONS[step]["vm_service_account"],
     }
 
 
-def rights_by_name_of(step: str) -> set[str]:
-    """What a step may do to VMs and templates with names of ours."""
+def named_permissions_of(step: str) -> set[str]:
+    """Return the permissions of a step on VMs and templates with names of this system."""
     return set(PERMISSIONS[step]["named"])
 
 
@@ -80,28 +80,28 @@ def condition() -> str:
     return " || ".join(plain.replace("${kind}", kind.strip(' "')) for kind in kinds.split(","))
 
 
-def harness_with(options: Options | None, rights: dict[str, Rights]) -> Harness:
+def harness_with(options: Options | None, permissions: dict[str, RecordingPermissions]) -> Harness:
     callers = {
         step: gce.Principal(
             f"{step}@my-gcp-project.iam.gserviceaccount.com",
-            rights[step],
-            (gce.ConditionalRole(frozenset(rights_by_name_of(step)), condition()),),
+            permissions[step],
+            (gce.ConditionalRole(frozenset(named_permissions_of(step)), condition()),),
         )
         for step in STEPS
     }
     return Harness(options, callers=callers)
 
 
-def live_by_events(rights: dict[str, Rights]) -> None:
-    """From apply to gone, each step woken by what happens."""
-    harness = harness_with(None, rights)
+def create_and_delete_by_events(permissions: dict[str, RecordingPermissions]) -> None:
+    """A group is created and deleted; events trigger the steps."""
+    harness = harness_with(None, permissions)
     life.ready_slice(harness, manifest(**AS_A_SERVICE_ACCOUNT))
     life.assert_deleted_completely(harness)
 
 
-def live_by_the_sweep(rights: dict[str, Rights]) -> None:
-    """Nobody tells anything, and operations are still under way at each look."""
-    harness = harness_with(Options(relays=False, sinks=False), rights)
+def create_and_delete_by_the_sweep(permissions: dict[str, RecordingPermissions]) -> None:
+    """No event triggers a step, and operations are still in progress at each observation."""
+    harness = harness_with(Options(relays=False, sinks=False), permissions)
     harness.simulation.gce.faults.slow_operations("*.insert", 100)
     harness.simulation.gce.faults.slow_operations("*.delete", 100)
     harness.apply(manifest(**AS_A_SERVICE_ACCOUNT))
@@ -110,9 +110,9 @@ def live_by_the_sweep(rights: dict[str, Rights]) -> None:
     life.until_gone(harness, timeout=3 * HOUR)
 
 
-def give_up_early(rights: dict[str, Rights]) -> None:
-    """Deleted when its VMs are there and none has joined."""
-    harness = harness_with(Options(agents=agents.Timings(joins=False)), rights)
+def delete_before_the_join(permissions: dict[str, RecordingPermissions]) -> None:
+    """A group is deleted when its VMs exist and none has joined."""
+    harness = harness_with(Options(agents=agents.Timings(joins=False)), permissions)
     harness.apply(manifest(**AS_A_SERVICE_ACCOUNT))
     life.until(harness, lambda: len(life.vms(harness)) == 2)
     harness.run_for(5 * MINUTE)
@@ -120,41 +120,43 @@ def give_up_early(rights: dict[str, Rights]) -> None:
     life.until_gone(harness)
 
 
-def leave_a_slice_behind(rights: dict[str, Rights]) -> None:
-    """The finalizer is removed manually, and what is left is looked for."""
-    harness = harness_with(None, rights)
+def leak_a_slice(permissions: dict[str, RecordingPermissions]) -> None:
+    """The finalizer is removed manually, and report_leaks lists the resources."""
+    harness = harness_with(None, permissions)
     life.ready_slice(harness, manifest(**AS_A_SERVICE_ACCOUNT))
     harness.delete(NAME)
     life.patch(harness, life.group_path(), {"metadata": {"finalizers": []}})
     harness.run_for(2 * HOUR)
 
 
-LIVES: list[Callable[[dict[str, Rights]], None]] = [
-    live_by_events,
-    live_by_the_sweep,
-    give_up_early,
-    leave_a_slice_behind,
+SCENARIOS: list[Callable[[dict[str, RecordingPermissions]], None]] = [
+    create_and_delete_by_events,
+    create_and_delete_by_the_sweep,
+    delete_before_the_join,
+    leak_a_slice,
 ]
 
 
 @pytest.fixture(scope="module")
-def asked() -> dict[str, set[str]]:
-    """What each step was asked for, in all lives together; a refusal would have ended them.
+def checked() -> dict[str, set[str]]:
+    """The permissions that were checked for each step in all scenarios; a denial would end them.
 
-    What it has only by name, its other permissions are asked for first.
+    The permissions on the project are checked before those by name.
     """
-    rights = {step: Rights(rights_of(step)) for step in STEPS}
-    for live in LIVES:
-        live(rights)
-    return {step: rights[step].asked for step in STEPS}
+    permissions = {step: RecordingPermissions(project_permissions_of(step)) for step in STEPS}
+    for run_scenario in SCENARIOS:
+        run_scenario(permissions)
+    return {step: permissions[step].checked for step in STEPS}
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_step_may_do_what_it_is_asked_for_and_no_more(
-    step: str, asked: dict[str, set[str]]
+def test_a_step_has_exactly_the_permissions_on_compute_engine_that_it_uses(
+    step: str, checked: dict[str, set[str]]
 ) -> None:
-    assert asked[step] == rights_of(step) | rights_by_name_of(step)
-    assert not rights_of(step) & rights_by_name_of(step), "a condition narrows nothing then"
+    assert checked[step] == project_permissions_of(step) | named_permissions_of(step)
+    assert not project_permissions_of(step) & named_permissions_of(step), (
+        "a condition would have no effect"
+    )
 
 
 def test_the_condition_is_on_the_names_of_vms_and_templates() -> None:
@@ -179,26 +181,26 @@ def test_the_condition_is_on_the_names_of_vms_and_templates() -> None:
         ("projects/p", False),
     ],
 )
-def test_the_condition_holds_for_vms_and_templates_with_names_of_ours(
+def test_the_condition_holds_only_for_vms_and_templates_with_names_of_this_system(
     resource: str, granted: bool
 ) -> None:
     assert iam.holds(condition(), resource) is granted
 
 
-def test_names_of_ours_begin_as_the_condition_says() -> None:
+def test_names_of_this_system_fulfil_the_condition() -> None:
     name = resource_name("cluster", "train", "uid")
     assert iam.holds(condition(), f"projects/p/zones/z/instances/{name}-x1y2")
 
 
-def test_nothing_is_granted_by_name_to_which_a_condition_on_names_does_not_apply() -> None:
+def test_only_permissions_to_which_a_condition_on_names_applies_are_granted_by_name() -> None:
     for step in STEPS:
-        for permission in rights_by_name_of(step):
+        for permission in named_permissions_of(step):
             _, kind, verb = permission.split(".")
             assert kind in ("instances", "instanceTemplates")
-            assert verb not in ("list", "create"), "they are asked of the project"
+            assert verb not in ("list", "create"), "these are checked on the project"
 
 
-def test_only_inject_token_writes_metadata_and_only_of_vms_with_names_of_ours() -> None:
+def test_only_inject_token_may_write_metadata_and_only_of_vms_of_this_system() -> None:
     writers = [
         (step, scope)
         for step in (*STEPS, *JOBSET_STEPS)
@@ -210,13 +212,13 @@ def test_only_inject_token_writes_metadata_and_only_of_vms_with_names_of_ours() 
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_step_may_publish_only_to_the_topics_of_steps_that_it_triggers(step: str) -> None:
-    # The minute, where somebody asks for it, and once an hour; requests for certificates.
+    # The sweep also triggers steps each minute and hour, and approve_join for pending requests.
     forwarded = (*JOBSET_STEPS, "report_leaks", "approve_join") if step == "sweep" else ()
     assert {*topics_of(step), *forwarded} == set(PERMISSIONS[step]["topics"])
 
 
 def topics_of(step: str) -> Iterator[str]:
-    """The steps that a module names as those it wakes."""
+    """Yield the steps that a module names as those that it triggers."""
     tree = ast.parse((ROOT / "functions" / f"{step}.py").read_text())
     for node in ast.walk(tree):
         is_send = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Send"
@@ -229,11 +231,11 @@ def topics_of(step: str) -> Iterator[str]:
             yield step
 
 
-# Node pools, where JobSets get those
+# Node pools of JobSets
 
 
-def see_to_pools(gke: Gke, step: str) -> None:
-    """What a step of JobSets asks of GKE, in a pool's life."""
+def use_pools(gke: Gke, step: str) -> None:
+    """Make the calls of a step of JobSets to GKE in the lifecycle of a pool."""
 
     def prepare(session: Any) -> None:
         mount(session, gke.simulator)
@@ -242,30 +244,30 @@ def see_to_pools(gke: Gke, step: str) -> None:
     pools = NodePools(
         SETTINGS, GkeClient("http://simulator.test", prepare=prepare), lambda: 30.0, lambda _: ()
     )
-    wanted = gke.provider().build_desired(LEADER)
+    desired = gke.provider().build_desired(LEADER)
     if step == "provision_slice":
-        pools.create(wanted)
+        pools.create(desired)
     else:
-        gke.provider().create(wanted)
+        gke.provider().create(desired)
     gke.clock.run_for(600)
-    found = pools.find(wanted)
+    found = pools.find(desired)
     assert [found] == list(pools.list_all())
     assert isinstance(found, Slice)
     pools.set_release_deadline(found, datetime(2026, 1, 1, tzinfo=UTC))
     gke.clock.run_for(600)
-    (marked,) = pools.list_all()
-    pools.delete(marked)
+    (existing,) = pools.list_all()
+    pools.delete(existing)
 
 
 @pytest.mark.parametrize("step", JOBSET_STEPS)
-def test_a_step_of_jobsets_may_do_what_node_pools_ask_for_and_no_more(step: str) -> None:
+def test_a_step_of_jobsets_has_exactly_the_permissions_on_gke_that_it_uses(step: str) -> None:
     granted = {*PERMISSIONS[step]["project"], *PERMISSIONS[step]["node_service_account"]}
-    rights = Rights(granted)
-    see_to_pools(Gke(principals={step: gce.Principal(f"{step}@x", rights)}), step)
-    assert rights.asked == granted
+    permissions = RecordingPermissions(granted)
+    use_pools(Gke(principals={step: gce.Principal(f"{step}@x", permissions)}), step)
+    assert permissions.checked == granted
 
 
 @pytest.mark.parametrize("step", JOBSET_STEPS)
-def test_a_step_of_jobsets_publishes_to_itself_alone(step: str) -> None:
+def test_a_step_of_jobsets_publishes_only_to_itself(step: str) -> None:
     assert set(PERMISSIONS[step]["topics"]) == {step}
     assert "resync(NAME, " in (ROOT / "functions" / f"{step}.py").read_text()

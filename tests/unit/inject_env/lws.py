@@ -1,7 +1,7 @@
-"""LeaderWorkerSet's own webhook, and an API server that asks it and ours.
+"""LeaderWorkerSet's webhook, and an API server that calls it and this system's webhook.
 
-`mutate` does with a Pod what LeaderWorkerSet 0.9 and 0.10 do (pkg/webhooks/pod_webhook.go and
-pkg/utils/accelerators/tpu.go), as far as its subdomain and its TPU variables go; no code is shared.
+`mutate` changes the subdomain and the TPU variables of a Pod as LeaderWorkerSet 0.9 and 0.10 do
+(pkg/webhooks/pod_webhook.go and pkg/utils/accelerators/tpu.go); no code is shared.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ import yaml
 from tests.unit.inject_env.workloads import Answered, Manifest
 
 CONFIGURATION = "lws-mutating-webhook-configuration"
-"""Its name, where it is installed from its own manifests."""
+"""The name of LeaderWorkerSet's configuration in its own manifests."""
 PREFIX = "leaderworkerset.sigs.k8s.io"
 _COMPONENT = Path(__file__).parents[3] / "infra" / "kubernetes" / "components" / "inject-env"
-OURS = str(yaml.safe_load((_COMPONENT / "webhook.yaml").read_text())["metadata"]["name"])
+OWN_CONFIGURATION = str(
+    yaml.safe_load((_COMPONENT / "webhook.yaml").read_text())["metadata"]["name"]
+)
 FIRST_PORT = 8476
 
 
 class RefusedError(Exception):
-    """The webhook refuses the Pod."""
+    """The webhook rejects the Pod."""
 
 
 def mutate(pod: Manifest) -> Manifest:
-    """The Pod as LeaderWorkerSet's webhook leaves it."""
+    """Return the Pod as LeaderWorkerSet's webhook changes it."""
     pod = deepcopy(pod)
     labels, annotations = pod["metadata"]["labels"], pod["metadata"].get("annotations", {})
     if f"{PREFIX}/size" not in annotations:
@@ -36,15 +38,15 @@ def mutate(pod: Manifest) -> Manifest:
             pod["spec"]["subdomain"] = pod["metadata"]["name"]
     else:
         labels[f"{PREFIX}/worker-index"] = str(_ordinal(pod)[1])
-    asking = [
+    requesting = [
         one
         for part in ("containers", "initContainers")
         for one in pod["spec"].get(part, [])
         if one.get("resources", {}).get("limits", {}).get("google.com/tpu", "0") != "0"
     ]
-    first = {one["name"] for one in asking[0].get("env", [])} if asking else set()
-    if asking and not first & {"TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID"}:
-        _set_variables(pod, asking)
+    first = {one["name"] for one in requesting[0].get("env", [])} if requesting else set()
+    if requesting and not first & {"TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID"}:
+        _set_variables(pod, requesting)
     return pod
 
 
@@ -55,28 +57,28 @@ def _ordinal(pod: Manifest) -> tuple[str, int]:
     return name, int(ordinal)
 
 
-def _set_variables(pod: Manifest, asking: list[Manifest]) -> None:
+def _set_variables(pod: Manifest, requesting: list[Manifest]) -> None:
     labels, annotations = pod["metadata"]["labels"], pod["metadata"]["annotations"]
     index = int(labels[f"{PREFIX}/worker-index"])
     leader = pod["metadata"]["name"] if index == 0 else _ordinal(pod)[0]
     has_leader = index == 0 or annotations.get(f"{PREFIX}/leader-requests-tpus") == "true"
-    place = index if has_leader else index - 1
+    position = index if has_leader else index - 1
     members = range(0 if has_leader else 1, int(annotations[f"{PREFIX}/size"]))
     if f"{PREFIX}/subgroup-size" in annotations:
         size = int(annotations[f"{PREFIX}/subgroup-size"])
-        asking = asking[:1]
-        members = members[place // size * size :][:size]
-        place %= size
-    ports = [_port(one, number) for number, one in enumerate(asking)]
+        requesting = requesting[:1]
+        members = members[position // size * size :][:size]
+        position %= size
+    ports = [_port(one, number) for number, one in enumerate(requesting)]
     subdomain = pod["spec"].get("subdomain", "")
     names = [f"{leader}-{one}.{subdomain}" if one else f"{leader}.{subdomain}" for one in members]
-    for number, container in enumerate(asking):
+    for number, container in enumerate(requesting):
         has_port = any(one["name"] == "TPU_PROCESS_PORT" for one in container.get("env", []))
         container.setdefault("env", []).extend(
             {"name": name, "value": value}
             for name, value in {
-                "TPU_WORKER_HOSTNAMES": ",".join(one for one in names for _ in asking),
-                "TPU_WORKER_ID": str(place * len(asking) + number),
+                "TPU_WORKER_HOSTNAMES": ",".join(one for one in names for _ in requesting),
+                "TPU_WORKER_ID": str(position * len(requesting) + number),
                 "TPU_NAME": leader,
                 "TPU_PROCESS_ADDRESSES": ",".join(
                     f"{one}:{port}" for one in names for port in ports
@@ -92,14 +94,16 @@ def _port(container: Manifest, number: int) -> str:
 
 
 class Admitted(Answered):
-    """A Pod of a LeaderWorkerSet as an API server stores it: asked are both webhooks, in the order of
-    their configurations' names, and ours again when the other has changed the Pod since."""
+    """A Pod of a LeaderWorkerSet as an API server stores it: both webhooks are called in the order of
+    their configurations' names, and this system's again if the other one changed the Pod afterwards."""
 
-    def __init__(self, pod: Manifest, *, ours: str = OURS, is_strict: bool = False) -> None:
-        if ours < CONFIGURATION:
+    def __init__(
+        self, pod: Manifest, *, configuration: str = OWN_CONFIGURATION, is_strict: bool = False
+    ) -> None:
+        if configuration < CONFIGURATION:
             pod = Answered(pod).target
         super().__init__(mutate(pod), is_strict=is_strict)
 
 
-ORDERS = (OURS, "inject-env.tpu-functions.dev")
-"""Names of ours: its own, and one that comes before LeaderWorkerSet's."""
+ORDERS = (OWN_CONFIGURATION, "inject-env.tpu-functions.dev")
+"""Names of this system's configuration: its own, and one that precedes LeaderWorkerSet's."""

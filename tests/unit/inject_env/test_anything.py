@@ -1,4 +1,4 @@
-"""Whatever comes, there is an answer; and what is injected needs nothing more the second time."""
+"""Any request has an answer, and a second review of an injected object changes nothing."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ JSON = st.recursive(
 )
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths to all parts of a document, the document's own left out."""
+def list_paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the paths to all parts of a document except the document itself."""
     if path:
         yield path
     if isinstance(value, dict):
@@ -69,7 +69,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     else:
         inner = list(enumerate(value)) if isinstance(value, list) else []
     for key, part in inner:
-        yield from places(part, (*path, key))
+        yield from list_paths(part, (*path, key))
 
 
 def put(document: Any, path: tuple[Any, ...], value: Any) -> None:
@@ -83,7 +83,7 @@ def put(document: Any, path: tuple[Any, ...], value: Any) -> None:
 def test_an_object_of_any_form_has_an_answer(data: st.DataObject) -> None:
     document = as_review(deepcopy(data.draw(st.sampled_from(WORKLOADS))))
     for _ in range(data.draw(st.integers(1, 3))):
-        put(document, data.draw(st.sampled_from(list(places(document)))), data.draw(JSON))
+        put(document, data.draw(st.sampled_from(list(list_paths(document)))), data.draw(JSON))
     try:
         reviewed = review(json.dumps(document).encode(), injecting())
     except NoReviewError:
@@ -93,13 +93,13 @@ def test_an_object_of_any_form_has_an_answer(data: st.DataObject) -> None:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
-def test_an_object_as_an_api_server_sends_it_is_read_and_settles_at_once(
+def test_a_valid_object_is_injected_once_and_not_changed_again(
     data: st.DataObject,
 ) -> None:
-    """Other texts and numbers than usual are for the API server to refuse, and later than this."""
+    """The API server rejects unusual texts and numbers, but only after the webhook."""
     target = deepcopy(data.draw(st.sampled_from(WORKLOADS)))
     for _ in range(data.draw(st.integers(1, 3))):
-        path = data.draw(st.sampled_from(list(places(target))))
+        path = data.draw(st.sampled_from(list(list_paths(target))))
         old: Any = target
         for key in path:
             old = old[key]
@@ -130,9 +130,9 @@ MALFORMED: list[tuple[str, str, str]] = [
     ("infinite completions",
      '{"kind": "Job", "metadata": {}, "spec": {"completionMode": "Indexed", "completions": -1e999}}',
      "the Job is not formed as an API server sends it"),
-    ("a constant of JavaScript", '{"kind": "StatefulSet", "spec": {"replicas": Infinity}}',
+    ("Infinity", '{"kind": "StatefulSet", "spec": {"replicas": Infinity}}',
      "the body is no JSON: Infinity is no number"),
-    ("another", '{"kind": "StatefulSet", "spec": {"replicas": NaN}}',
+    ("NaN", '{"kind": "StatefulSet", "spec": {"replicas": NaN}}',
      "the body is no JSON: NaN is no number"),
     ("a list", "[]", "request.object of CREATE is no object"),
     ("a text", '"Pod"', "request.object of CREATE is no object"),
@@ -145,7 +145,7 @@ MALFORMED: list[tuple[str, str, str]] = [
 @pytest.mark.parametrize(
     "target, message", [row[1:] for row in MALFORMED], ids=[row[0] for row in MALFORMED]
 )
-def test_an_object_that_is_none_is_named(target: str, message: str) -> None:
+def test_an_invalid_object_is_an_error_that_names_it(target: str, message: str) -> None:
     body = json.dumps(as_review("HERE")).replace('"HERE"', target)
     with pytest.raises(NoReviewError) as raised:
         review(body.encode(), injecting())
@@ -153,7 +153,7 @@ def test_an_object_that_is_none_is_named(target: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
-def test_a_review_of_what_is_going_has_no_object(operation: str) -> None:
+def test_a_review_without_an_object_is_allowed(operation: str) -> None:
     assert Answered(None, operation=operation).response == {"uid": "u-1", "allowed": True}
 
 
@@ -171,7 +171,7 @@ def test_an_entry_of_any_depth_has_an_answer(depth: int) -> None:
         assert depth > 300
 
 
-def test_a_note_of_any_form_says_nothing() -> None:
+def test_a_malformed_annotation_is_ignored() -> None:
     for note in ("[" * 100_000, "{", "[]", '{"c/TPU_NAME": 3}'):
         target = stateful_set()
         target["spec"]["template"]["metadata"]["annotations"] = {"tpu-functions.dev/injected": note}
@@ -213,12 +213,12 @@ HUGE: list[tuple[str, Manifest, str]] = [
 
 
 @pytest.mark.parametrize("target, warning", [row[1:] for row in HUGE], ids=[row[0] for row in HUGE])
-def test_what_no_slice_can_be_is_answered_with_one_short_warning(
+def test_an_impossible_slice_is_answered_with_one_short_warning(
     target: Manifest, warning: str
 ) -> None:
-    (said,) = Answered(target).warnings
-    assert said.startswith(warning)
-    assert len(said) < 256
+    (answered,) = Answered(target).warnings
+    assert answered.startswith(warning)
+    assert len(answered) < 256
 
 
 LONG = ",".join(f"web-{number}.s" for number in range(400_000))
@@ -238,7 +238,7 @@ LONG = ",".join(f"web-{number}.s" for number in range(400_000))
     ],
     ids=["a group", "a list"],
 )
-def test_a_pod_that_says_what_cannot_be_gets_no_list(target: Manifest) -> None:
+def test_a_pod_with_impossible_values_gets_no_process_count(target: Manifest) -> None:
     assert "JAX_PROCESS_COUNT" not in str(Answered(target).patch)
 
 
@@ -247,7 +247,7 @@ def test_the_largest_slice_is_injected() -> None:
     assert len(hosts["TPU_WORKER_HOSTNAMES"].split(",")) == MAX_WORKERS
 
 
-# The frame
+# Admission
 
 
 @pytest.mark.parametrize(
@@ -259,21 +259,21 @@ def test_the_largest_slice_is_injected() -> None:
         ({"labels": {"a/b": "1", "c~d": "2"}}, []),
     ],
 )
-def test_keys_are_written_where_there_is_no_map_yet_and_where_there_is(
+def test_keys_are_added_to_a_missing_and_to_an_existing_map(
     parent: Manifest, patch: list[Operation]
 ) -> None:
     assert list(set_keys(parent, "/m", "labels", {"a/b": "1", "c~d": "2"})) == patch
 
 
-def test_a_mutation_gets_the_content_of_the_review() -> None:
-    asked: list[AdmissionRequest] = []
+def test_a_mutation_receives_the_content_of_the_review() -> None:
+    requests: list[AdmissionRequest] = []
 
     def note(request: AdmissionRequest) -> Any:
-        asked.append(request)
+        requests.append(request)
         raise KeyError("spec")
 
     body = as_review({"kind": "Pod"}, operation="UPDATE", namespace="ml", subResource="status")
     with pytest.raises(NoReviewError) as raised:
         review(json.dumps(body).encode(), note)
     assert str(raised.value) == "the Pod is not formed as an API server sends it"
-    assert asked == [AdmissionRequest("u-1", "UPDATE", {"kind": "Pod"}, "ml", "status")]
+    assert requests == [AdmissionRequest("u-1", "UPDATE", {"kind": "Pod"}, "ml", "status")]

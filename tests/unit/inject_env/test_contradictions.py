@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a table reads best with a row on a line)
-"""What a workload says against itself is told, with what would be right; what is meant so is not."""
+"""Contradictory values of a workload are warnings with the right value; intended values are not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ONE_HOST = {"nodeSelector": selector("tpu7x", "2x2x1")}
 
 
 def given(**values: Any) -> Manifest:
-    """A container with variables of the user's."""
+    """Return a container with variables of the user."""
     entries = [
         {"name": name, "value": value} if isinstance(value, str) else {"name": name, **value}
         for name, value in values.items()
@@ -35,7 +35,7 @@ def plain_pod_of_a_job(**spec: Any) -> Manifest:
     return pod(name="j-x7abc", owner="Job", labels={"batch.kubernetes.io/job-name": "j"}, **spec)
 
 
-SAID: list[tuple[Manifest, str]] = [
+CONTRADICTIONS: list[tuple[Manifest, str]] = [
     (stateful_set(given(TPU_ACCELERATOR_TYPE="tpu7x-4"), replicas=2, pod=TWO_HOSTS),
      "TPU_ACCELERATOR_TYPE is tpu7x-4 and should be tpu7x-16; leave it out"),
     (stateful_set(given(TPU_TOPOLOGY="2x2x1"), replicas=2, pod=TWO_HOSTS),
@@ -64,8 +64,10 @@ SAID: list[tuple[Manifest, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("target, warning", SAID, ids=[text for _, text in SAID])
-def test_a_contradiction_is_a_warning_and_in_strict_mode_a_refusal(
+@pytest.mark.parametrize(
+    "target, warning", CONTRADICTIONS, ids=[text for _, text in CONTRADICTIONS]
+)
+def test_a_contradiction_is_a_warning_and_a_rejection_in_strict_mode(
     target: Manifest, warning: str
 ) -> None:
     answered = Answered(target)
@@ -73,9 +75,9 @@ def test_a_contradiction_is_a_warning_and_in_strict_mode_a_refusal(
     assert Answered(target, is_strict=True).response["status"]["message"] == warning
 
 
-def test_the_example_of_tpu_operators_readme_is_injected_as_it_stands() -> None:
-    """What its environment has; its program sets more by itself."""
-    by_hand = given(
+def test_the_unchanged_example_of_tpu_operators_readme_is_injected() -> None:
+    """The variables of its manifest; its program sets more."""
+    manual = given(
         JAX_PLATFORMS="tpu",
         JAX_PROCESS_COUNT="2",
         TPU_TOPOLOGY="2x2x2",
@@ -89,12 +91,12 @@ def test_the_example_of_tpu_operators_readme_is_injected_as_it_stands() -> None:
         TPU_RUNTIME_METRICS_PORTS="8431,8432,8433,8434",
     )
     name, service = "tpu-worker-v7x", "tpu-svc-v7x"
-    target = stateful_set(by_hand, name=name, service=service, replicas=2, pod=TWO_HOSTS)
+    target = stateful_set(manual, name=name, service=service, replicas=2, pod=TWO_HOSTS)
     answered = Answered(target)
     assert answered.warnings == [
         "TPU_ACCELERATOR_TYPE is tpu7x-4 and should be tpu7x-16; leave it out"
     ]
-    assert answered.entries()[: len(by_hand["env"])] == by_hand["env"]
+    assert answered.entries()[: len(manual["env"])] == manual["env"]
     added = answered.env().items() - Answered({**target, "kind": "Other"}).env().items()
     pod_index = "<metadata.labels['apps.kubernetes.io/pod-index']>"
     assert dict(added) == {
@@ -116,13 +118,13 @@ REFERENCE = given(
 
 
 @pytest.mark.parametrize("is_strict", [False, True])
-def test_a_value_that_refers_to_another_variable_is_not_judged(is_strict: bool) -> None:
+def test_a_value_that_refers_to_another_variable_is_not_checked(is_strict: bool) -> None:
     answered = Answered(stateful_set(REFERENCE, replicas=2, pod=TWO_HOSTS), is_strict=is_strict)
     assert (answered.response["allowed"], answered.warnings) == (True, [])
     assert answered.env()["TPU_WORKER_ID"] == "$(INDEX)"
 
 
-def test_the_users_value_stays_all_the_same() -> None:
+def test_a_contradictory_value_of_the_user_is_kept() -> None:
     target = stateful_set(given(TPU_TOPOLOGY="2x2x1"), replicas=2, pod=TWO_HOSTS)
     assert Answered(target).env()["TPU_TOPOLOGY"] == "2x2x1"
 
@@ -138,7 +140,7 @@ def test_the_users_value_stays_all_the_same() -> None:
         job(count=2, subdomain="", pod=ONE_HOST),
     ],
 )  # fmt: skip
-def test_what_may_be_meant_so_is_not_spoken_of(target: Manifest) -> None:
+def test_values_that_may_be_intended_are_no_warning(target: Manifest) -> None:
     assert Answered(target).warnings == []
 
 
@@ -162,19 +164,19 @@ ALONE = {
         plain_pod_of_a_job(**ONE_HOST),
     ],
 )
-def test_a_pod_that_is_a_slice_by_itself_needs_no_number(target: Manifest) -> None:
-    seen = Answered(target).env()
-    assert {name: seen.get(name) for name in ALONE} == ALONE
+def test_a_pod_that_is_a_whole_slice_needs_no_index(target: Manifest) -> None:
+    variables = Answered(target).env()
+    assert {name: variables.get(name) for name in ALONE} == ALONE
 
 
-def test_a_job_whose_name_is_still_to_come_leaves_it_to_its_pods() -> None:
+def test_the_name_of_a_job_without_a_name_is_injected_into_its_pods() -> None:
     target = job(name="", mode="NonIndexed", subdomain="", pod=ONE_HOST)
     assert "TPU_NAME" not in Answered(target).env()
     assert Answered(plain_pod_of_a_job(**ONE_HOST)).env()["TPU_NAME"] == "j"
 
 
 @pytest.mark.parametrize(
-    "asked, accelerator, topology, has_addresses",
+    "annotation, accelerator, topology, has_addresses",
     [
         (None, "tpu7x", "2x2x2", True),
         ("disabled", "tpu7x", "2x2x2", False),
@@ -182,13 +184,15 @@ def test_a_job_whose_name_is_still_to_come_leaves_it_to_its_pods() -> None:
         ("enabled", "tpu-v6e-slice", "2x4", True),
     ],
 )
-def test_addresses_are_for_tpu7x_or_as_the_template_asks(
-    asked: str | None, accelerator: str, topology: str, has_addresses: bool
+def test_addresses_are_injected_for_tpu7x_or_by_the_annotation(
+    annotation: str | None, accelerator: str, topology: str, has_addresses: bool
 ) -> None:
     target = stateful_set(replicas=2, pod={"nodeSelector": selector(accelerator, topology)})
-    if asked:
+    if annotation:
         target["spec"]["template"]["metadata"]["annotations"] = {
-            "tpu-functions.dev/process-addresses": asked
+            "tpu-functions.dev/process-addresses": annotation
         }
-    seen = Answered(target).env()
-    assert ("TPU_PROCESS_ADDRESSES" in seen, "TPU_PROCESS_PORT" in seen) == (has_addresses,) * 2
+    variables = Answered(target).env()
+    assert ("TPU_PROCESS_ADDRESSES" in variables, "TPU_PROCESS_PORT" in variables) == (
+        has_addresses,
+    ) * 2

@@ -1,4 +1,4 @@
-"""The entries of a container's env: whose they are, and what becomes of several of one name."""
+"""The entries of a container's env: their owner, and duplicates of a name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.unit.inject_env.workloads import Answered, Manifest, container, pod, stateful_set
+from tests.unit.inject_env.workloads import (
+    Answered,
+    Manifest,
+    container,
+    deployment,
+    pod,
+    selector,
+    stateful_set,
+)
 
 HOSTS = "web-0.nginx,web-1.nginx,web-2.nginx"
 
@@ -22,12 +30,12 @@ def with_entries(*entries: Manifest, **more: Any) -> Manifest:
 
 
 def note_of(target: Manifest) -> set[str]:
-    """The variables that the annotation on the template claims."""
+    """Return the variables that the annotation of the template lists as injected."""
     annotations = target["spec"]["template"]["metadata"]["annotations"]
     return {key.partition("/")[2] for key in json.loads(annotations["tpu-functions.dev/injected"])}
 
 
-def test_what_the_user_has_set_is_not_claimed_and_outlives_every_change() -> None:
+def test_a_variable_of_the_user_is_not_listed_as_injected_and_is_never_changed() -> None:
     target = with_entries(entry("A", "b"), entry("TPU_NAME", "mine"), replicas=2)
     once = Answered(target)
     assert note_of(once.target) == {
@@ -43,7 +51,7 @@ def test_what_the_user_has_set_is_not_claimed_and_outlives_every_change() -> Non
     assert again.entries()[:2] == [entry("A", "b"), entry("TPU_NAME", "mine")]
 
 
-def test_a_value_of_the_user_that_equals_the_injected_one_stays_the_users() -> None:
+def test_a_value_of_the_user_that_equals_the_injected_one_is_never_changed() -> None:
     once = Answered(with_entries(entry("JAX_PROCESS_COUNT", "2"), replicas=2))
     assert "JAX_PROCESS_COUNT" not in note_of(once.target)
     once.target["spec"]["replicas"] = 3
@@ -64,7 +72,9 @@ DUPLICATES: list[tuple[str, list[str], list[str]]] = [
 @pytest.mark.parametrize(
     "given, left", [row[1:] for row in DUPLICATES], ids=[row[0] for row in DUPLICATES]
 )
-def test_of_several_entries_of_a_name_the_last_counts(given: list[str], left: list[str]) -> None:
+def test_the_last_of_several_entries_of_a_name_is_effective(
+    given: list[str], left: list[str]
+) -> None:
     name = "TPU_WORKER_HOSTNAMES"
     answered = Answered(with_entries(entry(name, given[0]), entry("A", "b"), entry(name, given[1])))
     entries = answered.entries()
@@ -73,7 +83,7 @@ def test_of_several_entries_of_a_name_the_last_counts(given: list[str], left: li
     assert Answered(answered.target, operation="UPDATE").patch == []
 
 
-def test_several_of_ours_become_one_when_they_change() -> None:
+def test_injected_duplicates_are_replaced_by_one_entry_on_a_change() -> None:
     stored = Answered(stateful_set(pod={"nodeSelector": {}})).target
     spec = stored["spec"]["template"]["spec"]
     spec["containers"][0]["env"] *= 2
@@ -95,12 +105,12 @@ MANY = 60_000
         [entry("TPU_NAME", "web")] * MANY,
         [entry("TPU_PROCESS_PORT", "1")] * MANY,
     ],
-    ids=["empty", "default", "the user's", "ours", "ports"],
+    ids=["empty", "default", "the user's", "injected", "ports"],
 )
-def test_entries_of_one_name_take_no_longer_than_others_and_no_patch_of_their_number(
+def test_many_entries_of_one_name_take_no_more_time_and_no_large_patch(
     entries: list[Manifest],
 ) -> None:
-    """The one event loop waits for each review, and the API server for each operation of a patch."""
+    """A review blocks the only event loop, and the API server applies each operation of a patch."""
     note = {"tpu-functions.dev/injected": '{"c/TPU_NAME":"00000000"}'}
 
     def seconds(entries: list[Manifest]) -> float:
@@ -116,8 +126,50 @@ def test_entries_of_one_name_take_no_longer_than_others_and_no_patch_of_their_nu
     assert seconds(entries) < 4 * others
 
 
-def test_the_effective_entry_is_what_a_worker_is_read_from() -> None:
+def test_the_worker_id_is_read_from_the_effective_entry() -> None:
     listed = [entry("TPU_WORKER_HOSTNAMES", "localhost"), entry("TPU_WORKER_HOSTNAMES", HOSTS)]
     made = pod(container(env=listed), name="web-2", owner="StatefulSet", subdomain="nginx")
-    seen = Answered(made).env()
-    assert (seen["TPU_WORKER_ID"], seen["JAX_PROCESS_COUNT"]) == ("2", "3")
+    variables = Answered(made).env()
+    assert (variables["TPU_WORKER_ID"], variables["JAX_PROCESS_COUNT"]) == ("2", "3")
+
+
+def test_what_was_injected_is_removed_when_the_hosts_are_not_known_any_more() -> None:
+    one_host = {"nodeSelector": selector("tpu7x", "2x2x1")}
+    once = Answered(deployment(container(env=[entry("A", "b")]), pod=one_host))
+    assert once.env()["TPU_WORKER_HOSTNAMES"] == "localhost"
+    once.target["spec"]["template"]["spec"]["nodeSelector"] = selector("tpu7x", "2x2x2")
+    again = Answered(once.target, operation="UPDATE")
+    assert again.env() == {"A": "b"}
+    annotations = again.target["spec"]["template"]["metadata"]["annotations"]
+    assert set(annotations) == {"tpu-functions.dev/not-injected"}
+    assert Answered(again.target, operation="UPDATE").patch == []
+
+
+def test_what_was_injected_is_removed_from_a_container_that_no_longer_requests_chips() -> None:
+    once = Answered(stateful_set(container(), container("d"), replicas=2))
+    assert once.env("d")["TPU_WORKER_HOSTNAMES"] == once.env()["TPU_WORKER_HOSTNAMES"]
+    first, second = once.pod()["containers"]
+    del second["resources"]
+    next(one for one in second["env"] if one["name"] == "TPU_NAME")["value"] = "mine"
+    again = Answered(once.target, operation="UPDATE")
+    assert (again.env("d"), again.env()) == ({"TPU_NAME": "mine"}, once.env())
+    annotations = again.target["spec"]["template"]["metadata"]["annotations"]
+    listed = json.loads(annotations["tpu-functions.dev/injected"])
+    assert {key.partition("/")[0] for key in listed} == {"c"}
+    assert first["name"] == "c"
+
+
+def test_what_was_injected_is_kept_without_replicas_because_scaling_asks_no_webhook() -> None:
+    once = Answered(with_entries(replicas=2))
+    once.target["spec"]["replicas"] = 0
+    assert Answered(once.target, operation="UPDATE").patch == []
+
+
+def test_a_list_that_was_injected_into_a_copied_template_is_not_taken_for_the_users() -> None:
+    two_hosts = {"nodeSelector": selector("tpu7x", "2x2x2")}
+    once = Answered(with_entries(replicas=2, pod=two_hosts))
+    copy = deployment(pod=two_hosts)
+    copy["spec"]["template"] = once.target["spec"]["template"]
+    again = Answered(copy)
+    assert again.env() == {}
+    assert again.warnings == Answered(deployment(pod=two_hosts)).warnings != []

@@ -1,4 +1,4 @@
-"""The two workloads in examples/: what is injected into one is what the other has by hand."""
+"""The two workloads in examples/: one is injected, the other has the same variables manually."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def read(name: str) -> Any:
     return next(one for one in documents if one["kind"] == "StatefulSet")
 
 
-def test_what_is_injected_is_what_was_written_by_hand() -> None:
-    by_hand = read("by-hand.yaml")
+def test_the_injected_variables_are_those_of_the_manual_example() -> None:
+    manual = read("by-hand.yaml")
     answered = Answered(read("injected.yaml"))
     assert answered.warnings == []
-    wanted = by_hand["spec"]["template"]["spec"]["containers"][0]["env"]
-    assert sorted(answered.entries("train"), key=str) == sorted(wanted, key=str)
+    expected = manual["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert sorted(answered.entries("train"), key=str) == sorted(expected, key=str)
 
 
-def test_what_was_written_by_hand_stays() -> None:
-    by_hand = read("by-hand.yaml")
-    entries = by_hand["spec"]["template"]["spec"]["containers"][0]["env"]
-    assert Answered(by_hand).entries("train") == entries
+def test_the_variables_of_the_manual_example_are_kept() -> None:
+    manual = read("by-hand.yaml")
+    entries = manual["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert Answered(manual).entries("train") == entries

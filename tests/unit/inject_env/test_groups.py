@@ -1,4 +1,4 @@
-"""Pods of a LeaderWorkerSet: its own webhook numbers them, and ours never contradicts it."""
+"""Pods of a LeaderWorkerSet: its webhook numbers them, and inject_env never contradicts it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from shared.tpu_env.workloads import name_hosts
-from tests.unit.inject_env.lws import CONFIGURATION, ORDERS, OURS, PREFIX, Admitted, mutate
+from tests.unit.inject_env.lws import (
+    CONFIGURATION,
+    ORDERS,
+    OWN_CONFIGURATION,
+    PREFIX,
+    Admitted,
+    mutate,
+)
 from tests.unit.inject_env.workloads import Answered, Manifest, container, group_pod, selector
 
 TWO_HOSTS: dict[str, Any] = {"nodeSelector": selector("tpu7x", "2x2x2")}
@@ -19,13 +26,13 @@ LISTED = (
     "JAX_COORDINATOR_ADDRESS",
     "JAX_PROCESS_COUNT",
 )
-"""What all Pods of a group must agree on."""
+"""The variables that must be equal in all Pods of a group."""
 
 
 def group(
     *containers: Manifest, policy: str = "Shared", subgroup: int | None = None, **spec: Any
 ) -> tuple[Manifest, Manifest]:
-    """The leader and the worker of a group of two, as LeaderWorkerSet's controllers make them."""
+    """Return the leader and the worker of a group of two, as its controllers create them."""
     leader = group_pod(
         *containers, name="test-0", index=0, subdomain="test", subgroup=subgroup, **spec
     )
@@ -37,9 +44,9 @@ def group(
     return leader, worker
 
 
-def test_our_configuration_is_asked_after_leader_worker_sets() -> None:
-    """Mutating webhooks are asked in the order of their configurations' names."""
-    assert CONFIGURATION < OURS
+def test_the_webhook_is_called_after_that_of_leader_worker_set() -> None:
+    """Mutating webhooks are called in the order of their configurations' names."""
+    assert CONFIGURATION < OWN_CONFIGURATION
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -54,12 +61,12 @@ def test_leader_and_worker_have_the_hosts_of_their_subdomain(
     policy: str, hosts: str, order: str
 ) -> None:
     for number, made in enumerate(group(policy=policy, **TWO_HOSTS)):
-        admitted = Admitted(made, ours=order)
-        seen = admitted.env()
-        assert seen["TPU_WORKER_HOSTNAMES"] == hosts
-        assert seen["JAX_COORDINATOR_ADDRESS"] == f"{hosts.partition(',')[0]}:8482"
-        assert (seen["TPU_WORKER_ID"], seen["JAX_PROCESS_ID"]) == (str(number),) * 2
-        assert seen["TPU_ACCELERATOR_TYPE"] == "tpu7x-16"
+        admitted = Admitted(made, configuration=order)
+        variables = admitted.env()
+        assert variables["TPU_WORKER_HOSTNAMES"] == hosts
+        assert variables["JAX_COORDINATOR_ADDRESS"] == f"{hosts.partition(',')[0]}:8482"
+        assert (variables["TPU_WORKER_ID"], variables["JAX_PROCESS_ID"]) == (str(number),) * 2
+        assert variables["TPU_ACCELERATOR_TYPE"] == "tpu7x-16"
         assert admitted.warnings == []
         names = [entry["name"] for entry in admitted.entries()]
         assert len(names) == len(set(names))
@@ -82,18 +89,18 @@ GROUPS: dict[str, tuple[Manifest, Manifest]] = {
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("case", GROUPS)
-@pytest.mark.parametrize("asked", ["", "enabled", "disabled"])
-def test_a_marked_pod_agrees_with_one_that_only_leader_worker_set_has_seen(
-    case: str, order: str, asked: str
+@pytest.mark.parametrize("annotation", ["", "enabled", "disabled"])
+def test_a_marked_pod_agrees_with_a_pod_that_only_leader_worker_set_changed(
+    case: str, order: str, annotation: str
 ) -> None:
     leader, worker = deepcopy(GROUPS[case])
     for made in (leader, worker):
-        if asked:
-            made["metadata"]["annotations"]["tpu-functions.dev/process-addresses"] = asked
-    ours = Admitted(leader, ours=order), Admitted(worker, ours=order)
-    by_itself = Answered({**mutate(worker), "kind": "Other"})
+        if annotation:
+            made["metadata"]["annotations"]["tpu-functions.dev/process-addresses"] = annotation
+    marked = Admitted(leader, configuration=order), Admitted(worker, configuration=order)
+    unmarked = Answered({**mutate(worker), "kind": "Other"})
     for name in {one["name"] for one in leader["spec"]["containers"]}:
-        numbered = [one.env(name) for one in (*ours, by_itself)]
+        numbered = [one.env(name) for one in (*marked, unmarked)]
         for variable in LISTED[:3]:
             assert len({one.get(variable) for one in numbered}) == 1
         for variable in LISTED[3:]:
@@ -107,7 +114,7 @@ FIRST_PORT = {
     "name": "TPU_PROCESS_PORT",
     "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['p']"}},
 }
-UNREMARKABLE = {
+WITHOUT_WARNINGS = {
     "two containers": GROUPS["two containers"][0],
     "a sidecar": GROUPS["a sidecar"][0],
     "only an init container": group(
@@ -117,15 +124,15 @@ UNREMARKABLE = {
 }
 
 
-@pytest.mark.parametrize("case", UNREMARKABLE.values(), ids=UNREMARKABLE)
-def test_of_these_groups_nothing_is_said_about_containers(case: Manifest) -> None:
-    said = " ".join(Admitted(case).warnings)
-    assert "init container" not in said
-    assert "one container only" not in said
+@pytest.mark.parametrize("case", WITHOUT_WARNINGS.values(), ids=WITHOUT_WARNINGS)
+def test_these_groups_have_no_warning_about_containers(case: Manifest) -> None:
+    warnings = " ".join(Admitted(case).warnings)
+    assert "init container" not in warnings
+    assert "one container only" not in warnings
 
 
 @pytest.mark.parametrize("length, count", [(253, 2), (254, 0)])
-def test_hosts_have_names_as_long_as_a_dns_name_may_be(length: int, count: int) -> None:
+def test_host_names_are_at_most_as_long_as_a_dns_name(length: int, count: int) -> None:
     assert len(name_hosts("a" * 50, range(2), "b" * (length - 50))) == count
 
 
@@ -161,15 +168,15 @@ WARNED: list[tuple[Manifest, str]] = [
 
 
 @pytest.mark.parametrize("made, warning", WARNED, ids=[text for _, text in WARNED])
-def test_what_leader_worker_set_makes_of_it_is_a_warning_and_in_strict_mode_a_refusal(
+def test_a_group_that_leader_worker_set_numbers_wrongly_is_a_warning_or_rejected(
     made: Manifest, warning: str
 ) -> None:
     for order in ORDERS:
-        assert Admitted(made, ours=order).warnings == [warning]
+        assert Admitted(made, configuration=order).warnings == [warning]
     assert Admitted(made, is_strict=True).response["status"]["message"] == warning
 
 
-def test_that_addresses_cannot_be_left_out_is_a_warning() -> None:
+def test_disabled_addresses_of_a_leader_worker_set_are_a_warning() -> None:
     leader, _ = group()
     leader["metadata"]["annotations"]["tpu-functions.dev/process-addresses"] = "disabled"
     assert Admitted(leader).warnings == [
@@ -179,6 +186,6 @@ def test_that_addresses_cannot_be_left_out_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "sample", "sample-x"])
-def test_a_name_that_leader_worker_set_refuses_gets_no_invented_hosts(name: str) -> None:
+def test_a_pod_with_a_name_that_leader_worker_set_rejects_gets_no_hosts(name: str) -> None:
     made = group_pod(name=name, index=1, **TWO_HOSTS)
     assert {"TPU_WORKER_HOSTNAMES", "JAX_PROCESS_ID"}.isdisjoint(Answered(made).env())

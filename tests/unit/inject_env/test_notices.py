@@ -1,4 +1,4 @@
-"""A workload that gets nothing is told so, and what it can do; one host needs no numbers."""
+"""A workload without injected variables gets a warning with what to do; one host needs no index."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ ALONE = [
 
 
 @pytest.mark.parametrize("target", ALONE, ids=lambda it: str(it["kind"]))
-def test_a_slice_of_one_host_needs_no_controller_that_numbers_its_pods(target: Manifest) -> None:
-    """The device plugin leaves a host of tpu7x without these, too."""
+def test_a_slice_of_one_host_is_injected_under_any_controller(target: Manifest) -> None:
+    """The device plugin does not set these on a host of tpu7x either."""
     answered = Answered(target, is_strict=True)
-    seen = answered.env()
+    variables = answered.env()
     assert answered.warnings == []
     assert {
-        name: seen[name]
+        name: variables[name]
         for name in (
             "TPU_WORKER_ID",
             "TPU_WORKER_HOSTNAMES",
@@ -67,7 +67,7 @@ def test_a_slice_of_one_host_needs_no_controller_that_numbers_its_pods(target: M
     }
 
 
-def test_the_pods_of_a_deployment_have_what_its_template_has() -> None:
+def test_the_pods_of_a_deployment_have_the_variables_of_its_template() -> None:
     template = Answered(deployment(pod=ONE_HOST)).target["spec"]["template"]
     assert template["metadata"]["labels"]["tpu-functions.dev/inject"] == "enabled"
     made = pod(owner="ReplicaSet", **template["spec"])
@@ -75,15 +75,15 @@ def test_the_pods_of_a_deployment_have_what_its_template_has() -> None:
     assert Answered(made).response == {"uid": "u-1", "allowed": True}
 
 
-def test_a_deployment_of_another_topology_follows_its_template() -> None:
+def test_the_variables_of_a_deployment_follow_a_change_of_its_topology() -> None:
     stored = Answered(deployment(pod=ONE_HOST)).target
     stored["spec"]["template"]["spec"]["nodeSelector"] = selector("tpu-v6e-slice", "2x2")
-    seen = Answered(stored, operation="UPDATE").env()
-    assert seen["TPU_ACCELERATOR_TYPE"] == "v6e-4"
-    assert "TPU_PROCESS_ADDRESSES" not in seen
+    variables = Answered(stored, operation="UPDATE").env()
+    assert variables["TPU_ACCELERATOR_TYPE"] == "v6e-4"
+    assert "TPU_PROCESS_ADDRESSES" not in variables
 
 
-GET_NOTHING: list[tuple[Manifest, str]] = [
+NOT_INJECTED: list[tuple[Manifest, str]] = [
     (deployment(), f"{NOTHING}those of the Pods of Deployment serve are not known; {NUMBERED}"),
     (pod(name="trial"), f"{NOTHING}a Pod without a controller has none; {NUMBERED}"),
     (
@@ -95,8 +95,8 @@ GET_NOTHING: list[tuple[Manifest, str]] = [
 ]
 
 
-@pytest.mark.parametrize("target, notice", GET_NOTHING, ids=[text for _, text in GET_NOTHING])
-def test_what_gets_nothing_is_warned_and_let_in_in_strict_mode_too(
+@pytest.mark.parametrize("target, notice", NOT_INJECTED, ids=[text for _, text in NOT_INJECTED])
+def test_a_workload_without_variables_is_allowed_with_a_warning_even_in_strict_mode(
     target: Manifest, notice: str
 ) -> None:
     for is_strict in (False, True):
@@ -125,14 +125,16 @@ UNFIT: list[tuple[Manifest, str]] = [
 
 
 @pytest.mark.parametrize("target, warning", UNFIT, ids=[text for _, text in UNFIT])
-def test_several_hosts_need_numbers(target: Manifest, warning: str) -> None:
+def test_a_slice_of_several_hosts_without_indexes_is_a_warning_or_rejected(
+    target: Manifest, warning: str
+) -> None:
     answered = Answered(target)
     assert (answered.entries(), answered.warnings) == ([], [warning])
     assert Answered(target, is_strict=True).response["status"]["message"] == warning
 
 
 @pytest.mark.parametrize("spec", [{}, FOUR_HOSTS], ids=["no topology", "four hosts"])
-def test_a_workload_that_brings_its_own_list_is_not_spoken_of(spec: Any) -> None:
+def test_a_workload_with_its_own_list_of_hosts_is_no_warning(spec: Any) -> None:
     entries = [
         {"name": "TPU_WORKER_HOSTNAMES", "value": "a,b,c,d"},
         {"name": "TPU_WORKER_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['n']"}}},
@@ -164,7 +166,7 @@ def test_a_slice_that_is_selected_by_affinity_is_a_warning() -> None:
     assert answered.env()["TPU_NAME"] == "web"
 
 
-def test_affinity_beside_the_selector_is_not_spoken_of() -> None:
+def test_affinity_with_a_node_selector_is_no_warning() -> None:
     both = by_affinity(**selector("tpu7x", "2x2x2")) | {"nodeSelector": selector("tpu7x", "2x2x2")}
     assert Answered(stateful_set(replicas=2, pod=both)).warnings == []
     other = by_affinity(zone="a") | {"affinity": {"podAffinity": {}}}
@@ -182,5 +184,5 @@ def test_affinity_beside_the_selector_is_not_spoken_of() -> None:
         stateful_set(template_labels={"tpu-functions.dev/inject": "disabled"}),
     ],
 )
-def test_what_others_see_to_or_what_wants_nothing_is_not_spoken_of(target: Manifest) -> None:
+def test_a_workload_of_another_webhook_or_without_chips_is_no_warning(target: Manifest) -> None:
     assert Answered(target).warnings == []

@@ -1,4 +1,4 @@
-"""A template and its Pods say the same; a Pod is told all that it needs, or nothing and why."""
+"""A template and its Pods have equal variables; a Pod gets all of them, or none and a warning."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WITHOUT_SERVICE = (
     "StatefulSet web has no spec.serviceName, so its Pods have no stable names; "
     "name a headless Service"
 )
-IN_TURNS = (
+PARTIAL_PARALLELISM = (
     "Job tpu-job: parallelism 4 differs from completions 8: the workers of one slice would not run "
     "together; set both to the number of hosts"
 )
@@ -44,8 +44,8 @@ def of_jobset(**more: Any) -> Manifest:
     return job(name="ms-slice-0", subdomain="", labels=jobset_labels(2, 0), **more)
 
 
-def is_refused(pod: Manifest) -> bool:
-    """Whether the policy lets a Pod not in, whose template the webhook has marked."""
+def is_rejected(pod: Manifest) -> bool:
+    """Return True if the policy rejects a Pod whose template the webhook has marked."""
     namespace = {"metadata": {"labels": {"tpu-functions.dev/inject": "enabled"}}}
     return "has no TPU_WORKER_ID" in refusal(INJECTED, "CREATE", pod, namespace=namespace)
 
@@ -53,8 +53,18 @@ def is_refused(pod: Manifest) -> bool:
 CONTRADICTORY: list[tuple[str, Manifest, int, str]] = [
     ("no service", stateful_set(service="", replicas=4, pod=FOUR_HOSTS), 0, WITHOUT_SERVICE),
     ("no DNS names", of_jobset(pod=FOUR_HOSTS), 0, WITHOUT_DNS),
-    ("the first in turn", job(count=8, parallelism=4, pod=FOUR_HOSTS), 0, IN_TURNS),
-    ("a later in turn", job(count=8, parallelism=4, pod=FOUR_HOSTS), 5, IN_TURNS),
+    (
+        "partial parallelism, the first Pod",
+        job(count=8, parallelism=4, pod=FOUR_HOSTS),
+        0,
+        PARTIAL_PARALLELISM,
+    ),
+    (
+        "partial parallelism, a later Pod",
+        job(count=8, parallelism=4, pod=FOUR_HOSTS),
+        5,
+        PARTIAL_PARALLELISM,
+    ),
     (
         "no subdomain",
         job(subdomain="", pod=FOUR_HOSTS),
@@ -75,7 +85,7 @@ CONTRADICTORY: list[tuple[str, Manifest, int, str]] = [
         "StatefulSet web has 9217 replicas, and no slice more than 9216",
     ),
     ("no service, no topology", stateful_set(service=""), 0, WITHOUT_SERVICE),
-    ("in turns, no topology", job(count=8, parallelism=4), 0, IN_TURNS),
+    ("partial parallelism, no topology", job(count=8, parallelism=4), 0, PARTIAL_PARALLELISM),
 ]
 
 
@@ -84,7 +94,7 @@ CONTRADICTORY: list[tuple[str, Manifest, int, str]] = [
     [row[1:] for row in CONTRADICTORY],
     ids=[row[0] for row in CONTRADICTORY],
 )
-def test_the_pod_of_a_contradictory_template_gets_nothing_either_and_says_why(
+def test_the_pod_of_a_contradictory_template_is_not_injected_and_has_the_same_warning(
     workload: Manifest, number: int, reason: str
 ) -> None:
     template = Answered(workload)
@@ -93,10 +103,10 @@ def test_the_pod_of_a_contradictory_template_gets_nothing_either_and_says_why(
     answered = Answered(made)
     assert (answered.patch, answered.warnings) == ([], [reason])
     assert Answered(made, is_strict=True).response["status"]["message"] == reason
-    assert is_refused(answered.target) is ("nodeSelector" in made["spec"])
+    assert is_rejected(answered.target) is ("nodeSelector" in made["spec"])
 
 
-UNSEEN: list[tuple[str, Manifest, int, str]] = [
+WITHOUT_TEMPLATE: list[tuple[str, Manifest, int, str]] = [
     (
         "no service",
         stateful_set(service="", replicas=4, pod=FOUR_HOSTS),
@@ -127,19 +137,21 @@ UNSEEN: list[tuple[str, Manifest, int, str]] = [
 
 
 @pytest.mark.parametrize(
-    "workload, number, reason", [row[1:] for row in UNSEEN], ids=[row[0] for row in UNSEEN]
+    "workload, number, reason",
+    [row[1:] for row in WITHOUT_TEMPLATE],
+    ids=[row[0] for row in WITHOUT_TEMPLATE],
 )
-def test_so_does_one_whose_template_was_never_asked_about(
+def test_a_contradictory_pod_whose_template_was_not_reviewed_gets_a_warning(
     workload: Manifest, number: int, reason: str
 ) -> None:
     made = pod_of(workload, number)
     answered = Answered(made)
     assert (answered.patch, answered.warnings) == ([], [reason])
     assert Answered(made, is_strict=True).response["status"]["message"] == reason
-    assert is_refused(answered.target)
+    assert is_rejected(answered.target)
 
 
-def test_one_without_names_or_a_topology_is_left_as_it_is_like_its_template() -> None:
+def test_a_pod_without_names_and_topology_is_not_changed_like_its_template() -> None:
     target = job(subdomain="")
     notice = (
         "no TPU variables are injected: select a topology (gke-tpu-topology), or give the workers "
@@ -150,10 +162,10 @@ def test_one_without_names_or_a_topology_is_left_as_it_is_like_its_template() ->
     assert (answered.patch, answered.warnings) == ([], [notice])
 
 
-def test_a_list_of_its_own_is_all_that_a_pod_needs() -> None:
-    lists = {"name": "TPU_WORKER_HOSTNAMES", "value": "10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4"}
+def test_a_pod_with_its_own_list_of_hosts_gets_a_worker_id() -> None:
+    own_list = {"name": "TPU_WORKER_HOSTNAMES", "value": "10.0.0.1,10.0.0.2,10.0.0.3,10.0.0.4"}
     default = {"name": "TPU_WORKER_HOSTNAMES", "value": "localhost"}
-    both = container("a", 2, env=[lists]), container("b", 2, env=[default])
+    both = container("a", 2, env=[own_list]), container("b", 2, env=[default])
     made = pod_of(stateful_set(*both, service="", replicas=4, pod=FOUR_HOSTS), 3)
     answered = Answered(made)
     assert answered.env("a")["TPU_WORKER_ID"] == "3"
@@ -173,16 +185,16 @@ def test_a_list_of_its_own_is_all_that_a_pod_needs() -> None:
         of_jobset(pod=ONE_HOST),
     ],
 )
-def test_where_each_pod_is_a_slice_nothing_of_this_matters(workload: Manifest) -> None:
+def test_a_contradiction_does_not_matter_if_each_pod_is_a_slice(workload: Manifest) -> None:
     template = Answered(workload, is_strict=True)
     assert template.warnings == []
     for answered in (template, Answered(pod_of(template.target, 3)), Answered(pod_of(workload, 3))):
-        seen = answered.env()
-        assert (seen["TPU_WORKER_ID"], seen["TPU_WORKER_HOSTNAMES"]) == ("0", "localhost")
+        variables = answered.env()
+        assert (variables["TPU_WORKER_ID"], variables["TPU_WORKER_HOSTNAMES"]) == ("0", "localhost")
         assert answered.warnings == []
 
 
-def test_what_was_contradictory_and_is_no_longer_is_injected() -> None:
+def test_a_template_is_injected_when_its_contradiction_is_removed() -> None:
     stored = Answered(stateful_set(replicas=9217, pod=FOUR_HOSTS)).target
     assert Answered(stored, operation="UPDATE").patch == []
     stored["spec"]["replicas"] = 4
@@ -231,22 +243,22 @@ SCALED: list[tuple[str, Manifest, list[int], str, list[str]]] = [
     [row[1:] for row in SCALED],
     ids=[row[0] for row in SCALED],
 )
-def test_all_pods_agree_on_their_slice_however_many_were_there_at_first(
+def test_all_pods_have_the_same_hosts_with_any_number_of_replicas(
     workload: Manifest, numbers: list[int], hosts: str, warnings: list[str]
 ) -> None:
     template = Answered(workload)
     assert template.warnings == warnings
     if template.env():
         assert template.env()["TPU_WORKER_HOSTNAMES"] == hosts
-    for place, number in enumerate(numbers):
-        seen = Answered(pod_of(template.target, number)).env()
-        assert seen["TPU_WORKER_HOSTNAMES"] == hosts
-        assert seen["JAX_PROCESS_COUNT"] == str(len(numbers))
-        assert seen["TPU_WORKER_ID"] == seen["JAX_PROCESS_ID"] == str(place)
+    for position, number in enumerate(numbers):
+        variables = Answered(pod_of(template.target, number)).env()
+        assert variables["TPU_WORKER_HOSTNAMES"] == hosts
+        assert variables["JAX_PROCESS_COUNT"] == str(len(numbers))
+        assert variables["TPU_WORKER_ID"] == variables["JAX_PROCESS_ID"] == str(position)
 
 
 @pytest.mark.parametrize("pod", [FOUR_HOSTS, {}], ids=["topology", "none"])
-def test_a_pod_beyond_the_list_is_spoken_of(pod: Any) -> None:
+def test_a_pod_that_is_not_in_the_list_of_hosts_is_a_warning(pod: Any) -> None:
     template = Answered(stateful_set(replicas=4, pod=pod))
     made = pod_of(template.target, 6)
     assert Answered(made).warnings == [
@@ -256,17 +268,17 @@ def test_a_pod_beyond_the_list_is_spoken_of(pod: Any) -> None:
     assert not Answered(made, is_strict=True).response["allowed"]
 
 
-def test_pods_of_a_job_that_had_no_name_yet_know_all_where_the_topology_says_it() -> None:
+def test_pods_of_a_job_with_a_generated_name_are_injected_if_a_topology_is_selected() -> None:
     target = job(name="", count=4, pod=FOUR_HOSTS)
     target["metadata"]["generateName"] = "train-"
     template = Answered(target)
     assert (template.env(), template.warnings) == ({}, [])
     template.target["metadata"]["name"] = "train-x"
-    seen = Answered(pod_of(template.target, 2)).env()
-    assert seen["TPU_WORKER_HOSTNAMES"] == hosts_of("train-x", "headless-svc", 0, 1, 2, 3)
+    variables = Answered(pod_of(template.target, 2)).env()
+    assert variables["TPU_WORKER_HOSTNAMES"] == hosts_of("train-x", "headless-svc", 0, 1, 2, 3)
 
 
-def test_they_get_nothing_where_it_does_not() -> None:
+def test_pods_of_a_job_with_a_generated_name_are_not_injected_without_a_topology() -> None:
     target = job(name="", count=4)
     target["metadata"]["generateName"] = "train-"
     template = Answered(target)

@@ -1,4 +1,4 @@
-"""The policies and the webhooks' conditions count the chips of a Pod as the webhook does."""
+"""The policies and the match conditions of the webhooks count the chips of a Pod as the webhook does."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MARK = {"tpu-functions.dev/inject": "enabled"}
 TWO_HOSTS: dict[str, Any] = {"nodeSelector": selector("tpu7x", "2x2x2")}
 
 
-def asking(resources: Manifest) -> Manifest:
+def with_resources(resources: Manifest) -> Manifest:
     return {"name": "side", "image": "train", "resources": resources}
 
 
@@ -59,29 +59,29 @@ QUANTITIES: list[Manifest] = [
 
 @pytest.mark.parametrize("resources", QUANTITIES, ids=str)
 @pytest.mark.parametrize("part", ["containers", "initContainers"])
-def test_a_pod_is_refused_only_for_a_container_that_the_webhook_serves(
+def test_a_pod_is_rejected_only_for_a_container_that_the_webhook_injects(
     part: str, resources: Manifest
 ) -> None:
     spec: Any = {**TWO_HOSTS, "initContainers": []}
     made = pod_of(stateful_set(container(tpu=None), replicas=2, pod=spec), 0)
-    made["spec"][part].append(asking(resources))
+    made["spec"][part].append(with_resources(resources))
     made["metadata"]["labels"] |= MARK
-    is_refused = bool(refusal(INJECTED, "CREATE", made, namespace={"metadata": {}}))
-    assert is_refused is bool(count_chips(asking(resources)))
+    is_rejected = bool(refusal(INJECTED, "CREATE", made, namespace={"metadata": {}}))
+    assert is_rejected is bool(count_chips(with_resources(resources)))
     injected = Answered(made).target
     assert refusal(INJECTED, "CREATE", injected, namespace={"metadata": {}}) == ""
 
 
 @pytest.mark.parametrize("resources", QUANTITIES, ids=str)
-def test_a_workload_is_marked_asked_about_and_kept_waiting_only_for_such_a_container(
+def test_a_workload_is_reviewed_and_rejected_unmarked_only_for_such_a_container(
     resources: Manifest,
 ) -> None:
-    made = job(asking(resources), labels={**MARK, **jobset_labels(1, 0)}, pod=TWO_HOSTS)
-    wants = bool(count_chips(asking(resources)))
-    assert bool(refusal(MARKED, "CREATE", made)) is wants
+    made = job(with_resources(resources), labels={**MARK, **jobset_labels(1, 0)}, pod=TWO_HOSTS)
+    requests_chips = bool(count_chips(with_resources(resources)))
+    assert bool(refusal(MARKED, "CREATE", made)) is requests_chips
     for webhook in WEBHOOKS:
         (condition,) = (one for one in webhook["matchConditions"] if one["name"] == "wants-tpus")
-        assert evaluate(condition["expression"], {"object": made}) is wants
+        assert evaluate(condition["expression"], {"object": made}) is requests_chips
 
 
 def test_a_side_container_with_no_chips_does_not_block_its_pods() -> None:
@@ -91,7 +91,7 @@ def test_a_side_container_with_no_chips_does_not_block_its_pods() -> None:
     assert refusal(INJECTED, "CREATE", made, namespace={"metadata": {}}) == ""
 
 
-def test_pods_of_a_leader_worker_set_are_its_own_webhooks() -> None:
+def test_pods_of_a_leader_worker_set_are_not_rejected() -> None:
     both = container("a", 2), container("b", 2)
     made = group_pod(*both, name="test-0", index=0, subgroup=2, **TWO_HOSTS)
     made["metadata"]["labels"] |= MARK
@@ -99,7 +99,7 @@ def test_pods_of_a_leader_worker_set_are_its_own_webhooks() -> None:
         assert refusal(INJECTED, "CREATE", one, namespace={"metadata": {}}) == ""
 
 
-def test_a_marked_deployment_waits_for_the_webhook_when_it_is_made() -> None:
+def test_a_marked_deployment_is_rejected_without_a_review_of_the_webhook() -> None:
     made = deployment(pod={"nodeSelector": selector("tpu7x", "2x2x1")})
     made["metadata"]["labels"] = MARK
     assert "could not be asked" in refusal(MARKED, "CREATE", made)
@@ -110,12 +110,12 @@ def test_a_marked_deployment_waits_for_the_webhook_when_it_is_made() -> None:
     "resource, policy, operations",
     [
         ("statefulsets", {"CREATE", "UPDATE"}, {"CREATE", "UPDATE"}),
-        # The controller of Deployments writes to them itself: that must not wait.
+        # The controller of Deployments updates them: this must not be blocked.
         ("deployments", {"CREATE"}, {"CREATE", "UPDATE"}),
         ("jobs", {"CREATE"}, {"CREATE"}),
     ],
 )
-def test_what_the_policy_misses_the_webhook_is_asked_about(
+def test_the_webhook_reviews_every_operation_of_the_policy(
     resource: str, policy: set[str], operations: set[str]
 ) -> None:
     rules = MARKED["spec"]["matchConstraints"]["resourceRules"]

@@ -20,7 +20,7 @@ Entry = dict[str, Any]
 
 
 def entries(**variables: str) -> list[Entry]:
-    """Variables of a container; in angle brackets, the path of a field."""
+    """Return variables of a container; a value in angle brackets is the path of a field."""
     return [
         {"name": name, "valueFrom": {"fieldRef": {"fieldPath": value[1:-1]}}}
         if value.startswith("<")
@@ -30,7 +30,7 @@ def entries(**variables: str) -> list[Entry]:
 
 
 def added(base: str, variables: list[Entry]) -> list[Operation]:
-    """To a container that has none."""
+    """Return the operations that add variables to a container without any."""
     path = f"{base}/spec/containers/0/env"
     return [
         {"op": "add", "path": path, "value": variables[:1]},
@@ -44,7 +44,7 @@ def marked() -> Operation:
 
 
 def noted(variables: list[Entry]) -> str:
-    """What tells later which variables were injected."""
+    """Return the annotation that lists the injected variables."""
     digests = {
         f"c/{one['name']}": hashlib.sha256(compact(one).encode()).hexdigest()[:8]
         for one in variables
@@ -57,7 +57,7 @@ def compact(value: Any) -> str:
 
 
 def injected(variables: list[Entry]) -> list[Operation]:
-    """Into a template that knows nothing of it yet."""
+    """Return the operations that inject variables into a template for the first time."""
     note = {"tpu-functions.dev/injected": noted(variables)}
     return [
         *added(TEMPLATE, variables),
@@ -89,7 +89,7 @@ OF_GROUP = entries(
     TPU_HOST_BOUNDS="1,1,2",
     TPU_CHIPS_PER_HOST_BOUNDS="2,2,1",
 )
-"""What LeaderWorkerSet's own webhook does not set, before it has set its own."""
+"""The variables that LeaderWorkerSet's webhook does not set, before its own variables."""
 SECOND_SLICE = entries(
     TPU_TOPOLOGY="2x2x2",
     TPU_ACCELERATOR_TYPE="tpu7x-16",
@@ -117,21 +117,21 @@ FOUR = {
     0: ("TPU_TOPOLOGY", "2x2x4"),
     2: ("TPU_HOST_BOUNDS", "1,1,4"),
 }
-"""What is otherwise with four hosts, by its place among the variables of two."""
+"""The variables that differ with four hosts, by their position among those of two hosts."""
 
 
-def grown() -> list[Operation]:
-    """Server-side apply leaves what is another's field, so that it is there to be changed."""
+def patch_of_growth() -> list[Operation]:
+    """Server-side apply keeps the fields of other managers, so the injected variables are updated."""
     variables = of_set("side")
-    for place, (name, value) in FOUR.items():
-        assert variables[place]["name"] == name
-        variables[place] = {"name": name, "value": value}
+    for position, (name, value) in FOUR.items():
+        assert variables[position]["name"] == name
+        variables[position] = {"name": name, "value": value}
     path = f"{TEMPLATE}/spec/containers/0/env"
     note = f"{TEMPLATE}/metadata/annotations/tpu-functions.dev~1injected"
     return [
         *(
-            {"op": "replace", "path": f"{path}/{place}", "value": variables[place]}
-            for place in sorted(FOUR)
+            {"op": "replace", "path": f"{path}/{position}", "value": variables[position]}
+            for position in sorted(FOUR)
         ),
         {"op": "add", "path": note, "value": noted(variables)},
     ]
@@ -142,11 +142,11 @@ PATCHES: dict[str, list[Operation]] = {
     "stateful-set-dry-run": injected(of_set("trial")),
     "stateful-set-applied-server-side": injected(of_set("side")),
     "stateful-set-updated": [],
-    "stateful-set-grown-server-side": grown(),
-    # Its template has told it all.
+    "stateful-set-grown-server-side": patch_of_growth(),
+    # Its template has all variables.
     "pod-of-a-stateful-set": [],
     "job-of-a-jobset": injected(SECOND_SLICE),
-    # Its template could not say this in a field.
+    # Its template cannot have this as the path of a field.
     "pod-of-a-jobsets-job": [
         {"op": "add", "path": "/spec/containers/0/env/-", "value": entries(JAX_PROCESS_ID="3")[0]}
     ],
@@ -159,17 +159,17 @@ PATCHES: dict[str, list[Operation]] = {
 def test_a_recorded_review_is_answered_with_this_patch(case: str) -> None:
     body = (RECORDINGS / f"{case}.json").read_bytes()
     answer = review(body, injecting()).document
-    wanted = {"uid": json.loads(body)["request"]["uid"], "allowed": True}
+    expected = {"uid": json.loads(body)["request"]["uid"], "allowed": True}
     patch = answer["response"].pop("patch", "")
     assert json.loads(base64.b64decode(patch) or "[]") == PATCHES[case]
     if patch:
-        wanted["patchType"] = "JSONPatch"
+        expected["patchType"] = "JSONPatch"
     assert answer == {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
-        "response": wanted,
+        "response": expected,
     }
 
 
-def test_every_recording_has_its_answer() -> None:
+def test_every_recording_has_an_expected_patch() -> None:
     assert {path.stem for path in RECORDINGS.iterdir()} == set(PATCHES)

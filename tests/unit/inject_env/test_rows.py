@@ -1,8 +1,8 @@
 # ruff: noqa: E501  (a table reads best with a row on a line)
-"""What known injectors do with a workload: ours does it too, or what would be better.
+"""The behaviours of known injectors: inject_env does the same, or something better.
 
-Each case names the rows of tests/data/tpu_env.yaml that it shows; `NOT_OURS` has the rows that speak
-of what is outside of an injector, with the reason. Together they are all rows.
+Each case names the rows of tests/data/tpu_env.yaml that it shows; `OUT_OF_SCOPE` has the rows about
+behaviour outside of an injector, with the reason. Together they are all rows.
 """
 
 from __future__ import annotations
@@ -145,10 +145,12 @@ VALUES: list[tuple[str, Any, dict[str, str | None]]] = [
 @pytest.mark.parametrize(
     "row, target, expected", VALUES, ids=lambda it: it if isinstance(it, str) else ""
 )
-def test_a_container_gets(row: str, target: Any, expected: dict[str, str | None]) -> None:
+def test_a_container_gets_the_variables_of_the_row(
+    row: str, target: Any, expected: dict[str, str | None]
+) -> None:
     assert row in ROWS
-    seen = Answered(target).env()
-    assert {name: seen.get(name) for name in expected} == expected
+    variables = Answered(target).env()
+    assert {name: variables.get(name) for name in expected} == expected
 
 
 IN_GROUPS: list[tuple[str, Any, dict[str, str | None]]] = [
@@ -176,11 +178,11 @@ IN_GROUPS: list[tuple[str, Any, dict[str, str | None]]] = [
 @pytest.mark.parametrize(
     "row, target, expected", IN_GROUPS, ids=lambda it: it if isinstance(it, str) else ""
 )
-def test_a_container_of_a_group_has_by_both_webhooks(
+def test_a_container_of_a_leader_worker_set_gets_the_variables_of_the_row(
     row: str, target: Any, expected: dict[str, str | None], order: str
 ) -> None:
     assert row in ROWS
-    admitted = Admitted(target, ours=order)
+    admitted = Admitted(target, configuration=order)
     assert {name: admitted.env().get(name) for name in expected} == expected
     assert admitted.warnings == []
 
@@ -206,7 +208,9 @@ NOTHING: list[tuple[str, Any, dict[str, Any]]] = [
 @pytest.mark.parametrize(
     "row, target, request_", NOTHING, ids=lambda it: it if isinstance(it, str) else ""
 )
-def test_nothing_is_injected_into(row: str, target: Any, request_: dict[str, Any]) -> None:
+def test_no_variable_is_injected_into_such_an_object(
+    row: str, target: Any, request_: dict[str, Any]
+) -> None:
     assert row in ROWS
     answered = Answered(target, **request_)
     assert answered.response == {"uid": "u-1", "allowed": True}
@@ -223,7 +227,7 @@ UNNUMBERED: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize("row, target, notice", UNNUMBERED, ids=[row[0] for row in UNNUMBERED])
-def test_a_pod_that_gets_nothing_is_let_in_with_a_warning(
+def test_a_pod_without_variables_is_allowed_with_a_warning(
     row: str, target: Any, notice: str
 ) -> None:
     assert row in ROWS
@@ -245,10 +249,10 @@ WITHOUT: list[tuple[str, Any, list[str]]] = [
 
 
 @pytest.mark.parametrize("row, target, notices", WITHOUT, ids=[row[0] for row in WITHOUT])
-def test_a_template_of_which_no_slice_is_known_is_only_marked(
+def test_a_template_without_a_known_slice_is_only_marked(
     row: str, target: Any, notices: list[str]
 ) -> None:
-    """So that its Pods are asked about: a set that begins with no replicas is scaled, too."""
+    """The mark makes the API server review its Pods, for example after a scaling from 0 replicas."""
     assert row in ROWS
     answered = Answered(target)
     assert answered.warnings == notices
@@ -283,18 +287,18 @@ WARNED: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(
     "row, target, warning", WARNED, ids=lambda it: it if isinstance(it, str) else ""
 )
-def test_what_does_not_fit_is_a_warning_and_in_strict_mode_a_refusal(
+def test_an_inconsistent_workload_is_a_warning_and_a_rejection_in_strict_mode(
     row: str, target: Any, warning: str
 ) -> None:
     assert row in ROWS
     assert Answered(target).warnings == [warning]
     assert Answered(target).response["allowed"] is True
-    refused = Answered(target, is_strict=True).response
-    assert (refused["allowed"], refused["status"]) == (
+    rejected = Answered(target, is_strict=True).response
+    assert (rejected["allowed"], rejected["status"]) == (
         False,
         {"code": 422, "reason": "Invalid", "message": warning},
     )
-    assert "patch" not in refused
+    assert "patch" not in rejected
 
 
 def test_two_containers_of_a_tpu7x_host_are_two_processes() -> None:
@@ -325,7 +329,7 @@ def test_two_containers_of_an_older_host_are_one_worker() -> None:
     assert {answered.env(name)["TPU_WORKER_ID"] for name in "ab"} == {"1"}
 
 
-def test_only_containers_that_want_chips_get_variables_and_init_containers_too() -> None:
+def test_only_containers_and_init_containers_with_chips_get_variables() -> None:
     """cont-inj-every-container, cont-inj-init-skipped, cont-kr-only-tpu, cont-kr-init-ignored"""
     answered = Answered(
         stateful_set(
@@ -343,12 +347,12 @@ def test_only_containers_that_want_chips_get_variables_and_init_containers_too()
     assert only_init.env("i")["TPU_WORKER_HOSTNAMES"] == WEB
 
 
-def test_the_containers_of_a_leader_worker_set() -> None:
+def test_the_containers_of_a_leader_worker_set_are_numbered() -> None:
     """cont-lws-init, lws-two-containers"""
     alone = group_pod(container(tpu=None), name="sample-0", index=0, size=1)
     alone["spec"]["initContainers"] = [container("i1", 1)]
-    seen = Admitted(alone).env("i1")
-    assert {name: seen[name] for name in sorted(seen) if name.startswith("TPU")} == {
+    variables = Admitted(alone).env("i1")
+    assert {name: variables[name] for name in sorted(variables) if name.startswith("TPU")} == {
         "TPU_WORKER_HOSTNAMES": "sample-0.default",
         "TPU_WORKER_ID": "0",
         "TPU_NAME": "sample-0",
@@ -368,7 +372,7 @@ def test_the_containers_of_a_leader_worker_set() -> None:
     assert (c2["JAX_PROCESS_ID"], c2["JAX_PROCESS_COUNT"]) == ("1", "4")
 
 
-def test_an_entry_of_the_users_stays_and_is_not_doubled() -> None:
+def test_an_entry_of_the_user_is_kept_and_not_duplicated() -> None:
     """sts-existing-env, conf-exists-valuefrom, patch-kr-override-default"""
     from_field = {
         "name": "TPU_WORKER_ID",
@@ -385,7 +389,7 @@ def test_an_entry_of_the_users_stays_and_is_not_doubled() -> None:
     ]
 
 
-def test_patches_are_small_and_apply_where_there_is_nothing_yet() -> None:
+def test_a_patch_is_small_and_creates_missing_parents() -> None:
     """patch-create-then-append, patch-pointer-escape, patch-dependent-order, patch-kr-affinity"""
     target = stateful_set(pod={"affinity": {"nodeAffinity": {}}})
     del target["spec"]["template"]["metadata"]
@@ -413,7 +417,7 @@ def test_patches_are_small_and_apply_where_there_is_nothing_yet() -> None:
         mutate(group_pod(name="s-0-1", index=1)),
     ],
 )
-def test_what_is_injected_needs_nothing_more_the_second_time(target: Any) -> None:
+def test_a_second_review_of_an_injected_object_changes_nothing(target: Any) -> None:
     """patch-twice, patch-nothing, sts-update-unchanged"""
     once = Answered(target)
     assert once.patch
@@ -425,14 +429,14 @@ def test_what_is_injected_needs_nothing_more_the_second_time(target: Any) -> Non
     assert again.response == {"uid": "u-1", "allowed": True}
 
 
-def test_what_was_injected_follows_the_spec_and_what_was_changed_by_hand_stays() -> None:
+def test_injected_variables_follow_the_spec_and_manual_changes_are_kept() -> None:
     stored = Answered(stateful_set(replicas=2)).target
-    by_hand = next(
+    manual = next(
         one
         for one in stored["spec"]["template"]["spec"]["containers"][0]["env"]
         if one["name"] == "TPU_NAME"
     )
-    by_hand["value"] = "mine"
+    manual["value"] = "mine"
     stored["spec"]["replicas"] = 3
     answered = Answered(stored, operation="UPDATE")
     assert answered.env()["TPU_WORKER_HOSTNAMES"] == WEB
@@ -441,7 +445,7 @@ def test_what_was_injected_follows_the_spec_and_what_was_changed_by_hand_stays()
     assert answered.warnings == []
 
 
-def test_what_was_injected_and_is_no_longer_wanted_goes() -> None:
+def test_an_injected_variable_that_is_no_longer_needed_is_removed() -> None:
     stored = Answered(stateful_set(replicas=2, pod={"nodeSelector": selector(V7X, "2x2x2")})).target
     template = stored["spec"]["template"]
     template["spec"]["containers"][0]["env"].insert(3, env("MINE", "1"))
@@ -453,7 +457,7 @@ def test_what_was_injected_and_is_no_longer_wanted_goes() -> None:
     assert Answered(answered.target, operation="UPDATE").patch == []
 
 
-def test_a_set_that_is_scaled_to_nothing_keeps_what_it_has_and_follows_again() -> None:
+def test_a_stateful_set_that_is_scaled_to_zero_keeps_its_variables() -> None:
     stored = Answered(stateful_set(replicas=2)).target
     stored["spec"]["replicas"] = 0
     assert Answered(stored, operation="UPDATE").response == {"uid": "u-1", "allowed": True}
@@ -462,8 +466,8 @@ def test_a_set_that_is_scaled_to_nothing_keeps_what_it_has_and_follows_again() -
 
 
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
-def test_an_exception_holds_for_the_pods_too(kind: str) -> None:
-    """elig-opt-out: in a namespace that is marked they are asked about by themselves."""
+def test_an_opt_out_applies_to_the_pods(kind: str) -> None:
+    """elig-opt-out: in a marked namespace the Pods are reviewed separately."""
     target = stateful_set()
     target["metadata"][kind] = {"tpu-functions.dev/inject": "disabled"}
     answered = Answered(target)
@@ -490,11 +494,11 @@ def test_a_template_that_is_marked_is_not_marked_again(mark: str, kind: str) -> 
     )
 
 
-def test_an_answer_echoes_the_uid_and_nothing_else_of_the_request() -> None:
+def test_an_answer_repeats_only_the_uid_of_the_request() -> None:
     """proto-uid, proto-echo, proto-dry-run, proto-error-as-http"""
     for version in ("admission.k8s.io/v1", "admission.k8s.io/v1beta1"):
-        asked = {**as_review(stateful_set(service=""), dryRun=True), "apiVersion": version}
-        answer = review(json.dumps(asked).encode(), injecting()).document
+        request = {**as_review(stateful_set(service=""), dryRun=True), "apiVersion": version}
+        answer = review(json.dumps(request).encode(), injecting()).document
         assert answer["apiVersion"] == version
         assert answer["kind"] == "AdmissionReview"
         assert set(answer) == {"apiVersion", "kind", "response"}
@@ -513,7 +517,7 @@ def test_an_answer_echoes_the_uid_and_nothing_else_of_the_request() -> None:
          "the AdmissionReview has no request with a uid"),
     ],
 )  # fmt: skip
-def test_what_is_no_review_is_refused(body: bytes, message: str) -> None:
+def test_an_invalid_review_is_an_error(body: bytes, message: str) -> None:
     """proto-bad-json, proto-null-request"""
     with pytest.raises(NoReviewError) as raised:
         review(body, injecting())
@@ -521,9 +525,9 @@ def test_what_is_no_review_is_refused(body: bytes, message: str) -> None:
 
 
 ELSEWHERE = {
-    "elig-inj-both-labels": "who is reviewed: the webhook's configuration, tried on a real API server",
-    "elig-inj-annotation": "who is reviewed: the webhook's configuration, tried on a real API server",
-    "elig-kr-namespaces": "who is reviewed: the webhook's configuration, tried on a real API server",
+    "elig-inj-both-labels": "eligibility: the webhook's configuration, tested with a real API server",
+    "elig-inj-annotation": "eligibility: the webhook's configuration, tested with a real API server",
+    "elig-kr-namespaces": "eligibility: the webhook's configuration, tested with a real API server",
     "proto-root": "the server's paths: test_webhook.py",
     "proto-limit": "the server's limit: test_webhook.py",
     "val-jax-prefers-addresses": "what JAX reads: readers/test_jax.py",
@@ -533,15 +537,15 @@ ELSEWHERE = {
     "val-xla-reads": "what PyTorch/XLA reads: readers/test_torch_xla.py",
     "val-jax-ipv6": "what JAX reads: readers/test_jax.py; hosts are names, never addresses",
 }
-NOT_OURS = {
-    "js-coordinator-label": "JobSet's own doing; the coordinator of slices is the first Pod of slice 0, "
+OUT_OF_SCOPE = {
+    "js-coordinator-label": "set by JobSet itself; the coordinator of slices is the first Pod of slice 0, "
     "which JAX's process 0 must be, whatever Pod the JobSet names",
-    "val-kr-megascale": "a Ray worker group's; Ray's Pods are left to its own webhook (conf-ray)",
+    "val-kr-megascale": "of a Ray worker group; Ray's own webhook changes Ray's Pods (conf-ray)",
     "cont-lws-init-plus-main": "LeaderWorkerSet's own webhook writes the list, in unmarked Pods of the group, "
     "too; another in the marked ones would make them disagree. A warning instead: test_groups.py",
     "cont-lws-subgroup-first-only": "the same",
     "lws-port-valuefrom": "the same",
-    "conf-gke-job": "another webhook's id and list stay as they are; what it does not set (TPU_NAME, JAX_*) "
+    "conf-gke-job": "another webhook's id and list are kept; what it does not set (TPU_NAME, JAX_*) "
     "is added, decided for each variable by itself",
 }
 
@@ -552,6 +556,6 @@ def test_every_row_has_its_test_or_a_reason() -> None:
         str(value.__doc__) for name, value in globals().items() if name.startswith("test_")
     )
     shown |= {row for row in ROWS if row in docs.replace(",", " ").split()}
-    assert shown | set(ELSEWHERE) | set(NOT_OURS) == set(ROWS)
-    assert not shown & (set(ELSEWHERE) | set(NOT_OURS))
+    assert shown | set(ELSEWHERE) | set(OUT_OF_SCOPE) == set(ROWS)
+    assert not shown & (set(ELSEWHERE) | set(OUT_OF_SCOPE))
     assert MAX_BYTES < 8_000_000

@@ -36,22 +36,22 @@ def test_a_documented_shape_has_its_bounds_and_type(
         pod={"nodeSelector": selector(label, row["topology"])},
     )
     answered = Answered(target)
-    seen = answered.env()
+    variables = answered.env()
     assert answered.warnings == []
-    assert seen["TPU_TOPOLOGY"] == row["topology"]
-    assert seen["TPU_ACCELERATOR_TYPE"] == row["accelerator_type"]
-    assert seen["TPU_HOST_BOUNDS"] == vms["host_bounds"]
-    assert seen["TPU_CHIPS_PER_HOST_BOUNDS"] == vms["chips_per_host_bounds"]
-    assert len(seen["TPU_WORKER_HOSTNAMES"].split(",")) == vms["hosts"]
+    assert variables["TPU_TOPOLOGY"] == row["topology"]
+    assert variables["TPU_ACCELERATOR_TYPE"] == row["accelerator_type"]
+    assert variables["TPU_HOST_BOUNDS"] == vms["host_bounds"]
+    assert variables["TPU_CHIPS_PER_HOST_BOUNDS"] == vms["chips_per_host_bounds"]
+    assert len(variables["TPU_WORKER_HOSTNAMES"].split(",")) == vms["hosts"]
 
 
-def test_the_machine_type_stands_for_the_accelerator() -> None:
+def test_the_machine_type_selects_the_accelerator_type() -> None:
     nodes = {
         "cloud.google.com/gke-tpu-topology": "2x2x2",
         "node.kubernetes.io/instance-type": "tpu7x-standard-4t",
     }
-    seen = Answered(stateful_set(replicas=2, pod={"nodeSelector": nodes})).env()
-    assert seen["TPU_ACCELERATOR_TYPE"] == "tpu7x-16"
+    variables = Answered(stateful_set(replicas=2, pod={"nodeSelector": nodes})).env()
+    assert variables["TPU_ACCELERATOR_TYPE"] == "tpu7x-16"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,9 @@ def test_the_machine_type_stands_for_the_accelerator() -> None:
          "google.com/tpu as a host has"),
     ],
 )  # fmt: skip
-def test_a_shape_that_does_not_fit_is_named(topology: str, chips: int, warning: str) -> None:
+def test_an_invalid_shape_is_a_warning_that_names_it(
+    topology: str, chips: int, warning: str
+) -> None:
     target = stateful_set(container(tpu=chips), pod={"nodeSelector": selector("tpu7x", topology)})
     answered = Answered(target)
     assert answered.warnings == [warning]

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a table reads best with a row on a line)
-"""The webhook's server: what the API server and the probes meet, over TLS."""
+"""The webhook's server over TLS: reviews, probes, metrics and certificates."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def ask(url: str, ca: CertificateAuthority, body: Any = None) -> tuple[int
         return answer.status, await answer.text()
 
 
-def test_a_review_is_answered_over_tls_and_the_next_one_too(tmp_path: Path) -> None:
+def test_reviews_are_answered_over_tls_even_after_invalid_ones(tmp_path: Path) -> None:
     async def run() -> None:
         async with serving(tmp_path) as (url, _, ca):
             for body, status in (
@@ -79,8 +79,8 @@ def test_a_review_is_answered_over_tls_and_the_next_one_too(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "x"])
-def test_a_body_that_is_said_to_be_compressed_is_refused(encoding: str, tmp_path: Path) -> None:
-    """No API server compresses, and a false word of it must not end as an error of the server's."""
+def test_a_body_with_a_content_encoding_is_rejected(encoding: str, tmp_path: Path) -> None:
+    """No API server compresses a review, and a wrong header must not be an internal error."""
 
     async def run() -> tuple[int, str]:
         async with serving(tmp_path) as (url, _, ca):
@@ -130,7 +130,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 async def begin(url: str, ca: CertificateAuthority, size: int) -> Streams:
-    """Send a review's beginning, and nothing more."""
+    """Send only the beginning of a review."""
     trust = ssl.create_default_context(cadata=ca.certificate_pem)
     port = int(url.rpartition(":")[2])
     reader, writer = await asyncio.open_connection("localhost", port, ssl=trust)
@@ -144,22 +144,22 @@ async def status_of(streams: Streams) -> int:
     return int((await streams[0].readline()).split()[1])
 
 
-def test_large_reviews_do_not_keep_an_ordinary_one_waiting(tmp_path: Path) -> None:
+def test_large_reviews_do_not_delay_an_ordinary_one(tmp_path: Path) -> None:
     ordinary = json.dumps(as_review(stateful_set())).encode()
 
     async def run() -> None:
         async with serving(tmp_path) as (url, _, ca):
-            under_way = [await begin(url, ca, MAX_BYTES) for _ in range(2)]
+            in_progress = [await begin(url, ca, MAX_BYTES) for _ in range(2)]
             one_more = await begin(url, ca, MAX_BYTES)
             assert await status_of(one_more) == 503
             assert (await ask(f"{url}/mutate", ca, ordinary))[0] == 200
-            for _, writer in (*under_way, one_more):
+            for _, writer in (*in_progress, one_more):
                 writer.close()
 
     asyncio.run(run())
 
 
-def test_slow_reviews_do_not_keep_an_ordinary_one_waiting_and_are_given_up(
+def test_slow_reviews_do_not_delay_an_ordinary_one_and_time_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "BODY_WITHIN_S", 0.2)
@@ -170,7 +170,7 @@ def test_slow_reviews_do_not_keep_an_ordinary_one_waiting_and_are_given_up(
             slow = [await begin(url, ca, size) for size in (*([20_000] * 20), MAX_BYTES, MAX_BYTES)]
             assert (await ask(f"{url}/mutate", ca, ordinary))[0] == 200
             assert {await status_of(one) for one in slow} == {408}
-            # What they held is free again.
+            # Their memory is free again.
             assert (await ask(f"{url}/mutate", ca, b"x" * MAX_BYTES))[0] == 400
             for _, writer in slow:
                 writer.close()
@@ -182,7 +182,7 @@ def test_slow_reviews_do_not_keep_an_ordinary_one_waiting_and_are_given_up(
     "path, status, text",
     [("/healthz", 200, "ok\n"), ("/readyz", 200, "ok\n"), ("/", 404, "404: Not Found")],
 )
-def test_probes_have_paths_of_their_own(path: str, status: int, text: str, tmp_path: Path) -> None:
+def test_the_probes_have_their_own_paths(path: str, status: int, text: str, tmp_path: Path) -> None:
     """proto-root"""
 
     async def run() -> tuple[int, str]:
@@ -192,7 +192,7 @@ def test_probes_have_paths_of_their_own(path: str, status: int, text: str, tmp_p
     assert asyncio.run(run()) == (status, text)
 
 
-def test_the_metrics_count_reviews_by_what_came_of_them(tmp_path: Path) -> None:
+def test_the_metrics_count_reviews_by_outcome(tmp_path: Path) -> None:
     async def run() -> str:
         async with serving(tmp_path) as (url, _, ca):
             await ask(f"{url}/mutate", ca, json.dumps(as_review(stateful_set(service=""))).encode())
@@ -228,7 +228,7 @@ def test_a_new_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_broken_pair_leaves_the_one_that_there_is(tmp_path: Path) -> None:
+def test_an_invalid_certificate_does_not_replace_the_current_one(tmp_path: Path) -> None:
     async def run() -> None:
         async with serving(tmp_path) as (url, certificate, ca):
             (tmp_path / "tls.key").write_text("no key")
@@ -253,7 +253,7 @@ def test_a_missing_certificate_is_named(tmp_path: Path) -> None:
          {"GTEI_TLS_CERT_FILE": "/a"}, ("/c", "/d", 1, True)),
     ],
 )  # fmt: skip
-def test_the_flags_and_variables_of_gke_tpu_env_injector_work(
+def test_the_flags_and_variables_of_gke_tpu_env_injector_are_supported(
     arguments: list[str], environment: dict[str, str], expected: tuple[str, str, int, bool]
 ) -> None:
     read = read_settings(arguments, environment)
@@ -268,14 +268,14 @@ def test_the_flags_and_variables_of_gke_tpu_env_injector_work(
         (["--drain-seconds=0"], {"DRAIN_SECONDS": "3"}, 0),
     ],
 )
-def test_how_long_it_goes_on_serving_is_a_setting(
+def test_the_drain_time_is_a_setting(
     arguments: list[str], environment: dict[str, str], drain_s: float
 ) -> None:
     assert read_settings(arguments, environment).drain_s == drain_s
 
 
 @pytest.mark.parametrize("text", ["-1", "soon", "inf", "nan"])
-def test_a_time_that_is_none_is_named(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_drain_time_is_an_error(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         read_settings([], {"DRAIN_SECONDS": text})
     assert f"--drain-seconds: '{text}' must be seconds, 0 or more" in capsys.readouterr().err
@@ -288,7 +288,9 @@ def test_a_time_that_is_none_is_named(text: str, capsys: pytest.CaptureFixture[s
         ({"INJECT_STRICT": "yes"}, "INJECT_STRICT='yes' must be true or false"),
     ],
 )
-def test_a_wrong_setting_is_named(environment: dict[str, str], message: str) -> None:
+def test_an_invalid_setting_is_an_error_that_names_it(
+    environment: dict[str, str], message: str
+) -> None:
     with pytest.raises(SettingsError) as raised:
         read_injection(environment)
     assert str(raised.value) == message

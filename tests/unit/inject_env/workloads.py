@@ -1,4 +1,4 @@
-"""Workloads as a person or a controller makes them, and reviews of them."""
+"""Workloads as a user or a controller creates them, and reviews of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPOLOGY = "cloud.google.com/gke-tpu-topology"
 
 
 def container(name: str = "c", tpu: int | str | None = 4, **more: Any) -> Manifest:
-    """A container that asks for so many chips."""
+    """A container that requests this number of chips."""
     made: Manifest = {"name": name, "image": "train", **more}
     if tpu is not None:
         made["resources"] = {"limits": {"google.com/tpu": str(tpu)}}
@@ -178,7 +178,7 @@ def group_pod(
 
 
 def pod_of(workload: Manifest, number: int) -> Manifest:
-    """The Pod of that number, as the controller of a StatefulSet or an Indexed Job makes it."""
+    """The Pod with this index, as the controller of a StatefulSet or an Indexed Job creates it."""
     kind, name, template = (
         workload["kind"],
         workload["metadata"]["name"],
@@ -213,12 +213,12 @@ def as_review(target: Any, operation: str = "CREATE", **request: Any) -> Manifes
 
 
 def injecting(*, is_strict: bool = False) -> Mutation:
-    """The mutation, set up."""
+    """Return the mutation with its settings."""
     return partial(inject, settings=Injection(is_strict=is_strict))
 
 
 class Answered:
-    """The answer to a review, and the object as it is stored then."""
+    """The answer to a review, and the object as it is stored afterwards."""
 
     def __init__(self, target: Any, *, is_strict: bool = False, **request: Any) -> None:
         body = json.dumps(as_review(target, **request)).encode()
@@ -238,19 +238,19 @@ class Answered:
         return spec
 
     def entries(self, name: str = "c") -> list[Manifest]:
-        """A container's entries, as they stand."""
+        """Return the entries of a container's env."""
         spec = self.pod()
         both = [*spec["containers"], *spec.get("initContainers", [])]
         found = next(one for one in both if one["name"] == name)
         return list(found.get("env") or [])
 
     def env(self, name: str = "c") -> dict[str, str]:
-        """What a container's process sees; in a template, of a field its path in angle brackets."""
-        seen = {}
+        """Return the effective variables of a container; in a template, a field is `<path>`."""
+        variables = {}
         for entry in self.entries(name):
             field = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-            seen[entry["name"]] = self._resolve(field) if field else entry.get("value", "")
-        return seen
+            variables[entry["name"]] = self._resolve(field) if field else entry.get("value", "")
+        return variables
 
     def _resolve(self, field: str) -> str:
         named = re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", field)

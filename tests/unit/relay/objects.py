@@ -1,4 +1,4 @@
-"""TPUNodeGroups, Nodes, Pods and JobSets as an API server shows them, for the relay's tests."""
+"""TPUNodeGroups, Nodes, Pods and JobSets as an API server sends them, for the relay's tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from shared.slices.jobsets import job_key
 Raw = dict[str, Any]
 
 RESOURCE_NAME = "tng-train-0123abcd"
-OUR_LABELS = {
+OWN_LABELS = {
     RESOURCE_NAME_LABEL: RESOURCE_NAME,
     TOPOLOGY_LABEL: "2x2x1",
     ACCELERATOR_LABEL: "tpu7x",
@@ -48,7 +48,7 @@ def group(
     nodes_ready: int = 0,
     node_count: int = 64,
 ) -> Raw:
-    """A group that ``create_resources`` has taken, or has not yet, if asked for that."""
+    """A group that ``create_resources`` owns, unless ``finalizers`` is empty."""
     metadata: Raw = {"namespace": "default", "name": name, "uid": uid, "generation": generation}
     if resource_name:
         metadata["labels"] = {RESOURCE_NAME_LABEL: resource_name}
@@ -73,7 +73,7 @@ def group(
 
 
 def settled_group(nodes_ready: int = 1, **changes: Any) -> Raw:
-    """A group of which all that was to be done is done."""
+    """A settled group."""
     return group(**{"ready": "True", "observed": 1, "nodes_ready": nodes_ready, **changes})
 
 
@@ -90,8 +90,8 @@ def node(
     taints: tuple[str, ...] = (),
     unschedulable: bool = False,
 ) -> Raw:
-    """A Node of the group ``train``, labelled and Ready, if not asked for another."""
-    labels = OUR_LABELS if labels is None else labels
+    """A Node of the group ``train``, labelled and Ready by default."""
+    labels = OWN_LABELS if labels is None else labels
     quantities = {"cpu": "224", "memory": "960Gi"}
     return {
         "apiVersion": "v1",
@@ -115,7 +115,7 @@ def node(
 
 
 def foreign_node(name: str) -> Raw:
-    """A Node that cannot be ours, with as much in it as Nodes have."""
+    """A Node outside this system, as large as real Nodes are."""
     raw = node(name, labels={"cloud.google.com/machine-family": "n2"}, capacity="", allocatable="")
     raw["metadata"]["annotations"] = {"volumes.kubernetes.io/controller-managed": "true"}
     raw["metadata"]["managedFields"] = [{"manager": "kubelet", "fieldsV1": {"f:status": {}}}] * 6
@@ -144,7 +144,7 @@ def pod(
     phase: str = "Pending",
     scheduled: str = "False",
     reason: str = "Unschedulable",
-    words: str = "0/3 nodes are available.",
+    message: str = "0/3 nodes are available.",
     chips: str = "4",
     topology: str = "2x2x2",
     labels: dict[str, str] | None = None,
@@ -152,7 +152,7 @@ def pod(
     tolerations: tuple[Raw, ...] = (),
     deleting: bool = False,
 ) -> Raw:
-    """The leader of a JobSet's first Job, which the scheduler finds no Node for."""
+    """The leader of a JobSet's first Job; by default it is unschedulable."""
     keys = {JOBSET_NAME: "train", JOB_KEY: job_key("default", "train-workers-0")}
     owner = {"kind": "Job", "name": "train-workers-0", "uid": "job-uid-1", "controller": True}
     metadata: Raw = {
@@ -168,7 +168,7 @@ def pod(
     container = {"name": "train", "image": "train:1", "env": [{"name": "A", "value": "1"}]}
     requests = {"cpu": "8", **({TPU_RESOURCE: chips} if chips else {})}
     selector = {ACCELERATOR_LABEL: "tpu7x", **({TOPOLOGY_LABEL: topology} if topology else {})}
-    condition = {"type": "PodScheduled", "status": scheduled, "reason": reason, "message": words}
+    condition = {"type": "PodScheduled", "status": scheduled, "reason": reason, "message": message}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -192,7 +192,7 @@ def jobset(
     chips: str = "4",
     restarts: int = 0,
 ) -> Raw:
-    """A JobSet that runs, or has ended as asked for."""
+    """A JobSet that runs, or has ended with the condition ``end``."""
     limits = {TPU_RESOURCE: chips} if chips else {"cpu": "8"}
     container = {"name": "train", "image": "train:1", "resources": {"limits": limits}}
     pod_template = {"metadata": {"labels": {"app": "train"}}, "spec": {"containers": [container]}}

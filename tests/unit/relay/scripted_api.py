@@ -1,4 +1,4 @@
-"""A Kubernetes API that lists and watches a few kinds, and misbehaves when told to."""
+"""A Kubernetes API that lists and watches a few kinds, and fails as the test scripts it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ CLUSTER_ID = "cluster-uid"
 
 @dataclass
 class OpenWatch:
-    """A watch that a client holds; its own stream, subscription and off-switch."""
+    """An open watch of a client: stream, subscription and cancellation in one object."""
 
     path: str
     backlog: list[bytes]
     ends: bool = False
-    """Whether it is over when the backlog has been sent."""
+    """Whether the watch ends after the backlog."""
     send: Callable[[bytes], None] = lambda _chunk: None
     end: Callable[[], None] = lambda: None
 
@@ -48,7 +48,7 @@ class OpenWatch:
 
 @dataclass
 class ScriptedApi:
-    """See `change`, `compact`, `refusals`; every request is recorded as it comes in."""
+    """See `change`, `compact`, `watch_errors`; every request is recorded when it arrives."""
 
     version: int = 100
     compacted: int = 0
@@ -59,34 +59,34 @@ class ScriptedApi:
     history: list[tuple[int, str, bytes]] = field(default_factory=list)
     watches: list[OpenWatch] = field(default_factory=list)
     requests: asyncio.Queue[Request] = field(default_factory=asyncio.Queue)
-    refusals: list[Response] = field(default_factory=list)
+    watch_errors: list[Response] = field(default_factory=list)
     """Answers to the next watches, before any is served."""
-    list_refusals: list[Response] = field(default_factory=list)
+    list_errors: list[Response] = field(default_factory=list)
     """Answers to the next lists, before any is served."""
     token: str = ""
-    """What the Authorization header must hold, if anything."""
+    """The bearer token that each request must have; empty to accept any."""
     page_tokens: itertools.count[int] = field(default_factory=itertools.count)
 
     def handle(self, request: Request) -> Response:
         """An `Application`."""
         self.requests.put_nowait(request)
         if self.token and request.headers.get("authorization") != f"Bearer {self.token}":
-            return refusal(401, "Unauthorized")
+            return error_response(401, "Unauthorized")
         if request.path == "/api/v1/namespaces/kube-system":
             return Response.of_json({"kind": "Namespace", "metadata": {"uid": CLUSTER_ID}})
         if request.path not in self.objects:
             return Response(404, body=b"404 page not found\n")
         if request.argument("watch"):
-            return self.refusals.pop(0) if self.refusals else self._watch(request)
-        return self.list_refusals.pop(0) if self.list_refusals else self._list(request)
+            return self.watch_errors.pop(0) if self.watch_errors else self._watch(request)
+        return self.list_errors.pop(0) if self.list_errors else self._list(request)
 
     def put(self, path: str, *objects: Raw) -> None:
-        """Objects that have been there all the time: no event."""
+        """Add objects without an event."""
         for raw in objects:
             self.objects[path][raw["metadata"]["name"]] = versioned(raw, self.version)
 
     def change(self, path: str, event: str, raw: Raw) -> None:
-        """Create, change or delete an object, and tell the watches."""
+        """Create, change or delete an object, and send the event to the watches."""
         self.version += 1
         raw, name = versioned(raw, self.version), raw["metadata"]["name"]
         if event == "DELETED":
@@ -96,7 +96,7 @@ class ScriptedApi:
         self.send(path, {"type": event, "object": raw})
 
     def send(self, path: str, event: Raw) -> None:
-        """Any line at all."""
+        """Send any line to the watches."""
         line = json.dumps(event).encode() + b"\n"
         self.history.append((self.version, path, line))
         for watch in self.watches:
@@ -108,7 +108,7 @@ class ScriptedApi:
         self.compacted = self.version = self.version + 1
 
     def close_watches(self) -> None:
-        """End all watches in order, as their time-out does."""
+        """End all watches cleanly, as their timeout does."""
         watches, self.watches = self.watches, []
         for watch in watches:
             watch.end()
@@ -135,11 +135,11 @@ class ScriptedApi:
 
 
 def status(code: int, message: str) -> Raw:
-    """An error as the API server words it."""
+    """Return an error as the API server renders it."""
     return {"kind": "Status", "metadata": {}, "status": "Failure", "message": message, "code": code}
 
 
-def refusal(code: int, message: str) -> Response:
+def error_response(code: int, message: str) -> Response:
     """An error as an HTTP answer."""
     return Response.of_json(status(code, message), code)
 
@@ -150,7 +150,7 @@ EXPIRED = (
 
 
 def write_kubeconfig(path: Path, port: int, token: str = "token") -> Path:
-    """A kubeconfig that leads to a port of this machine."""
+    """Write a kubeconfig for a port of this machine."""
     cluster = {"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}
     user = {"name": "u", "user": {"token": token}}
     context = {"name": "x", "context": {"cluster": "c", "user": "u"}}

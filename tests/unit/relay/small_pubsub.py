@@ -1,4 +1,4 @@
-"""A Pub/Sub over gRPC that knows Publish only, and fails as told."""
+"""A Pub/Sub server over gRPC that implements only Publish, and fails for missing topics."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ QUERY = {"limit": "500"}
 
 
 def write_certificate(folder: Path) -> Path:
-    """A certificate for 127.0.0.1, signed by itself, with its key."""
+    """A self-signed certificate for 127.0.0.1 with its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kube-apiserver")])
     now = datetime.datetime.now(datetime.UTC)
@@ -52,7 +52,7 @@ def write_certificate(folder: Path) -> Path:
     return path
 
 
-def test_a_pod_verifies_the_clusters_certificate_and_shows_its_token(
+def test_a_pod_verifies_the_clusters_certificate_and_sends_its_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ca = write_certificate(tmp_path)
@@ -62,7 +62,7 @@ def test_a_pod_verifies_the_clusters_certificate_and_shows_its_token(
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(ca))
 
-    async def story() -> None:
+    async def scenario() -> None:
         server = ScriptedApi()
         runner, port = await serve(server, tls=tls)
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
@@ -75,10 +75,10 @@ def test_a_pod_verifies_the_clusters_certificate_and_shows_its_token(
         await api.close()
         await runner.cleanup()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_outside_a_pod_and_without_kubeconfig_there_is_nothing_to_connect_to(
+def test_a_relay_outside_a_pod_without_a_kubeconfig_cannot_connect(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
@@ -100,5 +100,5 @@ def test_a_broken_kubeconfig_cannot_be_used(text: str, tmp_path: Path) -> None:
         asyncio.run(KubernetesApi.connect(str(path)))
 
 
-def test_a_refusal_shows_the_status_and_its_words() -> None:
+def test_a_refused_error_shows_the_status_and_the_message() -> None:
     assert str(Refused(403, "nodes is forbidden")) == "403 nodes is forbidden"

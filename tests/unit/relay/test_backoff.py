@@ -1,4 +1,4 @@
-"""How long to wait after so many failures."""
+"""The delay after a number of failures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DELAYS: dict[str, tuple[int, float]] = {
 
 
 @pytest.mark.parametrize("failures, longest_s", DELAYS.values(), ids=DELAYS.keys())
-def test_a_delay_doubles_up_to_the_longest_and_is_cut_by_a_half_at_most(
+def test_a_delay_doubles_up_to_the_longest_and_is_reduced_by_at_most_half(
     failures: int, longest_s: float
 ) -> None:
     backoff = Backoff(first_s=0.5, longest_s=30, rng=random.Random(1))

@@ -1,4 +1,4 @@
-"""The relay, whole, in front of an API server that misbehaves and a Pub/Sub that goes away."""
+"""The whole relay with an API server that fails and a Pub/Sub that becomes unavailable."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tests.unit.relay.scripted_api import (
     PODS,
     REQUESTS,
     ScriptedApi,
-    refusal,
+    error_response,
     write_kubeconfig,
 )
 
@@ -51,22 +51,22 @@ PATIENCE_S = 10.0
 
 @dataclass
 class Recorder:
-    """A publisher that keeps what it is given, and can be away."""
+    """A publisher that records messages and can be unavailable."""
 
     published: asyncio.Queue[tuple[str, str, str]] = field(default_factory=asyncio.Queue)
     attempts: asyncio.Queue[Sequence[OutgoingMessage]] = field(default_factory=asyncio.Queue)
     cluster_ids: set[str] = field(default_factory=set)
-    away: bool = False
-    trouble: Callable[[], Awaitable[object]] | None = None
-    """Awaited in the middle of publishing."""
+    unavailable: bool = False
+    before_publish: Callable[[], Awaitable[object]] | None = None
+    """Awaited before the messages are recorded."""
 
     async def publish(
         self, publications: Sequence[OutgoingMessage], cluster_id: str
     ) -> list[OutgoingMessage]:
         self.attempts.put_nowait(publications)
-        if self.trouble is not None:
-            await self.trouble()
-        if self.away:
+        if self.before_publish is not None:
+            await self.before_publish()
+        if self.unavailable:
             return list(publications)
         self.cluster_ids.add(cluster_id)
         for one in publications:
@@ -81,7 +81,7 @@ class Recorder:
 
 
 @dataclass
-class Scene:
+class RunningRelay:
     """One relay, one API server, one Pub/Sub."""
 
     api: ScriptedApi
@@ -91,7 +91,7 @@ class Scene:
     ended: asyncio.Task[None]
 
     async def request(self, matches: Callable[[Request], bool]) -> Request:
-        """The next request that fits."""
+        """Return the next request that matches."""
         async with asyncio.timeout(PATIENCE_S):
             while not matches(request := await self.api.requests.get()):
                 pass
@@ -106,13 +106,13 @@ def is_list(path: str) -> Callable[[Request], bool]:
     return lambda request: request.path == path and not request.argument("watch")
 
 
-def stand_still() -> datetime:
-    """A clock by which nothing becomes due that is not due at once."""
+def fixed_clock() -> datetime:
+    """Return a fixed time: only what is due immediately becomes due."""
     return datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @asynccontextmanager
-async def playing(
+async def running_relay(
     tmp_path: Path,
     api: ScriptedApi,
     *,
@@ -123,8 +123,8 @@ async def playing(
     watched: bool = True,
     with_jobsets: bool = False,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
-) -> AsyncIterator[Scene]:
-    """A relay that runs; ``watched``: wait until groups and Nodes are being watched."""
+) -> AsyncIterator[RunningRelay]:
+    """Run a relay; ``watched``: wait until groups and Nodes are being watched."""
     runner, port = await serve(api)
     kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", port, token)
     recorder = recorder or Recorder()
@@ -132,10 +132,10 @@ async def playing(
         async with relaying(
             kubeconfig, recorder, timing, cluster_id, with_jobsets=with_jobsets, now=now
         ) as (relay, stop, ended):
-            scene = Scene(api, recorder, relay, stop, ended)
+            running = RunningRelay(api, recorder, relay, stop, ended)
             if watched:
                 await until_watched(api)
-            yield scene
+            yield running
     finally:
         api.close_watches()
         await runner.cleanup()
@@ -144,23 +144,23 @@ async def playing(
 def test_only_certificate_requests_of_kubelets_are_listed_and_reported(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         api = ScriptedApi()
-        async with playing(tmp_path, api, watched=False) as scene:
+        async with running_relay(tmp_path, api, watched=False) as running:
             for matches in (is_list(REQUESTS), is_watch(REQUESTS)):
-                selected = (await scene.request(matches)).argument("fieldSelector")
+                selected = (await running.request(matches)).argument("fieldSelector")
                 assert selected == "spec.signerName=kubernetes.io/kube-apiserver-client-kubelet"
             made = render_time(datetime.now(UTC))
             others = signing_request(group="system:bootstrappers:kubeadm:x", created=made)
             api.change(REQUESTS, "ADDED", others)
             api.change(REQUESTS, "ADDED", signing_request(created=made))
-            assert await scene.recorder.next() == ("approve_join", "", "")
+            assert await running.recorder.next() == ("approve_join", "", "")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 async def until_watched(api: ScriptedApi, *more: str) -> None:
-    """Groups, Nodes and requests have been asked for, and what stands under more paths."""
+    """Wait until groups, Nodes, requests and the objects of more paths are watched."""
     missing = {GROUPS, NODES, REQUESTS, *more}
     while missing:
         request = await asyncio.wait_for(api.requests.get(), PATIENCE_S)
@@ -178,7 +178,7 @@ async def relaying(
     with_jobsets: bool = False,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> AsyncIterator[tuple[Relay, asyncio.Event, asyncio.Task[None]]]:
-    """A relay that runs, and ends in order if it still does."""
+    """Run a relay, and stop it cleanly if it still runs."""
     api = await KubernetesApi.connect(str(kubeconfig))
     relay = Relay(
         api,
@@ -203,148 +203,150 @@ async def relaying(
 
 
 def test_a_new_group_is_published_to_create_resources_without_delay(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with playing(tmp_path, ScriptedApi(), now=stand_still) as scene:
-            scene.api.change(GROUPS, "ADDED", group(finalizers=(), resource_name=""))
-            assert await scene.recorder.next() == ("create_resources", "train", "")
-            assert scene.recorder.attempts.qsize() == 1
+    async def scenario() -> None:
+        async with running_relay(tmp_path, ScriptedApi(), now=fixed_clock) as running:
+            running.api.change(GROUPS, "ADDED", group(finalizers=(), resource_name=""))
+            assert await running.recorder.next() == ("create_resources", "train", "")
+            assert running.recorder.attempts.qsize() == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_nothing_is_published_while_nothing_of_ours_happens(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_changes_that_concern_no_step_are_not_published(tmp_path: Path) -> None:
+    async def scenario() -> None:
         api = ScriptedApi()
         api.put(GROUPS, settled_group())
         api.put(NODES, node(), *(foreign_node(f"n-{index}") for index in range(20)))
-        async with playing(tmp_path, api) as scene:
+        async with running_relay(tmp_path, api) as running:
             api.change(GROUPS, "MODIFIED", settled_group(observed=7))
             api.change(NODES, "MODIFIED", node(heartbeat="2026-01-01T00:05:00Z"))
             api.change(NODES, "MODIFIED", foreign_node("n-1"))
             api.change(NODES, "DELETED", foreign_node("n-2"))
             api.change(NODES, "BOOKMARK", {"metadata": {"name": ""}})
             api.change(NODES, "MODIFIED", node(ready="False"))
-            assert await scene.recorder.next() == ("label_node", "train", f"{RESOURCE_NAME}-ab12")
-            assert scene.recorder.attempts.qsize() == 1
+            assert await running.recorder.next() == ("label_node", "train", f"{RESOURCE_NAME}-ab12")
+            assert running.recorder.attempts.qsize() == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_restarted_relay_reports_only_what_it_missed(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         api = ScriptedApi()
         api.put(
             GROUPS, settled_group(), settled_group(0, name="idle", uid="uid-2", resource_name="r")
         )
         api.put(NODES, node())
-        async with playing(tmp_path, api) as scene:
+        async with running_relay(tmp_path, api) as running:
             pass
-        assert scene.recorder.attempts.empty()
+        assert running.recorder.attempts.empty()
         api.change(GROUPS, "MODIFIED", settled_group(deleting=True))
-        async with playing(tmp_path, api) as scene:
-            assert await scene.recorder.next() == ("tear_down", "train", "")
-        assert scene.recorder.attempts.qsize() == 1
+        async with running_relay(tmp_path, api) as running:
+            assert await running.recorder.next() == ("tear_down", "train", "")
+        assert running.recorder.attempts.qsize() == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_waiting_pods_and_ended_jobsets_are_reported_if_that_is_enabled(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         api = ScriptedApi()
-        async with playing(tmp_path, api, watched=False, with_jobsets=True) as scene:
-            await scene.request(is_watch(JOBSETS))
+        async with running_relay(tmp_path, api, watched=False, with_jobsets=True) as running:
+            await running.request(is_watch(JOBSETS))
             api.change(JOBSETS, "ADDED", jobset())
             api.change(PODS, "ADDED", pod(index="1"))
             api.change(PODS, "ADDED", pod())
-            told = ("provision_slice", pod()["metadata"]["name"], "")
-            assert await scene.recorder.next() == told
+            expected = ("provision_slice", pod()["metadata"]["name"], "")
+            assert await running.recorder.next() == expected
             api.change(JOBSETS, "MODIFIED", jobset(end="Completed"))
-            assert await scene.recorder.next() == ("release_slice", "train", "")
-            assert scene.recorder.attempts.qsize() == 2
+            assert await running.recorder.next() == ("release_slice", "train", "")
+            assert running.recorder.attempts.qsize() == 2
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_of_pods_only_those_of_jobsets_that_are_pending_are_asked_for(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_only_pending_pods_of_jobsets_are_listed_and_watched(tmp_path: Path) -> None:
+    async def scenario() -> None:
         api = ScriptedApi()
-        async with playing(tmp_path, api, watched=False, with_jobsets=True) as scene:
+        async with running_relay(tmp_path, api, watched=False, with_jobsets=True) as running:
             for matches in (is_list(PODS), is_watch(PODS)):
-                request = await scene.request(matches)
+                request = await running.request(matches)
                 selected = [request.argument(key) for key in ("labelSelector", "fieldSelector")]
                 assert selected == ["jobset.sigs.k8s.io/job-key", "status.phase=Pending"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_neither_pods_nor_jobsets_are_asked_for_otherwise(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with playing(tmp_path, ScriptedApi(), watched=False) as scene:
-            paths = {(await scene.api.requests.get()).path for _ in range(6)}
+def test_pods_and_jobsets_are_not_listed_if_jobsets_are_disabled(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running_relay(tmp_path, ScriptedApi(), watched=False) as running:
+            paths = {(await running.api.requests.get()).path for _ in range(6)}
             assert paths == {GROUPS, NODES, REQUESTS}
-            assert scene.relay.health.list_not_ready() == []
+            assert running.relay.health.list_not_ready() == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_without_the_crd_of_jobsets_groups_are_reported_and_jobsets_once_it_exists(
+def test_groups_are_reported_without_the_crd_of_jobsets_and_jobsets_once_it_exists(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         api = ScriptedApi()
         del api.objects[JOBSETS]
-        async with playing(tmp_path, api, watched=False, with_jobsets=True) as scene:
+        async with running_relay(tmp_path, api, watched=False, with_jobsets=True) as running:
             await until_watched(api, PODS)
             for _ in range(2):
-                await scene.request(lambda request: request.path == JOBSETS)
+                await running.request(lambda request: request.path == JOBSETS)
             api.change(GROUPS, "ADDED", group())
-            assert await scene.recorder.next() == ("create_resources", "train", "")
-            assert scene.relay.health.list_stuck() == []
-            assert scene.relay.health.list_not_ready() == [
+            assert await running.recorder.next() == ("create_resources", "train", "")
+            assert running.relay.health.list_stuck() == []
+            assert running.relay.health.list_not_ready() == [
                 "JobSet: not listed yet: 404: the API server does not know"
                 " /apis/jobset.x-k8s.io/v1alpha2/jobsets; its CustomResourceDefinition must be"
                 " applied"
             ]
             api.objects[JOBSETS] = {}
-            await scene.request(is_watch(JOBSETS))
-            assert scene.relay.health.list_not_ready() == []
+            await running.request(is_watch(JOBSETS))
+            assert running.relay.health.list_not_ready() == []
             api.change(JOBSETS, "ADDED", jobset())
             api.change(JOBSETS, "DELETED", jobset())
-            assert await scene.recorder.next() == ("release_slice", "train", "")
+            assert await running.recorder.next() == ("release_slice", "train", "")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_lists_come_in_pages_of_500(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         api = ScriptedApi()
         api.put(NODES, *(foreign_node(f"n-{index:04}") for index in range(1001)))
-        async with playing(tmp_path, api, watched=False) as scene:
-            pages = [await scene.request(is_list(NODES)) for _ in range(3)]
+        async with running_relay(tmp_path, api, watched=False) as running:
+            pages = [await running.request(is_list(NODES)) for _ in range(3)]
             assert [page.argument("limit") for page in pages] == ["500", "500", "500"]
             assert [page.argument("continue") for page in pages] == ["", "500", "1000"]
-            await scene.request(is_watch(NODES))
+            await running.request(is_watch(NODES))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_watch_asks_for_bookmarks_and_an_end_and_goes_on_from_its_list(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with playing(tmp_path, ScriptedApi(), watched=False) as scene:
-            watch = await scene.request(is_watch(NODES))
+def test_a_watch_requests_bookmarks_and_a_timeout_and_continues_from_its_list(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with running_relay(tmp_path, ScriptedApi(), watched=False) as running:
+            watch = await running.request(is_watch(NODES))
             assert watch.argument("allowWatchBookmarks") == "true"
             assert watch.argument("timeoutSeconds") == "240"
             assert watch.argument("resourceVersion") == "100"
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 ENDS: dict[str, Callable[[ScriptedApi], None]] = {
-    "in order": ScriptedApi.close_watches,
+    "cleanly": ScriptedApi.close_watches,
     "with half a line": lambda api: _send_all(api, b'{"type": "MODIFIED", "obj'),
-    "with what is no event": lambda api: _send_all(api, b'["hello"]\n'),
+    "with an invalid event": lambda api: _send_all(api, b'["hello"]\n'),
     "with an error": lambda api: _send_all(
         api, b'{"type": "ERROR", "object": {"code": 500, "message": "etcd"}}\n'
     ),
@@ -358,26 +360,26 @@ def _send_all(api: ScriptedApi, chunk: bytes) -> None:
 
 
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
-def test_a_watch_that_ends_goes_on_from_the_last_version_without_a_list(
+def test_a_watch_that_ends_continues_from_the_last_version_without_a_list(
     tmp_path: Path, end: Callable[[ScriptedApi], None]
 ) -> None:
-    async def story() -> None:
-        async with playing(tmp_path, ScriptedApi()) as scene:
-            scene.api.change(GROUPS, "ADDED", group())
-            await scene.recorder.next()
-            scene.api.change(GROUPS, "BOOKMARK", {"metadata": {"name": ""}})
-            end(scene.api)
-            next_request = await scene.request(lambda request: request.path == GROUPS)
+    async def scenario() -> None:
+        async with running_relay(tmp_path, ScriptedApi()) as running:
+            running.api.change(GROUPS, "ADDED", group())
+            await running.recorder.next()
+            running.api.change(GROUPS, "BOOKMARK", {"metadata": {"name": ""}})
+            end(running.api)
+            next_request = await running.request(lambda request: request.path == GROUPS)
             assert next_request.argument("resourceVersion") == "102"
-            scene.api.change(GROUPS, "ADDED", group("second", uid="uid-2"))
-            assert await scene.recorder.next() == ("create_resources", "second", "")
+            running.api.change(GROUPS, "ADDED", group("second", uid="uid-2"))
+            assert await running.recorder.next() == ("create_resources", "second", "")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 EXPIRIES: dict[str, Callable[[ScriptedApi], None]] = {
     "in the stream": ScriptedApi.compact,
-    "as the answer": lambda api: api.refusals.extend([refusal(410, "Gone")] * 3),
+    "as the answer": lambda api: api.watch_errors.extend([error_response(410, "Gone")] * 3),
 }
 
 
@@ -385,21 +387,21 @@ EXPIRIES: dict[str, Callable[[ScriptedApi], None]] = {
 def test_an_expired_version_causes_a_list_that_reports_only_changes(
     tmp_path: Path, expire: Callable[[ScriptedApi], None]
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         api = ScriptedApi()
         api.put(GROUPS, settled_group(), settled_group(0, name="b", uid="uid-2", resource_name="r"))
         api.put(NODES, node())
-        async with playing(tmp_path, api) as scene:
+        async with running_relay(tmp_path, api) as running:
             api.put(
                 GROUPS, settled_group(0, name="b", uid="uid-2", resource_name="r", generation=2)
             )
             expire(api)
             api.close_watches()
-            assert await scene.recorder.next() == ("create_resources", "b", "")
-            await scene.request(is_watch(GROUPS))
-            assert scene.recorder.attempts.qsize() == 1
+            assert await running.recorder.next() == ("create_resources", "b", "")
+            await running.request(is_watch(GROUPS))
+            assert running.recorder.attempts.qsize() == 1
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_an_event_that_is_too_long_to_be_read_causes_a_list(
@@ -407,48 +409,48 @@ def test_an_event_that_is_too_long_to_be_read_causes_a_list(
 ) -> None:
     monkeypatch.setattr(watching, "MAX_EVENT_BYTES", 10_000)
 
-    async def story() -> None:
+    async def scenario() -> None:
         api = ScriptedApi()
-        async with playing(tmp_path, api) as scene:
+        async with running_relay(tmp_path, api) as running:
             long = {**node("long"), "status": {"images": "x" * 20_000}}
             api.change(NODES, "ADDED", long)
-            await scene.request(is_list(NODES))
-            await scene.request(is_watch(NODES))
+            await running.request(is_list(NODES))
+            await running.request(is_watch(NODES))
             api.change(GROUPS, "ADDED", group())
-            assert await scene.recorder.next() == ("create_resources", "train", "")
+            assert await running.recorder.next() == ("create_resources", "train", "")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_list_whose_second_page_has_expired_begins_again(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         api = ScriptedApi()
         api.put(NODES, *(foreign_node(f"n-{index:04}") for index in range(501)))
         runner, port = await serve(_ExpiringPages(api))
         kubeconfig = write_kubeconfig(tmp_path / "k", port)
         async with relaying(kubeconfig, Recorder()):
-            seen: list[str] = []
-            while len(seen) < 5:
+            continue_tokens: list[str] = []
+            while len(continue_tokens) < 5:
                 request = await api.requests.get()
-                seen += [request.argument("continue")] if request.path == NODES else []
-        assert seen == ["", "500", "", "500", ""]
+                continue_tokens += [request.argument("continue")] if request.path == NODES else []
+        assert continue_tokens == ["", "500", "", "500", ""]
         await runner.cleanup()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @dataclass
 class _ExpiringPages:
-    """Refuses the second page of the first list."""
+    """Rejects the second page of the first list."""
 
     api: ScriptedApi
-    refused: bool = False
+    rejected: bool = False
 
     def handle(self, request: Request) -> Response:
-        if request.argument("continue") and not self.refused:
-            self.refused = True
+        if request.argument("continue") and not self.rejected:
+            self.rejected = True
             self.api.requests.put_nowait(request)
-            return refusal(410, "The provided continue parameter is too old")
+            return error_response(410, "The provided continue parameter is too old")
         return self.api.handle(request)
 
 
@@ -457,73 +459,73 @@ class _ExpiringPages:
     [None, 7, {}, {"metadata": None}, {"metadata": {"resourceVersion": "101"}}],
     ids=str,
 )
-def test_an_object_without_identity_is_skipped_and_the_watch_goes_on(
+def test_an_object_without_identity_is_skipped_and_the_watch_continues(
     tmp_path: Path, malformed: object
 ) -> None:
-    async def story() -> None:
-        async with playing(tmp_path, ScriptedApi()) as scene:
+    async def scenario() -> None:
+        async with running_relay(tmp_path, ScriptedApi()) as running:
             skipped = metrics.SKIPPED.labels("TPUNodeGroup")
             before = skipped._value.get()
-            scene.api.send(GROUPS, {"type": "ADDED", "object": malformed})
-            scene.api.change(GROUPS, "ADDED", group())
-            assert await scene.recorder.next() == ("create_resources", "train", "")
+            running.api.send(GROUPS, {"type": "ADDED", "object": malformed})
+            running.api.change(GROUPS, "ADDED", group())
+            assert await running.recorder.next() == ("create_resources", "train", "")
             assert skipped._value.get() == before + 1
-            assert not any(is_watch(GROUPS)(one) for one in drain(scene.api.requests))
+            assert not any(is_watch(GROUPS)(one) for one in drain(running.api.requests))
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def drain(requests: asyncio.Queue[Request]) -> Iterator[Request]:
-    """The requests that have come so far."""
+    """Yield the requests that have arrived so far."""
     while not requests.empty():
         yield requests.get_nowait()
 
 
-def test_a_list_with_what_is_no_object_is_read_without_it(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_items_of_a_list_that_are_no_objects_are_skipped(tmp_path: Path) -> None:
+    async def scenario() -> None:
         api = ScriptedApi()
         metadata = {"resourceVersion": "100"}
         items: list[object] = [None, "x", {"metadata": {}}, group()]
-        api.list_refusals.extend([Response.of_json({"metadata": metadata, "items": items})] * 3)
-        async with playing(tmp_path, api) as scene:
-            assert await scene.recorder.next() == ("create_resources", "train", "")
+        api.list_errors.extend([Response.of_json({"metadata": metadata, "items": items})] * 3)
+        async with running_relay(tmp_path, api) as running:
+            assert await running.recorder.next() == ("create_resources", "train", "")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_version_that_is_refused_three_times_is_given_up_for_a_list(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_version_that_is_rejected_three_times_causes_a_list(tmp_path: Path) -> None:
+    async def scenario() -> None:
         api = ScriptedApi()
-        async with playing(tmp_path, api) as scene:
-            too_large = refusal(504, "Too large resource version: 900, current: 100")
-            api.refusals.extend([too_large] * 9)
+        async with running_relay(tmp_path, api) as running:
+            too_large = error_response(504, "Too large resource version: 900, current: 100")
+            api.watch_errors.extend([too_large] * 9)
             api.close_watches()
-            await scene.request(is_list(GROUPS))
-            await scene.request(is_watch(GROUPS))
+            await running.request(is_list(GROUPS))
+            await running.request(is_watch(GROUPS))
             api.change(GROUPS, "ADDED", group())
-            assert await scene.recorder.next() == ("create_resources", "train", "")
+            assert await running.recorder.next() == ("create_resources", "train", "")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_failed_list_is_repeated_and_reported_by_readyz(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_failed_list_is_retried_and_reported_by_readyz(tmp_path: Path) -> None:
+    async def scenario() -> None:
         api = ScriptedApi()
-        api.list_refusals.extend([refusal(403, "nodes is forbidden")] * 4)
-        async with playing(tmp_path, api, watched=False) as scene:
-            assert scene.relay.health.list_not_ready() == [
+        api.list_errors.extend([error_response(403, "nodes is forbidden")] * 4)
+        async with running_relay(tmp_path, api, watched=False) as running:
+            assert running.relay.health.list_not_ready() == [
                 "TPUNodeGroup: not listed yet",
                 "Node: not listed yet",
                 "CertificateSigningRequest: not listed yet",
             ]
             await until_watched(api)
-            assert scene.relay.health.list_not_ready() == []
+            assert running.relay.health.list_not_ready() == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 class RecordedRandom(random.Random):
-    """Keeps the longest delays that were drawn from."""
+    """Records the upper bounds of the random delays."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -535,7 +537,7 @@ class RecordedRandom(random.Random):
 
 
 def test_delays_double_with_every_failure_and_restart_after_an_event(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         api, recorder, rng = ScriptedApi(), Recorder(), RecordedRandom()
         no_end = replace(FAST, short_s=60, first_backoff_s=0.001, longest_backoff_s=0.004)
         runner, port = await serve(api)
@@ -543,9 +545,9 @@ def test_delays_double_with_every_failure_and_restart_after_an_event(tmp_path: P
         async with relaying(kubeconfig, recorder, no_end, rng=rng):
             await until_watched(api)
             for name in ("first", "second"):
-                _close(api, GROUPS, [refusal(500, "etcd")])
-                refused, watching = await api.requests.get(), await api.requests.get()
-                assert is_watch(GROUPS)(refused)
+                _close(api, GROUPS, [error_response(500, "etcd")])
+                rejected, watching = await api.requests.get(), await api.requests.get()
+                assert is_watch(GROUPS)(rejected)
                 assert is_watch(GROUPS)(watching)
                 api.change(GROUPS, "ADDED", group(name, uid=name))
                 await recorder.next()
@@ -553,19 +555,19 @@ def test_delays_double_with_every_failure_and_restart_after_an_event(tmp_path: P
         api.close_watches()
         await runner.cleanup()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def _close(api: ScriptedApi, path: str, refusals: list[Response]) -> None:
-    """End the watches of one kind, and refuse the next ones."""
-    api.refusals.extend(refusals)
+def _close(api: ScriptedApi, path: str, watch_errors: list[Response]) -> None:
+    """End the watches of one kind, and answer the next ones with these errors."""
+    api.watch_errors.extend(watch_errors)
     for watch in [watch for watch in api.watches if watch.path == path]:
         api.watches.remove(watch)
         watch.end()
 
 
 def test_an_api_server_that_is_restarted_is_watched_again(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         api, recorder = ScriptedApi(), Recorder()
         runner, port = await serve(api)
         async with relaying(write_kubeconfig(tmp_path / "k", port), recorder) as (relay, _, _):
@@ -578,7 +580,7 @@ def test_an_api_server_that_is_restarted_is_watched_again(tmp_path: Path) -> Non
             assert relay.health.list_stuck() == []
         await runner.cleanup()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 SILENCES: dict[str, bytes] = {
@@ -587,9 +589,9 @@ SILENCES: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("first_words", SILENCES.values(), ids=SILENCES.keys())
-def test_a_connection_that_goes_silent_is_given_up_and_counts_as_no_sign_of_life(
-    tmp_path: Path, first_words: bytes
+@pytest.mark.parametrize("first_bytes", SILENCES.values(), ids=SILENCES.keys())
+def test_a_silent_connection_is_closed_and_does_not_count_as_contact(
+    tmp_path: Path, first_bytes: bytes
 ) -> None:
     silent = Timing(
         watch_s=0, grace_s=0.05, list_s=0.05, first_backoff_s=0.001, longest_backoff_s=0.001
@@ -598,9 +600,9 @@ def test_a_connection_that_goes_silent_is_given_up_and_counts_as_no_sign_of_life
 
     async def accept(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         accepted.put_nowait(None)
-        writer.write(first_words)
+        writer.write(first_bytes)
 
-    async def story() -> None:
+    async def scenario() -> None:
         server = await asyncio.start_server(accept, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         async with relaying(write_kubeconfig(tmp_path / "k", port), Recorder(), silent) as (
@@ -613,15 +615,15 @@ def test_a_connection_that_goes_silent_is_given_up_and_counts_as_no_sign_of_life
             assert len(relay.health.list_stuck()) == 3
         server.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_an_api_server_that_is_away_makes_the_relay_unready_but_not_unhealthy(
+def test_an_unavailable_api_server_makes_the_relay_unready_but_not_unhealthy(
     tmp_path: Path,
 ) -> None:
     hasty = Timing(watch_s=0, grace_s=0.02, first_backoff_s=0.001)  # stuck only after a minute
 
-    async def story() -> None:
+    async def scenario() -> None:
         api = ScriptedApi()
         runner, port = await serve(api)
         async with relaying(write_kubeconfig(tmp_path / "k", port), Recorder(), hasty) as (
@@ -637,83 +639,83 @@ def test_an_api_server_that_is_away_makes_the_relay_unready_but_not_unhealthy(
             assert all("no contact" in line for line in relay.health.list_not_ready())
             assert relay.health.list_stuck() == []
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_is_dirty_is_published_when_pubsub_is_back(tmp_path: Path) -> None:
-    async def story() -> None:
-        recorder = Recorder(away=True)
-        async with playing(tmp_path, ScriptedApi(), recorder=recorder) as scene:
-            scene.api.change(GROUPS, "ADDED", group(resource_name=""))
+def test_pending_changes_are_published_when_pubsub_is_available_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        recorder = Recorder(unavailable=True)
+        async with running_relay(tmp_path, ScriptedApi(), recorder=recorder) as running:
+            running.api.change(GROUPS, "ADDED", group(resource_name=""))
             await recorder.attempts.get()
-            recorder.away = False
+            recorder.unavailable = False
             assert await recorder.next() == ("create_resources", "train", "")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_the_end_publishes_what_waits_for_its_gap(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with playing(tmp_path, ScriptedApi(), now=stand_still) as scene:
-            scene.api.change(GROUPS, "ADDED", group(resource_name=""))
-            await scene.recorder.next()
-            scene.api.change(GROUPS, "MODIFIED", group(resource_name="", generation=2))
-            scene.api.change(GROUPS, "ADDED", group("marker", uid="uid-2", resource_name=""))
-            assert await scene.recorder.next() == ("create_resources", "marker", "")
-            scene.stop.set()
-            assert await scene.recorder.next() == ("create_resources", "train", "")
-            await scene.ended
+def test_a_shutdown_publishes_changes_that_wait_for_their_interval(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running_relay(tmp_path, ScriptedApi(), now=fixed_clock) as running:
+            running.api.change(GROUPS, "ADDED", group(resource_name=""))
+            await running.recorder.next()
+            running.api.change(GROUPS, "MODIFIED", group(resource_name="", generation=2))
+            running.api.change(GROUPS, "ADDED", group("marker", uid="uid-2", resource_name=""))
+            assert await running.recorder.next() == ("create_resources", "marker", "")
+            running.stop.set()
+            assert await running.recorder.next() == ("create_resources", "train", "")
+            await running.ended
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_the_end_does_not_wait_for_a_pubsub_that_does_not_answer(
+def test_a_shutdown_does_not_wait_for_a_pubsub_that_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daemon, "SHUTDOWN_S", 0.05)
 
-    async def story() -> None:
-        async with playing(
-            tmp_path, ScriptedApi(), recorder=Recorder(trouble=asyncio.Event().wait)
-        ) as scene:
-            scene.api.change(GROUPS, "ADDED", group())
-            await scene.recorder.attempts.get()
-            scene.stop.set()
-            await asyncio.wait_for(scene.ended, PATIENCE_S)
+    async def scenario() -> None:
+        async with running_relay(
+            tmp_path, ScriptedApi(), recorder=Recorder(before_publish=asyncio.Event().wait)
+        ) as running:
+            running.api.change(GROUPS, "ADDED", group())
+            await running.recorder.attempts.get()
+            running.stop.set()
+            await asyncio.wait_for(running.ended, PATIENCE_S)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_the_cluster_is_read_from_kube_system_until_it_answers(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_the_cluster_id_is_read_from_kube_system_with_retries(tmp_path: Path) -> None:
+    async def scenario() -> None:
         api, recorder = ScriptedApi(token="right"), Recorder()
-        async with playing(
+        async with running_relay(
             tmp_path, api, recorder=recorder, cluster_id="", token="wrong", watched=False
-        ) as scene:
-            await scene.request(lambda request: request.path.endswith("/kube-system"))
+        ) as running:
+            await running.request(lambda request: request.path.endswith("/kube-system"))
             api.token = "wrong"
             api.put(GROUPS, group())
-            await scene.recorder.next()
+            await running.recorder.next()
             assert recorder.cluster_ids == {CLUSTER_ID}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @dataclass
 class NamelessApi(ScriptedApi):
-    """Its namespace kube-system cannot be read a few times."""
+    """Its first reads of the namespace kube-system fail."""
 
     failures: int = 3
 
     def handle(self, request: Request) -> Response:
         if request.path.endswith("/kube-system") and self.failures:
             self.failures -= 1
-            return refusal(503, "starting")
+            return error_response(503, "starting")
         return super().handle(request)
 
 
 def test_the_delays_until_the_cluster_is_identified_double(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         rng, recorder = RecordedRandom(), Recorder()
         quick = replace(FAST, first_backoff_s=0.001, longest_backoff_s=0.004)
         api = NamelessApi()
@@ -725,52 +727,54 @@ def test_the_delays_until_the_cluster_is_identified_double(tmp_path: Path) -> No
         api.close_watches()
         await runner.cleanup()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_an_expired_token_is_read_again(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         api = ScriptedApi(token="old")
-        async with playing(tmp_path, api, token="old") as scene:
+        async with running_relay(tmp_path, api, token="old") as running:
             kubeconfig = tmp_path / "kubeconfig"
             kubeconfig.write_text(kubeconfig.read_text().replace("old", "new"))
             api.token = "new"
             api.change(GROUPS, "ADDED", group())
-            await scene.recorder.next()
+            await running.recorder.next()
             api.close_watches()
             is_new = "Bearer new"
-            await scene.request(lambda request: request.headers["authorization"] == is_new)
+            await running.request(lambda request: request.headers["authorization"] == is_new)
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_fault_of_the_relay_itself_ends_it(tmp_path: Path) -> None:
+def test_an_unexpected_error_ends_the_relay(tmp_path: Path) -> None:
     async def divide() -> float:
         return 1 / 0
 
-    async def story() -> None:
-        async with playing(tmp_path, ScriptedApi(), recorder=Recorder(trouble=divide)) as scene:
-            scene.api.change(GROUPS, "ADDED", group())
-            await asyncio.wait([scene.ended], timeout=PATIENCE_S)
-            assert isinstance(scene.ended.exception(), ZeroDivisionError)
+    async def scenario() -> None:
+        async with running_relay(
+            tmp_path, ScriptedApi(), recorder=Recorder(before_publish=divide)
+        ) as running:
+            running.api.change(GROUPS, "ADDED", group())
+            await asyncio.wait([running.ended], timeout=PATIENCE_S)
+            assert isinstance(running.ended.exception(), ZeroDivisionError)
 
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(story())
+        asyncio.run(scenario())
 
 
-def test_the_metrics_show_what_was_listed_and_what_was_watched(tmp_path: Path) -> None:
+def test_the_metrics_count_listed_and_watched_groups(tmp_path: Path) -> None:
     def count(state: str, reason: str) -> float | None:
         labels = {"state": state, "reason": reason}
         return REGISTRY.get_sample_value("tpu_functions_slices", labels)
 
-    async def story() -> None:
+    async def scenario() -> None:
         api = ScriptedApi()
         api.put(GROUPS, settled_group(0))
-        async with playing(tmp_path, api, now=stand_still) as scene:
+        async with running_relay(tmp_path, api, now=fixed_clock) as running:
             fresh = group(name="b", uid="uid-2", finalizers=(), resource_name="")
             api.change(GROUPS, "ADDED", fresh)
-            assert await scene.recorder.next() == ("create_resources", "b", "")
-            scene.relay.health.update_metrics()
+            assert await running.recorder.next() == ("create_resources", "b", "")
+            running.relay.health.update_metrics()
             assert (count("Ready", "Ready"), count("NotReady", "NotReported")) == (1, 1)
 
-    asyncio.run(story())
+    asyncio.run(scenario())

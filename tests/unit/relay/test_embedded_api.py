@@ -1,4 +1,4 @@
-"""The relay in front of the embedded Kubernetes API, with the rights that the manifests give it."""
+"""The relay with the embedded Kubernetes API and the permissions that the manifests grant."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Cluster:
         await self.runner.cleanup()
 
     def call(self, method: str, path: str, body: Raw, content_type: str = "json") -> Raw:
-        """As the cluster's admin; the answer, which is no refusal."""
+        """Call the API as the cluster's admin and return the answer, which must be a success."""
         headers = {
             "authorization": "Bearer admin",
             "content-type": f"application/{content_type}",
@@ -83,12 +83,16 @@ class Cluster:
 
 
 def relay_manifests() -> list[dict[str, Any]]:
-    """The definition, the namespace, and the rights of the relay."""
-    rights = yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text())
+    """The CRD, the namespace, and the permissions of the relay."""
+    permissions = yaml.safe_load_all((MANIFESTS / "rbac.yaml").read_text())
     return [
         yaml.safe_load((MANIFESTS / "crd.yaml").read_text()),
         yaml.safe_load((MANIFESTS / "namespace.yaml").read_text()),
-        *(one for one in rights if one["metadata"]["name"] in ("relay", "tpu-functions-relay")),
+        *(
+            one
+            for one in permissions
+            if one["metadata"]["name"] in ("relay", "tpu-functions-relay")
+        ),
     ]
 
 
@@ -107,8 +111,8 @@ async def embedded() -> AsyncIterator[Cluster]:
         await cluster.close()
 
 
-def test_the_messages_of_a_groups_life_have_the_clusters_id(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_the_messages_about_a_group_have_the_clusters_id(tmp_path: Path) -> None:
+    async def scenario() -> None:
         recorder = Recorder()
         async with embedded() as cluster:
             kubeconfig = write_kubeconfig(tmp_path / "k", cluster.port, "relay")
@@ -128,11 +132,11 @@ def test_the_messages_of_a_groups_life_have_the_clusters_id(tmp_path: Path) -> N
             system = cluster.call("GET", "/api/v1/namespaces/kube-system", {})
             assert recorder.cluster_ids == {system["metadata"]["uid"]}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_definition_that_is_deleted_is_named_until_it_is_back(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_deleted_crd_is_named_until_it_exists_again(tmp_path: Path) -> None:
+    async def scenario() -> None:
         recorder = Recorder()
         async with embedded() as cluster:
             kubeconfig = write_kubeconfig(tmp_path / "k", cluster.port, "relay")
@@ -147,17 +151,17 @@ def test_a_definition_that_is_deleted_is_named_until_it_is_back(tmp_path: Path) 
                 cluster.call("POST", NAMESPACED, EXAMPLE)
                 assert await recorder.next() == ("create_resources", "train", "")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while not holds():
+        while not condition():
             await asyncio.sleep(0)
 
 
-def test_a_version_that_the_history_has_lost_leads_to_a_quiet_list(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_version_that_has_expired_causes_a_list_that_reports_only_changes(tmp_path: Path) -> None:
+    async def scenario() -> None:
         recorder = Recorder()
         async with embedded() as cluster:
             cluster.call("POST", NAMESPACED, EXAMPLE)
@@ -174,4 +178,4 @@ def test_a_version_that_the_history_has_lost_leads_to_a_quiet_list(tmp_path: Pat
                 assert await recorder.next() == ("create_resources", "second", "")
             assert recorder.attempts.qsize() == 2
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -22,7 +22,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 @dataclass
-class Hands:
+class SettableClock:
     """A clock that a test sets."""
 
     now: float = 1000.0
@@ -31,29 +31,33 @@ class Hands:
         return self.now
 
 
-def watched() -> tuple[Hands, WatchHealth, Health]:
+def listed_watch() -> tuple[SettableClock, WatchHealth, Health]:
     """A watch of Nodes that has been listed just now."""
-    clock = Hands()
-    pulse = WatchHealth(clock, listed=True)
-    return clock, pulse, Health({"Node": pulse}, Outbox(), Slices(lambda: NOON), TIMING)
+    clock = SettableClock()
+    watch_health = WatchHealth(clock, listed=True)
+    return (
+        clock,
+        watch_health,
+        Health({"Node": watch_health}, Outbox(), Slices(lambda: NOON), TIMING),
+    )
 
 
 def test_a_watch_with_a_recent_event_is_quiet() -> None:
-    clock, _, health = watched()
+    clock, _, health = listed_watch()
     clock.now += 250
     assert (health.list_stuck(), health.list_not_ready()) == ([], [])
 
 
-def test_a_watch_that_is_refused_again_and_again_is_cut_off_but_not_stuck() -> None:
-    clock, pulse, health = watched()
+def test_a_watch_that_is_refused_repeatedly_is_not_ready_but_not_stuck() -> None:
+    clock, watch_health, health = listed_watch()
     clock.now += 3600
-    pulse.refusal()
+    watch_health.refusal()
     assert health.list_stuck() == []
     assert health.list_not_ready() == ["Node: no contact with the API server for 3600 s"]
 
 
 def test_a_silent_watch_is_first_unready_and_then_stuck() -> None:
-    clock, _, health = watched()
+    clock, _, health = listed_watch()
     clock.now += 300
     assert health.list_stuck() == []
     assert health.list_not_ready() == ["Node: no contact with the API server for 300 s"]
@@ -61,29 +65,29 @@ def test_a_silent_watch_is_first_unready_and_then_stuck() -> None:
     assert health.list_stuck() == ["Node: stuck: nothing received for 600 s"]
 
 
-def test_a_sign_of_life_makes_it_well_again() -> None:
-    clock, pulse, health = watched()
+def test_a_contact_makes_a_silent_watch_ready_again() -> None:
+    clock, watch_health, health = listed_watch()
     clock.now += 3600
-    pulse.contact()
+    watch_health.contact()
     assert (health.list_stuck(), health.list_not_ready()) == ([], [])
 
 
-def test_what_the_api_server_does_not_know_is_named_until_it_does() -> None:
-    pulse = WatchHealth(Hands())
-    health = Health({"JobSet": pulse}, Outbox(), Slices(lambda: NOON), TIMING)
-    pulse.refusal("404: the API server does not know jobsets")
+def test_a_kind_that_the_api_server_does_not_know_is_named_until_it_does() -> None:
+    watch_health = WatchHealth(SettableClock())
+    health = Health({"JobSet": watch_health}, Outbox(), Slices(lambda: NOON), TIMING)
+    watch_health.refusal("404: the API server does not know jobsets")
     assert health.list_not_ready() == [
         "JobSet: not listed yet: 404: the API server does not know jobsets"
     ]
-    pulse.refusal()
+    watch_health.refusal()
     assert health.list_not_ready() == ["JobSet: not listed yet"]
 
 
-def test_what_the_api_server_no_longer_knows_is_named_at_once() -> None:
-    _, pulse, health = watched()
-    pulse.refusal("404: the API server does not know nodes")
+def test_a_kind_that_the_api_server_no_longer_knows_is_named_immediately() -> None:
+    _, watch_health, health = listed_watch()
+    watch_health.refusal("404: the API server does not know nodes")
     assert health.list_not_ready() == ["Node: 404: the API server does not know nodes"]
-    pulse.contact()
+    watch_health.contact()
     assert health.list_not_ready() == []
 
 
@@ -108,12 +112,12 @@ async def get(health: Health, path: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("path, status, text", ANSWERS.values(), ids=ANSWERS.keys())
 def test_the_probes_answer_with_a_status_and_a_reason(path: str, status: int, text: str) -> None:
-    health = Health({"Node": WatchHealth(Hands())}, Outbox(), Slices(lambda: NOON), TIMING)
+    health = Health({"Node": WatchHealth(SettableClock())}, Outbox(), Slices(lambda: NOON), TIMING)
     assert asyncio.run(get(health, path)) == (status, text)
 
 
 def test_metrics_show_every_series_from_the_start_and_only_documented_labels() -> None:
-    clock, _, health = watched()
+    clock, _, health = listed_watch()
     clock.now += 12
     _, text = asyncio.run(get(health, "/metrics"))
     families = {family.name: family for family in text_string_to_metric_families(text)}

@@ -18,7 +18,7 @@ def test_help_names_every_variable(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"\n  {variable.name}" in shown
 
 
-def test_an_option_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_option_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--port", "1"])
     assert ended.value.code == 2

@@ -1,4 +1,4 @@
-"""Which Pods and JobSets are told of, once, and of which nothing is even kept."""
+"""Waiting Pods and ended JobSets are reported once; nothing is kept of others."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from shared.base.timestamps import render_time
 from shared.slices.jobsets import OPT_OUT
 from tests.unit.relay.objects import Raw, jobset, pod
 from tests.unit.relay.test_outbox import START, seconds
-from tests.unit.relay.test_projection import trimmed
+from tests.unit.relay.test_projection import projected
 
-Told = tuple[str, str, str, str, str]
+Report = tuple[str, str, str, str, str]
 """Step, cause, kind, name and uid of a message."""
 
 LEADER = "train-workers-0-0-abcde"
-WAITS: Told = ("provision_slice", "Unschedulable", "Pod", LEADER, "pod-uid-1")
-ENDED: Told = ("release_slice", "Completed", "JobSet", "train", "jobset-uid-1")
-GONE: Told = ("release_slice", "Gone", "JobSet", "train", "jobset-uid-1")
+WAITING: Report = ("provision_slice", "Unschedulable", "Pod", LEADER, "pod-uid-1")
+ENDED: Report = ("release_slice", "Completed", "JobSet", "train", "jobset-uid-1")
+GONE: Report = ("release_slice", "Gone", "JobSet", "train", "jobset-uid-1")
 
 
-def told(outbox: Outbox, at_s: float = 0) -> list[Told]:
-    """What is due then."""
+def take_reports(outbox: Outbox, at_s: float = 0) -> list[Report]:
+    """Return the messages that are due at that time."""
     return [
         (one.step, str(one.message.cause), one.message.kind, one.message.name, one.message.uid)
         for one in outbox.take_due(seconds(at_s))
@@ -37,7 +37,7 @@ def told(outbox: Outbox, at_s: float = 0) -> list[Told]:
 
 
 def settled_outbox(pods: Iterable[Raw] = (), jobsets: Iterable[Raw] = ()) -> Outbox:
-    """An outbox that has seen these since long and has nothing to tell."""
+    """An outbox that listed these an hour ago and has nothing pending."""
     outbox = Outbox()
     outbox.relisted("Pod", pods, START - timedelta(hours=1))
     outbox.relisted("JobSet", jobsets, START - timedelta(hours=1))
@@ -48,7 +48,7 @@ def settled_outbox(pods: Iterable[Raw] = (), jobsets: Iterable[Raw] = ()) -> Out
 # Pods
 
 OTHER_PODS: dict[str, Raw] = {
-    "not looked at yet by the scheduler": pod(scheduled="", reason=""),
+    "not scheduled yet": pod(scheduled="", reason=""),
     "held back by a scheduling gate": pod(reason="SchedulingGated"),
     "scheduled": pod(scheduled="True", reason=""),
     "running": pod(phase="Running"),
@@ -58,14 +58,14 @@ OTHER_PODS: dict[str, Raw] = {
     "opted out by a label": pod(labels={OPT_OUT: "true"}),
     "opted out by an annotation": pod(annotations={OPT_OUT: "Yes"}),
     "being deleted": pod(deleting=True),
-    "of no shape at all": {"metadata": {"name": "x", "labels": []}, "spec": None, "status": []},
+    "malformed": {"metadata": {"name": "x", "labels": []}, "spec": None, "status": []},
 }
 
 
 def test_a_waiting_leader_is_reported_with_its_uid() -> None:
     outbox = settled_outbox()
     outbox.changed("Pod", "ADDED", pod(), START)
-    assert told(outbox) == [WAITS]
+    assert take_reports(outbox) == [WAITING]
 
 
 @pytest.mark.parametrize("raw", OTHER_PODS.values(), ids=OTHER_PODS.keys())
@@ -74,22 +74,22 @@ def test_other_pods_are_neither_reported_nor_kept(raw: Raw) -> None:
     outbox.changed("Pod", "ADDED", raw, START)
     outbox.changed("Pod", "MODIFIED", raw, START)
     outbox.relisted("Pod", [raw], START)
-    assert (told(outbox), outbox.waiting_pod_count) == ([], 0)
+    assert (take_reports(outbox), outbox.waiting_pod_count) == ([], 0)
 
 
 @pytest.mark.parametrize("raw", OTHER_PODS.values(), ids=OTHER_PODS.keys())
 def test_a_pod_is_reported_when_it_becomes_a_waiting_leader(raw: Raw) -> None:
     outbox = settled_outbox([raw])
     outbox.changed("Pod", "MODIFIED", pod(), START)
-    assert told(outbox) == [WAITS]
+    assert take_reports(outbox) == [WAITING]
 
 
-NO_NEWS: dict[str, Raw] = {
+UNCHANGED: dict[str, Raw] = {
     "the same": pod(),
-    "the scheduler's newest words": pod(words="0/4 nodes are available."),
-    "an annotation of somebody else's": pod(annotations={"example.com/note": "1"}),
+    "a new message of the scheduler": pod(message="0/4 nodes are available."),
+    "an unrelated annotation": pod(annotations={"example.com/note": "1"}),
 }
-NEW_WISHES: dict[str, Raw] = {
+NEW_REQUESTS: dict[str, Raw] = {
     "a label": pod(labels={"team": "a"}),
     "a template": pod(annotations={"tpu-functions.dev/slice-template": "spot"}),
     "a topology": pod(topology="2x2x4"),
@@ -98,46 +98,46 @@ NEW_WISHES: dict[str, Raw] = {
 }
 
 
-@pytest.mark.parametrize("raw", NO_NEWS.values(), ids=NO_NEWS.keys())
+@pytest.mark.parametrize("raw", UNCHANGED.values(), ids=UNCHANGED.keys())
 def test_a_leader_that_still_waits_is_not_reported_again(raw: Raw) -> None:
-    outbox = settled_outbox([trimmed(pod())])
-    outbox.changed("Pod", "MODIFIED", trimmed(raw), START)
-    outbox.relisted("Pod", [trimmed(raw)], START)
-    assert told(outbox) == []
+    outbox = settled_outbox([projected(pod())])
+    outbox.changed("Pod", "MODIFIED", projected(raw), START)
+    outbox.relisted("Pod", [projected(raw)], START)
+    assert take_reports(outbox) == []
 
 
-@pytest.mark.parametrize("raw", NEW_WISHES.values(), ids=NEW_WISHES.keys())
+@pytest.mark.parametrize("raw", NEW_REQUESTS.values(), ids=NEW_REQUESTS.keys())
 def test_a_leader_that_waits_for_something_else_is_reported_again(raw: Raw) -> None:
-    outbox = settled_outbox([trimmed(pod())])
-    outbox.changed("Pod", "MODIFIED", trimmed(raw), START)
-    assert told(outbox) == [WAITS]
+    outbox = settled_outbox([projected(pod())])
+    outbox.changed("Pod", "MODIFIED", projected(raw), START)
+    assert take_reports(outbox) == [WAITING]
 
 
 def test_a_leader_that_opts_in_again_is_reported_again() -> None:
     outbox = settled_outbox([pod()])
     outbox.changed("Pod", "MODIFIED", pod(labels={OPT_OUT: "true"}), START)
-    assert told(outbox) == []
+    assert take_reports(outbox) == []
     outbox.changed("Pod", "MODIFIED", pod(), seconds(1))
-    assert told(outbox, 1) == [WAITS]
+    assert take_reports(outbox, 1) == [WAITING]
 
 
-def test_a_successor_with_the_same_name_is_reported() -> None:
+def test_a_pod_with_the_same_name_and_another_uid_is_reported() -> None:
     outbox = settled_outbox([pod()])
     outbox.relisted("Pod", [pod(uid="pod-uid-2")], START)
-    assert told(outbox) == [(*WAITS[:-1], "pod-uid-2")]
+    assert take_reports(outbox) == [(*WAITING[:-1], "pod-uid-2")]
     assert outbox.waiting_pod_count == 1
 
 
 def test_waiting_leaders_are_reported_after_a_start_and_new_ones_after_each_list() -> None:
     outbox = Outbox()
     outbox.relisted("Pod", [pod()], START)
-    assert told(outbox) == [WAITS]
+    assert take_reports(outbox) == [WAITING]
     outbox.relisted("Pod", [pod(), pod("new", uid="pod-uid-2")], seconds(60))
-    assert told(outbox, 60) == [(*WAITS[:-2], "new", "pod-uid-2")]
+    assert take_reports(outbox, 60) == [(*WAITING[:-2], "new", "pod-uid-2")]
 
 
 ENDS_OF_WAITING: dict[str, Callable[[Outbox], None]] = {
-    "deleted, or Pending no more": lambda outbox: outbox.changed("Pod", "DELETED", pod(), START),
+    "deleted, or no longer Pending": lambda outbox: outbox.changed("Pod", "DELETED", pod(), START),
     "scheduled": lambda outbox: outbox.changed("Pod", "MODIFIED", pod(scheduled="True"), START),
     "not in the list": lambda outbox: outbox.relisted("Pod", [], START),
 }
@@ -148,11 +148,11 @@ def test_a_leader_that_no_longer_waits_is_no_longer_reported(end: Callable[[Outb
     outbox = settled_outbox()
     outbox.changed("Pod", "ADDED", pod(), START)
     end(outbox)
-    assert (told(outbox), outbox.waiting_pod_count) == ([], 0)
+    assert (take_reports(outbox), outbox.waiting_pod_count) == ([], 0)
 
 
 @pytest.mark.parametrize("end", ENDS_OF_WAITING.values(), ids=ENDS_OF_WAITING.keys())
-def test_what_could_not_be_published_is_moot_when_it_waits_no_more(
+def test_an_unpublished_message_is_dropped_when_its_leader_no_longer_waits(
     end: Callable[[Outbox], None],
 ) -> None:
     outbox = settled_outbox()
@@ -167,15 +167,15 @@ def test_messages_that_could_not_be_published_are_published_again() -> None:
     outbox = settled_outbox()
     outbox.changed("Pod", "ADDED", pod(), START)
     outbox.returned(outbox.take_due(START), START)
-    assert (told(outbox, 5), told(outbox, 6)) == ([], [WAITS])
+    assert (take_reports(outbox, 5), take_reports(outbox, 6)) == ([], [WAITING])
 
 
-def test_labels_that_somebody_writes_again_and_again_make_few_messages() -> None:
+def test_labels_that_change_every_second_cause_few_messages() -> None:
     outbox = settled_outbox()
     messages = 0
     for second in range(60):
         outbox.changed("Pod", "MODIFIED", pod(labels={"beat": str(second)}), seconds(second))
-        messages += len(told(outbox, second))
+        messages += len(take_reports(outbox, second))
     assert 5 <= messages <= 9
 
 
@@ -186,69 +186,71 @@ def test_labels_that_somebody_writes_again_and_again_make_few_messages() -> None
 def test_a_jobset_that_has_ended_is_reported_once(end: str) -> None:
     outbox = settled_outbox(jobsets=[jobset()])
     outbox.changed("JobSet", "MODIFIED", jobset(end=end), START)
-    assert told(outbox) == [("release_slice", end, "JobSet", "train", "jobset-uid-1")]
+    assert take_reports(outbox) == [("release_slice", end, "JobSet", "train", "jobset-uid-1")]
     outbox.changed("JobSet", "MODIFIED", jobset(end=end, restarts=1), seconds(60))
     outbox.changed("JobSet", "DELETED", jobset(end=end), seconds(61))
-    assert told(outbox, 61) == []
+    assert take_reports(outbox, 61) == []
 
 
 def test_a_jobset_that_is_deleted_before_its_end_is_reported() -> None:
     outbox = settled_outbox(jobsets=[jobset()])
     outbox.changed("JobSet", "DELETED", jobset(), START)
-    assert (told(outbox), outbox.jobset_count) == ([GONE], 0)
+    assert (take_reports(outbox), outbox.jobset_count) == ([GONE], 0)
 
 
 def test_a_jobset_that_continues_is_not_reported() -> None:
     outbox = settled_outbox()
     outbox.changed("JobSet", "ADDED", jobset(), START)
     outbox.changed("JobSet", "MODIFIED", jobset(restarts=1), START)
-    assert told(outbox) == []
+    assert take_reports(outbox) == []
 
 
-def test_ends_and_deletions_that_only_a_list_shows_are_reported() -> None:
+def test_ends_and_deletions_that_appear_only_in_a_list_are_reported() -> None:
     outbox = settled_outbox(jobsets=[jobset(), jobset("eval", uid="jobset-uid-2")])
     outbox.relisted("JobSet", [jobset(end="Completed")], START)
     gone = (*GONE[:-2], "eval", "jobset-uid-2")
-    assert (told(outbox), outbox.jobset_count) == ([ENDED, gone], 1)
+    assert (take_reports(outbox), outbox.jobset_count) == ([ENDED, gone], 1)
 
 
-def test_a_jobset_that_was_recreated_unseen_is_reported_as_gone() -> None:
+def test_a_jobset_that_was_recreated_between_two_lists_is_reported_as_gone() -> None:
     outbox = settled_outbox(jobsets=[jobset()])
     outbox.relisted("JobSet", [jobset(uid="jobset-uid-2")], START)
-    assert told(outbox) == [GONE]
+    assert take_reports(outbox) == [GONE]
 
 
-AGES = {"lately": (RECENT, [ENDED]), "long ago": (RECENT + timedelta(seconds=1), [])}
+AGES = {"recently": (RECENT, [ENDED]), "long ago": (RECENT + timedelta(seconds=1), [])}
 
 
 @pytest.mark.parametrize("age, expected", AGES.values(), ids=AGES.keys())
-def test_after_a_start_only_recent_ends_are_reported(age: timedelta, expected: list[Told]) -> None:
+def test_only_recent_ends_are_reported_after_a_start(
+    age: timedelta, expected: list[Report]
+) -> None:
     outbox = Outbox()
     outbox.relisted("JobSet", [jobset(end="Completed", ended_at=render_time(START - age))], START)
-    assert (told(outbox), outbox.jobset_count) == (expected, 1)
+    assert (take_reports(outbox), outbox.jobset_count) == (expected, 1)
 
 
 @pytest.mark.parametrize("ended_at", ["", "yesterday"])
 def test_a_jobset_without_an_end_time_is_reported(ended_at: str) -> None:
     outbox = Outbox()
     outbox.relisted("JobSet", [jobset(end="Completed", ended_at=ended_at)], START)
-    assert told(outbox) == [ENDED]
+    assert take_reports(outbox) == [ENDED]
 
 
 def test_a_jobset_without_chips_is_neither_reported_nor_kept() -> None:
     outbox = settled_outbox()
     outbox.changed("JobSet", "ADDED", jobset(chips=""), START)
     outbox.changed("JobSet", "MODIFIED", jobset(chips="", end="Completed"), START)
-    assert (told(outbox), outbox.jobset_count) == ([], 0)
+    assert (take_reports(outbox), outbox.jobset_count) == ([], 0)
     outbox.changed("JobSet", "DELETED", jobset(chips=""), START)
-    assert told(outbox) == []
+    assert take_reports(outbox) == []
 
 
 def test_a_deleted_jobset_is_reported_when_publishing_works_again() -> None:
     outbox = settled_outbox(jobsets=[jobset()])
     outbox.changed("JobSet", "DELETED", jobset(), START)
     outbox.returned(outbox.take_due(START), START)
-    assert told(outbox, 6) == [GONE]
+    assert take_reports(outbox, 6) == [GONE]
 
 
 # thousands
@@ -262,7 +264,7 @@ def _pods_of_others(outbox: Outbox) -> None:
         raw = pod(f"other-{index}", uid=f"u-{index}", index=str(1 + index % 8))
         for event in EVENTS:
             outbox.changed("Pod", event, raw, START)
-            assert told(outbox) == []
+            assert take_reports(outbox) == []
 
 
 def _jobsets_that_come_and_go(outbox: Outbox) -> None:
@@ -283,13 +285,15 @@ def _leaders_that_come_and_go(outbox: Outbox) -> None:
 
 
 @pytest.mark.parametrize(
-    "live", [_pods_of_others, _jobsets_that_come_and_go, _leaders_that_come_and_go]
+    "change_objects", [_pods_of_others, _jobsets_that_come_and_go, _leaders_that_come_and_go]
 )
-def test_thousands_that_come_and_go_leave_nothing_behind(live: Callable[[Outbox], None]) -> None:
+def test_thousands_of_objects_that_come_and_go_are_not_kept(
+    change_objects: Callable[[Outbox], None],
+) -> None:
     outbox = settled_outbox()
     tracemalloc.start()
     try:
-        live(outbox)
+        change_objects(outbox)
         gc.collect()
         kept_bytes = tracemalloc.get_traced_memory()[0]
     finally:
@@ -309,15 +313,15 @@ KINDS: dict[str, tuple[WatchedKind, Callable[[int], Raw]]] = {
 
 
 @pytest.mark.parametrize("kind, make", KINDS.values(), ids=KINDS.keys())
-def test_a_start_among_thousands_that_need_nobody_publishes_nothing(
+def test_a_start_with_thousands_of_objects_without_a_trigger_publishes_nothing(
     kind: WatchedKind, make: Callable[[int], Raw]
 ) -> None:
     outbox = Outbox()
     outbox.relisted(kind, [make(index) for index in range(THOUSANDS)], START)
-    assert told(outbox) == []
+    assert take_reports(outbox) == []
 
 
-def test_thousands_of_leaders_are_each_reported_once_in_rounds() -> None:
+def test_thousands_of_leaders_are_each_reported_once_in_batches() -> None:
     outbox = Outbox()
     raws = [pod(f"leader-{index}", uid=f"u-{index}") for index in range(THOUSANDS)]
     outbox.relisted("Pod", raws, START)
@@ -327,7 +331,7 @@ def test_thousands_of_leaders_are_each_reported_once_in_rounds() -> None:
     assert names == [raw["metadata"]["name"] for raw in raws]
 
 
-def test_the_chips_of_a_jobset_may_be_requests_alone() -> None:
+def test_a_jobset_with_requests_and_no_limits_for_chips_is_kept() -> None:
     raw = jobset()
     [job] = raw["spec"]["replicatedJobs"]
     [container] = job["template"]["spec"]["template"]["spec"]["containers"]

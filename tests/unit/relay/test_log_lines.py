@@ -17,15 +17,15 @@ from relay.changes.pending import OutgoingMessage
 from relay.publisher import PubSubPublisher
 from shared.frame.message import Cause, Message
 from tests.unit.relay.objects import group
-from tests.unit.relay.scripted_api import GROUPS, ScriptedApi, refusal
+from tests.unit.relay.scripted_api import GROUPS, ScriptedApi, error_response
 from tests.unit.relay.small_pubsub import SmallPubSub
 from tests.unit.relay.test_daemon import (
     PATIENCE_S,
     Recorder,
-    Scene,
+    RunningRelay,
+    fixed_clock,
     is_watch,
-    playing,
-    stand_still,
+    running_relay,
 )
 
 Lines = Sequence[MutableMapping[str, Any]]
@@ -44,95 +44,95 @@ def end(level: str, end_: str, detail: str) -> dict[str, Any]:
     return {**words, "log_level": level}
 
 
-def _spoil_list(api: ScriptedApi) -> None:
+def _make_list_invalid(api: ScriptedApi) -> None:
     api.compact()
-    api.list_refusals.append(Response.of_json("x" * 300))
+    api.list_errors.append(Response.of_json("x" * 300))
 
 
-Cut = Callable[[ScriptedApi], None]
-ENDS: dict[str, tuple[Cut, dict[str, Any]]] = {
-    "its version has expired, as every few minutes": (
+Failure = Callable[[ScriptedApi], None]
+ENDS: dict[str, tuple[Failure, dict[str, Any]]] = {
+    "the version has expired": (
         ScriptedApi.compact,
         end("info", "expired", "410 too old resource version: 5 (100)"),
     ),
     "the API server fails": (
-        lambda api: api.refusals.append(refusal(500, "etcd is away")),
+        lambda api: api.watch_errors.append(error_response(500, "etcd is away")),
         end("warning", "refused", "500 etcd is away"),
     ),
-    "the definition is not there": (
-        lambda api: api.refusals.append(Response(404, body=b"404 page not found\n")),
+    "the CRD does not exist": (
+        lambda api: api.watch_errors.append(Response(404, body=b"404 page not found\n")),
         end(
             "warning",
             "refused",
             f"404: the API server does not know {GROUPS}; its CustomResourceDefinition must be applied",
         ),
     ),
-    "a line is no event": (
-        lambda api: api.refusals.append(Response(200, body=b'"x"\n')),
+    "an invalid event": (
+        lambda api: api.watch_errors.append(Response(200, body=b'"x"\n')),
         end("warning", "broken", "ValueError: no watch event: x"),
     ),
-    "a line is no event, and long": (
-        lambda api: api.refusals.append(Response.of_json("x" * 300)),
+    "a long invalid event": (
+        lambda api: api.watch_errors.append(Response.of_json("x" * 300)),
         end("warning", "broken", f"ValueError: no watch event: {'x' * 200}"),
     ),
-    "a list is none, and long": (
-        _spoil_list,
+    "a long invalid list": (
+        _make_list_invalid,
         end("warning", "broken", f"ValueError: no list: {'x' * 200}"),
     ),
-    "the API server says much": (
-        lambda api: api.refusals.append(refusal(500, "x" * 600)),
+    "a long error of the API server": (
+        lambda api: api.watch_errors.append(error_response(500, "x" * 600)),
         end("warning", "refused", f"500 {'x' * 500}"),
     ),
-    "a proxy says much": (
-        lambda api: api.refusals.append(Response(502, body=b"x" * 600)),
+    "a long error of a proxy": (
+        lambda api: api.watch_errors.append(Response(502, body=b"x" * 600)),
         end("warning", "refused", f"502 {'x' * 500}"),
     ),
 }
 
 
 @pytest.mark.parametrize("case", ENDS.values(), ids=ENDS)
-def test_the_end_of_a_watch_is_a_warning_except_that_of_an_old_version(
-    case: tuple[Cut, dict[str, Any]], tmp_path: Path
+def test_the_end_of_a_watch_is_a_warning_unless_its_version_has_expired(
+    case: tuple[Failure, dict[str, Any]], tmp_path: Path
 ) -> None:
-    cut, line = case
+    cause_failure, line = case
 
-    async def story() -> Lines:
+    async def scenario() -> Lines:
         api = ScriptedApi()
-        async with playing(tmp_path, api) as scene:
+        async with running_relay(tmp_path, api) as running:
             with structlog.testing.capture_logs() as lines:
-                cut(api)
+                cause_failure(api)
                 for watch in [watch for watch in api.watches if watch.path == GROUPS]:
                     api.watches.remove(watch)
                     watch.end()
-                await scene.request(is_watch(GROUPS))
-                await scene.request(is_watch(GROUPS))
+                await running.request(is_watch(GROUPS))
+                await running.request(is_watch(GROUPS))
             return lines
 
-    assert find(asyncio.run(story()), "watch ended", end=line["end"]) == line
+    assert find(asyncio.run(scenario()), "watch ended", end=line["end"]) == line
 
 
-def test_a_watch_that_the_server_ends_in_order_is_not_logged(tmp_path: Path) -> None:
-    async def story() -> Lines:
+def test_a_watch_that_the_server_ends_cleanly_is_not_logged(tmp_path: Path) -> None:
+    async def scenario() -> Lines:
         api = ScriptedApi()
-        async with playing(tmp_path, api) as scene:
+        async with running_relay(tmp_path, api) as running:
             with structlog.testing.capture_logs() as lines:
                 api.close_watches()
-                await scene.request(is_watch(GROUPS))
+                await running.request(is_watch(GROUPS))
             return lines
 
-    assert asyncio.run(story()) == []
+    assert asyncio.run(scenario()) == []
 
 
 def test_each_list_is_logged_with_its_size_and_version(tmp_path: Path) -> None:
-    async def story() -> Lines:
+    async def scenario() -> Lines:
         api = ScriptedApi()
         api.put(GROUPS, group(), group("b", uid="uid-2"))
         with structlog.testing.capture_logs() as lines:
-            async with playing(tmp_path, api):
+            async with running_relay(tmp_path, api):
                 pass
         return lines
 
-    assert next(one for one in asyncio.run(story()) if one.get("kind") == "TPUNodeGroup") == {
+    assert next(one for one in asyncio.run(scenario()) if one.get("kind") == "TPUNodeGroup") == {
         "event": "listed",
         "log_level": "info",
         "kind": "TPUNodeGroup",
@@ -141,20 +141,22 @@ def test_each_list_is_logged_with_its_size_and_version(tmp_path: Path) -> None:
     }
 
 
-def test_while_the_cluster_cannot_be_identified_a_warning_says_that_nothing_is_published(
+def test_a_warning_says_that_nothing_is_published_before_the_cluster_id_is_known(
     tmp_path: Path,
 ) -> None:
-    async def story() -> Lines:
+    async def scenario() -> Lines:
         api = ScriptedApi(token="right")
         with structlog.testing.capture_logs() as lines:
-            async with playing(tmp_path, api, cluster_id="", token="wrong", watched=False) as scene:
+            async with running_relay(
+                tmp_path, api, cluster_id="", token="wrong", watched=False
+            ) as running:
                 for _ in range(2):
-                    await scene.request(lambda request: request.path.endswith("/kube-system"))
-                scene.stop.set()
-                await asyncio.wait_for(scene.ended, PATIENCE_S)
+                    await running.request(lambda request: request.path.endswith("/kube-system"))
+                running.stop.set()
+                await asyncio.wait_for(running.ended, PATIENCE_S)
         return lines
 
-    assert find(asyncio.run(story()), "could not read") == {
+    assert find(asyncio.run(scenario()), "could not read") == {
         "event": "could not read the uid of namespace kube-system, which is the cluster's id;"
         " nothing is published until then",
         "log_level": "warning",
@@ -163,53 +165,53 @@ def test_while_the_cluster_cannot_be_identified_a_warning_says_that_nothing_is_p
 
 
 def test_an_object_without_identity_is_a_warning(tmp_path: Path) -> None:
-    async def story() -> Lines:
-        async with playing(tmp_path, ScriptedApi()) as scene:
+    async def scenario() -> Lines:
+        async with running_relay(tmp_path, ScriptedApi()) as running:
             with structlog.testing.capture_logs() as lines:
-                scene.api.send(GROUPS, {"type": "ADDED", "object": {"metadata": {"name": "a"}}})
-                scene.api.change(GROUPS, "ADDED", group())
-                await scene.recorder.next()
+                running.api.send(GROUPS, {"type": "ADDED", "object": {"metadata": {"name": "a"}}})
+                running.api.change(GROUPS, "ADDED", group())
+                await running.recorder.next()
             return lines
 
-    assert find(asyncio.run(story()), "skipped") == {
+    assert find(asyncio.run(scenario()), "skipped") == {
         "event": "skipped an object without a valid name, namespace or uid",
         "log_level": "warning",
         "kind": "TPUNodeGroup",
     }
 
 
-async def _hang(scene: Scene) -> None:
-    scene.api.change(GROUPS, "ADDED", group())
-    await scene.recorder.attempts.get()
-    scene.stop.set()
-    await asyncio.wait_for(scene.ended, PATIENCE_S)
+async def _hang(running: RunningRelay) -> None:
+    running.api.change(GROUPS, "ADDED", group())
+    await running.recorder.attempts.get()
+    running.stop.set()
+    await asyncio.wait_for(running.ended, PATIENCE_S)
 
 
-def test_an_end_with_unpublished_changes_is_a_warning(
+def test_a_shutdown_with_unpublished_changes_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daemon, "SHUTDOWN_S", 0.05)
 
-    async def story() -> Lines:
-        recorder = Recorder(trouble=asyncio.Event().wait)
+    async def scenario() -> Lines:
+        recorder = Recorder(before_publish=asyncio.Event().wait)
         with structlog.testing.capture_logs() as lines:
-            async with playing(tmp_path, ScriptedApi(), recorder=recorder) as scene:
-                await _hang(scene)
+            async with running_relay(tmp_path, ScriptedApi(), recorder=recorder) as running:
+                await _hang(running)
         return lines
 
-    assert find(asyncio.run(story()), "ended") == {
+    assert find(asyncio.run(scenario()), "ended") == {
         "event": "ended before everything was published; the next start reports it from the state",
         "log_level": "warning",
     }
 
 
-def test_what_could_not_be_published_is_a_warning_with_the_topic(
+def test_a_failed_publish_is_a_warning_with_the_topic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    now = stand_still()
+    now = fixed_clock()
     message = Message("default", "train", "uid-1", Cause.NODES_CHANGED, now, ("n-1",))
 
-    async def story() -> Lines:
+    async def scenario() -> Lines:
         async with SmallPubSub(missing={"tf-label-node"}).serving() as port:
             monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
             sender = PubSubPublisher("proj-1", "tf-", AnonymousCredentials(), lambda: now)
@@ -218,7 +220,7 @@ def test_what_could_not_be_published_is_a_warning_with_the_topic(
             await sender.close()
         return lines
 
-    (line,) = asyncio.run(story())
+    (line,) = asyncio.run(scenario())
     assert line.pop("detail").startswith("NotFound: 404 ")
     assert line == {
         "event": "could not publish",

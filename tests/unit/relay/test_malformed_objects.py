@@ -26,7 +26,7 @@ from tests.unit.relay.objects import (
 )
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-GENUINE: dict[WatchedKind, list[Raw]] = {
+VALID: dict[WatchedKind, list[Raw]] = {
     "TPUNodeGroup": [group(), settled_group(), group(deleting=True), group(resource_name="")],
     "Node": [node(), node(ready="False"), node(labels={})],
     "CertificateSigningRequest": [signing_request(), signing_request("AutoApproved")],
@@ -60,9 +60,9 @@ def mutate(random: Random, document: Raw) -> None:
         holder[key] = copy.deepcopy(random.choice(JUNK))
 
 
-def draw(random: Random, kind: WatchedKind) -> Raw:
-    """An object as it comes off the wire."""
-    document = copy.deepcopy(random.choice(GENUINE[kind]))
+def make_object(random: Random, kind: WatchedKind) -> Raw:
+    """Return a random object as the relay parses it."""
+    document = copy.deepcopy(random.choice(VALID[kind]))
     for _ in range(random.choice((0, 1, 1, 2, 3))):
         if document:
             mutate(random, document)
@@ -86,9 +86,9 @@ def test_objects_of_any_form_are_read_or_skipped_and_messages_stay_valid(
         now += timedelta(seconds=random.random() * 20)
         kind = random.choice(KINDS)
         if random.random() < 0.1:
-            outbox.relisted(kind, [draw(random, kind) for _ in range(3)], now)
+            outbox.relisted(kind, [make_object(random, kind) for _ in range(3)], now)
         else:
-            outbox.changed(kind, random.choice(CHANGES), draw(random, kind), now)
+            outbox.changed(kind, random.choice(CHANGES), make_object(random, kind), now)
         for publication in outbox.take_due(now):
             message = publication.message
             if message.kind == "CertificateSigningRequest":
@@ -118,7 +118,7 @@ def test_an_object_without_identity_is_skipped_and_counted_and_the_next_is_read(
         outbox.relisted(one, [], START)
     outbox.changed("TPUNodeGroup", "ADDED", settled_group(), START)
     outbox.take_due(START)
-    raw = copy.deepcopy(GENUINE[kind][0])
+    raw = copy.deepcopy(VALID[kind][0])
     del (raw if field == "metadata" else raw["metadata"])[field]
     outbox.changed(kind, "ADDED", raw, START)
     outbox.relisted(kind, [raw], START)

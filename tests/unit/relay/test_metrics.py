@@ -1,4 +1,4 @@
-"""The buckets of the histograms: what a quantile on a dashboard can tell apart."""
+"""The buckets of the histograms, which set the resolution of quantiles."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from prometheus_client import generate_latest
 
 from relay.metrics import DESCRIPTIONS
 
-WAITS = "5 10 30 60 120 180 300 600 1200 1800 3600 10800 43200 172800 604800"
+DURATIONS = "5 10 30 60 120 180 300 600 1200 1800 3600 10800 43200 172800 604800"
 BUCKETS = {
-    "tpu_functions_slice_time_to_ready_seconds": WAITS,
-    "tpu_functions_slice_phase_duration_seconds": WAITS,
-    "tpu_functions_slice_time_to_repair_seconds": WAITS,
+    "tpu_functions_slice_time_to_ready_seconds": DURATIONS,
+    "tpu_functions_slice_phase_duration_seconds": DURATIONS,
+    "tpu_functions_slice_time_to_repair_seconds": DURATIONS,
     "tpu_functions_relay_publish_duration_seconds": "0.01 0.025 0.05 0.1 0.25 0.5 1 2.5 5 10",
     "tpu_functions_relay_reaction_seconds": "0.01 0.05 0.1 0.25 0.5 1 2.5 5 10 30 60 300 1800",
 }

@@ -1,4 +1,4 @@
-"""What is news, whose inbox it goes to, and when: tables on made-up times."""
+"""The changes that are reported, to which step and at which time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shared.base.names import (
 )
 from shared.frame.message import Cause
 from tests.unit.relay.objects import (
-    OUR_LABELS,
+    OWN_LABELS,
     RESOURCE_NAME,
     Raw,
     foreign_node,
@@ -32,7 +32,7 @@ from tests.unit.relay.objects import (
     signing_request,
 )
 
-Told = tuple[str, str, tuple[str, ...]]
+Report = tuple[str, str, tuple[str, ...]]
 """Step, cause and Node names of a message."""
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -40,12 +40,12 @@ NODE = f"{RESOURCE_NAME}-ab12"
 
 
 def seconds(amount: float) -> datetime:
-    """That much after the start."""
+    """Return the time this long after the start."""
     return START + timedelta(seconds=amount)
 
 
 def settled_outbox(groups: Iterable[Raw] = (), nodes: Iterable[Raw] = ()) -> Outbox:
-    """An outbox that has seen these since long and has nothing to tell."""
+    """An outbox that listed these an hour ago and has nothing pending."""
     outbox = Outbox()
     outbox.relisted("TPUNodeGroup", groups, START - timedelta(hours=1))
     outbox.relisted("Node", nodes, START - timedelta(hours=1))
@@ -53,48 +53,48 @@ def settled_outbox(groups: Iterable[Raw] = (), nodes: Iterable[Raw] = ()) -> Out
     return outbox
 
 
-def brief(publications: list[OutgoingMessage]) -> list[Told]:
-    """Step, cause and Node names of each message."""
+def summarize(publications: list[OutgoingMessage]) -> list[Report]:
+    """Return step, cause and Node names of each message."""
     return [(one.step, str(one.message.cause), one.message.nodes) for one in publications]
 
 
-def told(outbox: Outbox, at_s: float = 0) -> list[Told]:
-    """What is due then."""
-    return brief(outbox.take_due(seconds(at_s)))
+def take_reports(outbox: Outbox, at_s: float = 0) -> list[Report]:
+    """Return the messages that are due at that time."""
+    return summarize(outbox.take_due(seconds(at_s)))
 
 
 CREATE, TEAR_DOWN, LABEL = "create_resources", "tear_down", "label_node"
 
-GROUP_CHANGES: dict[str, tuple[Raw, Raw, list[Told]]] = {
+GROUP_CHANGES: dict[str, tuple[Raw, Raw, list[Report]]] = {
     "a new spec": (group(), group(generation=2), [(CREATE, "SpecChanged", ())]),
     "a pause": (group(), group(paused="true"), [(CREATE, "MetadataChanged", ())]),
     "the end of a pause": (group(paused="true"), group(), [(CREATE, "MetadataChanged", ())]),
-    "our label lost": (group(), group(resource_name=""), [(CREATE, "MetadataChanged", ())]),
-    "our finalizer lost": (group(), group(finalizers=()), [(CREATE, "MetadataChanged", ())]),
-    "our finalizer and label set, by ourselves": (
+    "the label removed": (group(), group(resource_name=""), [(CREATE, "MetadataChanged", ())]),
+    "the finalizer removed": (group(), group(finalizers=()), [(CREATE, "MetadataChanged", ())]),
+    "finalizer and label set by create_resources": (
         group(finalizers=(), resource_name=""),
         group(),
         [],
     ),
-    "our label changed to another": (
+    "the label changed": (
         group(),
         group(resource_name="tng-other-01234567"),
         [(CREATE, "MetadataChanged", ())],
     ),
-    "our finalizer set, and a pause with it": (
+    "the finalizer set together with a pause": (
         group(finalizers=(), resource_name=""),
         group(paused="true"),
         [(CREATE, "MetadataChanged", ())],
     ),
-    "tpu-operator's finalizer gone": (
+    "tpu-operator's finalizer removed": (
         group(finalizers=(f"{THEIR_FINALIZER_PREFIX}-mig",)),
         group(finalizers=()),
         [(CREATE, "MetadataChanged", ())],
     ),
-    "somebody else's finalizer": (group(), group(finalizers=(FINALIZER, "example.com/x")), []),
+    "an unrelated finalizer": (group(), group(finalizers=(FINALIZER, "example.com/x")), []),
     "a status": (group(), group(ready="False", observed=1, nodes_ready=1), []),
     "the deletion": (group(), group(deleting=True, generation=2), [(TEAR_DOWN, "Deleting", ())]),
-    "another finalizer gone while deleting": (
+    "another finalizer removed while deleting": (
         group(deleting=True, finalizers=(FINALIZER, "example.com/x")),
         group(deleting=True),
         [(TEAR_DOWN, "Deleting", ())],
@@ -108,11 +108,11 @@ GROUP_CHANGES: dict[str, tuple[Raw, Raw, list[Told]]] = {
     "before, after, expected", GROUP_CHANGES.values(), ids=GROUP_CHANGES.keys()
 )
 def test_a_change_of_a_group_goes_to_the_step_it_concerns(
-    before: Raw, after: Raw, expected: list[Told]
+    before: Raw, after: Raw, expected: list[Report]
 ) -> None:
     outbox = settled_outbox([before])
     outbox.changed("TPUNodeGroup", "MODIFIED", after, START)
-    assert told(outbox) == expected
+    assert take_reports(outbox) == expected
 
 
 def test_a_new_group_goes_to_create_resources_with_its_uid_and_the_time() -> None:
@@ -125,24 +125,24 @@ def test_a_new_group_goes_to_create_resources_with_its_uid_and_the_time() -> Non
 
 
 def without(*labels: str) -> dict[str, str]:
-    """Our labels, some of them missing."""
-    return {key: value for key, value in OUR_LABELS.items() if key not in labels}
+    """Return the labels of a proved Node without these."""
+    return {key: value for key, value in OWN_LABELS.items() if key not in labels}
 
 
-NEWS: list[Told] = [(LABEL, "NodesChanged", (NODE,))]
-HINTED = {RESOURCE_NAME_LABEL: RESOURCE_NAME}
+REPORTED: list[Report] = [(LABEL, "NodesChanged", (NODE,))]
+UNPROVED_LABELS = {RESOURCE_NAME_LABEL: RESOURCE_NAME}
 
-NODE_CHANGES: dict[str, tuple[Raw | None, Raw, list[Told]]] = {
-    "appears": (None, node(), NEWS),
-    "appears without labels": (None, node(labels={}), NEWS),
-    "appears under a name that tells nothing": (
+NODE_CHANGES: dict[str, tuple[Raw | None, Raw, list[Report]]] = {
+    "appears": (None, node(), REPORTED),
+    "appears without labels": (None, node(labels={}), REPORTED),
+    "appears under a foreign name with the label of its group": (
         None,
-        node("gke-1", labels=HINTED),
+        node("gke-1", labels=UNPROVED_LABELS),
         [(LABEL, "NodesChanged", ("gke-1",))],
     ),
-    "is not Ready any more": (node(), node(ready="False"), NEWS),
-    "is not heard of": (node(), node(ready="Unknown"), NEWS),
-    "is Ready again": (node(ready="Unknown"), node(), NEWS),
+    "is not Ready any more": (node(), node(ready="False"), REPORTED),
+    "is Unknown": (node(), node(ready="Unknown"), REPORTED),
+    "is Ready again": (node(ready="Unknown"), node(), REPORTED),
     "is Ready before it has chips": (
         node(ready="False", capacity="", allocatable=""),
         node(capacity="", allocatable=""),
@@ -150,116 +150,116 @@ NODE_CHANGES: dict[str, tuple[Raw | None, Raw, list[Told]]] = {
     ),
     "gets TPU capacity": (node(capacity="", allocatable=""), node(allocatable="0"), []),
     "has chips before it is Ready": (node(ready="False", capacity=""), node(ready="False"), []),
-    "is Ready with chips": (node(ready="False"), node(), NEWS),
-    "has more chips": (node(), node(capacity="8", allocatable="8"), NEWS),
-    "is half-way and gets a providerID": (
+    "is Ready with chips": (node(ready="False"), node(), REPORTED),
+    "has more chips": (node(), node(capacity="8", allocatable="8"), REPORTED),
+    "gets a providerID before it is Ready with chips": (
         node(ready="False", provider_id=""),
         node(capacity="", allocatable=""),
-        NEWS,
+        REPORTED,
     ),
-    "can allocate its TPU": (node(allocatable="0"), node(), NEWS),
-    "loses its TPU": (node(), node(capacity="0", allocatable="0"), NEWS),
-    "gets a providerID": (node(provider_id=""), node(), NEWS),
-    "loses a label": (node(), node(labels=without(TOPOLOGY_LABEL)), NEWS),
-    "loses the label that proves it": (node(), node(labels=without(VM_ID_LABEL)), NEWS),
-    "loses the label of its group": (node(), node(labels=without(RESOURCE_NAME_LABEL)), NEWS),
-    "gets a wrong label": (node(), node(labels={**OUR_LABELS, TOPOLOGY_LABEL: "9x9"}), NEWS),
-    "gets a label before it is proved": (node(labels={}), node(labels=HINTED), NEWS),
-    "is another Node of that name": (node(), node(uid="node-uid-2"), NEWS),
-    "is proved and becomes Ready at once": (node(labels={}, ready="False"), node(), NEWS),
-    "is proved and loses a label at once": (
+    "can allocate its TPU": (node(allocatable="0"), node(), REPORTED),
+    "loses its TPU": (node(), node(capacity="0", allocatable="0"), REPORTED),
+    "gets a providerID": (node(provider_id=""), node(), REPORTED),
+    "loses a label": (node(), node(labels=without(TOPOLOGY_LABEL)), REPORTED),
+    "loses the label that proves it": (node(), node(labels=without(VM_ID_LABEL)), REPORTED),
+    "loses the label of its group": (node(), node(labels=without(RESOURCE_NAME_LABEL)), REPORTED),
+    "gets a wrong label": (node(), node(labels={**OWN_LABELS, TOPOLOGY_LABEL: "9x9"}), REPORTED),
+    "gets a label before it is proved": (node(labels={}), node(labels=UNPROVED_LABELS), REPORTED),
+    "is another Node of that name": (node(), node(uid="node-uid-2"), REPORTED),
+    "is proved and becomes Ready in one change": (node(labels={}, ready="False"), node(), REPORTED),
+    "is proved and loses a label in one change": (
         node(labels={**without(VM_ID_LABEL), f"{TOPOLOGY_LABEL}-x": "1"}),
         node(),
-        NEWS,
+        REPORTED,
     ),
-    "is proved by our patch": (node(labels={}), node(), []),
-    "is proved anew by our patch": (
-        node(labels={**OUR_LABELS, VM_ID_LABEL: "1", TOPOLOGY_LABEL: "9x9"}),
+    "is proved by label_node": (node(labels={}), node(), []),
+    "is proved again by label_node": (
+        node(labels={**OWN_LABELS, VM_ID_LABEL: "1", TOPOLOGY_LABEL: "9x9"}),
         node(),
         [],
     ),
-    "gets a lost label back by our patch": (node(labels=without(TOPOLOGY_LABEL)), node(), []),
+    "gets a removed label from label_node": (node(labels=without(TOPOLOGY_LABEL)), node(), []),
     "sends a heartbeat": (node(), node(heartbeat="2026-01-01T00:05:00Z"), []),
     "is cordoned": (node(), node(unschedulable=True), []),
     "gets a taint": (node(), node(taints=("example.com/x",)), []),
-    "gets somebody else's label": (node(), node(labels={**OUR_LABELS, "example.com/x": "1"}), []),
+    "gets an unrelated label": (node(), node(labels={**OWN_LABELS, "example.com/x": "1"}), []),
     "is foreign": (None, foreign_node("gke-1"), []),
-    "has nearly our name": (None, foreign_node(f"{RESOURCE_NAME}-ab123"), []),
+    "has a similar name": (None, foreign_node(f"{RESOURCE_NAME}-ab123"), []),
 }
 
 
 @pytest.mark.parametrize("before, after, expected", NODE_CHANGES.values(), ids=NODE_CHANGES.keys())
-def test_label_node_is_triggered_by_a_node_that(
-    before: Raw | None, after: Raw, expected: list[Told]
+def test_label_node_is_triggered_by_a_change_of_a_node_that_it_uses(
+    before: Raw | None, after: Raw, expected: list[Report]
 ) -> None:
     outbox = settled_outbox([settled_group()], [before] if before else [])
     outbox.take_due(START - timedelta(minutes=1))
     outbox.changed("Node", "MODIFIED" if before else "ADDED", after, START)
-    assert told(outbox) == expected
+    assert take_reports(outbox) == expected
 
 
-def test_a_node_that_goes_is_news_under_its_name() -> None:
+def test_a_deleted_node_is_reported_by_its_name() -> None:
     outbox = settled_outbox([settled_group()], [node()])
     outbox.changed("Node", "DELETED", node(), START)
-    assert told(outbox) == NEWS
+    assert take_reports(outbox) == REPORTED
 
 
-def test_a_foreign_node_that_goes_is_no_news() -> None:
+def test_a_deleted_foreign_node_is_not_reported() -> None:
     outbox = settled_outbox([settled_group(0)], [foreign_node("gke-1")])
     outbox.changed("Node", "DELETED", foreign_node("gke-1"), START)
-    assert told(outbox) == []
+    assert take_reports(outbox) == []
 
 
-def test_a_node_with_a_domain_in_its_name_is_known_by_the_first_label() -> None:
+def test_a_node_with_a_domain_in_its_name_is_matched_by_the_first_label() -> None:
     outbox = settled_outbox([settled_group(0)])
     name = f"{NODE}.us-central1-c.c.project.internal"
     outbox.changed("Node", "ADDED", node(name, labels={}), START)
-    assert told(outbox) == [(LABEL, "NodesChanged", (name,))]
+    assert take_reports(outbox) == [(LABEL, "NodesChanged", (name,))]
 
 
 def test_a_node_that_moves_between_groups_triggers_both() -> None:
     other = settled_group(0, name="other", uid="uid-2", resource_name="tng-other-0123abcd")
-    outbox = settled_outbox([settled_group(), other], [node("n", labels=HINTED)])
+    outbox = settled_outbox([settled_group(), other], [node("n", labels=UNPROVED_LABELS)])
     outbox.take_due(START - timedelta(minutes=1))
     moved = node("n", labels={RESOURCE_NAME_LABEL: "tng-other-0123abcd"})
     outbox.changed("Node", "MODIFIED", moved, START)
-    woken = {publication.message.name for publication in outbox.take_due(START)}
-    assert woken == {"train", "other"}
+    triggered = {publication.message.name for publication in outbox.take_due(START)}
+    assert triggered == {"train", "other"}
 
 
-def test_a_node_that_our_patch_takes_from_a_group_is_reported_to_that_group() -> None:
+def test_a_node_that_label_node_removes_from_a_group_is_reported_to_that_group() -> None:
     other = settled_group(0, name="other", uid="uid-2", resource_name="tng-other-0123abcd")
     claimed_wrongly = node(labels={RESOURCE_NAME_LABEL: "tng-other-0123abcd"})
     outbox = settled_outbox([settled_group(0), other], [claimed_wrongly])
     outbox.take_due(START - timedelta(minutes=1))
     outbox.changed("Node", "MODIFIED", node(), START)
-    woken = {publication.message.name for publication in outbox.take_due(START)}
-    assert "other" in woken
+    triggered = {publication.message.name for publication in outbox.take_due(START)}
+    assert "other" in triggered
 
 
 def test_all_groups_that_claim_a_resource_name_are_triggered() -> None:
     twins = [settled_group(0), settled_group(0, name="forged", uid="uid-2")]
     outbox = settled_outbox(twins)
     outbox.changed("Node", "ADDED", node(), START)
-    woken = {publication.message.name for publication in outbox.take_due(START)}
-    assert woken == {"train", "forged"}
+    triggered = {publication.message.name for publication in outbox.take_due(START)}
+    assert triggered == {"train", "forged"}
 
 
-def test_a_node_waits_for_its_group_to_become_known() -> None:
+def test_a_node_is_reported_when_its_group_becomes_known() -> None:
     outbox = settled_outbox()
     outbox.changed("Node", "ADDED", node(), START)
     assert outbox.next_due() is None
     outbox.changed("TPUNodeGroup", "ADDED", group(), seconds(1))
-    assert told(outbox, 1) == [(CREATE, "Added", ()), *NEWS]
+    assert take_reports(outbox, 1) == [(CREATE, "Added", ()), *REPORTED]
 
 
-def test_a_node_waits_for_the_label_of_its_group() -> None:
+def test_a_node_is_reported_when_its_group_gets_its_label() -> None:
     outbox = settled_outbox([group(resource_name="", finalizers=())], [node()])
     outbox.changed("TPUNodeGroup", "MODIFIED", group(), START)
-    assert told(outbox) == NEWS
+    assert take_reports(outbox) == REPORTED
 
 
-def test_nodes_of_unknown_groups_are_remembered_up_to_a_bound_the_newest_of_them() -> None:
+def test_only_the_newest_nodes_of_unknown_groups_are_kept() -> None:
     strays = [node(f"tng-gone-0123abcd-{index:04}", labels={}) for index in range(MAX_STRAYS + 5)]
     outbox = settled_outbox([], strays)
     assert outbox.node_count == MAX_STRAYS
@@ -268,7 +268,7 @@ def test_nodes_of_unknown_groups_are_remembered_up_to_a_bound_the_newest_of_them
     assert names == [raw["metadata"]["name"] for raw in strays[5:]]
 
 
-def test_nothing_is_kept_of_foreign_nodes() -> None:
+def test_foreign_nodes_are_not_kept() -> None:
     outbox = settled_outbox([settled_group(0)], [foreign_node(f"n-{i}") for i in range(100)])
     assert outbox.node_count == 0
 
@@ -284,26 +284,26 @@ def test_a_deletion_replaces_a_pending_message_to_create_resources() -> None:
     outbox = settled_outbox([group()])
     outbox.changed("TPUNodeGroup", "MODIFIED", group(generation=2), START)
     outbox.changed("TPUNodeGroup", "MODIFIED", group(generation=3, deleting=True), START)
-    assert told(outbox) == [(TEAR_DOWN, "Deleting", ())]
+    assert take_reports(outbox) == [(TEAR_DOWN, "Deleting", ())]
 
 
-AFTER_A_START: dict[str, tuple[list[Raw], list[Raw], list[Told]]] = {
+AFTER_A_START: dict[str, tuple[list[Raw], list[Raw], list[Report]]] = {
     "settled": ([settled_group()], [node()], []),
     "settled, without Nodes": ([settled_group(0)], [], []),
     "being deleted": ([group(deleting=True)], [], [(TEAR_DOWN, "Deleting", ())]),
-    "not taken": (
+    "not owned": (
         [settled_group(0, finalizers=())],
         [],
         [(CREATE, "Added", ())],
     ),
-    "taken, without label": ([settled_group(0, resource_name="")], [], [(CREATE, "Added", ())]),
+    "owned, without label": ([settled_group(0, resource_name="")], [], [(CREATE, "Added", ())]),
     "changed meanwhile": ([settled_group(0, generation=2)], [], [(CREATE, "Added", ())]),
     "without status": ([group()], [], [(CREATE, "Added", ())]),
-    "not Ready": ([settled_group(1, ready="False")], [node()], NEWS),
+    "not Ready": ([settled_group(1, ready="False")], [node()], REPORTED),
     "not Ready, without Nodes": ([settled_group(0, ready="False")], [], []),
-    "Node not Ready": ([settled_group(1)], [node(ready="Unknown")], NEWS),
-    "Node without TPU": ([settled_group(1)], [node(allocatable="0")], NEWS),
-    "Node lost its proof": ([settled_group(1)], [node(labels={})], NEWS),
+    "Node not Ready": ([settled_group(1)], [node(ready="Unknown")], REPORTED),
+    "Node without TPU": ([settled_group(1)], [node(allocatable="0")], REPORTED),
+    "Node lost its proof": ([settled_group(1)], [node(labels={})], REPORTED),
     "Node gone": ([settled_group(1)], [], [(LABEL, "NodesChanged", ())]),
 }
 
@@ -312,22 +312,22 @@ AFTER_A_START: dict[str, tuple[list[Raw], list[Raw], list[Told]]] = {
 @pytest.mark.parametrize(
     "groups, nodes, expected", AFTER_A_START.values(), ids=AFTER_A_START.keys()
 )
-def test_after_a_start_the_state_decides(
-    groups: list[Raw], nodes: list[Raw], expected: list[Told], kinds: tuple[WatchedKind, ...]
+def test_a_start_reports_what_follows_from_the_state(
+    groups: list[Raw], nodes: list[Raw], expected: list[Report], kinds: tuple[WatchedKind, ...]
 ) -> None:
     outbox, objects = Outbox(), {"TPUNodeGroup": groups, "Node": nodes}
     for kind in kinds:
         outbox.relisted(kind, objects[kind], START)
-    assert told(outbox) == expected
+    assert take_reports(outbox) == expected
 
 
 def test_groups_do_not_wait_for_nodes_that_cannot_be_listed() -> None:
     outbox = Outbox()
     outbox.relisted("TPUNodeGroup", [group(deleting=True)], START)
-    assert told(outbox) == [(TEAR_DOWN, "Deleting", ())]
+    assert take_reports(outbox) == [(TEAR_DOWN, "Deleting", ())]
 
 
-def test_a_fresh_list_that_shows_nothing_new_is_quiet() -> None:
+def test_a_list_without_changes_reports_nothing() -> None:
     groups, nodes = [group(ready="False")], [node(ready="False")]
     outbox = settled_outbox(groups, nodes)
     outbox.relisted("TPUNodeGroup", groups, START)
@@ -335,13 +335,13 @@ def test_a_fresh_list_that_shows_nothing_new_is_quiet() -> None:
     assert outbox.next_due() is None
 
 
-RELISTS: dict[str, tuple[WatchedKind, list[Raw], list[Told]]] = {
-    "a Node gone": ("Node", [], NEWS),
-    "a Node changed": ("Node", [node(ready="False")], NEWS),
-    "a Node that looks as if we had labelled it": (
+RELISTS: dict[str, tuple[WatchedKind, list[Raw], list[Report]]] = {
+    "a Node gone": ("Node", [], REPORTED),
+    "a Node changed": ("Node", [node(ready="False")], REPORTED),
+    "a Node with another proof": (
         "Node",
-        [node(labels={**OUR_LABELS, VM_ID_LABEL: "1"})],
-        NEWS,
+        [node(labels={**OWN_LABELS, VM_ID_LABEL: "1"})],
+        REPORTED,
     ),
     "a Node new": (
         "Node",
@@ -364,7 +364,7 @@ RELISTS: dict[str, tuple[WatchedKind, list[Raw], list[Told]]] = {
         [settled_group(), group("new", uid="uid-2", resource_name="")],
         [(CREATE, "Added", ())],
     ),
-    "a group made anew": (
+    "a group created again": (
         "TPUNodeGroup",
         [group(uid="uid-2", resource_name="", finalizers=())],
         [(CREATE, "Added", ())],
@@ -373,24 +373,24 @@ RELISTS: dict[str, tuple[WatchedKind, list[Raw], list[Told]]] = {
 
 
 @pytest.mark.parametrize("kind, objects, expected", RELISTS.values(), ids=RELISTS.keys())
-def test_a_new_list_reports_only(
-    kind: WatchedKind, objects: list[Raw], expected: list[Told]
+def test_a_new_list_reports_only_changes(
+    kind: WatchedKind, objects: list[Raw], expected: list[Report]
 ) -> None:
     outbox = settled_outbox([settled_group()], [node()])
     outbox.relisted(kind, objects, START)
-    assert told(outbox) == expected
+    assert take_reports(outbox) == expected
 
 
-def flicker(outbox: Outbox, at_s: float, ready: str) -> None:
-    """The Node becomes Ready, or not."""
+def set_ready(outbox: Outbox, at_s: float, ready: str) -> None:
+    """Change the Ready condition of the Node."""
     outbox.changed("Node", "MODIFIED", node(ready=ready), seconds(at_s))
 
 
-def test_the_first_change_goes_at_once_and_the_next_ones_at_growing_gaps() -> None:
+def test_the_first_change_is_reported_immediately_and_the_next_at_growing_intervals() -> None:
     outbox = settled_outbox([settled_group()], [node()])
     moments: list[float] = []
     for tenth in range(300):
-        flicker(outbox, tenth / 10, "True" if tenth % 2 else "False")
+        set_ready(outbox, tenth / 10, "True" if tenth % 2 else "False")
         if outbox.take_due(seconds(tenth / 10)):
             moments.append(tenth / 10)
     assert moments == [0, 3, 9, 18, 28]
@@ -398,22 +398,22 @@ def test_the_first_change_goes_at_once_and_the_next_ones_at_growing_gaps() -> No
 
 def test_the_last_change_is_reported_after_its_interval() -> None:
     outbox = settled_outbox([settled_group()], [node()])
-    flicker(outbox, 0, "False")
-    assert told(outbox, 0) == NEWS
-    flicker(outbox, 0.1, "True")
-    assert told(outbox, 2.9) == []
+    set_ready(outbox, 0, "False")
+    assert take_reports(outbox, 0) == REPORTED
+    set_ready(outbox, 0.1, "True")
+    assert take_reports(outbox, 2.9) == []
     assert outbox.next_due() == seconds(3)
-    assert told(outbox, 3) == NEWS
+    assert take_reports(outbox, 3) == REPORTED
     assert outbox.next_due() is None
 
 
-def test_after_quiet_a_change_goes_at_once_again() -> None:
+def test_a_change_after_a_quiet_time_is_reported_immediately() -> None:
     outbox = settled_outbox([settled_group()], [node()])
-    flicker(outbox, 0, "False")
+    set_ready(outbox, 0, "False")
     outbox.take_due(seconds(0))
-    flicker(outbox, 6, "True")
-    assert told(outbox, 6) == NEWS
-    flicker(outbox, 6.1, "False")
+    set_ready(outbox, 6, "True")
+    assert take_reports(outbox, 6) == REPORTED
+    set_ready(outbox, 6.1, "False")
     assert outbox.next_due() == seconds(9)
 
 
@@ -429,23 +429,23 @@ def test_the_node_that_completes_the_slice_is_reported_immediately() -> None:
     assert outbox.next_due() == seconds(1.3)
 
 
-def test_nodes_of_a_group_that_is_being_deleted_are_nobodys_news() -> None:
+def test_nodes_of_a_group_that_is_being_deleted_are_not_reported() -> None:
     outbox = settled_outbox([settled_group(deleting=True)], [node()])
     outbox.take_due(START)
     outbox.changed("Node", "DELETED", node(), START)
     assert outbox.next_due() is None
 
 
-def test_the_gaps_of_one_group_and_step_hold_up_no_other() -> None:
+def test_the_interval_of_one_group_and_step_does_not_delay_another() -> None:
     outbox = settled_outbox([settled_group()], [node()])
-    flicker(outbox, 0, "False")
+    set_ready(outbox, 0, "False")
     outbox.take_due(seconds(0))
-    flicker(outbox, 0.1, "True")
+    set_ready(outbox, 0.1, "True")
     outbox.changed("TPUNodeGroup", "MODIFIED", settled_group(deleting=True), seconds(0.1))
-    assert told(outbox, 0.1) == [(TEAR_DOWN, "Deleting", ())]
+    assert take_reports(outbox, 0.1) == [(TEAR_DOWN, "Deleting", ())]
 
 
-def test_64_nodes_that_join_within_a_minute_make_about_10_messages_and_none_is_missed() -> None:
+def test_64_nodes_that_join_within_a_minute_cause_about_10_messages_that_name_each() -> None:
     outbox = settled_outbox([group(ready="False", observed=1)])
     outbox.take_due(START - timedelta(minutes=1))
     changes = sorted(
@@ -462,17 +462,19 @@ def test_64_nodes_that_join_within_a_minute_make_about_10_messages_and_none_is_m
     last_change: dict[str, float] = {}
     for at_s, stage, index in changes:
         messages += _drain(outbox, at_s)
-        raw = node(f"{RESOURCE_NAME}-{index:04}", labels=HINTED, **stages[stage])
+        raw = node(f"{RESOURCE_NAME}-{index:04}", labels=UNPROVED_LABELS, **stages[stage])
         outbox.changed("Node", "MODIFIED" if stage else "ADDED", raw, seconds(at_s))
         last_change[raw["metadata"]["name"]] = at_s
     messages += _drain(outbox, 120)
     assert 8 <= len(messages) <= 12
     for name, at_s in last_change.items():
-        assert any(name in names and at_s <= told_s <= at_s + 10 for told_s, names in messages)
+        assert any(
+            name in names and at_s <= reported_s <= at_s + 10 for reported_s, names in messages
+        )
 
 
 def _drain(outbox: Outbox, until_s: float) -> list[tuple[float, tuple[str, ...]]]:
-    """What is due until then, each at its own moment."""
+    """Return the messages that are due until then, each with its time."""
     messages = []
     while (due := outbox.next_due()) is not None and due <= seconds(until_s):
         for publication in outbox.take_due(due):
@@ -480,7 +482,7 @@ def _drain(outbox: Outbox, until_s: float) -> list[tuple[float, tuple[str, ...]]
     return messages
 
 
-def test_more_than_100_names_make_more_messages() -> None:
+def test_more_than_100_names_are_sent_in_several_messages() -> None:
     outbox = settled_outbox([settled_group(0)])
     names = [f"{RESOURCE_NAME}-{index:04}" for index in range(250)]
     for name in names:
@@ -490,14 +492,14 @@ def test_more_than_100_names_make_more_messages() -> None:
     assert [name for one in publications for name in one.message.nodes] == names
 
 
-def test_of_the_names_of_an_outage_the_first_5000_are_kept() -> None:
+def test_the_first_5000_names_of_an_outage_are_kept() -> None:
     trigger = PendingTrigger(Cause.NODES_CHANGED, START)
     trigger.add_names(f"n-{number}" for number in range(4_999))
     trigger.add_names(["n-0", "late", "too-late"])
     assert (len(trigger.names), list(trigger.names)[-1]) == (5_000, "late")
 
 
-def test_a_round_takes_no_more_than_asked_for_and_the_next_the_rest() -> None:
+def test_a_batch_has_at_most_the_requested_number_and_the_next_has_the_rest() -> None:
     outbox = settled_outbox()
     for index in range(5):
         outbox.changed("TPUNodeGroup", "ADDED", group(f"g{index}", uid=f"u{index}"), START)
@@ -506,20 +508,20 @@ def test_a_round_takes_no_more_than_asked_for_and_the_next_the_rest() -> None:
     assert names == (["g0", "g1", "g2"], ["g3", "g4"])
 
 
-def test_what_could_not_be_published_is_due_again_with_what_came_since() -> None:
+def test_an_unpublished_message_is_due_again_with_the_changes_since_then() -> None:
     outbox = settled_outbox([settled_group(2)], [node(), node(f"{RESOURCE_NAME}-cd34")])
-    flicker(outbox, 0, "False")
+    set_ready(outbox, 0, "False")
     taken = outbox.take_due(seconds(0))
     other = node(f"{RESOURCE_NAME}-cd34", ready="False")
     outbox.changed("Node", "MODIFIED", other, seconds(0.5))
     outbox.returned(taken, seconds(1))
-    assert told(outbox, 6.9) == []
+    assert take_reports(outbox, 6.9) == []
     [publication] = outbox.take_due(seconds(7))
     assert publication.message.nodes == (NODE, f"{RESOURCE_NAME}-cd34")
     assert publication.message.at == seconds(0.5)
 
 
-def test_attempts_to_publish_are_never_more_than_ten_seconds_apart() -> None:
+def test_attempts_to_publish_are_at_most_ten_seconds_apart() -> None:
     outbox = settled_outbox([group()])
     outbox.changed("TPUNodeGroup", "MODIFIED", group(generation=2), START)
     moments: list[float] = []
@@ -529,44 +531,44 @@ def test_attempts_to_publish_are_never_more_than_ten_seconds_apart() -> None:
     assert moments == [0, 6, 16, 26, 36, 46, 56, 66]
 
 
-def test_an_outage_of_an_hour_loses_nothing_and_gathers_one_message_a_step() -> None:
+def test_an_outage_of_an_hour_loses_no_change_and_causes_one_message_for_each_step() -> None:
     outbox = settled_outbox([settled_group()], [node()])
     for minute in range(60):
-        flicker(outbox, minute * 60, "True" if minute % 2 else "False")
+        set_ready(outbox, minute * 60, "True" if minute % 2 else "False")
         outbox.changed(
             "TPUNodeGroup", "MODIFIED", settled_group(generation=minute + 2), seconds(minute * 60)
         )
         outbox.returned(outbox.take_due(seconds(minute * 60 + 30)), seconds(minute * 60 + 30))
-    assert sorted(told(outbox, 3600)) == [(CREATE, "SpecChanged", ()), *NEWS]
+    assert sorted(take_reports(outbox, 3600)) == [(CREATE, "SpecChanged", ()), *REPORTED]
 
 
-MOOT: dict[str, Raw] = {
+SUPERSEDED: dict[str, Raw] = {
     "gone": {},
-    "made anew": group(uid="uid-2"),
+    "created again": group(uid="uid-2"),
     "being deleted": group(deleting=True),
 }
 
 
-@pytest.mark.parametrize("now_is", MOOT.values(), ids=MOOT.keys())
-def test_what_could_not_be_published_is_dropped_when_the_group_is(now_is: Raw) -> None:
+@pytest.mark.parametrize("current", SUPERSEDED.values(), ids=SUPERSEDED.keys())
+def test_an_unpublished_message_is_dropped_when_its_group_is_gone_or_deleted(current: Raw) -> None:
     outbox = settled_outbox([group()])
     outbox.changed("TPUNodeGroup", "MODIFIED", group(generation=2), START)
     taken = outbox.take_due(START)
-    outbox.relisted("TPUNodeGroup", [now_is] if now_is else [], seconds(1))
+    outbox.relisted("TPUNodeGroup", [current] if current else [], seconds(1))
     outbox.take_due(seconds(1))
     outbox.returned(taken, seconds(2))
     assert outbox.next_due() is None
 
 
-def test_a_clock_that_is_set_back_holds_nothing_up() -> None:
+def test_a_clock_that_is_set_back_delays_no_message() -> None:
     outbox = settled_outbox([settled_group()], [node()])
-    flicker(outbox, 0, "False")
+    set_ready(outbox, 0, "False")
     outbox.take_due(seconds(0))
-    flicker(outbox, 0.1, "True")
-    assert told(outbox, -3600) == NEWS
+    set_ready(outbox, 0.1, "True")
+    assert take_reports(outbox, -3600) == REPORTED
 
 
-ODD_NODES: dict[str, Raw] = {
+MALFORMED_NODES: dict[str, Raw] = {
     "no status": {"metadata": {"name": NODE, "uid": "u"}},
     "nulls": {"metadata": {"name": NODE, "uid": "u", "labels": None}, "spec": None, "status": None},
     "wrong shapes": {
@@ -578,15 +580,15 @@ ODD_NODES: dict[str, Raw] = {
 }
 
 
-@pytest.mark.parametrize("raw", ODD_NODES.values(), ids=ODD_NODES.keys())
-def test_an_odd_node_is_a_node_still(raw: Raw) -> None:
+@pytest.mark.parametrize("raw", MALFORMED_NODES.values(), ids=MALFORMED_NODES.keys())
+def test_a_malformed_node_is_reported(raw: Raw) -> None:
     outbox = settled_outbox([settled_group(0)])
     outbox.changed("Node", "ADDED", raw, START)
-    assert told(outbox) == NEWS
+    assert take_reports(outbox) == REPORTED
 
 
-def requests_told(outbox: Outbox, at_s: float = 0) -> list[tuple[str, ...]]:
-    """The names in each message to approve_join."""
+def take_requests(outbox: Outbox, at_s: float = 0) -> list[tuple[str, ...]]:
+    """Return the names in each message to approve_join."""
     found = outbox.take_due(seconds(at_s))
     assert {(one.step, str(one.message.cause)) for one in found} <= {
         ("approve_join", "JoinRequested")
@@ -595,33 +597,33 @@ def requests_told(outbox: Outbox, at_s: float = 0) -> list[tuple[str, ...]]:
 
 
 REQUESTS: dict[str, tuple[Raw, list[tuple[str, ...]]]] = {
-    "by a token of ours": (signing_request(), [("csr-x",)]),
-    "by a token of kubeadm's": (signing_request(group="system:bootstrappers:kubeadm:x"), []),
-    "approved by us": (signing_request("ApprovedByTpuFunctions"), []),
+    "by a token of this system": (signing_request(), [("csr-x",)]),
+    "by a token of kubeadm": (signing_request(group="system:bootstrappers:kubeadm:x"), []),
+    "approved by this system": (signing_request("ApprovedByTpuFunctions"), []),
     "with a name that is no DNS name": (signing_request(name="node-csr-A_b"), [("node-csr-A_b",)]),
-    "with a name that is none": (signing_request(name="a/b"), []),
-    "for which no kubelet waits any more": (signing_request(created="2025-12-31T23:40:00Z"), []),
-    "approved by somebody else": (signing_request("AutoApproved"), [("csr-x",)]),
+    "with an invalid name": (signing_request(name="a/b"), []),
+    "from 20 minutes ago": (signing_request(created="2025-12-31T23:40:00Z"), []),
+    "approved by another approver": (signing_request("AutoApproved"), [("csr-x",)]),
 }
 
 
 @pytest.mark.parametrize("case", REQUESTS.values(), ids=REQUESTS)
 @pytest.mark.parametrize("listed", [True, False], ids=["listed", "watched"])
-def test_which_certificate_requests_are_reported(
+def test_only_certificate_requests_that_approve_join_handles_are_reported(
     case: tuple[Raw, list[tuple[str, ...]]], listed: bool
 ) -> None:
-    raw, wanted = case
+    raw, expected = case
     outbox = settled_outbox()
     if listed:
         outbox.relisted("CertificateSigningRequest", [raw], START)
     else:
         outbox.changed("CertificateSigningRequest", "ADDED", raw, START)
-    assert requests_told(outbox) == wanted
+    assert take_requests(outbox) == expected
     outbox.changed("CertificateSigningRequest", "DELETED", raw, seconds(60))
-    assert requests_told(outbox, 60) == []
+    assert take_requests(outbox, 60) == []
 
 
-def test_requests_of_many_vms_go_in_batches_of_twenty_and_again_after_a_failure() -> None:
+def test_requests_of_many_vms_are_sent_in_batches_of_twenty_and_resent_after_a_failure() -> None:
     outbox = settled_outbox()
     names = [f"csr-{number}" for number in range(45)]
     for number, name in enumerate(names):
@@ -631,18 +633,18 @@ def test_requests_of_many_vms_go_in_batches_of_twenty_and_again_after_a_failure(
     taken = outbox.take_due(START)
     assert [one.message.requests for one in taken] == batches
     outbox.returned(taken, START)
-    assert requests_told(outbox, 0) == []
-    assert requests_told(outbox, 10) == batches
+    assert take_requests(outbox, 0) == []
+    assert take_requests(outbox, 10) == batches
 
 
-def test_five_requests_a_minute_are_reported_for_each_token() -> None:
+def test_at_most_five_requests_a_minute_are_reported_for_each_token() -> None:
     outbox = Outbox()
     names = [f"flood-{number}" for number in range(9)]
     for name in names:
         outbox.changed("CertificateSigningRequest", "ADDED", signing_request(name=name), START)
     other = signing_request(name="other", token_id="zzzzzz")
     outbox.changed("CertificateSigningRequest", "ADDED", other, START)
-    assert requests_told(outbox) == [(*names[:5], "other")]
+    assert take_requests(outbox) == [(*names[:5], "other")]
     later = signing_request(name="later")
     outbox.changed("CertificateSigningRequest", "ADDED", later, seconds(60))
-    assert requests_told(outbox, 60) == [("later",)]
+    assert take_requests(outbox, 60) == [("later",)]

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: every change is told in the end, and nothing else."""
+"""Any sequence of changes: each of them is reported in the end, and nothing else."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass
-class Told:
-    """What has changed since it was last told of."""
+class Changes:
+    """The changes that are not reported yet."""
 
     nodes: set[str] = field(default_factory=set)
     spec: bool = False
@@ -29,7 +29,7 @@ class Told:
 
 
 class ClusterAndPubSub(RuleBasedStateMachine):
-    """One group and its Nodes live through anything, while Pub/Sub comes and goes."""
+    """One group and its Nodes change at random, while Pub/Sub is available or not."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,21 +37,21 @@ class ClusterAndPubSub(RuleBasedStateMachine):
         self.generation = 1
         self.deleting = False
         self.nodes: dict[str, str] = {}
-        self.unseen = False
-        self.untold = Told()
+        self.is_unwatched = False
+        self.unreported = Changes()
         self.outbox = Outbox()
         self.outbox.relisted("TPUNodeGroup", [self._group()], self.now)
         self.outbox.relisted("Node", [], self.now)
 
-    @rule(name=NODES, ready=READY, unseen=st.booleans())
-    def change_node(self, name: str, ready: str, unseen: bool) -> None:
+    @rule(name=NODES, ready=READY, is_unwatched=st.booleans())
+    def change_node(self, name: str, ready: str, is_unwatched: bool) -> None:
         if self.nodes.get(name) == ready:
             return
         before = self.nodes.get(name)
         self.nodes[name] = ready
         if before is None or "True" in (before, ready):  # False and Unknown are both half-way
-            self._is_news(name)
-        if unseen:
+            self._expect_report(name)
+        if is_unwatched:
             self._relist_nodes()
         elif before is None:
             self.outbox.changed("Node", "ADDED", node(name, ready=ready), self.now)
@@ -59,12 +59,12 @@ class ClusterAndPubSub(RuleBasedStateMachine):
             self.outbox.changed("Node", "MODIFIED", node(name, ready=ready), self.now)
 
     @precondition(lambda self: self.nodes)
-    @rule(data=st.data(), unseen=st.booleans())
-    def delete_node(self, data: st.DataObject, unseen: bool) -> None:
+    @rule(data=st.data(), is_unwatched=st.booleans())
+    def delete_node(self, data: st.DataObject, is_unwatched: bool) -> None:
         name = data.draw(st.sampled_from(sorted(self.nodes)))
         ready = self.nodes.pop(name)
-        self._is_news(name)
-        if unseen:
+        self._expect_report(name)
+        if is_unwatched:
             self._relist_nodes()
         else:
             self.outbox.changed("Node", "DELETED", node(name, ready=ready), self.now)
@@ -81,18 +81,18 @@ class ClusterAndPubSub(RuleBasedStateMachine):
         self.outbox.relisted("TPUNodeGroup", [self._group()], self.now)
 
     @precondition(lambda self: not self.deleting)
-    @rule(unseen=st.booleans())
-    def change_spec(self, unseen: bool) -> None:
+    @rule(is_unwatched=st.booleans())
+    def change_spec(self, is_unwatched: bool) -> None:
         self.generation += 1
-        self.untold.spec = True
-        self._show_group(unseen)
+        self.unreported.spec = True
+        self._show_group(is_unwatched)
 
     @precondition(lambda self: not self.deleting)
-    @rule(unseen=st.booleans())
-    def delete_group(self, unseen: bool) -> None:
+    @rule(is_unwatched=st.booleans())
+    def delete_group(self, is_unwatched: bool) -> None:
         self.deleting = True
-        self.untold.spec, self.untold.deletion = False, True
-        self._show_group(unseen)
+        self.unreported.spec, self.unreported.deletion = False, True
+        self._show_group(is_unwatched)
 
     @rule(seconds=st.floats(0, 30))
     def let_time_pass(self, seconds: float) -> None:
@@ -111,34 +111,34 @@ class ClusterAndPubSub(RuleBasedStateMachine):
     @invariant()
     def nothing_is_due_too_late_or_for_no_reason(self) -> None:
         due = self.outbox.next_due()
-        assert (due is not None) == (self.untold != Told())
+        assert (due is not None) == (self.unreported != Changes())
         assert due is None or due <= self.now + WIDEST_RETRY_GAP
 
     def teardown(self) -> None:
         for _ in range(3):
             self.now += WIDEST_RETRY_GAP
             self._accept(self.outbox.take_due(self.now))
-        assert self.untold == Told()
+        assert self.unreported == Changes()
 
-    def _is_news(self, name: str) -> None:
-        if not self.deleting:  # Nodes of a group that is being deleted are tear_down's alone
-            self.untold.nodes.add(name)
+    def _expect_report(self, name: str) -> None:
+        if not self.deleting:  # Nodes of a group that is being deleted concern only tear_down
+            self.unreported.nodes.add(name)
 
     def _accept(self, publications: list[OutgoingMessage]) -> None:
         for publication in publications:
             names = set(publication.message.nodes)
             if publication.step == "label_node":
-                assert names <= self.untold.nodes
-                self.untold.nodes -= names
+                assert names <= self.unreported.nodes
+                self.unreported.nodes -= names
             elif publication.step == "create_resources":
-                assert self.untold.spec
-                self.untold.spec = False
+                assert self.unreported.spec
+                self.unreported.spec = False
             else:
-                assert self.untold.deletion
-                self.untold.deletion = False
+                assert self.unreported.deletion
+                self.unreported.deletion = False
 
-    def _show_group(self, unseen: bool) -> None:
-        if unseen:
+    def _show_group(self, is_unwatched: bool) -> None:
+        if is_unwatched:
             self.outbox.relisted("TPUNodeGroup", [self._group()], self.now)
         else:
             self.outbox.changed("TPUNodeGroup", "MODIFIED", self._group(), self.now)
@@ -151,5 +151,7 @@ class ClusterAndPubSub(RuleBasedStateMachine):
         return settled_group(0, generation=self.generation, observed=1, deleting=self.deleting)
 
 
-TestEveryChangeIsTold = ClusterAndPubSub.TestCase
-TestEveryChangeIsTold.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestEveryChangeIsReported = ClusterAndPubSub.TestCase
+TestEveryChangeIsReported.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None
+)

@@ -1,4 +1,4 @@
-"""``python -m relay`` as the cluster runs it: a process, an environment, a signal."""
+"""``python -m relay`` as the cluster runs it: as a process, with an environment and signals."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class RelayProcess:
     port: int
 
     async def next_line(self) -> dict[str, Any]:
-        """One line of its log."""
+        """Return the next line of its log."""
         return await _next_line(self.process)
 
     async def get(self, path: str) -> tuple[int, str]:
-        """Status and text."""
+        """Return status and text."""
         async with (
             aiohttp.ClientSession() as session,
             session.get(f"http://127.0.0.1:{self.port}{path}") as response,
@@ -56,7 +56,7 @@ class RelayProcess:
             return response.status, await response.text()
 
     async def wait_for_log(self, message: str) -> dict[str, Any]:
-        """The next line of this message."""
+        """Return the next line with this message."""
         while (line := await self.next_line())["message"] != message:
             pass
         return line
@@ -85,7 +85,7 @@ async def _next_line(process: asyncio.subprocess.Process) -> dict[str, Any]:
 async def running(
     api: ScriptedApi, tmp_path: Path, pubsub_port: int
 ) -> AsyncIterator[RelayProcess]:
-    """A relay in a process of its own, in front of an API server in this one."""
+    """A relay in its own process, with an API server in this one."""
     runner, port = await serve(api)
     environ = {
         "PUBSUB_PROJECT": "proj-1",
@@ -119,11 +119,11 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("environ, words", WRONG.values(), ids=WRONG.keys())
-def test_a_relay_that_cannot_start_says_why_and_ends_with_2(
-    environ: dict[str, str], words: str
+@pytest.mark.parametrize("environ, message", WRONG.values(), ids=WRONG.keys())
+def test_a_relay_that_cannot_start_logs_the_reason_and_exits_with_2(
+    environ: dict[str, str], message: str
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         credentials = {"PUBSUB_EMULATOR_HOST": "127.0.0.1:1"}
         known = "GOOGLE_APPLICATION_CREDENTIALS" in environ
         process = await _start({**({} if known else credentials), **environ})
@@ -132,13 +132,13 @@ def test_a_relay_that_cannot_start_says_why_and_ends_with_2(
         assert process.returncode == 2
         assert line["severity"] == "CRITICAL"
         assert line["message"].startswith("cannot start: ")
-        assert words in line["message"]
+        assert message in line["message"]
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_relay_reports_a_group_and_ends_cleanly_on_sigterm(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         pubsub, api = SmallPubSub(), ScriptedApi()
         async with pubsub.serving() as port, running(api, tmp_path, port) as relay:
             for _ in range(3):
@@ -154,11 +154,11 @@ def test_a_relay_reports_a_group_and_ends_cleanly_on_sigterm(tmp_path: Path) -> 
             await asyncio.wait_for(relay.process.communicate(), PATIENCE_S)
             assert relay.process.returncode == 0
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_sigterm_ends_a_relay_that_has_no_pubsub_and_no_api_server(tmp_path: Path) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", 1)
         process = await _start(
             {
@@ -173,27 +173,27 @@ def test_sigterm_ends_a_relay_that_has_no_pubsub_and_no_api_server(tmp_path: Pat
         await asyncio.wait_for(process.communicate(), PATIENCE_S)
         assert process.returncode == 0
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_what_the_image_is_given_is_all_that_the_relay_imports(tmp_path: Path) -> None:
+def test_the_image_has_every_module_that_the_relay_imports(tmp_path: Path) -> None:
     for line in (ROOT / "relay" / "Dockerfile").read_text().splitlines():
         if line.startswith(("COPY relay/ ", "COPY shared/ ")):
             source, target = line.split()[1:]
             shutil.copytree(ROOT / source, tmp_path / target)
 
-    async def story() -> None:
+    async def scenario() -> None:
         process = await _start({"PUBSUB_EMULATOR_HOST": "127.0.0.1:1"}, tmp_path)
         line = await _next_line(process)
         assert line["message"].startswith("cannot start: PUBSUB_PROJECT is not set")
         await process.communicate()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 @pytest.mark.slow
-def test_a_thousand_foreign_nodes_cost_little_memory_and_no_message(tmp_path: Path) -> None:
-    async def story() -> None:
+def test_a_thousand_foreign_nodes_use_little_memory_and_cause_no_message(tmp_path: Path) -> None:
+    async def scenario() -> None:
         pubsub, api = SmallPubSub(), ScriptedApi()
         names = [f"gke-pool-{index:04}" for index in range(1000)]
         api.put(GROUPS, settled_group())
@@ -214,4 +214,4 @@ def test_a_thousand_foreign_nodes_cost_little_memory_and_no_message(tmp_path: Pa
             await asyncio.wait_for(pubsub.messages.get(), PATIENCE_S)
             assert pubsub.messages.empty()
 
-    asyncio.run(story())
+    asyncio.run(scenario())

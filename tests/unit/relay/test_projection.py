@@ -1,4 +1,4 @@
-"""What is left of objects, lists and errors when they have been parsed."""
+"""The projection of objects, lists and errors: the fields that the relay keeps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.unit.relay.objects import (
 from tests.unit.relay.scripted_api import status
 
 
-def trimmed(raw: Raw) -> Raw:
+def projected(raw: Raw) -> Raw:
     parsed: Raw = parse(json.dumps(raw).encode())
     return parsed
 
@@ -34,7 +34,7 @@ def test_a_list_with_a_deeply_nested_object_is_read_as_the_api_server_sends_it()
     text = json.dumps({"items": [managed, node("n")]}).replace('"@"', _nest(1_100))
     items = parse(text.encode())["items"]
     assert [item["metadata"]["name"] for item in items] == [group()["metadata"]["name"], "n"]
-    assert fingerprint_group(items[0]) == fingerprint_group(trimmed(group()))
+    assert fingerprint_group(items[0]) == fingerprint_group(projected(group()))
 
 
 def _nest(depth: int) -> str:
@@ -49,18 +49,18 @@ GROUPS = {
 
 
 @pytest.mark.parametrize("raw", GROUPS.values(), ids=GROUPS.keys())
-def test_nothing_that_is_read_of_a_group_is_lost(raw: Raw) -> None:
-    assert fingerprint_group(trimmed(raw)) == fingerprint_group(raw)
+def test_every_field_of_a_group_that_is_read_is_kept(raw: Raw) -> None:
+    assert fingerprint_group(projected(raw)) == fingerprint_group(raw)
 
 
-@pytest.mark.parametrize("raw", [node(), foreign_node("n")], ids=["ours", "foreign"])
-def test_nothing_that_is_read_of_a_node_is_lost(raw: Raw) -> None:
-    assert fingerprint_node(trimmed(raw)) == fingerprint_node(raw)
+@pytest.mark.parametrize("raw", [node(), foreign_node("n")], ids=["own", "foreign"])
+def test_every_field_of_a_node_that_is_read_is_kept(raw: Raw) -> None:
+    assert fingerprint_node(projected(raw)) == fingerprint_node(raw)
 
 
 @pytest.mark.parametrize("raw", [pod(), pod(index="1", phase="Running")], ids=["leader", "other"])
-def test_nothing_that_is_read_of_a_pod_is_lost(raw: Raw) -> None:
-    assert find_leader(trimmed(raw)) == find_leader(raw)
+def test_every_field_of_a_pod_that_is_read_is_kept(raw: Raw) -> None:
+    assert find_leader(projected(raw)) == find_leader(raw)
 
 
 JOBSETS = {
@@ -74,59 +74,59 @@ JOBSETS = {
 
 
 @pytest.mark.parametrize("raw", JOBSETS.values(), ids=JOBSETS.keys())
-def test_nothing_that_is_read_of_a_jobset_is_lost(raw: Raw) -> None:
-    after = trimmed(raw)
+def test_every_field_of_a_jobset_that_is_read_is_kept(raw: Raw) -> None:
+    after = projected(raw)
     assert after["metadata"]["uid"] == raw["metadata"]["uid"]
     for read in (requests_chips, find_end, find_end_time):
         assert read(after) == read(raw), read
 
 
 @pytest.mark.parametrize("raw", [signing_request(), signing_request("AutoApproved")])
-def test_nothing_that_is_read_of_a_request_is_lost_and_its_text_is_dropped(raw: Raw) -> None:
-    assert find_signing_request(trimmed(raw)) == find_signing_request(raw) is not None
-    assert "request" not in trimmed(raw)["spec"]
+def test_every_field_of_a_request_that_is_read_is_kept_and_its_text_is_dropped(raw: Raw) -> None:
+    assert find_signing_request(projected(raw)) == find_signing_request(raw) is not None
+    assert "request" not in projected(raw)["spec"]
 
 
 def test_most_of_a_node_is_dropped() -> None:
     raw = foreign_node("n")
-    assert len(json.dumps(trimmed(raw))) < len(json.dumps(raw)) / 10
+    assert len(json.dumps(projected(raw))) < len(json.dumps(raw)) / 10
 
 
-def test_of_the_containers_of_pods_and_templates_only_the_chips_are_kept() -> None:
+def test_only_the_chips_of_containers_of_pods_and_templates_are_kept() -> None:
     chips = {"google.com/tpu": "4"}
     requests = {"resources": {"requests": chips, "limits": chips}}
-    assert trimmed(pod())["spec"].keys() == {"containers", "nodeSelector", "tolerations"}
-    assert trimmed(pod())["spec"]["containers"] == [requests]
-    [job] = trimmed(jobset())["spec"]["replicatedJobs"]
+    assert projected(pod())["spec"].keys() == {"containers", "nodeSelector", "tolerations"}
+    assert projected(pod())["spec"]["containers"] == [requests]
+    [job] = projected(jobset())["spec"]["replicatedJobs"]
     limits = {"resources": {"requests": {}, "limits": chips}}
     assert job["template"]["spec"]["template"]["spec"] == {"containers": [limits]}
 
 
-def test_the_items_of_a_list_are_trimmed_and_its_version_stays() -> None:
-    page = trimmed({"metadata": {"resourceVersion": "7", "continue": "t"}, "items": [node()]})
+def test_the_items_of_a_list_are_projected_and_its_version_is_kept() -> None:
+    page = projected({"metadata": {"resourceVersion": "7", "continue": "t"}, "items": [node()]})
     assert page == {
         "metadata": {"resourceVersion": "7", "continue": "t"},
-        "items": [trimmed(node())],
+        "items": [projected(node())],
     }
 
 
 def test_a_watch_event_keeps_its_type_and_the_version_of_its_object() -> None:
-    event = trimmed({"type": "MODIFIED", "object": versioned(node(), 7)})
+    event = projected({"type": "MODIFIED", "object": versioned(node(), 7)})
     assert (event["type"], event["object"]["metadata"]["resourceVersion"]) == ("MODIFIED", "7")
 
 
-def test_an_error_is_left_as_it_is() -> None:
+def test_an_error_is_not_changed() -> None:
     error = {"type": "ERROR", "object": status(410, "too old resource version")}
-    assert trimmed(error) == error
+    assert projected(error) == error
 
 
-def test_the_metadata_of_a_vm_in_a_groups_spec_is_no_object_of_its_own() -> None:
+def test_metadata_in_the_spec_of_a_group_are_not_read_as_its_own() -> None:
     raw = group()
     raw["spec"]["instanceConfig"] = {"metadata": {"name": "x"}, "labels": {}}
-    assert trimmed(raw)["metadata"]["name"] == "train"
+    assert projected(raw)["metadata"]["name"] == "train"
 
 
-ODD: dict[str, Raw] = {
+MALFORMED: dict[str, Raw] = {
     "nulls": {"metadata": None, "spec": None, "status": {}},
     "wrong shapes": {"metadata": [], "spec": {}, "status": {"conditions": {"a": 1}}},
     "odd conditions": {"metadata": {}, "status": {"conditions": [None, "Ready", {}]}},
@@ -134,6 +134,6 @@ ODD: dict[str, Raw] = {
 }
 
 
-@pytest.mark.parametrize("raw", ODD.values(), ids=ODD.keys())
-def test_odd_objects_are_trimmed_too(raw: Raw) -> None:
-    assert trimmed(raw)["status"] == {"conditions": []}
+@pytest.mark.parametrize("raw", MALFORMED.values(), ids=MALFORMED.keys())
+def test_malformed_objects_are_projected(raw: Raw) -> None:
+    assert projected(raw)["status"] == {"conditions": []}

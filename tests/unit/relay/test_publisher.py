@@ -1,4 +1,4 @@
-"""Publishing over gRPC, as to an emulator: what arrives, what comes back."""
+"""Publishing over gRPC, as to an emulator: published and returned messages."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def a_publisher() -> PubSubPublisher:
     return PubSubPublisher("proj-1", "tf-", AnonymousCredentials(), lambda: now)
 
 
-def test_a_message_arrives_in_its_steps_inbox_as_it_was_encoded(
+def test_a_message_is_published_to_the_topic_of_its_step_as_it_was_encoded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         pubsub = SmallPubSub()
         async with pubsub.serving() as port:
             monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
@@ -47,11 +47,11 @@ def test_a_message_arrives_in_its_steps_inbox_as_it_was_encoded(
         assert json.loads(message.data)["nodes"] == ["n-1"]
         assert dict(message.attributes) == {"cluster": "cluster-1", "cause": "NodesChanged"}
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_missing_topic_fails_its_own_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
+def test_a_missing_topic_fails_only_its_own_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
         pubsub = SmallPubSub(missing={"tf-label-node"})
         lost, other = a_publication(), a_publication("tear_down")
         async with pubsub.serving() as port:
@@ -61,13 +61,13 @@ def test_a_missing_topic_fails_its_own_messages_only(monkeypatch: pytest.MonkeyP
             await sender.close()
         assert pubsub.messages.get_nowait()[0].endswith("/tf-tear-down")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_more_messages_than_a_call_may_have_are_published_in_several(
+def test_more_messages_than_one_call_allows_are_published_in_several_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         pubsub = SmallPubSub()
         async with pubsub.serving() as port:
             monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
@@ -76,13 +76,13 @@ def test_more_messages_than_a_call_may_have_are_published_in_several(
             await sender.close()
         assert pubsub.messages.qsize() == 2_001
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_pubsub_that_was_away_is_published_to_as_soon_as_it_is_back(
+def test_messages_are_published_as_soon_as_pubsub_is_available_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         pubsub, batch = SmallPubSub(), [a_publication()]
         async with pubsub.serving() as port:
             monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
@@ -94,13 +94,13 @@ def test_a_pubsub_that_was_away_is_published_to_as_soon_as_it_is_back(
             assert await sender.publish(batch, "c") == []
             await sender.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
-def test_a_pubsub_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_to_a_pubsub_that_does_not_answer_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publisher, "CALL_TIMEOUT_S", 0.1)
 
-    async def story() -> None:
+    async def scenario() -> None:
         server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
@@ -108,7 +108,7 @@ def test_a_pubsub_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPat
         assert await sender.publish(batch, "c") == batch
         server.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 A_POD = Message("default", "train-0", "uid-2", Cause.UNSCHEDULABLE, NOW, kind=POD_KIND)
@@ -145,10 +145,10 @@ REQUESTS = message_about_requests(Cause.JOIN_REQUESTED, NOW, ("csr-1", "csr-2"))
         ),
     ],
 )
-def test_each_kind_of_message_is_logged_with_what_it_is_about(
+def test_each_kind_of_message_is_logged_with_its_object(
     monkeypatch: pytest.MonkeyPatch, step: str, message: Message, logged: dict[str, Any]
 ) -> None:
-    async def story() -> list[Any]:
+    async def scenario() -> list[Any]:
         async with SmallPubSub().serving() as port:
             monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
             sender = a_publisher()
@@ -157,35 +157,37 @@ def test_each_kind_of_message_is_logged_with_what_it_is_about(
             await sender.close()
             return lines
 
-    (line,) = asyncio.run(story())
-    said = {"event": "published", "log_level": "info", "step": step, **logged}
-    assert json.loads(json.dumps(line)) == said
+    (line,) = asyncio.run(scenario())
+    expected = {"event": "published", "log_level": "info", "step": step, **logged}
+    assert json.loads(json.dumps(line)) == expected
 
 
 def counted(name: str, step: str) -> float:
     return REGISTRY.get_sample_value(name, {"step": step}) or 0.0
 
 
-def test_what_was_published_and_how_soon_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_messages_and_their_reaction_time_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     total, reaction = (
         "tpu_functions_relay_published_messages_total",
         "tpu_functions_relay_reaction_seconds_sum",
     )
     before = counted(total, "tear_down"), counted(reaction, "tear_down")
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with SmallPubSub().serving() as port:
             monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
             sender = a_publisher()
             await sender.publish([a_publication("tear_down")] * 2, "c")
             await sender.close()
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert counted(total, "tear_down") - before[0] == 2
     assert counted(reaction, "tear_down") - before[1] == pytest.approx(0.6)
 
 
-def test_without_credentials_the_reason_is_googles(
+def test_missing_credentials_raise_an_error_with_googles_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     nowhere = tmp_path_factory.mktemp("nowhere") / "key.json"

@@ -1,4 +1,4 @@
-"""The reference pages show what the code says."""
+"""The reference pages agree with the code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_the_tables_of_a_page_are_those_of_the_code(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_a_table_without_its_place_is_an_error(page: str) -> None:
+def test_a_page_without_a_marker_for_its_table_is_an_error(page: str) -> None:
     with pytest.raises(ValueError, match="substring not found"):
         refresh(page, "# Nothing")
 

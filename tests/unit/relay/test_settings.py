@@ -1,4 +1,4 @@
-"""Settings from the environment, and the words for wrong ones."""
+"""The relay's settings from the environment, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from relay.settings import RelaySettings, read_settings
 from shared.base.environment import SettingsError
 
 
-def test_one_variable_is_enough() -> None:
+def test_only_the_project_is_required() -> None:
     assert read_settings({"PUBSUB_PROJECT": "proj-1"}) == RelaySettings(
         project="proj-1",
         topic_prefix="tpu-functions-",
@@ -19,7 +19,7 @@ def test_one_variable_is_enough() -> None:
     )
 
 
-def test_every_variable_is_taken() -> None:
+def test_every_variable_is_read() -> None:
     environ = {
         "PUBSUB_PROJECT": "example.com:proj-1",
         "TOPIC_PREFIX": "tf.",
@@ -37,12 +37,12 @@ def test_an_empty_variable_counts_as_not_set() -> None:
     assert read_settings({"PUBSUB_PROJECT": "proj-1", "PORT": ""}).port == 8080
 
 
-def test_white_space_around_a_value_is_no_part_of_it() -> None:
+def test_white_space_around_a_value_is_removed() -> None:
     read = read_settings({"PUBSUB_PROJECT": "proj-1\n", "PORT": " ", "CLUSTER_ID": " east-1 "})
     assert (read.project, read.port, read.cluster_id) == ("proj-1", 8080, "east-1")
 
 
-WRONG: dict[str, tuple[dict[str, str], str]] = {
+INVALID: dict[str, tuple[dict[str, str], str]] = {
     "no project": (
         {},
         "PUBSUB_PROJECT is not set: it must be the id of a Google Cloud project",
@@ -76,8 +76,8 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("environ, message", WRONG.values(), ids=WRONG.keys())
-def test_a_wrong_setting_is_named_with_what_it_must_be(
+@pytest.mark.parametrize("environ, message", INVALID.values(), ids=INVALID.keys())
+def test_an_invalid_setting_is_named_with_its_valid_values(
     environ: dict[str, str], message: str
 ) -> None:
     with pytest.raises(SettingsError) as raised:

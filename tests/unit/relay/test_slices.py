@@ -1,4 +1,4 @@
-"""What the relay counts of slices: the state of each, how long it took, what was lost."""
+"""The relay's metrics of slices: states, durations, losses and repairs."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from shared.base.timestamps import parse_time, render_time
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.unit.relay.objects import Raw, group
-from tests.unit.relay.test_malformed_objects import draw, mutate
+from tests.unit.relay.test_malformed_objects import make_object, mutate
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 FULL = {"topology": "2x2x2", "targetSizePolicyMode": "BULK", "nodeCount": 2}
 
 
 def at(seconds: float) -> str:
-    """A time so long after the creation, as an object shows it."""
+    """Return a time this long after the creation, as text."""
     return render_time(NOON + timedelta(seconds=seconds))
 
 
 def slice_at(seconds: float = 0, status: str = "", reason: str = "", **changes: Any) -> Raw:
-    """A group of eight chips whose Ready changed so long after its creation, as the relay parses it."""
+    """A group of eight chips whose Ready changed this long after its creation."""
     raw = group(**changes)
     raw["metadata"]["creationTimestamp"] = at(0)
     raw["spec"] = dict(FULL)
@@ -45,7 +45,7 @@ def slice_at(seconds: float = 0, status: str = "", reason: str = "", **changes: 
 def completed(
     vms: float, tokens: float, nodes: float, ready: float, mig: float = 5, model: str = "SPOT"
 ) -> Raw:
-    """A slice that has become Ready: MIG and conditions so long after its creation."""
+    """A slice that has become Ready: MIG and conditions changed this long after its creation."""
     raw = slice_at(ready, "True", "Ready")
     raw["status"]["resources"] = {"managedInstanceGroup": {"state": "Ready", "since": at(mig)}}
     kinds = {"ManagedInstanceGroupReady": vms, "TokensInjected": tokens, "NodesJoined": nodes}
@@ -58,7 +58,7 @@ def completed(
 
 
 def lost(seconds: float, reason: str = "Preempted") -> Raw:
-    """The same when it has lost a VM."""
+    """The completed slice after the loss of a VM."""
     raw = completed(60, 70, 100, 120)
     raw["status"]["conditions"][0] |= {
         "status": "False",
@@ -69,14 +69,14 @@ def lost(seconds: float, reason: str = "Preempted") -> Raw:
 
 
 def repaired(seconds: float) -> Raw:
-    """The same when the VM has joined again."""
+    """The completed slice after the VM has joined again."""
     raw = completed(60, 70, 100, 120)
     raw["status"]["conditions"][0]["lastTransitionTime"] = at(seconds)
     return raw
 
 
 class Scrape:
-    """What a scrape shows, and by how much counters have grown since the test began."""
+    """The values of a scrape, and the increases of counters since the test began."""
 
     def __init__(self) -> None:
         self.now = NOON
@@ -95,8 +95,8 @@ class Scrape:
         self.slices.update_metrics()
         return self._samples()[f"tpu_functions_{name}", labels]
 
-    def grown(self) -> dict[str, float]:
-        """The counters and the sums and counts of histograms that have grown."""
+    def find_increases(self) -> dict[str, float]:
+        """The counters and the sums and counts of histograms that have find_increases."""
         return {
             " ".join([name.removeprefix("tpu_functions_slice_"), *labels]): value - before
             for (name, labels), value in self._samples().items()
@@ -113,15 +113,20 @@ def scrape() -> Scrape:
 STATES = {
     "no status": (slice_at(), GroupState.NOT_READY, "NotReported", 0),
     "waits": (slice_at(5, "False", "QuotaExceeded"), GroupState.NOT_READY, "QuotaExceeded", 5),
-    "a later word": (slice_at(5, "False", "Haunted"), GroupState.NOT_READY, "Other", 5),
+    "an unknown reason": (slice_at(5, "False", "Haunted"), GroupState.NOT_READY, "Other", 5),
     "unknown": (slice_at(5, "Unknown", "Provisioning"), GroupState.NOT_READY, "Provisioning", 5),
     "ready": (slice_at(90, "True", "Ready"), GroupState.READY, "Ready", 90),
-    "ready in other words": (slice_at(90, "True", "Splendid"), GroupState.READY, "Ready", 90),
+    "ready with an unknown reason": (
+        slice_at(90, "True", "Splendid"),
+        GroupState.READY,
+        "Ready",
+        90,
+    ),
 }
 
 
 @pytest.mark.parametrize("raw, state, reason, since", STATES.values(), ids=STATES.keys())
-def test_a_slice_is_in_one_state_for_one_reason(
+def test_a_slice_has_one_state_and_one_reason(
     raw: Raw, state: GroupState, reason: str, since: float
 ) -> None:
     read = read_slice(raw)
@@ -129,7 +134,7 @@ def test_a_slice_is_in_one_state_for_one_reason(
     assert read.since == NOON + timedelta(seconds=since)
 
 
-def test_a_group_with_a_deletion_timestamp_is_deleting_since_then_whatever_else_it_says() -> None:
+def test_a_group_with_a_deletion_timestamp_is_deleting_since_then() -> None:
     raw = slice_at(90, "True", "Ready", deleting=True)
     read = read_slice(raw)
     assert (read.state, read.reason) == (GroupState.DELETING, "Ready")
@@ -148,9 +153,9 @@ CHIPS = {
     "no spec": ({}, 2, 0, 0),
     "no hosts": ({**FULL, "nodeCount": 0}, 2, 0, 0),
     "no topology": ({**FULL, "topology": "cube"}, 2, 0, 0),
-    "beyond any cluster": ({**FULL, "topology": "9999x9999x9999"}, 2, 0, 0),
-    "more than an integer holds": ({**FULL, "nodeCount": 2**2000}, 2, 0, 0),
-    "less than none run": (FULL, -3, 8, 0),
+    "too many chips": ({**FULL, "topology": "9999x9999x9999"}, 2, 0, 0),
+    "more hosts than an integer holds": ({**FULL, "nodeCount": 2**2000}, 2, 0, 0),
+    "a negative number of running VMs": (FULL, -3, 8, 0),
 }
 
 
@@ -164,7 +169,7 @@ def test_chips_follow_from_topology_and_hosts(
     assert (read.chips, read.running_chips) == (chips, running_chips)
 
 
-def test_gauges_show_slices_and_chips_by_state_and_how_long_the_longest_waits(
+def test_gauges_show_slices_and_chips_by_state_and_the_longest_time_in_a_state(
     scrape: Scrape,
 ) -> None:
     objects = [
@@ -185,9 +190,9 @@ def test_gauges_show_slices_and_chips_by_state_and_how_long_the_longest_waits(
     assert [scrape.gauge("running_chips", state) for state in GroupState] == [0, 4, 0]
 
 
-def test_what_is_gone_or_cured_is_no_longer_shown(scrape: Scrape) -> None:
-    refused = slice_at(5, "False", "QuotaExceeded")
-    scrape.slices.relisted([refused, slice_at(name="b"), slice_at(name="c")])
+def test_a_deleted_or_recovered_slice_is_no_longer_shown(scrape: Scrape) -> None:
+    failed = slice_at(5, "False", "QuotaExceeded")
+    scrape.slices.relisted([failed, slice_at(name="b"), slice_at(name="c")])
     scrape.slices.changed("MODIFIED", slice_at(50, "True", "Ready"))
     scrape.slices.changed("DELETED", slice_at(name="b"))
     assert scrape.gauge("slices", "NotReady", "QuotaExceeded") == 0
@@ -206,7 +211,7 @@ def test_a_time_in_the_future_counts_as_now(scrape: Scrape) -> None:
 
 PHASES: dict[str, tuple[Raw, tuple[float, ...]]] = {
     "one after the other": (completed(60, 70, 100, 120), (5, 55, 10, 30, 20)),
-    "at the same second": (completed(60, 60, 60, 60, 60), (60, 0, 0, 0, 0)),
+    "in the same second": (completed(60, 60, 60, 60, 60), (60, 0, 0, 0, 0)),
     "tokens before the last VM": (completed(60, 40, 100, 120), (5, 55, 0, 40, 20)),
     "a clock that is slow": (completed(-5, 10, 20, 30, -7), (0, 0, 10, 10, 10)),
     "a clock that is fast": (completed(60, 70, 500, 120), (5, 55, 10, 50, 0)),
@@ -216,12 +221,12 @@ PHASES: dict[str, tuple[Raw, tuple[float, ...]]] = {
 
 
 @pytest.mark.parametrize("raw, spans", PHASES.values(), ids=PHASES.keys())
-def test_the_parts_of_a_creation_add_up(raw: Raw, spans: tuple[float, ...]) -> None:
+def test_the_phases_of_a_creation_have_these_durations(raw: Raw, spans: tuple[float, ...]) -> None:
     assert tuple(read_phases(raw).values()) == spans
     assert list(read_phases(raw)) == list(CreationPhase)
 
 
-def test_a_part_of_which_the_status_says_nothing_is_in_the_next_one() -> None:
+def test_a_phase_without_a_time_in_the_status_is_added_to_the_next_one() -> None:
     raw = completed(60, 70, 100, 120)
     raw["status"]["conditions"][2]["lastTransitionTime"] = "yesterday"
     raw["status"]["conditions"][3]["status"] = "False"
@@ -230,7 +235,7 @@ def test_a_part_of_which_the_status_says_nothing_is_in_the_next_one() -> None:
 
 
 @pytest.mark.parametrize("key", ["creationTimestamp", "completedAt"])
-def test_without_begin_or_end_there_are_no_parts(key: str) -> None:
+def test_a_creation_without_begin_or_end_has_no_phases(key: str) -> None:
     raw = completed(60, 70, 100, 120)
     raw["metadata"].pop(key, None)
     raw["status"].pop(key, None)
@@ -242,7 +247,7 @@ def test_a_slice_that_becomes_ready_is_counted_once_by_its_model(scrape: Scrape)
     scrape.slices.changed("ADDED", slice_at())
     for _ in range(3):
         scrape.slices.changed("MODIFIED", completed(60, 70, 100, 120))
-    assert scrape.grown() == {
+    assert scrape.find_increases() == {
         "time_to_ready_seconds_count SPOT": 1,
         "time_to_ready_seconds_sum SPOT": 120,
         **{f"phase_duration_seconds_count {phase}": 1 for phase in CreationPhase},
@@ -254,47 +259,47 @@ def test_a_slice_that_becomes_ready_is_counted_once_by_its_model(scrape: Scrape)
     }
 
 
-def test_a_model_that_is_not_known_is_other(scrape: Scrape) -> None:
+def test_an_unknown_model_is_counted_as_other(scrape: Scrape) -> None:
     scrape.slices.relisted([])
     scrape.slices.changed("ADDED", completed(60, 70, 100, 120, model="BARTER"))
-    assert scrape.grown()["time_to_ready_seconds_count Other"] == 1
+    assert scrape.find_increases()["time_to_ready_seconds_count Other"] == 1
 
 
 def test_a_restart_counts_nothing_twice(scrape: Scrape) -> None:
     scrape.slices.relisted([completed(60, 70, 100, 120)])
     scrape.slices.changed("MODIFIED", completed(60, 70, 100, 120))
-    assert scrape.grown() == {}
+    assert scrape.find_increases() == {}
 
 
-def test_what_a_later_list_shows_is_counted_as_if_it_had_been_watched(scrape: Scrape) -> None:
+def test_changes_in_a_later_list_are_counted_as_if_they_had_been_watched(scrape: Scrape) -> None:
     scrape.slices.relisted([slice_at()])
     scrape.slices.relisted([completed(60, 70, 100, 120)])
-    assert scrape.grown()["time_to_ready_seconds_count SPOT"] == 1
+    assert scrape.find_increases()["time_to_ready_seconds_count SPOT"] == 1
     scrape.slices.relisted([lost(600)])
-    assert scrape.grown()["losses_total Preempted"] == 1
+    assert scrape.find_increases()["losses_total Preempted"] == 1
 
 
-def test_a_status_that_was_lost_and_written_again_is_no_second_creation(scrape: Scrape) -> None:
+def test_a_status_that_was_lost_and_written_again_is_not_counted_again(scrape: Scrape) -> None:
     scrape.slices.relisted([completed(60, 70, 100, 120)])
     scrape.slices.changed("MODIFIED", slice_at())
     scrape.slices.changed("MODIFIED", completed(60, 70, 100, 9000))
-    assert "time_to_ready_seconds_count SPOT" not in scrape.grown()
+    assert "time_to_ready_seconds_count SPOT" not in scrape.find_increases()
 
 
-def test_a_group_that_was_made_again_is_another_slice(scrape: Scrape) -> None:
+def test_a_group_that_was_created_again_is_counted_again(scrape: Scrape) -> None:
     scrape.slices.relisted([completed(60, 70, 100, 120)])
     again = completed(60, 70, 100, 120)
     again["metadata"]["uid"] = "uid-2"
     scrape.slices.changed("MODIFIED", again)
-    assert scrape.grown()["time_to_ready_seconds_count SPOT"] == 1
+    assert scrape.find_increases()["time_to_ready_seconds_count SPOT"] == 1
 
 
-def test_a_loss_is_counted_by_its_reason_and_a_repair_by_how_long_it_took(scrape: Scrape) -> None:
+def test_a_loss_is_counted_by_its_reason_and_a_repair_by_its_duration(scrape: Scrape) -> None:
     scrape.slices.relisted([completed(60, 70, 100, 120)])
     scrape.slices.changed("MODIFIED", lost(600, "NodeNotReady"))
     scrape.slices.changed("MODIFIED", lost(600, "Preempted"))
     scrape.slices.changed("MODIFIED", repaired(900))
-    assert scrape.grown() == {
+    assert scrape.find_increases() == {
         "losses_total NodeNotReady": 1,
         "repairs_total": 1,
         "time_to_repair_seconds_count": 1,
@@ -302,22 +307,24 @@ def test_a_loss_is_counted_by_its_reason_and_a_repair_by_how_long_it_took(scrape
     }
 
 
-def test_a_deletion_is_no_loss(scrape: Scrape) -> None:
+def test_a_deletion_is_not_counted_as_a_loss(scrape: Scrape) -> None:
     scrape.slices.relisted([completed(60, 70, 100, 120)])
     deleting = lost(600, "DeletingMIG")
     deleting["metadata"]["deletionTimestamp"] = at(599)
     scrape.slices.changed("MODIFIED", deleting)
     scrape.slices.changed("DELETED", deleting)
-    assert scrape.grown() == {}
+    assert scrape.find_increases() == {}
 
 
-def test_ready_without_a_completion_is_no_repair(scrape: Scrape) -> None:
+def test_a_slice_that_becomes_ready_without_a_completion_is_not_counted_as_a_repair(
+    scrape: Scrape,
+) -> None:
     scrape.slices.relisted([slice_at(5, "False", "Provisioning")])
     scrape.slices.changed("MODIFIED", slice_at(50, "True", "Ready"))
-    assert scrape.grown() == {}
+    assert scrape.find_increases() == {}
 
 
-def test_nothing_that_is_read_of_a_slice_is_lost_when_it_is_parsed() -> None:
+def test_every_field_of_a_slice_that_is_read_is_kept_by_the_projection() -> None:
     raw = lost(600)
     raw["status"]["nodeSummary"] = {"running": 1}
     parsed: Raw = parse(json.dumps(raw).encode())
@@ -327,9 +334,9 @@ def test_nothing_that_is_read_of_a_slice_is_lost_when_it_is_parsed() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_status_of_any_form_stops_no_metric(seed: int) -> None:
+def test_a_status_of_any_form_does_not_stop_the_metrics(seed: int) -> None:
     random, slices = Random(seed), Slices(lambda: NOON)
-    slices.relisted([draw(random, "TPUNodeGroup") for _ in range(20)])
+    slices.relisted([make_object(random, "TPUNodeGroup") for _ in range(20)])
     for number in range(200):
         raw = copy.deepcopy(random.choice([completed(60, 70, 100, 120), lost(600), slice_at()]))
         raw["metadata"]["name"] = f"g-{number % 7}"
@@ -341,7 +348,7 @@ def test_a_status_of_any_form_stops_no_metric(seed: int) -> None:
 
 @pytest.mark.parametrize("key", ["namespace", "name", "uid"])
 @pytest.mark.parametrize("event", ["ADDED", "MODIFIED", "DELETED"])
-def test_an_object_without_identity_is_left_out(scrape: Scrape, key: str, event: Any) -> None:
+def test_an_object_without_identity_is_not_counted(scrape: Scrape, key: str, event: Any) -> None:
     raw = slice_at(5, "False", "Provisioning")
     del raw["metadata"][key]
     scrape.slices.changed(event, raw)
@@ -350,7 +357,7 @@ def test_an_object_without_identity_is_left_out(scrape: Scrape, key: str, event:
     assert [scrape.gauge("chips", state) for state in GroupState] == [0, 0, 0]
 
 
-def test_waits_are_counted_up_to_a_week() -> None:
+def test_durations_are_measured_up_to_a_week() -> None:
     (bounds,) = {
         tuple(sample.labels["le"] for sample in family.samples if "le" in sample.labels)
         for family in REGISTRY.collect()
@@ -359,13 +366,13 @@ def test_waits_are_counted_up_to_a_week() -> None:
     assert float(bounds[-2]) == timedelta(days=7).total_seconds()
 
 
-def test_a_slice_takes_few_bytes() -> None:
+def test_the_record_of_a_slice_is_small() -> None:
     assert not hasattr(read_slice(lost(600)), "__dict__")
     assert len(GroupRecord.__slots__) == 7
     assert MAX_COUNT >= 9_216 * 10
 
 
-def test_a_whole_life_has_every_part_of_its_creation() -> None:
+def test_a_simulated_creation_has_every_phase() -> None:
     harness = Harness(Options(agents=agents.Timings(boot_s=(150.0, 200.0))))
     harness.apply(manifest("bench"))
     assert harness.run_until(lambda: harness.is_ready("bench"), timedelta(hours=1))

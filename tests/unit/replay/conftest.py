@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from tests.harness import Harness
-from tests.unit.replay.desk import ALONE, Desk
+from tests.unit.replay.tool import ALONE, Tool
 
 
 @pytest.fixture(autouse=True)
 def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Output is not wrapped, whatever the terminal of who runs the tests."""
+    """Disable the wrapping of output by the width of the developer's terminal."""
     monkeypatch.delenv("COLUMNS", raising=False)
 
 
 @pytest.fixture
-def desk() -> Desk:
-    """A person in a simulation where nobody else wakes a step."""
-    return Desk(Harness(ALONE))
+def tool() -> Tool:
+    """The tool in a simulation where nothing else triggers a step."""
+    return Tool(Harness(ALONE))
 
 
 @pytest.fixture
-def busy_desk() -> Desk:
-    """A person in a simulation where everything works."""
-    return Desk(Harness())
+def busy_tool() -> Tool:
+    """The tool in a complete simulation."""
+    return Tool(Harness())

@@ -1,4 +1,4 @@
-"""The tool around its commands: help, settings, errors in plain words, exit codes."""
+"""The tool outside its commands: help, settings, error messages, exit codes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(*arguments: str, env: Mapping[str, str | None] | None = None, obj: Any =
     return CliRunner().invoke(app, list(arguments), env=env, obj=obj)
 
 
-def test_the_page_holds_what_help_says() -> None:
+def test_the_page_has_the_text_of_help() -> None:
     assert PAGE.read_text() == refresh(PAGE.read_text()), (
         f"run python -m replay.reference {PAGE.relative_to(ROOT)}"
     )
@@ -52,19 +52,19 @@ def test_each_command_shows_an_example_of_itself(command: str) -> None:
     assert f"kubectl tng {command} " in text.partition("Examples:")[2]
 
 
-def test_without_a_command_there_is_help() -> None:
+def test_the_tool_without_a_command_prints_help() -> None:
     assert "Commands:" in run().output
 
 
-def test_the_version_is_said() -> None:
+def test_the_version_is_printed() -> None:
     assert run("--version").stdout == f"tpu-functions replay {VERSION}\n"
 
 
-def test_every_step_that_looks_at_groups_is_explained() -> None:
+def test_every_step_that_observes_groups_is_explained() -> None:
     assert tuple(step.name for step in STEPS) == GROUP_STEPS
 
 
-def test_a_missing_setting_is_named_and_wrong_usage() -> None:
+def test_a_missing_setting_is_named_as_wrong_usage() -> None:
     result = run("explain", "a/b", env={"PUBSUB_PROJECT": None})
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
@@ -72,7 +72,7 @@ def test_a_missing_setting_is_named_and_wrong_usage() -> None:
     )
 
 
-def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
     missing = str(tmp_path / "config")
     result = run("explain", "a/b", env={"PUBSUB_PROJECT": "p", "KUBECONFIG": missing})
     assert (result.exit_code, result.stdout) == (1, "")
@@ -88,7 +88,9 @@ def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
     ],
     ids=["unset", "empty", "set"],
 )
-def test_the_kubeconfig_is_kubectls(environment: dict[str, str], expected: str) -> None:
+def test_the_default_kubeconfig_is_that_of_kubectl(
+    environment: dict[str, str], expected: str
+) -> None:
     assert with_default_kubeconfig(environment, Path("/home/me"))["KUBECONFIG"] == expected
 
 
@@ -104,20 +106,20 @@ def test_an_interrupted_command_ends_quietly() -> None:
     assert (result.exit_code, result.output) == (130, "")
 
 
-def test_a_fault_of_our_own_is_not_hidden() -> None:
+def test_an_unexpected_error_is_not_hidden() -> None:
     result = run("resync", "--all", obj=raising(ZeroDivisionError()))
     assert isinstance(result.exception, ZeroDivisionError)
 
 
 LOG_IN = "run `gcloud auth application-default login`"
 GROUPS = "GET /apis/tpu.google.com/v1alpha1/tpunodegroups"
-WORDS: dict[str, tuple[Exception, str]] = {
-    "cluster away": (
+ERRORS: dict[str, tuple[Exception, str]] = {
+    "unreachable cluster": (
         CallError(GROUPS, 0, "unreachable", "MaxRetryError"),
         f"the call `{GROUPS}` to the cluster failed: unreachable: MaxRetryError. Check that it is "
         "running and is the current context of your kubeconfig.",
     ),
-    "no right in the cluster": (
+    "no permission in the cluster": (
         CallError(GROUPS, 403, "Forbidden", 'User "me" cannot list resource "tpunodegroups".'),
         f'the call `{GROUPS}` to the cluster failed: 403 Forbidden: User "me" cannot list resource '
         '"tpunodegroups". You need permission to get and list tpunodegroups and nodes, and to get '
@@ -133,21 +135,21 @@ WORDS: dict[str, tuple[Exception, str]] = {
         "the call `publish to x-sweep` to Pub/Sub failed: 404 refused: Topic not found. There is no "
         "such topic or subscription; PUBSUB_PROJECT and TOPIC_PREFIX must be those of the installation.",
     ),
-    "no right on Compute Engine": (
+    "no permission on Compute Engine": (
         CallError("instances.list", 403, "forbidden", "Required 'compute.instances.list'"),
         "the call `instances.list` to Compute Engine failed: 403 forbidden: Required "
         "'compute.instances.list'. You need the role roles/compute.viewer in the group's project.",
     ),
-    "no right on GKE": (
+    "no permission on GKE": (
         CallError("nodePools.list", 403, "forbidden", "Required container.clusters.get"),
         "the call `nodePools.list` to GKE failed: 403 forbidden: Required container.clusters.get. "
         "You need the role roles/container.clusterViewer in the cluster's project.",
     ),
-    "a refusal that explains itself": (
+    "an invalid request": (
         CallError("instances.list", 400, "invalid", "Unknown zone."),
         "the call `instances.list` to Compute Engine failed: 400 invalid: Unknown zone.",
     ),
-    "credentials that have ended": (
+    "expired credentials": (
         RefreshError("invalid_grant"),
         f"there are no valid Google credentials: invalid_grant ({LOG_IN})",
     ),
@@ -156,10 +158,10 @@ WORDS: dict[str, tuple[Exception, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", WORDS)
-def test_what_goes_wrong_is_said_with_what_to_do(case: str) -> None:
-    error, words = WORDS[case]
-    assert in_plain_words(error) == words
+@pytest.mark.parametrize("case", ERRORS)
+def test_an_error_is_printed_with_what_to_do(case: str) -> None:
+    error, message = ERRORS[case]
+    assert in_plain_words(error) == message
 
 
 @pytest.mark.parametrize(
@@ -170,5 +172,5 @@ def test_an_age_is_in_its_largest_unit(seconds: int, text: str) -> None:
     assert render_age(timedelta(seconds=seconds)) == text
 
 
-def test_what_steers_a_terminal_is_not_printable() -> None:
+def test_control_characters_are_not_printable() -> None:
     assert printable("a\x1b[31mb\nc\u202ed é") == "a\ufffd[31mb\ufffdc\ufffdd é"

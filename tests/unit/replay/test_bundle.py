@@ -1,4 +1,4 @@
-"""``kubectl-tng``: the tool as one file, and what a shell completes."""
+"""``kubectl-tng``: the tool as one file, and the completions for a shell."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import pytest
 from replay import completion, ways
 from replay.app import app
 from replay.bundle import REQUIREMENTS, ROOT, WrongVersionError, build
-from tests.unit.replay.desk import Desk, training
+from tests.unit.replay.tool import Tool, training
 
 
 @pytest.fixture(name="offered")
-def _offered(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def _offered(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one", "two"):
-        desk.harness.apply(training(name))
-    monkeypatch.setattr(ways, "open_cluster_only", lambda: desk.ways().open_cluster())
+        tool.harness.apply(training(name))
+    monkeypatch.setattr(ways, "open_cluster_only", lambda: tool.ways().open_cluster())
 
 
 def complete(capfd: pytest.CaptureFixture[str], *words: str) -> list[str]:
-    """What kubectl gets for the last word, and then its directive about file names."""
+    """Return the completions of the last word and the directive about file names."""
     with pytest.raises(SystemExit):
         completion.answer_kubectl(app, words)
     return [line.partition("\t")[0] for line in capfd.readouterr().out.splitlines()]
@@ -41,7 +41,7 @@ def complete(capfd: pytest.CaptureFixture[str], *words: str) -> list[str]:
         (["resync", "other/"], []),
     ],
 )
-def test_kubectl_is_offered_commands_and_groups_and_no_files(
+def test_commands_and_groups_are_completed_and_no_files(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     words: list[str],
@@ -51,20 +51,20 @@ def test_kubectl_is_offered_commands_and_groups_and_no_files(
     assert complete(capfd, *words) == [*expected, ":4"]
 
 
-def test_a_cluster_that_does_not_answer_offers_nothing(
+def test_a_cluster_that_does_not_answer_gives_no_completions(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
     assert completion.complete_groups("") == []
 
 
-def test_what_is_not_the_pinned_version_is_not_shipped(tmp_path: Path) -> None:
+def test_a_package_of_another_version_than_the_pinned_one_is_not_bundled(tmp_path: Path) -> None:
     with pytest.raises(WrongVersionError, match=r"pins typer 0\.0\.1, and .* is installed"):
         build(tmp_path / "kubectl-tng", "typer==0.0.1\n")
     assert not (tmp_path / "kubectl-tng").exists()
 
 
-def test_what_it_contains_has_the_pins_of_a_checkout() -> None:
+def test_the_bundled_packages_have_the_pins_of_a_checkout() -> None:
     pins = set(filter(lambda line: "==" in line, REQUIREMENTS.read_text().splitlines()))
     checkout = (ROOT / "requirements-local.txt").read_text().splitlines()
     assert pins
@@ -73,7 +73,7 @@ def test_what_it_contains_has_the_pins_of_a_checkout() -> None:
 
 @pytest.mark.slow
 @pytest.mark.processes
-def test_the_file_runs_alone_as_kubectls_plugin(tmp_path: Path) -> None:
+def test_the_file_runs_as_kubectls_plugin_without_other_files(tmp_path: Path) -> None:
     program = tmp_path / "kubectl-tng"
     build(program, REQUIREMENTS.read_text())
     (tmp_path / "kubectl_complete-tng").symlink_to(program)

@@ -1,4 +1,4 @@
-"""``replay explain``: what each step would do, told and not done."""
+"""``replay explain``: prints what each step would do, and changes nothing."""
 
 from __future__ import annotations
 
@@ -20,52 +20,52 @@ from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
 from shared.ports.gce.clients import Clients
 from tests.harness import Harness
-from tests.unit.replay.desk import ALONE, Desk, training
+from tests.unit.replay.tool import ALONE, Tool, training
 
 
-def _new(desk: Desk) -> None:
-    desk.harness.apply(training())
+def _new(tool: Tool) -> None:
+    tool.harness.apply(training())
 
 
-def _under_way(desk: Desk) -> None:
-    desk.harness.apply(training())
-    desk.harness.run_for(timedelta(seconds=2))
+def _in_progress(tool: Tool) -> None:
+    tool.harness.apply(training())
+    tool.harness.run_for(timedelta(seconds=2))
 
 
-def _stuck(desk: Desk) -> None:
-    desk.harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 0)
-    desk.harness.apply(training())
-    desk.harness.run_for(timedelta(minutes=3))
+def _waiting_for_capacity(tool: Tool) -> None:
+    tool.harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 0)
+    tool.harness.apply(training())
+    tool.harness.run_for(timedelta(minutes=3))
 
 
-def _joining(desk: Desk) -> None:
+def _joining(tool: Tool) -> None:
     """The VMs have their tokens and are about to join."""
     path = "/api/v1/namespaces/kube-system/secrets"
-    desk.harness.apply(training())
-    assert desk.harness.run_until(
-        lambda: bool(desk.harness.simulation.admin("GET", path)["items"]), timedelta(minutes=10)
+    tool.harness.apply(training())
+    assert tool.harness.run_until(
+        lambda: bool(tool.harness.simulation.admin("GET", path)["items"]), timedelta(minutes=10)
     )
 
 
-def _ready(desk: Desk) -> None:
-    desk.harness.apply(training())
-    is_ready = desk.harness.is_ready
-    assert desk.harness.run_until(lambda: is_ready("training"), timedelta(minutes=30))
+def _ready(tool: Tool) -> None:
+    tool.harness.apply(training())
+    is_ready = tool.harness.is_ready
+    assert tool.harness.run_until(lambda: is_ready("training"), timedelta(minutes=30))
 
 
-def _going(desk: Desk) -> None:
-    _ready(desk)
-    desk.harness.delete("training")
+def _deleting(tool: Tool) -> None:
+    _ready(tool)
+    tool.harness.delete("training")
 
 
-def _invalid(desk: Desk) -> None:
+def _invalid(tool: Tool) -> None:
     manifest = training()
     manifest["spec"]["project"] = "another-project"
-    desk.harness.apply(manifest)
-    desk.harness.run_for(timedelta(seconds=5))
+    tool.harness.apply(manifest)
+    tool.harness.run_for(timedelta(seconds=5))
 
 
-MOMENTS: dict[str, tuple[Callable[[Desk], None], dict[str, str], list[str]]] = {
+SITUATIONS: dict[str, tuple[Callable[[Tool], None], dict[str, str], list[str]]] = {
     "new": (
         _new,
         {
@@ -76,8 +76,8 @@ MOMENTS: dict[str, tuple[Callable[[Desk], None], dict[str, str], list[str]]] = {
         },
         ["create_resources"],
     ),
-    "under way": (
-        _under_way,
+    "in progress": (
+        _in_progress,
         {
             "create_resources": "Waiting",
             "inject_token": "AllHaveTokens",
@@ -87,7 +87,7 @@ MOMENTS: dict[str, tuple[Callable[[Desk], None], dict[str, str], list[str]]] = {
         ["create_resources"],
     ),
     "waiting for capacity": (
-        _stuck,
+        _waiting_for_capacity,
         {
             "create_resources": "ResourcesReady",
             "inject_token": "AllHaveTokens",
@@ -107,7 +107,7 @@ MOMENTS: dict[str, tuple[Callable[[Desk], None], dict[str, str], list[str]]] = {
         ["label_node"],
     ),
     "being deleted": (
-        _going,
+        _deleting,
         {
             "create_resources": "Deleting",
             "inject_token": "Deleting",
@@ -116,7 +116,7 @@ MOMENTS: dict[str, tuple[Callable[[Desk], None], dict[str, str], list[str]]] = {
         },
         ["tear_down"],
     ),
-    "refused": (
+    "invalid spec": (
         _invalid,
         {
             "create_resources": "InvalidSpec",
@@ -127,27 +127,27 @@ MOMENTS: dict[str, tuple[Callable[[Desk], None], dict[str, str], list[str]]] = {
         ["create_resources"],
     ),
 }
-moments = pytest.mark.parametrize("moment", MOMENTS)
+situations = pytest.mark.parametrize("situation", SITUATIONS)
 
 
 @cache
-def _desk_at(moment: str) -> Desk:
-    """One for all tests: what is only read stays as it is."""
-    desk = Desk(Harness(ALONE if moment == "new" else None))
-    MOMENTS[moment][0](desk)
-    return desk
+def _tool_at(situation: str) -> Tool:
+    """Return one tool for all tests, which only read."""
+    tool = Tool(Harness(ALONE if situation == "new" else None))
+    SITUATIONS[situation][0](tool)
+    return tool
 
 
-@moments
-def test_nothing_is_written_anywhere(moment: str) -> None:
-    desk = _desk_at(moment)
-    before = desk.harness.group("training")
-    result = desk.run("explain", "default/training")
+@situations
+def test_explain_writes_nothing(situation: str) -> None:
+    tool = _tool_at(situation)
+    before = tool.harness.group("training")
+    result = tool.run("explain", "default/training")
     assert result.exit_code == 0
-    assert desk.asked
-    assert [call for call in desk.asked if not _is_read(call)] == []
-    assert desk.harness.group("training") == before
-    assert desk.published == []
+    assert tool.calls
+    assert [call for call in tool.calls if not _is_read(call)] == []
+    assert tool.harness.group("training") == before
+    assert tool.published == []
 
 
 def _is_read(call: str) -> bool:
@@ -155,40 +155,40 @@ def _is_read(call: str) -> bool:
     return call.startswith("GET ") or call.endswith("/listManagedInstances")
 
 
-@moments
-def test_each_step_says_what_it_would_come_to(moment: str) -> None:
-    told = _desk_at(moment).json("explain", "default/training")
-    assert {step["step"]: step["outcome"] for step in told["steps"]} == MOMENTS[moment][1]
+@situations
+def test_each_step_has_the_outcome_of_its_decision(situation: str) -> None:
+    document = _tool_at(situation).json("explain", "default/training")
+    assert {step["step"]: step["outcome"] for step in document["steps"]} == SITUATIONS[situation][1]
 
 
-@moments
-def test_the_sweep_says_whom_it_would_wake(moment: str) -> None:
-    told = _desk_at(moment).json("explain", "default/training")
-    assert told["sweep"]["topics"] == MOMENTS[moment][2]
-    woken = [step["step"] for step in told["steps"] if step["triggeredBySweep"]]
-    assert woken == MOMENTS[moment][2]
+@situations
+def test_the_sweep_names_the_steps_that_it_would_trigger(situation: str) -> None:
+    document = _tool_at(situation).json("explain", "default/training")
+    assert document["sweep"]["topics"] == SITUATIONS[situation][2]
+    triggered = [step["step"] for step in document["steps"] if step["triggeredBySweep"]]
+    assert triggered == SITUATIONS[situation][2]
 
 
-def test_the_steps_are_listed_in_the_order_of_a_life(busy_desk: Desk) -> None:
-    _new(busy_desk)
-    told = busy_desk.json("explain", "default/training")
-    assert tuple(step["step"] for step in told["steps"]) == GROUP_STEPS
+def test_the_steps_are_listed_in_the_order_of_the_lifecycle(busy_tool: Tool) -> None:
+    _new(busy_tool)
+    document = busy_tool.json("explain", "default/training")
+    assert tuple(step["step"] for step in document["steps"]) == GROUP_STEPS
 
 
-def test_the_explanation_of_a_step_is_what_it_then_does(desk: Desk) -> None:
-    _new(desk)
-    told = {step["step"]: step for step in desk.json("explain", "default/training")["steps"]}
-    desk.run("resync", "default/training")
-    desk.harness.run_for(timedelta(seconds=1))
-    step, answer = desk.harness.answers[-1]
-    assert (told[step]["outcome"], told[step]["note"]) == (answer.outcome, answer.note)
+def test_a_step_does_what_its_explanation_says(tool: Tool) -> None:
+    _new(tool)
+    document = {step["step"]: step for step in tool.json("explain", "default/training")["steps"]}
+    tool.run("resync", "default/training")
+    tool.harness.run_for(timedelta(seconds=1))
+    step, answer = tool.harness.answers[-1]
+    assert (document[step]["outcome"], document[step]["note"]) == (answer.outcome, answer.note)
 
 
-def test_the_actions_are_listed_in_order(desk: Desk) -> None:
-    _new(desk)
-    told = desk.json("explain", "default/training")
-    name = told["resourceName"]
-    assert told["steps"][0]["actions"] == [
+def test_the_actions_are_listed_in_order(tool: Tool) -> None:
+    _new(tool)
+    document = tool.json("explain", "default/training")
+    name = document["resourceName"]
+    assert document["steps"][0]["actions"] == [
         "write the status, if it has changed",
         "take ownership: finalizer and label",
         "write the status, if it has changed",
@@ -199,18 +199,18 @@ def test_the_actions_are_listed_in_order(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    "moment, reason",
+    "situation, reason",
     [
-        ("under way", Reason.PROVISIONING),
+        ("in progress", Reason.PROVISIONING),
         ("waiting for capacity", Reason.INSUFFICIENT_CAPACITY),
-        ("refused", Reason.INVALID_SPEC),
+        ("invalid spec", Reason.INVALID_SPEC),
     ],
 )
-def test_a_group_that_is_not_ready_gets_its_reason_and_what_to_do_once(
-    moment: str, reason: Reason
+def test_the_reason_of_a_group_that_is_not_ready_and_what_to_do_are_printed_once(
+    situation: str, reason: Reason
 ) -> None:
-    desk = _desk_at(moment)
-    text = desk.run("explain", "default/training").stdout
+    tool = _tool_at(situation)
+    text = tool.run("explain", "default/training").stdout
     headlines = text.partition("CONDITION")[0]
     first, message, *_ = headlines.splitlines()
     cause, _, what_to_do = REASONS[reason].partition(". ")
@@ -218,116 +218,118 @@ def test_a_group_that_is_not_ready_gets_its_reason_and_what_to_do_once(
         rf"default/training has not been Ready for \d+[smh] \({reason}\): {cause.rstrip('.')}\.",
         first,
     )
-    said = desk.json("explain", "default/training")["ready"]["message"]
-    assert message == said.replace(f"{cause}. ", "")
+    ready_message = tool.json("explain", "default/training")["ready"]["message"]
+    assert message == ready_message.replace(f"{cause}. ", "")
     assert text.count(message) == 1, "no condition repeats it"
     assert not what_to_do or headlines.count(what_to_do) == 1
     assert f"docs/troubleshooting.md#{reason.lower()}\n" in headlines
-    assert desk.json("explain", "default/training")["ready"]["meaning"] == REASONS[reason]
+    assert tool.json("explain", "default/training")["ready"]["meaning"] == REASONS[reason]
 
 
 def test_a_deletion_is_reported_before_the_status_shows_it() -> None:
-    lines = _desk_at("being deleted").run("explain", "default/training").stdout.splitlines()
+    lines = _tool_at("being deleted").run("explain", "default/training").stdout.splitlines()
     assert lines[0].startswith("default/training has been Ready for ")
     assert "The group is being deleted, for 0s." in lines
 
 
-def test_a_group_that_nobody_has_looked_at_says_so(desk: Desk) -> None:
-    _new(desk)
-    first, sweep, *_ = desk.run("explain", "default/training").stdout.splitlines()
+def test_a_group_without_a_status_is_explained_as_such(tool: Tool) -> None:
+    _new(tool)
+    first, sweep, *_ = tool.run("explain", "default/training").stdout.splitlines()
     assert first == "default/training is not Ready: no step has written its status yet."
     assert sweep == "Sweep: not settled; next resync at 00:01 UTC, in 1m, to create_resources."
 
 
-def test_the_next_look_is_when_the_sweep_really_comes() -> None:
-    desk = Desk(Harness(Options(agents=agents.Timings())))
-    _ready(desk)
-    told = desk.json("explain", "default/training")["sweep"]
-    assert told["settled"] is True
-    harness, syncs = desk.harness, []
+def test_the_next_resync_is_when_the_sweep_publishes_it() -> None:
+    tool = Tool(Harness(Options(agents=agents.Timings())))
+    _ready(tool)
+    document = tool.json("explain", "default/training")["sweep"]
+    assert document["settled"] is True
+    harness, resyncs = tool.harness, []
 
     def note(step: str, call: str) -> None:
         if step == "sweep" and call.startswith("publish") and "report_leaks" not in call:
-            syncs.append(harness.clock.now().replace(second=0, microsecond=0))
+            resyncs.append(harness.clock.now().replace(second=0, microsecond=0))
 
     harness.hooks.before = note
     harness.run_for(timedelta(minutes=61))
-    assert told["nextResync"] == render_time(syncs[0])
+    assert document["nextResync"] == render_time(resyncs[0])
 
 
-def test_the_conditions_are_a_table_with_reasons(busy_desk: Desk) -> None:
-    _ready(busy_desk)
-    lines = busy_desk.run("explain", "default/training").stdout.splitlines()
+def test_the_conditions_are_a_table_with_reasons(busy_tool: Tool) -> None:
+    _ready(busy_tool)
+    lines = busy_tool.run("explain", "default/training").stdout.splitlines()
     rows = {line.split()[0]: line.split()[1:3] for line in lines if line}
     assert rows["CONDITION"] == ["STATUS", "REASON"]
     assert rows["Accepted"] == ["True", "Accepted"]
     assert rows["Ready"] == ["True", "Ready"]
 
 
-@pytest.mark.parametrize("moment", ["waiting for capacity", "under way", "refused"])
-def test_in_80_columns_no_line_is_longer_and_no_word_is_lost(
-    moment: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("situation", ["waiting for capacity", "in progress", "invalid spec"])
+def test_output_is_wrapped_to_80_columns_without_losing_a_word(
+    situation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = _desk_at(moment)
-    unwrapped = desk.run("explain", "default/training").stdout
+    tool = _tool_at(situation)
+    unwrapped = tool.run("explain", "default/training").stdout
     monkeypatch.setenv("COLUMNS", "80")
-    wrapped = desk.run("explain", "default/training").stdout
+    wrapped = tool.run("explain", "default/training").stdout
     assert max(map(len, unwrapped.splitlines())) > 80
     assert max(map(len, wrapped.splitlines())) <= 80
     assert "".join(wrapped.split()) == "".join(unwrapped.split())
 
 
-def test_under_a_condition_that_is_not_true_stands_what_the_headline_has_not_said(
-    busy_desk: Desk,
+def test_a_condition_that_is_not_true_has_its_message_unless_the_headline_has_it(
+    busy_tool: Tool,
 ) -> None:
-    _under_way(busy_desk)
-    told = busy_desk.json("explain", "default/training")
-    known = {one["type"]: one for one in told["conditions"] if one["status"] != "True"}
-    lines = busy_desk.run("explain", "default/training").stdout.splitlines()
+    _in_progress(busy_tool)
+    document = busy_tool.json("explain", "default/training")
+    known = {one["type"]: one for one in document["conditions"] if one["status"] != "True"}
+    lines = busy_tool.run("explain", "default/training").stdout.splitlines()
     below = {line.split(" ")[0]: after for line, after in pairwise(lines)}
-    assert known["WorkloadPolicyReady"]["message"] == told["ready"]["message"]
+    assert known["WorkloadPolicyReady"]["message"] == document["ready"]["message"]
     assert below["WorkloadPolicyReady"] == ""
     other = known["ManagedInstanceGroupReady"]["message"]
-    assert other != told["ready"]["message"]
+    assert other != document["ready"]["message"]
     assert below["ManagedInstanceGroupReady"] == f"    {other}"
 
 
-def test_under_a_step_stand_its_actions_and_its_note(desk: Desk) -> None:
-    _new(desk)
-    [step, *_] = desk.json("explain", "default/training")["steps"]
-    text = desk.run("explain", "default/training").stdout
+def test_a_step_is_followed_by_its_actions(tool: Tool) -> None:
+    _new(tool)
+    [step, *_] = tool.json("explain", "default/training")["steps"]
+    text = tool.run("explain", "default/training").stdout
     head = next(line for line in text.splitlines() if line.startswith("create_resources"))
     assert head.split() == ["create_resources", "yes", "Inserting"]
-    said = text.partition(f"{head}\n")[2].partition("\ninject_token")[0]
-    assert said.splitlines() == [f"    - {action}" for action in step["actions"]]
+    below = text.partition(f"{head}\n")[2].partition("\ninject_token")[0]
+    assert below.splitlines() == [f"    - {action}" for action in step["actions"]]
 
 
-def test_no_token_is_shown(busy_desk: Desk) -> None:
-    _joining(busy_desk)
-    result = busy_desk.run("explain", "default/training")
+def test_no_token_is_shown(busy_tool: Tool) -> None:
+    _joining(busy_tool)
+    result = busy_tool.run("explain", "default/training")
     path = "/api/v1/namespaces/kube-system/secrets"
     tokens = [
         base64.b64decode(secret["data"][key]).decode()
-        for secret in busy_desk.harness.simulation.admin("GET", path)["items"]
+        for secret in busy_tool.harness.simulation.admin("GET", path)["items"]
         for key in ("token-id", "token-secret")
     ]
     assert tokens
     assert not [token for token in tokens if token in result.output]
 
 
-def test_a_step_that_cannot_look_says_why_and_the_others_go_on(busy_desk: Desk) -> None:
+def test_a_step_that_cannot_observe_has_its_error_and_the_others_are_explained(
+    busy_tool: Tool,
+) -> None:
     def fail(_session: Any) -> None:
         raise DefaultCredentialsError("Your default credentials were not found.")
 
-    _under_way(busy_desk)
-    busy_desk.clients = Clients("http://compute.local", prepare=fail)
-    result = busy_desk.run("explain", "default/training")
+    _in_progress(busy_tool)
+    busy_tool.clients = Clients("http://compute.local", prepare=fail)
+    result = busy_tool.run("explain", "default/training")
     assert result.exit_code == 1
     assert (
         result.stderr
         == "Error: a step could not observe; the lines below its name show the error\n"
     )
-    steps = busy_desk.json("explain", "default/training")["steps"]
+    steps = busy_tool.json("explain", "default/training")["steps"]
     assert (steps[0]["step"], steps[0]["outcome"]) == ("create_resources", "CannotObserve")
     assert steps[0]["note"] == (
         "there are no valid Google credentials: Your default credentials were not found. "
@@ -336,20 +338,20 @@ def test_a_step_that_cannot_look_says_why_and_the_others_go_on(busy_desk: Desk) 
     assert (steps[3]["step"], steps[3]["outcome"]) == ("tear_down", "NotDeleted")
 
 
-def test_a_refusal_by_compute_engine_is_reported_in_its_words(busy_desk: Desk) -> None:
-    _under_way(busy_desk)
-    busy_desk.harness.simulation.gce.faults.fail_next(
+def test_an_error_of_compute_engine_is_reported_with_its_message(busy_tool: Tool) -> None:
+    _in_progress(busy_tool)
+    busy_tool.harness.simulation.gce.faults.fail_next(
         "*", 50, http=403, reason="forbidden", message="Required 'compute.x.get' permission"
     )
-    told = busy_desk.json("explain", "default/training")["steps"][0]
-    assert (told["outcome"], told["observed"]) == ("CannotObserve", False)
-    assert told["note"].endswith(
+    document = busy_tool.json("explain", "default/training")["steps"][0]
+    assert (document["outcome"], document["observed"]) == ("CannotObserve", False)
+    assert document["note"].endswith(
         "403 forbidden: Required 'compute.x.get' permission. You need the role "
         "roles/compute.viewer in the group's project."
     )
 
 
-def test_a_group_that_is_not_there_is_named(desk: Desk) -> None:
-    result = desk.run("explain", "default/training")
+def test_a_missing_group_is_named(tool: Tool) -> None:
+    result = tool.run("explain", "default/training")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "there is no TPUNodeGroup default/training" in result.stderr

@@ -1,4 +1,4 @@
-"""``python -m replay`` as a person starts it: a process, with real client libraries, on loopback."""
+"""``python -m replay`` as a user starts it: a process with real client libraries on loopback."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def start(*arguments: str, **environment: str) -> asyncio.subprocess.Proce
     )
 
 
-def make_inbox(server: Server) -> None:
+def make_topic(server: Server) -> None:
     topic = "projects/my-project/topics/tpu-functions-label-node"
     server.pubsub.create_topic(topic)
     server.pubsub.create_subscription(SubscriptionConfig(SUBSCRIPTION, topic=topic))
@@ -53,55 +53,55 @@ def make_inbox(server: Server) -> None:
 Ended = tuple[int | None, bytes, bytes]
 
 
-async def publish_line(*, has_inbox: bool) -> tuple[Ended, list[Received]]:
-    """The line goes in by stdin; how the process ended, and what arrived."""
+async def publish_line(*, has_topic: bool) -> tuple[Ended, list[Received]]:
+    """Publish the line from stdin; return the result of the process and the messages received."""
     server = await serve()
-    if has_inbox:
-        make_inbox(server)
+    if has_topic:
+        make_topic(server)
     process = await start("file", "-", "-o", "json", PUBSUB_EMULATOR_HOST=server.address)
     stdout, stderr = await process.communicate(LINE)
-    received = server.pubsub.pull(SUBSCRIPTION, 10) if has_inbox else []
+    received = server.pubsub.pull(SUBSCRIPTION, 10) if has_topic else []
     await server.stop()
     return (process.returncode, stdout, stderr), received
 
 
-def test_a_message_arrives_with_the_id_that_was_shown() -> None:
-    (code, stdout, stderr), [received] = asyncio.run(publish_line(has_inbox=True))
+def test_a_message_is_published_with_the_id_that_is_printed() -> None:
+    (code, stdout, stderr), [received] = asyncio.run(publish_line(has_topic=True))
     assert (code, stderr) == (0, b"")
     [shown] = json.loads(stdout)
     assert (shown["messageId"], LINE) == (received.message.id, received.message.data)
 
 
-def test_a_topic_that_is_not_there_is_said_without_a_traceback() -> None:
-    (code, stdout, stderr), _ = asyncio.run(publish_line(has_inbox=False))
+def test_a_missing_topic_is_reported_without_a_traceback() -> None:
+    (code, stdout, stderr), _ = asyncio.run(publish_line(has_topic=False))
     assert (code, json.loads(stdout)) == (1, [])
-    told = stderr.decode()
-    assert told.startswith(
+    report = stderr.decode()
+    assert report.startswith(
         "Error: the call `publish to tpu-functions-label-node` to Pub/Sub failed: 404 "
     )
-    assert "PUBSUB_PROJECT and TOPIC_PREFIX must be those of the installation" in told
-    assert told.count("\n") == 1
+    assert "PUBSUB_PROJECT and TOPIC_PREFIX must be those of the installation" in report
+    assert report.count("\n") == 1
 
 
-def test_ctrl_c_ends_it_quietly(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_tool_without_output(tmp_path: Path) -> None:
     code, stdout, stderr = asyncio.run(interrupt_while_waiting(tmp_path / "config"))
     assert (code, stdout, stderr) == (130, b"", b"")
 
 
 async def interrupt_while_waiting(kubeconfig: Path) -> Ended:
-    """SIGINT, while it waits for a cluster that never answers."""
-    asked = asyncio.Event()
+    """Send SIGINT while the tool waits for a cluster that never answers."""
+    requested = asyncio.Event()
 
     async def never_answer(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await reader.readline()
-        asked.set()
+        requested.set()
 
     server = await asyncio.start_server(never_answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     kubeconfig.write_text(json.dumps(_kubeconfig(f"http://127.0.0.1:{port}")))
     process = await start("resync", "--all", KUBECONFIG=str(kubeconfig))
     try:
-        await asyncio.wait_for(asked.wait(), 60)
+        await asyncio.wait_for(requested.wait(), 60)
     finally:
         process.send_signal(signal.SIGINT)
     stdout, stderr = await process.communicate()
@@ -120,7 +120,7 @@ def _kubeconfig(url: str) -> dict[str, object]:
     }
 
 
-def test_who_stops_reading_is_no_error() -> None:
+def test_a_closed_pipe_is_no_error() -> None:
     done = subprocess.run(
         [
             "bash",
@@ -142,9 +142,9 @@ OF_LABEL_NODE = {"CloudPubSubDeadLetterSourceSubscription": "tpu-functions-label
 
 
 async def replay_a_dead_letter() -> tuple[Ended, list[Received], list[Received]]:
-    """How the process ended; what arrived at the step's topic; what is left."""
+    """Return the result of the process, the messages of the step, and the remaining dead letters."""
     server = await serve()
-    make_inbox(server)
+    make_topic(server)
     server.pubsub.create_topic(DEAD)
     server.pubsub.create_subscription(SubscriptionConfig(KEPT, topic=DEAD))
     server.pubsub.publish(DEAD, LINE, OF_LABEL_NODE)
@@ -156,7 +156,7 @@ async def replay_a_dead_letter() -> tuple[Ended, list[Received], list[Received]]
     return (process.returncode, stdout, stderr), arrived, left
 
 
-def test_a_dead_letter_goes_back_to_its_step_by_grpc() -> None:
+def test_a_dead_letter_is_replayed_to_its_step_over_grpc() -> None:
     (code, stdout, stderr), [arrived], left = asyncio.run(replay_a_dead_letter())
     assert (code, stderr, left) == (0, b"", [])
     assert (arrived.message.data, dict(arrived.message.attributes)) == (LINE, {})
@@ -164,9 +164,9 @@ def test_a_dead_letter_goes_back_to_its_step_by_grpc() -> None:
 
 
 async def record_one(path: Path) -> Ended:
-    """A message is published as soon as there is the recording's subscription."""
+    """Publish a message as soon as the recording's subscription exists."""
     server = await serve()
-    make_inbox(server)
+    make_topic(server)
     topic = "projects/my-project/topics/tpu-functions-label-node"
     process = await start(
         *("record", "label_node", str(path), "--limit", "1"), PUBSUB_EMULATOR_HOST=server.address
@@ -181,7 +181,7 @@ async def record_one(path: Path) -> Ended:
     return process.returncode, stdout, stderr
 
 
-def test_a_topic_is_recorded_by_grpc(tmp_path: Path) -> None:
+def test_a_topic_is_recorded_over_grpc(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     assert asyncio.run(record_one(path)) == (0, b"", b"Recorded 1 message.\n")
     [line] = path.read_text().splitlines()
@@ -193,7 +193,7 @@ Payloads = list[tuple[str, dict[str, Any]]]
 
 
 async def publish_the_audit_log() -> tuple[Ended, Payloads, Payloads]:
-    """All entries of the examples, an hour old, by gRPC: what arrived, and what the sinks take."""
+    """Publish all example entries, an hour old: the received messages and those of the sinks."""
     pubsub = await serve()
     for slug in SLUGS:
         topic = f"projects/my-project/topics/tpu-functions-{slug}"
@@ -228,7 +228,7 @@ async def publish_the_audit_log() -> tuple[Ended, Payloads, Payloads]:
     return (process.returncode, stdout, stderr), received, taken
 
 
-def test_the_audit_log_is_read_and_published_by_grpc() -> None:
+def test_the_audit_log_is_read_and_published_over_grpc() -> None:
     (code, stdout, stderr), received, taken = asyncio.run(publish_the_audit_log())
     assert (code, len(json.loads(stdout))) == (0, len(received)), stderr.decode()
     assert stderr.endswith(b" in 1 call.\n")

@@ -1,4 +1,4 @@
-"""Recorded messages: whose inbox a line belongs to, and what is wrong with one that has none."""
+"""Recorded messages: the topic of a line, and the errors of invalid lines."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ ENTRIES = [
     .read_text()
     .splitlines()
 ]
-# What only the step finds out: it looks, and sees that the entry concerns no group.
-FOUND_OUT_LATER = {
+# Entries of which only an observation of the step shows that they concern no group.
+EXCESS = {
     "other-project-mig": "create_resources",
     "other-zone-same-name": "inject_token",
     "same-prefix-hand-made-vm": "inject_token",
@@ -37,7 +37,7 @@ NODE_POOLS = Path(__file__).parents[2] / "data" / "node-pool-log-entries.jsonl"
 
 
 def message(**fields: Any) -> dict[str, Any]:
-    """A message of this system's own."""
+    """A message of this system."""
     return {
         "version": 1,
         "kind": "TPUNodeGroup",
@@ -87,7 +87,7 @@ DEAD = {
 OWN = {"cluster": "c-1", "cause": "NodesChanged"}
 
 FORMS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
-    "our message with a field": (message(step="label_node"), {"cause": "NodesChanged"}),
+    "a message with a field step": (message(step="label_node"), {"cause": "NodesChanged"}),
     "a Pub/Sub message with an attribute": (
         pubsub(message(), step="label_node", **OWN),
         {"step": "label_node", **OWN},
@@ -102,14 +102,14 @@ FORMS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         OWN,
     ),
     "a pulled dead letter": ({"ackId": "a", "message": pubsub(message(), **DEAD, **OWN)}, OWN),
-    "a dead letter pushed on": (
+    "a pushed dead letter": (
         {
             "message": pubsub(message(), **DEAD, **OWN),
             "subscription": "projects/p/subscriptions/tpu-functions-dead-letters",
         },
         OWN,
     ),
-    "with what a client library adds": (
+    "a message with attributes of a client library": (
         pubsub(message(), googclient_deliveryattempt="5", **DEAD),
         {},
     ),
@@ -117,7 +117,7 @@ FORMS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_message_goes_to_the_inbox_that_its_wrapping_names(form: str) -> None:
+def test_a_message_is_published_to_the_topic_that_its_envelope_names(form: str) -> None:
     document, attributes = FORMS[form]
     publication = read(document)
     assert (publication.step, publication.about) == ("label_node", "default/my-slice")
@@ -126,7 +126,7 @@ def test_a_message_goes_to_the_inbox_that_its_wrapping_names(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_inbox_named_by_hand_comes_before_all(form: str) -> None:
+def test_a_step_that_is_named_on_the_command_line_comes_first(form: str) -> None:
     document, _ = FORMS[form]
     assert read(document, Rules("tear_down", "tpu-functions-", NOW)).step == "tear_down"
 
@@ -139,7 +139,7 @@ def test_both_alphabets_of_base64_are_read() -> None:
     assert [publication.data for publication in read_ones] == [raw, raw]
 
 
-def test_a_subscription_is_known_by_the_installations_own_prefix() -> None:
+def test_a_subscription_is_recognized_by_the_prefix_of_the_installation() -> None:
     dead = pubsub(message(), **{SOURCE: "team-x-tear-down"})
     assert read(dead, Rules(None, "team-x-", NOW)).step == "tear_down"
 
@@ -149,7 +149,7 @@ def test_an_audit_log_entry_is_published_to_the_step_that_it_triggers(
     row: Mapping[str, Any],
 ) -> None:
     found = read_line(1, json.dumps(row["entry"]).encode(), RULES)
-    expected = FOUND_OUT_LATER.get(row["name"], row["wakes"])
+    expected = EXCESS.get(row["name"], row["wakes"])
     steps = ["none"] if isinstance(found, str) else [publication.step for publication in found]
     assert steps == [expected]
 
@@ -161,7 +161,7 @@ def test_an_audit_log_entry_is_published_to_every_step_that_it_triggers() -> Non
         assert steps == row["wakes"]
 
 
-def test_an_audit_log_entry_is_published_as_it_is() -> None:
+def test_an_audit_log_entry_is_published_unchanged() -> None:
     original = entry("policy-insert-last")
     assert sent(read(original)) == original
 
@@ -170,14 +170,16 @@ OF_JOBSETS = {"Pod": "provision_slice", "JobSet": "release_slice", "Slice": "rel
 
 
 @pytest.mark.parametrize("kind", OF_JOBSETS)
-def test_a_dead_letter_about_a_jobset_goes_to_the_one_step_that_takes_it(kind: str) -> None:
+def test_a_dead_letter_about_a_jobset_is_published_to_the_only_step_that_accepts_it(
+    kind: str,
+) -> None:
     about = message(kind=kind, cause="Resync", nodes=[])
     source = f"tpu-functions-{OF_JOBSETS[kind].replace('_', '-')}"
     dead = pubsub(about, **{SOURCE: source})
     assert read(dead).step == read(about).step == OF_JOBSETS[kind]
 
 
-def test_no_step_named_by_hand_turns_an_audit_log_entry_from_its_inbox() -> None:
+def test_a_step_on_the_command_line_does_not_change_the_topic_of_an_audit_log_entry() -> None:
     rules = Rules("tear_down", "tpu-functions-", NOW)
     assert read(entry("policy-insert-last"), rules).step == "create_resources"
 
@@ -190,7 +192,7 @@ def test_an_entry_that_triggers_no_step_is_skipped_with_the_reason() -> None:
     )
 
 
-def test_a_sync_counts_as_new() -> None:
+def test_a_resync_is_published_with_the_current_time() -> None:
     old = message(cause="Resync", step="label_node", nodes=[])
     assert sent(read(old))["at"] == "2026-11-20T12:00:00Z"
 
@@ -199,20 +201,20 @@ def test_any_other_message_keeps_its_time() -> None:
     assert sent(read(message(step="label_node")))["at"] == "2026-11-20T10:00:00Z"
 
 
-def test_what_the_scheduler_says_is_for_the_sweep() -> None:
+def test_a_message_of_the_scheduler_is_published_to_the_sweep() -> None:
     assert read({"version": 1, "kind": "Sweep"}).step == "sweep"
 
 
-def test_what_was_for_report_leaks_is_for_it_again() -> None:
+def test_a_message_to_report_leaks_is_published_to_it_again() -> None:
     assert read({"version": 1, "kind": "Sweep", "step": "report_leaks"}).step == "report_leaks"
     assert read({"version": 1, "kind": "Sweep", "step": "label_node"}).step == "sweep"
 
 
-NO_INBOX = (
+NO_TOPIC = (
     "message of line 1: its step is unknown; name it with --step or with a field 'step', or "
     f"keep the attribute {SOURCE}. The step must be one of {STEPS}"
 )
-WRONG: dict[str, tuple[bytes, str]] = {
+INVALID: dict[str, tuple[bytes, str]] = {
     "no JSON": (
         b"{oops",
         "message of line 1 is no JSON: Expecting property name enclosed in double quotes: line 1 "
@@ -240,17 +242,17 @@ WRONG: dict[str, tuple[bytes, str]] = {
         json.dumps({**pubsub(message()), "attributes": {"step": 1}}).encode(),
         "message of line 1: 'attributes' must be a map from text to text",
     ),
-    "no inbox": (json.dumps(message()).encode(), NO_INBOX),
+    "no step": (json.dumps(message()).encode(), NO_TOPIC),
     "a subscription that is no step's": (
         json.dumps(pubsub(message(), **{SOURCE: "something-else"})).encode(),
-        NO_INBOX,
+        NO_TOPIC,
     ),
-    "a step that is none": (
+    "an unknown step": (
         json.dumps(message(step="mow_lawn")).encode(),
         f"message of line 1: step 'mow_lawn' does not accept messages about a TPUNodeGroup; it must be "
         f"one of {STEPS}",
     ),
-    "the sweep, which takes no groups": (
+    "the sweep, which accepts no groups": (
         json.dumps(message(step="sweep")).encode(),
         f"message of line 1: step 'sweep' does not accept messages about a TPUNodeGroup; it must be "
         f"one of {STEPS}",
@@ -258,15 +260,15 @@ WRONG: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_line_is_reported_with_what_would_be_right(case: str) -> None:
-    line, told = WRONG[case]
+@pytest.mark.parametrize("case", INVALID)
+def test_an_invalid_line_is_reported_with_the_valid_values(case: str) -> None:
+    line, message_text = INVALID[case]
     with pytest.raises(PoisonError) as caught:
         read_line(1, line, RULES)
-    assert str(caught.value) == told
+    assert str(caught.value) == message_text
 
 
-def test_lines_keep_their_numbers_past_empty_ones() -> None:
+def test_empty_lines_count_in_line_numbers() -> None:
     lines = [b"", json.dumps(message(step="label_node")).encode(), b"  ", b"[]"]
     recording = read_recording(lines, RULES)
     assert [publication.line for publication in recording.publications] == [2]
@@ -287,13 +289,13 @@ patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 @patient
 @given(st.dictionaries(_FIELDS, _JSON))
-def test_no_line_is_worse_than_wrong(document: dict[str, Any]) -> None:
+def test_any_json_object_is_published_skipped_or_reported(document: dict[str, Any]) -> None:
     recording = read_recording([json.dumps(document).encode()], RULES)
     assert len(recording.publications) + len(recording.wrong) + len(recording.left_out) == 1
 
 
 @patient
 @given(st.binary(max_size=40).filter(lambda line: bool(line.strip())))
-def test_no_bytes_are_worse_than_wrong(line: bytes) -> None:
+def test_any_bytes_are_published_skipped_or_reported(line: bytes) -> None:
     recording = read_recording([line], RULES)
     assert len(recording.publications) + len(recording.wrong) + len(recording.left_out) == 1

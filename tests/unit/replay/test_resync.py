@@ -1,4 +1,4 @@
-"""``kubectl tng resync``: a resync by hand, to the inboxes that have something to look for."""
+"""``kubectl tng resync``: publishes a resync to the steps that have work."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import pytest
 from replay.commands import Topic
 from replay.publications import GROUP_STEPS
 from tests.harness import Harness
-from tests.unit.replay.desk import ALONE, Desk, training
+from tests.unit.replay.tool import ALONE, Tool, training
 
 READY = timedelta(minutes=30)
 
 
-def test_a_sync_is_published_with_the_current_time(desk: Desk) -> None:
-    group = desk.harness.apply(training())
-    desk.harness.run_for(timedelta(minutes=7))
-    result = desk.run("resync", "default/training")
+def test_a_resync_has_the_current_time(tool: Tool) -> None:
+    group = tool.harness.apply(training())
+    tool.harness.run_for(timedelta(minutes=7))
+    result = tool.run("resync", "default/training")
     assert result.exit_code == 0
-    assert desk.published == [
+    assert tool.published == [
         (
             "create_resources",
             {
@@ -31,105 +31,105 @@ def test_a_sync_is_published_with_the_current_time(desk: Desk) -> None:
                 "cause": "Resync",
                 "at": "2026-01-01T00:07:00Z",
             },
-            {"cluster": desk.harness.runtime("admin").connection.constants["cluster"]}
+            {"cluster": tool.harness.runtime("admin").connection.constants["cluster"]}
             | {"cause": "Resync"},
         )
     ]
 
 
-def test_the_result_names_group_topic_and_the_id_to_look_for_in_the_log(desk: Desk) -> None:
-    desk.harness.apply(training())
-    head, row = desk.run("resync", "default/training").stdout.splitlines()
+def test_the_output_names_group_topic_and_the_message_id_of_the_log_line(tool: Tool) -> None:
+    tool.harness.apply(training())
+    head, row = tool.run("resync", "default/training").stdout.splitlines()
     assert head.split() == ["ABOUT", "CAUSE", "TOPIC", "MESSAGE", "ID"]
     about, cause, topic, message_id = row.split()
     assert (about, cause) == ("default/training", "Resync")
     assert topic == "tpu-functions-create-resources"
-    desk.harness.run_for(timedelta(seconds=5))
-    assert message_id in [line.get("message_id") for line in desk.harness.log.lines]
+    tool.harness.run_for(timedelta(seconds=5))
+    assert message_id in [line.get("message_id") for line in tool.harness.log.lines]
 
 
-def test_a_persons_syncs_and_approvals_bring_a_slice_to_ready_and_away_again(desk: Desk) -> None:
-    """A resync of a group says nothing of requests for certificates: ``kubectl certificate approve``."""
-    desk.harness.apply(training())
-    assert _sync_until(desk, lambda: desk.harness.is_ready("training"))
-    desk.harness.delete("training")
-    assert _sync_until(desk, lambda: desk.harness.group("training") is None)
-    assert set(desk.inboxes) == set(GROUP_STEPS)
+def test_manual_resyncs_and_approvals_create_and_delete_a_slice(tool: Tool) -> None:
+    """A resync does not approve certificate requests: this is ``kubectl certificate approve``."""
+    tool.harness.apply(training())
+    assert _resync_until(tool, lambda: tool.harness.is_ready("training"))
+    tool.harness.delete("training")
+    assert _resync_until(tool, lambda: tool.harness.group("training") is None)
+    assert set(tool.topics) == set(GROUP_STEPS)
 
 
-def _sync_until(desk: Desk, condition: object) -> bool:
+def _resync_until(tool: Tool, condition: object) -> bool:
     assert callable(condition)
     for _ in range(60):
         if condition():
             return True
-        desk.run("resync", "default/training")
-        _approve_by_hand(desk)
-        desk.harness.run_for(timedelta(seconds=30))
+        tool.run("resync", "default/training")
+        _approve_manually(tool)
+        tool.harness.run_for(timedelta(seconds=30))
     return False
 
 
-def _approve_by_hand(desk: Desk) -> None:
+def _approve_manually(tool: Tool) -> None:
     requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-    for request in desk.harness.simulation.admin("GET", requests)["items"]:
+    for request in tool.harness.simulation.admin("GET", requests)["items"]:
         if not request["status"].get("conditions"):
             approved = {"type": "Approved", "status": "True", "reason": "KubectlApprove"}
             request["status"] = {"conditions": [approved]}
             path = f"{requests}/{request['metadata']['name']}/approval"
-            desk.harness.simulation.admin("PUT", path, request)
+            tool.harness.simulation.admin("PUT", path, request)
 
 
-def test_a_ready_group_is_looked_at_by_label_node(busy_desk: Desk) -> None:
-    busy_desk.harness.apply(training())
-    assert busy_desk.harness.run_until(lambda: busy_desk.harness.is_ready("training"), READY)
-    busy_desk.run("resync", "default/training")
-    assert busy_desk.inboxes == ["label_node"]
+def test_a_resync_of_a_ready_group_goes_to_label_node(busy_tool: Tool) -> None:
+    busy_tool.harness.apply(training())
+    assert busy_tool.harness.run_until(lambda: busy_tool.harness.is_ready("training"), READY)
+    busy_tool.run("resync", "default/training")
+    assert busy_tool.topics == ["label_node"]
 
 
-def test_a_group_being_deleted_is_looked_at_by_tear_down(busy_desk: Desk) -> None:
-    busy_desk.harness.apply(training())
-    busy_desk.harness.run_for(timedelta(minutes=1))
-    busy_desk.harness.delete("training")
-    busy_desk.run("resync", "default/training")
-    assert busy_desk.inboxes == ["tear_down"]
+def test_a_resync_of_a_group_that_is_being_deleted_goes_to_tear_down(busy_tool: Tool) -> None:
+    busy_tool.harness.apply(training())
+    busy_tool.harness.run_for(timedelta(minutes=1))
+    busy_tool.harness.delete("training")
+    busy_tool.run("resync", "default/training")
+    assert busy_tool.topics == ["tear_down"]
 
 
 @pytest.mark.parametrize("step", GROUP_STEPS)
-def test_the_inbox_can_be_named(desk: Desk, step: str) -> None:
-    desk.harness.apply(training())
-    desk.run("resync", "default/training", "--step", step)
-    assert desk.inboxes == [step]
+def test_the_step_of_a_resync_can_be_named(tool: Tool, step: str) -> None:
+    tool.harness.apply(training())
+    tool.run("resync", "default/training", "--step", step)
+    assert tool.topics == [step]
 
 
-def test_every_step_that_looks_at_groups_can_be_named() -> None:
+def test_every_step_that_observes_groups_can_be_named() -> None:
     assert tuple(Topic) == GROUP_STEPS
 
 
-def test_all_means_every_group_of_every_namespace(desk: Desk) -> None:
+def test_all_resyncs_every_group_of_every_namespace(tool: Tool) -> None:
     for name in ("one", "two", "three"):
-        desk.harness.apply(training(name))
-    result = desk.run("resync", "--all")
+        tool.harness.apply(training(name))
+    result = tool.run("resync", "--all")
     assert result.exit_code == 0
-    assert sorted(message["name"] for _, message, _ in desk.published) == ["one", "three", "two"]
+    assert sorted(message["name"] for _, message, _ in tool.published) == ["one", "three", "two"]
 
 
-def test_a_dry_run_shows_all_and_publishes_nothing(desk: Desk) -> None:
-    desk.harness.apply(training())
-    [shown] = desk.json("resync", "default/training", "--dry-run")
+def test_a_dry_run_prints_the_messages_and_publishes_nothing(tool: Tool) -> None:
+    tool.harness.apply(training())
+    [shown] = tool.json("resync", "default/training", "--dry-run")
     assert shown["messageId"] is None
     assert shown["topic"] == "tpu-functions-create-resources"
     assert shown["message"]["cause"] == "Resync"
-    assert desk.published == []
+    assert tool.published == []
 
 
-def test_a_dry_run_says_in_its_table_that_nothing_was_published(desk: Desk) -> None:
-    desk.harness.apply(training())
-    assert "(not published)" in desk.run("resync", "--all", "--dry-run").stdout
+def test_the_table_of_a_dry_run_says_that_nothing_was_published(tool: Tool) -> None:
+    tool.harness.apply(training())
+    assert "(not published)" in tool.run("resync", "--all", "--dry-run").stdout
 
 
-def test_what_json_shows_is_what_was_published(desk: Desk) -> None:
-    desk.harness.apply(training())
-    [shown] = desk.json("resync", "default/training")
-    [(step, message, attributes)] = desk.published
+def test_the_json_output_has_the_published_message(tool: Tool) -> None:
+    tool.harness.apply(training())
+    [shown] = tool.json("resync", "default/training")
+    [(step, message, attributes)] = tool.published
     assert (shown["step"], shown["message"], shown["attributes"]) == (step, message, attributes)
 
 
@@ -139,24 +139,24 @@ def test_what_json_shows_is_what_was_published(desk: Desk) -> None:
 def test_the_user_must_confirm_before_all_groups_are_triggered(
     typed: str, code: int, published: int
 ) -> None:
-    desk = Desk(Harness(ALONE), is_interactive=True)
+    tool = Tool(Harness(ALONE), is_interactive=True)
     for name in ("one", "two"):
-        desk.harness.apply(training(name))
-    result = desk.run("resync", "--all", typed=typed)
+        tool.harness.apply(training(name))
+    result = tool.run("resync", "--all", typed=typed)
     assert "Publish 2 resyncs of 2 groups? [y/N]" in result.stderr
-    assert (result.exit_code, len(desk.published)) == (code, published)
+    assert (result.exit_code, len(tool.published)) == (code, published)
 
 
 @pytest.mark.parametrize("arguments", [["--yes"], ["--dry-run"]], ids=" ".join)
-def test_nobody_is_asked_who_has_said_so(arguments: list[str]) -> None:
-    desk = Desk(Harness(ALONE), is_interactive=True)
-    desk.harness.apply(training())
-    result = desk.run("resync", "--all", *arguments)
+def test_no_confirmation_is_needed_with_yes_or_dry_run(arguments: list[str]) -> None:
+    tool = Tool(Harness(ALONE), is_interactive=True)
+    tool.harness.apply(training())
+    result = tool.run("resync", "--all", *arguments)
     assert (result.exit_code, result.stderr) == (0, "")
 
 
-def test_a_group_that_is_not_there_is_named(desk: Desk) -> None:
-    result = desk.run("resync", "default/training")
+def test_a_missing_group_is_named(tool: Tool) -> None:
+    result = tool.run("resync", "default/training")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
         "Error: there is no TPUNodeGroup default/training; "
@@ -164,8 +164,8 @@ def test_a_group_that_is_not_there_is_named(desk: Desk) -> None:
     )
 
 
-def test_without_groups_there_is_nothing_to_publish(desk: Desk) -> None:
-    result = desk.run("resync", "--all")
+def test_a_resync_of_all_without_groups_publishes_nothing(tool: Tool) -> None:
+    result = tool.run("resync", "--all")
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "Nothing to publish: there are no groups.\n"
 
@@ -180,22 +180,22 @@ def test_without_groups_there_is_nothing_to_publish(desk: Desk) -> None:
         (["/training"], "'/training' must be NAMESPACE/NAME, as in default/my-slice"),
         (["default/training", "--step", "sweep"], "'sweep' is not one of"),
     ],
-    ids=["neither", "both", "no namespace", "too many", "empty namespace", "no such inbox"],
+    ids=["neither", "both", "no namespace", "too many", "empty namespace", "unknown step"],
 )
-def test_wrong_usage_is_said_before_anything_is_read(
-    desk: Desk, arguments: list[str], message: str
+def test_wrong_usage_is_reported_before_any_call(
+    tool: Tool, arguments: list[str], message: str
 ) -> None:
-    result = desk.run("resync", *arguments)
+    result = tool.run("resync", *arguments)
     assert result.exit_code == 2
     assert message in result.stderr
-    assert desk.asked == []
+    assert tool.calls == []
 
 
-def test_an_interrupted_publication_reports_both_parts() -> None:
-    desk = Desk(Harness(ALONE), refuse_after=1)
+def test_a_failed_publication_reports_what_was_published() -> None:
+    tool = Tool(Harness(ALONE), fail_after=1)
     for name in ("one", "two"):
-        desk.harness.apply(training(name))
-    result = desk.run("resync", "--all")
+        tool.harness.apply(training(name))
+    result = tool.run("resync", "--all")
     assert result.exit_code == 1
     assert len(result.stdout.splitlines()) == 2
     assert result.stderr == (
@@ -205,19 +205,21 @@ def test_an_interrupted_publication_reports_both_parts() -> None:
     )
 
 
-def test_a_refusal_by_the_cluster_is_reported_in_its_words(desk: Desk) -> None:
-    kubeconfig = desk.harness.kubeconfig("admin")
+def test_an_error_of_the_cluster_is_reported_with_its_message(tool: Tool) -> None:
+    kubeconfig = tool.harness.kubeconfig("admin")
     kubeconfig.write_text(kubeconfig.read_text().replace('"admin"', '"nobody"'))
-    result = desk.run("resync", "default/training")
+    result = tool.run("resync", "default/training")
     assert result.exit_code == 1
     assert "401 Unauthorized" in result.stderr
     assert "Your kubeconfig's credentials are not accepted" in result.stderr
 
 
-def test_in_80_columns_nothing_is_cut_off(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    desk.harness.apply(training("a-name-that-is-as-long-as-names-of-groups-are-at-times"))
-    unfolded = desk.run("resync", "--all", "--dry-run").stdout
+def test_the_table_is_wrapped_to_80_columns_without_losing_text(
+    tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool.harness.apply(training("a-name-that-is-as-long-as-names-of-groups-are-at-times"))
+    unfolded = tool.run("resync", "--all", "--dry-run").stdout
     monkeypatch.setenv("COLUMNS", "80")
-    folded = desk.run("resync", "--all", "--dry-run").stdout
+    folded = tool.run("resync", "--all", "--dry-run").stdout
     assert max(map(len, folded.splitlines())) <= 80 < max(map(len, unfolded.splitlines()))
     assert sorted("".join(folded.split())) == sorted("".join(unfolded.split()))

@@ -1,4 +1,4 @@
-"""``kubectl tng timeline``: a slice's life from log lines, the audit log and Events."""
+"""``kubectl tng timeline``: a slice's lifecycle from log lines, the audit log and Events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from replay.timeline_html import MAX_VMS, render_html
 from replay.timeline_text import join_moments, render_cost, render_summary
 from shared.node_groups.node_group import resource_name
 from tests.harness import Harness
-from tests.unit.replay.desk import Desk, training
+from tests.unit.replay.tool import Tool, training
 
 NAME = "tng-training-0123abcd"
 BEGAN = datetime(2026, 1, 1, 10, tzinfo=UTC)
@@ -32,7 +32,7 @@ def at(seconds: float) -> datetime:
 def line(
     seconds: float, decision: str = "Counting", took: int = 0, **fields: Any
 ) -> dict[str, Any]:
-    """A function's line, written at its end."""
+    """A log line of a function, written when the invocation ends."""
     payload = {"step": "label_node", "decision": decision, "milliseconds": took, **fields}
     return {"timestamp": at(seconds).isoformat(), "jsonPayload": payload}
 
@@ -42,7 +42,7 @@ def ready(seconds: float, reason: str, message: str = "") -> dict[str, Any]:
 
 
 def entry(
-    seconds: float, verb: str, *, vm: str = "", code: int = 0, words: str = "", **operation: Any
+    seconds: float, verb: str, *, vm: str = "", code: int = 0, message: str = "", **operation: Any
 ) -> dict[str, Any]:
     """An audit log entry about a VM, or about the MIG."""
     noun = "instances" if vm else "instanceGroupManagers"
@@ -53,7 +53,7 @@ def entry(
         "protoPayload": {
             "methodName": f"v1.compute.{noun}.{verb}",
             "resourceName": f"projects/p/zones/z/{noun}/{name}",
-            "status": {"code": code, "message": words} if code or words else {},
+            "status": {"code": code, "message": message} if code or message else {},
         },
     }
 
@@ -72,7 +72,7 @@ def seconds(duration: timedelta | None) -> float | None:
     return duration.total_seconds() if duration is not None else None
 
 
-def test_an_invocation_lasts_as_long_as_its_line_says_before_its_end() -> None:
+def test_an_invocation_has_the_duration_and_the_end_of_its_line() -> None:
     [span] = read(line(10, took=2500)).list_spans(STEP)
     assert (span.begin, span.end, span.lane) == (at(7.5), at(10), "label_node")
 
@@ -82,9 +82,9 @@ def test_an_operation_lasts_from_its_first_entry_to_its_last() -> None:
     assert (span.lane, span.what, span.begin, span.end) == ("MIG", "insert", at(5), at(35))
 
 
-def test_an_operation_that_failed_says_it_in_compute_engines_words() -> None:
+def test_a_failed_operation_has_the_message_of_compute_engine() -> None:
     timeline = read(
-        entry(5, "insert", first=True), entry(9, "insert", last=True, code=8, words="STOCKOUT")
+        entry(5, "insert", first=True), entry(9, "insert", last=True, code=8, message="STOCKOUT")
     )
     [span] = timeline.list_spans(COMPUTE)
     assert (span.is_bad, span.why) == (True, "STOCKOUT")
@@ -94,25 +94,25 @@ def test_an_operation_that_failed_says_it_in_compute_engines_words() -> None:
     ]
 
 
-def test_an_operation_that_has_not_ended_goes_on() -> None:
+def test_an_operation_without_a_last_entry_has_no_end() -> None:
     [span] = read(entry(5, "insert", first=True)).list_spans(COMPUTE)
     assert (span.begin, span.end) == (at(5), None)
 
 
-# Verbs of one VM in their order, with seconds; the seconds for which it ran by second 1000.
+# Verbs of one VM with their seconds, and the seconds for which it ran by second 1000.
 VMS: dict[str, tuple[list[tuple[float, str]], float]] = {
-    "still there": ([(100, "insert")], 900),
+    "running": ([(100, "insert")], 900),
     "deleted": ([(100, "insert"), (400, "delete")], 300),
     "preempted": ([(100, "insert"), (150, "preempted")], 50),
     "restarted": ([(100, "insert"), (150, "hostError"), (200, "automaticRestart")], 850),
     "preempted, then deleted": ([(0, "insert"), (50, "preempted"), (90, "delete")], 50),
-    "made again": ([(0, "insert"), (50, "delete"), (500, "insert")], 550),
-    "never made": ([(100, "delete")], 0),
+    "created again": ([(0, "insert"), (50, "delete"), (500, "insert")], 550),
+    "never created": ([(100, "delete")], 0),
 }
 
 
 @pytest.mark.parametrize("case", VMS)
-def test_chip_hours_are_those_for_which_a_vm_existed(case: str) -> None:
+def test_chip_hours_count_the_time_for_which_a_vm_ran(case: str) -> None:
     verbs, ran = VMS[case]
     entries = [entry(second, verb, vm="aaaa", first=True, last=True) for second, verb in verbs]
     timeline = read(*entries)
@@ -123,11 +123,11 @@ def test_chip_hours_are_those_for_which_a_vm_existed(case: str) -> None:
 
 
 def test_a_vm_whose_insert_failed_never_ran() -> None:
-    failed = entry(9, "insert", vm="aaaa", last=True, code=8, words="STOCKOUT")
+    failed = entry(9, "insert", vm="aaaa", last=True, code=8, message="STOCKOUT")
     assert read(failed).chip_hours == 0
 
 
-def test_the_times_of_not_ready_are_listed_by_reason_the_longest_first() -> None:
+def test_times_of_not_ready_are_listed_by_reason_the_longest_first() -> None:
     timeline = read(
         ready(0, "Provisioning", "a"),
         ready(60, "InsufficientCapacity", "b"),
@@ -144,7 +144,7 @@ def test_the_times_of_not_ready_are_listed_by_reason_the_longest_first() -> None
     assert (seconds(timeline.not_ready), seconds(timeline.first_ready)) == (500, 400)
 
 
-def test_the_time_not_ready_is_shared_out_without_counting_a_second_twice() -> None:
+def test_the_time_not_ready_is_divided_without_counting_a_second_twice() -> None:
     timeline = read(
         ready(0, "Provisioning"),
         *operation(10, 40, "insert"),
@@ -167,19 +167,19 @@ def test_an_operation_within_another_does_not_end_it() -> None:
     assert seconds(timeline.shares[COMPUTE]) == 50
 
 
-def test_a_life_without_a_word_of_readiness_takes_the_groups_own() -> None:
+def test_a_timeline_without_readiness_in_the_log_uses_the_status_of_the_group() -> None:
     known = {"reason": "Ready", "message": "All", "since": at(30).isoformat()}
     timeline = read(line(0), ready=known)
     [span] = timeline.list_spans(READY)
     assert (span.what, span.begin, span.end) == ("Ready", at(30), None)
 
 
-def test_a_group_that_is_gone_is_not_waited_for() -> None:
+def test_the_time_not_ready_ends_with_the_group() -> None:
     timeline = read(ready(0, "DeletingMIG"), line(60, "Done", step="tear_down"))
     assert seconds(timeline.not_ready) == 60
 
 
-def test_entries_that_cannot_be_read_stop_nothing() -> None:
+def test_unreadable_entries_are_skipped() -> None:
     odd: list[dict[str, Any]] = [
         {"timestamp": "soon", "jsonPayload": {}},
         {"jsonPayload": {"step": "x"}},
@@ -193,32 +193,32 @@ def test_entries_that_cannot_be_read_stop_nothing() -> None:
     assert [moment.who for moment in timeline.moments] == ["label_node"] * 6
 
 
-def test_what_happens_to_many_vms_at_once_is_one_line() -> None:
+def test_moments_of_many_vms_at_the_same_time_are_one_line() -> None:
     vms = [f"a{number:03}" for number in range(5)]
     timeline = read(*(one for vm in vms for one in operation(5, 30, "insert", vm=vm)))
-    told = [(one.who, one.what, one.why) for one in join_moments(timeline.moments)]
-    assert told == [
+    found = [(one.who, one.what, one.why) for one in join_moments(timeline.moments)]
+    assert found == [
         ("5 VMs", "insert begins", "a000, a001, a002 and 2 more"),
         ("5 VMs", "insert ended", "a000, a001, a002 and 2 more; 25.0 s"),
     ]
 
 
 @pytest.mark.parametrize(
-    "price, words",
+    "price, message",
     [
         (None, "2.00 chip-hours, by the time for which VMs existed. --price-per-chip-hour adds"),
         (12.0, "2.00 chip-hours, by the time for which VMs existed. At 12 per chip-hour: 24.00."),
     ],
 )
-def test_a_cost_needs_a_price(price: float | None, words: str) -> None:
+def test_the_cost_is_printed_only_with_a_price(price: float | None, message: str) -> None:
     timeline = read(*operation(0, 0, "insert", vm="aaaa"), until=1800)
-    assert render_cost(timeline, price).startswith(words)
+    assert render_cost(timeline, price).startswith(message)
 
 
-def _host_error() -> Desk:
+def _host_error() -> Tool:
     """A slice that was Ready, lost a host and is Ready again."""
-    desk = Desk(Harness())
-    harness = desk.harness
+    tool = Tool(Harness())
+    harness = tool.harness
     harness.apply(training())
     assert harness.run_until(lambda: harness.is_ready("training"), timedelta(minutes=30))
     vm = next(path for path in harness.simulation.gce.leftovers() if "/instances/" in path)
@@ -226,19 +226,19 @@ def _host_error() -> Desk:
     harness.simulation.gce.faults.host_error(vm)
     assert harness.run_until(lambda: not harness.is_ready("training"), timedelta(minutes=9))
     assert harness.run_until(lambda: harness.is_ready("training"), timedelta(minutes=40))
-    return desk
+    return tool
 
 
 ARGUMENTS = ("timeline", "default/training")
 
 
 @cache
-def _lived() -> Desk:
+def _recovered() -> Tool:
     return _host_error()
 
 
-def test_a_host_error_is_found_with_its_vm_and_how_long_it_cost() -> None:
-    document = _lived().json(*ARGUMENTS)
+def test_a_host_error_is_listed_with_its_vm_and_the_time_not_ready() -> None:
+    document = _recovered().json(*ARGUMENTS)
     reasons = [phase["reason"] for phase in document["notReady"]]
     assert {"Provisioning", "AwaitingNodeJoin", "Preempted"} <= set(reasons)
     shares = document["notReadySharesSeconds"]
@@ -248,53 +248,53 @@ def test_a_host_error_is_found_with_its_vm_and_how_long_it_cost() -> None:
     assert [(one["who"][:3], one["isBad"]) for one in lost] == [("VM ", True)]
     assert document["chipHours"] > 1
     assert document["cost"] is None
-    assert _lived().json(*ARGUMENTS, "--price-per-chip-hour", "2")["cost"] > 2
+    assert _recovered().json(*ARGUMENTS, "--price-per-chip-hour", "2")["cost"] > 2
 
 
 def test_the_timeline_has_step_decision_and_reason_in_order() -> None:
-    text = _lived().run(*ARGUMENTS).stdout
-    head, story = text.split("\n\n", 1)
+    text = _recovered().run(*ARGUMENTS).stdout
+    head, moments = text.split("\n\n", 1)
     assert head.startswith("default/training (tng-training-")
     assert "- Preempted, " in head
-    times = [one[:8] for one in story.splitlines()]
+    times = [one[:8] for one in moments.splitlines()]
     assert times == sorted(times)
-    assert re.search(r"\d  create_resources +Inserting  \[Added; calls: .*; \d\.\d s\]", story)
-    assert re.search(r"\d  status +not Ready: Preempted  \[1 of 2 nodes are not ready", story)
-    assert re.search(r"\d  event +Provisioned", story)
+    assert re.search(r"\d  create_resources +Inserting  \[Added; calls: .*; \d\.\d s\]", moments)
+    assert re.search(r"\d  status +not Ready: Preempted  \[1 of 2 nodes are not ready", moments)
+    assert re.search(r"\d  event +Provisioned", moments)
 
 
-def test_in_80_columns_the_story_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    unwrapped = _lived().run(*ARGUMENTS).stdout
+def test_the_timeline_is_wrapped_to_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    unwrapped = _recovered().run(*ARGUMENTS).stdout
     monkeypatch.setenv("COLUMNS", "80")
-    wrapped = _lived().run(*ARGUMENTS).stdout
+    wrapped = _recovered().run(*ARGUMENTS).stdout
     assert max(map(len, wrapped.splitlines())) <= 80
     assert "".join(wrapped.split()) == "".join(unwrapped.split())
 
 
 def test_the_timeline_has_only_the_requested_time() -> None:
-    late = _lived().json(*ARGUMENTS, "--since", "4m")
-    said = "Chip-hours count only VMs that were created in this time range, not earlier ones.\n"
-    assert _lived().run(*ARGUMENTS, "--since", "4m").stderr == said
-    assert _lived().run(*ARGUMENTS).stderr == ""
+    late = _recovered().json(*ARGUMENTS, "--since", "4m")
+    note = "Chip-hours count only VMs that were created in this time range, not earlier ones.\n"
+    assert _recovered().run(*ARGUMENTS, "--since", "4m").stderr == note
+    assert _recovered().run(*ARGUMENTS).stderr == ""
     assert "Inserting" not in [moment["what"] for moment in late["moments"]]
 
 
 def test_the_timeline_of_a_slice_that_has_run_for_days_begins_with_its_creation() -> None:
-    desk = _host_error()
-    before = desk.json(*ARGUMENTS)
-    desk.harness.run_for(timedelta(days=2))
-    now = desk.json(*ARGUMENTS)
+    tool = _host_error()
+    before = tool.json(*ARGUMENTS)
+    tool.harness.run_for(timedelta(days=2))
+    now = tool.json(*ARGUMENTS)
     assert now["since"] == before["since"]
     assert now["chipHours"] - before["chipHours"] == pytest.approx(2 * 24 * 8, rel=0.01)
 
 
-def test_a_group_that_is_gone_has_a_timeline_too() -> None:
-    desk = _host_error()
-    uid = desk.harness.group("training")["metadata"]["uid"]  # type: ignore[index]
-    desk.harness.delete("training")
-    desk.harness.run_for(timedelta(minutes=20))
-    assert desk.harness.group("training") is None
-    document = desk.json(*ARGUMENTS)
+def test_a_deleted_group_has_a_timeline() -> None:
+    tool = _host_error()
+    uid = tool.harness.group("training")["metadata"]["uid"]  # type: ignore[index]
+    tool.harness.delete("training")
+    tool.harness.run_for(timedelta(minutes=20))
+    assert tool.harness.group("training") is None
+    document = tool.json(*ARGUMENTS)
     assert uid
     assert [one["what"] for one in document["moments"] if one["who"] == "tear_down"][-1] == "Done"
     running = [one for one in document["spans"] if one["what"] == RUNNING]
@@ -303,20 +303,20 @@ def test_a_group_that_is_gone_has_a_timeline_too() -> None:
     assert document["chipHours"] > 1
 
 
-def test_an_older_group_of_the_same_name_is_left_out() -> None:
-    desk = _host_error()
-    desk.harness.delete("training")
-    desk.harness.run_for(timedelta(minutes=20))
-    desk.harness.apply(training())
-    desk.harness.run_for(timedelta(seconds=5))
-    told = [moment["what"] for moment in desk.json(*ARGUMENTS)["moments"]]
-    assert "Done" not in told
-    assert "Inserting" in told
+def test_an_older_group_of_the_same_name_is_not_in_the_timeline() -> None:
+    tool = _host_error()
+    tool.harness.delete("training")
+    tool.harness.run_for(timedelta(minutes=20))
+    tool.harness.apply(training())
+    tool.harness.run_for(timedelta(seconds=5))
+    found = [moment["what"] for moment in tool.json(*ARGUMENTS)["moments"]]
+    assert "Done" not in found
+    assert "Inserting" in found
 
 
 def test_the_last_of_two_deleted_groups_is_reported() -> None:
-    desk = _host_error()
-    harness = desk.harness
+    tool = _host_error()
+    harness = tool.harness
     for _ in range(2):
         harness.delete("training")
         harness.run_for(timedelta(minutes=20))
@@ -324,19 +324,19 @@ def test_the_last_of_two_deleted_groups_is_reported() -> None:
         harness.run_for(timedelta(minutes=5))
     harness.delete("training")
     harness.run_for(timedelta(minutes=20))
-    document = desk.json(*ARGUMENTS)
-    assert document["resourceName"] == resource_name(_cluster_id(desk), "training", last)
-    told = [(one["who"], one["what"]) for one in document["moments"]]
-    assert told.count(("MIG", "insert ended")) == 1
-    assert told.count(("tear_down", "Done")) == 1
+    document = tool.json(*ARGUMENTS)
+    assert document["resourceName"] == resource_name(_cluster_id(tool), "training", last)
+    found = [(one["who"], one["what"]) for one in document["moments"]]
+    assert found.count(("MIG", "insert ended")) == 1
+    assert found.count(("tear_down", "Done")) == 1
 
 
-def _cluster_id(desk: Desk) -> str:
-    return desk.ways().open_cluster().get_cluster_id()
+def _cluster_id(tool: Tool) -> str:
+    return tool.ways().open_cluster().get_cluster_id()
 
 
-def test_a_name_that_was_never_there_is_said(desk: Desk) -> None:
-    result = desk.run(*ARGUMENTS)
+def test_an_unknown_group_is_named(tool: Tool) -> None:
+    result = tool.run(*ARGUMENTS)
     assert (result.exit_code, result.stdout) == (1, "")
     assert (
         "there is no TPUNodeGroup default/training, and Cloud Logging has no entry" in result.stderr
@@ -349,20 +349,20 @@ class Page(HTMLParser):
     def __init__(self, html: str) -> None:
         super().__init__()
         self.open: list[str] = []
-        self.seen: list[str] = []
+        self.tags: list[str] = []
         self.attributes: list[tuple[str, str]] = []
         self.text = ""
         self.feed(html)
         assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
+        self.tags.append(tag)
         self.attributes += [(name, value or "") for name, value in attrs]
         if tag not in VOID:
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
+        self.tags.append(tag)
         self.attributes += [(name, value or "") for name, value in attrs]
 
     def handle_endtag(self, tag: str) -> None:
@@ -372,15 +372,15 @@ class Page(HTMLParser):
         self.text += data
 
 
-def test_the_page_needs_nothing_else_and_has_a_chart(tmp_path: Path) -> None:
+def test_the_page_is_self_contained_and_has_a_chart(tmp_path: Path) -> None:
     path = tmp_path / "life.html"
-    result = _lived().run(*ARGUMENTS, "--html", str(path))
+    result = _recovered().run(*ARGUMENTS, "--html", str(path))
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr.endswith(f"Wrote {path}.\n")
     html = path.read_text()
     page = Page(html)
-    assert "svg" in page.seen
-    assert not {"script", "link", "img", "iframe"} & set(page.seen)
+    assert "svg" in page.tags
+    assert not {"script", "link", "img", "iframe"} & set(page.tags)
     assert not [name for name, _ in page.attributes if name in ("src", "href", "onload")]
     assert "url(" not in html
     assert "prefers-color-scheme: dark" in html
@@ -390,7 +390,7 @@ def test_the_page_needs_nothing_else_and_has_a_chart(tmp_path: Path) -> None:
         assert lane in page.text
 
 
-def test_each_bar_lies_in_the_chart() -> None:
+def test_each_bar_is_within_the_chart() -> None:
     timeline = read(
         ready(0, "Provisioning"), *operation(5, 300, "insert"), line(400, took=5), until=86_400
     )
@@ -411,16 +411,16 @@ def _bars(html: str) -> Iterator[tuple[float, float]]:
         yield float(found[1]), float(found[2])
 
 
-def test_words_of_others_are_no_markup() -> None:
-    words = "<script>alert(1)</script>\x1b[31m"
-    html = render_html(read(entry(5, "insert", last=True, code=8, words=words)), None)
+def test_messages_of_others_are_escaped() -> None:
+    message = "<script>alert(1)</script>\x1b[31m"
+    html = render_html(read(entry(5, "insert", last=True, code=8, message=message)), None)
     assert "<script>" not in html
     assert "\x1b" not in html
     assert "&lt;script&gt;" in html
     Page(html)
 
 
-def test_a_chart_of_many_vms_is_no_wall() -> None:
+def test_a_chart_has_a_limited_number_of_vms() -> None:
     vms = [f"{number:04}" for number in range(MAX_VMS + 12)]
     html = render_html(
         read(*(one for vm in vms for one in operation(5, 30, "insert", vm=vm))), None
@@ -429,6 +429,6 @@ def test_a_chart_of_many_vms_is_no_wall() -> None:
     assert len(re.findall(r'<text x="0" y="\d+">VM ', html)) == MAX_VMS
 
 
-def test_a_summary_of_nothing_is_said_too() -> None:
-    told = list(render_summary(read(), None))
-    assert told[1] == "Never Ready; not Ready for 0.0 s in total."
+def test_an_empty_timeline_has_a_summary() -> None:
+    found = list(render_summary(read(), None))
+    assert found[1] == "Never Ready; not Ready for 0.0 s in total."

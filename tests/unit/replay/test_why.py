@@ -1,4 +1,4 @@
-"""``kubectl tng timeline --why``: what was observed and decided, and what this version decides."""
+"""``kubectl tng timeline --why``: the observation, the decision, and the decision of this version."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.harness import Harness
 from tests.stories import life
 from tests.unit import test_label_node as labels
 from tests.unit.builders import NOW
-from tests.unit.replay.desk import Desk, training
+from tests.unit.replay.tool import Tool, training
 from tests.unit.test_snapshot import CASES, rules_of
 
 ARGUMENTS = ("timeline", "default/training")
@@ -34,10 +34,10 @@ SECRETS = "/api/v1/namespaces/kube-system/secrets"
 STOCKOUT = ("us-central1-c", "tpu7x")
 
 
-def _live() -> tuple[Desk, set[str]]:
-    """A life with a stockout, refused permissions, a loss and a deletion, and all tokens of it."""
-    desk = Desk(Harness())
-    harness = desk.harness
+def _record() -> tuple[Tool, set[str]]:
+    """A lifecycle with a stockout, denied permissions, a loss and a deletion, and all its tokens."""
+    tool = Tool(Harness())
+    harness = tool.harness
     tokens: set[str] = set()
 
     def note_tokens(step: str, call: str) -> None:
@@ -48,7 +48,7 @@ def _live() -> tuple[Desk, set[str]]:
 
     left = ["PATCH", "PATCH", "GET"]
 
-    def refuse(step: str, call: str) -> Response | None:
+    def deny(step: str, call: str) -> Response | None:
         if step != "label_node" or not left or not call.startswith(f"{left[0]} /api/v1/nodes"):
             return None
         left.pop(0)
@@ -61,7 +61,7 @@ def _live() -> tuple[Desk, set[str]]:
     harness.apply(slice_)
     life.until_reason(harness, "InsufficientCapacity", "training")
     harness.run_for(4 * MINUTES)
-    harness.hooks.instead = refuse
+    harness.hooks.instead = deny
     harness.simulation.gce.faults.set_capacity(*STOCKOUT)
     life.until_ready(harness, "training")
     harness.simulation.gce.faults.host_error(life.vms(harness)[0])
@@ -70,28 +70,28 @@ def _live() -> tuple[Desk, set[str]]:
     harness.run_for(timedelta(hours=2))
     harness.delete("training")
     life.until_gone(harness, "training")
-    return desk, tokens
+    return tool, tokens
 
 
 @cache
-def _lived() -> tuple[Desk, set[str]]:
-    return _live()
+def _recorded() -> tuple[Tool, set[str]]:
+    return _record()
 
 
 def _invocations() -> Iterator[tuple[str, dict[str, Any]]]:
-    for moment in _lived()[0].json(*ARGUMENTS, "--why")["moments"]:
+    for moment in _recorded()[0].json(*ARGUMENTS, "--why")["moments"]:
         if "decision" in moment:
             yield f"{moment['who']} {moment['what']}", moment["decision"]
 
 
 def _shown(line: Mapping[str, Any]) -> str:
-    """All that stands in a log line when nothing hides it."""
+    """Return the text of a log line with its decoded snapshot."""
     data = line.get(FIELD, {}).get("data", "")
     hidden = zlib.decompress(base64.b64decode(data)).decode() if data else ""
     return json.dumps(line, default=str) + hidden
 
 
-def test_each_decision_of_a_life_is_made_again_from_its_line_and_is_the_same() -> None:
+def test_each_decision_of_a_lifecycle_is_reproduced_from_its_log_line() -> None:
     found = list(_invocations())
     undecided = [(what, one["problem"]) for what, one in found if not one["then"]]
     assert undecided == [
@@ -104,27 +104,27 @@ def test_each_decision_of_a_life_is_made_again_from_its_line_and_is_the_same() -
     assert different == []
     steps = {what.partition(" ")[0] for what, one in found if one["then"]}
     assert steps == {"create_resources", "inject_token", "approve_join", "label_node", "tear_down"}
-    refused = [
+    rejected = [
         one["then"]["outcome"] for what, one in found if what.endswith("Denied") and one["then"]
     ]
-    assert refused == ["Counting", "AllJoined"]
+    assert rejected == ["Counting", "AllJoined"]
     assert all(decision["observed"] for _, decision in found if decision["then"])
 
 
-def test_what_was_lost_and_refused_is_among_what_was_observed() -> None:
+def test_the_observations_have_losses_and_errors() -> None:
     facts = [fact for _, decision in _invocations() for fact in decision["observed"]]
-    told = "\n".join(facts)
-    assert "ZONE_RESOURCE_POOL_EXHAUSTED" in told
-    assert re.search("^Ready was False \\(Preempted\\)$", told, re.MULTILINE)
-    assert re.search("^VMs that delay it: tng-training-\\w+-\\w+ Preempted$", told, re.MULTILINE)
+    text = "\n".join(facts)
+    assert "ZONE_RESOURCE_POOL_EXHAUSTED" in text
+    assert re.search("^Ready was False \\(Preempted\\)$", text, re.MULTILINE)
+    assert re.search("^VMs that delay it: tng-training-\\w+-\\w+ Preempted$", text, re.MULTILINE)
     assert "2 Nodes read: 2 wanted, 2 of the group, 2 ready" in facts
     assert "MIG: 2 VMs wanted, topology 2x2x2 ACTIVE" in facts
 
 
-def test_no_secret_stands_in_any_line_of_a_life() -> None:
-    desk, tokens = _lived()
+def test_no_log_line_of_a_lifecycle_has_a_secret() -> None:
+    tool, tokens = _recorded()
     assert len(tokens) >= 2
-    shown = "\n".join(map(_shown, desk.harness.log.lines))
+    shown = "\n".join(map(_shown, tool.harness.log.lines))
     assert [token for token in tokens if token in shown] == []
     assert [token for token in tokens if token.partition(".")[2] in shown] == []
     assert HIDDEN not in shown
@@ -132,8 +132,8 @@ def test_no_secret_stands_in_any_line_of_a_life() -> None:
     assert "BEGIN CERTIFICATE" not in shown
 
 
-def test_each_decision_is_shown_in_words_below_its_invocation() -> None:
-    text = _lived()[0].run(*ARGUMENTS, "--why").stdout
+def test_each_decision_is_described_below_its_invocation() -> None:
+    text = _recorded()[0].run(*ARGUMENTS, "--why").stdout
     assert re.search(
         r"\d  label_node +AllReady  \[.*\]\n"
         r" +observed: 2 Nodes read: 2 wanted, 2 of the group, 2 ready; .*\n"
@@ -143,15 +143,15 @@ def test_each_decision_is_shown_in_words_below_its_invocation() -> None:
     assert "would decide" not in text
 
 
-def test_without_why_a_timeline_has_no_decisions() -> None:
-    desk, _ = _lived()
-    assert "observed" not in desk.run(*ARGUMENTS).stdout
-    assert not [one for one in desk.json(*ARGUMENTS)["moments"] if "decision" in one]
+def test_a_timeline_without_why_has_no_decisions() -> None:
+    tool, _ = _recorded()
+    assert "observed" not in tool.run(*ARGUMENTS).stdout
+    assert not [one for one in tool.json(*ARGUMENTS)["moments"] if "decision" in one]
 
 
-def test_a_page_shows_decisions_too(tmp_path: Path) -> None:
+def test_the_page_has_decisions(tmp_path: Path) -> None:
     page = tmp_path / "training.html"
-    _lived()[0].run(*ARGUMENTS, "--why", "--html", str(page))
+    _recorded()[0].run(*ARGUMENTS, "--why", "--html", str(page))
     assert "<span class=soft>observed: " in page.read_text()
 
 
@@ -173,12 +173,12 @@ def line(**change: Any) -> dict[str, Any]:
     }
 
 
-STANDS = "status: workload policy Ready, instance template Ready, managed instance group Ready"
+EXISTING = "status: workload policy Ready, instance template Ready, managed instance group Ready"
 DELETING = "the group is being deleted since 2026-11-20T09:59:00Z"
-MADE = "csr-x for tng-my-slice-06caaff9-ab12, made with the token abcdef, 2026-11-20T09:58:01Z"
+REQUEST = "csr-x for tng-my-slice-06caaff9-ab12, made with the token abcdef, 2026-11-20T09:58:01Z"
 FACTS: dict[str, list[str]] = {
-    "create_resources: no VM could be made": [
-        STANDS,
+    "create_resources: no VM could be created": [
+        EXISTING,
         "Compute Engine has the managed instance group: 32 VMs wanted, 32 being created",
         "32 VMs of the MIG listed, errors: ZONE_RESOURCE_POOL_EXHAUSTED",
     ],
@@ -211,52 +211,52 @@ FACTS: dict[str, list[str]] = {
         "get: 403 forbidden: no",
         "status: no resources",
     ],
-    "tear_down: it begins": [DELETING, STANDS, "32 Nodes read, 0 ready, 0 cordoned"],
+    "tear_down: the deletion begins": [DELETING, EXISTING, "32 Nodes read, 0 ready, 0 cordoned"],
     "tear_down: no Node is labelled": [
         DELETING,
-        STANDS,
+        EXISTING,
         "Compute Engine has the managed instance group: 2 VMs wanted",
         "32 Nodes read, 0 ready, 0 cordoned",
         "all VMs listed: 32 RUNNING",
     ],
-    "an unreadable group that goes": [
+    "an unreadable group that is being deleted": [
         DELETING,
         "spec: spec.nodeLocation: is required",
         "status: no resources",
     ],
-    "approve_join: the VM holds another token by now": [
+    "approve_join: the VM holds another token": [
         "1 signing request read",
-        f"{MADE}: group default/my-slice, and its VM is RUNNING and holds the token newnew",
+        f"{REQUEST}: group default/my-slice, and its VM is RUNNING and holds the token newnew",
     ],
     "approve_join: the VM holds no token": [
         "1 signing request read",
-        f"{MADE}: group default/my-slice, and its VM is RUNNING and holds no token",
+        f"{REQUEST}: group default/my-slice, and its VM is RUNNING and holds no token",
     ],
     "approve_join: the VM is gone": [
         "1 signing request read",
-        f"{MADE}: group default/my-slice, and no VM was read",
+        f"{REQUEST}: group default/my-slice, and no VM was read",
     ],
-    "approve_join: Compute Engine does not answer": [
+    "approve_join: Compute Engine is unavailable": [
         "1 signing request read",
-        f"{MADE}: instances.get: 503 backendError: away",
+        f"{REQUEST}: instances.get: 503 backendError: away",
     ],
     "approve_join: an alternative name": [
         "1 signing request read",
-        f"{MADE}: it asks for alternative names",
+        f"{REQUEST}: it asks for alternative names",
     ],
-    "approve_join: approved by us": ["1 signing request read", "csr-x: already decided"],
+    "approve_join: approved by this system": ["1 signing request read", "csr-x: already decided"],
 }
 
 
 @pytest.mark.parametrize("case", FACTS)
-def test_the_observation_is_described_in_words(case: str) -> None:
+def test_the_observation_is_described_by_facts(case: str) -> None:
     _, observed = CASES[case]
     assert list(list_facts(observed)) == FACTS[case]
 
 
-def test_what_is_published_after_a_status_does_not_hide_the_reason_of_ready() -> None:
+def test_an_event_after_a_status_write_does_not_hide_the_reason_of_ready() -> None:
     given = labels.on_resync(
-        labels.node(labels.A, proved=False, place=""), instances={labels.A: labels.vm()}
+        labels.node(labels.A, proved=False, provider_id=""), instances={labels.A: labels.vm()}
     )
     plan = label_node.decide(given, NOW)
     assert isinstance(plan.actions[-1], Emit)
@@ -272,13 +272,13 @@ WRITE = "write the status, if it has changed"
 
 
 def changed(**fields: Any) -> dict[str, Any]:
-    """A snapshot in which something else stands."""
+    """Return a snapshot with other fields."""
     document = json.loads(zlib.decompress(base64.b64decode(line()[FIELD]["data"])))
     data = base64.b64encode(zlib.compress(json.dumps(document | fields).encode())).decode()
     return {"version": 1, "bytes": len(data), "data": data}
 
 
-def test_the_same_decision_is_called_so() -> None:
+def test_an_equal_decision_is_rendered_once() -> None:
     found = decide_again(line())
     assert found.then == found.today == Decided("AllJoined", (WRITE,), "NodeNotReady")
     assert found.is_same
@@ -310,7 +310,7 @@ DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("change, then", DIFFERENT.values(), ids=DIFFERENT)
-def test_a_decision_that_is_not_todays_is_shown_beside_it(
+def test_a_different_decision_of_this_version_is_rendered_as_well(
     change: dict[str, Any], then: str
 ) -> None:
     found = decide_again(line(**change))
@@ -320,12 +320,12 @@ def test_a_decision_that_is_not_todays_is_shown_beside_it(
     assert lines[1].startswith("this version would decide: AllJoined")
 
 
-def test_what_was_not_executed_to_its_end_has_no_reason_of_ready() -> None:
+def test_a_plan_that_was_not_completed_has_no_reason_of_ready() -> None:
     found = decide_again(line(decision="Partly", ready={"reason": "Preempted"}))
     assert found.then == found.today == Decided("AllJoined", (WRITE,))
 
 
-def test_that_todays_code_crashes_is_shown() -> None:
+def test_a_crash_of_this_version_is_rendered() -> None:
     document = json.loads(zlib.decompress(base64.b64decode(line()[FIELD]["data"])))
     number = [name for name, _ in document["classes"]].index("ObservedNodes")
     assert document["observed"][0] == number
@@ -362,7 +362,9 @@ UNKNOWN: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("given, problem", UNKNOWN.values(), ids=UNKNOWN)
-def test_what_cannot_be_decided_again_says_why(given: dict[str, Any], problem: str) -> None:
+def test_a_decision_that_cannot_be_reproduced_has_a_reason(
+    given: dict[str, Any], problem: str
+) -> None:
     found = decide_again(given)
     assert found == Decision(problem=problem)
     assert list(render(found)) == [f"observed: unknown; {problem}"]

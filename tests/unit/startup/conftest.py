@@ -10,7 +10,7 @@ from tests.unit.startup.vm import Vm
 
 @pytest.fixture
 def vm(tmp_path: Path) -> Iterator[Vm]:
-    """A VM whose image has all that kubeadm needs."""
+    """A VM whose image has every package that kubeadm needs."""
     vm = Vm(tmp_path)
     yield vm
     vm.stop()

@@ -1,4 +1,4 @@
-"""What the startup script does around joining: what it installs, what it leaves alone."""
+"""The startup script around the join: packages, reboots, kernel, containerd and kubelet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def lines(text: str) -> list[str]:
 # --- reboots ---
 
 
-def test_a_joined_vm_that_reboots_is_left_alone(vm: Vm) -> None:
+def test_a_joined_vm_that_reboots_is_not_changed(vm: Vm) -> None:
     vm.inject()
     vm.boot().finish()
     before = vm.calls
@@ -33,7 +33,7 @@ def test_a_joined_vm_needs_no_metadata_server(vm: Vm) -> None:
     assert vm.boot(GCE_METADATA_HOST="127.0.0.1:1").finish() == 0
 
 
-def test_what_an_interrupted_attempt_left_is_cleared_away_first(vm: Vm) -> None:
+def test_an_interrupted_attempt_is_reset_before_the_next(vm: Vm) -> None:
     vm.put("etc/kubernetes/bootstrap-kubelet.conf")
     vm.inject()
     assert vm.boot().finish() == 0
@@ -47,7 +47,7 @@ def test_a_fresh_vm_is_not_reset(vm: Vm) -> None:
     assert vm.calls_of("kubeadm reset") == []
 
 
-def test_of_two_runs_at_a_time_the_second_ends(vm: Vm) -> None:
+def test_a_second_run_ends_while_the_first_is_in_progress(vm: Vm) -> None:
     first = vm.boot()
     first.wait_for("waiting")
     second = vm.boot()
@@ -62,14 +62,14 @@ def test_of_two_runs_at_a_time_the_second_ends(vm: Vm) -> None:
 # --- packages ---
 
 
-def test_an_image_that_has_all_needs_no_egress(vm: Vm) -> None:
+def test_an_image_with_all_packages_needs_no_egress(vm: Vm) -> None:
     vm.inject()
     assert vm.boot().finish() == 0
     assert (vm.egress, vm.calls_of("apt-get")) == ([], [])
 
 
-def without(vm: Vm, *names: str) -> None:
-    """The image lacks these; apt-get can install them."""
+def remove(vm: Vm, *names: str) -> None:
+    """Remove these from the image; apt-get can install them."""
     for name in names:
         vm.install(name, into=vm.state / "packages")
         (vm.bin / name).unlink()
@@ -80,8 +80,8 @@ def installed(vm: Vm) -> list[str]:
     return call.split()[8:]
 
 
-def test_an_image_that_has_nothing_gets_what_is_needed(vm: Vm) -> None:
-    without(vm, "containerd", "kubelet", "kubeadm")
+def test_all_packages_are_installed_on_an_image_without_them(vm: Vm) -> None:
+    remove(vm, "containerd", "kubelet", "kubeadm")
     vm.inject()
     boot = vm.boot()
     assert boot.finish() == 0
@@ -90,8 +90,8 @@ def test_an_image_that_has_nothing_gets_what_is_needed(vm: Vm) -> None:
     assert vm.calls_of("apt-mark") == ["apt-mark hold kubelet kubeadm"]
 
 
-def test_packages_come_from_the_repository_of_the_minor(vm: Vm) -> None:
-    without(vm, "kubeadm")
+def test_packages_are_installed_from_the_repository_of_the_minor_version(vm: Vm) -> None:
+    remove(vm, "kubeadm")
     vm.inject()
     vm.boot().finish()
     url = "https://pkgs.k8s.io/core:/stable:/v1.31/deb/"
@@ -102,23 +102,23 @@ def test_packages_come_from_the_repository_of_the_minor(vm: Vm) -> None:
     assert fetched.endswith(f"{url}Release.key")
 
 
-def test_apt_can_read_the_repository_and_its_key_whatever_the_umask(vm: Vm) -> None:
-    without(vm, "kubeadm")
+def test_apt_can_read_the_repository_and_its_key_with_any_umask(vm: Vm) -> None:
+    remove(vm, "kubeadm")
     vm.inject()
     vm.boot(umask=0o077).finish()
     files = ("etc/apt/keyrings/kubernetes.asc", "etc/apt/sources.list.d/kubernetes.list")
     assert {(vm.root / file).stat().st_mode & 0o777 for file in files} == {0o644}
 
 
-def test_only_what_is_missing_is_installed(vm: Vm) -> None:
-    without(vm, "kubeadm")
+def test_only_missing_packages_are_installed(vm: Vm) -> None:
+    remove(vm, "kubeadm")
     vm.inject()
     vm.boot().finish()
     assert installed(vm) == ["kubeadm=1.31.*"]
 
 
 @pytest.mark.parametrize("version", ["v1.30.9", "v1.32.0", "v1.3.1"])
-def test_another_minor_is_replaced(vm: Vm, version: str) -> None:
+def test_a_package_of_another_minor_version_is_replaced(vm: Vm, version: str) -> None:
     vm.install("kubelet", f"echo Kubernetes {version}")
     vm.install("kubelet", into=vm.state / "packages")
     vm.inject()
@@ -126,8 +126,8 @@ def test_another_minor_is_replaced(vm: Vm, version: str) -> None:
     assert installed(vm) == ["kubelet=1.31.*"]
 
 
-def test_an_image_that_nothing_can_be_installed_on_is_given_up(vm: Vm) -> None:
-    without(vm, "kubeadm", "apt-get")
+def test_the_script_gives_up_on_an_image_without_apt_get(vm: Vm) -> None:
+    remove(vm, "kubeadm", "apt-get")
     boot = vm.boot()
     assert boot.finish() == 2
     assert boot.lines == [
@@ -135,8 +135,8 @@ def test_an_image_that_nothing_can_be_installed_on_is_given_up(vm: Vm) -> None:
     ]
 
 
-def test_an_installation_that_fails_is_tried_again(vm: Vm) -> None:
-    without(vm, "kubeadm")
+def test_a_failed_installation_is_retried(vm: Vm) -> None:
+    remove(vm, "kubeadm")
     fails_once = (
         '[[ -e $SCRATCH/again ]] || { touch "$SCRATCH/again"; echo "E: no route"; exit 100; }\n'
     )
@@ -156,7 +156,7 @@ def test_an_installation_that_fails_is_tried_again(vm: Vm) -> None:
 # --- kernel, containerd, kubelet ---
 
 
-def test_the_kernel_is_set_up_for_this_boot_and_later_ones(vm: Vm) -> None:
+def test_the_kernel_is_configured_for_this_boot_and_later_ones(vm: Vm) -> None:
     vm.put("etc/fstab", "LABEL=root / ext4 defaults 0 1\n/swapfile none swap sw 0 0\n")
     vm.inject()
     vm.boot().finish()
@@ -171,18 +171,18 @@ def test_the_kernel_is_set_up_for_this_boot_and_later_ones(vm: Vm) -> None:
     assert calls == ["modprobe --all overlay br_netfilter", "sysctl --system", "swapoff --all"]
 
 
-def test_containerd_is_made_to_use_systemd_cgroups(vm: Vm) -> None:
+def test_containerd_is_configured_to_use_systemd_cgroups(vm: Vm) -> None:
     vm.inject()
     vm.boot().finish()
     assert vm.text("etc/containerd/config.toml") == "  SystemdCgroup = true\n"
     assert "systemctl restart containerd" in vm.calls
 
 
-def test_a_containerd_that_does_already_is_left_alone(vm: Vm) -> None:
-    vm.put("etc/containerd/config.toml", "# ours\nSystemdCgroup = true\n")
+def test_a_containerd_with_systemd_cgroups_is_not_changed(vm: Vm) -> None:
+    vm.put("etc/containerd/config.toml", "# custom\nSystemdCgroup = true\n")
     vm.inject()
     vm.boot().finish()
-    assert vm.text("etc/containerd/config.toml").startswith("# ours")
+    assert vm.text("etc/containerd/config.toml").startswith("# custom")
     assert "systemctl restart containerd" not in vm.calls
 
 
@@ -195,7 +195,7 @@ def test_the_kubelet_starts_at_later_boots(vm: Vm) -> None:
 # --- the script itself ---
 
 
-def test_a_failure_that_it_does_not_know_is_said_before_it_ends(vm: Vm) -> None:
+def test_an_unexpected_failure_is_reported_before_the_script_ends(vm: Vm) -> None:
     vm.put("run", "a file where a directory should be")
     boot = vm.boot()
     assert boot.finish() == 1

@@ -1,4 +1,4 @@
-"""The startup script joins a VM: when it has its token, once, and says so."""
+"""The startup script joins a VM once, when it has its token, and reports its state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAILED = "tpu-functions: failed: kubeadm join: error execution phase preflight: 
 
 
 def waits(vm: Vm) -> list[str]:
-    """What the metadata server has been asked to wait for."""
+    """Return the waiting requests to the metadata server."""
     return [path for path in vm.metadata.server.paths if "wait_for_change" in path]
 
 
@@ -36,7 +36,7 @@ def test_a_vm_with_its_token_joins(vm: Vm) -> None:
     assert boot.lines == [JOINING.format(1), JOINED]
 
 
-def test_it_joins_once(vm: Vm) -> None:
+def test_a_vm_joins_once(vm: Vm) -> None:
     vm.inject()
     vm.boot().finish()
     assert len(vm.calls_of("kubeadm join")) == 1
@@ -51,7 +51,7 @@ def test_it_joins_once(vm: Vm) -> None:
         ("1.34", "kubeadm.k8s.io/v1beta4"),
     ],
 )
-def test_the_configuration_is_in_the_form_that_kubeadm_of_this_minor_prefers(
+def test_the_configuration_has_the_api_version_of_the_kubeadm_minor(
     vm: Vm, version: str, api: str
 ) -> None:
     vm.slice["version"] = version
@@ -71,7 +71,7 @@ def kubelet_arguments(configuration: dict[str, Any]) -> dict[str, str]:
     return {argument["name"]: argument["value"] for argument in arguments}
 
 
-def test_the_configuration_holds_what_the_metadata_and_the_slice_say(vm: Vm) -> None:
+def test_the_configuration_has_the_values_of_the_metadata_and_the_slice(vm: Vm) -> None:
     vm.slice |= {
         "node_labels": {"cloud.google.com/gke-tpu-topology": "2x2x2", "a": "b"},
         "node_taints": ["google.com/tpu=present:NoSchedule", "x:NoExecute"],
@@ -137,7 +137,7 @@ def test_the_port_is_6443_unless_the_endpoint_names_one(
 # --- waiting ---
 
 
-def test_without_a_token_it_waits_until_there_is_one(vm: Vm) -> None:
+def test_a_vm_without_a_token_waits_until_there_is_one(vm: Vm) -> None:
     boot = vm.boot()
     assert boot.wait_for("waiting") == NO_TOKEN
     vm.inject()
@@ -145,7 +145,7 @@ def test_without_a_token_it_waits_until_there_is_one(vm: Vm) -> None:
     assert boot.lines == [NO_TOKEN, JOINING.format(1), JOINED]
 
 
-def test_it_waits_at_the_metadata_server_and_does_not_poll(vm: Vm) -> None:
+def test_a_vm_waits_at_the_metadata_server_and_does_not_poll(vm: Vm) -> None:
     boot = vm.boot()
     boot.wait_for("waiting")
     vm.inject()
@@ -156,7 +156,7 @@ def test_it_waits_at_the_metadata_server_and_does_not_poll(vm: Vm) -> None:
     assert others == []
 
 
-def test_what_is_none_of_its_business_is_passed_over_in_silence(vm: Vm) -> None:
+def test_a_change_of_other_metadata_is_ignored(vm: Vm) -> None:
     boot = vm.boot()
     boot.wait_for("waiting")
     vm.metadata.do(lambda: vm.machine.metadata.update({"ssh-keys": "somebody"}))
@@ -166,7 +166,7 @@ def test_what_is_none_of_its_business_is_passed_over_in_silence(vm: Vm) -> None:
 
 
 @pytest.mark.parametrize("status", [503, 429, 500])
-def test_a_metadata_server_that_is_unwell_is_asked_again(vm: Vm, status: int) -> None:
+def test_a_metadata_server_that_answers_with_an_error_is_retried(vm: Vm, status: int) -> None:
     vm.inject()
     vm.metadata.server.refusals.extend([("/attributes/", status)] * 3)
     boot = vm.boot()
@@ -178,7 +178,7 @@ def test_a_metadata_server_that_is_unwell_is_asked_again(vm: Vm, status: int) ->
     ]
 
 
-def test_a_metadata_server_that_refuses_connections_is_asked_again(vm: Vm) -> None:
+def test_a_metadata_server_that_refuses_connections_is_retried(vm: Vm) -> None:
     vm.inject()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -190,7 +190,7 @@ def test_a_metadata_server_that_refuses_connections_is_asked_again(vm: Vm) -> No
     late.stop()
 
 
-def test_a_value_that_cannot_be_read_is_not_taken_for_an_absent_one(vm: Vm) -> None:
+def test_a_value_that_cannot_be_read_does_not_count_as_absent(vm: Vm) -> None:
     boot = vm.boot()
     boot.wait_for("waiting")
 
@@ -240,7 +240,7 @@ UNUSABLE = [
 
 
 @pytest.mark.parametrize("change, reason", UNUSABLE)
-def test_metadata_that_cannot_be_used_is_named_and_replaced(
+def test_unusable_metadata_is_named_and_awaited_again(
     vm: Vm, change: dict[str, str], reason: str
 ) -> None:
     vm.inject(change=change)
@@ -254,7 +254,7 @@ def test_metadata_that_cannot_be_used_is_named_and_replaced(
 # --- an attempt fails ---
 
 
-def test_a_failed_attempt_is_undone_and_made_again(vm: Vm) -> None:
+def test_a_failed_attempt_is_reset_and_retried(vm: Vm) -> None:
     vm.outcomes("fails")
     vm.inject()
     boot = vm.boot()
@@ -270,7 +270,7 @@ def used_tokens(vm: Vm) -> list[str]:
     return [each["discovery"]["bootstrapToken"]["token"] for each in vm.configurations]
 
 
-def test_a_token_is_tried_for_as_long_as_it_is_good(vm: Vm) -> None:
+def test_a_token_is_retried_until_it_expires(vm: Vm) -> None:
     vm.outcomes(*["fails"] * 4)
     vm.inject()
     boot = vm.boot()
@@ -279,7 +279,7 @@ def test_a_token_is_tried_for_as_long_as_it_is_good(vm: Vm) -> None:
     assert boot.lines[-2:] == [JOINING.format(5), JOINED]
 
 
-def test_another_token_is_tried_as_soon_as_it_is_there(vm: Vm) -> None:
+def test_a_new_token_is_used_immediately(vm: Vm) -> None:
     vm.outcomes("fails", "fails")
     vm.inject()
     boot = vm.boot(TNG_BACKOFF_S="1000")
@@ -293,7 +293,7 @@ def test_another_token_is_tried_as_soon_as_it_is_there(vm: Vm) -> None:
     assert boot.lines == [JOINING.format(1), FAILED] * 2 + [JOINING.format(1), JOINED]
 
 
-def test_a_token_that_has_expired_meanwhile_gets_no_second_try(vm: Vm) -> None:
+def test_a_token_that_expires_during_an_attempt_is_not_retried(vm: Vm) -> None:
     vm.outcomes("outlives-token")
     vm.inject()
     boot = vm.boot()
@@ -303,7 +303,7 @@ def test_a_token_that_has_expired_meanwhile_gets_no_second_try(vm: Vm) -> None:
     assert len(vm.configurations) == 2
 
 
-def test_a_node_whose_kubelet_has_its_certificate_is_not_wiped(vm: Vm) -> None:
+def test_a_node_whose_kubelet_has_its_certificate_is_not_reset(vm: Vm) -> None:
     vm.outcomes("joins-late")
     vm.inject()
     boot = vm.boot()
@@ -316,13 +316,13 @@ def test_a_node_whose_kubelet_has_its_certificate_is_not_wiped(vm: Vm) -> None:
 # --- secrets ---
 
 
-def test_the_configuration_is_for_root_alone_while_kubeadm_reads_it(vm: Vm) -> None:
+def test_only_root_can_read_the_configuration(vm: Vm) -> None:
     vm.inject()
     vm.boot().finish()
     assert (vm.state / "modes").read_text().split() == ["600"]
 
 
-def test_the_configuration_is_gone_when_kubeadm_has_failed(vm: Vm) -> None:
+def test_the_configuration_is_deleted_after_kubeadm_fails(vm: Vm) -> None:
     vm.outcomes("fails")
     vm.inject()
     vm.boot(TNG_BACKOFF_S="1000").wait_for("failed")
@@ -330,12 +330,14 @@ def test_the_configuration_is_gone_when_kubeadm_has_failed(vm: Vm) -> None:
 
 
 @pytest.mark.parametrize("outcomes", [(), ("leaks", "leaks"), ("joins-late",)])
-def test_the_token_is_left_nowhere(vm: Vm, outcomes: tuple[str, ...]) -> None:
+def test_the_token_is_in_no_file_line_or_attribute_after_the_join(
+    vm: Vm, outcomes: tuple[str, ...]
+) -> None:
     vm.outcomes(*outcomes)
     vm.inject()
     boot = vm.boot()
     assert boot.finish() == 0
-    assert TOKEN.partition(".")[2] not in vm.spelled_out() + "\n".join(boot.lines)
+    assert TOKEN.partition(".")[2] not in vm.read_everything() + "\n".join(boot.lines)
 
 
 def test_the_token_is_on_no_command_line(vm: Vm) -> None:
@@ -345,10 +347,10 @@ def test_the_token_is_on_no_command_line(vm: Vm) -> None:
     assert TOKEN.partition(".")[2] not in "\n".join(vm.calls)
 
 
-# --- where it says what it does ---
+# --- log and guest attribute ---
 
 
-def test_the_log_has_each_state_and_what_kubeadm_said(vm: Vm) -> None:
+def test_the_log_has_each_state_and_the_output_of_kubeadm(vm: Vm) -> None:
     vm.outcomes("fails")
     vm.inject()
     vm.boot().finish()
@@ -356,7 +358,7 @@ def test_the_log_has_each_state_and_what_kubeadm_said(vm: Vm) -> None:
     assert f"Z joined: 10.128.0.2:6443 as {VM_NAME}\n" in vm.log
 
 
-def test_the_vm_agent_attribute_is_the_state(vm: Vm) -> None:
+def test_the_guest_attribute_is_the_state(vm: Vm) -> None:
     boot = vm.boot()
     boot.wait_for("waiting")
     vm.inject()
@@ -364,7 +366,7 @@ def test_the_vm_agent_attribute_is_the_state(vm: Vm) -> None:
     assert vm.join_state == f"joined: 10.128.0.2:6443 as {VM_NAME}"
 
 
-def test_it_joins_where_guest_attributes_are_switched_off(vm: Vm) -> None:
+def test_a_vm_joins_without_guest_attributes(vm: Vm) -> None:
     del vm.machine.metadata["enable-guest-attributes"]
     vm.inject()
     assert vm.boot().finish() == 0

@@ -2,7 +2,7 @@
 
 The script is the real one, run by the real bash. On its PATH are the few tools that every Ubuntu
 image has, and stand-ins for what would change the machine; a tool that is in neither list is not
-found. Nothing waits for time to pass: the metadata server says when things happen.
+found. Nothing waits for time to pass: the tests change the metadata, which triggers the script.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TOKEN = "abc123.0123456789abcdef"
 OTHER_TOKEN = "xyz789.fedcba9876543210"
 PIN = "sha256:" + "5a" * 32
 UBUNTU = ("bash", "cat", "chmod", "flock", "grep", "mkdir", "rm", "sed", "sleep", "tail")
-"""Tools of every Ubuntu image that the script uses as they are."""
+"""Tools of every Ubuntu image that the script runs unchanged."""
 OF_STAND_INS = ("basename", "cp", "head", "stat")
 
 RECORD = """#!/bin/bash
@@ -75,12 +75,12 @@ else exec "$REAL_DATE" "$@"; fi""",
 esac""",
 }
 QUIET = ("date",)
-"""Called too often to be worth a record."""
+"""Called so often that calls are not recorded."""
 
 
 @dataclass
 class Machine:
-    """A VM as its metadata server and its agent see it."""
+    """A VM with the interface that its metadata server and its agent use."""
 
     project: str = "my-project"
     zone: str = "us-central1-c"
@@ -102,7 +102,7 @@ class Machine:
 
 
 class MetadataThread:
-    """A `MetadataServer` on an event loop of its own."""
+    """A `MetadataServer` on its own event loop."""
 
     def __init__(self, machine: Machine, port: int = 0) -> None:
         self._loop = asyncio.new_event_loop()
@@ -119,13 +119,13 @@ class MetadataThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(TIMEOUT_S)
 
     def do(self, change: Callable[[], None]) -> None:
-        """Change the metadata on the server's own thread, and wake who waits."""
+        """Change the metadata on the server's own thread, and answer the waiting requests."""
 
-        async def change_and_tell() -> None:
+        async def change_and_notify() -> None:
             change()
             self.server.changed()
 
-        self._run(change_and_tell())
+        self._run(change_and_notify())
 
     def stop(self) -> None:
         self._run(self.server.stop())
@@ -165,13 +165,13 @@ class Vm:
         file.chmod(0o755)
 
     def outcomes(self, *outcomes: str) -> None:
-        """How the next runs of ``kubeadm join`` end; all others end well."""
+        """Set how the next runs of ``kubeadm join`` end; all later ones succeed."""
         (self.state / "outcomes").write_text("".join(f"{each}\n" for each in outcomes))
 
     def join_data(
         self, token: str = TOKEN, *, life: timedelta = timedelta(hours=1)
     ) -> dict[str, str]:
-        """What the functions write to the metadata of a VM that is to join."""
+        """Return the metadata that the functions write to a VM that is to join."""
         return {
             "kubeadm-join-token": token,
             "kubeadm-join-token-expires": f"{datetime.now(UTC) + life:%Y-%m-%dT%H:%M:%SZ}",
@@ -214,7 +214,7 @@ class Vm:
 
     @property
     def calls(self) -> list[str]:
-        """What the stand-ins have been called with."""
+        """The calls of the stand-ins."""
         file = self.state / "calls"
         return file.read_text().splitlines() if file.exists() else []
 
@@ -223,7 +223,7 @@ class Vm:
 
     @property
     def egress(self) -> list[str]:
-        """What has been fetched from elsewhere than the metadata server."""
+        """The calls of curl to other addresses than the metadata server."""
         return [call for call in self.calls_of("curl") if self.metadata.address not in call]
 
     @property
@@ -241,8 +241,8 @@ class Vm:
         """The guest attribute."""
         return self.machine.guest_attributes.get("tpu-functions/join-state", "")
 
-    def spelled_out(self) -> str:
-        """All that anybody could read later: each file under the root, the guest attribute."""
+    def read_everything(self) -> str:
+        """Return the text of each file under the root and of the guest attribute."""
         files = (file for file in self.root.rglob("*") if file.is_file())
         return "\n".join([*(file.read_text() for file in files), self.join_state])
 
@@ -261,7 +261,7 @@ class Vm:
 
 
 class Boot:
-    """A run of the script: its lines as they come, its end."""
+    """A run of the script: its lines and its exit code."""
 
     def __init__(self, script: Path, environment: dict[str, str], umask: int) -> None:
         self._process = subprocess.Popen(
@@ -286,7 +286,7 @@ class Boot:
         self._queue.put(None)
 
     def wait_for(self, start: str) -> str:
-        """The next line that starts so."""
+        """Return the next line that starts with this text."""
         while True:
             line = self._next()
             assert line is not None, f"the script ended before {start!r}: {self.lines}"
@@ -294,7 +294,7 @@ class Boot:
                 return line
 
     def finish(self) -> int:
-        """Read to the end; the script's exit code."""
+        """Read to the end and return the script's exit code."""
         while self._next() is not None:
             pass
         return self._process.wait(TIMEOUT_S)
@@ -303,7 +303,7 @@ class Boot:
         try:
             line = self._queue.get(timeout=TIMEOUT_S)
         except queue.Empty:
-            raise AssertionError(f"the script says nothing more: {self.lines}") from None
+            raise AssertionError(f"the script prints nothing more: {self.lines}") from None
         if line is not None:
             self.lines.append(line)
         return line

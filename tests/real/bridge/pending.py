@@ -1,4 +1,4 @@
-"""Whether the controllers have done all that the state of the cluster asks of them."""
+"""The work of the cluster's controllers that is not done yet."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 Document = Mapping[str, Any]
 Objects = Mapping[str, Iterable[Document]]
-"""By the plural of their kind."""
+"""Objects by the plural of their kind."""
 
 BOOTSTRAP_TOKEN = "bootstrap.kubernetes.io/token"
 _KUBELET_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
-_APPROVED_BY_ITSELF = {"system:bootstrappers:kubeadm:default-node-token", "system:nodes"}
-"""The groups whose requests kubeadm's bindings let the cluster approve; others wait for somebody."""
+_AUTO_APPROVED = {"system:bootstrappers:kubeadm:default-node-token", "system:nodes"}
+"""The groups whose requests are approved automatically, by kubeadm's bindings."""
 _TTL = "node.alpha.kubernetes.io/ttl"
 _LIFECYCLE = "node.kubernetes.io/"
 _TAINTS = {
@@ -26,8 +26,8 @@ _TAINTS = {
 }
 
 
-def unrest(objects: Objects) -> Iterator[str]:
-    """What is still to come, in words; nothing when the cluster is at rest."""
+def pending_work(objects: Objects) -> Iterator[str]:
+    """Yield descriptions of the work that is not done yet."""
     for node in objects["nodes"]:
         yield from _node(node)
     for request in objects["certificatesigningrequests"]:
@@ -38,18 +38,18 @@ def unrest(objects: Objects) -> Iterator[str]:
 
 
 def name_of(document: Document) -> str:
-    """An object's name."""
+    """Return an object's name."""
     return str(document["metadata"]["name"])
 
 
 def condition(document: Document, kind: str) -> str:
-    """The status of a condition, or the empty string."""
+    """Return the status of a condition, or ``""``."""
     conditions = document.get("status", {}).get("conditions") or ()
     return next((str(each["status"]) for each in conditions if each["type"] == kind), "")
 
 
 def token_of(secret: Document) -> str:
-    """The bootstrap token that a Secret makes valid, or the empty string."""
+    """Return the bootstrap token of a Secret, or ``""``."""
     data = secret.get("data") or {}
     if secret.get("type") != BOOTSTRAP_TOKEN or not {"token-id", "token-secret"} <= data.keys():
         return ""
@@ -61,31 +61,33 @@ def _text(encoded: str) -> str:
 
 
 def _node(node: Document) -> Iterator[str]:
-    """A Node without a Ready condition has never been heard of: nothing is due to it yet."""
+    """No taints are expected on a Node without a Ready condition, whose kubelet has sent nothing yet."""
     if _TTL not in (node["metadata"].get("annotations") or {}):
         yield f"Node {name_of(node)}: the annotation {_TTL}"
     ready = condition(node, "Ready")
     if not ready:
         return
     taints = {(each["key"], each["effect"]) for each in node["spec"].get("taints") or ()}
-    wanted = {word for (kind, status), word in _TAINTS.items() if condition(node, kind) == status}
+    expected = {
+        suffix for (kind, status), suffix in _TAINTS.items() if condition(node, kind) == status
+    }
     if node["spec"].get("unschedulable"):
-        wanted.add("unschedulable")
-    for word in (*_TAINTS.values(), "unschedulable"):
-        if ((f"{_LIFECYCLE}{word}", "NoSchedule") in taints) is not (word in wanted):
-            yield f"Node {name_of(node)}: the taint {word}"
-    for word in ("not-ready", "unreachable"):  # put on within five seconds; gone at once
-        if ready == "True" and (f"{_LIFECYCLE}{word}", "NoExecute") in taints:
-            yield f"Node {name_of(node)}: the evicting taint {word} is still there"
+        expected.add("unschedulable")
+    for suffix in (*_TAINTS.values(), "unschedulable"):
+        if ((f"{_LIFECYCLE}{suffix}", "NoSchedule") in taints) is not (suffix in expected):
+            yield f"Node {name_of(node)}: the taint {suffix}"
+    for suffix in ("not-ready", "unreachable"):  # added within five seconds; removed at once
+        if ready == "True" and (f"{_LIFECYCLE}{suffix}", "NoExecute") in taints:
+            yield f"Node {name_of(node)}: the evicting taint {suffix} is still there"
 
 
 def _signing_request(request: Document) -> Iterator[str]:
-    is_ours = request["spec"]["signerName"] == _KUBELET_CLIENT
+    is_kubelets = request["spec"]["signerName"] == _KUBELET_CLIENT
     is_answered = any(condition(request, kind) == "True" for kind in ("Denied", "Failed"))
     is_approved = condition(request, "Approved") == "True"
-    is_to_come = is_approved or not _APPROVED_BY_ITSELF.isdisjoint(request["spec"]["groups"])
+    is_expected = is_approved or not _AUTO_APPROVED.isdisjoint(request["spec"]["groups"])
     has_certificate = request.get("status", {}).get("certificate")
-    if is_ours and is_to_come and not is_answered and not has_certificate:
+    if is_kubelets and is_expected and not is_answered and not has_certificate:
         yield f"CertificateSigningRequest {name_of(request)}: its certificate"
 
 

@@ -1,4 +1,4 @@
-"""A person at the tool, in a simulation: what the commands print, and what arrives elsewhere."""
+"""The tool in a simulation: the output of its commands, and the calls and messages that it sends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.harness import Harness
 
 ROOT = Path(__file__).parents[3]
 ALONE = Options(sweeps=False, relays=False, sinks=False)
-"""A simulation in which nobody wakes a step but the person."""
+"""A simulation in which only the tool triggers steps."""
 
 
 def example(file: str, **metadata: str) -> dict[str, Any]:
@@ -45,20 +45,20 @@ def training(name: str = "training") -> dict[str, Any]:
 
 
 class InProcess(Subscriptions):
-    """Subscriptions of the simulation's Pub/Sub, no transport; ``refuse`` is raised by each call."""
+    """Subscriptions of the simulation's Pub/Sub, no transport; ``error`` is raised by each call."""
 
     def __init__(self, harness: Harness) -> None:
         super().__init__(PROJECT)
         self._harness = harness
         self._pubsub = harness.simulation.pubsub
         self.while_pulling: Callable[[], None] = lambda: None
-        self.refuse: CallError | None = None
+        self.error: CallError | None = None
         self.leases: list[tuple[int, int]] = []
-        """How many messages were leased at once, and for how many seconds; 0: given back."""
+        """The number of messages and the seconds of each lease; 0 seconds: returned."""
 
     def pull(self, subscription: str, limit: int = MAX_PULLED) -> list[Pulled]:
-        if self.refuse is not None:
-            raise self.refuse
+        if self.error is not None:
+            raise self.error
         self.while_pulling()
         self._harness.run_for(timedelta(seconds=1))
         return [
@@ -81,8 +81,8 @@ class InProcess(Subscriptions):
 
     @contextmanager
     def open(self, topic: str, name: str) -> Iterator[str]:
-        if self.refuse is not None:
-            raise self.refuse
+        if self.error is not None:
+            raise self.error
         path = f"projects/{PROJECT}/topics/{topic}"
         self._pubsub.create_subscription(SubscriptionConfig(self._path(name), topic=path))
         try:
@@ -112,7 +112,7 @@ class InProcessLogs:
 
     def list_page(self, projects: Sequence[str], query: str, token: str) -> Page:
         self.queries.append(query)
-        asked = types.ListLogEntriesRequest(
+        request = types.ListLogEntriesRequest(
             resource_names=[f"projects/{project}" for project in projects],
             filter=query,
             order_by="timestamp asc",
@@ -120,34 +120,34 @@ class InProcessLogs:
             page_token=token,
         )
         try:
-            answer = self.stand_in.list(asked)
-        except LoggingError as refusal:
-            code = {"RESOURCE_EXHAUSTED": 429}.get(refusal.status, 400)
-            raise CallError("entries.list", code, "refused", str(refusal)) from refusal
+            answer = self.stand_in.list(request)
+        except LoggingError as error:
+            code = {"RESOURCE_EXHAUSTED": 429}.get(error.status, 400)
+            raise CallError("entries.list", code, "refused", str(error)) from error
         documents = [MessageToDict(types.LogEntry.pb(one)) for one in answer.entries]
         return Page(tuple(documents), answer.next_page_token)
 
 
 @dataclass
-class Desk:
-    """``published`` is what reached Pub/Sub by the tool, ``asked`` its calls to cluster and GCE.
+class Tool:
+    """The tool with its messages (``published``) and its ``calls`` to the cluster and Compute Engine.
 
-    ``refuse_after`` is how many messages Pub/Sub takes before it refuses the right to publish.
+    ``fail_after`` is the number of messages after which Pub/Sub denies the permission to publish.
     """
 
     harness: Harness
     is_interactive: bool = False
-    refuse_after: int = 1_000_000
+    fail_after: int = 1_000_000
     clients: Clients | None = None
     published: list[tuple[str, dict[str, Any], dict[str, str]]] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         settings = self.harness.settings["sweep"]
-        theirs = self.harness.kubeconfig("sweep")
-        path = theirs.with_name("admin")
-        path.write_text(theirs.read_text().replace('"sweep"', '"admin"'))
+        kubeconfig = self.harness.kubeconfig("sweep")
+        path = kubeconfig.with_name("admin")
+        path.write_text(kubeconfig.read_text().replace('"sweep"', '"admin"'))
         self.harness.settings["admin"] = replace(settings, access=Kubeconfig(str(path)))
         self.harness.hooks.before = self._note
         self.subscriptions = InProcess(self.harness)
@@ -161,11 +161,11 @@ class Desk:
         )
 
     def run(self, *arguments: str, typed: str | bytes | None = None) -> Result:
-        """Run a command; what is typed comes from stdin."""
+        """Run a command with this text as stdin."""
         return CliRunner().invoke(app, list(arguments), input=typed, obj=self.ways)
 
     def json(self, *arguments: str, typed: str | None = None) -> Any:
-        """What a command prints with ``--output json``."""
+        """Return the output of a command with ``--output json``."""
         return json.loads(self.run(*arguments, "--output", "json", typed=typed).stdout)
 
     def ways(self) -> Ways:
@@ -190,17 +190,17 @@ class Desk:
         self.harness.run_for(timedelta(seconds=seconds))
 
     @property
-    def inboxes(self) -> list[str]:
-        """The inboxes that got something from the tool, in order."""
+    def topics(self) -> list[str]:
+        """The steps to whose topics the tool published, in order."""
         return [step for step, _, _ in self.published]
 
     def _note(self, step: str, call: str) -> None:
         if step == "admin":
-            self.asked.append(call)
+            self.calls.append(call)
 
     def _publish(self, step: str, data: bytes, attributes: Mapping[str, str]) -> str:
-        if len(self.published) >= self.refuse_after:
-            inbox = topic(step).rsplit("/", 1)[-1]
-            raise CallError(f"publish to {inbox}", 403, "refused", "User not authorized")
+        if len(self.published) >= self.fail_after:
+            name = topic(step).rsplit("/", 1)[-1]
+            raise CallError(f"publish to {name}", 403, "refused", "User not authorized")
         self.published.append((step, json.loads(data), dict(attributes)))
         return self.harness.simulation.pubsub.publish(topic(step), data, attributes)

@@ -1,4 +1,4 @@
-"""The inboxes of the steps in an embedded Pub/Sub, read by pull."""
+"""Subscriptions of the steps' topics in an embedded Pub/Sub, read by pull."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from local.pubsub.model import SubscriptionConfig
 from local.pubsub.server import Server, serve
 from relay.kinds import TRIGGERED_STEPS
 from tests.real.relay.patience import PATIENCE_S
-from tests.real.relay.wire import Background
+from tests.real.relay.proxy import Background
 
 
 @dataclass(frozen=True)
-class Letter:
-    """A message in an inbox."""
+class Message:
+    """A message to a step."""
 
     step: str
     cluster: str
@@ -33,7 +33,7 @@ class Letter:
 
     @property
     def group(self) -> str:
-        """The name of the group, or of what else it is about."""
+        """The name of the group or other object."""
         return str(self.document["name"])
 
     @property
@@ -45,14 +45,14 @@ class Letter:
         return list(self.document.get("nodes", []))
 
 
-class Mailbox:
-    """All inboxes of the relay; made by `open_mailbox`."""
+class Subscriptions:
+    """Subscriptions of all topics of the relay; created by `open_subscriptions`."""
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.letters: list[Letter] = []
-        """All that has come, in the order of coming."""
-        self._news = threading.Condition()
+        self.received: list[Message] = []
+        """All messages, in the order of their arrival."""
+        self._changed = threading.Condition()
         self._channel = grpc.insecure_channel(address)
         self._client = SubscriberClient(transport=SubscriberGrpcTransport(channel=self._channel))
         self._readers = [
@@ -61,61 +61,61 @@ class Mailbox:
         for reader in self._readers:
             reader.start()
 
-    def wait_for(self, fits: Callable[[Letter], bool], what: str) -> Letter:
-        """The first letter that fits, of those that are here and those to come."""
+    def wait_for(self, matches: Callable[[Message], bool], what: str) -> Message:
+        """Wait for the first message that matches, among those received and those to come."""
 
-        def found() -> Letter | None:
-            return next((one for one in self.letters if fits(one)), None)
+        def found() -> Message | None:
+            return next((one for one in self.received if matches(one)), None)
 
-        with self._news:
-            self._news.wait_for(lambda: found() is not None, PATIENCE_S)
-            letter = found()
-        assert letter is not None, f"no message says {what}; there are {self.letters}"
-        return letter
+        with self._changed:
+            self._changed.wait_for(lambda: found() is not None, PATIENCE_S)
+            message = found()
+        assert message is not None, f"no message: {what}; received: {self.received}"
+        return message
 
-    def wait_for_news(self, step: str, group: str, cause: str) -> Letter:
-        """The first letter to a step about a group with this cause."""
+    def wait_for_message(self, step: str, group: str, cause: str) -> Message:
+        """Wait for the first message to a step about a group with this cause."""
         return self.wait_for(
             lambda one: (one.step, one.group, one.cause) == (step, group, cause),
             f"{cause} of {group} to {step}",
         )
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         self._channel.close()
         for reader in self._readers:
             reader.join()
 
     def _read(self, step: str) -> None:
         name = _subscription(step)
-        wanted = types.PullRequest(subscription=name, max_messages=1000)
+        request = types.PullRequest(subscription=name, max_messages=1000)
         while True:
             try:
-                found = list(self._client.pull(wanted, timeout=None, retry=None).received_messages)
+                found = list(self._client.pull(request, timeout=None, retry=None).received_messages)
                 if found:
                     ids = [one.ack_id for one in found]
                     self._client.acknowledge(subscription=name, ack_ids=ids, retry=None)
             except (GoogleAPICallError, ValueError):
                 return  # the channel is closed
-            with self._news:
-                self.letters += [_letter(step, one.message) for one in found]
-                self._news.notify_all()
+            with self._changed:
+                self.received += [_parse(step, one.message) for one in found]
+                self._changed.notify_all()
 
 
-def _letter(step: str, message: types.PubsubMessage) -> Letter:
-    return Letter(step, message.attributes["cluster"], json.loads(message.data))
+def _parse(step: str, message: types.PubsubMessage) -> Message:
+    return Message(step, message.attributes["cluster"], json.loads(message.data))
 
 
 @contextmanager
-def open_mailbox() -> Iterator[Mailbox]:
-    """A Pub/Sub with the inboxes, on a port of loopback, until the block is left."""
+def open_subscriptions() -> Iterator[Subscriptions]:
+    """Run a Pub/Sub with the subscriptions on a port of loopback until the block ends."""
     background = Background()
     server = background.run(_serve())
-    mailbox = Mailbox(server.address)
+    subscriptions = Subscriptions(server.address)
     try:
-        yield mailbox
+        yield subscriptions
     finally:
-        mailbox.close()
+        subscriptions.close()
         background.run(server.stop())
         background.stop()
 

@@ -1,4 +1,4 @@
-"""A wire between a client and a server: it can be cut and mended, and counts what goes over it."""
+"""A TCP proxy that can be disconnected and reconnected, and counts connections and bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHUNK_BYTES = 65_536
 
 
 class Background:
-    """An event loop in a thread of its own, for servers that a test talks to from outside."""
+    """An event loop in its own thread, for servers that a synchronous test uses."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -23,19 +23,19 @@ class Background:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run something there, and wait for it."""
+        """Run a coroutine in the loop, and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=60)
 
     def stop(self) -> None:
-        """End the loop; what still runs in it is cancelled."""
+        """Cancel all tasks, and stop the loop."""
         self.run(_cancel_all())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
 
-class Wire:
-    """Forwards a port of loopback to a server's, both ways, TLS and all. Made by `stretch`."""
+class Proxy:
+    """Forwards a port of loopback to a server's, in both directions. Created by `open_proxy`."""
 
     def __init__(self, server_port: int) -> None:
         self.port = 0
@@ -46,47 +46,47 @@ class Wire:
         self.connections = 0
         self._server_port = server_port
         self._background = Background()
-        self._ends: set[asyncio.StreamWriter] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
         self._listener: asyncio.Server | None = None
-        self.mend()
+        self.reconnect()
 
-    def cut(self) -> None:
-        """Break every connection, and refuse new ones."""
-        self._background.run(self._cut())
+    def disconnect(self) -> None:
+        """Abort all connections, and accept no new ones."""
+        self._background.run(self._disconnect())
 
-    def mend(self) -> None:
-        """Let connections through, at the same port as ever."""
+    def reconnect(self) -> None:
+        """Accept connections on the same port again."""
         self._background.run(self._listen())
 
     def close(self) -> None:
-        """End for good."""
-        self.cut()
+        """Disconnect, and stop the event loop."""
+        self.disconnect()
         self._background.stop()
 
     async def _listen(self) -> None:
         self._listener = await asyncio.start_server(self._connect, LOOPBACK, self.port)
         self.port = self._listener.sockets[0].getsockname()[1]
 
-    async def _cut(self) -> None:
+    async def _disconnect(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        for end in self._ends:
-            end.transport.abort()
+        for writer in self._writers:
+            writer.transport.abort()
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        self._ends.add(writer)
+        self._writers.add(writer)
         with suppress(OSError):
             server_reader, server_writer = await asyncio.open_connection(
                 LOOPBACK, self._server_port
             )
-            self._ends.add(server_writer)
+            self._writers.add(server_writer)
             await asyncio.gather(
                 self._forward(reader, server_writer, by_client=True),
                 self._forward(server_reader, writer, by_client=False),
             )
-            self._ends.discard(server_writer)
-        self._ends.discard(writer)
+            self._writers.discard(server_writer)
+        self._writers.discard(writer)
         writer.close()
 
     async def _forward(
@@ -104,13 +104,13 @@ class Wire:
 
 
 @contextmanager
-def stretch(server_port: int) -> Iterator[Wire]:
-    """A wire to a port of loopback, until the block is left."""
-    wire = Wire(server_port)
+def open_proxy(server_port: int) -> Iterator[Proxy]:
+    """Run a proxy to a port of loopback until the block ends."""
+    proxy = Proxy(server_port)
     try:
-        yield wire
+        yield proxy
     finally:
-        wire.close()
+        proxy.close()
 
 
 async def _cancel_all() -> None:

@@ -1,7 +1,7 @@
-"""The roles of the cluster against what the parts ask of it: no right is lacking, and none is unused.
+"""The roles in the cluster against the calls of the components: no permission is missing or unused.
 
-The steps live whole lives on the embedded API, which holds them to their roles and remembers who
-called what. What the relay reads is said in its code.
+The steps run through whole lifecycles on the embedded API, which enforces their roles and records
+their calls. The relay's reads are listed in its code.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tests.stories import (
     test_refusals,
 )
 from tests.stories.life import HOUR, MINUTE
-from tests.unit.test_manifests import Right, expand
+from tests.unit.test_manifests import Permission, expand
 
-pytestmark = pytest.mark.xdist_group("lives with the rights of the cluster")
+pytestmark = pytest.mark.xdist_group("permissions in the cluster")
 
 KUBERNETES = Path(__file__).parents[3] / "infra" / "kubernetes"
 FILES = (
@@ -44,8 +44,8 @@ DOCUMENTS = [
 ]
 
 
-def granted(account: str) -> set[Right]:
-    """What the roles give a ServiceAccount of ours."""
+def granted(account: str) -> set[Permission]:
+    """Return the permissions that the roles grant to a ServiceAccount of this system."""
 
     def roles() -> Iterator[dict[str, Any]]:
         for binding in DOCUMENTS:
@@ -59,26 +59,26 @@ def granted(account: str) -> set[Right]:
                     and one["metadata"].get("namespace") == namespace
                 )
 
-    return {right for role in roles() for right in expand(role)}
+    return {permission for role in roles() for permission in expand(role)}
 
 
-def is_covered(right: Right, call: Call) -> bool:
-    """True if a call needs this right."""
-    namespace, _, resource, verb = right
-    asked = f"{call.resource}/{call.subresource}" if call.subresource else call.resource
+def is_covered(permission: Permission, call: Call) -> bool:
+    """Return True if a call needs this permission."""
+    namespace, _, resource, verb = permission
+    resource_path = f"{call.resource}/{call.subresource}" if call.subresource else call.resource
     if resource.startswith("signers/") and verb == "approve":
-        return asked == "certificatesigningrequests/approval"  # admission asks for this one
-    if resource == asked == "events" and call.verb == "create":
-        return True  # one call of the port: an Event that says the same already is counted up
+        return resource_path == "certificatesigningrequests/approval"  # admission requires this one
+    if resource == resource_path == "events" and call.verb == "create":
+        return True  # one call of the port: the count of an equal Event is increased
     return (
         namespace in ("*", call.namespace)
-        and resource in (asked, f"{asked}/{call.name}")
+        and resource in (resource_path, f"{resource_path}/{call.name}")
         and verb == call.verb
     )
 
 
-def lose_a_vm_unheard() -> None:
-    """A VM is made again, and nobody has reported that it was gone: its Node stands in the way."""
+def lose_a_vm_without_an_event() -> None:
+    """A VM is recreated without a report of its loss: its Node still exists."""
     harness = Harness(replace(life.watchful(), sinks=False))
     life.ready_slice(harness, manifest(**test_losses.TWO_SINGLE))
     harness.simulation.gce.faults.act_by_hand("DELETE", life.vms(harness)[0])
@@ -86,8 +86,8 @@ def lose_a_vm_unheard() -> None:
     life.until_ready(harness)
 
 
-def give_up_early() -> None:
-    """Deleted when its VMs are there and none has joined."""
+def delete_before_the_join() -> None:
+    """A group is deleted when its VMs exist and none has joined."""
     harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest())
     life.until(harness, lambda: len(life.vms(harness)) == 2)
@@ -97,21 +97,21 @@ def give_up_early() -> None:
 
 
 def write_no_token() -> None:
-    """Compute Engine refuses the tokens for a while."""
+    """Compute Engine rejects the tokens for some time."""
     test_refusals.test_missing_permission_to_write_tokens_is_reported("instances.setMetadata")
 
 
-def live_beside_tpu_operator() -> None:
+def run_beside_tpu_operator() -> None:
     """The kinds of tpu-operator's children are defined, and the group has none of them."""
     harness = Harness()
     test_refusals._define_children(harness)
     life.ready_slice(harness, manifest())
-    harness.run_for(2 * HOUR)  # leaks are looked for once an hour
+    harness.run_for(2 * HOUR)  # report_leaks runs once an hour
     life.assert_deleted_completely(harness)
 
 
-def want_a_slice_again() -> None:
-    """A JobSet is made again while its slice, which may go by now, is still being made."""
+def recreate_a_jobset() -> None:
+    """A JobSet is recreated while its slice, which has a release deadline, is still being created."""
     harness = test_jobset_slices.new_harness()
     test_jobset_slices.post(harness)
     life.until(harness, lambda: harness.group(jobsets.NAME) is not None)
@@ -122,24 +122,24 @@ def want_a_slice_again() -> None:
     jobsets.until(harness, lambda: jobsets.are_running(harness))
 
 
-def ask_for_a_control_planes_certificate() -> None:
-    """It is denied, and the token revoked."""
+def request_a_control_planes_certificate() -> None:
+    """The request is denied, and the token is revoked."""
     place = test_joins.Place()
     place.ask(pem(kubelets("control-plane-1")))
     place.harness.run_for(MINUTE)
     assert place.decisions() == ["Denied"]
 
 
-# Stories that together need each right; a part that lacks one makes no progress in them.
-LIVES: tuple[Callable[[], object], ...] = (
-    lose_a_vm_unheard,
-    give_up_early,
+# Scenarios that together need each permission: a component that lacks one makes no progress.
+SCENARIOS: tuple[Callable[[], object], ...] = (
+    lose_a_vm_without_an_event,
+    delete_before_the_join,
     write_no_token,
-    ask_for_a_control_planes_certificate,
+    request_a_control_planes_certificate,
     test_losses.test_a_vm_deleted_manually_is_recreated_and_admitted_again,
-    live_beside_tpu_operator,
+    run_beside_tpu_operator,
     test_jobset_slices.test_a_jobset_gets_its_slice_runs_and_leaves_nothing_behind,
-    want_a_slice_again,
+    recreate_a_jobset,
     test_jobset_slices.test_a_jobset_that_requests_another_slice_gets_it,
     test_jobset_slices.test_a_slice_that_has_lost_a_host_is_recreated_if_configured,
     test_jobset_slices.test_the_sweep_alone_is_enough,
@@ -148,7 +148,7 @@ LIVES: tuple[Callable[[], object], ...] = (
 
 @pytest.fixture(scope="module")
 def calls() -> set[Call]:
-    """All that was asked of the API server in these lives."""
+    """All calls to the API server in these scenarios."""
     found: set[Call] = set()
     add = CallLog.add
 
@@ -158,27 +158,31 @@ def calls() -> set[Call]:
 
     with pytest.MonkeyPatch.context() as patching:
         patching.setattr(CallLog, "add", note)
-        for live in LIVES:
-            live()
+        for run_scenario in SCENARIOS:
+            run_scenario()
     return found
 
 
 ONLY_NAMES = {"kube-system", "kube-root-ca.crt", "jobsets"}
-"""Those to which roles limit a right."""
+"""The names to which roles limit a permission."""
 
 
 @pytest.mark.parametrize("step", [*STEPS, *JOBSET_STEPS])
-def test_a_step_has_the_rights_that_it_uses_and_no_others(step: str, calls: set[Call]) -> None:
+def test_a_step_has_exactly_the_permissions_in_the_cluster_that_it_uses(
+    step: str, calls: set[Call]
+) -> None:
     account = step.replace("_", "-")
     user = f"system:serviceaccount:tpu-functions:{account}"
-    asked = {call for call in calls if call.user == user}
+    made = {call for call in calls if call.user == user}
     unused = {
-        right for right in granted(account) if not any(is_covered(right, call) for call in asked)
+        permission
+        for permission in granted(account)
+        if not any(is_covered(permission, call) for call in made)
     }
     assert unused == set()
 
 
-def test_the_relay_may_read_what_it_watches_and_nothing_else() -> None:
+def test_the_relay_may_read_only_what_it_watches() -> None:
     watched = [resource.path for resource in (*daemon.RESOURCES, *daemon.JOBSET_RESOURCES)]
     needed = {
         ("*", group_of(path), path.rpartition("/")[2], verb)
