@@ -11,17 +11,19 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
    ports for all calls (``work.gce``, ``work.cluster``, ``work.provider``).
 2. ``observe`` reads. Its result is a dataclass; there is one for each case that ``decide`` tells apart.
 3. ``decide`` is pure: from the observation and the time to a `Plan`, an outcome and actions in order.
-   The frame executes the actions. The first failure ends the plan. But a failure in `ForOne` or `Batch`
-   ends only the actions on that object, and is raised after the others; a failed `Send`, `Emit` or
-   `Attempt` is only logged.
-4. ``recover`` returns the plan after a failed call, mostly one that reports the error on the object. It
-   returns ``None`` for an answer that contradicts the observation (404, 409, 412), and 1 to 3 are
-   repeated (``is_first_observation`` is false then); and for a transient error: the message is retried.
+   A plan about several objects has ``parts``, a plan for each of them. The frame executes the actions.
+   The first failure ends the plan. But a failure in `ForOne` or `Batch` ends only the actions on that
+   object, and is raised after the others; a failed `Send`, `Emit` or `Attempt` is only logged, except
+   inside `ForOne` or `Require`.
+4. ``recover`` returns the plan after a failed call, mostly one that reports the error on the object.
+   ``None`` leaves the error to the frame. If it shows that the observation is stale (404, 409, 412), the
+   frame calls ``open``, ``observe`` and ``decide`` again, until it has observed three times in all;
+   ``is_first_observation`` is false then. Otherwise the message is retried.
 5. ``give_up`` returns a plan that reports a transient error when the message is not retried any more.
 
 ``SNAPSHOT`` is about the log line alone: it selects what of the observation is written there, without
 secrets, for ``kubectl tng timeline --why``.
 
-A variable ``known`` is a group's status as it was read, with the changes of this decision so far. Before
-a status is written, `readiness.conclude` computes its condition Ready from the others.
+A variable ``known`` is a group's `Status` as it was read, with the changes of this decision so far.
+Before a status is written, `readiness.conclude` computes its condition Ready from the others.
 """

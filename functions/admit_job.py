@@ -39,8 +39,8 @@ _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 
 
 @dataclass(frozen=True)
-class Admission:
-    """The settings. They mean the same as TPU Provisioner's."""
+class AdmissionSettings:
+    """The settings of the webhook. They mean the same as TPU Provisioner's."""
 
     is_on_demand_forced: bool = False
     """Whether selectors of reservations and of Spot are removed."""
@@ -48,7 +48,7 @@ class Admission:
     """The node selector ``cloud.google.com/gke-location-hint`` of every such Job; empty: none."""
 
 
-def admit(request: AdmissionRequest, settings: Admission) -> AdmissionResponse:
+def admit(request: AdmissionRequest, settings: AdmissionSettings) -> AdmissionResponse:
     """The patch that adds and removes node selectors of a Job's Pods."""
     job = request.target
     if request.operation != "CREATE" or request.sub_resource or job.get("kind") != "Job":
@@ -73,7 +73,7 @@ def _needs_slice(pod: Object) -> bool:
     return is_for_tpus and TOPOLOGY_LABEL in _part(pod, "nodeSelector")
 
 
-def _build_patch(pod: Object, job_key: str, settings: Admission) -> Iterator[Operation]:
+def _build_patch(pod: Object, job_key: str, settings: AdmissionSettings) -> Iterator[Operation]:
     base = f"{TEMPLATE}/spec"
     selectors = {JOB_KEY_SELECTOR: job_key}
     if settings.location_hint:
@@ -91,7 +91,7 @@ def _part(holder: Object, *path: str) -> Object:
     return holder
 
 
-def read_admission(environment: Mapping[str, str]) -> Admission:
+def read_admission(environment: Mapping[str, str]) -> AdmissionSettings:
     """The webhook's settings from the environment. Raises `SettingsError`."""
     forced = environment.get("FORCE_ON_DEMAND") or "false"
     if forced not in ("true", "false"):
@@ -102,4 +102,4 @@ def read_admission(environment: Mapping[str, str]) -> Admission:
             f"RESERVATION_LOCATION_HINT={hint!r} must be the value of a label: at most 63 letters, "
             "digits, dashes, dots and underscores"
         )
-    return Admission(is_on_demand_forced=forced == "true", location_hint=hint)
+    return AdmissionSettings(is_on_demand_forced=forced == "true", location_hint=hint)

@@ -1,8 +1,8 @@
 """approve_join: approve a certificate request for a VM's Node if it was made with that VM's token.
 
 Triggers: CertificateSigningRequests of kubelets that use this system's bootstrap tokens. The relay
-publishes new ones, and the sweep those that are still pending. Each of them also publishes requests that
-another approver has approved. The step itself publishes once those for which it had no time.
+publishes new ones, and the sweep those that are still pending; both publish those that another approver
+has approved. A message of the step itself names the requests for which it had no time.
 
 A request is approved if it has exactly the form that a kubelet sends, its Node has the name of a VM
 that the MIG of a group created, and that VM's metadata holds the token of the requester. The group's
@@ -11,17 +11,18 @@ project must be served, and the group must not be being deleted.
 A request is denied only if it can never become valid: it has another form, or no VM of a group can have
 its Node name. Its token is revoked, because a denied kubelet makes a new request every 32 seconds.
 Any other request stays pending, because a token may have been renewed, or an API may be unavailable.
-A request whose Node name is a VM's name with a domain stays pending, too: the reason tells the user to
-register the kubelet under the VM's name alone. The outcome ``NotApproved`` means: pending, and something
-is wrong. A kubelet waits 15 minutes, and a request that is older than 20 is not approved any more.
+A request whose Node name is a VM's name with a domain stays pending, too: the log line tells the user
+to register the kubelet under the VM's name alone. The outcome ``NotApproved`` means: pending, and
+something is wrong. A kubelet waits 15 minutes, and a request that is older than 20 is not approved any
+more.
 
 A revoked token stays in its VM's metadata, and inject_token may create its Secret again. The requests of
 its holder are then denied again.
 
 The step writes no status, because a group's start makes as many requests as it has VMs. It triggers
 label_node about requests that are denied or NotApproved. A request that is denied, late, or approved by
-another gets a log line of its own. Requests for a group that is being deleted stay pending without any
-report.
+another gets a log line of its own. A valid request for a group that is being deleted stays pending, and
+is not reported.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ from shared.ports.kubernetes.events import Event
 SECONDS_FOR_WRITING = 15.0
 """Reading leaves so many seconds for writing."""
 LATE_AFTER = timedelta(minutes=2)
-"""A request that is pending longer is reported, whatever the obstacle."""
+"""A request that is pending longer is reported, whatever the obstacle, unless its group is being
+deleted."""
 _PERMANENT_ERRORS = (400, 403, 422)
 """The HTTP status codes with which API servers and admission webhooks reject a write permanently."""
 DENIED, NOT_APPROVED, ELSEWHERE = "Denied", "NotApproved", "ApprovedElsewhere"
@@ -112,7 +114,7 @@ class ObservedRequests:
 
 
 @dataclass(frozen=True)
-class ApproveOrDeny:
+class WriteDecision:
     """Approve or deny a request, if it is unchanged since it was read."""
 
     name: str
@@ -133,7 +135,7 @@ class Approve:
     `ReportFailedApprovals`."""
 
     candidate: Candidate = field(repr=False)
-    decision: ApproveOrDeny
+    decision: WriteDecision
 
     def apply(self, work: JoinWork) -> None:
         try:
@@ -345,7 +347,7 @@ def _find_candidate(work: Work, cache: _Cache, name: str) -> Candidate | None:
     if request.is_decided:
         return Candidate(request, Subject(""))
     subject = read_subject(raw)
-    vm = subject.node.partition(".")[0]  # with a domain, it is reported on the group
+    vm = subject.node.partition(".")[0]  # a name with a domain is reported, see `_assess`
     resource_name = find_resource_name(vm)
     if not resource_name:
         return Candidate(request, subject, raw)
@@ -403,14 +405,14 @@ class _Assessment:
             key = group.key if group is not None else ""
             yield Report(self.outcome, self.why, request.name, subject.node, key)
 
-    def _build(self, kind: str, reason: str, message: str) -> ApproveOrDeny:
+    def _build(self, kind: str, reason: str, message: str) -> WriteDecision:
         condition = {
             "type": kind,
             "status": "True",
             "reason": reason,
             "message": message,
         }
-        return ApproveOrDeny(self.name, condition, self.candidate.raw)
+        return WriteDecision(self.name, condition, self.candidate.raw)
 
 
 def _assess(candidate: Candidate, now: datetime) -> _Assessment:

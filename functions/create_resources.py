@@ -10,7 +10,7 @@ template is only read. Nothing is inserted for a group with an invalid spec, for
 one that tpu-operator manages.
 
 The step owns the conditions Accepted, WorkloadPolicyReady, InstanceTemplateReady and
-ManagedInstanceGroupReady. They report the errors of Compute Engine, but for transient ones.
+ManagedInstanceGroupReady. They report the errors of Compute Engine, except transient ones.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from shared.node_groups.lifecycle import (
     Goal,
     ResourceAction,
     Transition,
+    find_transition,
     make_observation,
-    next_step,
 )
 from shared.node_groups.node_group import (
     AnyGroup,
@@ -110,19 +110,22 @@ class ObservedUnreadable:
 def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
     """Read the resources whose state does not follow from the status."""
     group, known = work.group, work.status
-    creates_nothing = group.deleting is not None or group.has_operator_finalizer
-    is_operators = not creates_nothing and not group.has_finalizer and _has_operator_children(work)
+    is_left_alone = group.deleting is not None or group.has_operator_finalizer
+    may_have_children = not is_left_alone and not group.has_finalizer
+    has_operator_children = may_have_children and _has_operator_children(work)
     if isinstance(group, UnreadableGroup):
-        return ObservedUnreadable(group, known, is_operators)
+        return ObservedUnreadable(group, known, has_operator_children)
     observed = ObservedResources(
         group,
         known,
         work.trigger,
         work.settings.projects,
-        is_operators,
+        has_operator_children,
         is_redelivered=work.trigger.is_redelivered and work.is_first_observation,
     )
-    if creates_nothing or is_operators or _list_violations(group, work.settings.projects):
+    if is_left_alone or has_operator_children:
+        return observed
+    if _list_violations(group, work.settings.projects):
         return observed
     found = {
         kind: KINDS[kind].find(work.gce, group.spec, group.resource_name)
@@ -213,9 +216,9 @@ def _is_known_absent(work: GroupWork, spec: Spec, kind: str) -> bool:
     holds for a user's own template, and for each resource in a second observation. A resource that is
     known to be absent is inserted without a read.
     """
-    is_users = kind == TEMPLATE and spec.user_template is not None
+    is_users_own = kind == TEMPLATE and spec.user_template is not None
     is_status_lost = kind not in work.status.resources and work.group.has_finalizer
-    return work.is_first_observation and not is_users and not is_status_lost
+    return work.is_first_observation and not is_users_own and not is_status_lost
 
 
 def _is_known_ready(work: GroupWork, spec: Spec, kind: str, resource: Resource) -> bool:
@@ -362,7 +365,11 @@ def _conclude(
 
 @dataclass(frozen=True)
 class WriteInsertResults:
-    """Write the conditions that follow from the results of the inserts, which the work's status has."""
+    """Write the status with the results of the inserts.
+
+    `Insert` has stored each result in the entry of its resource in ``work.status``: the conditions
+    follow from the entries and from what was observed.
+    """
 
     report: CreationReport = field(repr=False)
 
@@ -436,7 +443,7 @@ def _advance(
         was_complete=observed.status.completed_at is not None,
         has_no_entry=kind not in observed.status.resources,
     )
-    return next_step(Goal.CREATE, resource, observation, now)
+    return find_transition(Goal.CREATE, resource, observation, now)
 
 
 def _find_violation(observed: ObservedResources, kind: str) -> str:

@@ -1,13 +1,13 @@
 """inject_env: an admission webhook that adds TPU environment variables to workloads.
 
-It adds variables that are missing, and updates or removes those that it has injected before. An
-annotation on the Pod template lists the injected variables with digests. Values that users have set are
-kept. Two kinds of them count as not set: an empty value, and ``localhost`` in a variable that names
-hosts, if the slice has several.
+It adds variables that are missing, updates those that it has injected before, and removes them from a
+Pod template that needs them no longer. An annotation on the template lists the injected variables with
+digests. Values that users have set are kept. Two kinds of them count as not set: an empty value, and
+``localhost`` in a variable that names hosts, if the slice has several.
 
 Problems of a workload, such as contradictions between it and its slice, are warnings, or errors by a
 setting. If nothing at all is injected because of problems, an annotation on the template says which. A
-Pod template gets the label that makes the webhook review its Pods, too.
+Pod template gets the label that makes the webhook review its Pods, too, unless it is marked already.
 """
 
 from __future__ import annotations
@@ -60,14 +60,17 @@ _FIXED = (
 
 
 @dataclass(frozen=True)
-class Injection:
-    """The settings. ``is_strict``: reject a workload with problems instead of warning about them."""
+class InjectionSettings:
+    """The settings of the webhook.
+
+    ``is_strict``: reject a workload with problems instead of warning about them.
+    """
 
     is_strict: bool
     ports: Ports = field(default_factory=Ports)
 
 
-def inject(request: AdmissionRequest, settings: Injection) -> AdmissionResponse:
+def inject(request: AdmissionRequest, settings: InjectionSettings) -> AdmissionResponse:
     """The patch that adds missing variables to a workload, and warnings about its problems."""
     workload = read(request.target) if _is_injectable(request) else None
     if workload is None or _is_marked(workload.metadata, (INJECT,), DISABLED):
@@ -291,9 +294,9 @@ class _Container:
     def _new_entry(self, old: dict[str, Any]) -> dict[str, Any] | None:
         """The new entry in an entry's place; ``None``: it is removed.
 
-        If a name has several entries, a process sees the last one, the effective one. If that is changed
-        or removed, an earlier one that counts as not set, or is identical to it before the patch, is
-        removed, too: otherwise it would take effect. Any other one is a user's value and is kept.
+        If a name has several entries, a process sees the last one, the effective one. If the patch
+        removes or changes that, it also removes the earlier ones that count as not set or were identical
+        to it: none of them may take effect instead. Any other one is a user's value and is kept.
         """
         name = old["name"]
         effective, after = self._effective[name], self._new_effective[name]
@@ -338,10 +341,10 @@ def _read_injected(workload: Workload) -> Mapping[str, str]:
     """The digests in the annotation; empty if it cannot be parsed."""
     note = (workload.metadata.get("annotations") or {}).get(INJECTED, "{}")
     try:
-        known = json.loads(note)
+        found = json.loads(note)
     except (ValueError, RecursionError):
         return {}
-    return known if isinstance(known, dict) else {}
+    return found if isinstance(found, dict) else {}
 
 
 def _is_injected(injected: Mapping[str, str], container: Object, entry: Mapping[str, Any]) -> bool:
@@ -378,9 +381,9 @@ def _get_container(workload: Workload, pointer: str) -> Object:
     return found
 
 
-def read_injection(environment: Mapping[str, str]) -> Injection:
+def read_injection(environment: Mapping[str, str]) -> InjectionSettings:
     """The webhook's settings from the environment. Raises `SettingsError`."""
-    return Injection(
+    return InjectionSettings(
         ports=Ports(
             process=_port(environment, "INJECT_PROCESS_PORT", Ports.process),
             jax_coordinator=_port(

@@ -12,9 +12,9 @@ stale Node of its predecessor is deleted; a new token is written to the metadata
 unless the old one is valid for ten more minutes; the token's Secret is created. The Secret is built from
 the metadata, so a repetition creates the same Secret.
 
-VMs are independent: an error of one is raised after the others have their tokens. VMs that there was no
-time to read are published to the topic once. The metadata of a VM that is being created cannot be
-written: the end of its insert or start triggers the step, or else a resync.
+VMs are independent: an error of one is raised after the others have their tokens. The names of VMs that
+there was no time to read are published to this step's topic. The metadata of a VM that is being created
+cannot be written: the end of its insert or start triggers the step, or else a resync.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class ObservedVms:
 
 
 @dataclass(frozen=True)
-class NoTokensNeeded:
-    """A group whose VMs get no tokens.
+class NothingToInject:
+    """A group whose VMs get no tokens: it is being deleted, or they join by other means.
 
     ``can_be_served`` is false if its spec cannot be read, or this installation does not serve its
     project.
@@ -131,14 +131,14 @@ class NoTokensNeeded:
     can_be_served: bool = True
 
 
-def observe(work: GroupWork) -> ObservedVms | NoTokensNeeded:
+def observe(work: GroupWork) -> ObservedVms | NothingToInject:
     """Read the VMs and the Nodes of their names."""
     group, known = work.group, work.status
     if not isinstance(group, NodeGroup) or not work.settings.serves(group.spec.project):
-        return NoTokensNeeded(group, known, can_be_served=False)
+        return NothingToInject(group, known, can_be_served=False)
     bootstrap = group.spec.bootstrap
     if group.deleting is not None or bootstrap is None:
-        return NoTokensNeeded(group, known)
+        return NothingToInject(group, known)
     if not work.trigger.vms:
         vms = tuple(_list_vms(work, group))
         return ObservedVms(group, bootstrap, known, work.trigger, vms)
@@ -157,9 +157,9 @@ def observe(work: GroupWork) -> ObservedVms | NoTokensNeeded:
     )
 
 
-def decide(observed: ObservedVms | NoTokensNeeded, now: datetime) -> Plan:
+def decide(observed: ObservedVms | NothingToInject, now: datetime) -> Plan:
     """Decide which of the observed VMs get a token."""
-    if isinstance(observed, NoTokensNeeded):
+    if isinstance(observed, NothingToInject):
         return _decide_without_tokens(observed, now)
     if not observed.trigger.vms:
         return _publish_batches(observed, now)
@@ -194,7 +194,7 @@ STEP = Step(
 run = STEP.run
 
 
-def _decide_without_tokens(observed: NoTokensNeeded, now: datetime) -> Plan:
+def _decide_without_tokens(observed: NothingToInject, now: datetime) -> Plan:
     if observed.group.deleting is not None:
         return Plan("Deleting")
     known = observed.status.without_retry(STEP.name)
@@ -340,7 +340,8 @@ def _report(observed: ObservedVms, now: datetime) -> WriteStatus:
 
 
 def _end_error(observed: ObservedVms, now: datetime) -> Iterator[Action | Batch]:
-    """End the errors that an invocation for named VMs has reported, if this one succeeds for their VM.
+    """End the errors that an invocation for named VMs has reported about one of these VMs, if no VM of
+    this message fails.
 
     The next resync counts the tokens.
     """

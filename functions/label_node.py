@@ -6,13 +6,17 @@ Nodes for which the last invocation had no time; a message of approve_join about
 
 A VM has joined if a Node matches it (`is_match`): the Node's providerID is the VM's, its name up to the
 first dot is the VM's name, and it does not remain from a predecessor of the VM. The VM must have been
-created by the group's MIG, and must have got a token of ours, unless VMs join by other means. For a Node
-that matches, the step revokes the VM's token and sets the Node's labels and taints. One label, the VM's
-id, records the match as proved; a kubelet cannot write it. If an invocation does not read the VM, this
-label is enough; if it does, the Node must match again, but then needs no token in the metadata. A Node
-with the name of a VM of the group that is gone is deleted.
+created by the group's MIG, and must have got a token of ours, unless VMs join by other means. What is
+done to a Node depends on its VM:
 
-The step owns the conditions NodesJoined and InterconnectReady. It triggers inject_token for VMs whose
+- The VM was read, and the Node matches: the step revokes the VM's token, then sets the Node's labels and
+  taints. One label, the VM's id, proves the match; a kubelet cannot write it. A Node that has it
+  must match again, but needs no token in the metadata any more.
+- The VM was not read: a Node with that label counts as matching.
+- The VM is gone: a Node with its name is deleted.
+
+The step owns the conditions NodesJoined (tear_down writes it during a deletion) and InterconnectReady.
+It triggers inject_token for VMs whose
 Nodes remain from predecessors, and both inject_token and create_resources if their conditions contradict
 what it has observed.
 """
@@ -57,8 +61,8 @@ from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import Node, parse_node
 
 DEBOUNCE = timedelta(seconds=10)
-"""For so long after a reported loss, an event about another VM reads only that VM. Otherwise the reads
-would grow with the square of the number of VMs that are lost together."""
+"""For so long after the newest reported loss, an event about a VM, whichever it is, reads only that VM.
+Otherwise the reads would grow with the square of the number of VMs that are lost together."""
 FEW = 4
 """More VMs than this are read from one list. Lists may lag, so missing VMs are then read one by one."""
 UNLABELLED_LATE_AFTER = timedelta(minutes=5)
@@ -87,7 +91,8 @@ class ObservedNodes:
 
 @dataclass(frozen=True)
 class NothingToCount:
-    """A group that is not owned, not served, unreadable or being deleted: there is nothing to count."""
+    """A group that is being deleted (outcome ``Deleting``), or is not owned, not served or unreadable
+    (``NotOurs``)."""
 
     group: AnyGroup
 
@@ -161,8 +166,8 @@ run = STEP.run
 def is_debounced(trigger: Trigger, known: Status, now: datetime) -> bool:
     """Whether the count is left to a later trigger: another event, a change of a Node or a resync.
 
-    It is if the event is about one VM, and the status has reported a loss, mostly of another VM, for
-    less than `DEBOUNCE`.
+    It is if the event is about one VM, and Ready reports a loss, of whichever VM, and the newest loss
+    was reported less than `DEBOUNCE` ago.
     """
     if trigger.event is None or not trigger.event.concerns_vm:
         return False
@@ -223,8 +228,8 @@ def _list_instances(work: GroupWork, group: NodeGroup) -> dict[str, Instance]:
 def _find_instances(
     work: GroupWork, group: NodeGroup, names: list[str]
 ) -> dict[str, Instance | None]:
-    """Read VMs one by one. There may not be time for all, so each invocation starts at
-    a random one."""
+    """Read VMs one by one. There may not be time for all if they are many: then each invocation starts
+    at a random one."""
     spec = group.spec
     if len(names) > FEW:
         names = work.rotate(names)
@@ -307,33 +312,33 @@ def _build_batch(observed: ObservedNodes, now: datetime) -> Batch:
     return Batch(actions, Resume(STEP.name, message, names_nodes=True))
 
 
-def _node_actions(observed: Members, node: Node, now: datetime) -> Iterator[Action]:
-    if node.vm in observed.instances and observed.instances[node.vm] is None:
-        if has_vm_name(observed.group, node):
+def _node_actions(members: Members, node: Node, now: datetime) -> Iterator[Action]:
+    if node.vm in members.instances and members.instances[node.vm] is None:
+        if has_vm_name(members.group, node):
             yield DeleteNode(node.name, node.uid)
-    elif observed.is_own(node):
-        yield from _prove(observed, node, now)
+    elif members.is_own(node):
+        yield from _prove(members, node, now)
 
 
-def _prove(observed: Members, node: Node, now: datetime) -> Iterator[Action]:
+def _prove(members: Members, node: Node, now: datetime) -> Iterator[Action]:
     """Revoke the VM's token, then label the Node. The VM of a proved Node is not read again, so the
     token would remain if the order were reversed."""
-    instance = observed.instances.get(node.vm)
-    with_tokens = observed.group.spec.joins_with_tokens  # otherwise the metadata may name any token
+    instance = members.instances.get(node.vm)
+    with_tokens = members.group.spec.joins_with_tokens  # otherwise the metadata may name any token
     if with_tokens and instance is not None and node.proved_vm_id != instance.id:
         token = find_token(instance.metadata, now)
         if token is not None:
             yield DeleteSecret(token.id, node.vm)
-    patch = proof_patch(observed.group, node, observed.status.machine_type, instance)
+    patch = proof_patch(members.group, node, members.status.machine_type, instance)
     if patch:
         yield PatchNode(node.name, node.uid, patch)
 
 
-def _name_outcome(observed: Members) -> str:
-    desired = observed.group.spec.node_count
-    if len(observed.ready) >= desired:
+def _name_outcome(members: Members) -> str:
+    desired = members.group.spec.node_count
+    if len(members.ready) >= desired:
         return "AllReady"
-    return "AllJoined" if len(observed.joined) >= desired else "Counting"
+    return "AllJoined" if len(members.joined) >= desired else "Counting"
 
 
 def _count(observed: ObservedNodes, now: datetime) -> WriteStatus:
@@ -344,39 +349,39 @@ def _count(observed: ObservedNodes, now: datetime) -> WriteStatus:
     return WriteStatus(readiness.conclude(group, known, now))
 
 
-def _trigger_others(observed: Members, now: datetime) -> Iterator[Action]:
+def _trigger_others(members: Members, now: datetime) -> Iterator[Action]:
     """Trigger the steps whose conditions contradict what this step has observed."""
-    known, desired = observed.status, observed.group.spec.node_count
-    with_tokens = observed.group.spec.joins_with_tokens
-    stale = tuple(node.vm for node in observed.nodes if with_tokens and _is_stale(observed, node))
+    known, desired = members.status, members.group.spec.node_count
+    with_tokens = members.group.spec.joins_with_tokens
+    stale = tuple(node.vm for node in members.nodes if with_tokens and _is_stale(members, node))
     if stale:
-        message = message_about(observed.group, Cause.VMS_NEED_TOKENS, now, vms=stale[:BATCH])
+        message = message_about(members.group, Cause.VMS_NEED_TOKENS, now, vms=stale[:BATCH])
         yield Send("inject_token", (message,))
-    have_all_joined = len(observed.joined) >= desired
+    have_all_joined = len(members.joined) >= desired
     if have_all_joined and not known.is_true(Type.TOKENS_INJECTED):
-        yield Send("inject_token", (message_about(observed.group, Cause.RESYNC, now),))
-    are_vms_missing = observed.has_all_vms and len(observed.vms) < desired
+        yield Send("inject_token", (message_about(members.group, Cause.RESYNC, now),))
+    are_vms_missing = members.has_all_vms and len(members.vms) < desired
     mig = known.resources.get(MIG)
     if mig is None or mig.state is not State.READY:
         return
     are_vms_created = known.is_true(Type.MIG_READY)
     is_contradicted = are_vms_missing if are_vms_created else have_all_joined
     if is_contradicted:
-        yield Send("create_resources", (message_about(observed.group, Cause.FORWARDED, now),))
+        yield Send("create_resources", (message_about(members.group, Cause.FORWARDED, now),))
 
 
-def _is_stale(observed: Members, node: Node) -> bool:
+def _is_stale(members: Members, node: Node) -> bool:
     """Whether a Node is of a predecessor of its VM: inject_token deletes it, so that the VM can join."""
-    instance = observed.instances.get(node.vm)
-    return instance is not None and is_of_predecessor(observed.group, node, instance)
+    instance = members.instances.get(node.vm)
+    return instance is not None and is_of_predecessor(members.group, node, instance)
 
 
-def _list_node_events(observed: Members) -> Iterator[Action]:
-    for node in observed.without_provider_id():
+def _list_node_events(members: Members) -> Iterator[Action]:
+    for node in members.without_provider_id():
         text = f"Node {node.name} joined without a ProviderID"
         yield Emit(Event("MissingProviderID", text, is_warning=True), node.raw)
-    for node in observed.nodes:
-        vm = find_vm_of_misnamed(observed.group, node)
+    for node in members.nodes:
+        vm = find_vm_of_misnamed(members.group, node)
         if vm is not None:
             text = (
                 f"Node {node.name} names VM {vm} in its ProviderID, but a Node must have its VM's "

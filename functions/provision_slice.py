@@ -1,15 +1,20 @@
 """provision_slice: create a slice for a Job of a JobSet whose first Pod is unschedulable.
 
 Triggers: the first Pod of a Job is unschedulable (while it waits, it is the Job's leader); a node pool
-was created or deleted; a resync. Each sweep run triggers this step, which publishes a resync for Pods
-that still wait, at intervals that grow with the wait.
+was created or deleted; a resync about such a Pod; a message of the sweep, each minute. The sweep's
+message names no Pod: the step lists the Pods that wait, and publishes resyncs about them to its own
+topic, at intervals that grow with the wait.
 
 `lifecycle.ROWS` decides about each Pod. Besides creating slices, the step replaces some: it deletes the
-slice, and creates it again when it is gone. That concerns a slice with other properties or labels than
-the Pod asks for, unless Pods of other Jobs run on it or Pods of its own Job are ending there; and, on a
-resync, one that could not be created or has no ready Node any more, unless its provider retries by
-itself. The ConfigMap ``jobsets`` can pause both. A slice that is not replaced loses its release
-deadline, because a Pod waits for it; only one with other properties that is in use keeps it.
+slice, and creates it again when it is gone. These slices are replaced:
+
+- One with other properties or labels than the Pod asks for. It is kept as long as Pods of other Jobs run
+  on it, or Pods of its own Job are ending there.
+- On a resync, one that could not be created or has no ready Node any more. It is kept if its provider
+  retries by itself.
+
+The ConfigMap ``jobsets`` can pause creating and replacing. A slice that is not replaced loses its
+release deadline, because a Pod waits for it; only one with other properties that is in use keeps it.
 
 GKE changes a few node pools at a time and rejects other changes. A creation that is rejected for this
 reason is not retried through Pub/Sub: when an operation ends, the step selects the Pods that try next.
@@ -94,7 +99,7 @@ CREATE_METHOD = "container.nodePools.create"
 
 @dataclass(kw_only=True)
 class PodWork(SliceWork):
-    """Work for the Pod that a message names. At an operation's end and in a sweep run there is none."""
+    """Work for the Pod that a message names. The end of an operation and the sweep name none."""
 
     leader: Leader | None = None
 
@@ -103,9 +108,10 @@ class PodWork(SliceWork):
 class ObservedPod:
     """A Pod that waits, and its slice.
 
-    ``jobset`` is ``None`` if it does not exist. ``users`` are the Jobs whose Pods run on the existing
-    slice: other Jobs, and the Pod's own as `list_jobs_on` says. ``wording`` is the provider's, for
-    Events. ``is_resync``: the trigger is a resync.
+    ``jobset`` is ``None`` if it does not exist. ``users`` are the Jobs whose Pods run on an existing
+    slice that is not as asked: other Jobs, and the Pod's own as `list_jobs_on` says; they are not read
+    otherwise. ``wording``: the provider, which names things for Events. ``is_resync``: the trigger is a
+    resync.
     """
 
     leader: Leader
@@ -127,14 +133,14 @@ class ObservedImpossible:
 
 
 @dataclass(frozen=True)
-class WaitingPods:
-    """The Pods whose slices do not exist and can be created, and all existing slices.
+class PodsWithoutSlice:
+    """The Pods that wait for slices that do not exist and can be created, and all existing slices.
 
     The provider changes at most ``limit`` slices at the same time.
     """
 
     limit: int
-    without_slice: tuple[tuple[Leader, DesiredSlice], ...]
+    desired: tuple[tuple[Leader, DesiredSlice], ...]
     slices: tuple[Slice, ...]
 
 
@@ -150,14 +156,16 @@ class ObservedOperation:
     wording: Wording
     waiting_pod: ObservedPod | ObservedImpossible | None
     has_pod: bool
-    waiting: WaitingPods | None
+    others: PodsWithoutSlice | None
+    """The Pods that may try next; ``None`` if the provider has no limit."""
 
 
 @dataclass(frozen=True)
 class ObservedQueue:
-    """All Pods that wait, in a sweep run. ``due`` are those whose resync is due in this minute.
+    """All Pods that wait, once a minute. ``due`` are those whose resync is due in this minute.
 
-    ``slots`` is the number of free slots; ``None``: all that are due may try.
+    ``waiting`` is the number of Pods. ``slots`` is the number of free slots; ``None``: all that are due
+    may try.
     """
 
     waiting: int
@@ -183,7 +191,7 @@ def observe(work: PodWork) -> Observed:
     if work.leader is not None:
         return _observe_pod(work, work.leader)
     event = work.trigger.event
-    if event is None:  # a sweep run
+    if event is None:  # the sweep's message
         return _observe_queue(work)
     return _observe_operation(work, event)
 
@@ -198,7 +206,7 @@ def decide(observed: Observed, now: datetime) -> Plan:
 
 
 def recover(work: PodWork, error: CallError) -> Plan | None:
-    """Report an environment error of an action on the Pod."""
+    """Report an environment error of an action on the Pod's slice."""
     if not isinstance(error, SliceActionError):
         return None
     observed, triggers_next = work.observed, False
@@ -309,8 +317,8 @@ def _observe_operation(work: PodWork, event: LogEvent) -> ObservedOperation:
         leader = find_leader(pod) if pod else None
         observed = _observe_pod(work, leader) if leader else None
     work.about = pod
-    waiting = _observe_waiting(work, find_leaders(pods))
-    return ObservedOperation(event, work.provider, observed, pod is not None, waiting)
+    others = _observe_others(work, find_leaders(pods))
+    return ObservedOperation(event, work.provider, observed, pod is not None, others)
 
 
 def is_first_pod_of(pod: Mapping[str, Any], name: str) -> bool:
@@ -333,14 +341,14 @@ def _find_started_pod_of(name: str, work: PodWork) -> Mapping[str, Any] | None:
     return next((pod for pod in pods if is_first_pod_of(pod, name)), None)
 
 
-def _observe_waiting(work: PodWork, leaders: Sequence[Leader]) -> WaitingPods | None:
+def _observe_others(work: PodWork, leaders: Sequence[Leader]) -> PodsWithoutSlice | None:
     """The Pods whose slices do not exist, if the provider has a limit. The sweep resyncs the others."""
     provider = work.provider
     if not leaders or provider.concurrency_limit is None:
         return None
     slices = tuple(provider.list_all(with_nodes=False))
-    without = tuple(find_leaders_without_slice(leaders, slices, provider))
-    return WaitingPods(provider.concurrency_limit, without, slices)
+    desired = tuple(find_leaders_without_slice(leaders, slices, provider))
+    return PodsWithoutSlice(provider.concurrency_limit, desired, slices)
 
 
 def find_leaders_without_slice(
@@ -377,8 +385,8 @@ def _and_trigger_next(plan: Plan, observed: ObservedOperation, now: datetime) ->
 
     The free slots are counted as if the changes of the plan had already begun.
     """
-    waiting = observed.waiting
-    if waiting is None:
+    others = observed.others
+    if others is None:
         return plan
     changed = [
         action.desired.name if isinstance(action, CreateSlice) else action.existing.name
@@ -387,13 +395,13 @@ def _and_trigger_next(plan: Plan, observed: ObservedOperation, now: datetime) ->
     ]
     slices = [
         replace(one, state=SliceState.PROVISIONING) if one.name in changed else one
-        for one in waiting.slices
+        for one in others.slices
     ]
-    created = [desired for _, desired in waiting.without_slice if desired.name in changed]
+    created = [desired for _, desired in others.desired if desired.name in changed]
     slices += [Slice(one.name, one.owner, one.hash, SliceState.PROVISIONING) for one in created]
-    without = [leader for leader, desired in waiting.without_slice if desired not in created]
-    selected = _select(without, concurrency.count_slots(waiting.limit, slices), now)
-    facts = {"waiting": len(without), "triggered": len(selected)}
+    left = [leader for leader, desired in others.desired if desired not in created]
+    selected = _select(left, concurrency.count_slots(others.limit, slices), now)
+    facts = {"without_slice": len(left), "triggered": len(selected)}
     resyncs = resync(NAME, _messages(selected, now))
     return replace(plan, actions=(*plan.actions, *resyncs), facts={**plan.facts, **facts})
 
@@ -480,11 +488,12 @@ def build_situation(observed: ObservedPod, now: datetime) -> Situation:
     if not isinstance(existing, Slice):
         return situation
     start = find_wait_start(observed.leader)
+    is_unfit = now - max(start, existing.since or start) >= UNFIT_AFTER
     return replace(
         situation,
         is_as_asked=_is_as_asked(existing, observed.desired),
         deadline=lifecycle.find_deadline(existing, now),
-        is_late=now - max(start, existing.since or start) >= UNFIT_AFTER,  # the Pod does not fit
+        is_late=is_unfit,
     )
 
 
@@ -524,6 +533,7 @@ def _report_refusal(work: PodWork, observed: ObservedPod, error: SliceActionErro
     if is_out_of_slots(error, work.provider):
         words = {"name": observed.desired.name, "failure": error.message}
         queued = Emit(lifecycle.QUEUED.render(wording, words), once=True)
+        # The first message about the Pod, which was not a resync, has reported it.
         return Plan(QUEUED, () if observed.is_resync else (queued,), note=str(error))
     # A create that gets 404: the cluster or namespace in which it is to be created does not exist.
     is_place_missing = isinstance(action, CreateSlice) and error.http == 404

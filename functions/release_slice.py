@@ -1,9 +1,10 @@
-"""release_slice: delete a slice half a minute after its JobSet needs it no longer.
+"""release_slice: delete a slice at least half a minute after its JobSet needs it no longer.
 
 Triggers: a JobSet has completed, failed or was deleted; a node pool was created or deleted, or its
-update has failed; a resync. Each sweep run triggers this step, which publishes a resync for each slice
-that needs an action or a report. GKE changes only a few node pools at a time: the step selects some,
-and when an operation ends, it selects the next.
+update has failed; a resync about a slice; a message of the sweep, each minute. The sweep's message names
+no slice: the step lists all, and publishes resyncs about those that need an action or a report to its
+own topic. GKE changes only a few node pools at a time: the step selects some, and when an operation
+ends, it selects the next.
 
 A slice is not needed if its JobSet has ended or is gone, has no such Job any more, or has been suspended
 for a time that is a setting. The first observation of such a slice sets its release deadline, and the
@@ -12,8 +13,8 @@ deleted and recreated under the same name keep its slices. A slice that has fail
 ready Node is deleted without a delay. So is one whose deadline cannot be written, when no Pods run on
 it.
 
-By a setting, a slice that a JobSet needs and that has failed for good is deleted, so that
-provision_slice creates it again.
+By the setting `Settings.lost_rebuild`, a slice that a JobSet needs and that has lost its Nodes for good
+is deleted, so that provision_slice creates it again.
 """
 
 from __future__ import annotations
@@ -102,8 +103,8 @@ class ObservedFailedUpdate:
 
     slice: ObservedSlice | None
     needs_deadline: bool = False
-    """True if the pool needs a deadline. As it cannot be written, the pool is deleted as soon as no Pods
-    run on it."""
+    """Whether the pool has no deadline and needs one. The failed update may have been its write, so the
+    pool is deleted without a deadline, as soon as no Pods run on it."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class ObservedDeletion:
 
 @dataclass(frozen=True)
 class ObservedAll:
-    """All slices, in a sweep run; at most ``limit`` can change at the same time (``None``: all)."""
+    """All slices, once a minute; at most ``limit`` can change at the same time (``None``: all)."""
 
     slices: tuple[ObservedSlice, ...]
     limit: int | None
@@ -142,7 +143,7 @@ def observe(work: SliceWork) -> Observed:
     message, event = work.trigger.message, work.trigger.event
     if message is not None:
         return _observe_named(work, message)
-    if event is None:  # a sweep run
+    if event is None:  # the sweep's message
         return _observe_all(work)
     work.facts["slice"] = event.name
     if event.method == UPDATE_METHOD:
@@ -284,7 +285,8 @@ def _select_next(slices: Sequence[ObservedSlice], limit: int | None, now: dateti
 
 
 def select(slices: Iterable[Slice], slots: int, now: datetime) -> list[Slice]:
-    """Select slices for the free slots, those with the earliest deadline first."""
+    """Select slices for the free slots, those with the earliest deadline first (`concurrency.select`
+    selects some of them at random)."""
     waiting = sorted(
         slices, key=lambda one: (one.release_after or datetime.max.replace(tzinfo=UTC), one.name)
     )

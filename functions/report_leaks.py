@@ -5,9 +5,9 @@ Trigger: a message of the sweep, in one minute of each hour.
 A slice is leaked if its resources on Compute Engine have this cluster's ownership mark and its group
 does not exist, or is being deleted without this system's finalizer: a user has removed the finalizer, or
 a process was frozen for minutes during an insert.
-The step lists three kinds of resources in each project, and the groups. It reads each slice that looks
-leaked and has a resource older than an hour again before it reports it: at most ten in a run, the oldest
-first. The log line counts the rest.
+The step lists three kinds of resources in each project, and the groups. A slice that looks leaked is
+reported if it has a resource that is older than an hour, and still exists when it is read again: at most
+ten in a run, the oldest first. The log line counts the rest.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ and stops no other.
 
 If VMs join with tokens of this system, each run also publishes to ``approve_join`` the certificate
 requests of the last 20 minutes that are pending, and those that another approver has approved, for a
-report. It triggers the steps of JobSets if these are switched on, and ``report_leaks`` once an hour.
+report; with the setting ``JOIN_APPROVAL=external`` it does not. It triggers the steps of JobSets each
+minute if these are switched on, and ``report_leaks`` once an hour.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class ObservedGroups:
 
     groups: tuple[AnyGroup, ...]
     has_jobset_steps: bool
-    unreadable: tuple[str, ...] = ()
+    unparsable: tuple[str, ...] = ()
     """Objects that cannot be parsed as groups, each with its error."""
     failure: CallError | OutOfTimeError | None = None
     requests: tuple[SigningRequest, ...] = ()
@@ -76,8 +77,8 @@ def observe(work: Work) -> ObservedGroups:
         found = list(work.cluster.list_groups())
     except (CallError, OutOfTimeError) as error:
         return ObservedGroups((), has_jobset_steps, failure=error)
-    groups, unreadable = parse_groups(found, cluster_id)
-    observed = ObservedGroups(groups, has_jobset_steps, unreadable)
+    groups, unparsable = parse_groups(found, cluster_id)
+    observed = ObservedGroups(groups, has_jobset_steps, unparsable)
     if work.settings.join_approval is JoinApproval.EXTERNAL or not any(map(_bootstraps, groups)):
         return observed
     requests: list[SigningRequest] = []
@@ -101,7 +102,7 @@ def decide(observed: ObservedGroups, now: datetime) -> Plan:
     if observed.failure is not None:
         return Plan("Failed", (*actions, Fail(observed.failure)))
     topics: dict[str, list[Message]] = {}
-    skipped = list(observed.unreadable)
+    skipped = list(observed.unparsable)
     for group in observed.groups:
         try:
             steps = find_due_steps(group, status.parse(group.raw.get("status")), now)
@@ -140,14 +141,14 @@ def parse_groups(
     found: Iterable[Mapping[str, Any]], cluster_id: str
 ) -> tuple[tuple[AnyGroup, ...], tuple[str, ...]]:
     """The groups, and the errors of objects that cannot be parsed as groups."""
-    groups, unreadable = [], []
+    groups, unparsable = [], []
     for raw in found:
         try:
             groups.append(node_group.parse(raw, cluster_id))
         except ValueError as error:
             metadata = read_mapping(raw, "metadata")
-            unreadable.append(f"{metadata.get('namespace')}/{metadata.get('name')}: {error}")
-    return tuple(groups), tuple(unreadable)
+            unparsable.append(f"{metadata.get('namespace')}/{metadata.get('name')}: {error}")
+    return tuple(groups), tuple(unparsable)
 
 
 def _bootstraps(group: AnyGroup) -> bool:
@@ -176,12 +177,12 @@ def _publish_requests(requests: Iterable[SigningRequest], now: datetime) -> Iter
 
 
 def _build_run(now: datetime) -> Message:
-    """The message of a sweep run. It names no object, and is decoded as a trigger without a message."""
+    """A message that triggers a step without naming an object: `Trigger.message` is ``None`` there."""
     return Message("", "", "", Cause.SWEEP, now, kind=SWEEP_KIND)
 
 
 def _send(step: str, messages: list[Message]) -> Action:
-    """Publish to a step's topic. A failure does not stop the other topics."""
+    """Publish to a step's topic. A failure does not stop the other topics; it is raised after them."""
     return ForOne((Send(step, tuple(messages)),))
 
 
@@ -259,11 +260,11 @@ def _has_begun(group: AnyGroup, known: Status) -> bool:
 
     A user's own template is only read.
     """
-    is_users = isinstance(group, NodeGroup) and group.spec.user_template is not None
+    has_users_own = isinstance(group, NodeGroup) and group.spec.user_template is not None
     return any(
         resource.state not in (State.PENDING, State.GONE)
         for kind, resource in known.resources.items()
-        if not (is_users and kind == TEMPLATE)
+        if not (has_users_own and kind == TEMPLATE)
     )
 
 

@@ -43,8 +43,8 @@ from shared.node_groups.lifecycle import (
     Presence,
     ResourceAction,
     Transition,
+    find_transition,
     make_observation,
-    next_step,
 )
 from shared.node_groups.membership import has_vm_name, proof_patch
 from shared.node_groups.node_group import AnyGroup, NodeGroup, Spec, UnreadableGroup
@@ -74,7 +74,8 @@ from shared.ports.kubernetes.nodes import Node, parse_node
 
 @dataclass(frozen=True)
 class ObservedRemains:
-    """A group and its resources. ``found`` and ``operations`` have only what was read."""
+    """A group and its resources. ``found`` and ``operations`` have only what was read, and ``None`` for
+    a resource that surely does not exist (`_is_surely_absent`)."""
 
     group: NodeGroup
     status: Status
@@ -89,8 +90,8 @@ class ObservedRemains:
 
     def resource(self, kind: str, now: datetime) -> Resource:
         """The entry of a resource. Without one, an insert may be in progress: Creating since now."""
-        known = self.status.resources.get(kind)
-        return known or Resource(self.group.resource_name, State.CREATING, now)
+        entry = self.status.resources.get(kind)
+        return entry or Resource(self.group.resource_name, State.CREATING, now)
 
 
 @dataclass(frozen=True)
@@ -137,8 +138,10 @@ def observe(work: GroupWork) -> Observed:
     observed = ObservedRemains(group, work.status, is_retry_due=work.trigger.is_resync)
     if group.deleting is None or not group.has_finalizer:
         return observed
-    was_gone = _is_gone(group, work.status, MIG)
-    # A second observation is not about the beginning again, unless the first could not write the status.
+    was_gone = _is_gone(
+        group, work.status, MIG
+    )  # a MIG that is found absent below is not "was gone"
+    # Cordoning is tried once in an invocation; the status of the deletion must be written.
     may_begin = work.is_first_observation or not is_announced(group, work.status)
     if not was_gone and may_begin and not _is_delete_begun(work.status):
         beginning = _observe_beginning(work, group)
@@ -179,8 +182,9 @@ def decide(observed: Observed, now: datetime) -> Plan:
 def recover(work: GroupWork, error: CallError) -> Plan | None:
     """Report an environment error.
 
-    An error about Nodes is reported in NodesJoined; one of Compute Engine in the entry of the resource
-    that the call was about; any other in that of the resource that is deleted next.
+    An error about Nodes, or after all resources are gone, is reported in NodesJoined; one of Compute
+    Engine in the entry of the resource that the call was about; any other in that of the resource that
+    is deleted next.
     """
     group, now = work.group, work.now
     kinds = [MIG, *(_list_kinds_after_mig(group.spec) if isinstance(group, NodeGroup) else ())]
@@ -256,7 +260,7 @@ def _is_gone(group: AnyGroup, known: Status, kind: str) -> bool:
 _NOT_CREATED = (State.PENDING, State.FAILED)
 
 
-def _can_never_exist(kind: str, resource: Resource, now: datetime) -> bool:
+def _is_surely_absent(kind: str, resource: Resource, now: datetime) -> bool:
     """Whether the status shows that the resource does not exist and no insert can still arrive.
 
     No intent was ever written or, for policy and template, the last one was withdrawn or rejected so
@@ -266,7 +270,7 @@ def _can_never_exist(kind: str, resource: Resource, now: datetime) -> bool:
         return False
     if kind == MIG:
         return resource.state is State.PENDING and resource.since is None
-    if_absent = next_step(Goal.TEAR_DOWN, resource, Observation(Presence.ABSENT), now)
+    if_absent = find_transition(Goal.TEAR_DOWN, resource, Observation(Presence.ABSENT), now)
     return if_absent.resource.state is State.GONE
 
 
@@ -293,7 +297,7 @@ def _observe_resource(work: GroupWork, observed: ObservedRemains, kind: str) -> 
     appear after the read.
     """
     resource = observed.resource(kind, work.now)
-    if _can_never_exist(kind, resource, work.now):
+    if _is_surely_absent(kind, resource, work.now):
         return replace(observed, found={**observed.found, kind: None})
     is_being_created = resource.state is State.CREATING
     if is_being_created:
@@ -434,7 +438,7 @@ def _advance(
         is_resync=observed.is_retry_due,
         is_blocked=is_blocked,
     )
-    return next_step(Goal.TEAR_DOWN, resource, observation, now)
+    return find_transition(Goal.TEAR_DOWN, resource, observation, now)
 
 
 def _delete_mig(

@@ -9,7 +9,7 @@ from typing import Any
 
 from functions.approve_join import Candidate, ObservedRequests
 from functions.create_resources import ObservedResources, ObservedUnreadable
-from functions.inject_token import NoTokensNeeded, ObservedVms
+from functions.inject_token import NothingToInject, ObservedVms
 from functions.label_node import NothingToCount, ObservedNodes
 from functions.tear_down import ObservedBeginning, ObservedRemains, UnreadableRemains
 from shared.base.names import TOKEN_KEY
@@ -89,7 +89,7 @@ def _(observed: ObservedVms) -> Iterator[str]:
 
 
 @list_facts.register
-def _(observed: NoTokensNeeded) -> Iterator[str]:
+def _(observed: NothingToInject) -> Iterator[str]:
     yield from _describe_group(observed.group)
     if not observed.can_be_served:
         yield "the group's spec or project is not served"

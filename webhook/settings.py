@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from functions.admit_job import Admission, read_admission
-from functions.inject_env import Injection, read_injection
+from functions.admit_job import AdmissionSettings, read_admission
+from functions.inject_env import InjectionSettings, read_injection
 from shared.base.environment import Variables
 
 TRUE_WORDS = ("1", "true", "yes")
@@ -31,8 +31,8 @@ class WebhookSettings:
     port: int
     drain_s: float
     is_verbose: bool
-    injection: Injection
-    admission: Admission
+    injection: InjectionSettings
+    admission: AdmissionSettings
 
 
 def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> WebhookSettings:

@@ -61,7 +61,8 @@ class Work:
     step: str = ""
     """The name of the step."""
     is_first_observation: bool = True
-    """False when the step observes again because the first observation was stale."""
+    """False when the step observes again: the first observation was stale, or a plan ended with
+    `ObserveAgain`."""
     has_failed: bool = False
     """Whether a call has failed and `Step.recover` was asked for a plan."""
     observed: Any = None
@@ -262,7 +263,10 @@ class Resume:
 
 @dataclass(frozen=True)
 class ObserveAgain:
-    """End the plan. The step observes and decides again, with the whole time for calls."""
+    """End the plan. The step observes and decides again, with the whole time for calls.
+
+    It counts as one of the three observations, as a stale one does.
+    """
 
     why: str
 

@@ -1,6 +1,6 @@
 """The lifecycle of one GCE resource (workload policy, instance template, MIG): a table of transitions.
 
-The steps read Compute Engine and build an `Observation`. `next_step` finds the row of `TABLE` that
+The steps read Compute Engine and build an `Observation`. `find_transition` finds the row of `TABLE` that
 matches and returns the resource in its next state and the action. All functions are pure.
 
 Of the rows of a goal, the first one whose columns all match applies. `ANY_*` matches each value of its
@@ -325,7 +325,7 @@ def _operation_state(resource: Resource, operation: Operation | None) -> Operati
     return OperationState.DONE if operation.is_done else OperationState.RUNNING
 
 
-def next_step(
+def find_transition(
     goal: Goal, resource: Resource, observation: Observation, now: datetime
 ) -> Transition:
     """The resource in its next state and the action, by the table."""

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from functions.admit_job import Admission, admit
+from functions.admit_job import AdmissionSettings, admit
 from local.base.access import read_kubeconfig
 from local.base.cluster_client import ClusterClient
 from local.control_plane import jobset_crd
@@ -42,7 +42,7 @@ NO_KUBELETS = ("--node-monitor-grace-period=600s",)
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnControlPlane]:
     """A cluster with JobSet's CRD, the webhook in force, and the simulated controllers running."""
-    admission = partial(admit, settings=Admission())
+    admission = partial(admit, settings=AdmissionSettings())
     with (
         open_own_control_plane(controller_flags=NO_KUBELETS) as plane,
         serving(tmp_path_factory.mktemp("tls"), {"/mutate-jobs": admission}) as served,

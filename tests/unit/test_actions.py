@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from functions.approve_join import ApproveOrDeny, Report, Revoke
+from functions.approve_join import Report, Revoke, WriteDecision
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
 from shared.base.reasons import Reason
@@ -382,8 +382,8 @@ DESCRIBED: list[tuple[Action, str]] = [
         "set the release deadline of pool to 2026-11-20T10:00:00Z",
     ),
     (CreateSlice(DesiredSlice("pool", SLICE.owner, "", "", {})), "create the slice pool"),
-    (ApproveOrDeny("csr", {"type": "Approved"}, {}), "approve the signing request csr"),
-    (ApproveOrDeny("csr", {"type": "Denied"}, {}), "deny the signing request csr"),
+    (WriteDecision("csr", {"type": "Approved"}, {}), "approve the signing request csr"),
+    (WriteDecision("csr", {"type": "Denied"}, {}), "deny the signing request csr"),
     (Report("Denied", "why", "csr"), "report the signing request csr: Denied"),
     (Revoke("abcdef", "csr"), "revoke the token abcdef"),
 ]

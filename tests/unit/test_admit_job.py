@@ -15,7 +15,7 @@ import jsonpatch
 import pytest
 import yaml
 
-from functions.admit_job import Admission, admit, read_admission
+from functions.admit_job import AdmissionSettings, admit, read_admission
 from shared.base.environment import SettingsError
 from shared.slices.jobsets import job_key
 from shared.tpu_env.admission import review
@@ -39,7 +39,7 @@ RESERVED = {
 }
 SPOT = {"cloud.google.com/gke-spot": "true"}
 HINT = "cloud.google.com/gke-location-hint"
-PLAIN = Admission()
+PLAIN = AdmissionSettings()
 V6E = selector("tpu-v6e-slice", "4x4")
 KEY = "410e1982e93873aec58e7f743e6ad7ca3e10f494"
 
@@ -79,7 +79,9 @@ def marked_template(target: Manifest, where: str, value: str) -> Manifest:
     return target
 
 
-def patch_of(target: Manifest, settings: Admission = PLAIN, **request: Any) -> list[Manifest]:
+def patch_of(
+    target: Manifest, settings: AdmissionSettings = PLAIN, **request: Any
+) -> list[Manifest]:
     body = json.dumps(as_review(target, **request)).encode()
     response = review(body, partial(admit, settings=settings)).document["response"]
     assert response["allowed"] is True
@@ -87,7 +89,7 @@ def patch_of(target: Manifest, settings: Admission = PLAIN, **request: Any) -> l
     return found
 
 
-def selector_of(target: Manifest, settings: Admission = PLAIN) -> dict[str, str]:
+def selector_of(target: Manifest, settings: AdmissionSettings = PLAIN) -> dict[str, str]:
     patched = jsonpatch.apply_patch(deepcopy(target), patch_of(target, settings))
     found: dict[str, str] = patched["spec"]["template"]["spec"]["nodeSelector"]
     return found
@@ -163,7 +165,7 @@ UNTOUCHED: list[tuple[str, Manifest]] = [
 
 @pytest.mark.parametrize("target", [row[1] for row in UNTOUCHED], ids=[row[0] for row in UNTOUCHED])
 def test_a_job_without_a_tpu_slice_or_with_an_opt_out_is_not_patched(target: Manifest) -> None:
-    everything = Admission(is_on_demand_forced=True, location_hint="cell")
+    everything = AdmissionSettings(is_on_demand_forced=True, location_hint="cell")
     assert patch_of(target, everything) == []
 
 
@@ -172,8 +174,8 @@ def test_an_update_or_a_subresource_of_a_job_is_not_patched(request_: dict[str, 
     assert patch_of(child(), PLAIN, **request_) == []
 
 
-@pytest.mark.parametrize("settings", [PLAIN, Admission(True, "cell")])
-def test_a_second_admission_of_a_job_changes_nothing(settings: Admission) -> None:
+@pytest.mark.parametrize("settings", [PLAIN, AdmissionSettings(True, "cell")])
+def test_a_second_admission_of_a_job_changes_nothing(settings: AdmissionSettings) -> None:
     target = child(more={**RESERVED, **SPOT})
     once = jsonpatch.apply_patch(deepcopy(target), patch_of(target, settings))
     assert once != target
@@ -199,7 +201,7 @@ def test_an_invalid_setting_is_named(environment: dict[str, str], message: str) 
 
 def test_the_webhook_reads_the_admission_settings_from_its_environment() -> None:
     environment = {"FORCE_ON_DEMAND": "true", "RESERVATION_LOCATION_HINT": "cell"}
-    assert read_settings([], environment).admission == Admission(True, "cell")
+    assert read_settings([], environment).admission == AdmissionSettings(True, "cell")
 
 
 # The component

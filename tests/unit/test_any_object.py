@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from functions import create_resources, inject_token, label_node, sweep, tear_down
 from functions.create_resources import ObservedResources, ObservedUnreadable
-from functions.inject_token import NoTokensNeeded, ObservedVms
+from functions.inject_token import NothingToInject, ObservedVms
 from functions.sweep import ObservedGroups
 from functions.tear_down import ObservedRemains, UnreadableRemains
 from shared.base.reasons import Reason
@@ -153,7 +153,7 @@ def plans(group: AnyGroup, known: Status) -> Iterator[Plan]:
     if not isinstance(group, NodeGroup):
         yield create_resources.decide(ObservedUnreadable(group, known), NOW)
         yield tear_down.decide(UnreadableRemains(group, known), NOW)
-        yield inject_token.decide(NoTokensNeeded(group, known, can_be_served=False), NOW)
+        yield inject_token.decide(NothingToInject(group, known, can_be_served=False), NOW)
         yield label_node.decide(label_node.NothingToCount(group), NOW)
         return
     nothing: dict[str, Found | None] = {}
@@ -163,7 +163,7 @@ def plans(group: AnyGroup, known: Status) -> Iterator[Plan]:
             yield create_resources.decide(observed, NOW)
         yield tear_down.decide(ObservedRemains(group, known, found=found), NOW)
     if group.spec.bootstrap is None:
-        yield inject_token.decide(NoTokensNeeded(group, known, can_be_served=True), NOW)
+        yield inject_token.decide(NothingToInject(group, known, can_be_served=True), NOW)
     else:
         yield inject_token.decide(ObservedVms(group, group.spec.bootstrap, known, RESYNC), NOW)
     for nodes, instances in (((), {}), ((node(), node(B)), {A: vm(), B: None})):

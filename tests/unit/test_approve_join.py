@@ -10,12 +10,12 @@ import pytest
 
 from functions.approve_join import (
     Approve,
-    ApproveOrDeny,
     Candidate,
     ObservedRequests,
     Report,
     ReportFailedApprovals,
     Revoke,
+    WriteDecision,
     decide,
 )
 from shared.base.errors import CallError
@@ -62,7 +62,7 @@ def _describe_action(action: Any) -> str:
     match action:
         case Approve():
             return _describe_action(action.decision)
-        case ApproveOrDeny():
+        case WriteDecision():
             return f"{action.condition['type']} {action.name}"
         case Revoke():
             return f"revoke {action.token_id}"
@@ -229,7 +229,7 @@ def test_a_request_is_approved_denied_or_left_pending(
 def test_the_condition_and_the_event_of_a_denial_say_what_is_wrong() -> None:
     invalid = candidate(subject=Subject(VM, "it asks for alternative names"))
     actions = flat(decide(ObservedRequests((invalid,)), NOW))
-    (denial,) = [action for action in actions if isinstance(action, ApproveOrDeny)]
+    (denial,) = [action for action in actions if isinstance(action, WriteDecision)]
     assert denial.condition == {
         "type": "Denied",
         "status": "True",

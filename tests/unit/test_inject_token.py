@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from functions.inject_token import MIN_LEFT, NoTokensNeeded, ObservedVms, Vm, decide
+from functions.inject_token import MIN_LEFT, NothingToInject, ObservedVms, Vm, decide
 from shared.base.errors import CallError
 from shared.base.reasons import Reason
 from shared.frame.audit_log import LogEvent
@@ -345,7 +345,7 @@ def test_tokens_injected_counts_vms_with_a_token_or_a_node(
 
 def test_a_group_without_bootstrap_needs_no_tokens() -> None:
     about = group(change={"bootstrapKubernetes": None})
-    plan = decide(NoTokensNeeded(about, Status()), NOW)
+    plan = decide(NothingToInject(about, Status()), NOW)
     write = plan.actions[0]
     assert isinstance(write, WriteStatus)
     condition = write.status.conditions[Type.TOKENS_INJECTED]
@@ -353,7 +353,7 @@ def test_a_group_without_bootstrap_needs_no_tokens() -> None:
 
 
 def test_a_group_being_deleted_gets_no_token() -> None:
-    assert decide(NoTokensNeeded(group(deleting=True), Status()), NOW) == Plan("Deleting")
+    assert decide(NothingToInject(group(deleting=True), Status()), NOW) == Plan("Deleting")
 
 
 def test_the_text_of_a_plan_does_not_contain_the_secret_of_a_token() -> None:
@@ -417,9 +417,9 @@ def test_an_error_about_a_vm_stays_only_while_this_vm_waits(name: str, is_kept: 
 
 def test_a_group_that_is_not_served_any_more_loses_the_error_of_this_step() -> None:
     failed = Status(retries=(Retry("inject_token", "503", NOW),))
-    plan = decide(NoTokensNeeded(group(), failed, can_be_served=False), NOW)
+    plan = decide(NothingToInject(group(), failed, can_be_served=False), NOW)
     assert plan.outcome == "NotServed"
     (write,) = plan.actions
     assert isinstance(write, WriteStatus)
     assert write.status.retries == ()
-    assert decide(NoTokensNeeded(group(), Status(), can_be_served=False), NOW) == Plan("NotServed")
+    assert decide(NothingToInject(group(), Status(), can_be_served=False), NOW) == Plan("NotServed")

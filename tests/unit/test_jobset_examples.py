@@ -10,7 +10,7 @@ import jsonpatch
 import pytest
 import yaml
 
-from functions.admit_job import Admission, admit
+from functions.admit_job import AdmissionSettings, admit
 from local.jobsets import Controller
 from local.tests.jobsets.cluster import Cluster
 from shared.base.environment import Variables
@@ -54,7 +54,7 @@ def test_each_job_of_an_example_selects_the_nodes_of_its_own_slice(path: Path) -
     jobs = read(path)["spec"]["replicatedJobs"]
     assert len(made) == sum(job["replicas"] for job in jobs)
     for job in made:
-        answer = admit(AdmissionRequest("u", "CREATE", {**job, "kind": "Job"}), Admission())
+        answer = admit(AdmissionRequest("u", "CREATE", {**job, "kind": "Job"}), AdmissionSettings())
         patched = jsonpatch.apply_patch(job, list(answer.patch))
         assert "job-key" in patched["spec"]["template"]["spec"]["nodeSelector"]
 

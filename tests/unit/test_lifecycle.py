@@ -19,8 +19,8 @@ from shared.node_groups.lifecycle import (
     ResourceAction,
     ResourceRow,
     find_row,
+    find_transition,
     make_observation,
-    next_step,
 )
 from shared.node_groups.reference import MEANINGS, Situation, list_situations, refresh, rows_of
 from shared.node_groups.resources import Found
@@ -223,7 +223,7 @@ def test_the_goal_is_reachable_from_every_state(state: State) -> None:
 
 
 def end_of(goal: Goal, resource: Resource, presence: Presence) -> State:
-    return next_step(goal, resource, Observation(presence), NOW).resource.state
+    return find_transition(goal, resource, Observation(presence), NOW).resource.state
 
 
 def entry(state: State, age_s: float | None = 600, operation: str = "", uri: str = "") -> Resource:
@@ -443,7 +443,7 @@ TRANSITIONS: dict[str, TransitionCase] = {
 )
 def test_a_transition_returns_the_next_entry_and_the_action(step: TransitionCase) -> None:
     goal, before, observation, after, action = step
-    transition = next_step(goal, before, observation, NOW)
+    transition = find_transition(goal, before, observation, NOW)
 
     assert transition.resource == after
     assert transition.action is action
@@ -534,7 +534,7 @@ def test_the_age_of_an_intent_decides_the_action(
 ) -> None:
     goal, resource, observation, action = case
 
-    assert next_step(goal, resource, observation, NOW).action is action
+    assert find_transition(goal, resource, observation, NOW).action is action
 
 
 OPERATIONS: dict[str, tuple[str, Operation | None, OperationState]] = {
@@ -635,12 +635,12 @@ ABSENT = Observation(presence=Presence.ABSENT)
     ],
 )
 def test_an_intent_with_an_impossible_time_counts_from_now(goal: Goal, resource: Resource) -> None:
-    first = next_step(goal, resource, ABSENT, NOW)
+    first = find_transition(goal, resource, ABSENT, NOW)
     assert (first.action, first.resource.since) == (ResourceAction.WAIT, NOW)
-    later = next_step(goal, first.resource, ABSENT, NOW + timedelta(seconds=150))
+    later = find_transition(goal, first.resource, ABSENT, NOW + timedelta(seconds=150))
     assert later.action is not ResourceAction.WAIT
 
 
 def test_an_intent_five_minutes_in_the_future_keeps_its_time() -> None:
     ahead = replace(UNDATED, since=NOW + timedelta(minutes=5))
-    assert next_step(Goal.CREATE, ahead, ABSENT, NOW).resource == ahead
+    assert find_transition(Goal.CREATE, ahead, ABSENT, NOW).resource == ahead

@@ -13,8 +13,8 @@ import pytest
 from functions.provision_slice import (
     ObservedOperation,
     ObservedPod,
+    PodsWithoutSlice,
     PodWork,
-    WaitingPods,
     build_message,
     decide,
     find_wait_start,
@@ -402,36 +402,38 @@ def trigger(*leaders: Leader) -> Action:
 def test_a_finished_deletion_serves_its_own_pod_and_triggers_a_pod_for_each_free_slot() -> None:
     event = LogEvent("container.nodePools.delete", "p", "us-central1", DESIRED.name, cluster="c")
     first, second, third = another_job("first"), another_job("second"), another_job("third")
-    waiting = WaitingPods(
+    others = PodsWithoutSlice(
         5, ((POD.leader, DESIRED), first, second, third), (PROVISIONING, PROVISIONING)
     )
-    observed = ObservedOperation(event, POOLS, POD, has_pod=True, waiting=waiting)
+    observed = ObservedOperation(event, POOLS, POD, has_pod=True, others=others)
     plan = decide(observed, NOW)
     assert plan.outcome == "Creating"
     assert plan.actions[0] == CREATION
-    assert plan.facts == {"waiting": 3, "triggered": 2}, "its own Pod takes one of three slots"
+    assert plan.facts == {"without_slice": 3, "triggered": 2}, (
+        "its own Pod takes one of three slots"
+    )
     assert isinstance(plan.actions[-1], Require)
     work = cast("PodWork", SimpleNamespace(observed=observed, provider=POOLS, now=NOW))
     recovery = recover(work, action_error(CREATION, 429))
     assert recovery is not None
-    assert (recovery.outcome, recovery.facts) == ("Queued", {"waiting": 4, "triggered": 3})
+    assert (recovery.outcome, recovery.facts) == ("Queued", {"without_slice": 4, "triggered": 3})
 
 
 def test_a_finished_creation_without_a_pod_triggers_the_waiting_pods() -> None:
     event = LogEvent("container.nodePools.create", "p", "us-central1", "gone", cluster="c")
-    waiting = WaitingPods(5, (another_job("first"),), ())
-    observed = ObservedOperation(event, POOLS, None, has_pod=False, waiting=waiting)
+    others = PodsWithoutSlice(5, (another_job("first"),), ())
+    observed = ObservedOperation(event, POOLS, None, has_pod=False, others=others)
     assert decide(observed, NOW) == Plan(
-        "NoPod", (trigger(another_job("first")[0]),), facts={"waiting": 1, "triggered": 1}
+        "NoPod", (trigger(another_job("first")[0]),), facts={"without_slice": 1, "triggered": 1}
     )
 
 
 def test_a_slice_that_is_not_changing_takes_no_slot() -> None:
     event = LogEvent("container.nodePools.create", "p", "us-central1", "gone", cluster="c")
     ready = [replace(PROVISIONING, name=name, state=SliceState.READY) for name in ("a", "b", "c")]
-    waiting = WaitingPods(5, tuple(map(another_job, ("x", "y", "z"))), tuple(ready))
-    observed = ObservedOperation(event, POOLS, None, has_pod=False, waiting=waiting)
-    assert decide(observed, NOW).facts == {"waiting": 3, "triggered": 3}
+    others = PodsWithoutSlice(5, tuple(map(another_job, ("x", "y", "z"))), tuple(ready))
+    observed = ObservedOperation(event, POOLS, None, has_pod=False, others=others)
+    assert decide(observed, NOW).facts == {"without_slice": 3, "triggered": 3}
 
 
 def test_a_pod_waits_since_the_scheduler_reported_it_unschedulable() -> None:

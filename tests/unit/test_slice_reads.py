@@ -427,7 +427,7 @@ def test_a_finished_operation_is_matched_to_the_pod_of_its_slice(
     assert isinstance(observed, ObservedOperation)
     assert (observed.has_pod, observed.waiting_pod is not None) == (has_pod, is_pod_read)
     assert work.about in ((OWN_POD, STARTED) if has_pod else (None,))
-    assert observed.waiting is None
+    assert observed.others is None
     assert work.facts["slice"] == POOL
 
 
@@ -457,9 +457,9 @@ def test_a_finished_operation_finds_the_other_waiting_pods_if_slices_are_limited
     work, _ = reading_slices(PodWork, operation("create", "other"), answers, limit=7)
     observed = provision_slice.observe(work)
     assert isinstance(observed, ObservedOperation)
-    assert observed.waiting is not None
-    assert observed.waiting.limit == 7
-    assert [desired.name for _, desired in observed.waiting.without_slice] == ["x"]
+    assert observed.others is not None
+    assert observed.others.limit == 7
+    assert [desired.name for _, desired in observed.others.desired] == ["x"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from typing import Any
 
 import jsonpatch
 
-from functions.inject_env import Injection, inject
+from functions.inject_env import InjectionSettings, inject
 from shared.tpu_env.admission import Mutation, review
 
 Manifest = dict[str, Any]
@@ -214,7 +214,7 @@ def as_review(target: Any, operation: str = "CREATE", **request: Any) -> Manifes
 
 def injecting(*, is_strict: bool = False) -> Mutation:
     """Return the mutation with its settings."""
-    return partial(inject, settings=Injection(is_strict=is_strict))
+    return partial(inject, settings=InjectionSettings(is_strict=is_strict))
 
 
 class Answered:
