@@ -15,11 +15,14 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
    The first failure ends the plan. But a failure in `ForOne` or `Batch` ends only the actions on that
    object, and is raised after the others; a failed `Send`, `Emit` or `Attempt` is only logged, except
    inside `ForOne` or `Require`.
-4. ``recover`` returns the plan after a failed call, mostly one that reports the error on the object.
-   ``None`` leaves the error to the frame. If it shows that the observation is stale (404, 409, 412), the
-   frame calls ``open``, ``observe`` and ``decide`` again, until it has observed three times in all;
-   ``is_first_observation`` is false then. Otherwise the message is retried.
-5. ``give_up`` returns a plan that reports a transient error when the message is not retried any more.
+4. ``recover`` returns the plan after a failed call, mostly one that reports an environment error on the
+   object: an error that ends when a person or Google changes something, such as a quota, a permission or
+   the capacity of a zone. ``None`` leaves the error to the frame. If it shows that the observation is
+   stale (404, 409, 412), the frame calls ``open``, ``observe`` and ``decide`` again, until it has
+   observed three times in all; ``is_first_observation`` is false then. After a transient error, such as
+   a 503, Pub/Sub retries the message. After any other, the message is acknowledged, outcome ``Refused``.
+5. ``give_up`` returns a plan that reports a transient error if the message is not retried: after five
+   attempts, and always for a resync, because the sweep publishes another one.
 
 ``SNAPSHOT`` is about the log line alone: it selects what of the observation is written there, without
 secrets, for ``kubectl tng timeline --why``.

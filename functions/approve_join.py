@@ -38,6 +38,7 @@ from shared.base.signing_requests import TOO_OLD_AFTER, SigningRequest, find_sig
 from shared.frame.message import Cause, message_about_requests
 from shared.frame.plan import (
     Action,
+    Attempt,
     Emit,
     Fail,
     ForOne,
@@ -80,10 +81,6 @@ class JoinWork(Work):
     log: Any = field(repr=False)
     failed_approvals: list[_Assessment] = field(default_factory=list)
     """The requests whose approval the API server has rejected permanently."""
-
-    def list_closing_actions(self) -> Iterator[Send]:
-        """Report them at their VMs."""
-        return _trigger_label_node(self.failed_approvals, self.now)
 
 
 @dataclass(frozen=True)
@@ -154,7 +151,10 @@ class Approve:
 
 @dataclass(frozen=True)
 class ReportFailedApprovals:
-    """Report the requests whose approval was rejected to the log."""
+    """Report the requests whose approval was rejected: to the log, and to label_node.
+
+    It follows the approvals in the plan, which do not know their results.
+    """
 
     def apply(self, work: JoinWork) -> None:
         if work.failed_approvals:
@@ -162,6 +162,8 @@ class ReportFailedApprovals:
         for one in work.failed_approvals:
             for action in one.list_actions():
                 action.apply(work)
+        for send in _trigger_label_node(work.failed_approvals, work.now):
+            send.apply(work)
 
     def describe(self) -> str:
         return "report the requests whose approval is rejected, if any"
@@ -224,7 +226,8 @@ class Revoke:
 
 
 def open_work(invocation: Invocation, is_first_observation: bool) -> JoinWork:
-    """The work on the requests that the trigger names."""
+    """The work on the requests that the trigger names. Raises `CallError`."""
+    invocation.cluster.get_cluster_id()  # `make_publish` writes it into each message
     return JoinWork(
         **work_fields(invocation, is_first_observation=is_first_observation),
         log=invocation.runtime.log,
@@ -259,7 +262,7 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
     assessments = [_assess(candidate, now) for candidate in observed.candidates]
     actions = [action for one in assessments for action in one.list_actions()]
     if any(one.outcome == "Approved" for one in assessments):
-        actions.append(ReportFailedApprovals())
+        actions.append(Attempt(ReportFailedApprovals()))
     actions += _trigger_label_node(assessments, now)
     failed = [one.candidate.error for one in assessments if one.candidate.error is not None]
     # The frame raises the first error: a transient one first, so that the message is retried.
@@ -278,7 +281,7 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
 
 
 def recover(_work: JoinWork, _error: CallError) -> Plan | None:
-    """No plan: requests that could not be read or decided stay pending and are retried."""
+    """No plan: requests that could not be read or decided stay pending. Transient errors are retried."""
     return None
 
 

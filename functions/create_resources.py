@@ -89,8 +89,9 @@ class ObservedResources:
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
     members: tuple[ManagedInstance, ...] = ()
     is_redelivered: bool = False
-    """True if an earlier delivery of the message may have been interrupted; false when the step
-    observes again."""
+    """Whether a young intent is that of an earlier delivery of this message, which has ended, so that
+    its insert is repeated at once. When the step observes again, a young intent may be that of another
+    invocation, which is about to insert."""
 
     @property
     def report(self) -> CreationReport:
@@ -471,7 +472,7 @@ def _build_inserts(
 
 
 def _build_body(observed: ObservedResources, kind: str) -> dict[str, object] | None:
-    """The body of an insert; ``None`` for a user's own template."""
+    """The body of an insert; ``None`` for a user's own template: `lifecycle.TABLE` never inserts it."""
     source = observed.group.spec.source
     if kind == POLICY:
         return policy_body(observed.group)

@@ -140,7 +140,7 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
         written = {key: digest for one in containers for key, digest in one.written()}
         note = json.dumps(written, separators=(",", ":"), sort_keys=True)
         yield from set_keys(workload.metadata, base, "annotations", {INJECTED: note})
-    elif containers:
+    elif containers:  # they are those that the annotation names, so it exists
         yield {"op": "remove", "path": f"{base}/annotations/{escape(INJECTED)}"}
 
 
@@ -189,7 +189,8 @@ def _without_injected(workload: Workload) -> Workload:
 def _containers(workload: Workload, environment: Environment) -> list[_Container]:
     """The containers that get variables and, in a template, those that got some before.
 
-    A template without replicas keeps its variables: ``kubectl scale`` does not send it for a review.
+    A template with ``replicas: 0`` (``workers`` is ``None``) keeps its variables: ``kubectl scale`` does
+    not send it for a review when it gets replicas again.
     """
     injected = _read_injected(workload)
     wanted = dict(environment.variables)
@@ -296,7 +297,8 @@ class _Container:
 
         If a name has several entries, a process sees the last one, the effective one. If the patch
         removes or changes that, it also removes the earlier ones that count as not set or were identical
-        to it: none of them may take effect instead. Any other one is a user's value and is kept.
+        to it, so that none takes effect when the last one is removed, now or later. Any other one is a
+        user's value and is kept.
         """
         name = old["name"]
         effective, after = self._effective[name], self._new_effective[name]

@@ -9,8 +9,8 @@ this step's own topic, and writes the condition TokensInjected, which this step 
 
 Any other trigger names VMs. For each of them that has not joined and whose metadata can be written: the
 stale Node of its predecessor is deleted; a new token is written to the metadata by one setMetadata,
-unless the old one is valid for ten more minutes; the token's Secret is created. The Secret is built from
-the metadata, so a repetition creates the same Secret.
+unless the old one is valid for ten more minutes and the cluster's CA is the same; the token's Secret is
+created. The Secret is built from the metadata, so a repetition creates the same Secret.
 
 VMs are independent: an error of one is raised after the others have their tokens. The names of VMs that
 there was no time to read are published to this step's topic. The metadata of a VM that is being created
@@ -82,8 +82,8 @@ class Vm:
     instance: Instance
     node: Node | None
     token: Token | None
-    """The token in its metadata, which may have expired; ``None`` if there is none of this system's
-    form and life."""
+    """The token in its metadata, which may have expired; ``None`` if there is none that this system has
+    written (`find_token`)."""
 
     is_node_stale: bool = False
     """The Node is of a predecessor with the same name."""
@@ -268,7 +268,9 @@ def _inject(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:
     token = vm.token
     if token is None or token.expires - now < MIN_LEFT:
         token = observed.fresh[vm.instance.name]
-        yield SetMetadata(observed.group.spec, vm.instance, _build_metadata(observed, vm, token))
+    metadata = _build_metadata(observed, vm, token)
+    if metadata != vm.instance.metadata:  # also after a rotation of the cluster's CA
+        yield SetMetadata(observed.group.spec, vm.instance, metadata)
     yield CreateSecret(token, vm.instance.name)
 
 

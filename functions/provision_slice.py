@@ -13,8 +13,9 @@ slice, and creates it again when it is gone. These slices are replaced:
 - On a resync, one that could not be created or has no ready Node any more. It is kept if its provider
   retries by itself.
 
-The ConfigMap ``jobsets`` can pause creating and replacing. A slice that is not replaced loses its
-release deadline, because a Pod waits for it; only one with other properties that is in use keeps it.
+The ConfigMap ``jobsets`` can pause creating and replacing. A slice that is as asked loses its release
+deadline, because a Pod waits for it. One with other properties that is in use keeps its deadline: the
+Pod cannot use it.
 
 GKE changes a few node pools at a time and rejects other changes. A creation that is rejected for this
 reason is not retried through Pub/Sub: when an operation ends, the step selects the Pods that try next.
@@ -108,10 +109,9 @@ class PodWork(SliceWork):
 class ObservedPod:
     """A Pod that waits, and its slice.
 
-    ``jobset`` is ``None`` if it does not exist. ``users`` are the Jobs whose Pods run on an existing
-    slice that is not as asked: other Jobs, and the Pod's own as `list_jobs_on` says; they are not read
-    otherwise. ``wording``: the provider, which names things for Events. ``is_resync``: the trigger is a
-    resync.
+    ``jobset`` is ``None`` if it does not exist. ``users`` are the Jobs whose Pods keep the existing
+    slice from being replaced (`list_jobs_on`); they are read only if the slice is not as asked.
+    ``wording``: the provider, which names things for Events. ``is_resync``: the trigger is a resync.
     """
 
     leader: Leader
@@ -180,7 +180,7 @@ def open_pod(invocation: Invocation, is_first_observation: bool) -> PodWork:
     """The work for the Pod that the trigger names. Raises `NothingToDo` and `CallError`."""
     work = PodWork(**slice_work_fields(invocation, is_first_observation=is_first_observation))
     message = invocation.trigger.message
-    if message is not None:
+    if message is not None:  # the sweep's names no object and is decoded as ``None``
         work.leader = _find_leader(message, work)
         work.about = work.leader.raw
     return work
@@ -247,7 +247,6 @@ def _find_leader(message: Message, work: PodWork) -> Leader:
 
 
 def _observe_queue(work: PodWork) -> ObservedQueue:
-    work.cluster.get_cluster_id()  # kept in the connection: published messages carry it
     provider, now = work.provider, work.now
     waiting = find_leaders(work.cluster.list_pending_pods())
     due = tuple(leader for leader in waiting if is_due(leader, now, provider))
@@ -533,8 +532,7 @@ def _report_refusal(work: PodWork, observed: ObservedPod, error: SliceActionErro
     if is_out_of_slots(error, work.provider):
         words = {"name": observed.desired.name, "failure": error.message}
         queued = Emit(lifecycle.QUEUED.render(wording, words), once=True)
-        # The first message about the Pod, which was not a resync, has reported it.
-        return Plan(QUEUED, () if observed.is_resync else (queued,), note=str(error))
+        return Plan(QUEUED, (queued,), note=str(error))
     # A create that gets 404: the cluster or namespace in which it is to be created does not exist.
     is_place_missing = isinstance(action, CreateSlice) and error.http == 404
     reason = Reason.REFUSED if is_place_missing else find_refusal(error)

@@ -141,7 +141,7 @@ def open_slices(invocation: Invocation, is_first_observation: bool) -> SliceWork
 def observe(work: SliceWork) -> Observed:
     """Read what the decision needs: a JobSet's slices, one slice, an operation's end, or all slices."""
     message, event = work.trigger.message, work.trigger.event
-    if message is not None:
+    if message is not None:  # the sweep's names no object and is decoded as ``None``
         return _observe_named(work, message)
     if event is None:  # the sweep's message
         return _observe_all(work)
@@ -227,7 +227,6 @@ def find_release_time(one: ObservedSlice, now: datetime) -> datetime | None:
 
 
 def _observe_all(work: SliceWork) -> ObservedAll:
-    work.cluster.get_cluster_id()  # kept in the connection: published messages carry it
     slices = list(work.provider.list_all())
     jobsets = list(work.cluster.list_jobsets()) if slices else []
     work.facts["slices"] = len(slices)
@@ -360,15 +359,16 @@ def _decide_after_failed_update(observed: ObservedFailedUpdate, now: datetime) -
     if observed.needs_deadline:
         return _decide_about_slice(observed.slice, now)
     row = _find_row(observed.slice, now)
-    # The update was not a deadline that is needed. An action of the row is left to the next resync.
+    # The slice needs no deadline now, whatever the update was. Other actions wait for the next resync.
     return Plan(row.outcome if row.action is SliceAction.NOTHING else "LeftToResync")
 
 
 def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedSlices | ObservedDeletion:
     """Select the slices that can be changed next. The sweep retries a deletion that has failed.
 
-    After a creation this step acts on the first of them itself. After a deletion it publishes resyncs,
-    so that provision_slice may use the free slot first. Thus neither delays the other.
+    Both steps of JobSets get the end of each operation, and one of them uses the free slot at once.
+    After a creation it is this step, which acts on the first slice itself, while provision_slice
+    publishes resyncs. After a deletion it is provision_slice, and this step publishes resyncs.
     """
     provider, is_deletion = work.provider, event.method == DELETE_METHOD
     slices = list(provider.list_all(with_nodes=False))

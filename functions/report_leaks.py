@@ -138,7 +138,7 @@ def decide(observed: ObservedLeaks, _now: datetime) -> Plan:
 
 
 def recover(_work: LeakWork, _error: CallError) -> Plan | None:
-    """No plan: the message is retried, and the step runs again in an hour."""
+    """No plan: after a transient error the message is retried, and the step runs again in an hour."""
     return None
 
 

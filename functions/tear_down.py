@@ -138,9 +138,7 @@ def observe(work: GroupWork) -> Observed:
     observed = ObservedRemains(group, work.status, is_retry_due=work.trigger.is_resync)
     if group.deleting is None or not group.has_finalizer:
         return observed
-    was_gone = _is_gone(
-        group, work.status, MIG
-    )  # a MIG that is found absent below is not "was gone"
+    was_gone = _is_gone(group, work.status, MIG)
     # Cordoning is tried once in an invocation; the status of the deletion must be written.
     may_begin = work.is_first_observation or not is_announced(group, work.status)
     if not was_gone and may_begin and not _is_delete_begun(work.status):
@@ -155,7 +153,7 @@ def observe(work: GroupWork) -> Observed:
     for kind in _list_kinds_after_mig(group.spec):
         if not _is_gone(group, work.status, kind) and _may_have_changed(work, kind):
             observed = _observe_resource(work, observed, kind)
-    # Nodes are read when the VMs have gone and once more before the finalizer is removed.
+    # Nodes are read when the MIG is found to be gone, and once more before the finalizer is removed.
     if was_gone and not _is_all_gone(_advance_all(observed, work.now)):
         return observed
     return replace(observed, nodes=_list_nodes(work))
@@ -479,7 +477,8 @@ def _label_nodes(observed: ObservedRemains) -> Iterator[NamedAction]:
 
 
 def _revoke_all(observed: ObservedRemains) -> Iterator[Action]:
-    """Revoke all tokens of the group. No running invocation can create another one."""
+    """Revoke all tokens of the group. The VMs are gone, so inject_token writes no other one. The Secret
+    of an invocation that has read a VM just before expires within the hour."""
     if observed.group.spec.joins_with_tokens:
         yield Attempt(RevokeTokens())
 

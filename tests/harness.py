@@ -411,11 +411,20 @@ class Harness:
         def connect(client: Any) -> None:
             client.rest_client.pool_manager = _Pool(kube)
 
+        connection = Connection(self.settings[step].access, prepare=connect)
+
+        def publish(inbox: str, messages: Sequence[Message]) -> None:
+            cluster = connection.constants.get("cluster", "")
+            assert cluster, f"{step} publishes to {inbox} before it has read the cluster's id"
+            self._publish(
+                step, inbox, [(one.encode(), one.attributes(cluster)) for one in messages]
+            )
+
         return Runtime(
             settings=self.settings[step],
-            connection=Connection(self.settings[step].access, prepare=connect),
+            connection=connection,
             clients=Clients("http://compute.local", prepare=lambda it: mount(it, compute)),
-            publish=lambda inbox, messages: self._publish(step, inbox, messages),
+            publish=publish,
             now=OffsetClock(self.clock, self.simulation.options.clocks.functions_s).now,
             monotonic=lambda: self.clock.now().timestamp(),
             random_bytes=self._random.randbytes,
@@ -426,13 +435,15 @@ class Harness:
             ),
         )
 
-    def _publish(self, step: str, inbox: str, messages: Sequence[Message]) -> None:
+    def _publish(
+        self, step: str, inbox: str, messages: Sequence[tuple[bytes, Mapping[str, str]]]
+    ) -> None:
         call = f"publish {inbox}"
         self.hooks.before(step, call)
         if self.simulation.pubsub.is_away:
             raise CallError(call, 0, "unreachable", "Pub/Sub is away")
         for message in messages:
-            self.simulation.publish(inbox, message.encode(), message.attributes("local"))
+            self.simulation.publish(inbox, *message)
         self.hooks.after(step, call)
 
 

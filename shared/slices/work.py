@@ -54,7 +54,8 @@ class SliceWork(Work):
 def slice_work_fields(invocation: Invocation, *, is_first_observation: bool) -> dict[str, Any]:
     """The fields of `SliceWork`, from an invocation.
 
-    Raises `NothingToDo` if slices are switched off, or the trigger is about another cluster.
+    Raises `NothingToDo` if slices are switched off, or the trigger is about another cluster, and
+    `CallError`.
     """
     settings, event = invocation.runtime.settings, invocation.trigger.event
     if not settings.jobset_provider:
@@ -67,6 +68,8 @@ def slice_work_fields(invocation: Invocation, *, is_first_observation: bool) -> 
         invocation.facts["gke_calls"] = invocation.facts.get("gke_calls", 0) + 1
         return invocation.remaining_s()
 
+    if invocation.trigger.message is None:  # the steps publish messages about other objects
+        invocation.cluster.get_cluster_id()  # `make_publish` writes it into each of them
     runtime = invocation.runtime
     provider = build_provider(settings, invocation.cluster, runtime.gke, runtime.now, remaining_s)
     return {
@@ -125,13 +128,14 @@ def list_jobs_on(
     but: Owner | None = None,
     waiting_uid: str = "",
 ) -> tuple[str, ...]:
-    """The Jobs whose Pods run on a slice. Of many Nodes, only the first with such a Job counts: the
-    caller asks whether there is any.
+    """The Jobs whose Pods run on a slice and keep it from being deleted. Of many Nodes, only the first
+    with such a Job counts: the caller asks whether there is any.
 
-    The Job ``but``, for which the slice is replaced, does not count. Its Pods that are ending do: they
-    may be writing a checkpoint. If its first Pod waits, ``waiting_uid`` is the uid of the Job of that
-    Pod. Then Pods of an older Job of the same name count, too, and so does another first Pod: if it
-    runs, the one that waits is not the Job's own.
+    ``but`` is the Job for which the slice is replaced: its Pods do not count, except those that are
+    ending, because they may be writing a checkpoint. ``waiting_uid`` is the uid of the Job of the first
+    Pod that waits, if any. With it, two more kinds of Pods of the Job ``but`` count: those of an older
+    Job of the same name, and a first Pod, because the one that waits is not the Job's own if another one
+    runs.
     """
     nodes = {node["metadata"]["name"] for node in cluster.list_nodes_of_slice(name)}
     for pods in _list_pods_on(cluster, nodes):

@@ -249,7 +249,7 @@ REJECTIONS: dict[str, tuple[CallError, bool, bool]] = {
 
 
 @pytest.mark.parametrize("case", REJECTIONS.values(), ids=REJECTIONS)
-def test_an_approval_is_reported_at_each_vm_or_retried_if_it_is(
+def test_an_approval_that_fails_is_reported_at_the_vm_or_retried(
     case: tuple[CallError, bool, bool],
 ) -> None:
     error, is_redelivered, is_reported = case
@@ -266,11 +266,20 @@ def test_an_approval_is_reported_at_each_vm_or_retried_if_it_is(
         assert (sent, work.failed_approvals) == ([], [])
         return
     execute(plan, work)
-    for action in work.list_closing_actions():
-        action.apply(work)
     assert work.facts["rejected"] == [*names]
     assert [(one.outcome, one.why) for one in work.failed_approvals] == [
         ("NotApproved", str(error))
     ] * 2
     ((step, (message,)),) = sent
     assert (step, message.cause, message.vms) == ("label_node", Cause.JOIN_NOT_APPROVED, (VM,))
+
+
+def test_an_approval_that_fails_is_reported_even_if_another_request_cannot_be_read() -> None:
+    work, _ = joining(decide_signing_request=INVALID)
+    sent: list[tuple[str, Any]] = []
+    work = replace(work, publish=lambda *one: sent.append(one))
+    unavailable = CallError("GET csr-y", 503, "unavailable", "later")
+    plan = decide(ObservedRequests((candidate(),), errors=(unavailable,)), NOW)
+    with pytest.raises(CallError, match="later"):
+        execute(plan, work)
+    assert [(step, message.vms) for step, (message,) in sent] == [("label_node", (VM,))]

@@ -9,6 +9,7 @@ import pytest
 
 from functions.inject_token import MIN_LEFT, NothingToInject, ObservedVms, Vm, decide
 from shared.base.errors import CallError
+from shared.base.names import CA_HASH_KEY
 from shared.base.reasons import Reason
 from shared.frame.audit_log import LogEvent
 from shared.frame.decode import Trigger
@@ -41,7 +42,7 @@ def instance(
 ) -> Instance:
     metadata = {"created-by": CREATED_BY}
     if token is not None:
-        metadata |= join_metadata(token, endpoint="10.0.0.2", ca_hash="sha256:x")
+        metadata |= join_metadata(token, endpoint="10.128.0.2", ca_hash="sha256:x")
     return Instance(name, "42", status, created, started, CREATED_BY, "fp", metadata)
 
 
@@ -99,6 +100,17 @@ def test_a_vm_gets_the_token_that_it_needs(case: tuple[Vm, list[str]]) -> None:
     plan = decide(observed(vm), NOW)
     assert describe(plan) == expected
     assert plan.outcome == ("Injecting" if expected else "NothingToDo")
+
+
+def test_a_valid_token_is_written_again_with_the_hash_of_a_new_ca() -> None:
+    plan = decide(replace(observed(Vm(instance(token=OLD), None, OLD)), ca_hash="sha256:new"), NOW)
+    assert describe(plan) == ["SetMetadata", "CreateSecret oldold"]
+    write = flat(plan)[0]
+    assert isinstance(write, SetMetadata)
+    assert write.items == {
+        **write.instance.metadata,
+        CA_HASH_KEY: "sha256:new",
+    }
 
 
 def test_a_vm_that_is_being_staged_gets_a_token_after_the_end_of_its_insert() -> None:
@@ -221,7 +233,8 @@ def test_a_resync_publishes_the_vms_that_need_a_token(case: tuple[Vm, bool]) -> 
 )
 def test_a_token_is_replaced_in_its_last_ten_minutes(left: timedelta, actions: list[str]) -> None:
     assert timedelta(minutes=10) == MIN_LEFT
-    assert describe(decide(observed(Vm(instance(), None, token_with(left=left))), NOW)) == actions
+    token = token_with(left=left)
+    assert describe(decide(observed(Vm(instance(token=token), None, token)), NOW)) == actions
 
 
 @pytest.mark.parametrize(

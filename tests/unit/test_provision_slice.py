@@ -347,7 +347,11 @@ CREATION, DELETION, DEADLINE = (
 )
 ACTION_ERRORS: dict[str, tuple[CallError, bool, Plan | None]] = {
     "no free slot": (action_error(CREATION, 429), False, Plan("Queued", (queued_event(),))),
-    "no free slot, on a resync": (action_error(CREATION, 429), True, Plan("Queued")),
+    "no free slot, on a resync": (
+        action_error(CREATION, 429),
+        True,
+        Plan("Queued", (queued_event(),)),
+    ),
     "no free slot for a deletion": (
         action_error(DELETION, 429),
         False,

@@ -150,14 +150,14 @@ def test_events_about_a_deleted_jobset_name_it() -> None:
 @pytest.mark.parametrize(
     "slices, calls",
     [
-        ([], ["get_cluster_id", "list_all"]),
-        ([SLICE, LOST], ["get_cluster_id", "list_all", "list_jobsets"]),
+        ([], ["list_all"]),
+        ([SLICE, LOST], ["list_all", "list_jobsets"]),
     ],
 )
 def test_a_sweep_run_lists_jobsets_if_there_are_slices(
     slices: list[Slice], calls: list[str]
 ) -> None:
-    answers = {"get_cluster_id": "c", "list_all": slices, "list_jobsets": [RUNNING]}
+    answers = {"list_all": slices, "list_jobsets": [RUNNING]}
     work, reads = reading_slices(SliceWork, SWEEP, answers, limit=3)
     observed = release_slice.observe(work)
     assert isinstance(observed, ObservedAll)
@@ -379,7 +379,7 @@ def test_a_sweep_run_counts_the_waiting_pods_and_the_free_slots(
     pods: list[Any], limit: int | None, slices: list[Slice], waiting: int, slots: int | None
 ) -> None:
     long_ago = [merge(pod, LONG) for pod in pods] if limit is None else pods
-    answers = {"get_cluster_id": "c", "list_pending_pods": long_ago, "list_all": slices}
+    answers = {"list_pending_pods": long_ago, "list_all": slices}
     work, reads = reading_slices(PodWork, SWEEP, answers, limit=limit)
     observed = provision_slice.observe(work)
     assert isinstance(observed, ObservedQueue)
