@@ -225,15 +225,15 @@ def function(
         process.wait()
 
 
-def answer(url: str, body: bytes, patience_s: float = 60.0) -> None:
+def answer(url: str, body: bytes, timeout_s: float = 60.0) -> None:
     """Push until the function listens, and be sure that it has done what it should."""
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + timeout_s
     while True:
         request = urllib.request.Request(
             url, data=body, headers={"Content-Type": "application/json"}
         )
         try:
-            with urllib.request.urlopen(request, timeout=patience_s) as response:
+            with urllib.request.urlopen(request, timeout=timeout_s) as response:
                 if response.status != 204:
                     raise RuntimeError(f"{url} answered {response.status}")
                 return

@@ -196,30 +196,30 @@ def filters() -> dict[str, str]:
     return {path.stem: path.read_text() for path in sorted(FILTERS.glob("*.txt"))}
 
 
-class Ground(Protocol):
-    """What harnesses stand on."""
+class Clusters(Protocol):
+    """Starts the clusters of harnesses."""
 
-    def lay(self, options: Options) -> tuple[VirtualClock, tuple[Cluster, Network] | None]:
+    def start(self, options: Options) -> tuple[VirtualClock, tuple[Cluster, Network] | None]:
         """A clock, and a cluster with the VMs' way to it; ``None`` for the embedded one."""
 
 
 class _Embedded:
-    def lay(self, _options: Options) -> tuple[VirtualClock, None]:
+    def start(self, _options: Options) -> tuple[VirtualClock, None]:
         return VirtualClock(), None
 
 
-_ground: Ground = _Embedded()
+_clusters: Clusters = _Embedded()
 
 
 @contextmanager
-def standing_on(ground: Ground) -> Iterator[None]:
-    """Within this block harnesses stand on another ground than the embedded cluster."""
-    global _ground
-    before, _ground = _ground, ground
+def using_clusters(clusters: Clusters) -> Iterator[None]:
+    """Within this block, harnesses use these clusters instead of embedded ones."""
+    global _clusters
+    before, _clusters = _clusters, clusters
     try:
         yield
     finally:
-        _ground = before
+        _clusters = before
 
 
 class Harness:
@@ -241,7 +241,7 @@ class Harness:
         self.callers = callers or {}
         self.steps = STEPS if slices is None else (*STEPS, *JOBSET_STEPS)
         options = options or Options()
-        self.clock, cluster = _ground.lay(options)
+        self.clock, cluster = _clusters.start(options)
         self.hooks = Hooks()
         self.may_crash = False
         """Whether a fault of the product's own is what the test is about."""

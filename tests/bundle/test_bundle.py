@@ -35,7 +35,7 @@ from shared.base.names import JOBSET_STEPS, STEPS
 from tests.bench import Bench, make_group, push
 from tests.bundle.bundle import ROOT, copy_uploaded, list_uploaded, make_environment, pip, run
 from tests.loopback import Google, MetadataServer, TrustsGoogle, encode_ca, is_id_token
-from tests.real.relay.patience import until
+from tests.real.relay.waiting import until
 
 AUDIENCE = "my-cluster"
 PUSHER = f"pusher@{PROJECT}.iam.gserviceaccount.com"

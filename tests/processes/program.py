@@ -16,7 +16,7 @@ import psutil
 
 from tests.harness import ROOT
 
-PATIENCE_S = 240.0
+TIMEOUT_S = 240.0
 """Ends what hangs. It is no limit for what is slow, and lower only than pytest's own."""
 
 
@@ -42,7 +42,7 @@ class Program:
         """What it has written so far."""
         return self._path.read_text()
 
-    def until(self, condition: Callable[[], bool], within_s: float = PATIENCE_S) -> None:
+    def until(self, condition: Callable[[], bool], within_s: float = TIMEOUT_S) -> None:
         """Wait; fails when it takes longer, or the program ends before."""
         deadline = time.monotonic() + within_s
         while not condition():
@@ -50,11 +50,11 @@ class Program:
             assert time.monotonic() < deadline, self.output
             time.sleep(0.05)
 
-    def until_it_says(self, text: str, within_s: float = PATIENCE_S) -> None:
+    def until_it_says(self, text: str, within_s: float = TIMEOUT_S) -> None:
         """Wait for a text in its output."""
         self.until(lambda: text in self.output, within_s)
 
-    def stop(self, number: signal.Signals = signal.SIGINT, within_s: float = PATIENCE_S) -> int:
+    def stop(self, number: signal.Signals = signal.SIGINT, within_s: float = TIMEOUT_S) -> int:
         """End it as a terminal or an init system does; its exit code."""
         self.process.send_signal(number)
         return self.process.wait(timeout=within_s)
@@ -67,7 +67,7 @@ class Program:
             if process.pid != self.process.pid and self._bears_mark(process)
         ]
 
-    def until_alone(self, within_s: float = PATIENCE_S) -> None:
+    def until_alone(self, within_s: float = TIMEOUT_S) -> None:
         """Wait until nothing is left of its children, itself being dead."""
         deadline = time.monotonic() + within_s
         while self.children():

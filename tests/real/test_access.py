@@ -28,7 +28,7 @@ from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubecon
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
 from tests.loopback import Google, Issuer, MetadataServer, kubeconfig, open_loopback
-from tests.real.relay.patience import until
+from tests.real.relay.waiting import until
 from tests.real_parts import open_own_control_plane
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("access")]

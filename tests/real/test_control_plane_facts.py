@@ -23,7 +23,7 @@ from shared.base.names import BOOTSTRAP_GROUP, RESOURCE_NAME_LABEL, VM_ID_LABEL
 from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
 from tests.real.bridge.connections import Caller, trusting, with_certificate
 from tests.real.bridge.installation import Installation
-from tests.real.relay.patience import until
+from tests.real.relay.waiting import until
 
 pytestmark = pytest.mark.real
 
@@ -129,7 +129,7 @@ def test_a_revoked_token_is_rejected_within_seconds(cluster: Installation) -> No
     until(lambda: is_accepted(cluster, token()), "the token is accepted")
     path = f"{SECRETS}/{token().secret_name}"
     assert ask(cluster, "label-node", "DELETE", path) == Answer(200)
-    until(lambda: not is_accepted(cluster, token()), "the token is rejected", patience_s=15)
+    until(lambda: not is_accepted(cluster, token()), "the token is rejected", timeout_s=15)
 
 
 def _exists(cluster: Installation, bearer: Token) -> bool:

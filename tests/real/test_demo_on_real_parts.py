@@ -25,7 +25,7 @@ from local.tests.jobsets.cluster import jobset
 from tests.harness import MANIFESTS, ROOT
 from tests.processes.program import Local, Program, running
 from tests.real.inventory import list_everything
-from tests.real.relay.patience import until
+from tests.real.relay.waiting import until
 from tests.real_parts import (
     get_control_plane_binaries,
     get_jobset_crd,

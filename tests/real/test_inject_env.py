@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from local.control_plane.plane import ControlPlane
-from tests.real.relay.patience import until
+from tests.real.relay.waiting import until
 from tests.real.webhooks import serving
 from tests.unit.inject_env.lws import mutate
 from tests.unit.inject_env.workloads import (

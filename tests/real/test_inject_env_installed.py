@@ -35,7 +35,7 @@ from local.control_plane.plane import OwnControlPlane
 from local.kube import CertificateAuthority
 from tests.bundle.dockerfile import read_steps
 from tests.overlays import define_anything, write_overlay
-from tests.real.relay.patience import until
+from tests.real.relay.waiting import until
 from tests.real_parts import open_own_control_plane
 from webhook.settings import read_settings
 

@@ -20,7 +20,7 @@ from shared.base.names import BOOTSTRAP_GROUP, FINALIZER, RESOURCE_NAME_LABEL, S
 from tests.guardrails import CASES, Case
 from tests.manifests import manifest
 from tests.overlays import EXAMPLE, NAMES, define_anything, write_overlay
-from tests.real.relay.patience import until
+from tests.real.relay.waiting import until
 from tests.real_parts import open_own_control_plane
 from tests.unit.test_manifests import DOCUMENTS
 

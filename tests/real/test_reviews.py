@@ -19,7 +19,7 @@ from aiohttp import web
 
 from local.control_plane.plane import ControlPlane
 from shared.tpu_env.admission import Mutation
-from tests.real.relay.patience import until
+from tests.real.relay.waiting import until
 from tests.real.test_inject_env import COMPONENT, OWN_MARK, apply, complete, marked
 from tests.real.webhooks import serving
 from tests.unit.inject_env.workloads import (

@@ -16,7 +16,7 @@ import pytest
 from shared.base.names import STEPS
 from tests.harness import Harness, manifests
 from tests.manifests import manifest
-from tests.real.bridge.ground import standing_on_real
+from tests.real.bridge.clusters import on_installation
 from tests.real.bridge.heartbeats import Grace
 from tests.real.bridge.installation import Installation, install
 from tests.real_parts import open_own_control_plane
@@ -113,7 +113,7 @@ class Life:
 def test_the_largest_slice_gets_ready_is_lost_at_once_and_leaves_nothing(
     installation: Installation, say: Callable[[str], None]
 ) -> None:
-    with standing_on_real(installation):
+    with on_installation(installation):
         story = Life(HOSTS)
         story.rise()
         lost = story.lose_all()

@@ -20,9 +20,9 @@ from tests.real.relay.conftest import (
     resource_name,
 )
 from tests.real.relay.messages import Subscriptions, open_subscriptions
-from tests.real.relay.patience import until
 from tests.real.relay.process import RelayProcess, request_token, run_relay, write_kubeconfig
 from tests.real.relay.test_jobsets import JOBSETS, MANIFESTS
+from tests.real.relay.waiting import until
 from tests.real_parts import get_jobset_crd
 from tests.scale import figures
 from tests.scale.crowd import STATUS_EVERY_S, open_crowd
@@ -39,7 +39,7 @@ MINUTES = 5
 MOST_MEMORY_MB = 150
 MOST_CPU_PERCENT = 10
 """Of one core, while kubelets are five times as busy as usual."""
-PATIENCE_S = 300.0
+TIMEOUT_S = 300.0
 GROUP = "train"
 OUR_NODE = f"{resource_name(GROUP)}-ab12"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.real.bridge.ground import standing_on_real
+from tests.real.bridge.clusters import on_installation
 
 EVERY_DAY_ON_REAL = frozenset(
     {
@@ -110,14 +110,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     real = [] if metafunc.module.__name__ in EMBEDDED_ALONE else [REAL]
-    metafunc.parametrize("ground", ["embedded", *real], indirect=True)
+    metafunc.parametrize("cluster", ["embedded", *real], indirect=True)
 
 
 @pytest.fixture(autouse=True)
-def ground(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What the story's harnesses stand on."""
+def cluster(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The cluster of the story's harnesses: embedded, or on a real control plane."""
     if request.param == "embedded":
         yield
         return
-    with standing_on_real(request.getfixturevalue("installation")):
+    with on_installation(request.getfixturevalue("installation")):
         yield

@@ -19,7 +19,7 @@ from local.vm.transport import InProcess
 ADMIN = Identity("https://10.128.0.2:6443", "", Bearer("admin"))
 
 
-class Ground:
+class GkeWithKubelets:
     """A simulated GKE whose VMs join the embedded cluster."""
 
     def __init__(self) -> None:
@@ -50,14 +50,14 @@ class Ground:
 
 
 @pytest.fixture
-def ground() -> Ground:
-    return Ground()
+def gke() -> GkeWithKubelets:
+    return GkeWithKubelets()
 
 
-def test_a_pools_nodes_are_ready_and_offer_their_chips(ground: Ground) -> None:
-    assert ground.send("POST", POOLS, {"nodePool": pool_body()}) == 200
-    ground.clock.run_for(600)
-    nodes = ground.nodes()
+def test_a_pools_nodes_are_ready_and_offer_their_chips(gke: GkeWithKubelets) -> None:
+    assert gke.send("POST", POOLS, {"nodePool": pool_body()}) == 200
+    gke.clock.run_for(600)
+    nodes = gke.nodes()
     assert len(nodes) == 2
     for node in nodes:
         assert node["metadata"]["labels"]["cloud.google.com/gke-tpu-topology"] == "2x4"
@@ -67,9 +67,9 @@ def test_a_pools_nodes_are_ready_and_offer_their_chips(ground: Ground) -> None:
         assert ready["Ready"] == "True"
 
 
-def test_a_pools_nodes_go_with_it(ground: Ground) -> None:
-    ground.send("POST", POOLS, {"nodePool": pool_body()})
-    ground.clock.run_for(600)
-    ground.send("DELETE", f"{POOLS}/{pool_body()['name']}")
-    ground.clock.run_for(600)
-    assert ground.nodes() == []
+def test_a_pools_nodes_go_with_it(gke: GkeWithKubelets) -> None:
+    gke.send("POST", POOLS, {"nodePool": pool_body()})
+    gke.clock.run_for(600)
+    gke.send("DELETE", f"{POOLS}/{pool_body()['name']}")
+    gke.clock.run_for(600)
+    assert gke.nodes() == []

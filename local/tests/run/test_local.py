@@ -23,7 +23,7 @@ import yaml
 from local.base.ports import find_free_ports
 from local.run.supervisor import JOBSET_STEPS, STEPS
 from tests.harness import ROOT
-from tests.processes.program import PATIENCE_S, STARTED, Local, Program, running
+from tests.processes.program import STARTED, TIMEOUT_S, Local, Program, running
 
 EXAMPLES = ROOT / "examples"
 ANY_PORTS = ("--port", "0", "--compute-port", "0", "--pubsub-port", "0")
@@ -243,7 +243,7 @@ def test_a_port_that_is_taken_is_named_with_who_has_it(local: Local, tmp_path: P
     port = local.compute_url.rpartition(":")[2]
     arguments = ("--port", "0", "--compute-port", port, "--pubsub-port", "0")
     with running(tmp_path, "local", *arguments) as second:
-        assert second.process.wait(timeout=PATIENCE_S) == 1
+        assert second.process.wait(timeout=TIMEOUT_S) == 1
     assert f"make local: port {port} is taken by process {local.program.process.pid} (" in (
         second.output
     )
@@ -281,7 +281,7 @@ def test_a_kept_directory_keeps_the_kubeconfig_good(tmp_path: Path) -> None:
     with running(tmp_path / "first", "local", *arguments) as program:
         before = Local(program).kubeconfig.read_text()
         with running(tmp_path / "meanwhile", "local", *arguments) as other:
-            assert other.process.wait(timeout=PATIENCE_S) == 1
+            assert other.process.wait(timeout=TIMEOUT_S) == 1
         assert f"{kept} is in use by another `make local`" in other.output
         assert program.stop() == 0
     with running(tmp_path / "second", "local", *arguments) as program:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import ROOT
-from tests.processes.program import PATIENCE_S, Program, running
+from tests.processes.program import TIMEOUT_S, Program, running
 
 pytestmark = pytest.mark.processes
 
@@ -22,7 +22,7 @@ def test_the_demo_shows_a_life_and_finds_nothing_left(
     tmp_path: Path, say: Callable[[str], None]
 ) -> None:
     with running(tmp_path, "local.show.demo") as demo:
-        assert demo.process.wait(timeout=PATIENCE_S) == 0, demo.output
+        assert demo.process.wait(timeout=TIMEOUT_S) == 0, demo.output
     memory_mib = int(re.findall(r"at most (\d+) MiB", demo.output)[0])
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
     say(f"make demo, set up: {took}, {memory_mib} MiB (PSS)")
@@ -73,7 +73,7 @@ def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_nothing_left(
     tmp_path: Path, say: Callable[[str], None]
 ) -> None:
     with running(tmp_path, "local.show.jobset_demo") as demo:
-        assert demo.process.wait(timeout=PATIENCE_S) == 0, demo.output
+        assert demo.process.wait(timeout=TIMEOUT_S) == 0, demo.output
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
     (memory,) = re.findall(r"at most (\d+ MiB)", demo.output)
     say(f"make demo-jobset, set up: {took}, {memory} (PSS)")
@@ -109,7 +109,7 @@ def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_nothing_left
     tmp_path: Path, say: Callable[[str], None]
 ) -> None:
     with running(tmp_path, "local.show.jobset_demo", "--gke") as demo:
-        assert demo.process.wait(timeout=PATIENCE_S) == 0, demo.output
+        assert demo.process.wait(timeout=TIMEOUT_S) == 0, demo.output
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
     say(f"make demo-jobset ARGS=--gke, set up: {took}")
     story = (
@@ -165,7 +165,7 @@ def test_a_function_that_cannot_start_is_named_with_its_last_lines(tmp_path: Pat
         shutil.copytree(ROOT / name, copy / name)
     (copy / "main.py").write_text("def create_resources(:\n")
     with running(tmp_path / "run", "local.show.demo", root=copy) as demo:
-        assert demo.process.wait(timeout=PATIENCE_S) == 1
+        assert demo.process.wait(timeout=TIMEOUT_S) == 1
     # None of the functions can: the quickest to end is named.
     assert re.search(r"FAILED: before it was ready: \w+ ended with code 1; its last", demo.output)
     assert "SyntaxError" in demo.output

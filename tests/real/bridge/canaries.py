@@ -11,7 +11,7 @@ import json
 from local.base.http import Request
 from tests.real.bridge.administrator import CRDS, MERGE_PATCH, Administrator, Document
 from tests.real.bridge.connections import Caller, Connections
-from tests.real.relay.patience import until
+from tests.real.relay.waiting import until
 
 _POLL_S = 0.01
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"

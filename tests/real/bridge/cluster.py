@@ -296,8 +296,8 @@ class RealCluster:
             is_known = found is not None and condition(found, "Ready") not in ("", "Unknown")
             return [f"Node {node}: that its kubelet is silent"] * is_known
 
-        patience_s = self._installation.grace.real_s + _DETECTION_S
-        self._installation.await_none(missing, self._heartbeats.renew_leases, patience_s)
+        timeout_s = self._installation.grace.real_s + _DETECTION_S
+        self._installation.await_none(missing, self._heartbeats.renew_leases, timeout_s)
         self._await_effects()
 
 

@@ -21,7 +21,7 @@ from tests.real.bridge.connections import Caller, Connections, trusting
 from tests.real.bridge.heartbeats import DEFAULT, Grace
 from tests.real.bridge.mirror import Mirror
 from tests.real.bridge.pending import name_of, pending_work
-from tests.real.relay.patience import PATIENCE_S
+from tests.real.relay.waiting import TIMEOUT_S
 
 MIRRORED = {
     "nodes": "/api/v1/nodes",
@@ -122,16 +122,16 @@ class Installation:
         self,
         missing: Callable[[], Sequence[str]],
         meanwhile: Callable[[], None] = lambda: None,
-        patience_s: float = PATIENCE_S,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         """Wait for changes until nothing is missing; call ``meanwhile`` about once a second."""
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + timeout_s
         while True:
             with self.changed:
                 if self.changed.wait_for(lambda: not missing(), timeout=1.0):
                     return
                 descriptions = "; ".join(missing())
-            assert time.monotonic() < deadline, f"missing after {patience_s:.0f} s: {descriptions}"
+            assert time.monotonic() < deadline, f"missing after {timeout_s:.0f} s: {descriptions}"
             meanwhile()
 
     def await_token(self, token: str) -> None:

@@ -30,8 +30,8 @@ from tests.harness import Harness
 from tests.loopback import Google, Issuer, open_loopback
 from tests.manifests import manifest
 from tests.real.bridge.administrator import MERGE_PATCH
+from tests.real.bridge.clusters import on_installation
 from tests.real.bridge.connections import Caller, trusting
-from tests.real.bridge.ground import standing_on_real
 from tests.real.bridge.heartbeats import CONTROLLER_FLAGS
 from tests.real.bridge.installation import Installation, service_accounts
 from tests.real.deploy.installer import ROOT, Installer, installer, simulated_kubelet
@@ -177,7 +177,7 @@ def test_a_slice_becomes_ready_and_is_deleted_on_a_cluster_of_deploy_sh(
         accounts = {**steps, **service_accounts(deploy.plane, ["relay"])}
         with (
             closing(Installation(deploy.plane, accounts)) as installed,
-            standing_on_real(installed),
+            on_installation(installed),
         ):
             assert {name: user_of(installed, name) for name in accounts} == {
                 name: caller.user for name, caller in accounts.items()

@@ -19,8 +19,8 @@ from local.cloud.simulation import topic
 from local.pubsub.model import SubscriptionConfig
 from local.pubsub.server import Server, serve
 from relay.kinds import TRIGGERED_STEPS
-from tests.real.relay.patience import PATIENCE_S
 from tests.real.relay.proxy import Background
+from tests.real.relay.waiting import TIMEOUT_S
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Subscriptions:
             return next((one for one in self.received if matches(one)), None)
 
         with self._changed:
-            self._changed.wait_for(lambda: found() is not None, PATIENCE_S)
+            self._changed.wait_for(lambda: found() is not None, TIMEOUT_S)
             message = found()
         assert message is not None, f"no message: {what}; received: {self.received}"
         return message

@@ -20,7 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from local.base.ports import LOOPBACK
 from local.cloud.simulation import PROJECT
 from local.control_plane.plane import ControlPlane
-from tests.real.relay.patience import PATIENCE_S
+from tests.real.relay.waiting import TIMEOUT_S
 
 ROOT = Path(__file__).parents[3]
 ACCOUNT = "/api/v1/namespaces/tpu-functions/serviceaccounts/relay"
@@ -40,7 +40,7 @@ class RelayProcess:
         self.port = int(self.wait_for_line(lambda line: "port" in line, "started")["port"])
 
     def wait_for_line(
-        self, matches: Callable[[dict[str, Any]], bool], what: str, patience_s: float = PATIENCE_S
+        self, matches: Callable[[dict[str, Any]], bool], what: str, timeout_s: float = TIMEOUT_S
     ) -> dict[str, Any]:
         """Wait for the first line of its log that matches."""
 
@@ -48,7 +48,7 @@ class RelayProcess:
             return next((line for line in self.lines if matches(line)), None)
 
         with self._changed:
-            self._changed.wait_for(lambda: found() is not None, patience_s)
+            self._changed.wait_for(lambda: found() is not None, timeout_s)
             line = found()
         assert line is not None, f"no line in the log: {what}: {self.lines[-5:]}"
         return line
@@ -139,7 +139,7 @@ def run_relay(kubeconfig: Path, pubsub_address: str, **settings: str) -> Iterato
     finally:
         process.send_signal(signal.SIGCONT)
         process.terminate()
-        process.wait(PATIENCE_S)
+        process.wait(TIMEOUT_S)
 
 
 def request_token(plane: ControlPlane, bound_to: dict[str, Any] | None = None) -> str:

@@ -14,8 +14,8 @@ from shared.base.names import ACCELERATOR_LABEL, JOB_KEY, JOBSET_NAME, TOPOLOGY_
 from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, OPT_OUT, job_key
 from tests.manifests import manifest
 from tests.real.relay.conftest import INSTALLATION, MERGE_PATCH, RelaySetup
-from tests.real.relay.patience import until
 from tests.real.relay.process import RelayProcess, request_token, run_relay, write_kubeconfig
+from tests.real.relay.waiting import until
 from tests.real_parts import get_jobset_crd
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("relay")]
@@ -68,7 +68,10 @@ def test_the_relay_publishes_the_first_unschedulable_pod_of_a_job(setup: RelaySe
         message = setup.subscriptions.wait_for_message("provision_slice", name, "Unschedulable")
         assert (message.document["kind"], message.document["uid"]) == ("Pod", uid)
         until(lambda: relay.metric("waiting_pods") == 1, "one Pod is unschedulable")
-        assert relay.metric("published_messages_total", step="provision_slice") == 1
+        until(
+            lambda: relay.metric("published_messages_total", step="provision_slice") == 1,
+            "one message is published",
+        )
 
         _label(setup, name, {OPT_OUT: "true"})
         until(lambda: relay.metric("waiting_pods") == 0, "it opts out of a slice")

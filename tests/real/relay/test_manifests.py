@@ -17,7 +17,7 @@ from local.control_plane.plane import OwnControlPlane
 from shared.base.names import BOOTSTRAP_GROUP, FINALIZER
 from tests.harness import manifests
 from tests.manifests import manifest
-from tests.real.relay.patience import until
+from tests.real.relay.waiting import until
 from tests.real_parts import open_own_control_plane
 from tests.signing_requests import kubelets, pem
 from tests.signing_requests import manifest as signing_request

@@ -46,7 +46,7 @@ from tests.unit.relay.scripted_api import (
 )
 
 FAST = Timing(first_backoff_s=0.01, longest_backoff_s=0.02, short_s=0)
-PATIENCE_S = 10.0
+TIMEOUT_S = 10.0
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Recorder:
 
     async def next(self) -> tuple[str, str, str]:
         """Step, group and Node names of the next message."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             return await self.published.get()
 
 
@@ -92,7 +92,7 @@ class RunningRelay:
 
     async def request(self, matches: Callable[[Request], bool]) -> Request:
         """Return the next request that matches."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(TIMEOUT_S):
             while not matches(request := await self.api.requests.get()):
                 pass
             return request
@@ -163,7 +163,7 @@ async def until_watched(api: ScriptedApi, *more: str) -> None:
     """Wait until groups, Nodes, requests and the objects of more paths are watched."""
     missing = {GROUPS, NODES, REQUESTS, *more}
     while missing:
-        request = await asyncio.wait_for(api.requests.get(), PATIENCE_S)
+        request = await asyncio.wait_for(api.requests.get(), TIMEOUT_S)
         missing -= {request.path} if request.argument("watch") else set()
 
 
@@ -195,7 +195,7 @@ async def relaying(
     try:
         yield relay, stop, ended
         stop.set()
-        await asyncio.wait_for(ended, PATIENCE_S)
+        await asyncio.wait_for(ended, TIMEOUT_S)
     finally:
         ended.cancel()
         await asyncio.gather(ended, return_exceptions=True)
@@ -611,7 +611,7 @@ def test_a_silent_connection_is_closed_and_does_not_count_as_contact(
             _,
         ):
             for _ in range(18):
-                await asyncio.wait_for(accepted.get(), PATIENCE_S)
+                await asyncio.wait_for(accepted.get(), TIMEOUT_S)
             assert len(relay.health.list_stuck()) == 3
         server.close()
 
@@ -633,7 +633,7 @@ def test_an_unavailable_api_server_makes_the_relay_unready_but_not_unhealthy(
         ):
             await until_watched(api)
             await runner.cleanup()
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 while not relay.health.list_not_ready():
                     await asyncio.sleep(0)
             assert all("no contact" in line for line in relay.health.list_not_ready())
@@ -681,7 +681,7 @@ def test_a_shutdown_does_not_wait_for_a_pubsub_that_does_not_answer(
             running.api.change(GROUPS, "ADDED", group())
             await running.recorder.attempts.get()
             running.stop.set()
-            await asyncio.wait_for(running.ended, PATIENCE_S)
+            await asyncio.wait_for(running.ended, TIMEOUT_S)
 
     asyncio.run(scenario())
 
@@ -755,7 +755,7 @@ def test_an_unexpected_error_ends_the_relay(tmp_path: Path) -> None:
             tmp_path, ScriptedApi(), recorder=Recorder(before_publish=divide)
         ) as running:
             running.api.change(GROUPS, "ADDED", group())
-            await asyncio.wait([running.ended], timeout=PATIENCE_S)
+            await asyncio.wait([running.ended], timeout=TIMEOUT_S)
             assert isinstance(running.ended.exception(), ZeroDivisionError)
 
     with pytest.raises(ZeroDivisionError):

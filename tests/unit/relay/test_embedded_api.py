@@ -23,7 +23,7 @@ from local.kube.users import ALL_AUTHENTICATED, User
 from shared.base.names import FINALIZER, GROUP, PLURAL, RESOURCE_NAME_LABEL
 from tests.unit.relay.objects import RESOURCE_NAME, Raw
 from tests.unit.relay.scripted_api import NODES, write_kubeconfig
-from tests.unit.relay.test_daemon import PATIENCE_S, Recorder, relaying
+from tests.unit.relay.test_daemon import TIMEOUT_S, Recorder, relaying
 
 ROOT = Path(__file__).parents[3]
 MANIFESTS = ROOT / "infra" / "kubernetes" / "base"
@@ -155,7 +155,7 @@ def test_a_deleted_crd_is_named_until_it_exists_again(tmp_path: Path) -> None:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while not condition():
             await asyncio.sleep(0)
 

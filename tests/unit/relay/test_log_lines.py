@@ -20,7 +20,7 @@ from tests.unit.relay.objects import group
 from tests.unit.relay.scripted_api import GROUPS, ScriptedApi, error_response
 from tests.unit.relay.small_pubsub import SmallPubSub
 from tests.unit.relay.test_daemon import (
-    PATIENCE_S,
+    TIMEOUT_S,
     Recorder,
     RunningRelay,
     fixed_clock,
@@ -153,7 +153,7 @@ def test_a_warning_says_that_nothing_is_published_before_the_cluster_id_is_known
                 for _ in range(2):
                     await running.request(lambda request: request.path.endswith("/kube-system"))
                 running.stop.set()
-                await asyncio.wait_for(running.ended, PATIENCE_S)
+                await asyncio.wait_for(running.ended, TIMEOUT_S)
         return lines
 
     assert find(asyncio.run(scenario()), "could not read") == {
@@ -184,7 +184,7 @@ async def _hang(running: RunningRelay) -> None:
     running.api.change(GROUPS, "ADDED", group())
     await running.recorder.attempts.get()
     running.stop.set()
-    await asyncio.wait_for(running.ended, PATIENCE_S)
+    await asyncio.wait_for(running.ended, TIMEOUT_S)
 
 
 def test_a_shutdown_with_unpublished_changes_is_a_warning(

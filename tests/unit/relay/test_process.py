@@ -32,7 +32,7 @@ from tests.unit.relay.small_pubsub import SmallPubSub
 pytestmark = pytest.mark.processes
 
 ROOT = Path(__file__).parents[3]
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 MOST_MEMORY_MB = 150
 
 
@@ -76,7 +76,7 @@ async def _start(environ: dict[str, str], root: Path = ROOT) -> asyncio.subproce
 
 async def _next_line(process: asyncio.subprocess.Process) -> dict[str, Any]:
     assert process.stdout is not None
-    raw = await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)
+    raw = await asyncio.wait_for(process.stdout.readline(), TIMEOUT_S)
     line: dict[str, Any] = json.loads(raw)
     return line
 
@@ -127,7 +127,7 @@ def test_a_relay_that_cannot_start_logs_the_reason_and_exits_with_2(
         credentials = {"PUBSUB_EMULATOR_HOST": "127.0.0.1:1"}
         known = "GOOGLE_APPLICATION_CREDENTIALS" in environ
         process = await _start({**({} if known else credentials), **environ})
-        output, _ = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+        output, _ = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
         line = json.loads(output.splitlines()[-1])
         assert process.returncode == 2
         assert line["severity"] == "CRITICAL"
@@ -144,14 +144,14 @@ def test_a_relay_reports_a_group_and_ends_cleanly_on_sigterm(tmp_path: Path) -> 
             for _ in range(3):
                 await relay.wait_for_log("listed")
             api.change(GROUPS, "ADDED", group(resource_name=""))
-            topic, message = await asyncio.wait_for(pubsub.messages.get(), PATIENCE_S)
+            topic, message = await asyncio.wait_for(pubsub.messages.get(), TIMEOUT_S)
             assert topic == "projects/proj-1/topics/tpu-functions-create-resources"
             assert message.attributes["cluster"] == CLUSTER_ID
             assert (await relay.get("/healthz"))[0] == 200
             assert (await relay.get("/readyz"))[0] == 200
             relay.process.send_signal(signal.SIGTERM)
             assert (await relay.wait_for_log("ended"))["severity"] == "INFO"
-            await asyncio.wait_for(relay.process.communicate(), PATIENCE_S)
+            await asyncio.wait_for(relay.process.communicate(), TIMEOUT_S)
             assert relay.process.returncode == 0
 
     asyncio.run(scenario())
@@ -170,7 +170,7 @@ def test_sigterm_ends_a_relay_that_has_no_pubsub_and_no_api_server(tmp_path: Pat
         )
         assert (await _next_line(process))["message"] == "started"
         process.send_signal(signal.SIGTERM)
-        await asyncio.wait_for(process.communicate(), PATIENCE_S)
+        await asyncio.wait_for(process.communicate(), TIMEOUT_S)
         assert process.returncode == 0
 
     asyncio.run(scenario())
@@ -211,7 +211,7 @@ def test_a_thousand_foreign_nodes_use_little_memory_and_cause_no_message(tmp_pat
             print(f"resident: {memory_mb:.0f} MB")
             assert memory_mb < MOST_MEMORY_MB
             api.change(NODES, "MODIFIED", node(ready="False"))
-            await asyncio.wait_for(pubsub.messages.get(), PATIENCE_S)
+            await asyncio.wait_for(pubsub.messages.get(), TIMEOUT_S)
             assert pubsub.messages.empty()
 
     asyncio.run(scenario())

@@ -18,7 +18,7 @@ from local.control_plane.plane import ControlPlane, OwnControlPlane
 from local.tests.contract.kubernetes.definitions import ALL
 from local.tests.contract.kubernetes.dialogue import AGENT, JSON, USERS, Answer, fill, variables
 
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 _POLL_S = 0.05
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -84,7 +84,7 @@ class Real:
         self, ask: Callable[[], Answer], is_expected: Callable[[Answer], bool]
     ) -> Answer:
         """See `Server`."""
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _TIMEOUT_S
         while True:
             answer = ask()
             if is_expected(answer) or time.monotonic() > deadline:

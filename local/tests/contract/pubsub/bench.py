@@ -22,7 +22,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 WITHIN_S = 60.0
 """How long anything may take that is waited for; the longest, a push time-out, is 10 seconds."""
 _PULL_S = 10.0
-_PATIENCE_S = 2.0
+_TIMEOUT_S = 2.0
 _ANY_SIZE = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
 
 
@@ -74,7 +74,7 @@ class Inbox:
             if status is None:
                 self._changed.wait_for(lambda: self._closed)
             else:
-                self._changed.wait_for(lambda: self.most_under_way >= self.gathers, _PATIENCE_S)
+                self._changed.wait_for(lambda: self.most_under_way >= self.gathers, _TIMEOUT_S)
             self._under_way -= 1
         return status
 

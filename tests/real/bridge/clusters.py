@@ -8,19 +8,19 @@ from datetime import UTC, datetime
 
 from local.base.clock import VirtualClock
 from local.cloud.simulation import Options
-from tests.harness import standing_on
+from tests.harness import using_clusters
 from tests.real.bridge.cluster import RealCluster
 from tests.real.bridge.installation import Installation
 
 
-class _RealGround:
+class _RealClusters:
     """The clusters of harnesses on an installation, one at a time, beginning at the real time."""
 
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
         self._cluster: RealCluster | None = None
 
-    def lay(self, options: Options) -> tuple[VirtualClock, tuple[RealCluster, RealCluster]]:
+    def start(self, options: Options) -> tuple[VirtualClock, tuple[RealCluster, RealCluster]]:
         self.close()
         clock = VirtualClock(datetime.now(UTC).replace(microsecond=0))
         self._cluster = RealCluster(self._installation, clock, options.kube)
@@ -32,11 +32,11 @@ class _RealGround:
 
 
 @contextmanager
-def standing_on_real(installation: Installation) -> Iterator[None]:
+def on_installation(installation: Installation) -> Iterator[None]:
     """Let harnesses use this installation instead of the embedded cluster until the block ends."""
-    ground = _RealGround(installation)
+    clusters = _RealClusters(installation)
     try:
-        with standing_on(ground):
+        with using_clusters(clusters):
             yield
     finally:
-        ground.close()
+        clusters.close()
