@@ -11,7 +11,7 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
    ports for all calls (``work.gce``, ``work.cluster``, ``work.provider``).
 2. ``observe`` reads. Its result is a dataclass; there is one for each case that ``decide`` tells apart.
 3. ``decide`` is pure: from the observation and the time to a `Plan`, an outcome and actions in order.
-   A plan about several objects has ``parts``, a plan for each of them. The frame executes the actions.
+   The frame executes the actions. (Plans of release_slice have ``parts``, a plan for each slice.)
    The first failure ends the plan. But a failure in `ForOne` or `Batch` ends only the actions on that
    object, and is raised after the others; a failed `Send`, `Emit` or `Attempt` is only logged, except
    inside `ForOne` or `Require`.

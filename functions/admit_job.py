@@ -45,7 +45,7 @@ class AdmissionSettings:
     is_on_demand_forced: bool = False
     """Whether selectors of reservations and of Spot are removed."""
     location_hint: str = ""
-    """The node selector ``cloud.google.com/gke-location-hint`` of every such Job; empty: none."""
+    """The node selector ``cloud.google.com/gke-location-hint`` of each patched Job; empty: none."""
 
 
 def admit(request: AdmissionRequest, settings: AdmissionSettings) -> AdmissionResponse:

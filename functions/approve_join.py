@@ -16,8 +16,8 @@ to register the kubelet under the VM's name alone. The outcome ``NotApproved`` m
 something is wrong. A kubelet waits 15 minutes, and a request that is older than 20 is not approved any
 more.
 
-A revoked token stays in its VM's metadata, and inject_token may create its Secret again. The requests of
-its holder are then denied again.
+A revoked token stays in its VM's metadata, and inject_token may create its Secret again. If its holder
+then makes another request of a wrong form, it is denied again.
 
 The step writes no status, because a group's start makes as many requests as it has VMs. It triggers
 label_node about requests that are denied or NotApproved. A request that is denied, late, or approved by
@@ -153,7 +153,7 @@ class Approve:
 class ReportFailedApprovals:
     """Report the requests whose approval was rejected: to the log, and to label_node.
 
-    It follows the approvals in the plan, which do not know their results.
+    It is an action, because the results are known only when the approvals have been executed.
     """
 
     def apply(self, work: JoinWork) -> None:
@@ -199,8 +199,8 @@ class Report:
 class Revoke:
     """Revoke the token with which a request was made.
 
-    A Secret that the API server refuses to delete, mostly a foreign one, is reported; the request is
-    denied all the same.
+    A Secret may be one that this system has not created: then an admission policy does not let the step
+    delete it. That is reported, and the request is denied all the same.
     """
 
     token_id: str
@@ -227,7 +227,7 @@ class Revoke:
 
 def open_work(invocation: Invocation, is_first_observation: bool) -> JoinWork:
     """The work on the requests that the trigger names. Raises `CallError`."""
-    invocation.cluster.get_cluster_id()  # `make_publish` writes it into each message
+    invocation.cluster.get_cluster_id()  # the connection keeps it: published messages carry it
     return JoinWork(
         **work_fields(invocation, is_first_observation=is_first_observation),
         log=invocation.runtime.log,
@@ -235,7 +235,10 @@ def open_work(invocation: Invocation, is_first_observation: bool) -> JoinWork:
 
 
 def observe(work: JoinWork) -> ObservedRequests:
-    """Read each request, its group and its VM, as long as time for writing is left."""
+    """Read each request, its group and its VM, as long as time for writing is left.
+
+    The first request is always read, so that messages about the rest do not follow each other forever.
+    """
     candidates: list[Candidate] = []
     errors: list[CallError | OutOfTimeError] = []
     message = work.trigger.message
@@ -243,7 +246,7 @@ def observe(work: JoinWork) -> ObservedRequests:
     cache = _Cache(work)
     with work.reserve(SECONDS_FOR_WRITING):
         for index, name in enumerate(names):
-            if not _has_time(work):
+            if index and not _has_time(work):
                 is_repetition = work.trigger.is_redelivered or not work.is_first_observation
                 unread = names[index:]
                 return ObservedRequests(tuple(candidates), unread, is_repetition, tuple(errors))
@@ -498,7 +501,7 @@ def _trigger_label_node(assessments: Sequence[_Assessment], now: datetime) -> It
         group, cause = one.candidate.group, _LABEL_NODE_CAUSES.get(one.outcome)
         token_id = one.candidate.request.token_id
         if cause is Cause.JOIN_DENIED and _find_token_of_vm(one.candidate, now) != token_id:
-            # Another VM's token was used: this VM's own request is not denied.
+            # It was made with another token than this VM's: the VM's own request may still be approved.
             cause = Cause.JOIN_NOT_APPROVED
         if group is not None and cause is not None:
             groups[group.uid] = group

@@ -4,7 +4,8 @@ Triggers: the group was added; its generation, pause, label or finalizer changed
 resources or a change to its MIG ended; the insert of a VM failed; a resync; a message of label_node, if
 MIG and VMs contradict the status; a message of tear_down about a group that is not being deleted.
 
-The first invocation takes ownership (label and finalizer) and inserts policy and template in parallel.
+The first invocation takes ownership (label and finalizer) and inserts policy and template, without
+waiting for one before the other.
 A later one, when both exist, inserts the MIG. An INDIVIDUAL group has no policy, and a user's own
 template is only read. Nothing is inserted for a group with an invalid spec, for a paused one, and for
 one that tpu-operator manages.
@@ -89,9 +90,9 @@ class ObservedResources:
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
     members: tuple[ManagedInstance, ...] = ()
     is_redelivered: bool = False
-    """Whether a young intent is that of an earlier delivery of this message, which has ended, so that
-    its insert is repeated at once. When the step observes again, a young intent may be that of another
-    invocation, which is about to insert."""
+    """Whether the message was delivered before. That invocation is over, so a young intent does not
+    wait for it: the insert is repeated at once. False when the step observes again: a young intent may
+    then be that of another invocation, which is about to insert."""
 
     @property
     def report(self) -> CreationReport:

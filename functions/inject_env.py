@@ -132,7 +132,8 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
         yield from container.patch()
     if not workload.path:
         return
-    # With this label the webhook also reviews the template's Pods. A policy requires it on templates.
+    # With this label the webhook also reviews the template's Pods. The admission policy of
+    # infra/kubernetes/components/inject-env requires it on templates.
     if not _is_marked(workload.metadata, MARKS, ENABLED):
         yield from _mark_template(workload, ENABLED)
     base = f"{workload.path}/metadata"

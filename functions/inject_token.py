@@ -9,8 +9,9 @@ this step's own topic, and writes the condition TokensInjected, which this step 
 
 Any other trigger names VMs. For each of them that has not joined and whose metadata can be written: the
 stale Node of its predecessor is deleted; a new token is written to the metadata by one setMetadata,
-unless the old one is valid for ten more minutes and the cluster's CA is the same; the token's Secret is
-created. The Secret is built from the metadata, so a repetition creates the same Secret.
+unless the old one is valid for ten more minutes; the token's Secret is created. The Secret is built from
+the metadata, so a repetition creates the same Secret. If the cluster has another CA since, the old token
+is written again with its hash.
 
 VMs are independent: an error of one is raised after the others have their tokens. The names of VMs that
 there was no time to read are published to this step's topic. The metadata of a VM that is being created
@@ -353,7 +354,7 @@ def _end_error(observed: ObservedVms, now: datetime) -> Iterator[Action | Batch]
         known = known.without_retry(STEP.name)
     error = _find_error(known)
     if error is not None and _may_concern(group, error, names):
-        message = "The last error is over: join tokens are written again"
+        message = "The last error has not occurred again"
         known = known.with_condition(
             Type.TOKENS_INJECTED, False, Reason.PROVISIONING, message, group=group, now=now
         )

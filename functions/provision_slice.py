@@ -130,6 +130,7 @@ class ObservedImpossible:
 
     message: str
     wording: Wording
+    has_opted_out: bool = False
 
 
 @dataclass(frozen=True)
@@ -410,7 +411,8 @@ def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossi
     try:
         desired = _build_desired(leader, provider)
     except InputError as error:
-        return ObservedImpossible(str(error), provider)
+        need = _find_need(leader, cluster.find_jobset(leader.namespace, leader.jobset))
+        return ObservedImpossible(str(error), provider, has_opted_out=need is Need.OPTED_OUT)
     work.facts["slice"] = desired.name
     existing = provider.find(desired)
     users: tuple[str, ...] = ()
@@ -466,6 +468,8 @@ def _is_as_asked(existing: Slice, desired: DesiredSlice) -> bool:
 
 def _decide_about_pod(observed: ObservedPod | ObservedImpossible, now: datetime) -> Plan:
     if isinstance(observed, ObservedImpossible):
+        if observed.has_opted_out:
+            return Plan("OptedOut")
         event = lifecycle.CREATION_REFUSED.render(observed.wording, {"failure": observed.message})
         return Plan("InputRefused", (Emit(event, once=True),), note=observed.message)
     existing = observed.existing
@@ -479,7 +483,7 @@ def build_situation(observed: ObservedPod, now: datetime) -> Situation:
     existing = observed.existing
     situation = Situation(
         trigger=SliceTrigger.POD_RESYNC if observed.is_resync else SliceTrigger.POD,
-        need=_find_need(observed),
+        need=_find_need(observed.leader, observed.jobset),
         phase=lifecycle.find_phase(existing),
         is_in_use=bool(observed.users),
         is_paused=observed.is_paused,
@@ -496,17 +500,15 @@ def build_situation(observed: ObservedPod, now: datetime) -> Situation:
     )
 
 
-def _find_need(observed: ObservedPod) -> Need:
+def _find_need(leader: Leader, jobset: Mapping[str, Any] | None) -> Need:
     """Whether the Pod's JobSet needs a slice, and if not, why."""
-    jobset = observed.jobset
     if jobset is None or "deletionTimestamp" in jobset["metadata"]:
         return Need.JOBSET_GONE
     if find_end(jobset) is not None:
         return Need.JOBSET_ENDED
-    owner = observed.desired.owner
-    if not has_job(jobset, owner.jobset, owner.job):
+    if not has_job(jobset, leader.jobset, leader.owner_name):
         return Need.NOT_NEEDED  # a Job that only names the JobSet gets no slice
-    job = observed.leader.labels.get(REPLICATED_JOB)
+    job = leader.labels.get(REPLICATED_JOB)
     jobs = (one["template"] for one in list_replicated_jobs(jobset) if one["name"] == job)
     for metadata in (holder.get("metadata") or {} for holder in (jobset, *jobs)):
         if has_opted_out(metadata.get("labels") or {}, metadata.get("annotations") or {}):

@@ -99,12 +99,13 @@ class ObservedSlices:
 
 @dataclass(frozen=True)
 class ObservedFailedUpdate:
-    """A node pool whose update has failed. That update may have been the write of its deadline."""
+    """A node pool whose update has failed; ``None``: it is gone.
+
+    If the pool needs a deadline, the update may have been its write. Then ``slice.refusal`` is set, and
+    the pool is deleted without a deadline, as soon as no Pods run on it.
+    """
 
     slice: ObservedSlice | None
-    needs_deadline: bool = False
-    """Whether the pool has no deadline and needs one. The failed update may have been its write, so the
-    pool is deleted without a deadline, as soon as no Pods run on it."""
 
 
 @dataclass(frozen=True)
@@ -349,14 +350,13 @@ def _observe_failed_update(work: SliceWork, event: LogEvent) -> ObservedFailedUp
     if _find_row(one, work.now).action is not SliceAction.SET_DEADLINE:
         return ObservedFailedUpdate(one)
     _set_subject(work, existing, jobset)
-    one = _with_users(work, replace(one, refusal=event.words))
-    return ObservedFailedUpdate(one, needs_deadline=True)
+    return ObservedFailedUpdate(_with_users(work, replace(one, refusal=event.words)))
 
 
 def _decide_after_failed_update(observed: ObservedFailedUpdate, now: datetime) -> Plan:
     if observed.slice is None:
         return Plan("NoSlice")
-    if observed.needs_deadline:
+    if observed.slice.refusal:
         return _decide_about_slice(observed.slice, now)
     row = _find_row(observed.slice, now)
     # The slice needs no deadline now, whatever the update was. Other actions wait for the next resync.

@@ -49,7 +49,7 @@ MAX_SKIPPED = 20
 """How many skipped objects the log line names at most."""
 _SPEC_CONDITIONS = (Type.ACCEPTED, Type.POLICY_READY, Type.TEMPLATE_READY, Type.MIG_READY)
 LEAKS_MINUTE = 41
-"""The minute of each hour in which ``report_leaks`` is triggered."""
+"""The run of this minute of each hour triggers ``report_leaks``, even if it begins later."""
 MIN_REQUEST_AGE = timedelta(seconds=30)
 """Younger requests are left out: the relay publishes new ones itself."""
 
@@ -59,7 +59,8 @@ class ObservedGroups:
     """All groups and requests. ``failure`` is the error if the groups could not be listed."""
 
     groups: tuple[AnyGroup, ...]
-    has_jobset_steps: bool
+    listing_steps: tuple[str, ...] = ()
+    """The steps that list their objects themselves and are due."""
     unparsable: tuple[str, ...] = ()
     """Objects that cannot be parsed as groups, each with its error."""
     failure: CallError | OutOfTimeError | None = None
@@ -71,14 +72,14 @@ class ObservedGroups:
 
 def observe(work: Work) -> ObservedGroups:
     """List the groups, and the requests for certificates if VMs join with tokens."""
-    has_jobset_steps = bool(work.settings.jobset_provider)
+    listing_steps = _list_listing_steps(work)
     cluster_id = work.cluster.get_cluster_id()
     try:
         found = list(work.cluster.list_groups())
     except (CallError, OutOfTimeError) as error:
-        return ObservedGroups((), has_jobset_steps, failure=error)
+        return ObservedGroups((), listing_steps, failure=error)
     groups, unparsable = parse_groups(found, cluster_id)
-    observed = ObservedGroups(groups, has_jobset_steps, unparsable)
+    observed = ObservedGroups(groups, listing_steps, unparsable)
     if work.settings.join_approval is JoinApproval.EXTERNAL or not any(map(_bootstraps, groups)):
         return observed
     requests: list[SigningRequest] = []
@@ -96,9 +97,7 @@ def observe(work: Work) -> ObservedGroups:
 
 def decide(observed: ObservedGroups, now: datetime) -> Plan:
     """Trigger the steps that have work on groups, and the steps of JobSets."""
-    actions = [_send(step, [_build_run(now)]) for step in JOBSET_STEPS if observed.has_jobset_steps]
-    if now.minute == LEAKS_MINUTE:
-        actions.append(_send("report_leaks", [_build_run(now)]))
+    actions = [_send(step, [_build_run(now)]) for step in observed.listing_steps]
     if observed.failure is not None:
         return Plan("Failed", (*actions, Fail(observed.failure)))
     topics: dict[str, list[Message]] = {}
@@ -135,6 +134,16 @@ def recover(work: Work, error: CallError) -> Plan | None:
 
 STEP = Step("sweep", open_work, observe, decide, recover)
 run = STEP.run
+
+
+def _list_listing_steps(work: Work) -> tuple[str, ...]:
+    """The steps that are triggered without an object in this run. A redelivery triggers none: the first
+    delivery did, even if it could not list the groups."""
+    if work.trigger.is_redelivered:
+        return ()
+    of_jobsets = JOBSET_STEPS if work.settings.jobset_provider else ()
+    of_leaks = ("report_leaks",) if work.trigger.at.minute == LEAKS_MINUTE else ()
+    return (*of_jobsets, *of_leaks)
 
 
 def parse_groups(
@@ -288,6 +297,7 @@ def _list_by_state(group: AnyGroup, known: Status) -> Iterator[str]:
     is_joining = were_vms_created or counts.running > counts.joined
     if has_mig and is_joining and not known.is_true(Type.NODES_JOINED):
         yield "inject_token"
-    # Before all VMs are created, label_node has work if a VM has joined, is lost or has become ready.
+    # Before all VMs are created, label_node has work if a VM may join or become ready (more VMs run than
+    # Nodes are ready), or if one is lost (fewer).
     if were_vms_created or counts.running != counts.ready:
         yield "label_node"

@@ -5,10 +5,10 @@ template or policy ended; a resync; a message of the step itself, which continue
 create_resources about a group that is being deleted.
 
 The first plan writes the status, revokes tokens and cordons Nodes. That needs no call to Compute Engine.
-Then the step observes again, with the whole time for calls, and deletes the MIG with its VMs. VMs cost
-money, so their delete does not wait for Nodes or tokens: only the write of the status must succeed. When
-the MIG is gone, the Node objects are deleted, and template and policy in parallel. When these are gone,
-the remaining tokens are revoked and the finalizer is removed. Each invocation continues up to the next
+Then the step observes again, with another 30 seconds for calls, and deletes the MIG with its VMs. VMs
+cost money, so their delete does not wait for Nodes or tokens: only the write of the status must succeed.
+When the MIG is gone, template and policy are deleted, and the Node objects. When these are gone, the
+remaining tokens are revoked and the finalizer is removed. Each invocation continues up to the next
 operation that takes time.
 
 `lifecycle.TABLE` decides when a resource is gone: it was never inserted; or it is not found and no
@@ -47,7 +47,7 @@ from shared.node_groups.lifecycle import (
     make_observation,
 )
 from shared.node_groups.membership import has_vm_name, proof_patch
-from shared.node_groups.node_group import AnyGroup, NodeGroup, Spec, UnreadableGroup
+from shared.node_groups.node_group import NodeGroup, Spec, UnreadableGroup
 from shared.node_groups.resources import KINDS, MIG_COLLECTION, Found, find_kind
 from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import (
@@ -180,15 +180,13 @@ def decide(observed: Observed, now: datetime) -> Plan:
 def recover(work: GroupWork, error: CallError) -> Plan | None:
     """Report an environment error.
 
-    An error about Nodes, or after all resources are gone, is reported in NodesJoined; one of Compute
+    An error about Nodes, or one after all resources are gone, is reported in NodesJoined; one of Compute
     Engine in the entry of the resource that the call was about; any other in that of the resource that
     is deleted next.
     """
-    group, now = work.group, work.now
-    kinds = [MIG, *(_list_kinds_after_mig(group.spec) if isinstance(group, NodeGroup) else ())]
+    group, now, left = work.group, work.now, _list_left(work)
 
     def add_error(known: Status, reason: Reason) -> Status:
-        left = [kind for kind in kinds if not _is_gone(group, known, kind)]
         about = find_kind(error.call)
         kind = about if about in left else next(iter(left), None)
         message = f"{error.message} ({error.call}). {REASONS[reason]}"
@@ -215,6 +213,20 @@ run = STEP.run
 
 def _is_all_gone(transitions: Mapping[str, Transition]) -> bool:
     return all(one.resource.state is State.GONE for one in transitions.values())
+
+
+def _list_left(work: GroupWork) -> list[str]:
+    """The kinds that may still exist, in the order of their deletion: as observed or, if the
+    observation has failed, by the status."""
+    group, observed = work.group, work.observed
+    if not isinstance(group, NodeGroup):
+        return []
+    if isinstance(observed, ObservedRemains):
+        transitions = _advance_all(observed, work.now)
+        gone = {kind for kind, one in transitions.items() if one.resource.state is State.GONE}
+    else:
+        gone = {kind for kind in group.spec.resource_kinds if _is_gone(group, work.status, kind)}
+    return [kind for kind in (MIG, *_list_kinds_after_mig(group.spec)) if kind not in gone]
 
 
 def is_announced(group: NodeGroup, known: Status) -> bool:
@@ -244,15 +256,12 @@ def _list_nodes(work: GroupWork) -> tuple[Node, ...]:
     return tuple(map(parse_node, work.cluster.list_nodes(work.group.resource_name)))
 
 
-def _is_gone(group: AnyGroup, known: Status, kind: str) -> bool:
-    """Whether the status proves that a resource is gone.
-
-    Only a GONE written after deletionTimestamp counts: create_resources writes it with less evidence.
-    """
+def _is_gone(group: NodeGroup, known: Status, kind: str) -> bool:
+    """Whether this step has found that a resource is gone. A GONE that create_resources has written may
+    be old: `_announce` replaces it, so that the resource is read again."""
     resource = known.resources.get(kind)
-    if resource is None or resource.state is not State.GONE or group.deleting is None:
-        return False
-    return resource.since is not None and resource.since >= group.deleting
+    is_gone = resource is not None and resource.state is State.GONE
+    return is_gone and is_announced(group, known)
 
 
 _NOT_CREATED = (State.PENDING, State.FAILED)
@@ -389,13 +398,17 @@ def _begin(observed: ObservedBeginning, now: datetime) -> Plan:
 
 def _announce(observed: ObservedBeginning, joined: int, now: datetime) -> Status:
     """The first status of a deletion: errors of the creation are removed, and an existing MIG is
-    Deleting."""
+    Deleting. So is what create_resources has found to be gone (`_is_gone`), without its URI, which is
+    older than that."""
     group, known = observed.group, observed.status
     mig = known.resources.get(MIG) or Resource(group.resource_name, State.CREATING, now)
     if mig.state is State.READY:
         mig = mig.enter(State.DELETING, now)
     resources = {
-        kind: replace(entry, error=None) for kind, entry in {**known.resources, MIG: mig}.items()
+        kind: replace(entry.enter(State.DELETING, now), uri="")
+        if entry.state is State.GONE
+        else replace(entry, error=None)
+        for kind, entry in {**known.resources, MIG: mig}.items()
     }
     counts = known.counts if observed.note else replace(known.counts, joined=joined)
     known = replace(known, observed_generation=group.generation, resources=resources, counts=counts)
@@ -477,8 +490,8 @@ def _label_nodes(observed: ObservedRemains) -> Iterator[NamedAction]:
 
 
 def _revoke_all(observed: ObservedRemains) -> Iterator[Action]:
-    """Revoke all tokens of the group. The VMs are gone, so inject_token writes no other one. The Secret
-    of an invocation that has read a VM just before expires within the hour."""
+    """Revoke all tokens of the group. The VMs are gone, so inject_token finds none for another token. An
+    invocation that read a VM before may still create a Secret, which is valid for an hour at most."""
     if observed.group.spec.joins_with_tokens:
         yield Attempt(RevokeTokens())
 

@@ -26,4 +26,4 @@ class CallError(Exception):
 
 
 class OutOfTimeError(Exception):
-    """The time for calls of an invocation is used up; the message is retried."""
+    """The time for the calls of an observation is used up; the message is retried."""

@@ -28,7 +28,7 @@ MAX_NAMES = 100
 """The limit of names of Nodes or VMs in one message; more names need more messages."""
 BATCH = 20
 """VMs in one message to ``inject_token``, requests in one to ``approve_join``. Each costs a few calls,
-and an invocation has 30 seconds."""
+and an observation has 30 seconds."""
 SWEEP_KIND = "Sweep"
 """The kind of the message that Cloud Scheduler publishes each minute: ``{"version": 1, "kind":
 "Sweep"}``."""

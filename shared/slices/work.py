@@ -68,8 +68,8 @@ def slice_work_fields(invocation: Invocation, *, is_first_observation: bool) -> 
         invocation.facts["gke_calls"] = invocation.facts.get("gke_calls", 0) + 1
         return invocation.remaining_s()
 
-    if invocation.trigger.message is None:  # the steps publish messages about other objects
-        invocation.cluster.get_cluster_id()  # `make_publish` writes it into each of them
+    if invocation.trigger.message is None:  # only then do the steps publish messages
+        invocation.cluster.get_cluster_id()  # the connection keeps it: published messages carry it
     runtime = invocation.runtime
     provider = build_provider(settings, invocation.cluster, runtime.gke, runtime.now, remaining_s)
     return {

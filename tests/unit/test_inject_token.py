@@ -307,7 +307,7 @@ def test_a_batch_without_an_error_ends_the_error_of_an_earlier_one() -> None:
     assert (condition.is_true, condition.reason, condition.message) == (
         False,
         Reason.PROVISIONING,
-        "The last error is over: join tokens are written again",
+        "The last error has not occurred again",
     )
 
 

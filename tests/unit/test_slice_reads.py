@@ -37,7 +37,7 @@ from tests.jobset_objects import JOB
 from tests.unit import test_provision_slice, test_release_slice
 from tests.unit.builders import NOW, merge
 from tests.unit.reads import reading_slices
-from tests.unit.test_provision_slice import DESIRED, leader
+from tests.unit.test_provision_slice import DESIRED, OPT_OUT, leader
 from tests.unit.test_release_slice import COMPLETED, REBUILDS, RUNNING, SETTINGS
 
 DEGRADED, DUE, LOST, WITH_DEADLINE, SLICE = (
@@ -187,7 +187,7 @@ def test_a_failed_update_is_matched_to_its_slice(
     observed = release_slice.observe(work)
     assert isinstance(observed, ObservedFailedUpdate)
     assert (observed.slice.refusal if observed.slice else None) == refusal
-    assert observed.needs_deadline is is_due
+    assert bool(observed.slice and observed.slice.refusal) is is_due
     assert work.facts["slice"] == SLICE.name
 
 
@@ -350,13 +350,16 @@ def test_creation_can_be_paused(paused: str, is_paused: bool) -> None:
     assert observed.is_paused is is_paused
 
 
-def test_an_impossible_slice_is_not_read() -> None:
-    answers = {"build_desired": InputError("what would be valid")}
+@pytest.mark.parametrize("labels, has_opted_out", [({}, False), ({OPT_OUT: "true"}, True)])
+def test_an_impossible_slice_is_not_read(labels: dict[str, str], has_opted_out: bool) -> None:
+    jobset = merge(RUNNING, {"metadata": {"labels": labels}})
+    answers = {"build_desired": InputError("what would be valid"), "find_jobset": jobset}
     work, reads = reading_slices(PodWork, POD_RESYNC, answers, leader=LEADER)
     observed = provision_slice.observe(work)
     assert isinstance(observed, ObservedImpossible)
     assert observed.message == "what would be valid"
-    assert reads.made == ["build_desired"]
+    assert observed.has_opted_out is has_opted_out
+    assert reads.made == ["build_desired", "find_jobset"]
 
 
 DUE_PODS = [

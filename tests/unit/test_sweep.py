@@ -230,9 +230,9 @@ NAMELESS = {**raw_group(), "metadata": {"name": "broken", "namespace": "default"
 def test_an_unusable_group_is_named_and_does_not_stop_the_others() -> None:
     """The second group raises an unexpected error; no API object is known that does."""
     waiting = raw_group(owned=False, creationTimestamp="2026-11-20T09:59:00Z")
-    groups, unreadable = parse_groups([NAMELESS, waiting], CLUSTER)
+    groups, unparsable = parse_groups([NAMELESS, waiting], CLUSTER)
     impossible = replace(group(), raw=None)  # type: ignore[arg-type]
-    plan = decide(ObservedGroups((impossible, *groups), False, unreadable), NOW)
+    plan = decide(ObservedGroups((impossible, *groups), unparsable=unparsable), NOW)
     assert plan.facts == {
         "groups": 2,
         "triggered": {"create_resources": 1},
@@ -248,7 +248,7 @@ def test_an_unusable_group_is_named_and_does_not_stop_the_others() -> None:
 
 
 def test_a_sweep_run_that_handles_all_groups_needs_no_attention() -> None:
-    assert not decide(ObservedGroups((group(),), False), NOW).needs_attention
+    assert not decide(ObservedGroups((group(),)), NOW).needs_attention
 
 
 BULK, SINGLE = group(), group(change=INDIVIDUAL)
@@ -382,25 +382,33 @@ def test_a_step_with_a_retry_gets_a_resync_of_a_ready_group() -> None:
     assert list_steps(group(), ready) == ("label_node", "create_resources")
 
 
+SWEEP = Trigger("Sweep", NOW)
+UNAVAILABLE = CallError("GET groups", 503, "unavailable", "later")
+
+
 @pytest.mark.parametrize(
-    "has_jobset_steps, minute, topics",
+    "provider, minute, is_redelivered, topics",
     [
-        (False, LEAKS_MINUTE - 1, []),
-        (False, LEAKS_MINUTE, ["report_leaks"]),
-        (True, LEAKS_MINUTE + 1, ["provision_slice", "release_slice"]),
-        (True, LEAKS_MINUTE, ["provision_slice", "release_slice", "report_leaks"]),
+        ("", LEAKS_MINUTE - 1, False, []),
+        ("", LEAKS_MINUTE, False, ["report_leaks"]),
+        ("gke", LEAKS_MINUTE + 1, False, ["provision_slice", "release_slice"]),
+        ("gke", LEAKS_MINUTE, False, ["provision_slice", "release_slice", "report_leaks"]),
+        ("gke", LEAKS_MINUTE, True, []),
     ],
 )
-@pytest.mark.parametrize("failure", [None, CallError("GET groups", 503, "unavailable", "later")])
-def test_steps_that_list_for_themselves_are_triggered_even_if_groups_cannot_be_listed(
-    has_jobset_steps: bool, minute: int, topics: list[str], failure: CallError | None
+@pytest.mark.parametrize("failure", [None, UNAVAILABLE])
+def test_steps_that_list_for_themselves_are_triggered_once_even_if_groups_cannot_be_listed(
+    provider: str, minute: int, is_redelivered: bool, topics: list[str], failure: CallError | None
 ) -> None:
-    now = NOW.replace(minute=minute)
-    actions = flat(decide(ObservedGroups((), has_jobset_steps, failure=failure), now))
+    """The minute is that of the message, because a retry may begin later."""
+    trigger = replace(SWEEP, at=NOW.replace(minute=minute), is_redelivered=is_redelivered)
+    actions = flat(
+        decide(observe(listing([failure] if failure else [], [], provider, trigger)), NOW)
+    )
     sent = [action for action in actions if isinstance(action, Send)]
     assert [send.step for send in sent] == topics
     assert {send.messages for send in sent} <= {
-        (Message("", "", "", Cause.SWEEP, now, kind=SWEEP_KIND),)
+        (Message("", "", "", Cause.SWEEP, NOW, kind=SWEEP_KIND),)
     }
     assert actions[len(sent) :] == ([Fail(failure)] if failure else [])
 
@@ -438,6 +446,26 @@ def raised_or_same(one: Any) -> Any:
     if isinstance(one, Exception):
         raise one
     return one
+
+
+def listing(
+    groups: list[Any],
+    requests: list[Any],
+    provider: str = "",
+    trigger: Trigger = SWEEP,
+    approval: JoinApproval = JoinApproval.APPROVE_JOIN,
+) -> Work:
+    nothing: Any = None
+    return Work(
+        settings=replace(SETTINGS, join_approval=approval, jobset_provider=provider),
+        gce=nothing,
+        cluster=cast("Cluster", Listing(groups, requests)),
+        publish=nothing,
+        random_bytes=bytes,
+        remaining_s=lambda: 30.0,
+        now=NOW,
+        trigger=trigger,
+    )
 
 
 REFUSED = CallError("GET requests", 403, "Forbidden", "may not list")
@@ -483,22 +511,10 @@ def test_signing_requests_are_listed_only_if_a_group_joins_with_approved_tokens(
     case: tuple[list[Any], list[Any], JoinApproval, tuple[list[str], Any, Any]], provider: str
 ) -> None:
     groups, requests, approval, (names, failure, requests_failure) = case
-    nothing: Any = None
-    work = Work(
-        settings=replace(SETTINGS, join_approval=approval, jobset_provider=provider),
-        gce=nothing,
-        cluster=cast("Cluster", Listing(groups, requests)),
-        publish=nothing,
-        random_bytes=bytes,
-        remaining_s=lambda: 30.0,
-        now=NOW,
-        trigger=Trigger("Resync", NOW),
-    )
-    found = observe(work)
+    found = observe(listing(groups, requests, provider, approval=approval))
     assert [one.name for one in found.requests] == names
     assert (found.failure, found.requests_failure) == (failure, requests_failure)
     assert len(found.groups) == (0 if failure else len(groups))
-    assert found.has_jobset_steps is bool(provider)
 
 
 def request(name: str, token: str = "abcdef", age_s: float = 30, **change: Any) -> SigningRequest:
@@ -536,16 +552,14 @@ def test_signing_requests_that_a_kubelet_waits_for_are_sent_to_approve_join(
     case: tuple[list[SigningRequest], list[tuple[str, ...]]],
 ) -> None:
     requests, batches = case
-    plan = decide(ObservedGroups((), False, requests=tuple(requests)), NOW)
+    plan = decide(ObservedGroups((), requests=tuple(requests)), NOW)
     sent = [one for one in flat(plan) if isinstance(one, Send) and one.step == "approve_join"]
     assert [message.requests for one in sent for message in one.messages] == batches
 
 
 def test_a_group_is_resynced_even_if_signing_requests_cannot_be_listed() -> None:
     forbidden = CallError("GET requests", 403, "Forbidden", "may not list")
-    plan = decide(
-        ObservedGroups((group(owned=False),), False, requests_failure=forbidden), FIRST_MINUTE
-    )
+    plan = decide(ObservedGroups((group(owned=False),), requests_failure=forbidden), FIRST_MINUTE)
     assert [type(one).__name__ for one in flat(plan)] == ["Send"]
     assert plan.facts["triggered"] == {"create_resources": 1}
     assert (plan.note, plan.needs_attention) == (str(forbidden), True)
@@ -558,10 +572,10 @@ LOST_TOPIC = CallError("publish to t-label-node", 503, "Unavailable", "try later
     "observed, plan",
     [
         (
-            ObservedGroups((), False),
+            ObservedGroups(()),
             Plan("SweptPartly", note=str(LOST_TOPIC), needs_attention=True),
         ),
-        (ObservedGroups((), False, failure=LOST_TOPIC), None),
+        (ObservedGroups((), failure=LOST_TOPIC), None),
         (None, None),
     ],
     ids=["a topic", "the list of groups", "the cluster's id"],

@@ -337,6 +337,21 @@ def test_the_error_of_the_creation_is_removed_when_the_deletion_begins() -> None
     assert after.conditions[Type.READY].reason == "DeletingMIG"
 
 
+def test_what_was_gone_before_the_deletion_is_deleting_until_it_is_read_again() -> None:
+    known = Status(resources={**ALL_READY, MIG: GONE, POLICY: GONE})
+    after = announced(decide(beginning(status=known), NOW))
+    deleting = Resource(RESOURCE, State.DELETING, NOW)
+    assert after.resources == {MIG: deleting, POLICY: deleting, TEMPLATE: READY}
+    refusal = CallError("instance_group_managers.get", 403, "forbidden", "Required 'x' permission")
+    plan = recover(group_work(after), refusal)
+    assert plan is not None
+    ready = announced(plan).conditions[Type.READY]
+    assert ready.reason == "PermissionDenied"
+    assert ready.message.startswith(
+        f"The managed instance group {RESOURCE} cannot be deleted: Required 'x' permission"
+    )
+
+
 def test_a_lost_status_is_replaced_by_an_intent_of_the_mig() -> None:
     after = announced(decide(beginning(status=Status()), NOW))
     assert after.resources == {MIG: creating(0)}
@@ -408,18 +423,16 @@ def test_a_failed_delete_is_reported_with_its_error() -> None:
     )
 
 
-SINCE_DELETION = replace(GONE, since=NOW)
-MIG_GONE = {**ALL_READY, MIG: SINCE_DELETION}
+MIG_GONE = {**ALL_READY, MIG: GONE}
 CALLS: dict[str, tuple[dict[str, Resource], str, str]] = {
     "the MIG": (ALL_READY, "instance_group_managers.delete", MIG),
     "its VMs": (ALL_READY, "instances.list", MIG),
-    "the MIG was Gone before the deletion": ({**ALL_READY, MIG: GONE}, "instances.list", MIG),
     "the policy": (MIG_GONE, "resource_policies.delete", POLICY),
     "the policy's operation": (MIG_GONE, "region_operations.get", POLICY),
     "the template": (MIG_GONE, "instance_templates.get", TEMPLATE),
     "the template's operation": (MIG_GONE, "global_operations.get", TEMPLATE),
     "a policy that is gone": (
-        {**MIG_GONE, POLICY: SINCE_DELETION},
+        {**MIG_GONE, POLICY: GONE},
         "resource_policies.get",
         TEMPLATE,
     ),
@@ -433,7 +446,7 @@ def test_an_error_is_recorded_at_the_resource_of_the_call_or_the_next_one(
 ) -> None:
     entries, call, kind = case
     refusal = CallError(call, 403, "forbidden", "Required 'x' permission")
-    plan = recover(group_work(Status(resources=entries)), refusal)
+    plan = recover(group_work(replace(ANNOUNCED, resources=entries)), refusal)
     assert plan is not None
     after = announced(plan)
     errors = {name: entry.error for name, entry in after.resources.items() if entry.error}

@@ -30,11 +30,11 @@ from tests.unit.test_tear_down import (
     ALL_READY,
     DELETING,
     ENDED,
+    GONE,
     OWN_MIG,
     OWN_POLICY,
     OWN_TEMPLATE,
     READY,
-    SINCE_DELETION,
     VM,
     announced,
     creating,
@@ -69,8 +69,8 @@ ANSWERS: dict[str, Any] = {
     "list_instances": [],
     "find_nodes": lambda names: dict.fromkeys(names),
 }
-MIG_GONE = {**ALL_READY, MIG: SINCE_DELETION}
-PARALLEL = {MIG: SINCE_DELETION, POLICY: DELETING, TEMPLATE: DELETING}
+MIG_GONE = {**ALL_READY, MIG: GONE}
+PARALLEL = {MIG: GONE, POLICY: DELETING, TEMPLATE: DELETING}
 CASES: dict[str, tuple[Status, Trigger, bool, dict[str, Any], list[str]]] = {
     "all had joined: the MIG": (
         announced_status(ALL_READY, joined=2),
@@ -307,21 +307,30 @@ def test_nodes_without_the_proof_are_read_before_the_mig_is_deleted(
     assert all(text in note for text, note in zip(notes, observed.notes, strict=True))
 
 
-ALL_GONE = dict.fromkeys(ALL_READY, SINCE_DELETION)
+ALL_GONE = dict.fromkeys(ALL_READY, GONE)
 
 
 @pytest.mark.parametrize(
-    "entries, call",
+    "entries, found, call",
     [
-        pytest.param(ALL_READY, "DELETE /api/v1/nodes/a", id="of the delete of a Node"),
-        pytest.param(ALL_GONE, "GET /api/v1/nodes", id="when all resources are gone"),
+        pytest.param(ALL_READY, {}, "DELETE /api/v1/nodes/a", id="of the delete of a Node"),
+        pytest.param(ALL_GONE, {}, "GET /api/v1/nodes", id="when all resources are gone"),
+        pytest.param(
+            {**ALL_GONE, POLICY: DELETING},
+            {POLICY: None},
+            "PATCH tpunodegroups/my-slice",
+            id="when the last one was found to be gone",
+        ),
     ],
 )
 def test_an_error_without_a_resource_is_reported_by_nodes_joined(
-    entries: dict[str, Resource], call: str
+    entries: dict[str, Resource], found: dict[str, None], call: str
 ) -> None:
     refusal = CallError(call, 403, "forbidden", "may not")
-    plan = recover(group_work(Status(resources=entries)), refusal)
+    known = announced_status(entries)
+    work = group_work(known)
+    work.observed = ObservedRemains(DELETED, known, found) if found else None
+    plan = recover(work, refusal)
     assert plan is not None
     after = announced(plan)
     condition = after.conditions[Type.NODES_JOINED]
