@@ -19,8 +19,9 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
    object: an error that ends when a person or Google changes something, such as a quota, a permission or
    the capacity of a zone. ``None`` leaves the error to the frame. If it shows that the observation is
    stale (404, 409, 412), the frame calls ``open``, ``observe`` and ``decide`` again, until it has
-   observed three times in all; ``is_first_observation`` is false then. After a transient error, such as
-   a 503, Pub/Sub retries the message. After any other, the message is acknowledged, outcome ``Refused``.
+   observed three times in all; ``is_first_observation`` is false then. After that, and after a transient
+   error, such as a 503, or a 401 or 403, Pub/Sub retries the message. After any other error the message
+   is acknowledged, outcome ``Refused``.
 5. ``give_up`` returns a plan that reports a transient error if the message is not retried: after five
    attempts, and always for a resync, because the sweep publishes another one.
 

@@ -138,7 +138,8 @@ class Approve:
         try:
             self.decision.apply(work)
         except CallError as error:
-            # An API server that has just started answers 403 to calls that it allows a second later.
+            # An API server that has just started answers 403 to calls that it allows a second later. The
+            # frame retries a message after a 403 that is left to it.
             may_change = error.http == 403 and not work.trigger.is_redelivered
             if error.http not in _PERMANENT_ERRORS or may_change:
                 raise
@@ -264,7 +265,7 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
     """Approve or deny each request, or leave it pending."""
     assessments = [_assess(candidate, now) for candidate in observed.candidates]
     actions = [action for one in assessments for action in one.list_actions()]
-    if any(one.outcome == "Approved" for one in assessments):
+    if any(one.outcome == "Approving" for one in assessments):
         actions.append(Attempt(ReportFailedApprovals()))
     actions += _trigger_label_node(assessments, now)
     failed = [one.candidate.error for one in assessments if one.candidate.error is not None]
@@ -386,7 +387,7 @@ class _Assessment:
 
     def list_actions(self) -> Iterator[Action]:
         request, subject = self.candidate.request, self.candidate.subject
-        if self.outcome == "Approved":
+        if self.outcome == "Approving":
             message = (
                 f"VM {subject.node} holds the token {request.token_id} with which the request was "
                 "made."
@@ -439,7 +440,7 @@ def _assess(candidate: Candidate, now: datetime) -> _Assessment:
         return _Assessment(candidate, "Deleting")
     obstacle = _find_obstacle(candidate, now)
     if not obstacle:
-        return _Assessment(candidate, "Approved")
+        return _Assessment(candidate, "Approving")
     # A wrong token is shown on the group at once (NotApproved), and in the log when the request is late.
     has_other_token = _find_token_of_vm(candidate, now) not in ("", request.token_id)
     outcome = NOT_APPROVED if is_late or has_other_token else "Pending"

@@ -90,9 +90,10 @@ class ObservedResources:
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
     members: tuple[ManagedInstance, ...] = ()
     is_redelivered: bool = False
-    """Whether the message was delivered before. That invocation is over, so a young intent does not
-    wait for it: the insert is repeated at once. False when the step observes again: a young intent may
-    then be that of another invocation, which is about to insert."""
+    """Whether an earlier invocation got this message. A recorded intent to insert that is a few seconds
+    old normally belongs to a running invocation, and this one does not insert (`lifecycle.YOUNG`). After
+    a redelivery it belongs to the earlier invocation, which has ended, so this one inserts. False when
+    the step observes again: something has just changed, so an invocation is running."""
 
     @property
     def report(self) -> CreationReport:
@@ -224,7 +225,7 @@ def _is_known_absent(work: GroupWork, spec: Spec, kind: str) -> bool:
 
 
 def _is_known_ready(work: GroupWork, spec: Spec, kind: str, resource: Resource) -> bool:
-    """Whether the status shows that a policy or template exists. A MIG is always read.
+    """Whether the status shows that a policy or template exists; false for a MIG.
 
     While there is no MIG, a second observation reads both: the insert of the MIG may have failed because
     one is missing. A user's own template is read until the slice was complete: an insert of the MIG

@@ -37,6 +37,7 @@ from shared.tpu_env.variables import (
     Value,
     decide,
     render,
+    selects_topology,
 )
 from shared.tpu_env.workloads import NOT_INJECTED, FieldPath, Workload, read
 
@@ -73,10 +74,15 @@ class InjectionSettings:
 def inject(request: AdmissionRequest, settings: InjectionSettings) -> AdmissionResponse:
     """The patch that adds missing variables to a workload, and warnings about its problems."""
     workload = read(request.target) if _is_injectable(request) else None
-    if workload is None or _is_marked(workload.metadata, (INJECT,), DISABLED):
+    if workload is None:
         return AdmissionResponse()
-    if _is_marked(request.target["metadata"], (INJECT,), DISABLED):
+    own = request.target["metadata"]
+    if workload.path and _is_marked(own, (INJECT,), DISABLED):
         return AdmissionResponse(patch=tuple(_mark_template(workload, DISABLED)))
+    # A template may be disabled because its workload was. So the workload's own mark decides.
+    is_enabled = workload.path and _is_marked(own, MARKS, ENABLED)
+    if _is_marked(workload.metadata, (INJECT,), DISABLED) and not is_enabled:
+        return AdmissionResponse()
     environment = decide(_without_injected(workload), settings.ports)
     problems = (*environment.problems, *_find_contradictions(workload, environment))
     if problems and settings.is_strict:
@@ -141,7 +147,7 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
         written = {key: digest for one in containers for key, digest in one.written()}
         note = json.dumps(written, separators=(",", ":"), sort_keys=True)
         yield from set_keys(workload.metadata, base, "annotations", {INJECTED: note})
-    elif containers:  # they are those that the annotation names, so it exists
+    elif containers:  # without variables, only containers that the annotation names: it exists
         yield {"op": "remove", "path": f"{base}/annotations/{escape(INJECTED)}"}
 
 
@@ -190,12 +196,16 @@ def _without_injected(workload: Workload) -> Workload:
 def _containers(workload: Workload, environment: Environment) -> list[_Container]:
     """The containers that get variables and, in a template, those that got some before.
 
-    A template with ``replicas: 0`` (``workers`` is ``None``) keeps its variables: ``kubectl scale`` does
-    not send it for a review when it gets replicas again.
+    A template with ``replicas: 0`` (``workers`` is ``None``) keeps variables that follow from the
+    former replicas: ``kubectl scale`` does not send it for a review when it gets replicas again. Those
+    that follow from a topology are removed, because each Pod gets them.
     """
     injected = _read_injected(workload)
     wanted = dict(environment.variables)
-    if workload.path and workload.workers is not None:
+    has_topology = selects_topology(workload.spec) or any(
+        key.endswith("/TPU_TOPOLOGY") for key in injected
+    )
+    if workload.path and (workload.workers is not None or has_topology):
         names = {key.partition("/")[0] for key in injected}
         for part in CONTAINER_LISTS:
             for place, one in enumerate(workload.spec.get(part) or []):
@@ -298,8 +308,8 @@ class _Container:
 
         If a name has several entries, a process sees the last one, the effective one. If the patch
         removes or changes that, it also removes the earlier ones that count as not set or were identical
-        to it, so that none takes effect when the last one is removed, now or later. Any other one is a
-        user's value and is kept.
+        to it: one of them would take effect now, or when a later review removes the last one. Any other
+        one is a user's value and is kept.
         """
         name = old["name"]
         effective, after = self._effective[name], self._new_effective[name]

@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from shared.base.errors import CallError
+from shared.base.names import CA_HASH_KEY
 from shared.base.reasons import REASONS, Reason
 from shared.frame.decode import Trigger
 from shared.frame.message import BATCH, Cause
@@ -151,7 +152,7 @@ def observe(work: GroupWork) -> ObservedVms | NothingToInject:
         work.trigger,
         vms,
         fresh={vm.instance.name: new_token(work.random_bytes, work.now) for vm in vms},
-        ca_hash=_get_ca_hash(work) if vms else "",
+        ca_hash=_get_ca_hash(work, vms) if vms else "",
         unread=unread,
         is_repetition=work.trigger.is_redelivered or not work.is_first_observation,
         errors=errors,
@@ -206,7 +207,17 @@ def _decide_without_tokens(observed: NothingToInject, now: datetime) -> Plan:
     return Plan("NoBootstrap", (_write(observed.group, known, True, "NotNeeded", message, now),))
 
 
-def _get_ca_hash(work: GroupWork) -> str:
+def _get_ca_hash(work: GroupWork, vms: Sequence[Vm]) -> str:
+    """The hash of the cluster's CA. It is read again if a VM has another one: then the CA that is kept
+    may be from before a rotation, and another process has written the new one."""
+    found = _read_ca_hash(work)
+    if all(vm.instance.metadata.get(CA_HASH_KEY, found) == found for vm in vms):
+        return found
+    work.cluster.forget_ca_certificate()
+    return _read_ca_hash(work)
+
+
+def _read_ca_hash(work: GroupWork) -> str:
     try:
         return ca_hash(work.cluster.get_ca_certificate(work.now))
     except ValueError as error:

@@ -45,6 +45,7 @@ from shared.slices import concurrency, lifecycle
 from shared.slices.actions import (
     AnySliceAction,
     CreateSlice,
+    SetReleaseDeadline,
     SliceActionError,
     build_plan,
 )
@@ -84,6 +85,7 @@ from shared.slices.work import (
     SliceWork,
     find_refusal,
     is_out_of_slots,
+    keep_deadline,
     list_jobs_on,
     resync,
     set_trace_id,
@@ -181,7 +183,7 @@ def open_pod(invocation: Invocation, is_first_observation: bool) -> PodWork:
     """The work for the Pod that the trigger names. Raises `NothingToDo` and `CallError`."""
     work = PodWork(**slice_work_fields(invocation, is_first_observation=is_first_observation))
     message = invocation.trigger.message
-    if message is not None:  # the sweep's names no object and is decoded as ``None``
+    if message is not None:  # it is None for the message of the sweep, which names no object
         work.leader = _find_leader(message, work)
         work.about = work.leader.raw
     return work
@@ -531,6 +533,8 @@ def _build_variables(observed: ObservedPod) -> dict[str, str]:
 
 def _report_refusal(work: PodWork, observed: ObservedPod, error: SliceActionError) -> Plan | None:
     action, wording = error.action, observed.wording
+    if isinstance(action, SetReleaseDeadline):
+        return keep_deadline(error, work.provider)
     if is_out_of_slots(error, work.provider):
         words = {"name": observed.desired.name, "failure": error.message}
         queued = Emit(lifecycle.QUEUED.render(wording, words), once=True)

@@ -54,6 +54,7 @@ from shared.slices.work import (
     find_refusal,
     is_out_of_slots,
     jobset_reference,
+    keep_deadline,
     list_jobs_on,
     resync,
     set_trace_id,
@@ -88,9 +89,10 @@ class ObservedSlice:
 
 @dataclass(frozen=True)
 class ObservedSlices:
-    """The slices that the trigger concerns.
+    """The slices about which the step decides: those of the JobSet or the slice that the message names;
+    after the creation of a node pool, one that waits for a change (`_observe_operation`).
 
-    ``others``: at the end of an operation, the slices that get a resync.
+    ``others``: after such a creation, the slices that get a resync.
     """
 
     slices: tuple[ObservedSlice, ...]
@@ -142,7 +144,7 @@ def open_slices(invocation: Invocation, is_first_observation: bool) -> SliceWork
 def observe(work: SliceWork) -> Observed:
     """Read what the decision needs: a JobSet's slices, one slice, an operation's end, or all slices."""
     message, event = work.trigger.message, work.trigger.event
-    if message is not None:  # the sweep's names no object and is decoded as ``None``
+    if message is not None:  # it is None for the message of the sweep, which names no object
         return _observe_named(work, message)
     if event is None:  # the sweep's message
         return _observe_all(work)
@@ -179,8 +181,10 @@ def recover(work: SliceWork, error: CallError) -> Plan | None:
     if is_out_of_slots(error, work.provider):
         return Plan(QUEUED, note=str(error))
     action, is_refused = error.action, find_refusal(error) is not None
-    if is_refused and isinstance(action, SetReleaseDeadline) and action.release_after is not None:
-        return _release_now(work, action.existing, str(error))
+    if is_refused and isinstance(action, SetReleaseDeadline):
+        if action.release_after is not None:
+            return _release_now(work, action.existing, str(error))
+        return keep_deadline(error, work.provider)
     return _report_refusal(error, work.provider)
 
 
@@ -190,8 +194,7 @@ def report_retry(work: SliceWork, error: Exception) -> Plan:
     if existing is None:
         return Plan(GIVEN_UP)
     jobset = work.cluster.find_jobset(*_jobset_key(existing))
-    since = find_release_time(_build_observed(work, existing, jobset), work.now)
-    if since is None or work.now - since < RETRY_REPORTED_AFTER:
+    if not is_retry_reported(_build_observed(work, existing, jobset), work.now):
         return Plan(GIVEN_UP)
     _set_subject(work, existing, jobset)
     event = lifecycle.DELETION_RETRIED.render(work.provider, {"failure": str(error)})
@@ -219,12 +222,15 @@ def _find_slice_of(work: SliceWork, error: Exception) -> Slice | None:
     return work.provider.get(message.namespace, message.name)
 
 
-def find_release_time(one: ObservedSlice, now: datetime) -> datetime | None:
-    """Since when a slice is to be released; ``None`` if it is not, or the time is unknown."""
+def is_retry_reported(one: ObservedSlice, now: datetime) -> bool:
+    """Whether a transient error is reported: the slice is to be released for ten minutes. Since when is
+    unknown if the JobSet is gone and no release deadline could be written: then the log alone has the
+    error, because GKE rejects changes for minutes while it makes others."""
     if find_reason(one.existing, one.jobset, now, one.settings.suspended_release) is None:
-        return None
+        return False
     ended = find_end_time(one.jobset) or find_suspension_time(one.jobset) if one.jobset else None
-    return ended or one.existing.release_after
+    since = ended or one.existing.release_after
+    return since is not None and now - since >= RETRY_REPORTED_AFTER
 
 
 def _observe_all(work: SliceWork) -> ObservedAll:

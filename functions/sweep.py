@@ -72,14 +72,16 @@ class ObservedGroups:
 
 def observe(work: Work) -> ObservedGroups:
     """List the groups, and the requests for certificates if VMs join with tokens."""
-    listing_steps = _list_listing_steps(work)
+    of_jobsets = JOBSET_STEPS if work.settings.jobset_provider else ()
     cluster_id = work.cluster.get_cluster_id()
     try:
         found = list(work.cluster.list_groups())
     except (CallError, OutOfTimeError) as error:
-        return ObservedGroups((), listing_steps, failure=error)
+        return ObservedGroups((), of_jobsets, failure=error)
     groups, unparsable = parse_groups(found, cluster_id)
-    observed = ObservedGroups(groups, listing_steps, unparsable)
+    # Not before the groups are listed: after that the message is not retried, so leaks are logged once.
+    of_leaks = ("report_leaks",) if work.trigger.at.minute == LEAKS_MINUTE else ()
+    observed = ObservedGroups(groups, (*of_jobsets, *of_leaks), unparsable)
     if work.settings.join_approval is JoinApproval.EXTERNAL or not any(map(_bootstraps, groups)):
         return observed
     requests: list[SigningRequest] = []
@@ -134,16 +136,6 @@ def recover(work: Work, error: CallError) -> Plan | None:
 
 STEP = Step("sweep", open_work, observe, decide, recover)
 run = STEP.run
-
-
-def _list_listing_steps(work: Work) -> tuple[str, ...]:
-    """The steps that are triggered without an object in this run. A redelivery triggers none: the first
-    delivery did, even if it could not list the groups."""
-    if work.trigger.is_redelivered:
-        return ()
-    of_jobsets = JOBSET_STEPS if work.settings.jobset_provider else ()
-    of_leaks = ("report_leaks",) if work.trigger.at.minute == LEAKS_MINUTE else ()
-    return (*of_jobsets, *of_leaks)
 
 
 def parse_groups(

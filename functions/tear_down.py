@@ -398,8 +398,9 @@ def _begin(observed: ObservedBeginning, now: datetime) -> Plan:
 
 def _announce(observed: ObservedBeginning, joined: int, now: datetime) -> Status:
     """The first status of a deletion: errors of the creation are removed, and an existing MIG is
-    Deleting. So is what create_resources has found to be gone (`_is_gone`), without its URI, which is
-    older than that."""
+    Deleting. So is what create_resources has found to be gone (`_is_gone`), without its URI: a resource
+    of that name that is not ours now was made by somebody else, and the deletion does not wait for it
+    (`Guard.KNOWN`)."""
     group, known = observed.group, observed.status
     mig = known.resources.get(MIG) or Resource(group.resource_name, State.CREATING, now)
     if mig.state is State.READY:

@@ -50,7 +50,7 @@ DECISIONS = {
     "Injecting": "a token into the VM's metadata, then its Secret",
     "PublishingVMs": "publishes a message for each batch of VMs that need a token",
     "AllHaveTokens": "every VM has its token, or has joined",
-    "Approved": "the request comes from the VM that holds the token",
+    "Approving": "the request comes from the VM that holds the token",
     "NotApproved": "the VM holds another token than the requester",
     "Denied": "no kubelet sends such a request; the token is revoked",
     "Counting": "labels and counts the Nodes",

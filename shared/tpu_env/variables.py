@@ -123,6 +123,11 @@ def decide(workload: Workload, ports: Ports) -> Environment:
     return replace(found, notices=tuple(notices))
 
 
+def selects_topology(spec: Object) -> bool:
+    """Whether a Pod's spec selects a topology, also one that does not fit."""
+    return _read_slice(spec).is_selected
+
+
 def _decide_workers(
     workload: Workload, workers: Workers, slice_: _SelectedSlice, ports: Ports
 ) -> Environment:

@@ -171,7 +171,7 @@ def test_a_burst_of_requests_is_approved_before_any_kubelet_times_out(
     assert reads == count
     assert calls <= 2 * count + 2 * len(work)
     assert len(work) <= count / 20 + 10
-    assert {line["decision"] for line in work} == {"Approved"}
+    assert {line["decision"] for line in work} == {"Approving"}
 
 
 def _count_issued(harness: Harness) -> int:
@@ -426,7 +426,7 @@ def test_a_renewal_by_a_joined_kubelet_is_left_to_the_cluster() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     asked = [line for line in harness.log.lines if line["step"] == "approve_join"]
-    assert {line["decision"] for line in asked} == {"Approved"}
+    assert {line["decision"] for line in asked} == {"Approving"}
     vm = sorted(life.nodes(harness))[0]
     renewal = request_manifest(pem(kubelets(vm)), name="csr-renewal")
     harness.simulation.admin("POST", CSRS, renewal, **life.as_kubelet(vm))

@@ -87,10 +87,10 @@ RENEWAL = (
     "renewed, or it belongs to another VM"
 )
 CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
-    "the VM that holds the token": (candidate(), "Approved", ["Approved csr-x"], ""),
+    "the VM that holds the token": (candidate(), "Approving", ["Approved csr-x"], ""),
     "the VM that holds the token, after two minutes": (
         candidate(late=True),
-        "Approved",
+        "Approving",
         ["Approved csr-x"],
         "",
     ),
@@ -259,7 +259,7 @@ def test_each_request_of_a_message_is_decided_independently() -> None:
     three = (named("one"), named("two", token=RENEWED), named("three"))
     observed = ObservedRequests(three, unread=("four", "five"), errors=(UNAVAILABLE,))
     plan = decide(observed, NOW)
-    assert plan.outcome == "Approved,NotApproved"
+    assert plan.outcome == "Approving,NotApproved"
     assert describe(plan) == [
         "approve_join Continued four five",
         "Approved one",

@@ -340,6 +340,10 @@ def failed_event(what: str, error: CallError) -> Emit:
     return Emit(Event(f"NodePool{what}Failed", str(error), is_warning=True), once=True)
 
 
+def logged(outcome: str, error: CallError) -> Plan:
+    return Plan(outcome, note=str(error), needs_attention=True)
+
+
 CREATION, DELETION, DEADLINE = (
     CreateSlice(DESIRED),
     DeleteSlice(LOST),
@@ -375,7 +379,12 @@ ACTION_ERRORS: dict[str, tuple[CallError, bool, Plan | None]] = {
     "forbidden to remove the deadline": (
         action_error(DEADLINE, 403),
         False,
-        Plan("PermissionDenied", (failed_event("Deletion", action_error(DEADLINE, 403)),)),
+        logged("PermissionDenied", action_error(DEADLINE, 403)),
+    ),
+    "no free slot to remove the deadline": (
+        action_error(DEADLINE, 429),
+        False,
+        logged("Queued", action_error(DEADLINE, 429)),
     ),
     "created concurrently": (action_error(CREATION, 409), False, None),
     "deleted concurrently": (action_error(DELETION, 404), False, None),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,9 +14,9 @@ from functions.release_slice import (
     ObservedSlices,
     decide,
     find_jobset_of,
-    find_release_time,
     is_change_due,
     is_report_due,
+    is_retry_reported,
     is_superseded,
     recover,
     select,
@@ -365,7 +365,7 @@ ACTION_ERRORS: dict[str, tuple[CallError, int | None, Plan | None]] = {
     "forbidden to remove the deadline": (
         action_error(REMOVING, 403),
         None,
-        denied(action_error(REMOVING, 403)),
+        Plan("PermissionDenied", note=str(action_error(REMOVING, 403)), needs_attention=True),
     ),
     "forbidden to set the deadline": (
         action_error(SETTING, 403),
@@ -452,32 +452,40 @@ def test_the_jobset_of_a_deleted_slice_is_found_by_the_name_of_the_slice() -> No
 
 
 ENDED_AT = NOW - timedelta(minutes=12)
-RELEASE_TIMES: dict[str, tuple[Slice, dict[str, Any] | None, Settings, datetime | None]] = {
-    "a JobSet that needs it": (SLICE, RUNNING, SETTINGS, None),
-    "no JobSet, and no deadline yet": (SLICE, None, SETTINGS, None),
-    "no JobSet": (DUE, None, SETTINGS, NOW),
-    "a JobSet that has ended": (
-        DUE,
-        objects.jobset(**with_condition("Completed", render_time(ENDED_AT))),
-        SETTINGS,
-        ENDED_AT,
+TEN_MINUTES = timedelta(minutes=10)
+LONG_DUE = replace(DUE, release_after=NOW - TEN_MINUTES)
+JUST_ENDED, LONG_ENDED = (
+    objects.jobset(**with_condition("Completed", render_time(NOW - age)))
+    for age in (TEN_MINUTES - timedelta(seconds=1), TEN_MINUTES)
+)
+RETRIES: dict[str, tuple[Slice, dict[str, Any] | None, Settings, bool]] = {
+    "a JobSet that needs it": (SLICE, RUNNING, SETTINGS, False),
+    "no JobSet, and no deadline could be written": (SLICE, None, SETTINGS, False),
+    "no JobSet since shortly": (DUE, None, SETTINGS, False),
+    "no JobSet for ten minutes": (LONG_DUE, None, SETTINGS, True),
+    "a JobSet that has just ended": (LONG_DUE, JUST_ENDED, SETTINGS, False),
+    "a JobSet that ended ten minutes ago": (DUE, LONG_ENDED, SETTINGS, True),
+    "a JobSet without its Job": (LONG_DUE, with_jobs("others"), SETTINGS, True),
+    "a suspended JobSet that keeps it": (LONG_DUE, suspended(600), SETTINGS, False),
+    "a suspended JobSet that keeps it for longer": (
+        LONG_DUE,
+        suspended(89),
+        RELEASES_SUSPENDED,
+        False,
     ),
-    "a JobSet without its Job": (DUE, with_jobs("others"), SETTINGS, NOW),
-    "a suspended JobSet that keeps it": (SLICE, suspended(600), SETTINGS, None),
-    "a suspended JobSet that keeps it for longer": (SLICE, suspended(89), RELEASES_SUSPENDED, None),
     "a JobSet that has been suspended long enough": (
         SLICE,
         suspended(90),
         RELEASES_SUSPENDED,
-        NOW - timedelta(minutes=90),
+        True,
     ),
 }
 
 
-@pytest.mark.parametrize("case", RELEASE_TIMES.values(), ids=RELEASE_TIMES)
-def test_an_error_is_about_a_release_only_if_the_slice_is_to_be_released(
-    case: tuple[Slice, dict[str, Any] | None, Settings, datetime | None],
+@pytest.mark.parametrize("case", RETRIES.values(), ids=RETRIES)
+def test_an_error_that_is_retried_is_reported_if_the_slice_is_to_be_released_for_ten_minutes(
+    case: tuple[Slice, dict[str, Any] | None, Settings, bool],
 ) -> None:
-    existing, jobset, settings, since = case
+    existing, jobset, settings, is_reported = case
     one = ObservedSlice(existing, jobset, settings, cast("Any", None))
-    assert find_release_time(one, NOW) == since
+    assert is_retry_reported(one, NOW) is is_reported

@@ -387,21 +387,21 @@ UNAVAILABLE = CallError("GET groups", 503, "unavailable", "later")
 
 
 @pytest.mark.parametrize(
-    "provider, minute, is_redelivered, topics",
+    "provider, minute, failure, topics",
     [
-        ("", LEAKS_MINUTE - 1, False, []),
-        ("", LEAKS_MINUTE, False, ["report_leaks"]),
-        ("gke", LEAKS_MINUTE + 1, False, ["provision_slice", "release_slice"]),
-        ("gke", LEAKS_MINUTE, False, ["provision_slice", "release_slice", "report_leaks"]),
-        ("gke", LEAKS_MINUTE, True, []),
+        ("", LEAKS_MINUTE - 1, None, []),
+        ("", LEAKS_MINUTE, None, ["report_leaks"]),
+        ("", LEAKS_MINUTE, UNAVAILABLE, []),
+        ("gke", LEAKS_MINUTE + 1, None, ["provision_slice", "release_slice"]),
+        ("gke", LEAKS_MINUTE, None, ["provision_slice", "release_slice", "report_leaks"]),
+        ("gke", LEAKS_MINUTE, UNAVAILABLE, ["provision_slice", "release_slice"]),
     ],
 )
-@pytest.mark.parametrize("failure", [None, UNAVAILABLE])
-def test_steps_that_list_for_themselves_are_triggered_once_even_if_groups_cannot_be_listed(
-    provider: str, minute: int, is_redelivered: bool, topics: list[str], failure: CallError | None
+def test_slices_are_swept_even_if_groups_cannot_be_listed_but_leaks_are_reported_once(
+    provider: str, minute: int, failure: CallError | None, topics: list[str]
 ) -> None:
     """The minute is that of the message, because a retry may begin later."""
-    trigger = replace(SWEEP, at=NOW.replace(minute=minute), is_redelivered=is_redelivered)
+    trigger = replace(SWEEP, at=NOW.replace(minute=minute))
     actions = flat(
         decide(observe(listing([failure] if failure else [], [], provider, trigger)), NOW)
     )

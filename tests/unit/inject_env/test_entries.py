@@ -165,6 +165,22 @@ def test_what_was_injected_is_kept_without_replicas_because_scaling_asks_no_webh
     assert Answered(once.target, operation="UPDATE").patch == []
 
 
+@pytest.mark.parametrize(
+    "now",
+    [selector("tpu7x", "2x2x4"), selector("tpu7x", "2x2x2"), {}],
+    ids=["other", "same", "none"],
+)
+def test_without_replicas_what_followed_from_a_topology_is_left_to_the_pods(
+    now: dict[str, str],
+) -> None:
+    """``kubectl scale`` asks no webhook, and the topology may have changed before it."""
+    once = Answered(with_entries(replicas=2, pod={"nodeSelector": selector("tpu7x", "2x2x2")}))
+    assert once.env()["TPU_TOPOLOGY"] == "2x2x2"
+    once.target["spec"]["replicas"] = 0
+    once.target["spec"]["template"]["spec"]["nodeSelector"] = now
+    assert Answered(once.target, operation="UPDATE").env() == {}
+
+
 def test_a_list_that_was_injected_into_a_copied_template_is_not_taken_for_the_users() -> None:
     two_hosts = {"nodeSelector": selector("tpu7x", "2x2x2")}
     once = Answered(with_entries(replicas=2, pod=two_hosts))

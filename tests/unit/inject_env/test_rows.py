@@ -475,6 +475,10 @@ def test_an_opt_out_applies_to_the_pods(kind: str) -> None:
     label = {"app": "web", "tpu-functions.dev/inject": "disabled"}
     assert answered.target["spec"]["template"]["metadata"] == {"labels": label}
     assert Answered(answered.target, operation="UPDATE").patch == []
+    answered.target["metadata"][kind] = {"tpu-functions.dev/inject": "enabled"}
+    assert (
+        Answered(answered.target, operation="UPDATE").env() == Answered(stateful_set()).env() != {}
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,52 @@
+"""The reads of inject_token: the cluster's CA is kept, unless a VM shows that there is another one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from functions.inject_token import ObservedVms, observe
+from shared.base.names import CA_HASH_KEY
+from shared.node_groups.bootstrap import ca_hash
+from shared.node_groups.status import Status
+from tests.unit.builders import group
+from tests.unit.reads import reading_work
+from tests.unit.test_bootstrap import EC_CA, V1_CA
+from tests.unit.test_inject_token import NAMED, OLD, VM, instance
+
+KEPT, ROTATED = EC_CA, V1_CA
+
+
+@pytest.mark.parametrize(
+    "on_vm, now, reads",
+    [
+        pytest.param(None, KEPT, 1, id="the VM has none"),
+        pytest.param(KEPT, KEPT, 1, id="the VM has the same"),
+        pytest.param(ROTATED, ROTATED, 2, id="another process has read the new one"),
+        pytest.param(KEPT, ROTATED, 1, id="the new one is not read yet"),
+    ],
+)
+def test_the_ca_is_read_again_if_a_vm_has_another_hash_than_that_of_the_kept_ca(
+    on_vm: str | None, now: str, reads: int
+) -> None:
+    """Otherwise processes would overwrite the new hash with the old one until they forget the CA."""
+    vm = instance(token=OLD)
+    metadata = dict(vm.metadata)
+    if on_vm is None:
+        del metadata[CA_HASH_KEY]
+    else:
+        metadata[CA_HASH_KEY] = ca_hash(on_vm)
+    cluster = [KEPT, now]
+    answers = {
+        "find_instance": replace(vm, metadata=metadata),
+        "find_node": None,
+        "get_ca_certificate": lambda _: cluster[0],
+        "forget_ca_certificate": lambda: cluster.pop(0),
+    }
+    work, made = reading_work(group(), Status(), NAMED, answers)
+    found = observe(work)
+    assert isinstance(found, ObservedVms)
+    assert [one.instance.name for one in found.vms] == [VM]
+    assert made.made.count("get_ca_certificate") == reads
+    assert found.ca_hash == ca_hash(now if reads == 2 else KEPT)
