@@ -11,17 +11,18 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
    ports for all calls (``work.gce``, ``work.cluster``, ``work.provider``).
 2. ``observe`` reads. Its result is a dataclass; there is one for each case that ``decide`` tells apart.
 3. ``decide`` is pure: from the observation and the time to a `Plan`, an outcome and actions in order.
-   The frame executes the actions. (Plans of release_slice have ``parts``, a plan for each slice.)
-   The first failure ends the plan. But a failure in `ForOne` or `Batch` ends only the actions on that
-   object, and is raised after the others; a failed `Send`, `Emit` or `Attempt` is only logged, except
-   inside `ForOne` or `Require`.
+   The frame executes the actions, and the first failure ends the plan. There are exceptions. A `ForOne`
+   has the actions on one object of many, and a `Batch` those on many such objects: a failure ends only
+   the actions on its object, and is raised after the others. A `Send` publishes messages, an `Emit`
+   writes an Event, and an `Attempt` wraps any action: their failures are only logged, unless a `ForOne`
+   or a `Require` is around them. (Plans of release_slice have ``parts``, a plan for each slice.)
 4. ``recover`` returns the plan after a failed call, mostly one that reports an environment error on the
    object: an error that ends when a person or Google changes something, such as a quota, a permission or
    the capacity of a zone. ``None`` leaves the error to the frame. If it shows that the observation is
    stale (404, 409, 412), the frame calls ``open``, ``observe`` and ``decide`` again, until it has
-   observed three times in all; ``is_first_observation`` is false then. After that, and after a transient
-   error, such as a 503, or a 401 or 403, Pub/Sub retries the message. After any other error the message
-   is acknowledged, outcome ``Refused``.
+   observed three times in all; ``is_first_observation`` is false then. After that, Pub/Sub retries the
+   message. It also does after a transient error, such as a 503, and after a 401 or 403 that ``recover``
+   has not reported. After any other error the message is acknowledged, outcome ``Refused``.
 5. ``give_up`` returns a plan that reports a transient error if the message is not retried: after five
    attempts, and always for a resync, because the sweep publishes another one.
 

@@ -196,9 +196,10 @@ def _without_injected(workload: Workload) -> Workload:
 def _containers(workload: Workload, environment: Environment) -> list[_Container]:
     """The containers that get variables and, in a template, those that got some before.
 
-    A template with ``replicas: 0`` (``workers`` is ``None``) keeps variables that follow from the
-    former replicas: ``kubectl scale`` does not send it for a review when it gets replicas again. Those
-    that follow from a topology are removed, because each Pod gets them.
+    A template with ``replicas: 0`` (``workers`` is ``None``) keeps all its variables if it has never
+    selected a topology: they follow from the former replicas, and ``kubectl scale`` does not send the
+    template for a review when it gets replicas again. With a topology all are removed, because each Pod
+    gets them.
     """
     injected = _read_injected(workload)
     wanted = dict(environment.variables)

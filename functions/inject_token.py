@@ -10,8 +10,8 @@ this step's own topic, and writes the condition TokensInjected, which this step 
 Any other trigger names VMs. For each of them that has not joined and whose metadata can be written: the
 stale Node of its predecessor is deleted; a new token is written to the metadata by one setMetadata,
 unless the old one is valid for ten more minutes; the token's Secret is created. The Secret is built from
-the metadata, so a repetition creates the same Secret. If the cluster has another CA since, the old token
-is written again with its hash.
+the metadata, so a repetition creates the same Secret. If the cluster has another CA since, the metadata
+is written again, with the old token and the hash of the new CA.
 
 VMs are independent: an error of one is raised after the others have their tokens. The names of VMs that
 there was no time to read are published to this step's topic. The metadata of a VM that is being created

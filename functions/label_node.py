@@ -321,8 +321,8 @@ def _node_actions(members: Members, node: Node, now: datetime) -> Iterator[Actio
 
 
 def _prove(members: Members, node: Node, now: datetime) -> Iterator[Action]:
-    """Revoke the VM's token, then label the Node. The VM of a proved Node is not read again, so the
-    token would remain if the order were reversed."""
+    """Revoke the VM's token, then label the Node. For a proved Node nothing is revoked any more, so the
+    token would remain if the order were reversed and the second call failed."""
     instance = members.instances.get(node.vm)
     with_tokens = members.group.spec.joins_with_tokens  # otherwise the metadata may name any token
     if with_tokens and instance is not None and node.proved_vm_id != instance.id:

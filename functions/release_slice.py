@@ -13,8 +13,8 @@ deleted and recreated under the same name keep its slices. A slice that has fail
 ready Node is deleted without a delay. So is one whose deadline cannot be written, when no Pods run on
 it.
 
-By the setting `Settings.lost_rebuild`, a slice that a JobSet needs and that has lost its Nodes for good
-is deleted, so that provision_slice creates it again.
+By the setting `Settings.lost_rebuild`, a slice that a JobSet needs and that has lost Nodes for good is
+deleted, so that provision_slice creates it again.
 """
 
 from __future__ import annotations
@@ -223,13 +223,19 @@ def _find_slice_of(work: SliceWork, error: Exception) -> Slice | None:
 
 
 def is_retry_reported(one: ObservedSlice, now: datetime) -> bool:
-    """Whether a transient error is reported: the slice is to be released for ten minutes. Since when is
-    unknown if the JobSet is gone and no release deadline could be written: then the log alone has the
-    error, because GKE rejects changes for minutes while it makes others."""
+    """Whether a transient error is reported: the slice has been due for release for ten minutes.
+
+    If the JobSet is gone and no release deadline could be written, it is not known for how long. Then
+    only the log has the error, because GKE rejects changes for minutes while it makes others.
+    """
     if find_reason(one.existing, one.jobset, now, one.settings.suspended_release) is None:
         return False
-    ended = find_end_time(one.jobset) or find_suspension_time(one.jobset) if one.jobset else None
-    since = ended or one.existing.release_after
+    jobset, since = one.jobset or {}, one.existing.release_after
+    ended, suspended = find_end_time(jobset), find_suspension_time(jobset)
+    if ended is not None:
+        since = ended
+    elif suspended is not None and one.settings.suspended_release is not None:
+        since = suspended + one.settings.suspended_release
     return since is not None and now - since >= RETRY_REPORTED_AFTER
 
 

@@ -290,6 +290,6 @@ def _list_by_state(group: AnyGroup, known: Status) -> Iterator[str]:
     if has_mig and is_joining and not known.is_true(Type.NODES_JOINED):
         yield "inject_token"
     # Before all VMs are created, label_node has work if a VM may join or become ready (more VMs run than
-    # Nodes are ready), or if one is lost (fewer).
+    # Nodes are ready), or if one is lost (fewer). create_resources counts the running VMs then.
     if were_vms_created or counts.running != counts.ready:
         yield "label_node"

@@ -397,10 +397,13 @@ def _begin(observed: ObservedBeginning, now: datetime) -> Plan:
 
 
 def _announce(observed: ObservedBeginning, joined: int, now: datetime) -> Status:
-    """The first status of a deletion: errors of the creation are removed, and an existing MIG is
-    Deleting. So is what create_resources has found to be gone (`_is_gone`), without its URI: a resource
-    of that name that is not ours now was made by somebody else, and the deletion does not wait for it
-    (`Guard.KNOWN`)."""
+    """The first status of a deletion.
+
+    Errors of the creation are removed. An existing MIG becomes Deleting. What create_resources has
+    found to be gone becomes Deleting, too, so that it is read again (`_is_gone`), and loses its URI: if
+    there is a resource of its name without our mark now, somebody else has made it, and with a URI the
+    deletion would wait until a person restores the mark (`FailureKind.MARK_LOST`).
+    """
     group, known = observed.group, observed.status
     mig = known.resources.get(MIG) or Resource(group.resource_name, State.CREATING, now)
     if mig.state is State.READY:
@@ -491,7 +494,7 @@ def _label_nodes(observed: ObservedRemains) -> Iterator[NamedAction]:
 
 
 def _revoke_all(observed: ObservedRemains) -> Iterator[Action]:
-    """Revoke all tokens of the group. The VMs are gone, so inject_token finds none for another token. An
+    """Revoke all tokens of the group. Its VMs are gone, so inject_token writes no other one. An
     invocation that read a VM before may still create a Secret, which is valid for an hour at most."""
     if observed.group.spec.joins_with_tokens:
         yield Attempt(RevokeTokens())

@@ -240,7 +240,9 @@ class Step(Generic[WorkT, ObservedT]):
         if failures:
             raise failures[0]
         note = "; ".join(answer.note for answer in answers if answer.note)
-        return Answer(ACKNOWLEDGED, join_outcomes(answer.outcome for answer in answers), note)
+        outcome = join_outcomes(answer.outcome for answer in answers)
+        needs_attention = any(answer.needs_attention for answer in answers)
+        return Answer(ACKNOWLEDGED, outcome, note, needs_attention)
 
     def _recover(self, work: WorkT, error: CallError, recoveries: int) -> Answer:
         work.has_failed = True

@@ -473,9 +473,15 @@ RETRIES: dict[str, tuple[Slice, dict[str, Any] | None, Settings, bool]] = {
         RELEASES_SUSPENDED,
         False,
     ),
-    "a JobSet that has been suspended long enough": (
+    "a JobSet that has just been suspended long enough": (
         SLICE,
-        suspended(90),
+        suspended(99),
+        RELEASES_SUSPENDED,
+        False,
+    ),
+    "a JobSet that has been suspended for ten minutes longer": (
+        SLICE,
+        suspended(100),
         RELEASES_SUSPENDED,
         True,
     ),

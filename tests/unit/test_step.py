@@ -357,6 +357,12 @@ def test_the_outcome_of_a_plan_joins_its_parts_and_a_failed_action_ends_only_its
     assert RECORDED == ["0", "1", "y", "3"]
 
 
+@pytest.mark.parametrize("needs_attention", [False, True])
+def test_a_plan_needs_attention_if_one_of_its_parts_does(needs_attention: bool) -> None:
+    parts = (Plan("A", needs_attention=needs_attention), Plan("B"))
+    assert execute_plan(Plan("planned", parts=parts)).needs_attention is needs_attention
+
+
 def test_the_error_of_a_part_that_cannot_be_recovered_is_raised_after_the_others() -> None:
     parts = (
         Plan("A", (Record("1", http=503),)),
