@@ -226,7 +226,8 @@ def is_retry_reported(one: ObservedSlice, now: datetime) -> bool:
     """Whether a transient error is reported: the slice has been due for release for ten minutes.
 
     If the JobSet is gone and no release deadline could be written, it is not known for how long. Then
-    only the log has the error, because GKE rejects changes for minutes while it makes others.
+    only the log has the error: to report it at once would also report each change that GKE rejects while
+    it makes another one, for some minutes.
     """
     if find_reason(one.existing, one.jobset, now, one.settings.suspended_release) is None:
         return False
@@ -544,7 +545,8 @@ def find_reason(
 def _may_have_job(existing: Slice, jobset: Mapping[str, Any]) -> bool:
     """Whether the JobSet still has the slice's Job: a JobSet that was recreated may have fewer.
 
-    True also for a slice whose name does not follow from its Job: nothing is known of it.
+    True also for a slice whose name this system has not computed, such as a node pool of TPU
+    Provisioner: its labels may name no Job.
     """
     owner = existing.owner
     key = job_key(owner.namespace, owner.job)
