@@ -134,8 +134,8 @@ def list_jobs_on(
     ``but`` is the Job for which the slice is replaced: its Pods do not count, except those that are
     ending, because they may be writing a checkpoint. ``waiting_uid`` is the uid of the Job of the first
     Pod that waits, if any. With it, two more kinds of Pods of the Job ``but`` count: those of an older
-    Job of the same name, and a first Pod, because the one that waits is not the Job's own if another one
-    runs.
+    Job of the same name, and a first Pod. If the Job's first Pod runs, the one that waits only claims to
+    be it, by annotations that anyone can write.
     """
     nodes = {node["metadata"]["name"] for node in cluster.list_nodes_of_slice(name)}
     for pods in _list_pods_on(cluster, nodes):
