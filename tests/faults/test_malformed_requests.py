@@ -147,7 +147,7 @@ def test_every_mutated_request_for_a_certificate_is_answered_and_only_a_vms_own_
             assert reply.http == 204, shown
         assert CRASHED not in {line["decision"] for line in log}, (shown, log)
         assert token[7:] not in json.dumps(log)
-        if reply.outcome == "Approved":
+        if reply.outcome == "Approving":
             assert is_own(shown, vm, token[:6]), shown
     say(f"{count} mutated requests for certificates: {dict(outcomes)}")
-    assert {"Approved", "Denied", "NothingToDo", "TryAgain"} <= set(outcomes)
+    assert {"Approving", "Denied", "NothingToDo", "TryAgain"} <= set(outcomes)
