@@ -199,7 +199,7 @@ def _containers(workload: Workload, environment: Environment) -> list[_Container
     A template with ``replicas: 0`` (``workers`` is ``None``) keeps all its variables if it has never
     selected a topology: they follow from the former replicas, and ``kubectl scale`` does not send the
     template for a review when it gets replicas again. With a topology all are removed, because each Pod
-    gets them.
+    gets them; and so are those of a former topology, which are wrong now.
     """
     injected = _read_injected(workload)
     wanted = dict(environment.variables)

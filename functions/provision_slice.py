@@ -344,7 +344,8 @@ def _find_started_pod_of(name: str, work: PodWork) -> Mapping[str, Any] | None:
 
 
 def _observe_others(work: PodWork, leaders: Sequence[Leader]) -> PodsWithoutSlice | None:
-    """The Pods whose slices do not exist, if the provider has a limit. The sweep resyncs the others."""
+    """The Pods whose slices do not exist, if the provider has a limit. Pods whose slices exist wait for
+    the sweep."""
     provider = work.provider
     if not leaders or provider.concurrency_limit is None:
         return None

@@ -1,4 +1,4 @@
-"""release_slice: delete a slice at least half a minute after its JobSet needs it no longer.
+"""release_slice: delete a slice that its JobSet needs no longer, normally half a minute later.
 
 Triggers: a JobSet has completed, failed or was deleted; a node pool was created or deleted, or its
 update has failed; a resync about a slice; a message of the sweep, each minute. The sweep's message names
@@ -284,7 +284,8 @@ def is_change_due(one: ObservedSlice, now: datetime) -> bool:
 
 
 def has_work(one: ObservedSlice, now: datetime) -> bool:
-    """Whether the sweep sends resyncs for the slice: it needs an action or a report."""
+    """Whether the slice needs an action or a report, so that this step sends resyncs about it to itself
+    (for ``kubectl tng explain``)."""
     return is_change_due(one, now) or _find_row(one, now).event is not None
 
 

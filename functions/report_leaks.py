@@ -108,6 +108,7 @@ def observe(work: LeakWork) -> ObservedLeaks:
                 failures.append(error)
     groups = work.cluster.list_groups() if listed else ()
     uids = {raw["metadata"]["uid"] for raw in groups if not is_abandoned(raw)}
+    # A kubeconfig that has changed meanwhile clears the id that the connection keeps.
     if work.cluster.get_cluster_id() != cluster:
         raise StaleObservation("the kubeconfig leads to another cluster now")
     suspects = find_leaks(listed, uids, cluster, work.now)

@@ -387,21 +387,23 @@ UNAVAILABLE = CallError("GET groups", 503, "unavailable", "later")
 
 
 @pytest.mark.parametrize(
-    "provider, minute, failure, topics",
+    "provider, minute, is_redelivered, failure, topics",
     [
-        ("", LEAKS_MINUTE - 1, None, []),
-        ("", LEAKS_MINUTE, None, ["report_leaks"]),
-        ("", LEAKS_MINUTE, UNAVAILABLE, []),
-        ("gke", LEAKS_MINUTE + 1, None, ["provision_slice", "release_slice"]),
-        ("gke", LEAKS_MINUTE, None, ["provision_slice", "release_slice", "report_leaks"]),
-        ("gke", LEAKS_MINUTE, UNAVAILABLE, ["provision_slice", "release_slice"]),
+        ("", LEAKS_MINUTE - 1, False, None, []),
+        ("", LEAKS_MINUTE, False, None, ["report_leaks"]),
+        ("", LEAKS_MINUTE, False, UNAVAILABLE, []),
+        ("gke", LEAKS_MINUTE + 1, False, None, ["provision_slice", "release_slice"]),
+        ("gke", LEAKS_MINUTE, False, None, ["provision_slice", "release_slice", "report_leaks"]),
+        ("gke", LEAKS_MINUTE, False, UNAVAILABLE, ["provision_slice", "release_slice"]),
+        ("gke", LEAKS_MINUTE, True, UNAVAILABLE, []),
+        ("gke", LEAKS_MINUTE, True, None, ["report_leaks"]),
     ],
 )
-def test_slices_are_swept_even_if_groups_cannot_be_listed_but_leaks_are_reported_once(
-    provider: str, minute: int, failure: CallError | None, topics: list[str]
+def test_slices_are_swept_even_if_groups_cannot_be_listed_but_once(
+    provider: str, minute: int, is_redelivered: bool, failure: CallError | None, topics: list[str]
 ) -> None:
     """The minute is that of the message, because a retry may begin later."""
-    trigger = replace(SWEEP, at=NOW.replace(minute=minute))
+    trigger = replace(SWEEP, at=NOW.replace(minute=minute), is_redelivered=is_redelivered)
     actions = flat(
         decide(observe(listing([failure] if failure else [], [], provider, trigger)), NOW)
     )

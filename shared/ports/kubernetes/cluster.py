@@ -30,7 +30,7 @@ class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCa
         self._jobset_options: Mapping[str, str] | None = None
 
     def get_cluster_id(self) -> str:
-        """The uid of the namespace ``kube-system``, read once in a process."""
+        """The uid of the namespace ``kube-system``, read once for each kubeconfig."""
         self._connection.session(self._remaining_s)  # forgets the id if it may be another cluster
         constants = self._connection.constants
         known = constants.get("cluster")
@@ -50,7 +50,7 @@ class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCa
         return known[0]
 
     def forget_ca_certificate(self) -> None:
-        """Drop the cached CA, because it cannot be parsed."""
+        """Drop the CA that is kept: it cannot be parsed, or may be from before a rotation."""
         self._connection.ca = None
 
     def get_jobset_options(self) -> Mapping[str, str]:
