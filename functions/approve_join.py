@@ -247,7 +247,7 @@ def observe(work: JoinWork) -> ObservedRequests:
     cache = _Cache(work)
     with work.reserve(SECONDS_FOR_WRITING):
         for index, name in enumerate(names):
-            if index and not _has_time(work):
+            if index and not work.has_time():
                 is_repetition = work.trigger.is_redelivered or not work.is_first_observation
                 unread = names[index:]
                 return ObservedRequests(tuple(candidates), unread, is_repetition, tuple(errors))
@@ -292,14 +292,6 @@ def recover(_work: JoinWork, _error: CallError) -> Plan | None:
 SNAPSHOT: Rules = {**RULES, (Candidate, "raw"): leave_out_all}
 STEP = Step("approve_join", open_work, observe, decide, recover, snapshot=SNAPSHOT)
 run = STEP.run
-
-
-def _has_time(work: Work) -> bool:
-    try:
-        work.remaining_s()
-    except OutOfTimeError:
-        return False
-    return True
 
 
 def _is_lasting(error: CallError | OutOfTimeError) -> bool:

@@ -398,8 +398,8 @@ def _name_outcome(
 def _build_entries(observed: ObservedResources, now: datetime) -> dict[str, Resource]:
     """An entry for each resource that the spec needs.
 
-    A group that has our finalizer and no entry has lost its status: an insert may be in progress, so
-    the new entry is Creating since now.
+    A group that has our finalizer and no entry has lost its status, and an insert may be in progress. So
+    the new entry is Creating since now, and the insert is repeated: at worst Compute Engine answers 409.
     """
     spec = observed.group.spec
     name = observed.group.resource_name

@@ -79,7 +79,7 @@ def inject(request: AdmissionRequest, settings: InjectionSettings) -> AdmissionR
     own = request.target["metadata"]
     if workload.path and _is_marked(own, (INJECT,), DISABLED):
         return AdmissionResponse(patch=tuple(_mark_template(workload, DISABLED)))
-    # A template may be disabled because its workload was. So the workload's own mark decides.
+    # The line above has copied a former `disabled` of the workload, and it stays on the template.
     is_enabled = workload.path and _is_marked(own, MARKS, ENABLED)
     if _is_marked(workload.metadata, (INJECT,), DISABLED) and not is_enabled:
         return AdmissionResponse()
@@ -198,8 +198,8 @@ def _containers(workload: Workload, environment: Environment) -> list[_Container
 
     A template with ``replicas: 0`` (``workers`` is ``None``) keeps all its variables if it has never
     selected a topology: they follow from the former replicas, and ``kubectl scale`` does not send the
-    template for a review when it gets replicas again. With a topology all are removed, because each Pod
-    gets them; and so are those of a former topology, which are wrong now.
+    template for a review when it gets replicas again. With a topology all are removed, because the
+    review of each Pod knows all hosts; and so are those of a former topology, which are wrong now.
     """
     injected = _read_injected(workload)
     wanted = dict(environment.variables)

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from shared.base.errors import CallError
+from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import CA_HASH_KEY
 from shared.base.reasons import REASONS, Reason
 from shared.frame.decode import Trigger
@@ -116,7 +116,7 @@ class ObservedVms:
     """The names of VMs that there was no time to read."""
     is_repetition: bool = False
     """An earlier delivery or observation may have published the unread VMs already."""
-    errors: tuple[CallError, ...] = ()
+    errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of VMs that could not be read."""
 
 
@@ -227,25 +227,26 @@ def _read_ca_hash(work: GroupWork) -> str:
 
 def _read_named_vms(
     work: GroupWork, group: NodeGroup
-) -> tuple[tuple[Vm, ...], tuple[str, ...], tuple[CallError, ...]]:
+) -> tuple[tuple[Vm, ...], tuple[str, ...], tuple[CallError | OutOfTimeError, ...]]:
     """The VMs, the names of those that there was no time to read, and the errors of the others.
 
     The first VM is always read, so each invocation makes progress, however slow the calls are.
     """
     vms: list[Vm] = []
-    errors: list[CallError] = []
+    errors: list[CallError | OutOfTimeError] = []
     names = work.trigger.vms
-    stop_at_remaining_s = work.remaining_s() * (1 - READING_SHARE)
-    for index, name in enumerate(names):
-        if index and work.remaining_s() <= stop_at_remaining_s:
-            return tuple(vms), names[index:], tuple(errors)
-        try:
-            vm = _find_vm(work, group, name)
-        except CallError as error:
-            errors.append(error.about(name))
-            continue
-        if vm is not None:
-            vms.append(vm)
+    with work.reserve(work.remaining_s() * (1 - READING_SHARE)):
+        for index, name in enumerate(names):
+            if index and not work.has_time():
+                return tuple(vms), names[index:], tuple(errors)
+            try:
+                vm = _find_vm(work, group, name)
+            except CallError as error:
+                errors.append(error.about(name))
+            except OutOfTimeError as error:
+                errors.append(OutOfTimeError(f"{name}: {error}"))
+            else:
+                vms += [vm] if vm is not None else []
     return tuple(vms), (), tuple(errors)
 
 

@@ -229,7 +229,8 @@ def _has_invalid_spec(known: Status) -> bool:
 
 
 def last_progress(group: AnyGroup, known: Status) -> datetime:
-    """The time of the last change. Neither a persisting error nor the intent of a retry is one."""
+    """The time of the last change. The first occurrence of an error is one; that it persists, or that a
+    retry begins, is not."""
     moments = [group.created, group.deleting]
     moments += [condition.since for condition in known.conditions.values()]
     moments += [entry.since for entry in known.pending]

@@ -73,6 +73,14 @@ class Work:
         """The object of Events that name none; ``None`` if the work is about no single object."""
         return None
 
+    def has_time(self) -> bool:
+        """Whether there is time for another call."""
+        try:
+            self.remaining_s()
+        except OutOfTimeError:
+            return False
+        return True
+
     def rotate(self, names: Sequence[str]) -> list[str]:
         """The names, from a random one on: there may not be time for all of them in one invocation."""
         start = int.from_bytes(self.random_bytes(2)) % max(1, len(names))

@@ -1,4 +1,4 @@
-"""The reads of inject_token: the cluster's CA is kept, unless a VM shows that there is another one."""
+"""The reads of inject_token: VMs one by one, and the cluster's CA, which is kept."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import replace
 import pytest
 
 from functions.inject_token import ObservedVms, observe
+from shared.base.errors import OutOfTimeError
 from shared.base.names import CA_HASH_KEY
 from shared.node_groups.bootstrap import ca_hash
 from shared.node_groups.status import Status
+from shared.ports.gce.values import Instance
 from tests.unit.builders import group
 from tests.unit.reads import reading_work
 from tests.unit.test_bootstrap import EC_CA, V1_CA
@@ -50,3 +52,41 @@ def test_the_ca_is_read_again_if_a_vm_has_another_hash_than_that_of_the_kept_ca(
     assert [one.instance.name for one in found.vms] == [VM]
     assert made.made.count("get_ca_certificate") == reads
     assert found.ca_hash == ca_hash(now if reads == 2 else KEPT)
+
+
+OTHER = f"{VM}-2"
+SLOW = OutOfTimeError("no answer within 10 s")
+BOTH = replace(NAMED, message=replace(NAMED.message, vms=(VM, OTHER))) if NAMED.message else NAMED
+
+
+@pytest.mark.parametrize(
+    "has_time, read, unread", [(True, [OTHER], ()), (False, [], (OTHER,))], ids=["time", "no time"]
+)
+def test_a_vm_whose_read_hangs_does_not_keep_the_others_from_their_tokens(
+    has_time: bool, read: list[str], unread: tuple[str, ...]
+) -> None:
+    hangs = True
+
+    def find(_project: str, _zone: str, name: str) -> Instance:
+        nonlocal hangs
+        if name == VM:
+            raise SLOW
+        hangs = False
+        return replace(instance(), name=name)
+
+    def remaining_s() -> float:
+        if hangs and not has_time and reads.made:
+            raise SLOW
+        return 30.0
+
+    answers = {
+        "find_instance": find,
+        "find_node": None,
+        "get_ca_certificate": KEPT,
+        "forget_ca_certificate": None,
+    }
+    work, reads = reading_work(group(), Status(), BOTH, answers, remaining_s=remaining_s)
+    found = observe(work)
+    assert isinstance(found, ObservedVms)
+    assert ([one.instance.name for one in found.vms], found.unread) == (read, unread)
+    assert [str(error) for error in found.errors] == [f"{VM}: no answer within 10 s"]
