@@ -420,6 +420,8 @@ def _assess(candidate: Candidate, now: datetime) -> _Assessment:
         return _assess_decided(candidate)
     if subject.violation:
         return _Assessment(candidate, DENIED, subject.violation, has_log_line=True)
+    if group is not None and group.deleting is not None:
+        return _Assessment(candidate, "Deleting")
     is_late = now - request.created >= LATE_AFTER
     if not find_resource_name(subject.node):
         vm = subject.node.partition(".")[0]
@@ -428,8 +430,6 @@ def _assess(candidate: Candidate, now: datetime) -> _Assessment:
             return _Assessment(candidate, NOT_APPROVED, why, is_late)
         why = f"{subject.node} is not the name of a TPUNodeGroup's VM"
         return _Assessment(candidate, DENIED, why, has_log_line=True)
-    if group is not None and group.deleting is not None:
-        return _Assessment(candidate, "Deleting")
     obstacle = _find_obstacle(candidate, now)
     if not obstacle:
         return _Assessment(candidate, "Approving")

@@ -93,7 +93,8 @@ class ObservedResources:
     """Whether an earlier invocation got this message. A recorded intent to insert that is a few seconds
     old normally belongs to a running invocation, and this one does not insert (`lifecycle.YOUNG`). After
     a redelivery it belongs to the earlier invocation, which has ended, so this one inserts. False when
-    the step observes again: something has just changed, so an invocation is running."""
+    the step observes again: another invocation has just changed something, and the intent may be its
+    own."""
 
     @property
     def report(self) -> CreationReport:

@@ -79,7 +79,7 @@ def inject(request: AdmissionRequest, settings: InjectionSettings) -> AdmissionR
     own = request.target["metadata"]
     if workload.path and _is_marked(own, (INJECT,), DISABLED):
         return AdmissionResponse(patch=tuple(_mark_template(workload, DISABLED)))
-    # The line above has copied a former `disabled` of the workload, and it stays on the template.
+    # A template may still be marked because its workload was `disabled` at an earlier review.
     is_enabled = workload.path and _is_marked(own, MARKS, ENABLED)
     if _is_marked(workload.metadata, (INJECT,), DISABLED) and not is_enabled:
         return AdmissionResponse()
@@ -196,10 +196,10 @@ def _without_injected(workload: Workload) -> Workload:
 def _containers(workload: Workload, environment: Environment) -> list[_Container]:
     """The containers that get variables and, in a template, those that got some before.
 
-    A template with ``replicas: 0`` (``workers`` is ``None``) keeps all its variables if it has never
-    selected a topology: they follow from the former replicas, and ``kubectl scale`` does not send the
-    template for a review when it gets replicas again. With a topology all are removed, because the
-    review of each Pod knows all hosts; and so are those of a former topology, which are wrong now.
+    A StatefulSet with ``replicas: 0`` (``workers`` is ``None``) gets no variables. Those that it got
+    before are kept if its template has never selected a topology: they follow from the former replicas,
+    and ``kubectl scale`` does not send the template for a review. They are removed if it selects a
+    topology, because then the review of each Pod knows all hosts, or if it selected another one before.
     """
     injected = _read_injected(workload)
     wanted = dict(environment.variables)

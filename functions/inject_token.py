@@ -332,7 +332,8 @@ def _report(observed: ObservedVms, now: datetime) -> WriteStatus:
 
     The list does not show which tokens have their Secrets. So an error that an invocation for named VMs
     has reported is kept while its VM still waits (it has not joined, and its metadata is writable),
-    until such an invocation succeeds.
+    until such an invocation succeeds. That holds for a transient error, too, which is among the status's
+    retries and not in the condition.
     """
     waiting = [
         vm.instance.name
@@ -340,7 +341,7 @@ def _report(observed: ObservedVms, now: datetime) -> WriteStatus:
         if not vm.has_joined and _is_metadata_writable(vm, observed.trigger)
     ]
     known = observed.status
-    if not waiting or not _is_retried(observed, waiting):
+    if not waiting or not _has_retry_about(observed, waiting):
         known = known.without_retry(STEP.name)
     error = _find_error(known)
     if waiting and error is not None and _may_concern(observed.group, error, waiting):
@@ -362,7 +363,7 @@ def _end_error(observed: ObservedVms, now: datetime) -> Iterator[Action | Batch]
     """
     group, known = observed.group, observed.status
     names = [vm.instance.name for vm in observed.vms]
-    if _is_retried(observed, names):
+    if _has_retry_about(observed, names):
         known = known.without_retry(STEP.name)
     error = _find_error(known)
     if error is not None and _may_concern(group, error, names):
@@ -375,7 +376,7 @@ def _end_error(observed: ObservedVms, now: datetime) -> Iterator[Action | Batch]
         yield Attempt(WriteStatus(readiness.conclude(group, known, now)))
 
 
-def _is_retried(observed: ObservedVms, vms: Sequence[str]) -> bool:
+def _has_retry_about(observed: ObservedVms, vms: Sequence[str]) -> bool:
     """Whether the status has a transient error of this step that may be about one of these VMs."""
     return any(
         retry.step == STEP.name and _may_concern(observed.group, retry.message, vms)

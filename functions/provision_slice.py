@@ -9,7 +9,8 @@ topic, at intervals that grow with the wait.
 slice, and creates it again when it is gone. These slices are replaced:
 
 - One with other properties or labels than the Pod asks for. It is kept as long as Pods of other Jobs run
-  on it. Of the Pod's own Job, some Pods keep it, too, such as those that are ending (`list_jobs_on`).
+  on it. Of the Pod's own Job, these keep it, too: Pods that are ending, which may be writing a
+  checkpoint; Pods of an older Job of the same name; and a first Pod that runs (`list_jobs_on`).
 - On a resync, one that could not be created or has no ready Node any more. It is kept if its provider
   retries by itself.
 

@@ -150,6 +150,7 @@ def observe(work: GroupWork) -> Observed:
         observed = _observe_resource(work, observed, MIG)
         if observed.found.get(MIG) is not None:
             return _observe_nodes_and_vms(work, observed)
+    # Not found is not gone: `decide` uses nothing of what follows while an insert of the MIG may arrive.
     for kind in _list_kinds_after_mig(group.spec):
         if not _is_gone(group, work.status, kind) and _may_have_changed(work, kind):
             observed = _observe_resource(work, observed, kind)

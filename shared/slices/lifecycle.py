@@ -200,10 +200,10 @@ BESIDES_THE_TABLE: dict[EventTemplate, str] = {
 class Situation:
     """An observation of a slice, in the columns of the table.
 
-    ``is_as_asked``: the slice is what the Pod asks for. ``is_in_use``: Pods of Jobs run on it; before a
-    replacement, of the Job itself only its first Pod and those that are ending count. ``is_paused``:
-    nothing may be created. ``is_late``: a ready slice and its Pod have waited so long that the Pod does
-    not fit; a failed slice has failed for as long as the setting for its rebuild.
+    ``is_as_asked``: the slice is what the Pod asks for. ``is_in_use``: Pods keep it from being deleted
+    (`shared.slices.work.list_jobs_on`). ``is_paused``: nothing may be created. ``is_late``: a ready
+    slice and its Pod have waited so long that the Pod does not fit; a failed slice has failed for as
+    long as the setting for its rebuild.
     """
 
     trigger: SliceTrigger

@@ -124,6 +124,12 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
         [NOT_APPROVED],
         f"{VM}.c.p.internal must be the VM's name alone: register the kubelet as {VM}",
     ),
+    "the name of the VM with a domain, while its group is being deleted": (
+        candidate(subject=Subject(f"{VM}.c.p.internal"), group=group(deleting=True), late=True),
+        "Deleting",
+        [],
+        "",
+    ),
     "the VM holds no token": (
         candidate(token=None),
         "Pending",
