@@ -199,7 +199,7 @@ def _containers(workload: Workload, environment: Environment) -> list[_Container
     A StatefulSet with ``replicas: 0`` (``workers`` is ``None``) gets no variables. Those that it got
     before are kept if its template has never selected a topology: they follow from the former replicas,
     and ``kubectl scale`` does not send the template for a review. They are removed if it selects a
-    topology, because then the review of each Pod knows all hosts, or if it selected another one before.
+    topology, which tells the review of each Pod the number of hosts, or if it selected one before.
     """
     injected = _read_injected(workload)
     wanted = dict(environment.variables)

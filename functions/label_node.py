@@ -143,7 +143,8 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
 
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
-    """Report an environment error. A ready slice stays ready: the error proves nothing about it."""
+    """Report an environment error in NodesJoined. If that is true, it stays so, because the error proves
+    nothing about the Nodes: then the error is reported as one that is retried (`report_refusal`)."""
 
     def add_error(known: Status, reason: Reason) -> Status | None:
         if known.is_true(Type.NODES_JOINED):

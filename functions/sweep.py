@@ -198,7 +198,7 @@ def list_steps(group: AnyGroup, known: Status) -> tuple[str, ...]:
     """The steps that may have work with a group in this state."""
     steps = tuple(_list_by_state(group, known))
     retried = () if group.deleting is not None else (retry.step for retry in known.retries)
-    return tuple(dict.fromkeys((*steps, *(step for step in retried if step != "tear_down"))))
+    return tuple(dict.fromkeys((*steps, *retried)))
 
 
 def is_due(group: AnyGroup, known: Status, now: datetime) -> bool:
@@ -213,7 +213,7 @@ def is_settled(group: AnyGroup, known: Status) -> bool:
     """Whether there is nothing to do until an event.
 
     The group is Ready, or its spec is invalid, or it was paused before its first insert. Its label and
-    finalizer are set, and no step is retrying.
+    finalizer are set, and no step has a transient error.
     """
     if group.deleting is not None or not group.is_owned or known.retries:
         return False
@@ -229,8 +229,8 @@ def _has_invalid_spec(known: Status) -> bool:
 
 
 def last_progress(group: AnyGroup, known: Status) -> datetime:
-    """The time of the last change. The first occurrence of an error is one; that it persists, or that a
-    retry begins, is not."""
+    """The time of the last change. The first occurrence of an error is one; that it persists, or that
+    the failed call is repeated, is not."""
     moments = [group.created, group.deleting]
     moments += [condition.since for condition in known.conditions.values()]
     moments += [entry.since for entry in known.pending]

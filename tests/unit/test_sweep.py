@@ -382,6 +382,18 @@ def test_a_step_with_a_retry_gets_a_resync_of_a_ready_group() -> None:
     assert list_steps(group(), ready) == ("label_node", "create_resources")
 
 
+def test_an_error_of_tear_down_about_a_group_that_is_not_deleted_ends_by_a_resync() -> None:
+    """Somebody has deleted a resource of the group, and a call of the invocation for that entry failed."""
+    ready = known(
+        Type.READY,
+        Type.MIG_READY,
+        Type.NODES_JOINED,
+        resources=EXISTING,
+        retries=(Retry("tear_down", "503", CREATED),),
+    )
+    assert list_steps(group(), ready) == ("label_node", "tear_down")
+
+
 SWEEP = Trigger("Sweep", NOW)
 UNAVAILABLE = CallError("GET groups", 503, "unavailable", "later")
 
