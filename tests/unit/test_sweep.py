@@ -383,7 +383,7 @@ def test_a_step_with_a_retry_gets_a_resync_of_a_ready_group() -> None:
 
 
 def test_an_error_of_tear_down_about_a_group_that_is_not_deleted_ends_by_a_resync() -> None:
-    """Somebody has deleted a resource of the group, and the invocation for that entry could not read it."""
+    """Somebody has deleted a resource of the group, and that entry's invocation could not read it."""
     ready = known(
         Type.READY,
         Type.MIG_READY,
