@@ -281,7 +281,8 @@ def _read_operations(
 def _read_members(work: GroupWork, spec: Spec, found: Found | None) -> tuple[ManagedInstance, ...]:
     """Read the MIG's members with their errors, if the creation or repair of a VM may have failed.
 
-    While an error is reported, they are read on each event: otherwise the error would seem to be over.
+    While an error is reported, they are read whenever the MIG is: otherwise the error would seem to be
+    over.
     """
     event = work.trigger.event
     may_have_failed = event is None or event.has_failed or _has_error(work.status)

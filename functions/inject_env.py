@@ -76,6 +76,7 @@ def inject(request: AdmissionRequest, settings: InjectionSettings) -> AdmissionR
     workload = read(request.target) if _is_injectable(request) else None
     if workload is None:
         return AdmissionResponse()
+    # ``workload.metadata`` is that of the Pod template or, with an empty ``path``, of the Pod itself.
     own = request.target["metadata"]
     if workload.path and _is_marked(own, (INJECT,), DISABLED):
         return AdmissionResponse(patch=tuple(_mark_template(workload, DISABLED)))
@@ -92,9 +93,16 @@ def inject(request: AdmissionRequest, settings: InjectionSettings) -> AdmissionR
 
 
 def _is_injectable(request: AdmissionRequest) -> bool:
-    """Whether the request may be changed: containers of existing Pods and subresources cannot."""
-    is_pod = request.target.get("kind") == "Pod"
-    return not request.sub_resource and (not is_pod or request.operation == "CREATE")
+    """Whether the request may be changed: containers of existing Pods and subresources cannot (of Jobs,
+    the webhook gets only the creation). What is being deleted is left alone: in strict mode, a refusal
+    would keep its finalizers from being removed."""
+    is_pod, is_deleting = request.target.get("kind") == "Pod", _is_deleting(request.target)
+    is_changeable = not is_pod or request.operation == "CREATE"
+    return is_changeable and not request.sub_resource and not is_deleting
+
+
+def _is_deleting(target: Object) -> bool:
+    return bool((target.get("metadata") or {}).get("deletionTimestamp"))
 
 
 def _is_marked(metadata: Object, marks: Sequence[str], word: str) -> bool:
@@ -147,7 +155,7 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
         written = {key: digest for one in containers for key, digest in one.written()}
         note = json.dumps(written, separators=(",", ":"), sort_keys=True)
         yield from set_keys(workload.metadata, base, "annotations", {INJECTED: note})
-    elif containers:  # without variables, only containers that the annotation names: it exists
+    elif containers:  # those that the annotation names, so there is an annotation to remove
         yield {"op": "remove", "path": f"{base}/annotations/{escape(INJECTED)}"}
 
 
@@ -199,7 +207,8 @@ def _containers(workload: Workload, environment: Environment) -> list[_Container
     A StatefulSet with ``replicas: 0`` (``workers`` is ``None``) gets no variables. Those that it got
     before are kept if its template has never selected a topology: they follow from the former replicas,
     and ``kubectl scale`` does not send the template for a review. They are removed if it selects a
-    topology, which tells the review of each Pod the number of hosts, or if it selected one before.
+    topology, which tells the review of each Pod the number of hosts, or if it selected one before, from
+    which they follow.
     """
     injected = _read_injected(workload)
     wanted = dict(environment.variables)
@@ -328,7 +337,7 @@ class _Container:
             # A Pod alone may not show why its template got a variable, so it keeps the variable.
             return None if is_injected and self.is_template else old
         if is_injected and "valueFrom" in old and not self.is_template:
-            return old  # computed from the Job or the like, which shows more than its Pod does
+            return old  # its worker is numbered by a field that only the Job or the like shows
         return render(old["name"], value) if is_injected or self._is_unset(old) else old
 
     def _is_injected(self, entry: Mapping[str, Any]) -> bool:

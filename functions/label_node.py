@@ -283,7 +283,8 @@ def _read_missing_instances(
 
 
 def _find_mig_for_interconnect(work: GroupWork, members: Members) -> Mig | None:
-    """Read the MIG when all Nodes are ready, on a resync or until its interconnect is up."""
+    """Read the MIG of a BULK group whose Nodes are all ready: on each resync, and on any other trigger
+    until its interconnect is up."""
     group, spec = members.group, members.group.spec
     is_known_ready = members.status.is_true(Type.INTERCONNECT_READY) and not work.trigger.is_resync
     if not spec.is_bulk or is_known_ready or len(members.ready) < spec.node_count:

@@ -10,7 +10,8 @@ slice, and creates it again when it is gone. These slices are replaced:
 
 - One with other properties or labels than the Pod asks for. It is kept as long as Pods of other Jobs run
   on it. Of the Pod's own Job, these keep it, too: Pods that are ending, which may be writing a
-  checkpoint; Pods of an older Job of the same name; and a first Pod that runs (`list_jobs_on`).
+  checkpoint; Pods of an older Job of the same name; and a first Pod that runs, because then the one
+  that waits only claims to be the first (`list_jobs_on`).
 - On a resync, one that could not be created or has no ready Node any more. It is kept if its provider
   retries by itself.
 
@@ -184,7 +185,9 @@ def open_pod(invocation: Invocation, is_first_observation: bool) -> PodWork:
     """The work for the Pod that the trigger names. Raises `NothingToDo` and `CallError`."""
     work = PodWork(**slice_work_fields(invocation, is_first_observation=is_first_observation))
     message = invocation.trigger.message
-    if message is not None:  # it is None for the message of the sweep, which names no object
+    if (
+        message is not None
+    ):  # None: an entry of the audit log, or the sweep's, which names no object
         work.leader = _find_leader(message, work)
         work.about = work.leader.raw
     return work

@@ -89,10 +89,9 @@ class ObservedSlice:
 
 @dataclass(frozen=True)
 class ObservedSlices:
-    """The slices about which the step decides: those of the JobSet or the slice that the message names;
-    after the creation of a node pool, one that waits for a change (`_observe_operation`).
-
-    ``others``: after such a creation, the slices that get a resync.
+    """The slices about which the step decides: those of the JobSet or the slice that the message names.
+    After the creation of any node pool, a slot is free: then it is the first slice that waits for one
+    (`_observe_operation`), and ``others``, the next ones, get resyncs.
     """
 
     slices: tuple[ObservedSlice, ...]
@@ -144,7 +143,9 @@ def open_slices(invocation: Invocation, is_first_observation: bool) -> SliceWork
 def observe(work: SliceWork) -> Observed:
     """Read what the decision needs: a JobSet's slices, one slice, an operation's end, or all slices."""
     message, event = work.trigger.message, work.trigger.event
-    if message is not None:  # it is None for the message of the sweep, which names no object
+    if (
+        message is not None
+    ):  # None: an entry of the audit log, or the sweep's, which names no object
         return _observe_named(work, message)
     if event is None:  # the sweep's message
         return _observe_all(work)

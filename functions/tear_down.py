@@ -150,7 +150,7 @@ def observe(work: GroupWork) -> Observed:
         observed = _observe_resource(work, observed, MIG)
         if observed.found.get(MIG) is not None:
             return _observe_nodes_and_vms(work, observed)
-    # Not found is not gone: `decide` uses nothing of what follows while an insert of the MIG may arrive.
+    # The MIG was not found. If it may still arrive, `decide` waits for it and uses none of these reads.
     for kind in _list_kinds_after_mig(group.spec):
         if not _is_gone(group, work.status, kind) and _may_have_changed(work, kind):
             observed = _observe_resource(work, observed, kind)
@@ -513,7 +513,8 @@ def _delete_rest(
     again = Resume(STEP.name, message_about(observed.group, Cause.CONTINUED, now))
     delete_nodes = Batch(nodes, again, is_required=True)
     if _is_all_gone(transitions):
-        # The status is seen only if the deletion of Nodes ends this plan: the group is gone after it.
+        # A status is of use only if a failure or the time stops the plan at the Nodes: otherwise
+        # the group is gone after it.
         last_write = (write,) if nodes else ()
         end = (*_revoke_all(observed), RemoveFinalizer())
         return Plan("Done", (*last_write, delete_nodes, *end))

@@ -122,8 +122,9 @@ def test_the_relay_handles_groups_without_jobsets_crd_and_jobsets_once_it_is_app
     with _run_jobset_relay(setup, "first") as relay:
         line = relay.wait_for_line(lambda line: line.get("detail") == MISSING, "the missing CRD")
         assert (line["kind"], line["severity"]) == ("JobSet", "WARNING")
-        relay.wait_until_listed(kinds=("TPUNodeGroup", "Node", "Pod"))
-        assert relay.get("/readyz") == (503, f"JobSet: not listed yet: {MISSING}\n")
+        relay.wait_until_listed(kinds=("TPUNodeGroup", "Node", "CertificateSigningRequest", "Pod"))
+        not_listed = f"JobSet: not listed yet: {MISSING}\n"
+        until(lambda: relay.get("/readyz") == (503, not_listed), "all other kinds are listed")
         assert relay.get("/healthz") == (200, "ok\n")
         setup.add_group("train")
         until(
@@ -132,7 +133,7 @@ def test_the_relay_handles_groups_without_jobsets_crd_and_jobsets_once_it_is_app
         )
         _apply_crd(setup.plane)
         relay.wait_until_listed(kinds=("JobSet",))
-        assert relay.get("/readyz") == (200, "ok\n")
+        until(lambda: relay.get("/readyz") == (200, "ok\n"), "all kinds are listed")
         setup.ask("POST", JOBSETS, _jobset("gone"))
         setup.ask("DELETE", f"{JOBSETS}/gone")
         setup.subscriptions.wait_for_message("release_slice", "gone", "Gone")

@@ -62,7 +62,7 @@ def test_the_relay_publishes_changes_after_it_is_reconnected(setup: RelaySetup) 
     assert setup.relay.metric("lists_total") == 3, (
         "it has continued its watches without listing again"
     )
-    assert setup.relay.get("/readyz") == (200, "ok\n")
+    until(lambda: setup.relay.get("/readyz") == (200, "ok\n"), "the relay is ready")
 
 
 def test_the_relay_continues_after_a_restart_of_the_api_server(setup: RelaySetup) -> None:
@@ -74,7 +74,7 @@ def test_the_relay_continues_after_a_restart_of_the_api_server(setup: RelaySetup
     assert setup.subscriptions.wait_for_message("label_node", "train", "NodesChanged").nodes == [
         node
     ]
-    assert setup.relay.get("/readyz") == (200, "ok\n")
+    until(lambda: setup.relay.get("/readyz") == (200, "ok\n"), "the relay is ready")
     assert setup.relay.process.poll() is None
 
 
@@ -147,7 +147,7 @@ def test_the_relay_logs_missing_permissions_and_continues_once_they_are_granted(
         del role["metadata"]["resourceVersion"]
         setup.ask("POST", ROLE.rpartition("/")[0], role)
         relay.wait_until_listed()
-        assert relay.get("/readyz") == (200, "ok\n")
+        until(lambda: relay.get("/readyz") == (200, "ok\n"), "the relay is ready")
         until(lambda: relay.metric("published_messages_total") == 1, "it publishes the group")
 
 
@@ -176,7 +176,7 @@ def test_a_relay_started_before_the_api_server_becomes_ready_once_it_is_reachabl
         assert relay.get("/healthz") == (200, "ok\n")
         setup.proxy.reconnect()
         relay.wait_until_listed()
-        assert relay.get("/readyz") == (200, "ok\n")
+        until(lambda: relay.get("/readyz") == (200, "ok\n"), "the relay is ready")
 
 
 @pytest.mark.slow

@@ -465,6 +465,17 @@ def test_a_stateful_set_that_is_scaled_to_zero_keeps_its_variables() -> None:
     assert Answered(stored, operation="UPDATE").env()["TPU_WORKER_HOSTNAMES"] == WEB
 
 
+def test_a_workload_that_is_being_deleted_is_neither_changed_nor_refused() -> None:
+    """The garbage collector removes a finalizer by an update."""
+    wrong = container(env=[{"name": "TPU_TOPOLOGY", "value": "4x4x4"}])
+    target = stateful_set(wrong, replicas=2, pod={"nodeSelector": selector("tpu7x", "2x2x2")})
+    refused = Answered(target, operation="UPDATE", is_strict=True)
+    assert not refused.response["allowed"]
+    target["metadata"]["deletionTimestamp"] = "2026-11-20T10:00:00Z"
+    deleted = Answered(target, operation="UPDATE", is_strict=True)
+    assert deleted.response == {"uid": "u-1", "allowed": True}
+
+
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
 def test_an_opt_out_applies_to_the_pods(kind: str) -> None:
     """elig-opt-out: in a marked namespace the Pods are reviewed separately."""
