@@ -185,9 +185,13 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     Engine in the entry of the resource that the call was about; any other in that of the resource that
     is deleted next.
     """
-    group, now, left = work.group, work.now, _list_left(work)
+    group, now, gone = work.group, work.now, _find_gone(work)
+    kinds = (MIG, *_list_kinds_after_mig(group.spec)) if isinstance(group, NodeGroup) else ()
+    left = [kind for kind in kinds if kind not in gone]
 
     def add_error(known: Status, reason: Reason) -> Status:
+        # The failed plan may not have written that they are gone, and Ready waits for what is not.
+        known = replace(known, resources={**known.resources, **gone})
         about = find_kind(error.call)
         kind = about if about in left else next(iter(left), None)
         message = f"{error.message} ({error.call}). {REASONS[reason]}"
@@ -216,18 +220,18 @@ def _is_all_gone(transitions: Mapping[str, Transition]) -> bool:
     return all(one.resource.state is State.GONE for one in transitions.values())
 
 
-def _list_left(work: GroupWork) -> list[str]:
-    """The kinds that may still exist, in the order of their deletion: as observed or, if the
-    observation has failed, by the status."""
+def _find_gone(work: GroupWork) -> dict[str, Resource]:
+    """The entries of the resources that are gone: as observed or, if the observation has failed, by the
+    status."""
     group, observed = work.group, work.observed
-    if not isinstance(group, NodeGroup):
-        return []
     if isinstance(observed, ObservedRemains):
         transitions = _advance_all(observed, work.now)
-        gone = {kind for kind, one in transitions.items() if one.resource.state is State.GONE}
-    else:
-        gone = {kind for kind in group.spec.resource_kinds if _is_gone(group, work.status, kind)}
-    return [kind for kind in (MIG, *_list_kinds_after_mig(group.spec)) if kind not in gone]
+        found = ((kind, one.resource) for kind, one in transitions.items())
+        return {kind: entry for kind, entry in found if entry.state is State.GONE}
+    if not isinstance(group, NodeGroup):
+        return {}
+    known = work.status
+    return {kind: one for kind, one in known.resources.items() if _is_gone(group, known, kind)}
 
 
 def is_announced(group: NodeGroup, known: Status) -> bool:

@@ -311,21 +311,23 @@ ALL_GONE = dict.fromkeys(ALL_READY, GONE)
 
 
 @pytest.mark.parametrize(
-    "entries, found, call",
+    "entries, found, call, is_shown",
     [
-        pytest.param(ALL_READY, {}, "DELETE /api/v1/nodes/a", id="of the delete of a Node"),
-        pytest.param(ALL_GONE, {}, "GET /api/v1/nodes", id="when all resources are gone"),
+        pytest.param(ALL_READY, {}, "DELETE /api/v1/nodes/a", False, id="of the delete of a Node"),
+        pytest.param(ALL_GONE, {}, "GET /api/v1/nodes", True, id="when all resources are gone"),
         pytest.param(
             {**ALL_GONE, POLICY: DELETING},
             {POLICY: None},
             "PATCH tpunodegroups/my-slice",
+            True,
             id="when the last one was found to be gone",
         ),
     ],
 )
 def test_an_error_without_a_resource_is_reported_by_nodes_joined(
-    entries: dict[str, Resource], found: dict[str, None], call: str
+    entries: dict[str, Resource], found: dict[str, None], call: str, is_shown: bool
 ) -> None:
+    """Ready shows it once no resource is waited for."""
     refusal = CallError(call, 403, "forbidden", "may not")
     known = announced_status(entries)
     work = group_work(known)
@@ -337,6 +339,8 @@ def test_an_error_without_a_resource_is_reported_by_nodes_joined(
     assert (condition.status, condition.reason) == ("False", "PermissionDenied")
     assert condition.message == f"may not ({call}). {REASONS[Reason.PERMISSION_DENIED]}"
     assert {name: entry.error for name, entry in after.resources.items() if entry.error} == {}
+    ready = after.conditions[Type.READY]
+    assert (ready.message == condition.message) is is_shown
 
 
 LONG_AGO = NOW - timedelta(days=1)
