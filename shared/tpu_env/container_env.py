@@ -1,0 +1,255 @@
+"""The variables of a workload's containers, before and after an injection.
+
+A variable is written if it is missing, counts as not set (`ContainerEnv._is_unset`), or was injected
+before: then the annotation `INJECTED` of the template has the digest of its present value. An injected
+variable that the container should no longer have is removed from a template. Any other variable is the
+user's, and is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from shared.base.pods import CONTAINER_LISTS
+from shared.tpu_env.admission import Object, Operation
+from shared.tpu_env.variables import (
+    LISTS,
+    LOCALHOST,
+    Environment,
+    Value,
+    render,
+    selects_topology,
+)
+from shared.tpu_env.workloads import Workload
+
+INJECTED = "tpu-functions.dev/injected"
+"""Annotation of a Pod template: the injected variables, with digests of their values, as JSON."""
+_NAMING_HOSTS = (*LISTS, "JAX_COORDINATOR_ADDRESS")
+
+
+def without_injected(workload: Workload) -> Workload:
+    """A template as its user wrote it: a list of hosts that was injected is not the user's own."""
+    injected = _read_injected(workload)
+    if not (workload.path and injected):
+        return workload
+    spec = dict(workload.spec)
+    for part in CONTAINER_LISTS:
+        spec[part] = [
+            {
+                **one,
+                "env": [
+                    entry for entry in _list_entries(one) if not _is_injected(injected, one, entry)
+                ],
+            }
+            for one in spec.get(part) or []
+        ]
+    return replace(workload, spec=spec)
+
+
+def list_containers(workload: Workload, environment: Environment) -> list[ContainerEnv]:
+    """The containers that get variables and, in a template, those that got some before.
+
+    A StatefulSet with ``replicas: 0`` (``workers`` is ``None``) gets no variables. Those that it got
+    before are kept if its template has never selected a topology: they follow from the former replicas,
+    and ``kubectl scale`` does not send the template for a review. They are removed if it selects a
+    topology, which tells the review of each Pod the number of hosts, or if it selected one before, from
+    which they follow.
+    """
+    injected = _read_injected(workload)
+    wanted = dict(environment.variables)
+    has_topology = selects_topology(workload.spec) or any(
+        key.endswith("/TPU_TOPOLOGY") for key in injected
+    )
+    if workload.path and (workload.workers is not None or has_topology):
+        names = {key.partition("/")[0] for key in injected}
+        for part in CONTAINER_LISTS:
+            for place, one in enumerate(workload.spec.get(part) or []):
+                if one.get("name") in names:
+                    wanted.setdefault(f"{workload.path}/spec/{part}/{place}", {})
+    return [
+        ContainerEnv(
+            pointer, _get_container(workload, pointer), found, injected, bool(workload.path)
+        )
+        for pointer, found in wanted.items()
+    ]
+
+
+@dataclass(frozen=True)
+class ContainerEnv:
+    """A container in a workload: its variables before and after the patch.
+
+    ``pointer`` is the JSON pointer to the ``document``. ``wanted`` are the variables that it should
+    have, ``injected`` the digests of those that were injected before, by container and name.
+    ``is_template``: it is a container of a Pod template, not of a Pod.
+    """
+
+    pointer: str
+    document: Object
+    wanted: Mapping[str, Value]
+    injected: Mapping[str, str]
+    is_template: bool
+
+    def entries(self) -> Iterable[dict[str, Any]]:
+        """The variables after the patch. If a name has several entries, the last one counts."""
+        return {new["name"]: new for _, new in self._changes if new is not None}.values()
+
+    def patch(self) -> Iterator[Operation]:
+        """The operations from the current to the desired entries."""
+        changes, path = self._changes, f"{self.pointer}/env"
+        if self._removes_duplicates:
+            # One operation: to remove many entries one by one, an API server needs quadratic time.
+            left = [new for _, new in changes if new is not None]
+            yield {"op": "replace", "path": path, "value": left}
+            return
+        has_list = bool(self.document.get("env"))
+        for place, (old, new) in enumerate(changes):
+            if old is not None and new is not None and old != new:
+                yield {"op": "replace", "path": f"{path}/{place}", "value": new}
+        for place, (_, new) in reversed(list(enumerate(changes))):
+            if new is None:
+                yield {"op": "remove", "path": f"{path}/{place}"}
+        for old, new in changes:
+            if old is not None:
+                continue
+            if has_list:
+                yield {"op": "add", "path": f"{path}/-", "value": new}
+            else:
+                yield {"op": "add", "path": path, "value": [new]}
+                has_list = True
+
+    def written(self) -> Iterator[tuple[str, str]]:
+        """The injected variables after the patch, with their digests.
+
+        A variable that the user has set to the same value is the user's.
+        """
+        for entry in self.entries():
+            value, old = self.wanted.get(entry["name"]), self._effective.get(entry["name"])
+            is_users = old == entry and not self._is_injected(entry)
+            if value is not None and entry == render(entry["name"], value) and not is_users:
+                yield _key(self.document, entry), _digest(entry)
+
+    @cached_property
+    def _existing(self) -> list[dict[str, Any]]:
+        return _list_entries(self.document)
+
+    @cached_property
+    def _effective(self) -> Mapping[str, dict[str, Any]]:
+        """The last entry of each name, which a process sees."""
+        return {entry["name"]: entry for entry in self._existing}
+
+    @cached_property
+    def _new_effective(self) -> Mapping[str, dict[str, Any] | None]:
+        """The new value of each effective entry."""
+        return {name: self._new_effective_entry(entry) for name, entry in self._effective.items()}
+
+    @cached_property
+    def _changes(self) -> list[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
+        """Each variable before and after: existing ones first, then new ones."""
+        new = [render(name, value) for name, value in self.wanted.items()]
+        return [
+            *((old, self._new_entry(old)) for old in self._existing),
+            *((None, one) for one in new if one["name"] not in self._effective),
+        ]
+
+    @property
+    def _removes_duplicates(self) -> bool:
+        """Whether the patch removes entries that a later entry of the same name overrides."""
+        return any(
+            new is None and old is not self._effective[old["name"]]
+            for old, new in self._changes
+            if old is not None
+        )
+
+    def _new_entry(self, old: dict[str, Any]) -> dict[str, Any] | None:
+        """The new entry in an entry's place; ``None``: it is removed.
+
+        Only the last entry of a name takes effect; mostly it is the only one. If the patch changes or
+        removes it, earlier ones that are identical to it or count as not set are removed, too:
+        otherwise, one of them would take effect when the last one is removed, now or later.
+        """
+        name = old["name"]
+        effective, after = self._effective[name], self._new_effective[name]
+        if old is effective:
+            return after
+        if after == effective:
+            return old
+        return None if old == effective or self._is_unset(old) else old
+
+    def _new_effective_entry(self, old: dict[str, Any]) -> dict[str, Any] | None:
+        """The new entry for an effective one; ``None``: it is removed."""
+        is_injected = self._is_injected(old)
+        value = self.wanted.get(old["name"])
+        if value is None:
+            # A Pod alone may not show why its template got a variable, so it keeps the variable.
+            return None if is_injected and self.is_template else old
+        if is_injected and "valueFrom" in old and not self.is_template:
+            return old  # its worker is numbered by a field that only the Job or the like shows
+        return render(old["name"], value) if is_injected or self._is_unset(old) else old
+
+    def _is_injected(self, entry: Mapping[str, Any]) -> bool:
+        return _is_injected(self.injected, self.document, entry)
+
+    @cached_property
+    def _names_of_other_hosts(self) -> frozenset[str]:
+        """The variables whose desired value names other hosts than this one."""
+        return frozenset(
+            name
+            for name, value in self.wanted.items()
+            if name in _NAMING_HOSTS and isinstance(value, str) and LOCALHOST not in value
+        )
+
+    def _is_unset(self, entry: Mapping[str, Any]) -> bool:
+        """Whether an entry counts as not set: it is empty, or ``localhost`` for several hosts."""
+        if "valueFrom" in entry or entry["name"] not in self.wanted:
+            return False
+        given = str(entry.get("value") or "")
+        return not given or (entry["name"] in self._names_of_other_hosts and LOCALHOST in given)
+
+
+def _read_injected(workload: Workload) -> Mapping[str, str]:
+    """The digests in the annotation; empty if it cannot be parsed."""
+    note = (workload.metadata.get("annotations") or {}).get(INJECTED, "{}")
+    try:
+        found = json.loads(note)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _is_injected(injected: Mapping[str, str], container: Object, entry: Mapping[str, Any]) -> bool:
+    """Whether an entry of a container is as this webhook has injected it."""
+    digest = injected.get(_key(container, entry))
+    return digest is not None and digest == _digest(entry)
+
+
+def _key(container: Object, entry: Mapping[str, Any]) -> str:
+    return f"{container.get('name')}/{entry.get('name')}"
+
+
+def _list_entries(container: Object) -> list[dict[str, Any]]:
+    return [_as_written(entry) for entry in container.get("env") or []]
+
+
+def _as_written(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry without fields that the API server defaults."""
+    field = (entry.get("valueFrom") or {}).get("fieldRef")
+    if not field or field.get("apiVersion") != "v1":
+        return dict(entry)
+    path = {name: value for name, value in field.items() if name != "apiVersion"}
+    return {**entry, "valueFrom": {"fieldRef": path}}
+
+
+def _digest(entry: Mapping[str, Any]) -> str:
+    raw = json.dumps(entry, separators=(",", ":"), sort_keys=True).encode()
+    return hashlib.sha256(raw).hexdigest()[:8]
+
+
+def _get_container(workload: Workload, pointer: str) -> Object:
+    part, _, place = pointer.removeprefix(f"{workload.path}/spec/").partition("/")
+    found: Object = workload.spec[part][int(place)]
+    return found
