@@ -32,14 +32,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.base import backoff
 from shared.base.errors import CallError
 from shared.base.fields import is_yes
-from shared.base.pods import find_controller
 from shared.base.reasons import Reason
-from shared.base.timestamps import guess_time, parse_time
+from shared.base.timestamps import guess_time
 from shared.frame.audit_log import LogEvent
-from shared.frame.message import POD_KIND, Cause, Message
+from shared.frame.message import Message
 from shared.frame.plan import Emit, NothingToDo, Plan
 from shared.frame.step import Invocation, Step
 from shared.ports.kubernetes.cluster import Cluster
@@ -53,16 +51,7 @@ from shared.slices.actions import (
 )
 from shared.slices.jobsets import (
     Leader,
-    find_end,
-    find_foreign_key,
-    find_jobset_name,
     find_leader,
-    has_job,
-    has_opted_out,
-    is_first_pod,
-    is_suspended,
-    job_key,
-    list_replicated_jobs,
 )
 from shared.slices.lifecycle import (
     PAUSED_KEY,
@@ -70,15 +59,26 @@ from shared.slices.lifecycle import (
     Situation,
     SliceTrigger,
 )
+from shared.slices.need import find_pod_need
 from shared.slices.provider import (
     DesiredSlice,
     InputError,
     NameConflict,
-    Provider,
     Slice,
     SliceState,
     Wording,
-    slice_name,
+)
+from shared.slices.waiting import (
+    PodsWithoutSlice,
+    build_desired,
+    build_message,
+    find_leaders,
+    find_leaders_without_slice,
+    find_wait_start,
+    is_due,
+    is_first_pod_of,
+    select_leaders,
+    select_next,
 )
 from shared.slices.work import (
     GIVEN_UP,
@@ -97,7 +97,6 @@ from shared.slices.work import (
 NAME = "provision_slice"
 UNFIT_AFTER = timedelta(minutes=15)
 """A Pod that waits longer than this beside a slice whose Nodes have been there as long does not fit."""
-REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 CREATE_METHOD = "container.nodePools.create"
 """The method in the audit log for the end of a creation, whether it succeeded or failed."""
 
@@ -138,18 +137,6 @@ class ObservedImpossible:
 
 
 @dataclass(frozen=True)
-class PodsWithoutSlice:
-    """The Pods that wait for slices that do not exist and can be created, and all existing slices.
-
-    The provider changes at most ``limit`` slices at the same time.
-    """
-
-    limit: int
-    desired: tuple[tuple[Leader, DesiredSlice], ...]
-    slices: tuple[Slice, ...]
-
-
-@dataclass(frozen=True)
 class ObservedOperation:
     """The end of an operation on a node pool.
 
@@ -185,9 +172,7 @@ def open_pod(invocation: Invocation, is_first_observation: bool) -> PodWork:
     """The work for the Pod that the trigger names. Raises `NothingToDo` and `CallError`."""
     work = PodWork(**slice_work_fields(invocation, is_first_observation=is_first_observation))
     message = invocation.trigger.message
-    if (
-        message is not None
-    ):  # None: an entry of the audit log, or the sweep's, which names no object
+    if message is not None:  # None: the end of an operation, or the sweep's message
         work.leader = _find_leader(message, work)
         work.about = work.leader.raw
     return work
@@ -264,49 +249,16 @@ def _observe_queue(work: PodWork) -> ObservedQueue:
     return ObservedQueue(len(waiting), due, slots)
 
 
-def find_leaders(pods: Iterable[Mapping[str, Any]]) -> list[Leader]:
-    """The Pods that wait for a slice, the longest wait first."""
-    found = (leader for pod in pods if (leader := find_leader(pod)))
-    return sorted(found, key=lambda leader: (find_wait_start(leader), leader.uid))
-
-
-def is_due(leader: Leader, now: datetime, provider: Provider) -> bool:
-    """Whether the Pod's resync is due in this minute. With a concurrency limit, Pods that were created
-    together are spread over the minutes."""
-    lag = 0.0 if provider.concurrency_limit is None else concurrency.hash_to_unit(leader.uid)
-    return backoff.is_due(find_wait_start(leader), now, lag)
-
-
-def find_wait_start(leader: Leader) -> datetime:
-    """When the scheduler first reported that the Pod is unschedulable."""
-    metadata = leader.raw["metadata"]
-    times = (
-        condition.get("lastTransitionTime")
-        for condition in leader.raw["status"]["conditions"]
-        if condition.get("type") == "PodScheduled"
-    )
-    return guess_time(next(times, None)) or parse_time(metadata["creationTimestamp"])
-
-
 def _decide_to_trigger(observed: ObservedQueue, now: datetime) -> Plan:
     due: Sequence[Leader] = observed.due
     if observed.slots is not None:
-        due = _select(due, observed.slots, now)
+        due = select_leaders(due, observed.slots, now)
     facts = {"waiting": observed.waiting, "triggered": len(due)}
     return Plan("Swept", resync(NAME, _messages(due, now)), facts=facts)
 
 
-def _select(leaders: Sequence[Leader], slots: int, now: datetime) -> list[Leader]:
-    return concurrency.select(leaders, slots, now, lambda leader: leader.uid)
-
-
 def _messages(leaders: Iterable[Leader], now: datetime) -> list[Message]:
     return [build_message(leader, now) for leader in leaders]
-
-
-def build_message(leader: Leader, now: datetime) -> Message:
-    """A resync about a Pod that waits."""
-    return Message(leader.namespace, leader.name, leader.uid, Cause.RESYNC, now, kind=POD_KIND)
 
 
 def _observe_operation(work: PodWork, event: LogEvent) -> ObservedOperation:
@@ -325,18 +277,6 @@ def _observe_operation(work: PodWork, event: LogEvent) -> ObservedOperation:
     work.about = pod
     others = _observe_others(work, find_leaders(pods))
     return ObservedOperation(event, work.provider, observed, pod is not None, others)
-
-
-def is_first_pod_of(pod: Mapping[str, Any], name: str) -> bool:
-    """Whether a Pod is the first of the Job whose slice has this name.
-
-    The key of the Job is computed, not read from the Pod's label: anyone can write that.
-    """
-    metadata = pod["metadata"]
-    jobset, job = find_jobset_name(metadata), find_controller(metadata)
-    if not is_first_pod(metadata) or not jobset or job is None:
-        return False
-    return slice_name(jobset, job_key(metadata["namespace"], job["name"])) == name
 
 
 def _find_started_pod_of(name: str, work: PodWork) -> Mapping[str, Any] | None:
@@ -358,21 +298,6 @@ def _observe_others(work: PodWork, leaders: Sequence[Leader]) -> PodsWithoutSlic
     return PodsWithoutSlice(provider.concurrency_limit, desired, slices)
 
 
-def find_leaders_without_slice(
-    leaders: Iterable[Leader], slices: Iterable[Slice], provider: Provider
-) -> Iterable[tuple[Leader, DesiredSlice]]:
-    """The leaders for whom a slice could be created and does not exist, with that slice."""
-    existing = list(slices)
-    names, owners = {one.name for one in existing}, {one.owner for one in existing}
-    for leader in leaders:
-        try:
-            desired = _build_desired(leader, provider)
-        except InputError:
-            continue
-        if desired.name not in names and desired.owner not in owners:
-            yield leader, desired
-
-
 def _decide_after(observed: ObservedOperation, now: datetime) -> Plan:
     event, wording = observed.event, observed.wording
     if event.method != CREATE_METHOD:
@@ -388,27 +313,16 @@ def _decide_after(observed: ObservedOperation, now: datetime) -> Plan:
 
 
 def _and_trigger_next(plan: Plan, observed: ObservedOperation, now: datetime) -> Plan:
-    """Add resyncs for the Pods that may try next.
-
-    The free slots are counted as if the changes of the plan had already begun.
-    """
-    others = observed.others
-    if others is None:
+    """Add resyncs for the Pods that may try next, after the changes of the plan."""
+    if observed.others is None:
         return plan
     changed = [
         action.desired.name if isinstance(action, CreateSlice) else action.existing.name
         for action in plan.actions
         if isinstance(action, AnySliceAction)
     ]
-    slices = [
-        replace(one, state=SliceState.PROVISIONING) if one.name in changed else one
-        for one in others.slices
-    ]
-    created = [desired for _, desired in others.desired if desired.name in changed]
-    slices += [Slice(one.name, one.owner, one.hash, SliceState.PROVISIONING) for one in created]
-    left = [leader for leader, desired in others.desired if desired not in created]
-    selected = _select(left, concurrency.count_slots(others.limit, slices), now)
-    facts = {"without_slice": len(left), "triggered": len(selected)}
+    left, selected = select_next(observed.others, changed, now)
+    facts = {"without_slice": left, "triggered": len(selected)}
     resyncs = resync(NAME, _messages(selected, now))
     return replace(plan, actions=(*plan.actions, *resyncs), facts={**plan.facts, **facts})
 
@@ -416,9 +330,9 @@ def _and_trigger_next(plan: Plan, observed: ObservedOperation, now: datetime) ->
 def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossible:
     cluster, provider = work.cluster, work.provider
     try:
-        desired = _build_desired(leader, provider)
+        desired = build_desired(leader, provider)
     except InputError as error:
-        need = _find_need(leader, cluster.find_jobset(leader.namespace, leader.jobset))
+        need = find_pod_need(leader, cluster.find_jobset(leader.namespace, leader.jobset))
         return ObservedImpossible(str(error), provider, has_opted_out=need is Need.OPTED_OUT)
     work.facts["slice"] = desired.name
     existing = provider.find(desired)
@@ -442,14 +356,6 @@ def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossi
         is_paused=is_yes(cluster.get_jobset_options().get(PAUSED_KEY, "")),
         is_resync=work.trigger.is_resync,
     )
-
-
-def _build_desired(leader: Leader, provider: Provider) -> DesiredSlice:
-    """The slice that a leader asks for. Raises `InputError`."""
-    desired, foreign = provider.build_desired(leader), find_foreign_key(leader)
-    if foreign is not None:
-        raise InputError(foreign)
-    return desired
 
 
 def _needs_node_ages(existing: Slice, leader: Leader, work: PodWork) -> bool:
@@ -490,7 +396,7 @@ def build_situation(observed: ObservedPod, now: datetime) -> Situation:
     existing = observed.existing
     situation = Situation(
         trigger=SliceTrigger.POD_RESYNC if observed.is_resync else SliceTrigger.POD,
-        need=_find_need(observed.leader, observed.jobset),
+        need=find_pod_need(observed.leader, observed.jobset),
         phase=lifecycle.find_phase(existing),
         is_in_use=bool(observed.users),
         is_paused=observed.is_paused,
@@ -505,22 +411,6 @@ def build_situation(observed: ObservedPod, now: datetime) -> Situation:
         deadline=lifecycle.find_deadline(existing, now),
         is_late=is_unfit,
     )
-
-
-def _find_need(leader: Leader, jobset: Mapping[str, Any] | None) -> Need:
-    """Whether the Pod's JobSet needs a slice, and if not, why."""
-    if jobset is None or "deletionTimestamp" in jobset["metadata"]:
-        return Need.JOBSET_GONE
-    if find_end(jobset) is not None:
-        return Need.JOBSET_ENDED
-    if not has_job(jobset, leader.jobset, leader.owner_name):
-        return Need.NOT_NEEDED  # a Job that only names the JobSet gets no slice
-    job = leader.labels.get(REPLICATED_JOB)
-    jobs = (one["template"] for one in list_replicated_jobs(jobset) if one["name"] == job)
-    for metadata in (holder.get("metadata") or {} for holder in (jobset, *jobs)):
-        if has_opted_out(metadata.get("labels") or {}, metadata.get("annotations") or {}):
-            return Need.OPTED_OUT
-    return Need.SUSPENDED if is_suspended(jobset) else Need.NEEDED
 
 
 def _build_variables(observed: ObservedPod) -> dict[str, str]:

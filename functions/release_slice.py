@@ -19,10 +19,9 @@ deleted, so that provision_slice creates it again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from itertools import islice
+from datetime import UTC, datetime
 from typing import Any
 
 from shared.base import backoff
@@ -35,17 +34,9 @@ from shared.frame.settings import Settings
 from shared.frame.step import Invocation, Step
 from shared.slices import concurrency, lifecycle
 from shared.slices.actions import DeleteSlice, SetReleaseDeadline, SliceActionError, build_plan
-from shared.slices.jobsets import (
-    find_end,
-    find_end_time,
-    find_suspension_time,
-    has_job,
-    is_suspended,
-    job_key,
-    list_replicated_jobs,
-)
-from shared.slices.lifecycle import Deadline, Need, Row, Situation, SliceAction, SliceTrigger
-from shared.slices.provider import Slice, SliceState, Wording, slice_name
+from shared.slices.lifecycle import Deadline, Row, Situation, SliceAction, SliceTrigger
+from shared.slices.need import find_jobset_of, find_reason, find_slice_need, find_unneeded_time
+from shared.slices.provider import Slice, SliceState, Wording
 from shared.slices.work import (
     GIVEN_UP,
     QUEUED,
@@ -62,8 +53,6 @@ from shared.slices.work import (
 )
 
 NAME = "release_slice"
-MAX_JOBS = 10_000
-"""How many Jobs of one JobSet are compared by name: users can write billions of replicas."""
 
 DELETE_METHOD, UPDATE_METHOD = "container.nodePools.delete", "container.nodePools.update"
 """Methods in the audit log. Of updates, only failed ones trigger this step."""
@@ -143,9 +132,7 @@ def open_slices(invocation: Invocation, is_first_observation: bool) -> SliceWork
 def observe(work: SliceWork) -> Observed:
     """Read what the decision needs: a JobSet's slices, one slice, an operation's end, or all slices."""
     message, event = work.trigger.message, work.trigger.event
-    if (
-        message is not None
-    ):  # None: an entry of the audit log, or the sweep's, which names no object
+    if message is not None:  # None: the end of an operation, or the sweep's message
         return _observe_named(work, message)
     if event is None:  # the sweep's message
         return _observe_all(work)
@@ -230,14 +217,10 @@ def is_retry_reported(one: ObservedSlice, now: datetime) -> bool:
     only the log has the error: to report it at once would also report each change that GKE rejects while
     it makes another one, for some minutes.
     """
-    if find_reason(one.existing, one.jobset, now, one.settings.suspended_release) is None:
+    suspended_release = one.settings.suspended_release
+    if find_reason(one.existing, one.jobset, now, suspended_release) is None:
         return False
-    jobset, since = one.jobset or {}, one.existing.release_after
-    ended, suspended = find_end_time(jobset), find_suspension_time(jobset)
-    if ended is not None:
-        since = ended
-    elif suspended is not None and one.settings.suspended_release is not None:
-        since = suspended + one.settings.suspended_release
+    since = find_unneeded_time(one.existing, one.jobset, suspended_release)
     return since is not None and now - since >= RETRY_REPORTED_AFTER
 
 
@@ -415,29 +398,6 @@ def _observe_deletion(
     return ObservedDeletion(event, work.provider, following, existing, jobset is not None)
 
 
-def find_jobset_of(wanted: str, jobsets: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """The JobSet with a Job whose slice has this name. The slice itself need not exist."""
-    for jobset in jobsets:
-        namespace, name = jobset["metadata"]["namespace"], jobset["metadata"]["name"]
-        if not _has_name_of_jobset(wanted, name):
-            continue
-        jobs = islice(_list_job_names(name, jobset), MAX_JOBS)
-        if any(slice_name(name, job_key(namespace, job)) == wanted for job in jobs):
-            return jobset
-    return None
-
-
-def _has_name_of_jobset(name: str, jobset: str) -> bool:
-    """Whether the part of a slice's name before the Job's key is that of a JobSet: a cheap filter."""
-    return slice_name(jobset, job_key("", "")).rpartition("-")[0] == name.rpartition("-")[0]
-
-
-def _list_job_names(name: str, jobset: Mapping[str, Any]) -> Iterator[str]:
-    for one in list_replicated_jobs(jobset):
-        for index in range(one.get("replicas", 1)):
-            yield f"{name}-{one['name']}-{index}"
-
-
 def _decide_after_deletion(observed: ObservedDeletion, now: datetime) -> Plan:
     event = observed.event
     messages = _messages(observed.following, now)
@@ -503,55 +463,9 @@ def build_situation(one: ObservedSlice, now: datetime) -> Situation:
     is_rebuild_due = bool(rebuild_after and since is not None and now - since >= rebuild_after)
     return Situation(
         trigger=SliceTrigger.SLICE,
-        need=_find_need(one, now),
+        need=find_slice_need(existing, one.jobset, now, one.settings.suspended_release),
         phase=lifecycle.find_phase(existing),
         deadline=Deadline.REFUSED if one.refusal else lifecycle.find_deadline(existing, now),
         is_in_use=bool(one.users),
         is_late=is_rebuild_due,
     )
-
-
-def _find_need(one: ObservedSlice, now: datetime) -> Need:
-    if one.jobset is None:
-        return Need.JOBSET_GONE
-    if find_end(one.jobset) is not None:
-        return Need.JOBSET_ENDED
-    reason = find_reason(one.existing, one.jobset, now, one.settings.suspended_release)
-    if reason is not None:
-        return Need.NOT_NEEDED
-    return Need.SUSPENDED if is_suspended(one.jobset) else Need.NEEDED
-
-
-def find_reason(
-    existing: Slice,
-    jobset: Mapping[str, Any] | None,
-    now: datetime,
-    suspended_release: timedelta | None,
-) -> str | None:
-    """Why a slice is no longer needed; ``None`` while it is needed."""
-    owner = existing.owner
-    if jobset is None:
-        return f"JobSet {owner.jobset} no longer exists"
-    end = find_end(jobset)
-    if end is not None:
-        return f"JobSet {owner.jobset} has ended ({end})"
-    if not _may_have_job(existing, jobset):
-        return f"JobSet {owner.jobset} has no Job {owner.job} any more"
-    since = find_suspension_time(jobset)
-    if suspended_release and since is not None and now - since >= suspended_release:
-        minutes = int((now - since) / timedelta(minutes=1))
-        return f"JobSet {owner.jobset} has been suspended for {minutes} minutes"
-    return None
-
-
-def _may_have_job(existing: Slice, jobset: Mapping[str, Any]) -> bool:
-    """Whether the JobSet still has the slice's Job: a JobSet that was recreated may have fewer.
-
-    True also for a slice whose name this system has not computed, such as a node pool of TPU
-    Provisioner: its labels may name no Job.
-    """
-    owner = existing.owner
-    key = job_key(owner.namespace, owner.job)
-    if existing.name != slice_name(owner.jobset, key):
-        return True
-    return has_job(jobset, owner.jobset, owner.job)

@@ -22,6 +22,7 @@ from shared.frame.message import Cause, Message
 from shared.frame.plan import Plan
 from shared.frame.settings import TPU_NODE_GROUP
 from shared.slices.jobsets import Leader, find_end
+from shared.slices.waiting import build_message, find_leaders
 from shared.slices.work import SliceWork, build_provider
 
 
@@ -94,7 +95,7 @@ def _count(answers: Sequence[StepExplanation], noun: str) -> str:
 def _ask_about_pods(ways: Ways, namespace: str, name: str) -> Iterator[StepExplanation]:
     step = provision_slice.STEP.name
     try:
-        leaders = provision_slice.find_leaders(ways.open_cluster().list_pending_pods())
+        leaders = find_leaders(ways.open_cluster().list_pending_pods())
     except (CallError, OutOfTimeError) as error:
         yield _cannot_observe(step, "", error)
         return
@@ -105,7 +106,7 @@ def _ask_about_pods(ways: Ways, namespace: str, name: str) -> Iterator[StepExpla
 
 def _ask_about_pod(ways: Ways, leader: Leader) -> StepExplanation:
     now = ways.now()
-    message = provision_slice.build_message(leader, now)
+    message = build_message(leader, now)
     work = PodWork(**_fields(ways, message, now), leader=leader, about=leader.raw)
     try:
         plan = provision_slice.decide(provision_slice.observe(work), now)

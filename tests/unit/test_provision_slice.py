@@ -13,12 +13,8 @@ import pytest
 from functions.provision_slice import (
     ObservedOperation,
     ObservedPod,
-    PodsWithoutSlice,
     PodWork,
-    build_message,
     decide,
-    find_wait_start,
-    is_first_pod_of,
     recover,
 )
 from shared.base import backoff
@@ -38,6 +34,7 @@ from shared.slices.actions import (
 from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.jobsets import Leader, find_leader
 from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, SliceState
+from shared.slices.waiting import PodsWithoutSlice, build_message, find_wait_start, is_first_pod_of
 from shared.slices.work import find_jobs
 from tests import jobset_objects as objects
 from tests.jobset_objects import JOB, with_condition

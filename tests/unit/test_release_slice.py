@@ -13,7 +13,6 @@ from functions.release_slice import (
     ObservedSlice,
     ObservedSlices,
     decide,
-    find_jobset_of,
     is_change_due,
     is_report_due,
     is_retry_reported,
@@ -37,6 +36,7 @@ from shared.slices.actions import (
 )
 from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.jobsets import job_key
+from shared.slices.need import find_jobset_of
 from shared.slices.provider import Owner, Slice, SliceState, slice_name
 from shared.slices.work import SliceWork
 from tests import jobset_objects as objects

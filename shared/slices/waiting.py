@@ -1,0 +1,128 @@
+"""The Pods that wait for slices: since when, which are due, and which may try next."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from shared.base import backoff
+from shared.base.pods import find_controller
+from shared.base.timestamps import guess_time, parse_time
+from shared.frame.message import POD_KIND, Cause, Message
+from shared.slices import concurrency
+from shared.slices.jobsets import (
+    Leader,
+    find_foreign_key,
+    find_jobset_name,
+    find_leader,
+    is_first_pod,
+    job_key,
+)
+from shared.slices.provider import (
+    DesiredSlice,
+    InputError,
+    Provider,
+    Slice,
+    SliceState,
+    slice_name,
+)
+
+
+@dataclass(frozen=True)
+class PodsWithoutSlice:
+    """The Pods that wait for slices that do not exist and can be created, and all existing slices.
+
+    The provider changes at most ``limit`` slices at the same time.
+    """
+
+    limit: int
+    desired: tuple[tuple[Leader, DesiredSlice], ...]
+    slices: tuple[Slice, ...]
+
+
+def find_leaders(pods: Iterable[Mapping[str, Any]]) -> list[Leader]:
+    """The Pods that wait for a slice, the longest wait first."""
+    found = (leader for pod in pods if (leader := find_leader(pod)))
+    return sorted(found, key=lambda leader: (find_wait_start(leader), leader.uid))
+
+
+def is_due(leader: Leader, now: datetime, provider: Provider) -> bool:
+    """Whether the Pod's resync is due in this minute. With a concurrency limit, Pods that were created
+    together are spread over the minutes."""
+    lag = 0.0 if provider.concurrency_limit is None else concurrency.hash_to_unit(leader.uid)
+    return backoff.is_due(find_wait_start(leader), now, lag)
+
+
+def find_wait_start(leader: Leader) -> datetime:
+    """When the scheduler first reported that the Pod is unschedulable."""
+    metadata = leader.raw["metadata"]
+    times = (
+        condition.get("lastTransitionTime")
+        for condition in leader.raw["status"]["conditions"]
+        if condition.get("type") == "PodScheduled"
+    )
+    return guess_time(next(times, None)) or parse_time(metadata["creationTimestamp"])
+
+
+def build_message(leader: Leader, now: datetime) -> Message:
+    """A resync about a Pod that waits."""
+    return Message(leader.namespace, leader.name, leader.uid, Cause.RESYNC, now, kind=POD_KIND)
+
+
+def is_first_pod_of(pod: Mapping[str, Any], name: str) -> bool:
+    """Whether a Pod is the first of the Job whose slice has this name.
+
+    The key of the Job is computed, not read from the Pod's label: anyone can write that.
+    """
+    metadata = pod["metadata"]
+    jobset, job = find_jobset_name(metadata), find_controller(metadata)
+    if not is_first_pod(metadata) or not jobset or job is None:
+        return False
+    return slice_name(jobset, job_key(metadata["namespace"], job["name"])) == name
+
+
+def build_desired(leader: Leader, provider: Provider) -> DesiredSlice:
+    """The slice that a leader asks for. Raises `InputError`."""
+    desired, foreign = provider.build_desired(leader), find_foreign_key(leader)
+    if foreign is not None:
+        raise InputError(foreign)
+    return desired
+
+
+def find_leaders_without_slice(
+    leaders: Iterable[Leader], slices: Iterable[Slice], provider: Provider
+) -> Iterable[tuple[Leader, DesiredSlice]]:
+    """The leaders for whom a slice could be created and does not exist, with that slice."""
+    existing = list(slices)
+    names, owners = {one.name for one in existing}, {one.owner for one in existing}
+    for leader in leaders:
+        try:
+            desired = build_desired(leader, provider)
+        except InputError:
+            continue
+        if desired.name not in names and desired.owner not in owners:
+            yield leader, desired
+
+
+def select_leaders(leaders: Sequence[Leader], slots: int, now: datetime) -> list[Leader]:
+    """Select Pods for the free slots (`concurrency.select`)."""
+    return concurrency.select(leaders, slots, now, lambda leader: leader.uid)
+
+
+def select_next(
+    pods: PodsWithoutSlice, changed: Collection[str], now: datetime
+) -> tuple[int, list[Leader]]:
+    """How many Pods are left without a slice, and those of them that may try next.
+
+    ``changed`` names the slices that are about to be changed: their changes count as begun.
+    """
+    slices = [
+        replace(one, state=SliceState.PROVISIONING) if one.name in changed else one
+        for one in pods.slices
+    ]
+    created = [desired for _, desired in pods.desired if desired.name in changed]
+    slices += [Slice(one.name, one.owner, one.hash, SliceState.PROVISIONING) for one in created]
+    left = [leader for leader, desired in pods.desired if desired not in created]
+    return len(left), select_leaders(left, concurrency.count_slots(pods.limit, slices), now)
