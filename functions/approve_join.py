@@ -27,14 +27,13 @@ is not reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, find_resource_name
-from shared.base.signing_requests import TOO_OLD_AFTER, SigningRequest, find_signing_request
+from shared.base.signing_requests import TOO_OLD_AFTER
 from shared.frame.message import Cause, message_about_requests
 from shared.frame.plan import (
     Action,
@@ -44,20 +43,29 @@ from shared.frame.plan import (
     ForOne,
     Plan,
     Send,
-    Work,
     forward_rest,
     join_outcomes,
 )
 from shared.frame.snapshot import Rules
 from shared.frame.step import Invocation, Step, work_fields
-from shared.node_groups import node_group
-from shared.node_groups.bootstrap import find_token
-from shared.node_groups.certificate_subject import Subject, read_subject
+from shared.node_groups.join_requests import (
+    DENIED,
+    ELSEWHERE,
+    NOT_APPROVED,
+    Approve,
+    Cache,
+    Candidate,
+    JoinWork,
+    Report,
+    Revoke,
+    WriteDecision,
+    find_candidate,
+    find_token_of_vm,
+)
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.snapshot import RULES, leave_out_all
 from shared.node_groups.work import message_about
 from shared.ports.classify import ErrorKind, verdict_of
-from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.events import Event
 
 SECONDS_FOR_WRITING = 15.0
@@ -65,36 +73,8 @@ SECONDS_FOR_WRITING = 15.0
 LATE_AFTER = timedelta(minutes=2)
 """A request that is pending longer is reported, whatever the obstacle, unless its group is being
 deleted."""
-_PERMANENT_ERRORS = (400, 403, 422)
-"""The HTTP status codes with which API servers and admission webhooks reject a write permanently."""
-DENIED, NOT_APPROVED, ELSEWHERE = "Denied", "NotApproved", "ApprovedElsewhere"
-"""The outcomes that may get a log line of their own, with the prefix ``Join``. An alert in
-infra/terraform counts these lines."""
 _LABEL_NODE_CAUSES = {DENIED: Cause.JOIN_DENIED, NOT_APPROVED: Cause.JOIN_NOT_APPROVED}
 """The causes of the messages to label_node about these outcomes."""
-
-
-@dataclass(kw_only=True)
-class JoinWork(Work):
-    """Work that writes log lines about single requests."""
-
-    log: Any = field(repr=False)
-    failed_approvals: list[_Assessment] = field(default_factory=list)
-    """The requests whose approval the API server has rejected permanently."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A request with the group and the VM of its Node, as far as they were found."""
-
-    request: SigningRequest
-    subject: Subject
-    raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    group: AnyGroup | None = None
-    is_served: bool = True
-    instance: Instance | None = None
-    error: CallError | None = None
-    """The error if the group or the VM could not be read."""
 
 
 @dataclass(frozen=True)
@@ -111,46 +91,6 @@ class ObservedRequests:
 
 
 @dataclass(frozen=True)
-class WriteDecision:
-    """Approve or deny a request, if it is unchanged since it was read."""
-
-    name: str
-    condition: Mapping[str, str]
-    raw: Mapping[str, Any] = field(repr=False)
-
-    def apply(self, work: Work) -> None:
-        work.cluster.decide_signing_request(self.raw, self.condition)
-
-    def describe(self) -> str:
-        verb = "approve" if self.condition["type"] == "Approved" else "deny"
-        return f"{verb} the signing request {self.name}"
-
-
-@dataclass(frozen=True)
-class Approve:
-    """Approve a candidate's request. A permanent rejection by the API server is left to
-    `ReportFailedApprovals`."""
-
-    candidate: Candidate = field(repr=False)
-    decision: WriteDecision
-
-    def apply(self, work: JoinWork) -> None:
-        try:
-            self.decision.apply(work)
-        except CallError as error:
-            # An API server that has just started answers 403 to calls that it allows a second later. The
-            # frame retries a message after a 403 that is left to it.
-            may_change = error.http == 403 and not work.trigger.is_redelivered
-            if error.http not in _PERMANENT_ERRORS or may_change:
-                raise
-            failed = _Assessment(self.candidate, NOT_APPROVED, str(error), has_log_line=True)
-            work.failed_approvals.append(failed)
-
-    def describe(self) -> str:
-        return self.decision.describe()
-
-
-@dataclass(frozen=True)
 class ReportFailedApprovals:
     """Report the requests whose approval was rejected: to the log, and to label_node.
 
@@ -158,72 +98,20 @@ class ReportFailedApprovals:
     """
 
     def apply(self, work: JoinWork) -> None:
-        if work.failed_approvals:
-            work.facts["rejected"] = [one.name for one in work.failed_approvals]
-        for one in work.failed_approvals:
+        failed = [
+            _Assessment(candidate, NOT_APPROVED, str(error), has_log_line=True)
+            for candidate, error in work.rejected
+        ]
+        if failed:
+            work.facts["rejected"] = [one.name for one in failed]
+        for one in failed:
             for action in one.list_actions():
                 action.apply(work)
-        for send in _trigger_label_node(work.failed_approvals, work.now):
+        for send in _trigger_label_node(failed, work.now):
             send.apply(work)
 
     def describe(self) -> str:
         return "report the requests whose approval is rejected, if any"
-
-
-@dataclass(frozen=True)
-class Report:
-    """Write a line about a request to the log."""
-
-    outcome: str
-    note: str
-    request: str
-    node: str = ""
-    group: str = ""
-
-    def apply(self, work: JoinWork) -> None:
-        write = work.log.warning if self.outcome == NOT_APPROVED else work.log.error
-        write(
-            f"approve_join: Join{self.outcome}",
-            step="approve_join",
-            decision=f"Join{self.outcome}",
-            group=self.group,
-            request=self.request,
-            node=self.node,
-            note=self.note,
-        )
-
-    def describe(self) -> str:
-        return f"report the signing request {self.request}: {self.outcome}"
-
-
-@dataclass(frozen=True)
-class Revoke:
-    """Revoke the token with which a request was made.
-
-    A Secret may be one that this system has not created: then an admission policy does not let the step
-    delete it. That is reported, and the request is denied all the same.
-    """
-
-    token_id: str
-    request: str
-    node: str = ""
-    group: str = ""
-
-    def apply(self, work: JoinWork) -> None:
-        try:
-            work.cluster.delete_token_secret(self.token_id)
-        except CallError as error:
-            if error.http not in _PERMANENT_ERRORS:
-                raise
-            note = (
-                f"its token {self.token_id} could not be revoked: {error}. Delete the Secret "
-                f"bootstrap-token-{self.token_id} in kube-system: until then its holder makes new "
-                "requests"
-            )
-            Report(DENIED, note, self.request, self.node, self.group).apply(work)
-
-    def describe(self) -> str:
-        return f"revoke the token {self.token_id}"
 
 
 def open_work(invocation: Invocation, is_first_observation: bool) -> JoinWork:
@@ -244,7 +132,7 @@ def observe(work: JoinWork) -> ObservedRequests:
     errors: list[CallError | OutOfTimeError] = []
     message = work.trigger.message
     names = message.requests if message is not None else ()
-    cache = _Cache(work)
+    cache = Cache(work)
     with work.reserve(SECONDS_FOR_WRITING):
         for index, name in enumerate(names):
             if index and not work.has_time():
@@ -252,7 +140,7 @@ def observe(work: JoinWork) -> ObservedRequests:
                 unread = names[index:]
                 return ObservedRequests(tuple(candidates), unread, is_repetition, tuple(errors))
             try:
-                candidate = _find_candidate(work, cache, name)
+                candidate = find_candidate(work, cache, name)
             except (CallError, OutOfTimeError) as error:
                 errors.append(error)
                 continue
@@ -305,62 +193,6 @@ def _name_group(candidates: Iterable[Candidate]) -> dict[str, str]:
         return {}
     (group,) = groups.values()
     return {"group": group.key, "uid": group.uid}
-
-
-class _Cache:
-    """Groups by resource name and VMs by name, each read once."""
-
-    def __init__(self, work: Work) -> None:
-        self._work = work
-        self._found: dict[str, AnyGroup | None] = {}
-        self._instances: dict[str, Instance | None] = {}
-
-    def find_instance(self, group: NodeGroup, vm: str) -> Instance | None:
-        """The VM in the group's project and zone. A VM's name is unique: it contains the group's."""
-        if vm not in self._instances:
-            spec = group.spec
-            self._instances[vm] = self._work.gce.find_instance(spec.project, spec.zone, vm)
-        return self._instances[vm]
-
-    def find_group(self, resource_name: str) -> AnyGroup | None:
-        """The group whose resources have this name.
-
-        Groups are listed by a label that users can write, so the name computed from the uid decides.
-        """
-        if resource_name not in self._found:
-            cluster_id = self._work.cluster.get_cluster_id()
-            labelled = self._work.cluster.list_groups_named(resource_name)
-            groups = (node_group.parse(raw, cluster_id) for raw in labelled)
-            self._found[resource_name] = next(
-                (group for group in groups if group.resource_name == resource_name), None
-            )
-        return self._found[resource_name]
-
-
-def _find_candidate(work: Work, cache: _Cache, name: str) -> Candidate | None:
-    """Read a request, its group and its VM. ``None`` if the request is gone or not by our token."""
-    raw = work.cluster.find_signing_request(name)
-    request = find_signing_request(raw) if raw is not None else None
-    if raw is None or request is None:
-        return None
-    if request.is_decided:
-        return Candidate(request, Subject(""))
-    subject = read_subject(raw)
-    vm = subject.node.partition(".")[0]  # a name with a domain is reported, see `_assess`
-    resource_name = find_resource_name(vm)
-    if not resource_name:
-        return Candidate(request, subject, raw)
-    group: AnyGroup | None = None
-    try:
-        group = cache.find_group(resource_name)
-        if not isinstance(group, NodeGroup) or group.deleting is not None:
-            return Candidate(request, subject, raw, group)
-        if not work.settings.serves(group.spec.project):
-            return Candidate(request, subject, raw, group, is_served=False)
-        instance = cache.find_instance(group, vm)
-    except CallError as error:
-        return Candidate(request, subject, raw, group, error=error)
-    return Candidate(request, subject, raw, group, instance=instance)
 
 
 @dataclass(frozen=True)
@@ -434,7 +266,7 @@ def _assess(candidate: Candidate, now: datetime) -> _Assessment:
     if not obstacle:
         return _Assessment(candidate, "Approving")
     # A wrong token is shown on the group at once (NotApproved), and in the log when the request is late.
-    has_other_token = _find_token_of_vm(candidate, now) not in ("", request.token_id)
+    has_other_token = find_token_of_vm(candidate, now) not in ("", request.token_id)
     outcome = NOT_APPROVED if is_late or has_other_token else "Pending"
     return _Assessment(candidate, outcome, obstacle, has_log_line=is_late)
 
@@ -468,7 +300,7 @@ def _find_obstacle(candidate: Candidate, now: datetime) -> str:
         return f"Compute Engine has no VM {node}"
     if not instance.is_member_of(group.spec.zone, group.resource_name):
         return f"VM {node} was not created by the MIG {group.resource_name}"
-    token_id = _find_token_of_vm(candidate, now)
+    token_id = find_token_of_vm(candidate, now)
     if not token_id:
         return f"the metadata of VM {node} holds no token"
     if token_id != candidate.request.token_id:
@@ -479,13 +311,6 @@ def _find_obstacle(candidate: Candidate, now: datetime) -> str:
     return ""
 
 
-def _find_token_of_vm(candidate: Candidate, now: datetime) -> str:
-    """The id of the token in the VM's metadata; empty if there is none."""
-    metadata = candidate.instance.metadata if candidate.instance is not None else {}
-    token = find_token(metadata, now)
-    return token.id if token is not None else ""
-
-
 def _trigger_label_node(assessments: Sequence[_Assessment], now: datetime) -> Iterator[Send]:
     """Trigger label_node once for each group and cause: it reports at the VMs what delays them."""
     vms: dict[tuple[str, Cause], dict[str, None]] = {}
@@ -493,7 +318,7 @@ def _trigger_label_node(assessments: Sequence[_Assessment], now: datetime) -> It
     for one in assessments:
         group, cause = one.candidate.group, _LABEL_NODE_CAUSES.get(one.outcome)
         token_id = one.candidate.request.token_id
-        if cause is Cause.JOIN_DENIED and _find_token_of_vm(one.candidate, now) != token_id:
+        if cause is Cause.JOIN_DENIED and find_token_of_vm(one.candidate, now) != token_id:
             # It was made with another token than this VM's: the VM's own request may still be approved.
             cause = Cause.JOIN_NOT_APPROVED
         if group is not None and cause is not None:

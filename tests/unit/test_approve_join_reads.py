@@ -9,21 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from functions.approve_join import (
-    Candidate,
-    JoinWork,
-    ObservedRequests,
-    Report,
-    Revoke,
-    decide,
-    observe,
-)
+from functions.approve_join import ObservedRequests, decide, observe
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.logs import make_logger
 from shared.frame.decode import Trigger
 from shared.frame.message import Cause, message_about_requests
 from shared.frame.step import execute
 from shared.node_groups import node_group
+from shared.node_groups.join_requests import Candidate, JoinWork, Report, Revoke
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
 from tests.signing_requests import kubelets, pem, raw_request
@@ -256,13 +249,13 @@ def test_an_approval_that_fails_is_reported_at_the_vm_or_retried(
     if not is_reported:
         with pytest.raises(CallError, match=error.message):
             execute(plan, work)
-        assert (sent, work.failed_approvals) == ([], [])
+        assert (sent, work.rejected) == ([], [])
         return
     execute(plan, work)
     assert work.facts["rejected"] == [*names]
-    assert [(one.outcome, one.why) for one in work.failed_approvals] == [
-        ("NotApproved", str(error))
-    ] * 2
+    assert [(one.request.name, why) for one, why in work.rejected] == [
+        (name, error) for name in names
+    ]
     ((step, (message,)),) = sent
     assert (step, message.cause, message.vms) == ("label_node", Cause.JOIN_NOT_APPROVED, (VM,))
 
