@@ -20,7 +20,6 @@ cannot be written: the end of its insert or start triggers the step, or else a r
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -43,7 +42,7 @@ from shared.frame.plan import (
 )
 from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step
-from shared.node_groups import readiness
+from shared.node_groups import readiness, token_report
 from shared.node_groups.actions import CreateSecret, DeleteNode, SetMetadata
 from shared.node_groups.bootstrap import (
     TOKEN_LIFE,
@@ -204,7 +203,11 @@ def _decide_without_tokens(observed: NothingToInject, now: datetime) -> Plan:
         write = WriteStatus(readiness.conclude(observed.group, known, now))
         return Plan("NotServed", () if known == observed.status else (write,))
     message = "bootstrapKubernetes is not set: the VMs join by other means"
-    return Plan("NoBootstrap", (_write(observed.group, known, True, "NotNeeded", message, now),))
+    known = known.with_condition(
+        Type.TOKENS_INJECTED, True, "NotNeeded", message, group=observed.group, now=now
+    )
+    write = WriteStatus(readiness.conclude(observed.group, known, now))
+    return Plan("NoBootstrap", (write,))
 
 
 def _get_ca_hash(work: GroupWork, vms: Sequence[Vm]) -> str:
@@ -328,83 +331,26 @@ def _needs_injection(vm: Vm, trigger: Trigger, now: datetime) -> bool:
 
 
 def _report(observed: ObservedVms, now: datetime) -> WriteStatus:
-    """Write TokensInjected from the list of a resync: True if each VM has joined or has a valid token.
-
-    The list does not show which tokens have their Secrets. So an error that an invocation for named VMs
-    has reported is kept while its VM still waits (it has not joined, and its metadata is writable),
-    until such an invocation succeeds. That holds for a transient error, too, which is among the status's
-    retries and not in the condition.
-    """
+    """Write TokensInjected from the list of a resync."""
+    group = observed.group
     waiting = [
         vm.instance.name
         for vm in observed.vms
         if not vm.has_joined and _is_metadata_writable(vm, observed.trigger)
     ]
-    known = observed.status
-    if not waiting or not _has_retry_about(observed, waiting):
-        known = known.without_retry(STEP.name)
-    error = _find_error(known)
-    if waiting and error is not None and _may_concern(observed.group, error, waiting):
-        return WriteStatus(readiness.conclude(observed.group, known, now))
     done = sum(vm.has_joined or _has_valid_token(vm, now) for vm in observed.vms)
-    desired = observed.group.spec.node_count
-    if done >= desired:
-        message = f"All {desired} VMs have a join token or have joined"
-        return _write(observed.group, known, True, "Injected", message, now)
-    message = f"{done} of {desired} VMs have a join token or have joined"
-    return _write(observed.group, known, False, Reason.PROVISIONING, message, now)
-
-
-def _end_error(observed: ObservedVms, now: datetime) -> Iterator[Action | Batch]:
-    """End the errors that an invocation for named VMs has reported about one of these VMs, if no VM of
-    this message fails.
-
-    The next resync counts the tokens.
-    """
-    group, known = observed.group, observed.status
-    names = [vm.instance.name for vm in observed.vms]
-    if _has_retry_about(observed, names):
-        known = known.without_retry(STEP.name)
-    error = _find_error(known)
-    if error is not None and _may_concern(group, error, names):
-        message = "The last error has not occurred again"
-        known = known.with_condition(
-            Type.TOKENS_INJECTED, False, Reason.PROVISIONING, message, group=group, now=now
-        )
-    if known != observed.status:
-        yield ABORT_AFTER_FAILURE
-        yield Attempt(WriteStatus(readiness.conclude(group, known, now)))
-
-
-def _has_retry_about(observed: ObservedVms, vms: Sequence[str]) -> bool:
-    """Whether the status has a transient error of this step that may be about one of these VMs."""
-    return any(
-        retry.step == STEP.name and _may_concern(observed.group, retry.message, vms)
-        for retry in observed.status.retries
-    )
-
-
-def _may_concern(group: NodeGroup, error: str, vms: Sequence[str]) -> bool:
-    """Whether an error may be about one of these VMs: it names one of them, or none of the group's."""
-    named = set(re.findall(rf"\b{group.resource_name}-[a-z0-9]{{4}}\b", error))
-    return not named or not named.isdisjoint(vms)
-
-
-def _write(
-    group: AnyGroup, known: Status, is_true: bool, reason: str, message: str, now: datetime
-) -> WriteStatus:
-    known = known.with_condition(
-        Type.TOKENS_INJECTED, is_true, reason, message, group=group, now=now
-    )
+    known = token_report.add_condition(group, observed.status, waiting, done, now)
     return WriteStatus(readiness.conclude(group, known, now))
 
 
-def _find_error(known: Status) -> str | None:
-    """The message of the error that TokensInjected reports."""
-    condition = known.conditions.get(Type.TOKENS_INJECTED)
-    if condition is None or condition.is_true or condition.reason == Reason.PROVISIONING:
-        return None
-    return condition.message
+def _end_error(observed: ObservedVms, now: datetime) -> Iterator[Action | Batch]:
+    """End an error that an earlier invocation has reported about one of these VMs, if no VM of this
+    message fails."""
+    group, names = observed.group, [vm.instance.name for vm in observed.vms]
+    known = token_report.end_error(group, observed.status, names, now)
+    if known != observed.status:
+        yield ABORT_AFTER_FAILURE
+        yield Attempt(WriteStatus(readiness.conclude(group, known, now)))
 
 
 def _has_valid_token(vm: Vm, now: datetime) -> bool:

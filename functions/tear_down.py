@@ -39,11 +39,11 @@ from shared.node_groups.actions import (
 )
 from shared.node_groups.lifecycle import (
     Goal,
-    Observation,
-    Presence,
     ResourceAction,
     Transition,
+    announce_deletion,
     find_transition,
+    is_surely_absent,
     make_observation,
 )
 from shared.node_groups.membership import has_vm_name, proof_patch
@@ -75,7 +75,7 @@ from shared.ports.kubernetes.nodes import Node, parse_node
 @dataclass(frozen=True)
 class ObservedRemains:
     """A group and its resources. ``found`` and ``operations`` have only what was read, and ``None`` for
-    a resource that surely does not exist (`_is_surely_absent`)."""
+    a resource that surely does not exist (`lifecycle.is_surely_absent`)."""
 
     group: NodeGroup
     status: Status
@@ -263,27 +263,10 @@ def _list_nodes(work: GroupWork) -> tuple[Node, ...]:
 
 def _is_gone(group: NodeGroup, known: Status, kind: str) -> bool:
     """Whether this step has found that a resource is gone. A GONE that create_resources has written may
-    be old: `_announce` replaces it, so that the resource is read again."""
+    be old: `announce_deletion` replaces it, so that the resource is read again."""
     resource = known.resources.get(kind)
     is_gone = resource is not None and resource.state is State.GONE
     return is_gone and is_announced(group, known)
-
-
-_NOT_CREATED = (State.PENDING, State.FAILED)
-
-
-def _is_surely_absent(kind: str, resource: Resource, now: datetime) -> bool:
-    """Whether the status shows that the resource does not exist and no insert can still arrive.
-
-    No intent was ever written or, for policy and template, the last one was withdrawn or rejected so
-    long ago that no running invocation can insert. After any intent the MIG is read: VMs cost money.
-    """
-    if resource.uri or resource.operation or resource.state not in _NOT_CREATED:
-        return False
-    if kind == MIG:
-        return resource.state is State.PENDING and resource.since is None
-    if_absent = find_transition(Goal.TEAR_DOWN, resource, Observation(Presence.ABSENT), now)
-    return if_absent.resource.state is State.GONE
 
 
 def _list_kinds_after_mig(spec: Spec) -> tuple[str, ...]:
@@ -309,7 +292,7 @@ def _observe_resource(work: GroupWork, observed: ObservedRemains, kind: str) -> 
     appear after the read.
     """
     resource = observed.resource(kind, work.now)
-    if _is_surely_absent(kind, resource, work.now):
+    if is_surely_absent(kind, resource, work.now):
         return replace(observed, found={**observed.found, kind: None})
     is_being_created = resource.state is State.CREATING
     if is_being_created:
@@ -402,23 +385,9 @@ def _begin(observed: ObservedBeginning, now: datetime) -> Plan:
 
 
 def _announce(observed: ObservedBeginning, joined: int, now: datetime) -> Status:
-    """The first status of a deletion.
-
-    Errors of the creation are removed. An existing MIG becomes Deleting. What create_resources has
-    found to be gone becomes Deleting, too, so that it is read again (`_is_gone`), and loses its URI: if
-    there is a resource of its name without our mark now, somebody else has made it, and with a URI the
-    deletion would wait until a person restores the mark (`FailureKind.MARK_LOST`).
-    """
+    """The first status of a deletion: without the errors of the creation."""
     group, known = observed.group, observed.status
-    mig = known.resources.get(MIG) or Resource(group.resource_name, State.CREATING, now)
-    if mig.state is State.READY:
-        mig = mig.enter(State.DELETING, now)
-    resources = {
-        kind: replace(entry.enter(State.DELETING, now), uri="")
-        if entry.state is State.GONE
-        else replace(entry, error=None)
-        for kind, entry in {**known.resources, MIG: mig}.items()
-    }
+    resources = announce_deletion(known.resources, group.resource_name, now)
     counts = known.counts if observed.note else replace(known.counts, joined=joined)
     known = replace(known, observed_generation=group.generation, resources=resources, counts=counts)
     return readiness.conclude(group, known, now)
@@ -475,7 +444,7 @@ def _delete_mig(
 def _name_wait(resources: Iterable[Resource]) -> str:
     """The outcome while nothing is deleted, by what is left."""
     left = [one for one in resources if one.state is not State.GONE]
-    if any(one.state in (*_NOT_CREATED, State.CREATING) for one in left):
+    if any(one.state in (State.PENDING, State.FAILED, State.CREATING) for one in left):
         return "AwaitingCreate"
     return "DeleteFailed" if any(one.error for one in left) else "AwaitingDelete"
 

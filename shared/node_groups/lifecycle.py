@@ -19,7 +19,7 @@ from shared.base.reasons import Reason
 from shared.base.timestamps import CLOCKS_DIFFER_BY
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import Found
-from shared.node_groups.status import TEMPLATE, Resource, State
+from shared.node_groups.status import MIG, TEMPLATE, Resource, State
 from shared.ports.classify import classify
 from shared.ports.gce.values import GceError, Operation
 
@@ -333,6 +333,45 @@ def find_transition(
     guards = _guards(goal, resource, observation, now)
     row = find_row(goal, resource.state, observation.presence, observation.operation, guards)
     return Transition(_apply(row, resource, observation, now), row.action)
+
+
+def is_surely_absent(kind: str, resource: Resource, now: datetime) -> bool:
+    """Whether the status shows, during a deletion, that a resource does not exist and no insert can
+    still arrive.
+
+    No intent was ever written or, for policy and template, the last one was withdrawn or rejected so
+    long ago that no running invocation can insert. After any intent the MIG is read: VMs cost money.
+    """
+    if resource.uri or resource.operation:
+        return False
+    if resource.state not in (State.PENDING, State.FAILED):
+        return False
+    if kind == MIG:
+        return resource.state is State.PENDING and resource.since is None
+    if_absent = find_transition(Goal.TEAR_DOWN, resource, Observation(Presence.ABSENT), now)
+    return if_absent.resource.state is State.GONE
+
+
+def announce_deletion(
+    resources: Mapping[str, Resource], name: str, now: datetime
+) -> dict[str, Resource]:
+    """The entries at the beginning of a deletion. ``name``: of the group's resources.
+
+    Errors of the creation are removed. An existing MIG becomes Deleting; without an entry, its insert
+    may be in progress. What create_resources has found to be gone becomes Deleting, too, so that it is
+    read again, and loses its URI: if there is a resource of its name without our mark now, somebody
+    else has made it, and with a URI the deletion would wait until a person restores the mark
+    (`FailureKind.MARK_LOST`).
+    """
+    mig = resources.get(MIG) or Resource(name, State.CREATING, now)
+    if mig.state is State.READY:
+        mig = mig.enter(State.DELETING, now)
+    return {
+        kind: replace(entry.enter(State.DELETING, now), uri="")
+        if entry.state is State.GONE
+        else replace(entry, error=None)
+        for kind, entry in {**resources, MIG: mig}.items()
+    }
 
 
 def _correct_intent_time(goal: Goal, resource: Resource, now: datetime) -> Resource:
