@@ -65,7 +65,6 @@ from shared.node_groups.join_requests import (
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.snapshot import RULES, leave_out_all
 from shared.node_groups.work import message_about
-from shared.ports.classify import ErrorKind, verdict_of
 from shared.ports.kubernetes.events import Event
 
 SECONDS_FOR_WRITING = 15.0
@@ -156,10 +155,8 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
     if any(one.outcome == "Approving" for one in assessments):
         actions.append(Attempt(ReportFailedApprovals()))
     actions += _trigger_label_node(assessments, now)
-    failed = [one.candidate.error for one in assessments if one.candidate.error is not None]
-    # The frame raises the first error: a transient one first, so that the message is retried.
-    errors = sorted((*failed, *observed.errors), key=_is_lasting)
-    actions += (ForOne((Fail(error),)) for error in errors)
+    failed = (one.candidate.error for one in assessments if one.candidate.error is not None)
+    actions += (ForOne((Fail(error),)) for error in (*failed, *observed.errors))
     outcome = join_outcomes(one.outcome for one in assessments) or "NothingToDo"
     note = "; ".join(f"{one.name}: {one.why}" for one in assessments if one.why)
     needs_attention = any(
@@ -180,10 +177,6 @@ def recover(_work: JoinWork, _error: CallError) -> Plan | None:
 SNAPSHOT: Rules = {**RULES, (Candidate, "raw"): leave_out_all}
 STEP = Step("approve_join", open_work, observe, decide, recover, snapshot=SNAPSHOT)
 run = STEP.run
-
-
-def _is_lasting(error: CallError | OutOfTimeError) -> bool:
-    return isinstance(error, CallError) and verdict_of(error).kind is not ErrorKind.TRANSIENT
 
 
 def _name_group(candidates: Iterable[Candidate]) -> dict[str, str]:

@@ -5,9 +5,12 @@ Pod template that needs them no longer. An annotation on the template lists the 
 digests. Values that users have set are kept. Two kinds of them count as not set: an empty value, and
 ``localhost`` in a variable that names hosts, if the slice has several.
 
+Workloads and Pod templates opt out by a label or annotation, ``tpu-functions.dev/inject: disabled``. The
+word of a workload counts for its template: the webhook copies it there, for the reviews of the Pods.
+
 Problems of a workload, such as contradictions between it and its slice, are warnings, or errors by a
 setting. If nothing at all is injected because of problems, an annotation on the template says which. A
-Pod template gets the label that makes the webhook review its Pods, too, unless it is marked already.
+Pod template gets the label by which the webhook also reviews its Pods, unless it has it already.
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ def inject(request: AdmissionRequest, settings: InjectionSettings) -> AdmissionR
     own = request.target["metadata"]
     if workload.path and _is_marked(own, (INJECT,), DISABLED):
         return AdmissionResponse(patch=tuple(_mark_template(workload, DISABLED)))
-    # A template may still be marked because its workload was `disabled` at an earlier review.
+    # The template's `disabled` may be a copy from an earlier review, when its workload said so.
     is_enabled = workload.path and _is_marked(own, MARKS, ENABLED)
     if _is_marked(workload.metadata, (INJECT,), DISABLED) and not is_enabled:
         return AdmissionResponse()

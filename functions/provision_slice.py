@@ -10,8 +10,9 @@ slice, and creates it again when it is gone. These slices are replaced:
 
 - One with other properties or labels than the Pod asks for. It is kept as long as Pods of other Jobs run
   on it. Of the Pod's own Job, these keep it, too: Pods that are ending, which may be writing a
-  checkpoint; Pods of an older Job of the same name; and a first Pod that runs, because then the one
-  that waits only claims to be the first (`list_jobs_on`).
+  checkpoint; Pods of an older Job of the same name; and a first Pod that runs. A Job has one first Pod,
+  and anyone can write the annotation that makes a Pod the first: if one runs, the one that waits is not
+  believed (`list_jobs_on`).
 - On a resync, one that could not be created or has no ready Node any more. It is kept if its provider
   retries by itself.
 
@@ -140,8 +141,8 @@ class ObservedImpossible:
 class ObservedOperation:
     """The end of an operation on a node pool.
 
-    ``waiting_pod``: after a deletion, the Pod that waits for the slice. ``has_pod``: a Pod exists on
-    which the end of a creation can be reported.
+    ``waiting_pod``: after a deletion that has succeeded, the Pod that waits for the slice.
+    ``has_pod``: a Pod exists on which the end of a creation can be reported.
     """
 
     event: LogEvent
@@ -271,7 +272,9 @@ def _observe_operation(work: PodWork, event: LogEvent) -> ObservedOperation:
     observed = None
     if event.method == CREATE_METHOD:
         pod = pod or _find_started_pod_of(event.name, work)
-    else:
+    elif (
+        not event.has_failed
+    ):  # the sweep retries a deletion: one that fails at once would be repeated
         leader = find_leader(pod) if pod else None
         observed = _observe_pod(work, leader) if leader else None
     work.about = pod
@@ -301,6 +304,10 @@ def _observe_others(work: PodWork, leaders: Sequence[Leader]) -> PodsWithoutSlic
 def _decide_after(observed: ObservedOperation, now: datetime) -> Plan:
     event, wording = observed.event, observed.wording
     if event.method != CREATE_METHOD:
+        if event.has_failed:
+            return Plan(
+                "DeletionFailed", note=event.words
+            )  # release_slice reports it on the JobSet
         if observed.waiting_pod is None:
             return Plan("NoPod")
         return _decide_about_pod(observed.waiting_pod, now)

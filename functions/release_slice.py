@@ -78,9 +78,11 @@ class ObservedSlice:
 
 @dataclass(frozen=True)
 class ObservedSlices:
-    """The slices about which the step decides: those of the JobSet or the slice that the message names.
-    After the creation of any node pool, a slot is free: then it is the first slice that waits for one
-    (`_observe_operation`), and ``others``, the next ones, get resyncs.
+    """The slices about which the step decides.
+
+    A message names a slice, or a JobSet with all its slices. The end of a node pool's creation, which
+    leaves a free slot, names none: ``slices`` is then the slice whose change is most urgent, if any, and
+    ``others`` are those that get resyncs (`_observe_operation`).
     """
 
     slices: tuple[ObservedSlice, ...]
@@ -362,17 +364,22 @@ def _decide_after_failed_update(observed: ObservedFailedUpdate, now: datetime) -
 
 
 def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedSlices | ObservedDeletion:
-    """Select the slices that can be changed next. The sweep retries a deletion that has failed.
+    """Select the slices that can be changed next.
 
     Both steps of JobSets get the end of each operation, and one of them uses the free slot at once.
     After a creation it is this step, which acts on the first slice itself, while provision_slice
     publishes resyncs. After a deletion it is provision_slice, and this step publishes resyncs.
+
+    A slice whose deletion has failed is left to the sweep. Otherwise a deletion that fails at once would
+    be repeated at once.
     """
     provider, is_deletion = work.provider, event.method == DELETE_METHOD
     slices = list(provider.list_all(with_nodes=False))
     jobsets = list(work.cluster.list_jobsets()) if slices or is_deletion else []
     observed = _with_jobsets(work, slices, jobsets)
-    following = tuple(_select_next(observed, provider.concurrency_limit, work.now))
+    failed = event.name if is_deletion and event.has_failed else None
+    others = [one for one in observed if one.existing.name != failed]
+    following = tuple(_select_next(others, provider.concurrency_limit, work.now))
     if is_deletion:
         return _observe_deletion(work, event, slices, jobsets, following)
     first = provider.get(following[0].owner.namespace, following[0].name) if following else None

@@ -150,7 +150,8 @@ def observe(work: GroupWork) -> Observed:
         observed = _observe_resource(work, observed, MIG)
         if observed.found.get(MIG) is not None:
             return _observe_nodes_and_vms(work, observed)
-    # The MIG was not found. If it may still arrive, `decide` waits for it and uses none of these reads.
+    # The MIG was not found. If it may still arrive, nothing is deleted yet: then these reads only show
+    # what is gone already.
     for kind in _list_kinds_after_mig(group.spec):
         if not _is_gone(group, work.status, kind) and _may_have_changed(work, kind):
             observed = _observe_resource(work, observed, kind)

@@ -30,8 +30,9 @@ BATCH = 20
 """VMs in one message to ``inject_token``, requests in one to ``approve_join``. Each costs a few calls,
 and an observation has 30 seconds."""
 SWEEP_KIND = "Sweep"
-"""The kind of the message that Cloud Scheduler publishes each minute: ``{"version": 1, "kind":
-"Sweep"}``."""
+"""The kind of a message that names no object. Cloud Scheduler publishes one to the sweep each minute:
+``{"version": 1, "kind": "Sweep"}``. The sweep publishes one to each step that lists its objects
+itself."""
 POD_KIND, SLICE_KIND = "Pod", "Slice"
 """Kinds of messages to the steps of JobSets. A message about a slice has its JobSet's namespace."""
 _KINDS = (KIND, POD_KIND, JOBSET_KIND, SLICE_KIND, SIGNING_REQUEST_KIND)

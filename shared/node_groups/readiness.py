@@ -27,7 +27,7 @@ from shared.node_groups.status import (
     Type,
     shorten,
 )
-from shared.node_groups.unreadable import describe_deletion
+from shared.node_groups.unreadable import describe_deletion, list_remaining
 
 REPORT_AFTER = timedelta(minutes=10)
 """A transient error that has lasted this long is reported in ``Ready``."""
@@ -84,7 +84,20 @@ def find_readiness(group: AnyGroup, status: Status) -> Readiness:
 def _check_deletion(group: AnyGroup, status: Status) -> Readiness | None:
     if group.deleting is None:
         return None
+    waiting = _check_remaining(group, status)
+    if waiting is not None:
+        return waiting
+    nodes = status.conditions.get(Type.NODES_JOINED)
+    if nodes is not None and not nodes.is_true and nodes.generation == group.generation:
+        return Readiness(False, nodes.reason, nodes.message)  # written since the deletion
+    return Readiness(False, Reason.DELETING_NODES, "Deleting stale Node objects")
+
+
+def _check_remaining(group: AnyGroup, status: Status) -> Readiness | None:
+    """The resource for which the deletion waits, or ``None``."""
     if isinstance(group, UnreadableGroup):
+        if not list_remaining(group, status):
+            return None
         return Readiness(False, Reason.INVALID_SPEC, describe_deletion(group, status))
     for kind, reason, noun in _TEAR_DOWN_ORDER:
         resource = status.resources.get(kind)
@@ -95,10 +108,7 @@ def _check_deletion(group: AnyGroup, status: Status) -> Readiness | None:
         if resource.error is not None:
             return _describe_delayed_deletion(kind, resource, resource.error)
         return Readiness(False, reason, f"Waiting for {noun} to be deleted")
-    nodes = status.conditions.get(Type.NODES_JOINED)
-    if nodes is not None and not nodes.is_true and nodes.generation == group.generation:
-        return Readiness(False, nodes.reason, nodes.message)  # written since the deletion
-    return Readiness(False, Reason.DELETING_NODES, "Deleting stale Node objects")
+    return None
 
 
 def _describe_delayed_deletion(kind: str, resource: Resource, error: ResourceError) -> Readiness:

@@ -250,6 +250,14 @@ def test_a_finished_deletion_triggers_the_slices_that_can_be_changed(
     assert (work.about is not None) is has_jobset
 
 
+def test_a_slice_whose_deletion_has_failed_is_left_to_the_sweep() -> None:
+    trigger = operation("delete", has_failed=True, words="its words")
+    work, _ = reading_slices(SliceWork, trigger, DUE_BOTH, limit=10)
+    observed = release_slice.observe(work)
+    assert isinstance(observed, ObservedDeletion)
+    assert (observed.following, observed.existing) == ((SECOND_DUE,), DUE)
+
+
 LEADER = leader()
 LONG = {"status": objects.unschedulable("2026-11-20T08:00:00Z")}
 POD_ANSWERS: dict[str, Any] = {
@@ -432,6 +440,14 @@ def test_a_finished_operation_is_matched_to_the_pod_of_its_slice(
     assert work.about in ((OWN_POD, STARTED) if has_pod else (None,))
     assert observed.others is None
     assert work.facts["slice"] == POOL
+
+
+def test_a_pod_whose_slice_could_not_be_deleted_is_left_to_the_sweep() -> None:
+    reads = {**POD_ANSWERS, "list_pending_pods": [OWN_POD]}
+    trigger = operation("delete", POOL, has_failed=True, words="its words")
+    observed = provision_slice.observe(reading_slices(PodWork, trigger, reads)[0])
+    plan = provision_slice.decide(observed, NOW)
+    assert (plan.outcome, plan.actions, plan.note) == ("DeletionFailed", (), "its words")
 
 
 def test_a_finished_operation_finds_the_other_waiting_pods_if_slices_are_limited() -> None:

@@ -22,7 +22,17 @@ from shared.frame.audit_log import LogEvent
 from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
 from shared.node_groups.node_group import AnyGroup
-from shared.node_groups.status import MIG, POLICY, TEMPLATE, Counts, Resource, State, Status, Type
+from shared.node_groups.status import (
+    MIG,
+    POLICY,
+    TEMPLATE,
+    Counts,
+    Resource,
+    State,
+    Status,
+    Type,
+    render,
+)
 from tests.unit.builders import NOW, RESOURCE, group, unreadable_group
 from tests.unit.reads import reading_work
 from tests.unit.test_inject_token import instance
@@ -341,6 +351,20 @@ def test_an_error_without_a_resource_is_reported_by_nodes_joined(
     assert {name: entry.error for name, entry in after.resources.items() if entry.error} == {}
     ready = after.conditions[Type.READY]
     assert (ready.message == condition.message) is is_shown
+
+
+def test_ready_shows_why_the_finalizer_of_an_unreadable_group_cannot_be_removed() -> None:
+    refusal = CallError("PATCH tpunodegroups/my-slice", 422, "Invalid", "may not")
+    known = Status(conditions=announced_status(ALL_GONE).conditions)
+    about = replace(unreadable_group(deleting=True), raw={"status": render(known)})
+    work = replace(group_work(known), group=about)
+    work.observed = UnreadableRemains(about, known)
+    plan = recover(work, refusal)
+    assert plan is not None
+    after = announced(plan)
+    ready = after.conditions[Type.READY]
+    assert ready.message.startswith("may not (PATCH tpunodegroups/my-slice).")
+    assert ready.reason == after.conditions[Type.NODES_JOINED].reason
 
 
 LONG_AGO = NOW - timedelta(days=1)
