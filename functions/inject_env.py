@@ -5,8 +5,9 @@ Pod template that needs them no longer. An annotation on the template lists the 
 digests. Values that users have set are kept. Two kinds of them count as not set: an empty value, and
 ``localhost`` in a variable that names hosts, if the slice has several.
 
-Workloads and Pod templates opt out by a label or annotation, ``tpu-functions.dev/inject: disabled``. The
-word of a workload counts for its template: the webhook copies it there, for the reviews of the Pods.
+A workload or its Pod template opts out by the label or annotation ``tpu-functions.dev/inject:
+disabled``. The webhook copies that of a workload to its template, for the reviews of the Pods, where a
+workload that is marked ``enabled`` later overrules it. What was injected before stays.
 
 Problems of a workload, such as contradictions between it and its slice, are warnings, or errors by a
 setting. If nothing at all is injected because of problems, an annotation on the template says which. A
@@ -70,13 +71,10 @@ def inject(request: AdmissionRequest, settings: InjectionSettings) -> AdmissionR
     workload = read(request.target) if _is_injectable(request) else None
     if workload is None:
         return AdmissionResponse()
-    # ``workload.metadata`` is that of the Pod template or, with an empty ``path``, of the Pod itself.
     own = request.target["metadata"]
     if workload.path and _is_marked(own, (INJECT,), DISABLED):
         return AdmissionResponse(patch=tuple(_mark_template(workload, DISABLED)))
-    # The template's `disabled` may be a copy from an earlier review, when its workload said so.
-    is_enabled = workload.path and _is_marked(own, MARKS, ENABLED)
-    if _is_marked(workload.metadata, (INJECT,), DISABLED) and not is_enabled:
+    if _has_opted_out(workload, own):
         return AdmissionResponse()
     environment = decide(without_injected(workload), settings.ports)
     problems = (*environment.problems, *_find_contradictions(workload, environment))
@@ -99,8 +97,25 @@ def _is_deleting(target: Object) -> bool:
     return bool((target.get("metadata") or {}).get("deletionTimestamp"))
 
 
-def _is_marked(metadata: Object, marks: Sequence[str], word: str) -> bool:
-    texts = [metadata.get(kind) or {} for kind in ("labels", "annotations")]
+def _has_opted_out(workload: Workload, own: Object) -> bool:
+    """Whether the Pod or the Pod template is marked ``disabled``. ``own``: the workload's metadata.
+
+    A label of a template may be the copy from an earlier review (`_mark_template`): it does not count if
+    the workload is marked ``enabled`` now. An annotation is the user's.
+    """
+    if _is_marked(workload.metadata, (INJECT,), DISABLED, ("annotations",)):
+        return True
+    is_overruled = bool(workload.path) and _is_marked(own, MARKS, ENABLED)
+    return not is_overruled and _is_marked(workload.metadata, (INJECT,), DISABLED)
+
+
+def _is_marked(
+    metadata: Object,
+    marks: Sequence[str],
+    word: str,
+    kinds: Sequence[str] = ("labels", "annotations"),
+) -> bool:
+    texts = [metadata.get(kind) or {} for kind in kinds]
     return any(text.get(mark) == word for text in texts for mark in marks)
 
 

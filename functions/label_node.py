@@ -61,8 +61,9 @@ from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import Node, parse_node
 
 DEBOUNCE = timedelta(seconds=10)
-"""For so long after the newest reported loss, an event about a VM, whichever it is, reads only that VM.
-Otherwise the reads would grow with the square of the number of VMs that are lost together."""
+"""For so long after the newest reported loss, an event about a VM, whichever it is, reads only that VM
+and writes no status. Otherwise the reads would grow with the square of the number of VMs that are lost
+together. The price: a VM that a debounced event reports as preempted is counted as ``NodeLost``."""
 FEW = 4
 """More VMs than this are read from one list. Lists may lag, so missing VMs are then read one by one."""
 UNLABELLED_LATE_AFTER = timedelta(minutes=5)

@@ -216,8 +216,8 @@ def is_retry_reported(one: ObservedSlice, now: datetime) -> bool:
     """Whether a transient error is reported: the slice has been due for release for ten minutes.
 
     If the JobSet is gone and no release deadline could be written, it is not known for how long. Then
-    only the log has the error: to report it at once would also report each change that GKE rejects while
-    it makes another one, for some minutes.
+    only the log has the error: to report it at once would also report the normal answer "running
+    incompatible operation", which GKE gives for some minutes while it changes the pool or the cluster.
     """
     suspended_release = one.settings.suspended_release
     if find_reason(one.existing, one.jobset, now, suspended_release) is None:

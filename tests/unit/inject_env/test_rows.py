@@ -492,6 +492,14 @@ def test_an_opt_out_applies_to_the_pods(kind: str) -> None:
     )
 
 
+def test_an_opt_out_that_a_user_has_written_on_the_template_holds_for_a_marked_workload() -> None:
+    target = stateful_set()
+    target["metadata"]["labels"] = {"tpu-functions.dev/inject": "enabled"}
+    template = target["spec"]["template"]["metadata"]
+    template.setdefault("annotations", {})["tpu-functions.dev/inject"] = "disabled"
+    assert Answered(target).patch == []
+
+
 @pytest.mark.parametrize(
     "mark", ["tpu-functions.dev/inject", "gke-tpu-env-injector.aaronbatilo.dev/inject"]
 )
