@@ -23,8 +23,7 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
    observed three times in all; ``is_first_observation`` is false then. After that, Pub/Sub retries the
    message. It also does after a transient error, such as a 503, and after a 401 or 403 that ``recover``
    has not reported. After any other error the message is acknowledged, outcome ``Refused``. If the calls
-   on several objects have failed, the first error with a plan is reported, and a stale or transient one
-   without a plan is left to the frame after that.
+   on several objects have failed, the first error alone counts, and a resync repeats the others.
 5. ``give_up`` returns a plan that reports a transient error if the message is not retried: after five
    attempts, and always for a resync, because the sweep publishes another one.
 

@@ -47,7 +47,7 @@ from shared.frame.plan import (
     join_outcomes,
 )
 from shared.frame.snapshot import Rules
-from shared.frame.step import Invocation, Step, work_fields
+from shared.frame.step import Invocation, Step, is_retried, work_fields
 from shared.node_groups.join_requests import (
     DENIED,
     ELSEWHERE,
@@ -155,8 +155,10 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
     if any(one.outcome == "Approving" for one in assessments):
         actions.append(Attempt(ReportFailedApprovals()))
     actions += _trigger_label_node(assessments, now)
-    failed = (one.candidate.error for one in assessments if one.candidate.error is not None)
-    actions += (ForOne((Fail(error),)) for error in (*failed, *observed.errors))
+    failed = [one.candidate.error for one in assessments if one.candidate.error is not None]
+    # The frame raises the first error: one that is retried comes first.
+    errors = sorted((*failed, *observed.errors), key=is_retried, reverse=True)
+    actions += (ForOne((Fail(error),)) for error in errors)
     outcome = join_outcomes(one.outcome for one in assessments) or "NothingToDo"
     note = "; ".join(f"{one.name}: {one.why}" for one in assessments if one.why)
     needs_attention = any(

@@ -157,7 +157,8 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
         return
     # With this label the webhook also reviews the template's Pods. The admission policy of
     # infra/kubernetes/components/inject-env requires it on templates.
-    if not _is_marked(workload.metadata, MARKS, ENABLED):
+    is_copy_left = _is_marked(workload.metadata, (INJECT,), DISABLED)
+    if is_copy_left or not _is_marked(workload.metadata, MARKS, ENABLED):
         yield from _mark_template(workload, ENABLED)
     base = f"{workload.path}/metadata"
     if environment.variables:

@@ -370,16 +370,16 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedSlices | Obs
     After a creation it is this step, which acts on the first slice itself, while provision_slice
     publishes resyncs. After a deletion it is provision_slice, and this step publishes resyncs.
 
-    A slice whose deletion has failed is left to the sweep. Otherwise a deletion that fails at once would
-    be repeated at once.
+    After a deletion that has failed, all are left to the sweep. Otherwise deletions that fail at once
+    would trigger each other.
     """
     provider, is_deletion = work.provider, event.method == DELETE_METHOD
     slices = list(provider.list_all(with_nodes=False))
     jobsets = list(work.cluster.list_jobsets()) if slices or is_deletion else []
     observed = _with_jobsets(work, slices, jobsets)
-    failed = event.name if is_deletion and event.has_failed else None
-    others = [one for one in observed if one.existing.name != failed]
-    following = tuple(_select_next(others, provider.concurrency_limit, work.now))
+    if is_deletion and event.has_failed:
+        return _observe_deletion(work, event, slices, jobsets, following=())
+    following = tuple(_select_next(observed, provider.concurrency_limit, work.now))
     if is_deletion:
         return _observe_deletion(work, event, slices, jobsets, following)
     first = provider.get(following[0].owner.namespace, following[0].name) if following else None

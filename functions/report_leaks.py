@@ -17,8 +17,8 @@ from datetime import datetime
 from typing import Any
 
 from shared.base.errors import CallError, OutOfTimeError
-from shared.frame.plan import Fail, ForOne, Plan, StaleObservation, Work
-from shared.frame.step import Invocation, Step, work_fields
+from shared.frame.plan import Fail, Plan, StaleObservation, Work
+from shared.frame.step import Invocation, Step, is_retried, work_fields
 from shared.node_groups.leaks import (
     LISTED_KINDS,
     MIGS,
@@ -123,12 +123,13 @@ def observe(work: LeakWork) -> ObservedLeaks:
 
 
 def decide(observed: ObservedLeaks, _now: datetime) -> Plan:
-    """Report each leak. If there is none, raise the errors, so that the message is retried.
+    """Report each leak. If there is none, raise an error: one that is retried, if there is one.
 
     After a report, errors are in the log line: a retry would report the leaks again.
     """
     reports = tuple(map(ReportLeak, observed.leaks))
-    failures = () if reports else tuple(ForOne((Fail(error),)) for error in observed.failures)
+    errors = sorted(observed.failures, key=is_retried, reverse=True)
+    failures = () if reports else tuple(map(Fail, errors[:1]))
     outcome = "LeaksFound" if reports else "NoLeaks"
     facts = {"resources": observed.resources, "leaks": len(reports)}
     if observed.left:

@@ -72,9 +72,9 @@ class ObservedGroups:
 
 def observe(work: Work) -> ObservedGroups:
     """List the groups, and the requests for certificates if VMs join with tokens."""
-    # A retry leaves them to the next run: most probably the first attempt has triggered them.
-    has_jobset_steps = bool(work.settings.jobset_provider) and not work.trigger.is_redelivered
-    of_jobsets = JOBSET_STEPS if has_jobset_steps else ()
+    # A repetition leaves them to the next run: most probably the first attempt has triggered them.
+    is_repetition = work.trigger.is_redelivered or not work.is_first_observation
+    of_jobsets = JOBSET_STEPS if work.settings.jobset_provider and not is_repetition else ()
     cluster_id = work.cluster.get_cluster_id()
     try:
         found = list(work.cluster.list_groups())

@@ -161,7 +161,7 @@ class Step(Generic[WorkT, ObservedT]):
         try:
             return self._run(invocation)
         except (CallError, OutOfTimeError) as error:
-            if invocation.is_last_try and _is_transient(error):
+            if invocation.is_last_try and is_retried(error):
                 self._report(invocation, error)
             raise
 
@@ -200,7 +200,7 @@ class Step(Generic[WorkT, ObservedT]):
         try:
             work.observed = self.observe(work)
         except CallError as error:
-            answer = self._recover(work, [error], self.recoveries)
+            answer = self._recover(work, error, self.recoveries)
         else:
             plan = self._decide(work)
             answer = self._execute(plan, work, self.recoveries)
@@ -222,51 +222,34 @@ class Step(Generic[WorkT, ObservedT]):
 
     def _execute(self, plan: Plan, work: WorkT, recoveries: int) -> Answer:
         try:
-            outcome, failures = _execute_actions(plan, work)
+            outcome = execute(plan, work)
         except CallError as error:
-            outcome, failures = plan.outcome, [error]
-        if failures:
-            return self._recover(work, failures, recoveries)
+            return self._recover(work, error, recoveries)
         if plan.parts:
             return self._execute_parts(plan.parts, work)
         cannot_continue = outcome == PARTLY and "left_undone" in work.facts
         return Answer(ACKNOWLEDGED, outcome, plan.note, plan.needs_attention or cannot_continue)
 
     def _execute_parts(self, parts: Sequence[Plan], work: WorkT) -> Answer:
-        answers, failures = [], list[_Failure]()
+        answers, failures = [], []
         for part in parts:
             try:
                 answers.append(self._execute(part, work, self.recoveries))
             except (CallError, StaleObservation) as error:
                 failures.append(error)
         if failures:
-            raise _most_urgent(failures)
+            raise failures[0]
         note = "; ".join(answer.note for answer in answers if answer.note)
         outcome = join_outcomes(answer.outcome for answer in answers)
         needs_attention = any(answer.needs_attention for answer in answers)
         return Answer(ACKNOWLEDGED, outcome, note, needs_attention)
 
-    def _recover(self, work: WorkT, failures: Sequence[_Failure], recoveries: int) -> Answer:
-        """Execute the plan of the first failure that has one, then raise one that has none.
-
-        After a plan, the other lasting failures are left out: the next resync meets them again.
-        """
+    def _recover(self, work: WorkT, error: CallError, recoveries: int) -> Answer:
         work.has_failed = True
-        recovery, left = None, list[_Failure]()
-        for failure in failures:
-            if recovery is not None and _is_lasting(failure):
-                continue
-            found = None
-            if recoveries and isinstance(failure, CallError):
-                found = self.recover(work, failure)
-            if found is None:
-                left.append(failure)
-            recovery = recovery or found
-        answer = self._execute(recovery, work, recoveries - 1) if recovery is not None else None
-        if answer is not None and all(map(_is_lasting, left)):
-            return answer
-        failure = _most_urgent(left)
-        raise _stale_or_same(failure) from failure
+        recovery = self.recover(work, error) if recoveries else None
+        if recovery is None:
+            raise _stale_or_same(error) from error
+        return self._execute(recovery, work, recoveries - 1)
 
 
 def open_work(invocation: Invocation, is_first_observation: bool) -> Work:
@@ -303,24 +286,8 @@ def is_stale(error: CallError) -> bool:
     return is_absent or is_changed
 
 
-_Failure = CallError | StaleObservation | OutOfTimeError
-
-
-def _stale_or_same(error: _Failure) -> Exception:
-    is_call_stale = isinstance(error, CallError) and is_stale(error)
-    return StaleObservation(str(error)) if is_call_stale else error
-
-
-def _is_lasting(error: _Failure) -> bool:
-    """Whether neither a retry nor another observation can succeed."""
-    if not isinstance(error, CallError) or is_stale(error):
-        return False
-    return verdict_of(error).kind is not ErrorKind.TRANSIENT
-
-
-def _most_urgent(failures: Sequence[_Failure]) -> _Failure:
-    """The failure to raise: one that a retry may end, if there is one."""
-    return min(failures, key=_is_lasting)
+def _stale_or_same(error: CallError) -> Exception:
+    return StaleObservation(str(error)) if is_stale(error) else error
 
 
 def execute(plan: Plan, work: Work) -> str:
@@ -330,14 +297,6 @@ def execute(plan: Plan, work: Work) -> str:
     best-effort actions and actions about one object of many. Raises `CallError`, `StaleObservation` and
     `OutOfTimeError`.
     """
-    outcome, failures = _execute_actions(plan, work)
-    if failures:
-        raise _most_urgent(failures)
-    return outcome
-
-
-def _execute_actions(plan: Plan, work: Work) -> tuple[str, list[_Failure]]:
-    """The outcome, and the failures about objects of many. Raises one that ends the plan."""
     work.facts.update(plan.facts)
     outcome, failures, again = plan.outcome, list[_Failure](), None
     for action in plan.actions:
@@ -358,9 +317,14 @@ def _execute_actions(plan: Plan, work: Work) -> tuple[str, list[_Failure]]:
             break
     for event in work.list_events():
         _try(event, work)
-    if again is not None and not failures:
+    if failures:
+        raise failures[0]
+    if again is not None:
         raise again
-    return outcome, failures
+    return outcome
+
+
+_Failure = CallError | StaleObservation
 
 
 def _apply(action: Action, work: Work, failures: list[_Failure]) -> None:
@@ -370,7 +334,7 @@ def _apply(action: Action, work: Work, failures: list[_Failure]) -> None:
     elif isinstance(action, ForOne):
         try:
             action.apply(work)
-        except (CallError, StaleObservation, OutOfTimeError) as error:
+        except (CallError, StaleObservation) as error:
             failures.append(error)
     else:
         action.apply(work)
@@ -392,14 +356,7 @@ def _apply_batch(batch: Batch, work: Work, failures: list[_Failure]) -> list[str
 
 
 def _apply_one(action: Action, work: Work, failures: list[_Failure]) -> None:
-    """Execute an action of a batch. Raises `OutOfTimeError`."""
-    if isinstance(action, BEST_EFFORT):
-        _try(action, work)
-        return
-    try:
-        action.apply(work)
-    except (CallError, StaleObservation) as error:
-        failures.append(error)
+    _apply(action if isinstance(action, BEST_EFFORT) else ForOne((action,)), work, failures)
 
 
 def _end_partly(resume: Resume, left: Sequence[str], work: Work, *, may_resume: bool) -> None:
@@ -455,7 +412,7 @@ def _answer(
     try:
         return run(invocation)
     except CallError as error:
-        return _try_again_or_not(delivery, runtime, error, is_transient=_is_transient(error))
+        return _try_again_or_not(delivery, runtime, error, is_transient=is_retried(error))
     except (OutOfTimeError, AccessError) as error:
         return _try_again_or_not(delivery, runtime, error, is_transient=True)
     except Exception as error:  # noqa: BLE001 - the outermost handler: a bug is logged
@@ -469,8 +426,8 @@ def _answer(
         }
 
 
-def _is_transient(error: CallError | OutOfTimeError) -> bool:
-    """Whether to retry an error that `Step.recover` has left to the frame.
+def is_retried(error: CallError | OutOfTimeError) -> bool:
+    """Whether an error that `Step.recover` has left to the frame is retried.
 
     No condition records such an error yet. A 401 or 403 here means that the group itself could not be
     read or written: an API server that has just started denies what it allows a second later.

@@ -290,6 +290,14 @@ def test_requests_that_are_gone_need_no_action() -> None:
     assert decide(ObservedRequests(), NOW) == Plan("NothingToDo")
 
 
+@pytest.mark.parametrize("http", [409, 429, 503])
+def test_a_transient_error_is_raised_before_a_permanent_one(http: int) -> None:
+    refused = CallError("GET certificatesigningrequests", 422, "Invalid", "no")
+    transient = CallError("GET certificatesigningrequests", http, "", "later")
+    plan = decide(ObservedRequests(errors=(refused, transient)), NOW)
+    assert describe(plan) == [f"fail {transient}", f"fail {refused}"]
+
+
 OTHER = group(uid="another")
 NAMED = {"group": "default/my-slice", "uid": UID}
 

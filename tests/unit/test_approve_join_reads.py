@@ -269,14 +269,3 @@ def test_an_approval_that_fails_is_reported_even_if_another_request_cannot_be_re
     with pytest.raises(CallError, match="later"):
         execute(plan, work)
     assert [(step, message.vms) for step, (message,) in sent] == [("label_node", (VM,))]
-
-
-@pytest.mark.parametrize("http", [409, 429, 503])
-def test_a_transient_error_of_one_request_is_retried_although_another_one_is_refused(
-    http: int,
-) -> None:
-    refused = CallError("GET certificatesigningrequests/a", 422, "Invalid", "no")
-    transient = CallError("GET certificatesigningrequests/b", http, "", "later")
-    plan = decide(ObservedRequests(errors=(refused, transient)), NOW)
-    with pytest.raises(CallError, match="later"):
-        execute(plan, joining()[0])

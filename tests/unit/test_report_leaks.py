@@ -13,8 +13,7 @@ from functions.report_leaks import MAX_LEAKS, LeakWork, ObservedLeaks, ReportLea
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.logs import make_logger
 from shared.frame.decode import Trigger
-from shared.frame.plan import StaleObservation
-from shared.frame.step import execute
+from shared.frame.plan import Fail, StaleObservation
 from shared.node_groups.leaks import MIGS, POLICIES, TEMPLATES, Leak
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import ListedResource
@@ -103,9 +102,6 @@ def test_a_slice_is_leaked_if_its_resources_exist_without_its_group(
     assert (observed.resources, observed.failures, observed.left) == (3, (), 0)
 
 
-INVALID = CallError("list", 400, "invalid", "no")
-
-
 def test_the_groups_are_not_listed_if_no_resource_was_listed() -> None:
     leaks, reads = work(list_named=[])
     assert observe(leaks) == ObservedLeaks((), 0, (), 0)
@@ -128,15 +124,15 @@ def test_a_project_that_cannot_be_listed_does_not_stop_the_others() -> None:
 
 def test_a_run_without_a_leak_is_retried_after_an_error() -> None:
     plan = decide(ObservedLeaks((), 0, (REFUSED,)), NOW)
-    assert (plan.outcome, plan.note) == ("NoLeaks", "")
-    with pytest.raises(CallError, match="may not list"):
-        execute(plan, work()[0])
+    assert (plan.outcome, plan.actions, plan.note) == ("NoLeaks", (Fail(REFUSED),), "")
 
 
-def test_a_project_that_answers_too_slowly_is_retried_although_another_one_is_refused() -> None:
-    plan = decide(ObservedLeaks((), 0, (INVALID, SLOW)), NOW)
-    with pytest.raises(OutOfTimeError):
-        execute(plan, work()[0])
+@pytest.mark.parametrize("retried", [REFUSED, SLOW], ids=["refused", "slow"])
+def test_an_error_that_a_retry_may_end_is_raised_although_another_one_is_permanent(
+    retried: CallError | OutOfTimeError,
+) -> None:
+    invalid = CallError("list", 400, "invalid", "no")
+    assert decide(ObservedLeaks((), 0, (invalid, retried)), NOW).actions == (Fail(retried),)
 
 
 @pytest.mark.parametrize("error", [REFUSED, SLOW], ids=["refused", "slow"])

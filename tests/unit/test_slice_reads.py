@@ -250,12 +250,12 @@ def test_a_finished_deletion_triggers_the_slices_that_can_be_changed(
     assert (work.about is not None) is has_jobset
 
 
-def test_a_slice_whose_deletion_has_failed_is_left_to_the_sweep() -> None:
+def test_all_slices_are_left_to_the_sweep_after_a_deletion_that_has_failed() -> None:
     trigger = operation("delete", has_failed=True, words="its words")
     work, _ = reading_slices(SliceWork, trigger, DUE_BOTH, limit=10)
     observed = release_slice.observe(work)
     assert isinstance(observed, ObservedDeletion)
-    assert (observed.following, observed.existing) == ((SECOND_DUE,), DUE)
+    assert (observed.following, observed.existing) == ((), DUE)
 
 
 LEADER = leader()

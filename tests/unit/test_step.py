@@ -23,7 +23,6 @@ from shared.frame.plan import (
     Attempt,
     Batch,
     Emit,
-    Fail,
     ForOne,
     NamedAction,
     NothingToDo,
@@ -380,49 +379,6 @@ def test_a_stale_part_makes_the_step_observe_again() -> None:
     with pytest.raises(CallError, match="3 observations were stale: 1: 409 Because: no"):
         execute_plan(Plan("planned", parts=parts))
     assert RECORDED == ["1", "2"] * 3
-
-
-SEVERAL_FAILURES: dict[str, tuple[tuple[int, ...], list[str], str]] = {
-    "all have a plan: the first one is reported": ((400, 400), ["not 0"], ""),
-    "a transient one is retried, although an earlier one is reported": (
-        (400, 503, 400),
-        ["not 0"],
-        "1: 503",
-    ),
-    "one is reported, although an earlier one is retried": ((503, 400), ["not 1"], "0: 503"),
-    "of those without a plan, a transient one comes first": ((422, 503), [], "1: 503"),
-    "of those without a plan, a stale one comes first": ((422, 409), [], "1: 409"),
-    "none has a plan and none is transient": ((422, 422), [], "0: 422"),
-}
-
-
-@pytest.mark.parametrize("case", SEVERAL_FAILURES.values(), ids=SEVERAL_FAILURES)
-def test_of_several_failures_one_is_reported_and_one_without_a_plan_is_left_to_the_frame(
-    case: tuple[tuple[int, ...], list[str], str],
-) -> None:
-    codes, expected, raised = case
-
-    def report(_work: Work, error: CallError) -> Plan | None:
-        return Plan("Reported", (Record(f"not {error.call}"),)) if error.http == 400 else None
-
-    actions = tuple(ForOne((Record(str(place), code),)) for place, code in enumerate(codes))
-    step = Step(STEP, open_work, lambda _: None, lambda _, __: Plan("Done", actions), report)
-    invocation = Invocation(runtime(), STEP, Trigger("Added", NOW), 0.0)
-    RECORDED.clear()
-    with pytest.raises(CallError, match=raised) if raised else nullcontext():
-        assert step.run(invocation).outcome == "Reported"
-    reported = [word for word in RECORDED if word.startswith("not")]
-    is_repeated = raised.endswith("409")
-    assert reported == expected
-    assert len(RECORDED) - len(reported) == len(codes) * (3 if is_repeated else 1)
-
-
-def test_an_object_without_time_leaves_the_failures_of_others_reported() -> None:
-    late = OutOfTimeError("vm-b: no answer")
-    actions = (ForOne((Record("x", http=400),)), ForOne((Fail(late),)), ForOne((Record("y"),)))
-    with pytest.raises(OutOfTimeError, match="vm-b"):
-        execute_plan(Plan("Done", actions), recoveries=2)
-    assert RECORDED == ["x", "y", "not x"]
 
 
 def test_a_failed_recovery_is_recovered_if_the_step_allows_two_recoveries() -> None:

@@ -427,6 +427,13 @@ def test_slices_are_swept_even_if_groups_cannot_be_listed_but_once(
     assert actions[len(sent) :] == ([Fail(failure)] if failure else [])
 
 
+def test_slices_are_swept_once_if_the_step_observes_again() -> None:
+    trigger = replace(SWEEP, at=NOW.replace(minute=LEAKS_MINUTE + 1))
+    work = listing([UNAVAILABLE], [], "gke", trigger)
+    work.is_first_observation = False
+    assert flat(decide(observe(work), NOW)) == [Fail(UNAVAILABLE)]
+
+
 def signing_request(name: str, **spec: Any) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "uid": "u", "creationTimestamp": "2026-11-20T09:59:00Z"},

@@ -500,6 +500,18 @@ def test_an_opt_out_that_a_user_has_written_on_the_template_holds_for_a_marked_w
     assert Answered(target).patch == []
 
 
+def test_an_opt_out_that_was_copied_to_a_template_with_the_old_mark_ends() -> None:
+    target = stateful_set()
+    target["spec"]["template"]["metadata"]["labels"] |= {
+        "gke-tpu-env-injector.aaronbatilo.dev/inject": "enabled",
+        "tpu-functions.dev/inject": "disabled",
+    }
+    target["metadata"]["labels"] = {"tpu-functions.dev/inject": "enabled"}
+    answered = Answered(target, operation="UPDATE")
+    labels = answered.target["spec"]["template"]["metadata"]["labels"]
+    assert labels["tpu-functions.dev/inject"] == "enabled"
+
+
 @pytest.mark.parametrize(
     "mark", ["tpu-functions.dev/inject", "gke-tpu-env-injector.aaronbatilo.dev/inject"]
 )
