@@ -13,9 +13,10 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
 3. ``decide`` is pure: from the observation and the time to a `Plan`, an outcome and actions in order.
    The frame executes the actions, and the first failure ends the plan. There are exceptions. A `ForOne`
    has the actions on one object of many, and a `Batch` those on many such objects: a failure ends only
-   the actions on its object, and is raised after the others. A `Send` publishes messages, an `Emit`
-   writes an Event, and an `Attempt` wraps any action: their failures are only logged, unless a `ForOne`
-   or a `Require` is around them. (Plans of release_slice have ``parts``, a plan for each slice.)
+   the actions on its object, and is raised after the others (but lack of time ends the plan). A `Send`
+   publishes messages, an `Emit` writes an Event, and an `Attempt` wraps any action: their failures are
+   only logged, unless a `ForOne` or a `Require` is around them. (Plans of release_slice have ``parts``,
+   a plan for each slice.)
 4. ``recover`` returns the plan after a failed call, mostly one that reports an environment error on the
    object: an error that ends when a person or Google changes something, such as a quota, a permission or
    the capacity of a zone. ``None`` leaves the error to the frame. If it shows that the observation is

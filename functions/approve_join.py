@@ -115,7 +115,8 @@ class ReportFailedApprovals:
 
 def open_work(invocation: Invocation, is_first_observation: bool) -> JoinWork:
     """The work on the requests that the trigger names. Raises `CallError`."""
-    invocation.cluster.get_cluster_id()  # the connection keeps it: published messages carry it
+    # Published messages carry the cluster's id (`shared.frame.runtime`); once read, it is kept.
+    invocation.cluster.get_cluster_id()
     return JoinWork(
         **work_fields(invocation, is_first_observation=is_first_observation),
         log=invocation.runtime.log,

@@ -6,8 +6,9 @@ digests. Values that users have set are kept. Two kinds of them count as not set
 ``localhost`` in a variable that names hosts, if the slice has several.
 
 A workload or its Pod template opts out by the label or annotation ``tpu-functions.dev/inject:
-disabled``. The webhook copies that of a workload to its template, for the reviews of the Pods, where a
-workload that is marked ``enabled`` later overrules it. What was injected before stays.
+disabled``. The webhook copies a workload's ``disabled`` to its template as a label, for the reviews of
+the Pods. If the workload is marked ``enabled`` later, its next review replaces the copy. What was
+injected before ``disabled`` stays.
 
 Problems of a workload, such as contradictions between it and its slice, are warnings, or errors by a
 setting. If nothing at all is injected because of problems, an annotation on the template says which. A

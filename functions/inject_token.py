@@ -200,6 +200,7 @@ def _decide_without_tokens(observed: NothingToInject, now: datetime) -> Plan:
         return Plan("Deleting")
     known = observed.status.without_retry(STEP.name)
     if not observed.can_be_served:
+        # create_resources reports why; this step only ends its own transient error.
         write = WriteStatus(readiness.conclude(observed.group, known, now))
         return Plan("NotServed", () if known == observed.status else (write,))
     message = "bootstrapKubernetes is not set: the VMs join by other means"

@@ -16,9 +16,8 @@ slice, and creates it again when it is gone. These slices are replaced:
 - On a resync, one that could not be created or has no ready Node any more. It is kept if its provider
   retries by itself.
 
-The ConfigMap ``jobsets`` can pause creating and replacing. A slice that is as asked loses its release
-deadline, because a Pod waits for it. One with other properties that is in use keeps its deadline: the
-Pod cannot use it.
+The ConfigMap ``jobsets`` can pause creating and replacing. A slice that the Pod can use loses its
+release deadline.
 
 GKE changes a few node pools at a time and rejects other changes. A creation that is rejected for this
 reason is not retried through Pub/Sub: when an operation ends, the step selects the Pods that try next.
@@ -39,14 +38,13 @@ from shared.base.reasons import Reason
 from shared.base.timestamps import guess_time
 from shared.frame.audit_log import LogEvent
 from shared.frame.message import Message
-from shared.frame.plan import Emit, NothingToDo, Plan
+from shared.frame.plan import Attempt, Emit, NothingToDo, Plan
 from shared.frame.step import Invocation, Step
 from shared.ports.kubernetes.cluster import Cluster
 from shared.slices import concurrency, lifecycle
 from shared.slices.actions import (
     AnySliceAction,
     CreateSlice,
-    SetReleaseDeadline,
     SliceActionError,
     build_plan,
 )
@@ -88,7 +86,6 @@ from shared.slices.work import (
     SliceWork,
     find_refusal,
     is_out_of_slots,
-    keep_deadline,
     list_jobs_on,
     resync,
     set_trace_id,
@@ -323,9 +320,10 @@ def _and_trigger_next(plan: Plan, observed: ObservedOperation, now: datetime) ->
     """Add resyncs for the Pods that may try next, after the changes of the plan."""
     if observed.others is None:
         return plan
+    actions = (one.action if isinstance(one, Attempt) else one for one in plan.actions)
     changed = [
         action.desired.name if isinstance(action, CreateSlice) else action.existing.name
-        for action in plan.actions
+        for action in actions
         if isinstance(action, AnySliceAction)
     ]
     left, selected = select_next(observed.others, changed, now)
@@ -435,8 +433,6 @@ def _build_variables(observed: ObservedPod) -> dict[str, str]:
 
 def _report_refusal(work: PodWork, observed: ObservedPod, error: SliceActionError) -> Plan | None:
     action, wording = error.action, observed.wording
-    if isinstance(action, SetReleaseDeadline):
-        return keep_deadline(error, work.provider)
     if is_out_of_slots(error, work.provider):
         words = {"name": observed.desired.name, "failure": error.message}
         queued = Emit(lifecycle.QUEUED.render(wording, words), once=True)

@@ -45,7 +45,6 @@ from shared.slices.work import (
     find_refusal,
     is_out_of_slots,
     jobset_reference,
-    keep_deadline,
     list_jobs_on,
     resync,
     set_trace_id,
@@ -170,11 +169,9 @@ def recover(work: SliceWork, error: CallError) -> Plan | None:
         return None
     if is_out_of_slots(error, work.provider):
         return Plan(QUEUED, note=str(error))
-    action, is_refused = error.action, find_refusal(error) is not None
-    if is_refused and isinstance(action, SetReleaseDeadline):
-        if action.release_after is not None:
-            return _release_now(work, action.existing, str(error))
-        return keep_deadline(error, work.provider)
+    action = error.action
+    if isinstance(action, SetReleaseDeadline) and find_refusal(error) is not None:
+        return _release_now(work, action.existing, str(error))
     return _report_refusal(error, work.provider)
 
 

@@ -123,7 +123,7 @@ def observe(work: LeakWork) -> ObservedLeaks:
 
 
 def decide(observed: ObservedLeaks, _now: datetime) -> Plan:
-    """Report each leak. If there is none, raise an error: one that is retried, if there is one.
+    """Report each leak. Without leaks, raise a failure, if any: one that is retried comes first.
 
     After a report, errors are in the log line: a retry would report the leaks again.
     """

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from shared.base.errors import CallError
 from shared.base.timestamps import render_time
-from shared.frame.plan import Action, Emit, Plan, Work
+from shared.frame.plan import Action, Attempt, Emit, Plan, Work
 from shared.ports.kubernetes.events import Event
 from shared.slices.lifecycle import Row, SliceAction
 from shared.slices.provider import RELEASE_AFTER, DesiredSlice, Slice, Wording
@@ -114,7 +114,8 @@ def _list_calls(
         elif action is SliceAction.SET_DEADLINE:
             yield SetReleaseDeadline(subject, now + RELEASE_AFTER)
         elif action is SliceAction.REMOVE_DEADLINE and subject.release_after is not None:
-            yield SetReleaseDeadline(subject, None)
+            # Best effort: while a JobSet needs the slice, its deadline has no effect.
+            yield Attempt(SetReleaseDeadline(subject, None))
 
 
 def _list_events(row: Row, words: Mapping[str, str], wording: Wording) -> Iterator[Action]:

@@ -13,7 +13,7 @@ from shared.base.pods import find_controller, list_tpu_containers
 from shared.base.timestamps import guess_time
 from shared.frame.audit_log import LogEvent
 from shared.frame.message import Message
-from shared.frame.plan import Action, NothingToDo, Plan, Require, Send, Work
+from shared.frame.plan import Action, NothingToDo, Require, Send, Work
 from shared.frame.settings import Settings
 from shared.frame.step import Invocation, is_stale, work_fields
 from shared.ports.classify import verdict_of
@@ -69,7 +69,8 @@ def slice_work_fields(invocation: Invocation, *, is_first_observation: bool) -> 
         return invocation.remaining_s()
 
     if invocation.trigger.message is None:  # only then do the steps publish messages
-        invocation.cluster.get_cluster_id()  # the connection keeps it: published messages carry it
+        # Published messages carry the cluster's id (`shared.frame.runtime`); once read, it is kept.
+        invocation.cluster.get_cluster_id()
     runtime = invocation.runtime
     provider = build_provider(settings, invocation.cluster, runtime.gke, runtime.now, remaining_s)
     return {
@@ -199,13 +200,6 @@ def is_out_of_slots(error: CallError, provider: Provider) -> bool:
 def find_refusal(error: CallError) -> str | None:
     """The reason of an environment error; ``None`` for one that is stale or transient."""
     return None if is_stale(error) else verdict_of(error).reason
-
-
-def keep_deadline(error: CallError, provider: Provider) -> Plan | None:
-    """The plan if the removal of a release deadline is rejected; ``None`` for an error that is stale or
-    transient. It is only logged: while a JobSet needs the slice, its deadline has no effect."""
-    reason = QUEUED if is_out_of_slots(error, provider) else find_refusal(error)
-    return None if reason is None else Plan(reason, note=str(error), needs_attention=True)
 
 
 def jobset_reference(namespace: str = "", name: str = "") -> dict[str, Any]:

@@ -22,7 +22,7 @@ from shared.base.errors import CallError
 from shared.base.names import JOBSET_NAME
 from shared.base.timestamps import render_time
 from shared.frame.audit_log import LogEvent
-from shared.frame.plan import Action, Emit, Plan, Require, Send
+from shared.frame.plan import Action, Attempt, Emit, Plan, Require, Send
 from shared.ports.kubernetes.events import Event
 from shared.slices.actions import (
     AnySliceAction,
@@ -78,9 +78,9 @@ def warning(reason: str, message: str) -> Emit:
     return Emit(Event(f"TPUNodeGroup{reason}", message, is_warning=True), once=True)
 
 
-def deadline_removed(existing: Slice) -> SetReleaseDeadline:
+def deadline_removed(existing: Slice) -> Attempt:
     """The action that removes the slice's release deadline."""
-    return SetReleaseDeadline(existing, None)
+    return Attempt(SetReleaseDeadline(existing, None))
 
 
 def changed_jobset(**change: Any) -> dict[str, Any]:
@@ -337,15 +337,7 @@ def failed_event(what: str, error: CallError) -> Emit:
     return Emit(Event(f"NodePool{what}Failed", str(error), is_warning=True), once=True)
 
 
-def logged(outcome: str, error: CallError) -> Plan:
-    return Plan(outcome, note=str(error), needs_attention=True)
-
-
-CREATION, DELETION, DEADLINE = (
-    CreateSlice(DESIRED),
-    DeleteSlice(LOST),
-    deadline_removed(WITH_DEADLINE),
-)
+CREATION, DELETION = CreateSlice(DESIRED), DeleteSlice(LOST)
 ACTION_ERRORS: dict[str, tuple[CallError, bool, Plan | None]] = {
     "no free slot": (action_error(CREATION, 429), False, Plan("Queued", (queued_event(),))),
     "no free slot, on a resync": (
@@ -372,16 +364,6 @@ ACTION_ERRORS: dict[str, tuple[CallError, bool, Plan | None]] = {
         action_error(DELETION, 403),
         False,
         Plan("PermissionDenied", (failed_event("Deletion", action_error(DELETION, 403)),)),
-    ),
-    "forbidden to remove the deadline": (
-        action_error(DEADLINE, 403),
-        False,
-        logged("PermissionDenied", action_error(DEADLINE, 403)),
-    ),
-    "no free slot to remove the deadline": (
-        action_error(DEADLINE, 429),
-        False,
-        logged("Queued", action_error(DEADLINE, 429)),
     ),
     "created concurrently": (action_error(CREATION, 409), False, None),
     "deleted concurrently": (action_error(DELETION, 404), False, None),
@@ -444,6 +426,16 @@ def test_a_slice_that_is_not_changing_takes_no_slot() -> None:
     others = PodsWithoutSlice(5, tuple(map(another_job, ("x", "y", "z"))), tuple(ready))
     observed = ObservedOperation(event, POOLS, None, has_pod=False, others=others)
     assert decide(observed, NOW).facts == {"without_slice": 3, "triggered": 3}
+
+
+def test_the_removal_of_a_deadline_takes_a_slot() -> None:
+    event = LogEvent("container.nodePools.delete", "p", "us-central1", DESIRED.name, cluster="c")
+    others = PodsWithoutSlice(3, tuple(map(another_job, ("x", "y", "z"))), (WITH_DEADLINE,))
+    waiting, _ = observed_pod(WITH_DEADLINE)
+    observed = ObservedOperation(event, POOLS, waiting, has_pod=True, others=others)
+    plan = decide(observed, NOW)
+    assert plan.actions[0] == deadline_removed(WITH_DEADLINE)
+    assert plan.facts == {"without_slice": 3, "triggered": 2}
 
 
 def test_a_pod_waits_since_the_scheduler_reported_it_unschedulable() -> None:

@@ -23,7 +23,7 @@ from functions.release_slice import (
 from shared.base.errors import CallError
 from shared.base.timestamps import render_time
 from shared.frame.audit_log import LogEvent
-from shared.frame.plan import Emit, Fail, Plan
+from shared.frame.plan import Attempt, Emit, Fail, Plan
 from shared.frame.settings import Settings
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.events import Event
@@ -107,7 +107,7 @@ def deadline_set(existing: Slice) -> Plan:
 
 
 def deadline_removed(existing: Slice) -> Plan:
-    return Plan("NeededAgain", (SetReleaseDeadline(existing, None),))
+    return Plan("NeededAgain", (Attempt(SetReleaseDeadline(existing, None)),))
 
 
 NEEDED, WAITING = Plan("Needed"), Plan("Waiting")
@@ -353,7 +353,6 @@ def denied(error: CallError) -> Plan:
 
 
 SETTING, DELETING = SetReleaseDeadline(SLICE, IN_HALF_A_MINUTE), DeleteSlice(DUE)
-REMOVING = SetReleaseDeadline(DUE, None)
 ACTION_ERRORS: dict[str, tuple[CallError, int | None, Plan | None]] = {
     "no free slot": (
         action_error(DELETING, 429),
@@ -362,11 +361,6 @@ ACTION_ERRORS: dict[str, tuple[CallError, int | None, Plan | None]] = {
     ),
     "too many calls": (action_error(DELETING, 429), None, None),
     "forbidden to delete": (action_error(DELETING, 403), None, denied(action_error(DELETING, 403))),
-    "forbidden to remove the deadline": (
-        action_error(REMOVING, 403),
-        None,
-        Plan("PermissionDenied", note=str(action_error(REMOVING, 403)), needs_attention=True),
-    ),
     "forbidden to set the deadline": (
         action_error(SETTING, 403),
         None,
