@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -75,7 +76,8 @@ class Terminal:
         done = subprocess.run(
             [self.program, *command],
             env={**self._environment(user), **extra},
-            input=None if stdin is None else yaml.safe_dump(fill(stdin, self.known)),
+            # JSON: kubectl would read the plain YAML string 7241e8 as a number.
+            input=None if stdin is None else json.dumps(fill(stdin, self.known)),
             capture_output=True,
             text=True,
             timeout=60,
