@@ -70,7 +70,7 @@ from shared.node_groups.work import (
     WriteStatus,
     message_about,
     open_group,
-    report_refusal,
+    report_environment_error,
     report_retry,
 )
 from shared.ports.gce.values import ManagedInstance, Mig, Operation, Template
@@ -174,7 +174,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
             condition, False, reason, message, group=work.group, now=work.now
         )
 
-    return report_refusal(work, error, add_error)
+    return report_environment_error(work, error, add_error)
 
 
 SNAPSHOT: Rules = {

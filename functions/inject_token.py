@@ -61,7 +61,7 @@ from shared.node_groups.work import (
     WriteStatus,
     message_about,
     open_group,
-    report_refusal,
+    report_environment_error,
     report_retry,
 )
 from shared.ports.gce.values import Instance
@@ -184,7 +184,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
             Type.TOKENS_INJECTED, False, reason, message, group=work.group, now=work.now
         )
 
-    return report_refusal(work, error, add_error)
+    return report_environment_error(work, error, add_error)
 
 
 # Without the tokens' secrets, by RULES.

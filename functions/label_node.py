@@ -53,7 +53,7 @@ from shared.node_groups.work import (
     WriteStatus,
     message_about,
     open_group,
-    report_refusal,
+    report_environment_error,
     report_retry,
 )
 from shared.ports.gce.values import Instance, Mig
@@ -145,7 +145,7 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
     """Report an environment error in NodesJoined. If that is true, it stays so, because the error proves
-    nothing about the Nodes: then the error is reported as one that is retried (`report_refusal`)."""
+    nothing about the Nodes: then the error is reported as one that is retried (`report_environment_error`)."""
 
     def add_error(known: Status, reason: Reason) -> Status | None:
         if known.is_true(Type.NODES_JOINED):
@@ -155,7 +155,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
             Type.NODES_JOINED, False, reason, message, group=work.group, now=work.now
         )
 
-    return report_refusal(work, error, add_error)
+    return report_environment_error(work, error, add_error)
 
 
 SNAPSHOT: Rules = {**RULES, (Members, "instances"): whole}

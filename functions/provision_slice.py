@@ -84,7 +84,7 @@ from shared.slices.work import (
     QUEUED,
     RETRY_REPORTED_AFTER,
     SliceWork,
-    find_refusal,
+    find_environment_reason,
     is_out_of_slots,
     list_jobs_on,
     resync,
@@ -204,7 +204,7 @@ def recover(work: PodWork, error: CallError) -> Plan | None:
         observed, triggers_next = observed.waiting_pod, True
     if not isinstance(observed, ObservedPod):
         return None
-    plan = _report_refusal(work, observed, error)
+    plan = _report_environment_error(work, observed, error)
     if plan is not None and triggers_next:
         return _and_trigger_next(plan, work.observed, work.now)
     return plan
@@ -431,7 +431,9 @@ def _build_variables(observed: ObservedPod) -> dict[str, str]:
     }
 
 
-def _report_refusal(work: PodWork, observed: ObservedPod, error: SliceActionError) -> Plan | None:
+def _report_environment_error(
+    work: PodWork, observed: ObservedPod, error: SliceActionError
+) -> Plan | None:
     action, wording = error.action, observed.wording
     if is_out_of_slots(error, work.provider):
         words = {"name": observed.desired.name, "failure": error.message}
@@ -439,7 +441,7 @@ def _report_refusal(work: PodWork, observed: ObservedPod, error: SliceActionErro
         return Plan(QUEUED, (queued,), note=str(error))
     # A create that gets 404: the cluster or namespace in which it is to be created does not exist.
     is_place_missing = isinstance(action, CreateSlice) and error.http == 404
-    reason = Reason.REFUSED if is_place_missing else find_refusal(error)
+    reason = Reason.REFUSED if is_place_missing else find_environment_reason(error)
     if reason is None:
         return None
     is_creation = isinstance(action, CreateSlice)

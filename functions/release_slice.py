@@ -42,7 +42,7 @@ from shared.slices.work import (
     QUEUED,
     RETRY_REPORTED_AFTER,
     SliceWork,
-    find_refusal,
+    find_environment_reason,
     is_out_of_slots,
     jobset_reference,
     list_jobs_on,
@@ -170,9 +170,9 @@ def recover(work: SliceWork, error: CallError) -> Plan | None:
     if is_out_of_slots(error, work.provider):
         return Plan(QUEUED, note=str(error))
     action = error.action
-    if isinstance(action, SetReleaseDeadline) and find_refusal(error) is not None:
+    if isinstance(action, SetReleaseDeadline) and find_environment_reason(error) is not None:
         return _release_now(work, action.existing, str(error))
-    return _report_refusal(error, work.provider)
+    return _report_environment_error(error, work.provider)
 
 
 def report_retry(work: SliceWork, error: Exception) -> Plan:
@@ -429,15 +429,15 @@ def is_superseded(event: LogEvent, existing: Slice | None) -> bool:
 def _decide_about_slice(one: ObservedSlice, now: datetime) -> Plan:
     error = one.users_error
     if error is not None:
-        return _report_refusal(error, one.wording) or Plan("Failed", (Fail(error),))
+        return _report_environment_error(error, one.wording) or Plan("Failed", (Fail(error),))
     return build_plan(
         _find_row(one, now), one.existing, _build_variables(one, now), one.wording, now
     )
 
 
-def _report_refusal(error: CallError, wording: Wording) -> Plan | None:
+def _report_environment_error(error: CallError, wording: Wording) -> Plan | None:
     """The plan for an environment error; ``None`` for one that is stale or transient."""
-    reason = find_refusal(error)
+    reason = find_environment_reason(error)
     if reason is None:
         return None
     event = lifecycle.DELETION_REFUSED.render(wording, {"failure": str(error)})

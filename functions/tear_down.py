@@ -65,7 +65,7 @@ from shared.node_groups.work import (
     WriteStatus,
     message_about,
     open_group,
-    report_refusal,
+    report_environment_error,
     report_retry,
 )
 from shared.ports.gce.values import Instance, Operation
@@ -203,7 +203,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
         resource = known.resources.get(kind) or Resource(group.resource_name, State.CREATING, now)
         return known.with_resource(kind, resource.with_error(reason, error.reason, message, now))
 
-    return report_refusal(work, error, add_error)
+    return report_environment_error(work, error, add_error)
 
 
 SNAPSHOT: Rules = {

@@ -134,7 +134,7 @@ def message_about(group: AnyGroup, cause: Any, at: datetime, **names: Any) -> Me
     return Message(group.namespace, group.name, group.uid, cause, at, **names)
 
 
-def report_refusal(
+def report_environment_error(
     work: GroupWork, error: CallError, add_error: Callable[[Status, Reason], Status | None]
 ) -> Plan | None:
     """The plan for an environment error; ``None`` for a stale or transient one.

@@ -197,7 +197,7 @@ def is_out_of_slots(error: CallError, provider: Provider) -> bool:
     return provider.concurrency_limit is not None and error.http == 429
 
 
-def find_refusal(error: CallError) -> str | None:
+def find_environment_reason(error: CallError) -> str | None:
     """The reason of an environment error; ``None`` for one that is stale or transient."""
     return None if is_stale(error) else verdict_of(error).reason
 
