@@ -73,7 +73,7 @@ def inject(request: AdmissionRequest, settings: InjectionSettings) -> AdmissionR
     if workload is None:
         return AdmissionResponse()
     own = request.target["metadata"]
-    if workload.path and _is_marked(own, (INJECT,), DISABLED):
+    if workload.has_template and _is_marked(own, (INJECT,), DISABLED):
         return AdmissionResponse(patch=tuple(_mark_template(workload, DISABLED)))
     if _has_opted_out(workload, own):
         return AdmissionResponse()
@@ -106,7 +106,7 @@ def _has_opted_out(workload: Workload, own: Object) -> bool:
     """
     if _is_marked(workload.metadata, (INJECT,), DISABLED, ("annotations",)):
         return True
-    is_overruled = bool(workload.path) and _is_marked(own, MARKS, ENABLED)
+    is_overruled = workload.has_template and _is_marked(own, MARKS, ENABLED)
     return not is_overruled and _is_marked(workload.metadata, (INJECT,), DISABLED)
 
 
@@ -154,7 +154,7 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
     containers = list_containers(workload, environment)
     for container in containers:
         yield from container.patch()
-    if not workload.path:
+    if not workload.has_template:
         return
     # With this label the webhook also reviews the template's Pods. The admission policy of
     # infra/kubernetes/components/inject-env requires it on templates.
@@ -176,7 +176,7 @@ def _annotate_problems(workload: Workload, environment: Environment) -> Iterator
     If a Pod has this annotation, `read` reports it as the Pod's problem, so that nothing is injected
     there either.
     """
-    if not workload.path:
+    if not workload.has_template:
         return
     base = f"{workload.path}/metadata"
     if environment.problems and not environment.variables:

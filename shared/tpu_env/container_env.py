@@ -35,7 +35,7 @@ _NAMING_HOSTS = (*LISTS, "JAX_COORDINATOR_ADDRESS")
 def without_injected(workload: Workload) -> Workload:
     """A template as its user wrote it: a list of hosts that was injected is not the user's own."""
     injected = _read_injected(workload)
-    if not (workload.path and injected):
+    if not (workload.has_template and injected):
         return workload
     spec = dict(workload.spec)
     for part in CONTAINER_LISTS:
@@ -65,7 +65,7 @@ def list_containers(workload: Workload, environment: Environment) -> list[Contai
     has_topology = selects_topology(workload.spec) or any(
         key.endswith("/TPU_TOPOLOGY") for key in injected
     )
-    if workload.path and (workload.workers is not None or has_topology):
+    if workload.has_template and (workload.workers is not None or has_topology):
         names = {key.partition("/")[0] for key in injected}
         for part in CONTAINER_LISTS:
             for place, one in enumerate(workload.spec.get(part) or []):
@@ -73,7 +73,7 @@ def list_containers(workload: Workload, environment: Environment) -> list[Contai
                     wanted.setdefault(f"{workload.path}/spec/{part}/{place}", {})
     return [
         ContainerEnv(
-            pointer, _get_container(workload, pointer), found, injected, bool(workload.path)
+            pointer, _get_container(workload, pointer), found, injected, workload.has_template
         )
         for pointer, found in wanted.items()
     ]

@@ -279,7 +279,7 @@ def _is_served(
     """
     if workers.hosts:
         return True
-    if workload.path or workers.index is None:
+    if workload.has_template or workers.index is None:
         return False
     says_nothing = not slice_.is_selected and not workers.wrong and bool(workers.subdomain)
     return says_nothing or _has_list(process.container)

@@ -93,6 +93,11 @@ class Workload:
     spec: Object
     workers: Workers | None
 
+    @property
+    def has_template(self) -> bool:
+        """Whether the object has a Pod template; false for a Pod."""
+        return bool(self.path)
+
 
 def read(document: Object) -> Workload | None:
     """The workload of an object; ``None`` if it is not one that requests TPUs."""
