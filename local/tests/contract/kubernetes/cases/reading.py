@@ -255,7 +255,9 @@ WATCHES = (
     case(
         "a watch gives no bookmark shortly before it ends if that says nothing new",
         MAKE.keeps(rv="metadata.resourceVersion"),
-        post(WIDGETS, widget("b")),
+        post(WIDGETS, widget("b")).keeps(later="metadata.resourceVersion"),
+        # Waits for the watch cache: an event that arrives during the watch may be bookmarked.
+        get(f"{WIDGETS}?resourceVersion={{later}}"),
         get(
             f"{WIDGETS}?watch=true&timeoutSeconds=3&allowWatchBookmarks=true&resourceVersion={{rv}}"
         ).shows(("ADDED", "b")),
