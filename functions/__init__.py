@@ -11,25 +11,38 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
    ports for all calls (``work.gce``, ``work.cluster``, ``work.provider``).
 2. ``observe`` reads. Its result is a dataclass; there is one for each case that ``decide`` tells apart.
 3. ``decide`` is pure: from the observation and the time to a `Plan`, an outcome and actions in order.
-   The frame executes the actions, and the first failure ends the plan. There are exceptions. A `ForOne`
-   has the actions on one object of many, and a `Batch` those on many such objects: a failure ends only
-   the actions on its object, and is raised after the others (but lack of time ends the plan). A `Send`
-   publishes messages, an `Emit` writes an Event, and an `Attempt` wraps any action: their failures are
-   only logged, unless a `ForOne` or a `Require` is around them. (Plans of release_slice have ``parts``,
-   a plan for each slice.)
-4. ``recover`` returns the plan after a failed call, mostly one that reports an environment error on the
-   object: an error that ends when a person or Google changes something, such as a quota, a permission or
-   the capacity of a zone. ``None`` leaves the error to the frame. If it shows that the observation is
-   stale (404, 409, 412), the frame calls ``open``, ``observe`` and ``decide`` again, until it has
-   observed three times in all; ``is_first_observation`` is false then. After that, Pub/Sub retries the
-   message. It also does after a transient error, such as a 503, and after a 401 or 403 that ``recover``
-   has not reported. After any other error the message is acknowledged, outcome ``Refused``. If the calls
-   on several objects have failed, the first error alone counts, and a resync repeats the others.
-5. ``give_up`` returns a plan that reports a transient error if the message is not retried: after five
-   attempts, and always for a resync, because the sweep publishes another one.
+   The frame executes the actions. If one fails, its kind (`shared.frame.plan`) says what follows:
+
+   - `ForOne`, the actions on one object of many: only these end, and the plan goes on. Its error is
+     raised at the end of the plan.
+   - `Batch`, the actions on many objects, each a `NamedAction`: the same for each object. It is executed
+     for as long as there is time. If objects are left then, a `Resume` ends the plan and publishes the
+     message that continues it; without a `Resume` they are dropped.
+   - `Send` publishes messages, `Emit` writes an Event, `Attempt` wraps any action: the failure is only
+     logged. In a `ForOne` or a `Require` it is raised.
+   - Any other action: the plan ends with the error. So it does if time runs out in a `ForOne`.
+
+   `Fail` raises an error of the observation. `ABORT_AFTER_FAILURE`, or a `Batch` with ``is_required``,
+   ends the plan there if a `ForOne` or `Batch` has failed. `ObserveAgain` ends the plan, and the step
+   observes and decides again. (Plans of release_slice have ``parts``, a plan for each slice.)
+4. ``recover`` gets the error of a failed call. It returns another plan, mostly one that reports an
+   environment error on the object: an error that ends when a person or Google changes something, such as
+   a quota, a permission or the capacity of a zone. ``None`` leaves the error to the frame:
+
+   - 404, 409 and 412 show that the observation is stale. The frame calls ``open``, ``observe`` and
+     ``decide`` again (``is_first_observation`` is false then), until it has observed three times in all.
+     If the third is stale, too, Pub/Sub retries the message.
+   - After a transient error, such as a 503, and after 401 and 403, Pub/Sub retries the message.
+   - After any other error the message is acknowledged, with the outcome ``Refused``.
+
+   If the calls on several objects have failed, this is done for the first error alone. A resync repeats
+   the other calls.
+5. ``give_up`` returns a plan that records a transient error in the status (``retries``) or as an Event,
+   if Pub/Sub does not retry the message: after five attempts, and always for a resync, because the sweep
+   publishes another one.
 
 ``SNAPSHOT`` is about the log line alone: it selects what of the observation is written there, without
-secrets, for ``kubectl tng timeline --why``.
+secrets, for ``kubectl tng timeline --why``. A plan that ``needs_attention`` makes it a warning.
 
 A variable ``known`` is a group's `Status` as it was read, with the changes of this decision so far.
 Before a status is written, `readiness.conclude` computes its condition Ready from the others.

@@ -1,9 +1,10 @@
 """admit_job: an admission webhook that ties each Job of a JobSet to its own slice.
 
 It concerns new Jobs with JobSet's label ``jobset.sigs.k8s.io/job-key`` whose containers request TPUs and
-whose Pods select a topology, unless the Job or its Pod template opts out. The Pods get the label's value
-as the node selector ``job-key``. The Nodes of the slice that is created for the Job have it as a label,
-so Jobs that restart do not use each other's slices.
+whose Pods select a topology, unless the Job or its Pod template opts out (`jobsets.has_opted_out`). The
+Pods get a node selector ``job-key`` (without JobSet's prefix) with the label's value. The Nodes of the
+slice that is created for the Job have the label ``job-key`` with this value, so Jobs that restart do not
+use each other's slices.
 
 By its settings it also adds a location hint, or removes the selectors of reservations and of Spot.
 """
@@ -68,7 +69,7 @@ def _has_opted_out(job: Object) -> bool:
 
 
 def _needs_slice(pod: Object) -> bool:
-    # Init containers do not count, as in `find_leader`.
+    # Init containers do not count, nor do they for provision_slice (`jobsets.find_leader`).
     is_for_tpus = any(count_chips(container) for container in pod.get("containers") or ())
     return is_for_tpus and TOPOLOGY_LABEL in _part(pod, "nodeSelector")
 

@@ -5,8 +5,8 @@ publishes new ones, and the sweep those that are still pending; both publish tho
 has approved. A message of the step itself names the requests for which it had no time.
 
 A request is approved if it has exactly the form that a kubelet sends, its Node has the name of a VM
-that the MIG of a group created, and that VM's metadata holds the token of the requester. The group's
-project must be served, and the group must not be being deleted.
+that the MIG of a group created, and that VM's metadata holds the token of the requester. This
+installation must serve the group's project, and the group must not be being deleted.
 
 A request is denied only if it can never become valid: it has another form, or no VM of a group can have
 its Node name. Its token is revoked, because a denied kubelet makes a new request every 32 seconds.
@@ -84,16 +84,17 @@ class ObservedRequests:
     unread: tuple[str, ...] = ()
     """The names of requests that there was no time to read."""
     is_repetition: bool = False
-    """An earlier delivery or observation may have published the unread requests already."""
+    """An earlier delivery or observation may have published the unread requests already. They are
+    published again only if nothing fails (`forward_rest`)."""
     errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of requests that could not be read."""
 
 
 @dataclass(frozen=True)
 class ReportFailedApprovals:
-    """Report the requests whose approval was rejected: to the log, and to label_node.
+    """Report the requests whose approval the API server has rejected: to the log, and to label_node.
 
-    It is an action, because the results are known only when the approvals have been executed.
+    It is an action, because `Approve` adds them to ``work.rejected`` when it is executed.
     """
 
     def apply(self, work: JoinWork) -> None:
@@ -115,7 +116,8 @@ class ReportFailedApprovals:
 
 def open_work(invocation: Invocation, is_first_observation: bool) -> JoinWork:
     """The work on the requests that the trigger names. Raises `CallError`."""
-    # Published messages carry the cluster's id (`shared.frame.runtime`); once read, it is kept.
+    # The connection keeps the id for `shared.frame.runtime`, which adds it to published messages. Read
+    # here, so that a failure ends the invocation before anything is written.
     invocation.cluster.get_cluster_id()
     return JoinWork(
         **work_fields(invocation, is_first_observation=is_first_observation),

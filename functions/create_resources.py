@@ -8,7 +8,7 @@ The first invocation takes ownership (label and finalizer) and inserts policy an
 waiting for one before the other.
 A later one, when both exist, inserts the MIG. An INDIVIDUAL group has no policy, and a user's own
 template is only read. Nothing is inserted for a group with an invalid spec, for a paused one, and for
-one that tpu-operator manages.
+one that tpu-operator manages. `node_groups.lifecycle.TABLE` decides about each resource.
 
 The step owns the conditions Accepted, WorkloadPolicyReady, InstanceTemplateReady and
 ManagedInstanceGroupReady. They report the errors of Compute Engine, except transient ones.
@@ -86,15 +86,15 @@ class ObservedResources:
     projects: frozenset[str]
     """The projects that this installation serves."""
     has_operator_children: bool = False
+    """Whether tpu-operator has created objects for this group."""
     found: Mapping[str, Found | None] = field(default_factory=dict)
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
     members: tuple[ManagedInstance, ...] = ()
     is_redelivered: bool = False
-    """Whether an earlier invocation got this message. A recorded intent to insert that is a few seconds
-    old normally belongs to a running invocation, and this one does not insert (`lifecycle.YOUNG`). After
-    a redelivery it belongs to the earlier invocation, which has ended, so this one inserts. False when
-    the step observes again: another invocation has just changed something, and the intent may be its
-    own."""
+    """Whether a young intent to insert may be repeated at once. Normally such an intent
+    (`lifecycle.YOUNG`) shows that another invocation is inserting, so this one does not. When a message
+    is redelivered, its earlier invocation has ended, and the intent is mostly that one's. False when the
+    step observes again: something has just changed, perhaps by an invocation that is running."""
 
     @property
     def report(self) -> CreationReport:
@@ -215,10 +215,10 @@ def _list_kinds_to_read(work: GroupWork, spec: Spec) -> Iterator[str]:
 
 def _is_known_absent(work: GroupWork, spec: Spec, kind: str) -> bool:
     """Whether the status shows that a resource without an entry, or with a Pending one, does not exist.
+    Then it is inserted without a read.
 
-    A group that has our finalizer and no entry has lost its status: the resource may exist. The same
-    holds for a user's own template, and for each resource in a second observation. A resource that is
-    known to be absent is inserted without a read.
+    It may exist if it is a user's own template, if the group has our finalizer and no entry (its status
+    was lost), and in a second observation.
     """
     is_users_own = kind == TEMPLATE and spec.user_template is not None
     is_status_lost = kind not in work.status.resources and work.group.has_finalizer
@@ -229,8 +229,8 @@ def _is_known_ready(work: GroupWork, spec: Spec, kind: str, resource: Resource) 
     """Whether the status shows that a policy or template exists; false for a MIG.
 
     While there is no MIG, a second observation reads both: the insert of the MIG may have failed because
-    one is missing. A user's own template is read until the slice was complete: an insert of the MIG
-    needs its content.
+    one is missing. A user's own template is read until the slice has been complete once
+    (``completed_at``): an insert of the MIG needs its content.
     """
     if kind == MIG or resource.state is not State.READY:
         return False
@@ -240,7 +240,8 @@ def _is_known_ready(work: GroupWork, spec: Spec, kind: str, resource: Resource) 
 
 
 def _may_have_changed(work: GroupWork, kind: str) -> bool:
-    """Policy and template are inserted in parallel: an event about one says nothing about the other."""
+    """Whether the resource may have changed since the status was written: always, unless the event is
+    about another kind, while this kind's insert runs."""
     event = work.trigger.event
     if event is None or not work.is_first_observation or kind == MIG:
         return True
@@ -307,7 +308,8 @@ def _list_violations(group: NodeGroup, projects: frozenset[str]) -> list[str]:
     if project not in projects:
         served = ", ".join(sorted(projects))
         violations.append(
-            f"spec.project: {project} is not served by this installation; it serves {served}"
+            f"spec.project: {project} is not served by this installation; it serves {served} "
+            "(Terraform's variable projects)"
         )
     return violations
 
@@ -381,7 +383,7 @@ class WriteInsertResults:
     def apply(self, work: GroupWork) -> None:
         if isinstance(work.group, NodeGroup):
             work.status = self.report.add_conditions(work.group, work.status, work.now)
-        work.conclude()
+        work.conclude_and_write()
 
     def describe(self) -> str:
         return "write the results of the inserts"

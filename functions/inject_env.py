@@ -36,13 +36,14 @@ from shared.tpu_env.variables import (
     Environment,
     Ports,
     Value,
-    decide,
+    decide_variables,
 )
 from shared.tpu_env.workloads import NOT_INJECTED, FieldPath, Workload, read
 
 INJECT = "tpu-functions.dev/inject"
 MARKS = (INJECT, "gke-tpu-env-injector.aaronbatilo.dev/inject")
-"""Labels or annotations that ask for injection."""
+"""Labels or annotations that ask for injection. The second is gke-tpu-env-injector's, whose manifests
+keep working. It knows no value but ``enabled``."""
 ENABLED, DISABLED = "enabled", "disabled"
 _FIXED = (
     "TPU_WORKER_ID",
@@ -77,7 +78,7 @@ def inject(request: AdmissionRequest, settings: InjectionSettings) -> AdmissionR
         return AdmissionResponse(patch=tuple(_mark_template(workload, DISABLED)))
     if _has_opted_out(workload, own):
         return AdmissionResponse()
-    environment = decide(without_injected(workload), settings.ports)
+    environment = decide_variables(without_injected(workload), settings.ports)
     problems = (*environment.problems, *_find_contradictions(workload, environment))
     if problems and settings.is_strict:
         return AdmissionResponse(refusal="; ".join(problems))
@@ -86,9 +87,12 @@ def inject(request: AdmissionRequest, settings: InjectionSettings) -> AdmissionR
 
 
 def _is_injectable(request: AdmissionRequest) -> bool:
-    """Whether the request may be changed: containers of existing Pods and subresources cannot (of Jobs,
-    the webhook gets only the creation). What is being deleted is left alone: in strict mode, a refusal
-    would keep its finalizers from being removed."""
+    """Whether the workload can be changed. Containers of existing Pods cannot; existing Jobs, whose
+    templates cannot either, are not sent to the webhook. Nothing is injected into a subresource.
+
+    What is being deleted is left alone: in strict mode, a refusal would keep its finalizers from being
+    removed.
+    """
     is_pod, is_deleting = request.target.get("kind") == "Pod", _is_deleting(request.target)
     is_changeable = not is_pod or request.operation == "CREATE"
     return is_changeable and not request.sub_resource and not is_deleting
@@ -121,7 +125,11 @@ def _is_marked(
 
 
 def _find_contradictions(workload: Workload, environment: Environment) -> tuple[str, ...]:
-    """Contradictions between the user's own values and the slice, each once."""
+    """Contradictions between the user's own values and the slice, each once.
+
+    They are looked for in the entries after the patch, which replaces what counts as not set and what
+    was injected before.
+    """
     found = (
         problem
         for container in list_containers(workload, environment)
@@ -158,15 +166,16 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
         return
     # With this label the webhook also reviews the template's Pods. The admission policy of
     # infra/kubernetes/components/inject-env requires it on templates.
-    is_copy_left = _is_marked(workload.metadata, (INJECT,), DISABLED)
-    if is_copy_left or not _is_marked(workload.metadata, MARKS, ENABLED):
+    has_old_copy = _is_marked(workload.metadata, (INJECT,), DISABLED)
+    if has_old_copy or not _is_marked(workload.metadata, MARKS, ENABLED):
         yield from _mark_template(workload, ENABLED)
     base = f"{workload.path}/metadata"
     if environment.variables:
         written = {key: digest for one in containers for key, digest in one.written()}
         note = json.dumps(written, separators=(",", ":"), sort_keys=True)
         yield from set_keys(workload.metadata, base, "annotations", {INJECTED: note})
-    elif containers:  # those that the annotation names, so there is an annotation to remove
+    elif containers:
+        # Without variables, `list_containers` lists those that the annotation names: it exists.
         yield {"op": "remove", "path": f"{base}/annotations/{escape(INJECTED)}"}
 
 
@@ -193,28 +202,28 @@ def _mark_template(workload: Workload, word: str) -> Iterator[Operation]:
     yield from set_keys(workload.metadata, base, "labels", {INJECT: word})
 
 
-def read_injection(environment: Mapping[str, str]) -> InjectionSettings:
-    """The webhook's settings from the environment. Raises `SettingsError`."""
+def read_injection(process_environment: Mapping[str, str]) -> InjectionSettings:
+    """The webhook's settings from its process's environment. Raises `SettingsError`."""
     return InjectionSettings(
         ports=Ports(
-            process=_port(environment, "INJECT_PROCESS_PORT", Ports.process),
+            process=_port(process_environment, "INJECT_PROCESS_PORT", Ports.process),
             jax_coordinator=_port(
-                environment, "INJECT_JAX_COORDINATOR_PORT", Ports.jax_coordinator
+                process_environment, "INJECT_JAX_COORDINATOR_PORT", Ports.jax_coordinator
             ),
         ),
-        is_strict=_flag(environment, "INJECT_STRICT"),
+        is_strict=_flag(process_environment, "INJECT_STRICT"),
     )
 
 
-def _port(environment: Mapping[str, str], name: str, default: int) -> int:
-    text = environment.get(name) or str(default)
+def _port(process_environment: Mapping[str, str], name: str, default: int) -> int:
+    text = process_environment.get(name) or str(default)
     if not text.isdecimal() or not 0 < int(text) < 65536:
         raise SettingsError(f"{name}={text!r} must be a port, 1 to 65535")
     return int(text)
 
 
-def _flag(environment: Mapping[str, str], name: str) -> bool:
-    text = environment.get(name) or "false"
+def _flag(process_environment: Mapping[str, str], name: str) -> bool:
+    text = process_environment.get(name) or "false"
     if text not in ("true", "false"):
         raise SettingsError(f"{name}={text!r} must be true or false")
     return text == "true"

@@ -1,8 +1,8 @@
 """inject_token: write a bootstrap token into the metadata of each VM that has to join.
 
 Triggers: the end of a VM's insert, start or reset, or its automatic restart; a message of the step
-itself, which names VMs; a message of label_node about VMs with stale Nodes; a resync, also by label_node
-if the condition TokensInjected is not up to date.
+itself, which names VMs; a message of label_node about VMs with stale Nodes; a resync, from the sweep or,
+if the condition TokensInjected is not up to date, from label_node.
 
 A resync lists the group's VMs, publishes the names of those that need a token in batches to
 this step's own topic, and writes the condition TokensInjected, which this step owns.
@@ -92,7 +92,7 @@ class Vm:
     @property
     def has_joined(self) -> bool:
         """Whether there is a Node of its name that is not stale. label_node asks more of a Node
-        (`is_match`), and sends a message if the Node turns out to be stale."""
+        (`membership.is_match`), and sends a message if the Node turns out to be stale."""
         return self.node is not None and not self.is_node_stale
 
 
@@ -114,7 +114,8 @@ class ObservedVms:
     unread: tuple[str, ...] = ()
     """The names of VMs that there was no time to read."""
     is_repetition: bool = False
-    """An earlier delivery or observation may have published the unread VMs already."""
+    """An earlier delivery or observation may have published the unread VMs already. They are published
+    again only if nothing fails (`forward_rest`)."""
     errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of VMs that could not be read."""
 
@@ -187,7 +188,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_environment_error(work, error, add_error)
 
 
-# Without the tokens' secrets, by RULES.
+# ``fresh`` with all its tokens, but without their secrets, which RULES leave out.
 SNAPSHOT: Rules = {**RULES, (ObservedVms, "fresh"): whole, (ObservedVms, "ca_hash"): leave_out}
 STEP = Step(
     "inject_token", open_group, observe, decide, recover, give_up=report_retry, snapshot=SNAPSHOT

@@ -1,13 +1,13 @@
 """label_node: match Nodes to VMs, label and count them, and report what keeps the slice from Ready.
 
 Triggers: a Node of the group was added, changed or deleted; a VM was preempted, failed, stopped or
-deleted; a resync, which lists the group's VMs; a message of the step itself that names the
-Nodes for which the last invocation had no time; a message of approve_join about VMs that cannot join.
+deleted; a resync, which lists the group's VMs; a message of the step itself that names the Nodes for
+which the last invocation had no time; a message of approve_join about VMs that cannot join.
 
-A VM has joined if a Node matches it (`is_match`): the Node's providerID is the VM's, its name up to the
-first dot is the VM's name, and it does not remain from a predecessor of the VM. The VM must have been
-created by the group's MIG, and must have got a token of ours, unless VMs join by other means. What is
-done to a Node depends on its VM:
+A VM has joined if a Node matches it (`membership.is_match`): the Node's providerID is the VM's, its name
+up to the first dot is the VM's name, and it does not remain from a predecessor of the VM. The VM must
+have been created by the group's MIG, and must have got a token of ours, unless VMs join by other means.
+What is done to a Node depends on its VM:
 
 - The VM was read, and the Node matches: the step revokes the VM's token, then sets the Node's labels and
   taints. One label, the VM's id, proves the match; a kubelet cannot write it. A Node that has it
@@ -16,9 +16,8 @@ done to a Node depends on its VM:
 - The VM is gone: a Node with its name is deleted.
 
 The step owns the conditions NodesJoined (tear_down writes it during a deletion) and InterconnectReady.
-It triggers inject_token for VMs whose
-Nodes remain from predecessors, and both inject_token and create_resources if their conditions contradict
-what it has observed.
+It triggers inject_token for VMs whose Nodes remain from predecessors, and both inject_token and
+create_resources if their conditions contradict what it has observed.
 """
 
 from __future__ import annotations
@@ -61,13 +60,14 @@ from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import Node, parse_node
 
 DEBOUNCE = timedelta(seconds=10)
-"""For so long after the newest reported loss, an event about a VM, whichever it is, reads only that VM
-and writes no status. Otherwise the reads would grow with the square of the number of VMs that are lost
-together. The price: a VM that a debounced event reports as preempted is counted as ``NodeLost``."""
+"""After a loss has been reported, an event about any VM within this time reads only that VM, and writes
+no status. If many VMs are lost together, each would otherwise read all others. The price: a VM that is
+preempted within this time is counted as ``NodeLost``."""
 FEW = 4
 """More VMs than this are read from one list. Lists may lag, so missing VMs are then read one by one."""
 UNLABELLED_LATE_AFTER = timedelta(minutes=5)
-"""So long after its VM's start, a Node that was expected with our label is read by name."""
+"""A Node that was expected with our label, and is not listed by it, is read by name when its VM has run
+for this long."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
     """Report an environment error in NodesJoined. If that is true, it stays so, because the error proves
-    nothing about the Nodes: then the error is reported as one that is retried (`report_environment_error`)."""
+    nothing about the Nodes: then the error is recorded like a transient one."""
 
     def add_error(known: Status, reason: Reason) -> Status | None:
         if known.is_true(Type.NODES_JOINED):
@@ -168,8 +168,8 @@ run = STEP.run
 def is_debounced(trigger: Trigger, known: Status, now: datetime) -> bool:
     """Whether the count is left to a later trigger: another event, a change of a Node or a resync.
 
-    It is if the event is about one VM, and Ready reports a loss, of whichever VM, and the newest loss
-    was reported less than `DEBOUNCE` ago.
+    True for an event about one VM, if Ready reports a loss of any VM, and the newest loss was reported
+    less than `DEBOUNCE` ago.
     """
     if trigger.event is None or not trigger.event.concerns_vm:
         return False
@@ -296,8 +296,8 @@ def _find_mig_for_interconnect(work: GroupWork, members: Members) -> Mig | None:
 def _build_batch(observed: ObservedNodes, now: datetime) -> Batch:
     """The actions on Nodes. Nodes that the trigger names come first.
 
-    A message that continues a batch concerns only Nodes from the first named one on, by name. Thus the
-    sequence ends even if the actions have no effect.
+    A message that continues a batch names the next Nodes. It concerns those and all Nodes with later
+    names, never earlier ones, so the sequence ends even if the actions have no effect.
     """
     members, named = observed.members, set(observed.trigger.nodes)
     nodes = sorted(members.nodes, key=lambda node: (node.name not in named, node.name))
@@ -319,7 +319,7 @@ def _node_actions(members: Members, node: Node, now: datetime) -> Iterator[Actio
     if node.vm in members.instances and members.instances[node.vm] is None:
         if has_vm_name(members.group, node):
             yield DeleteNode(node.name, node.uid)
-    elif members.is_own(node):
+    elif members.is_own(node):  # it matches its VM, or is proved and the VM was not read
         yield from _prove(members, node, now)
 
 
@@ -367,9 +367,9 @@ def _trigger_others(members: Members, now: datetime) -> Iterator[Action]:
     mig = known.resources.get(MIG)
     if mig is None or mig.state is not State.READY:
         return
-    are_vms_created = known.is_true(Type.MIG_READY)
-    is_contradicted = are_vms_missing if are_vms_created else have_all_joined
-    if is_contradicted:
+    is_contradicted_by_vms = known.is_true(Type.MIG_READY) and are_vms_missing
+    is_contradicted_by_nodes = not known.is_true(Type.MIG_READY) and have_all_joined
+    if is_contradicted_by_vms or is_contradicted_by_nodes:
         yield Send("create_resources", (message_about(members.group, Cause.FORWARDED, now),))
 
 

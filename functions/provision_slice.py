@@ -1,23 +1,28 @@
 """provision_slice: create a slice for a Job of a JobSet whose first Pod is unschedulable.
 
-Triggers: the first Pod of a Job is unschedulable (while it waits, it is the Job's leader); a node pool
-was created or deleted; a resync about such a Pod; a message of the sweep, each minute. The sweep's
-message names no Pod: the step lists the Pods that wait, and publishes resyncs about them to its own
-topic, at intervals that grow with the wait.
+The provider of slices is GKE, where a slice is a node pool, or this system, where it is a TPUNodeGroup
+(`shared.slices.provider`). A Job's first Pod is the one with completion index 0; while it waits, it is
+the Job's leader.
 
-`lifecycle.ROWS` decides about each Pod. Besides creating slices, the step replaces some: it deletes the
-slice, and creates it again when it is gone. These slices are replaced:
+Triggers: the first Pod of a Job is unschedulable; a node pool was created or deleted; a resync about
+such a Pod; a message of the sweep, each minute. The sweep's message names no Pod: the step lists the
+Pods that wait, and publishes resyncs about them to its own topic, at intervals that grow with the wait.
 
-- One with other properties or labels than the Pod asks for. It is kept as long as Pods of other Jobs run
-  on it. Of the Pod's own Job, these keep it, too: Pods that are ending, which may be writing a
-  checkpoint; Pods of an older Job of the same name; and a first Pod that runs. A Job has one first Pod,
-  and anyone can write the annotation that makes a Pod the first: if one runs, the one that waits is not
-  believed (`list_jobs_on`).
+`slices.lifecycle.ROWS` decides about each Pod. Besides creating slices, the step replaces some: it
+deletes the slice, and creates it again when it is gone. Two kinds of slices are replaced:
+
 - On a resync, one that could not be created or has no ready Node any more. It is kept if its provider
   retries by itself.
+- One with other properties or labels than the Pod asks for. It is kept as long as any of these Pods run
+  on it (`list_jobs_on`):
 
-The ConfigMap ``jobsets`` can pause creating and replacing. A slice that the Pod can use loses its
-release deadline.
+  - Pods of other Jobs, or of an older Job of the same name;
+  - Pods of the Job that are being deleted, because they may be writing a checkpoint;
+  - another first Pod of the Job. A Job has one, but anyone can write the annotation with the index: the
+    Pod that waits only claims to be it.
+
+The ConfigMap ``jobsets`` can pause creating and replacing. If the Pod can use the slice, the release
+deadline, after which release_slice would delete the slice, is removed.
 
 GKE changes a few node pools at a time and rejects other changes. A creation that is rejected for this
 reason is not retried through Pub/Sub: when an operation ends, the step selects the Pods that try next.
@@ -94,7 +99,8 @@ from shared.slices.work import (
 
 NAME = "provision_slice"
 UNFIT_AFTER = timedelta(minutes=15)
-"""A Pod that waits longer than this beside a slice whose Nodes have been there as long does not fit."""
+"""A Pod that still waits so long after it began to wait, and after its slice became ready, does not fit
+the slice's Nodes."""
 CREATE_METHOD = "container.nodePools.create"
 """The method in the audit log for the end of a creation, whether it succeeded or failed."""
 
@@ -112,7 +118,7 @@ class ObservedPod:
 
     ``jobset`` is ``None`` if it does not exist. ``users`` are the Jobs whose Pods keep the existing
     slice from being replaced (`list_jobs_on`); they are read only if the slice is not as asked.
-    ``wording``: the provider, which names things for Events. ``is_resync``: the trigger is a resync.
+    ``wording``: how the provider's slices are called in Events. ``is_resync``: the trigger is a resync.
     """
 
     leader: Leader
@@ -170,7 +176,9 @@ def open_pod(invocation: Invocation, is_first_observation: bool) -> PodWork:
     """The work for the Pod that the trigger names. Raises `NothingToDo` and `CallError`."""
     work = PodWork(**slice_work_fields(invocation, is_first_observation=is_first_observation))
     message = invocation.trigger.message
-    if message is not None:  # None: the end of an operation, or the sweep's message
+    if (
+        message is not None
+    ):  # None: the end of an operation, or the sweep's message, without an object
         work.leader = _find_leader(message, work)
         work.about = work.leader.raw
     return work
@@ -269,9 +277,8 @@ def _observe_operation(work: PodWork, event: LogEvent) -> ObservedOperation:
     observed = None
     if event.method == CREATE_METHOD:
         pod = pod or _find_started_pod_of(event.name, work)
-    elif (
-        not event.has_failed
-    ):  # the sweep retries a deletion: one that fails at once would be repeated
+    elif not event.has_failed:
+        # A deletion that has failed is left to the sweep: repeated here, it might fail at once, forever.
         leader = find_leader(pod) if pod else None
         observed = _observe_pod(work, leader) if leader else None
     work.about = pod
@@ -301,10 +308,8 @@ def _observe_others(work: PodWork, leaders: Sequence[Leader]) -> PodsWithoutSlic
 def _decide_after(observed: ObservedOperation, now: datetime) -> Plan:
     event, wording = observed.event, observed.wording
     if event.method != CREATE_METHOD:
-        if event.has_failed:
-            return Plan(
-                "DeletionFailed", note=event.words
-            )  # release_slice reports it on the JobSet
+        if event.has_failed:  # release_slice reports it on the JobSet
+            return Plan("DeletionFailed", note=event.words)
         if observed.waiting_pod is None:
             return Plan("NoPod")
         return _decide_about_pod(observed.waiting_pod, now)
@@ -346,10 +351,15 @@ def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossi
         set_trace_id(work, existing)
         if _needs_node_ages(existing, leader, work):
             since = _find_newest_node_time(existing, cluster)
-            existing = replace(existing, since=since or work.now)  # Nodes may still register
+            # Without Nodes, it is counted as ready since now: they may still register.
+            existing = replace(existing, since=since or work.now)
         if not _is_as_asked(existing, desired):
             users = list_jobs_on(
-                cluster, existing.name, work.now, but=desired.owner, waiting_uid=leader.owner_uid
+                cluster,
+                existing.name,
+                work.now,
+                replaced_for=desired.owner,
+                waiting_uid=leader.owner_uid,
             )
     return ObservedPod(
         leader=leader,
@@ -393,7 +403,7 @@ def _decide_about_pod(observed: ObservedPod | ObservedImpossible, now: datetime)
     existing = observed.existing
     row = lifecycle.find_row(build_situation(observed, now))
     subject = existing if isinstance(existing, Slice) else observed.desired
-    return build_plan(row, subject, _build_variables(observed), observed.wording, now)
+    return build_plan(row, subject, _build_event_words(observed), observed.wording, now)
 
 
 def build_situation(observed: ObservedPod, now: datetime) -> Situation:
@@ -414,11 +424,12 @@ def build_situation(observed: ObservedPod, now: datetime) -> Situation:
         situation,
         is_as_asked=_is_as_asked(existing, observed.desired),
         deadline=lifecycle.find_deadline(existing, now),
-        is_late=is_unfit,
+        is_late=is_unfit,  # for a Pod, the column means this
     )
 
 
-def _build_variables(observed: ObservedPod) -> dict[str, str]:
+def _build_event_words(observed: ObservedPod) -> dict[str, str]:
+    """The values for the placeholders in the texts of Events."""
     desired, existing = observed.desired, observed.existing
     return {
         "name": desired.name if existing is None else existing.name,

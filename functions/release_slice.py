@@ -6,12 +6,12 @@ no slice: the step lists all, and publishes resyncs about those that need an act
 own topic. GKE changes only a few node pools at a time: the step selects some, and when an operation
 ends, it selects the next.
 
-A slice is not needed if its JobSet has ended or is gone, has no such Job any more, or has been suspended
-for a time that is a setting. The first observation of such a slice sets its release deadline, and the
-first one after the deadline deletes it, when no Pods run on it any more. The delay lets a JobSet that is
-deleted and recreated under the same name keep its slices. A slice that has failed for good and has no
-ready Node is deleted without a delay. So is one whose deadline cannot be written, when no Pods run on
-it.
+`slices.lifecycle.ROWS` decides about each slice. A slice is not needed if its JobSet has ended or is
+gone, has no such Job any more, or has been suspended for a time that is a setting. The first observation
+of such a slice sets its release deadline, and the first one after the deadline deletes it, when no Pods
+run on it any more. The delay lets a JobSet that is deleted and recreated under the same name keep its
+slices. A slice that has failed for good and has no ready Node is deleted without a delay. So is one
+whose deadline cannot be written, when no Pods run on it.
 
 By the setting `Settings.lost_rebuild`, a slice that a JobSet needs and that has lost Nodes for good is
 deleted, so that provision_slice creates it again.
@@ -133,7 +133,9 @@ def open_slices(invocation: Invocation, is_first_observation: bool) -> SliceWork
 def observe(work: SliceWork) -> Observed:
     """Read what the decision needs: a JobSet's slices, one slice, an operation's end, or all slices."""
     message, event = work.trigger.message, work.trigger.event
-    if message is not None:  # None: the end of an operation, or the sweep's message
+    if (
+        message is not None
+    ):  # None: the end of an operation, or the sweep's message, without an object
         return _observe_named(work, message)
     if event is None:  # the sweep's message
         return _observe_all(work)
@@ -171,7 +173,7 @@ def recover(work: SliceWork, error: CallError) -> Plan | None:
         return Plan(QUEUED, note=str(error))
     action = error.action
     if isinstance(action, SetReleaseDeadline) and find_environment_reason(error) is not None:
-        return _release_now(work, action.existing, str(error))
+        return _release_without_deadline(work, action.existing, str(error))
     return _report_environment_error(error, work.provider)
 
 
@@ -188,11 +190,12 @@ def report_retry(work: SliceWork, error: Exception) -> Plan:
     return Plan(GIVEN_UP, (Emit(event, once=True),))
 
 
+# Two recoveries: after a deadline that cannot be written, the deletion instead of it may fail, too.
 STEP = Step(NAME, open_slices, observe, decide, recover, recoveries=2, give_up=report_retry)
 run = STEP.run
 
 
-def _release_now(work: SliceWork, existing: Slice, refusal: str) -> Plan:
+def _release_without_deadline(work: SliceWork, existing: Slice, refusal: str) -> Plan:
     observed: ObservedSlices = work.observed
     one = next(one for one in observed.slices if one.existing == existing)
     return _decide_about_slice(_with_users(work, replace(one, refusal=refusal)), work.now)
@@ -233,8 +236,12 @@ def _observe_all(work: SliceWork) -> ObservedAll:
 def _with_jobsets(
     work: SliceWork, slices: Iterable[Slice], jobsets: Iterable[Mapping[str, Any]]
 ) -> tuple[ObservedSlice, ...]:
-    by_name = {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in jobsets}
+    by_name = _index(jobsets)
     return tuple(_build_observed(work, one, by_name.get(_jobset_key(one))) for one in slices)
+
+
+def _index(jobsets: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Mapping[str, Any]]:
+    return {(one["metadata"]["namespace"], one["metadata"]["name"]): one for one in jobsets}
 
 
 def _build_observed(
@@ -254,7 +261,8 @@ def _decide_to_trigger(observed: ObservedAll, now: datetime) -> Plan:
 
 
 def is_report_due(one: ObservedSlice, now: datetime) -> bool:
-    """Whether the slice needs a report and no action. Reports repeat at growing intervals."""
+    """Whether the slice needs a report and no action. Reports repeat at growing intervals or, if the
+    provider does not tell since when the slice has been in this state (GKE), each minute."""
     row, since = _find_row(one, now), one.existing.since
     if row.action is not SliceAction.NOTHING or row.event is None:
         return False
@@ -282,8 +290,8 @@ def _select_next(slices: Sequence[ObservedSlice], limit: int | None, now: dateti
 
 
 def select(slices: Iterable[Slice], slots: int, now: datetime) -> list[Slice]:
-    """Select slices for the free slots, those with the earliest deadline first (`concurrency.select`
-    selects some of them at random)."""
+    """Select slices for the free slots: half of them by the earliest deadline, the others at random
+    (`concurrency.select`)."""
     waiting = sorted(
         slices, key=lambda one: (one.release_after or datetime.max.replace(tzinfo=UTC), one.name)
     )
@@ -331,11 +339,12 @@ def _with_users(work: SliceWork, one: ObservedSlice) -> ObservedSlice:
     row, existing = _find_row(one, work.now), one.existing
     if row.action is not SliceAction.DELETE or lifecycle.find_phase(existing) in lifecycle.DEAD:
         return one
-    but = existing.owner if row.event is lifecycle.REBUILDING else None
+    owner = existing.owner if row.event is lifecycle.REBUILDING else None
     try:
-        return replace(one, users=list_jobs_on(work.cluster, existing.name, work.now, but=but))
+        users = list_jobs_on(work.cluster, existing.name, work.now, replaced_for=owner)
     except CallError as error:
         return replace(one, users_error=error)
+    return replace(one, users=users)
 
 
 def _observe_failed_update(work: SliceWork, event: LogEvent) -> ObservedFailedUpdate:
@@ -383,7 +392,7 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedSlices | Obs
     if first is None:
         return ObservedSlices((), following[1:])
     work.facts["slice"] = first.name
-    (jobset,) = (one.jobset for one in _with_jobsets(work, [first], jobsets))
+    jobset = _index(jobsets).get(_jobset_key(first))
     return ObservedSlices((_observe_slice(work, first, jobset),), following[1:])
 
 
@@ -431,7 +440,7 @@ def _decide_about_slice(one: ObservedSlice, now: datetime) -> Plan:
     if error is not None:
         return _report_environment_error(error, one.wording) or Plan("Failed", (Fail(error),))
     return build_plan(
-        _find_row(one, now), one.existing, _build_variables(one, now), one.wording, now
+        _find_row(one, now), one.existing, _build_event_words(one, now), one.wording, now
     )
 
 
@@ -444,7 +453,8 @@ def _report_environment_error(error: CallError, wording: Wording) -> Plan | None
     return Plan(reason, (Emit(event),), note=str(error))
 
 
-def _build_variables(one: ObservedSlice, now: datetime) -> dict[str, str]:
+def _build_event_words(one: ObservedSlice, now: datetime) -> dict[str, str]:
+    """The values for the placeholders in the texts of Events."""
     why = find_reason(one.existing, one.jobset, now, one.settings.suspended_release)
     if one.refusal:
         why = f"no JobSet needs it, and its release deadline cannot be written: {one.refusal}"
@@ -471,5 +481,5 @@ def build_situation(one: ObservedSlice, now: datetime) -> Situation:
         phase=lifecycle.find_phase(existing),
         deadline=Deadline.REFUSED if one.refusal else lifecycle.find_deadline(existing, now),
         is_in_use=bool(one.users),
-        is_late=is_rebuild_due,
+        is_late=is_rebuild_due,  # for a slice, the column means this
     )

@@ -102,8 +102,8 @@ def observe(work: LeakWork) -> ObservedLeaks:
     with work.reserve(SECONDS_FOR_CONFIRMING):
         for project in work.rotate(sorted(work.settings.projects)):
             try:
-                for service in LISTED_KINDS:
-                    listed += work.gce.list_named(project, service, PREFIX)
+                for kind in LISTED_KINDS:
+                    listed += work.gce.list_named(project, kind, PREFIX)
             except (CallError, OutOfTimeError) as error:
                 failures.append(error)
     groups = work.cluster.list_groups() if listed else ()

@@ -72,18 +72,19 @@ class ObservedGroups:
 
 def observe(work: Work) -> ObservedGroups:
     """List the groups, and the requests for certificates if VMs join with tokens."""
-    # A repetition leaves them to the next run: most probably the first attempt has triggered them.
+    # A repetition leaves the steps of JobSets to the next run: most probably they have been triggered.
     is_repetition = work.trigger.is_redelivered or not work.is_first_observation
-    of_jobsets = JOBSET_STEPS if work.settings.jobset_provider and not is_repetition else ()
+    jobset_steps = JOBSET_STEPS if work.settings.jobset_provider and not is_repetition else ()
     cluster_id = work.cluster.get_cluster_id()
     try:
         found = list(work.cluster.list_groups())
     except (CallError, OutOfTimeError) as error:
-        return ObservedGroups((), of_jobsets, failure=error)
+        return ObservedGroups((), jobset_steps, failure=error)
     groups, unparsable = parse_groups(found, cluster_id)
-    # Not before the groups are listed: after that the message is not retried, so leaks are logged once.
-    of_leaks = ("report_leaks",) if work.trigger.at.minute == LEAKS_MINUTE else ()
-    observed = ObservedGroups(groups, (*of_jobsets, *of_leaks), unparsable)
+    # Only if the groups could be listed: otherwise the message is retried, and leaks would be logged by
+    # each attempt.
+    leak_steps = ("report_leaks",) if work.trigger.at.minute == LEAKS_MINUTE else ()
+    observed = ObservedGroups(groups, (*jobset_steps, *leak_steps), unparsable)
     if work.settings.join_approval is JoinApproval.EXTERNAL or not any(map(_bootstraps, groups)):
         return observed
     requests: list[SigningRequest] = []
@@ -244,8 +245,8 @@ def last_progress(group: AnyGroup, known: Status) -> datetime:
 
 
 def _is_retried(known: Status, resource: Resource) -> bool:
-    """Whether the resource's last change belongs to a call that is being retried: its intent, or the
-    withdrawal of that."""
+    """Whether the resource's last change belongs to a call that is being retried: it was set to Creating
+    or Deleting before the call, or set back to Pending after the call had failed."""
     step = {
         State.PENDING: "create_resources",
         State.CREATING: "create_resources",
@@ -278,21 +279,24 @@ def _list_by_state(group: AnyGroup, known: Status) -> Iterator[str]:
         yield "tear_down"
         return
     mig, counts = known.resources.get(MIG), known.counts
-    if not group.is_owned or mig is None or not known.is_true(Type.MIG_READY):
-        yield "create_resources"
     has_mig = mig is not None and mig.state is State.READY
-    # Once complete, a slice is counted whatever its MIG reports: the event of a loss may be lost.
-    were_vms_created = known.is_true(Type.MIG_READY) or known.completed_at is not None
-    if not has_mig and known.completed_at is None:
+    is_mig_ready, was_complete = known.is_true(Type.MIG_READY), known.completed_at is not None
+    have_all_joined = known.is_true(Type.NODES_JOINED)
+    if not group.is_owned or mig is None or not is_mig_ready:
+        yield "create_resources"
+    if not has_mig and not was_complete:
         return
-    # A BULK group has no VM before it has all.
-    is_bulk = isinstance(group, NodeGroup) and group.spec.is_bulk
-    if is_bulk and not were_vms_created:
-        return
-    is_joining = were_vms_created or counts.running > counts.joined
-    if has_mig and is_joining and not known.is_true(Type.NODES_JOINED):
-        yield "inject_token"
-    # Before all VMs are created, label_node has work if a VM may join or become ready (more VMs run than
-    # Nodes are ready), or if one is lost (fewer). create_resources counts the running VMs then.
-    if were_vms_created or counts.running != counts.ready:
+    if is_mig_ready or was_complete:
+        # All VMs have been created. A slice that was complete is counted whatever its MIG reports,
+        # because the event of a loss may be lost.
+        if has_mig and not have_all_joined:
+            yield "inject_token"
         yield "label_node"
+    elif not (isinstance(group, NodeGroup) and group.spec.is_bulk):
+        # VMs are being created one by one (a BULK group has none before it has all).
+        # create_resources counts those that run. If more run than Nodes are ready, a VM may join or
+        # become ready. If fewer run, one is lost.
+        if counts.running > counts.joined and not have_all_joined:
+            yield "inject_token"
+        if counts.running != counts.ready:
+            yield "label_node"

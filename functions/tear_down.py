@@ -107,15 +107,15 @@ class ObservedBeginning:
     note: str = ""
 
     @property
-    def own_nodes(self) -> list[Node]:
-        """The Nodes of the group's VMs, by name."""
-        own = (node for node in self.nodes if has_vm_name(self.group, node))
-        return sorted(own, key=lambda node: node.name)
+    def vm_nodes(self) -> list[Node]:
+        """The Nodes that have names of the group's VMs, sorted. Whether they match is not known here."""
+        found = (node for node in self.nodes if has_vm_name(self.group, node))
+        return sorted(found, key=lambda node: node.name)
 
     @property
     def is_prepared(self) -> bool:
         """Whether nothing is left to prepare. Otherwise one attempt is made before the MIG's delete."""
-        all_cordoned = all(node.is_unschedulable for node in self.own_nodes)
+        all_cordoned = all(node.is_unschedulable for node in self.vm_nodes)
         return is_announced(self.group, self.status) and all_cordoned and not self.note
 
 
@@ -139,9 +139,7 @@ def observe(work: GroupWork) -> Observed:
     if group.deleting is None or not group.has_finalizer:
         return observed
     was_gone = _is_gone(group, work.status, MIG)
-    # Cordoning is tried once in an invocation; the status of the deletion must be written.
-    may_begin = work.is_first_observation or not is_announced(group, work.status)
-    if not was_gone and may_begin and not _is_delete_begun(work.status):
+    if not was_gone and _must_prepare(work, group):
         beginning = _observe_beginning(work, group)
         if not beginning.is_prepared:
             return beginning
@@ -241,6 +239,13 @@ def is_announced(group: NodeGroup, known: Status) -> bool:
     A deletion increments the generation, and only tear_down then writes observedGeneration.
     """
     return known.observed_generation == group.generation
+
+
+def _must_prepare(work: GroupWork, group: NodeGroup) -> bool:
+    """Whether the deletion is still to be reported, or Nodes may have to be cordoned, before the MIG's
+    delete. An invocation tries to cordon once, in its first observation; it must write the status."""
+    is_unreported = not is_announced(group, work.status)
+    return not _is_delete_begun(work.status) and (work.is_first_observation or is_unreported)
 
 
 def _is_delete_begun(known: Status) -> bool:
@@ -373,7 +378,7 @@ def _begin(observed: ObservedBeginning, now: datetime) -> Plan:
         NamedAction(
             node.name, Attempt(PatchNode(node.name, node.uid, {"spec": {"unschedulable": True}}))
         )
-        for node in observed.own_nodes
+        for node in observed.vm_nodes
         if not node.is_unschedulable
     )
     actions: tuple[Action | Batch, ...] = (
@@ -454,7 +459,7 @@ def _label_nodes(observed: ObservedRemains) -> Iterator[NamedAction]:
     """Label and cordon the Nodes without proof or without our labels.
 
     The patch sets the resource-name label, too, by which Nodes are listed at the end. The Nodes need not
-    match their VMs (`is_match`): both are about to be deleted.
+    match their VMs (`membership.is_match`): both are about to be deleted.
     """
     members = {instance.name: instance for instance in observed.instances}
     machine_type = observed.status.machine_type

@@ -33,7 +33,7 @@ class WriteResults:
     """Write the status that earlier actions of the plan have changed."""
 
     def apply(self, work: GroupWork) -> None:
-        work.conclude()
+        work.conclude_and_write()
 
     def describe(self) -> str:
         return "write the results of the calls before"
@@ -119,7 +119,7 @@ class Insert:
     def _withdraw_intent(self, work: GroupWork, resource: Resource) -> None:
         withdrawn = resource.enter(State.PENDING, work.now)
         work.status = work.status.with_resource(self.kind, withdrawn)
-        work.conclude()
+        work.conclude_and_write()
 
     def describe(self) -> str:
         return f"insert the {NOUN[self.kind]} {self.body['name']}"

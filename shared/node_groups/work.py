@@ -69,7 +69,7 @@ class GroupWork(Work):
             if ready is not None:
                 self.facts["ready"] = {"reason": ready.reason, "message": ready.message}
 
-    def conclude(self) -> None:
+    def conclude_and_write(self) -> None:
         """Compute ``Ready`` and write the status that actions have changed."""
         self.write(readiness.conclude(self.group, self.status, self.now))
 

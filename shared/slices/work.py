@@ -126,21 +126,25 @@ def list_jobs_on(
     name: str,
     now: datetime,
     *,
-    but: Owner | None = None,
+    replaced_for: Owner | None = None,
     waiting_uid: str = "",
 ) -> tuple[str, ...]:
     """The Jobs whose Pods run on a slice and keep it from being deleted. Of many Nodes, only the first
     with such a Job counts: the caller asks whether there is any.
 
-    ``but`` is the Job for which the slice is replaced: its Pods do not count, except those that are
-    ending, because they may be writing a checkpoint. ``waiting_uid`` is the uid of the Job of the first
-    Pod that waits, if any. With it, two more kinds of Pods of the Job ``but`` count: those of an older
-    Job of the same name, and a first Pod. If the Job's first Pod runs, the one that waits only claims to
-    be it, by annotations that anyone can write.
+    ``replaced_for`` is the Job for which the slice is replaced: its Pods do not count, except those that
+    are ending, because they may be writing a checkpoint. ``waiting_uid`` is the uid of the Job of the
+    first Pod that waits, if any. With it, two more kinds of this Job's Pods count: those of an older Job
+    of the same name, and a first Pod. If the Job's first Pod runs, the one that waits only claims to be
+    it, by annotations that anyone can write.
     """
     nodes = {node["metadata"]["name"] for node in cluster.list_nodes_of_slice(name)}
     for pods in _list_pods_on(cluster, nodes):
-        counted = (pod for pod in pods if but is None or not _is_replaced(pod, but, waiting_uid))
+        counted = (
+            pod
+            for pod in pods
+            if replaced_for is None or not _is_replaced(pod, replaced_for, waiting_uid)
+        )
         found = tuple(find_jobs(counted, now))
         if found:
             return found

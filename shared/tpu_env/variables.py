@@ -104,7 +104,7 @@ class _Process:
     count: int
 
 
-def decide(workload: Workload, ports: Ports) -> Environment:
+def decide_variables(workload: Workload, ports: Ports) -> Environment:
     """The variables of each container that requests chips. The caller leaves out what users have set."""
     slice_ = _read_slice(workload.spec)
     count = len(list_tpu_containers(workload.spec))

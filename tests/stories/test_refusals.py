@@ -255,7 +255,7 @@ def test_a_project_that_is_not_served_is_rejected_by_name() -> None:
     life.until_reason(harness, "InvalidSpec", timeout=MINUTE)
     assert life.condition_of(harness)[2] == (
         f"spec.project: {PROJECT} is not served by this installation; it serves other-project, "
-        f"third-project{ADVICE}"
+        f"third-project (Terraform's variable projects){ADVICE}"
     )
     assert len(harness.simulation.gce.calls.records) == 0
     life.assert_deleted_completely(harness)
