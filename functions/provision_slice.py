@@ -214,7 +214,7 @@ def recover(work: PodWork, error: CallError) -> Plan | None:
         return None
     plan = _report_environment_error(work, observed, error)
     if plan is not None and triggers_next:
-        return _and_trigger_next(plan, work.observed, work.now)
+        return _and_trigger_next(plan, work.observed, work.now, rejected=observed.desired.name)
     return plan
 
 
@@ -321,8 +321,11 @@ def _decide_after(observed: ObservedOperation, now: datetime) -> Plan:
     return Plan(outcome, (Emit(pod_event, once=True),))
 
 
-def _and_trigger_next(plan: Plan, observed: ObservedOperation, now: datetime) -> Plan:
-    """Add resyncs for the Pods that may try next, after the changes of the plan."""
+def _and_trigger_next(
+    plan: Plan, observed: ObservedOperation, now: datetime, *, rejected: str = ""
+) -> Plan:
+    """Add resyncs for the Pods that may try next, after the changes of the plan. ``rejected`` is the
+    name of the slice whose creation has just been rejected, if any."""
     if observed.others is None:
         return plan
     actions = (one.action if isinstance(one, Attempt) else one for one in plan.actions)
@@ -331,7 +334,7 @@ def _and_trigger_next(plan: Plan, observed: ObservedOperation, now: datetime) ->
         for action in actions
         if isinstance(action, AnySliceAction)
     ]
-    left, selected = select_next(observed.others, changed, now)
+    left, selected = select_next(observed.others, changed, now, rejected=rejected)
     facts = {"without_slice": left, "triggered": len(selected)}
     resyncs = resync(NAME, _messages(selected, now))
     return replace(plan, actions=(*plan.actions, *resyncs), facts={**plan.facts, **facts})

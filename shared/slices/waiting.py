@@ -112,11 +112,12 @@ def select_leaders(leaders: Sequence[Leader], slots: int, now: datetime) -> list
 
 
 def select_next(
-    pods: PodsWithoutSlice, changed: Collection[str], now: datetime
+    pods: PodsWithoutSlice, changed: Collection[str], now: datetime, *, rejected: str = ""
 ) -> tuple[int, list[Leader]]:
     """How many Pods are left without a slice, and those of them that may try next.
 
-    ``changed`` names the slices that are about to be changed: their changes count as begun.
+    ``changed`` names the slices that are about to be changed: their changes count as begun. ``rejected``
+    names the slice whose creation has just been rejected: its Pod does not try again at once.
     """
     slices = [
         replace(one, state=SliceState.PROVISIONING) if one.name in changed else one
@@ -124,5 +125,6 @@ def select_next(
     ]
     created = [desired for _, desired in pods.desired if desired.name in changed]
     slices += [Slice(one.name, one.owner, one.hash, SliceState.PROVISIONING) for one in created]
-    left = [leader for leader, desired in pods.desired if desired not in created]
-    return len(left), select_leaders(left, concurrency.count_slots(pods.limit, slices), now)
+    left = [(leader, desired) for leader, desired in pods.desired if desired not in created]
+    others = [leader for leader, desired in left if desired.name != rejected]
+    return len(left), select_leaders(others, concurrency.count_slots(pods.limit, slices), now)

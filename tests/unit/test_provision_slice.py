@@ -22,6 +22,7 @@ from shared.base.errors import CallError
 from shared.base.names import JOBSET_NAME
 from shared.base.timestamps import render_time
 from shared.frame.audit_log import LogEvent
+from shared.frame.message import Message
 from shared.frame.plan import Action, Attempt, Emit, Plan, Require, Send
 from shared.ports.kubernetes.events import Event
 from shared.slices.actions import (
@@ -391,6 +392,11 @@ def trigger(*leaders: Leader) -> Action:
     return Require(Send("provision_slice", tuple(build_message(one, NOW) for one in leaders)))
 
 
+def sent(plan: Plan) -> list[Message]:
+    sends = (one.action for one in plan.actions if isinstance(one, Require))
+    return [message for send in sends if isinstance(send, Send) for message in send.messages]
+
+
 def test_a_finished_deletion_serves_its_own_pod_and_triggers_a_pod_for_each_free_slot() -> None:
     event = LogEvent("container.nodePools.delete", "p", "us-central1", DESIRED.name, cluster="c")
     first, second, third = another_job("first"), another_job("second"), another_job("third")
@@ -409,6 +415,9 @@ def test_a_finished_deletion_serves_its_own_pod_and_triggers_a_pod_for_each_free
     recovery = recover(work, action_error(CREATION, 429))
     assert recovery is not None
     assert (recovery.outcome, recovery.facts) == ("Queued", {"without_slice": 4, "triggered": 3})
+    assert sorted(message.name for message in sent(recovery)) == ["first", "second", "third"], (
+        "the Pod that has just been rejected leaves the slots to others"
+    )
 
 
 def test_a_finished_creation_without_a_pod_triggers_the_waiting_pods() -> None:
