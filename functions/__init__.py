@@ -15,16 +15,18 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
 
    - `ForOne`, the actions on one object of many: only these end, and the plan goes on. Its error is
      raised at the end of the plan.
-   - `Batch`, the actions on many objects, each a `NamedAction`: the same for each object. It is executed
-     for as long as there is time. If objects are left then, a `Resume` ends the plan and publishes the
-     message that continues it; without a `Resume` they are dropped.
+   - `Batch`, a list of actions on one object each (`NamedAction`): a failure ends only one of them, and
+     is raised at the end of the plan, or only logged if it is an `Attempt`. A batch is executed for as
+     long as there is time. If objects are left then, a `Resume` ends the plan and publishes the message
+     that continues it; without a `Resume` they are dropped.
    - `Send` publishes messages, `Emit` writes an Event, `Attempt` wraps any action: the failure is only
-     logged. In a `ForOne` or a `Require` it is raised.
+     logged. In a `ForOne` it is raised, and in a `Require`, in which `resync` wraps its `Send`.
    - Any other action: the plan ends with the error. So it does if time runs out in a `ForOne`.
 
    `Fail` raises an error of the observation. `ABORT_AFTER_FAILURE`, or a `Batch` with ``is_required``,
    ends the plan there if a `ForOne` or `Batch` has failed. `ObserveAgain` ends the plan, and the step
-   observes and decides again. (Plans of release_slice have ``parts``, a plan for each slice.)
+   observes and decides again. A plan of release_slice has ``parts``, a plan for each slice: a failure
+   ends only its part, and ``recover`` is asked for each.
 4. ``recover`` gets the error of a failed call. It returns another plan, mostly one that reports an
    environment error on the object: an error that ends when a person or Google changes something, such as
    a quota, a permission or the capacity of a zone. ``None`` leaves the error to the frame:

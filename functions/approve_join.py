@@ -84,8 +84,9 @@ class ObservedRequests:
     unread: tuple[str, ...] = ()
     """The names of requests that there was no time to read."""
     is_repetition: bool = False
-    """An earlier delivery or observation may have published the unread requests already. They are
-    published again only if nothing fails (`forward_rest`)."""
+    """Whether an earlier delivery or observation may have published the unread requests already. Then
+    they are published only if nothing fails: a message that is retried must not multiply
+    (`forward_rest`)."""
     errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of requests that could not be read."""
 

@@ -91,10 +91,11 @@ class ObservedResources:
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
     members: tuple[ManagedInstance, ...] = ()
     is_redelivered: bool = False
-    """Whether a young intent to insert may be repeated at once. Normally such an intent
-    (`lifecycle.YOUNG`) shows that another invocation is inserting, so this one does not. When a message
-    is redelivered, its earlier invocation has ended, and the intent is mostly that one's. False when the
-    step observes again: something has just changed, perhaps by an invocation that is running."""
+    """Whether an intent to insert that is seconds old (`lifecycle.YOUNG`) does not prevent an insert.
+
+    It shows that an invocation is inserting now, and this one waits. But after a redelivery it is most
+    probably the intent of the message's earlier invocation, which has ended. In a second observation it
+    may be that of an invocation that is running: then this is false."""
 
     @property
     def report(self) -> CreationReport:
@@ -240,8 +241,8 @@ def _is_known_ready(work: GroupWork, spec: Spec, kind: str, resource: Resource) 
 
 
 def _may_have_changed(work: GroupWork, kind: str) -> bool:
-    """Whether the resource may have changed since the status was written: always, unless the event is
-    about another kind, while this kind's insert runs."""
+    """Whether to read the resource: not while its insert runs and the event is about another kind, since
+    the end of its own insert will trigger the step, too."""
     event = work.trigger.event
     if event is None or not work.is_first_observation or kind == MIG:
         return True

@@ -11,8 +11,8 @@ the Pods. If the workload is marked ``enabled`` later, its next review replaces 
 injected before ``disabled`` stays.
 
 Problems of a workload, such as contradictions between it and its slice, are warnings, or errors by a
-setting. If nothing at all is injected because of problems, an annotation on the template says which. A
-Pod template gets the label by which the webhook also reviews its Pods, unless it has it already.
+setting. If nothing at all is injected because of problems, an annotation on the template says which. The
+template gets the label ``enabled``, unless it is marked so, for the webhook to review its Pods, too.
 """
 
 from __future__ import annotations
@@ -164,8 +164,8 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
         yield from container.patch()
     if not workload.has_template:
         return
-    # With this label the webhook also reviews the template's Pods. The admission policy of
-    # infra/kubernetes/components/inject-env requires it on templates.
+    # With this mark the webhook also reviews the template's Pods, and the admission policy of
+    # infra/kubernetes/components/inject-env rejects those that it could not review.
     has_old_copy = _is_marked(workload.metadata, (INJECT,), DISABLED)
     if has_old_copy or not _is_marked(workload.metadata, MARKS, ENABLED):
         yield from _mark_template(workload, ENABLED)
@@ -175,7 +175,7 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
         note = json.dumps(written, separators=(",", ":"), sort_keys=True)
         yield from set_keys(workload.metadata, base, "annotations", {INJECTED: note})
     elif containers:
-        # Without variables, `list_containers` lists those that the annotation names: it exists.
+        # There are no variables: these are the containers that the annotation names, so it exists.
         yield {"op": "remove", "path": f"{base}/annotations/{escape(INJECTED)}"}
 
 

@@ -114,8 +114,8 @@ class ObservedVms:
     unread: tuple[str, ...] = ()
     """The names of VMs that there was no time to read."""
     is_repetition: bool = False
-    """An earlier delivery or observation may have published the unread VMs already. They are published
-    again only if nothing fails (`forward_rest`)."""
+    """Whether an earlier delivery or observation may have published the unread VMs already. Then they
+    are published only if nothing fails: a message that is retried must not multiply (`forward_rest`)."""
     errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of VMs that could not be read."""
 

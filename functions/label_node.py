@@ -296,8 +296,8 @@ def _find_mig_for_interconnect(work: GroupWork, members: Members) -> Mig | None:
 def _build_batch(observed: ObservedNodes, now: datetime) -> Batch:
     """The actions on Nodes. Nodes that the trigger names come first.
 
-    A message that continues a batch names the next Nodes. It concerns those and all Nodes with later
-    names, never earlier ones, so the sequence ends even if the actions have no effect.
+    A message that continues a batch names the next Nodes, whose VMs are read again. Nodes before these,
+    by name, are left out: so the sequence ends even if the actions have no effect.
     """
     members, named = observed.members, set(observed.trigger.nodes)
     nodes = sorted(members.nodes, key=lambda node: (node.name not in named, node.name))

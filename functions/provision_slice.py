@@ -18,8 +18,8 @@ deletes the slice, and creates it again when it is gone. Two kinds of slices are
 
   - Pods of other Jobs, or of an older Job of the same name;
   - Pods of the Job that are being deleted, because they may be writing a checkpoint;
-  - another first Pod of the Job. A Job has one, but anyone can write the annotation with the index: the
-    Pod that waits only claims to be it.
+  - a first Pod of the Job. A Job has only one, so the Pod that waits is not it, whatever its annotation
+    with the index says: anyone can write that.
 
 The ConfigMap ``jobsets`` can pause creating and replacing. If the Pod can use the slice, the release
 deadline, after which release_slice would delete the slice, is removed.
@@ -176,9 +176,8 @@ def open_pod(invocation: Invocation, is_first_observation: bool) -> PodWork:
     """The work for the Pod that the trigger names. Raises `NothingToDo` and `CallError`."""
     work = PodWork(**slice_work_fields(invocation, is_first_observation=is_first_observation))
     message = invocation.trigger.message
-    if (
-        message is not None
-    ):  # None: the end of an operation, or the sweep's message, without an object
+    # A trigger has a message only if that names an object; the sweep's does not.
+    if message is not None:
         work.leader = _find_leader(message, work)
         work.about = work.leader.raw
     return work
@@ -427,7 +426,7 @@ def build_situation(observed: ObservedPod, now: datetime) -> Situation:
         situation,
         is_as_asked=_is_as_asked(existing, observed.desired),
         deadline=lifecycle.find_deadline(existing, now),
-        is_late=is_unfit,  # for a Pod, the column means this
+        is_late=is_unfit,  # used on resyncs alone: only they read `since` (`_needs_node_ages`)
     )
 
 

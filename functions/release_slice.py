@@ -133,9 +133,8 @@ def open_slices(invocation: Invocation, is_first_observation: bool) -> SliceWork
 def observe(work: SliceWork) -> Observed:
     """Read what the decision needs: a JobSet's slices, one slice, an operation's end, or all slices."""
     message, event = work.trigger.message, work.trigger.event
-    if (
-        message is not None
-    ):  # None: the end of an operation, or the sweep's message, without an object
+    # A trigger has a message only if that names an object; the sweep's does not.
+    if message is not None:
         return _observe_named(work, message)
     if event is None:  # the sweep's message
         return _observe_all(work)

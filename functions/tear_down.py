@@ -153,7 +153,7 @@ def observe(work: GroupWork) -> Observed:
     for kind in _list_kinds_after_mig(group.spec):
         if not _is_gone(group, work.status, kind) and _may_have_changed(work, kind):
             observed = _observe_resource(work, observed, kind)
-    # Nodes are read when the MIG is found to be gone, and once more before the finalizer is removed.
+    # Nodes are read when the MIG is not found, and once more before the finalizer is removed.
     if was_gone and not _is_all_gone(_advance_all(observed, work.now)):
         return observed
     return replace(observed, nodes=_list_nodes(work))

@@ -42,7 +42,10 @@ _OF_GROUPS = frozenset({KIND})
 
 @dataclass(frozen=True)
 class Trigger:
-    """An object and a cause, from a message of this system or an entry of the audit log."""
+    """An object and a cause, from a message of this system or an entry of the audit log.
+
+    ``message`` is ``None`` for an entry, and for the sweep's messages, which name no object.
+    """
 
     cause: str
     at: datetime
