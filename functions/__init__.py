@@ -19,8 +19,9 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
      is raised at the end of the plan, or only logged if it is an `Attempt`. A batch is executed for as
      long as there is time. If objects are left then, a `Resume` ends the plan and publishes the message
      that continues it; without a `Resume` they are dropped.
-   - `Send` publishes messages, `Emit` writes an Event, `Attempt` wraps any action: the failure is only
-     logged. In a `ForOne` it is raised, and in a `Require`, in which `resync` wraps its `Send`.
+   - `Send`, which publishes messages, `Emit`, which writes an Event, and `Attempt`, which wraps any
+     other action: a failure is only logged. Two wrappers change that: in a `ForOne` it is an error of
+     the object, in a `Require` it ends the plan. The function `resync` returns a `Send` in a `Require`.
    - Any other action: the plan ends with the error. So it does if time runs out in a `ForOne`.
 
    `Fail` raises an error of the observation. `ABORT_AFTER_FAILURE`, or a `Batch` with ``is_required``,
@@ -34,7 +35,8 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
    - 404, 409 and 412 show that the observation is stale. The frame calls ``open``, ``observe`` and
      ``decide`` again (``is_first_observation`` is false then), until it has observed three times in all.
      If the third is stale, too, Pub/Sub retries the message.
-   - After a transient error, such as a 503, and after 401 and 403, Pub/Sub retries the message.
+   - After a transient error, such as a 503, Pub/Sub retries the message. So it does after a 401 or 403
+     for which ``recover`` has no plan, or whose report fails.
    - After any other error the message is acknowledged, with the outcome ``Refused``.
 
    If the calls on several objects have failed, this is done for the first error alone. A resync repeats

@@ -91,11 +91,12 @@ class ObservedResources:
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
     members: tuple[ManagedInstance, ...] = ()
     is_redelivered: bool = False
-    """Whether an intent to insert that is seconds old (`lifecycle.YOUNG`) does not prevent an insert.
+    """Whether the message is redelivered and this is its first observation.
 
-    It shows that an invocation is inserting now, and this one waits. But after a redelivery it is most
-    probably the intent of the message's earlier invocation, which has ended. In a second observation it
-    may be that of an invocation that is running: then this is false."""
+    Normally a status Creating that was written seconds ago (`lifecycle.YOUNG`) means that another
+    invocation is inserting the resource now, and this one waits. After a redelivery, most probably the
+    earlier invocation of the same message wrote it, and has ended: then this one inserts. Not so in a
+    second observation: what was written since the first one is of an invocation that still runs."""
 
     @property
     def report(self) -> CreationReport:

@@ -2,7 +2,10 @@
 
 It adds variables that are missing, updates those that it has injected before, and removes them from a
 Pod template that needs them no longer. An annotation on the template lists the injected variables with
-digests. Values that users have set are kept. Two kinds of them count as not set: an empty value, and
+digests. The template also gets the label ``enabled``, unless it is marked so, for the webhook to review
+its Pods, too.
+
+Values that users have set are kept. Two kinds of them count as not set: an empty value, and
 ``localhost`` in a variable that names hosts, if the slice has several.
 
 A workload or its Pod template opts out by the label or annotation ``tpu-functions.dev/inject:
@@ -11,8 +14,7 @@ the Pods. If the workload is marked ``enabled`` later, its next review replaces 
 injected before ``disabled`` stays.
 
 Problems of a workload, such as contradictions between it and its slice, are warnings, or errors by a
-setting. If nothing at all is injected because of problems, an annotation on the template says which. The
-template gets the label ``enabled``, unless it is marked so, for the webhook to review its Pods, too.
+setting. If nothing at all is injected because of problems, an annotation on the template says which.
 """
 
 from __future__ import annotations
@@ -175,7 +177,7 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
         note = json.dumps(written, separators=(",", ":"), sort_keys=True)
         yield from set_keys(workload.metadata, base, "annotations", {INJECTED: note})
     elif containers:
-        # There are no variables: these are the containers that the annotation names, so it exists.
+        # Without variables, `list_containers` returns only containers that the annotation names.
         yield {"op": "remove", "path": f"{base}/annotations/{escape(INJECTED)}"}
 
 

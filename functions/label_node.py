@@ -15,6 +15,9 @@ What is done to a Node depends on its VM:
 - The VM was not read: a Node with that label counts as matching.
 - The VM is gone: a Node with its name is deleted.
 
+Nodes are listed by the resource-name label. Kubelets that join with our tokens register with it; other
+Nodes get it when the step labels them, so until then, and if it is removed, they are read by name.
+
 The step owns the conditions NodesJoined (tear_down writes it during a deletion) and InterconnectReady.
 It triggers inject_token for VMs whose Nodes remain from predecessors, and both inject_token and
 create_resources if their conditions contradict what it has observed.
@@ -66,8 +69,8 @@ preempted within this time is counted as ``NodeLost``."""
 FEW = 4
 """More VMs than this are read from one list. Lists may lag, so missing VMs are then read one by one."""
 UNLABELLED_LATE_AFTER = timedelta(minutes=5)
-"""A Node that was expected with our label, and is not listed by it, is read by name when its VM has run
-for this long."""
+"""A Node that should have the resource-name label, and is not listed by it, is read by name when its VM
+has run for this long."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +211,7 @@ def _read_instances(
     unproved = {
         node.vm
         for node in nodes.values()
-        if not node.proved_vm_id and is_vm_name(group, node.vm)  # any Node can have the label
+        if not node.proved_vm_id and is_vm_name(group, node.vm)  # anyone can set the label
     }
     if not group.spec.joins_with_tokens:
         unproved |= {node.vm for node in nodes.values() if node.has_rebooted}
@@ -244,7 +247,7 @@ def _list_unlabelled(
     nodes: Mapping[str, Node],
     instances: Mapping[str, Instance | None],
 ) -> Iterator[str]:
-    """Names of Nodes that lack our label and may belong to the group: they are read by name.
+    """Nodes to be read by name: they lack the resource-name label and may belong to the group.
 
     There may not be time for all, so each resync starts at a random one.
     """
@@ -252,7 +255,7 @@ def _list_unlabelled(
     yield from (name for name in work.trigger.nodes if name not in nodes)
     if not work.trigger.is_resync:
         return
-    registers_with_label = group.spec.joins_with_tokens
+    registers_with_label = group.spec.joins_with_tokens  # their kubelets set it
     for name in work.rotate(list(instances)):
         instance = instances[name]
         if name in listed or instance is None or instance.status != "RUNNING":
@@ -296,8 +299,9 @@ def _find_mig_for_interconnect(work: GroupWork, members: Members) -> Mig | None:
 def _build_batch(observed: ObservedNodes, now: datetime) -> Batch:
     """The actions on Nodes. Nodes that the trigger names come first.
 
-    A message that continues a batch names the next Nodes, whose VMs are read again. Nodes before these,
-    by name, are left out: so the sequence ends even if the actions have no effect.
+    A message that continues a batch names the next Nodes (at most `MAX_NAMES`): their VMs are read
+    again, those of later Nodes only as for any other message. Nodes before these, by name, are left out:
+    so the sequence ends even if the actions have no effect.
     """
     members, named = observed.members, set(observed.trigger.nodes)
     nodes = sorted(members.nodes, key=lambda node: (node.name not in named, node.name))

@@ -18,8 +18,8 @@ deletes the slice, and creates it again when it is gone. Two kinds of slices are
 
   - Pods of other Jobs, or of an older Job of the same name;
   - Pods of the Job that are being deleted, because they may be writing a checkpoint;
-  - a first Pod of the Job. A Job has only one, so the Pod that waits is not it, whatever its annotation
-    with the index says: anyone can write that.
+  - a first Pod of the Job, if one runs on the slice already. A Job has only one, so the Pod that waits
+    only claims to be the first, by the annotation with the index, which anyone can write.
 
 The ConfigMap ``jobsets`` can pause creating and replacing. If the Pod can use the slice, the release
 deadline, after which release_slice would delete the slice, is removed.
@@ -153,7 +153,7 @@ class ObservedOperation:
     waiting_pod: ObservedPod | ObservedImpossible | None
     has_pod: bool
     others: PodsWithoutSlice | None
-    """The Pods that may try next; ``None`` if the provider has no limit."""
+    """The Pods that may try next; ``None`` if no Pod waits or the provider has no limit."""
 
 
 @dataclass(frozen=True)

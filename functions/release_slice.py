@@ -14,7 +14,8 @@ slices. A slice that has failed for good and has no ready Node is deleted withou
 whose deadline cannot be written, when no Pods run on it.
 
 By the setting `Settings.lost_rebuild`, a slice that a JobSet needs and that has lost Nodes for good is
-deleted, so that provision_slice creates it again.
+deleted, so that provision_slice creates it again. That applies to TPUNodeGroups alone, because GKE does
+not tell since when the Nodes of a node pool are lost.
 """
 
 from __future__ import annotations

@@ -148,14 +148,11 @@ def observe(work: GroupWork) -> Observed:
         observed = _observe_resource(work, observed, MIG)
         if observed.found.get(MIG) is not None:
             return _observe_nodes_and_vms(work, observed)
-    # The MIG was not found. If it may still arrive, nothing is deleted yet: then these reads only show
-    # what is gone already.
+    # The MIG was not found, now or before. If it may still arrive, nothing is deleted yet: then these
+    # reads only show what is gone already.
     for kind in _list_kinds_after_mig(group.spec):
         if not _is_gone(group, work.status, kind) and _may_have_changed(work, kind):
             observed = _observe_resource(work, observed, kind)
-    # Nodes are read when the MIG is not found, and once more before the finalizer is removed.
-    if was_gone and not _is_all_gone(_advance_all(observed, work.now)):
-        return observed
     return replace(observed, nodes=_list_nodes(work))
 
 
@@ -324,8 +321,8 @@ def _observe_operation(
 def _observe_nodes_and_vms(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
     """Read Nodes and VMs before the MIG's delete, unless all VMs had joined.
 
-    Without the VMs, a Node that lacks our label cannot be found at the end. An error or a timeout of
-    these reads does not delay the delete.
+    Without the VMs, a Node that lacks the resource-name label cannot be found at the end. An error or a
+    timeout of these reads does not delay the delete.
     """
     have_all_joined = observed.status.counts.joined >= observed.group.spec.node_count
     if _is_delete_begun(observed.status) or have_all_joined:
@@ -402,7 +399,8 @@ def _announce(observed: ObservedBeginning, joined: int, now: datetime) -> Status
 def _finish_unreadable(observed: UnreadableRemains, now: datetime) -> Plan:
     """Remove the finalizer if the status has no resource that may exist.
 
-    Otherwise the group waits until a user has deleted the resources: ``Ready`` says which.
+    Otherwise a user must delete the resources and then remove the finalizer: ``Ready`` says which. This
+    step cannot see whether they are gone, since it does not know their project and zone.
     """
     known = restore_entries(observed.group, observed.status, now)
     if not list_remaining(observed.group, known):

@@ -18,10 +18,10 @@ from shared.node_groups.node_group import Spec
 from shared.node_groups.resources import KINDS, request_id
 from shared.node_groups.status import MIG, NOUN, Resource, State
 from shared.node_groups.work import GroupWork
-from shared.ports.classify import verdict_of
+from shared.ports.classify import IN_USE_CODES, verdict_of
 from shared.ports.gce.values import Instance
 
-IN_USE, NOT_READY = "resourceInUseByAnotherResource", "resourceNotReady"
+NOT_READY = "resourceNotReady"
 SEEN_EVERYWHERE_AFTER = timedelta(minutes=1)
 """A resource that was created longer ago is visible to all services of Compute Engine."""
 IN_USE_FOR_LONG = timedelta(minutes=5)
@@ -153,7 +153,7 @@ class Delete:
         """
         if error.reason == NOT_READY:
             return resource
-        if error.reason == IN_USE:
+        if error.reason in IN_USE_CODES:
             begun = resource.since or now
             if self.kind != MIG and now - begun < IN_USE_FOR_LONG:
                 raise error

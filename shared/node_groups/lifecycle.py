@@ -20,7 +20,7 @@ from shared.base.timestamps import CLOCKS_DIFFER_BY
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import Found
 from shared.node_groups.status import MIG, TEMPLATE, Resource, State
-from shared.ports.classify import classify
+from shared.ports.classify import IN_USE_CODES, classify
 from shared.ports.gce.values import GceError, Operation
 
 YOUNG = timedelta(seconds=5)
@@ -424,7 +424,7 @@ def _apply(
         # The recorded URI and operation are older than the read that did not find the resource.
         resource = resource.enter(State.READY, now, uri=observation.uri)
     if row.failure is not None:
-        error = _describe(row.failure, observation)
+        error = _describe(row.failure, resource, observation)
         if row.next is State.FAILED:
             return resource.fail(*error, now)
         resource = resource.with_error(*error, now)
@@ -434,11 +434,13 @@ def _apply(
     return resource.enter(row.next, now, uri=uri)
 
 
-def _describe(failure: FailureKind, observation: Observation) -> tuple[str, str, str]:
+def _describe(
+    failure: FailureKind, resource: Resource, observation: Observation
+) -> tuple[str, str, str]:
     """Reason, code and message of the error."""
     uri, mark = observation.uri, observation.mark
     if failure is FailureKind.OPERATION and observation.error is not None:
-        return _describe_operation(observation.error)
+        return _describe_operation(resource, observation.error)
     if failure is FailureKind.UNFIT:
         return Reason.INVALID_TEMPLATE, "", observation.violation
     if failure is FailureKind.MISSING:
@@ -457,6 +459,8 @@ def _describe(failure: FailureKind, observation: Observation) -> tuple[str, str,
     return Reason.RESOURCE_CONFLICT, "", message
 
 
-def _describe_operation(error: GceError) -> tuple[str, str, str]:
+def _describe_operation(resource: Resource, error: GceError) -> tuple[str, str, str]:
+    if resource.state is State.DELETING and error.code in IN_USE_CODES:
+        return Reason.IN_USE, error.code, error.message
     verdict = classify(error.http, error.code, error.message)
     return verdict.reason or Reason.REFUSED, error.code, error.message

@@ -69,6 +69,9 @@ def _kind(reason: Reason) -> ErrorKind:
     return ErrorKind.USER if reason is Reason.INVALID_SPEC else ErrorKind.ENVIRONMENT
 
 
+IN_USE_CODES = ("resourceInUseByAnotherResource", "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE")
+"""How Compute Engine refuses to delete what something else uses: the call, or its operation."""
+
 # Errors of reservations have no code of their own in Compute Engine, and "UNSUPPORTED_OPERATION" is used
 # for two things: the text decides.
 _OF_COMPUTE_ENGINE = (
@@ -122,8 +125,7 @@ _OF_ALL = (
     _rule(ErrorKind.TRANSIENT, code=r"^conditionNotMet$"),
     _rule(
         ErrorKind.TRANSIENT,
-        code=r"resourceNotReady|RESOURCE_NOT_READY"
-        r"|resourceInUseByAnotherResource|RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
+        code="|".join(("resourceNotReady", "RESOURCE_NOT_READY", *IN_USE_CODES)),
     ),
     _rule(ErrorKind.TRANSIENT, http=(408, 409, 412, 500, 502, 503, 504)),
     _rule(

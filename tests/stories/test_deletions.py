@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+from local.cloud.simulation import Options
+from local.gce.timings import Timings
 from shared.base.errors import CallError
 from shared.base.names import RESOURCE_NAME_LABEL
 from shared.frame.message import Cause, Message
@@ -197,3 +199,31 @@ def test_a_node_that_lost_our_label_right_before_the_deletion_is_deleted_with_th
 def _die_if(is_so: bool) -> None:
     if is_so:
         raise Death
+
+
+@pytest.mark.parametrize("refused_by", ["call", "operation"])
+def test_a_template_that_something_else_uses_does_not_keep_the_nodes(
+    refused_by: Literal["call", "operation"],
+) -> None:
+    harness = Harness(Options(gce=Timings(in_use_refused_by=refused_by)))
+    life.ready_slice(harness, manifest())
+    (mine,) = life.of_kind(harness, "instanceGroupManagers")
+    (template,) = life.of_kind(harness, "instanceTemplates")
+    mig = life.get(harness, mine)
+    body = {
+        "name": "other",
+        "baseInstanceName": "other",
+        "targetSize": 0,
+        "versions": [{"instanceTemplate": mig["instanceTemplate"]}],
+    }
+    act = harness.simulation.gce.faults.act_by_hand
+    act("POST", mine.rpartition("/")[0], body)
+    harness.delete(NAME)
+    life.until(harness, lambda: life.nodes(harness) == {}, timeout=10 * MINUTE)
+    life.until_reason(harness, "InUse", timeout=30 * MINUTE)
+    assert "cannot be deleted" in life.condition_of(harness)[2]
+    assert "other" in life.condition_of(harness)[2]
+    assert life.of_kind(harness, "instanceTemplates") == [template]
+    act("DELETE", mine.rpartition("/")[0] + "/other")
+    life.until_gone(harness, timeout=HOUR)
+    assert harness.leftovers() == []

@@ -33,6 +33,7 @@ PAGE = DATA.parents[1] / "docs" / "reference" / "resource-lifecycle.md"
 EARLIER = NOW - timedelta(minutes=10)
 PREVIOUS_ERROR = ResourceError(Reason.QUOTA_EXCEEDED, "quotaExceeded", "no", EARLIER)
 ERROR = GceError("RESOURCE_POOL_EXHAUSTED", "No TPUs", 503)
+USED = GceError("RESOURCE_IN_USE_BY_ANOTHER_RESOURCE", "it is already being used by x", 400)
 MARK = group().mark
 HAS_ERROR = (OperationState.FAILING, OperationState.FAILED)
 Decided = list[tuple[Situation, ResourceRow]]
@@ -285,6 +286,32 @@ TRANSITIONS: dict[str, TransitionCase] = {
             State.FAILED,
             EARLIER,
             error=ResourceError(Reason.REFUSED, "INTERNAL_ERROR", "oops", NOW),
+        ),
+        ResourceAction.FAIL,
+    ),
+    "a delete is rejected, because something else uses the resource": (
+        Goal.TEAR_DOWN,
+        Resource(RESOURCE, State.DELETING, EARLIER, URI, "op"),
+        Observation(Presence.OURS, OperationState.FAILED, URI, error=USED),
+        Resource(
+            RESOURCE,
+            State.DELETING,
+            EARLIER,
+            URI,
+            "op",
+            ResourceError(Reason.IN_USE, USED.code, USED.message, NOW),
+        ),
+        ResourceAction.FAIL,
+    ),
+    "an insert fails, because it uses what something else uses": (
+        Goal.CREATE,
+        entry(State.CREATING, operation="op"),
+        Observation(Presence.ABSENT, OperationState.FAILED, error=USED),
+        Resource(
+            RESOURCE,
+            State.FAILED,
+            EARLIER,
+            error=ResourceError(Reason.REFUSED, USED.code, USED.message, NOW),
         ),
         ResourceAction.FAIL,
     ),

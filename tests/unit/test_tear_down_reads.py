@@ -117,18 +117,11 @@ CASES: dict[str, tuple[Status, Trigger, bool, dict[str, Any], list[str]]] = {
         {"find_mig": None},
         ["find_mig", "find_policy", "find_template", "list_nodes"],
     ),
-    "the MIG was gone before: policy and template": (
+    "the MIG was gone before: policy, template and Nodes": (
         announced_status(MIG_GONE),
         RESYNC,
         True,
         {},
-        ["find_policy", "find_template"],
-    ),
-    "all is gone: the Nodes again": (
-        announced_status(MIG_GONE),
-        RESYNC,
-        True,
-        {"find_policy": None, "find_template": None},
         ["find_policy", "find_template", "list_nodes"],
     ),
     "no resource has an intent: the Nodes": (
@@ -143,35 +136,35 @@ CASES: dict[str, tuple[Status, Trigger, bool, dict[str, Any], list[str]]] = {
         event("v1.compute.resourcePolicies.delete"),
         True,
         {},
-        ["find_policy", "find_operation"],
+        ["find_policy", "find_operation", "list_nodes"],
     ),
     "the delete of the template has ended: not the policy": (
         announced_status(PARALLEL),
         event("v1.compute.instanceTemplates.delete"),
         True,
         {},
-        ["find_template", "find_operation"],
+        ["find_template", "find_operation", "list_nodes"],
     ),
     "the delete of the MIG has ended: both": (
         announced_status(PARALLEL),
         event("v1.compute.instanceGroupManagers.delete"),
         True,
         {"find_operation": ENDED},
-        ["find_policy", "find_operation", "find_template", "find_operation"],
+        ["find_policy", "find_operation", "find_template", "find_operation", "list_nodes"],
     ),
     "the first observation was stale: both": (
         announced_status(PARALLEL),
         event("v1.compute.resourcePolicies.delete"),
         False,
         {},
-        ["find_policy", "find_operation", "find_template", "find_operation"],
+        ["find_policy", "find_operation", "find_template", "find_operation", "list_nodes"],
     ),
     "no delete of the template has begun: both": (
         announced_status({**PARALLEL, TEMPLATE: READY}),
         event("v1.compute.resourcePolicies.delete"),
         True,
         {},
-        ["find_policy", "find_operation", "find_template"],
+        ["find_policy", "find_operation", "find_template", "list_nodes"],
     ),
 }
 
