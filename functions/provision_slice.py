@@ -244,9 +244,10 @@ def _find_leader(message: Message, work: PodWork) -> Leader:
 
 
 def _observe_queue(work: PodWork) -> ObservedQueue:
-    provider, now = work.provider, work.now
+    provider = work.provider
     waiting = find_leaders(work.cluster.list_pending_pods())
-    due = tuple(leader for leader in waiting if is_due(leader, now, provider))
+    # By the sweep's minute: this run may begin later.
+    due = tuple(leader for leader in waiting if is_due(leader, work.trigger.at, provider))
     slots = None
     if provider.concurrency_limit is not None and len(due) > concurrency.MIN_SELECTED:
         slices = provider.list_all(with_nodes=False)

@@ -59,6 +59,9 @@ class ObservedGroups:
     """All groups and requests. ``failure`` is the error if the groups could not be listed."""
 
     groups: tuple[AnyGroup, ...]
+    at: datetime
+    """The time of the message: a resync is due by this minute. The run may begin later, such as when the
+    API server is available again; then another run asks for that minute."""
     listing_steps: tuple[str, ...] = ()
     """The steps that list their objects themselves and are due."""
     unparsable: tuple[str, ...] = ()
@@ -79,12 +82,13 @@ def observe(work: Work) -> ObservedGroups:
     try:
         found = list(work.cluster.list_groups())
     except (CallError, OutOfTimeError) as error:
-        return ObservedGroups((), jobset_steps, failure=error)
+        return ObservedGroups((), work.trigger.at, jobset_steps, failure=error)
     groups, unparsable = parse_groups(found, cluster_id)
     # Only if the groups could be listed: otherwise the message is retried, and leaks would be logged by
     # each attempt.
-    leak_steps = ("report_leaks",) if work.trigger.at.minute == LEAKS_MINUTE else ()
-    observed = ObservedGroups(groups, (*jobset_steps, *leak_steps), unparsable)
+    at = work.trigger.at
+    leak_steps = ("report_leaks",) if at.minute == LEAKS_MINUTE else ()
+    observed = ObservedGroups(groups, at, (*jobset_steps, *leak_steps), unparsable)
     if work.settings.join_approval is JoinApproval.EXTERNAL or not any(map(_bootstraps, groups)):
         return observed
     requests: list[SigningRequest] = []
@@ -102,14 +106,14 @@ def observe(work: Work) -> ObservedGroups:
 
 def decide(observed: ObservedGroups, now: datetime) -> Plan:
     """Trigger the steps that have work on groups, and the steps of JobSets."""
-    actions = [_send(step, [_build_run(now)]) for step in observed.listing_steps]
+    actions = [_send(step, [_build_run(observed.at)]) for step in observed.listing_steps]
     if observed.failure is not None:
         return Plan("Failed", (*actions, Fail(observed.failure)))
     topics: dict[str, list[Message]] = {}
     skipped = list(observed.unparsable)
     for group in observed.groups:
         try:
-            steps = find_due_steps(group, status.parse(group.raw.get("status")), now)
+            steps = find_due_steps(group, status.parse(group.raw.get("status")), observed.at)
         except Exception as error:  # noqa: BLE001 - a bug that one group meets must not stop the others
             skipped.append(f"{group.key}: {type(error).__name__}: {error}")
             continue
@@ -180,9 +184,9 @@ def _publish_requests(requests: Iterable[SigningRequest], now: datetime) -> Iter
         yield _send("approve_join", messages)
 
 
-def _build_run(now: datetime) -> Message:
+def _build_run(at: datetime) -> Message:
     """A message that triggers a step without naming an object: `Trigger.message` is ``None`` there."""
-    return Message("", "", "", Cause.SWEEP, now, kind=SWEEP_KIND)
+    return Message("", "", "", Cause.SWEEP, at, kind=SWEEP_KIND)
 
 
 def _send(step: str, messages: list[Message]) -> Action:
@@ -190,9 +194,9 @@ def _send(step: str, messages: list[Message]) -> Action:
     return ForOne((Send(step, tuple(messages)),))
 
 
-def find_due_steps(group: AnyGroup, known: Status, now: datetime) -> tuple[str, ...]:
-    """The steps to which this run publishes a resync about a group."""
-    return list_steps(group, known) if is_due(group, known, now) else ()
+def find_due_steps(group: AnyGroup, known: Status, at: datetime) -> tuple[str, ...]:
+    """The steps to which the run of this minute publishes a resync about a group."""
+    return list_steps(group, known) if is_due(group, known, at) else ()
 
 
 def list_steps(group: AnyGroup, known: Status) -> tuple[str, ...]:
@@ -202,12 +206,13 @@ def list_steps(group: AnyGroup, known: Status) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*steps, *retried)))
 
 
-def is_due(group: AnyGroup, known: Status, now: datetime) -> bool:
-    """Whether a resync is due: once an hour if the group is settled, else at growing intervals."""
+def is_due(group: AnyGroup, known: Status, at: datetime) -> bool:
+    """Whether a resync is due in this minute: once an hour if the group is settled, else at growing
+    intervals."""
     if is_settled(group, known):
-        minute = int(now.timestamp() // 60)
+        minute = int(at.timestamp() // 60)
         return minute % SETTLED_EVERY_MINUTES == _own_minute(group)
-    return backoff.is_due(last_progress(group, known), now)
+    return backoff.is_due(last_progress(group, known), at)
 
 
 def is_settled(group: AnyGroup, known: Status) -> bool:

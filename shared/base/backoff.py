@@ -8,19 +8,19 @@ TICK = timedelta(minutes=1)
 MAX_GAP = timedelta(minutes=30)
 
 
-def is_due(since: datetime, now: datetime, lag: float = 0.0) -> bool:
-    """Whether an object that has waited since ``since`` is due in this minute. The interval between two
-    observations is an eighth of the wait, within bounds.
+def is_due(since: datetime, at: datetime, lag: float = 0.0) -> bool:
+    """Whether an object that has waited since ``since`` is due in the minute of ``at``. The interval
+    between two observations is an eighth of the wait, within bounds.
 
-    A caller that asks once in each minute of the clock, at any second, gets True exactly once for each
-    observation. A time in the future is wrong, and always due.
+    A caller that asks once about each minute, at any second of it, gets True exactly once for each
+    observation. A ``since`` more than a minute after ``at`` is wrong, and always due.
 
     ``lag``, from 0 to 1, delays each observation by this share of the interval, so that objects that
     began to wait together are spread over the minutes.
     """
-    if since > now:
+    if since > at + TICK:
         return True
-    waited = now.replace(second=0, microsecond=0) - since
+    waited = at.replace(second=0, microsecond=0) - since
     point = TICK
     while True:
         gap = min(MAX_GAP, max(TICK, point / 8))

@@ -48,11 +48,11 @@ def find_leaders(pods: Iterable[Mapping[str, Any]]) -> list[Leader]:
     return sorted(found, key=lambda leader: (find_wait_start(leader), leader.uid))
 
 
-def is_due(leader: Leader, now: datetime, provider: Provider) -> bool:
+def is_due(leader: Leader, at: datetime, provider: Provider) -> bool:
     """Whether the Pod's resync is due in this minute. With a concurrency limit, Pods that were created
     together are spread over the minutes."""
     lag = 0.0 if provider.concurrency_limit is None else concurrency.hash_to_unit(leader.uid)
-    return backoff.is_due(find_wait_start(leader), now, lag)
+    return backoff.is_due(find_wait_start(leader), at, lag)
 
 
 def find_wait_start(leader: Leader) -> datetime:

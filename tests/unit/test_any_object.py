@@ -184,7 +184,7 @@ def check(raw: dict[str, Any]) -> None:
                 assert status.render(status.parse(written)) == written
                 changes(group, known, action.status)
     list(changes(group, Status(), readiness.conclude(group, known, NOW)))
-    swept = sweep.decide(ObservedGroups((group,)), NOW)
+    swept = sweep.decide(ObservedGroups((group,), NOW), NOW)
     assert "skipped" not in swept.facts
 
 

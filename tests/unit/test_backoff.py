@@ -13,7 +13,8 @@ from tests.unit.builders import NOW
 @pytest.mark.parametrize(
     "minutes, expected",
     [
-        pytest.param(-1, True, id="a time in the future"),
+        pytest.param(-2, True, id="a time in the future"),
+        pytest.param(-1, False, id="a time in the next minute, such as of another clock"),
         pytest.param(0, False, id="in the first minute"),
         pytest.param(1, True, id="after a minute"),
         pytest.param(9, True, id="each minute, until an eighth of the wait is longer"),

@@ -399,6 +399,15 @@ def test_a_sweep_run_counts_the_waiting_pods_and_the_free_slots(
     assert ("list_all" in reads.made) is (observed.slots is not None)
 
 
+def test_a_run_that_begins_late_asks_for_the_minute_of_the_sweep() -> None:
+    work, _ = reading_slices(PodWork, SWEEP, {"list_pending_pods": DUE_PODS})
+    for at, count in ((NOW + timedelta(minutes=1), 12), (NOW, 0)):
+        work.trigger = replace(SWEEP, at=at)
+        observed = provision_slice.observe(work)
+        assert isinstance(observed, ObservedQueue)
+        assert len(observed.due) == count
+
+
 OWN_POD = objects.waiting_pod()
 POOL = slice_name("train", job_key("default", JOB))
 STARTED = running(JOB)

@@ -46,6 +46,7 @@ from shared.node_groups.status import (
     State,
     Status,
     Type,
+    render,
 )
 from shared.ports.kubernetes.cluster import Cluster
 from tests.unit.builders import CLUSTER, NOW, flat, group, raw_group
@@ -219,6 +220,22 @@ def test_no_resync_is_missed_or_repeated_at_any_second_that_the_sweep_starts_at(
     assert max(later - earlier for earlier, later in itertools.pairwise(due)) <= 30
 
 
+def test_a_run_that_begins_late_asks_for_the_minute_of_its_message() -> None:
+    """Otherwise the groups of that minute would get no resync, and those of a later one two."""
+    ready = known(Type.READY, Type.MIG_READY, Type.NODES_JOINED, resources=EXISTING)
+    settled = raw_group(status=render(ready))
+    (minute,) = {minute % 60 for minute in due_minutes(group(), ready, 6)}
+    on_time = CREATED + timedelta(days=1, minutes=minute)
+    for minutes_late in range(5):
+        late = on_time + timedelta(minutes=minutes_late)
+        runs = [
+            decide(observe(listing([settled], [], trigger=replace(SWEEP, at=at))), late)
+            for at in (on_time, late)
+        ]
+        ran = [plan.facts["triggered"] for plan in runs]
+        assert ran == [{"label_node": 1}, {"label_node": 1} if late == on_time else {}]
+
+
 def test_a_time_in_the_future_is_due_immediately() -> None:
     ahead = replace(known(), pending=(Pending("a", "NodeLost", NOW + timedelta(days=400)),))
     assert all(is_due(group(), ahead, NOW + timedelta(minutes=minute)) for minute in range(60))
@@ -232,7 +249,7 @@ def test_an_unusable_group_is_named_and_does_not_stop_the_others() -> None:
     waiting = raw_group(owned=False, creationTimestamp="2026-11-20T09:59:00Z")
     groups, unparsable = parse_groups([NAMELESS, waiting], CLUSTER)
     impossible = replace(group(), raw=None)  # type: ignore[arg-type]
-    plan = decide(ObservedGroups((impossible, *groups), unparsable=unparsable), NOW)
+    plan = decide(ObservedGroups((impossible, *groups), NOW, unparsable=unparsable), NOW)
     assert plan.facts == {
         "groups": 2,
         "triggered": {"create_resources": 1},
@@ -248,7 +265,7 @@ def test_an_unusable_group_is_named_and_does_not_stop_the_others() -> None:
 
 
 def test_a_sweep_run_that_handles_all_groups_needs_no_attention() -> None:
-    assert not decide(ObservedGroups((group(),)), NOW).needs_attention
+    assert not decide(ObservedGroups((group(),), NOW), NOW).needs_attention
 
 
 BULK, SINGLE = group(), group(change=INDIVIDUAL)
@@ -422,7 +439,7 @@ def test_slices_are_swept_even_if_groups_cannot_be_listed_but_once(
     sent = [action for action in actions if isinstance(action, Send)]
     assert [send.step for send in sent] == topics
     assert {send.messages for send in sent} <= {
-        (Message("", "", "", Cause.SWEEP, NOW, kind=SWEEP_KIND),)
+        (Message("", "", "", Cause.SWEEP, trigger.at, kind=SWEEP_KIND),)
     }
     assert actions[len(sent) :] == ([Fail(failure)] if failure else [])
 
@@ -573,14 +590,16 @@ def test_signing_requests_that_a_kubelet_waits_for_are_sent_to_approve_join(
     case: tuple[list[SigningRequest], list[tuple[str, ...]]],
 ) -> None:
     requests, batches = case
-    plan = decide(ObservedGroups((), requests=tuple(requests)), NOW)
+    plan = decide(ObservedGroups((), NOW, requests=tuple(requests)), NOW)
     sent = [one for one in flat(plan) if isinstance(one, Send) and one.step == "approve_join"]
     assert [message.requests for one in sent for message in one.messages] == batches
 
 
 def test_a_group_is_resynced_even_if_signing_requests_cannot_be_listed() -> None:
     forbidden = CallError("GET requests", 403, "Forbidden", "may not list")
-    plan = decide(ObservedGroups((group(owned=False),), requests_failure=forbidden), FIRST_MINUTE)
+    plan = decide(
+        ObservedGroups((group(owned=False),), FIRST_MINUTE, requests_failure=forbidden), NOW
+    )
     assert [type(one).__name__ for one in flat(plan)] == ["Send"]
     assert plan.facts["triggered"] == {"create_resources": 1}
     assert (plan.note, plan.needs_attention) == (str(forbidden), True)
@@ -593,10 +612,10 @@ LOST_TOPIC = CallError("publish to t-label-node", 503, "Unavailable", "try later
     "observed, plan",
     [
         (
-            ObservedGroups(()),
+            ObservedGroups((), NOW),
             Plan("SweptPartly", note=str(LOST_TOPIC), needs_attention=True),
         ),
-        (ObservedGroups((), failure=LOST_TOPIC), None),
+        (ObservedGroups((), NOW, failure=LOST_TOPIC), None),
         (None, None),
     ],
     ids=["a topic", "the list of groups", "the cluster's id"],
