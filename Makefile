@@ -108,5 +108,5 @@ release: $(STAMP) ## Build the files of a release in build/release (docs/releasi
 
 lock: $(STAMP) ## Pin the requirements again, with hashes (on Python 3.11)
 	@for name in requirements relay/requirements webhook/requirements requirements-local requirements-dev replay/requirements tests/readers/requirements; do \
-	  $(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes --strip-extras --no-emit-index-url \
+	  $(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes --no-strip-extras --no-emit-index-url \
 	    --no-emit-find-links --no-emit-trusted-host --output-file $$name.txt $$name.in || exit 1; done

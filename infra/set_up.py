@@ -29,17 +29,21 @@ def count_packages(requirements: str) -> int:
 
 
 def report_progress(lines: Iterable[str], total: int) -> Iterator[str]:
-    """What a person reads of pip's output: a line for some packages, and all errors and warnings."""
+    """What a person reads of pip's output: a line for some packages, and all errors and warnings, each
+    with its indented lines."""
     seen: set[str] = set()
+    is_error = False
     for line in lines:
-        found = re.match(r"\s*Collecting ([\w.-]+)==", line)
+        # pip names the packages of an error in indented lines below it.
+        is_error = line.lstrip().startswith(("ERROR", "WARNING")) or (is_error and line[:1] == " ")
+        found = re.match(r"\s*Collecting ([\w.-]+)(?:\[.*?\])?==", line)
         if found and found[1] not in seen:
             seen.add(found[1])
             if len(seen) % EVERY == 0:
                 yield f"  {len(seen)} of {total} packages found"
         elif line.startswith("Installing collected packages"):
             yield "  installing them, which takes as long again"
-        elif line.lstrip().startswith(("ERROR", "WARNING")):
+        elif is_error:
             yield line.rstrip()
 
 

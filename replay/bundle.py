@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 REQUIREMENTS = ROOT / "replay" / "requirements.txt"
 PACKAGES = ("replay", "functions", "shared")
 ENTRY_POINT = "replay.__main__:run_plugin"
-_PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[.*?\])?==(\S+)", re.MULTILINE)
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.pyc")
 
 

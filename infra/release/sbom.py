@@ -14,7 +14,7 @@ from cyclonedx.model.component import Component, ComponentScope, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from packageurl import PackageURL
 
-_PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s;]+)(\s*;)?")
+_PIN = re.compile(r"([A-Za-z0-9._-]+)(?:\[.*?\])?==([^\s;]+)(\s*;)?")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 

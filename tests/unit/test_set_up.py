@@ -23,14 +23,17 @@ PROGRAMS = ("functions", "shared", "relay", "replay", "webhook", "local")
 
 
 def test_progress_has_a_line_for_every_20_packages_and_every_error() -> None:
-    lines = [f"Collecting package-{n}==1.0 (from -r x)\n" for n in range(40)]
+    lines = [f"Collecting package-{n}[x]==1.0 (from -r x)\n" for n in range(40)]
     lines += ["  Downloading x.whl (3 kB)\n", "Collecting package-0==1.0 (from y)\n"]
-    lines += ["Installing collected packages: a, b\n", "ERROR: No matching distribution found\n"]
+    lines += ["Installing collected packages: a, b\n", "ERROR: These are not pinned:\n"]
+    lines += ["    c>=1 (from b==1.0)\n", "    d>=1 (from b==1.0)\n", "Done\n", "  in time\n"]
     assert list(report_progress(lines, 41)) == [
         "  20 of 41 packages found",
         "  40 of 41 packages found",
         "  installing them, which takes as long again",
-        "ERROR: No matching distribution found",
+        "ERROR: These are not pinned:",
+        "    c>=1 (from b==1.0)",
+        "    d>=1 (from b==1.0)",
     ]
 
 
@@ -127,7 +130,7 @@ def list_modules(found: Distribution) -> Iterator[str]:
 
 
 def test_the_local_requirements_have_every_package_that_a_demo_imports() -> None:
-    pinned = re.findall(r"^([\w.-]+)==", LOCAL, re.MULTILINE)
+    pinned = re.findall(r"^([\w.-]+)(?:\[.*?\])?==", LOCAL, re.MULTILINE)
     has = {name for package in pinned for name in list_modules(distribution(package))}
     installed = {name for found in distributions() for name in list_modules(found)}
     imported = {*list_imports()}
