@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from functions.inject_token import ObservedVms, observe
-from shared.base.errors import OutOfTimeError
+from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import CA_HASH_KEY
 from shared.node_groups.bootstrap import ca_hash
 from shared.node_groups.status import Status
@@ -52,6 +52,20 @@ def test_the_ca_is_read_again_if_a_vm_has_another_hash_than_that_of_the_kept_ca(
     assert [one.instance.name for one in found.vms] == [VM]
     assert made.made.count("get_ca_certificate") == reads
     assert found.ca_hash == ca_hash(now if reads == 2 else KEPT)
+
+
+def test_a_ca_that_is_no_certificate_is_an_error_and_is_read_again_next_time() -> None:
+    cluster = ["no certificate", KEPT]
+    answers = {
+        "find_instance": instance(token=OLD),
+        "find_node": None,
+        "get_ca_certificate": lambda _: cluster[0],
+        "forget_ca_certificate": lambda: cluster.pop(0),
+    }
+    work, _ = reading_work(group(), Status(), NAMED, answers)
+    with pytest.raises(CallError, match=r"^read the cluster's CA: 422 Invalid: "):
+        observe(work)
+    assert cluster == [KEPT]
 
 
 OTHER = f"{VM}-2"

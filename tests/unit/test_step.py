@@ -36,6 +36,7 @@ from shared.frame.plan import (
 )
 from shared.frame.settings import Settings
 from shared.frame.step import (
+    MAX_ATTEMPTS,
     MAX_RESYNC_AGE,
     POISON,
     SECONDS_FOR_CALLS,
@@ -230,6 +231,25 @@ def test_only_an_error_that_is_left_to_the_sweep_is_reported(
     handle(STEP, step.run, message(cause, attempt), runtime())
     assert errors == reported
     assert ["reported"] * len(reported) == RECORDED
+
+
+def test_the_report_of_an_error_has_the_whole_time_for_calls() -> None:
+    now_s, left = 0.0, list[float]()
+
+    def observe(work: Work) -> None:
+        nonlocal now_s
+        now_s = SECONDS_FOR_CALLS
+        work.remaining_s()
+
+    def give_up(work: Work, _error: Exception) -> Plan:
+        left.append(work.remaining_s())
+        return Plan("Reported")
+
+    step = Step(STEP, open_work, observe, lambda _, __: Plan("x"), recover_nothing, give_up=give_up)
+    made = runtime()
+    made.monotonic = lambda: now_s
+    handle(STEP, step.run, message("Added", MAX_ATTEMPTS), made)
+    assert left == [SECONDS_FOR_CALLS]
 
 
 def recover_nothing(_work: Work, _error: CallError) -> None:
