@@ -15,13 +15,13 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
 
    - `ForOne`, the actions on one object of many: only these end, and the plan goes on. Its error is
      raised at the end of the plan.
+   - `Send`, which publishes messages, `Emit`, which writes an Event, and `Attempt`, which wraps any
+     other action: a failure is only logged. Two wrappers change that: in a `ForOne` it is an error of
+     the object, in a `Require` it ends the plan. The function `resync` returns a `Send` in a `Require`.
    - `Batch`, a list of actions on one object each (`NamedAction`): a failure ends only one of them, and
      is raised at the end of the plan, or only logged if it is an `Attempt`. A batch is executed for as
      long as there is time. If objects are left then, a `Resume` ends the plan and publishes the message
      that continues it; without a `Resume` they are dropped.
-   - `Send`, which publishes messages, `Emit`, which writes an Event, and `Attempt`, which wraps any
-     other action: a failure is only logged. Two wrappers change that: in a `ForOne` it is an error of
-     the object, in a `Require` it ends the plan. The function `resync` returns a `Send` in a `Require`.
    - Any other action: the plan ends with the error. So it does if time runs out in a `ForOne`.
 
    `Fail` raises an error of the observation. `ABORT_AFTER_FAILURE`, or a `Batch` with ``is_required``,

@@ -6,7 +6,7 @@ Pods get a node selector ``job-key`` (without JobSet's prefix) with the label's 
 slice that is created for the Job have the label ``job-key`` with this value, so Jobs that restart do not
 use each other's slices.
 
-By its settings it also adds a location hint, or removes the selectors of reservations and of Spot.
+By its settings it also sets a location hint, or removes the selectors of reservations and of Spot.
 """
 
 from __future__ import annotations

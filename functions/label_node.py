@@ -65,7 +65,8 @@ from shared.ports.kubernetes.nodes import Node, parse_node
 DEBOUNCE = timedelta(seconds=10)
 """After a loss has been reported, an event about any VM within this time reads only that VM, and writes
 no status. If many VMs are lost together, each would otherwise read all others. The price: a VM that is
-preempted within this time is counted as ``NodeLost``."""
+preempted within this time is counted as ``NodeLost``, because only the event, which is not there when
+the VM is counted, says why it was lost."""
 FEW = 4
 """More VMs than this are read from one list. Lists may lag, so missing VMs are then read one by one."""
 UNLABELLED_LATE_AFTER = timedelta(minutes=5)
@@ -300,8 +301,9 @@ def _build_batch(observed: ObservedNodes, now: datetime) -> Batch:
     """The actions on Nodes. Nodes that the trigger names come first.
 
     A message that continues a batch names the next Nodes (at most `MAX_NAMES`): their VMs are read
-    again, those of later Nodes only as for any other message. Nodes before these, by name, are left out:
-    so the sequence ends even if the actions have no effect.
+    again, those of later Nodes only as for any other message. The new batch starts at the first named
+    Node, by name, and goes on to the group's last: so the sequence of messages ends even if the actions
+    have no effect.
     """
     members, named = observed.members, set(observed.trigger.nodes)
     nodes = sorted(members.nodes, key=lambda node: (node.name not in named, node.name))

@@ -18,8 +18,8 @@ deletes the slice, and creates it again when it is gone. Two kinds of slices are
 
   - Pods of other Jobs, or of an older Job of the same name;
   - Pods of the Job that are being deleted, because they may be writing a checkpoint;
-  - a first Pod of the Job, if one runs on the slice already. A Job has only one, so the Pod that waits
-    only claims to be the first, by the annotation with the index, which anyone can write.
+  - the Job's real first Pod. The Pod that waits is not the first then: it only has the annotation with
+    the index, which anyone can write.
 
 The ConfigMap ``jobsets`` can pause creating and replacing. If the Pod can use the slice, the release
 deadline, after which release_slice would delete the slice, is removed.

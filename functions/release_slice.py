@@ -215,9 +215,10 @@ def _find_slice_of(work: SliceWork, error: Exception) -> Slice | None:
 def is_retry_reported(one: ObservedSlice, now: datetime) -> bool:
     """Whether a transient error is reported: the slice has been due for release for ten minutes.
 
-    If the JobSet is gone and no release deadline could be written, it is not known for how long. Then
-    only the log has the error: to report it at once would also report the normal answer "running
-    incompatible operation", which GKE gives for some minutes while it changes the pool or the cluster.
+    If the JobSet is gone and no release deadline could be written, nothing tells since when the slice
+    has been due. Then only the log has the error: to report it at once would also report the normal
+    answer "running incompatible operation", which GKE gives for some minutes while it changes the pool
+    or the cluster.
     """
     suspended_release = one.settings.suspended_release
     if find_reason(one.existing, one.jobset, now, suspended_release) is None:

@@ -61,7 +61,7 @@ class ObservedGroups:
     groups: tuple[AnyGroup, ...]
     at: datetime
     """The time of the message: a resync is due by this minute. The run may begin later, such as when the
-    API server is available again; then another run asks for that minute."""
+    API server is available again; the minutes since then have messages of their own."""
     listing_steps: tuple[str, ...] = ()
     """The steps that list their objects themselves and are due."""
     unparsable: tuple[str, ...] = ()

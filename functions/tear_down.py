@@ -265,8 +265,11 @@ def _list_nodes(work: GroupWork) -> tuple[Node, ...]:
 
 
 def _is_gone(group: NodeGroup, known: Status, kind: str) -> bool:
-    """Whether this step has found that a resource is gone. A GONE that create_resources has written may
-    be old: `announce_deletion` replaces it, so that the resource is read again."""
+    """Whether this step has found that a resource is gone.
+
+    A GONE that create_resources has written, of a complete slice that somebody else deleted, may be old:
+    `announce_deletion` replaces it, so that the resource is read again.
+    """
     resource = known.resources.get(kind)
     is_gone = resource is not None and resource.state is State.GONE
     return is_gone and is_announced(group, known)

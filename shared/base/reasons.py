@@ -75,8 +75,9 @@ REASONS: dict[Reason, str] = {
     f"{_CONTINUES}",
     Reason.POLICY_VIOLATION: "An organization policy forbids what the spec asks for. Ask for an "
     "exception, or create a new TPUNodeGroup with another spec.",
-    Reason.REFUSED: "The API rejected the request; the message quotes it. Correct what it names, or "
-    "create a new TPUNodeGroup with another spec.",
+    Reason.REFUSED: "The API rejected the request or failed; the message quotes it. Correct what it "
+    "names; for another spec, create a new TPUNodeGroup. After an internal error, wait: the request is "
+    "made again.",
     Reason.IN_USE: "Something else uses the resource, so it cannot be deleted. Detach or delete what "
     "uses it. The deletion continues by itself.",
     Reason.INVALID_TEMPLATE: "The group's own instance template is missing or does not fit. Create or "
