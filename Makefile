@@ -98,7 +98,7 @@ scale: $(STAMP) ## Measure the capacity of one installation, into docs/scale.md 
 	@SCALE_KEEP=1 $(BIN)/python -m pytest -q tests/scale
 	@$(BIN)/python -m tests.scale.figures
 
-kubectl-tng: $(STAMP) ## Build the operator's tool as one file, build/kubectl-tng, for kubectl
+kubectl-tng: $(STAMP) ## Build kubectl tng as one file, build/kubectl-tng
 	@$(BIN)/python -m replay.bundle build/kubectl-tng
 	@ln -sf kubectl-tng build/kubectl_complete-tng
 	@echo "Put build/ on your PATH: kubectl tng --help"

@@ -9,7 +9,7 @@ locals {
     fileset(local.repository, "{functions,shared}/**/*.{py,sh}"),
   )
 
-  # What the functions and the operator's tool read alike.
+  # What the functions and kubectl tng read alike.
   installation_environment = {
     PUBSUB_PROJECT            = var.project_id
     TOPIC_PREFIX              = local.topic_prefix

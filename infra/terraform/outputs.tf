@@ -89,7 +89,7 @@ output "relay_settings" {
 }
 
 output "tool_environment" {
-  description = "The settings of the operator's tool (`kubectl tng`), as lines for a shell."
+  description = "The settings of `kubectl tng`, as lines for a shell."
   value = join("", [
     for name, value in merge(local.installation_environment, local.jobset_environment) :
     "export ${name}='${replace(value, "'", "'\\''")}'\n"

@@ -189,7 +189,7 @@ variable "shared_vpc_subnets" {
 }
 
 variable "vm_service_accounts" {
-  description = "E-mails of the service accounts that TPU VMs may use, by `instanceConfig.serviceAccount` or by a template of the user. Compute Engine rejects a group with another one. Empty: VMs have none."
+  description = "E-mails of the service accounts that TPU VMs may use, in `instanceConfig.serviceAccounts` or in a user's instance template. Compute Engine rejects a group with another one. Empty: VMs have none."
   type        = list(string)
   default     = []
 

@@ -1,4 +1,4 @@
-"""The messages that the relay, the sweep, the steps and the operator's tool publish.
+"""The messages that the relay, the sweep, the steps and kubectl tng publish.
 
 A message names an object and a cause, never a command.
 """

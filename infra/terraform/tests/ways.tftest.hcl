@@ -181,7 +181,7 @@ run "kubeconfig_and_federation" {
       export PUBSUB_PROJECT='my-project'
       export TOPIC_PREFIX='tpu-functions-'
     END
-    error_message = "The operator's tool has the settings of the functions."
+    error_message = "kubectl tng has the settings of the functions."
   }
 
   assert {
@@ -367,7 +367,7 @@ run "jobsets_by_node_groups" {
 
   assert {
     condition     = strcontains(output.tool_environment, "export JOBSET_PROVIDER='tpu-node-group'\n")
-    error_message = "The operator's tool explains JobSets by the same settings."
+    error_message = "kubectl tng explains JobSets by the same settings."
   }
 
   assert {
