@@ -1,8 +1,9 @@
 """approve_join: approve a certificate request for a VM's Node if it was made with that VM's token.
 
 Triggers: CertificateSigningRequests of kubelets that use this system's bootstrap tokens. The relay
-publishes new ones, and the sweep those that are still pending; both publish those that another approver
-has approved. A message of the step itself names the requests for which it had no time.
+publishes new ones, and the sweep those that are still pending. Both also publish requests that another
+approver has approved, for a log line: the token of any VM is enough for any Node's certificate then. A
+message of the step itself names the requests for which it had no time.
 
 A request is approved if it has exactly the form that a kubelet sends, its Node has the name of a VM
 that the MIG of a group created, and that VM's metadata holds the token of the requester. This
@@ -10,19 +11,18 @@ installation must serve the group's project, and the group must not be being del
 
 A request is denied only if it can never become valid: it has another form, or no VM of a group can have
 its Node name. Its token is revoked, because a denied kubelet makes a new request every 32 seconds.
-Any other request stays pending, because a token may have been renewed, or an API may be unavailable.
-A request whose Node name is a VM's name with a domain stays pending, too: the log line tells the user
-to register the kubelet under the VM's name alone. The outcome ``NotApproved`` means: pending, and
-something is wrong. A kubelet waits 15 minutes, and a request that is older than 20 is not approved any
-more.
+Any other request stays pending. The outcome is ``Pending`` while this may end by itself, for example
+because an API is unavailable. It is ``NotApproved`` if the VM holds another token, or after
+two minutes, or if the Node name is a VM's name with a domain: then label_node reports it on the group.
+The outcome ``Deleting``, of a request for a group that is being deleted, is not reported. A kubelet
+waits 15 minutes, and a request that is older than 20 is not approved any more.
 
 A revoked token stays in its VM's metadata, and inject_token may create its Secret again. If its holder
 then makes another request of a wrong form, it is denied again.
 
 The step writes no status, because a group's start makes as many requests as it has VMs. It triggers
 label_node about requests that are denied or NotApproved. A request that is denied, late, or approved by
-another gets a log line of its own. A valid request for a group that is being deleted stays pending, and
-is not reported.
+another gets a log line of its own.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ class ObservedRequests:
     unread: tuple[str, ...] = ()
     """The names of requests that there was no time to read."""
     is_repetition: bool = False
-    """Whether an earlier delivery or observation may have published the unread requests already. Then
-    they are published only if nothing fails: a message that is retried must not multiply
-    (`forward_rest`)."""
+    """Whether an earlier delivery or observation may have published unread requests. If this one fails,
+    the message is retried, and the retry publishes them; if each attempt did, messages would multiply.
+    So they are published only if nothing fails (`forward_rest`)."""
     errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of requests that could not be read."""
 

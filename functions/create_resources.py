@@ -90,13 +90,13 @@ class ObservedResources:
     found: Mapping[str, Found | None] = field(default_factory=dict)
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
     members: tuple[ManagedInstance, ...] = ()
-    is_redelivered: bool = False
-    """Whether the message is redelivered and this is its first observation.
+    may_repeat_insert: bool = False
+    """Whether this invocation inserts although the status Creating is only seconds old.
 
-    Normally a status Creating that was written seconds ago (`lifecycle.YOUNG`) means that another
-    invocation is inserting the resource now, and this one waits. After a redelivery, most probably the
-    earlier invocation of the same message wrote it, and has ended: then this one inserts. Not so in a
-    second observation: what was written since the first one is of an invocation that still runs."""
+    Normally such a status (`lifecycle.YOUNG`) means that another invocation is inserting the resource
+    now, and this one waits. After a redelivery, most probably the earlier invocation of the same message
+    wrote it, and has ended. Only in the first observation: what was written since is of an invocation
+    that still runs."""
 
     @property
     def report(self) -> CreationReport:
@@ -127,7 +127,7 @@ def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
         work.trigger,
         work.settings.projects,
         has_operator_children,
-        is_redelivered=work.trigger.is_redelivered and work.is_first_observation,
+        may_repeat_insert=work.trigger.is_redelivered and work.is_first_observation,
     )
     if is_left_alone or has_operator_children:
         return observed
@@ -203,7 +203,7 @@ def _has_operator_children(work: GroupWork) -> bool:
 
 def _list_kinds_to_read(work: GroupWork, spec: Spec) -> Iterator[str]:
     """The kinds whose state does not follow from the status, as far as the trigger concerns them."""
-    if _is_failure_reported(work):
+    if _is_known_failure(work):
         return
     for kind in spec.resource_kinds:
         resource = work.status.resources.get(kind)
@@ -211,7 +211,7 @@ def _list_kinds_to_read(work: GroupWork, spec: Spec) -> Iterator[str]:
             must_read = not _is_known_absent(work, spec, kind)
         else:
             must_read = not _is_known_ready(work, spec, kind, resource)
-        if must_read and _may_have_changed(work, kind):
+        if must_read and _concerns(work, kind):
             yield kind
 
 
@@ -241,9 +241,9 @@ def _is_known_ready(work: GroupWork, spec: Spec, kind: str, resource: Resource) 
     return _has_mig(work.status) or work.is_first_observation
 
 
-def _may_have_changed(work: GroupWork, kind: str) -> bool:
-    """Whether to read the resource: not while its insert runs and the event is about another kind, since
-    the end of its own insert will trigger the step, too."""
+def _concerns(work: GroupWork, kind: str) -> bool:
+    """Whether the trigger can have changed the resource. An event about another kind cannot while the
+    resource's own insert runs, whose end will trigger the step, too."""
     event = work.trigger.event
     if event is None or not work.is_first_observation or kind == MIG:
         return True
@@ -252,8 +252,9 @@ def _may_have_changed(work: GroupWork, kind: str) -> bool:
     return not is_being_made or KINDS[kind].collection in event.method
 
 
-def _is_failure_reported(work: GroupWork) -> bool:
-    """Whether this is another failed insert of a VM, and the condition already reports the error."""
+def _is_known_failure(work: GroupWork) -> bool:
+    """Whether the event is another failed insert of a VM, and the condition already reports an error.
+    Then nothing is read."""
     event = work.trigger.event
     is_failure = event is not None and event.has_failed and event.concerns_vm
     return is_failure and _has_error(work.status)
@@ -447,7 +448,7 @@ def _advance(
         observed.operations,
         violation=_find_violation(observed, kind),
         is_resync=observed.trigger.is_resync,
-        is_redelivered=observed.is_redelivered,
+        may_repeat_insert=observed.may_repeat_insert,
         is_blocked=is_blocked,
         was_complete=observed.status.completed_at is not None,
         has_no_entry=kind not in observed.status.resources,

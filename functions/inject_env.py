@@ -2,8 +2,8 @@
 
 It adds variables that are missing, updates those that it has injected before, and removes them from a
 Pod template that needs them no longer. An annotation on the template lists the injected variables with
-digests. The template also gets the label ``enabled``, unless it is marked so, for the webhook to review
-its Pods, too.
+digests. The template also gets the label ``tpu-functions.dev/inject: enabled``, unless it is marked so:
+then the webhook reviews its Pods, too.
 
 Values that users have set are kept. Two kinds of them count as not set: an empty value, and
 ``localhost`` in a variable that names hosts, if the slice has several.
@@ -44,8 +44,9 @@ from shared.tpu_env.workloads import NOT_INJECTED, FieldPath, Workload, read
 
 INJECT = "tpu-functions.dev/inject"
 MARKS = (INJECT, "gke-tpu-env-injector.aaronbatilo.dev/inject")
-"""Labels or annotations that ask for injection. The second is gke-tpu-env-injector's, whose manifests
-keep working. It knows no value but ``enabled``."""
+"""Keys of the label or annotation that says whether to inject. `inject` needs none: the API server
+selects what it sends. The second key is gke-tpu-env-injector's, whose manifests keep working. It knows
+no value but ``enabled``."""
 ENABLED, DISABLED = "enabled", "disabled"
 _FIXED = (
     "TPU_WORKER_ID",

@@ -41,7 +41,7 @@ from shared.frame.plan import (
     forward_rest,
 )
 from shared.frame.snapshot import Rules, whole
-from shared.frame.step import Step
+from shared.frame.step import Step, is_retried
 from shared.node_groups import readiness, token_report
 from shared.node_groups.actions import CreateSecret, DeleteNode, SetMetadata
 from shared.node_groups.bootstrap import (
@@ -114,8 +114,9 @@ class ObservedVms:
     unread: tuple[str, ...] = ()
     """The names of VMs that there was no time to read."""
     is_repetition: bool = False
-    """Whether an earlier delivery or observation may have published the unread VMs already. Then they
-    are published only if nothing fails: a message that is retried must not multiply (`forward_rest`)."""
+    """Whether an earlier delivery or observation may have published unread VMs. If this one fails, the
+    message is retried, and the retry publishes them; if each attempt did, messages would multiply. So
+    they are published only if nothing fails (`forward_rest`)."""
     errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of VMs that could not be read."""
 
@@ -168,7 +169,9 @@ def decide(observed: ObservedVms | NothingToInject, now: datetime) -> Plan:
     injections = [
         ForOne(actions) for vm in observed.vms if (actions := tuple(_inject(observed, vm, now)))
     ]
-    failures = [ForOne((Fail(error),)) for error in observed.errors]
+    # The frame raises the first error: one that is retried comes first.
+    errors = sorted(observed.errors, key=is_retried, reverse=True)
+    failures = [ForOne((Fail(error),)) for error in errors]
     plan = Plan("NothingToDo", tuple(failures))
     if injections:
         plan = Plan("Injecting", (*injections, *failures, *_end_error(observed, now)))

@@ -12,8 +12,10 @@ What is done to a Node depends on its VM:
 - The VM was read, and the Node matches: the step revokes the VM's token, then sets the Node's labels and
   taints. One label, the VM's id, proves the match; a kubelet cannot write it. A Node that has it
   must match again, but needs no token in the metadata any more.
-- The VM was not read: a Node with that label counts as matching.
+- The VM was not read, and the Node has that label: it counts as matching. Its labels are corrected, and
+  nothing is revoked.
 - The VM is gone: a Node with its name is deleted.
+- Any other Node is left alone.
 
 Nodes are listed by the resource-name label. Kubelets that join with our tokens register with it; other
 Nodes get it when the step labels them, so until then, and if it is removed, they are read by name.
@@ -300,10 +302,10 @@ def _find_mig_for_interconnect(work: GroupWork, members: Members) -> Mig | None:
 def _build_batch(observed: ObservedNodes, now: datetime) -> Batch:
     """The actions on Nodes. Nodes that the trigger names come first.
 
-    A message that continues a batch names the next Nodes (at most `MAX_NAMES`): their VMs are read
-    again, those of later Nodes only as for any other message. The new batch starts at the first named
-    Node, by name, and goes on to the group's last: so the sequence of messages ends even if the actions
-    have no effect.
+    A message that continues a batch names the next Nodes (at most `MAX_NAMES`), whose VMs are read
+    again. The new batch starts at the first of them, by name, and goes on to the group's last Node: so
+    the sequence of messages ends even if the actions have no effect. Nodes after the named ones are only
+    labelled, because their VMs are not read: a resync deletes those whose VMs are gone.
     """
     members, named = observed.members, set(observed.trigger.nodes)
     nodes = sorted(members.nodes, key=lambda node: (node.name not in named, node.name))

@@ -1,8 +1,8 @@
 """provision_slice: create a slice for a Job of a JobSet whose first Pod is unschedulable.
 
 The provider of slices is GKE, where a slice is a node pool, or this system, where it is a TPUNodeGroup
-(`shared.slices.provider`). A Job's first Pod is the one with completion index 0; while it waits, it is
-the Job's leader.
+(`shared.slices.provider`). A Job's first Pod is the one with completion index 0. A leader is a Pod that
+waits for a slice and has this index by its annotation.
 
 Triggers: the first Pod of a Job is unschedulable; a node pool was created or deleted; a resync about
 such a Pod; a message of the sweep, each minute. The sweep's message names no Pod: the step lists the
@@ -18,8 +18,8 @@ deletes the slice, and creates it again when it is gone. Two kinds of slices are
 
   - Pods of other Jobs, or of an older Job of the same name;
   - Pods of the Job that are being deleted, because they may be writing a checkpoint;
-  - the Job's real first Pod. The Pod that waits is not the first then: it only has the annotation with
-    the index, which anyone can write.
+  - a first Pod of the Job that runs already. The leader only claims the index then: anyone can write
+    the annotation.
 
 The ConfigMap ``jobsets`` can pause creating and replacing. If the Pod can use the slice, the release
 deadline, after which release_slice would delete the slice, is removed.
@@ -176,8 +176,7 @@ def open_pod(invocation: Invocation, is_first_observation: bool) -> PodWork:
     """The work for the Pod that the trigger names. Raises `NothingToDo` and `CallError`."""
     work = PodWork(**slice_work_fields(invocation, is_first_observation=is_first_observation))
     message = invocation.trigger.message
-    # A trigger has a message only if that names an object; the sweep's does not.
-    if message is not None:
+    if message is not None:  # a message of the sweep names no object and is not kept in the trigger
         work.leader = _find_leader(message, work)
         work.about = work.leader.raw
     return work
@@ -185,12 +184,12 @@ def open_pod(invocation: Invocation, is_first_observation: bool) -> PodWork:
 
 def observe(work: PodWork) -> Observed:
     """Read what the decision needs: about one Pod, the end of an operation, or all Pods that wait."""
+    event = work.trigger.event
     if work.leader is not None:
         return _observe_pod(work, work.leader)
-    event = work.trigger.event
-    if event is None:  # the sweep's message
-        return _observe_queue(work)
-    return _observe_operation(work, event)
+    if event is not None:
+        return _observe_operation(work, event)
+    return _observe_queue(work)  # a message of the sweep
 
 
 def decide(observed: Observed, now: datetime) -> Plan:
@@ -287,7 +286,7 @@ def _observe_operation(work: PodWork, event: LogEvent) -> ObservedOperation:
 
 
 def _find_started_pod_of(name: str, work: PodWork) -> Mapping[str, Any] | None:
-    """The first Pod of the slice's Job, if it is no longer pending."""
+    """The first Pod of the slice's Job, in any phase; the caller looks for pending ones first."""
     owners = (one.owner for one in work.provider.list_all() if one.name == name)
     owner = next(owners, None)
     pods = work.cluster.list_job_pods(owner.namespace, owner.job) if owner else []
@@ -427,7 +426,7 @@ def build_situation(observed: ObservedPod, now: datetime) -> Situation:
         situation,
         is_as_asked=_is_as_asked(existing, observed.desired),
         deadline=lifecycle.find_deadline(existing, now),
-        is_late=is_unfit,  # used on resyncs alone: only they read `since` (`_needs_node_ages`)
+        is_unfit=is_unfit,  # used on resyncs alone: only they read `since` (`_needs_node_ages`)
     )
 
 

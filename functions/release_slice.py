@@ -78,15 +78,26 @@ class ObservedSlice:
 
 @dataclass(frozen=True)
 class ObservedSlices:
-    """The slices about which the step decides.
-
-    A message names a slice, or a JobSet with all its slices. The end of a node pool's creation, which
-    leaves a free slot, names none: ``slices`` is then the slice whose change is most urgent, if any, and
-    ``others`` are those that get resyncs (`_observe_operation`).
-    """
+    """The slices that a message names: one slice, or all slices of a JobSet."""
 
     slices: tuple[ObservedSlice, ...]
-    others: tuple[Slice, ...] | None = None
+
+
+@dataclass(frozen=True)
+class ObservedCreation:
+    """The end of a node pool's creation, which leaves a free slot.
+
+    ``first`` is the slice that this invocation changes; ``None``: no slice needs a change.
+    ``following`` are the slices that get resyncs, because they can be changed next.
+    """
+
+    first: ObservedSlice | None
+    following: tuple[Slice, ...]
+
+    @property
+    def slices(self) -> tuple[ObservedSlice, ...]:
+        """The slices about which the step decides."""
+        return () if self.first is None else (self.first,)
 
 
 @dataclass(frozen=True)
@@ -104,8 +115,8 @@ class ObservedFailedUpdate:
 class ObservedDeletion:
     """The end of a node pool's deletion.
 
-    ``following``: the slices that can be changed next. ``existing``: the slice that has the pool's name
-    now. ``has_jobset``: the pool's JobSet still exists.
+    ``following`` are the slices that get resyncs, because they can be changed next. ``existing``: the
+    slice that has the pool's name now. ``has_jobset``: the pool's JobSet still exists.
     """
 
     event: LogEvent
@@ -123,7 +134,7 @@ class ObservedAll:
     limit: int | None
 
 
-Observed = ObservedSlices | ObservedFailedUpdate | ObservedDeletion | ObservedAll
+Observed = ObservedSlices | ObservedCreation | ObservedDeletion | ObservedFailedUpdate | ObservedAll
 
 
 def open_slices(invocation: Invocation, is_first_observation: bool) -> SliceWork:
@@ -134,10 +145,9 @@ def open_slices(invocation: Invocation, is_first_observation: bool) -> SliceWork
 def observe(work: SliceWork) -> Observed:
     """Read what the decision needs: a JobSet's slices, one slice, an operation's end, or all slices."""
     message, event = work.trigger.message, work.trigger.event
-    # A trigger has a message only if that names an object; the sweep's does not.
     if message is not None:
         return _observe_named(work, message)
-    if event is None:  # the sweep's message
+    if event is None:  # a message of the sweep, which names no object
         return _observe_all(work)
     work.facts["slice"] = event.name
     if event.method == UPDATE_METHOD:
@@ -154,11 +164,11 @@ def decide(observed: Observed, now: datetime) -> Plan:
     if isinstance(observed, ObservedFailedUpdate):
         return _decide_after_failed_update(observed, now)
     parts = tuple(_decide_about_slice(one, now) for one in observed.slices)
-    outcome = join_outcomes(part.outcome for part in parts) or "NoSlice"
-    if observed.others is None:
-        return Plan(outcome, parts=parts)
-    messages = _messages(observed.others, now)
-    return Plan(outcome, resync(NAME, messages), facts={"triggered": len(messages)}, parts=parts)
+    plan = Plan(join_outcomes(part.outcome for part in parts) or "NoSlice", parts=parts)
+    if isinstance(observed, ObservedSlices):
+        return plan
+    messages = _messages(observed.following, now)
+    return replace(plan, actions=resync(NAME, messages), facts={"triggered": len(messages)})
 
 
 def recover(work: SliceWork, error: CallError) -> Plan | None:
@@ -196,7 +206,7 @@ run = STEP.run
 
 
 def _release_without_deadline(work: SliceWork, existing: Slice, refusal: str) -> Plan:
-    observed: ObservedSlices = work.observed
+    observed: ObservedSlices | ObservedCreation = work.observed
     one = next(one for one in observed.slices if one.existing == existing)
     return _decide_about_slice(_with_users(work, replace(one, refusal=refusal)), work.now)
 
@@ -370,15 +380,14 @@ def _decide_after_failed_update(observed: ObservedFailedUpdate, now: datetime) -
     return Plan(row.outcome if row.action is SliceAction.NOTHING else "LeftToResync")
 
 
-def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedSlices | ObservedDeletion:
-    """Select the slices that can be changed next.
+def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedCreation | ObservedDeletion:
+    """Read all slices, and select those that use the free slots. They are selected here and not in
+    ``decide``, because the first one is read again.
 
-    Both steps of JobSets get the end of each operation, and one of them uses the free slot at once.
-    After a creation it is this step, which acts on the first slice itself, while provision_slice
-    publishes resyncs. After a deletion it is provision_slice, and this step publishes resyncs.
-
-    After a deletion that has failed, all are left to the sweep. Otherwise deletions that fail at once
-    would trigger each other.
+    Both steps of JobSets get the end of each operation. After a creation, this step changes a slice in
+    the same invocation, and provision_slice only publishes resyncs. After a deletion it is the reverse.
+    After a deletion that has failed, no slice is selected: deletions that fail at once would trigger
+    each other.
     """
     provider, is_deletion = work.provider, event.method == DELETE_METHOD
     slices = list(provider.list_all(with_nodes=False))
@@ -391,10 +400,10 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedSlices | Obs
         return _observe_deletion(work, event, slices, jobsets, following)
     first = provider.get(following[0].owner.namespace, following[0].name) if following else None
     if first is None:
-        return ObservedSlices((), following[1:])
+        return ObservedCreation(None, following[1:])
     work.facts["slice"] = first.name
     jobset = _index(jobsets).get(_jobset_key(first))
-    return ObservedSlices((_observe_slice(work, first, jobset),), following[1:])
+    return ObservedCreation(_observe_slice(work, first, jobset), following[1:])
 
 
 def _observe_deletion(
@@ -482,5 +491,5 @@ def build_situation(one: ObservedSlice, now: datetime) -> Situation:
         phase=lifecycle.find_phase(existing),
         deadline=Deadline.REFUSED if one.refusal else lifecycle.find_deadline(existing, now),
         is_in_use=bool(one.users),
-        is_late=is_rebuild_due,  # for a slice, the column means this
+        is_rebuild_due=is_rebuild_due,
     )

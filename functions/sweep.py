@@ -299,8 +299,8 @@ def _list_by_state(group: AnyGroup, known: Status) -> Iterator[str]:
         yield "label_node"
     elif not (isinstance(group, NodeGroup) and group.spec.is_bulk):
         # VMs are being created one by one (a BULK group has none before it has all).
-        # create_resources counts those that run. If more run than Nodes are ready, a VM may join or
-        # become ready. If fewer run, one is lost.
+        # create_resources counts those that run. More than have joined: a VM may need a token. More than
+        # are ready: a Node may have joined or become ready. Fewer: a VM is lost.
         if counts.running > counts.joined and not have_all_joined:
             yield "inject_token"
         if counts.running != counts.ready:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from enum import Enum, auto
 
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.reasons import REASONS, Reason
@@ -72,6 +73,18 @@ from shared.ports.gce.values import Instance, Operation
 from shared.ports.kubernetes.nodes import Node, parse_node
 
 
+class Stage(Enum):
+    """How far a deletion is, by the status. The names are in this order."""
+
+    UNREPORTED = auto()
+    """This step has not written a status. A GONE in it is of create_resources and may be old, if
+    somebody else has deleted a complete slice: `announce_deletion` replaces it."""
+    REPORTED = auto()
+    """The MIG's delete has not begun."""
+    DELETING_MIG = auto()
+    MIG_GONE = auto()
+
+
 @dataclass(frozen=True)
 class ObservedRemains:
     """A group and its resources. ``found`` and ``operations`` have only what was read, and ``None`` for
@@ -83,8 +96,9 @@ class ObservedRemains:
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
     nodes: tuple[Node, ...] = ()
     instances: tuple[Instance, ...] = ()
-    is_retry_due: bool = True
-    """Whether a failed delete may be retried now: on a resync, whose intervals grow."""
+    is_resync: bool = False
+    """Whether the trigger is a resync. Only then a failed delete is retried, because the intervals of
+    resyncs grow."""
     notes: tuple[str, ...] = ()
     """Errors of reads without which the deletion continues."""
 
@@ -135,23 +149,25 @@ def observe(work: GroupWork) -> Observed:
     group = work.group
     if isinstance(group, UnreadableGroup):
         return UnreadableRemains(group, work.status)
-    observed = ObservedRemains(group, work.status, is_retry_due=work.trigger.is_resync)
+    observed = ObservedRemains(group, work.status, is_resync=work.trigger.is_resync)
     if group.deleting is None or not group.has_finalizer:
         return observed
-    was_gone = _is_gone(group, work.status, MIG)
-    if not was_gone and _must_prepare(work, group):
+    stage = find_stage(group, work.status)
+    # Each invocation tries to cordon once, in its first observation; the status must be written.
+    if stage is Stage.UNREPORTED or (stage is Stage.REPORTED and work.is_first_observation):
         beginning = _observe_beginning(work, group)
         if not beginning.is_prepared:
             return beginning
         observed = replace(observed, nodes=beginning.nodes)
-    if not was_gone:
+    if stage is not Stage.MIG_GONE:
         observed = _observe_resource(work, observed, MIG)
         if observed.found.get(MIG) is not None:
-            return _observe_nodes_and_vms(work, observed)
+            is_begun = stage is Stage.DELETING_MIG
+            return observed if is_begun else _observe_nodes_and_vms(work, observed)
     # The MIG was not found, now or before. If it may still arrive, nothing is deleted yet: then these
     # reads only show what is gone already.
     for kind in _list_kinds_after_mig(group.spec):
-        if not _is_gone(group, work.status, kind) and _may_have_changed(work, kind):
+        if not _is_gone(work.status, kind) and _concerns(work, kind):
             observed = _observe_resource(work, observed, kind)
     return replace(observed, nodes=_list_nodes(work))
 
@@ -186,7 +202,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     left = [kind for kind in kinds if kind not in gone]
 
     def add_error(known: Status, reason: Reason) -> Status:
-        # The failed plan may not have written that they are gone, and Ready waits for what is not.
+        # The failed plan may have ended before it wrote which resources are gone.
         known = replace(known, resources={**known.resources, **gone})
         about = find_kind(error.call)
         kind = about if about in left else next(iter(left), None)
@@ -212,10 +228,6 @@ STEP = Step(
 run = STEP.run
 
 
-def _is_all_gone(transitions: Mapping[str, Transition]) -> bool:
-    return all(one.resource.state is State.GONE for one in transitions.values())
-
-
 def _find_gone(work: GroupWork) -> dict[str, Resource]:
     """The entries of the resources that are gone: as observed or, if the observation has failed, by the
     status."""
@@ -224,10 +236,10 @@ def _find_gone(work: GroupWork) -> dict[str, Resource]:
         transitions = _advance_all(observed, work.now)
         found = ((kind, one.resource) for kind, one in transitions.items())
         return {kind: entry for kind, entry in found if entry.state is State.GONE}
-    if not isinstance(group, NodeGroup):
+    if not isinstance(group, NodeGroup) or not is_announced(group, work.status):
         return {}
-    known = work.status
-    return {kind: one for kind, one in known.resources.items() if _is_gone(group, known, kind)}
+    entries = work.status.resources.items()
+    return {kind: entry for kind, entry in entries if entry.state is State.GONE}
 
 
 def is_announced(group: NodeGroup, known: Status) -> bool:
@@ -238,16 +250,15 @@ def is_announced(group: NodeGroup, known: Status) -> bool:
     return known.observed_generation == group.generation
 
 
-def _must_prepare(work: GroupWork, group: NodeGroup) -> bool:
-    """Whether the deletion is still to be reported, or Nodes may have to be cordoned, before the MIG's
-    delete. An invocation tries to cordon once, in its first observation; it must write the status."""
-    is_unreported = not is_announced(group, work.status)
-    return not _is_delete_begun(work.status) and (work.is_first_observation or is_unreported)
-
-
-def _is_delete_begun(known: Status) -> bool:
+def find_stage(group: NodeGroup, known: Status) -> Stage:
+    """How far the deletion is, by the status."""
+    if not is_announced(group, known):
+        return Stage.UNREPORTED
     mig = known.resources.get(MIG)
-    return mig is not None and mig.state is State.DELETING and bool(mig.operation)
+    if mig is not None and mig.state is State.GONE:
+        return Stage.MIG_GONE
+    is_begun = mig is not None and mig.state is State.DELETING and bool(mig.operation)
+    return Stage.DELETING_MIG if is_begun else Stage.REPORTED
 
 
 def _observe_beginning(work: GroupWork, group: NodeGroup) -> ObservedBeginning:
@@ -264,15 +275,9 @@ def _list_nodes(work: GroupWork) -> tuple[Node, ...]:
     return tuple(map(parse_node, work.cluster.list_nodes(work.group.resource_name)))
 
 
-def _is_gone(group: NodeGroup, known: Status, kind: str) -> bool:
-    """Whether this step has found that a resource is gone.
-
-    A GONE that create_resources has written, of a complete slice that somebody else deleted, may be old:
-    `announce_deletion` replaces it, so that the resource is read again.
-    """
+def _is_gone(known: Status, kind: str) -> bool:
     resource = known.resources.get(kind)
-    is_gone = resource is not None and resource.state is State.GONE
-    return is_gone and is_announced(group, known)
+    return resource is not None and resource.state is State.GONE
 
 
 def _list_kinds_after_mig(spec: Spec) -> tuple[str, ...]:
@@ -281,8 +286,9 @@ def _list_kinds_after_mig(spec: Spec) -> tuple[str, ...]:
     return tuple(kind for kind in spec.resource_kinds if kind not in kept)
 
 
-def _may_have_changed(work: GroupWork, kind: str) -> bool:
-    """Policy and template are deleted in parallel: an event about one says nothing about the other."""
+def _concerns(work: GroupWork, kind: str) -> bool:
+    """Whether the trigger can have changed the resource. Policy and template are deleted in parallel: an
+    event about one says nothing about the other."""
     event = work.trigger.event
     if event is None or not work.is_first_observation:
         return True
@@ -322,13 +328,13 @@ def _observe_operation(
 
 
 def _observe_nodes_and_vms(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
-    """Read Nodes and VMs before the MIG's delete, unless all VMs had joined.
+    """Read Nodes and VMs before the MIG's delete begins, unless all VMs had joined.
 
     Without the VMs, a Node that lacks the resource-name label cannot be found at the end. An error or a
     timeout of these reads does not delay the delete.
     """
     have_all_joined = observed.status.counts.joined >= observed.group.spec.node_count
-    if _is_delete_begun(observed.status) or have_all_joined:
+    if have_all_joined:
         return observed
     try:
         with work.reserve(SECONDS_FOR_OTHER_CALLS):
@@ -369,7 +375,7 @@ def _list_proved(group: NodeGroup, nodes: Iterable[Node]) -> frozenset[str]:
 
 
 def _begin(observed: ObservedBeginning, now: datetime) -> Plan:
-    """Report the deletion, revoke the tokens of VMs that have not joined and cordon the Nodes."""
+    """Report the deletion, revoke the group's tokens if a VM has no proved Node, cordon the Nodes."""
     group = observed.group
     proved = _list_proved(group, observed.nodes)
     has_tokens = group.spec.joins_with_tokens and len(proved) < group.spec.node_count
@@ -431,7 +437,7 @@ def _advance(
         resource,
         observed.found,
         observed.operations,
-        is_resync=observed.is_retry_due,
+        is_resync=observed.is_resync,
         is_blocked=is_blocked,
     )
     return find_transition(Goal.TEAR_DOWN, resource, observation, now)
@@ -492,7 +498,7 @@ def _delete_rest(
     )
     again = Resume(STEP.name, message_about(observed.group, Cause.CONTINUED, now))
     delete_nodes = Batch(nodes, again, is_required=True)
-    if _is_all_gone(transitions):
+    if all(one.resource.state is State.GONE for one in transitions.values()):
         # A status is of use only if a failure or the time stops the plan at the Nodes: otherwise
         # the group is gone after it.
         last_write = (write,) if nodes else ()

@@ -41,7 +41,7 @@ def _(observed: ObservedResources) -> Iterator[str]:
     errors = [error for member in observed.members for error in member.errors]
     if observed.members:
         yield f"{len(observed.members)} VMs of the MIG listed{_describe_errors(errors)}"
-    if observed.is_redelivered:
+    if observed.may_repeat_insert:
         yield "an earlier delivery of the message was interrupted"
 
 

@@ -44,7 +44,8 @@ _OF_GROUPS = frozenset({KIND})
 class Trigger:
     """An object and a cause, from a message of this system or an entry of the audit log.
 
-    ``message`` is ``None`` for an entry, and for the sweep's messages, which name no object.
+    ``message`` is ``None`` for an entry of the audit log, and for a message of the sweep that names no
+    object: then ``event`` is ``None``, too.
     """
 
     cause: str
@@ -73,7 +74,7 @@ class Trigger:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Names of Nodes that have changed."""
+        """Names of Nodes that have changed or, with the cause Continued, that are left."""
         return self.message.nodes if self.message else ()
 
     @property

@@ -119,7 +119,7 @@ class Observation:
     is_paused: bool = False
     is_external: bool = False
     is_resync: bool = False
-    is_redelivered: bool = False
+    may_repeat_insert: bool = False
     is_blocked: bool = False
     was_complete: bool = False
     has_no_entry: bool = False
@@ -265,7 +265,7 @@ def make_observation(
     *,
     violation: str = "",
     is_resync: bool = False,
-    is_redelivered: bool = False,
+    may_repeat_insert: bool = False,
     is_blocked: bool = False,
     was_complete: bool = False,
     has_no_entry: bool = False,
@@ -290,7 +290,7 @@ def make_observation(
         is_paused=group.is_paused,
         is_external=template is not None,
         is_resync=is_resync,
-        is_redelivered=is_redelivered,
+        may_repeat_insert=may_repeat_insert,
         is_blocked=is_blocked,
         was_complete=was_complete,
         has_no_entry=has_no_entry,
@@ -408,7 +408,7 @@ def _guards(
         Guard.BLOCKED: observation.is_blocked,
         Guard.EXTERNAL: observation.is_external,
         Guard.LOST: observation.has_no_entry,
-        Guard.YOUNG: age is not None and age < YOUNG and not observation.is_redelivered,
+        Guard.YOUNG: age is not None and age < YOUNG and not observation.may_repeat_insert,
         Guard.TOO_EARLY: not observation.is_resync and not may_retry,
         Guard.NO_INTENT: age is None,
         Guard.OLD: age is not None and age >= SURELY_ABSENT_AFTER,

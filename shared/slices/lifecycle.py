@@ -201,9 +201,9 @@ class Situation:
     """An observation of a slice, in the columns of the table.
 
     ``is_as_asked``: the slice is what the Pod asks for. ``is_in_use``: Pods keep it from being deleted
-    (`shared.slices.work.list_jobs_on`). ``is_paused``: nothing may be created. ``is_late``: a ready
-    slice and its Pod have waited so long that the Pod does not fit; a failed slice has failed for as
-    long as the setting for its rebuild.
+    (`shared.slices.work.list_jobs_on`). ``is_paused``: nothing may be created. ``is_unfit``, for a Pod:
+    the slice has been ready, and the Pod has waited, for so long that the Pod does not fit.
+    ``is_rebuild_due``, for a slice: it has been lost for as long as `Settings.lost_rebuild` says.
     """
 
     trigger: SliceTrigger
@@ -213,7 +213,8 @@ class Situation:
     deadline: Deadline = Deadline.NONE
     is_in_use: bool = False
     is_paused: bool = False
-    is_late: bool = False
+    is_unfit: bool = False
+    is_rebuild_due: bool = False
 
 
 COLUMNS: dict[str, tuple[Any, ...]] = {
@@ -224,7 +225,8 @@ COLUMNS: dict[str, tuple[Any, ...]] = {
     "deadline": tuple(Deadline),
     "is_in_use": (True, False),
     "is_paused": (True, False),
-    "is_late": (True, False),
+    "is_unfit": (True, False),
+    "is_rebuild_due": (True, False),
 }
 
 
@@ -339,7 +341,7 @@ ROWS: tuple[Row, ...] = (
         _REMOVE_DEADLINE,
         **{**_OWN, "trigger": SliceTrigger.POD_RESYNC},
         phase=Phase.READY,
-        is_late=False,
+        is_unfit=False,
     ),
     _row(
         "Unfit",
@@ -347,7 +349,7 @@ ROWS: tuple[Row, ...] = (
         UNFIT,
         **{**_OWN, "trigger": SliceTrigger.POD_RESYNC},
         phase=Phase.READY,
-        is_late=True,
+        is_unfit=True,
     ),
     _row(
         "SliceFailed", _REMOVE_DEADLINE, FAILING, **_OWN, phase=(Phase.RECOVERING, Phase.DEGRADED)
@@ -407,7 +409,7 @@ ROWS: tuple[Row, ...] = (
         LOST,
         **_WITHOUT_DEADLINE,
         phase=(Phase.DEGRADED, Phase.LOST),
-        is_late=False,
+        is_rebuild_due=False,
     ),
     _row(
         "Rebuilding",
@@ -416,7 +418,7 @@ ROWS: tuple[Row, ...] = (
         NOT_FOUND,
         **_WITHOUT_DEADLINE,
         phase=Phase.LOST,
-        is_late=True,
+        is_rebuild_due=True,
     ),
     _row(
         "Rebuilding",
@@ -425,7 +427,7 @@ ROWS: tuple[Row, ...] = (
         NOT_FOUND,
         **_WITHOUT_DEADLINE,
         phase=Phase.DEGRADED,
-        is_late=True,
+        is_rebuild_due=True,
         is_in_use=False,
     ),
     _row(
@@ -434,7 +436,7 @@ ROWS: tuple[Row, ...] = (
         IN_USE,
         **_WITHOUT_DEADLINE,
         phase=Phase.DEGRADED,
-        is_late=True,
+        is_rebuild_due=True,
         is_in_use=True,
     ),
 )

@@ -26,7 +26,8 @@ _CONDITIONS = {
     "is_as_asked": ("as the Pod asks", "not as the Pod asks"),
     "is_in_use": ("in use", "not in use"),
     "is_paused": ("paused", "not paused"),
-    "is_late": ("late", "not late"),
+    "is_unfit": ("unfit", "not unfit"),
+    "is_rebuild_due": ("rebuild due", "rebuild not due"),
 }
 _TABLES = {
     "## For a Pod that waits: `provision_slice`": {SliceTrigger.POD, SliceTrigger.POD_RESYNC},

@@ -127,6 +127,13 @@ def test_an_unreadable_vm_does_not_stop_the_tokens_of_the_others() -> None:
     assert flat(decide(batch, NOW))[-1] == Fail(error)
 
 
+def test_a_transient_error_of_one_vm_is_raised_before_a_permanent_one_of_another() -> None:
+    permanent = CallError(f"instances.get of {VM}", 400, "invalid", "no")
+    transient = CallError(f"instances.get of {VM}-2", 503, "backendError", "later")
+    batch = replace(observed(), errors=(permanent, transient))
+    assert flat(decide(batch, NOW)) == [Fail(transient), Fail(permanent)]
+
+
 def test_vms_beyond_the_time_limit_are_published_again() -> None:
     batch = replace(observed(Vm(instance(), None, None)), unread=(VM, f"{VM}-2"))
     send = flat(decide(batch, NOW))[0]

@@ -487,7 +487,7 @@ AGES: dict[str, tuple[Goal, Resource, Observation, ResourceAction]] = {
     "an insert intent of 4 s is retried on a redelivery": (
         Goal.CREATE,
         entry(State.CREATING, 4),
-        Observation(Presence.ABSENT, is_redelivered=True),
+        Observation(Presence.ABSENT, may_repeat_insert=True),
         ResourceAction.INSERT,
     ),
     "an insert intent of 5 s is retried": (

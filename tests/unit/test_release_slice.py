@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from functions.release_slice import (
+    ObservedCreation,
     ObservedSlice,
     ObservedSlices,
     decide,
@@ -23,7 +24,8 @@ from functions.release_slice import (
 from shared.base.errors import CallError
 from shared.base.timestamps import render_time
 from shared.frame.audit_log import LogEvent
-from shared.frame.plan import Attempt, Emit, Fail, Plan
+from shared.frame.message import Cause
+from shared.frame.plan import Attempt, Emit, Fail, Plan, Require, Send
 from shared.frame.settings import Settings
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.events import Event
@@ -299,6 +301,19 @@ def decide_about(*slices: ObservedSlice) -> Plan:
 def test_the_plan_for_a_slice_follows_from_its_state_and_its_jobset(case: Case) -> None:
     existing, jobset, settings, plan = case
     assert decide_about(observed(existing, jobset, settings)) == Plan(plan.outcome, parts=(plan,))
+
+
+def test_the_end_of_a_creation_changes_one_slice_and_triggers_the_following() -> None:
+    plan = decide(ObservedCreation(observed(DUE, None), (SECOND,)), NOW)
+    assert plan.outcome == "Releasing"
+    assert plan.parts == decide_about(observed(DUE, None)).parts
+    (send,) = (one.action for one in plan.actions if isinstance(one, Require))
+    assert isinstance(send, Send)
+    assert [(send.step, one.name, one.cause) for one in send.messages] == [
+        ("release_slice", SECOND.name, Cause.RESYNC)
+    ]
+    assert plan.facts == {"triggered": 1}
+    assert decide(ObservedCreation(None, ()), NOW) == Plan("NoSlice", facts={"triggered": 0})
 
 
 def test_a_slice_in_use_is_kept_until_its_pods_end() -> None:

@@ -68,7 +68,7 @@ def expected_for_pod(at: Situation) -> Expected:
         return "Provisioning", REMOVE_DEADLINE, ""
     if at.phase is not Phase.READY:
         return "SliceFailed", REMOVE_DEADLINE, "CreationFailed"
-    is_unfit = is_resync and at.is_late
+    is_unfit = is_resync and at.is_unfit
     return ("Unfit" if is_unfit else "Ready"), REMOVE_DEADLINE, ("Unfit" if is_unfit else "")
 
 
@@ -95,7 +95,7 @@ def expected_for_needed(at: Situation) -> Expected:
         return "NeededAgain", REMOVE_DEADLINE, ""
     if at.phase not in (Phase.DEGRADED, Phase.LOST):
         return "Needed", NOTHING, ""
-    if not at.is_late:
+    if not at.is_rebuild_due:
         return "Lost", NOTHING, "Lost"
     if at.phase is Phase.DEGRADED and at.is_in_use:
         return "InUse", NOTHING, "InUse"

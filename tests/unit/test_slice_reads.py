@@ -19,6 +19,7 @@ from functions.provision_slice import (
 )
 from functions.release_slice import (
     ObservedAll,
+    ObservedCreation,
     ObservedDeletion,
     ObservedFailedUpdate,
     ObservedSlices,
@@ -125,7 +126,6 @@ def test_the_observed_users_of_a_slice_are_the_jobs_that_a_deletion_waits_for(
     (one,) = observed.slices
     assert (one.existing, one.jobset) == (existing, jobset)
     assert (one.users_error or one.users) == users
-    assert observed.others is None
     assert work.subject is not None
     assert work.subject["metadata"]["name"] == "train"
     assert work.facts[kind.lower()] == f"default/{name}"
@@ -199,9 +199,9 @@ def test_a_finished_creation_serves_the_first_release_and_triggers_the_others() 
     answers = {**DUE_BOTH, "get": SECOND_DUE, **IN_USE}
     work, reads = reading_slices(SliceWork, operation("create"), answers, limit=10)
     observed = release_slice.observe(work)
-    assert isinstance(observed, ObservedSlices)
+    assert isinstance(observed, ObservedCreation)
     assert [(one.existing, one.users) for one in observed.slices] == [(SECOND_DUE, (OTHER_JOB,))]
-    assert observed.others == (DUE,)
+    assert observed.following == (DUE,)
     assert "get" in reads.made
     assert work.facts["slice"] == SECOND_DUE.name
 
@@ -218,7 +218,7 @@ def test_a_finished_creation_whose_first_release_is_gone_triggers_the_others(
     answers: dict[str, Any], others: tuple[Slice, ...]
 ) -> None:
     work, _ = reading_slices(SliceWork, operation("create"), answers, limit=10)
-    assert release_slice.observe(work) == ObservedSlices((), others)
+    assert release_slice.observe(work) == ObservedCreation(None, others)
 
 
 ELSEWHERE = replace(WITH_DEADLINE, owner=replace(SLICE.owner, namespace="elsewhere"))

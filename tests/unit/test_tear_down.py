@@ -94,6 +94,7 @@ def observed_remains(
         operations or {},
         nodes,
         instances,
+        is_resync=True,
     )
 
 
@@ -216,9 +217,7 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
         ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
     ),
     "a failed delete waits for the sweep": (
-        replace(
-            observed_remains({MIG: DELETING}, {MIG: OWN_MIG}, {MIG: FAILED}), is_retry_due=False
-        ),
+        replace(observed_remains({MIG: DELETING}, {MIG: OWN_MIG}, {MIG: FAILED}), is_resync=False),
         "DeleteFailed",
         ["WriteStatus"],
     ),
@@ -410,7 +409,7 @@ def test_joined_nodes_are_counted_if_they_were_read() -> None:
 
 def test_a_failed_delete_is_reported_with_its_error() -> None:
     given = replace(
-        observed_remains({MIG: DELETING}, {MIG: OWN_MIG}, {MIG: FAILED}), is_retry_due=False
+        observed_remains({MIG: DELETING}, {MIG: OWN_MIG}, {MIG: FAILED}), is_resync=False
     )
     after = announced(decide(given, NOW))
     assert after.resources[MIG].error == ResourceError(

@@ -180,7 +180,7 @@ def test_only_the_resources_that_the_deletion_waits_for_are_read(
     observed = observe(work)
     assert isinstance(observed, ObservedRemains)
     assert reads.made == calls
-    assert observed.is_retry_due is trigger.is_resync
+    assert observed.is_resync is trigger.is_resync
     assert observed.notes == ()
     found = {call.removeprefix("find_") for call in calls if call.startswith("find_")}
     kinds = {MIG: "mig", POLICY: "policy", TEMPLATE: "template"}
