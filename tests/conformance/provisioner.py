@@ -13,7 +13,7 @@ import yaml
 
 from tests.conformance.table import Row, differs, shown
 from tests.unit.builders import DATA
-from tests.unit.test_desired_pool import DIFFERS, REFUSED
+from tests.unit.test_desired_pool import DIFFERS, INPUT_ERRORS
 
 POOLS = "unit/test_desired_pool.py::"
 AREAS = ("nodepool", "name", "hash", "machine_type", "node_count")
@@ -58,7 +58,7 @@ _WHY_REFUSED = {
 
 
 def _pool(name: str) -> Row:
-    if name in REFUSED:
+    if name in INPUT_ERRORS:
         test = f"{POOLS}test_a_pool_that_the_pod_could_not_use_is_an_input_error[{name}]"
         return Row((test,), _WHY_REFUSED.get(name, ""))
     return Row(

@@ -18,8 +18,8 @@ Change = dict[str, Any]
 DATA = Path(__file__).parents[1] / "data"
 SHAPES: Change = yaml.safe_load((DATA / "topology.yaml").read_text())["generations"]
 
-WRONG_NAMES = ("a.b", "a" * 64)
-GOOD_NAMES = ("1group", "a", "a" * 63)
+INVALID_NAMES = ("a.b", "a" * 64)
+VALID_NAMES = ("1group", "a", "a" * 63)
 
 # Shapes
 
@@ -293,7 +293,7 @@ def rejected(id_: str, change: Change, path: str, message: str) -> Any:
     return pytest.param(change, path, message, id=id_)
 
 
-REFUSED = [
+REJECTED = [
     rejected("no-zone", {"nodeLocation": None}, "spec.nodeLocation", ""),
     rejected("no-size-mode", {"targetSizePolicyMode": None}, "spec.targetSizePolicyMode", ""),
     rejected("no-machine-type", config(machineType=None), f"{CONFIG}.machineType", ""),

@@ -44,13 +44,13 @@ from shared.node_groups.status import (
 from tests.unit.builders import readable
 from tests.unit.specs import (
     ACCEPTED,
-    GOOD_NAMES,
+    INVALID_NAMES,
     MISFITS,
     OUT_OF_BOUNDS,
     OWN_TEMPLATE,
-    REFUSED,
+    REJECTED,
     SHAPES,
-    WRONG_NAMES,
+    VALID_NAMES,
     shaped,
     shapes,
 )
@@ -299,7 +299,7 @@ def test_a_valid_value_of_a_field_is_accepted(server: Server, change: Manifest) 
     server.create(group(**change))
 
 
-@pytest.mark.parametrize("change, path, message", [*REFUSED, *OUT_OF_BOUNDS])
+@pytest.mark.parametrize("change, path, message", [*REJECTED, *OUT_OF_BOUNDS])
 def test_an_invalid_value_of_a_field_is_rejected_with_the_valid_ones(
     server: Server, change: Manifest, path: str, message: str
 ) -> None:
@@ -307,7 +307,7 @@ def test_an_invalid_value_of_a_field_is_rejected_with_the_valid_ones(
     assert has_violation(response, path, message), list_violations(response)
 
 
-@pytest.mark.parametrize("name", WRONG_NAMES)
+@pytest.mark.parametrize("name", INVALID_NAMES)
 def test_a_name_that_compute_engine_does_not_accept_in_names_is_rejected(
     server: Server, name: str
 ) -> None:
@@ -318,7 +318,7 @@ def test_a_name_that_compute_engine_does_not_accept_in_names_is_rejected(
     assert has_violation(response, "metadata.name", message), list_violations(response)
 
 
-@pytest.mark.parametrize("name", GOOD_NAMES)
+@pytest.mark.parametrize("name", VALID_NAMES)
 def test_a_name_may_begin_with_a_digit_and_have_63_characters(server: Server, name: str) -> None:
     manifest = group()
     manifest["metadata"]["name"] = name

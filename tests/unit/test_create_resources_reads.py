@@ -224,7 +224,7 @@ def test_each_trigger_reads_only_the_resources_that_may_have_changed(
         about, known, trigger, ANSWERS | answers, is_first_observation=is_first
     )
     observed = observe(work)
-    assert reads.made == calls
+    assert reads.calls == calls
     assert isinstance(observed, ObservedResources)
     assert len(observed.operations) == calls.count("find_operation")
     assert bool(observed.members) is ("list_managed_instances" in calls)
@@ -253,7 +253,7 @@ def test_no_resource_is_read_for_a_group_that_gets_no_insert(
     observed = observe(work)
     assert isinstance(observed, ObservedResources)
     assert observed.has_operator_children is is_foreign
-    assert (observed.found, reads.made) == ({}, calls)
+    assert (observed.found, reads.calls) == ({}, calls)
 
 
 @pytest.mark.parametrize("owned, is_foreign", [(True, False), (False, True)])

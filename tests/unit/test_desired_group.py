@@ -367,7 +367,7 @@ def mismatch(
     )
 
 
-REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+INPUT_ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no accelerator": (
         selecting(**{"cloud.google.com/gke-tpu-accelerator": None}),  # type: ignore[arg-type]
         {},
@@ -516,7 +516,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("case", INPUT_ERRORS.values(), ids=INPUT_ERRORS)
 def test_an_impossible_value_of_a_pod_or_a_template_is_an_input_error(
     case: tuple[dict[str, Any], dict[str, Any], str],
 ) -> None:

@@ -134,7 +134,7 @@ _ON_DEMAND = (
     "the Pod's nodeSelector has {}, which no on-demand Node has, and GCP_FORCE_ON_DEMAND is set: the "
     "selector must be taken out, as the admission of Jobs does where FORCE_ON_DEMAND is set there too"
 )
-REFUSED: dict[str, str] = {
+INPUT_ERRORS: dict[str, str] = {
     "nodepool-selector-google-prefix-not-copied": "the Pod's nodeSelector has cloud.google.com/gke-nodepool=x, and the Nodes of its pool would have cloud.google.com/gke-nodepool=jobset-test-random-key: it must be taken out",
     "nodepool-v6e-4x4-16-chips": "the Pod asks for 16 of google.com/tpu: a host of tpu-v6e-slice has 1, 4 or 8, all of which the Pod must ask for",
     "nodepool-spot-forced-on-demand": _ON_DEMAND.format("cloud.google.com/gke-spot"),
@@ -178,7 +178,7 @@ def find_value(document: Mapping[str, Any], path: str) -> Any:
     return read_path(document, path)
 
 
-@pytest.mark.parametrize("name", [name for name in POOLS if name not in REFUSED])
+@pytest.mark.parametrize("name", [name for name in POOLS if name not in INPUT_ERRORS])
 def test_a_pool_is_requested_as_tpu_provisioner_does(name: str) -> None:
     _, change = DIFFERS.get(name, ("", {}))
     row, change = ROWS[name], dict(change)
@@ -193,15 +193,15 @@ def test_a_pool_is_requested_as_tpu_provisioner_does(name: str) -> None:
         assert without_empty(find_value(made, path)) == without_empty(expected_value), path
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", INPUT_ERRORS)
 def test_a_pool_that_the_pod_could_not_use_is_an_input_error(name: str) -> None:
     row = ROWS[name]
-    assert get_input_error(settings_of(row), **row["given"].get("pod", {})) == REFUSED[name]
+    assert get_input_error(settings_of(row), **row["given"].get("pod", {})) == INPUT_ERRORS[name]
 
 
 def test_each_row_that_is_known_to_be_wrong_has_a_difference() -> None:
     wrong = {name for name in POOLS if ROWS[name]["verdict"] == "known_wrong"}
-    assert wrong <= {*DIFFERS, *REFUSED}
+    assert wrong <= {*DIFFERS, *INPUT_ERRORS}
 
 
 def test_a_pool_is_requested_with_these_fields() -> None:
@@ -329,7 +329,7 @@ def test_a_spot_pool_requires_a_toleration_of_spot(
     if tolerates:
         assert body(**given)["config"]["spot"] is True
     else:
-        assert get_input_error(**given) == REFUSED["nodepool-spot-without-toleration"]
+        assert get_input_error(**given) == INPUT_ERRORS["nodepool-spot-without-toleration"]
 
 
 NO_KEY = "the Pod has no label jobset.sigs.k8s.io/job-key: JobSet sets it on the Pods of its Jobs"

@@ -47,7 +47,7 @@ D, E, F = (f"{RESOURCE}-{name}" for name in ("dddd", "eeee", "ffff"))
 def test_nothing_is_read_for_a_group_without_nodes_to_count(about: AnyGroup) -> None:
     work, reads = reading_work(about, Status(), RESYNC, {})
     assert observe(work) == NothingToCount(about)
-    assert reads.made == []
+    assert reads.calls == []
 
 
 def test_only_the_vm_of_a_debounced_event_is_read() -> None:
@@ -58,7 +58,7 @@ def test_only_the_vm_of_a_debounced_event_is_read() -> None:
     assert observed.is_debounced
     assert observed.members.instances == {B: vm(B, "STOPPING")}
     assert [one.name for one in observed.members.nodes] == [B]
-    assert reads.made == ["find_instance", "find_node"]
+    assert reads.calls == ["find_instance", "find_node"]
 
 
 def test_the_vm_and_the_node_of_a_debounced_event_may_be_gone() -> None:
@@ -267,7 +267,7 @@ def test_label_node_reads_what_the_trigger_needs(
     about, known, trigger, answers, calls = case
     work, reads = reading_work(about, known, trigger, answers)
     observed = observe(work)
-    assert reads.made == ["list_nodes", *calls]
+    assert reads.calls == ["list_nodes", *calls]
     assert isinstance(observed, ObservedNodes)
     assert observed.members.has_all_vms is trigger.is_resync
     assert (observed.mig is not None) is ("find_mig" in calls)

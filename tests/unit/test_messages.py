@@ -74,15 +74,15 @@ def _created(reason: Reason) -> ReadyMessage:
     return ReadyMessage(message, RESOURCE)
 
 
-def _deleted(*, gone: tuple[str, ...] = (), is_refused: bool = False) -> ReadyMessage:
+def _deleted(*, gone: tuple[str, ...] = (), is_rejected: bool = False) -> ReadyMessage:
     resources = {kind: EXISTING.enter(State.GONE, NOW) for kind in gone}
     resources = {**ALL_EXISTING, **resources}
-    if is_refused:
+    if is_rejected:
         deleting = EXISTING.enter(State.DELETING, NOW)
         resources[MIG] = deleting.with_error(Reason.IN_USE, CODE, CLOUD_MESSAGE, NOW)
     known = replace(COMPLETE, resources=resources)
     message = _conclude(known, group(deleting=True)).message
-    return ReadyMessage(message, RESOURCE if is_refused else "", is_progress=not is_refused)
+    return ReadyMessage(message, RESOURCE if is_rejected else "", is_progress=not is_rejected)
 
 
 def _joins(reason: Reason) -> ReadyMessage:
@@ -154,7 +154,7 @@ MESSAGES: dict[Reason, Callable[[], ReadyMessage]] = {
     **{reason: partial(_created, reason) for reason in CREATION_FAILURES},
     **{reason: partial(_joins, reason) for reason in MISSING},
     Reason.PROVISIONING: partial(_described, creating=2),
-    Reason.IN_USE: partial(_deleted, is_refused=True),
+    Reason.IN_USE: partial(_deleted, is_rejected=True),
     Reason.INVALID_SPEC: partial(_rejected, has_operator_children=False),
     Reason.RESOURCE_CONFLICT: partial(_described, target_size=3),
     Reason.MANAGED_ELSEWHERE: partial(_rejected, has_operator_children=True),

@@ -42,7 +42,7 @@ UNMANAGED, ELSEWHERE, OTHERS = (
 FAILED = {**OWN_POOL, "status": "ERROR"}
 UNTAGGED = {key: value for key, value in OWN_POOL.items() if key != "etag"}
 GONE = CallError("nodePools.get", 404, "notFound", "not found")
-REFUSED = CallError("nodePools.get", 403, "forbidden", "may not")
+FORBIDDEN = CallError("nodePools.get", 403, "forbidden", "may not")
 
 
 @dataclass
@@ -111,7 +111,7 @@ def test_a_pool_is_read_by_its_name(answer: Any, is_found: bool) -> None:
 
 def test_an_error_of_a_read_is_raised() -> None:
     with pytest.raises(CallError, match="forbidden"):
-        node_pools(get_node_pool=REFUSED)[0].get("default", "pool-1")
+        node_pools(get_node_pool=FORBIDDEN)[0].get("default", "pool-1")
 
 
 def test_pools_of_jobsets_are_listed() -> None:
@@ -263,7 +263,7 @@ def test_a_group_is_created_annotated_and_deleted(deadline: Any, text: str | Non
     provider.create(DESIRED_GROUP)
     provider.set_release_deadline(existing, deadline)
     assert provider.delete(existing) is False
-    assert reads.made == ["create_group", "annotate_group", "delete_group"]
+    assert reads.calls == ["create_group", "annotate_group", "delete_group"]
     assert calls == [
         (DESIRED_GROUP.body,),
         (OWN, {"tpu-functions.dev/release-after": text}),

@@ -64,8 +64,8 @@ def test_long_errors_of_several_steps_leave_half_of_the_message_to_the_reason() 
     known = known.with_condition(
         Type.ACCEPTED, False, "InvalidSpec", reason, group=group(), now=NOW
     )
-    said = conclude(group(), known, NOW + timedelta(minutes=10)).conditions[Type.READY].message
-    assert said.startswith("Begin xxx")
-    assert "x advice. create_resources has failed since " in said
-    assert "503 label_node" in said
-    assert len(said) <= MAX_MESSAGE
+    message = conclude(group(), known, NOW + timedelta(minutes=10)).conditions[Type.READY].message
+    assert message.startswith("Begin xxx")
+    assert "x advice. create_resources has failed since " in message
+    assert "503 label_node" in message
+    assert len(message) <= MAX_MESSAGE
