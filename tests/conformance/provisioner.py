@@ -100,11 +100,11 @@ NODE_POOLS: dict[str, Row] = {
         f"{POOLS}test_a_pool_with_the_name_and_another_owner_is_a_name_conflict[another jobset]",
         f"{POOLS}test_a_pool_with_the_name_and_another_owner_is_a_name_conflict[another namespace]",
     ),
-    "hash-two-empty": shown(_wishes("nothing")),
+    "hash-two-empty": shown(_wishes("no fields")),
     "hash-machine-type-differs": shown(_wishes("machine types")),
     "hash-labels-differ": differs(
         f"{_FIXED_LIST}; those that the Pod selects by count",
-        _wishes("labels selected by"),
+        _wishes("labels"),
         _wishes("selectors"),
     ),
     "hash-upgrade-settings-not-hashed": shown(_wishes("all other settings")),

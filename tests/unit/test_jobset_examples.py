@@ -50,10 +50,10 @@ def apply(path: Path) -> Cluster:
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_each_job_of_an_example_selects_the_nodes_of_its_own_slice(path: Path) -> None:
-    made = apply(path).ask("GET", "/apis/batch/v1/jobs")["items"]
+    created = apply(path).ask("GET", "/apis/batch/v1/jobs")["items"]
     jobs = read(path)["spec"]["replicatedJobs"]
-    assert len(made) == sum(job["replicas"] for job in jobs)
-    for job in made:
+    assert len(created) == sum(job["replicas"] for job in jobs)
+    for job in created:
         answer = admit(AdmissionRequest("u", "CREATE", {**job, "kind": "Job"}), AdmissionSettings())
         patched = jsonpatch.apply_patch(job, list(answer.patch))
         assert "job-key" in patched["spec"]["template"]["spec"]["nodeSelector"]
