@@ -1,4 +1,4 @@
-"""What approve_join reads about a request, its group and its VM, and what it leaves unread."""
+"""The reads of approve_join about a request, its group and its VM, within the time limit."""
 
 from __future__ import annotations
 

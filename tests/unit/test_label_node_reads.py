@@ -1,4 +1,4 @@
-"""What label_node reads: as little as the trigger needs, and on a resync everything."""
+"""The reads of label_node: as little as the trigger needs, and everything on a resync."""
 
 from __future__ import annotations
 
@@ -78,13 +78,15 @@ def continued(*names: str) -> Trigger:
 def cluster(
     *listed: Any, vms: Mapping[str, Any] | None = None, unlabelled: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Nodes with the group's label, VMs, and Nodes that only a read by name finds."""
-    have = {name: vm(name) for name in (A, B)} if vms is None else vms
+    """Return answers with labelled Nodes, VMs, and Nodes that only a read by name finds."""
+    existing = {name: vm(name) for name in (A, B)} if vms is None else vms
     named = unlabelled or {}
     return {
         "list_nodes": [one.raw for one in listed],
-        "list_instances": [one for one in have.values() if one is not None],
-        "find_instances": lambda _project, _zone, names: {name: have.get(name) for name in names},
+        "list_instances": [one for one in existing.values() if one is not None],
+        "find_instances": lambda _project, _zone, names: {
+            name: existing.get(name) for name in names
+        },
         "find_nodes": lambda names: {name: named.get(name) for name in names},
         "find_mig": instance_group(topologies={"2x2x2": "ACTIVE"}),
     }
@@ -127,7 +129,7 @@ CASES: dict[str, tuple[Any, Status, Trigger, Mapping[str, Any], list[str]]] = {
         cluster(node(), node(B)),
         ["find_instances", "find_nodes", "find_instances"],
     ),
-    "the same on a resync": (
+    "all are ready, and the interconnect was ready, on a resync": (
         group(),
         INTERCONNECT_READY,
         RESYNC,
@@ -162,7 +164,7 @@ CASES: dict[str, tuple[Any, Status, Trigger, Mapping[str, Any], list[str]]] = {
         cluster(node(), node(B)),
         ["find_instances", "find_nodes", "find_instances"],
     ),
-    "the rest of a batch": (
+    "the remaining Nodes of a batch": (
         group(),
         RESOURCES_READY,
         continued(B),
@@ -176,7 +178,7 @@ CASES: dict[str, tuple[Any, Status, Trigger, Mapping[str, Any], list[str]]] = {
         cluster(*MANY[:4], vms=FOUR_OF),
         [f"find_instances {A} {B} {C} {D}", "find_nodes", "find_instances", "find_mig"],
     ),
-    "five are listed, and read if the list lacks them": (
+    "five VMs are listed, and those that are not in the list are read": (
         group(),
         RESOURCES_READY,
         NODES_CHANGED,
@@ -218,7 +220,7 @@ CASES: dict[str, tuple[Any, Status, Trigger, Mapping[str, Any], list[str]]] = {
         cluster(node(), vms={A: vm(), B: vm(B, started=LESS_THAN_FIVE_MINUTES_AGO)}),
         ["list_instances", "find_nodes", "find_instances"],
     ),
-    "the same without bootstrap, where kubelets do not set the label": (
+    "a VM that was started less than five minutes ago, whose kubelet does not set the label": (
         WITHOUT_BOOTSTRAP,
         RESOURCES_READY,
         RESYNC,
@@ -232,7 +234,7 @@ CASES: dict[str, tuple[Any, Status, Trigger, Mapping[str, Any], list[str]]] = {
         cluster(node(), vms={A: vm(), B: vm(B, "STOPPING", FIVE_MINUTES_AGO)}),
         ["list_instances", "find_nodes", "find_instances"],
     ),
-    "the list of VMs lacks the VM of a Node": (
+    "the VM of a Node is not in the list of VMs": (
         group(),
         RESOURCES_READY,
         RESYNC,

@@ -1,4 +1,4 @@
-"""What report_leaks reads before it reports a slice as leaked, and what it reports."""
+"""The reads of report_leaks before it reports a slice as leaked, and the report."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_run_without_a_leak_is_retried_after_an_error() -> None:
 
 
 @pytest.mark.parametrize("retried", [FORBIDDEN, SLOW], ids=["forbidden", "slow"])
-def test_an_error_that_a_retry_may_end_is_raised_although_another_one_is_permanent(
+def test_a_retryable_error_is_raised_even_if_another_error_is_permanent(
     retried: CallError | OutOfTimeError,
 ) -> None:
     invalid = CallError("list", 400, "invalid", "no")
@@ -151,7 +151,9 @@ def test_a_slice_that_cannot_be_read_again_does_not_stop_the_others(error: Excep
     assert observed.failures == (error,)
 
 
-def test_a_project_that_times_out_does_not_stop_the_others_and_may_come_first_next_time() -> None:
+def test_a_project_that_times_out_does_not_stop_the_others_and_may_be_listed_first_next_time() -> (
+    None
+):
     listed_projects: list[str] = []
 
     def list_named(project: str, service: str, _prefix: str) -> list[ListedResource]:
