@@ -31,7 +31,7 @@ V6E: Change = {
 
 
 def shaped(machine_type: str, topology: str, hosts: int) -> Change:
-    """A group of one slice of this shape; with one host, the group is INDIVIDUAL."""
+    """Return a group of one slice of this shape; with one host, the group is INDIVIDUAL."""
     return {
         "topology": topology,
         "nodeCount": hosts,

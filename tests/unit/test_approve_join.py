@@ -224,7 +224,7 @@ def test_a_request_is_approved_denied_or_left_pending(
     assert plan.needs_attention == (outcome in ("Denied", "NotApproved", "ApprovedElsewhere"))
 
 
-def test_the_condition_and_the_event_of_a_denial_say_what_is_wrong() -> None:
+def test_the_condition_and_the_event_of_a_denial_name_the_violation() -> None:
     invalid = candidate(subject=Subject(VM, "it asks for alternative names"))
     actions = flat(decide(ObservedRequests((invalid,)), NOW))
     (denial,) = [action for action in actions if isinstance(action, WriteDecision)]

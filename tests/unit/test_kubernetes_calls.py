@@ -29,10 +29,10 @@ JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2"
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 KUBELETS = "spec.signerName=kubernetes.io/kube-apiserver-client-kubelet"
 GONE = CallError("GET x", 404, "NotFound", "not found")
-UNSERVED = CallError("GET x", 503, "NotServed", "it does not serve this API; a proxy says")
+UNSERVED = CallError("GET x", 503, "NotServed", "it does not serve this API; the answer of a proxy")
 DENIED = CallError("GET x", 403, "Forbidden", "may not")
 CONFLICT = CallError("PATCH x", 409, "Conflict", "changed")
-TAKEN = CallError("POST x", 409, "AlreadyExists", "there is one")
+TAKEN = CallError("POST x", 409, "AlreadyExists", "it exists")
 Request = tuple[str, str, Any]
 
 
@@ -187,7 +187,7 @@ def test_an_absent_object_is_none_and_another_error_is_raised(
     assert call(Answered(GONE)) is None
     with pytest.raises(CallError, match="may not"):
         call(Answered(DENIED))
-    with pytest.raises(CallError, match=r"a proxy says") as raised:
+    with pytest.raises(CallError, match=r"the answer of a proxy") as raised:
         call(Answered(UNSERVED))
     assert (raised.value.http, raised.value.reason) == (503, "NotServed")
 
@@ -199,7 +199,7 @@ def test_a_cluster_that_does_not_serve_jobsets_is_a_transient_error(
     call: Callable[[Cluster], Any],
 ) -> None:
     with pytest.raises(
-        CallError, match=r"serve this API; a proxy says\. .* must be installed"
+        CallError, match=r"serve this API; the answer of a proxy\. .* must be installed"
     ) as raised:
         call(Answered(UNSERVED))
     assert (raised.value.http, raised.value.reason) == (503, "NotServed")

@@ -116,12 +116,12 @@ def test_an_error_of_a_read_is_raised() -> None:
 
 def test_pools_of_jobsets_are_listed() -> None:
     provider, _ = node_pools((True,), **listing(FAILED, UNMANAGED, ELSEWHERE, OTHERS))
-    mine = replace(read_slice(FAILED), has_ready_nodes=True)
-    jobset = mine.owner.jobset
-    assert provider.list_by_jobset("default", jobset) == [mine]
+    own = replace(read_slice(FAILED), has_ready_nodes=True)
+    jobset = own.owner.jobset
+    assert provider.list_by_jobset("default", jobset) == [own]
     assert provider.list_by_jobset("elsewhere", jobset) == [read_slice(ELSEWHERE)]
     others = [read_slice(ELSEWHERE), read_slice(OTHERS)]
-    assert list(provider.list_all()) == [mine, *others]
+    assert list(provider.list_all()) == [own, *others]
     assert list(provider.list_all(with_nodes=False)) == [read_slice(FAILED), *others]
 
 

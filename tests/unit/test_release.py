@@ -1,4 +1,4 @@
-"""``make release``: its files depend only on the tree, and its errors say what to do."""
+"""``make release``: its files depend only on the tree, and its errors name what to do."""
 
 from __future__ import annotations
 

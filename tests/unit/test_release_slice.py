@@ -70,7 +70,7 @@ def suspended(minutes: int) -> dict[str, Any]:
 
 
 def resumed(minutes: int) -> dict[str, Any]:
-    """A resumed JobSet whose controller has not updated its conditions yet."""
+    """Return a resumed JobSet whose controller has not updated its conditions yet."""
     jobset = suspended(minutes)
     jobset["spec"]["suspend"] = False
     return jobset

@@ -181,11 +181,11 @@ def test_a_cluster_id_that_changes_during_the_reads_makes_the_observation_stale(
 @pytest.mark.parametrize("more", [0, 2])
 def test_a_run_reports_a_limited_number_of_leaks(more: int) -> None:
     def list_named(_project: str, service: str, _prefix: str) -> list[ListedResource]:
-        marks = [
+        leaked = [
             (f"{RESOURCE[:-1]}{number}", MARK.replace(UID, str(number)))
             for number in range(MAX_LEAKS + more)
         ]
-        return [listed(service, name=name, mark=mark) for name, mark in marks]
+        return [listed(service, name=name, mark=mark) for name, mark in leaked]
 
     gone: dict[str, Any] = dict.fromkeys(("find_mig", "find_policy", "find_template"))
     observed = observe(work(list_named=list_named, **gone)[0])

@@ -52,7 +52,9 @@ def test_an_invalid_time_is_parsed_as_1970() -> None:
         ("", 10, ""),
     ],
 )
-def test_a_message_that_is_too_long_loses_its_middle(message: str, limit: int, left: str) -> None:
+def test_a_message_that_is_too_long_is_shortened_in_its_middle(
+    message: str, limit: int, left: str
+) -> None:
     assert shorten(message, limit) == left
 
 

@@ -101,7 +101,7 @@ STEPS: dict[str, tuple[NodeGroup, Status, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", STEPS.values(), ids=STEPS)
-def test_a_resync_goes_to_the_steps_that_have_work(
+def test_a_resync_is_sent_to_the_steps_that_have_work(
     case: tuple[NodeGroup, Status, tuple[str, ...]],
 ) -> None:
     about, status, steps = case
@@ -353,7 +353,7 @@ UNSETTLED: dict[str, tuple[NodeGroup, Status, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", UNSETTLED.values(), ids=UNSETTLED)
-def test_a_resync_goes_only_to_steps_that_can_observe_something(
+def test_a_resync_is_sent_only_to_steps_that_can_observe_something(
     case: tuple[NodeGroup, Status, tuple[str, ...]],
 ) -> None:
     about, status, steps = case
