@@ -13,7 +13,7 @@ import yaml
 
 from tests.conformance.table import Row, differs, shown
 from tests.unit.builders import DATA
-from tests.unit.test_desired_pool import DIFFERS, REFUSED
+from tests.unit.test_desired_pool import DIFFERS, INPUT_ERRORS
 
 POOLS = "unit/test_desired_pool.py::"
 AREAS = ("nodepool", "name", "hash", "machine_type", "node_count")
@@ -58,7 +58,7 @@ _WHY_REFUSED = {
 
 
 def _pool(name: str) -> Row:
-    if name in REFUSED:
+    if name in INPUT_ERRORS:
         test = f"{POOLS}test_a_pool_that_the_pod_could_not_use_is_an_input_error[{name}]"
         return Row((test,), _WHY_REFUSED.get(name, ""))
     return Row(
@@ -100,11 +100,11 @@ NODE_POOLS: dict[str, Row] = {
         f"{POOLS}test_a_pool_with_the_name_and_another_owner_is_a_name_conflict[another jobset]",
         f"{POOLS}test_a_pool_with_the_name_and_another_owner_is_a_name_conflict[another namespace]",
     ),
-    "hash-two-empty": shown(_wishes("nothing")),
+    "hash-two-empty": shown(_wishes("no fields")),
     "hash-machine-type-differs": shown(_wishes("machine types")),
     "hash-labels-differ": differs(
         f"{_FIXED_LIST}; those that the Pod selects by count",
-        _wishes("labels selected by"),
+        _wishes("labels"),
         _wishes("selectors"),
     ),
     "hash-upgrade-settings-not-hashed": shown(_wishes("all other settings")),

@@ -27,7 +27,7 @@ from tests.conformance.table import (
     TRIGGERS,
     Row,
 )
-from tests.unit.test_desired_pool import DIFFERS, REFUSED
+from tests.unit.test_desired_pool import DIFFERS, INPUT_ERRORS
 
 pytestmark = pytest.mark.xdist_group("conformance table")
 
@@ -98,7 +98,7 @@ def test_a_behaviour_that_is_to_be_the_same_has_a_test_of_what_it_is_there_for()
 
 def test_a_pool_that_is_otherwise_than_a_row_that_is_right_says_why() -> None:
     wrong = {name for name, row in PROVISIONER.items() if row["verdict"] == "known_wrong"}
-    changed = {*REFUSED, *DIFFERS}
+    changed = {*INPUT_ERRORS, *DIFFERS}
     assert [name for name in sorted(changed - wrong) if not NODE_POOLS[name].why] == []
 
 

@@ -25,7 +25,7 @@ RESOURCE = resource_name(CLUSTER, NAME, UID)
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """A JSON merge patch (RFC 7386)."""
+    """Apply a JSON merge patch (RFC 7386)."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -38,14 +38,14 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def spec(**change: Any) -> dict[str, Any]:
-    """A two-host tpu7x slice, with changes as a JSON merge patch."""
+    """Return the spec of a two-host tpu7x slice with a JSON merge patch applied."""
     merged: dict[str, Any] = merge(copy.deepcopy(_example()), change)
     return merged
 
 
 @cache
 def _example() -> dict[str, Any]:
-    """Parsed once: reading it takes a quarter of a second."""
+    """Return the example; it is cached because parsing the file takes a quarter of a second."""
     found: dict[str, Any] = yaml.safe_load((DATA / "spec.yaml").read_text())["original_example"]
     return found["spec"]  # type: ignore[no-any-return]
 
@@ -58,7 +58,7 @@ def raw_group(
     change: dict[str, Any] | None = None,
     **metadata: Any,
 ) -> dict[str, Any]:
-    """A TPUNodeGroup; an ``owned`` one has this system's finalizer and label."""
+    """Return a TPUNodeGroup; an ``owned`` one has this system's finalizer and label."""
     raw: dict[str, Any] = {
         "apiVersion": "tpu.google.com/v1alpha1",
         "kind": "TPUNodeGroup",
@@ -83,25 +83,25 @@ def raw_group(
 
 
 def group(**options: Any) -> NodeGroup:
-    """The same, parsed."""
+    """Return the TPUNodeGroup of `raw_group`, parsed."""
     return readable(node_group.parse(raw_group(**options), CLUSTER))
 
 
 def unreadable_group(**options: Any) -> UnreadableGroup:
-    """The same with a spec that names no zone."""
+    """Return the TPUNodeGroup of `raw_group` with a spec that names no zone, parsed."""
     parsed = node_group.parse(raw_group(change={"nodeLocation": None}, **options), CLUSTER)
     assert isinstance(parsed, UnreadableGroup)
     return parsed
 
 
 def readable(parsed: AnyGroup) -> NodeGroup:
-    """The group; an unreadable one fails the test."""
+    """Return the group; an unreadable one fails the test."""
     assert isinstance(parsed, NodeGroup), parsed.violations
     return parsed
 
 
 def flat(plan: Plan) -> list[Action]:
-    """A plan's actions, including those inside ``ForOne`` and ``Attempt``."""
+    """Return a plan's actions, including those inside ``ForOne`` and ``Attempt``."""
     return list(_flat(plan.list_actions()))
 
 

@@ -21,7 +21,7 @@ from tests.unit import test_tear_down as deletion
 from tests.unit.builders import NOW, RESOURCE, group
 
 TOPOLOGIES = {32: "4x4x8", 288: "8x12x12", 2304: "16x24x24"}
-"""By number of hosts with four chips each; 2,304 is the maximum of a spec."""
+"""Topologies by the number of hosts with four chips each; 2,304 hosts are the maximum of a spec."""
 COMPLETE = labels.COMPLETE
 STOCKOUT = GceError("ZONE_RESOURCE_POOL_EXHAUSTED", "no", 503)
 
@@ -42,7 +42,7 @@ def label(
     read: Callable[[str], Instance | None] | None = labels.vm,
     known: Status = labels.RESOURCES_READY,
 ) -> Decide:
-    """label_node on a resync, with the Node and the VM of each host (``None``: there are none)."""
+    """Return label_node on a resync; ``make`` and ``read`` return a host's Node and VM."""
     given = labels.on_resync(
         *(map(make, names(hosts)) if make else ()),
         about=about(hosts),

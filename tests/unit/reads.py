@@ -24,18 +24,18 @@ class Reads:
     """Answers by the name of the call: a value, an error to raise, or a function of the arguments."""
 
     answers: Mapping[str, Any]
-    made: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
     """The calls, each with its last argument if that names objects."""
 
     def __getattr__(self, call: str) -> Callable[..., Any]:
         if call not in self.answers:
             if call.startswith("__"):
                 raise AttributeError(call)
-            raise AssertionError(f"{call} was not expected after {self.made}")
+            raise AssertionError(f"{call} was not expected after {self.calls}")
 
         def read(*arguments: Any, **_options: Any) -> Any:
             names = arguments[-1] if arguments and isinstance(arguments[-1], list) else []
-            self.made.append(" ".join([call, *names]))
+            self.calls.append(" ".join([call, *names]))
             answer = self.answers[call]
             if isinstance(answer, Exception):
                 raise answer
@@ -47,7 +47,7 @@ class Reads:
 def reading_work(
     about: AnyGroup, known: Status, trigger: Trigger, answers: Mapping[str, Any], **change: Any
 ) -> tuple[GroupWork, Reads]:
-    """The work of a step that only reads."""
+    """Return the work of a step that only reads, and its recorded reads."""
     reads = Reads(answers)
     nothing: Any = None
     work = GroupWork(
@@ -71,7 +71,7 @@ WorkT = TypeVar("WorkT", bound=SliceWork)
 
 @dataclass
 class ProviderReads(Reads):
-    """A provider of slices; the same for a cluster."""
+    """A slice provider and the cluster in one object."""
 
     concurrency_limit: int | None = None
     noun: str = "TPUNodeGroup"
@@ -87,7 +87,7 @@ def reading_slices(
     settings: Settings = SETTINGS,
     **fields: Any,
 ) -> tuple[WorkT, Reads]:
-    """The work of a step of JobSets that only reads."""
+    """Return the work of a JobSet step that only reads, and its recorded reads."""
     reads = ProviderReads(answers, concurrency_limit=limit)
     nothing: Any = None
     work = kind(

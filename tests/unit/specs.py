@@ -18,8 +18,8 @@ Change = dict[str, Any]
 DATA = Path(__file__).parents[1] / "data"
 SHAPES: Change = yaml.safe_load((DATA / "topology.yaml").read_text())["generations"]
 
-WRONG_NAMES = ("a.b", "a" * 64)
-GOOD_NAMES = ("1group", "a", "a" * 63)
+INVALID_NAMES = ("a.b", "a" * 64)
+VALID_NAMES = ("1group", "a", "a" * 63)
 
 # Shapes
 
@@ -31,7 +31,7 @@ V6E: Change = {
 
 
 def shaped(machine_type: str, topology: str, hosts: int) -> Change:
-    """A group of one slice of this shape; with one host, the group is INDIVIDUAL."""
+    """Return a group of one slice of this shape; with one host, the group is INDIVIDUAL."""
     return {
         "topology": topology,
         "nodeCount": hosts,
@@ -293,7 +293,7 @@ def rejected(id_: str, change: Change, path: str, message: str) -> Any:
     return pytest.param(change, path, message, id=id_)
 
 
-REFUSED = [
+REJECTED = [
     rejected("no-zone", {"nodeLocation": None}, "spec.nodeLocation", ""),
     rejected("no-size-mode", {"targetSizePolicyMode": None}, "spec.targetSizePolicyMode", ""),
     rejected("no-machine-type", config(machineType=None), f"{CONFIG}.machineType", ""),

@@ -60,7 +60,7 @@ class Servers:
     metadata: MetadataServer
 
     def access(self, kind: TokenKind = TokenKind.ID) -> GoogleToken:
-        """Settings that work."""
+        """Return settings with which calls succeed."""
         audience = self.server if kind is TokenKind.ID else ""
         return GoogleToken(self.server, self.ca.certificate_pem, kind, audience)
 
@@ -87,9 +87,9 @@ def running_servers() -> Iterator[tuple[Servers, str]]:
 
 @pytest.fixture
 def servers(running_servers: tuple[Servers, str], monkeypatch: pytest.MonkeyPatch) -> Servers:
-    """The servers without recorded calls: the right token is accepted and no call fails."""
+    """Return the servers without recorded calls: the valid token is accepted and no call fails."""
     shared, host = running_servers
-    # What the environment variable GCE_METADATA_HOST sets when the module is first imported.
+    # google-auth reads this value from GCE_METADATA_HOST when the module is first imported.
     monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", host)
     google = Google(EMAIL, shared.google.keys)
     metadata, api = shared.metadata, shared.api
@@ -107,12 +107,12 @@ def list_nodes(access: Access, calls: int = 1) -> Cluster:
 
 
 def open_cluster(access: Access) -> Cluster:
-    """The client of one process."""
+    """Return the client of one process."""
     return Cluster(Connection(access), "label_node", lambda: 5.0)
 
 
 def get_error(access: Access) -> CallError:
-    """The error of the call for the cluster's id."""
+    """Return the error of the call for the cluster's id."""
     with pytest.raises(CallError) as raised:
         open_cluster(access).get_cluster_id()
     return raised.value
@@ -192,7 +192,7 @@ HINTS = {
 
 
 @pytest.mark.parametrize("kind", TokenKind)
-def test_the_error_of_a_rejected_token_says_what_to_check_and_omits_the_token(
+def test_the_error_of_a_rejected_token_names_what_to_check_and_omits_the_token(
     servers: Servers, kind: TokenKind
 ) -> None:
     access = replace(servers.access(kind), audience="another" if kind is TokenKind.ID else "")
@@ -303,7 +303,7 @@ def test_an_answer_that_is_not_a_status_is_quoted_up_to_200_characters(
 
 
 def serve_as(servers: Servers, ca: CertificateAuthority, host: str, age: timedelta) -> str:
-    """The same cluster at another port, with another certificate."""
+    """Serve the same cluster at another port, with another certificate."""
     tls = ca.server_context((host,), datetime.now(UTC) - age)
     return f"https://{LOOPBACK}:{servers.loopback.serve(servers.api, tls)}"
 
@@ -383,7 +383,7 @@ def test_a_host_name_that_cannot_be_resolved_is_reported() -> None:
 
 
 def accept_only(servers: Servers, token: str) -> None:
-    """The cluster accepts this token and no other."""
+    """Let the cluster accept only this token."""
     servers.api.accept = lambda found: found == token
 
 
@@ -445,14 +445,14 @@ def test_an_invalid_kubeconfig_is_reported_until_it_is_fixed(
     text: str, servers: Servers, tmp_path: Path
 ) -> None:
     path = tmp_path / "kubeconfig"
-    accept_only(servers, "right")
-    cluster = list_nodes(write(servers, path, "right"))
+    accept_only(servers, "valid")
+    cluster = list_nodes(write(servers, path, "valid"))
     path.write_text(text)
     for _ in range(2):
         with pytest.raises(AccessError) as raised:
             cluster.list_nodes("tng-x")
         assert str(raised.value).startswith(f"KUBECONFIG={str(path)!r} cannot be used: ")
-    write(servers, path, "right")
+    write(servers, path, "valid")
     cluster.list_nodes("tng-x")
 
 
@@ -460,11 +460,11 @@ def test_the_cluster_id_is_read_again_after_the_kubeconfig_has_changed(
     servers: Servers, tmp_path: Path
 ) -> None:
     path = tmp_path / "kubeconfig"
-    accept_only(servers, "right")
-    cluster = list_nodes(write(servers, path, "right"))
+    accept_only(servers, "valid")
+    cluster = list_nodes(write(servers, path, "valid"))
     for _ in range(2):
         cluster.get_cluster_id()
-    write(servers, path, "right")
+    write(servers, path, "valid")
     for _ in range(2):
         cluster.get_cluster_id()
     assert len(servers.api.seen) == 3
@@ -474,8 +474,8 @@ def test_a_missing_file_in_a_list_of_kubeconfigs_is_skipped(
     servers: Servers, tmp_path: Path
 ) -> None:
     path = tmp_path / "kubeconfig"
-    accept_only(servers, "right")
-    write(servers, path, "right")
+    accept_only(servers, "valid")
+    write(servers, path, "valid")
     cluster = list_nodes(Kubeconfig(f"{tmp_path / 'none'}{os.pathsep}{path}"))
     cluster.list_nodes("tng-x")
     assert len(servers.api.seen) == 2

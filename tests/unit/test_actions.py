@@ -64,7 +64,7 @@ Outcome = Operation | CallError | None
 
 @dataclass
 class Scripted:
-    """Compute Engine with one answer, and a cluster that keeps the status that is written."""
+    """Compute Engine with one answer, and a cluster that records the statuses that are written."""
 
     answer: Outcome
     written: list[Mapping[str, Any]] = field(default_factory=list)
@@ -124,30 +124,33 @@ def error(http: int, reason: str) -> CallError:
 
 
 INSERT_ERRORS: dict[str, tuple[CallError, list[str]]] = {
-    "a resource is not ready: nothing was started": (error(400, "resourceNotReady"), ["Pending"]),
+    "a resource is not ready: no operation was started": (
+        error(400, "resourceNotReady"),
+        ["Pending"],
+    ),
     "too many requests": (error(429, "rateLimitExceeded"), ["Pending"]),
-    "no answer: the insert may have been started": (error(0, "unreachable"), []),
-    "a failure of the server": (error(503, "backendError"), []),
+    "no answer: an operation may have been started": (error(0, "unreachable"), []),
+    "an internal error of the API": (error(503, "backendError"), []),
     "the name is taken": (error(409, "alreadyExists"), []),
 }
 
 
 @pytest.mark.parametrize("case", INSERT_ERRORS.values(), ids=INSERT_ERRORS)
-def test_an_insert_reverts_its_intent_only_if_nothing_can_have_been_started(
+def test_an_insert_reverts_its_intent_only_if_no_operation_can_have_been_started(
     case: tuple[CallError, list[str]],
 ) -> None:
     call_error, states = case
-    its_work, cluster = work(call_error, entries(State.CREATING))
+    group_work, cluster = work(call_error, entries(State.CREATING))
     with pytest.raises(CallError) as raised:
-        Insert(POLICY, SPEC, {"name": RESOURCE}).apply(its_work)
+        Insert(POLICY, SPEC, {"name": RESOURCE}).apply(group_work)
     assert raised.value is call_error
     assert [one["resources"][POLICY]["state"] for one in cluster.written] == states
 
 
 def test_an_environment_error_of_an_insert_is_recorded() -> None:
-    its_work, cluster = work(error(403, "quotaExceeded"), entries(State.CREATING))
-    Insert(POLICY, SPEC, {"name": RESOURCE}).apply(its_work)
-    entry = its_work.status.resources[POLICY]
+    group_work, cluster = work(error(403, "quotaExceeded"), entries(State.CREATING))
+    Insert(POLICY, SPEC, {"name": RESOURCE}).apply(group_work)
+    entry = group_work.status.resources[POLICY]
     assert entry.error is not None
     assert (entry.state, entry.error.reason) == (State.FAILED, Reason.QUOTA_EXCEEDED)
     assert cluster.written == []
@@ -174,22 +177,22 @@ def test_an_insert_that_refers_to_an_absent_resource_observes_again_retries_or_f
     is_first_observation: bool, others_since: Any, error_name: str, state: State
 ) -> None:
     known = entries(State.CREATING, others_since)
-    its_work, _ = work(error(404, "notFound"), known, is_first_observation=is_first_observation)
+    group_work, _ = work(error(404, "notFound"), known, is_first_observation=is_first_observation)
     found = ""
     try:
-        Insert(POLICY, SPEC, {"name": RESOURCE}).apply(its_work)
+        Insert(POLICY, SPEC, {"name": RESOURCE}).apply(group_work)
     except (CallError, StaleObservation) as one:
         found = one.reason if isinstance(one, CallError) else type(one).__name__
-    assert (found, its_work.status.resources[POLICY].state) == (error_name, state)
+    assert (found, group_work.status.resources[POLICY].state) == (error_name, state)
 
 
 def test_the_request_id_of_an_insert_depends_on_the_time_of_the_intent_alone() -> None:
-    """Compute Engine recognizes a repeated call by its request id."""
+    """Compute Engine identifies a repeated call by its request id."""
 
     def find_request_id(age: timedelta, since: Any = NOW) -> Any:
         known = Status(resources={POLICY: Resource(RESOURCE, State.CREATING, since)})
-        its_work, scripted = work(OPERATION, known, age=age)
-        Insert(POLICY, SPEC, {"name": RESOURCE}).apply(its_work)
+        group_work, scripted = work(OPERATION, known, age=age)
+        Insert(POLICY, SPEC, {"name": RESOURCE}).apply(group_work)
         return scripted.calls[-1][-1]
 
     first = find_request_id(timedelta())
@@ -198,15 +201,15 @@ def test_the_request_id_of_an_insert_depends_on_the_time_of_the_intent_alone() -
 
 
 def test_the_operation_of_a_delete_is_recorded() -> None:
-    its_work, _ = work(OPERATION, entries(State.DELETING))
-    Delete(POLICY, SPEC).apply(its_work)
-    assert its_work.status.resources[POLICY].operation == "operation-1"
+    group_work, _ = work(OPERATION, entries(State.DELETING))
+    Delete(POLICY, SPEC).apply(group_work)
+    assert group_work.status.resources[POLICY].operation == "operation-1"
 
 
 def test_a_delete_of_an_absent_resource_makes_the_step_observe_again() -> None:
-    its_work, _ = work(None, entries(State.DELETING))
+    group_work, _ = work(None, entries(State.DELETING))
     with pytest.raises(StaleObservation, match="the workload policy is gone already"):
-        Delete(POLICY, SPEC).apply(its_work)
+        Delete(POLICY, SPEC).apply(group_work)
 
 
 IN_USE = error(400, "resourceInUseByAnotherResource")
@@ -229,16 +232,16 @@ DELETES: dict[str, tuple[str, CallError, timedelta, str | None]] = {
 def test_an_error_of_a_delete_is_retried_or_recorded(
     case: tuple[str, CallError, timedelta, str | None],
 ) -> None:
-    """``None``: the message is retried; empty: the end of the running operation triggers the step."""
+    """Reason ``None``: the message is retried. An empty reason: the running operation is awaited."""
     kind, call_error, age, reason = case
     known = Status(resources={kind: Resource(RESOURCE, State.DELETING, NOW)})
-    its_work, _ = work(call_error, known, age=age)
+    group_work, _ = work(call_error, known, age=age)
     if reason is None:
         with pytest.raises(CallError, match="a message"):
-            Delete(kind, SPEC).apply(its_work)
+            Delete(kind, SPEC).apply(group_work)
         return
-    Delete(kind, SPEC).apply(its_work)
-    error = its_work.status.resources[kind].error
+    Delete(kind, SPEC).apply(group_work)
+    error = group_work.status.resources[kind].error
     assert (error.reason if error is not None else "") == reason
 
 
@@ -253,7 +256,7 @@ class Patched(Scripted):
         return {**raw, "metadata": {**raw["metadata"], "resourceVersion": "8"}}
 
 
-OTHERS = "example.com/theirs"
+OTHERS = "example.com/another"
 OWNERSHIPS: dict[str, tuple[list[str], list[str], list[str]]] = {
     "no finalizer": ([], [FINALIZER], []),
     "a finalizer of another controller": ([OTHERS], [OTHERS, FINALIZER], [OTHERS]),
@@ -262,29 +265,29 @@ OWNERSHIPS: dict[str, tuple[list[str], list[str], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", OWNERSHIPS.values(), ids=OWNERSHIPS)
-def test_the_finalizers_of_other_controllers_are_kept(
+def test_the_finalizers_of_other_controllers_are_not_removed(
     case: tuple[list[str], list[str], list[str]],
 ) -> None:
     before, taken, left = case
-    its_work, _ = work(None, Status())
+    group_work, _ = work(None, Status())
     cluster = Patched(None)
     about = group(finalizers=before)
-    its_work = replace(its_work, group=about, cluster=cast("Cluster", cluster))
-    TakeOwnership().apply(its_work)
+    group_work = replace(group_work, group=about, cluster=cast("Cluster", cluster))
+    TakeOwnership().apply(group_work)
     assert cluster.patches[0] == {
         "finalizers": taken,
         "labels": {RESOURCE_NAME_LABEL: about.resource_name},
     }
-    assert its_work.group.raw["metadata"]["resourceVersion"] == "8"
-    RemoveFinalizer().apply(replace(its_work, group=about))
+    assert group_work.group.raw["metadata"]["resourceVersion"] == "8"
+    RemoveFinalizer().apply(replace(group_work, group=about))
     assert cluster.patches[1] == {"finalizers": left}
 
 
 def test_results_of_actions_are_written_once() -> None:
-    its_work, cluster = work(OPERATION, entries(State.DELETING))
-    Delete(POLICY, SPEC).apply(its_work)
+    group_work, cluster = work(OPERATION, entries(State.DELETING))
+    Delete(POLICY, SPEC).apply(group_work)
     assert cluster.written == []
-    WriteResults().apply(its_work)
+    WriteResults().apply(group_work)
     assert [one["resources"][POLICY]["operation"] for one in cluster.written] == ["operation-1"]
 
 
@@ -294,14 +297,14 @@ TOKEN = Token("abcdef", "secretsecret0000", NOW + TOKEN_LIFE)
 def test_an_error_of_a_metadata_write_does_not_contain_the_token() -> None:
     text = f"{TOKEN.id}.{TOKEN.secret}"
     quoting = CallError("instances.setMetadata", 400, "invalid", f"no value {text!r}")
-    its_work, _ = work(quoting, Status())
+    group_work, _ = work(quoting, Status())
     about = instance(f"{RESOURCE}-ab12")
     with pytest.raises(CallError) as raised:
-        SetMetadata(SPEC, about, {TOKEN_KEY: text}).apply(its_work)
+        SetMetadata(SPEC, about, {TOKEN_KEY: text}).apply(group_work)
     assert raised.value.message == "no value '[token]'"
     assert (raised.value.http, raised.value.reason) == (400, "invalid")
     with pytest.raises(CallError, match="no value"):
-        SetMetadata(SPEC, about, {}).apply(its_work)
+        SetMetadata(SPEC, about, {}).apply(group_work)
 
 
 @pytest.mark.parametrize(
@@ -314,15 +317,15 @@ def test_an_error_of_a_metadata_write_does_not_contain_the_token() -> None:
 def test_the_bootstrap_group_of_a_token_depends_on_the_approver(
     approval: JoinApproval, bootstrap_group: str
 ) -> None:
-    made: list[Any] = []
-    its_work, _ = work(None, Status())
-    its_work = replace(
-        its_work,
+    created: list[Any] = []
+    group_work, _ = work(None, Status())
+    group_work = replace(
+        group_work,
         settings=replace(SETTINGS, join_approval=approval),
-        cluster=cast("Cluster", SimpleNamespace(create_token_secret=made.append)),
+        cluster=cast("Cluster", SimpleNamespace(create_token_secret=created.append)),
     )
-    CreateSecret(TOKEN, "vm").apply(its_work)
-    (manifest,) = made
+    CreateSecret(TOKEN, "vm").apply(group_work)
+    (manifest,) = created
     assert base64.b64decode(manifest["data"]["auth-extra-groups"]).decode() == bootstrap_group
 
 
@@ -345,11 +348,11 @@ APPLIED: list[tuple[Any, str, tuple[Any, ...]]] = [
 
 @pytest.mark.parametrize("action, call, arguments", APPLIED)
 def test_an_action_makes_one_call(action: Any, call: str, arguments: tuple[Any, ...]) -> None:
-    made: list[tuple[Any, ...]] = []
-    cluster = SimpleNamespace(**{call: lambda *given: made.append(given)})
-    its_work, _ = work(None, Status())
-    action.apply(replace(its_work, cluster=cast("Cluster", cluster)))
-    assert made == [arguments]
+    calls: list[tuple[Any, ...]] = []
+    cluster = SimpleNamespace(**{call: lambda *given: calls.append(given)})
+    group_work, _ = work(None, Status())
+    action.apply(replace(group_work, cluster=cast("Cluster", cluster)))
+    assert calls == [arguments]
 
 
 EVENT = Event("Reason", "a message")

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a table reads best with a row on a line)
-"""The admission of a JobSet's Job: which node selectors its Pods get and lose."""
+"""The admission of a JobSet's Job: the node selectors that its Pods get and lose."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ ROWS: dict[str, dict[str, Any]] = {
     if row["area"] == "admission"
 }
 NOT_APPLICABLE = {
-    "admission-no-selector": "a Job that selects no topology is never given a slice, so it stays as it is",
+    "admission-no-selector": "a Job that selects no topology gets no slice and is not patched",
 }
 OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
 RESERVED = {
-    "cloud.google.com/reservation-name": "mine",
-    "cloud.google.com/reservation-project": "theirs",
+    "cloud.google.com/reservation-name": "my-reservation",
+    "cloud.google.com/reservation-project": "other-project",
 }
 SPOT = {"cloud.google.com/gke-spot": "true"}
 HINT = "cloud.google.com/gke-location-hint"
@@ -49,15 +49,15 @@ def child(
     more: Mapping[str, str] | None = None,
     pod: Mapping[str, Any] | None = None,
 ) -> Manifest:
-    """A JobSet's Job ``default/test-job``."""
-    made = job(
+    """Return a JobSet's Job ``default/test-job``."""
+    created = job(
         *containers,
         name="test-job",
         pod={"nodeSelector": {**V6E, **(more or {})}, **(pod or {})},
         labels={"jobset.sigs.k8s.io/job-key": job_key("default", "test-job")},
     )
-    made["metadata"]["namespace"] = "default"
-    return made
+    created["metadata"]["namespace"] = "default"
+    return created
 
 
 def without(target: Manifest, *path: str) -> Manifest:
@@ -69,13 +69,13 @@ def without(target: Manifest, *path: str) -> Manifest:
     return target
 
 
-def marked(target: Manifest, where: str, value: str) -> Manifest:
+def opt_out(target: Manifest, where: str, value: str) -> Manifest:
     target["metadata"].setdefault(where, {})[OPT_OUT] = value
     return target
 
 
-def marked_template(target: Manifest, where: str, value: str) -> Manifest:
-    marked(target["spec"]["template"], where, value)
+def opt_out_in_template(target: Manifest, where: str, value: str) -> Manifest:
+    opt_out(target["spec"]["template"], where, value)
     return target
 
 
@@ -123,7 +123,7 @@ SELECTORS: list[tuple[str, dict[str, str], Manifest, dict[str, str]]] = [
     ("reserved, on demand", {"FORCE_ON_DEMAND": "true"}, child(more=RESERVED), {}),
     ("Spot", {}, child(more=SPOT), SPOT),
     ("Spot, on demand", {"FORCE_ON_DEMAND": "true"}, child(more=SPOT), {}),
-    ("other selectors are kept", {"FORCE_ON_DEMAND": "true"}, child(more={"team": "a"}), {"team": "a"}),
+    ("other selectors remain", {"FORCE_ON_DEMAND": "true"}, child(more={"team": "a"}), {"team": "a"}),
     ("reservation, Spot and hint", {"FORCE_ON_DEMAND": "true", "RESERVATION_LOCATION_HINT": "cell"},
      child(more={**RESERVED, **SPOT}), {HINT: "cell"}),
     ("the key of another Job", {}, child(more={"job-key": "other"}), {}),
@@ -140,19 +140,19 @@ def test_the_pods_of_an_admitted_job_have_these_node_selectors(
     assert selector_of(target, read_admission(environment)) == expected
 
 
-def test_a_job_with_a_generated_name_gets_the_key_that_jobset_has_computed() -> None:
+def test_a_job_with_a_generated_name_gets_the_key_that_jobset_computed() -> None:
     """admission-generate-name"""
     target = without(child(), "metadata", "name")
     target["metadata"]["generateName"] = "test-"
     assert selector_of(target)["job-key"] == KEY
 
 
-UNTOUCHED: list[tuple[str, Manifest]] = [
-    ("admission-disabled", marked(child(), "labels", "true")),
-    ("opted out by annotation", marked(child(), "annotations", "true")),
-    ("opted out in another spelling", marked(child(), "labels", "True")),
-    ("opted out in the Pod template", marked_template(child(), "labels", "true")),
-    ("opted out in the template's annotations", marked_template(child(), "annotations", "yes")),
+NOT_PATCHED: list[tuple[str, Manifest]] = [
+    ("admission-disabled", opt_out(child(), "labels", "true")),
+    ("opted out by annotation", opt_out(child(), "annotations", "true")),
+    ("opted out in another spelling", opt_out(child(), "labels", "True")),
+    ("opted out in the Pod template", opt_out_in_template(child(), "labels", "true")),
+    ("opted out in the template's annotations", opt_out_in_template(child(), "annotations", "yes")),
     ("admission-not-jobset", without(child(), "metadata", "labels", "jobset.sigs.k8s.io/job-key")),
     ("admission-every-jobset-job", child(container(tpu=None))),
     ("no chips", child(container(tpu=0))),
@@ -163,8 +163,10 @@ UNTOUCHED: list[tuple[str, Manifest]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("target", [row[1] for row in UNTOUCHED], ids=[row[0] for row in UNTOUCHED])
-def test_a_job_without_a_tpu_slice_or_with_an_opt_out_is_not_patched(target: Manifest) -> None:
+@pytest.mark.parametrize(
+    "target", [row[1] for row in NOT_PATCHED], ids=[row[0] for row in NOT_PATCHED]
+)
+def test_a_job_that_needs_no_slice_or_has_opted_out_is_not_patched(target: Manifest) -> None:
     everything = AdmissionSettings(is_on_demand_forced=True, location_hint="cell")
     assert patch_of(target, everything) == []
 
@@ -232,7 +234,7 @@ def test_the_webhook_is_configured_like_that_of_tpu_provisioner() -> None:
     }
 
 
-NOT_MATCHED = [row for row in UNTOUCHED if row[0] != "no chips"]
+NOT_MATCHED = [row for row in NOT_PATCHED if row[0] != "no chips"]
 
 
 @pytest.mark.parametrize(
@@ -257,7 +259,7 @@ def is_matched(target: Manifest) -> bool:
 
 
 def test_each_row_has_a_test_or_a_reason() -> None:
-    tested = {row for row, *_ in [*PATCHED, *SELECTORS, *UNTOUCHED] if row in ROWS}
+    tested = {row for row, *_ in [*PATCHED, *SELECTORS, *NOT_PATCHED] if row in ROWS}
     docs = " ".join(
         str(value.__doc__) for name, value in globals().items() if name.startswith("test_")
     )

@@ -94,7 +94,7 @@ JSON = st.recursive(
 
 
 def paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The paths of all values in a document."""
+    """Yield the paths of all values in a document."""
     if path:
         yield path
     if isinstance(value, dict):
@@ -117,7 +117,7 @@ def put(document: Any, path: tuple[Any, ...], value: Any) -> None:
 
 
 def mutated(document: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """The document with some of its values replaced."""
+    """Return a strategy for the document with some of its values replaced."""
 
     def mutate(many: list[tuple[tuple[Any, ...], Any]]) -> dict[str, Any]:
         copied = copy.deepcopy(document)
@@ -131,7 +131,7 @@ def mutated(document: dict[str, Any]) -> st.SearchStrategy[Any]:
 
 LATER_VERSION = copy.deepcopy(FULL)
 LATER_VERSION["resources"][MIG]["state"] = "Resizing"
-LATER_VERSION["resources"][MIG]["error"]["reason"] = "Unheard"
+LATER_VERSION["resources"][MIG]["error"]["reason"] = "UnknownReason"
 LATER_VERSION["resources"]["network"] = {"name": "x", "state": "Ready"}
 LATER_VERSION["conditions"].append({**FULL["conditions"][0], "type": "NetworkReady"})
 LATER_VERSION["pending"][0]["why"] = "Overheated"
@@ -143,9 +143,9 @@ MUTABLE_FIELDS = ("labels", "annotations", "finalizers", "generation", "deletion
 
 
 def plans(group: AnyGroup, known: Status) -> Iterator[Plan]:
-    """The plan of each step for a group, for several observations."""
+    """Yield the plan of each step for a group, for several observations."""
     absent: dict[str, Found | None] = {POLICY: None, TEMPLATE: None, MIG: None}
-    there: dict[str, Found | None] = {
+    present: dict[str, Found | None] = {
         POLICY: policy(),
         TEMPLATE: template(),
         MIG: instance_group(creating=1),
@@ -157,7 +157,7 @@ def plans(group: AnyGroup, known: Status) -> Iterator[Plan]:
         yield label_node.decide(label_node.NothingToCount(group), NOW)
         return
     nothing: dict[str, Found | None] = {}
-    for found in (nothing, absent, there):
+    for found in (nothing, absent, present):
         for trigger in (ADDED, RESYNC):
             observed = ObservedResources(group, known, trigger, SETTINGS.projects, found=found)
             yield create_resources.decide(observed, NOW)

@@ -224,7 +224,7 @@ def test_a_request_is_approved_denied_or_left_pending(
     assert plan.needs_attention == (outcome in ("Denied", "NotApproved", "ApprovedElsewhere"))
 
 
-def test_the_condition_and_the_event_of_a_denial_say_what_is_wrong() -> None:
+def test_the_condition_and_the_event_of_a_denial_name_the_violation() -> None:
     invalid = candidate(subject=Subject(VM, "it asks for alternative names"))
     actions = flat(decide(ObservedRequests((invalid,)), NOW))
     (denial,) = [action for action in actions if isinstance(action, WriteDecision)]
@@ -292,10 +292,10 @@ def test_requests_that_are_gone_need_no_action() -> None:
 
 @pytest.mark.parametrize("http", [409, 429, 503])
 def test_a_transient_error_is_raised_before_a_permanent_one(http: int) -> None:
-    refused = CallError("GET certificatesigningrequests", 422, "Invalid", "no")
+    permanent = CallError("GET certificatesigningrequests", 422, "Invalid", "no")
     transient = CallError("GET certificatesigningrequests", http, "", "later")
-    plan = decide(ObservedRequests(errors=(refused, transient)), NOW)
-    assert describe(plan) == [f"fail {transient}", f"fail {refused}"]
+    plan = decide(ObservedRequests(errors=(permanent, transient)), NOW)
+    assert describe(plan) == [f"fail {transient}", f"fail {permanent}"]
 
 
 OTHER = group(uid="another")

@@ -1,4 +1,4 @@
-"""What approve_join reads about a request, its group and its VM, and what it leaves unread."""
+"""The reads of approve_join about a request, its group and its VM, within the time limit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RAW = raw_request(pem(kubelets(VM)))
 DECIDED = {**RAW, "status": {"conditions": [{"type": "Denied"}]}}
 ELSEWHERE = raw_request(pem(kubelets("another-node")))
 WITH_DOMAIN = raw_request(pem(kubelets(f"{VM}.c.p.internal")))
-REFUSED = CallError("GET x", 403, "Forbidden", "may not")
+FORBIDDEN = CallError("GET x", 403, "Forbidden", "may not")
 ANSWERS: dict[str, Any] = {
     "find_signing_request": RAW,
     "get_cluster_id": CLUSTER,
@@ -101,11 +101,11 @@ CASES: dict[str, tuple[dict[str, Any], list[str], dict[str, Any] | None]] = {
             "is_served": False,
         },
     ),
-    "the group cannot be read": ({"list_groups_named": REFUSED}, GROUP, {"error": REFUSED}),
+    "the group cannot be read": ({"list_groups_named": FORBIDDEN}, GROUP, {"error": FORBIDDEN}),
     "the VM cannot be read": (
-        {"find_instance": REFUSED},
+        {"find_instance": FORBIDDEN},
         [*GROUP, "find_instance"],
-        {"group": node_group.parse(raw_group(), CLUSTER), "error": REFUSED},
+        {"group": node_group.parse(raw_group(), CLUSTER), "error": FORBIDDEN},
     ),
 }
 
@@ -117,7 +117,7 @@ def test_the_group_and_the_vm_of_a_request_are_read(
     answers, calls, expected = case
     work, reads = joining(**answers)
     observed = observe(work)
-    assert reads.made == ["find_signing_request", *calls]
+    assert reads.calls == ["find_signing_request", *calls]
     assert (observed.unread, observed.errors) == ((), ())
     if expected is None:
         assert observed.candidates == ()
@@ -132,13 +132,13 @@ def test_a_decided_request_causes_no_further_read() -> None:
     work, reads = joining(find_signing_request=DECIDED)
     (found,) = observe(work).candidates
     assert found.request.is_decided
-    assert reads.made == ["find_signing_request"]
+    assert reads.calls == ["find_signing_request"]
 
 
 def test_a_group_and_a_vm_are_read_once_for_many_requests() -> None:
     work, reads = joining("csr-1", "csr-2", "csr-3")
     assert len(observe(work).candidates) == 3
-    assert {call: reads.made.count(call) for call in reads.made} == {
+    assert {call: reads.calls.count(call) for call in reads.calls} == {
         "find_signing_request": 3,
         "get_cluster_id": 1,
         "list_groups_named": 1,
@@ -146,7 +146,7 @@ def test_a_group_and_a_vm_are_read_once_for_many_requests() -> None:
     }
 
 
-@pytest.mark.parametrize("error", [REFUSED, OutOfTimeError("slow")])
+@pytest.mark.parametrize("error", [FORBIDDEN, OutOfTimeError("slow")])
 def test_an_unreadable_request_does_not_stop_the_others(error: Exception) -> None:
     def find(name: str) -> Any:
         if name == "csr-1":
@@ -214,7 +214,7 @@ def test_the_log_line_about_a_request_has_the_fields_of_the_alert(
 
 
 def test_a_token_that_cannot_be_revoked_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    Revoke("abcdef", "csr").apply(joining(delete_token_secret=REFUSED)[0])
+    Revoke("abcdef", "csr").apply(joining(delete_token_secret=FORBIDDEN)[0])
     note = json.loads(capsys.readouterr().out)["note"]
     assert note.startswith("its token abcdef could not be revoked: GET x: 403 Forbidden: may not.")
     assert "Delete the Secret bootstrap-token-abcdef in kube-system" in note
@@ -225,11 +225,11 @@ def test_a_token_that_cannot_be_revoked_is_reported(capsys: pytest.CaptureFixtur
         Revoke("abcdef", "csr").apply(joining(delete_token_secret=unavailable)[0])
 
 
-FORBIDDEN, INVALID = (CallError("PUT x", http, "x", "no") for http in (403, 422))
+WRITE_FORBIDDEN, INVALID = (CallError("PUT x", http, "x", "no") for http in (403, 422))
 REJECTIONS: dict[str, tuple[CallError, bool, bool]] = {
     "rejected by an admission webhook": (INVALID, False, True),
-    "forbidden, again": (FORBIDDEN, True, True),
-    "forbidden for the first time": (FORBIDDEN, False, False),
+    "forbidden, again": (WRITE_FORBIDDEN, True, True),
+    "forbidden for the first time": (WRITE_FORBIDDEN, False, False),
     "not answered": (CallError("PUT x", 503, "unavailable", "later"), True, False),
 }
 

@@ -1,4 +1,4 @@
-"""When an object that waits is due: in each minute of its wait, and with a lag."""
+"""The minutes in which a waiting object is due, with and without a lag."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.builders import NOW
     "minutes, expected",
     [
         pytest.param(-2, True, id="a time in the future"),
-        pytest.param(-1, False, id="a time in the next minute, such as of another clock"),
+        pytest.param(-1, False, id="a time in the next minute, by another clock"),
         pytest.param(0, False, id="in the first minute"),
         pytest.param(1, True, id="after a minute"),
         pytest.param(9, True, id="each minute, until an eighth of the wait is longer"),

@@ -165,7 +165,7 @@ def pin_by_cryptography(pem: str) -> str:
     return f"sha256:{hashlib.sha256(info).hexdigest()}"
 
 
-# Made with `openssl x509 -req`: a certificate without the version field that later ones have.
+# Created with `openssl x509 -req`: version 1 has no version field, unlike later versions.
 V1_CA = """\
 -----BEGIN CERTIFICATE-----
 MIIBFzCBvwIUb2YXAcW07BB5BjWgki6PTlX/WeYwCgYIKoZIzj0EAwIwDjEMMAoG
@@ -201,7 +201,7 @@ def test_a_version_1_certificate_has_a_pin() -> None:
     assert ca_hash(V1_CA) == pin_by_cryptography(V1_CA)
 
 
-WHERE = "in configmap kube-system/kube-root-ca.crt"
+IN_CONFIGMAP = "in configmap kube-system/kube-root-ca.crt"
 
 
 def pem_of(der: bytes) -> str:
@@ -214,14 +214,14 @@ def pem_of(der: bytes) -> str:
     [
         ("", "ca.crt not found in configmap kube-system/kube-root-ca.crt"),
         (" \n", "ca.crt not found in configmap kube-system/kube-root-ca.crt"),
-        ("hello", f"failed to decode PEM CA certificate {WHERE}: no certificate in it"),
+        ("hello", f"failed to decode PEM CA certificate {IN_CONFIGMAP}: no certificate in it"),
         (
             "-----BEGIN CERTIFICATE-----\n????\n-----END CERTIFICATE-----",
-            f"failed to decode PEM CA certificate {WHERE}: the certificate is not base64",
+            f"failed to decode PEM CA certificate {IN_CONFIGMAP}: the certificate is not base64",
         ),
         (
             pem_of(b"\x02\x01\x05"),
-            f"failed to decode PEM CA certificate {WHERE}: not an X.509 certificate",
+            f"failed to decode PEM CA certificate {IN_CONFIGMAP}: not an X.509 certificate",
         ),
     ],
     ids=["empty", "blank", "no-pem", "no-base64", "an-integer"],
@@ -255,7 +255,7 @@ def render(**changes: object) -> str:
 
 
 def assignments(script: str) -> dict[str, str]:
-    """The variables that the script's first lines set in bash."""
+    """Return the variables that the script's first lines set in bash."""
     lines = [line for line in script.splitlines() if line.startswith("readonly ")][:5]
     return dict(
         "".join(shlex.split(line.removeprefix("readonly "))).split("=", 1) for line in lines

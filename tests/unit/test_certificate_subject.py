@@ -1,4 +1,4 @@
-"""A request for a Node's certificate must be one PEM block with one name and nothing else."""
+"""A request for a Node's certificate must be exactly one PEM block with exactly one name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.signing_requests import STRANGE_NAMES, USAGES, kubelets, manifest, pe
 
 VM = "tng-my-slice-0123abcd-x7k2"
 LONGEST = f"tng-{'s' * 45}-0123abcd-x7k2"
-O, CN, OU = (  # noqa: E741 - as X.509 calls them
+O, CN, OU = (  # noqa: E741 - the abbreviations of X.509
     NameOID.ORGANIZATION_NAME,
     NameOID.COMMON_NAME,
     NameOID.ORGANIZATIONAL_UNIT_NAME,

@@ -16,12 +16,12 @@ def test_a_class_name_is_unique_in_the_product() -> None:
         for path in sorted((ROOT / package).rglob("*.py")):
             for name in list_public_classes(path.read_text()):
                 found.setdefault(name, []).append(str(path.relative_to(ROOT)))
-    assert len(found) > 100, "the classes are elsewhere"
+    assert len(found) > 100, "the search must find the product's classes"
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
 
 
 def list_public_classes(code: str) -> Iterator[str]:
-    """The names of all classes in ``code``, nested ones included."""
+    """Yield the names of all classes in ``code``, including nested ones."""
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield node.name

@@ -1,7 +1,7 @@
-"""Commands in the documentation run as printed, as far as they need no cloud and no cluster.
+"""Commands in the documentation run as printed if they need no cloud and no cluster.
 
 Other tests run `docs/first-slice.md`, `docs/on-call.md`, and parts of `docs/install.md` and
-`docs/injection.md`; they parse the commands of `kubectl tng` and gcloud. `NOT_RUN` is for the rest.
+`docs/injection.md`; they parse the commands of `kubectl tng` and gcloud. `NOT_RUN` has all others.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ NOT_RUN = {
     ".ci/run": "runs all tests",
     ".venv/bin/functions-framework": "needs a cluster and Google Cloud",
     ".venv/bin/python": "needs a cluster; test_docs.py parses the operator's tool",
-    "./deploy.sh": "needs Google Cloud; its options are read below",
+    "./deploy.sh": "needs Google Cloud; a test below checks its options",
     "apt-get": "changes the machine",
-    "cat": "of the overlays in install.md and injection.md, which tests/real run",
+    "cat": "creates the overlays in install.md and injection.md; tests/real run them",
     "cd": "needs the archive of a release",
-    "curl": "needs a release or `make local`; the faults of `make local` are read below",
+    "curl": "needs a release or `make local`; a test below checks the faults of `make local`",
     "gcloud": "needs Google Cloud",
     "gh": "needs a release",
     "git": "publishes a release",
     "install": "needs a release",
-    "kubectl": "needs a cluster; the files are read below",
-    "make": "takes minutes; the options are read below",
-    "mkdir": "of the overlay in install.md, which tests/unit/infra/test_install_page.py runs",
-    "openssl": "of the certificate in injection.md, which tests/real/test_inject_env_installed.py runs",
-    "rm": "deletes a key that the command before it created",
+    "kubectl": "needs a cluster; a test below checks that the files exist",
+    "make": "takes minutes; a test below checks the options",
+    "mkdir": "creates the overlay in install.md; tests/unit/infra/test_install_page.py runs it",
+    "openssl": "creates a certificate in injection.md; tests/real/test_inject_env_installed.py runs it",
+    "rm": "deletes a key that the previous command created",
     "sed": "needs the manifests of a release, or runs in `RUNNABLE`",
     "sha256sum": "needs a release",
     "tar": "needs a release",
@@ -57,14 +57,14 @@ _RECIPE = re.compile(r"^{}:.*\n(?:\t.*\n)*?\t.*\$\(BIN\)/python -m (\S+)", re.MU
 
 
 def list_blocks() -> Iterator[tuple[str, str]]:
-    """The blocks of commands of all pages, with the page's name."""
+    """Yield the blocks of commands of all pages, each with the page's name."""
     for page in PAGES:
         for block in _BLOCK.findall(page.read_text()):
             yield str(page.relative_to(ROOT)), block
 
 
 def list_programs(block: str) -> Iterator[str]:
-    """The first word of each command, without those in pipelines and substitutions."""
+    """Yield the first word of each command, except in pipelines and substitutions."""
     text = _HEREDOC.sub("", block).replace("\\\n", " ")
     for line in text.splitlines():
         word = (_ASSIGNMENT.sub("", line.strip()).split() or [""])[0]
@@ -74,7 +74,7 @@ def list_programs(block: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Runnable:
-    """A block that is run in an empty folder after ``before``; then ``is_done`` must be true."""
+    """A block that runs in an empty folder after ``before``; ``is_done`` must be true afterwards."""
 
     page: str
     beginning: str
@@ -143,7 +143,7 @@ def test_each_file_in_a_command_exists() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_each_fault_of_the_simulator_takes_the_arguments_in_the_page(page: Path) -> None:
+def test_each_fault_of_the_simulator_accepts_the_arguments_in_the_page(page: Path) -> None:
     for name, quoted, escaped in _FAULT.findall(page.read_text()):
         if name in ("NAME", "faults", "state"):
             continue
@@ -160,7 +160,7 @@ def read_help(*command: str) -> str:
 
 
 def list_options() -> set[tuple[tuple[str, ...], str]]:
-    """Each option of a make target or of deploy.sh in the pages, with the program that takes it."""
+    """Return each option of a make target or of deploy.sh in the pages, with its program."""
     makefile = (ROOT / "Makefile").read_text()
     found: set[tuple[tuple[str, ...], str]] = set()
     for page in PAGES:

@@ -45,9 +45,9 @@ WAITING = [f"pod-{number:02}" for number in range(20)]
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 5])
 def test_half_of_the_slots_go_to_the_objects_that_have_waited_longest(slots: int) -> None:
-    chosen = select(WAITING, slots)
-    assert len(set(chosen)) == slots
-    assert chosen[: (slots + 1) // 2] == WAITING[: (slots + 1) // 2]
+    selected = select(WAITING, slots)
+    assert len(set(selected)) == slots
+    assert selected[: (slots + 1) // 2] == WAITING[: (slots + 1) // 2]
 
 
 def test_all_waiting_objects_are_selected_if_there_are_enough_slots() -> None:
@@ -55,8 +55,8 @@ def test_all_waiting_objects_are_selected_if_there_are_enough_slots() -> None:
     assert sorted(select(WAITING[:3], 5)) == WAITING[:3]
 
 
-def test_an_object_is_selected_even_if_all_before_it_keep_failing() -> None:
-    """All other objects have waited longer, and each attempt to serve them fails."""
+def test_an_object_is_selected_even_if_the_actions_for_all_others_fail() -> None:
+    """All other objects have waited longer, and each action for them fails."""
     waits = [
         next(minute for minute in range(1000) if WAITING[-1] in select(WAITING, 2, minute + start))
         for start in range(0, 10_000, 1000)

@@ -1,4 +1,4 @@
-"""What the CustomResourceDefinition accepts, rejects and stores, as the API server applies it."""
+"""The CustomResourceDefinition in an API server: the objects that it accepts, rejects and stores."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ from shared.node_groups.status import (
 from tests.unit.builders import readable
 from tests.unit.specs import (
     ACCEPTED,
-    GOOD_NAMES,
+    INVALID_NAMES,
     MISFITS,
     OUT_OF_BOUNDS,
     OWN_TEMPLATE,
-    REFUSED,
+    REJECTED,
     SHAPES,
-    WRONG_NAMES,
+    VALID_NAMES,
     shaped,
     shapes,
 )
@@ -84,7 +84,7 @@ class Server:
         return self._api.handle(Request.of(method, path, headers=named, body=text))
 
     def create(self, group: Manifest) -> Manifest:
-        """The object as it was stored."""
+        """Create the group and return it as it was stored."""
         response = self.call("POST", GROUPS, group)
         assert response.status == 201, response.body.decode()
         stored: Manifest = response.json()
@@ -103,14 +103,14 @@ def server() -> Server:
 
 
 def list_violations(response: Response) -> list[tuple[str, str]]:
-    """Path and message of each violation; the answer must have no other error."""
+    """Return path and message of each violation; the answer must have no other error."""
     status = response.json()
     assert (response.status, status["reason"]) == (422, "Invalid"), status
     return [(cause["field"], cause["message"]) for cause in status["details"]["causes"]]
 
 
 def has_violation(response: Response, path: str, message: str) -> bool:
-    """True if a violation at ``path`` ends in ``message``.
+    """Return whether a violation at ``path`` ends in ``message``.
 
     The text before it, the invalid value, differs between versions of Kubernetes.
     """
@@ -120,7 +120,7 @@ def has_violation(response: Response, path: str, message: str) -> bool:
 
 
 def merge(target: Any, change: Any) -> Any:
-    """``target`` with a JSON merge patch on it (RFC 7396), in a copy."""
+    """Return a copy of ``target`` with a JSON merge patch applied (RFC 7396)."""
     if not isinstance(change, dict):
         return deepcopy(change)
     merged = deepcopy(target) if isinstance(target, dict) else {}
@@ -133,7 +133,7 @@ def merge(target: Any, change: Any) -> Any:
 
 
 def group(**change: Any) -> Manifest:
-    """The example of tpu-operator's README with a merge patch on its spec."""
+    """Return the example of tpu-operator's README with a merge patch applied to its spec."""
     manifest: Manifest = merge(ROWS["original_example"], {"spec": change})
     return manifest
 
@@ -159,7 +159,7 @@ def test_an_invalid_spec_is_rejected_with_the_path_of_the_violation(
 
 
 def side(row: Manifest, which: str) -> Manifest:
-    """A row's group before (``old``) or after (``new``), without the fields of the other side.
+    """Return a row's group before (``old``) or after (``new``), without the fields of the other side.
 
     A user's template replaces the example's instanceConfig, and the group has no bootstrap.
     """
@@ -299,7 +299,7 @@ def test_a_valid_value_of_a_field_is_accepted(server: Server, change: Manifest) 
     server.create(group(**change))
 
 
-@pytest.mark.parametrize("change, path, message", [*REFUSED, *OUT_OF_BOUNDS])
+@pytest.mark.parametrize("change, path, message", [*REJECTED, *OUT_OF_BOUNDS])
 def test_an_invalid_value_of_a_field_is_rejected_with_the_valid_ones(
     server: Server, change: Manifest, path: str, message: str
 ) -> None:
@@ -307,7 +307,7 @@ def test_an_invalid_value_of_a_field_is_rejected_with_the_valid_ones(
     assert has_violation(response, path, message), list_violations(response)
 
 
-@pytest.mark.parametrize("name", WRONG_NAMES)
+@pytest.mark.parametrize("name", INVALID_NAMES)
 def test_a_name_that_compute_engine_does_not_accept_in_names_is_rejected(
     server: Server, name: str
 ) -> None:
@@ -318,7 +318,7 @@ def test_a_name_that_compute_engine_does_not_accept_in_names_is_rejected(
     assert has_violation(response, "metadata.name", message), list_violations(response)
 
 
-@pytest.mark.parametrize("name", GOOD_NAMES)
+@pytest.mark.parametrize("name", VALID_NAMES)
 def test_a_name_may_begin_with_a_digit_and_have_63_characters(server: Server, name: str) -> None:
     manifest = group()
     manifest["metadata"]["name"] = name
@@ -417,7 +417,7 @@ FULL = Status(
 
 
 def leaves(value: Any, path: str = "status") -> set[str]:
-    """The paths of all values that are neither an object nor a list."""
+    """Return the paths of all values that are neither an object nor a list."""
     if isinstance(value, dict):
         return {leaf for name in value for leaf in leaves(value[name], f"{path}.{name}")}
     if isinstance(value, list):

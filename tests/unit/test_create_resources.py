@@ -53,7 +53,7 @@ def policy(description: str | None = None) -> Policy:
 
 
 def template(**change: Any) -> Template:
-    made = Template(
+    complete = Template(
         uri=URI,
         description=group().mark,
         machine_type="tpu7x-standard-4t",
@@ -64,11 +64,11 @@ def template(**change: Any) -> Template:
         reservation_type="",
         has_boot_disk=True,
     )
-    return replace(made, **change)
+    return replace(complete, **change)
 
 
 def instance_group(**change: Any) -> Mig:
-    made = Mig(
+    complete = Mig(
         uri=URI,
         description=group().mark,
         target_size=2,
@@ -76,7 +76,7 @@ def instance_group(**change: Any) -> Mig:
         is_bulk_in_progress=False,
         recreating=0,
     )
-    return replace(made, **change)
+    return replace(complete, **change)
 
 
 def resources(**states: Resource) -> dict[str, Resource]:
@@ -116,7 +116,7 @@ def kinds(plan: Plan) -> list[type[Action]]:
 
 
 def outcome_status(plan: Plan) -> Status:
-    """The status that the plan writes first."""
+    """Return the status that the plan writes first."""
     write = next(action for action in plan.actions if isinstance(action, WriteStatus))
     return write.status
 
@@ -184,13 +184,13 @@ CASES: dict[str, tuple[dict[str, Resource], dict[str, Found | None], list[str], 
         [],
         "Waiting",
     ),
-    "an old intent without an operation is of an invocation that died": (
+    "an old intent without an operation is of an invocation that crashed": (
         {POLICY: creating(), TEMPLATE: ready(TEMPLATE)},
         {POLICY: None},
         [POLICY],
         "Inserting",
     ),
-    "the MIG vanished before the slice was complete: it is inserted again": (
+    "the MIG was deleted before the slice was complete: it is inserted again": (
         POLICY_AND_TEMPLATE_READY | {MIG: ready(MIG)},
         {MIG: None},
         [MIG],
@@ -412,7 +412,7 @@ OWN = {
     "instanceTemplateURI": "projects/my-gcp-project/global/instanceTemplates/t",
 }
 TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
-    "fits": ({}, None),
+    "is valid": ({}, None),
     "names its machine type by a URL": (
         {"machine_type": "https://x/zones/us-central1-c/machineTypes/tpu7x-standard-4t"},
         None,
@@ -463,9 +463,9 @@ TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
 def test_a_user_template_is_accepted_or_rejected_with_the_violation(
     case: tuple[dict[str, Any], str | None],
 ) -> None:
-    change, condition = case
-    users = template(**{"description": "", **change})
-    assert find_template_violation(group(change=OWN).spec, users) == condition
+    change, violation = case
+    user_template = template(**{"description": "", **change})
+    assert find_template_violation(group(change=OWN).spec, user_template) == violation
 
 
 def test_a_group_waits_for_a_user_template_that_does_not_exist() -> None:
@@ -483,7 +483,9 @@ def test_a_group_waits_for_a_user_template_that_does_not_exist() -> None:
 
 
 def test_the_mig_of_a_user_template_adds_the_node_labels_to_the_metadata_of_its_vms() -> None:
-    own = replace(template(), metadata={"kube-labels": "foo=bar"}, description="theirs")
+    own = replace(
+        template(), metadata={"kube-labels": "foo=bar"}, description="a template of the user"
+    )
     known = Status(
         resources=resources(
             **{POLICY: ready(POLICY), TEMPLATE: Resource("t", State.READY, EARLIER, URI)}
@@ -537,7 +539,7 @@ def test_the_condition_of_a_spec_that_compute_engine_rejects_names_the_field(
     )
 
 
-def test_the_message_about_a_vm_that_cannot_be_repaired_has_the_error_and_the_fix() -> None:
+def test_the_message_about_a_vm_that_cannot_be_repaired_has_the_error_and_what_to_do() -> None:
     known = Status(
         resources=resources(**POLICY_AND_TEMPLATE_READY, **{MIG: ready(MIG)}), completed_at=EARLIER
     )

@@ -1,4 +1,4 @@
-"""What create_resources reads; it does not read a resource that is known to exist."""
+"""The reads of create_resources, which does not read a resource that is known to exist."""
 
 from __future__ import annotations
 
@@ -57,10 +57,24 @@ WAITING = {Type.MIG_READY: Condition("False", "Provisioning", "", NOW, 1)}
 ALL_READY = {**POLICY_AND_TEMPLATE_READY, MIG: ready(MIG)}
 BEING_CREATED = {POLICY: creating(), TEMPLATE: creating()}
 CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str]]] = {
-    "a new group": (UNOWNED, Status(), ADDED, True, {}, ["has_operator_children"]),
-    "a group whose status was lost": (group(), Status(), ADDED, True, {}, ALL),
-    "no insert was called yet": (group(), Status(resources=resources()), ADDED, True, {}, []),
-    "the same, the first observation was stale": (
+    "a new group: the children of tpu-operator": (
+        UNOWNED,
+        Status(),
+        ADDED,
+        True,
+        {},
+        ["has_operator_children"],
+    ),
+    "a group whose status was lost: all": (group(), Status(), ADDED, True, {}, ALL),
+    "no insert was called yet: nothing": (
+        group(),
+        Status(resources=resources()),
+        ADDED,
+        True,
+        {},
+        [],
+    ),
+    "no insert was called yet, the first observation was stale: all": (
         group(),
         Status(resources=resources()),
         ADDED,
@@ -100,7 +114,7 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
         ABSENT,
         ["find_mig", "find_operation"],
     ),
-    "an insert without an operation has created nothing": (
+    "an insert without an operation has created nothing: the MIG": (
         group(),
         Status(resources={**POLICY_AND_TEMPLATE_READY, MIG: creating()}),
         RESYNC,
@@ -124,7 +138,7 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
         {"find_mig": instance_group(recreating=1)},
         ["find_mig", "list_managed_instances"],
     ),
-    "the same, another operation of the MIG has ended, and an error is reported: the members": (
+    "VMs are being repaired, a resize has ended, and an error is reported: the members": (
         group(),
         Status(resources=ALL_READY, conditions=REPORTED),
         event("compute.instanceGroupManagers.resize"),
@@ -132,7 +146,7 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
         {"find_mig": instance_group(recreating=1)},
         ["find_mig", "list_managed_instances"],
     ),
-    "the same, and none is reported: not the members": (
+    "VMs are being repaired, a resize has ended, and no error is reported: the MIG": (
         group(),
         Status(resources=ALL_READY),
         event("compute.instanceGroupManagers.resize"),
@@ -156,7 +170,7 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
         {"find_mig": instance_group(creating=1)},
         ["find_mig"],
     ),
-    "another insert of a VM has failed: nothing": (
+    "the insert of a VM has failed after a reported error: nothing": (
         group(),
         Status(resources=ALL_READY, conditions=REPORTED),
         VM_FAILED,
@@ -180,7 +194,7 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
         {},
         ["find_policy"],
     ),
-    "the same, the first observation was stale: all": (
+    "the policy was created, the first observation was stale: all": (
         group(),
         Status(resources={**resources(), **BEING_CREATED}),
         POLICY_CREATED,
@@ -188,7 +202,7 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
         {},
         ALL,
     ),
-    "a user template is read for the body of the MIG": (
+    "the MIG of a user template is to be inserted: the template": (
         group(change=OWN),
         Status(resources=resources(**{POLICY: ready(POLICY)})),
         ADDED,
@@ -196,7 +210,7 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
         {},
         ["find_template"],
     ),
-    "the same, the MIG exists and may have to be created again": (
+    "the MIG of a user template may have to be inserted again: both": (
         group(change=OWN),
         Status(resources=ALL_READY),
         RESYNC,
@@ -204,7 +218,7 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
         {},
         ["find_template", "find_mig"],
     ),
-    "the same, the slice was complete": (
+    "the slice of a user template was complete: the MIG": (
         group(change=OWN),
         Status(resources=ALL_READY, completed_at=NOW),
         RESYNC,
@@ -216,7 +230,7 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_each_trigger_reads_only_the_resources_that_may_have_changed(
+def test_only_the_resources_that_may_have_changed_are_read(
     case: tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str]],
 ) -> None:
     about, known, trigger, is_first, answers, calls = case
@@ -224,7 +238,7 @@ def test_each_trigger_reads_only_the_resources_that_may_have_changed(
         about, known, trigger, ANSWERS | answers, is_first_observation=is_first
     )
     observed = observe(work)
-    assert reads.made == calls
+    assert reads.calls == calls
     assert isinstance(observed, ObservedResources)
     assert len(observed.operations) == calls.count("find_operation")
     assert bool(observed.members) is ("list_managed_instances" in calls)
@@ -253,7 +267,7 @@ def test_no_resource_is_read_for_a_group_that_gets_no_insert(
     observed = observe(work)
     assert isinstance(observed, ObservedResources)
     assert observed.has_operator_children is is_foreign
-    assert (observed.found, reads.made) == ({}, calls)
+    assert (observed.found, reads.calls) == ({}, calls)
 
 
 @pytest.mark.parametrize("owned, is_foreign", [(True, False), (False, True)])

@@ -34,7 +34,7 @@ def leader(chips: int = 4, **change: Any) -> Leader:
 
 
 def selecting(**labels: str) -> dict[str, Any]:
-    """A change: the Pod has these node selectors, too."""
+    """Return a change that adds these node selectors to the Pod."""
     return {"spec": {"nodeSelector": labels}}
 
 
@@ -103,9 +103,9 @@ def test_a_pod_can_request_each_documented_shape(
     family, chips = machine_type.split("-")[0], int(machine_type.split("-")[2][0])
     requested = selector(ACCELERATOR_OF[family], topology)
     one = build_desired_slice(leader(chips, spec={"nodeSelector": requested}), options())
-    made = {**one.body, "metadata": {**one.body["metadata"], "uid": "u"}}
-    made["metadata"]["creationTimestamp"] = "2026-11-20T10:00:00Z"
-    group = readable(parse(made, CLUSTER))
+    manifest = {**one.body, "metadata": {**one.body["metadata"], "uid": "u"}}
+    manifest["metadata"]["creationTimestamp"] = "2026-11-20T10:00:00Z"
+    group = readable(parse(manifest, CLUSTER))
     assert group.violations == ()
     assert isinstance(group.spec.source, InstanceConfig)
     assert group.spec.source.machine_type == machine_type
@@ -127,7 +127,7 @@ PROVISIONING_MODELS: dict[str, tuple[dict[str, str], dict[str, Any], dict[str, A
     "Spot": ({SPOT: "true"}, {}, {"provisioningModel": "SPOT"}),
     "Spot, where the template has a reservation": (
         {SPOT: "true"},
-        {"provisioningModel": "RESERVATION_BOUND", "reservation": "ours"},
+        {"provisioningModel": "RESERVATION_BOUND", "reservation": "of-the-template"},
         {"provisioningModel": "SPOT"},
     ),
     "a reservation": (
@@ -162,7 +162,7 @@ def test_the_pods_selectors_override_the_provisioning_model_of_the_template(
 LABELS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
     "only the slice's name": ({}, {}, {}),
     "selectors": (selecting(team="red"), {}, {"team": "red"}),
-    "selectors that the Nodes fulfil anyway": (
+    "selectors that the Nodes match without a label of the group": (
         selecting(
             **{
                 "kubernetes.io/os": "linux",
@@ -201,9 +201,9 @@ LABELS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
                 "labels": {
                     "job-key": "of another Job",
                     "team": "blue",
-                    "cloud.google.com/gke-nodepool": "theirs",
+                    "cloud.google.com/gke-nodepool": "other",
                     "cloud.google.com/gke-tpu-topology": "2x2",
-                    "tpu-functions.dev/resource-name": "theirs",
+                    "tpu-functions.dev/resource-name": "other",
                     "google.com/tpu-provisioner-jobset-name": "other",
                 },
                 "annotations": {
@@ -222,7 +222,7 @@ LABELS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {},
         {"rack": NAME},
     ),
-    "an exclusive topology that the group has anyway": (
+    "an exclusive topology that is already a label of the Nodes": (
         annotated(**{EXCLUSIVE: "cloud.google.com/tpu-node-group-name"}),
         {},
         {},
@@ -242,7 +242,7 @@ def test_the_nodes_get_the_labels_of_the_template_and_of_the_pod(
 
 
 def requiring(key: str, operator: str, *values: str) -> dict[str, Any]:
-    """A change: the Pod's node affinity requires this."""
+    """Return a change by which the Pod's node affinity requires this."""
     expression = {"key": key, "operator": operator, "values": list(values)}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
@@ -367,7 +367,7 @@ def mismatch(
     )
 
 
-REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+INPUT_ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no accelerator": (
         selecting(**{"cloud.google.com/gke-tpu-accelerator": None}),  # type: ignore[arg-type]
         {},
@@ -516,7 +516,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize("case", INPUT_ERRORS.values(), ids=INPUT_ERRORS)
 def test_an_impossible_value_of_a_pod_or_a_template_is_an_input_error(
     case: tuple[dict[str, Any], dict[str, Any], str],
 ) -> None:
@@ -551,22 +551,22 @@ def test_an_annotation_of_the_pod_selects_another_template() -> None:
     assert one.body["spec"]["nodeLocation"] == "us-east5-b"
 
 
-def test_the_labels_and_annotations_of_the_template_are_kept() -> None:
+def test_the_labels_and_annotations_of_the_template_are_copied() -> None:
     metadata = {"labels": {"team": "red"}, "annotations": {"note": "x"}}
-    made = build_desired(metadata=metadata).body["metadata"]
-    assert made["labels"]["team"] == "red"
-    assert made["annotations"]["note"] == "x"
+    written = build_desired(metadata=metadata).body["metadata"]
+    assert written["labels"]["team"] == "red"
+    assert written["annotations"]["note"] == "x"
 
 
 def test_the_name_of_a_job_that_is_too_long_for_a_label_is_an_annotation() -> None:
     job = "j" * 64
     owner = {"kind": "Job", "name": job, "controller": True}
     labels = {"jobset.sigs.k8s.io/job-key": job_key(NAMESPACE, job)}
-    made = build_desired({"metadata": {"ownerReferences": [owner], "labels": labels}}).body[
+    written = build_desired({"metadata": {"ownerReferences": [owner], "labels": labels}}).body[
         "metadata"
     ]
-    assert made["annotations"]["tpu-functions.dev/job-name"] == job
-    assert "tpu-functions.dev/job-name" not in made["labels"]
+    assert written["annotations"]["tpu-functions.dev/job-name"] == job
+    assert "tpu-functions.dev/job-name" not in written["labels"]
 
 
 Change = Callable[[], DesiredSlice]

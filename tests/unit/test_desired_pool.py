@@ -61,7 +61,7 @@ HASH = "google.com/tpu-provisioner-nodepool-hash"
 
 
 def pod(**change: Any) -> dict[str, Any]:
-    """The table's Pod, changed as a row of the table says."""
+    """Return the Pod of the table with the changes of a row."""
     maps = {
         name: {
             key: value
@@ -134,7 +134,7 @@ _ON_DEMAND = (
     "the Pod's nodeSelector has {}, which no on-demand Node has, and GCP_FORCE_ON_DEMAND is set: the "
     "selector must be taken out, as the admission of Jobs does where FORCE_ON_DEMAND is set there too"
 )
-REFUSED: dict[str, str] = {
+INPUT_ERRORS: dict[str, str] = {
     "nodepool-selector-google-prefix-not-copied": "the Pod's nodeSelector has cloud.google.com/gke-nodepool=x, and the Nodes of its pool would have cloud.google.com/gke-nodepool=jobset-test-random-key: it must be taken out",
     "nodepool-v6e-4x4-16-chips": "the Pod asks for 16 of google.com/tpu: a host of tpu-v6e-slice has 1, 4 or 8, all of which the Pod must ask for",
     "nodepool-spot-forced-on-demand": _ON_DEMAND.format("cloud.google.com/gke-spot"),
@@ -154,10 +154,10 @@ def settings_of(row: Mapping[str, Any]) -> GkeSettings:
 
 
 def without_empty(value: Any) -> Any:
-    """The value as the API returns it, without fields that are false, empty or 0."""
+    """Return the value as the API returns it, without fields that are false, empty or 0."""
     if isinstance(value, dict):
-        kept = {key: without_empty(inner) for key, inner in value.items()}
-        return {key: inner for key, inner in kept.items() if inner} or None
+        nonempty = {key: without_empty(inner) for key, inner in value.items()}
+        return {key: inner for key, inner in nonempty.items() if inner} or None
     return value or None
 
 
@@ -169,7 +169,7 @@ def read_path(document: Mapping[str, Any], path: str) -> Any:
 
 
 def find_value(document: Mapping[str, Any], path: str) -> Any:
-    """The value in a request's body for a key of a row."""
+    """Return the value in a request's body for a key of a row."""
     labels = {key: value for key, value in document["config"]["labels"].items() if key != HASH}
     if path == "config.labels":
         return labels
@@ -178,30 +178,30 @@ def find_value(document: Mapping[str, Any], path: str) -> Any:
     return read_path(document, path)
 
 
-@pytest.mark.parametrize("name", [name for name in POOLS if name not in REFUSED])
+@pytest.mark.parametrize("name", [name for name in POOLS if name not in INPUT_ERRORS])
 def test_a_pool_is_requested_as_tpu_provisioner_does(name: str) -> None:
     _, change = DIFFERS.get(name, ("", {}))
     row, change = ROWS[name], dict(change)
     given = {**row["given"].get("pod", {}), **change.pop("given", {})}
     expected = {**row["expect"]["node_pool"], **change}
-    made = body(settings_of(row), **given)
-    assert made["config"]["labels"][HASH]
+    request = body(settings_of(row), **given)
+    assert request["config"]["labels"][HASH]
     for path, value in expected.items():
         if path.endswith(("_ignore", "_include")):
             continue
         expected_value = [SETTINGS.zone] if value == ["<GCP_ZONE>"] else value
-        assert without_empty(find_value(made, path)) == without_empty(expected_value), path
+        assert without_empty(find_value(request, path)) == without_empty(expected_value), path
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", INPUT_ERRORS)
 def test_a_pool_that_the_pod_could_not_use_is_an_input_error(name: str) -> None:
     row = ROWS[name]
-    assert get_input_error(settings_of(row), **row["given"].get("pod", {})) == REFUSED[name]
+    assert get_input_error(settings_of(row), **row["given"].get("pod", {})) == INPUT_ERRORS[name]
 
 
 def test_each_row_that_is_known_to_be_wrong_has_a_difference() -> None:
     wrong = {name for name in POOLS if ROWS[name]["verdict"] == "known_wrong"}
-    assert wrong <= {*DIFFERS, *REFUSED}
+    assert wrong <= {*DIFFERS, *INPUT_ERRORS}
 
 
 def test_a_pool_is_requested_with_these_fields() -> None:
@@ -257,9 +257,9 @@ def test_the_zone_that_a_pod_selects_overrides_the_setting() -> None:
 @pytest.mark.parametrize("blank", ["", "  "])
 def test_a_blank_annotation_does_not_override_the_settings(blank: str) -> None:
     settings = replace(SETTINGS, service_account="sa@p", networks=(Network("n", "s"),))
-    made = body(settings, annotations={SERVICE_ACCOUNT: blank, NETWORKS: blank})
-    assert made["config"]["serviceAccount"] == "sa@p"
-    assert made["networkConfig"] == {
+    request = body(settings, annotations={SERVICE_ACCOUNT: blank, NETWORKS: blank})
+    assert request["config"]["serviceAccount"] == "sa@p"
+    assert request["networkConfig"] == {
         "additionalNodeNetworkConfigs": [{"network": "n", "subnetwork": "s"}]
     }
 
@@ -272,7 +272,7 @@ def test_a_secondary_disk_enables_image_streaming() -> None:
 
 
 def test_a_selector_becomes_a_label_of_the_nodes_unless_google_owns_its_prefix() -> None:
-    kept = {
+    copied = {
         "job-key": "abc",
         "kueue.x-k8s.io/flavor": "spot",
         "team": "a",
@@ -280,7 +280,7 @@ def test_a_selector_becomes_a_label_of_the_nodes_unless_google_owns_its_prefix()
         "node.kubernetes.io/x": "y",
         "a.kubelet.kubernetes.io/x": "y",
     }
-    dropped = dict.fromkeys(
+    not_copied = dict.fromkeys(
         (
             "iam.gke.io/x",
             "storage.googleapis.com/x",
@@ -288,8 +288,10 @@ def test_a_selector_becomes_a_label_of_the_nodes_unless_google_owns_its_prefix()
         ),
         "y",
     )
-    labels = body(node_selector={**kept, **dropped})["config"]["labels"]
-    assert {key: value for key, value in labels.items() if key not in (*BASE_LABELS, HASH)} == kept
+    labels = body(node_selector={**copied, **not_copied})["config"]["labels"]
+    assert {
+        key: value for key, value in labels.items() if key not in (*BASE_LABELS, HASH)
+    } == copied
 
 
 def test_a_pod_cannot_override_the_labels_that_name_the_owner_of_its_pool() -> None:
@@ -304,8 +306,8 @@ def test_a_pod_cannot_override_the_labels_that_name_the_owner_of_its_pool() -> N
 
 def test_the_label_job_key_is_not_copied_from_a_pod() -> None:
     copied = {"tpu-provisioner.cloud.google.com/copy-labels": "job-key"}
-    made = body(labels={"job-key": "forged"}, annotations=copied)
-    assert "job-key" not in made["config"]["labels"]
+    request = body(labels={"job-key": "forged"}, annotations=copied)
+    assert "job-key" not in request["config"]["labels"]
 
 
 @pytest.mark.parametrize(
@@ -329,7 +331,7 @@ def test_a_spot_pool_requires_a_toleration_of_spot(
     if tolerates:
         assert body(**given)["config"]["spot"] is True
     else:
-        assert get_input_error(**given) == REFUSED["nodepool-spot-without-toleration"]
+        assert get_input_error(**given) == INPUT_ERRORS["nodepool-spot-without-toleration"]
 
 
 NO_KEY = "the Pod has no label jobset.sigs.k8s.io/job-key: JobSet sets it on the Pods of its Jobs"
@@ -481,7 +483,7 @@ def test_a_selector_that_gke_accepts_for_no_pool_is_an_input_error(key: str) -> 
 
 
 def affinity(*terms: Mapping[str, Any]) -> dict[str, Any]:
-    """The Pod's required node affinity; a term maps each key to an operator with values."""
+    """Return a required node affinity; a term maps each key to an operator with values."""
     listed = [
         {
             "matchExpressions": [
@@ -497,7 +499,7 @@ def affinity(*terms: Mapping[str, Any]) -> dict[str, Any]:
 
 TEAM = {"node_selector": {"team": "a"}}
 UNKNOWN = "cloud.google.com/machine-family"
-"""A label that GKE may set."""
+"""A label that GKE may set and this system does not know."""
 AFFINITIES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
     "a label that the Pod selects": (affinity({"team": "In a b"}), TEAM, None),
     "a label that the Pod does not select": (affinity({"team": "In a b"}), {}, "team In [a, b]"),
@@ -579,9 +581,9 @@ def test_a_pod_without_a_zone_is_an_input_error_if_no_zone_is_set() -> None:
 def test_the_annotations_of_a_pod_override_the_settings() -> None:
     settings = replace(SETTINGS, service_account="all@x", networks=(Network("n", "s"),))
     own = {SERVICE_ACCOUNT: "mine@x", NETWORKS: "mine:sub"}
-    made = body(settings, annotations=own)
-    assert made["config"]["serviceAccount"] == "mine@x"
-    pairs = made["networkConfig"]["additionalNodeNetworkConfigs"]
+    request = body(settings, annotations=own)
+    assert request["config"]["serviceAccount"] == "mine@x"
+    pairs = request["networkConfig"]["additionalNodeNetworkConfigs"]
     assert pairs == [{"network": "mine", "subnetwork": "sub"}]
     assert body(settings)["config"]["serviceAccount"] == "all@x"
 
@@ -592,18 +594,18 @@ def test_the_annotations_of_a_pod_override_the_settings() -> None:
 def _machines() -> list[Any]:
     rows = [row for row in ROWS.values() if row["area"] == "machine_type"]
     return [
-        pytest.param(row["given"]["accelerator"], chips, made, id=f"{row['id']}-{chips}")
+        pytest.param(row["given"]["accelerator"], chips, expected, id=f"{row['id']}-{chips}")
         for row in rows
         if row["verdict"] == "same" and isinstance(row["expect"].get("machine_type"), list)
-        for chips, made in zip(row["given"]["tpu"], row["expect"]["machine_type"], strict=True)
+        for chips, expected in zip(row["given"]["tpu"], row["expect"]["machine_type"], strict=True)
     ]
 
 
-@pytest.mark.parametrize("accelerator, chips, made", _machines())
+@pytest.mark.parametrize("accelerator, chips, expected", _machines())
 def test_the_machine_type_follows_from_accelerator_and_chips(
-    accelerator: str, chips: int, made: str
+    accelerator: str, chips: int, expected: str
 ) -> None:
-    assert machine_type(accelerator, chips) == made
+    assert machine_type(accelerator, chips) == expected
 
 
 @pytest.mark.parametrize(
@@ -617,19 +619,19 @@ def test_a_machine_type_that_does_not_exist_is_an_input_error(accelerator: str, 
 
 
 def test_the_chips_of_all_containers_are_added() -> None:
-    made = body(node_selector=_selector("tpu-v6e-slice", "2x4"), containers=[4, 4])
-    assert made["config"]["machineType"] == "ct6e-standard-8t"
+    request = body(node_selector=_selector("tpu-v6e-slice", "2x4"), containers=[4, 4])
+    assert request["config"]["machineType"] == "ct6e-standard-8t"
 
 
 def _counts() -> Iterator[Any]:
     rows = [
         row for row in ROWS.values() if row["area"] == "node_count" and "count" in row["expect"]
     ]
-    better = {"count-tpu-v5-lite-podslice-2x4-by-8": 1, "count-tpu-v6e-slice-2x4-by-8": 1}
+    corrected = {"count-tpu-v5-lite-podslice-2x4-by-8": 1, "count-tpu-v6e-slice-2x4-by-8": 1}
     for row in rows:
         if row["expect"]["count"] == 0:
             continue
-        given, expected = row["given"], better.get(row["id"], row["expect"]["count"])
+        given, expected = row["given"], corrected.get(row["id"], row["expect"]["count"])
         topologies = (
             given["topology"] if isinstance(given["topology"], list) else [given["topology"]]
         )
@@ -690,7 +692,9 @@ def test_the_key_of_a_job_and_the_name_of_its_slice_are_kept_over_restarts() -> 
 def test_keys_that_differ_in_their_first_64_bits_have_different_names() -> None:
     prefix = "a" * 34
     names = {slice_name(f"{prefix}-{end}", f"75973{end:0>35}") for end in ("1", "2")}
-    assert len(names) == 1, "keys with the same 64 bits have the same name: the owner differs"
+    assert len(names) == 1, (
+        "keys with the same first 64 bits have the same name, and only the owner differs"
+    )
     assert slice_name(prefix, f"759730{'0' * 34}") != slice_name(prefix, f"759731{'0' * 34}")
 
 
@@ -698,14 +702,14 @@ def test_keys_that_differ_in_their_first_64_bits_have_different_names() -> None:
 
 HASHES: list[tuple[str, Callable[[], str], Callable[[], str], bool]] = [
     ("machine types", lambda: make_hash(machine="ct5p-hightpu-4t"), lambda: make_hash(machine="ct5p-hightpu-8t"), False),
-    ("labels selected by", lambda: make_hash(machine="x", labels={"a": "b"}), lambda: make_hash(machine="x", labels={"a": "c"}), False),
+    ("labels", lambda: make_hash(machine="x", labels={"a": "b"}), lambda: make_hash(machine="x", labels={"a": "c"}), False),
     ("the order of labels", lambda: make_hash(machine="x", labels={"a": "b", "c": "d"}), lambda: make_hash(machine="x", labels={"c": "d", "a": "b"}), True),
-    ("nothing", lambda: make_hash(machine=""), lambda: make_hash(machine=""), True),
+    ("no fields", lambda: make_hash(machine=""), lambda: make_hash(machine=""), True),
     ("topologies", lambda: _hash(), lambda: _hash(node_selector={"cloud.google.com/gke-tpu-topology": "8x16x32"}), False),
     ("spot", lambda: _hash(), lambda: _hash(node_selector={SPOT: "true"}, tolerations=[TOLERATION]), False),
     ("reservations", lambda: _hash(), lambda: _hash(node_selector={"cloud.google.com/reservation-name": "r"}), False),
     ("selectors", lambda: _hash(), lambda: _hash(node_selector={"team": "a"}), False),
-    ("zones selected by", lambda: _hash(), lambda: _hash(node_selector={"topology.kubernetes.io/zone": "us-east5-b"}), False),
+    ("zones", lambda: _hash(), lambda: _hash(node_selector={"topology.kubernetes.io/zone": "us-east5-b"}), False),
     ("copied labels", lambda: _hash(annotations={COPY_LABELS: "jobset.sigs.k8s.io/restart-attempt"}), lambda: _hash(annotations={COPY_LABELS: "jobset.sigs.k8s.io/restart-attempt"}, labels={"jobset.sigs.k8s.io/restart-attempt": "1"}), True),
     ("labels copied by settings", lambda: _hash(labels={"team": "a"}), lambda: _hash(replace(SETTINGS, pod_to_node_labels=("team",)), labels={"team": "a"}), True),
     ("all other settings", lambda: _hash(), lambda: _hash(GkeSettings("p", "us-east5", "c", zone="us-east5-c", disk_type="d", max_pods=20, secure_boot=False, tags=("t",))), True),
@@ -733,21 +737,23 @@ def test_a_hash_is_computed_as_in_tpu_provisioner() -> None:
 
 
 def pool(**change: Any) -> dict[str, Any]:
-    """The pool of the table's Pod as GKE answers it."""
+    """Return the pool of the table's Pod as GKE returns it."""
     return {**body(), "status": "RUNNING", "etag": "e", **change}
 
 
 def labelled(**labels: str | None) -> dict[str, Any]:
-    """The same with other labels; labels of this system are named by their last word."""
-    made = pool()
-    known = {key.rpartition("-")[2]: key for key in made["config"]["labels"] if "parent" not in key}
+    """Return the pool with other labels; a label of this system is named by its last word."""
+    found = pool()
+    known = {
+        key.rpartition("-")[2]: key for key in found["config"]["labels"] if "parent" not in key
+    }
     known |= {"parent": "google.com/tpu-provisioner-parent-name"}
     for name, value in labels.items():
         key = known.get(name, name)
-        made["config"]["labels"].pop(key, None)
+        found["config"]["labels"].pop(key, None)
         if value is not None:
-            made["config"]["labels"][key] = value
-    return made
+            found["config"]["labels"][key] = value
+    return found
 
 
 @pytest.mark.parametrize(
@@ -841,17 +847,17 @@ LABELS: dict[str, tuple[dict[str, Any], dict[str, str | None], bool]] = {
 def test_a_pod_selects_a_pool_only_if_the_pool_has_the_required_labels(
     case: tuple[dict[str, Any], dict[str, str | None], bool], name: str
 ) -> None:
-    change, made_with, is_right = case
+    change, existing_labels, is_expected = case
     desired = build_desired_slice(leader(**change), SETTINGS)
     found = json.loads(json.dumps({**desired.body, "status": "RUNNING"}))
     found["name"] = name or desired.name
-    labels = {**found["config"]["labels"], **made_with}
+    labels = {**found["config"]["labels"], **existing_labels}
     if name:
-        labels[HASH] = "theirs"
+        labels[HASH] = "other"
     found["config"]["labels"] = {key: value for key, value in labels.items() if value is not None}
     one = read_older(found, desired) if name else read_found(found, desired)
     assert isinstance(one, Slice)
-    assert (one.is_selected and one.hash in ("", desired.hash)) is is_right
+    assert (one.is_selected and one.hash in ("", desired.hash)) is is_expected
 
 
 @pytest.mark.parametrize(
@@ -866,12 +872,12 @@ def test_a_pod_selects_a_pool_only_if_the_pool_has_the_required_labels(
 def test_the_owner_of_a_pool_of_tpu_provisioner_is_read_from_its_labels(
     labels: dict[str, str], owner: Owner
 ) -> None:
-    made = {"name": "js-75973", "config": {"labels": labels}}
-    assert not is_managed(made)
+    found = {"name": "js-75973", "config": {"labels": labels}}
+    assert not is_managed(found)
     labels = {"google.com/nodepool-manager": "tpu-provisioner", **labels}
-    made = {"name": "js-75973", "config": {"labels": labels}}
-    assert is_managed(made)
-    assert read_slice(made).owner == owner
+    found = {"name": "js-75973", "config": {"labels": labels}}
+    assert is_managed(found)
+    assert read_slice(found).owner == owner
 
 
 def test_a_release_deadline_is_read_back_and_does_not_change_the_other_labels() -> None:

@@ -1,4 +1,4 @@
-"""The documentation: links lead somewhere, the index names each page, commands and options exist."""
+"""The documentation: links have a target, the index names each page, commands and options exist."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _name(path: Path) -> str:
 
 
 def list_anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them; the same heading twice has ``-1``."""
+    """Return the anchors that GitHub gives to a page's headings; a second equal heading has ``-1``."""
     headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
     counts: Counter[str] = Counter()
     anchors = set()
@@ -48,7 +48,7 @@ def list_anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_each_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+def test_each_link_refers_to_an_existing_file_and_heading(page: Path) -> None:
     broken = []
     for link in _LINK.findall(_CODE.sub("", page.read_text())):
         path, _, anchor = link.partition("#")
@@ -98,7 +98,7 @@ def test_each_command_of_the_operators_tool_exists_with_its_options(page: Path) 
 
 
 def _find_error(arguments: str) -> str:
-    """Why the tool would reject a command line, else empty. Values and PLACEHOLDERS are not checked."""
+    """Return why the tool would reject a command line, or "". It checks no values and PLACEHOLDERS."""
     command = get_command(app)
     try:
         words = shlex.split(arguments.split("`")[0])

@@ -70,7 +70,7 @@ EXPECTED: dict[str, str] = {
 NOT_CLASSIFIED = {
     "any insert: same requestId sent again": "no error: the answer is the existing operation",
     "instanceGroupManagers.insert: workload policy has a TPU topology but mode is not BULK": (
-        "a policy is made for BULK groups only"
+        "a policy is created for BULK groups only"
     ),
     "instanceGroupManagers.patch: mode of targetSizePolicy changed": "nothing is patched",
     "instanceGroupManagers.patch: fingerprint stale": "nothing is patched",
@@ -99,16 +99,16 @@ NOT_CLASSIFIED = {
         "the reason InUse depends on the deleted resource (test_tear_down)"
     ),
 }
-"""Errors that need no classification, and why."""
+"""Errors that need no classification, each with the reason."""
 
 
 def codes(row: dict[str, Any]) -> list[str]:
-    """The error codes of a row."""
+    """Return the error codes of a row."""
     return re.split(r", | or ", str(row["reason"]))
 
 
 def outcome(row: dict[str, Any], code: str) -> str:
-    """The result of an error; a direct answer of a call may mean that the observation is stale."""
+    """Return the result of an error; the direct answer of a call may mean a stale observation."""
     if "sync" in row["where"] and row["http"] in STALE_ANSWERS:
         return OBSERVE_AGAIN
     verdict = classify(row["http"], code, row["message"])
@@ -306,7 +306,7 @@ def test_the_page_of_reasons_is_up_to_date() -> None:
     assert refresh(text) == text, "run: python -m shared.base.reasons docs/reference/reasons.md"
 
 
-def test_a_page_without_a_place_for_the_table_is_an_error() -> None:
+def test_a_page_without_a_marker_for_the_table_is_an_error() -> None:
     with pytest.raises(ValueError, match="substring not found"):
         refresh("# Nothing")
 
@@ -319,7 +319,7 @@ def test_a_page_without_a_place_for_the_table_is_an_error() -> None:
         "Location us-central1 violates constraint constraints/gcp.resourceLocations on the resource x",
     ],
 )
-def test_a_412_of_an_organization_policy_is_not_one_of_a_stale_observation(text: str) -> None:
+def test_a_412_of_an_organization_policy_does_not_mean_a_stale_observation(text: str) -> None:
     error = CallError("resource_policies.insert", 412, "conditionNotMet", text)
     assert verdict_of(error) == Verdict(ErrorKind.ENVIRONMENT, Reason.POLICY_VIOLATION)
     assert not is_stale(error)

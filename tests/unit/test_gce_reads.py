@@ -1,4 +1,4 @@
-"""VMs are read one by one for a limited time, so that time is left for what follows."""
+"""VMs are read one by one for a limited time, so that time is left for the calls that follow."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.unit.test_inject_token import instance
 
 
 class Slow(Gce):
-    """Each read of a VM takes a second."""
+    """Compute Engine that answers each read of a VM after a second."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(cast("Clients", None), self._count_down)
@@ -40,7 +40,7 @@ def test_vms_are_read_for_a_third_of_the_remaining_time(seconds: float, read: in
     assert all(vm is not None and vm.name == name for name, vm in list(found.items())[1:])
 
 
-def test_a_read_without_time_fails_unless_there_is_nothing_to_read() -> None:
+def test_a_read_fails_without_time_unless_no_vm_is_to_be_read() -> None:
     assert Slow(0).find_instances("p", "z", []) == {}
     with pytest.raises(OutOfTimeError):
         Slow(0).find_instances("p", "z", ["vm-1"])

@@ -30,17 +30,24 @@ ONE_HOST = {"spec": {"targetSizePolicyMode": "INDIVIDUAL"}}
 
 
 def group(**change: Any) -> dict[str, Any]:
-    """The group of the JobSet's Job as the API server gives it."""
+    """Return the group of the JobSet's Job as the API server returns it."""
     leader = find_leader(waiting_pod())
     assert leader is not None
     read = {"metadata": {"uid": "u", "resourceVersion": "5", "creationTimestamp": SINCE}}
-    made: dict[str, Any] = merge(merge(build_desired_slice(leader, options()).body, read), change)
-    return made
+    manifest: dict[str, Any] = merge(
+        merge(build_desired_slice(leader, options()).body, read), change
+    )
+    return manifest
 
 
 def ready(status: str, reason: str = "Ready", **rest: Any) -> dict[str, Any]:
-    """A change: the condition Ready."""
-    condition = {"type": "Ready", "status": status, "reason": reason, "message": "GCE said so"}
+    """Return a change that sets the condition Ready."""
+    condition = {
+        "type": "Ready",
+        "status": status,
+        "reason": reason,
+        "message": "the cloud's message",
+    }
     return {"status": {"conditions": [{**condition, "lastTransitionTime": SINCE}], **rest}}
 
 
@@ -51,12 +58,12 @@ def read(change: dict[str, Any], now: datetime = NOW) -> Slice:
 
 
 def test_a_slice_is_read() -> None:
-    made = group(metadata={"annotations": {"tpu-functions.dev/release-after": SINCE}})
-    found = read_slice(made, NOW)
+    manifest = group(metadata={"annotations": {"tpu-functions.dev/release-after": SINCE}})
+    found = read_slice(manifest, NOW)
     assert found == Slice(
         name="train-bfcf5ebea76efcf5",
         owner=Owner("default", "train", "train-workers-0"),
-        hash=made["metadata"]["annotations"]["tpu-functions.dev/slice-hash"],
+        hash=manifest["metadata"]["annotations"]["tpu-functions.dev/slice-hash"],
         state=SliceState.PROVISIONING,
         is_self_healing=True,
         release_after=MOMENT,
@@ -81,22 +88,22 @@ STATES: dict[str, tuple[dict[str, Any], SliceState, str]] = {
     "a Node that was Ready is not": (
         ready("False", Reason.NODE_NOT_READY, **COMPLETE),
         SliceState.FAILED,
-        "NodeNotReady: GCE said so",
+        "NodeNotReady: the cloud's message",
     ),
     "no capacity": (
         ready("False", Reason.INSUFFICIENT_CAPACITY),
         SliceState.FAILED,
-        "InsufficientCapacity: GCE said so",
+        "InsufficientCapacity: the cloud's message",
     ),
     "an invalid spec": (
         ready("False", Reason.INVALID_SPEC),
         SliceState.FAILED,
-        "InvalidSpec: GCE said so",
+        "InvalidSpec: the cloud's message",
     ),
     "paused by a user": (
         ready("False", Reason.PAUSED),
         SliceState.FAILED,
-        "Paused: GCE said so",
+        "Paused: the cloud's message",
     ),
     "ready": (ready("True"), SliceState.READY, ""),
     "being deleted": (
@@ -171,7 +178,7 @@ def test_a_slice_has_ready_nodes_if_the_node_summary_counts_one() -> None:
 JOBSET, JOB, KEY = (f"tpu-functions.dev/{name}" for name in ("jobset-name", "job-name", "job-key"))
 OTHERS: dict[str, dict[str, Any]] = {
     "a group of a user": {"metadata": {"labels": None}},
-    "another name than its labels require": {"metadata": {"name": "train-bfcf5ebea76efcf6"}},
+    "a name that does not match its labels": {"metadata": {"name": "train-bfcf5ebea76efcf6"}},
     "without the JobSet": {"metadata": {"labels": {JOBSET: None}}},
     "without the Job": {"metadata": {"labels": {JOB: None}}},
     "without the key": {"metadata": {"labels": {KEY: None}}},
@@ -228,7 +235,7 @@ def test_a_failed_group_of_another_template_has_an_outdated_template(
 
 
 def affine(key: str, *values: str) -> dict[str, Any]:
-    """A change: the Pod requires a label of its Nodes by affinity."""
+    """Return a change by which the Pod requires a label of its Nodes by affinity."""
     expression = {"key": key, "operator": "In", "values": list(values)}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
@@ -237,7 +244,7 @@ def affine(key: str, *values: str) -> dict[str, Any]:
 
 SELECTIONS: dict[str, tuple[dict[str, Any], dict[str, str | None], bool]] = {
     "the labels of the template": (affine("rack", "a"), {}, True),
-    "a label that the template got later": (
+    "a label that was added to the template later": (
         affine("rack", "a"),
         {"rack": None},
         False,
@@ -256,12 +263,12 @@ SELECTIONS: dict[str, tuple[dict[str, Any], dict[str, str | None], bool]] = {
 def test_a_pod_selects_a_group_only_if_the_group_has_the_required_labels(
     case: tuple[dict[str, Any], dict[str, str | None], bool],
 ) -> None:
-    change, made_with, is_right = case
+    change, existing_labels, is_expected = case
     leader = find_leader(waiting_pod(**change))
     assert leader is not None
     desired = build_desired_slice(leader, options(spec={"nodeLabels": {"rack": "a"}}))
-    found = merge(desired.body, {"spec": {"nodeLabels": made_with}})
-    assert is_selected(found, desired) is is_right
+    found = merge(desired.body, {"spec": {"nodeLabels": existing_labels}})
+    assert is_selected(found, desired) is is_expected
 
 
 NODE_LOSSES = [Reason.NODE_DELETED, Reason.NODE_JOIN_TIMEOUT]
@@ -279,7 +286,7 @@ def test_a_vm_without_a_node_does_not_recover_if_its_slice_was_complete(
 
 
 def pending(*entries: tuple[str, datetime]) -> list[dict[str, Any]]:
-    """The entries of ``status.pending``: each a reason and its time."""
+    """Return the entries of ``status.pending``, each with a reason and its time."""
     return [
         {"name": f"tng-{number}", "why": why, "since": render_time(since)}
         for number, (why, since) in enumerate(entries)
@@ -300,12 +307,12 @@ LATE_LOSSES: dict[str, tuple[Reason, list[Any], datetime]] = {
         pending(NODE_LOST, (Reason.NODE_NOT_READY, HOUR_LATER + timedelta(minutes=9))),
         HOUR_LATER,
     ),
-    "two VMs, one of them since an hour": (
+    "two VMs, the second of which was lost an hour later": (
         Reason.NODE_LOST,
         pending((Reason.NODE_LOST, MOMENT), (Reason.PREEMPTED, HOUR_LATER)),
         HOUR_LATER,
     ),
-    "a VM that was lost, and later a Node": (
+    "a VM that was lost, and a Node that was deleted an hour later": (
         Reason.NODE_LOST,
         pending((Reason.NODE_LOST, MOMENT), NODE_DELETED),
         MOMENT,
@@ -319,7 +326,7 @@ LATE_LOSSES: dict[str, tuple[Reason, list[Any], datetime]] = {
 
 
 @pytest.mark.parametrize("case", LATE_LOSSES.values(), ids=LATE_LOSSES)
-def test_the_ten_minutes_of_a_lost_host_begin_with_its_loss(
+def test_a_slice_with_a_lost_host_is_self_healing_for_ten_minutes_after_the_loss(
     case: tuple[Reason, list[Any], datetime],
 ) -> None:
     reason, entries, lost_at = case
@@ -327,7 +334,7 @@ def test_the_ten_minutes_of_a_lost_host_begin_with_its_loss(
     assert read(change, lost_at + LOST_AFTER - timedelta(seconds=1)).is_self_healing
     found = read(change, lost_at + LOST_AFTER)
     assert not found.is_self_healing
-    assert found.since == lost_at, "the time until its rebuild begins then, too"
+    assert found.since == lost_at, "the time until the rebuild is counted from the loss, too"
 
 
 def test_a_failed_slice_that_has_lost_no_host_has_failed_since_it_was_ready() -> None:

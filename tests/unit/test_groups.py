@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-GROUP = "groups hold"
+GROUP = "sequential tests"
 
 
 @pytest.mark.xdist_group(GROUP)

@@ -187,7 +187,7 @@ FRESH = Token("oldold", "o" * 16, NOW + TOKEN_LIFE - timedelta(seconds=30))
     "token, batches",
     [pytest.param(FRESH, 0, id="fresh"), pytest.param(UNUSED, 1, id="unused for three minutes")],
 )
-def test_a_resync_repeats_a_secret_only_if_the_token_is_unused_for_a_while(
+def test_a_resync_publishes_a_vm_with_a_token_only_if_the_token_is_unused_for_two_minutes(
     token: Token, batches: int
 ) -> None:
     plan = decide(observed(Vm(instance(token=token), None, token), trigger=RESYNC), NOW)
@@ -255,7 +255,7 @@ def test_an_expired_token_does_not_count(left: timedelta, provided: int) -> None
 
 
 def report(given: ObservedVms) -> Condition:
-    """TokensInjected."""
+    """Return TokensInjected as a resync writes it."""
     write = decide(given, NOW).actions[-1]
     assert isinstance(write, WriteStatus)
     return write.status.conditions[Type.TOKENS_INJECTED]
@@ -268,14 +268,14 @@ WITHOUT_TOKEN, WITH_TOKEN = (
 JOINED, STAGING = Vm(instance(), node(), None), Vm(instance(status="STAGING"), None, None)
 DENIED = Condition("False", Reason.PERMISSION_DENIED, "may not", NOW, 1)
 BEFORE: dict[str, tuple[Condition | None, Vm, str]] = {
-    "an error is kept while a VM needs a token": (DENIED, WITHOUT_TOKEN, Reason.PERMISSION_DENIED),
-    "an error is kept while the Secret of a token may be missing": (
+    "an error remains while a VM needs a token": (DENIED, WITHOUT_TOKEN, Reason.PERMISSION_DENIED),
+    "an error remains while the Secret of a token may be missing": (
         DENIED,
         WITH_TOKEN,
         Reason.PERMISSION_DENIED,
     ),
-    "an error ends when the VM has joined": (DENIED, JOINED, Reason.PROVISIONING),
-    "an error ends while no VM can get a token": (DENIED, STAGING, Reason.PROVISIONING),
+    "an error is removed when the VM has joined": (DENIED, JOINED, Reason.PROVISIONING),
+    "an error is removed while no VM can get a token": (DENIED, STAGING, Reason.PROVISIONING),
     "progress is counted": (
         replace(DENIED, reason=Reason.PROVISIONING),
         WITHOUT_TOKEN,
@@ -291,7 +291,7 @@ BEFORE: dict[str, tuple[Condition | None, Vm, str]] = {
 
 
 @pytest.mark.parametrize("case", BEFORE.values(), ids=BEFORE)
-def test_a_resync_keeps_or_ends_the_error_of_a_batch(
+def test_a_resync_keeps_or_removes_the_error_of_a_batch(
     case: tuple[Condition | None, Vm, str],
 ) -> None:
     before, vm, reason = case
@@ -299,18 +299,18 @@ def test_a_resync_keeps_or_ends_the_error_of_a_batch(
     assert report(replace(observed(vm, trigger=RESYNC), status=known)).reason == reason
 
 
-def test_an_error_is_kept_until_the_secrets_of_all_tokens_exist() -> None:
+def test_an_error_remains_until_the_secrets_of_all_tokens_exist() -> None:
     known = Status(conditions={Type.TOKENS_INJECTED: DENIED})
     both = [replace(WITH_TOKEN, instance=instance(f"{RESOURCE}-{end}")) for end in ("ab12", "cd34")]
     condition = report(replace(observed(*both, trigger=RESYNC), status=known))
     assert (condition.is_true, condition.reason) == (False, Reason.PERMISSION_DENIED)
 
 
-def test_a_batch_without_an_error_ends_the_error_of_an_earlier_one() -> None:
+def test_a_batch_without_an_error_removes_the_error_of_an_earlier_batch() -> None:
     known = Status(conditions={Type.TOKENS_INJECTED: DENIED})
     plan = decide(replace(observed(WITH_TOKEN), status=known), NOW)
     assert plan.actions[-2] == ABORT_AFTER_FAILURE
-    condition = ended_by(plan.actions[-1])
+    condition = condition_after(plan.actions[-1])
     assert (condition.is_true, condition.reason, condition.message) == (
         False,
         Reason.PROVISIONING,
@@ -327,15 +327,15 @@ def test_a_batch_without_an_error_ends_the_error_of_an_earlier_one() -> None:
     ],
     ids=["there is no condition", "there was no error", "nothing is injected"],
 )
-def test_a_batch_that_ends_no_error_writes_no_status(before: Condition | None, vm: Vm) -> None:
+def test_a_batch_that_removes_no_error_writes_no_status(before: Condition | None, vm: Vm) -> None:
     known = Status(conditions={} if before is None else {Type.TOKENS_INJECTED: before})
     plan = decide(replace(observed(vm), status=known), NOW)
     assert ABORT_AFTER_FAILURE not in plan.actions
     assert not any(isinstance(action, WriteStatus) for action in flat(plan))
 
 
-def ended_by(action: object) -> Condition:
-    """TokensInjected as a batch's last action writes it."""
+def condition_after(action: object) -> Condition:
+    """Return TokensInjected as the last action of a batch writes it."""
     assert isinstance(action, Attempt)
     assert isinstance(action.action, WriteStatus)
     return action.action.status.conditions[Type.TOKENS_INJECTED]
@@ -352,11 +352,11 @@ def ended_by(action: object) -> Condition:
 def test_tokens_injected_counts_vms_with_a_token_or_a_node(
     vms: list[str], is_true: bool, message: str
 ) -> None:
-    made = [
+    given_vms = [
         Vm(instance(token=OLD), None, OLD) if word == "token" else Vm(instance(), node(), None)
         for word in vms
     ]
-    given = observed(*made, trigger=RESYNC)
+    given = observed(*given_vms, trigger=RESYNC)
     write = decide(given, NOW).actions[-1]
     assert isinstance(write, WriteStatus)
     condition = write.status.conditions[Type.TOKENS_INJECTED]
@@ -392,24 +392,29 @@ def test_the_reason_of_the_condition_is_a_known_reason() -> None:
 
 OTHER = f"{RESOURCE}-zz99"
 CONCERNS: dict[str, tuple[str, bool]] = {
-    "this VM": (f"503 (instances.set_metadata of {VM})", True),
-    "this VM among others": (f"503 of {OTHER}; 503 of {VM}", True),
-    "another VM": (f"503 (instances.set_metadata of {OTHER})", False),
-    "no VM": ("503 (GET /api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt)", True),
-    "the MIG": (f"503 (instances.list of {RESOURCE})", True),
+    "the error is about this VM": (f"503 (instances.set_metadata of {VM})", True),
+    "the error is about this VM and another": (f"503 of {OTHER}; 503 of {VM}", True),
+    "the error is about another VM": (f"503 (instances.set_metadata of {OTHER})", False),
+    "the error is about no VM": (
+        "503 (GET /api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt)",
+        True,
+    ),
+    "the error is about the MIG": (f"503 (instances.list of {RESOURCE})", True),
 }
 
 
 @pytest.mark.parametrize("case", CONCERNS.values(), ids=CONCERNS)
-def test_a_success_for_a_vm_ends_an_error_about(case: tuple[str, bool]) -> None:
-    message, is_over = case
+def test_a_success_for_a_vm_removes_an_error_that_may_be_about_this_vm(
+    case: tuple[str, bool],
+) -> None:
+    message, is_removed = case
     retried = Status(retries=(Retry("inject_token", message, NOW),))
     reported = Status(conditions={Type.TOKENS_INJECTED: replace(DENIED, message=message)})
     for known in (retried, reported):
         actions = decide(replace(observed(WITH_TOKEN), status=known), NOW).actions
-        assert (ABORT_AFTER_FAILURE in actions) is is_over
+        assert (ABORT_AFTER_FAILURE in actions) is is_removed
     last = decide(replace(observed(WITH_TOKEN), status=retried), NOW).actions[-1]
-    if is_over:
+    if is_removed:
         assert isinstance(last, Attempt)
         assert isinstance(last.action, WriteStatus)
         assert last.action.status.retries == ()
@@ -418,9 +423,9 @@ def test_a_success_for_a_vm_ends_an_error_about(case: tuple[str, bool]) -> None:
 @pytest.mark.parametrize(
     "vm, left",
     [(WITHOUT_TOKEN, 1), (WITH_TOKEN, 1), (JOINED, 0), (STAGING, 0)],
-    ids=["needs one", "has one", "joined", "staging"],
+    ids=["needs a token", "has a token", "joined", "staging"],
 )
-def test_a_transient_error_is_over_when_its_vm_does_not_wait_any_more(vm: Vm, left: int) -> None:
+def test_a_transient_error_is_removed_when_its_vm_no_longer_waits(vm: Vm, left: int) -> None:
     known = Status(retries=(Retry("inject_token", f"503 of {VM}", NOW),))
     write = decide(replace(observed(vm, trigger=RESYNC), status=known), NOW).actions[-1]
     assert isinstance(write, WriteStatus)
@@ -428,14 +433,14 @@ def test_a_transient_error_is_over_when_its_vm_does_not_wait_any_more(vm: Vm, le
 
 
 @pytest.mark.parametrize("name, is_kept", [(VM, True), (OTHER, False)])
-def test_an_error_about_a_vm_stays_only_while_this_vm_waits(name: str, is_kept: bool) -> None:
+def test_an_error_about_a_vm_remains_only_while_this_vm_waits(name: str, is_kept: bool) -> None:
     denied = replace(DENIED, message=f"may not (instances.set_metadata of {name})")
     known = Status(conditions={Type.TOKENS_INJECTED: denied})
     condition = report(replace(observed(WITHOUT_TOKEN, trigger=RESYNC), status=known))
     assert (condition.reason == Reason.PERMISSION_DENIED) is is_kept
 
 
-def test_a_group_that_is_not_served_any_more_loses_the_error_of_this_step() -> None:
+def test_the_error_of_the_step_is_removed_from_a_group_that_is_no_longer_served() -> None:
     failed = Status(retries=(Retry("inject_token", "503", NOW),))
     plan = decide(NothingToInject(group(), failed, can_be_served=False), NOW)
     assert plan.outcome == "NotServed"

@@ -1,4 +1,4 @@
-"""The reads of inject_token: VMs one by one, and the cluster's CA, which is kept."""
+"""The reads of inject_token: VMs one by one, and the cluster's CA, which is cached."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ from tests.unit.reads import reading_work
 from tests.unit.test_bootstrap import EC_CA, V1_CA
 from tests.unit.test_inject_token import NAMED, OLD, VM, instance
 
-KEPT, ROTATED = EC_CA, V1_CA
+CACHED, ROTATED = EC_CA, V1_CA
 
 
 @pytest.mark.parametrize(
     "on_vm, now, reads",
     [
-        pytest.param(None, KEPT, 1, id="the VM has none"),
-        pytest.param(KEPT, KEPT, 1, id="the VM has the same"),
-        pytest.param(ROTATED, ROTATED, 2, id="another process has read the new one"),
-        pytest.param(KEPT, ROTATED, 1, id="the new one is not read yet"),
+        pytest.param(None, CACHED, 1, id="the VM has no hash"),
+        pytest.param(CACHED, CACHED, 1, id="the VM has the same hash"),
+        pytest.param(ROTATED, ROTATED, 2, id="another process has read the new CA"),
+        pytest.param(CACHED, ROTATED, 1, id="the CA has changed, and the VM has the old hash"),
     ],
 )
-def test_the_ca_is_read_again_if_a_vm_has_another_hash_than_that_of_the_kept_ca(
+def test_the_ca_is_read_again_if_a_vm_has_another_hash_than_the_cached_ca(
     on_vm: str | None, now: str, reads: int
 ) -> None:
-    """Otherwise processes would overwrite the new hash with the old one until they forget the CA."""
+    """Otherwise processes would overwrite the new hash with the old one while they cache the old CA."""
     vm = instance(token=OLD)
     metadata = dict(vm.metadata)
     if on_vm is None:
         del metadata[CA_HASH_KEY]
     else:
         metadata[CA_HASH_KEY] = ca_hash(on_vm)
-    cluster = [KEPT, now]
+    cluster = [CACHED, now]
     answers = {
         "find_instance": replace(vm, metadata=metadata),
         "find_node": None,
         "get_ca_certificate": lambda _: cluster[0],
         "forget_ca_certificate": lambda: cluster.pop(0),
     }
-    work, made = reading_work(group(), Status(), NAMED, answers)
+    work, recorded = reading_work(group(), Status(), NAMED, answers)
     found = observe(work)
     assert isinstance(found, ObservedVms)
     assert [one.instance.name for one in found.vms] == [VM]
-    assert made.made.count("get_ca_certificate") == reads
-    assert found.ca_hash == ca_hash(now if reads == 2 else KEPT)
+    assert recorded.calls.count("get_ca_certificate") == reads
+    assert found.ca_hash == ca_hash(now if reads == 2 else CACHED)
 
 
 def test_a_ca_that_is_no_certificate_is_an_error_and_is_read_again_next_time() -> None:
-    cluster = ["no certificate", KEPT]
+    cluster = ["no certificate", CACHED]
     answers = {
         "find_instance": instance(token=OLD),
         "find_node": None,
@@ -65,7 +65,7 @@ def test_a_ca_that_is_no_certificate_is_an_error_and_is_read_again_next_time() -
     work, _ = reading_work(group(), Status(), NAMED, answers)
     with pytest.raises(CallError, match=r"^read the cluster's CA: 422 Invalid: "):
         observe(work)
-    assert cluster == [KEPT]
+    assert cluster == [CACHED]
 
 
 OTHER = f"{VM}-2"
@@ -74,9 +74,11 @@ BOTH = replace(NAMED, message=replace(NAMED.message, vms=(VM, OTHER))) if NAMED.
 
 
 @pytest.mark.parametrize(
-    "has_time, read, unread", [(True, [OTHER], ()), (False, [], (OTHER,))], ids=["time", "no time"]
+    "has_time, read, unread",
+    [(True, [OTHER], ()), (False, [], (OTHER,))],
+    ids=["time is left", "no time is left"],
 )
-def test_a_vm_whose_read_hangs_does_not_keep_the_others_from_their_tokens(
+def test_a_vm_whose_read_times_out_does_not_stop_the_tokens_of_the_others(
     has_time: bool, read: list[str], unread: tuple[str, ...]
 ) -> None:
     hangs = True
@@ -89,14 +91,14 @@ def test_a_vm_whose_read_hangs_does_not_keep_the_others_from_their_tokens(
         return replace(instance(), name=name)
 
     def remaining_s() -> float:
-        if hangs and not has_time and reads.made:
+        if hangs and not has_time and reads.calls:
             raise SLOW
         return 30.0
 
     answers = {
         "find_instance": find,
         "find_node": None,
-        "get_ca_certificate": KEPT,
+        "get_ca_certificate": CACHED,
         "forget_ca_certificate": None,
     }
     work, reads = reading_work(group(), Status(), BOTH, answers, remaining_s=remaining_s)

@@ -40,7 +40,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def apply(path: Path) -> Cluster:
-    """A cluster with the JobSet; `admit_job`, not the stand-in, sets the Jobs' selectors."""
+    """Return a cluster with the JobSet; only `admit_job` can set the Jobs' selectors."""
     cluster = Cluster(controllers=frozenset(Controller) - {Controller.JOB_SELECTOR})
     stored = cluster.apply(read(path))
     assert stored["kind"] == "JobSet", stored
@@ -50,10 +50,10 @@ def apply(path: Path) -> Cluster:
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_each_job_of_an_example_selects_the_nodes_of_its_own_slice(path: Path) -> None:
-    made = apply(path).ask("GET", "/apis/batch/v1/jobs")["items"]
+    created = apply(path).ask("GET", "/apis/batch/v1/jobs")["items"]
     jobs = read(path)["spec"]["replicatedJobs"]
-    assert len(made) == sum(job["replicas"] for job in jobs)
-    for job in made:
+    assert len(created) == sum(job["replicas"] for job in jobs)
+    for job in created:
         answer = admit(AdmissionRequest("u", "CREATE", {**job, "kind": "Job"}), AdmissionSettings())
         patched = jsonpatch.apply_patch(job, list(answer.patch))
         assert "job-key" in patched["spec"]["template"]["spec"]["nodeSelector"]
@@ -89,7 +89,7 @@ def test_the_exclusive_topology_of_an_example_is_the_pool_label(path: Path) -> N
 
 
 def kueue(kind: str) -> list[dict[str, Any]]:
-    """The objects of a kind in the example of Kueue."""
+    """Return the objects of a kind in the example of Kueue."""
     text = (EXAMPLES / "jobset-kueue.yaml").read_text()
     return [one for one in yaml.safe_load_all(text) if one["kind"] == kind]
 
@@ -111,7 +111,7 @@ def test_the_kueue_example_admits_the_example_jobset() -> None:
     assert local["metadata"]["namespace"] == jobset["metadata"]["namespace"]
 
 
-def test_the_kueue_example_lets_workloads_of_high_priority_preempt_others() -> None:
+def test_workloads_of_high_priority_preempt_others_in_the_kueue_example() -> None:
     (queue,), (high,) = kueue("ClusterQueue"), kueue("WorkloadPriorityClass")
     assert queue["spec"]["preemption"] == {"withinClusterQueue": "LowerPriority"}
     assert high["value"] > 0

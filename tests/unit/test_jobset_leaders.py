@@ -23,11 +23,11 @@ CORRECTED = {
     "filter-tpu-zero": False,
     "filter-no-controller-owner": False,
 }
-"""Rows that are known to be wrong: true if the Pod waits for a slice here."""
+"""Rows that are known to be wrong, with the correct result: true if the Pod waits for a slice."""
 
 
 def pod(**change: Any) -> dict[str, Any]:
-    """The table's Pod, changed as a row of the table says."""
+    """Return the Pod of the table with the changes of a row."""
     given = {**POD, **{name: change[name] for name in change.keys() - MERGED}}
     maps = {name: merged(POD[name], change.get(name) or {}) for name in MERGED}
     scheduled, owner = given["pod_scheduled"], given["owner"]
@@ -109,7 +109,7 @@ def test_a_pod_of_any_shape_is_read(invalid: dict[str, Any]) -> None:
 
 
 JOB = POD["owner"]["name"]
-OWN, THEIRS = job_key("default", JOB), job_key("other", JOB)
+OWN, FOREIGN = job_key("default", JOB), job_key("other", JOB)
 LABEL = "jobset.sigs.k8s.io/job-key"
 KEYS: dict[str, tuple[dict[str, Any], str | None]] = {
     "the key of the Pod's Job": ({"labels": {LABEL: OWN}}, None),
@@ -118,13 +118,13 @@ KEYS: dict[str, tuple[dict[str, Any], str | None]] = {
         None,
     ),
     "the key of a Job of another namespace": (
-        {"labels": {LABEL: THEIRS}},
-        f"the label {LABEL} is '{THEIRS}': for Job default/{JOB} JobSet computes {OWN}, and a slice is "
+        {"labels": {LABEL: FOREIGN}},
+        f"the label {LABEL} is '{FOREIGN}': for Job default/{JOB} JobSet computes {OWN}, and a slice is "
         "made for no other Job",
     ),
     "the key of a Job of another namespace, as a selector": (
-        {"labels": {LABEL: OWN}, "node_selector": {"job-key": THEIRS}},
-        f"the Pod's nodeSelector job-key is '{THEIRS}': it must be the Pod's label {LABEL}, {OWN}: a "
+        {"labels": {LABEL: OWN}, "node_selector": {"job-key": FOREIGN}},
+        f"the Pod's nodeSelector job-key is '{FOREIGN}': it must be the Pod's label {LABEL}, {OWN}: a "
         "slice is made for no other Job",
     ),
 }

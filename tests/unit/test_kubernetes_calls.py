@@ -29,10 +29,10 @@ JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2"
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 KUBELETS = "spec.signerName=kubernetes.io/kube-apiserver-client-kubelet"
 GONE = CallError("GET x", 404, "NotFound", "not found")
-UNSERVED = CallError("GET x", 503, "NotServed", "it does not serve this API; a proxy says")
+UNSERVED = CallError("GET x", 503, "NotServed", "it does not serve this API; the answer of a proxy")
 DENIED = CallError("GET x", 403, "Forbidden", "may not")
 CONFLICT = CallError("PATCH x", 409, "Conflict", "changed")
-TAKEN = CallError("POST x", 409, "AlreadyExists", "there is one")
+TAKEN = CallError("POST x", 409, "AlreadyExists", "it exists")
 Request = tuple[str, str, Any]
 
 
@@ -45,7 +45,7 @@ class Answered(Cluster):
         super().__init__(
             cast("Connection", connection), "label_node", lambda: self.end_s - self.now_s
         )
-        self.answers, self.made = list(answers), list[Request]()
+        self.answers, self.requests = list(answers), list[Request]()
         self.kinds: list[str] = []
 
     def _call(
@@ -56,7 +56,7 @@ class Answered(Cluster):
         *,
         kind: str = "application/json",
     ) -> dict[str, Any]:
-        self.made.append((method, path, body))
+        self.requests.append((method, path, body))
         self.kinds.append(kind)
         self.now_s += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
@@ -144,7 +144,7 @@ def test_a_list_reads_all_pages(
     call, path, query = case
     cluster = Answered(page({"a": 1}, token="more"), page({"a": 2}))
     assert [one["a"] for one in call(cluster)] == [1, 2]
-    urls = [urlsplit(made) for method, made, _ in cluster.made if method == "GET"]
+    urls = [urlsplit(path) for method, path, _ in cluster.requests if method == "GET"]
     assert [one.path for one in urls] == [path] * 2
     assert [dict(parse_qsl(one.query)) for one in urls] == [query, {**query, "continue": "more"}]
 
@@ -183,11 +183,11 @@ def test_an_absent_object_is_none_and_another_error_is_raised(
     call, path = case
     cluster = Answered({"a": 1})
     assert call(cluster) == {"a": 1}
-    assert cluster.made == [("GET", path, None)]
+    assert cluster.requests == [("GET", path, None)]
     assert call(Answered(GONE)) is None
     with pytest.raises(CallError, match="may not"):
         call(Answered(DENIED))
-    with pytest.raises(CallError, match=r"a proxy says") as raised:
+    with pytest.raises(CallError, match=r"the answer of a proxy") as raised:
         call(Answered(UNSERVED))
     assert (raised.value.http, raised.value.reason) == (503, "NotServed")
 
@@ -199,7 +199,7 @@ def test_a_cluster_that_does_not_serve_jobsets_is_a_transient_error(
     call: Callable[[Cluster], Any],
 ) -> None:
     with pytest.raises(
-        CallError, match=r"serve this API; a proxy says\. .* must be installed"
+        CallError, match=r"serve this API; the answer of a proxy\. .* must be installed"
     ) as raised:
         call(Answered(UNSERVED))
     assert (raised.value.http, raised.value.reason) == (503, "NotServed")
@@ -309,7 +309,7 @@ def test_each_write_makes_one_request_and_ignores_harmless_errors(
     call, request, harmless, result = case
     cluster = Answered({})
     assert call(cluster) == result
-    assert cluster.made == [request]
+    assert cluster.requests == [request]
     is_patch = request[0] == "PATCH"
     assert cluster.kinds == [f"application/{'merge-patch+' if is_patch else ''}json"]
     for error in harmless:
@@ -334,7 +334,7 @@ def test_the_children_of_tpu_operator_are_found_by_name(
     cluster = Answered(*answers)
     assert cluster.has_operator_children("ns", CHILDREN) is has
     paths = [f"{TNG}/namespaces/ns/{plural}/{name}" for plural, name in CHILDREN.items()]
-    assert [path for _, path, _ in cluster.made] == paths[:calls]
+    assert [path for _, path, _ in cluster.requests] == paths[:calls]
     with pytest.raises(CallError, match="may not"):
         Answered(DENIED).has_operator_children("ns", CHILDREN)
 
@@ -349,7 +349,7 @@ def test_nodes_are_read_for_a_third_of_the_remaining_time(seconds: float, read: 
 def test_the_id_of_the_cluster_is_read_once() -> None:
     cluster = Answered({"metadata": {"uid": "id"}})
     assert [cluster.get_cluster_id(), cluster.get_cluster_id()] == ["id", "id"]
-    assert cluster.made == [("GET", "/api/v1/namespaces/kube-system", None)]
+    assert cluster.requests == [("GET", "/api/v1/namespaces/kube-system", None)]
 
 
 def test_the_ca_of_the_cluster_is_read_every_ten_minutes() -> None:
@@ -365,7 +365,7 @@ def test_the_ca_of_the_cluster_is_read_every_ten_minutes() -> None:
     cluster.forget_ca_certificate()
     assert cluster.get_ca_certificate(later) == ""
     path = "/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt"
-    assert cluster.made == [("GET", path, None)] * 4
+    assert cluster.requests == [("GET", path, None)] * 4
 
 
 @pytest.mark.parametrize(
@@ -375,13 +375,13 @@ def test_the_options_of_jobsets_are_read_once(answer: Any, options: dict[str, st
     cluster = Answered(answer)
     assert [cluster.get_jobset_options(), cluster.get_jobset_options()] == [options] * 2
     path = "/api/v1/namespaces/tpu-functions/configmaps/jobsets"
-    assert cluster.made == [("GET", path, None)]
+    assert cluster.requests == [("GET", path, None)]
 
 
 def emitted(about: Mapping[str, Any] = GROUP, event: Event = EVENT) -> dict[str, Any]:
     cluster = Answered({})
     cluster.emit(about, event, NOW)
-    ((method, path, body),) = cluster.made
+    ((method, path, body),) = cluster.requests
     assert method == "POST"
     assert body is not None
     assert path == f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
@@ -389,11 +389,11 @@ def emitted(about: Mapping[str, Any] = GROUP, event: Event = EVENT) -> dict[str,
 
 
 def test_an_event_names_its_object_and_its_source() -> None:
-    made = emitted()
-    name = made["metadata"].pop("name")
+    event = emitted()
+    name = event["metadata"].pop("name")
     assert name.startswith("a/b.")
     assert len(name) == len("a/b.") + 16
-    assert made == {
+    assert event == {
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {"namespace": "ns"},
@@ -423,10 +423,10 @@ def test_the_message_of_an_event_is_truncated_to_1024_characters() -> None:
 
 def test_an_event_about_a_node_is_in_the_default_namespace() -> None:
     metadata = {"name": "n" * 250, "uid": "u", "resourceVersion": "7"}
-    made = emitted({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
-    assert made["metadata"]["namespace"] == "default"
-    assert "namespace" not in made["involvedObject"]
-    assert len(made["metadata"]["name"]) == 200 + 1 + 16
+    event = emitted({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+    assert event["metadata"]["namespace"] == "default"
+    assert "namespace" not in event["involvedObject"]
+    assert len(event["metadata"]["name"]) == 200 + 1 + 16
 
 
 def test_the_name_of_an_event_follows_from_object_reason_and_message_or_key() -> None:
@@ -446,7 +446,7 @@ def test_the_name_of_an_event_follows_from_object_reason_and_message_or_key() ->
 def test_the_count_of_an_existing_event_is_incremented(count: int | None, counted: int) -> None:
     cluster = Answered(TAKEN, {"count": count}, {})
     cluster.emit(GROUP, EVENT, NOW)
-    post, find, patch = cluster.made
+    post, find, patch = cluster.requests
     path = f"{post[1]}/{emitted()['metadata']['name']}"
     assert find == ("GET", path, None)
     assert patch == ("PATCH", path, {"count": counted, "lastTimestamp": "2026-11-20T10:00:00Z"})
@@ -456,12 +456,12 @@ def test_the_count_of_an_existing_event_is_incremented(count: int | None, counte
 def test_the_count_of_an_event_that_was_deleted_meanwhile_is_not_incremented() -> None:
     cluster = Answered(TAKEN, GONE)
     cluster.emit(GROUP, EVENT, NOW)
-    assert [method for method, _, _ in cluster.made] == ["POST", "GET"]
+    assert [method for method, _, _ in cluster.requests] == ["POST", "GET"]
 
 
 def test_the_count_of_an_event_that_is_emitted_once_is_not_incremented() -> None:
     cluster = Answered(TAKEN)
     cluster.emit_once(GROUP, EVENT, NOW)
-    assert len(cluster.made) == 1
+    assert len(cluster.requests) == 1
     with pytest.raises(CallError, match="may not"):
         Answered(DENIED).emit_once(GROUP, EVENT, NOW)

@@ -75,9 +75,9 @@ def node(
     created: datetime | None = None,
 ) -> Node:
     machine = find_machine("tpu7x-standard-4t")
-    marks = dict(group().node_labels(machine)) if labelled else {}
+    own_labels = dict(group().node_labels(machine)) if labelled else {}
     if proved:
-        marks[VM_ID_LABEL] = "42"
+        own_labels[VM_ID_LABEL] = "42"
     chips_text = {"google.com/tpu": str(chips)} if chips else {}
     return parse_node(
         {
@@ -87,7 +87,7 @@ def node(
                 "name": vm,
                 "uid": f"uid-of-{vm}",
                 "resourceVersion": "9",
-                "labels": marks | (labels or {}),
+                "labels": own_labels | (labels or {}),
                 **({"creationTimestamp": render_time(created)} if created else {}),
             },
             "spec": {
@@ -345,7 +345,7 @@ READINESS: dict[str, tuple[ObservedNodes, tuple[str, str]]] = {
         observed(node(), node(B, chips=0, changed=NOW, created=NOW - timedelta(minutes=1))),
         ("False", "AwaitingNodeJoin"),
     ),
-    "one has joined and is not Ready for long": (
+    "one joined five minutes ago and is not Ready": (
         observed(node(), node(B, ready=False, created=NOW - timedelta(minutes=5))),
         ("False", "NodeNotReady"),
     ),
@@ -421,7 +421,7 @@ def test_the_condition_ready_follows_from_the_nodes(
     assert reason(given) == expected
 
 
-def test_the_reason_of_a_lost_vm_is_kept_while_the_vm_does_not_run() -> None:
+def test_the_reason_of_a_lost_vm_remains_while_the_vm_does_not_run() -> None:
     known = replace(COMPLETE, pending=(Pending(B, Reason.PREEMPTED, EARLIER),))
     given = on_resync(node(), known=known, instances={A: vm(), B: vm(B, "TERMINATED")})
     after = result(given)
@@ -436,9 +436,9 @@ def test_the_reason_of_a_lost_vm_is_removed_when_the_vm_runs_again() -> None:
 
 
 def test_a_slice_is_ready_despite_an_old_event_about_a_vm_that_runs_again() -> None:
-    back = replace(vm(B), started=NOW + timedelta(seconds=5))
+    restarted = replace(vm(B), started=NOW + timedelta(seconds=5))
     given = observed(
-        node(), node(B), trigger=preempted(B), instances={B: back}, mig=INTERCONNECT_ACTIVE
+        node(), node(B), trigger=preempted(B), instances={B: restarted}, mig=INTERCONNECT_ACTIVE
     )
     assert reason(given) == ("True", "Ready")
 
@@ -451,7 +451,7 @@ LOSS_REPORTED = replace(
     },
     pending=(Pending(A, Reason.PREEMPTED, NOW),),
 )
-"""The status of a group that reports, since now, that a VM was preempted."""
+"""The status of a group that has just reported that a VM was preempted."""
 OLD_LOSS = replace(
     LOSS_REPORTED,
     pending=(
@@ -506,7 +506,7 @@ def test_an_unknown_interconnect_delays_a_slice_for_at_most_five_minutes() -> No
     )
 
 
-def test_the_status_counts_the_nodes_and_the_message_those_that_are_missing() -> None:
+def test_the_status_counts_the_nodes_and_the_message_counts_the_missing_ones() -> None:
     after = result(on_resync(node(), node(B, ready=False), instances={A: vm(), B: vm(B)}))
     assert after.counts == Counts(desired=2, running=2, joined=2, ready=1, failed=0)
     after = result(on_resync(node(), instances={A: vm(), B: vm(B)}))
@@ -605,7 +605,7 @@ def test_an_invalid_time_in_the_status_of_a_node_is_unknown(time: str) -> None:
 
 
 OF_ANOTHER_GROUP = node(f"{RESOURCE}-0123abcd-wxyz")
-"""A joined Node of a group whose resource name begins with that of this group."""
+"""A joined Node of a group whose resource name begins with the resource name of this group."""
 
 
 @pytest.mark.parametrize("trigger", [NODES_CHANGED, RESYNC], ids=["a changed Node", "a resync"])
@@ -626,11 +626,11 @@ def test_a_lost_node_of_a_group_with_a_longer_name_is_not_reported() -> None:
 
 
 def test_the_interconnect_is_unknown_while_a_node_is_missing() -> None:
-    wired = {
+    conditions = {
         **COMPLETE.conditions,
         Type.INTERCONNECT_READY: Condition("True", "Active", "", EARLIER, 1),
     }
-    after = result(observed(node(), known=replace(COMPLETE, conditions=wired)))
+    after = result(observed(node(), known=replace(COMPLETE, conditions=conditions)))
     condition = after.conditions[Type.INTERCONNECT_READY]
     assert (condition.status, condition.reason, condition.since) == ("Unknown", "Incomplete", NOW)
 
@@ -645,14 +645,14 @@ def test_the_reason_of_a_lost_vm_is_not_reported_for_another_vm() -> None:
 
 
 OUTDATED: dict[str, tuple[str, bool, dict[str, Instance | None], list[str]]] = {
-    "a VM that the list of all VMs lacks": (Reason.NODE_JOIN_TIMEOUT, True, {}, []),
-    "the same, and not all VMs were read": (
+    "a VM that is not in the list of all VMs": (Reason.NODE_JOIN_TIMEOUT, True, {}, []),
+    "a VM that was not read, as not all VMs were read": (
         Reason.NODE_JOIN_TIMEOUT,
         False,
         {},
         [Reason.NODE_JOIN_TIMEOUT],
     ),
-    "a lost VM that the list of all VMs lacks": (
+    "a lost VM that is not in the list of all VMs": (
         Reason.NODE_LOST,
         True,
         {},
@@ -668,20 +668,20 @@ OUTDATED: dict[str, tuple[str, bool, dict[str, Instance | None], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", OUTDATED.values(), ids=OUTDATED)
-def test_a_pending_entry_is_kept_unless_a_read_of_all_vms_contradicts_it(
+def test_a_pending_entry_remains_unless_a_read_of_all_vms_contradicts_it(
     case: tuple[str, bool, dict[str, Instance | None], list[str]],
 ) -> None:
-    why, has_all_vms, instances, kept = case
+    why, has_all_vms, instances, reasons = case
     known = replace(RESOURCES_READY, pending=(Pending(B, why, EARLIER),))
     given = observed(node(), known=known, has_all_vms=has_all_vms, instances={A: vm(), **instances})
-    assert [entry.why for entry in result(given).pending] == kept
+    assert [entry.why for entry in result(given).pending] == reasons
 
 
 # Messages
 
 
 def joined(given: ObservedNodes, now: datetime = NOW) -> tuple[str, str]:
-    """Reason and message of NodesJoined."""
+    """Return reason and message of NodesJoined."""
     condition = result(given, now).conditions[Type.NODES_JOINED]
     return condition.reason, condition.message
 
@@ -726,7 +726,7 @@ MESSAGES: dict[str, tuple[ObservedNodes, str, str]] = {
         "NodeLost",
         f"Waiting for 1 of 2 nodes to join the cluster; {B}. {LOST_MESSAGE}",
     ),
-    "the next observation of the VM reports what to do": (
+    "the next observation of the VM names what to do": (
         on_resync(
             node(),
             known=DELETED,
@@ -737,7 +737,7 @@ MESSAGES: dict[str, tuple[ObservedNodes, str, str]] = {
         f"Node {B} was deleted; its VM is running. Restart the kubelet on the VM, or delete the VM so "
         "that it is recreated.",
     ),
-    "the same in a BULK slice": (
+    "the next observation of the VM of a BULK slice names what to do": (
         on_resync(node(), known=COMPLETE, instances={A: vm(), B: vm(B, started=TWO_HOURS_AGO)}),
         "NodeDeleted",
         f"Node {B} was deleted; its VM is running. Restart the kubelet on the VM. Do not delete VMs of "
@@ -776,7 +776,7 @@ MESSAGES: dict[str, tuple[ObservedNodes, str, str]] = {
         "NodeLost",
         DELETED_MESSAGE,
     ),
-    "an event about the deletion of such a VM": (
+    "an event about a deleted VM of a slice that was never complete": (
         observed(node(), trigger=ENDED, instances={B: None}),
         "NodeLost",
         DELETED_MESSAGE,
@@ -817,39 +817,39 @@ MESSAGES: dict[str, tuple[ObservedNodes, str, str]] = {
 
 
 @pytest.mark.parametrize("case", MESSAGES.values(), ids=MESSAGES)
-def test_the_condition_nodes_joined_says_why_nodes_are_missing(
+def test_the_condition_nodes_joined_reports_why_nodes_are_missing(
     case: tuple[ObservedNodes, str, str],
 ) -> None:
     given, reason, message = case
     assert joined(given) == (reason, message)
 
 
-def test_only_a_list_of_all_vms_ends_the_report_of_a_deleted_vm() -> None:
+def test_a_deleted_vm_is_reported_until_all_vms_are_listed() -> None:
     """The status has no pending entry for the VM because its name is unknown."""
     first = result(on_resync(node(), instances={A: vm()}))
     assert joined(observed(node(), known=first, trigger=NODES_CHANGED)) == (
         "NodeLost",
         DELETED_MESSAGE,
     )
-    back = on_resync(node(), known=first, instances={A: vm(), B: vm(B, started=NOW)})
-    assert joined(back)[0] == "AwaitingNodeJoin"
+    recreated = on_resync(node(), known=first, instances={A: vm(), B: vm(B, started=NOW)})
+    assert joined(recreated)[0] == "AwaitingNodeJoin"
 
 
 def test_a_missing_vm_is_not_reported_as_deleted_in_the_first_minute_of_the_mig() -> None:
-    made = Condition("True", "Ready", "", NOW - timedelta(seconds=59), 1)
+    mig_ready = Condition("True", "Ready", "", NOW - timedelta(seconds=59), 1)
     known = replace(
-        RESOURCES_READY, conditions={**RESOURCES_READY.conditions, Type.MIG_READY: made}
+        RESOURCES_READY, conditions={**RESOURCES_READY.conditions, Type.MIG_READY: mig_ready}
     )
     assert joined(on_resync(node(), known=known, instances={A: vm()}))[0] == "AwaitingNodeJoin"
 
 
 def test_a_flapping_node_is_reported_immediately_and_counts_again_after_a_minute() -> None:
-    up, down = (node(), node(B)), (node(), node(B, ready=False))
-    known = result(observed(*up, known=COMPLETE, mig=INTERCONNECT_ACTIVE))
+    both_ready, one_ready = (node(), node(B)), (node(), node(B, ready=False))
+    known = result(observed(*both_ready, known=COMPLETE, mig=INTERCONNECT_ACTIVE))
     statuses = []
     for half_minute in range(8):
         now = NOW + half_minute * timedelta(seconds=30)
-        nodes = up if half_minute % 2 else down
+        nodes = both_ready if half_minute % 2 else one_ready
         known = result(observed(*nodes, known=known, mig=INTERCONNECT_ACTIVE), now)
         statuses.append(known.conditions[Type.READY].status)
     assert statuses == ["False", "False", "False", "True"] * 2
@@ -872,7 +872,7 @@ FLAPPED = replace(
         pytest.param(None, False, id="of unknown age"),
     ],
 )
-def test_a_node_that_was_not_ready_a_moment_ago_counts_only_if_it_is_joining(
+def test_a_node_that_has_just_become_ready_counts_only_if_it_is_joining(
     created: datetime | None, is_ready: bool
 ) -> None:
     after = result(
@@ -894,13 +894,13 @@ def test_a_node_that_was_not_ready_a_moment_ago_counts_only_if_it_is_joining(
 def test_an_event_does_not_concern_a_vm_that_has_started_since(
     started: datetime | None, reasons: list[str]
 ) -> None:
-    down = replace(vm(B, "RUNNING"), started=started)
+    reported_vm = replace(vm(B, "RUNNING"), started=started)
     given = observed(
         node(),
         node(B, ready=False),
         known=COMPLETE,
         trigger=preempted(B),
-        instances={B: down},
+        instances={B: reported_vm},
     )
     assert [entry.why for entry in result(given).pending] == reasons
 
@@ -917,7 +917,7 @@ FUTURE = NOW + timedelta(days=400)
 
 
 def test_a_time_in_the_future_delays_nothing() -> None:
-    """The functions never write such times; another client can."""
+    """The functions never write such a time, but another client can."""
     asking = {
         **COMPLETE.conditions,
         Type.INTERCONNECT_READY: Condition("False", "Asking", "", FUTURE, 1),
@@ -967,7 +967,7 @@ def test_a_rejected_join_of_a_vm_that_stops_is_no_longer_reported() -> None:
     assert [entry.why for entry in result(given).pending] == [Reason.AWAITING_NODE_JOIN]
 
 
-def test_of_a_slice_that_lost_all_vms_before_it_was_complete_no_others_are_billed() -> None:
+def test_the_message_about_a_slice_without_vms_names_no_billed_vms() -> None:
     assert joined(on_resync(instances={})) == (
         "NodeLost",
         "Before the slice was complete, 2 of its 2 VMs were deleted. Compute Engine does not recreate "

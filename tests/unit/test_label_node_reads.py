@@ -1,4 +1,4 @@
-"""What label_node reads: as little as the trigger needs, and on a resync everything."""
+"""The reads of label_node: as little as the trigger needs, and everything on a resync."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ D, E, F = (f"{RESOURCE}-{name}" for name in ("dddd", "eeee", "ffff"))
 def test_nothing_is_read_for_a_group_without_nodes_to_count(about: AnyGroup) -> None:
     work, reads = reading_work(about, Status(), RESYNC, {})
     assert observe(work) == NothingToCount(about)
-    assert reads.made == []
+    assert reads.calls == []
 
 
 def test_only_the_vm_of_a_debounced_event_is_read() -> None:
@@ -58,7 +58,7 @@ def test_only_the_vm_of_a_debounced_event_is_read() -> None:
     assert observed.is_debounced
     assert observed.members.instances == {B: vm(B, "STOPPING")}
     assert [one.name for one in observed.members.nodes] == [B]
-    assert reads.made == ["find_instance", "find_node"]
+    assert reads.calls == ["find_instance", "find_node"]
 
 
 def test_the_vm_and_the_node_of_a_debounced_event_may_be_gone() -> None:
@@ -78,13 +78,15 @@ def continued(*names: str) -> Trigger:
 def cluster(
     *listed: Any, vms: Mapping[str, Any] | None = None, unlabelled: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Nodes with the group's label, VMs, and Nodes that only a read by name finds."""
-    have = {name: vm(name) for name in (A, B)} if vms is None else vms
+    """Return answers with labelled Nodes, VMs, and Nodes that only a read by name finds."""
+    existing = {name: vm(name) for name in (A, B)} if vms is None else vms
     named = unlabelled or {}
     return {
         "list_nodes": [one.raw for one in listed],
-        "list_instances": [one for one in have.values() if one is not None],
-        "find_instances": lambda _project, _zone, names: {name: have.get(name) for name in names},
+        "list_instances": [one for one in existing.values() if one is not None],
+        "find_instances": lambda _project, _zone, names: {
+            name: existing.get(name) for name in names
+        },
         "find_nodes": lambda names: {name: named.get(name) for name in names},
         "find_mig": instance_group(topologies={"2x2x2": "ACTIVE"}),
     }
@@ -127,7 +129,7 @@ CASES: dict[str, tuple[Any, Status, Trigger, Mapping[str, Any], list[str]]] = {
         cluster(node(), node(B)),
         ["find_instances", "find_nodes", "find_instances"],
     ),
-    "the same on a resync": (
+    "all are ready, and the interconnect was ready, on a resync": (
         group(),
         INTERCONNECT_READY,
         RESYNC,
@@ -162,7 +164,7 @@ CASES: dict[str, tuple[Any, Status, Trigger, Mapping[str, Any], list[str]]] = {
         cluster(node(), node(B)),
         ["find_instances", "find_nodes", "find_instances"],
     ),
-    "the rest of a batch": (
+    "the remaining Nodes of a batch": (
         group(),
         RESOURCES_READY,
         continued(B),
@@ -176,7 +178,7 @@ CASES: dict[str, tuple[Any, Status, Trigger, Mapping[str, Any], list[str]]] = {
         cluster(*MANY[:4], vms=FOUR_OF),
         [f"find_instances {A} {B} {C} {D}", "find_nodes", "find_instances", "find_mig"],
     ),
-    "five are listed, and read if the list lacks them": (
+    "five VMs are listed, and those that are not in the list are read": (
         group(),
         RESOURCES_READY,
         NODES_CHANGED,
@@ -218,7 +220,7 @@ CASES: dict[str, tuple[Any, Status, Trigger, Mapping[str, Any], list[str]]] = {
         cluster(node(), vms={A: vm(), B: vm(B, started=LESS_THAN_FIVE_MINUTES_AGO)}),
         ["list_instances", "find_nodes", "find_instances"],
     ),
-    "the same without bootstrap, where kubelets do not set the label": (
+    "a VM that was started less than five minutes ago, whose kubelet does not set the label": (
         WITHOUT_BOOTSTRAP,
         RESOURCES_READY,
         RESYNC,
@@ -232,7 +234,7 @@ CASES: dict[str, tuple[Any, Status, Trigger, Mapping[str, Any], list[str]]] = {
         cluster(node(), vms={A: vm(), B: vm(B, "STOPPING", FIVE_MINUTES_AGO)}),
         ["list_instances", "find_nodes", "find_instances"],
     ),
-    "the list of VMs lacks the VM of a Node": (
+    "the VM of a Node is not in the list of VMs": (
         group(),
         RESOURCES_READY,
         RESYNC,
@@ -267,7 +269,7 @@ def test_label_node_reads_what_the_trigger_needs(
     about, known, trigger, answers, calls = case
     work, reads = reading_work(about, known, trigger, answers)
     observed = observe(work)
-    assert reads.made == ["list_nodes", *calls]
+    assert reads.calls == ["list_nodes", *calls]
     assert isinstance(observed, ObservedNodes)
     assert observed.members.has_all_vms is trigger.is_resync
     assert (observed.mig is not None) is ("find_mig" in calls)

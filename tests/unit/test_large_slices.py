@@ -16,7 +16,7 @@ SLACK = 1.2
 
 
 def count_lines(decide: Decide) -> int:
-    """Return the number of lines of code that a decision runs: a measure of time without a clock."""
+    """Return the number of lines of code that a decision executes, a measure of time without a clock."""
     lines = 0
 
     def trace(_: FrameType, event: str, __: Any) -> Callable[..., Any]:
@@ -37,6 +37,6 @@ def count_lines(decide: Decide) -> int:
 def test_the_cost_of_a_decision_grows_at_most_linearly_with_the_hosts(
     make: Callable[[int], Decide],
 ) -> None:
-    make(SMALL)()  # fills the caches: what a process computes once is not counted
+    make(SMALL)()  # Fill the caches: a value that a process computes only once is not counted.
     small, large = count_lines(make(SMALL)), count_lines(make(LARGE))
     assert large <= small * LARGE / SMALL * SLACK

@@ -1,4 +1,4 @@
-"""No call is sent later than 30 seconds after the observation, however long credentials take, and each
+"""No call is sent later than 30 seconds after the observation, even if credentials take longer, and each
 page of a list is a call."""
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def test_a_call_is_not_sent_if_its_token_arrives_too_late(
 
 
 def tokens(*given: str) -> SlowCredentials:
-    """Credentials that fetch these tokens, one after the other."""
+    """Return credentials that fetch these tokens, one after the other."""
     left = list(given)
     return SlowCredentials(lambda: left.pop(0))
 
@@ -145,7 +145,7 @@ def test_a_second_rejected_token_raises_an_error_with_the_clouds_message(guarded
     assert len(guarded.simulator.calls.records) == 2
 
 
-def test_the_retry_after_a_401_is_not_sent_too_late(guarded: Cloud) -> None:
+def test_the_retry_after_a_401_is_not_sent_after_the_time_limit(guarded: Cloud) -> None:
     def fetch() -> str:
         guarded.clock.run_for(20)
         return f"bad since {guarded.clock.now()}"
@@ -169,7 +169,7 @@ def test_credentials_that_cannot_be_fetched_raise_an_error_without_a_token(guard
 
 
 def slow_lists(seconds: float) -> tuple[Gce, Cloud]:
-    """The port to a zone with a MIG of seven VMs; each answer takes some seconds."""
+    """Return the port to a zone with a MIG of seven VMs; each answer takes some seconds."""
     cloud = Cloud(Timings(list_lag_s=(0, 0)))
     cloud.make_parts()
     cloud.make_group(size=7, bulk=False, listManagedInstancesResults="PAGINATED")

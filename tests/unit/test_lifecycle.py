@@ -49,7 +49,7 @@ CREATE, TEAR_DOWN = decided(Goal.CREATE), decided(Goal.TEAR_DOWN)
 def expect_creation(
     state: State, presence: Presence, operation: OperationState, guards: frozenset[Guard]
 ) -> int:
-    """The number of the row, found by nested conditions."""
+    """Return the number of the row, found by nested conditions."""
     if Guard.BLOCKED in guards and state in (State.PENDING, State.FAILED):
         return 1
     if presence in (Presence.OURS, Presence.UNFIT, Presence.NOT_OURS):
@@ -66,7 +66,7 @@ def expect_creation(
 
 
 def _expect_absent(state: State, operation: OperationState, guards: frozenset[Guard]) -> int | None:
-    """The number of the row that makes no insert; ``None`` if the insert is made."""
+    """Return the number of the row without an insert; ``None`` if the row has an insert."""
     if state is State.FAILED and Guard.TOO_EARLY in guards:
         return 11
     if state in (State.READY, State.GONE) and Guard.COMPLETE in guards:
@@ -83,7 +83,7 @@ def _expect_absent(state: State, operation: OperationState, guards: frozenset[Gu
 def expect_tear_down(
     state: State, presence: Presence, operation: OperationState, guards: frozenset[Guard]
 ) -> int:
-    """The number of the row, found by nested conditions."""
+    """Return the number of the row, found by nested conditions."""
     if presence in (Presence.NOT_READ, Presence.UNFIT):
         return 1
     if presence is Presence.NOT_OURS:
@@ -147,7 +147,7 @@ VIOLATIONS: dict[str, Callable[[Situation, ResourceRow], bool]] = {
     "creation deletes": lambda _, row: (
         row.goal is Goal.CREATE and row.action is ResourceAction.DELETE
     ),
-    "tear-down inserts or makes a new intent": lambda _, row: (
+    "tear-down inserts or writes an intent of an insert": lambda _, row: (
         row.goal is Goal.TEAR_DOWN
         and (row.action is ResourceAction.INSERT or row.next is State.CREATING)
     ),
@@ -289,7 +289,7 @@ TRANSITIONS: dict[str, TransitionCase] = {
         ),
         ResourceAction.FAIL,
     ),
-    "a delete is rejected, because something else uses the resource": (
+    "a delete is rejected, because another resource uses the resource": (
         Goal.TEAR_DOWN,
         Resource(RESOURCE, State.DELETING, EARLIER, URI, "op"),
         Observation(Presence.OURS, OperationState.FAILED, URI, error=USED),
@@ -303,7 +303,7 @@ TRANSITIONS: dict[str, TransitionCase] = {
         ),
         ResourceAction.FAIL,
     ),
-    "an insert fails, because it uses what something else uses": (
+    "an insert fails, because another resource uses a resource that it needs": (
         Goal.CREATE,
         entry(State.CREATING, operation="op"),
         Observation(Presence.ABSENT, OperationState.FAILED, error=USED),
@@ -532,7 +532,7 @@ AGES: dict[str, tuple[Goal, Resource, Observation, ResourceAction]] = {
         ABSENT,
         ResourceAction.WAIT,
     ),
-    "an insert is over after 150 s": (
+    "an insert has ended after 150 s": (
         Goal.TEAR_DOWN,
         entry(State.CREATING, 150),
         ABSENT,
@@ -566,7 +566,7 @@ def test_the_age_of_an_intent_decides_the_action(
 
 OPERATIONS: dict[str, tuple[str, Operation | None, OperationState]] = {
     "not recorded": ("", None, OperationState.NONE),
-    "forgotten": ("op", None, OperationState.UNKNOWN),
+    "recorded, and unknown to the API": ("op", None, OperationState.UNKNOWN),
     "running": ("op", Operation("op", False), OperationState.RUNNING),
     "done": ("op", Operation("op", True), OperationState.DONE),
     "failed": ("op", Operation("op", True, ERROR), OperationState.FAILED),

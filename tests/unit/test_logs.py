@@ -15,7 +15,7 @@ from shared.base.logs import configure_daemon
 
 @pytest.fixture
 def _restored() -> Iterator[None]:
-    """Leave the process's logging as it was."""
+    """Restore the process's logging after the test."""
     root, hook = logging.getLogger(), sys.excepthook
     handlers, level = list(root.handlers), root.level
     yield

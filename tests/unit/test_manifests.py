@@ -113,7 +113,9 @@ INJECT_TOKEN = {
 ADMINISTRATOR = {"username": "jane", "groups": ["system:masters"]}
 
 
-def find_refusal(policy: str, operation: str, item: Manifest, user: Manifest = INJECT_TOKEN) -> str:
+def find_rejection(
+    policy: str, operation: str, item: Manifest, user: Manifest = INJECT_TOKEN
+) -> str:
     document = named("ValidatingAdmissionPolicy", policy)
     return refusal(document, operation, item, user=user)
 
@@ -148,7 +150,7 @@ ONLY_JOIN_TOKENS = (
 @pytest.mark.parametrize(
     "operation, change, message",
     [
-        pytest.param("CREATE", {}, "", id="a-token-as-inject-token-makes-it"),
+        pytest.param("CREATE", {}, "", id="a-token-of-inject-token"),
         pytest.param("DELETE", {}, "", id="its-deletion"),
         pytest.param("UPDATE", {}, ONLY_TOKENS, id="a-change"),
         pytest.param("CREATE", {"type": "Opaque"}, ONLY_TOKENS, id="another-type"),
@@ -187,7 +189,7 @@ def test_a_step_may_create_and_delete_only_its_own_bootstrap_tokens(
     operation: str, change: Manifest, message: str
 ) -> None:
     assert (
-        find_refusal("tpu-functions-bootstrap-tokens", operation, merge_patch(SECRET, change))
+        find_rejection("tpu-functions-bootstrap-tokens", operation, merge_patch(SECRET, change))
         == message
     )
 
@@ -229,7 +231,7 @@ def test_a_step_may_decide_only_requests_by_its_own_bootstrap_tokens(
     change: Manifest, message: str
 ) -> None:
     request = merge_patch(REQUEST, {"spec": change})
-    assert find_refusal("tpu-functions-join-approvals", "UPDATE", request) == message
+    assert find_rejection("tpu-functions-join-approvals", "UPDATE", request) == message
 
 
 HOLDER: Manifest = {
@@ -259,7 +261,7 @@ def test_the_holder_of_a_token_may_only_request_a_small_kubelet_certificate(
     change: Manifest, message: str
 ) -> None:
     request = merge_patch(REQUEST, {"spec": change})
-    assert find_refusal("tpu-functions-join-requests", "CREATE", request, HOLDER) == message
+    assert find_rejection("tpu-functions-join-requests", "CREATE", request, HOLDER) == message
 
 
 @pytest.mark.parametrize(
@@ -276,7 +278,7 @@ def test_the_holder_of_a_token_may_not_add_metadata_to_a_request(
     metadata: Manifest,
 ) -> None:
     request = merge_patch(REQUEST, {"metadata": metadata, "spec": {"request": "a"}})
-    assert find_refusal("tpu-functions-join-requests", "CREATE", request, HOLDER) == (
+    assert find_rejection("tpu-functions-join-requests", "CREATE", request, HOLDER) == (
         "a request by a bootstrap token of tpu-functions may have no labels, annotations, finalizers "
         "and owners, as a kubelet's has none"
     )
@@ -310,7 +312,7 @@ ONLY_OWN_NODES = (
 def test_a_step_may_change_and_delete_only_the_nodes_of_its_own_vms(
     operation: str, change: Manifest, message: str
 ) -> None:
-    assert find_refusal("tpu-functions-nodes", operation, merge_patch(NODE, change)) == message
+    assert find_rejection("tpu-functions-nodes", operation, merge_patch(NODE, change)) == message
 
 
 CLAIM = "authentication.kubernetes.io/node-name"
@@ -382,12 +384,12 @@ def test_the_device_plugin_may_not_write_another_node(
     operation: str, extra: dict[str, list[str]]
 ) -> None:
     user = {**PLUGIN, "extra": extra}
-    assert find_refusal("tpu-device-plugin-own-node", operation, PROVED, user) == ONLY_ITS_NODE
+    assert find_rejection("tpu-device-plugin-own-node", operation, PROVED, user) == ONLY_ITS_NODE
 
 
 @pytest.mark.parametrize("operation", ["CREATE", "DELETE"])
 def test_the_device_plugin_may_not_create_or_delete_its_own_node(operation: str) -> None:
-    assert find_refusal("tpu-device-plugin-own-node", operation, PROVED, PLUGIN) == ONLY_ITS_NODE
+    assert find_rejection("tpu-device-plugin-own-node", operation, PROVED, PLUGIN) == ONLY_ITS_NODE
 
 
 ONLY_KUBELETS = (
@@ -416,7 +418,7 @@ OWN_NODE, FOREIGN_NODE = "tng-training-1a2b3c4d-x1y2", "tng-training-1a2b3c4d-z3
 def test_only_the_kubelet_of_a_vm_may_register_its_node(user: str, name: str, message: str) -> None:
     requester = {"username": user, "groups": ["system:masters"]}
     node = {"metadata": {"name": name}}
-    assert find_refusal("tpu-functions-node-registrations", "CREATE", node, requester) == message
+    assert find_rejection("tpu-functions-node-registrations", "CREATE", node, requester) == message
 
 
 @pytest.mark.parametrize("policy", of_kind("ValidatingAdmissionPolicy"), ids=identify)
@@ -449,8 +451,8 @@ def test_every_policy_except_node_registrations_restricts_only_its_subject(
         wrong = merge_patch(
             REQUEST, {"spec": {"signerName": "kubernetes.io/kube-apiserver-client"}}
         )
-    assert find_refusal(name, operation, wrong, ADMINISTRATOR) == ""
-    assert find_refusal(name, operation, wrong, subject) != ""
+    assert find_rejection(name, operation, wrong, ADMINISTRATOR) == ""
+    assert find_rejection(name, operation, wrong, subject) != ""
 
 
 # Workloads

@@ -52,7 +52,7 @@ COMPLETE = Status(
 
 @dataclass(frozen=True)
 class ReadyMessage:
-    """The message of ``Ready`` in a situation, and the object that it must name, if there is one."""
+    """The message of ``Ready`` in a situation, and the object that it must name, if any."""
 
     message: str
     names: str = ""
@@ -65,7 +65,7 @@ def _conclude(status: Status, of: AnyGroup | None = None) -> Condition:
 
 
 def _created(reason: Reason) -> ReadyMessage:
-    """The message for an error of an insert."""
+    """Return the message for an error of an insert."""
     failed = EXISTING.fail(reason, CODE, CLOUD_MESSAGE, NOW)
     known = replace(Status(), resources={**ALL_EXISTING, TEMPLATE: failed})
     known = CreationReport({}).add_conditions(group(), known, NOW)
@@ -74,19 +74,19 @@ def _created(reason: Reason) -> ReadyMessage:
     return ReadyMessage(message, RESOURCE)
 
 
-def _deleted(*, gone: tuple[str, ...] = (), is_refused: bool = False) -> ReadyMessage:
+def _deleted(*, gone: tuple[str, ...] = (), is_rejected: bool = False) -> ReadyMessage:
     resources = {kind: EXISTING.enter(State.GONE, NOW) for kind in gone}
     resources = {**ALL_EXISTING, **resources}
-    if is_refused:
+    if is_rejected:
         deleting = EXISTING.enter(State.DELETING, NOW)
         resources[MIG] = deleting.with_error(Reason.IN_USE, CODE, CLOUD_MESSAGE, NOW)
     known = replace(COMPLETE, resources=resources)
     message = _conclude(known, group(deleting=True)).message
-    return ReadyMessage(message, RESOURCE if is_refused else "", is_progress=not is_refused)
+    return ReadyMessage(message, RESOURCE if is_rejected else "", is_progress=not is_rejected)
 
 
 def _joins(reason: Reason) -> ReadyMessage:
-    """The message for a VM whose Node has not joined."""
+    """Return the message for a VM whose Node has not joined."""
     known = replace(
         COMPLETE,
         counts=Counts(desired=2, running=2, joined=1, ready=1),
@@ -100,7 +100,7 @@ def _joins(reason: Reason) -> ReadyMessage:
 
 
 def _joined(reason: Reason) -> ReadyMessage:
-    """The message for a Node that has joined and is not ready."""
+    """Return the message for a Node that has joined and is not ready."""
     known = replace(
         COMPLETE,
         counts=Counts(desired=2, running=2, joined=2, ready=1),
@@ -118,7 +118,7 @@ def _disconnected() -> ReadyMessage:
 
 
 def _rejected(*, has_operator_children: bool) -> ReadyMessage:
-    """The message for a group that create_resources rejects."""
+    """Return the message for a group that create_resources rejects."""
     observed = create_resources.ObservedUnreadable(
         unreadable_group(), Status(), has_operator_children
     )
@@ -154,7 +154,7 @@ MESSAGES: dict[Reason, Callable[[], ReadyMessage]] = {
     **{reason: partial(_created, reason) for reason in CREATION_FAILURES},
     **{reason: partial(_joins, reason) for reason in MISSING},
     Reason.PROVISIONING: partial(_described, creating=2),
-    Reason.IN_USE: partial(_deleted, is_refused=True),
+    Reason.IN_USE: partial(_deleted, is_rejected=True),
     Reason.INVALID_SPEC: partial(_rejected, has_operator_children=False),
     Reason.RESOURCE_CONFLICT: partial(_described, target_size=3),
     Reason.MANAGED_ELSEWHERE: partial(_rejected, has_operator_children=True),
@@ -170,7 +170,7 @@ MESSAGES: dict[Reason, Callable[[], ReadyMessage]] = {
 }
 
 
-def test_each_reason_has_a_case_here() -> None:
+def test_each_reason_has_a_case() -> None:
     assert set(MESSAGES) == set(Reason)
 
 
@@ -197,7 +197,7 @@ def test_the_reference_of_a_reason_has_its_meaning_and_what_to_do(reason: Reason
 
 
 def test_a_condition_with_its_earlier_name_is_read_as_the_new_one() -> None:
-    raw = {"type": "SliceWired", "status": "True", "reason": "Active", "message": "up"}
+    raw = {"type": "SliceWired", "status": "True", "reason": "Active", "message": "all links work"}
     known = status.parse({"conditions": [raw]})
     assert known.conditions.keys() == {Type.INTERCONNECT_READY}
     assert [one["type"] for one in status.render(known)["conditions"]] == ["InterconnectReady"]

@@ -23,12 +23,12 @@ from shared.node_groups.spec import parse_duration_s
 from tests.unit.builders import CLUSTER, DATA, group, merge, raw_group, readable, spec
 from tests.unit.specs import (
     ACCEPTED,
-    GOOD_NAMES,
+    INVALID_NAMES,
     MISFITS,
     OUT_OF_BOUNDS,
     OWN_TEMPLATE,
-    REFUSED,
-    WRONG_NAMES,
+    REJECTED,
+    VALID_NAMES,
     Change,
     shaped,
     shapes,
@@ -70,7 +70,7 @@ def test_a_spec_that_the_crd_accepts_has_no_violation(change: Change) -> None:
     assert list_violations(change) == ()
 
 
-@pytest.mark.parametrize("change, path, _message", [*REFUSED, *OUT_OF_BOUNDS])
+@pytest.mark.parametrize("change, path, _message", [*REJECTED, *OUT_OF_BOUNDS])
 def test_a_spec_that_the_crd_rejects_has_a_violation_at_the_same_path(
     change: Change, path: str, _message: str
 ) -> None:
@@ -273,13 +273,13 @@ def test_a_template_of_another_region_is_a_violation() -> None:
     ]
 
 
-@pytest.mark.parametrize("name", [*WRONG_NAMES, "-x", "x-", "X", "a\n", ""])
+@pytest.mark.parametrize("name", [*INVALID_NAMES, "-x", "x-", "X", "a\n", ""])
 def test_a_name_that_is_no_valid_vm_label_is_a_violation(name: str) -> None:
     violations = node_group.parse(raw_group(name=name), CLUSTER).violations
     assert violations[0].path == "metadata.name"
 
 
-@pytest.mark.parametrize("name", [*GOOD_NAMES, "a" * 44 + "-b"])
+@pytest.mark.parametrize("name", [*VALID_NAMES, "a" * 44 + "-b"])
 def test_a_resource_name_is_valid_on_compute_engine_for_any_group_name(name: str) -> None:
     name_on_gce = resource_name(CLUSTER, name, "uid")
     assert len(name_on_gce) <= 58

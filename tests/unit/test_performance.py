@@ -46,8 +46,8 @@ def test_a_plot_has_a_bar_for_each_row_within_its_width() -> None:
     root = ElementTree.fromstring(plot)
     texts = [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")]
     assert texts == ["From apply to Ready, in seconds", "resources", "VMs", "2 hosts", "44 s"]
-    wide = [Bar("a", (1.0,)), Bar("b", (3.0, 6.0))]
-    rows = ElementTree.fromstring(draw("t", "", ("x", "y"), wide)).iter(
+    bars = [Bar("a", (1.0,)), Bar("b", (3.0, 6.0))]
+    rows = ElementTree.fromstring(draw("t", "", ("x", "y"), bars)).iter(
         "{http://www.w3.org/2000/svg}rect"
     )
     ends = [float(one.attrib["x"]) + float(one.attrib["width"]) for one in rows]
@@ -62,13 +62,13 @@ def test_the_page_has_the_measured_figures_of_tpu_operator() -> None:
         (line,) = [line for line in text.splitlines() if line.startswith(f"| {title} |")]
         return [int(cell.replace(",", "")) for cell in line.split("|")[2:-1]]
 
-    for peers, words in ((PEER, "Compute Engine"), (PEER_KUBERNETES, "Kubernetes")):
-        ready = row(f"{words} calls to Ready")[1::2]
-        gone = row(f"{words} calls, from delete to gone")[1::2]
+    for peers, api in ((PEER, "Compute Engine"), (PEER_KUBERNETES, "Kubernetes")):
+        ready = row(f"{api} calls to Ready")[1::2]
+        gone = row(f"{api} calls, from delete to gone")[1::2]
         assert [sum(pair) for pair in zip(ready, gone, strict=True)] == list(peers.values())
 
 
-def test_the_phases_of_a_slices_time_are_not_negative_and_joins_take_longest() -> None:
+def test_no_phase_of_a_slices_creation_is_negative_and_the_joins_take_longest() -> None:
     hosts, topology = SIZES[0]
     spans = dict(zip(PARTS, slice_times(hosts, topology), strict=True))
     assert min(spans.values()) >= 0

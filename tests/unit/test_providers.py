@@ -42,7 +42,7 @@ UNMANAGED, ELSEWHERE, OTHERS = (
 FAILED = {**OWN_POOL, "status": "ERROR"}
 UNTAGGED = {key: value for key, value in OWN_POOL.items() if key != "etag"}
 GONE = CallError("nodePools.get", 404, "notFound", "not found")
-REFUSED = CallError("nodePools.get", 403, "forbidden", "may not")
+FORBIDDEN = CallError("nodePools.get", 403, "forbidden", "may not")
 
 
 @dataclass
@@ -111,17 +111,17 @@ def test_a_pool_is_read_by_its_name(answer: Any, is_found: bool) -> None:
 
 def test_an_error_of_a_read_is_raised() -> None:
     with pytest.raises(CallError, match="forbidden"):
-        node_pools(get_node_pool=REFUSED)[0].get("default", "pool-1")
+        node_pools(get_node_pool=FORBIDDEN)[0].get("default", "pool-1")
 
 
 def test_pools_of_jobsets_are_listed() -> None:
     provider, _ = node_pools((True,), **listing(FAILED, UNMANAGED, ELSEWHERE, OTHERS))
-    mine = replace(read_slice(FAILED), has_ready_nodes=True)
-    jobset = mine.owner.jobset
-    assert provider.list_by_jobset("default", jobset) == [mine]
+    own = replace(read_slice(FAILED), has_ready_nodes=True)
+    jobset = own.owner.jobset
+    assert provider.list_by_jobset("default", jobset) == [own]
     assert provider.list_by_jobset("elsewhere", jobset) == [read_slice(ELSEWHERE)]
     others = [read_slice(ELSEWHERE), read_slice(OTHERS)]
-    assert list(provider.list_all()) == [mine, *others]
+    assert list(provider.list_all()) == [own, *others]
     assert list(provider.list_all(with_nodes=False)) == [read_slice(FAILED), *others]
 
 
@@ -263,7 +263,7 @@ def test_a_group_is_created_annotated_and_deleted(deadline: Any, text: str | Non
     provider.create(DESIRED_GROUP)
     provider.set_release_deadline(existing, deadline)
     assert provider.delete(existing) is False
-    assert reads.made == ["create_group", "annotate_group", "delete_group"]
+    assert reads.calls == ["create_group", "annotate_group", "delete_group"]
     assert calls == [
         (DESIRED_GROUP.body,),
         (OWN, {"tpu-functions.dev/release-after": text}),

@@ -80,12 +80,12 @@ def warning(reason: str, message: str) -> Emit:
 
 
 def deadline_removed(existing: Slice) -> Attempt:
-    """The action that removes the slice's release deadline."""
+    """Return the action that removes the slice's release deadline."""
     return Attempt(SetReleaseDeadline(existing, None))
 
 
 def changed_jobset(**change: Any) -> dict[str, Any]:
-    """The JobSet with this change."""
+    """Return the JobSet with this change."""
     jobset: dict[str, Any] = merge(JOBSET, change)
     return jobset
 
@@ -408,7 +408,7 @@ def test_a_finished_deletion_serves_its_own_pod_and_triggers_a_pod_for_each_free
     assert plan.outcome == "Creating"
     assert plan.actions[0] == CREATION
     assert plan.facts == {"without_slice": 3, "triggered": 2}, (
-        "its own Pod takes one of three slots"
+        "the Pod of the deleted slice takes one of three slots"
     )
     assert isinstance(plan.actions[-1], Require)
     work = cast("PodWork", SimpleNamespace(observed=observed, provider=POOLS, now=NOW))
@@ -416,7 +416,7 @@ def test_a_finished_deletion_serves_its_own_pod_and_triggers_a_pod_for_each_free
     assert recovery is not None
     assert (recovery.outcome, recovery.facts) == ("Queued", {"without_slice": 4, "triggered": 3})
     assert sorted(message.name for message in sent(recovery)) == ["first", "second", "third"], (
-        "the Pod that has just been rejected leaves the slots to others"
+        "the Pod whose creation was rejected takes no slot"
     )
 
 
@@ -447,18 +447,18 @@ def test_the_removal_of_a_deadline_takes_a_slot() -> None:
     assert plan.facts == {"without_slice": 3, "triggered": 2}
 
 
-def test_a_pod_waits_since_the_scheduler_reported_it_unschedulable() -> None:
+def test_the_wait_of_a_pod_begins_when_the_scheduler_reports_it_unschedulable() -> None:
     assert find_wait_start(leader()) == datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("since", ["", "0000-12-31T10:00:00Z"])
-def test_a_pod_without_the_schedulers_time_waits_since_its_creation(since: str) -> None:
+def test_the_wait_of_a_pod_without_the_schedulers_time_begins_with_its_creation(since: str) -> None:
     status = objects.unschedulable(since)
     assert find_wait_start(leader(status=status)) == datetime(2026, 11, 20, 9, 59, tzinfo=UTC)
 
 
 def test_the_backoff_of_a_wait_of_2000_years_is_computed_within_a_second() -> None:
-    """The sweep computes it every minute for each waiting Pod, also for an impossible time."""
+    """The sweep computes it for each waiting Pod every minute, even if the Pod's time is impossible."""
     began = process_time()
     assert backoff.is_due(NOW - timedelta(days=365 * 2_000), NOW) is False
     assert process_time() - began < 1
@@ -488,7 +488,7 @@ ON_NODES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "runs": (on_node("Running"), [f"default/{JOB}"]),
     "has not started": (on_node("Pending", "other"), ["default/other"]),
     "has ended": (on_node("Succeeded"), []),
-    "asks for no chips": (without_chips(), []),
+    "requests no chips": (without_chips(), []),
     "is ending": (deleted(1), [f"default/{JOB}"]),
     "is past its deletion time by less than ten minutes": (deleted(-599), [f"default/{JOB}"]),
     "is past its deletion time by ten minutes": (deleted(-600), []),

@@ -41,7 +41,7 @@ def mint(
     age: timedelta = timedelta(),
     keys: PushTokens = GOOGLE,
 ) -> str:
-    """The header of a push as Pub/Sub sends it."""
+    """Return the header of a push as Pub/Sub sends it."""
     token = keys.render(PushIdentity(email, audience), "", datetime.now(UTC) - age)
     return f"Bearer {token}"
 
@@ -49,7 +49,7 @@ def mint(
 def forge(
     changes: Mapping[str, Any], header: Mapping[str, Any] | None = None, *, named: bool = True
 ) -> str:
-    """A push's header with other claims, signed by Google."""
+    """Return a push's header with other claims, signed by Google."""
     claims = jwt.decode(mint().partition(" ")[2], verify=False) | changes
     (key_id,) = GOOGLE.certificates()
     signer = crypt.RSASigner(GOOGLE.key, key_id=key_id if named else None)
@@ -59,14 +59,14 @@ def forge(
 
 @dataclass
 class Keys:
-    """The answer at the URL, and the number of fetches."""
+    """The keys or the error at the URL, and the number of fetches."""
 
     found: Mapping[str, str] | str = field(default_factory=GOOGLE.certificates)
     valid_s: float = HOUR
     fetches: int = 0
 
     def fetch(self, url: str) -> tuple[Mapping[str, str], float]:
-        """As `fetch_certificates` does."""
+        """Return the keys, as `fetch_certificates` does."""
         assert url == URL
         self.fetches += 1
         if isinstance(self.found, str):
@@ -81,12 +81,12 @@ class Time:
     s: float = 0.0
 
     def now(self) -> float:
-        """Seconds."""
+        """Return the time in seconds."""
         return self.s
 
 
 def make_gate(keys: Keys | None = None, clock: Time | None = None) -> Gate:
-    """The gate of a function."""
+    """Return the gate of a function."""
     return Gate(PUSHER, fetch=(keys or Keys()).fetch, monotonic=(clock or Time()).now)
 
 
@@ -110,14 +110,14 @@ OTHER = "other@my-project.iam.gserviceaccount.com"
 
 
 def tampered() -> str:
-    """The claims of one token with the signature of another."""
+    """Return the claims of one token with the signature of another."""
     head, _, _ = mint().rpartition(".")
     _, _, signature = mint(email=OTHER).rpartition(".")
     return f"{head}.{signature}"
 
 
 def unsigned() -> str:
-    """A token with forged claims and no signature."""
+    """Return a token with forged claims and no signature."""
     parts = ({"alg": "none", "typ": "JWT"}, {"aud": AUDIENCE, "email": EMAIL})
     encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).decode() for part in parts]
     return f"Bearer {'.'.join(encoded)}."
@@ -204,16 +204,16 @@ def test_no_rejection_contains_the_token(case: str) -> None:
     assert not [part for part in parts if part in refusal.note.replace("REMOVED_BY_GOOGLE", "")]
 
 
-# on Cloud Run
+# On Cloud Run
 
 
 def without_signature(header: str) -> str:
-    """A token as Cloud Run leaves it when it has verified it."""
+    """Return a token as Cloud Run passes it on after verification."""
     return header.rpartition(".")[0] + ".SIGNATURE_REMOVED_BY_GOOGLE"
 
 
 def on_cloud_run(now: float | None = None) -> Gate:
-    """The gate of a function on Cloud Run, which never fetches keys."""
+    """Return the gate of a function on Cloud Run, which never fetches keys."""
     return Gate(ON_CLOUD_RUN, fetch=Keys("no keys").fetch, now=lambda: now or time.time())
 
 
@@ -261,7 +261,7 @@ def test_clocks_may_differ_by_ten_seconds_on_cloud_run() -> None:
     assert on_cloud_run(1_000_011).refuse(header) is not None
 
 
-# the keys
+# Keys
 
 
 def test_keys_are_fetched_again_when_they_expire() -> None:
@@ -306,16 +306,16 @@ def test_valid_keys_are_used_while_their_source_is_unavailable() -> None:
     keys, clock = Keys(), Time()
     gate = make_gate(keys, clock)
     assert gate.refuse(mint()) is None
-    keys.found, clock.s = "away", HOUR - 1
-    assert gate.refuse(mint(keys=OTHER_SIGNER)) == Refusal(503, "away")
+    keys.found, clock.s = "unavailable", HOUR - 1
+    assert gate.refuse(mint(keys=OTHER_SIGNER)) == Refusal(503, "unavailable")
     assert gate.refuse(mint()) is None
     clock.s = HOUR + 5
-    assert gate.refuse(mint()) == Refusal(503, "away")
+    assert gate.refuse(mint()) == Refusal(503, "unavailable")
 
 
 @dataclass
 class KeyServer:
-    """Serves one answer."""
+    """A server with one answer."""
 
     answer: Response
 
@@ -378,7 +378,7 @@ def test_an_unreachable_source_of_keys_is_named() -> None:
     assert str(raised.value) == f"the keys at {url} cannot be fetched: Connection refused"
 
 
-# the function
+# The function
 
 
 POISON = b'{"message": {"messageId": "4711", "data": "cG9pc29u"}}'
@@ -388,7 +388,7 @@ POISON = b'{"message": {"messageId": "4711", "data": "cG9pc29u"}}'
 def function(
     loopback: Loopback, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> Iterator[FlaskClient]:
-    """The step as functions-framework serves it, verifying by keys on loopback."""
+    """Serve the step by functions-framework; pushes are verified by keys from loopback."""
     port = loopback.serve(GOOGLE)
     for name, value in {
         "PUBSUB_PROJECT": "p",

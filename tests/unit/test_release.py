@@ -1,4 +1,4 @@
-"""``make release``: its files depend only on the tree, and its errors say what to do."""
+"""``make release``: its files depend only on the tree, and its errors name what to do."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_every_file_has_the_version_of_replay() -> None:
                     for found in pattern.findall(line)
                     if found != VERSION and name != "CHANGELOG.md"
                 ]
-    assert others == [], f"replay/__init__.py says {VERSION}"
+    assert others == [], f"the version in replay/__init__.py is {VERSION}"
 
 
 def test_the_packages_metadata_take_the_version_from_replay() -> None:
@@ -109,7 +109,7 @@ def test_the_notes_are_the_section_of_the_version(name: str, section: str | None
 
 def test_the_changelog_of_the_project_can_be_read() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
-    assert find_section(text, "Unreleased") is not None, "the heading stays, also when it is empty"
+    assert find_section(text, "Unreleased") is not None, "an empty section needs the heading, too"
     assert find_section(text, "Unreleased") or find_section(text, VERSION)
 
 
@@ -171,7 +171,7 @@ def test_the_notes_name_an_image_by_its_digest_if_it_is_known() -> None:
         ("0.3.0", True, None, " M a.py\n", []),
     ],
 )
-def test_a_violation_says_what_to_do_before_the_release(
+def test_a_violation_names_what_to_do_before_the_release(
     version: str, is_snapshot: bool, tag: str | None, changed: str, violations: list[str]
 ) -> None:
     settings = release.Settings(version, "Acme/x", is_snapshot=is_snapshot)
@@ -218,7 +218,7 @@ def test_wrong_usage_is_an_error(
 
 
 def make_tree(folder: Path, names: list[str], at: int) -> Path:
-    """The same files, written in this order, with these times and permissions."""
+    """Write the files in this order, with times and permissions that depend on ``at``."""
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -230,20 +230,20 @@ def make_tree(folder: Path, names: list[str], at: int) -> Path:
 
 def test_an_archive_depends_only_on_the_files(tmp_path: Path) -> None:
     names = ["b/run.sh", "a.py", "b/a.py"]
-    made = []
+    builds = []
     for at, order in enumerate((names, names[::-1])):
         tree = make_tree(tmp_path / f"tree-{at}", order, at * 1_000_000_000)
         write_zip(tmp_path / f"{at}.zip", tree, order)
         write_tar(tmp_path / f"{at}.tar.gz", tree, order, "x-1")
-        made.append([(tmp_path / f"{at}{end}").read_bytes() for end in (".zip", ".tar.gz")])
-    assert made[0] == made[1]
+        builds.append([(tmp_path / f"{at}{end}").read_bytes() for end in (".zip", ".tar.gz")])
+    assert builds[0] == builds[1]
     with zipfile.ZipFile(tmp_path / "0.zip") as archive:
         assert archive.namelist() == sorted(names)
         assert archive.read("b/a.py") == b"b/a.py\n"
         assert {entry.date_time[0] for entry in archive.infolist()} == {1980}
         assert {entry.external_attr >> 16 for entry in archive.infolist()} == {0o100644}
     flags_and_time = (tmp_path / "0.tar.gz").read_bytes()[3:8]
-    assert flags_and_time == bytes(5), "neither a file's name nor a time"
+    assert flags_and_time == bytes(5), "the header has neither a file's name nor a time"
     with tarfile.open(tmp_path / "0.tar.gz") as packed:
         modes = {entry.name: (entry.mode, entry.mtime, entry.uid) for entry in packed}
     assert modes == {
@@ -254,16 +254,16 @@ def test_an_archive_depends_only_on_the_files(tmp_path: Path) -> None:
 
 
 def test_archives_of_different_contents_differ(tmp_path: Path) -> None:
-    made = set()
+    archives = set()
     for text in ("1", "2"):
         (tmp_path / "a").write_text(text)
         write_zip(tmp_path / "a.zip", tmp_path, ["a"])
         write_tar(tmp_path / "a.tar.gz", tmp_path, ["a"], "x")
-        made |= {(tmp_path / name).read_bytes() for name in ("a.zip", "a.tar.gz")}
-    assert len(made) == 4
+        archives |= {(tmp_path / name).read_bytes() for name in ("a.zip", "a.tar.gz")}
+    assert len(archives) == 4
 
 
-def test_the_functions_archive_holds_what_gcloud_and_terraform_deploy() -> None:
+def test_the_functions_archive_has_the_files_that_gcloud_and_terraform_deploy() -> None:
     assert list_function_files(list_tracked()) == list_uploaded()
 
 

@@ -72,7 +72,7 @@ def suspended(minutes: int) -> dict[str, Any]:
 
 
 def resumed(minutes: int) -> dict[str, Any]:
-    """A resumed JobSet whose controller has not updated its conditions yet."""
+    """Return a resumed JobSet whose controller has not updated its conditions yet."""
     jobset = suspended(minutes)
     jobset["spec"]["suspend"] = False
     return jobset
@@ -236,7 +236,7 @@ TABLE: dict[str, Case] = {
         SETTINGS,
         NEEDED,
     ),
-    "suspended, and suspended slices are kept": (SLICE, suspended(1000), SETTINGS, NEEDED),
+    "suspended, and suspension releases no slice": (SLICE, suspended(1000), SETTINGS, NEEDED),
     "suspended for 89 of 90 minutes": (SLICE, suspended(89), RELEASES_SUSPENDED, NEEDED),
     "suspended for 90 minutes": (SLICE, suspended(90), RELEASES_SUSPENDED, DEADLINE_SET),
     "due, and suspended for 91 minutes": (
@@ -316,7 +316,7 @@ def test_the_end_of_a_creation_changes_one_slice_and_triggers_the_following() ->
     assert decide(ObservedCreation(None, ()), NOW) == Plan("NoSlice", facts={"triggered": 0})
 
 
-def test_a_slice_in_use_is_kept_until_its_pods_end() -> None:
+def test_a_slice_in_use_is_not_deleted_until_its_pods_end() -> None:
     in_use = Event(
         "TPUNodeGroupInUse",
         f"TPUNodeGroup {NAME} is not deleted yet, because Pods of Job default/other run on it: it is "
@@ -328,7 +328,9 @@ def test_a_slice_in_use_is_kept_until_its_pods_end() -> None:
         assert decide_about(one) == Plan("InUse", parts=(plan,))
 
 
-def test_a_slice_whose_pods_cannot_be_read_is_kept_and_a_transient_error_is_retried() -> None:
+def test_a_slice_whose_pods_cannot_be_read_is_not_deleted_and_a_transient_error_is_retried() -> (
+    None
+):
     forbidden = CallError("GET /api/v1/pods", 403, "Forbidden", "no")
     reported = Event("TPUNodeGroupDeletionFailed", str(forbidden), is_warning=True)
     busy = CallError("GET /api/v1/pods", 429, "TooManyRequests", "later")
@@ -410,7 +412,7 @@ LATE_ENTRIES: dict[str, tuple[LogEvent, Slice | None, bool]] = {
 
 
 @pytest.mark.parametrize("case", LATE_ENTRIES.values(), ids=LATE_ENTRIES)
-def test_a_late_entry_about_a_deletion_is_superseded_by_what_exists_now(
+def test_a_late_entry_about_a_deletion_is_superseded_by_the_current_state_of_the_slice(
     case: tuple[LogEvent, Slice | None, bool],
 ) -> None:
     event, existing, expected = case
@@ -447,7 +449,7 @@ def test_the_sweep_finds_due_changes_and_due_reports(
     assert (is_change_due(one, NOW), is_report_due(one, NOW)) == (is_changed, is_reported)
 
 
-def test_the_slices_that_are_due_for_longest_come_first_then_those_without_a_deadline() -> None:
+def test_the_slices_that_are_due_longest_are_selected_first_then_those_without_a_deadline() -> None:
     older, undated = replace(DUE, name="older", release_after=NOW - timedelta(minutes=1)), SLICE
     assert select([undated, DUE, older], 4, NOW)[:2] == [older, DUE]
     assert set(select([undated, DUE, older], 4, NOW)) == {older, DUE, undated}
@@ -470,25 +472,25 @@ JUST_ENDED, LONG_ENDED = (
 RETRIES: dict[str, tuple[Slice, dict[str, Any] | None, Settings, bool]] = {
     "a JobSet that needs it": (SLICE, RUNNING, SETTINGS, False),
     "no JobSet, and no deadline could be written": (SLICE, None, SETTINGS, False),
-    "no JobSet since shortly": (DUE, None, SETTINGS, False),
+    "no JobSet for less than ten minutes": (DUE, None, SETTINGS, False),
     "no JobSet for ten minutes": (LONG_DUE, None, SETTINGS, True),
     "a JobSet that has just ended": (LONG_DUE, JUST_ENDED, SETTINGS, False),
     "a JobSet that ended ten minutes ago": (DUE, LONG_ENDED, SETTINGS, True),
     "a JobSet without its Job": (LONG_DUE, with_jobs("others"), SETTINGS, True),
-    "a suspended JobSet that keeps it": (LONG_DUE, suspended(600), SETTINGS, False),
-    "a suspended JobSet that keeps it for longer": (
+    "a suspended JobSet whose slices are not released": (LONG_DUE, suspended(600), SETTINGS, False),
+    "a suspended JobSet whose slices are released later": (
         LONG_DUE,
         suspended(89),
         RELEASES_SUSPENDED,
         False,
     ),
-    "a JobSet that has just been suspended long enough": (
+    "a JobSet that was suspended for nine minutes more than the limit": (
         SLICE,
         suspended(99),
         RELEASES_SUSPENDED,
         False,
     ),
-    "a JobSet that has been suspended for ten minutes longer": (
+    "a JobSet that was suspended for ten minutes more than the limit": (
         SLICE,
         suspended(100),
         RELEASES_SUSPENDED,
@@ -498,7 +500,7 @@ RETRIES: dict[str, tuple[Slice, dict[str, Any] | None, Settings, bool]] = {
 
 
 @pytest.mark.parametrize("case", RETRIES.values(), ids=RETRIES)
-def test_an_error_that_is_retried_is_reported_if_the_slice_is_to_be_released_for_ten_minutes(
+def test_a_retried_error_is_reported_if_the_release_of_the_slice_is_due_for_ten_minutes(
     case: tuple[Slice, dict[str, Any] | None, Settings, bool],
 ) -> None:
     existing, jobset, settings, is_reported = case

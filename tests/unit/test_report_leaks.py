@@ -1,4 +1,4 @@
-"""What report_leaks reads before it reports a slice as leaked, and what it reports."""
+"""The reads of report_leaks before it reports a slice as leaked, and the report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.unit.test_create_resources import SETTINGS, instance_group, policy, t
 from tests.unit.test_inject_token import instance
 
 MARK = group().mark
-REFUSED = CallError("list", 403, "forbidden", "may not list")
+FORBIDDEN = CallError("list", 403, "forbidden", "may not list")
 SLOW = OutOfTimeError("no answer within 15 s")
 LOCATIONS = {MIGS: "us-central1-c", TEMPLATES: "", POLICIES: "us-central1"}
 
@@ -50,7 +50,7 @@ EXISTING: dict[str, Any] = {
 
 def work(projects: tuple[str, ...] = ("my-gcp-project",), **answers: Any) -> tuple[LeakWork, Reads]:
     reads, nothing = Reads(EXISTING | answers), cast("Any", None)
-    made = LeakWork(
+    leak_work = LeakWork(
         settings=replace(SETTINGS, projects=frozenset(projects)),
         gce=cast("Gce", reads),
         cluster=cast("Cluster", reads),
@@ -61,7 +61,7 @@ def work(projects: tuple[str, ...] = ("my-gcp-project",), **answers: Any) -> tup
         trigger=Trigger("Sweep", NOW),
         log=make_logger(),
     )
-    return made, reads
+    return leak_work, reads
 
 
 CASES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
@@ -105,37 +105,37 @@ def test_a_slice_is_leaked_if_its_resources_exist_without_its_group(
 def test_the_groups_are_not_listed_if_no_resource_was_listed() -> None:
     leaks, reads = work(list_named=[])
     assert observe(leaks) == ObservedLeaks((), 0, (), 0)
-    assert "list_groups" not in reads.made
+    assert "list_groups" not in reads.calls
 
 
 def test_a_project_that_cannot_be_listed_does_not_stop_the_others() -> None:
     def list_named(project: str, service: str, _prefix: str) -> list[ListedResource]:
-        if project == "a-refused":
-            raise REFUSED
+        if project == "a-forbidden":
+            raise FORBIDDEN
         return [listed(service, project)]
 
-    observed = observe(work(("my-gcp-project", "a-refused"), list_named=list_named)[0])
-    assert observed.failures == (REFUSED,)
+    observed = observe(work(("my-gcp-project", "a-forbidden"), list_named=list_named)[0])
+    assert observed.failures == (FORBIDDEN,)
     assert [leak.project for leak in observed.leaks] == ["my-gcp-project"]
     plan = decide(observed, NOW)
     assert [type(action) for action in plan.actions] == [ReportLeak]
-    assert (plan.note, plan.needs_attention) == (str(REFUSED), True)
+    assert (plan.note, plan.needs_attention) == (str(FORBIDDEN), True)
 
 
 def test_a_run_without_a_leak_is_retried_after_an_error() -> None:
-    plan = decide(ObservedLeaks((), 0, (REFUSED,)), NOW)
-    assert (plan.outcome, plan.actions, plan.note) == ("NoLeaks", (Fail(REFUSED),), "")
+    plan = decide(ObservedLeaks((), 0, (FORBIDDEN,)), NOW)
+    assert (plan.outcome, plan.actions, plan.note) == ("NoLeaks", (Fail(FORBIDDEN),), "")
 
 
-@pytest.mark.parametrize("retried", [REFUSED, SLOW], ids=["refused", "slow"])
-def test_an_error_that_a_retry_may_end_is_raised_although_another_one_is_permanent(
+@pytest.mark.parametrize("retried", [FORBIDDEN, SLOW], ids=["forbidden", "slow"])
+def test_a_retryable_error_is_raised_even_if_another_error_is_permanent(
     retried: CallError | OutOfTimeError,
 ) -> None:
     invalid = CallError("list", 400, "invalid", "no")
     assert decide(ObservedLeaks((), 0, (invalid, retried)), NOW).actions == (Fail(retried),)
 
 
-@pytest.mark.parametrize("error", [REFUSED, SLOW], ids=["refused", "slow"])
+@pytest.mark.parametrize("error", [FORBIDDEN, SLOW], ids=["forbidden", "slow"])
 def test_a_slice_that_cannot_be_read_again_does_not_stop_the_others(error: Exception) -> None:
     def list_named(project: str, service: str, _prefix: str) -> list[ListedResource]:
         return [listed(service, project, mark=MARK.replace(UID, project))]
@@ -151,7 +151,9 @@ def test_a_slice_that_cannot_be_read_again_does_not_stop_the_others(error: Excep
     assert observed.failures == (error,)
 
 
-def test_a_project_that_times_out_does_not_stop_the_others_and_may_come_first_next_time() -> None:
+def test_a_project_that_times_out_does_not_stop_the_others_and_may_be_listed_first_next_time() -> (
+    None
+):
     listed_projects: list[str] = []
 
     def list_named(project: str, service: str, _prefix: str) -> list[ListedResource]:
@@ -160,14 +162,14 @@ def test_a_project_that_times_out_does_not_stop_the_others_and_may_come_first_ne
             raise SLOW
         return [listed(service, project)]
 
-    made, _ = work(("a", "b"), list_named=list_named)
-    observed = observe(made)
+    leak_work, _ = work(("a", "b"), list_named=list_named)
+    observed = observe(leak_work)
     assert observed.failures == (SLOW,)
     assert [leak.project for leak in observed.leaks] == ["a"]
 
-    made.random_bytes = lambda size: b"\x01".rjust(size, b"\x00")
+    leak_work.random_bytes = lambda size: b"\x01".rjust(size, b"\x00")
     listed_projects.clear()
-    assert [leak.project for leak in observe(made).leaks] == ["b"]
+    assert [leak.project for leak in observe(leak_work).leaks] == ["b"]
 
 
 def test_a_cluster_id_that_changes_during_the_reads_makes_the_observation_stale() -> None:
@@ -179,11 +181,11 @@ def test_a_cluster_id_that_changes_during_the_reads_makes_the_observation_stale(
 @pytest.mark.parametrize("more", [0, 2])
 def test_a_run_reports_a_limited_number_of_leaks(more: int) -> None:
     def list_named(_project: str, service: str, _prefix: str) -> list[ListedResource]:
-        marks = [
+        leaked = [
             (f"{RESOURCE[:-1]}{number}", MARK.replace(UID, str(number)))
             for number in range(MAX_LEAKS + more)
         ]
-        return [listed(service, name=name, mark=mark) for name, mark in marks]
+        return [listed(service, name=name, mark=mark) for name, mark in leaked]
 
     gone: dict[str, Any] = dict.fromkeys(("find_mig", "find_policy", "find_template"))
     observed = observe(work(list_named=list_named, **gone)[0])
@@ -199,9 +201,9 @@ def test_a_leak_is_logged_as_an_error(capsys: pytest.CaptureFixture[str]) -> Non
     assert (plan.outcome, plan.facts) == ("LeaksFound", {"resources": 3, "leaks": 1})
     assert not plan.needs_attention
     (action,) = plan.actions
-    made, _ = work()
+    leak_work, _ = work()
     assert isinstance(action, ReportLeak)
-    action.apply(made)
+    action.apply(leak_work)
     line = json.loads(capsys.readouterr().out)
     assert (line["severity"], line["project"], line["vms"]) == ("ERROR", "my-gcp-project", 1)
     assert action.describe() == f"report the leaked slice {RESOURCE}"

@@ -22,7 +22,7 @@ PROGRAMS = ("functions", "shared", "relay", "replay", "webhook", "local")
 """The packages that `make demo`, `make local` and `python -m replay` run."""
 
 
-def test_progress_has_a_line_for_every_20_packages_and_every_error() -> None:
+def test_the_progress_has_a_line_for_every_20_packages_and_every_error() -> None:
     lines = [f"Collecting package-{n}[x]==1.0 (from -r x)\n" for n in range(40)]
     lines += ["  Downloading x.whl (3 kB)\n", "Collecting package-0==1.0 (from y)\n"]
     lines += ["Installing collected packages: a, b\n", "ERROR: These are not pinned:\n"]
@@ -56,11 +56,11 @@ def test_packages_are_counted_by_their_pins() -> None:
         ("2026 Looking in indexes", None),
     ],
 )
-def test_the_answer_of_the_index_is_found_in_pips_log(line: str, cause: str | None) -> None:
+def test_the_error_of_the_index_is_found_in_pips_log(line: str, cause: str | None) -> None:
     assert find_causes(f"{line}\n{line}\n") == ([cause] if cause else [])
 
 
-def test_a_python_without_ensurepip_is_named_with_what_to_install(
+def test_an_error_of_ensurepip_is_reported_with_the_package_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(folder: str, *, with_pip: bool) -> None:
@@ -90,14 +90,14 @@ def test_an_unreachable_index_is_reported(tmp_path: Path) -> None:
     assert found.stderr == ""
 
 
-def test_a_set_up_that_was_interrupted_is_continued(tmp_path: Path) -> None:
+def test_an_interrupted_setup_is_continued(tmp_path: Path) -> None:
     venv.create(tmp_path / "venv", with_pip=False)
     (tmp_path / "requirements.txt").write_text("# nothing\n")
     assert set_up.main(str(tmp_path / "venv"), str(tmp_path / "requirements.txt")) == 0
     assert (tmp_path / "venv" / "bin" / "pip").exists()
 
 
-def test_an_old_python_gets_a_message_with_the_needed_version(
+def test_the_message_for_an_old_python_names_the_required_version(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     oldest = ".".join(map(str, set_up.OLDEST))
@@ -109,7 +109,7 @@ def test_an_old_python_gets_a_message_with_the_needed_version(
 
 
 def list_imports() -> Iterator[str]:
-    """The modules that the programs name in imports: a name from a package may be a module, too."""
+    """Yield the modules that the programs import; a name that is imported from a package may be one."""
     files = [ROOT / "main.py", *(path for one in PROGRAMS for path in (ROOT / one).rglob("*.py"))]
     for path in files:
         if path.is_relative_to(ROOT / "local" / "tests"):
@@ -129,7 +129,7 @@ def list_modules(found: Distribution) -> Iterator[str]:
             yield ".".join(part for part in parts if part != "__init__")
 
 
-def test_the_local_requirements_have_every_package_that_a_demo_imports() -> None:
+def test_the_local_requirements_have_every_package_that_the_programs_import() -> None:
     pinned = re.findall(r"^([\w.-]+)(?:\[.*?\])?==", LOCAL, re.MULTILINE)
     has = {name for package in pinned for name in list_modules(distribution(package))}
     installed = {name for found in distributions() for name in list_modules(found)}
@@ -138,7 +138,7 @@ def test_the_local_requirements_have_every_package_that_a_demo_imports() -> None
     assert imported & (installed - has) == set()
 
 
-def test_the_local_requirements_have_no_package_of_tests_checks_and_builds() -> None:
+def test_the_local_requirements_have_no_package_for_tests_checks_and_builds() -> None:
     named = (ROOT / "requirements-dev.in").read_text()
     others = set(re.findall(r"^([\w.-]+)(?:==\S+)?$", named, re.MULTILINE)) - {"packaging"}
     assert {"pytest", "mypy", "ruff", "shiv"} <= others

@@ -131,7 +131,7 @@ VALID: dict[str, tuple[dict[str, str], Settings]] = {
             lost_rebuild=timedelta(minutes=10),
         ),
     ),
-    "slices are kept": (
+    "slices are neither released nor rebuilt": (
         MINIMAL | {"JOBSET_SUSPENDED_RELEASE_MINUTES": "0", "JOBSET_LOST_REBUILD_MINUTES": "0"},
         MINIMAL_SETTINGS,
     ),
@@ -198,11 +198,11 @@ INVALID: dict[str, tuple[dict[str, str], str]] = {
         BY_TOKEN | {"CLUSTER_SERVER": "https://10.0.0.2?a"},
         f"CLUSTER_SERVER='https://10.0.0.2?a' is wrong: {NO_SERVER}",
     ),
-    "a password is not repeated": (
+    "a password, which the error omits": (
         BY_TOKEN | {"CLUSTER_SERVER": "https://me:secret@10.0.0.2"},
         "CLUSTER_SERVER is wrong: there must be no user in the URL",
     ),
-    "another token": (
+    "an unknown kind of token": (
         BY_TOKEN | {"CLUSTER_TOKEN": "token"},
         f"CLUSTER_TOKEN='token' is wrong: {KINDS}",
     ),
@@ -213,7 +213,7 @@ INVALID: dict[str, tuple[dict[str, str], str]] = {
     "a CA without base64": (BY_TOKEN | {"CLUSTER_CA": PEM}, NO_CA),
     "an invalid CA": (BY_TOKEN | {"CLUSTER_CA": base64.b64encode(b"CA").decode()}, NO_CA),
     "a truncated CA": (BY_TOKEN | {"CLUSTER_CA": ENCODED[: len(ENCODED) // 8 * 4]}, NO_CA),
-    "a CA's key is not repeated": (
+    "a CA's key, which the error omits": (
         BY_TOKEN | {"CLUSTER_CA": base64.b64encode((PEM + KEY).encode()).decode()},
         "CLUSTER_CA holds a private key: it must be the certificate alone",
     ),
@@ -277,7 +277,7 @@ INVALID: dict[str, tuple[dict[str, str], str]] = {
         "JOBSET_PROVIDER='eks' is wrong: it must be gke or tpu-node-group, or empty: JobSets get no "
         "slices then",
     ),
-    "half a minute": (
+    "a fraction of a minute": (
         MINIMAL | {"JOBSET_SUSPENDED_RELEASE_MINUTES": "0.5"},
         "JOBSET_SUSPENDED_RELEASE_MINUTES='0.5' is wrong: it must be a whole number of minutes, or 0 "
         "for never",

@@ -31,13 +31,13 @@ def rows(file: str) -> dict[str, Any]:
 ENTRIES = rows("audit-log-entries.jsonl")
 POOLS = rows("node-pool-log-entries.jsonl")
 
-# Entries that pass a filter although they concern no group; the step observes that.
+# Entries that pass a filter although they concern no group; the step finds no group then.
 EXCESS = {
-    "other-project-mig": ("create_resources", "a sink sees the entries of its own project only"),
-    "other-zone-same-name": ("inject_token", "a filter does not know which groups exist where"),
+    "other-project-mig": ("create_resources", "a sink gets the entries of its own project only"),
+    "other-zone-same-name": ("inject_token", "a filter has no list of the groups and their zones"),
     "same-prefix-hand-made-vm": (
         "inject_token",
-        "the name fits; only the MIG's list shows that it is no member",
+        "the name matches; only the MIG's list of members shows that the VM is not one",
     ),
 }
 
@@ -47,7 +47,7 @@ def find_steps(entry: Mapping[str, Any]) -> list[str]:
 
 
 def changed(name: str, **payload: Any) -> dict[str, Any]:
-    """An entry of the file with other fields in its payload."""
+    """Return an entry of the file with other fields in its payload."""
     entry: dict[str, Any] = copy.deepcopy(ENTRIES[name]["entry"])
     entry["protoPayload"] |= payload
     return entry

@@ -1,4 +1,4 @@
-"""The lifecycle table of a slice: every situation has one row, the expected one."""
+"""The lifecycle table of a slice: every situation has exactly one row, which is the expected one."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SITUATIONS = [
     Situation(**dict(zip(COLUMNS, values, strict=True))) for values in product(*COLUMNS.values())
 ]
 NOTHING, CREATE, DELETE, SET_DEADLINE, REMOVE_DEADLINE = SliceAction
-DEAD = (Phase.LOST, Phase.UNCREATED)
+NOT_RECOVERING = (Phase.LOST, Phase.UNCREATED)
 Expected = tuple[str, SliceAction, str]
-"""Outcome, action, and the Event's reason; empty for none."""
+"""Outcome, action, and the Event's reason, which is empty if there is no Event."""
 
 
 def expected(situation: Situation) -> Expected:
-    """The expected row, in another form than the table's: the first condition that holds decides."""
+    """Return the expected row. Unlike in the table, the first condition that is true decides."""
     is_for_slice = situation.trigger is SliceTrigger.SLICE
     return expected_for_slice(situation) if is_for_slice else expected_for_pod(situation)
 
@@ -60,7 +60,7 @@ def expected_for_pod(at: Situation) -> Expected:
     if not at.is_as_asked and at.is_in_use:
         return "InUse", NOTHING, "CreationFailed"
     is_resync = at.trigger is SliceTrigger.POD_RESYNC
-    if not at.is_as_asked or (at.phase in DEAD and is_resync):
+    if not at.is_as_asked or (at.phase in NOT_RECOVERING and is_resync):
         if at.is_paused:
             return "SlicePaused", REMOVE_DEADLINE, "SlicePaused"
         return "Replacing", DELETE, "DeletionStarted"
@@ -79,7 +79,7 @@ def expected_for_slice(at: Situation) -> Expected:
         return "Deleting", NOTHING, ""
     if at.need in (Need.NEEDED, Need.OPTED_OUT, Need.SUSPENDED):
         return expected_for_needed(at)
-    if at.phase in DEAD:
+    if at.phase in NOT_RECOVERING:
         return "Releasing", DELETE, "DeletionStarted"
     if at.deadline in (Deadline.NONE, Deadline.FOREIGN):
         return "DeadlineSet", SET_DEADLINE, ""

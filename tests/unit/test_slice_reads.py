@@ -77,7 +77,7 @@ def running(job: str = "other-job", **metadata: Any) -> dict[str, Any]:
 FOLLOWER = {"annotations": {"batch.kubernetes.io/job-completion-index": "1"}}
 IN_USE: dict[str, Any] = {"list_nodes_of_slice": [node()], "list_pods_on": [running()]}
 USERS: dict[str, tuple[Slice, Any, Any, Mapping[str, Any], Any]] = {
-    "the slice is kept": (SLICE, RUNNING, SETTINGS, {}, ()),
+    "the slice is needed": (SLICE, RUNNING, SETTINGS, {}, ()),
     "the deadline is set": (SLICE, COMPLETED, SETTINGS, {}, ()),
     "a deletion waits for other Jobs": (DUE, COMPLETED, SETTINGS, IN_USE, (OTHER_JOB,)),
     "a deletion waits for its own Job": (
@@ -134,7 +134,7 @@ def test_the_observed_users_of_a_slice_are_the_jobs_that_a_deletion_waits_for(
 def test_a_deleted_slice_is_not_observed() -> None:
     work, reads = reading_slices(SliceWork, message(SLICE_KIND, "x"), {"get": None})
     assert release_slice.observe(work) == ObservedSlices(())
-    assert reads.made == ["get"]
+    assert reads.calls == ["get"]
 
 
 def test_events_about_a_deleted_jobset_name_it() -> None:
@@ -161,7 +161,7 @@ def test_a_sweep_run_lists_jobsets_if_there_are_slices(
     work, reads = reading_slices(SliceWork, SWEEP, answers, limit=3)
     observed = release_slice.observe(work)
     assert isinstance(observed, ObservedAll)
-    assert reads.made == calls
+    assert reads.calls == calls
     assert observed.limit == 3
     assert [(one.existing, one.jobset) for one in observed.slices] == [
         (one, RUNNING) for one in slices
@@ -180,13 +180,13 @@ UPDATES: dict[str, tuple[list[Slice], Any, tuple[str | None, bool, Any]]] = {
 def test_a_failed_update_is_matched_to_its_slice(
     case: tuple[list[Slice], Any, tuple[str | None, bool, Any]],
 ) -> None:
-    slices, jobset, (refusal, is_due, _users) = case
+    slices, jobset, (failure, is_due, _users) = case
     answers = {"list_all": slices, "find_jobset": jobset, **IN_USE}
     trigger = operation("update", has_failed=True, words="its words")
     work, _ = reading_slices(SliceWork, trigger, answers)
     observed = release_slice.observe(work)
     assert isinstance(observed, ObservedFailedUpdate)
-    assert (observed.slice.refusal if observed.slice else None) == refusal
+    assert (observed.slice.refusal if observed.slice else None) == failure
     assert bool(observed.slice and observed.slice.refusal) is is_due
     assert work.facts["slice"] == SLICE.name
 
@@ -202,15 +202,15 @@ def test_a_finished_creation_serves_the_first_release_and_triggers_the_others() 
     assert isinstance(observed, ObservedCreation)
     assert [(one.existing, one.users) for one in observed.slices] == [(SECOND_DUE, (OTHER_JOB,))]
     assert observed.following == (DUE,)
-    assert "get" in reads.made
+    assert "get" in reads.calls
     assert work.facts["slice"] == SECOND_DUE.name
 
 
 @pytest.mark.parametrize(
     "answers, others",
     [
-        pytest.param({**DUE_BOTH, "get": None}, (DUE,), id="the first is gone"),
-        pytest.param({"list_all": [SLICE], "list_jobsets": [RUNNING]}, (), id="none is due"),
+        pytest.param({**DUE_BOTH, "get": None}, (DUE,), id="the first slice is gone"),
+        pytest.param({"list_all": [SLICE], "list_jobsets": [RUNNING]}, (), id="no slice is due"),
         pytest.param({"list_all": []}, (), id="no slice exists"),
     ],
 )
@@ -367,7 +367,7 @@ def test_an_impossible_slice_is_not_read(labels: dict[str, str], has_opted_out: 
     assert isinstance(observed, ObservedImpossible)
     assert observed.message == "what would be valid"
     assert observed.has_opted_out is has_opted_out
-    assert reads.made == ["build_desired", "find_jobset"]
+    assert reads.calls == ["build_desired", "find_jobset"]
 
 
 DUE_PODS = [
@@ -396,10 +396,10 @@ def test_a_sweep_run_counts_the_waiting_pods_and_the_free_slots(
     assert isinstance(observed, ObservedQueue)
     assert observed.waiting == waiting
     assert observed.slots == (slots if len(observed.due) > 5 else None)
-    assert ("list_all" in reads.made) is (observed.slots is not None)
+    assert ("list_all" in reads.calls) is (observed.slots is not None)
 
 
-def test_a_run_that_begins_late_asks_for_the_minute_of_the_sweep() -> None:
+def test_a_late_sweep_run_finds_the_pods_of_the_minute_of_the_sweep() -> None:
     work, _ = reading_slices(PodWork, SWEEP, {"list_pending_pods": DUE_PODS})
     for at, count in ((NOW + timedelta(minutes=1), 12), (NOW, 0)):
         work.trigger = replace(SWEEP, at=at)
@@ -512,7 +512,7 @@ def test_pods_are_listed_node_by_node_until_one_is_found(
     observed = release_slice.observe(work)
     assert isinstance(observed, ObservedSlices)
     assert observed.slices[0].users == jobs
-    assert reads.made.count("list_pods_on") == calls
+    assert reads.calls.count("list_pods_on") == calls
 
 
 def test_the_pods_of_many_nodes_are_listed_by_one_call() -> None:
@@ -527,7 +527,7 @@ def test_the_pods_of_many_nodes_are_listed_by_one_call() -> None:
     observed = release_slice.observe(work)
     assert isinstance(observed, ObservedSlices)
     assert observed.slices[0].users == (OTHER_JOB,)
-    assert reads.made.count("list_bound_pods") == 1
+    assert reads.calls.count("list_bound_pods") == 1
 
 
 ENDING = {"deletionTimestamp": render_time(NOW + timedelta(minutes=10))}
@@ -545,7 +545,7 @@ OWN_PODS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
         (),
     ),
     "is of an older Job of that name": (running(JOB, **FOLLOWER, **OWNED), (OWN_JOB,)),
-    "is the first: the one that waits is forged": (running(JOB), (OWN_JOB,)),
+    "is the first Pod of the Job, and the waiting Pod is forged": (running(JOB), (OWN_JOB,)),
 }
 
 

@@ -88,7 +88,7 @@ class Whole:
     colour: Colour
     took: timedelta
     names: frozenset[str]
-    is_it: bool
+    flag: bool
     number: float
     mapping: Mapping[str, Part | None]
     document: Mapping[str, Any] = field(default_factory=dict)
@@ -107,7 +107,7 @@ WHOLE = Whole(
     colour=Colour.RED,
     took=timedelta(days=9, microseconds=3),
     names=frozenset({"b", "a"}),
-    is_it=False,
+    flag=False,
     number=0.1,
     mapping={"x": PART, "y": None},
     document={"list": [1, {"deep": None}], "text": "t"},
@@ -123,9 +123,9 @@ WHOLE_CLASSES = {"Whole": Whole, "Part": Part, "Colour": Colour}
 
 
 def test_a_value_of_each_kind_is_read_back_unchanged() -> None:
-    line = encode(WHOLE, NOW, Plan("Done", (ObserveAgain("it moves"),)), RULES)
+    line = encode(WHOLE, NOW, Plan("Done", (ObserveAgain("it is stale"),)), RULES)
     found = decode(json.loads(json.dumps(line)), find_classes(decide_whole))
-    assert found == Snapshot(WHOLE, NOW, "Done", ("observe again: it moves",))
+    assert found == Snapshot(WHOLE, NOW, "Done", ("observe again: it is stale",))
     assert isinstance(found.observed.colour, Colour)
 
 
@@ -232,7 +232,7 @@ def statuses(plan: Plan) -> list[Status]:
 
 
 def test_each_mapping_of_an_observation_has_a_rule() -> None:
-    """A new field without a rule fails here, and not when the log lacks it."""
+    """Otherwise a new field without a rule would be missing from the log."""
     missing = []
     for step in STEPS.values():
         for kind in filter(is_dataclass, find_classes(step.decide).values()):
@@ -254,7 +254,7 @@ SECRETS = {
 
 
 @pytest.mark.parametrize("metadata", SECRETS.values(), ids=SECRETS)
-def test_the_metadata_of_a_vm_are_written_without_secrets(metadata: dict[str, str]) -> None:
+def test_the_metadata_of_a_vm_is_written_without_secrets(metadata: dict[str, str]) -> None:
     vm = replace(injection.instance(RESOURCE), metadata=metadata)
     given = labels.on_resync(
         labels.node(proved=False), instances={labels.A: replace(vm, name=labels.A)}
@@ -290,17 +290,17 @@ def test_new_tokens_are_written_without_their_secrets() -> None:
 
 
 def large(hosts: int) -> label_node.ObservedNodes:
-    """The observation of a slice whose Nodes and VMs differ as much as real ones do."""
+    """Return the observation of a slice whose Nodes and VMs differ as much as real ones."""
     random = Random(hosts)
     names = [f"{RESOURCE}-{number:04x}" for number in random.sample(range(16**4), hosts)]
     nodes, vms = [], {}
     for name in names:
         at = NOW - timedelta(milliseconds=random.randrange(10**8))
         number = str(random.getrandbits(63))
-        marks = {f"label-{n}.example.com/{n}": "value" for n in range(15)}
-        marks |= {VM_ID_LABEL: number, "kubernetes.io/hostname": name}
+        node_labels = {f"label-{n}.example.com/{n}": "value" for n in range(15)}
+        node_labels |= {VM_ID_LABEL: number, "kubernetes.io/hostname": name}
         boot = f"{random.getrandbits(128):032x}"
-        nodes.append(labels.node(name, changed=at, boot=boot, labels=marks, created=at))
+        nodes.append(labels.node(name, changed=at, boot=boot, labels=node_labels, created=at))
         token = replace(injection.OLD, id=f"{random.getrandbits(24):06x}")
         vm = injection.instance(name, "RUNNING", token, at, at)
         vms[name] = replace(vm, id=number)
@@ -338,7 +338,7 @@ def packed(document: Any) -> dict[str, Any]:
     return {"version": VERSION, "bytes": len(data), "data": data}
 
 
-GOOD = {
+VALID = {
     "now": NOW.isoformat(),
     "outcome": "Done",
     "actions": [],
@@ -346,39 +346,42 @@ GOOD = {
     "classes": [["Part", ["name", "at"]]],
 }
 UNREADABLE: dict[str, tuple[Any, str]] = {
-    "none": (None, "the log line has none"),
-    "text": ("data", "the log line has none"),
+    "no snapshot": (None, "the log line has none"),
+    "a snapshot that is text": ("data", "the log line has none"),
     "a later version": ({"version": 2, "data": ""}, "version 2 is not known; this tool reads 1"),
     "no version": ({"data": ""}, "version None is not known; this tool reads 1"),
     "no base64": ({"version": 1, "data": "%"}, "it is damaged: Error: "),
-    "a number": ({"version": 1, "data": 7}, "it is damaged: TypeError: "),
+    "data that is a number": ({"version": 1, "data": 7}, "it is damaged: TypeError: "),
     "not compressed": ({"version": 1, "data": "aGVsbG8="}, "it is damaged: error: "),
     "truncated": (
-        {"version": 1, "data": packed(GOOD)["data"][:40]},
+        {"version": 1, "data": packed(VALID)["data"][:40]},
         "it is damaged: ValueError: its end is missing, or it is too large",
     ),
     "no object": (packed([]), "it is damaged: TypeError: "),
     "no class": (
-        packed(GOOD | {"classes": [["Other", ["name"]]]}),
+        packed(VALID | {"classes": [["Other", ["name"]]]}),
         "another version has written it: there is no Other here",
     ),
     "a removed field": (
-        packed(GOOD | {"classes": [["Part", ["name", "at", "size"]]]}),
+        packed(VALID | {"classes": [["Part", ["name", "at", "size"]]]}),
         "another version has written it: Part has no field size here",
     ),
     "an added field": (
-        packed(GOOD | {"classes": [["Part", ["name"]]]}),
+        packed(VALID | {"classes": [["Part", ["name"]]]}),
         "another version has written it: Part has a new field at",
     ),
-    "too few values": (packed(GOOD | {"observed": [0, "x"]}), "it is damaged: ValueError: "),
-    "no such tag": (packed(GOOD | {"observed": [-99]}), "it is damaged: KeyError: "),
-    "no such class": (packed(GOOD | {"observed": [5]}), "it is damaged: IndexError: "),
-    "a long time": (packed(GOOD | {"observed": [-6, 1e300]}), "it is damaged: OverflowError: "),
+    "too few values": (packed(VALID | {"observed": [0, "x"]}), "it is damaged: ValueError: "),
+    "no such tag": (packed(VALID | {"observed": [-99]}), "it is damaged: KeyError: "),
+    "no such class": (packed(VALID | {"observed": [5]}), "it is damaged: IndexError: "),
+    "a duration that is too long": (
+        packed(VALID | {"observed": [-6, 1e300]}),
+        "it is damaged: OverflowError: ",
+    ),
 }
 
 
 def test_a_valid_snapshot_is_read() -> None:
-    assert decode(packed(GOOD), WHOLE_CLASSES).observed == Part("x", NOW)
+    assert decode(packed(VALID), WHOLE_CLASSES).observed == Part("x", NOW)
 
 
 @pytest.mark.parametrize("line, error", UNREADABLE.values(), ids=UNREADABLE)
@@ -410,7 +413,7 @@ _JSON = st.recursive(
 def test_any_content_of_the_log_is_read_or_raises_a_snapshot_error(
     observed: Any, other: Any
 ) -> None:
-    for line in (packed(GOOD | {"observed": observed}), packed(GOOD | {"classes": other}), other):
+    for line in (packed(VALID | {"observed": observed}), packed(VALID | {"classes": other}), other):
         try:
             decode(line, WHOLE_CLASSES)
         except SnapshotError:
@@ -418,7 +421,7 @@ def test_any_content_of_the_log_is_read_or_raises_a_snapshot_error(
 
 
 def run(step: Step[Any, Any], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """The log line of an invocation."""
+    """Return the log line of an invocation."""
     handle(test_step.STEP, step.run, test_step.message("Added", 5), test_step.runtime())
     (line,) = map(json.loads, capsys.readouterr().out.splitlines())
     found: dict[str, Any] = line
@@ -462,7 +465,7 @@ def test_a_second_observation_that_finds_nothing_discards_the_first_snapshot(
         return open_work(invocation, is_first_observation)
 
     def observe_again(_observed: Whole, _now: datetime) -> Plan:
-        return Plan("Observing", (ObserveAgain("it moved"),))
+        return Plan("Observing", (ObserveAgain("it is stale"),))
 
     line = run(make_step(open=open_once, decide=observe_again), capsys)
     assert (line["decision"], FIELD in line) == ("GroupGone", False)

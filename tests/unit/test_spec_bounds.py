@@ -1,6 +1,6 @@
 """The functions check every bound of the definition (crd.yaml), at the bound and beyond it.
 
-The functions name what is allowed, also where a pattern would reject the value with another message.
+The functions name the allowed values even if a pattern rejects the value with another message.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ BOUND_MESSAGES = ("allowed", "must not be empty", "must be a whole number", "mus
 
 
 def nest(path: str, value: Any) -> Any:
-    """A merge patch that sets the path to the value."""
+    """Return a merge patch that sets the path to the value."""
     for name in reversed(path.split(".")[1:]):
         bare = name.removesuffix("[0]")
         value = {bare: [value] if name != bare else value}

@@ -52,7 +52,9 @@ def test_an_invalid_time_is_parsed_as_1970() -> None:
         ("", 10, ""),
     ],
 )
-def test_a_message_that_is_too_long_loses_its_middle(message: str, limit: int, left: str) -> None:
+def test_a_message_that_is_too_long_is_shortened_in_its_middle(
+    message: str, limit: int, left: str
+) -> None:
     assert shorten(message, limit) == left
 
 
@@ -64,8 +66,8 @@ def test_long_errors_of_several_steps_leave_half_of_the_message_to_the_reason() 
     known = known.with_condition(
         Type.ACCEPTED, False, "InvalidSpec", reason, group=group(), now=NOW
     )
-    said = conclude(group(), known, NOW + timedelta(minutes=10)).conditions[Type.READY].message
-    assert said.startswith("Begin xxx")
-    assert "x advice. create_resources has failed since " in said
-    assert "503 label_node" in said
-    assert len(said) <= MAX_MESSAGE
+    message = conclude(group(), known, NOW + timedelta(minutes=10)).conditions[Type.READY].message
+    assert message.startswith("Begin xxx")
+    assert "x advice. create_resources has failed since " in message
+    assert "503 label_node" in message
+    assert len(message) <= MAX_MESSAGE

@@ -64,7 +64,7 @@ Run = Callable[[Invocation], Answer]
 
 
 def runtime() -> Runtime:
-    """A runtime that makes no call."""
+    """Return a runtime that makes no call."""
     access = Kubeconfig("/nowhere")
     return Runtime(
         settings=Settings("p", "", frozenset({"p"}), access, "", timedelta(minutes=15)),
@@ -171,16 +171,18 @@ RETRIED, LEFT = (503, "TryAgain"), (204, "LeftToTheSweep")
     [
         pytest.param(4, NOW, RETRIED, id="fourth attempt"),
         pytest.param(5, NOW, LEFT, id="fifth attempt"),
-        pytest.param(4, NOW - LATE, RETRIED, id="counted, old"),
-        pytest.param(1, None, RETRIED, id="counted, of unknown age"),
-        pytest.param(0, NOW, RETRIED, id="uncounted, new"),
-        pytest.param(0, NOW - timedelta(minutes=10), RETRIED, id="uncounted, ten minutes old"),
-        pytest.param(0, NOW - LATE, LEFT, id="uncounted, older"),
-        pytest.param(0, NOW - EARLY, LEFT, id="uncounted, published in the future"),
-        pytest.param(0, None, LEFT, id="uncounted, of unknown age"),
+        pytest.param(4, NOW - LATE, RETRIED, id="with a count, old"),
+        pytest.param(1, None, RETRIED, id="with a count, of unknown age"),
+        pytest.param(0, NOW, RETRIED, id="without a count, new"),
+        pytest.param(
+            0, NOW - timedelta(minutes=10), RETRIED, id="without a count, ten minutes old"
+        ),
+        pytest.param(0, NOW - LATE, LEFT, id="without a count, more than ten minutes old"),
+        pytest.param(0, NOW - EARLY, LEFT, id="without a count, published in the future"),
+        pytest.param(0, None, LEFT, id="without a count, of unknown age"),
     ],
 )
-def test_a_message_is_retried_four_times_or_if_uncounted_for_ten_minutes(
+def test_a_message_with_a_delivery_count_is_retried_four_times_and_one_without_for_ten_minutes(
     attempt: int, published: datetime | None, expected: tuple[int, str]
 ) -> None:
     answer = handle(STEP, raise_call_error(503), message("Added", attempt, published), runtime())
@@ -198,7 +200,7 @@ def test_a_step_ignores_a_message_about_another_kind() -> None:
     assert answer == Answer(204, "NotForThisStep", "Added triggers other steps")
 
 
-GIVEN_UP: dict[str, tuple[Run, str, int, list[str]]] = {
+REPORTED: dict[str, tuple[Run, str, int, list[str]]] = {
     "the last attempt": (raise_call_error(503), "Added", 5, ["GET /x: 503 Because: no"]),
     "an earlier attempt": (raise_call_error(503), "Added", 4, []),
     "a resync, which is not retried": (
@@ -212,7 +214,7 @@ GIVEN_UP: dict[str, tuple[Run, str, int, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("case", GIVEN_UP.values(), ids=GIVEN_UP)
+@pytest.mark.parametrize("case", REPORTED.values(), ids=REPORTED)
 def test_only_an_error_that_is_left_to_the_sweep_is_reported(
     case: tuple[Run, str, int, list[str]],
 ) -> None:
@@ -233,7 +235,7 @@ def test_only_an_error_that_is_left_to_the_sweep_is_reported(
     assert ["reported"] * len(reported) == RECORDED
 
 
-def test_the_report_of_an_error_has_the_whole_time_for_calls() -> None:
+def test_the_report_of_an_error_has_the_full_time_for_calls() -> None:
     now_s, left = 0.0, list[float]()
 
     def observe(work: Work) -> None:
@@ -246,9 +248,9 @@ def test_the_report_of_an_error_has_the_whole_time_for_calls() -> None:
         return Plan("Reported")
 
     step = Step(STEP, open_work, observe, lambda _, __: Plan("x"), recover_nothing, give_up=give_up)
-    made = runtime()
-    made.monotonic = lambda: now_s
-    handle(STEP, step.run, message("Added", MAX_ATTEMPTS), made)
+    given = runtime()
+    given.monotonic = lambda: now_s
+    handle(STEP, step.run, message("Added", MAX_ATTEMPTS), given)
     assert left == [SECONDS_FOR_CALLS]
 
 
@@ -257,7 +259,7 @@ def recover_nothing(_work: Work, _error: CallError) -> None:
 
 
 REPORTS: dict[str, tuple[Exception, str]] = {
-    "the group is gone": (NothingToDo("Gone", "the group is not there any more"), "Gone"),
+    "the group is gone": (NothingToDo("Gone", "the group does not exist any more"), "Gone"),
     "a call fails": (CallError("GET /y", 503, "Because", "no"), "GET /y: 503 Because: no"),
     "no time": (OutOfTimeError("slow"), "slow"),
     "the status has changed": (StaleObservation("it was written"), "it was written"),
@@ -346,7 +348,7 @@ RECORDED: list[str] = []
 
 
 def recover(_work: Work, error: CallError) -> Plan | None:
-    """The failed action "x" is followed by "not x", which fails too."""
+    """Follow the failed action "x" by "not x", which fails, too."""
     if error.http != 400:
         return None
     instead = f"not {error.call}"
@@ -361,9 +363,9 @@ def execute_plan(
     """Execute this plan in a step; `RECORDED` has the actions that were applied."""
     RECORDED.clear()
     step = Step(STEP, open_work, lambda _: "observation", lambda _, __: plan, recover, recoveries)
-    made = runtime()
-    made.publish = publish or made.publish
-    return step.run(Invocation(made, STEP, Trigger("Sweep", NOW), 0.0))
+    given = runtime()
+    given.publish = publish or given.publish
+    return step.run(Invocation(given, STEP, Trigger("Sweep", NOW), 0.0))
 
 
 def test_the_outcome_of_a_plan_joins_its_parts_and_a_failed_action_ends_only_its_part() -> None:
@@ -409,7 +411,7 @@ def test_a_failed_recovery_is_recovered_if_the_step_allows_two_recoveries() -> N
     assert (answer.outcome, answer.note, RECORDED) == ("Recovered", "not not x", ["x", "not x"])
 
 
-def test_a_recovery_has_the_observation() -> None:
+def test_a_recovery_can_read_the_observation() -> None:
     observed: list[object] = []
 
     def record_observation(work: Work, _error: CallError) -> Plan:
@@ -423,16 +425,16 @@ def test_a_recovery_has_the_observation() -> None:
 
 
 def test_a_message_that_cannot_be_published_ends_the_plan_only_if_it_is_required() -> None:
-    def refuse_to_publish(_step: str, _messages: object) -> None:
+    def fail_to_publish(_step: str, _messages: object) -> None:
         raise CallError("publish", 503, "unreachable", "no")
 
     send = Send(STEP, (Message("default", "train", "u", Cause.RESYNC, NOW),))
     assert (
-        execute_plan(Plan("Sent", (send, Record("1"))), publish=refuse_to_publish).outcome == "Sent"
+        execute_plan(Plan("Sent", (send, Record("1"))), publish=fail_to_publish).outcome == "Sent"
     )
     assert RECORDED == ["1"]
     with pytest.raises(CallError, match=r"^publish: 503"):
-        execute_plan(Plan("Sent", (Require(send), Record("1"))), publish=refuse_to_publish)
+        execute_plan(Plan("Sent", (Require(send), Record("1"))), publish=fail_to_publish)
     assert RECORDED == []
 
 
@@ -488,7 +490,7 @@ def test_a_conflict_during_a_recovery_makes_the_step_observe_again() -> None:
     assert opened == [True, False]
 
 
-def test_only_the_first_observation_of_a_trigger_is_opened_as_the_first() -> None:
+def test_only_the_first_observation_of_a_trigger_is_marked_as_the_first() -> None:
     answer, opened = run_step([STALE, STALE, None], [])
     assert (answer.outcome, opened) == ("Done", [True, False, False])
 
@@ -525,15 +527,15 @@ class ClockedWork(Work):
 
 def clocked_work(sent: list[Message], trigger: Trigger | None = None) -> ClockedWork:
     """Return work whose clock advances by the seconds that actions take."""
-    clock, made = SimpleNamespace(now_s=0.0), runtime()
-    made.monotonic = lambda: clock.now_s
-    made.publish = lambda _step, messages: sent.extend(messages)
-    invocation = Invocation(made, STEP, trigger or Trigger("Added", NOW), 0.0)
+    clock, given = SimpleNamespace(now_s=0.0), runtime()
+    given.monotonic = lambda: clock.now_s
+    given.publish = lambda _step, messages: sent.extend(messages)
+    invocation = Invocation(given, STEP, trigger or Trigger("Added", NOW), 0.0)
     return ClockedWork(**work_fields(invocation, is_first_observation=True), clock=clock, done=[])
 
 
 CONTINUE = Message("default", "train", "u", Cause.CONTINUED, NOW)
-REFUSED = CallError("PATCH /api/v1/nodes/a", 403, "Forbidden", "no")
+FORBIDDEN = CallError("PATCH /api/v1/nodes/a", 403, "Forbidden", "no")
 
 
 RESUME = Resume(STEP, CONTINUE, names_nodes=True)
@@ -550,17 +552,22 @@ def many(*seconds: float) -> list[Action]:
 
 BATCHES: dict[str, tuple[Plan, str, list[str], list[tuple[str, ...]]]] = {
     "there is time for all": (batch(*many(9, 9)), "Done", ["a", "b", "count all"], []),
-    "the last begins in time": (batch(*many(9, 9, 1)), "Done", ["a", "b", "c", "count all"], []),
-    "some are left": (batch(*many(10, 10, 1, 1)), "Partly", ["a", "b"], [("c", "d")]),
-    "the first takes all the time": (batch(*many(29, 1)), "Partly", ["a"], [("b",)]),
-    "time runs out during the second": (
+    "the last action begins in time": (
+        batch(*many(9, 9, 1)),
+        "Done",
+        ["a", "b", "c", "count all"],
+        [],
+    ),
+    "some actions are left": (batch(*many(10, 10, 1, 1)), "Partly", ["a", "b"], [("c", "d")]),
+    "the first action takes all the time": (batch(*many(29, 1)), "Partly", ["a"], [("b",)]),
+    "the time ends during the second action": (
         batch(Act("a", 15), ForOne((Act("b", 5), Act("b again")))),
         "Partly",
         ["a", "b"],
         [("b",)],
     ),
     "best effort": (
-        batch(Attempt(Act("a", 20, REFUSED)), Attempt(Act("b"))),
+        batch(Attempt(Act("a", 20, FORBIDDEN)), Attempt(Act("b"))),
         "Partly",
         [],
         [("b",)],
@@ -591,7 +598,7 @@ def test_a_batch_executes_as_many_actions_as_there_is_time_for(
     assert [message.nodes for message in sent] == left
 
 
-def test_a_slow_batch_leaves_time_for_the_actions_after_it() -> None:
+def test_a_slow_batch_leaves_time_for_the_actions_that_follow_it() -> None:
     work = clocked_work([])
     assert execute(batch(Attempt(Act("a", 20)), Act("b"), resume=None), work) == "Done"
     assert work.done == ["a", "count all"]
@@ -623,12 +630,12 @@ def test_a_failed_batch_is_continued_by_a_message_only_if_its_trigger_is_not_ret
     sent: list[Message] = []
     work = clocked_work(sent, trigger)
     with pytest.raises(CallError, match="403 Forbidden"):
-        execute(batch(Act("a", 20, REFUSED), Act("b")), work)
+        execute(batch(Act("a", 20, FORBIDDEN), Act("b")), work)
     assert (work.done, [message.nodes for message in sent]) == ([], left)
 
 
 @pytest.mark.parametrize(
-    "error, done", [(REFUSED, ["b"]), (None, ["a", "b", "end"])], ids=["one fails", "none fails"]
+    "error, done", [(FORBIDDEN, ["b"]), (None, ["a", "b", "end"])], ids=["one fails", "none fails"]
 )
 def test_a_plan_may_abort_after_a_failure_about_one_of_many_objects(
     error: CallError | None, done: list[str]
@@ -646,7 +653,7 @@ def test_a_failure_in_a_batch_ends_the_plan_if_all_actions_are_required(
 ) -> None:
     work = clocked_work([])
     with pytest.raises(CallError, match="403 Forbidden"):
-        execute(batch(Act("a", error=REFUSED), Act("b"), is_required=is_required), work)
+        execute(batch(Act("a", error=FORBIDDEN), Act("b"), is_required=is_required), work)
     assert work.done == done
 
 
@@ -663,11 +670,11 @@ def test_an_event_about_no_object_raises_an_error_that_names_it() -> None:
 
 
 def test_a_step_that_cannot_continue_needs_attention() -> None:
-    def refuse_to_publish(_step: str, _messages: object) -> None:
+    def fail_to_publish(_step: str, _messages: object) -> None:
         raise CallError("publish", 403, "Forbidden", "no")
 
-    clock, made = SimpleNamespace(now_s=0.0), runtime()
-    made.monotonic, made.publish = (lambda: clock.now_s), refuse_to_publish
+    clock, given = SimpleNamespace(now_s=0.0), runtime()
+    given.monotonic, given.publish = (lambda: clock.now_s), fail_to_publish
 
     def decide_(_observed: object, _now: datetime) -> Plan:
         slow = lambda _work: setattr(clock, "now_s", clock.now_s + 20)  # noqa: E731
@@ -675,14 +682,14 @@ def test_a_step_that_cannot_continue_needs_attention() -> None:
         return Plan("Done", (Batch(tuple(NamedAction("a", one) for one in actions), RESUME),))
 
     step = Step(STEP, open_work, lambda _: None, decide_, recover)
-    answer = step.run(Invocation(made, STEP, Trigger("Resync", NOW), 0.0))
+    answer = step.run(Invocation(given, STEP, Trigger("Resync", NOW), 0.0))
     assert (answer.outcome, answer.needs_attention) == ("Partly", True)
 
 
-def test_a_step_that_observes_again_has_the_whole_time_again() -> None:
+def test_a_step_that_observes_again_has_the_full_time_for_calls_again() -> None:
     observations: list[tuple[bool, float]] = []
-    clock, made = SimpleNamespace(now_s=0.0), runtime()
-    made.monotonic = lambda: clock.now_s
+    clock, given = SimpleNamespace(now_s=0.0), runtime()
+    given.monotonic = lambda: clock.now_s
 
     def observe(work: Work) -> bool:
         observations.append((work.is_first_observation, work.remaining_s()))
@@ -695,7 +702,7 @@ def test_a_step_that_observes_again_has_the_whole_time_again() -> None:
 
     RECORDED.clear()
     step = Step(STEP, open_work, observe, decide_, recover)
-    answer = step.run(Invocation(made, STEP, Trigger("Added", NOW), 0.0))
+    answer = step.run(Invocation(given, STEP, Trigger("Added", NOW), 0.0))
     assert (answer.outcome, RECORDED) == ("Done", ["done"])
     assert observations == [(True, SECONDS_FOR_CALLS), (False, SECONDS_FOR_CALLS)]
 

@@ -45,7 +45,7 @@ def read_pins(name: str) -> dict[str, str]:
     return {canonicalize_name(one.name): str(one.specifier) for one, _ in read_entries(name)}
 
 
-def test_these_are_all_requirements_files() -> None:
+def test_the_list_has_all_requirements_files() -> None:
     found = {
         path.relative_to(ROOT).as_posix()
         for pattern in ("requirements*.txt", "[a-z]*/**/requirements*.txt")
@@ -77,10 +77,10 @@ def test_every_requirements_file_is_written_by_make_lock(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_dependencies_of_a_package_on_any_python_are_pinned(name: str) -> None:
-    """With hashes, pip refuses to install what the file does not name.
+    """With hashes, pip installs only packages that the file names.
 
-    pip before 23.3 takes a pin without an extra for another package than the one with the extra that is
-    needed, finds the newest version of that one, and refuses it because that version is not pinned.
+    pip before 23.3 distinguishes a package with an extra from the package without it. If only the latter
+    is pinned, pip selects the newest version of the former and fails, because that version has no pin.
     """
     pins = {canonicalize_name(pin.name): pin for pin, _ in read_entries(name)}
     missing = {
@@ -94,7 +94,7 @@ def test_the_dependencies_of_a_package_on_any_python_are_pinned(name: str) -> No
 
 
 def needs(package: str) -> Iterator[Requirement]:
-    """Yield the dependencies of a package by its metadata; none for a package that is not installed."""
+    """Yield the dependencies of a package from its metadata; none if the package is not installed."""
     try:
         found = metadata.requires(package) or []
     except metadata.PackageNotFoundError:
@@ -132,7 +132,7 @@ def test_pip_requires_hashes(name: str) -> None:
     assert [line for line in installs if "--require-hashes" not in line.split()] == []
 
 
-def test_the_set_up_requires_hashes() -> None:
+def test_make_setup_requires_hashes() -> None:
     text = (ROOT / "infra" / "set_up.py").read_text()
     assert text.count('"install"') == text.count('"--require-hashes"') == 1
 

@@ -101,7 +101,7 @@ STEPS: dict[str, tuple[NodeGroup, Status, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", STEPS.values(), ids=STEPS)
-def test_a_resync_goes_to_the_steps_that_have_work(
+def test_a_resync_is_sent_to_the_steps_that_have_work(
     case: tuple[NodeGroup, Status, tuple[str, ...]],
 ) -> None:
     about, status, steps = case
@@ -188,7 +188,7 @@ def test_progress_restarts_the_intervals() -> None:
     assert is_due(group(), fresh, moment)
 
 
-def test_a_failed_insert_that_is_retried_is_no_progress() -> None:
+def test_a_failed_insert_that_is_retried_does_not_count_as_progress() -> None:
     resource = Resource("n", State.CREATING, CREATED).fail("QuotaExceeded", "q", "m", CREATED)
     retried = replace(resource, since=NOW)
     status = known(resources={MIG: retried})
@@ -203,7 +203,7 @@ JITTER = st.lists(st.integers(0, 59), min_size=300, max_size=300)
 @given(jitter=JITTER, since_s=st.integers(0, 59), lag=st.floats(0, 1, exclude_max=True))
 @example(jitter=[59, 0] * 150, since_s=30, lag=0.0)
 @example(jitter=[0, 59] * 150, since_s=0, lag=0.0)
-def test_no_resync_is_missed_or_repeated_at_any_second_that_the_sweep_starts_at(
+def test_no_resync_is_missed_or_repeated_at_whichever_second_the_sweep_starts(
     jitter: list[int], since_s: int, lag: float
 ) -> None:
     since = CREATED + timedelta(seconds=since_s)
@@ -220,8 +220,8 @@ def test_no_resync_is_missed_or_repeated_at_any_second_that_the_sweep_starts_at(
     assert max(later - earlier for earlier, later in itertools.pairwise(due)) <= 30
 
 
-def test_a_run_that_begins_late_asks_for_the_minute_of_its_message() -> None:
-    """Otherwise the groups of that minute would get no resync, and those of a later one two."""
+def test_a_late_sweep_run_resyncs_the_groups_of_the_minute_of_its_message() -> None:
+    """Otherwise the groups of that minute would get no resync, and those of a later one two resyncs."""
     ready = known(Type.READY, Type.MIG_READY, Type.NODES_JOINED, resources=EXISTING)
     settled = raw_group(status=render(ready))
     (minute,) = {minute % 60 for minute in due_minutes(group(), ready, 6)}
@@ -302,7 +302,7 @@ UNSETTLED: dict[str, tuple[NodeGroup, Status, tuple[str, ...]]] = {
         JOINED,
         ("create_resources", "label_node"),
     ),
-    "complete once, BULK, its MIG has an error, and as many are ready as run: an event may be lost": (
+    "complete once, BULK, its MIG has an error, and all running VMs are ready: an event may be lost": (
         BULK,
         known(
             Type.NODES_JOINED,
@@ -353,7 +353,7 @@ UNSETTLED: dict[str, tuple[NodeGroup, Status, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", UNSETTLED.values(), ids=UNSETTLED)
-def test_a_resync_goes_only_to_steps_that_can_observe_something(
+def test_a_resync_is_sent_only_to_steps_that_can_observe_something(
     case: tuple[NodeGroup, Status, tuple[str, ...]],
 ) -> None:
     about, status, steps = case
@@ -381,7 +381,7 @@ RETRIED = known(
 )
 
 
-def test_the_intent_of_a_call_that_fails_repeatedly_is_no_progress() -> None:
+def test_the_intent_of_a_call_that_fails_repeatedly_does_not_count_as_progress() -> None:
     assert last_progress(group(), RETRIED) == CREATED
     created = replace(RETRIED, resources={MIG: Resource("n", State.READY, NOW)})
     assert last_progress(group(), created) == NOW
@@ -399,8 +399,8 @@ def test_a_step_with_a_retry_gets_a_resync_of_a_ready_group() -> None:
     assert list_steps(group(), ready) == ("label_node", "create_resources")
 
 
-def test_an_error_of_tear_down_about_a_group_that_is_not_deleted_ends_by_a_resync() -> None:
-    """Somebody has deleted a resource of the group, and that entry's invocation could not read it."""
+def test_tear_down_gets_a_resync_of_a_ready_group_that_has_an_error_of_tear_down() -> None:
+    """A user deleted a resource, the audit log entry triggered tear_down, and its reads failed."""
     ready = known(
         Type.READY,
         Type.MIG_READY,
@@ -428,7 +428,7 @@ UNAVAILABLE = CallError("GET groups", 503, "unavailable", "later")
         ("gke", LEAKS_MINUTE, True, None, ["report_leaks"]),
     ],
 )
-def test_slices_are_swept_even_if_groups_cannot_be_listed_but_once(
+def test_slices_are_swept_once_even_if_groups_cannot_be_listed(
     provider: str, minute: int, is_redelivered: bool, failure: CallError | None, topics: list[str]
 ) -> None:
     """The minute is that of the message, because a retry may begin later."""
@@ -506,7 +506,7 @@ def listing(
     )
 
 
-REFUSED = CallError("GET requests", 403, "Forbidden", "may not list")
+FORBIDDEN = CallError("GET requests", 403, "Forbidden", "may not list")
 SLOW = OutOfTimeError("no answer within 19 s")
 OWN_APPROVAL, EXTERNAL_APPROVAL = JoinApproval.APPROVE_JOIN, JoinApproval.EXTERNAL
 WITH_TOKENS = raw_group()
@@ -529,16 +529,16 @@ LISTED: dict[str, tuple[list[Any], list[Any], JoinApproval, tuple[list[str], Any
     "no group": ([], [ONE], OWN_APPROVAL, ([], None, None)),
     "a list of requests that ends early": (
         [WITH_TOKENS],
-        [ONE, REFUSED],
+        [ONE, FORBIDDEN],
         OWN_APPROVAL,
-        (["csr-1"], None, REFUSED),
+        (["csr-1"], None, FORBIDDEN),
     ),
     "no time for all requests": ([WITH_TOKENS], [ONE, SLOW], OWN_APPROVAL, (["csr-1"], None, SLOW)),
     "groups that cannot be listed": (
-        [WITH_TOKENS, REFUSED],
+        [WITH_TOKENS, FORBIDDEN],
         [ONE],
         OWN_APPROVAL,
-        ([], REFUSED, None),
+        ([], FORBIDDEN, None),
     ),
 }
 
@@ -638,7 +638,7 @@ def test_a_sweep_run_is_retried_only_if_it_published_nothing(
     assert recover(work, LOST_TOPIC) == plan
 
 
-def test_the_withdrawn_intent_of_an_insert_that_is_retried_is_no_progress() -> None:
+def test_the_withdrawn_intent_of_a_retried_insert_does_not_count_as_progress() -> None:
     withdrawn = {**EXISTING, MIG: Resource("r", State.PENDING, CREATED + timedelta(hours=5))}
     retried = (Retry("create_resources", "412 conditionNotMet", CREATED + timedelta(hours=1)),)
     given = replace(known(false=Type.MIG_READY, resources=withdrawn), retries=retried)

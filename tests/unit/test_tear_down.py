@@ -59,7 +59,7 @@ def creating(seconds_ago: float, operation: str = "") -> Resource:
 
 
 def failed(seconds_ago: float) -> Resource:
-    """A resource whose last insert failed, with an intent of this age."""
+    """Return a resource whose last insert failed, with an intent of this age."""
     return creating(seconds_ago).fail("QuotaExceeded", "quotaExceeded", "no", NOW)
 
 
@@ -139,7 +139,7 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
         "AwaitingCreate",
         ["WriteStatus"],
     ),
-    "an intent without an operation is over after 150 seconds": (
+    "an intent without an operation has ended after 150 seconds": (
         observed_remains(
             {MIG: creating(150), POLICY: READY, TEMPLATE: READY},
             {MIG: None, POLICY: OWN_POLICY, TEMPLATE: OWN_TEMPLATE},
@@ -157,7 +157,7 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
         "AwaitingCreate",
         ["WriteStatus"],
     ),
-    "another invocation's insert of a template may follow as well": (
+    "another invocation's insert of a template may follow, too": (
         observed_remains({MIG: GONE, POLICY: GONE, TEMPLATE: failed(149)}, {TEMPLATE: None}),
         "AwaitingCreate",
         ["WriteStatus"],
@@ -177,7 +177,7 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
         "DeletingMIG",
         ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
     ),
-    "a lost entry counts as an intent of now": (
+    "a missing entry counts as an intent of this moment": (
         observed_remains({}, {MIG: None}),
         "AwaitingCreate",
         ["WriteStatus"],
@@ -195,18 +195,18 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
             "DeleteNode",
         ],
     ),
-    "a policy with the name and another mark is kept": (
+    "a policy with another ownership mark is not deleted": (
         observed_remains(
             {MIG: GONE, POLICY: creating(5), TEMPLATE: GONE},
-            {POLICY: policy("somebody's")},
+            {POLICY: policy("another mark")},
         ),
         "Done",
         ["RevokeTokens", "RemoveFinalizer"],
     ),
-    "an owned policy whose mark was changed is reported and kept": (
+    "an owned policy whose ownership mark was changed is reported and not deleted": (
         observed_remains(
             {MIG: GONE, POLICY: READY, TEMPLATE: GONE},
-            {POLICY: policy("somebody's")},
+            {POLICY: policy("another mark")},
         ),
         "DeleteFailed",
         ["WriteStatus"],
@@ -253,10 +253,10 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
         "Done",
         ["RevokeTokens", "RemoveFinalizer"],
     ),
-    "a Node that only has the label is kept": (
+    "a Node of another machine with the group's label is not deleted": (
         observed_remains(
             {MIG: GONE, POLICY: GONE, TEMPLATE: GONE},
-            nodes=(node("somebody-else"), node(place="gce://other/us-central1-c/x")),
+            nodes=(node("another-machine"), node(place="gce://other/us-central1-c/x")),
         ),
         "Done",
         ["RevokeTokens", "RemoveFinalizer"],
@@ -296,15 +296,16 @@ def test_a_group_without_the_finalizer_needs_no_action() -> None:
     )
 
 
-UNANNOUNCED = Status(resources=ALL_READY)
-ANNOUNCED = replace(UNANNOUNCED, observed_generation=group(deleting=True).generation)
+UNREPORTED = Status(resources=ALL_READY)
+REPORTED = replace(UNREPORTED, observed_generation=group(deleting=True).generation)
 
 
-def beginning(*nodes: Node, status: Status = UNANNOUNCED, note: str = "") -> ObservedBeginning:
+def beginning(*nodes: Node, status: Status = UNREPORTED, note: str = "") -> ObservedBeginning:
     return ObservedBeginning(group(deleting=True), status, nodes, note)
 
 
-def announced(plan: Plan) -> Status:
+def first_status(plan: Plan) -> Status:
+    """Return the status that the plan writes first."""
     write = plan.actions[0]
     assert isinstance(write, WriteStatus)
     return write.status
@@ -315,13 +316,13 @@ def patched(plan: Plan) -> list[str]:
 
 
 def test_a_deletion_begins_with_the_status_and_the_nodes() -> None:
-    plan = decide(beginning(node(), node(f"{RESOURCE}-zz99"), node("somebody-else")), NOW)
+    plan = decide(beginning(node(), node(f"{RESOURCE}-zz99"), node("another-machine")), NOW)
     assert (plan.outcome, list_actions(plan)) == (
         "Cordoning",
         ["WriteStatus", "PatchNode", "PatchNode", "ObserveAgain"],
     )
     assert patched(plan) == sorted([VM, f"{RESOURCE}-zz99"])
-    after = announced(plan)
+    after = first_status(plan)
     ready = after.conditions[Type.READY]
     assert (ready.status, ready.reason) == ("False", "DeletingMIG")
     assert ready.message == "Waiting for ManagedInstanceGroup to be deleted"
@@ -331,20 +332,20 @@ def test_a_deletion_begins_with_the_status_and_the_nodes() -> None:
 
 def test_the_error_of_the_creation_is_removed_when_the_deletion_begins() -> None:
     known = Status(resources={MIG: failed(600)})
-    after = announced(decide(beginning(status=known), NOW))
+    after = first_status(decide(beginning(status=known), NOW))
     assert after.resources[MIG] == replace(failed(600), error=None)
     assert after.conditions[Type.READY].reason == "DeletingMIG"
 
 
-def test_what_was_gone_before_the_deletion_is_deleting_until_it_is_read_again() -> None:
+def test_a_resource_that_was_gone_before_the_deletion_is_deleting_until_it_is_read_again() -> None:
     known = Status(resources={**ALL_READY, MIG: GONE, POLICY: GONE})
-    after = announced(decide(beginning(status=known), NOW))
+    after = first_status(decide(beginning(status=known), NOW))
     deleting = Resource(RESOURCE, State.DELETING, NOW)
     assert after.resources == {MIG: deleting, POLICY: deleting, TEMPLATE: READY}
-    refusal = CallError("instance_group_managers.get", 403, "forbidden", "Required 'x' permission")
-    plan = recover(group_work(after), refusal)
+    error = CallError("instance_group_managers.get", 403, "forbidden", "Required 'x' permission")
+    plan = recover(group_work(after), error)
     assert plan is not None
-    ready = announced(plan).conditions[Type.READY]
+    ready = first_status(plan).conditions[Type.READY]
     assert ready.reason == "PermissionDenied"
     assert ready.message.startswith(
         f"The managed instance group {RESOURCE} cannot be deleted: Required 'x' permission"
@@ -352,7 +353,7 @@ def test_what_was_gone_before_the_deletion_is_deleting_until_it_is_read_again() 
 
 
 def test_a_lost_status_is_replaced_by_an_intent_of_the_mig() -> None:
-    after = announced(decide(beginning(status=Status()), NOW))
+    after = first_status(decide(beginning(status=Status()), NOW))
     assert after.resources == {MIG: creating(0)}
     assert after.conditions[Type.READY].reason == "DeletingMIG"
 
@@ -363,7 +364,7 @@ BEGINNINGS: dict[str, tuple[ObservedBeginning, list[str]]] = {
         ["WriteStatus", "RevokeTokens", "ObserveAgain"],
     ),
     "completed actions are not repeated": (
-        beginning(node(VM, unschedulable=True), node(f"{RESOURCE}-cd34"), status=ANNOUNCED),
+        beginning(node(VM, unschedulable=True), node(f"{RESOURCE}-cd34"), status=REPORTED),
         ["PatchNode", "ObserveAgain"],
     ),
     "Nodes that cannot be read do not delay the deletion": (
@@ -385,33 +386,33 @@ def test_a_deletion_begins_with_the_actions_that_are_missing(
     "given, is_prepared",
     [
         pytest.param(
-            beginning(status=UNANNOUNCED), False, id="the status does not report the deletion"
+            beginning(status=UNREPORTED), False, id="the status does not report the deletion"
         ),
-        pytest.param(beginning(node(), status=ANNOUNCED), False, id="a Node is not cordoned"),
-        pytest.param(beginning(status=ANNOUNCED, note="503"), False, id="Nodes were not read"),
-        pytest.param(beginning(node("a"), status=ANNOUNCED), True, id="a Node that is not owned"),
+        pytest.param(beginning(node(), status=REPORTED), False, id="a Node is not cordoned"),
+        pytest.param(beginning(status=REPORTED, note="503"), False, id="Nodes were not read"),
+        pytest.param(beginning(node("a"), status=REPORTED), True, id="a Node that is not owned"),
         pytest.param(
-            beginning(node(unschedulable=True), status=ANNOUNCED), True, id="all Nodes are cordoned"
+            beginning(node(unschedulable=True), status=REPORTED), True, id="all Nodes are cordoned"
         ),
     ],
 )
-def test_the_beginning_of_a_deletion_is_over_when_it_is_reported_and_all_nodes_are_cordoned(
+def test_a_deletion_is_prepared_when_it_is_reported_and_all_nodes_are_cordoned(
     given: ObservedBeginning, is_prepared: bool
 ) -> None:
     assert given.is_prepared is is_prepared
 
 
 def test_joined_nodes_are_counted_if_they_were_read() -> None:
-    known = replace(UNANNOUNCED, counts=Counts(2, joined=2))
-    assert announced(decide(beginning(node(), status=known), NOW)).counts.joined == 1
-    assert announced(decide(beginning(status=known, note="503"), NOW)).counts.joined == 2
+    known = replace(UNREPORTED, counts=Counts(2, joined=2))
+    assert first_status(decide(beginning(node(), status=known), NOW)).counts.joined == 1
+    assert first_status(decide(beginning(status=known, note="503"), NOW)).counts.joined == 2
 
 
 def test_a_failed_delete_is_reported_with_its_error() -> None:
     given = replace(
         observed_remains({MIG: DELETING}, {MIG: OWN_MIG}, {MIG: FAILED}), is_resync=False
     )
-    after = announced(decide(given, NOW))
+    after = first_status(decide(given, NOW))
     assert after.resources[MIG].error == ResourceError(
         Reason.REFUSED, "INTERNAL_ERROR", "Internal error", NOW
     )
@@ -444,10 +445,10 @@ def test_an_error_is_recorded_at_the_resource_of_the_call_or_the_next_one(
     case: tuple[dict[str, Resource], str, str],
 ) -> None:
     entries, call, kind = case
-    refusal = CallError(call, 403, "forbidden", "Required 'x' permission")
-    plan = recover(group_work(replace(ANNOUNCED, resources=entries)), refusal)
+    error = CallError(call, 403, "forbidden", "Required 'x' permission")
+    plan = recover(group_work(replace(REPORTED, resources=entries)), error)
     assert plan is not None
-    after = announced(plan)
+    after = first_status(plan)
     errors = {name: entry.error for name, entry in after.resources.items() if entry.error}
     assert list(errors) == [kind]
     assert plan.outcome == errors[kind].reason == "PermissionDenied"
@@ -455,7 +456,7 @@ def test_an_error_is_recorded_at_the_resource_of_the_call_or_the_next_one(
 
 
 def group_work(known: Status) -> GroupWork:
-    """The work on a group that is being deleted; no call is made with it."""
+    """Return the work on a group that is being deleted; it can make no call."""
     nothing: Any = None
     about = replace(group(deleting=True), raw={"status": render(known)})
     return GroupWork(
@@ -529,13 +530,13 @@ def test_a_lost_status_of_an_unreadable_group_does_not_mean_that_no_resource_exi
 
 
 def written(plan: Plan) -> Status:
-    """The status that a plan writes."""
+    """Return the status that a plan writes."""
     (write,) = plan.actions
     assert isinstance(write, WriteStatus)
     return write.status
 
 
 def find_ready(plan: Plan) -> tuple[str, str]:
-    """The reason and the message of Ready that a plan writes."""
+    """Return the reason and the message of Ready that a plan writes."""
     ready = written(plan).conditions[Type.READY]
     return ready.reason, ready.message

@@ -46,8 +46,8 @@ from tests.unit.test_tear_down import (
     OWN_TEMPLATE,
     READY,
     VM,
-    announced,
     creating,
+    first_status,
     group_work,
     node,
 )
@@ -55,7 +55,7 @@ from tests.unit.test_tear_down import (
 RESYNC = Trigger("Resync", NOW, Message("default", "my-slice", "", Cause.RESYNC, NOW))
 DELETED = group(deleting=True)
 OTHER = f"{RESOURCE}-cd34"
-REFUSED = CallError("GET nodes", 403, "Forbidden", "may not list")
+FORBIDDEN = CallError("GET nodes", 403, "Forbidden", "may not list")
 SLOW = OutOfTimeError("no answer within 19 s")
 
 
@@ -63,8 +63,8 @@ def event(method: str) -> Trigger:
     return Trigger(method, NOW, event=LogEvent(method, "my-gcp-project", "us-central1-c", RESOURCE))
 
 
-def announced_status(entries: Mapping[str, Resource], joined: int = 0) -> Status:
-    """The status of a deletion that has been reported."""
+def reported_status(entries: Mapping[str, Resource], joined: int = 0) -> Status:
+    """Return the status of a deletion that has been reported."""
     return Status(
         observed_generation=1, resources=dict(entries), counts=Counts(desired=2, joined=joined)
     )
@@ -83,84 +83,84 @@ MIG_GONE = {**ALL_READY, MIG: GONE}
 PARALLEL = {MIG: GONE, POLICY: DELETING, TEMPLATE: DELETING}
 CASES: dict[str, tuple[Status, Trigger, bool, dict[str, Any], list[str]]] = {
     "all had joined: the MIG": (
-        announced_status(ALL_READY, joined=2),
+        reported_status(ALL_READY, joined=2),
         RESYNC,
         False,
         {},
         ["find_mig"],
     ),
     "not all had joined: Nodes and VMs, too": (
-        announced_status(ALL_READY, joined=1),
+        reported_status(ALL_READY, joined=1),
         RESYNC,
         False,
         {},
         ["find_mig", "list_nodes", "list_instances", "find_nodes"],
     ),
     "the delete has begun: the MIG and the operation": (
-        announced_status({**ALL_READY, MIG: DELETING}),
+        reported_status({**ALL_READY, MIG: DELETING}),
         RESYNC,
         True,
         {},
         ["find_mig", "find_operation"],
     ),
     "the create has not ended: first its operation": (
-        announced_status({**ALL_READY, MIG: creating(5, "op")}, joined=2),
+        reported_status({**ALL_READY, MIG: creating(5, "op")}, joined=2),
         RESYNC,
         False,
         {},
         ["find_operation", "find_mig"],
     ),
     "the MIG is gone: policy, template and Nodes": (
-        announced_status(ALL_READY),
+        reported_status(ALL_READY),
         RESYNC,
         False,
         {"find_mig": None},
         ["find_mig", "find_policy", "find_template", "list_nodes"],
     ),
     "the MIG was gone before: policy, template and Nodes": (
-        announced_status(MIG_GONE),
+        reported_status(MIG_GONE),
         RESYNC,
         True,
         {},
         ["find_policy", "find_template", "list_nodes"],
     ),
-    "no resource has an intent: the Nodes": (
-        announced_status({kind: Resource(RESOURCE) for kind in ALL_READY}),
+    "no resource has an intent: only the Nodes": (
+        reported_status({kind: Resource(RESOURCE) for kind in ALL_READY}),
         RESYNC,
         False,
         {},
         ["list_nodes"],
     ),
     "the delete of the policy has ended: not the template": (
-        announced_status(PARALLEL),
+        reported_status(PARALLEL),
         event("v1.compute.resourcePolicies.delete"),
         True,
         {},
         ["find_policy", "find_operation", "list_nodes"],
     ),
     "the delete of the template has ended: not the policy": (
-        announced_status(PARALLEL),
+        reported_status(PARALLEL),
         event("v1.compute.instanceTemplates.delete"),
         True,
         {},
         ["find_template", "find_operation", "list_nodes"],
     ),
     "the delete of the MIG has ended: both": (
-        announced_status(PARALLEL),
+        reported_status(PARALLEL),
         event("v1.compute.instanceGroupManagers.delete"),
         True,
         {"find_operation": ENDED},
         ["find_policy", "find_operation", "find_template", "find_operation", "list_nodes"],
     ),
     "the first observation was stale: both": (
-        announced_status(PARALLEL),
+        reported_status(PARALLEL),
         event("v1.compute.resourcePolicies.delete"),
         False,
         {},
         ["find_policy", "find_operation", "find_template", "find_operation", "list_nodes"],
     ),
     "no delete of the template has begun: both": (
-        announced_status({**PARALLEL, TEMPLATE: READY}),
+        reported_status({**PARALLEL, TEMPLATE: READY}),
         event("v1.compute.resourcePolicies.delete"),
         True,
         {},
@@ -179,7 +179,7 @@ def test_only_the_resources_that_the_deletion_waits_for_are_read(
     )
     observed = observe(work)
     assert isinstance(observed, ObservedRemains)
-    assert reads.made == calls
+    assert reads.calls == calls
     assert observed.is_resync is trigger.is_resync
     assert observed.notes == ()
     found = {call.removeprefix("find_") for call in calls if call.startswith("find_")}
@@ -200,9 +200,9 @@ def test_only_the_resources_that_the_deletion_waits_for_are_read(
 def test_nothing_is_read_for_a_group_without_resources_to_delete(
     about: AnyGroup, observed: type
 ) -> None:
-    work, reads = reading_work(about, announced_status(ALL_READY), RESYNC, {})
+    work, reads = reading_work(about, reported_status(ALL_READY), RESYNC, {})
     assert type(observe(work)) is observed
-    assert reads.made == []
+    assert reads.calls == []
 
 
 @pytest.mark.parametrize(
@@ -211,10 +211,10 @@ def test_nothing_is_read_for_a_group_without_resources_to_delete(
         pytest.param(
             Status(resources=ALL_READY), True, id="the status was written by another step"
         ),
-        pytest.param(announced_status(ALL_READY), False, id="a Node could not be cordoned"),
+        pytest.param(reported_status(ALL_READY), False, id="a Node could not be cordoned"),
     ],
 )
-def test_a_second_observation_is_of_the_beginning_only_if_the_status_was_not_written(
+def test_a_second_observation_repeats_the_beginning_only_if_the_status_was_not_written(
     known: Status, is_beginning: bool
 ) -> None:
     answers = ANSWERS | {"list_nodes": [node().raw]}
@@ -224,15 +224,15 @@ def test_a_second_observation_is_of_the_beginning_only_if_the_status_was_not_wri
 
 BEGINNING: dict[str, tuple[Status, Any, bool, str]] = {
     "the deletion is not reported yet": (Status(resources=ALL_READY), [], True, ""),
-    "a Node is not cordoned": (announced_status(ALL_READY), [node().raw], True, ""),
+    "a Node is not cordoned": (reported_status(ALL_READY), [node().raw], True, ""),
     "all Nodes are cordoned": (
-        announced_status(ALL_READY, 2),
+        reported_status(ALL_READY, 2),
         [node(unschedulable=True).raw],
         False,
         "",
     ),
-    "the Nodes cannot be listed": (announced_status(ALL_READY), REFUSED, True, str(REFUSED)),
-    "there is no time to list the Nodes": (announced_status(ALL_READY), SLOW, True, str(SLOW)),
+    "the Nodes cannot be listed": (reported_status(ALL_READY), FORBIDDEN, True, str(FORBIDDEN)),
+    "there is no time to list the Nodes": (reported_status(ALL_READY), SLOW, True, str(SLOW)),
 }
 
 
@@ -256,7 +256,7 @@ UNPROVED: dict[str, tuple[dict[str, Any], list[str], list[str], tuple[str, ...]]
         [],
         (),
     ),
-    "one is missing": (
+    "a Node is missing": (
         {
             "list_nodes": [node().raw],
             "list_instances": [*MEMBERS, FOREIGN],
@@ -266,25 +266,25 @@ UNPROVED: dict[str, tuple[dict[str, Any], list[str], list[str], tuple[str, ...]]
         [VM, OTHER],
         (),
     ),
-    "there is no Node of the missing one": (
+    "the missing Node does not exist": (
         {"list_nodes": [node().raw], "list_instances": MEMBERS},
         [VM],
         [VM, OTHER],
         (),
     ),
-    "there was no time to read the missing one": (
+    "there was no time to read the missing Node": (
         {"list_nodes": [node().raw], "list_instances": MEMBERS, "find_nodes": lambda _: {}},
         [VM],
         [VM, OTHER],
         ("the Nodes of 1 VMs by name",),
     ),
     "the VMs cannot be listed": (
-        {"list_nodes": [node().raw], "list_instances": REFUSED},
+        {"list_nodes": [node().raw], "list_instances": FORBIDDEN},
         [VM],
         [],
-        (str(REFUSED),),
+        (str(FORBIDDEN),),
     ),
-    "there is no time for the VMs": (
+    "there is no time to list the VMs": (
         {"list_nodes": [node().raw], "list_instances": SLOW},
         [VM],
         [],
@@ -299,7 +299,7 @@ def test_nodes_without_the_proof_are_read_before_the_mig_is_deleted(
 ) -> None:
     answers, nodes, instances, notes = case
     work, _ = reading_work(
-        DELETED, announced_status(ALL_READY), RESYNC, ANSWERS | answers, is_first_observation=False
+        DELETED, reported_status(ALL_READY), RESYNC, ANSWERS | answers, is_first_observation=False
     )
     observed = observe(work)
     assert isinstance(observed, ObservedRemains)
@@ -316,28 +316,28 @@ ALL_GONE = dict.fromkeys(ALL_READY, GONE)
 @pytest.mark.parametrize(
     "entries, found, call, is_shown",
     [
-        pytest.param(ALL_READY, {}, "DELETE /api/v1/nodes/a", False, id="of the delete of a Node"),
-        pytest.param(ALL_GONE, {}, "GET /api/v1/nodes", True, id="when all resources are gone"),
+        pytest.param(ALL_READY, {}, "DELETE /api/v1/nodes/a", False, id="a Node cannot be deleted"),
+        pytest.param(ALL_GONE, {}, "GET /api/v1/nodes", True, id="all resources are gone"),
         pytest.param(
             {**ALL_GONE, POLICY: DELETING},
             {POLICY: None},
             "PATCH tpunodegroups/my-slice",
             True,
-            id="when the last one was found to be gone",
+            id="the last resource was found to be gone",
         ),
     ],
 )
 def test_an_error_without_a_resource_is_reported_by_nodes_joined(
     entries: dict[str, Resource], found: dict[str, None], call: str, is_shown: bool
 ) -> None:
-    """Ready shows it once no resource is waited for."""
-    refusal = CallError(call, 403, "forbidden", "may not")
-    known = announced_status(entries)
+    """Ready shows the error when the deletion does not wait for a resource any more."""
+    error = CallError(call, 403, "forbidden", "may not")
+    known = reported_status(entries)
     work = group_work(known)
     work.observed = ObservedRemains(DELETED, known, found) if found else None
-    plan = recover(work, refusal)
+    plan = recover(work, error)
     assert plan is not None
-    after = announced(plan)
+    after = first_status(plan)
     condition = after.conditions[Type.NODES_JOINED]
     assert (condition.status, condition.reason) == ("False", "PermissionDenied")
     assert condition.message == f"may not ({call}). {REASONS[Reason.PERMISSION_DENIED]}"
@@ -347,14 +347,14 @@ def test_an_error_without_a_resource_is_reported_by_nodes_joined(
 
 
 def test_ready_shows_why_the_finalizer_of_an_unreadable_group_cannot_be_removed() -> None:
-    refusal = CallError("PATCH tpunodegroups/my-slice", 422, "Invalid", "may not")
-    known = Status(conditions=announced_status(ALL_GONE).conditions)
+    error = CallError("PATCH tpunodegroups/my-slice", 422, "Invalid", "may not")
+    known = Status(conditions=reported_status(ALL_GONE).conditions)
     about = replace(unreadable_group(deleting=True), raw={"status": render(known)})
     work = replace(group_work(known), group=about)
     work.observed = UnreadableRemains(about, known)
-    plan = recover(work, refusal)
+    plan = recover(work, error)
     assert plan is not None
-    after = announced(plan)
+    after = first_status(plan)
     ready = after.conditions[Type.READY]
     assert ready.message.startswith("may not (PATCH tpunodegroups/my-slice).")
     assert ready.reason == after.conditions[Type.NODES_JOINED].reason
@@ -362,22 +362,22 @@ def test_ready_shows_why_the_finalizer_of_an_unreadable_group_cannot_be_removed(
 
 LONG_AGO = NOW - timedelta(days=1)
 ENTRIES: dict[str, tuple[Resource, bool]] = {
-    "no intent was ever written": (Resource(RESOURCE), False),
-    "its insert was rejected long ago": (Resource(RESOURCE, State.FAILED, LONG_AGO), True),
-    "its intent was withdrawn long ago": (Resource(RESOURCE, State.PENDING, LONG_AGO), True),
-    "its insert was rejected, nobody knows when": (Resource(RESOURCE, State.FAILED), True),
-    "it existed": (replace(Resource(RESOURCE), uri=READY.uri), True),
-    "its insert has begun": (replace(Resource(RESOURCE), operation="op"), True),
+    "no intent": (Resource(RESOURCE), False),
+    "an insert that was rejected long ago": (Resource(RESOURCE, State.FAILED, LONG_AGO), True),
+    "an intent that was withdrawn long ago": (Resource(RESOURCE, State.PENDING, LONG_AGO), True),
+    "an insert that was rejected at an unknown time": (Resource(RESOURCE, State.FAILED), True),
+    "a MIG that existed": (replace(Resource(RESOURCE), uri=READY.uri), True),
+    "an insert that has begun": (replace(Resource(RESOURCE), operation="op"), True),
 }
 
 
 @pytest.mark.parametrize("case", ENTRIES.values(), ids=ENTRIES)
-def test_a_resource_is_read_before_it_counts_as_gone_unless(case: tuple[Resource, bool]) -> None:
+def test_the_mig_is_read_unless_no_intent_was_written_for_it(case: tuple[Resource, bool]) -> None:
     entry, is_read = case
-    known = announced_status({**ALL_READY, MIG: entry}, joined=2)
+    known = reported_status({**ALL_READY, MIG: entry}, joined=2)
     work, reads = reading_work(DELETED, known, RESYNC, ANSWERS, is_first_observation=False)
     observe(work)
-    assert ("find_mig" in reads.made) is is_read
+    assert ("find_mig" in reads.calls) is is_read
 
 
 @pytest.mark.parametrize("kind", [POLICY, TEMPLATE])
@@ -393,8 +393,8 @@ def test_a_resource_is_read_before_it_counts_as_gone_unless(case: tuple[Resource
 def test_a_policy_or_template_whose_insert_was_rejected_long_ago_is_not_read(
     kind: str, entry: Resource, is_read: bool
 ) -> None:
-    """The API that rejected the insert may still reject reads, and the group would not be deleted."""
-    known = announced_status({**MIG_GONE, kind: entry}, joined=2)
+    """The API that rejected the insert may also reject reads: the group could not be deleted then."""
+    known = reported_status({**MIG_GONE, kind: entry}, joined=2)
     work, reads = reading_work(DELETED, known, RESYNC, ANSWERS, is_first_observation=False)
     observe(work)
-    assert (f"find_{'policy' if kind == POLICY else 'template'}" in reads.made) is is_read
+    assert (f"find_{'policy' if kind == POLICY else 'template'}" in reads.calls) is is_read

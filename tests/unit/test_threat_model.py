@@ -26,7 +26,7 @@ FOR_ALL = {"get namespaces", "create get patch events"}
 
 
 def read_sections(level: int) -> dict[str, str]:
-    """The page's text by heading of a level."""
+    """Return the page's text by heading of a level."""
     parts = re.split(rf"(?m)^{'#' * level} (.*)$", PAGE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
@@ -38,13 +38,13 @@ SECTIONS = {
 
 
 def read_grants(identity: str) -> list[str]:
-    """The code in the first column of an identity's table."""
+    """Return the code in the first column of an identity's table."""
     rows = re.findall(r"(?m)^\| (.*?) \|", SECTIONS[identity])
     return [code for row in rows for code in re.findall(r"`([^`]+)`", row)]
 
 
 def list_cluster_grants() -> Iterator[tuple[str, str]]:
-    """Each rule of each Role in the manifests, by identity: ``get list nodes``."""
+    """Yield each rule of each Role in the manifests with its identity, such as ``get list nodes``."""
     for path in sorted((ROOT / "infra" / "kubernetes").rglob("*.yaml")):
         for document in yaml.safe_load_all(path.read_text()):
             if document is None or document["kind"] not in ("Role", "ClusterRole"):
@@ -58,7 +58,7 @@ def list_cluster_grants() -> Iterator[tuple[str, str]]:
 
 
 def list_cloud_grants() -> Iterator[tuple[str, str]]:
-    """Each permission on Google Cloud, by identity."""
+    """Yield each permission on Google Cloud with its identity."""
     for identity, places in PERMISSIONS.items():
         if identity == "cluster_project":
             continue
@@ -138,7 +138,7 @@ def test_the_page_has_a_complete_row_for_each_actor(actor: str) -> None:
 
 @pytest.mark.parametrize("name", ["tng-train-1a2b3c4d-x1y2", "control-plane-1"])
 def test_a_token_of_kubeadms_group_is_approved_for_every_node(name: str) -> None:
-    """This is why tokens have their own group: kubeadm's bindings approve any Node name."""
+    """Tokens have their own group because kubeadm's bindings approve any Node name."""
     server = Embedded()
     key, _, secret = TOKEN.partition(".")
     token = Token(key, secret, server.clock.now() + timedelta(hours=1))
@@ -157,7 +157,7 @@ def test_a_token_of_kubeadms_group_is_approved_for_every_node(name: str) -> None
 
 
 def anchors(text: str) -> set[str]:
-    """The links to a page's headings, as GitHub makes them."""
+    """Return the anchors that GitHub gives to a page's headings."""
     headings = re.findall(r"(?m)^#+ (.*)$", text)
     return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in headings}
 

@@ -30,9 +30,9 @@ class Publisher:
 
 @pytest.fixture
 def publisher(monkeypatch: pytest.MonkeyPatch) -> Publisher:
-    made = Publisher()
-    monkeypatch.setattr(pubsub, "_make_publisher", lambda: made)
-    return made
+    publisher = Publisher()
+    monkeypatch.setattr(pubsub, "_make_publisher", lambda: publisher)
+    return publisher
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_messages_are_published_in_calls_of_at_most_a_thousand(
     [
         (Forbidden("may not"), 403, "refused"),
         (RetryError("slow", cause=None), 0, "unreachable"),
-        (DefaultCredentialsError("nobody"), 0, "unreachable"),
+        (DefaultCredentialsError("no credentials"), 0, "unreachable"),
     ],
 )
 def test_a_failed_publish_names_its_topic(
@@ -72,14 +72,14 @@ def test_a_failed_publish_names_its_topic(
 
 
 def test_all_publishes_share_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Publisher] = []
+    publishers: list[Publisher] = []
 
     def make() -> Publisher:
-        made.append(Publisher())
-        return made[-1]
+        publishers.append(Publisher())
+        return publishers[-1]
 
     monkeypatch.setattr(pubsub, "_make_publisher", make)
     topics = Topics("p", "")
     topics.publish("sweep", [(b"x", {})])
     topics.publish("sweep", [(b"x", {})])
-    assert [len(one.requests) for one in made] == [2]
+    assert [len(one.requests) for one in publishers] == [2]

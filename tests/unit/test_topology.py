@@ -24,7 +24,7 @@ from tests.unit.specs import shapes
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((DATA / "topology.yaml").read_text())
 FAMILY = {"v6e": "ct6e", "tpu7x": "tpu7x"}
-"""The generations that groups can be made of, and the family of their machine types."""
+"""The generations that groups can have, and the family of their machine types."""
 
 
 def machine(machine_type: str) -> Machine:

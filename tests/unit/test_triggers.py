@@ -35,7 +35,7 @@ MESSAGE = Message("default", NAME, UID, Cause.NODES_CHANGED, NOW, nodes=("n",), 
 
 
 def push(data: bytes, **envelope: Any) -> bytes:
-    """A push request's body around a message's data."""
+    """Return the body of a push request with a message's data."""
     message = {"data": base64.b64encode(data).decode(), "messageId": "17"}
     return json.dumps({"message": message, "subscription": "s", **envelope}).encode()
 
@@ -119,12 +119,12 @@ def test_unknown_fields_are_ignored() -> None:
 
 
 def test_an_unknown_cause_is_a_trigger() -> None:
-    trigger = read(message_push(cause="FullMoon"))
-    assert trigger.cause == "FullMoon"
+    trigger = read(message_push(cause="CauseOfALaterVersion"))
+    assert trigger.cause == "CauseOfALaterVersion"
     assert trigger.message == replace(MESSAGE, cause=Cause.FORWARDED)
 
 
-def test_a_message_without_uid_means_the_group_of_that_name() -> None:
+def test_a_message_without_uid_refers_to_the_group_of_that_name() -> None:
     assert read(message_push(uid=None)).message == replace(MESSAGE, uid="")
 
 
@@ -162,7 +162,7 @@ def test_an_envelope_is_decoded_in_both_spellings(message: dict[str, str]) -> No
 
 
 @pytest.mark.parametrize("envelope", [{}, {"deliveryAttempt": None}, {"deliveryAttempt": "2"}])
-def test_an_absent_delivery_attempt_counts_as_none(envelope: dict[str, Any]) -> None:
+def test_an_absent_or_invalid_delivery_attempt_is_read_as_zero(envelope: dict[str, Any]) -> None:
     assert decode(push(MESSAGE.encode(), **envelope)).attempt == 0
 
 
@@ -220,7 +220,7 @@ POISON: dict[str, tuple[bytes, str]] = {
         "message 17: kind 'Deployment' is not known; it must be TPUNodeGroup, Pod, JobSet, Slice, "
         "CertificateSigningRequest or Sweep",
     ),
-    "no time at all": (message_push(at=None), "message 17: 'at' must be an RFC 3339 time"),
+    "no time": (message_push(at=None), "message 17: 'at' must be an RFC 3339 time"),
     "an invalid time": (message_push(at="now"), "message 17: 'at' must be an RFC 3339 time"),
     "an invalid name of a request": (
         message_push(kind="CertificateSigningRequest", requests=["a/b"]),
@@ -331,7 +331,7 @@ EXCESS = {
         "name and zone are the group's; only the VM's metadata show that no MIG created it",
     ),
 }
-"""Entries that concern no group and still trigger a step, and why the entry does not show it."""
+"""Entries that trigger a step although they concern no group, and why the entry does not show it."""
 FILE_NAME, FILE_PROJECT = "tng-default-my-slice-1a2b3c4d", "my-project"
 
 
@@ -406,15 +406,15 @@ def test_an_error_without_a_message_is_named_by_its_code() -> None:
 
 
 @pytest.mark.parametrize(
-    "step, is_meant",
+    "step, is_triggered",
     [("provision_slice", True), ("release_slice", True), ("tear_down", False)],
 )
 def test_the_entry_of_a_finished_deletion_triggers_both_jobset_steps(
-    step: str, is_meant: bool
+    step: str, is_triggered: bool
 ) -> None:
     trigger = pool_entry("pool-delete-last").trigger
     assert trigger is not None
-    assert trigger.is_for(step) is is_meant
+    assert trigger.is_for(step) is is_triggered
 
 
 @pytest.mark.parametrize("label", ["location", "nodepool_name", "cluster_name"])
@@ -472,8 +472,8 @@ def test_a_vm_that_no_mig_created_is_no_member_of_the_group() -> None:
 
 
 def test_another_group_with_the_label_is_not_the_group_of_an_entry() -> None:
-    impostor = raw_group(uid="another-uid")
-    assert target(own_entry("mig-insert-last"), impostor) == "NotOurs"
+    other_group = raw_group(uid="another-uid")
+    assert target(own_entry("mig-insert-last"), other_group) == "NotOurs"
 
 
 def test_an_unreadable_group_is_not_the_group_of_an_entry() -> None:

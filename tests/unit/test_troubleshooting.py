@@ -26,7 +26,7 @@ def entries(kind: str) -> list[str]:
 
 
 def answers() -> Iterator[str]:
-    """The decisions of pushes that are not acknowledged, as the code writes them."""
+    """Yield the decisions in the code about pushes that are not acknowledged."""
     for path in (ROOT / "shared" / "frame" / "step.py", ROOT / "main.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
@@ -56,7 +56,7 @@ def test_each_event_of_a_jobset_has_one_entry() -> None:
 
 
 @pytest.mark.parametrize("entry", ENTRY.findall(PAGE.read_text()), ids=lambda entry: entry[1])
-def test_an_entry_says_what_it_means_how_to_inspect_it_and_what_to_do(
+def test_an_entry_has_a_meaning_how_to_inspect_it_and_what_to_do(
     entry: tuple[str, str, str],
 ) -> None:
     assert re.findall(r"^- \*\*(\w+)\*\*: \S", entry[2], re.MULTILINE) == ["Means", "Look", "Do"]

@@ -14,7 +14,7 @@ from shared.ports.gce import clients
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A package with a submodule, left unloaded."""
+    """Return an unloaded package with a submodule."""
     (tmp_path / "costly").mkdir()
     (tmp_path / "costly" / "__init__.py").write_text("from costly.part import LIGHT\nHEAVY = 5\n")
     (tmp_path / "costly" / "part.py").write_text("LIGHT = 1\n")
@@ -25,20 +25,20 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return sys.modules["costly"]
 
 
-def test_a_submodule_is_imported_without_its_package(package: ModuleType) -> None:
+def test_a_submodule_is_imported_without_loading_its_package(package: ModuleType) -> None:
     assert importlib.import_module("costly.part").LIGHT == 1
     assert "HEAVY" not in vars(package)
     assert package.part.LIGHT == 1
 
 
-def test_the_package_runs_when_a_name_of_its_own_is_needed(package: ModuleType) -> None:
+def test_the_package_is_loaded_when_one_of_its_own_names_is_used(package: ModuleType) -> None:
     assert package.HEAVY == 5
     assert package.LIGHT == 1
     with pytest.raises(AttributeError):
         _ = package.NOTHING
 
 
-def test_a_dunder_name_does_not_run_the_package(package: ModuleType) -> None:
+def test_a_dunder_name_does_not_load_the_package(package: ModuleType) -> None:
     with pytest.raises(AttributeError):
         _ = package.__wrapped__
     assert "HEAVY" not in vars(package)

@@ -21,7 +21,7 @@ from tests.real_parts import miss
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*"))
 ON = True
-"""The key ``on`` as YAML 1.1 parses it."""
+"""YAML 1.1 parses the key ``on`` as true."""
 
 
 def read(path: Path) -> dict[Any, Any]:
@@ -38,22 +38,24 @@ RELEASE = read(ROOT / ".github" / "workflows" / "release.yaml")
 CI = read(ROOT / ".github" / "workflows" / "ci.yaml")
 
 
-def test_these_are_all_workflows() -> None:
+def test_the_repository_has_a_workflow_for_ci_and_one_for_releases() -> None:
     assert [path.name for path in WORKFLOWS] == ["ci.yaml", "release.yaml"]
 
 
 @pytest.mark.real
 def test_actionlint_reports_no_error() -> None:
     if shutil.which("go") is None:
-        miss("there is no Go here to build actionlint")
-    beside = Path(sys.executable).parent  # shellcheck reads the scripts in the workflows
+        miss("Go is not installed, which builds actionlint")
+    folder = Path(
+        sys.executable
+    ).parent  # has shellcheck, which checks the scripts in the workflows
     done = subprocess.run(
         ["go", "tool", "actionlint", *map(str, WORKFLOWS)],
         cwd=ROOT / "tests" / "workflows",
         env={
             **os.environ,
             **binaries.GO_SETTINGS,
-            "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
         },
         capture_output=True,
         text=True,
@@ -71,7 +73,7 @@ def test_every_action_is_pinned_by_commit_and_names_its_version(path: Path) -> N
             assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one), one
 
 
-def test_an_action_is_the_same_commit_everywhere() -> None:
+def test_an_action_has_the_same_commit_in_all_workflows() -> None:
     commits: dict[str, set[str]] = {}
     for path in WORKFLOWS:
         for name, commit in re.findall(r"uses: ([\w/-]+)@(.*)", path.read_text()):
@@ -85,16 +87,16 @@ def test_a_workflow_that_runs_code_of_a_change_may_only_read(workflow: dict[Any,
     for step in list_steps(workflow):
         if step.get("uses", "").startswith("actions/checkout@"):
             assert step["with"]["persist-credentials"] is False
-        # An expression in a script would be run as it is: values come by the environment.
+        # The shell would execute the value of an expression: scripts read values from the environment.
         assert "${{" not in step.get("run", "")
 
 
 def test_only_the_jobs_that_publish_may_write() -> None:
     writing = {
-        name: {right for right, level in job.get("permissions", {}).items() if level == "write"}
+        name: {scope for scope, level in job.get("permissions", {}).items() if level == "write"}
         for name, job in RELEASE["jobs"].items()
     }
-    assert {name: rights for name, rights in writing.items() if rights} == {
+    assert {name: scopes for name, scopes in writing.items() if scopes} == {
         "images": {"packages", "id-token", "attestations"},
         "publish": {"contents", "id-token", "attestations"},
     }

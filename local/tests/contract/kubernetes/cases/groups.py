@@ -205,7 +205,7 @@ def refused(rows: list[Any]) -> tuple[Step, ...]:
 
 SPECS = (
     case("a shape that does not fit is refused with what would", *refused(specs.MISFITS)),
-    case("a field refuses what does not work, and says what would", *refused(specs.REFUSED)),
+    case("a field refuses what does not work, and says what would", *refused(specs.REJECTED)),
     case("a field has its bounds", *refused(specs.OUT_OF_BOUNDS)),
     case(
         "a field takes what works",
@@ -218,9 +218,9 @@ SPECS = (
         "a name must be part of names on Compute Engine",
         *(
             post(f"{GROUPS}?dryRun=All", group(name)).gives(422, reason="Invalid")
-            for name in specs.WRONG_NAMES
+            for name in specs.INVALID_NAMES
         ),
-        *(post(f"{GROUPS}?dryRun=All", group(name)) for name in specs.GOOD_NAMES),
+        *(post(f"{GROUPS}?dryRun=All", group(name)) for name in specs.VALID_NAMES),
     ),
 )
 
