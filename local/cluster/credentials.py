@@ -38,7 +38,7 @@ class Credentials:
 
     def keep(self, path: Path) -> None:
         """Save them in a file that only the owner can read."""
-        write_private(path, {"ca": asdict(self.ca.keep()), "tokens": dict(self.tokens)})
+        write_private(path, {"ca": asdict(self.ca.export()), "tokens": dict(self.tokens)})
 
     def users(self) -> dict[str, kube.User]:
         """The identity behind each token."""

@@ -161,7 +161,7 @@ class OwnControlPlane(ControlPlane):
         now = datetime.now(UTC)
         ca = CertificateAuthority.create(now)
         self._write("ca.crt", ca.certificate_pem)
-        self._write("ca.key", ca.keep().key_pem)
+        self._write("ca.key", ca.export().key_pem)
         serving = ca.issue_server(
             ("localhost", LOOPBACK, "kubernetes.default.svc", "10.96.0.1"), now
         )
