@@ -221,7 +221,7 @@ def _credentials(directory: Path) -> Credentials:
         except (ValueError, KeyError, TypeError) as error:
             raise DirectoryUnusable(f"{path} holds no credentials; remove it") from error
     credentials = Credentials.create(IDENTITIES, datetime.now(UTC))
-    credentials.keep(path)
+    credentials.save(path)
     return credentials
 
 

@@ -61,7 +61,7 @@ def _show_jobset_crd() -> None:
     if can_build():
         print(f"JobSet's definition: {jobset_crd.obtain(os.environ)}")
     else:
-        print("JobSet's definition: not here; its tests are skipped, because there is no Go")
+        print("JobSet's definition: not available without Go; its tests are skipped")
 
 
 def _run(binaries: Binaries) -> None:

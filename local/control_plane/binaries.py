@@ -27,7 +27,7 @@ GO_SETTINGS = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "auto"}
 
 _ETCD = "go.etcd.io/etcd/server/v3"
 _VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-_SAY_EVERY_S = 30.0
+_PRINT_EVERY_S = 30.0
 
 Print = Callable[[str], None]
 
@@ -170,16 +170,16 @@ def _progress(what: str, print_text: Print) -> Iterator[None]:
     began = time.monotonic()
     ended = threading.Event()
 
-    def tell() -> None:
-        while not ended.wait(_SAY_EVERY_S):
+    def print_elapsed() -> None:
+        while not ended.wait(_PRINT_EVERY_S):
             print_text(f"  {what}: {time.monotonic() - began:.0f} s so far")
 
     print_text(f"{what} (once; a quarter of an hour on two cores when nothing is cached) ...")
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
+    printer = threading.Thread(target=print_elapsed, daemon=True)
+    printer.start()
     try:
         yield
     finally:
         ended.set()
-        teller.join()
+        printer.join()
     print_text(f"  {what}: done in {time.monotonic() - began:.0f} s")

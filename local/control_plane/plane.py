@@ -50,7 +50,7 @@ _CONTROLLERS = "*,bootstrapsigner,tokencleaner"
 
 
 class ControlPlaneError(Exception):
-    """A part did not start or end; the message has the last lines of its log."""
+    """A part of the control plane did not start or end; the message has the last lines of its log."""
 
 
 class ControlPlane:
@@ -74,10 +74,10 @@ class ControlPlane:
             one["cluster"] for one in content["clusters"] if one["name"] == wanted["cluster"]
         )
         self.server: str = cluster["server"]
-        """Its URL."""
+        """The URL of the API server."""
         self._user = next(one["user"] for one in content["users"] if one["name"] == wanted["user"])
         self.ca_pem = base64.b64decode(cluster["certificate-authority-data"]).decode()
-        """The certificate of its CA."""
+        """The certificate of the cluster's CA."""
 
     def administrator(self) -> ssl.SSLContext:
         """The administrator's TLS settings: the pinned CA and the client certificate, if any."""
@@ -230,7 +230,7 @@ class OwnControlPlane(ControlPlane):
         self.start_api_server()
 
     def compact(self) -> None:
-        """Drop all history: watches from an older version get a 410."""
+        """Discard the history: watches from an older version get 410."""
         revision = int(self._etcd("kv/range", {"key": base64.b64encode(b"x").decode()})["revision"])
         self._etcd("kv/compaction", {"revision": str(revision), "physical": True})
 

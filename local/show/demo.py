@@ -1,4 +1,4 @@
-"""Shows the whole life of a slice: applied, Ready, deleted, gone (``make demo``).
+"""Shows the lifecycle of a slice: applied, Ready, deleted, gone (``make demo``).
 
 Exits with 0 only if nothing is left: no resource on Compute Engine, no Node, token or TPUNodeGroup, and
 no process.
@@ -125,7 +125,7 @@ class Demo:
         self._check_processes()
 
     async def show(self, supervisor: Supervisor, client: ClusterClient) -> None:
-        """Show the object's life. Raises `DemoFailed`."""
+        """Show the object's lifecycle. Raises `DemoFailed`."""
         manifest = yaml.safe_load(EXAMPLE.read_text())
         name = manifest["metadata"]["name"]
         async with self.watching(client) as seen:
