@@ -116,13 +116,13 @@ def _build(environment: Mapping[str, str], print_text: Print) -> Binaries:
         )
     target = cache(environment)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as made:
-        _go_build("etcd", [_ETCD], f"{made}/etcd", [], print_text)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as folder:
+        _go_build("etcd", [_ETCD], f"{folder}/etcd", [], print_text)
         packages = [f"k8s.io/kubernetes/cmd/{name}" for name in NAMES if name != "etcd"]
-        _go_build("kubernetes", packages, f"{made}/", _version_flags(), print_text)
+        _go_build("kubernetes", packages, f"{folder}/", _version_flags(), print_text)
         target.mkdir(exist_ok=True)
         for name in NAMES:
-            (Path(made) / name).replace(target / name)
+            (Path(folder) / name).replace(target / name)
     return Binaries(target, f"built now ({target})")
 
 

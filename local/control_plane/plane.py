@@ -289,8 +289,8 @@ class OwnControlPlane(ControlPlane):
 
     def _has_published(self) -> bool:
         """Whether the controllers have created their objects in each namespace."""
-        for made in ("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default"):
-            path = "/api/v1/{}?fieldSelector=metadata.name={}".format(*made)
+        for published in ("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default"):
+            path = "/api/v1/{}?fieldSelector=metadata.name={}".format(*published)
             items = self.request("GET", path)[1]["items"]
             if not {item["metadata"]["namespace"] for item in items} >= _NAMESPACES:
                 return False

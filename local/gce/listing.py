@@ -16,7 +16,7 @@ Test = Callable[[Document], bool]
 
 _MAX_PAGE = 500
 _LABELLED = frozenset({"instances"})
-"""Collections whose resources have labels; a filter by labels is refused for others."""
+"""Collections whose resources have labels; for others, a filter by labels is an error."""
 _LABELS = re.compile(r"(?<![\w.])labels\b")
 _REGULAR = re.compile(r"\s(eq|ne)\s")
 _COMPARISON = re.compile(

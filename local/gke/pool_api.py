@@ -280,10 +280,10 @@ class PoolApi:
         return pool
 
     def _register(self, pool: Pool, cluster: Cluster) -> None:
-        made = make_nodes(
+        created = make_nodes(
             pool.content, cluster.project, self._random, tpu_taint=self._timings.tpu_taint
         )
-        self._registrar.add(pool, made)
+        self._registrar.add(pool, created)
 
     def _operation(
         self, call: Call, cluster: Cluster, *, name: str = "", asked_only: bool = False

@@ -140,6 +140,6 @@ class Rule:
 
 def parse_timestamp(text: str) -> Timestamp:
     """Parse a text of the format ``date-time`` as CEL's timestamp."""
-    stamp = Timestamp()
-    stamp.FromJsonString(text)
-    return stamp
+    timestamp = Timestamp()
+    timestamp.FromJsonString(text)
+    return timestamp

@@ -191,8 +191,8 @@ def establish(attributes: Attributes) -> None:
 
 
 def _condition(type_: str, reason: str, message: str, now: str) -> Document:
-    told = {"reason": reason, "message": message}
-    return {"type": type_, "status": "True", "lastTransitionTime": now, **told}
+    reported = {"reason": reason, "message": message}
+    return {"type": type_, "status": "True", "lastTransitionTime": now, **reported}
 
 
 def mark_crd(crd: Document, now: str) -> None:

@@ -61,8 +61,8 @@ class Expressions:
 class Policies:
     """Admission by the policies with a binding that denies.
 
-    Policies with parameters or selectors have no effect, nor have policies whose expressions need the
-    authorizer or a missing library.
+    Policies with parameters or selectors have no effect. Neither have policies whose expressions need
+    the authorizer or a missing library.
     """
 
     def __init__(self, store: Store) -> None:

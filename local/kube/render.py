@@ -69,13 +69,13 @@ class View:
         """A function that renders the events of a watch. Only the first Table has column definitions."""
         if not self.as_table:
             return self.one
-        told = False
+        has_columns = False
 
         def render(record: Record) -> bytes:
-            nonlocal told
+            nonlocal has_columns
             meta = {"resourceVersion": record.metadata["resourceVersion"]}
-            table = self._table([record], meta, columns=not told)
-            told = True
+            table = self._table([record], meta, columns=not has_columns)
+            has_columns = True
             return encode(table)
 
         return render

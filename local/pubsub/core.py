@@ -141,8 +141,8 @@ class PubSub:
     ) -> str:
         """Publish a message; returns its id.
 
-        An ordering key is kept, but order is not. Raises `InvalidArgument` for an empty message and
-        for too many or too long attributes.
+        An ordering key is delivered, but the order is not guaranteed. Raises `InvalidArgument` for an
+        empty message and for too many or too long attributes.
         """
         self._check_here()
         self.get_topic_labels(topic)

@@ -240,14 +240,14 @@ class Demo:
 
         Prints ``meanwhile`` every few seconds, unless it is empty.
         """
-        began = said = time.monotonic()
+        began = reported = time.monotonic()
         try:
             async with asyncio.timeout(within_s):
                 while not condition():
                     await asyncio.sleep(0.05)
-                    if time.monotonic() - said >= REPORT_EVERY_S and meanwhile():
-                        said = time.monotonic()
-                        waited = f"{said - began:.0f} s so far"
+                    if time.monotonic() - reported >= REPORT_EVERY_S and meanwhile():
+                        reported = time.monotonic()
+                        waited = f"{reported - began:.0f} s so far"
                         self.timeline.print(Line("demo", meanwhile(), waited))
         except TimeoutError as error:
             raise DemoFailed(f"{otherwise} after {within_s:g} seconds") from error

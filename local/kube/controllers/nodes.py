@@ -148,15 +148,15 @@ def set_taints(node: Document, now: datetime) -> None:
     spec = node.get("spec") or {}
     present = spec.get("taints") or []
     wanted = list(_wanted_taints(node))
-    kept = [
+    remaining = [
         taint
         for taint in present
         if taint["key"] not in _OWN_TAINTS or (taint["key"], taint["effect"]) in wanted
     ]
-    there = {(taint["key"], taint["effect"]) for taint in kept}
-    new = [_taint(key, effect, now) for key, effect in wanted if (key, effect) not in there]
-    if kept + new != present:
-        node["spec"] = {**spec, "taints": kept + new}
+    existing = {(taint["key"], taint["effect"]) for taint in remaining}
+    new = [_taint(key, effect, now) for key, effect in wanted if (key, effect) not in existing]
+    if remaining + new != present:
+        node["spec"] = {**spec, "taints": remaining + new}
 
 
 def _wanted_taints(node: Document) -> Iterator[tuple[str, str]]:

@@ -82,14 +82,14 @@ class TokenController:
 
 def signed_data(data: Mapping[str, str], tokens: list[dict[str, str]]) -> dict[str, str]:
     """The data of ``cluster-info`` with exactly one detached signature per token."""
-    kept = {name: value for name, value in data.items() if not name.startswith(_SIGNATURE_PREFIX)}
+    others = {name: value for name, value in data.items() if not name.startswith(_SIGNATURE_PREFIX)}
     signatures = {
         _SIGNATURE_PREFIX + token["token-id"]: detached_jws(
             data["kubeconfig"], token["token-id"], token["token-secret"]
         )
         for token in tokens
     }
-    return {**kept, **signatures}
+    return {**others, **signatures}
 
 
 @lru_cache(maxsize=8192)  # a change of tokens rewrites all signatures
