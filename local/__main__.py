@@ -192,9 +192,9 @@ def _ports(options: argparse.Namespace) -> Ports:
 
 
 @contextmanager
-def _directory(kept: Path | None) -> Iterator[Path]:
+def _directory(directory: Path | None) -> Iterator[Path]:
     """The supervisor's directory; removed at the end unless ``--dir`` names it."""
-    if kept is None:
+    if directory is None:
         directory = Path(tempfile.mkdtemp(prefix="tpu-functions-local-"))
         try:
             yield directory
@@ -202,15 +202,15 @@ def _directory(kept: Path | None) -> Iterator[Path]:
             shutil.rmtree(directory)
         return
     try:
-        kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (kept / "lock").open("w") as lock:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (directory / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(kept / "vms", ignore_errors=True)
-            yield kept.resolve()
+            shutil.rmtree(directory / "vms", ignore_errors=True)
+            yield directory.resolve()
     except BlockingIOError as error:
-        raise DirectoryUnusable(f"{kept} is in use by another `make local`") from error
+        raise DirectoryUnusable(f"{directory} is in use by another `make local`") from error
     except (FileExistsError, NotADirectoryError, PermissionError) as error:
-        raise DirectoryUnusable(f"--dir {kept}: {error.strerror}") from error
+        raise DirectoryUnusable(f"--dir {directory}: {error.strerror}") from error
 
 
 def _credentials(directory: Path) -> Credentials:
@@ -221,7 +221,7 @@ def _credentials(directory: Path) -> Credentials:
         except (ValueError, KeyError, TypeError) as error:
             raise DirectoryUnusable(f"{path} holds no credentials; remove it") from error
     credentials = Credentials.create(IDENTITIES, datetime.now(UTC))
-    credentials.keep(path)
+    credentials.save(path)
     return credentials
 
 

@@ -440,7 +440,7 @@ class Harness:
     ) -> None:
         call = f"publish {inbox}"
         self.hooks.before(step, call)
-        if self.simulation.pubsub.is_away:
+        if self.simulation.pubsub.has_outage:
             raise CallError(call, 0, "unreachable", "Pub/Sub is away")
         for message in messages:
             self.simulation.publish(inbox, *message)

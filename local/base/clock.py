@@ -1,8 +1,8 @@
-"""Time as an argument: one protocol, a virtual clock for tests, the event loop for a laptop.
+"""Clocks: a protocol, a virtual clock for tests, and the clock of an event loop.
 
 Everything in ``local/`` that takes time (an operation that runs, a VM that boots, a push that is
-retried) is a callback on a `Clock`. On a `VirtualClock` hours pass in milliseconds and always
-in the same order; on a `LoopClock` they pass for real. Neither knows what it runs.
+retried) is a callback on a `Clock`. On a `VirtualClock` hours take milliseconds, and callbacks always
+run in the same order. A `LoopClock` is real time.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ class VirtualClock:
         self.run_until(lambda: False, timeout_s=seconds)
 
     def run_until(self, condition: Callable[[], bool], timeout_s: float) -> bool:
-        """Run callbacks until ``condition`` holds or ``timeout_s`` seconds have passed.
+        """Run callbacks until ``condition`` is true or ``timeout_s`` seconds have passed.
 
-        Returns whether the condition held. The clock stands at the deadline afterwards if it did
-        not, and at the moment of the callback that made it true if it did.
+        Returns whether the condition was true. If so, the time is that of the callback after which it
+        was true; otherwise it is the deadline.
         """
         deadline = self._now + timedelta(seconds=timeout_s)
         while not condition():

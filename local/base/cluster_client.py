@@ -1,4 +1,4 @@
-"""A small client of a Kubernetes API, for what kubectl does."""
+"""A small client of the Kubernetes API."""
 
 from __future__ import annotations
 
@@ -84,10 +84,10 @@ class ClusterClient:
 
     async def create(self, path: str, body: Mapping[str, Any]) -> Document:
         """Create an object and return it. Raises `Refused`."""
-        code, made = await self.request("POST", path, body)
+        code, created = await self.request("POST", path, body)
         if code not in (200, 201):
-            raise Refused(f"POST {path}", code, made)
-        return made
+            raise Refused(f"POST {path}", code, created)
+        return created
 
     async def delete(self, path: str, uid: str, **options: Any) -> None:
         """Delete the object with this uid, if it exists. Raises `Refused`."""

@@ -51,7 +51,7 @@ class _Planned(Generic[_What]):
 
 
 class FaultPlan(Generic[_Refused, _Failure]):
-    """Which calls are refused, which operations fail or take longer, who has lost which permissions.
+    """The planned errors of calls and operations, slow operations, and removed permissions.
 
     ``verbs`` are patterns as in a shell.
     """
@@ -64,7 +64,7 @@ class FaultPlan(Generic[_Refused, _Failure]):
         self._denied: defaultdict[str, set[str]] = defaultdict(set)
 
     def add_refusal(self, verbs: str, calls: int, refused: _Refused, *, carried_out: bool) -> None:
-        """Refuse the next ``calls`` matches, before or after each is executed."""
+        """Let the next ``calls`` matches fail, before or after each is executed."""
         (self._lost_answers if carried_out else self._refusals).add(verbs, calls, refused)
 
     def take_refusal(self, verb: str, *, carried_out: bool) -> _Refused | None:
@@ -107,7 +107,7 @@ class FaultControls(ABC, Generic[_Refused, _Failure]):
 
     @abstractmethod
     def _make_refusal(self, http: int, reason: str, message: str) -> _Refused:
-        """The service's answer to a refused call; an empty ``message`` means the default."""
+        """The service's error for a call; an empty ``message`` means the default."""
 
     def fail_next(
         self,

@@ -9,7 +9,7 @@ from typing import Any
 def kubeconfig(server: str, ca_pem: str | None, token: str) -> dict[str, Any]:
     """A kubeconfig with one cluster, one user by bearer token and one context, all ``local``.
 
-    Without a CA's certificate the system's CAs hold (or none, for plain HTTP).
+    Without a CA's certificate, the system's CAs are trusted (none are needed for plain HTTP).
     """
     cluster: dict[str, Any] = {"server": server}
     if ca_pem is not None:

@@ -1,8 +1,8 @@
 """The interface between the simulated Compute Engine and the software that runs inside its VMs.
 
-The simulator owns the VM (`Machine`); what is booted on it is a `VmAgent`, which sees of the VM what
-the software of a real VM sees: metadata, serial port, guest attributes. A VM agent object stands for
-the VM's boot disk too: it survives stop, start and reset, and a recreated VM gets a new one.
+The simulator owns the VM (`Machine`). A `VmAgent` is the software on it; like real software in a VM, it
+has access to metadata, serial port and guest attributes. A VM agent also represents the VM's boot disk:
+it survives stop, start and reset, and a recreated VM gets a new one.
 """
 
 from __future__ import annotations

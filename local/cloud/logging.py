@@ -35,7 +35,7 @@ _SPECIAL = ("severity", "logging.googleapis.com/trace")
 
 
 class LoggingError(Exception):
-    """A refused call; ``status`` is the name of its gRPC status."""
+    """The error of a call; ``status`` is the name of its gRPC status."""
 
     def __init__(self, status: str, message: str) -> None:
         super().__init__(message)
@@ -170,7 +170,7 @@ def _without_token(request: types.ListLogEntriesRequest) -> bytes:
 
 
 def _render(entry: Mapping[str, Any]) -> types.LogEntry:
-    """Raises `google.protobuf.json_format.ParseError` for what no LogEntry can hold."""
+    """Raises `google.protobuf.json_format.ParseError` if the entry is not a valid LogEntry."""
     found = types.LogEntry()
     document = dict(entry)
     if "protoPayload" in document:

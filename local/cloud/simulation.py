@@ -1,8 +1,8 @@
 """The whole simulation in one process: cluster, Compute Engine, Pub/Sub, log sinks and Scheduler.
 
 The product is an argument: the steps as functions from a push request's body to an HTTP status, the
-relay as its outbox. On a `VirtualClock` a slice's life takes a second. Nothing here opens a port or
-starts a thread.
+relay as its outbox. On a `VirtualClock`, creating and deleting a slice takes a second. No ports or
+threads are used.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Outbox(Protocol):
         """The time of the next publication."""
 
     def take_due(self, now: datetime) -> Sequence[Publication]:
-        """Remove and return what is to be published now."""
+        """Remove and return the publications that are due."""
 
     def returned(self, publications: Sequence[Any], now: datetime) -> None:
         """Handle a failed publication."""
@@ -80,7 +80,7 @@ class Cluster(Application, Protocol):
 
     @property
     def calls(self) -> kube.CallLog:
-        """A record of the calls that arrived."""
+        """The log of the received calls."""
 
     def apply_manifests(self, documents: Iterable[Mapping[str, Any]]) -> None:
         """Create or replace objects as the cluster's administrator."""
@@ -90,8 +90,8 @@ class Cluster(Application, Protocol):
 class Clocks:
     """The offsets of machines' clocks from the true time.
 
-    VMs have Compute Engine's clock; Pub/Sub, Scheduler and relay have the true time. Another cluster
-    than the embedded one has a clock of its own.
+    VMs have Compute Engine's clock; Pub/Sub, Scheduler and relay have the true time. A cluster other
+    than the embedded one has its own clock.
     """
 
     api_server_s: float = 0.0
@@ -244,13 +244,13 @@ class Simulation:
         """Publish an entry; retry while Pub/Sub is down, as the service does."""
         if not self.options.sinks:
             return
-        if self.pubsub.is_away:
+        if self.pubsub.has_outage:
             self.clock.call_later(RETRY_S, lambda: self._sink(step, data, attributes))
         else:
             self.publish(step, data, attributes)
 
     def _run_scheduler(self) -> None:
-        if not self.pubsub.is_away:
+        if not self.pubsub.has_outage:
             self.publish("sweep", b'{"version": 1, "kind": "Sweep"}', {})
         self.clock.call_later(SWEEP_EVERY_S, self._run_scheduler)
 
@@ -298,7 +298,7 @@ class Simulation:
     def _relay_now(self) -> None:
         self._timer = None
         publications = self._outbox.take_due(self.clock.now())
-        if self.pubsub.is_away:
+        if self.pubsub.has_outage:
             self._outbox.returned(publications, self.clock.now())
             publications = []
         for publication in publications:

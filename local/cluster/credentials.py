@@ -33,15 +33,15 @@ class Credentials:
     @classmethod
     def load(cls, path: Path) -> Credentials:
         """Load credentials. Raises `ValueError` or `KeyError` for another file."""
-        kept = json.loads(path.read_text())
-        return cls(CertificateAuthority.load(KeyPair(**kept["ca"])), kept["tokens"])
+        saved = json.loads(path.read_text())
+        return cls(CertificateAuthority.load(KeyPair(**saved["ca"])), saved["tokens"])
 
-    def keep(self, path: Path) -> None:
-        """Save them in a file that only the owner can read."""
-        write_private(path, {"ca": asdict(self.ca.keep()), "tokens": dict(self.tokens)})
+    def save(self, path: Path) -> None:
+        """Save the credentials in a file that only the owner can read."""
+        write_private(path, {"ca": asdict(self.ca.export()), "tokens": dict(self.tokens)})
 
     def users(self) -> dict[str, kube.User]:
-        """The identity behind each token."""
+        """The identities by token."""
         return {token: _user(name) for name, token in self.tokens.items()}
 
     def kubeconfig(self, server: str, name: str) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class Cluster(Protocol):
         """Apply the manifests and create the identities; ``stack`` removes them."""
 
     def identify(self) -> Identity:
-        """What the kubelet of a VM with a custom image registers with."""
+        """The identity of the kubelet of a VM with a custom image."""
 
     @property
     def url(self) -> str:
@@ -72,7 +72,7 @@ class EmbeddedCluster:
         port: int,
         manifests: Iterable[Manifest] = (),
     ) -> None:
-        """``port`` 0 is any free one. ``manifests`` are applied besides those of the base."""
+        """``port`` 0 is any free one. ``manifests`` are applied in addition to those of the base."""
         self._manifests = tuple(manifests)
         self._clock = clock
         self._credentials = credentials
@@ -112,7 +112,7 @@ class EmbeddedCluster:
             write_private(self.kubeconfig_of(name), self._credentials.kubeconfig(self._url, name))
 
     def call_webhooks(self, configuration: Manifest, url: str, trust: str) -> None:
-        """Call these webhooks at ``url``, whose certificate ``trust`` has signed, from now on."""
+        """Call these webhooks at ``url`` from now on; ``trust`` is the CA of its certificate."""
         self._webhooks = Webhooks(configuration, url, trust, self._labels_of)
 
     async def _admit(self, request: Request) -> Request | Response:

@@ -11,17 +11,17 @@ from local.cluster.manifests import LABEL, LABEL_VALUE
 
 _DEPLOYMENTS = "/apis/apps/v1/deployments"
 _CONTROLLERS = ("jobset-controller-manager", "jobset-controller")
-"""The ends of the Deployment's name in JobSet's manifests and in its chart."""
+"""The suffixes of the Deployment's name in JobSet's manifests and in its chart."""
 
 
-def mark(jobset: Mapping[str, Any]) -> Document:
-    """The JobSet with the label of a run, on itself and on its Jobs and Pods."""
-    marked: Document = deepcopy(dict(jobset))
-    _label(marked)
-    for replicated in marked["spec"]["replicatedJobs"]:
-        _label(replicated["template"])
-        _label(replicated["template"]["spec"]["template"])
-    return marked
+def label_jobset(jobset: Mapping[str, Any]) -> Document:
+    """A copy of a JobSet with the label of a run, also on its Jobs and Pods."""
+    labelled: Document = deepcopy(dict(jobset))
+    _add_label(labelled)
+    for replicated in labelled["spec"]["replicatedJobs"]:
+        _add_label(replicated["template"])
+        _add_label(replicated["template"]["spec"]["template"])
+    return labelled
 
 
 async def has_controller(client: ClusterClient) -> bool:
@@ -30,6 +30,6 @@ async def has_controller(client: ClusterClient) -> bool:
     return any(one["metadata"]["name"].endswith(_CONTROLLERS) for one in deployments)
 
 
-def _label(holder: Document) -> None:
+def _add_label(holder: Document) -> None:
     metadata = holder.setdefault("metadata", {})
     metadata["labels"] = {**metadata.get("labels", {}), LABEL: LABEL_VALUE}

@@ -23,10 +23,10 @@ _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUP_CRD = f"{_CRDS}/tpunodegroups.tpu.google.com"
 JOBSET_CRD = f"{_CRDS}/jobsets.jobset.x-k8s.io"
 ALL_SLICES = "tpu-node-group"
-"""For these slices, a run applies all that any run applies."""
+"""With these slices, a run applies all manifests that runs can apply."""
 FOLDER = Path(__file__).resolve().parents[2] / "infra" / "kubernetes" / "base"
 FOR_PODS = frozenset({"device-plugin.yaml", "relay.yaml"})
-"""Left out: on this machine the relay is a process, and the simulated kubelets report the chips."""
+"""Files that are not applied: the relay is a process, and the simulated kubelets report the chips."""
 _FOR_JOBSETS = {"gke": ("jobsets",), "tpu-node-group": ("jobsets", "jobsets-node-groups")}
 """Components by kind of slice."""
 _WEBHOOK = FOLDER.parent / "components" / "inject-env" / "webhook.yaml"
@@ -35,7 +35,7 @@ _KUEUE_CRDS = Path(__file__).parents[1] / "jobsets" / "kueue.yaml"
 
 
 def read_manifests_for_jobsets(slices: str) -> list[Manifest]:
-    """JobSet's CRD, as its stand-in has it, and the components for JobSets that get such slices."""
+    """JobSet's CRD, in the form of its stand-in, and the components for JobSets with these slices."""
     components = [FOLDER.parent / "components" / name for name in _FOR_JOBSETS[slices]]
     found = [
         document for component in components for document in _read_folder(component, without=())
@@ -44,9 +44,9 @@ def read_manifests_for_jobsets(slices: str) -> list[Manifest]:
 
 
 def read_labelled_manifests(slices: str) -> list[Manifest]:
-    """What a run applies to a named cluster, with the label of a run.
+    """The manifests that a run applies to a named cluster, with the label of a run.
 
-    ``slices`` are what JobSets get; empty where they get none.
+    ``slices`` is the kind of slices of JobSets; empty if they get none.
     """
     more = read_manifests_for_jobsets(slices) if slices else []
     return [_with_label(one) for one in (*read_manifests(without=FOR_PODS), *more)]

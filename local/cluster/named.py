@@ -1,7 +1,7 @@
-"""A cluster that a kubeconfig of its administrator names: checked, used, left as it was.
+"""A cluster that an administrator's kubeconfig names. A run checks it, uses it, and restores its state.
 
-All manifests are applied but those of Pods. The functions and the relay are the ServiceAccounts of the
-manifests, by tokens that are requested. VMs join over TLS, and the cluster signs their certificates.
+A run applies all manifests except those of Pods. The functions and the relay use requested tokens of the
+ServiceAccounts in the manifests. VMs join over TLS, and the cluster signs their certificates.
 """
 
 from __future__ import annotations
@@ -59,7 +59,10 @@ class NamedCluster:
         observe: Observe,
         slices: str = "",
     ) -> None:
-        """Raises `ClusterUnusable`. ``slices`` are what JobSets get; empty where they get none."""
+        """``slices`` is the kind of slices of JobSets; empty if they get none.
+
+        Raises `ClusterUnusable`.
+        """
         self.controllers = BESIDE_A_CONTROL_PLANE
         self.selector = SELECTOR
         self._slices = slices
@@ -165,7 +168,7 @@ class NamedCluster:
 
 
 async def clean(kubeconfig: Path, directory: Path) -> Sequence[str]:
-    """Remove what an earlier run has left; returns descriptions of it.
+    """Remove the objects of an earlier run; returns their descriptions.
 
     Raises `ClusterUnusable`, also if that run is still running on this machine.
     """
@@ -187,7 +190,7 @@ def _read(kubeconfig: Path, scratch: Path) -> Access:
 
 @contextmanager
 def _unusable(what: str, remedy: str = "") -> Iterator[None]:
-    """Raise `ClusterUnusable` with these texts if the cluster refuses a request or does not answer."""
+    """Raise `ClusterUnusable` with these texts if the cluster returns an error or does not answer."""
     try:
         yield
     except (aiohttp.ClientError, TimeoutError, OSError, Refused) as error:

@@ -1,8 +1,8 @@
 """Removes the objects of a run from a named cluster, by one table of collections.
 
-What a run applies has a label. What the product and the VMs create is known by its name, label or group,
-and is newer than the claim. The claim is the namespace of the product, which a run creates first and
-removes last; its annotation describes the run's process.
+Objects that a run applies have a label. Objects that the product and the VMs create are identified by
+name, label or group, and are newer than the claim. The claim is the namespace of the product, which a
+run creates first and removes last; its annotation describes the run's process.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Collection:
 
 
 async def remove_owned(client: ClusterClient) -> list[str]:
-    """Remove all that runs have left, and return descriptions of it; no function and no VM may run.
+    """Remove all objects of runs, and return their descriptions. No function and no VM may run.
 
     Raises `local.base.cluster_client.Refused`, and `TimeoutError` for an object that stays.
     """
@@ -110,7 +110,7 @@ async def _remove(client: ClusterClient, collection: _Collection, deadline: floa
 
 
 def _collections(since: str | None, *, owns_groups: bool) -> Iterator[_Collection]:
-    """All collections, in the order of removal; without a claim, only what has the label."""
+    """All collections, in the order of removal; without a claim, only objects with the label."""
 
     def is_new(one: Document) -> bool:
         return since is not None and one["metadata"]["creationTimestamp"] >= since

@@ -33,7 +33,7 @@ _SHOWN = 6
 async def find_obstacle(client: ClusterClient, kubeconfig: Path, *, gives_slices: bool) -> str:
     """Describe what prevents a run, and what to do; empty if nothing does.
 
-    JobSets are an obstacle only to a run that ``gives_slices``.
+    JobSets are an obstacle only to a run that creates slices for them (``gives_slices``).
     """
     if not await _is_administrator(client):
         return (

@@ -1,6 +1,6 @@
-"""Mutating webhooks for the embedded API server, which has none.
+"""Mutating webhooks for the embedded API server, which does not support them.
 
-`Webhooks.admit` handles requests before the server (`local.base.web.serve`). It supports of a
+`Webhooks.admit` handles requests before the server (`local.base.web.serve`). Supported parts of a
 MutatingWebhookConfiguration: rules, match conditions, selectors of namespaces, and ``failurePolicy:
 Ignore``. Not supported: ``UPDATE``, reinvocation.
 """
@@ -44,7 +44,7 @@ class Webhooks:
         self._labels_of = labels_of
 
     async def admit(self, request: Request) -> Request | Response:
-        """The mutated request, or a refusal."""
+        """Return the mutated request, or the response of a denial."""
         place = _read_place(request)
         if place is None:
             return request
@@ -54,10 +54,10 @@ class Webhooks:
             return request
         warnings: list[str] = []
         for webhook in self._find(group, resource, namespace, found):
-            answer = await self._ask(webhook, found, namespace)
+            answer = await self._call(webhook, found, namespace)
             if not answer.get("allowed", True):
                 name = webhook["name"]
-                return _refuse(name, (answer.get("status") or {}).get("message", ""))
+                return _deny(name, (answer.get("status") or {}).get("message", ""))
             if answer.get("patch"):
                 patch = json.loads(base64.b64decode(answer["patch"]))
                 found = jsonpatch.apply_patch(found, patch)
@@ -80,7 +80,7 @@ class Webhooks:
             if is_ruled and matches_expressions(selector, labels) and _matches(webhook, found):
                 yield webhook
 
-    async def _ask(self, webhook: Document, found: Document, namespace: str) -> Document:
+    async def _call(self, webhook: Document, found: Document, namespace: str) -> Document:
         """The response of a review; empty if the webhook does not answer."""
         group, _, version = found["apiVersion"].rpartition("/")
         review = {
@@ -123,7 +123,7 @@ def _read_place(request: Request) -> tuple[str, str, str] | None:
 
 
 def _read_object(request: Request) -> Document | None:
-    """Parse a body; ``None`` if it is not JSON, which is left to the server."""
+    """Parse a body; ``None`` if it is not JSON, which the server rejects."""
     try:
         found = json.loads(request.body)
     except ValueError:
@@ -133,7 +133,7 @@ def _read_object(request: Request) -> Document | None:
 
 
 def _matches(webhook: Document, found: Document) -> bool:
-    """Whether all conditions hold; a condition that cannot be evaluated does not."""
+    """Whether all conditions are true; a condition that cannot be evaluated counts as false."""
     for condition in webhook.get("matchConditions") or ():
         result = _ENVIRONMENT.compile(condition["expression"]).eval(data={"object": found})
         if result.value() is not True:
@@ -141,7 +141,7 @@ def _matches(webhook: Document, found: Document) -> bool:
     return True
 
 
-def _refuse(name: str, why: str) -> Response:
+def _deny(name: str, why: str) -> Response:
     message = f'admission webhook "{name}" denied the request: {why}'
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
     return Response.of_json({**status, "message": message, "reason": "Forbidden", "code": 403}, 403)

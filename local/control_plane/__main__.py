@@ -51,17 +51,17 @@ def _show(binaries: Binaries) -> None:
     print(f"control plane: {binaries.origin}")
     for name in NAMES:
         arguments = ["version", "--client"] if name == "kubectl" else ["--version"]
-        said = subprocess.run(
+        printed = subprocess.run(
             [binaries.path(name), *arguments], capture_output=True, text=True, check=True
         )
-        print(f"  {name:<24}{said.stdout.splitlines()[0].split()[-1]}")
+        print(f"  {name:<24}{printed.stdout.splitlines()[0].split()[-1]}")
 
 
 def _show_jobset_crd() -> None:
     if can_build():
         print(f"JobSet's definition: {jobset_crd.obtain(os.environ)}")
     else:
-        print("JobSet's definition: not here; its tests are skipped, because there is no Go")
+        print("JobSet's definition: not available without Go; its tests are skipped")
 
 
 def _run(binaries: Binaries) -> None:

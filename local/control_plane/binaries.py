@@ -27,7 +27,7 @@ GO_SETTINGS = {"CGO_ENABLED": "0", "GOFLAGS": "", "GOTOOLCHAIN": "auto"}
 
 _ETCD = "go.etcd.io/etcd/server/v3"
 _VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-_SAY_EVERY_S = 30.0
+_PRINT_EVERY_S = 30.0
 
 Print = Callable[[str], None]
 
@@ -116,13 +116,13 @@ def _build(environment: Mapping[str, str], print_text: Print) -> Binaries:
         )
     target = cache(environment)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as made:
-        _go_build("etcd", [_ETCD], f"{made}/etcd", [], print_text)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="building-") as folder:
+        _go_build("etcd", [_ETCD], f"{folder}/etcd", [], print_text)
         packages = [f"k8s.io/kubernetes/cmd/{name}" for name in NAMES if name != "etcd"]
-        _go_build("kubernetes", packages, f"{made}/", _version_flags(), print_text)
+        _go_build("kubernetes", packages, f"{folder}/", _version_flags(), print_text)
         target.mkdir(exist_ok=True)
         for name in NAMES:
-            (Path(made) / name).replace(target / name)
+            (Path(folder) / name).replace(target / name)
     return Binaries(target, f"built now ({target})")
 
 
@@ -170,16 +170,16 @@ def _progress(what: str, print_text: Print) -> Iterator[None]:
     began = time.monotonic()
     ended = threading.Event()
 
-    def tell() -> None:
-        while not ended.wait(_SAY_EVERY_S):
+    def print_elapsed() -> None:
+        while not ended.wait(_PRINT_EVERY_S):
             print_text(f"  {what}: {time.monotonic() - began:.0f} s so far")
 
     print_text(f"{what} (once; a quarter of an hour on two cores when nothing is cached) ...")
-    teller = threading.Thread(target=tell, daemon=True)
-    teller.start()
+    printer = threading.Thread(target=print_elapsed, daemon=True)
+    printer.start()
     try:
         yield
     finally:
         ended.set()
-        teller.join()
+        printer.join()
     print_text(f"  {what}: done in {time.monotonic() - began:.0f} s")

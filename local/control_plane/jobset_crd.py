@@ -48,7 +48,9 @@ def read(path: Path) -> dict[str, Any]:
 def _download() -> Path:
     """Return the folder that holds the module's files."""
     if not can_build():
-        raise Unavailable("JobSet's CustomResourceDefinition is not here, nor Go to download it")
+        raise Unavailable(
+            "JobSet's CustomResourceDefinition is not cached; install Go to download it"
+        )
     try:
         done = subprocess.run(
             ["go", "mod", "download", "-json", MODULE],

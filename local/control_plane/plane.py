@@ -50,7 +50,7 @@ _CONTROLLERS = "*,bootstrapsigner,tokencleaner"
 
 
 class ControlPlaneError(Exception):
-    """A part did not start or end; the message has the last lines of its log."""
+    """A part of the control plane did not start or end; the message has the last lines of its log."""
 
 
 class ControlPlane:
@@ -74,10 +74,10 @@ class ControlPlane:
             one["cluster"] for one in content["clusters"] if one["name"] == wanted["cluster"]
         )
         self.server: str = cluster["server"]
-        """Its URL."""
+        """The URL of the API server."""
         self._user = next(one["user"] for one in content["users"] if one["name"] == wanted["user"])
         self.ca_pem = base64.b64decode(cluster["certificate-authority-data"]).decode()
-        """The certificate of its CA."""
+        """The certificate of the cluster's CA."""
 
     def administrator(self) -> ssl.SSLContext:
         """The administrator's TLS settings: the pinned CA and the client certificate, if any."""
@@ -161,7 +161,7 @@ class OwnControlPlane(ControlPlane):
         now = datetime.now(UTC)
         ca = CertificateAuthority.create(now)
         self._write("ca.crt", ca.certificate_pem)
-        self._write("ca.key", ca.keep().key_pem)
+        self._write("ca.key", ca.export().key_pem)
         serving = ca.issue_server(
             ("localhost", LOOPBACK, "kubernetes.default.svc", "10.96.0.1"), now
         )
@@ -230,7 +230,7 @@ class OwnControlPlane(ControlPlane):
         self.start_api_server()
 
     def compact(self) -> None:
-        """Drop all history: watches from an older version get a 410."""
+        """Discard the history: watches from an older version get 410."""
         revision = int(self._etcd("kv/range", {"key": base64.b64encode(b"x").decode()})["revision"])
         self._etcd("kv/compaction", {"revision": str(revision), "physical": True})
 
@@ -289,8 +289,8 @@ class OwnControlPlane(ControlPlane):
 
     def _has_published(self) -> bool:
         """Whether the controllers have created their objects in each namespace."""
-        for made in ("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default"):
-            path = "/api/v1/{}?fieldSelector=metadata.name={}".format(*made)
+        for published in ("configmaps", "kube-root-ca.crt"), ("serviceaccounts", "default"):
+            path = "/api/v1/{}?fieldSelector=metadata.name={}".format(*published)
             items = self.request("GET", path)[1]["items"]
             if not {item["metadata"]["namespace"] for item in items} >= _NAMESPACES:
                 return False

@@ -1,4 +1,4 @@
-"""What all resources of the simulated Compute Engine share."""
+"""The context that all resources of the simulated Compute Engine share."""
 
 from __future__ import annotations
 

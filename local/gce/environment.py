@@ -1,4 +1,4 @@
-"""What all parts of the simulated Compute Engine use: clock, random numbers, timings, fault plan."""
+"""The environment of the simulated Compute Engine: clock, random numbers, timings, fault plan."""
 
 from __future__ import annotations
 

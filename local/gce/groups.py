@@ -197,7 +197,7 @@ class Groups:
     # changes
 
     def delete(self, call: Call) -> Operation:
-        """Begin a delete; its operation ends after the last VM has gone."""
+        """Begin a delete. Its operation ends after the deletion of the last VM."""
         group = self.store.get_idle(call.path)
         if group.backend_service:
             raise GROUP_IN_USE.refused(resource=group.path, user=group.backend_service)

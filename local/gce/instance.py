@@ -98,7 +98,7 @@ class Instance:
         self._stopped: datetime | None = None
         self._fixed = render_fixed(path, self.id, context.clock.now(), properties, order, address)
 
-    # what a VM agent sees
+    # the interface for the VM agent
 
     @property
     def project(self) -> str:
@@ -132,7 +132,7 @@ class Instance:
         """Write a guest attribute."""
         self.guest_attributes[namespace, key] = value
 
-    # what the API shows
+    # the API's document
 
     def document(self) -> Document:
         """The resource in responses."""
@@ -148,7 +148,7 @@ class Instance:
             document["lastStopTimestamp"] = links.pacific(self._stopped)
         return document
 
-    # its life
+    # lifecycle
 
     def create(self, operation: Operation) -> None:
         """Begin the creation. A FLEX_START VM is PENDING until it is granted."""
@@ -183,16 +183,16 @@ class Instance:
             self.fail(error)
             return
         self._context.audit.write_location(self.path, self.id)
-        self._come_up()
+        self._boot()
 
     def fail(self, error: OperationError) -> None:
         """Fail the insert and remove the VM."""
-        self._vanish()
+        self._remove()
         self._finish_transition(error)
         if self._ownership.owner is not None:
             self._ownership.owner.vm_failed(self, error)
 
-    def _come_up(self) -> None:
+    def _boot(self) -> None:
         """Start the VM agent: STAGING, the operation's end, RUNNING."""
         self.status = "STAGING"
         self.busy = None
@@ -225,16 +225,16 @@ class Instance:
 
     def delete(self, operation: Operation) -> None:
         """Begin the deletion, in any state."""
-        self._go_down()
+        self._begin_stop()
         self.busy = self._transition = operation
         self.leaving = True
         self._after(self._operation_time("instances.delete"), self._end)
 
     def stop(self, operation: Operation) -> None:
         """Begin the stop."""
-        self._go_down()
+        self._begin_stop()
         self.busy = self._transition = operation
-        self._after(self._operation_time("instances.stop"), self._stand_still)
+        self._after(self._operation_time("instances.stop"), self._finish_stop)
         if self._ownership.owner is not None:
             self._ownership.owner.vm_down(self)
 
@@ -252,7 +252,7 @@ class Instance:
             return
         self._take_host()
         self.status = "STAGING"
-        self._after(self._operation_time("instances.start"), self._come_up)
+        self._after(self._operation_time("instances.start"), self._boot)
 
     def _fail_to_start(self, error: OperationError) -> None:
         self.busy = None
@@ -261,17 +261,17 @@ class Instance:
     def preempt(self) -> None:
         """Preempt the VM: a system event, then TERMINATED or deleted."""
         self._context.audit.write_system_event("compute.instances.preempted", self.path, self.id)
-        self._go_down()
+        self._begin_stop()
         if self._ends_by_delete():
             self.leaving = True
             self._after(self._context.timings.preemption_s, self._end)
         else:
-            self._after(self._context.timings.preemption_s, self._stand_still)
+            self._after(self._context.timings.preemption_s, self._finish_stop)
         if self._ownership.owner is not None:
             self._ownership.owner.vm_down(self)
 
     def _end(self) -> None:
-        self._vanish()
+        self._remove()
         self._finish_transition()
         if self._ownership.owner is not None:
             self._ownership.owner.vm_gone(self)
@@ -279,10 +279,10 @@ class Instance:
     def lose_host(self, method: str, principal: str = SYSTEM.email) -> None:
         """Stop because of the host; a VM with ``automaticRestart`` restarts."""
         self._context.audit.write_system_event(method, self.path, self.id, principal=principal)
-        self._go_down()
+        self._begin_stop()
         owner = self._ownership.owner
         if not self.properties["scheduling"]["automaticRestart"]:
-            self._stand_still()
+            self._finish_stop()
             if owner is not None:
                 owner.vm_down(self)
             return
@@ -295,7 +295,7 @@ class Instance:
         self._context.audit.write_system_event(
             "compute.instances.automaticRestart", self.path, self.id, principal=""
         )
-        self._come_up()
+        self._boot()
 
     def release(self, operation: Operation) -> bool:
         """Release the VM from an operation; false if another operation has taken it over."""
@@ -332,28 +332,28 @@ class Instance:
             self._powered = False
             self._agent.power_off()
 
-    def _go_down(self) -> None:
+    def _begin_stop(self) -> None:
         self._cancel_timers()
         self._finish_transition(CANCELED.error())
         self.power_off()
         self.status = "STOPPING"
 
-    def _stand_still(self) -> None:
+    def _finish_stop(self) -> None:
         self.busy = None
         self.status = "TERMINATED"
         self._stopped = self._context.clock.now()
-        self._leave_host()
+        self._release_host()
         self._finish_transition()
 
-    def _vanish(self) -> None:
+    def _remove(self) -> None:
         self._cancel_timers()
         self.busy = None
         self.leaving = True
-        self._leave_host()
+        self._release_host()
         self._store.drop(self)
 
     def _finish_transition(self, error: OperationError | None = None) -> None:
-        """End the operation that the present transition belongs to, if it belongs to one."""
+        """End the operation of the current transition, if it has one."""
         operation, self._transition = self._transition, None
         if operation is not None:
             self._context.operations.finish(operation, error)
@@ -362,7 +362,7 @@ class Instance:
         self._on_host = True
         self._context.supply.take(self.order)
 
-    def _leave_host(self) -> None:
+    def _release_host(self) -> None:
         if self._on_host:
             self._on_host = False
             self._context.supply.give_back(self.order)

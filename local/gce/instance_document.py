@@ -1,4 +1,4 @@
-"""What the API shows of a VM: all that does not change while it lives."""
+"""The parts of a VM's document that do not change after its creation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHIELDED = {"enableIntegrityMonitoring": True, "enableSecureBoot": False, "enab
 def render_fixed(
     path: str, instance_id: str, created: datetime, properties: Document, order: Order, address: str
 ) -> Document:
-    """The part of a VM's document that is settled when it is made."""
+    """Render the parts of a VM's document that do not change."""
     zone = f"projects/{order.project}/zones/{order.zone}"
     name = links.name_of(path)
     labels: Mapping[str, str] = properties.get("labels") or {}
@@ -68,7 +68,7 @@ def _tags(tags: Document) -> Document:
 
 
 def _address(interface: Document, order: Order, address: str) -> Document:
-    """An interface as answers show it: an automatic network's subnetwork bears its name."""
+    """An interface in responses. The subnetwork of an automatic network has the network's name."""
     network = interface.get("network", "")
     automatic = f"projects/{order.project}/regions/{order.region}/subnetworks/"
     return {
@@ -82,7 +82,7 @@ def _address(interface: Document, order: Order, address: str) -> Document:
 
 
 def _attached(disk: Document, source: str) -> Document:
-    """A disk as answers show it: without ``initializeParams``, with the disk that was made."""
+    """A disk in responses: without ``initializeParams``, with the created disk."""
     parameters = disk.get("initializeParams") or {}
     shown = {key: value for key, value in disk.items() if key != "initializeParams"}
     return {

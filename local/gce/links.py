@@ -1,7 +1,7 @@
-"""Names, paths, URLs, times and fingerprints, in the forms in which Compute Engine writes them.
+"""Names, paths, URLs, times and fingerprints in the formats of Compute Engine.
 
-Inside the simulator a resource is known by its path, ``projects/P/zones/Z/instances/N``; answers
-hold full URLs made from it.
+The simulator identifies a resource by its path, ``projects/P/zones/Z/instances/N``; responses have full
+URLs.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def region_of(zone: str) -> str:
 
 
 def find_path(reference: str, project: str) -> str | None:
-    """The path that a URL or a partial URL means, or ``None`` when it is malformed.
+    """Find the path of a URL or a partial URL; ``None`` if it is malformed.
 
-    Takes what the real service takes: full URLs, ``projects/...`` and, relative to ``project``,
+    Accepts the same forms as the real service: full URLs, ``projects/...`` and, relative to ``project``,
     ``zones/...``, ``regions/...``, ``global/...``.
     """
     match = _ABSOLUTE.fullmatch(reference)
@@ -75,12 +75,12 @@ def name_of(path: str) -> str:
 
 
 def pacific(moment: datetime) -> str:
-    """A time as Compute Engine answers it: milliseconds, with an offset."""
+    """Render a time like Compute Engine: milliseconds, with an offset."""
     return moment.astimezone(PACIFIC).isoformat(timespec="milliseconds")
 
 
 def zulu(moment: datetime) -> str:
-    """A time as Cloud Logging writes it: microseconds and ``Z``."""
+    """Render a time like Cloud Logging: microseconds and ``Z``."""
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -114,6 +114,6 @@ def metadata_fingerprint(items: dict[str, str]) -> str:
     return _fingerprint_of(tuple(items.items())) if items else EMPTY_METADATA
 
 
-@lru_cache(maxsize=4096)  # each list shows those of all VMs again, with their startup scripts
+@lru_cache(maxsize=4096)  # each list returns those of all VMs, with their startup scripts
 def _fingerprint_of(items: tuple[tuple[str, str], ...]) -> str:
     return fingerprint(part for pair in items for part in pair)

@@ -16,7 +16,7 @@ Test = Callable[[Document], bool]
 
 _MAX_PAGE = 500
 _LABELLED = frozenset({"instances"})
-"""Collections whose resources have labels; a filter by labels is refused for others."""
+"""Collections whose resources have labels; for others, a filter by labels is an error."""
 _LABELS = re.compile(r"(?<![\w.])labels\b")
 _REGULAR = re.compile(r"\s(eq|ne)\s")
 _COMPARISON = re.compile(
@@ -42,7 +42,7 @@ def answer_list(call: Call, kind: str, documents: Iterable[Document]) -> Documen
 def answer_aggregated(call: Call, kind: str, documents: Iterable[Document]) -> Document:
     """The answer to an aggregated list: one page of all, by zone or region, or as ``global``.
 
-    Scopes without resources are left out; the real service lists each with a warning.
+    Scopes without resources are omitted; the real service lists each with a warning.
     """
     page, token = paginate(call, matching(call, documents))
     scopes: dict[str, Document] = {}
@@ -99,11 +99,11 @@ def _offset(token: str) -> int:
 
 
 def parse_filter(text: str) -> tuple[Test, ...]:
-    """A filter as tests that must all hold.
+    """Parse a filter into tests that must all be true.
 
-    Comparisons with ``=``, ``!=``, ``:`` (has), ``eq`` and ``ne`` (regular expressions), each
-    perhaps in parentheses, joined by AND or by standing side by side. ``eq`` and ``ne`` cannot be mixed
-    with the others. Raises `Refused` for others.
+    Supported are comparisons with ``=``, ``!=``, ``:`` (has), ``eq`` and ``ne`` (regular expressions),
+    with or without parentheses, joined by AND or by spaces. ``eq`` and ``ne`` cannot be mixed with the
+    others. Raises `Refused` for other filters.
     """
     clauses = re.split(r"\s+AND\s+|\)\s*\(", text.strip())
     if len({bool(_REGULAR.search(clause)) for clause in clauses}) > 1:

@@ -49,7 +49,7 @@ class Member:
         self.error: OperationError | None = None
         self.timer: Timer | None = None
 
-    def call_off(self) -> None:
+    def cancel_timer(self) -> None:
         """Cancel the timer."""
         if self.timer is not None:
             self.timer.cancel()
@@ -58,7 +58,7 @@ class Member:
 class Members:
     """All managed instances of one group. It is the `local.gce.instance.Owner` of their VMs.
 
-    ``on_change`` is called when VMs come or go, ``on_emptied`` when the last member has gone.
+    ``on_change`` is called when VMs are created or deleted, ``on_emptied`` when the last member is gone.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Members:
         member = self._members.get(instance.name)
         if member is None or member.action == "DELETING":
             return
-        member.call_off()
+        member.cancel_timer()
         member.action = "NONE"
         member.attempts = 0
         member.error = None
@@ -220,7 +220,7 @@ class Members:
         member = self._members.get(instance.name)
         if member is None:
             return
-        member.call_off()
+        member.cancel_timer()
         member.instance = None
         member.instance_id = instance.id if self._context.timings.repair_keeps_id else ""
         self._on_change()
@@ -237,7 +237,7 @@ class Members:
         member = self._members.get(instance.name)
         if member is None or member.action not in ("NONE", "CREATING"):
             return
-        member.call_off()
+        member.cancel_timer()
         member.action = "NONE"
         self._end_bulk_when_made()
         if not self._group.repairs:
@@ -288,7 +288,7 @@ class Members:
         """Delete VMs, the last ones first."""
         members = [member for member in self if member.action != "DELETING"]
         for member in members[len(members) - count :]:
-            member.call_off()
+            member.cancel_timer()
             member.action = "DELETING"
             if member.instance is None:
                 self._forget(member)

@@ -1,6 +1,6 @@
 """All operations: the calls about them, their begin and their end.
 
-A failed operation is DONE too, with an ``error``. Finished operations are kept for a time.
+A failed operation is DONE too, with an ``error``. Finished operations remain for a time.
 """
 
 from __future__ import annotations

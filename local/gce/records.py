@@ -1,6 +1,7 @@
-"""Resources that only are documents: workload policies and templates.
+"""Resources without behaviour: workload policies and templates.
 
-The operation of an insert ends when the resource is readable; a delete is refused while a group uses it.
+The operation of an insert ends when the resource is readable. A delete is rejected while a group uses
+the resource.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class Records(ABC):
         return record.busy
 
     def delete(self, call: Call) -> Operation:
-        """Begin a delete. A use is refused here or in the operation, as `Timings` says."""
+        """Begin a delete. While a group uses the resource, the call or the operation fails."""
         record = self.store.get_idle(call.path)
         if self._context.timings.in_use_refused_by == "call" and (
             user := self._find_user(record.path)

@@ -196,7 +196,7 @@ RESOURCE_QUOTA = Refusal(
     (8, "QUOTA_EXCEEDED"),
 )  # fmt: skip
 
-# ---------------------------------------------------------------- what a body may hold
+# ---------------------------------------------------------------- bodies
 
 MALFORMED_JSON = Refusal(
     "any mutation", "the body is not a JSON object", _CALL, 400, "parseError", "Parse Error", "seen",

@@ -25,14 +25,14 @@ class Resources:
 
     def paths(self) -> list[str]:
         """The paths of all resources that exist."""
-        return [resource.path for store in self._shelves() for resource in store]
+        return [resource.path for store in self._stores() for resource in store]
 
     def find_id(self, path: str) -> str:
         """The numeric id of the resource at a path; empty when there is none."""
-        found = (store.find(path) for store in self._shelves())
+        found = (store.find(path) for store in self._stores())
         return next((resource.id for resource in found if resource is not None), "")
 
-    def _shelves(self) -> tuple[Store[Any], ...]:
+    def _stores(self) -> tuple[Store[Any], ...]:
         return (
             self.policies.store, self.templates.store, self.groups.store, self.instances.store
         )  # fmt: skip

@@ -117,15 +117,15 @@ class Router:
             if call.project not in self._context.projects:
                 raise NOT_FOUND.refused(resource=f"projects/{call.project}")
             self._context.fault_plan.refuse(call.route, call.project)
-            self._refuse_as_planned(call, carried_out=False)
+            self._raise_planned_error(call, carried_out=False)
             self._check_place(call)
             if call.route.body:
                 call = replace(call, body=parse_body(call.request.body, call.route.body))
-            document = self._carry_out(call)
+            document = self._execute(call)
         except Refused as refused:
             self._log(call, refused)
             raise
-        self._refuse_as_planned(call, carried_out=True)
+        self._raise_planned_error(call, carried_out=True)
         return document
 
     def _check_place(self, call: Call) -> None:
@@ -135,13 +135,13 @@ class Router:
         if call.location.startswith("regions/") and not inventory.has_region(call.place):
             raise UNKNOWN_REGION.refused(region=call.place)
 
-    def _carry_out(self, call: Call) -> Document:
+    def _execute(self, call: Call) -> Document:
         resource = call.path if call.name or call.body else f"projects/{call.project}"
         call.caller.demand(call.route.permission, resource)
         repeated = self._context.operations.find_repeated(call) if call.route.writes else None
         return _document(repeated or call.route.answer(call))
 
-    def _refuse_as_planned(self, call: Call, *, carried_out: bool) -> None:
+    def _raise_planned_error(self, call: Call, *, carried_out: bool) -> None:
         refused = self._context.fault_plan.take_refusal(call.route.verb, carried_out=carried_out)
         if refused is not None:
             raise refused

@@ -188,7 +188,7 @@ class Supply:
             self._find_forbidden(order)
             or self.find_missing(order)
             or self._find_mismatch(order)
-            or self._find_reservation_trouble(order, count)
+            or self._find_reservation_error(order, count)
             or self._find_shortage(order, count, bulk=bulk)
         )
 
@@ -209,7 +209,7 @@ class Supply:
             return TPU_MISMATCH.error(machine_type=order.machine_type, topology=order.topology)
         return None
 
-    def _find_reservation_trouble(self, order: Order, count: int) -> OperationError | None:
+    def _find_reservation_error(self, order: Order, count: int) -> OperationError | None:
         if not order.reserved_only:
             bound = order.model == "RESERVATION_BOUND"
             return RESERVATION_NEEDED.error() if bound else None

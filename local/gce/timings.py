@@ -57,7 +57,7 @@ class Timings:
     template_visibility_lag_s: Range = (0.0, 0.5)
     """How long a template that exists is still unknown to the group service."""
     in_use_lag_s: Range = (0.0, 1.0)
-    """How long a template or policy is still "in use" by a group that has gone."""
+    """How long a template or policy is still "in use" by a deleted group."""
     metadata_propagation_s: Range = (1.0, 3.0)
     """From the end of setMetadata until the VM's metadata server shows it."""
     log_delay_s: Range = (0.3, 2.0)
@@ -83,7 +83,7 @@ class Timings:
     """From a host error to the automatic restart."""
 
     in_use_refused_by: Literal["call", "operation"] = "call"
-    """Whether the delete of a used template or policy is refused at once or in its operation."""
+    """Whether the delete of a used template or policy is rejected by the call or by its operation."""
     bulk_takes_all_instances_config: bool = True
     """Whether a group in BULK mode may have ``allInstancesConfig``; not known for the real one."""
     bulk_vms_are_logged: bool = True

@@ -66,4 +66,4 @@ class Faults(FaultControls[Refused, Failure]):
 
     def make_pool(self, cluster: str, name: str, labels: dict[str, str] | None = None) -> None:
         """Create a pool of one small VM with these labels, as a person would; it runs immediately."""
-        self._pools.make_by_hand(cluster, name, labels or {})
+        self._pools.create_without_operation(cluster, name, labels or {})

@@ -1,6 +1,6 @@
 """Operations: the answer to every change; PENDING, then RUNNING, then DONE.
 
-A failed operation is DONE too, with an ``error``. Finished operations are kept for a time.
+A failed operation is DONE too, with an ``error``. Finished operations remain for a time.
 """
 
 from __future__ import annotations

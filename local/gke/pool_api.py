@@ -73,7 +73,7 @@ class PoolApi:
         words = f"{len(lost)} of {len(lost) + len(pool.nodes)} instances are not running."
         pool.settle("RUNNING_WITH_ERROR", Failure(13, "INTERNAL", words))
 
-    def make_by_hand(self, cluster: str, name: str, labels: dict[str, str]) -> None:
+    def create_without_operation(self, cluster: str, name: str, labels: dict[str, str]) -> None:
         """Create a pool without an operation."""
         found = next((one for one in self._clusters.values() if one.name == cluster), None)
         if found is None:
@@ -91,13 +91,13 @@ class PoolApi:
         planned = self._plan.take_refusal(call.verb, carried_out=False)
         if planned is not None:
             raise planned
-        answer = self._carry_out(call)
+        answer = self._execute(call)
         planned = self._plan.take_refusal(call.verb, carried_out=True)
         if planned is not None:
             raise planned
         return answer
 
-    def _carry_out(self, call: Call) -> tuple[Document, str]:
+    def _execute(self, call: Call) -> tuple[Document, str]:
         if call.verb.startswith("operations."):
             return self._answer_about_operations(call)
         cluster = self._get_cluster(call)
@@ -197,7 +197,7 @@ class PoolApi:
         times = self._timings.operation(call.verb)
         return self._run(operation, pool, times, end, failure), "Operation"
 
-    # their parts
+    # helpers of the methods
 
     def _get_cluster(self, call: Call) -> Cluster:
         found = self._clusters.get((call.project, call.location, call.cluster))
@@ -280,10 +280,10 @@ class PoolApi:
         return pool
 
     def _register(self, pool: Pool, cluster: Cluster) -> None:
-        made = make_nodes(
+        created = make_nodes(
             pool.content, cluster.project, self._random, tpu_taint=self._timings.tpu_taint
         )
-        self._registrar.add(pool, made)
+        self._registrar.add(pool, created)
 
     def _operation(
         self, call: Call, cluster: Cluster, *, name: str = "", asked_only: bool = False

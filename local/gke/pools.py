@@ -163,7 +163,7 @@ class Registrar:
         self._there: set[str] = set()
 
     def add(self, pool: Pool, nodes: list[PoolNode]) -> None:
-        """Handle VMs that run; those that still exist after their boot time become Nodes."""
+        """Handle VMs that run: those that still exist after their boot time become Nodes."""
         pool.nodes = nodes
         for node in nodes:
             self._clock.call_later(

@@ -58,7 +58,7 @@ UNAVAILABLE = Refusal(
     "The service is currently unavailable.", "seen", (14, "UNAVAILABLE"), status="UNAVAILABLE",
 )  # fmt: skip
 
-# ---------------------------------------------------------------- changes that meet others
+# ---------------------------------------------------------------- concurrent changes
 
 POOL_EXISTS = Refusal(
     "nodePools.create", "the name is taken", _CALL, 409, "alreadyExists",
@@ -81,7 +81,7 @@ ETAG = Refusal(
     status="ABORTED",
 )  # fmt: skip
 
-# ---------------------------------------------------------------- what a new pool may be
+# ---------------------------------------------------------------- the fields of a new pool
 
 _POOL = "nodePools.create"
 
@@ -144,7 +144,7 @@ QUOTA = Refusal(
     "available.", "seen", _DENIED, status="PERMISSION_DENIED",
 )  # fmt: skip
 
-# ---------------------------------------------------------------- why a pool ends in ERROR
+# ---------------------------------------------------------------- pools in ERROR
 
 STOCKOUT = Refusal(
     _POOL, "the zone has no capacity", _OPERATION, 429, "GCE_STOCKOUT",
@@ -167,4 +167,4 @@ INTERNAL = Refusal(
 CATALOGUE: dict[str, Refusal] = {
     name: value for name, value in list(globals().items()) if isinstance(value, Refusal)
 }
-"""Every refusal by the name it has in this module."""
+"""All refusals by name."""

@@ -1,11 +1,10 @@
 """A stand-in for JobSet's controller and, on the embedded API, for those of Jobs and Pods.
 
-The embedded Kubernetes API keeps objects and runs nothing. So that a JobSet runs there, controllers
-simulate, as far as slices need it, what a cluster does with it: JobSet's own controller (Jobs,
-their labels, exclusive placement, ends, restarts), the controllers of Jobs and StatefulSets, the
-scheduler (selectors, taints, affinity, ``google.com/tpu``), and kubelets (Pods run, and those of a
-Job end together). A cluster with its own control plane has the Job controller and the scheduler;
-there, the others are simulated.
+The embedded Kubernetes API only stores objects. This package simulates, as far as slices need them, the
+components that run a JobSet: JobSet's own controller (Jobs, their labels, exclusive placement, ends,
+restarts), the controllers of Jobs and StatefulSets, the scheduler (selectors, taints, affinity,
+``google.com/tpu``), and kubelets (Pods run, and the Pods of a Job end together). A cluster with its own
+control plane has the Job controller and the scheduler; there, only the others are simulated.
 
 Not simulated: success and failure policies, elastic Jobs, Services and DNS, time limits, resources other
 than chips, priorities. There is no admission: if no webhook adds the node selector ``job-key``, the

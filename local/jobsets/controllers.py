@@ -43,7 +43,7 @@ _KINDS = {
     Controller.KUBELETS: (JOBS, PODS, NODES),
 }
 OF_JOBSET = frozenset({Controller.JOBSET_CONTROLLER, Controller.JOB_SELECTOR})
-"""The components that an installation of JobSet, with the webhook, brings."""
+"""The components of an installation of JobSet with the webhook."""
 WORKLOADS = frozenset(Controller) - OF_JOBSET
 """The components that run Jobs and StatefulSets."""
 BESIDE_A_CONTROL_PLANE = OF_JOBSET | {Controller.KUBELETS}
@@ -82,14 +82,14 @@ def decide(
         yield from scheduler.step(pods, nodes, now)
     if Controller.KUBELETS in controllers:
         ours = {node["metadata"]["name"] for node in nodes if _is_simulated(node)}
-        together = _find_beginnings(objects)
+        together = _find_start_times(objects)
         for pod in pods:
             if pod["spec"].get("nodeName") in ours:
                 began = together.get(pod["metadata"]["uid"], _started(pod))
                 yield from kubelet.step(pod, behaviour, now, began=began)
 
 
-def _find_beginnings(objects: Objects) -> Mapping[str, datetime | None]:
+def _find_start_times(objects: Objects) -> Mapping[str, datetime | None]:
     """The time at which all Pods of a Job have started, by Pod uid; ``None`` if not all have."""
     found: dict[str, datetime | None] = {}
     owned = objects.by_owner(PODS)
@@ -98,7 +98,7 @@ def _find_beginnings(objects: Objects) -> Mapping[str, datetime | None]:
         running = [pod for pod in pods if _phase(pod) == "Running"]
         succeeded = sum(_phase(pod) == "Succeeded" for pod in pods)
         starts = [start for start in map(_started, running) if start is not None]
-        is_whole = len(running) >= job.count_at_work(one, succeeded)
+        is_whole = len(running) >= job.count_running(one, succeeded)
         began = max(starts) if is_whole and starts else None
         found |= {pod["metadata"]["uid"]: began for pod in running}
     return found

@@ -64,21 +64,21 @@ def step(job: Document, pods: Sequence[Document], now: datetime) -> Iterator[Cal
     else:
         status["startTime"] = (job.get("status") or {}).get("startTime") or render(now)
         if _is_indexed(job):
-            yield from _make(job, pods, active, done)
+            yield from _create_pods(job, pods, active, done)
         else:
-            missing = count_at_work(job, count) - len(active)
+            missing = count_running(job, count) - len(active)
             namespace = job["metadata"]["namespace"]
             for number in range(missing):
                 yield create(PODS, namespace, _pod(job, None, len(pods) + number))
     yield from patch_status(JOBS, job, status)
 
 
-def count_at_work(job: Document, succeeded: int) -> int:
+def count_running(job: Document, succeeded: int) -> int:
     """The number of Pods that run at a time, given how many have succeeded."""
     return min(int(job["spec"].get("parallelism", 1)), _completions(job) - succeeded)
 
 
-def _make(
+def _create_pods(
     job: Document, pods: Sequence[Document], active: Sequence[Document], done: set[int]
 ) -> Iterator[Call]:
     present = {_index(pod) for pod in active}
@@ -93,7 +93,7 @@ def _make(
 
 
 def _waits_for_leader(job: Document, active: Sequence[Document], done: set[int]) -> bool:
-    """Whether a Pod must wait: JobSet's webhook refuses followers until the first Pod is scheduled."""
+    """Whether a Pod must wait: JobSet's webhook rejects followers until the first Pod is scheduled."""
     if EXCLUSIVE_TOPOLOGY not in (job["metadata"].get("annotations") or {}) or 0 in done:
         return False
     return not any(_index(pod) == 0 and pod["spec"].get("nodeName") for pod in active)

@@ -42,7 +42,7 @@ def step(
     if is_deleting(jobset):
         return
     if is_true(jobset, *ENDED):
-        yield from (delete(JOBS, job) for job in jobs if _is_at_work(job))
+        yield from (delete(JOBS, job) for job in jobs if _is_active(job))
         return
     attempt = _restarts(jobset)
     present = {job["metadata"]["name"]: job for job in jobs}
@@ -60,11 +60,11 @@ def step(
         message = "jobset completed successfully"
         yield from _end(jobset, "Completed", "AllJobsCompleted", message, now)
     else:
-        yield from _say_suspended(jobset, now)
-        yield from _make(jobset, wanted, present)
+        yield from _report_suspended(jobset, now)
+        yield from _create_jobs(jobset, wanted, present)
 
 
-def _say_suspended(jobset: Document, now: datetime) -> Iterator[Call]:
+def _report_suspended(jobset: Document, now: datetime) -> Iterator[Call]:
     is_suspended = bool(jobset["spec"].get("suspend"))
     words = ("True", "SuspendedJobs", "jobset is suspended")
     if not is_suspended:
@@ -75,7 +75,7 @@ def _say_suspended(jobset: Document, now: datetime) -> Iterator[Call]:
         yield from patch_status(JOBSETS, jobset, status)
 
 
-def _make(
+def _create_jobs(
     jobset: Document, wanted: Sequence[Document], present: Mapping[str, Document]
 ) -> Iterator[Call]:
     for job in wanted:
@@ -104,7 +104,7 @@ def _end(jobset: Document, kind: str, reason: str, message: str, now: datetime) 
     yield from patch_status(JOBSETS, jobset, status)
 
 
-def _is_at_work(job: Document) -> bool:
+def _is_active(job: Document) -> bool:
     return not is_deleting(job) and not is_true(job, *_JOB_ENDED)
 
 
@@ -133,7 +133,7 @@ def _job(
     metadata = jobset["metadata"]
     name = f"{metadata['name']}-{replicated['name']}-{index}"
     key = hashlib.sha1(f"{metadata['namespace']}/{name}".encode(), usedforsecurity=False)
-    marks = {
+    labels = {
         JOBSET_NAME: metadata["name"],
         f"{JOBSET_PREFIX}/replicatedjob-name": replicated["name"],
         f"{JOBSET_PREFIX}/replicatedjob-replicas": str(replicated.get("replicas", 1)),
@@ -145,21 +145,23 @@ def _job(
     spec = deepcopy(template["spec"])
     spec |= {"completionMode": "Indexed", "suspend": bool(jobset["spec"].get("suspend"))}
     topology = _exclusive(jobset, template)
-    annotations = marks | ({EXCLUSIVE_TOPOLOGY: topology} if topology else {})
+    annotations = labels | ({EXCLUSIVE_TOPOLOGY: topology} if topology else {})
     pod = spec["template"].setdefault("spec", {})
     pod.setdefault("restartPolicy", "Never")
-    # Not simulated: the headless Service, which gives the names.
+    # Not simulated: the headless Service, which publishes the host names.
     pod.setdefault("subdomain", metadata["name"])
     if topology:
-        _keep_apart(pod, topology, marks[JOB_KEY])
+        _add_anti_affinity(pod, topology, labels[JOB_KEY])
     if adds_selector and _wants_slice(pod):
-        pod["nodeSelector"][_SELECTOR] = marks[JOB_KEY]
-    spec["template"]["metadata"] = _marked(spec["template"].get("metadata"), marks, annotations)
+        pod["nodeSelector"][_SELECTOR] = labels[JOB_KEY]
+    spec["template"]["metadata"] = _with_labels(
+        spec["template"].get("metadata"), labels, annotations
+    )
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            **_marked(template.get("metadata"), marks, annotations),
+            **_with_labels(template.get("metadata"), labels, annotations),
             "name": name,
             "namespace": metadata["namespace"],
             "ownerReferences": controlled_by(JOBSETS, jobset),
@@ -168,7 +170,7 @@ def _job(
     }
 
 
-def _marked(
+def _with_labels(
     metadata: Mapping[str, Any] | None, labels: Document, annotations: Document
 ) -> Document:
     given = metadata or {}
@@ -187,7 +189,7 @@ def _exclusive(jobset: Document, template: Mapping[str, Any]) -> str:
     return ""
 
 
-def _keep_apart(pod: Document, topology: str, key: str) -> None:
+def _add_anti_affinity(pod: Document, topology: str, key: str) -> None:
     """Add the affinity of JobSet's webhook to a Job's first Pod: no other Job in its domain."""
 
     def term(*expressions: Document) -> Document:

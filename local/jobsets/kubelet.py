@@ -49,10 +49,10 @@ def step(
     elif status.get("phase", "Pending") == "Pending":
         yield from patch_status(PODS, pod, _running(pod, now))
     elif status["phase"] == "Running":
-        yield from _go_on(pod, behaviour, now, began)
+        yield from _continue(pod, behaviour, now, began)
 
 
-def _go_on(
+def _continue(
     pod: Document, behaviour: PodBehaviour, now: datetime, began: datetime | None
 ) -> Iterator[Step]:
     phase = behaviour.ends(pod)

@@ -186,5 +186,5 @@ def is_deleting(item: Mapping[str, Any]) -> bool:
 
 
 def render(moment: datetime) -> str:
-    """A time as the API has it."""
+    """Render a time like the API."""
     return f"{moment:%Y-%m-%dT%H:%M:%SZ}"

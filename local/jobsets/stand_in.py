@@ -15,7 +15,7 @@ _MERGE_PATCH = "application/merge-patch+json"
 
 
 class StandIn:
-    """Watches a cluster from `start` on. Not thread-safe."""
+    """Watches a cluster after `start`. Not thread-safe."""
 
     def __init__(
         self,
@@ -42,10 +42,10 @@ class StandIn:
             self._watch(kind)
 
     def _watch(self, kind: str) -> None:
-        listed = self._ask(Call("GET", PATHS[kind])).json()
+        listed = self._execute(Call("GET", PATHS[kind])).json()
         self._objects.replace(kind, listed["items"])
         version = listed["metadata"]["resourceVersion"]
-        answer = self._ask(Call("GET", f"{PATHS[kind]}?watch=1&resourceVersion={version}"))
+        answer = self._execute(Call("GET", f"{PATHS[kind]}?watch=1&resourceVersion={version}"))
         assert answer.stream is not None
         answer.stream.subscribe(
             lambda chunk: self._on_change(kind, chunk), lambda: self._watch(kind)
@@ -68,7 +68,7 @@ class StandIn:
         steps = list(decide(self._objects, self.controllers, self.behaviour, now))
         for step in steps:
             if isinstance(step, Call):
-                self._ask(step)
+                self._execute(step)
         self._wake_at([step for step in steps if isinstance(step, Later)])
 
     def _wake_at(self, laters: list[Later]) -> None:
@@ -79,7 +79,7 @@ class StandIn:
             delay = min(later.at for later in laters) - self._clock.now()
             self._wakeup = self._clock.call_later(delay.total_seconds(), self._soon)
 
-    def _ask(self, call: Call) -> Response:
+    def _execute(self, call: Call) -> Response:
         """Execute a call; conflicts are ignored, because a watch event follows."""
         kind = _MERGE_PATCH if call.method == "PATCH" else "application/json"
         headers = {"Content-Type": kind, "Authorization": self._authorization}

@@ -35,7 +35,7 @@ def step(stateful_set: Document, pods: Sequence[Document], _now: datetime) -> It
         is_over = (pod.get("status") or {}).get("phase") in _ENDED
         if (name not in names or is_over) and not is_deleting(pod):
             yield delete(PODS, pod)
-    yield from _make(stateful_set, names, present)
+    yield from _create_pods(stateful_set, names, present)
     ready = sum(is_true(pod, "Ready") for name, pod in present.items() if name in names)
     count = sum(name in present for name in names)
     status = {
@@ -49,7 +49,7 @@ def step(stateful_set: Document, pods: Sequence[Document], _now: datetime) -> It
     yield from patch_status(STATEFUL_SETS, stateful_set, status)
 
 
-def _make(
+def _create_pods(
     stateful_set: Document, names: Sequence[str], present: dict[str, Document]
 ) -> Iterator[Call]:
     """Create missing Pods: all in parallel, or each after the one before is ready, by the policy."""

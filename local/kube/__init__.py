@@ -1,7 +1,6 @@
-"""An embedded Kubernetes API: what kubectl's everyday commands and this project need of one.
+"""An embedded Kubernetes API, for kubectl's everyday commands and for this project.
 
-`KubeApi` is the server. What it holds and what it leaves out stands in
-``docs/reference/embedded-kubernetes.md``.
+`KubeApi` is the server. ``docs/reference/embedded-kubernetes.md`` lists its features and limits.
 """
 
 from local.base.kubeconfig import kubeconfig

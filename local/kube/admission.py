@@ -14,7 +14,7 @@ _NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 
 def taint_new_nodes(attributes: Attributes) -> None:
-    """TaintNodesByCondition: a new Node takes no Pods before it is known to be ready."""
+    """TaintNodesByCondition: taint a new Node until it is ready."""
     if attributes.kind.resource != "nodes" or attributes.operation != "CREATE":
         return
     spec = attributes.document.get("spec") or {}
@@ -24,7 +24,7 @@ def taint_new_nodes(attributes: Attributes) -> None:
 
 
 def approve_for_signers(authorizer: Authorizer) -> Admission:
-    """CertificateApproval: who approves or denies must be allowed to for the request's signer."""
+    """CertificateApproval: approving and denying need the permission ``approve`` for the signer."""
 
     def check(attributes: Attributes) -> None:
         document, old = attributes.document, attributes.old

@@ -1,4 +1,4 @@
-"""What stands in a request's query, and in the options that some bodies are."""
+"""The parameters of a request: its query, and DeleteOptions in its body."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from local.kube.writing import Write
 
 @dataclass(frozen=True)
 class ResourceCall:
-    """A request for a resource, with all that has been found out about it."""
+    """A request for a resource, with its user and kind."""
 
     request: Request
     info: RequestInfo
@@ -43,7 +43,7 @@ class ResourceCall:
 
 
 def matcher_of(call: ResourceCall) -> Callable[[Record], bool]:
-    """Whether a record fulfils the selectors of a list or watch."""
+    """A function that returns whether a record matches the selectors of a list or watch."""
     labels = call.request.argument("labelSelector")
     fields = call.request.argument("fieldSelector")
     if not labels and not fields:
@@ -56,7 +56,7 @@ def matcher_of(call: ResourceCall) -> Callable[[Record], bool]:
 
 
 def number_argument(request: Request, name: str) -> int:
-    """A number in the query, 0 for none. Raises 400."""
+    """A number in the query; 0 if there is none. Raises 400."""
     text = request.argument(name)
     if text and not text.removeprefix("-").isdecimal():
         raise errors.bad_request(f"{name}: {text!r} is not a number")
@@ -68,7 +68,7 @@ _POLICIES = ("Foreground", "Background", "Orphan")
 
 
 def read_write(call: ResourceCall) -> Write:
-    """The write that a request asks for. Raises 422."""
+    """Parse the options of a write. Raises 422."""
     validation = call.request.argument("fieldValidation") or "Warn"
     dry_run = call.request.query.get("dryRun", [])
     _check_options(_option_errors(dry_run, validation))
@@ -105,7 +105,7 @@ _DELETE_OPTIONS = Schema(
 
 
 def read_delete_options(call: ResourceCall) -> Document:
-    """DeleteOptions from the body or, where it says nothing, from the query. Raises 400, 422."""
+    """DeleteOptions from the body; the query has the defaults. Raises 400, 422."""
     sent = read_object(call.request) if call.request.body else {}
     wrong = _DELETE_OPTIONS.find_mistyped(sent)
     if wrong is not None:
@@ -118,13 +118,13 @@ def read_delete_options(call: ResourceCall) -> Document:
 
 
 def write_token(revision: int, last: Key) -> str:
-    """The token by which a list of a revision goes on after a key."""
+    """Render the token with which a list of a revision continues after a key."""
     token = json.dumps([revision, *last])
     return base64.urlsafe_b64encode(token.encode()).decode()
 
 
 def read_token(token: str) -> tuple[int, Key]:
-    """The revision and the key of a token. Raises 400."""
+    """Parse the revision and the key of a token. Raises 400."""
     try:
         read: Any = json.loads(base64.urlsafe_b64decode(token))
         revision, namespace, name = read

@@ -1,4 +1,4 @@
-"""From a request to a user: client certificate, static token, bootstrap token, or nobody."""
+"""Authentication: client certificates, static tokens, bootstrap tokens, anonymous."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXTRA_GROUP = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]")
 
 
 class Authenticator:
-    """Finds out who asks. Credentials that nobody knows are refused, none make one anonymous."""
+    """Authenticates requests. Unknown credentials are an error; without any, the user is anonymous."""
 
     def __init__(
         self, store: Store, clock: Clock, ca: CertificateAuthority, tokens: Mapping[str, User]
@@ -35,7 +35,7 @@ class Authenticator:
         self._tokens = dict(tokens)
 
     def authenticate(self, request: Request) -> User:
-        """The user behind a request. Raises 401."""
+        """The user of a request. Raises 401."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if not token and request.peer_certificate is None:
             return ANONYMOUS
@@ -78,7 +78,7 @@ class Authenticator:
 
 
 def read_token_secret(record: Record) -> dict[str, str]:
-    """A Secret's data as text; what is no text is left out."""
+    """A Secret's data as text, without values that are not UTF-8."""
     found = {}
     for name, encoded in (record.document.get("data") or {}).items():
         try:
@@ -89,7 +89,7 @@ def read_token_secret(record: Record) -> dict[str, str]:
 
 
 def is_expired(data: Mapping[str, str], clock: Clock) -> bool:
-    """Whether a bootstrap token has run out; one whose expiration cannot be read has."""
+    """Whether a bootstrap token has expired. True if its expiration cannot be parsed."""
     if "expiration" not in data:
         return False
     try:

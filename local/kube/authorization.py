@@ -1,4 +1,4 @@
-"""May this user do this? RBAC from the objects that are stored, and the Node authorizer."""
+"""Authorization: RBAC from the stored objects, and the Node authorizer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from local.kube import errors
 from local.kube.kinds import qualify
-from local.kube.node_rights import find_refusal
+from local.kube.node_authorizer import find_denial
 from local.kube.requests import RequestInfo
 from local.kube.store import Record, Store
 from local.kube.users import ALL_AUTHENTICATED, MASTERS, User
@@ -41,7 +41,7 @@ class PolicyRule:
         )
 
     def allows(self, info: RequestInfo) -> bool:
-        """Whether this rule allows what is asked, wherever it is bound."""
+        """Whether this rule allows a request in the namespaces where it is bound."""
         if not {"*", info.verb} & self.verbs:
             return False
         if not info.resource:
@@ -61,20 +61,20 @@ def _path_matches(rule: str, path: str) -> bool:
 
 
 class Authorizer:
-    """system:masters, then Node, then RBAC, as ``--authorization-mode=Node,RBAC`` has it."""
+    """system:masters, then Node, then RBAC, as with ``--authorization-mode=Node,RBAC``."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._grants: dict[tuple[str, str], list[tuple[str, PolicyRule]]] = {}
-        """By kind and name of a subject: namespaces (empty for all) and the rules bound there."""
+        """By kind and name of a subject: its rules, each with its namespace (empty for all)."""
         self._read_at: tuple[int, ...] = ()
 
     def allows(self, user: User, info: RequestInfo) -> bool:
-        """Whether a user may do this."""
+        """Whether a user may make this request."""
         return self._find_denial(user, info) is None
 
     def check(self, user: User, info: RequestInfo) -> None:
-        """Raises 403 in Kubernetes' words."""
+        """Raises 403, with Kubernetes' message, unless the request is allowed."""
         denial = self._find_denial(user, info)
         if denial is None:
             return
@@ -92,11 +92,11 @@ class Authorizer:
         )
 
     def _find_denial(self, user: User, info: RequestInfo) -> str | None:
-        """Why a user may not do this (empty: nothing allows it); ``None`` if the user may."""
+        """Why the request is denied (empty: nothing allows it); ``None`` if it is allowed."""
         if MASTERS in user.groups:
             return None
-        refusal = find_refusal(user.node_name, info) if user.node_name else ""
-        return None if refusal is None or self._is_granted(user, info) else refusal
+        denial = find_denial(user.node_name, info) if user.node_name else ""
+        return None if denial is None or self._is_granted(user, info) else denial
 
     def _is_granted(self, user: User, info: RequestInfo) -> bool:
         self._refresh()
@@ -139,9 +139,9 @@ def _subject_key(subject: Mapping[str, str], namespace: str) -> tuple[str, str]:
 
 
 def impersonate(authorizer: Authorizer, user: User, headers: Mapping[str, str]) -> User:
-    """The user whom somebody asks to be taken for (``kubectl --as``), or the asker.
+    """The impersonated user (``kubectl --as``), or the user itself.
 
-    One ``Impersonate-Group`` is read; a header that comes more than once is not. Raises 403.
+    Only one ``Impersonate-Group`` header is read. Raises 403.
     """
     name = headers.get("impersonate-user", "")
     group = headers.get("impersonate-group", "")

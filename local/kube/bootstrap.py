@@ -1,4 +1,4 @@
-"""The objects that a cluster begins with, read from ``bootstrap.yaml``."""
+"""The initial objects of a cluster, read from ``bootstrap.yaml``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RBAC = "rbac.authorization.k8s.io"
 
 @cache
 def initial_objects() -> tuple[Document, ...]:
-    """All of them, in an order in which they can be created."""
+    """All initial objects, in an order in which they can be created."""
     rows = yaml.safe_load(Path(__file__).with_name("bootstrap.yaml").read_text(encoding="utf-8"))
     return tuple(_read(rows))
 

@@ -1,4 +1,4 @@
-"""A record of the calls that arrived, for budgets and for tests of who did what."""
+"""A log of the received calls, for budgets and tests."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_KEPT = 100_000
+_MAX_CALLS = 100_000
 
 
 @dataclass(frozen=True)
 class Call:
-    """One HTTP call and the code that it was answered with."""
+    """One HTTP call and the code of its response."""
 
     user: str
     verb: str
@@ -23,19 +23,19 @@ class Call:
 
 
 class CallLog:
-    """The calls, oldest first (the last hundred thousand), and counts that forget nothing."""
+    """The latest calls (at most `_MAX_CALLS`), oldest first, and counts of all calls."""
 
     def __init__(self) -> None:
-        self._calls: deque[Call] = deque(maxlen=_KEPT)
+        self._calls: deque[Call] = deque(maxlen=_MAX_CALLS)
         self.by_user: Counter[str] = Counter()
 
     def add(self, call: Call) -> None:
-        """Note a call."""
+        """Record a call."""
         self._calls.append(call)
         self.by_user[call.user] += 1
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Remove all calls and counts."""
         self._calls.clear()
         self.by_user.clear()
 
@@ -46,7 +46,7 @@ class CallLog:
         return self.by_user.total()
 
     def count(self, **wanted: str | int) -> int:
-        """How many of the kept calls have these values: ``count(user="relay", verb="list")``."""
+        """Count the recorded calls with these values: ``count(user="relay", verb="list")``."""
         return sum(
             1
             for call in self._calls

@@ -1,9 +1,9 @@
 """The Common Expression Language: expressions, and the rules of ``x-kubernetes-validations``.
 
 The language itself is cel-expr-python, the CEL project's own C++ implementation. Kubernetes adds
-libraries of its own (lists, regex, url, quantity, ip) that are not here, but for `sum`: a CRD that
-uses them is refused as one whose rule does not compile, never accepted and ignored. Values are
-dynamically typed here, so a rule that a real server refuses for its types is found only there.
+libraries of its own (lists, regex, url, quantity, ip), of which only `sum` is supported: a CRD that
+uses another function is rejected, because its rule does not compile. Values are dynamically typed, so a
+rule with wrong types is rejected only by a real server.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RULES = cel.NewEnv(
         )
     ],
 )
-"""What the rules of a CRD may use."""
+"""The environment of the rules of a CRD."""
 _STRING = re.compile(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"")
 _OLD_SELF = re.compile(r"\boldSelf\b")
 _MISSING_KEY = re.compile(r'NOT_FOUND: Key not found in map : "?([^"]*)"?')
@@ -56,11 +56,11 @@ _ESCAPED = re.compile("|".join(map(re.escape, _ESCAPES)))
 
 
 class CelError(ValueError):
-    """An expression that cannot be compiled, or that failed when it ran."""
+    """An expression cannot be compiled, or its evaluation failed."""
 
 
 class Program:
-    """One compiled expression. Raises `CelError` if it does not compile."""
+    """A compiled expression. Raises `CelError` if it does not compile."""
 
     def __init__(self, text: str, environment: Any = RULES) -> None:
         try:
@@ -69,7 +69,7 @@ class Program:
             raise CelError(f"the expression {text!r} does not compile: {error}") from error
 
     def run(self, variables: Mapping[str, Any]) -> Any:
-        """The expression's value. Raises `CelError` when it ends in an error."""
+        """Evaluate the expression. Raises `CelError`."""
         value = self._expression.eval(data=dict(variables))
         if value.type() == cel.Type.ERROR:
             raise CelError(_MISSING_KEY.sub(r"no such key: \1", str(value.value())))
@@ -87,15 +87,15 @@ def _pattern(pattern: str) -> Program:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether RE2 (the syntax of a schema's ``pattern``) finds ``pattern`` in ``text``.
+    """Whether ``text`` has a match of ``pattern``, in RE2 (the syntax of a schema's ``pattern``).
 
-    Raises `CelError` when the pattern is not valid RE2.
+    Raises `CelError` if the pattern is not valid RE2.
     """
     return bool(_pattern(pattern).run({"self": text}))
 
 
 def escape_name(name: str) -> str:
-    """A property's name as a rule writes it: ``a-b`` is ``a__dash__b`` (documented)."""
+    """Escape a property's name for rules: ``a-b`` becomes ``a__dash__b`` (documented)."""
     if name in _RESERVED:
         return f"__{name}__"
     return _ESCAPED.sub(lambda found: _ESCAPES[found.group()], name)
@@ -121,7 +121,7 @@ class Rule:
         self._message_program = compile_program(str(document.get("messageExpression") or "''"))
 
     def find_failure(self, value: Any, old: Any, *, has_old: bool) -> str | None:
-        """Why ``value`` breaks the rule, or ``None``. ``old`` is meant only with ``has_old``."""
+        """Why ``value`` violates the rule, or ``None``. ``old`` is used only with ``has_old``."""
         if self.transition and not has_old:
             return None
         variables = {"self": value, "oldSelf": old}
@@ -133,13 +133,13 @@ class Rule:
         try:
             message = self._message_program.run(variables)
         except CelError:
-            return self._message  # documented: a message that fails gives way to the plain one
+            return self._message  # documented: if messageExpression fails, message is used
         usable = isinstance(message, str) and message.strip() and "\n" not in message
         return str(message) if usable else self._message
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    """A text of the format ``date-time`` as the value that CEL knows."""
-    stamp = Timestamp()
-    stamp.FromJsonString(text)
-    return stamp
+    """Parse a text of the format ``date-time`` as CEL's timestamp."""
+    timestamp = Timestamp()
+    timestamp.FromJsonString(text)
+    return timestamp

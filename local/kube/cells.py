@@ -1,4 +1,4 @@
-"""Cells of Tables that take more than a path to find, as ``kubectl get`` prints them."""
+"""Computed cells of Tables, as ``kubectl get`` prints them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NONE, UNKNOWN = "<none>", "<unknown>"
 
 
 def render_age(age: timedelta) -> str:
-    """A duration as people read it: ``5m``, ``3h20m``, ``2d`` (k8s.io/apimachinery's rounding)."""
+    """Render a duration: ``5m``, ``3h20m``, ``2d`` (with the rounding of k8s.io/apimachinery)."""
     seconds = int(age.total_seconds())
     if seconds < 0:
         return "0s" if seconds >= -1 else "<invalid>"
@@ -39,7 +39,7 @@ _AGES = (
     (2 * _YEAR_S, _DAY_S, 0, "d"),
     (8 * _YEAR_S, _YEAR_S, _DAY_S, "yd"),
 )
-"""Up to how many seconds, the unit, the unit of the rest (0: none), and their letters."""
+"""The upper limit in seconds, the unit, the unit of the remainder (0: none), and their letters."""
 
 
 def _since(text: str | None, now: datetime) -> str:
@@ -162,4 +162,4 @@ CELLS: dict[str, Cell] = {
     "job_completions": _job_completions,
     "job_duration": _job_duration,
 }
-"""The functions that ``=name`` in a row of ``builtin.yaml`` stands for."""
+"""The functions that rows of ``builtin.yaml`` name as ``=name``."""

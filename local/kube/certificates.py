@@ -1,4 +1,5 @@
-"""The cluster's certificate authority: signs servers, clients and kubelets, and knows its own."""
+"""The cluster's certificate authority: signs the certificates of servers, clients and kubelets, and
+recognizes them."""
 
 from __future__ import annotations
 
@@ -26,11 +27,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from local.kube.users import User
 
 warnings.filterwarnings("ignore", "Attribute's length must be", UserWarning)
-"""The certificate of a Node with a long name has a longer CN than X.509 allows, as from Go."""
+"""The certificate of a Node with a long name has a longer CN than X.509 allows; Go accepts that, too."""
 _CA_LIFE = timedelta(days=3650)
 _CERTIFICATE_LIFE = timedelta(days=365)
 _BACKDATE = timedelta(minutes=5)
-"""Clocks differ; kube-controller-manager backdates what it signs by as much."""
+"""Clocks differ. kube-controller-manager backdates certificates by the same time."""
 
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
@@ -44,7 +45,7 @@ class KeyPair:
 
 
 class CertificateAuthority:
-    """A CA with an EC P-256 key. Made with `create`, or loaded from what was kept."""
+    """A CA with an EC P-256 key. Built by `create`, or by `load` from an exported one."""
 
     def __init__(self, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
         self._certificate = certificate
@@ -52,7 +53,7 @@ class CertificateAuthority:
 
     @classmethod
     def create(cls, now: datetime, name: str = "kubernetes") -> CertificateAuthority:
-        """A new CA that is valid from ``now`` on for ten years."""
+        """A new CA that is valid for ten years from ``now``."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         certificate = (
@@ -67,15 +68,15 @@ class CertificateAuthority:
         return cls(certificate, key)
 
     @classmethod
-    def load(cls, kept: KeyPair) -> CertificateAuthority:
-        """A CA that was kept. Raises `ValueError` for what is no EC key or no certificate."""
-        key = load_pem_private_key(kept.key_pem.encode(), password=None)
+    def load(cls, exported: KeyPair) -> CertificateAuthority:
+        """A CA from its exported certificate and key. Raises `ValueError` if they cannot be used."""
+        key = load_pem_private_key(exported.key_pem.encode(), password=None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
             raise ValueError("the CA's key must be an EC key")
-        return cls(x509.load_pem_x509_certificate(kept.certificate_pem.encode()), key)
+        return cls(x509.load_pem_x509_certificate(exported.certificate_pem.encode()), key)
 
-    def keep(self) -> KeyPair:
-        """What `load` needs. Holds the private key: to be written for the owner's eyes only."""
+    def export(self) -> KeyPair:
+        """The certificate and the private key, for `load`. Only their owner may be able to read them."""
         return KeyPair(self.certificate_pem, _render_key(self._key))
 
     @property
@@ -113,7 +114,7 @@ class CertificateAuthority:
     def sign_client(
         self, subject: x509.Name, public_key: PublicKey, now: datetime, life: timedelta
     ) -> str:
-        """A client certificate in PEM for somebody else's key."""
+        """A client certificate in PEM for a given public key."""
         leaf = self._leaf(subject, public_key, now, life, ExtendedKeyUsageOID.CLIENT_AUTH)
         return _render_certificate(leaf.sign(self._key, hashes.SHA256()))
 
@@ -138,7 +139,7 @@ class CertificateAuthority:
         )
 
     def find_user(self, der: bytes, now: datetime) -> User | None:
-        """The user whose client certificate this is, if this CA has signed it and it is valid."""
+        """Find the user of a client certificate; ``None`` unless it is valid and signed by this CA."""
         certificate = x509.load_der_x509_certificate(der)
         if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
             return None

@@ -1,4 +1,4 @@
-"""What each keyword of a schema demands of one value."""
+"""The check of each keyword of a schema, for one value."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from local.kube.errors import FieldError
 from local.kube.formats import has_format
 
 Check = Callable[[Any, str], FieldError | None]
-"""From a value and its path to what is wrong with it."""
+"""Takes a value and its path; returns the violation, or ``None``."""
 Violation = Callable[[str, Any, Any], FieldError]
-"""From a path, a value and the limit that it exceeds to what is wrong."""
+"""Takes a path, a value and the limit that it exceeds; returns the violation."""
 
 _TYPE_NAMES: dict[type, str] = {
     str: "string",
@@ -35,7 +35,7 @@ def type_name(value: Any) -> str:
     return _TYPE_NAMES[type(value)]
 
 
-def _says(words: str) -> Violation:
+def _with_message(words: str) -> Violation:
     def violation(path: str, value: Any, limit: Any) -> FieldError:
         shown = len(value) if isinstance(value, list | dict) else value
         return errors.invalid_value(path, shown, f"{path} in body {words.format(limit)}")
@@ -52,28 +52,48 @@ def _too_many(path: str, value: Any, limit: int) -> FieldError:
 
 
 _CHECKS: dict[str, tuple[str, Callable[[Any, Any], bool], Violation]] = {
-    "minLength": ("string", lambda v, n: len(v) >= n, _says("should be at least {} chars long")),
+    "minLength": (
+        "string",
+        lambda v, n: len(v) >= n,
+        _with_message("should be at least {} chars long"),
+    ),
     "maxLength": ("string", lambda v, n: len(v) <= n, _too_long),
-    "pattern": ("string", lambda v, pattern: matches(pattern, v), _says("should match '{}'")),
-    "minItems": ("array", lambda v, n: len(v) >= n, _says("should have at least {} items")),
+    "pattern": (
+        "string",
+        lambda v, pattern: matches(pattern, v),
+        _with_message("should match '{}'"),
+    ),
+    "minItems": (
+        "array",
+        lambda v, n: len(v) >= n,
+        _with_message("should have at least {} items"),
+    ),
     "maxItems": ("array", lambda v, n: len(v) <= n, _too_many),
     "minProperties": (
         "object",
         lambda v, n: len(v) >= n,
-        _says("should have at least {} properties"),
+        _with_message("should have at least {} properties"),
     ),
     "maxProperties": ("object", lambda v, n: len(v) <= n, _too_many),
-    "minimum": ("number", lambda v, n: v >= n, _says("should be greater than or equal to {}")),
-    "maximum": ("number", lambda v, n: v <= n, _says("should be less than or equal to {}")),
+    "minimum": (
+        "number",
+        lambda v, n: v >= n,
+        _with_message("should be greater than or equal to {}"),
+    ),
+    "maximum": (
+        "number",
+        lambda v, n: v <= n,
+        _with_message("should be less than or equal to {}"),
+    ),
 }
-"""Keyword to the type that it is about, whether a value holds, and what is wrong if not."""
+"""Keyword to the type that it applies to, the condition that a value must meet, and the violation."""
 
 
 def checks_of(source: Mapping[str, Any]) -> Iterator[tuple[frozenset[str], Check]]:
-    """The checks that one node of a schema asks for, each with the types that it is for."""
+    """The checks of one node of a schema, each with the types that it applies to."""
     for keyword, (type_, holds, violation) in _CHECKS.items():
         if keyword == "pattern" and keyword in source:
-            matches(source[keyword], "")  # raises CelError if it is no regular expression
+            matches(source[keyword], "")  # raises CelError for an invalid regular expression
         if keyword in source:
             yield ACCEPTED[type_], _limit(source[keyword], holds, violation)
     if "format" in source:

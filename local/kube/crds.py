@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: from the object to a kind that is served."""
+"""CustomResourceDefinitions: their validation, and the kinds that they define."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from local.kube.writing import Attributes
 CRD_RESOURCE = "customresourcedefinitions.apiextensions.k8s.io"
 _STATUS = {"status": ("get", "patch", "update")}
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
-"""Holds a CRD until its objects are gone."""
+"""The finalizer of a CRD until its objects are deleted."""
 
 
 def kind_of(crd: Mapping[str, Any]) -> Kind:
-    """The kind that a (valid) CRD defines, in the version that it stores."""
+    """The kind that a valid CRD defines, in its storage version."""
     spec = crd["spec"]
     names = spec["names"]
     version = _storage(spec)
@@ -62,7 +62,7 @@ def _storage(spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=64)
 def compile_schema(source: str) -> Schema:
-    """A CRD's schema with what all objects have, compiled once per text in a process."""
+    """Compile a CRD's schema with the fields of all objects added; cached by its text."""
     schema: Document = json.loads(source)
     return Schema(with_object_fields(schema))
 
@@ -84,8 +84,7 @@ def _columns_of(version: Mapping[str, Any]) -> Iterator[Column]:
 
 
 def find_crd_errors(document: Document, old: Document | None) -> Iterator[FieldError]:
-    """What keeps a CRD from being served. What it leaves unchecked of a schema is no more than
-    what `Schema` does not read."""
+    """The violations of a CRD. Of its schema, only the parts that `Schema` reads are checked."""
     spec, name = document["spec"], document["metadata"]["name"]
     if name != f"{spec['names']['plural']}.{spec['group']}":
         yield errors.invalid_value(
@@ -140,11 +139,11 @@ _KEYWORDS = Schema(
         }
     )
 )
-"""What `Schema` reads of one node."""
+"""The keywords that `Schema` reads, with their types."""
 
 
 def _keyword_errors(schema: Any, path: str) -> Iterator[FieldError]:
-    """Keywords that `Schema` reads, and whose value is of a type that it cannot read."""
+    """The keywords that `Schema` reads, and whose value has a wrong type."""
     wrong: str | None = f"{path} must be an object, and none of its keywords null"
     if isinstance(schema, dict) and all(
         schema.get(one, 0) is not None for one in _KEYWORDS.properties
@@ -163,7 +162,7 @@ def _keyword_errors(schema: Any, path: str) -> Iterator[FieldError]:
 
 
 def complete_crd(document: Document) -> None:
-    """Complete a CRD by the names that follow from others."""
+    """Set the names of a CRD that have defaults."""
     spec = document.get("spec") or {}
     kind = (spec.get("names") or {}).get("kind")
     if kind:
@@ -172,7 +171,7 @@ def complete_crd(document: Document) -> None:
 
 
 def establish(attributes: Attributes) -> None:
-    """Accept a CRD's names. Kubernetes does so in a controller, half a second or so later."""
+    """Accept a CRD's names. In Kubernetes, a controller does that about half a second later."""
     document, old = attributes.document, attributes.old
     if attributes.subresource:
         return
@@ -192,15 +191,15 @@ def establish(attributes: Attributes) -> None:
 
 
 def _condition(type_: str, reason: str, message: str, now: str) -> Document:
-    told = {"reason": reason, "message": message}
-    return {"type": type_, "status": "True", "lastTransitionTime": now, **told}
+    reported = {"reason": reason, "message": message}
+    return {"type": type_, "status": "True", "lastTransitionTime": now, **reported}
 
 
 def mark_crd(crd: Document, now: str) -> None:
-    """Hold a CRD that is to be deleted until its objects are gone."""
+    """Add the finalizer and the condition Terminating to a CRD that is deleted."""
     meta = crd["metadata"]
-    held = [one for one in meta.get("finalizers", ()) if one != CLEANUP_FINALIZER]
-    meta["finalizers"] = [*held, CLEANUP_FINALIZER]
+    others = [one for one in meta.get("finalizers", ()) if one != CLEANUP_FINALIZER]
+    meta["finalizers"] = [*others, CLEANUP_FINALIZER]
     terminating = _condition(
         "Terminating", "InstanceDeletionPending", "its objects are being deleted", now
     )
@@ -209,7 +208,7 @@ def mark_crd(crd: Document, now: str) -> None:
 
 
 class CrdRegistrar:
-    """Serves what CRDs define, from the moment that they are stored."""
+    """Serves the kinds of CRDs as soon as they are stored."""
 
     def __init__(self, store: Store, catalogue: Catalogue, watches: Watches) -> None:
         self._store = store

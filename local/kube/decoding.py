@@ -1,4 +1,4 @@
-"""From a request body to a document of its kind: JSON, types, unknown fields, defaults."""
+"""Decodes request bodies: JSON, types, unknown fields, defaults."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _NO_PROTOBUF = (
 
 
 def content_type(request: Request) -> str:
-    """The bare media type of the body; JSON where none is said."""
+    """The media type of the body without parameters; JSON by default."""
     return request.headers.get("content-type", JSON).partition(";")[0].strip().lower() or JSON
 
 
 def read_object(request: Request) -> Document:
-    """The object in a body. Raises 400 for what is no object, 415 for other media types."""
+    """Parse the object in a body. Raises 400 if it is not an object, 415 for other media types."""
     media_type = content_type(request)
     if media_type != JSON:
         hint = _NO_PROTOBUF if media_type == PROTOBUF else ""
@@ -39,7 +39,7 @@ def read_object(request: Request) -> Document:
 
 
 def parse_json(body: bytes) -> Any:
-    """What a body holds. Raises 400."""
+    """Parse a body. Raises 400."""
     try:
         return json.loads(body)
     except ValueError as error:
@@ -47,7 +47,7 @@ def parse_json(body: bytes) -> Any:
 
 
 def own_metadata(write: Write, document: Document) -> Document:
-    """The document's metadata, made its own (a change to it changes nothing else)."""
+    """Replace the document's metadata by a copy and return it."""
     found = document.get("metadata")
     if found is not None and not isinstance(found, dict):
         raise _undecodable(write.kind, "metadata must be an object")
@@ -57,7 +57,7 @@ def own_metadata(write: Write, document: Document) -> Document:
 
 
 def _check_type(write: Write, document: Document) -> None:
-    """Does the body say that it is of the URL's kind? A built-in object need not say any."""
+    """Raises 400 if the body is not of the URL's kind. A built-in object may omit its kind."""
     kind = write.kind
     wanted = kind.api_version
     if not kind.custom:
@@ -69,10 +69,10 @@ def _check_type(write: Write, document: Document) -> None:
 
 
 def decode(write: Write, document: Document, old: Any = ABSENT) -> tuple[str, ...]:
-    """Check the type, prune and default; unknown fields are refused, warned of or dropped.
+    """Check the type, prune and default. Returns warnings about unknown fields, or rejects them.
 
-    Raises `Undecodable`, also for values of a wrong type in the fields that Go knows: all of a
-    built-in kind, and the metadata of any.
+    Raises `Undecodable`, also for values of a wrong type in the fields that Go decodes: all of a
+    built-in kind, and the metadata of any kind.
     """
     _check_type(write, document)
     own_metadata(write, document)

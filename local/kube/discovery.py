@@ -1,5 +1,5 @@
-"""What is served: groups, resources, and OpenAPI v3 as far as kubectl asks for it (validation, dry
-runs, ``explain``)."""
+"""Discovery: groups, resources, and OpenAPI v3 as far as kubectl needs it (validation, dry runs,
+``explain``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from local.kube.kinds import Document, Kind
 
 
 def find_document(catalogue: Catalogue, path: tuple[str, ...]) -> Document | None:
-    """What stands at a path that is no resource, or ``None``."""
+    """Find the document at a path that is not a resource."""
     match path:
         case ("version",):
             shown = {"major": "1", "minor": "36", "gitVersion": "v1.36.3"}
@@ -46,7 +46,7 @@ def _group(group: str, versions: list[str]) -> Document:
 
 
 def _find_resource_list(catalogue: Catalogue, group: str, version: str) -> Document | None:
-    """APIResourceList of one group version, subresources as entries of their own."""
+    """The APIResourceList of one group version; each subresource has its own entry."""
     kinds = list(_kinds_of(catalogue, group, version))
     if not kinds:
         return None
@@ -73,10 +73,10 @@ def _entries(kinds: Iterable[Kind]) -> Iterator[Document]:
 # -- OpenAPI ---------------------------------------------------------------------------------------
 
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""The content type in which clients of Go ask for OpenAPI v2."""
+"""The content type of OpenAPI v2 in requests of Go clients."""
 EMPTY_V2 = b""
-"""OpenAPI v2 as protobuf, without a definition: kubectl asks for it about a kind that v3 does not
-have, finds nothing there either, and says that there is no such kind."""
+"""An OpenAPI v2 document in protobuf without definitions: kubectl reads it if v3 does not have a kind,
+and then reports that the kind does not exist."""
 
 _PARAMETERS = [
     {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
@@ -86,7 +86,7 @@ _METHODS = ("get", "post", "put", "patch", "delete")
 
 
 def _openapi_index(catalogue: Catalogue) -> Document:
-    """The list of documents, each by an address that changes when the document does."""
+    """The list of documents. The URL of each has a hash of its content."""
     paths = {}
     for group, versions in catalogue.groups().items():
         for version in versions:
@@ -128,7 +128,7 @@ def _openapi(kinds: Iterable[Kind]) -> Document:
 
 
 def _without_extensions(node: Any) -> Any:
-    """A schema as OpenAPI knows it: int-or-string gets its type, the rules stay behind."""
+    """A schema without Kubernetes' extensions: int-or-string gets a type, rules are removed."""
     if isinstance(node, list):
         return [_without_extensions(item) for item in node]
     if not isinstance(node, dict):

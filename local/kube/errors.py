@@ -1,7 +1,7 @@
-"""What an API server answers when it refuses: the `Status` object.
+"""The errors of an API server, which it returns as a `Status` object.
 
-Each constructor below stands for one kind of refusal; nothing else in this package makes up a code
-or a reason. Messages follow those of k8s.io/apimachinery where clients show them often.
+Each function below builds one kind of error; all codes and reasons of this package are defined here.
+Messages follow those of k8s.io/apimachinery where clients show them often.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 @dataclass(frozen=True)
 class FieldError:
-    """One violation of one field of an object, as it stands among the causes of a 422."""
+    """One violation of one field of an object, as in the causes of a 422."""
 
     reason: str
     field: str
@@ -25,7 +25,7 @@ class FieldError:
 
 
 class ApiError(Exception):
-    """A refusal, as a client receives it.
+    """An error, as a client receives it.
 
     ``reason`` is empty where Kubernetes gives none; ``details`` is the Status object's field of that
     name (name, group, kind, uid, causes, retryAfterSeconds).
@@ -41,7 +41,7 @@ class ApiError(Exception):
         self.details = dict(details or {})
 
     def status(self) -> dict[str, Any]:
-        """The Status object that is the answer's body."""
+        """The Status object: the body of the response."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -73,18 +73,18 @@ def _named(qualified: str, name: str, causes: Sequence[FieldError] = ()) -> dict
     return {key: value for key, value in details.items() if value}
 
 
-# -- refusals --------------------------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------------------
 
 
 class Undecodable(ApiError):
-    """400: a body that cannot be read as an object of its kind. (422 if a patch has made it so.)"""
+    """400: a body that cannot be decoded as an object of its kind. (422 if it results from a patch.)"""
 
     def __init__(self, message: str) -> None:
         super().__init__(400, "BadRequest", message)
 
 
 class UnknownPath(ApiError):
-    """404 of a URL that nothing is served under; answered in plain text."""
+    """404 of a URL that is not served; the response is plain text."""
 
     TEXT = "404 page not found\n"
 
@@ -93,14 +93,14 @@ class UnknownPath(ApiError):
 
 
 class Expired(ApiError):
-    """410: the version asked for is no longer known."""
+    """410: the requested version is older than the history."""
 
     def __init__(self, asked: int, oldest: int) -> None:
         super().__init__(410, "Expired", f"too old resource version: {asked} ({oldest})")
 
 
 def bad_request(message: str) -> ApiError:
-    """400: what was sent cannot be read, or contradicts the URL."""
+    """400: the request cannot be parsed, or its body contradicts the URL."""
     return ApiError(400, "BadRequest", message)
 
 
@@ -112,12 +112,12 @@ def mismatch(field: str, found: str, wanted: str) -> ApiError:
 
 
 def unauthorized() -> ApiError:
-    """401: credentials were sent, and nobody knows them."""
+    """401: the credentials are unknown."""
     return ApiError(401, "Unauthorized", "Unauthorized")
 
 
 def forbidden(qualified: str, name: str, why: str, causes: Sequence[FieldError] = ()) -> ApiError:
-    """403: ``why`` is the end of the sentence, as in ``User "u" cannot get resource ...``."""
+    """403: ``why`` completes the message, as in ``User "u" cannot get resource ...``."""
     shown = f'{qualified} "{name}"' if name else qualified
     message = f"{shown} is forbidden: {why}"
     return ApiError(403, "Forbidden", message, _named(qualified, name, causes))
@@ -129,24 +129,24 @@ def forbidden_path(why: str) -> ApiError:
 
 
 def not_found(qualified: str, name: str) -> ApiError:
-    """404: the resource is served, the object is not there."""
+    """404: the resource is served, but the object does not exist."""
     return ApiError(404, "NotFound", f'{qualified} "{name}" not found', _named(qualified, name))
 
 
 def method_not_allowed() -> ApiError:
-    """405: the resource exists and lacks this verb."""
+    """405: the resource exists, but does not have this verb."""
     message = "the server does not allow this method on the requested resource"
     return ApiError(405, "MethodNotAllowed", message)
 
 
 def not_acceptable() -> ApiError:
-    """406: none of the media types asked for can be had."""
+    """406: none of the accepted media types is available."""
     message = "only the following media types are accepted: application/json"
     return ApiError(406, "NotAcceptable", message)
 
 
 def already_exists(qualified: str, name: str) -> ApiError:
-    """409: an object of this name is there."""
+    """409: an object of this name exists."""
     message = f'{qualified} "{name}" already exists'
     return ApiError(409, "AlreadyExists", message, _named(qualified, name))
 
@@ -163,13 +163,13 @@ def conflict(qualified: str, name: str, why: str) -> ApiError:
 
 
 def unsupported_media_type(accepted: Sequence[str], hint: str = "") -> ApiError:
-    """415: the body is in a form that is not read here; ``hint`` follows the sentence."""
+    """415: the body has an unsupported media type; ``hint`` is added to the message."""
     message = "the body of the request was in an unknown format - accepted media types include: "
     return ApiError(415, "UnsupportedMediaType", f"{message}{', '.join(accepted)}{hint}")
 
 
 def invalid(qualified_kind: str, name: str, errors: Sequence[FieldError]) -> ApiError:
-    """422: the object was understood and is not valid. ``qualified_kind``: ``Widget.example.com``."""
+    """422: the object was decoded, but is invalid. ``qualified_kind``: ``Widget.example.com``."""
     joined = str(errors[0]) if len(errors) == 1 else f"[{', '.join(map(str, errors))}]"
     message = f'{qualified_kind} "{name}" is invalid: {joined}'
     return ApiError(422, "Invalid", message, _named(qualified_kind, name, errors))
@@ -182,7 +182,7 @@ def unprocessable() -> ApiError:
 
 
 def version_on_create() -> ApiError:
-    """500 without a reason: a new object that claims to have been stored already."""
+    """500 without a reason: a new object has a resourceVersion."""
     return ApiError(500, "", "resourceVersion should not be set on objects to be created")
 
 
@@ -192,11 +192,11 @@ def version_on_create() -> ApiError:
 OMITTED: Final = object()
 """A value that is not shown: an object or a list."""
 NOWHERE = "<nil>"
-"""The field of a violation by the object as a whole."""
+"""The field of a violation that concerns the whole object."""
 
 
 def render_value(value: Any) -> str:
-    """A value as Kubernetes prints it within a message: ``"a"``, ``3``, ``true``, ``{"a":1}``."""
+    """Render a value as in Kubernetes' messages: ``"a"``, ``3``, ``true``, ``{"a":1}``."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
@@ -205,22 +205,22 @@ def _shown(value: Any) -> str:
 
 
 def required(field: str, why: str = "") -> FieldError:
-    """A field that must be there."""
+    """A required field is missing."""
     return FieldError("FieldValueRequired", field, f"Required value: {why}".removesuffix(": "))
 
 
 def invalid_value(field: str, value: Any, why: str) -> FieldError:
-    """A value that is wrong, and why."""
+    """A value is invalid."""
     return FieldError("FieldValueInvalid", field, f"Invalid value: {_shown(value)}{why}")
 
 
 def wrong_type(field: str, found: str, why: str) -> FieldError:
-    """A value of the wrong JSON type; ``found`` is the type that was sent."""
+    """A value has the wrong JSON type; ``found`` is the type that was sent."""
     return FieldError("FieldValueTypeInvalid", field, f'Invalid value: "{found}": {why}')
 
 
 def not_supported(field: str, value: Any, supported: Sequence[Any]) -> FieldError:
-    """A value outside its enumeration."""
+    """A value is not in its enumeration."""
     listed = ", ".join(
         render_value(one if isinstance(one, str) else render_value(one)) for one in supported
     )
@@ -229,23 +229,23 @@ def not_supported(field: str, value: Any, supported: Sequence[Any]) -> FieldErro
 
 
 def duplicate(field: str, value: Any) -> FieldError:
-    """A value that may stand only once."""
+    """A value occurs more than once."""
     shown = f"Duplicate value: {_shown(value)}".removesuffix(": ")
     return FieldError("FieldValueDuplicate", field, shown)
 
 
 def forbidden_field(field: str, why: str) -> FieldError:
-    """A field that may not be set, or not changed in this way."""
+    """A field may not be set, or not be changed in this way."""
     return FieldError("FieldValueForbidden", field, f"Forbidden: {why}")
 
 
 def too_long(field: str, limit: int) -> FieldError:
-    """A string beyond its length."""
+    """A string is too long."""
     return FieldError("FieldValueTooLong", field, f"Too long: may not be more than {limit} bytes")
 
 
 def too_many(field: str, count: int, limit: int) -> FieldError:
-    """A list or map beyond its size."""
+    """A list or map has too many items."""
     items = "item" if limit == 1 else "items"
     why = f"Too many: {count}: must have at most {limit} {items}"
     return FieldError("FieldValueTooMany", field, why)

@@ -16,7 +16,7 @@ _OF_ALL = ("metadata.name", "metadata.namespace")
 
 @lru_cache(maxsize=4096)
 def parse_field_selector(text: str, known: tuple[str, ...]) -> Callable[[Document], bool]:
-    """What a selector requires of an object, over ``known`` fields, its name and its namespace.
+    """Parse a selector of ``known`` fields, name and namespace into a function of an object.
 
     Raises 400. A missing field counts as the empty string.
     """
@@ -39,7 +39,7 @@ _FLAGS = frozenset({"spec.unschedulable", "spec.hostNetwork"})
 
 
 def read_field(document: Document, path: str) -> str:
-    """A field in the form that selectors compare: text, ``true``, ``false`` or empty."""
+    """The value of a field as selectors compare it: text, ``true``, ``false`` or empty."""
     value: Any = document
     for name in path.split("."):
         value = value.get(name) if isinstance(value, Mapping) else None

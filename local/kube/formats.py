@@ -1,4 +1,4 @@
-"""Times and the formats of scalars that a schema may name."""
+"""Times, and the formats of scalars in schemas."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _DATE_TIME = re.compile(
 
 
 def parse_time(text: str) -> datetime:
-    """A point in time from RFC 3339. Raises `ValueError`."""
+    """Parse a time in RFC 3339. Raises `ValueError`."""
     if not _DATE_TIME.fullmatch(text):
         raise ValueError(f"not an RFC 3339 time: {text!r}")
     return datetime.fromisoformat(text.upper())
 
 
 def render_time(moment: datetime) -> str:
-    """RFC 3339 in UTC, in whole seconds, as ``metav1.Time`` is written."""
+    """Render a time like ``metav1.Time``: RFC 3339 in UTC, in whole seconds."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def can_decode(name: str, value: Any) -> bool:
-    """Whether the field of a built-in object with this format can be read."""
+    """Whether a value can be decoded as a field of a built-in object with this format."""
     try:
         if name == "date-time":
             parse_time(value)
@@ -35,10 +35,10 @@ def can_decode(name: str, value: Any) -> bool:
 
 
 def has_format(name: str, value: Any) -> bool:
-    """Whether a value of the right type has a format; formats without a check have none.
+    """Whether a value of the right type has a format. Formats without a check accept all values.
 
-    A time of a custom resource may have any offset, of 99 hours too, though nothing can read it: the
-    product must live with such a time in a status.
+    A time of a custom resource may have any offset, even 99 hours, although nothing can parse it: the
+    product must tolerate such a time in a status.
     """
     try:
         if name == "date-time":

@@ -1,4 +1,4 @@
-"""The verbs over HTTP: from a request to `Resources`, and back to bytes."""
+"""The verbs over HTTP: parses requests, calls `Resources`, renders responses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 
 _MIN_WATCH_S = 1800
-"""A watch that names no time-out ends after 30 to 60 minutes (documented)."""
+"""A watch without a timeout ends after 30 to 60 minutes (documented)."""
 
 
 class Handlers:
@@ -68,7 +68,7 @@ class Handlers:
         }
 
     def handle(self, request: Request, info: RequestInfo, user: User) -> Response:
-        """Answer a request for a resource. Raises what there is to refuse."""
+        """Answer a request for a resource. Raises `ApiError`."""
         kind = self._resources.catalogue.find(info.group, info.resource)
         if kind is None or not kind.served or kind.version != info.version:
             raise errors.UnknownPath
@@ -103,7 +103,7 @@ class Handlers:
         return self._page(call, [one for one in records if one.key > start], revision)
 
     def _page(self, call: ResourceCall, records: list[Record], revision: int) -> Response:
-        """The first page of a list, with a token by which it goes on if it does."""
+        """The first page of a list, with the token of the next page if there is one."""
         selected = list(filter(matcher_of(call), records))
         limit = max(0, number_argument(call.request, "limit")) or len(selected)
         meta: Document = {"resourceVersion": str(revision)}
@@ -127,12 +127,12 @@ class Handlers:
             render=view.events(),
             bookmark=view.bookmark,
             bookmarks=is_true(request, "allowWatchBookmarks"),
-            timeout_s=number_argument(request, "timeoutSeconds") or self._draw_timeout_s(),
+            timeout_s=number_argument(request, "timeoutSeconds") or self._random_timeout_s(),
         )
         stream = Watch(wanted, store, self._clock, self._watches)
         return Response(200, {"Content-Type": JSON}, stream=stream)
 
-    def _draw_timeout_s(self) -> float:
+    def _random_timeout_s(self) -> float:
         return _MIN_WATCH_S * (1 + self._random.random())
 
     # -- writing ----------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ _NAMED = frozenset({"get", "update", "patch", "delete"})
 
 
 def _fits(kind: Kind, info: RequestInfo) -> bool:
-    """Whether the URL is of the form that the verb is for: with a name, or without."""
+    """Whether the URL has the form that the verb needs: with a name, or without."""
     if info.verb == "create":
         placed = bool(info.namespace) or not kind.namespaced
         return placed and bool(info.name) is bool(info.subresource)

@@ -22,7 +22,7 @@ _TOKENS = re.compile(
 
 @lru_cache(maxsize=1024)
 def compile_path(path: str) -> Callable[[Any], list[Any]]:
-    """A function from a document to all that the path finds. Raises `ValueError`."""
+    """Compile a path into a function that returns all values of a document. Raises `ValueError`."""
     text = path.strip().removeprefix("{").removesuffix("}")
     steps: list[Step] = []
     at = 0
@@ -60,5 +60,5 @@ def _list(value: Any) -> list[Any]:
 
 
 def render_results(values: list[Any]) -> str:
-    """What is printed for what a path has found."""
+    """Render the values that a path has found."""
     return " ".join(value if isinstance(value, str) else json.dumps(value) for value in values)

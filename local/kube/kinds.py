@@ -1,7 +1,7 @@
-"""The kinds that are served, as rows: the built-in ones from ``builtin.yaml``, others from CRDs.
+"""The kinds: the built-in ones from rows of ``builtin.yaml``, others from CRDs.
 
-Everything that tells one kind from another is in a `Kind`; the code that stores, validates, prints
-and discovers objects knows no kind by name.
+All properties of a kind are in its `Kind`: the code that stores, validates, prints and discovers objects
+does not depend on particular kinds.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ AGE_COLUMN = Column("Age", ".metadata.creationTimestamp", type="date")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Kind:
-    """A kind in its one version: its names, its scope and what is particular about it.
+    """A kind in its only version: names, scope and properties.
 
-    ``subresources`` maps a name to its verbs; ``selectable`` are the fields of field selectors; the
-    rest is described in ``builtin.yaml``.
+    ``subresources`` maps names to verbs; ``selectable`` are the fields of field selectors.
+    ``builtin.yaml`` describes the other properties.
     """
 
     kind: str
@@ -86,12 +86,12 @@ class Kind:
 
     @property
     def resource(self) -> str:
-        """``widgets.example.com``: the key of its collection, and its name in messages."""
+        """``widgets.example.com``: the key of the collection, and the name in messages."""
         return qualify(self.plural, self.group)
 
     @property
     def qualified_kind(self) -> str:
-        """``Widget.example.com``, as 422 messages name it."""
+        """``Widget.example.com``: the name in messages of 422."""
         return qualify(self.kind, self.group)
 
     @property
@@ -101,7 +101,7 @@ class Kind:
 
 
 def qualify(name: str, group: str) -> str:
-    """A resource or kind with its group behind it, as messages write it."""
+    """A resource or kind, followed by its group."""
     return f"{name}.{group}" if group else name
 
 
@@ -109,13 +109,13 @@ _WHEN_UNSET: Mapping[str, Document] = {
     "~": {"default": {}},
     "?": {"default": None, "nullable": True, "x-go-omitempty": False},
 }
-"""What the last letter of a name says in the short form of schemas."""
+"""The meaning of the last character of a name in the short form of schemas."""
 
 # -- the short form of schemas ---------------------------------------------------------------------
 
 
 def expand_schema(short: Any) -> Document:
-    """The OpenAPI form of a schema in the short form that ``builtin.yaml`` describes."""
+    """Convert a schema from the short form, which ``builtin.yaml`` describes, to OpenAPI."""
     if isinstance(short, str):
         return _expand_scalar(short)
     if isinstance(short, list):
@@ -142,7 +142,7 @@ def _expand_scalar(short: str) -> Document:
 
 
 def _nullable(member: Document) -> Document:
-    """A member of a map or list: where Go reads null, there stands nothing of its type."""
+    """The schema of a member of a map or list: Go decodes null as the zero value of its type."""
     nothing: Document = {"string": {"default": ""}, "object": {"default": {}}}
     return {**nothing.get(member.get("type", ""), {}), **member}
 
@@ -178,7 +178,7 @@ def metadata_schema() -> Mapping[str, Any]:
 
 
 def with_object_fields(schema: Mapping[str, Any]) -> Document:
-    """A kind's schema with ``apiVersion``, ``kind`` and ``metadata`` as every object has them."""
+    """A kind's schema with ``apiVersion``, ``kind`` and ``metadata`` added."""
     properties = {
         **schema.get("properties", {}),
         "apiVersion": _TYPES["string"],
@@ -193,7 +193,7 @@ def with_object_fields(schema: Mapping[str, Any]) -> Document:
 
 @cache
 def builtin_kinds() -> tuple[Kind, ...]:
-    """All kinds that are there without a CRD."""
+    """All kinds without a CRD."""
     return tuple(_read_row(name, row) for name, row in _builtin_rows()["kinds"].items())
 
 

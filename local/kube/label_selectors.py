@@ -27,7 +27,10 @@ _REQUIREMENT = re.compile(
 
 @lru_cache(maxsize=1024)
 def parse_label_selector(text: str) -> Requirement:
-    """What a selector requires of labels, from ``a=b,c!=d,e in (f,g),h notin (i),j,!k``. Raises 400."""
+    """Parse a selector such as ``a=b,c!=d,e in (f,g),h notin (i),j,!k`` into a function of labels.
+
+    Raises 400.
+    """
     requirements: list[Requirement] = []
     at = 0
     while at < len(text):
@@ -57,7 +60,7 @@ def _requirement(found: re.Match[str], text: str) -> Requirement:
 
 
 def _number(text: str | None) -> float:
-    """The whole number that a label's value is; NaN, which no number is beyond, for others."""
+    """A label's value as an integer; NaN, which compares as false, if it is none."""
     return int(text) if text and text.removeprefix("-").isdecimal() else nan
 
 
@@ -70,7 +73,7 @@ _OPERATORS: dict[str, Holds] = {
     "Gt": lambda labels, key, values: _number(labels.get(key)) > _number(values[0]),
     "Lt": lambda labels, key, values: _number(labels.get(key)) < _number(values[0]),
 }
-"""Whether labels meet a requirement, by its operator in ``matchExpressions``."""
+"""Whether labels match a requirement, by the operator in ``matchExpressions``."""
 _SIGNS = {
     "": "Exists",
     "!": "DoesNotExist",
@@ -82,11 +85,11 @@ _SIGNS = {
     ">": "Gt",
     "<": "Lt",
 }
-"""The operators by what a query writes."""
+"""The operators by their form in a query."""
 
 
 def matches_expressions(expressions: Iterable[Mapping[str, Any]], labels: Labels) -> bool:
-    """Whether labels fulfil all ``matchExpressions`` (of selectors and of node affinity)."""
+    """Whether labels match all ``matchExpressions`` (of selectors and of node affinity)."""
     return all(
         _OPERATORS[one["operator"]](labels, one["key"], tuple(one.get("values", ())))
         for one in expressions

@@ -1,4 +1,4 @@
-"""What may become of an object from one version to the next: pure functions of documents."""
+"""The rules for updates and deletes of an object: pure functions of documents."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from local.kube.strategies import strategy_of
 from local.kube.writing import Write
 
 _MUTABLE_PARTS = {"status": ("status",), "approval": ("status",), "finalize": ("spec",)}
-"""What a write to a subresource may change; all else stays as it is."""
+"""The parts that a write to a subresource may change."""
 
 
 def check_preconditions(write: Write, record: Record, meta: Document) -> None:
-    """Raises 400 and 409 if this is not the object that the URL names, as the client last saw it."""
+    """Raises 400 or 409 unless the name, namespace, uid and version in the body are the record's."""
     namespace, name = record.key
     if meta.get("name") != name:
         raise errors.mismatch("name", meta.get("name", ""), name)
@@ -32,7 +32,7 @@ def check_preconditions(write: Write, record: Record, meta: Document) -> None:
 
 
 def check_delete_preconditions(kind: Kind, record: Record, wanted: Mapping[str, Any]) -> None:
-    """Raises 409 for an object that is not, or no longer, what the client wants deleted."""
+    """Raises 409 if the object's uid or version is not that of the precondition."""
     for name, found in (("uid", record.metadata["uid"]), ("resourceVersion", str(record.revision))):
         if (wanted.get(name) or found) != found:
             why = (
@@ -42,12 +42,12 @@ def check_delete_preconditions(kind: Kind, record: Record, wanted: Mapping[str, 
 
 
 def isolate(write: Write, document: Document, old: Document) -> Document:
-    """What is left of ``document`` when only what the (sub)resource owns is taken from it."""
+    """``old``, with the parts that belong to the resource or subresource taken from ``document``."""
     if write.subresource:
         parts = _MUTABLE_PARTS[write.subresource]
-        kept = {name: value for name, value in old.items() if name not in parts}
-        new = {**kept, **{name: document[name] for name in parts if name in document}}
-        # A custom resource's status write leaves metadata alone; the built-in kinds' does not.
+        unchanged = {name: value for name, value in old.items() if name not in parts}
+        new = {**unchanged, **{name: document[name] for name in parts if name in document}}
+        # A status write changes the metadata of built-in kinds, but not of custom resources.
         new["metadata"] = dict(old["metadata"] if write.kind.custom else document["metadata"])
         return new
     if "status" not in write.kind.subresources:
@@ -57,7 +57,7 @@ def isolate(write: Write, document: Document, old: Document) -> Document:
 
 
 def restore_system_fields(meta: Document, old: Mapping[str, Any]) -> None:
-    """Put back what no client may change; leave what is refused when it differs."""
+    """Restore the fields that clients cannot change. Other changes are rejected by the validation."""
     for name in ("uid", "namespace", "deletionTimestamp", "deletionGracePeriodSeconds"):
         if not meta.get(name) and name in old:
             meta[name] = old[name]
@@ -69,7 +69,7 @@ def restore_system_fields(meta: Document, old: Mapping[str, Any]) -> None:
 
 
 def validate(write: Write, document: Document, old: Document | None) -> None:
-    """Raises 422 with all that is wrong with a document."""
+    """Raises 422 with all violations of a document."""
     kind = write.kind
     meta = document["metadata"]
     before = None if old is None else old["metadata"]
@@ -104,7 +104,7 @@ def _read(document: Document, path: str) -> Any:
 
 
 def content_of(kind: Kind, document: Document) -> Document:
-    """What counts for ``metadata.generation``."""
+    """The content whose changes increase ``metadata.generation``."""
     left_out = {"apiVersion", "kind", "metadata"}
     if "status" in kind.subresources:
         left_out.add("status")
@@ -112,12 +112,12 @@ def content_of(kind: Kind, document: Document) -> Document:
 
 
 def is_namespace(document: Document) -> bool:
-    """Whether this is a Namespace, which goes only when it is empty."""
+    """Whether this is a Namespace, which is removed only when it is empty."""
     return (document["apiVersion"], document["kind"]) == ("v1", "Namespace")
 
 
 def is_done(document: Document) -> bool:
-    """Whether an object that is being deleted has nothing left to hold it."""
+    """Whether an object is being deleted and has no finalizers."""
     meta = document["metadata"]
     if "deletionTimestamp" not in meta or meta.get("finalizers"):
         return False

@@ -1,4 +1,4 @@
-"""What ``metadata`` may say: names, labels, annotations, owners, finalizers."""
+"""The validation of ``metadata``: names, labels, annotations, owners, finalizers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _STYLES = {
     "subdomain": (_SUBDOMAIN, "RFC 1123 subdomain", 253),
     "path": (r"(?!\.\.?\Z)[^/%]*", "path segment name", 1 << 30),
 }
-"""Styles of names: what they match, in words, and their length. ``path`` is for RBAC kinds."""
+"""Styles of names: pattern, description and maximal length. ``path`` is for RBAC kinds."""
 _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 _SERVER_OWNED = ("name", "namespace", "uid", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
 def key_violations(key: str) -> list[str]:
-    """What is wrong with the key of a label, an annotation or a taint."""
+    """The violations of the key of a label, an annotation or a taint."""
     prefix, slash, name = key.rpartition("/")
     if slash and not re.fullmatch(_SUBDOMAIN, prefix):
         return ["the part before the slash must be a lowercase RFC 1123 subdomain"]
@@ -33,7 +33,7 @@ def key_violations(key: str) -> list[str]:
 
 
 def label_value_violations(value: str) -> list[str]:
-    """What is wrong with a label's value."""
+    """The violations of the value of a label."""
     return _part_violations(value, f"({_NAME_PART})?")
 
 
@@ -46,7 +46,7 @@ def _part_violations(text: str, pattern: str) -> list[str]:
 def find_errors(
     metadata: Mapping[str, Any], name_style: str, old: Mapping[str, Any] | None, *, custom: bool
 ) -> Iterator[FieldError]:
-    """What is wrong with an object's metadata; on an update, what must not change."""
+    """The violations of an object's metadata; on an update, also of changes of immutable fields."""
     if old is None:
         yield from _name_errors(metadata["name"], name_style)
     else:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """``server`` is the URL in ``kube-public/cluster-info``, for VMs that join. ``history`` is how many
-    changes of each kind are kept for watches. ``node_grace_s``: so long a Node may be silent.
+    """``server`` is the URL in ``kube-public/cluster-info``, for VMs that join. ``history`` is the
+    number of changes of each kind that watches can read. After ``node_grace_s`` without a heartbeat, the
+    Ready condition of a Node becomes Unknown.
 
     The defaults are those of Kubernetes.
     """

@@ -1,6 +1,6 @@
-"""What a PATCH body does to an object: JSON patch, merge patch and strategic merge patch.
+"""Applies PATCH bodies: JSON patch, merge patch and strategic merge patch.
 
-All three are functions of two documents that change neither.
+All three are functions of two documents and change neither.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _ORDER = "$setElementOrder/"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 _RETAIN = "$retainKeys"
 _UNKNOWN = Schema({})
-"""Of a field that no schema describes."""
+"""The schema of a field that no schema describes."""
 
 
 def json_patch(document: Document, operations: Any) -> Document:
-    """RFC 6902. Raises 400 for what is no patch, 422 for one that fails."""
+    """Apply a patch of RFC 6902. Raises 400 for an invalid patch, 422 if it cannot be applied."""
     if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
         raise errors.bad_request("a JSON patch must be a list of operations")
     try:
@@ -35,7 +35,7 @@ def json_patch(document: Document, operations: Any) -> Document:
 
 
 def merge_patch(document: Any, patch: Any) -> Any:
-    """RFC 7386: ``null`` deletes, objects merge, everything else replaces."""
+    """Apply a patch of RFC 7386: ``null`` deletes, objects merge, everything else replaces."""
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     merged = dict(document) if isinstance(document, dict) else {}
@@ -48,9 +48,9 @@ def merge_patch(document: Any, patch: Any) -> Any:
 
 
 def strategic_merge(document: Any, patch: Any, schema: Schema) -> Any:
-    """Kubernetes' strategic merge: as `merge_patch`, but lists with a merge key merge by it.
+    """Apply Kubernetes' strategic merge patch: like `merge_patch`, but some lists are merged.
 
-    ``schema`` says which lists do, and by what (``x-kubernetes-patch-merge-key``).
+    ``schema`` has their merge keys (``x-kubernetes-patch-merge-key``).
     """
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
@@ -139,7 +139,7 @@ def _merge_item(merged: list[Any], item: Any, key: str, schema: Schema) -> None:
 
 
 def _order_lists(merged: Document, patch: Document, schema: Schema) -> None:
-    """Put merged lists in the order that the patch says, what it does not name behind it."""
+    """Order merged lists as in the patch, followed by the items that it does not have."""
     orders = {
         name: items
         for name, items in patch.items()

@@ -1,4 +1,4 @@
-"""On which Nodes a Pod may run: selector, required affinity, taints."""
+"""The Nodes on which a Pod may run: selector, required affinity, taints."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from local.kube.label_selectors import matches_expressions
 
 
 def selects(pod: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
-    """Whether a Node is one that a Pod of this spec asks for: selector, required affinity."""
+    """Whether a Node matches the selector and the required affinity of a Pod's spec."""
     labels = node["metadata"].get("labels") or {}
     selector = pod.get("nodeSelector") or {}
     return all(labels.get(key) == value for key, value in selector.items()) and _affinity_holds(
@@ -18,7 +18,7 @@ def selects(pod: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
 
 
 def tolerates_taints(pod: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
-    """Whether a Pod of this spec tolerates a Node's taints."""
+    """Whether a Pod's spec tolerates a Node's taints."""
     return all(
         taint["effect"] == "PreferNoSchedule"
         or any(_tolerates(one, taint) for one in pod.get("tolerations") or ())

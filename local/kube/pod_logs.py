@@ -1,4 +1,4 @@
-"""``kubectl logs`` of Pods whose containers nobody runs: the variables that each would have had."""
+"""The logs of Pods. No container runs, so a log lists the variables that the container would have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FIRST_LINE = "No container runs in this simulation. This one would have these v
 
 
 def render_log(pod: Document, name: str) -> str:
-    """The log of a container. Raises 400, in the API server's words, while it has none."""
+    """Render the log of a container. Raises 400, with the API server's message, while it has none."""
     metadata, spec = pod["metadata"], pod["spec"]
     containers = {one["name"]: one for one in spec["containers"]}
     name = name or next(iter(containers))

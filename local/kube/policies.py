@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicies: what their expressions say of a write."""
+"""ValidatingAdmissionPolicies: their expressions accept or deny a write."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Expressions:
         ]
 
     def find_violation(self, data: Mapping[str, Any]) -> tuple[str, str] | None:
-        """Message and reason of the first validation that does not hold; ``None`` if all hold, or
-        the policy is about other writes. Raises `CelError` if an expression fails."""
+        """Find the message and the reason of the first validation that is false; ``None`` if all are
+        true, or the policy does not match the write. Raises `CelError` if an expression fails."""
         if not all(condition.run(data) for condition in self._conditions):
             return None
         known = {**data, "variables": {}}
@@ -59,17 +59,17 @@ class Expressions:
 
 
 class Policies:
-    """Admission by the policies that are bound to deny.
+    """Admission by the policies with a binding that denies.
 
-    Left out, and so without effect: policies with parameters or selectors, or whose expressions need
-    the authorizer or a library that is not here.
+    Policies with parameters or selectors have no effect. Neither have policies whose expressions need
+    the authorizer or a missing library.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def __call__(self, attributes: Attributes) -> None:
-        """Raises what the first policy that denies answers."""
+        """Raises the error of the first policy that denies the write."""
         for binding, policy in self._list_bound(attributes):
             spec = policy["spec"]
             try:
@@ -86,7 +86,7 @@ class Policies:
                 raise _denial(attributes, policy["metadata"]["name"], binding, *found)
 
     def _list_bound(self, attributes: Attributes) -> Iterator[tuple[str, Document]]:
-        """The policies that are about a write, each with the name of a binding that denies."""
+        """List the policies that match a write, each with the name of a binding that denies."""
         for record in self._store.records(_BINDINGS):
             spec = record.document["spec"]
             policy = self._store.find(_POLICIES, ("", spec["policyName"]))
@@ -94,7 +94,7 @@ class Policies:
                 continue
             if spec.get("matchResources") or spec.get("paramRef"):
                 continue
-            if _is_about(policy.document["spec"], attributes):
+            if _matches(policy.document["spec"], attributes):
                 yield record.key[1], policy.document
 
     def _data(self, attributes: Attributes) -> dict[str, Any]:
@@ -115,14 +115,14 @@ class Policies:
         }
 
 
-def _is_about(spec: Document, attributes: Attributes) -> bool:
+def _matches(spec: Document, attributes: Attributes) -> bool:
     constraints = spec.get("matchConstraints") or {}
     if spec.get("paramKind") or any(constraints.get(name) for name in _UNSUPPORTED):
         return False
-    return any(_is_in(rule, attributes) for rule in constraints.get("resourceRules") or ())
+    return any(_matches_rule(rule, attributes) for rule in constraints.get("resourceRules") or ())
 
 
-def _is_in(rule: Document, attributes: Attributes) -> bool:
+def _matches_rule(rule: Document, attributes: Attributes) -> bool:
     kind, path = attributes.kind, attributes.kind.plural
     wanted = rule.get("resources") or ()
     if attributes.subresource:
@@ -158,5 +158,5 @@ def _compile(expression: str) -> Program:
 
 
 def evaluate(expression: str, data: Mapping[str, Any]) -> Any:
-    """The plain value of an expression. Raises `CelError`."""
+    """Evaluate an expression. Raises `CelError`."""
     return _compile(expression).run(data)

@@ -1,4 +1,4 @@
-"""Objects and lists on their way out: as JSON, and as Tables."""
+"""Renders objects and lists as JSON and as Tables."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _JSON_TYPES = ("application/json", "application/*", "*/*")
 
 @lru_cache(maxsize=256)
 def wants_table(accept: str) -> bool:
-    """Whether an Accept header asks for a Table rather than plain JSON.
+    """Whether the first supported entry of an Accept header is a Table, not plain JSON.
 
-    Other forms and media types are passed over for what stands behind them. Raises 406.
+    Raises 406 if it has no supported entry.
     """
     for wish in accept.split(",") if accept else ("*/*",):
         media_type, *parameters = (part.strip() for part in wish.split(";"))
@@ -38,9 +38,9 @@ def wants_table(accept: str) -> bool:
 
 @dataclass(frozen=True)
 class View:
-    """How a client wants to see objects of a kind.
+    """Renders the objects of a kind in the form that a client accepts.
 
-    ``include`` is the query's ``includeObject``: what the rows of a Table bring along.
+    ``include`` is the query's ``includeObject``: the part of the object in each row of a Table.
     """
 
     kind: Kind
@@ -49,14 +49,14 @@ class View:
     clock: Clock
 
     def one(self, record: Record) -> bytes:
-        """An object by itself."""
+        """Render one object."""
         if self.as_table:
             meta = {"resourceVersion": record.metadata.get("resourceVersion", "")}
             return encode(self._table([record], meta))
         return record.raw
 
     def page(self, records: list[Record], meta: Document) -> bytes:
-        """A list with its metadata; one of custom resources has a token even if it is empty."""
+        """Render a list. The metadata of a list of custom resources has an empty token, too."""
         if self.as_table:
             return encode(self._table(records, meta))
         items = map(self.one if self.kind.custom else self._bare, records)
@@ -66,29 +66,29 @@ class View:
         return b'%s,"items":[%s]}' % (head[:-1], b",".join(items))
 
     def events(self) -> Callable[[Record], bytes]:
-        """A function for a watch; of Tables, only the first holds the column definitions."""
+        """A function that renders the events of a watch. Only the first Table has column definitions."""
         if not self.as_table:
             return self.one
-        told = False
+        has_columns = False
 
         def render(record: Record) -> bytes:
-            nonlocal told
+            nonlocal has_columns
             meta = {"resourceVersion": record.metadata["resourceVersion"]}
-            table = self._table([record], meta, columns=not told)
-            told = True
+            table = self._table([record], meta, columns=not has_columns)
+            has_columns = True
             return encode(table)
 
         return render
 
     def bookmark(self, revision: int, ends_initial: bool) -> Document:
-        """The object of a BOOKMARK event, which may end the initial events."""
+        """Render the object of a BOOKMARK event, which may end the initial events."""
         meta: Document = {"resourceVersion": str(revision)}
         if ends_initial:
             meta["annotations"] = {"k8s.io/initial-events-end": "true"}
         return {"kind": self.kind.kind, "apiVersion": self.kind.api_version, "metadata": meta}
 
     def _bare(self, record: Record) -> bytes:
-        """As an item of a built-in list: without apiVersion and kind, as Go leaves them out."""
+        """Render an item of a built-in list: Go omits its apiVersion and kind."""
         head = encode({"apiVersion": self.kind.api_version, "kind": self.kind.kind})
         return b"{" + record.raw[len(head) :]
 
@@ -124,7 +124,7 @@ def _partial(meta: Mapping[str, Any]) -> Document:
 
 
 def cell_of(column: Column, document: Document, now: datetime) -> Any:
-    """The content of one cell; ``None`` where there is nothing to show."""
+    """The content of one cell; ``None`` if it is empty."""
     if column.cell.startswith("="):
         return CELLS[column.cell[1:]](document, now)
     found = compile_path(column.cell)(document)

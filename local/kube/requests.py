@@ -1,4 +1,4 @@
-"""What a request asks for, read off its method, path and query as kube-apiserver does."""
+"""Parses method, path and query of a request as kube-apiserver does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
 
 @dataclass(frozen=True)
 class RequestInfo:
-    """A request in the terms of authorization. ``resource`` is empty for other URLs."""
+    """The attributes of a request for authorization. ``resource`` is empty for other URLs."""
 
     verb: str
     path: str
@@ -32,17 +32,17 @@ class RequestInfo:
 
     @property
     def full_resource(self) -> str:
-        """``widgets/status``, as rules and messages write it."""
+        """The resource with its subresource, as in ``widgets/status``."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
 def is_true(request: Request, name: str) -> bool:
-    """A flag of the query: true if it is there and does not say the opposite."""
+    """A flag of the query: true if it is set, and neither ``false`` nor ``0``."""
     return bool(request.query.get(name)) and request.argument(name) not in ("false", "0")
 
 
 def parse_request(request: Request) -> RequestInfo:
-    """Read a request; whether what it names exists is not looked at here."""
+    """Parse a request. What it names need not exist."""
     parts = [part for part in request.path.split("/") if part]
     verb = _METHOD_VERBS.get(request.method, request.method.lower())
     if parts[:1] == ["api"] and len(parts) > 2:
@@ -76,7 +76,7 @@ def _collection_verb(request: Request, verb: str) -> str:
 
 
 def _selected_name(request: Request) -> str:
-    """A list of one name by field selector is authorized as a look at that name (documented)."""
+    """The name in a field selector: a list of one name is authorized as a read of it (documented)."""
     selector = request.argument("fieldSelector")
     terms = [term for term in selector.split(",") if term.startswith("metadata.name=")]
     return terms[0].removeprefix("metadata.name=").removeprefix("=") if terms else ""

@@ -1,8 +1,8 @@
-"""What create, update, patch and delete mean: the rules that hold for every kind.
+"""Create, update, patch and delete, with the rules that apply to every kind.
 
-A write goes through the same stations as in kube-apiserver: who owns which field of ``metadata``,
-what a subresource may change, prune, default, admission, validation, generation, and the store. The
-kinds differ in their rows (`kinds`) and in a few functions (`strategies`), not here.
+A write has the same stages as in kube-apiserver: system fields of ``metadata``, isolation of the
+subresource, pruning, defaulting, admission, validation, generation, store. The differences between
+kinds are in `kinds` and `strategies`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MAX_GENERATED_BASE = 58
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 _POLICY_FINALIZERS = {"Foreground": FOREGROUND, "Orphan": ORPHAN}
-"""What a delete's propagationPolicy leaves for the garbage collector to do first."""
+"""The finalizers of the garbage collector, by the propagationPolicy of a delete."""
 
 _POLICIES = frozenset(_POLICY_FINALIZERS.values())
 _SET_BY_SERVER = (
@@ -60,7 +60,7 @@ _PROTECTED_NAMESPACES = frozenset({"default", "kube-system", "kube-public", "kub
 
 
 class Resources:
-    """All objects, with the API server's rules around them."""
+    """All objects, with the API server's rules."""
 
     def __init__(self, store: Store, catalogue: Catalogue, clock: Clock, random: Random) -> None:
         self.store = store
@@ -72,7 +72,7 @@ class Resources:
     # -- reading ----------------------------------------------------------------------------------
 
     def get(self, kind: Kind, key: Key) -> Record:
-        """One object. Raises 404."""
+        """Get an object. Raises 404."""
         record = self.store.find(kind.resource, key)
         if record is None:
             raise errors.not_found(kind.resource, key[1])
@@ -81,7 +81,7 @@ class Resources:
     # -- create -----------------------------------------------------------------------------------
 
     def create(self, write: Write, namespace: str, document: Document) -> Outcome:
-        """Store a new object; ``document`` is used up. Raises what Kubernetes would answer."""
+        """Store a new object. Changes ``document``. Raises the error that Kubernetes would return."""
         warnings = decode(write, document)
         meta = document["metadata"]
         strategy = strategy_of(write.kind)
@@ -102,7 +102,7 @@ class Resources:
         return Outcome(self._store_new(write, document), True, warnings)
 
     def read_review(self, write: Write, document: Document) -> Document:
-        """A review as it was sent, decoded; reviews are answered and never stored."""
+        """Decode a review."""
         decode(write, document)
         return document
 
@@ -117,7 +117,7 @@ class Resources:
         meta["name"] = prefix[:_MAX_GENERATED_BASE] + suffix
 
     def _check_namespace(self, kind: Kind, meta: Mapping[str, Any]) -> None:
-        """NamespaceLifecycle: no object without its namespace, none new in one that goes."""
+        """NamespaceLifecycle: reject a new object if its namespace is absent or being deleted."""
         if not kind.namespaced:
             return
         name = meta["namespace"]
@@ -152,7 +152,7 @@ class Resources:
     # -- update -----------------------------------------------------------------------------------
 
     def update(self, write: Write, key: Key, document: Document) -> Outcome:
-        """PUT: replace an object, or what of it belongs to the subresource."""
+        """PUT: replace an object, or its part that belongs to the subresource."""
         kind, record = write.kind, self.get(write.kind, key)
         meta = own_metadata(write, document)
         if not meta.get("resourceVersion") and (kind.custom or kind.require_version):
@@ -160,9 +160,9 @@ class Resources:
         return self.replace(dataclasses.replace(write, whole=True), record, document)
 
     def replace(self, write: Write, record: Record, document: Document) -> Outcome:
-        """Store ``document``, which is used up, in place of ``record``.
+        """Store ``document`` in place of ``record``. Changes ``document``.
 
-        Raises 409, 422 and what admission says.
+        Raises 409, 422, and the errors of admission.
         """
         kind, old = write.kind, record.document
         warnings = decode(write, document, old)
@@ -191,7 +191,7 @@ class Resources:
     def delete(
         self, kind: Kind, key: Key, user: User, options: Mapping[str, Any] | None = None
     ) -> Deletion:
-        """Delete an object, or mark it for deletion while finalizers hold it.
+        """Delete an object; if it has finalizers, set its deletionTimestamp.
 
         ``options`` are DeleteOptions: preconditions, propagationPolicy, dryRun. Raises 403 for the
         system's namespaces, 404, and 409 for preconditions that do not hold.
@@ -231,7 +231,7 @@ class Resources:
             meta["generation"] += 1
         return document
 
-    # -- what writes share ------------------------------------------------------------------------
+    # -- helpers of all writes --------------------------------------------------------------------
 
     def _admit(
         self,
@@ -250,7 +250,7 @@ class Resources:
 
 
 def _place(kind: Kind, meta: Document, namespace: str) -> None:
-    """An object stands in the namespace of its URL, whatever it says or leaves out."""
+    """Set the namespace of an object to that of the URL. Raises 400 if it has another one."""
     if not kind.namespaced:
         meta.pop("namespace", None)
     elif (meta.get("namespace") or namespace) != namespace:

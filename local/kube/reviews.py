@@ -1,4 +1,4 @@
-"""Reviews: what may I do, who am I. Created, answered and never stored."""
+"""Reviews of the user's own permissions and identity. They are created and answered, never stored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Reviews:
         self._clock = clock
 
     def answer(self, kind: Kind, user: User, document: Document) -> Document:
-        """The review with its status. Raises 422 for one that asks for nothing."""
+        """Return the review with its status. Raises 422 unless it has exactly one kind of attributes."""
         if kind.kind == "SelfSubjectAccessReview":
             allowed = self._authorizer.allows(user, _info_of(document["spec"]))
             return {**document, "status": {"allowed": allowed}}

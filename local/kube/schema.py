@@ -1,10 +1,10 @@
-"""Structural schemas: prune, default, validate, as the API server does to every object.
+"""Structural schemas: prune, default and validate objects like the API server.
 
-A `Schema` is compiled once and then only reads. It works on plain JSON values in three passes, in
-the API server's order: `fill` (drops what the schema does not know, sets defaults), `validate`
-(types, limits, enumerations) and `check_rules` (CEL). On an update the old value comes along:
-findings in a part that has not changed are not reported (ratcheting, documented since 1.30 and
-general since 1.33), which also makes a write of the status cost what the status costs.
+A `Schema` is compiled once and is immutable. It processes plain JSON values in three passes, in the API
+server's order: `fill` (removes unknown fields, sets defaults), `validate` (types, limits, enumerations)
+and `check_rules` (CEL). On an update, violations in unchanged parts are not reported (ratcheting,
+documented since 1.30, generally available since 1.33); so a write of the status costs no more than the
+status itself.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from local.kube.errors import FieldError
 from local.kube.formats import can_decode
 
 ABSENT: Final = object()
-"""No old value: the object, or this part of it, is new."""
+"""There is no old value: the object, or this part of it, is new."""
 _EMPTY: tuple[Any, ...] = ("", False, [], {})
-"""What Go leaves out of a field with omitempty."""
+"""The values of a field with omitempty that Go omits."""
 
 _INT_OR_STRING = frozenset({"integer", "string"})
 _BLOCKING = frozenset(
@@ -42,8 +42,7 @@ Parts = Iterator[tuple[Any, str, "Schema", Any]]
 class Schema:
     """One node of a structural schema, compiled.
 
-    ``source`` is the OpenAPI v3 form that it was made from. Raises `CelError` when a rule in it
-    does not compile.
+    ``source`` is its OpenAPI v3 form. Raises `CelError` if a rule does not compile.
     """
 
     def __init__(self, source: Mapping[str, Any]) -> None:
@@ -85,7 +84,7 @@ class Schema:
     # -- prune and default ------------------------------------------------------------------------
 
     def fill(self, value: Any, old: Any = ABSENT, path: str = "") -> list[str]:
-        """Prune ``value`` and set its defaults, in place; return the paths of what was unknown."""
+        """Prune ``value`` and set its defaults, in place; return the paths of the unknown fields."""
         if value == old:
             return []
         unknown: list[str] = []
@@ -108,7 +107,7 @@ class Schema:
             elif child._omits_empty and name in self.properties and value[name] in _EMPTY:
                 del value[name]
             elif value[name] is None and not child.nullable:
-                del value[name]  # documented: such a null is pruned, and then defaulted
+                del value[name]  # documented: such a null is pruned, then defaulted
                 if name not in self.properties and "default" in child.source:
                     value[name] = child.source["default"]
         for name, default in self._defaults.items():
@@ -118,7 +117,7 @@ class Schema:
     # -- validate ---------------------------------------------------------------------------------
 
     def find_mistyped(self, value: Any, old: Any = ABSENT, path: str = "") -> str | None:
-        """The first value of a type or form that a Go struct of this schema cannot hold, in words."""
+        """Find the first value that a Go struct of this schema cannot hold; returns its violation."""
         if value is None or value == old:
             return None
         if not self._accepts(value):
@@ -137,14 +136,14 @@ class Schema:
         return self._types is None or type_name(value) in self._types
 
     def find_errors(self, value: Any, old: Any = ABSENT) -> list[FieldError]:
-        """All that is wrong with a filled object: limits first, rules if the limits let them run."""
+        """The violations of a filled object: of limits, then of rules unless those block them."""
         found = self.validate(value, old)
         if any(error.reason in _BLOCKING for error in found):
             return found
         return found + self.check_rules(value, old)
 
     def validate(self, value: Any, old: Any = ABSENT, path: str = "") -> list[FieldError]:
-        """What is wrong with a filled value, rules aside."""
+        """The violations of a filled value, without those of rules."""
         if value is None and self.nullable:
             return []
         if value == old and type(value) is type(old):
@@ -174,7 +173,7 @@ class Schema:
             seen.add(key)
 
     def _item_key(self, item: Any) -> str:
-        """What distinguishes one item of a ``map`` or ``set`` list from another."""
+        """The key of an item of a ``map`` or ``set`` list."""
         if self._list_type == "map" and isinstance(item, dict):
             known = {} if self.items is None else self.items._defaults
             item = {
@@ -185,17 +184,17 @@ class Schema:
     # -- rules ------------------------------------------------------------------------------------
 
     def check_rules(self, value: Any, old: Any = ABSENT, path: str = "") -> list[FieldError]:
-        """What the CEL rules find in a valid value."""
+        """The violations of CEL rules in a valid value."""
         if not self._has_rules or value is None:
             return []
-        result = list(self._break_rules(value, old, path))
+        result = list(self._list_rule_violations(value, old, path))
         parts = self._parts(value, old, path, keys_in_brackets=True)
         for child_value, child_path, child, child_old in parts:
             if child._has_rules:
                 result += child.check_rules(child_value, child_old, child_path)
         return result
 
-    def _break_rules(self, value: Any, old: Any, path: str) -> Iterator[FieldError]:
+    def _list_rule_violations(self, value: Any, old: Any, path: str) -> Iterator[FieldError]:
         unchanged = value == old
         due = [rule for rule in self._rules if rule.transition or not unchanged]
         if not due:
@@ -209,7 +208,7 @@ class Schema:
                 yield _rule_error(rule, path, value, why)
 
     def to_cel(self, value: Any) -> Any:
-        """A value as a rule sees it: names escaped, numbers as doubles, times as timestamps."""
+        """Convert a value for rules: names escaped, numbers as doubles, times as timestamps."""
         return value if self._to_cel is None else self._to_cel(value)
 
     def _make_to_cel(self) -> Callable[[Any], Any] | None:
@@ -235,12 +234,12 @@ class Schema:
             return escape_name(name), child.to_cel(item)
         return name, item if self.additional is None else self.additional.to_cel(item)
 
-    # -- what all passes share --------------------------------------------------------------------
+    # -- helpers of all passes --------------------------------------------------------------------
 
     def _parts(self, value: Any, old: Any, path: str, *, keys_in_brackets: bool = False) -> Parts:
         """The parts of a value, each with its path, its schema and the old value if there is one.
 
-        A map's keys stand in brackets in what rules find, behind a dot elsewhere.
+        In paths of rules, a map's keys are in brackets; in others, they follow a dot.
         """
         if isinstance(value, dict):
             before = old if isinstance(old, dict) else {}

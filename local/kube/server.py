@@ -1,4 +1,4 @@
-"""The embedded Kubernetes API: an `Application` over a store, with a cluster's controllers in it."""
+"""The embedded Kubernetes API: an `Application` with a store and a cluster's controllers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from local.kube.crds import CrdRegistrar
 from local.kube.errors import ApiError, UnknownPath, method_not_allowed
 from local.kube.handlers import Handlers
 from local.kube.kinds import Document
-from local.kube.node_rights import restrict_nodes
+from local.kube.node_authorizer import restrict_nodes
 from local.kube.options import ClusterOptions
 from local.kube.policies import Policies
 from local.kube.requests import RequestInfo, parse_request
@@ -46,9 +46,8 @@ _OK_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 class KubeApi:
     """A Kubernetes API server with its controllers, in one object.
 
-    ``tokens`` maps static bearer tokens to users. Everything that takes time happens on ``clock``,
-    everything drawn comes from ``random``, so that a run can be repeated; only keys and signatures
-    differ. Not for more than one thread.
+    ``tokens`` maps static bearer tokens to users. All time comes from ``clock`` and all randomness
+    from ``random``, so a run can be repeated; only keys and signatures differ. Not thread-safe.
     """
 
     def __init__(
@@ -86,7 +85,7 @@ class KubeApi:
     # -- HTTP -------------------------------------------------------------------------------------
 
     def handle(self, request: Request) -> Response:
-        """Answer one request; a watch is answered with a stream."""
+        """Answer one request. The response to a watch has a stream."""
         info = parse_request(request)
         user = ANONYMOUS
         try:
@@ -130,9 +129,10 @@ class KubeApi:
     # -- in process -------------------------------------------------------------------------------
 
     def apply_manifests(self, documents: Iterable[Mapping[str, Any]]) -> None:
-        """Create or replace objects as the cluster's admin, CRDs being served at once.
+        """Create or replace objects as the cluster's administrator. The kinds of CRDs are served
+        immediately.
 
-        Raises `ApiError` for what an API server would refuse, unknown fields included.
+        Raises `ApiError` for what an API server would reject, including unknown fields.
         """
         for document in documents:
             self._apply_manifest(json.loads(json.dumps(document)))
@@ -157,7 +157,7 @@ class KubeApi:
             self._resources.replace(write, record, document)
 
     def advertise(self, server: str) -> None:
-        """Tell joining nodes, by ``kube-public/cluster-info``, at which URL this server is."""
+        """Write this server's URL to ``kube-public/cluster-info``, where joining nodes read it."""
         cluster = kubeconfig(server, self.ca.certificate_pem, "")["clusters"][0]["cluster"]
         clusters = [{"name": "", "cluster": cluster}]
         config = {"apiVersion": "v1", "kind": "Config", "clusters": clusters}
@@ -168,15 +168,15 @@ class KubeApi:
         self.apply_manifests([{**info, "data": {"kubeconfig": rendered}}])
 
     def restart(self) -> None:
-        """As when the process is started anew: watches are cut, history is gone, data is not."""
+        """Simulate a restart of the process: watches end, the history is lost, objects remain."""
         self._store.compact()
         end_watches(self._watches)
 
     def compact(self) -> None:
-        """Forget all history: watches and lists from an earlier revision get 410."""
+        """Discard the history: watches and lists from an earlier revision get 410."""
         self._store.compact()
 
     @property
     def watches(self) -> int:
-        """How many watches are going on."""
+        """The number of open watches."""
         return len(self._watches)

@@ -1,4 +1,4 @@
-"""What becomes of a CertificateSigningRequest when it is written."""
+"""The rules for writes of CertificateSigningRequests."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _DECISIONS = ("Approved", "Denied")
 _LASTING = (*_DECISIONS, "Failed")
 
 
-def keep_request(attributes: Attributes) -> None:
-    """Record who requests, keep the request as it was sent, and date its conditions."""
+def prepare_request(attributes: Attributes) -> None:
+    """Set the requesting user, restore an unchangeable spec, and set the times of conditions."""
     document, old, user = attributes.document, attributes.old, attributes.user
     if old is not None:
         document["spec"] = old["spec"]
@@ -43,7 +43,7 @@ def _date_conditions(document: Document, now: str) -> None:
 
 
 def find_csr_errors(document: Document, old: Document | None) -> Iterator[FieldError]:
-    """What is wrong with a request, or with what is decided about it."""
+    """The violations of a request or its conditions."""
     if old is None:
         yield from _request_errors(document["spec"])
         return

@@ -1,8 +1,7 @@
-"""Objects by kind and name, one version counter for all, and what has changed since when.
+"""Objects by kind and name, with one version counter and a history of changes.
 
-The counterpart of etcd and its watch cache. A `Record` is never changed after it was stored: its
-``raw`` form is what clients are sent, its ``document`` is for reading only, and whoever wants to
-change an object begins with a `Record.copy`.
+The counterpart of etcd and its watch cache. A stored `Record` never changes: clients receive its ``raw``
+form, its ``document`` is read-only, and a change of an object starts from `Record.copy`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Record:
 
     @classmethod
     def of(cls, document: Document, revision: int) -> Record:
-        """Freeze a document at a revision, which becomes its ``resourceVersion``."""
+        """The record of a document at a revision, which becomes its ``resourceVersion``."""
         metadata = {**document["metadata"], "resourceVersion": str(revision)}
         head = {"apiVersion": document["apiVersion"], "kind": document["kind"]}
         ordered = {**head, "metadata": metadata, **_without(document, _HEAD)}
@@ -43,14 +42,14 @@ class Record:
 
     @classmethod
     def unstored(cls, document: Document) -> Record:
-        """A document that a dry run would have stored: it has no version."""
+        """The record of a document that a dry run would store: it has no version."""
         record = cls.of(document, 0)
         metadata = _without(record.document["metadata"], frozenset({"resourceVersion"}))
         shown = {**record.document, "metadata": metadata}
         return cls(shown, encode(shown), 0)
 
     def copy(self) -> Document:
-        """The document once more, shared with nobody."""
+        """A deep copy of the document."""
         document: Document = json.loads(self.raw)
         return document
 
@@ -73,8 +72,8 @@ def _without(document: Document, names: frozenset[str]) -> Document:
 
 @dataclass(frozen=True)
 class Change:
-    """One event of a collection. ``record`` of a DELETED one is the last state, at the deletion's
-    revision; ``previous`` is what was there before, ``None`` for ADDED."""
+    """One change of a collection. For DELETED, ``record`` is the last state, at the deletion's
+    revision. ``previous`` is the record before the change, ``None`` for ADDED."""
 
     type: str
     resource: str
@@ -120,7 +119,7 @@ class _Collection:
 
 
 class Store:
-    """All collections. ``history`` is how many changes of each are remembered for watches."""
+    """All collections. ``history`` is the number of changes of each that watches can read."""
 
     def __init__(self, history: int) -> None:
         self.revision = 0
@@ -137,12 +136,12 @@ class Store:
         return self._collections[resource]
 
     def find(self, resource: str, key: Key) -> Record | None:
-        """The object's present version."""
+        """Find the current version of an object."""
         collection = self._collections.get(resource)
         return None if collection is None else collection.records.get(key)
 
     def records(self, resource: str, namespace: str = "") -> list[Record]:
-        """The present versions in the order of their keys; of one namespace, if it is given."""
+        """The current versions, sorted by key; of one namespace if it is given."""
         collection = self._collection(resource)
         keys = collection.keys()
         if namespace:
@@ -154,7 +153,7 @@ class Store:
         return self._collection(resource).changed_at
 
     def put(self, resource: str, document: Document) -> Record:
-        """Create or replace an object; tells the listeners."""
+        """Create or replace an object, and notify the listeners."""
         self.revision += 1
         record = Record.of(document, self.revision)
         collection = self._collection(resource)
@@ -166,7 +165,7 @@ class Store:
         return record
 
     def remove(self, resource: str, key: Key, final: Document) -> Record:
-        """Take an object away; ``final`` is its last state, as watchers see it."""
+        """Remove an object, and notify the listeners; watches report ``final`` as its last state."""
         self.revision += 1
         record = Record.of(final, self.revision)
         collection = self._collection(resource)
@@ -176,18 +175,18 @@ class Store:
         return record
 
     def drop_collection(self, resource: str) -> None:
-        """Forget a kind and its history, when its CRD goes."""
+        """Remove a collection and its history, when its CRD is deleted."""
         self._collections.pop(resource, None)
 
     def since(self, resource: str, revision: int) -> list[Change]:
-        """The changes after a revision. Raises 410 if some of them are forgotten."""
+        """The changes after a revision. Raises 410 if the history does not have all of them."""
         collection = self._collection(resource)
         if revision < collection.floor:
             raise errors.Expired(revision, collection.floor)
         return [change for change in collection.history if change.revision > revision]
 
     def records_at(self, resource: str, revision: int, namespace: str = "") -> list[Record]:
-        """The versions that stood at a revision. Raises 410 if it is forgotten."""
+        """The versions at a revision. Raises 410 if it is older than the history."""
         records = dict(self._collection(resource).records)
         for change in reversed(self.since(resource, revision)):
             if change.previous is None:
@@ -197,7 +196,7 @@ class Store:
         return [records[key] for key in sorted(records) if namespace in ("", key[0])]
 
     def compact(self) -> None:
-        """Forget all that was, but not what is."""
+        """Discard the history; the current objects remain."""
         self._floor = self.revision
         for collection in self._collections.values():
             collection.history.clear()
@@ -206,9 +205,10 @@ class Store:
     # -- listeners --------------------------------------------------------------------------------
 
     def listen(self, listener: Listener, resource: str = "") -> Callable[[], None]:
-        """Call ``listener`` after each change of one collection, or of all; returns the way out.
+        """Call ``listener`` after each change of one collection, or of all. Returns a function that
+        ends this.
 
-        Listeners hear changes in order, even those that a listener brings about itself.
+        Listeners are called in the order of the changes, also for changes that a listener makes.
         """
         listeners = self._listeners.setdefault(resource, [])
         listeners.append(listener)

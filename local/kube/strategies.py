@@ -1,4 +1,4 @@
-"""What single kinds do on a write beyond what their row says."""
+"""The rules for writes of particular kinds that `Kind` does not express."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from local.kube.crds import (
 )
 from local.kube.errors import FieldError
 from local.kube.kinds import Document, Kind
-from local.kube.signing_requests import find_csr_errors, keep_request
+from local.kube.signing_requests import find_csr_errors, prepare_request
 from local.kube.writing import Attributes
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """Functions that may complete a document in place, and one that finds fault with it.
+    """Functions that complete a document in place, and one that validates it.
 
     A document's nested parts may be shared with the stored version: they are replaced, not changed.
-    What ``default`` sets belongs to whoever writes; what ``prepare`` sets, once the document is
-    valid, belongs to nobody. ``mark`` is for kinds that a delete holds by itself; it is given the time.
+    ``default`` runs before the validation, ``prepare`` after it. ``mark`` changes an object that is
+    deleted, for kinds whose deletion waits; its second argument is the time.
     """
 
     default: Callable[[Document], None] = lambda _: None
@@ -39,7 +39,7 @@ _PLAIN = Strategy()
 
 
 def strategy_of(kind: Kind) -> Strategy:
-    """The strategy of a kind; most have the plain one."""
+    """The strategy of a kind."""
     return _STRATEGIES.get(kind.resource, _PLAIN)
 
 
@@ -58,8 +58,8 @@ def _terminate_namespace(document: Document, now: str) -> None:
     document["status"] = {**document.get("status", {}), "phase": "Terminating"}
 
 
-def _keep_namespace(attributes: Attributes) -> None:
-    """What holds a Namespace is changed by its ``finalize`` subresource alone."""
+def _restore_namespace_spec(attributes: Attributes) -> None:
+    """Restore the finalizers of a Namespace, which only its ``finalize`` subresource may change."""
     if attributes.old is not None and attributes.subresource != "finalize":
         attributes.document["spec"] = attributes.old["spec"]
 
@@ -68,7 +68,7 @@ def _keep_namespace(attributes: Attributes) -> None:
 
 
 def _default_requests(document: Document) -> None:
-    """What a container may have at most it asks for, unless it says otherwise."""
+    """Set the requests of containers to their limits, where requests are not set."""
     spec = document.get("spec") or {}
     parts = [part for part in ("containers", "initContainers") if part in spec]
     for part in parts:
@@ -88,7 +88,7 @@ def _with_requests(container: Document) -> Document:
 
 
 def _default_allocatable(document: Document) -> None:
-    """What a node has is what it can give, unless it says otherwise."""
+    """Set the allocatable resources of a Node to its capacity, if they are not set."""
     status = document.get("status") or {}
     if status.get("capacity") and not status.get("allocatable"):
         document["status"] = {**status, "allocatable": status["capacity"]}
@@ -107,11 +107,11 @@ def _fold_string_data(document: Document) -> None:
 # -- events ----------------------------------------------------------------------------------------
 
 _OF_CLUSTER = ("default", "kube-system")
-"""Namespaces of Events about objects that are in none."""
+"""The namespaces of Events about cluster-scoped objects."""
 
 
 def find_event_errors(document: Document, old: Document | None) -> Iterator[FieldError]:
-    """What is wrong with an Event beyond the types of its fields."""
+    """The violations of an Event, apart from the types of its fields."""
     if old is not None:
         return
     own = document["metadata"]["namespace"]
@@ -142,7 +142,7 @@ def _default_api_groups(document: Document) -> None:
 
 
 def _select_own_pods(attributes: Attributes) -> None:
-    """The Pods of a Job have its uid, unless its author selects them (documented: manualSelector)."""
+    """Let a Job select its Pods by its uid, unless it has manualSelector (documented)."""
     spec, metadata = attributes.document["spec"], attributes.document["metadata"]
     if attributes.old is not None or spec.get("manualSelector"):
         return
@@ -159,12 +159,12 @@ def _select_own_pods(attributes: Attributes) -> None:
 
 
 _STRATEGIES: dict[str, Strategy] = {
-    "namespaces": Strategy(_label_namespace, _keep_namespace, mark=_terminate_namespace),
+    "namespaces": Strategy(_label_namespace, _restore_namespace_spec, mark=_terminate_namespace),
     "pods": Strategy(_default_requests),
     "nodes": Strategy(_default_allocatable),
     "secrets": Strategy(_fold_string_data),
     "certificatesigningrequests.certificates.k8s.io": Strategy(
-        prepare=keep_request, find_errors=find_csr_errors
+        prepare=prepare_request, find_errors=find_csr_errors
     ),
     "jobs.batch": Strategy(prepare=_select_own_pods),
     "events": Strategy(find_errors=find_event_errors),

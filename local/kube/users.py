@@ -1,4 +1,4 @@
-"""Who is asking."""
+"""Users: the identities of API clients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NODE_PREFIX = "system:node:"
 
 @dataclass(frozen=True)
 class User:
-    """An identity, as authentication found it."""
+    """An authenticated identity."""
 
     name: str
     groups: tuple[str, ...]
@@ -20,7 +20,7 @@ class User:
 
     @property
     def node_name(self) -> str:
-        """The Node whose kubelet this is, or the empty string."""
+        """The name of the Node, if the user is its kubelet; otherwise the empty string."""
         if NODES in self.groups and self.name.startswith(NODE_PREFIX):
             return self.name.removeprefix(NODE_PREFIX)
         return ""
@@ -28,9 +28,9 @@ class User:
 
 ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 ADMIN = User("kubernetes-admin", (MASTERS, ALL_AUTHENTICATED))
-"""Who applies manifests in process."""
+"""The user that applies manifests in process."""
 
 
 def controller(name: str) -> User:
-    """One of the controllers that live in this process."""
+    """The user of one of the controllers in this process."""
     return User(f"system:serviceaccount:kube-system:{name}", (MASTERS, ALL_AUTHENTICATED))

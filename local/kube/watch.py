@@ -1,4 +1,4 @@
-"""Watches: streams of one JSON object a line, from a revision on, filtered and rendered."""
+"""Watches: streams of one JSON object a line, filtered and rendered, after a revision."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from local.kube.store import Change, Record, Store, encode
 
 _BOOKMARK_INTERVAL_S = 60.0
 _LAST_BOOKMARK_S = 2.0
-"""A watch that ends by its time-out gives a last bookmark so many seconds before."""
+"""A watch that ends by its timeout sends a last bookmark this many seconds before."""
 
 
 @dataclass(frozen=True)
 class WatchRequest:
-    """What a watch shall show.
+    """The parameters of a watch.
 
-    ``since`` is the revision after which changes are shown; ``None``: begin with all objects.
-    ``matches`` are the selectors, ``render`` makes the body of an event, and ``bookmark`` that of a
-    bookmark at a revision, which may be the one that ends the initial events.
+    ``since`` is the revision after which changes are sent; ``None``: all objects are sent first.
+    ``matches`` are the selectors. ``render`` builds the object of an event, and ``bookmark`` the object
+    of a bookmark at a revision; a bookmark may end the initial events.
     """
 
     resource: str
@@ -53,7 +53,7 @@ class Watch:
     def subscribe(
         self, on_chunk: Callable[[bytes], None], on_end: Callable[[], None]
     ) -> Subscription:
-        """Begin: events up to now are sent at once, the rest as it happens."""
+        """Start: past events are sent immediately, further ones when they occur."""
         self._on_chunk, self._on_end = on_chunk, on_end
         try:
             self._catch_up()
@@ -63,7 +63,7 @@ class Watch:
             return self
         self._running[self] = None
         self._closing.append(lambda: self._running.pop(self))
-        self._closing.append(self._store.listen(self._show, self.request.resource))
+        self._closing.append(self._store.listen(self._send_change, self.request.resource))
         self._start_timers()
         return self
 
@@ -71,7 +71,7 @@ class Watch:
         request = self.request
         if request.since is not None:
             for change in self._store.since(request.resource, request.since):
-                self._show(change)
+                self._send_change(change)
             return
         for record in self._store.records(request.resource, request.namespace):
             if request.matches(record):
@@ -80,8 +80,8 @@ class Watch:
         if request.bookmarks:
             self._send("BOOKMARK", encode(request.bookmark(self._revision, True)))
 
-    def _show(self, change: Change) -> None:
-        """Send a change as what it is to a client that selects objects."""
+    def _send_change(self, change: Change) -> None:
+        """Send a change as the event that the selectors make of it."""
         if change.revision <= self._revision or self._ended:
             return
         self._revision = change.revision
@@ -99,34 +99,34 @@ class Watch:
         self._on_chunk(b'{"type":"%s","object":%s}\n' % (event.encode(), body))
 
     def _start_timers(self) -> None:
-        """Schedule the time-out and, if the client asks for them, bookmarks."""
+        """Schedule the timeout and, if the client requests them, bookmarks."""
         self._began_at = self._revision
         self._schedule(self.request.timeout_s, self.end)
         if self.request.bookmarks:
-            self._schedule(_BOOKMARK_INTERVAL_S, self._mark_again)
+            self._schedule(_BOOKMARK_INTERVAL_S, self._repeat_bookmark)
             if self.request.timeout_s > _LAST_BOOKMARK_S:
-                self._schedule(self.request.timeout_s - _LAST_BOOKMARK_S, self._mark)
+                self._schedule(self.request.timeout_s - _LAST_BOOKMARK_S, self._send_bookmark)
 
     def _schedule(self, delay_s: float, callback: Callable[[], None]) -> None:
         self._closing.append(self._clock.call_later(delay_s, callback).cancel)
 
-    def _mark_again(self) -> None:
-        self._mark()
-        self._schedule(_BOOKMARK_INTERVAL_S, self._mark_again)
+    def _repeat_bookmark(self) -> None:
+        self._send_bookmark()
+        self._schedule(_BOOKMARK_INTERVAL_S, self._repeat_bookmark)
 
-    def _mark(self) -> None:
-        """Send a bookmark, if the store has changed since the watch began."""
+    def _send_bookmark(self) -> None:
+        """Send a bookmark, if the store has changed since the watch started."""
         if self._store.revision > self._began_at:
             self._send("BOOKMARK", encode(self.request.bookmark(self._store.revision, False)))
 
     def end(self) -> None:
-        """The server closes the stream."""
+        """Close the stream: the server ends the watch."""
         if not self._ended:
             self.cancel()
             self._on_end()
 
     def cancel(self) -> None:
-        """The client has gone."""
+        """End the watch after the client has disconnected."""
         self._ended = True
         while self._closing:
             self._closing.pop()()
@@ -138,11 +138,11 @@ _EVENTS = {
     (True, False): "DELETED",
     (False, False): "",
 }
-"""Event by whether the object was selected before and is now."""
+"""The type of the event, by whether the object was selected before, and is selected now."""
 
 
 Watches = dict[Watch, None]
-"""The watches that are running, the oldest first."""
+"""The open watches, oldest first."""
 
 
 def end_watches(running: Watches, resource: str = "") -> None:

@@ -1,4 +1,4 @@
-"""What is to be written, by whom and how; and what has come of it."""
+"""The input and the result of a write, and the interface of admission plugins."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Write:
     dry_run: bool = False
     field_validation: str = "Warn"
     whole: bool = False
-    """A PUT, which names the object that it is meant for by its uid, if it names any."""
+    """A PUT: a uid in its body is a precondition."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A write that has been carried out (or, as a dry run, would have been)."""
+    """The result of a write, or of its dry run."""
 
     record: Record
     created: bool = False
@@ -34,7 +34,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Deletion:
-    """What a delete did: ``gone``, or waiting for finalizers."""
+    """The result of a delete. If it is not ``gone``, the object waits for finalizers."""
 
     record: Record
     gone: bool
@@ -42,10 +42,10 @@ class Deletion:
 
 @dataclass(frozen=True)
 class Attributes:
-    """One write, as admission and the strategy of the kind see it, who may change ``document``.
+    """One write, for admission and for the strategy of the kind. Both may change ``document``.
 
     ``old`` is ``None`` when the object is being created; ``operation`` is CREATE, UPDATE or DELETE;
-    ``now`` is the time as objects hold it.
+    ``now`` is rendered as in objects.
     """
 
     user: User
@@ -58,6 +58,6 @@ class Attributes:
 
 
 class Admission(Protocol):
-    """Says no by raising `ApiError`, or changes ``attributes.document``."""
+    """An admission plugin: raises `ApiError` to deny a write, and may change ``attributes.document``."""
 
     def __call__(self, attributes: Attributes) -> None: ...

@@ -38,7 +38,7 @@ class PubSub:
     """All topics and subscriptions of one service.
 
     ``push`` sends push requests. Every method with a name raises `NotFound` if the resource does
-    not exist, and `InvalidArgument` if the name is invalid; during an outage (`go_away`) publishing
+    not exist, and `InvalidArgument` if the name is invalid; during an outage (`begin_outage`) publishing
     and pulling raise `Unavailable`, and no push begins.
     """
 
@@ -51,9 +51,14 @@ class PubSub:
         self._topics: dict[str, Mapping[str, str]] = {}
         self._subscriptions: dict[str, Subscription] = {}
         self._message_ids = itertools.count(random.randrange(10**15, 9 * 10**15))
-        self._away = False
+        self._has_outage = False
         self._around = Context(
-            clock, random, timings or Timings(), push, lambda: self._away, self._forward_dead_letter
+            clock,
+            random,
+            timings or Timings(),
+            push,
+            lambda: self._has_outage,
+            self._forward_dead_letter,
         )
 
     @property
@@ -136,8 +141,8 @@ class PubSub:
     ) -> str:
         """Publish a message; returns its id.
 
-        An ordering key is kept, but order is not. Raises `InvalidArgument` for an empty message and
-        for too many or too long attributes.
+        An ordering key is delivered, but the order is not guaranteed. Raises `InvalidArgument` for an
+        empty message and for too many or too long attributes.
         """
         self._check_here()
         self.get_topic_labels(topic)
@@ -167,7 +172,7 @@ class PubSub:
     def modify_ack_deadline(
         self, subscription: str, ack_ids: Sequence[str], seconds: float
     ) -> None:
-        """Set the deadline of leases to ``seconds`` (0 to 600) from now; zero refuses the messages."""
+        """Set the deadline of leases to ``seconds`` (0 to 600) from now; zero nacks the messages."""
         self._check_here()
         found = self.get_subscription(subscription)
         check_ack_ids(ack_ids, subscription)
@@ -193,17 +198,17 @@ class PubSub:
         )
 
     @property
-    def is_away(self) -> bool:
+    def has_outage(self) -> bool:
         """Whether the service has an outage."""
-        return self._away
+        return self._has_outage
 
-    def go_away(self) -> None:
+    def begin_outage(self) -> None:
         """Begin an outage: nothing can be published or pulled, and pushes stop."""
-        self._away = True
+        self._has_outage = True
 
-    def come_back(self) -> None:
+    def end_outage(self) -> None:
         """End the outage; nothing that was accepted is lost."""
-        self._away = False
+        self._has_outage = False
         for subscription in self._subscriptions.values():
             subscription.resume()
 
@@ -226,7 +231,7 @@ class PubSub:
             raise not_found(name)
 
     def _check_here(self) -> None:
-        if self._away:
+        if self._has_outage:
             raise Unavailable("The service was unable to fulfill your request. Please try again.")
 
     def _subscriptions_of(self, topic: str) -> list[Subscription]:
@@ -237,7 +242,7 @@ class PubSub:
         ]
 
     def _forward_dead_letter(self, topic: str, letter: DeadLetter) -> bool:
-        if topic not in self._topics or self._away:
+        if topic not in self._topics or self._has_outage:
             return False
         _, project, _, subscription = letter.subscription.split("/")
         published = letter.message.publish_time

@@ -1,7 +1,7 @@
-"""The flow control of pushes: a window of outstanding pushes, and a pause after refusals.
+"""The flow control of pushes: a window of outstanding pushes, and a pause after nacks.
 
 Documented: the window starts small, grows exponentially with success and shrinks with failure, up
-to about 3,000; repeated refusals pause the whole subscription for 100 milliseconds to 60
+to about 3,000; repeated nacks pause the whole subscription for 100 milliseconds to 60
 seconds. Assumed: each success widens the window by one, each failure halves it; the pause doubles and
 halves.
 """

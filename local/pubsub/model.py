@@ -60,7 +60,7 @@ class PushConfig:
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """The backoff after a refusal: exponential from the minimum to the maximum."""
+    """The backoff after a nack: exponential from the minimum to the maximum."""
 
     minimum_backoff_s: float = 10.0
     maximum_backoff_s: float = 600.0
@@ -107,7 +107,7 @@ class Counts:
     """Deliveries begun, repeats and duplicates included."""
     acknowledged: int = 0
     refused: int = 0
-    """Deliveries answered with a refusal, or not in time."""
+    """Deliveries that were nacked, or not answered in time."""
     dead_lettered: int = 0
     dropped: int = 0
     """Messages dropped because of the retention or a full memory."""
@@ -142,7 +142,7 @@ def check_name(name: str, kind: str) -> None:
 
 
 def check_request(messages: int, size_bytes: int) -> None:
-    """Raise `InvalidArgument` for a request to publish that the service does not take."""
+    """Raise `InvalidArgument` for a publish request that exceeds the limits of the service."""
     for name, value, low, high in (
         ("message_count", messages, 1, MAX_MESSAGES),
         ("request_size", size_bytes, 0, MAX_REQUEST_BYTES),
@@ -152,8 +152,8 @@ def check_request(messages: int, size_bytes: int) -> None:
 
 
 def check_message(data: bytes, attributes: Mapping[str, str]) -> None:
-    """Raise `InvalidArgument` for a message that the service does not take."""
-    for refusal in _message_refusals(data, attributes):
+    """Raise `InvalidArgument` for a message that the service does not accept."""
+    for refusal in _list_message_violations(data, attributes):
         raise InvalidArgument(refusal)
 
 
@@ -178,11 +178,11 @@ def check_ack_ids(ack_ids: Sequence[str], subscription: str) -> None:
 def check_subscription(config: SubscriptionConfig) -> None:
     """Raise `InvalidArgument` or `OutOfRange` for settings outside of their documented range."""
     check_name(config.name, "subscriptions")
-    for refusal in _subscription_refusals(config):
+    for refusal in _list_subscription_violations(config):
         raise refusal
 
 
-def _message_refusals(data: bytes, attributes: Mapping[str, str]) -> Iterator[str]:
+def _list_message_violations(data: bytes, attributes: Mapping[str, str]) -> Iterator[str]:
     if not data and not attributes:
         yield (
             "One or more messages in the publish request is empty. Each message must contain "
@@ -203,7 +203,7 @@ def _message_refusals(data: bytes, attributes: Mapping[str, str]) -> Iterator[st
                 )
 
 
-def _subscription_refusals(config: SubscriptionConfig) -> Iterator[PubSubError]:
+def _list_subscription_violations(config: SubscriptionConfig) -> Iterator[PubSubError]:
     if not 10 <= config.ack_deadline_s <= 600:
         yield InvalidArgument(_bad_deadline(config.ack_deadline_s, 10))
     durations = [("message_retention_duration", float(config.retention_s), 600, 31 * DAY_S)]
@@ -241,7 +241,7 @@ def _bad_deadline(seconds: float, least: int) -> str:
 
 
 def _out_of(name: str, value: int, least: int, most: int) -> str:
-    """The refusal of a number, empty when it is within its bounds."""
+    """The violation of the bounds of a number; empty if it is within them."""
     if value < least:
         return (
             f"The value for {name} is too small. You passed {value} in the request, but the "

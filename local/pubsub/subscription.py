@@ -61,7 +61,7 @@ class Context:
     random: Random
     timings: Timings
     push: Pusher
-    is_away: Callable[[], bool]
+    has_outage: Callable[[], bool]
     forward_dead_letter: Callable[[str, DeadLetter], bool]
     """Publish to the topic; `False` when there is none of that name."""
 
@@ -151,7 +151,7 @@ class Subscription:
         self._wake_in(0)
 
     def modify_ack_deadline(self, ack_id: str, seconds: float) -> None:
-        """Let a lease run ``seconds`` from now; zero refuses the message."""
+        """Let a lease run ``seconds`` from now; zero nacks the message."""
         lease = self._leases.get(ack_id)
         if lease is None:
             return
@@ -226,7 +226,7 @@ class Subscription:
 
     def _next_ready(self) -> _Delivery | None:
         self._drop_excess()
-        while self._ready and not self.around.is_away():
+        while self._ready and not self.around.has_outage():
             delivery = self._ready.popleft()
             if not delivery.gone:
                 return delivery

@@ -55,7 +55,7 @@ class Interrupted(Exception):
 
 
 class Process:
-    """A child that was started; ``tail`` holds the last lines that it wrote."""
+    """A child that was started; ``tail`` has the last lines that it wrote."""
 
     def __init__(
         self,
@@ -304,8 +304,8 @@ class Processes:
 class _Output(asyncio.Protocol):
     """The output of a child by lines; a line that is too long comes in parts.
 
-    The pipe is not asyncio's, with which waiting for a child waits for all processes that hold the pipe;
-    a grandchild may hold it without end.
+    The pipe is not asyncio's: with that, waiting for a child would wait for all processes that have the
+    pipe open, and a grandchild may have it open without end.
     """
 
     def __init__(self, on_line: OnLine) -> None:
@@ -332,7 +332,7 @@ class _Output(asyncio.Protocol):
         self._closed.set_result(error)
 
     async def drain(self) -> None:
-        """Read the rest. Does not wait for a process outside the session that holds the pipe."""
+        """Read the rest. Does not wait for a process outside the session that has the pipe open."""
         assert self._transport is not None
         await asyncio.wait([self._closed], timeout=_DRAIN_S)
         self._transport.close()

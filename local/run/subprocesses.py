@@ -83,8 +83,10 @@ class Subprocesses:
             await self._processes.stop(process)
             if clock() - began > SETTLED_S:
                 pause_s = FIRST_PAUSE_S
-            said = tuple(process.tail)[-_LINES_SHOWN:]
-            self._observe(SubprocessEnded(subprocess.name, process.describe_exit(), pause_s, said))
+            last_lines = tuple(process.tail)[-_LINES_SHOWN:]
+            self._observe(
+                SubprocessEnded(subprocess.name, process.describe_exit(), pause_s, last_lines)
+            )
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
             await self._start(subprocess)

@@ -1,10 +1,9 @@
 """The wiring of everything on this machine: the product in subprocesses, the cloud in this process.
 
-This process holds the simulated Compute Engine (HTTP), log sinks, Scheduler and VMs, all on one
-event loop, a Pub/Sub (gRPC, pushes by HTTP), and, unless the user names another, a cluster (TLS).
+This process runs the simulated Compute Engine (HTTP), log sinks, Scheduler and VMs, all on one event
+loop, Pub/Sub (gRPC, pushes by HTTP), and, unless the user names another, a cluster (TLS).
 Its subprocesses are one functions-framework process for each step, started as in the cloud, the
-relay and the webhook. They find this process as they find a cloud: by addresses, a kubeconfig and
-topics.
+relay and the webhook. They reach this process like the cloud: by addresses, a kubeconfig and topics.
 """
 
 from __future__ import annotations
@@ -157,7 +156,8 @@ class Setup:
     ``directory`` is for its files, and readable by the owner only. ``kubeconfig`` names a cluster;
     without it, the cluster is embedded. At most ``scripts`` VMs at a time run their startup script.
     ``for_examples``: create the reservation and the template that the manifests in ``examples/``
-    name. ``in_front`` wraps the simulated Compute Engine; ``inventory`` lists what exists there.
+    name. ``in_front`` wraps the simulated Compute Engine; ``inventory`` lists its zones, machine types,
+    images and networks.
     ``workloads``: on the embedded cluster, Jobs and StatefulSets run on the slices, with the
     webhook inject_env. ``slices`` is the kind of slices of JobSets, `TPU_NODE_GROUP` or, on the
     embedded cluster, `GKE`; with it, JobSet's controller is simulated.

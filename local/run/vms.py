@@ -26,10 +26,10 @@ class Vms:
     """Creates the agent of each VM, and reports what VMs write to their serial ports.
 
     At most ``scripts`` VMs at a time run their startup script, as processes that ``spawn`` starts;
-    ``api_server`` gives the URL of the cluster, ``behaviour`` is that of their kubelets.
-    A VM without startup script has a custom image, whose kubelet registers with what ``identify`` gives.
-    A VM whose version of Kubernetes ``has_packages`` does not know never joins. ``exists`` says whether
-    there still is a VM of a name.
+    ``api_server`` returns the URL of the cluster, ``behaviour`` is that of their kubelets.
+    A VM without startup script has a custom image, whose kubelet registers with the identity that
+    ``identify`` returns. A VM never joins if ``has_packages`` is false for its version of Kubernetes.
+    ``exists`` returns whether a VM of a name exists.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Vms:
         self._exists = exists
         self._observe = observe
         self._spawn = spawn
-        self._room = scripts if shutil.which("bash") else 0
+        self._max_scripts = scripts if shutil.which("bash") else 0
         self._scripted: set[_TrackedScriptAgent] = set()
         self._others: WeakSet[VmAgent] = WeakSet()
 
@@ -70,13 +70,13 @@ class Vms:
         monitored = _MonitoredMachine(machine, self._observe)
         if _SCRIPT not in machine.attributes():
             registers = replace(self._timings, identity=lambda _: self._identify())
-            return self._keep(self._python_agent(monitored, registers))
+            return self._track(self._python_agent(monitored, registers))
         minor = agents.read_minor(machine.attributes()[_SCRIPT])
         if not self._has_packages(minor):
-            return self._keep(_AgentWithoutPackages(monitored, minor))
-        if sum(agent.is_on for agent in self._scripted) < self._room:
+            return self._track(_AgentWithoutPackages(monitored, minor))
+        if sum(agent.is_on for agent in self._scripted) < self._max_scripts:
             return self._script_agent(monitored)
-        return self._keep(self._python_agent(monitored, self._timings))
+        return self._track(self._python_agent(monitored, self._timings))
 
     async def close(self) -> None:
         """Power off all VMs, and wait until their processes have ended."""
@@ -84,7 +84,7 @@ class Vms:
             agent.power_off()
         await asyncio.gather(*(agent.closed() for agent in self._scripted))
 
-    def _keep(self, agent: VmAgent) -> VmAgent:
+    def _track(self, agent: VmAgent) -> VmAgent:
         self._others.add(agent)
         return agent
 
@@ -93,14 +93,14 @@ class Vms:
         return agents.KubeAgent(machine, self._clock, self._network, timings, Random(seed))
 
     def _script_agent(self, machine: Machine) -> VmAgent:
-        self._scrap_disks()
+        self._delete_disks()
         disk = self._scratch / f"{machine.name}-{machine.id}"
         agent = ScriptAgent(machine, self._api_server, disk, self._behaviour, self._spawn)
         scripted = _TrackedScriptAgent(machine.name, disk, agent)
         self._scripted.add(scripted)
         return scripted
 
-    def _scrap_disks(self) -> None:
+    def _delete_disks(self) -> None:
         """Delete the disks of VMs that are deleted; a stopped VM keeps its disk."""
         for agent in [one for one in self._scripted if not one.is_on and not self._exists(one.vm)]:
             shutil.rmtree(agent.disk, ignore_errors=True)
@@ -132,7 +132,7 @@ class _TrackedScriptAgent:
 
 
 class _AgentWithoutPackages:
-    """A VM agent whose startup script requests packages that do not exist, again and again."""
+    """A VM agent whose startup script repeatedly requests packages that do not exist."""
 
     def __init__(self, machine: Machine, minor: str) -> None:
         self._machine = machine
@@ -141,7 +141,7 @@ class _AgentWithoutPackages:
     def power_on(self) -> None:
         wanted = f"kubelet={self._minor}.* kubeadm={self._minor}.*"
         self._machine.write_serial(f"tpu-functions: installing: {wanted}\n")
-        # A guess: the answer of the package repository for a version that it does not have.
+        # Assumed: the response of the package repository for a missing version.
         self._machine.write_serial("curl: (22) The requested URL returned error: 403\n")
 
     def power_off(self) -> None:

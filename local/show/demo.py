@@ -1,4 +1,4 @@
-"""Shows the whole life of a slice: applied, Ready, deleted, gone (``make demo``).
+"""Shows the lifecycle of a slice: applied, Ready, deleted, gone (``make demo``).
 
 Exits with 0 only if nothing is left: no resource on Compute Engine, no Node, token or TPUNodeGroup, and
 no process.
@@ -125,7 +125,7 @@ class Demo:
         self._check_processes()
 
     async def show(self, supervisor: Supervisor, client: ClusterClient) -> None:
-        """Show the object's life. Raises `DemoFailed`."""
+        """Show the object's lifecycle. Raises `DemoFailed`."""
         manifest = yaml.safe_load(EXAMPLE.read_text())
         name = manifest["metadata"]["name"]
         async with self.watching(client) as seen:
@@ -240,14 +240,14 @@ class Demo:
 
         Prints ``meanwhile`` every few seconds, unless it is empty.
         """
-        began = said = time.monotonic()
+        began = reported = time.monotonic()
         try:
             async with asyncio.timeout(within_s):
                 while not condition():
                     await asyncio.sleep(0.05)
-                    if time.monotonic() - said >= REPORT_EVERY_S and meanwhile():
-                        said = time.monotonic()
-                        waited = f"{said - began:.0f} s so far"
+                    if time.monotonic() - reported >= REPORT_EVERY_S and meanwhile():
+                        reported = time.monotonic()
+                        waited = f"{reported - began:.0f} s so far"
                         self.timeline.print(Line("demo", meanwhile(), waited))
         except TimeoutError as error:
             raise DemoFailed(f"{otherwise} after {within_s:g} seconds") from error

@@ -1,4 +1,4 @@
-"""Shows the whole life of a JobSet: applied, provisioned, run, gone (``make demo-jobset``).
+"""Shows the lifecycle of a JobSet: applied, provisioned, run, gone (``make demo-jobset``).
 
 The controllers of JobSets, Jobs and Pods, which the embedded Kubernetes API does not have, are simulated
 (`local.jobsets`). Exits with 0 only if nothing is left.
@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from local.base.cluster_client import ClusterClient
-from local.cluster.jobsets import mark
+from local.cluster.jobsets import label_jobset
 from local.cluster.manifests import GROUPS, NODES
 from local.run.supervisor import GKE, ROOT, TPU_NODE_GROUP, Supervisor
 from local.show.demo import PODS, WORKLOAD_LEFTOVERS, Demo, Kind, run_demo
@@ -64,7 +64,7 @@ class JobSetDemo(Demo):
 
     async def show(self, supervisor: Supervisor, client: ClusterClient) -> None:
         example = EXAMPLES[supervisor.setup.slices]
-        manifest = mark(yaml.safe_load(example.read_text()))
+        manifest = label_jobset(yaml.safe_load(example.read_text()))
         name = manifest["metadata"]["name"]
         tables = {"kubectl get jobsets": JOBSETS}
         if supervisor.setup.slices == TPU_NODE_GROUP:

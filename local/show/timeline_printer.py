@@ -29,7 +29,7 @@ _NOUNS = {
     "nodePools": "node pool",
 }
 _DONE = {
-    "insert": "made",
+    "insert": "created",
     "delete": "deleted",
     "setMetadata": "changed the metadata of",
     "update": "changed",
@@ -38,7 +38,7 @@ _DONE = {
     "automaticRestart": "restarted",
 }
 _BEGUN = {
-    "insert": "makes",
+    "insert": "creates",
     "delete": "deletes",
     "setMetadata": "changes the metadata of",
 }
@@ -181,8 +181,8 @@ def render_secret(kind: str, secret: Mapping[str, Any]) -> Line | None:
     vm = secret["metadata"].get("labels", {}).get("tpu-functions.dev/vm")
     if vm is None or kind == "MODIFIED":
         return None
-    did = "is there" if kind == "ADDED" else "is revoked"
-    return Line("kubernetes", f"the bootstrap token of {vm} {did}")
+    state = "exists" if kind == "ADDED" else "is revoked"
+    return Line("kubernetes", f"the bootstrap token of {vm} {state}")
 
 
 def render_jobset(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Line | None:

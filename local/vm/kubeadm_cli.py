@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="kubeadm", description="Stand-ins for VM software")
     parser.add_argument("--root", type=Path, required=True, help="the root of the VM's files")
-    parser.add_argument("--connect", help="the API server to reach, whatever it is called")
+    parser.add_argument("--connect", help="the API server to connect to")
     parser.add_argument("--chips", type=int, default=0, help="TPU chips of the machine")
     parser.add_argument("--kubelet-version", default="v1.31.4", help="the kubelet's version")
     parser.add_argument("--behaviour", type=json.loads, default={}, help="KubeletBehaviour as JSON")

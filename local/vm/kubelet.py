@@ -81,7 +81,7 @@ def run_kubelet(
     yield from kubelet.register()
     yield Wait(behaviour.ready_s)
     kubelet.is_ready = True
-    yield from kubelet.keep()
+    yield from kubelet.maintain()
 
 
 def remove_node(administrator: Identity, name: str) -> Conversation[None]:
@@ -126,22 +126,22 @@ class _Kubelet:
         yield from self._api.patch(self._path, {"metadata": {"labels": self._own_labels()}})
         yield from self._send_status()
 
-    def keep(self) -> Conversation[None]:
-        """Run each chore when it is due; a chore returns in how many seconds it is due again."""
+    def maintain(self) -> Conversation[None]:
+        """Run each task when it is due. A task returns the seconds until its next run."""
         self._ready_since = self._now()
-        chores: dict[Callable[[], Conversation[float | None]], datetime] = {}
-        for chore in (self._report, self._renew_lease, self._find_chips):
-            chores[chore] = self._now()
-        while chores:
-            chore = min(chores, key=lambda each: chores[each])
-            delay_s = (chores[chore] - self._now()).total_seconds()
+        tasks: dict[Callable[[], Conversation[float | None]], datetime] = {}
+        for task in (self._report, self._renew_lease, self._find_chips):
+            tasks[task] = self._now()
+        while tasks:
+            task = min(tasks, key=lambda each: tasks[each])
+            delay_s = (tasks[task] - self._now()).total_seconds()
             if delay_s > 0:
                 yield Wait(delay_s)
-            again_s = yield from chore()
+            again_s = yield from task()
             if again_s is None:
-                del chores[chore]
+                del tasks[task]
             else:
-                chores[chore] = self._now() + timedelta(seconds=again_s)
+                tasks[task] = self._now() + timedelta(seconds=again_s)
 
     def _report(self) -> Conversation[float | None]:
         reply = yield from self._send_status()

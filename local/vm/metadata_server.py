@@ -1,6 +1,6 @@
 """The metadata server of one VM, over HTTP on loopback, as ``metadata.google.internal`` answers.
 
-As documented: it requires the header ``Metadata-Flavor: Google`` and refuses ``X-Forwarded-For``; a
+As documented: it requires the header ``Metadata-Flavor: Google`` and rejects ``X-Forwarded-For``; a
 directory ends with a slash, is listed as text, and is returned whole with ``recursive=true`` (JSON,
 or text with ``alt=text``); every response has an ETag; ``wait_for_change`` waits until the content
 differs from ``last_etag``, for ``timeout_sec`` at most; for an absent key it returns 404

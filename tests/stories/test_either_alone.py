@@ -94,9 +94,9 @@ def test_pub_sub_is_unavailable_for_twenty_minutes(after_s: float) -> None:
     harness = Harness()
     harness.apply(manifest())
     harness.run_for(timedelta(seconds=after_s))
-    harness.simulation.pubsub.go_away()
+    harness.simulation.pubsub.begin_outage()
     harness.run_for(20 * MINUTE)
-    harness.simulation.pubsub.come_back()
+    harness.simulation.pubsub.end_outage()
     life.until_ready(harness, timeout=10 * MINUTE)
     assert harness.made == _MADE
     life.assert_deleted_completely(harness)
@@ -108,9 +108,9 @@ def test_pub_sub_is_unavailable_while_a_group_is_deleted(after_s: float) -> None
     life.ready_slice(harness, manifest())
     harness.delete(life.NAME)
     harness.run_for(timedelta(seconds=after_s))
-    harness.simulation.pubsub.go_away()
+    harness.simulation.pubsub.begin_outage()
     harness.run_for(20 * MINUTE)
-    harness.simulation.pubsub.come_back()
+    harness.simulation.pubsub.end_outage()
     life.until_gone(harness, timeout=10 * MINUTE)
     assert harness.leftovers() == []
 

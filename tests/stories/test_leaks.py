@@ -200,10 +200,10 @@ def test_a_slice_whose_finalizer_was_removed_while_another_one_keeps_the_group_i
     life.patch(harness, life.group_path(), {"metadata": {"finalizers": both}})
     harness.run_for(2 * HOUR)
     assert errors(harness) == []
-    harness.simulation.pubsub.go_away()
+    harness.simulation.pubsub.begin_outage()
     harness.delete(NAME)
     life.patch(harness, life.group_path(), {"metadata": {"finalizers": both[:1]}})
-    harness.simulation.pubsub.come_back()
+    harness.simulation.pubsub.end_outage()
     harness.run_for(2 * HOUR)
     assert harness.group(NAME) is not None
     line = errors(harness)[0]

@@ -158,7 +158,7 @@ NO_CA = (
 NO_SERVER = "it must be an https URL such as https://10.128.0.2:6443"
 KINDS = "it must be google-id-token or google-access-token"
 HTTPS_OR_LOCAL = "it must be an https URL (http on this machine)"
-KEY = CA.keep().key_pem
+KEY = CA.export().key_pem
 
 INVALID: dict[str, tuple[dict[str, str], str]] = {
     "no variable": (

@@ -1,4 +1,4 @@
-"""What kube-controller-manager would do, on the clock of the server that it is part of."""
+"""The controllers of kube-controller-manager, on the clock of the embedded server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def start_controllers(
     ca: CertificateAuthority,
     options: ClusterOptions,
 ) -> None:
-    """Start all controllers; each follows the store from now on."""
+    """Start all controllers. Each listens to changes of the store."""
     NamespaceController(resources, clock, ca)
     GarbageCollector(resources, clock)
     CsrController(resources, authorizer, clock, ca)

@@ -1,4 +1,4 @@
-"""Certificate signing requests of kubelets: approved if the requestor may, then signed."""
+"""Approves certificate signing requests of kubelets if the requestor has the permission; signs them."""
 
 from __future__ import annotations
 
@@ -60,19 +60,23 @@ class CsrController:
         if conditions & {"Denied", "Failed"} or status.get("certificate"):
             return
         request = _load(record)
-        fault = "unable to parse the request" if request is None else find_fault(request, spec)
+        violation = (
+            "unable to parse the request" if request is None else find_violation(request, spec)
+        )
         if "Approved" not in conditions:
-            if request is not None and fault is None and self._may_ask(spec, request):
+            if request is not None and violation is None and self._may_request(spec, request):
                 why = "Auto approving kubelet client certificate after SubjectAccessReview."
                 self._add_condition(record, "Approved", "AutoApproved", why, "approval")
-        elif request is None or fault is not None:
-            why = str(fault)
+        elif request is None or violation is not None:
+            why = str(violation)
             self._add_condition(record, "Failed", "SignerValidationFailure", why, "status")
         else:
             pem = self._issue(request, spec)
             self._cluster.modify(CSRS, record.key, lambda csr: _set_certificate(csr, pem), "status")
 
-    def _may_ask(self, spec: Mapping[str, Any], request: x509.CertificateSigningRequest) -> bool:
+    def _may_request(
+        self, spec: Mapping[str, Any], request: x509.CertificateSigningRequest
+    ) -> bool:
         user = User(spec["username"], tuple(spec.get("groups") or ()))
         own = spec["username"] == _common_name(request)
         return any(
@@ -83,7 +87,7 @@ class CsrController:
     def _issue(self, request: x509.CertificateSigningRequest, spec: Mapping[str, Any]) -> str:
         key = request.public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey):
-            raise TypeError("find_fault lets only EC and RSA keys pass")
+            raise TypeError("find_violation accepts only EC and RSA keys")
         life = timedelta(seconds=min(spec.get("expirationSeconds") or _LIFE_S, _LIFE_S))
         return self._ca.sign_client(request.subject, key, self._clock.now(), life)
 
@@ -100,9 +104,9 @@ class CsrController:
         self._cluster.modify(CSRS, record.key, add, subresource)
 
 
-def find_fault(request: x509.CertificateSigningRequest, spec: Mapping[str, Any]) -> str | None:
-    """Why this is no kubelet's client certificate request, or ``None`` if it is one (documented
-    with the signer ``kubernetes.io/kube-apiserver-client-kubelet``)."""
+def find_violation(request: x509.CertificateSigningRequest, spec: Mapping[str, Any]) -> str | None:
+    """Why a request is not valid for a kubelet's client certificate, or ``None`` if it is (documented
+    for the signer ``kubernetes.io/kube-apiserver-client-kubelet``)."""
     names = [attribute.oid for attribute in request.subject]
     organizations = request.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
     if [one.value for one in organizations] != [NODES]:
@@ -128,7 +132,7 @@ def _has_alternative_names(request: x509.CertificateSigningRequest) -> bool:
         request.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:
         return False
-    except Exception:  # noqa: BLE001 - names of kinds that Go does not know are none to it
+    except Exception:  # noqa: BLE001 - Go ignores names of unknown types
         return False
     return True
 

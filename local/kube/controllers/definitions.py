@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: deleted ones outlive their objects."""
+"""CustomResourceDefinitions: a deleted one is removed after its objects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from local.kube.users import controller
 
 
 class DefinitionController:
-    """Deletes the objects of a deleted definition, and then lets the definition go."""
+    """Deletes the objects of a deleted definition, then removes the definition's finalizer."""
 
     def __init__(self, resources: Resources, clock: Clock) -> None:
         self._cluster = Cluster(resources, controller("crd-finalizer"))

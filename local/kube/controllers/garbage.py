@@ -1,4 +1,4 @@
-"""The garbage collector: what is owned goes when its last owner has gone."""
+"""The garbage collector: deletes objects whose owners are all gone."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Item = tuple[str, Key]
 """A resource and the key of one of its objects."""
 
 
-class _Fate(Enum):
-    """What has become of an owner."""
+class _OwnerState(Enum):
+    """The state of an owner."""
 
     PRESENT = "present"
-    WAITING = "deleted, and held until its dependents are gone"
+    WAITING = "being deleted, waits for its dependents"
     GONE = "gone"
 
 
@@ -39,14 +39,14 @@ class GarbageCollector:
         for owner in _owners(change.previous) if change.previous else ():
             self._dependents.get(owner["uid"], set()).discard(item)
         if change.type == "DELETED":
-            self._wake_family(change.record)
+            self._queue_relatives(change.record)
             return
         for owner in _owners(change.record):
             self._dependents.setdefault(owner["uid"], set()).add(item)
         if _owners(change.record) or "deletionTimestamp" in change.record.metadata:
             self._queue.add(item)
 
-    def _wake_family(self, gone: Record) -> None:
+    def _queue_relatives(self, gone: Record) -> None:
         for item in sorted(self._dependents.get(gone.metadata["uid"], ())):
             self._queue.add(item)
         for reference in _owners(gone):
@@ -66,40 +66,40 @@ class GarbageCollector:
         if record is None:
             return
         if "deletionTimestamp" in record.metadata:
-            self._finish(item, record)
+            self._finalize(item, record)
             return
         namespace = record.key[0]
-        fates = {one["uid"]: self._find_fate(one, namespace) for one in _owners(record)}
-        lost = {uid for uid, fate in fates.items() if fate is not _Fate.PRESENT}
+        states = {one["uid"]: self._get_owner_state(one, namespace) for one in _owners(record)}
+        lost = {uid for uid, state in states.items() if state is not _OwnerState.PRESENT}
         if not lost:
             return
-        if len(lost) < len(fates):
-            self._cluster.modify(*item, lambda document: _disown(document, lost))
+        if len(lost) < len(states):
+            self._cluster.modify(*item, lambda document: _remove_owners(document, lost))
             return
-        policy = "Foreground" if _Fate.WAITING in fates.values() else "Background"
+        policy = "Foreground" if _OwnerState.WAITING in states.values() else "Background"
         preconditions = {"uid": record.metadata["uid"]}
         options = {"propagationPolicy": policy, "preconditions": preconditions}
         self._cluster.delete(*item, options)
 
-    def _find_fate(self, reference: Document, namespace: str) -> _Fate:
+    def _get_owner_state(self, reference: Document, namespace: str) -> _OwnerState:
         located = self._locate(reference, namespace)
         if located is None:
-            return _Fate.PRESENT  # a kind that is not served: nobody can say that the owner is gone
+            return _OwnerState.PRESENT  # the kind is not served: the owner may exist
         owner = self._cluster.find(*located)
         if owner is None or owner.metadata["uid"] != reference["uid"]:
-            return _Fate.GONE
+            return _OwnerState.GONE
         finalizers = owner.metadata.get("finalizers") or ()
         is_waiting = "deletionTimestamp" in owner.metadata and FOREGROUND in finalizers
-        return _Fate.WAITING if is_waiting else _Fate.PRESENT
+        return _OwnerState.WAITING if is_waiting else _OwnerState.PRESENT
 
-    def _finish(self, item: Item, record: Record) -> None:
-        """Do what the finalizers of a deleted owner ask of the collector."""
+    def _finalize(self, item: Item, record: Record) -> None:
+        """Execute the finalizers of the garbage collector of a deleted owner."""
         finalizers = record.metadata.get("finalizers") or ()
         uid = record.metadata["uid"]
         dependents = sorted(self._dependents.get(uid, ()))
         if ORPHAN in finalizers:
             for dependent in dependents:
-                self._cluster.modify(*dependent, lambda document: _disown(document, {uid}))
+                self._cluster.modify(*dependent, lambda document: _remove_owners(document, {uid}))
             self._cluster.remove_finalizer(*item, ORPHAN)
         elif FOREGROUND in finalizers:
             for dependent in dependents:
@@ -117,7 +117,7 @@ def _owners(record: Record) -> Sequence[Document]:
     return record.metadata.get("ownerReferences") or ()
 
 
-def _disown(document: Document, uids: set[str]) -> None:
+def _remove_owners(document: Document, uids: set[str]) -> None:
     meta = document["metadata"]
     meta["ownerReferences"] = [
         one for one in meta.get("ownerReferences", ()) if one["uid"] not in uids

@@ -1,4 +1,4 @@
-"""Namespaces: what a new one is given, and how a deleted one is emptied."""
+"""Namespaces: create the objects of a new one, delete the objects of a deleted one."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class NamespaceController:
         if namespace is None:
             return
         if "deletionTimestamp" not in namespace.metadata:
-            self._furnish(name)
-        elif not self._empty(name):
+            self._create_defaults(name)
+        elif not self._delete_objects(name):
             self._cluster.modify("namespaces", ("", name), _finalize, "finalize")
 
-    def _furnish(self, name: str) -> None:
+    def _create_defaults(self, name: str) -> None:
         account = {"metadata": {"name": "default"}}
         self._cluster.create("serviceaccounts", name, account)
         about = {"kubernetes.io/description": _ABOUT_ROOT_CA}
@@ -55,8 +55,8 @@ class NamespaceController:
         root = {"metadata": meta, "data": {"ca.crt": self._ca.certificate_pem}}
         self._cluster.create("configmaps", name, root)
 
-    def _empty(self, name: str) -> bool:
-        """Delete all that is in a namespace; whether something is left that takes its time."""
+    def _delete_objects(self, name: str) -> bool:
+        """Delete the objects of a namespace; returns whether some still exist because of finalizers."""
         left = False
         for kind in self._cluster.catalogue:
             if not kind.namespaced:
@@ -69,5 +69,5 @@ class NamespaceController:
 
 
 def _finalize(document: Document) -> None:
-    kept = [one for one in document["spec"].get("finalizers", ()) if one != _FINALIZER]
-    document["spec"] = {"finalizers": kept}
+    others = [one for one in document["spec"].get("finalizers", ()) if one != _FINALIZER]
+    document["spec"] = {"finalizers": others}

@@ -1,4 +1,4 @@
-"""Node lifecycle: who has fallen silent, and the taints that follow from a Node's conditions."""
+"""Node lifecycle: missing heartbeats, and the taints that follow from a Node's conditions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from local.base.clock import Clock, Timer
 from local.kube.controllers.queue import Cluster, WorkQueue
 from local.kube.formats import parse_time, render_time
 from local.kube.kinds import Document
-from local.kube.node_rights import LEASE_NAMESPACE
+from local.kube.node_authorizer import LEASE_NAMESPACE
 from local.kube.resources import Resources
 from local.kube.store import Change, Record
 from local.kube.users import controller
@@ -28,17 +28,17 @@ _CONDITION_TAINTS = {
     ("NetworkUnavailable", "True"): "node.kubernetes.io/network-unavailable",
 }
 _STARTUP_GRACE = timedelta(seconds=60)
-"""How long a Node may take to its first heartbeat."""
+"""The time that a Node has for its first heartbeat."""
 _EVICTING = frozenset({NOT_READY, UNREACHABLE})
 _OWN_TAINTS = frozenset({*_CONDITION_TAINTS.values(), UNSCHEDULABLE})
 _WATCHED_CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 
 
 class NodeLifecycleController:
-    """Watches heartbeats, sets conditions to Unknown, keeps taints in line with conditions.
+    """Watches heartbeats, sets conditions to Unknown, and sets taints by conditions.
 
-    A heartbeat is a renewed Lease or a Ready condition with a new heartbeat time. ``grace_s`` is
-    how long a Node may be silent.
+    A heartbeat is a renewed Lease or a Ready condition with a new heartbeat time. After ``grace_s``
+    without one, conditions become Unknown.
     """
 
     def __init__(self, resources: Resources, clock: Clock, grace_s: float) -> None:
@@ -78,10 +78,10 @@ class NodeLifecycleController:
             return
         now = self._clock.now()
         if _ready(record) != "Unknown":
-            self._watch_silence(record, name, now)
+            self._check_heartbeat(record, name, now)
         self._cluster.modify("nodes", record.key, lambda node: set_taints(node, now))
 
-    def _watch_silence(self, record: Record, name: str, now: datetime) -> None:
+    def _check_heartbeat(self, record: Record, name: str, now: datetime) -> None:
         if _ready(record):
             silent_at = self._heard.get(name, now) + self._grace
         else:
@@ -117,7 +117,7 @@ def _renewed(record: Record) -> Any:
 
 
 def set_unknown(node: Document, now: datetime) -> None:
-    """Write down that a Node has fallen silent, or has never said a word."""
+    """Set the conditions of a Node without heartbeats to Unknown."""
     known = {one["type"]: one for one in _conditions(node)}
     others = [one for one in _conditions(node) if one["type"] not in _WATCHED_CONDITIONS]
     unknown = [_unknown(type_, known.get(type_), node, now) for type_ in _WATCHED_CONDITIONS]
@@ -144,19 +144,19 @@ def _unknown(type_: str, known: Document | None, node: Document, now: datetime) 
 
 
 def set_taints(node: Document, now: datetime) -> None:
-    """Bring the taints that this controller owns in line with conditions and ``unschedulable``."""
+    """Set the taints that this controller owns by the conditions and ``unschedulable``."""
     spec = node.get("spec") or {}
     present = spec.get("taints") or []
     wanted = list(_wanted_taints(node))
-    kept = [
+    remaining = [
         taint
         for taint in present
         if taint["key"] not in _OWN_TAINTS or (taint["key"], taint["effect"]) in wanted
     ]
-    there = {(taint["key"], taint["effect"]) for taint in kept}
-    new = [_taint(key, effect, now) for key, effect in wanted if (key, effect) not in there]
-    if kept + new != present:
-        node["spec"] = {**spec, "taints": kept + new}
+    existing = {(taint["key"], taint["effect"]) for taint in remaining}
+    new = [_taint(key, effect, now) for key, effect in wanted if (key, effect) not in existing]
+    if remaining + new != present:
+        node["spec"] = {**spec, "taints": remaining + new}
 
 
 def _wanted_taints(node: Document) -> Iterator[tuple[str, str]]:

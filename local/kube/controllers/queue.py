@@ -1,4 +1,4 @@
-"""What every controller is made of: a queue of keys, worked off on the clock, and write access."""
+"""The base of all controllers: a work queue on the clock, and access to objects."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ T = TypeVar("T", bound=Hashable)
 
 
 class WorkQueue(Generic[T]):
-    """Keys to look at, each at most once at a time, in the order of asking.
+    """A queue of keys, without duplicates, in the order in which they were added.
 
-    ``work`` is called on the clock, never inside the call that adds a key.
+    ``work`` is called by the clock, never inside the call that adds a key.
     """
 
     def __init__(self, clock: Clock, work: Callable[[T], None]) -> None:
@@ -29,7 +29,7 @@ class WorkQueue(Generic[T]):
         self._due = False
 
     def add(self, key: T) -> None:
-        """Have a key looked at soon."""
+        """Add a key."""
         self._keys[key] = None
         if not self._due:
             self._due = True
@@ -43,7 +43,7 @@ class WorkQueue(Generic[T]):
 
 
 class Cluster:
-    """Objects, as one controller reads and writes them."""
+    """A controller's access to objects."""
 
     def __init__(self, resources: Resources, user: User) -> None:
         self._resources = resources
@@ -52,11 +52,11 @@ class Cluster:
         self.catalogue = resources.catalogue
 
     def find(self, resource: str, key: Key) -> Record | None:
-        """An object, if it is there."""
+        """Find an object."""
         return self.store.find(resource, key)
 
     def create(self, resource: str, namespace: str, document: Document) -> None:
-        """Create an object; one that is there already is left as it is."""
+        """Create an object. Does nothing if it exists."""
         try:
             self._resources.create(self._write(resource), namespace, document)
         except errors.ApiError as error:
@@ -70,7 +70,7 @@ class Cluster:
         change: Callable[[Document], None],
         subresource: str = "",
     ) -> None:
-        """Change an object's present version in place; one that has gone stays gone."""
+        """Change the current version of an object. Does nothing if it does not exist."""
         record = self.find(resource, key)
         if record is None:
             return
@@ -79,7 +79,7 @@ class Cluster:
         self._resources.replace(self._write(resource, subresource), record, document)
 
     def remove_finalizer(self, resource: str, key: Key, finalizer: str) -> None:
-        """Remove one of the finalizers of an object's metadata."""
+        """Remove a finalizer from an object's metadata."""
 
         def change(document: Document) -> None:
             meta = document["metadata"]
@@ -91,7 +91,7 @@ class Cluster:
         return Write(self.catalogue[resource], self._user, subresource)
 
     def delete(self, resource: str, key: Key, options: Mapping[str, Any] | None = None) -> None:
-        """Delete an object; one that has gone, or is another by now, is let be."""
+        """Delete an object. Does nothing if it does not exist or a precondition is false."""
         try:
             self._resources.delete(self.catalogue[resource], key, self._user, options)
         except errors.ApiError as error:

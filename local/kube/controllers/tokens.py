@@ -49,7 +49,7 @@ class TokenController:
             self._signatures.add(CLUSTER_INFO)
 
     def _clean(self, key: Key) -> None:
-        """Delete an expired token; come back to one that will expire."""
+        """Delete an expired token; for one that will expire, schedule that."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
@@ -63,7 +63,7 @@ class TokenController:
         self._timers[key] = self._clock.call_later(left_s, lambda: self._tokens.add(key))
 
     def _sign(self, key: Key) -> None:
-        """Bring the signatures in ``cluster-info`` in line with the tokens that may sign."""
+        """Update the signatures in ``cluster-info`` for the tokens that may sign."""
         record = self._cluster.find("configmaps", key)
         if record is None or "kubeconfig" not in record.document.get("data", {}):
             return
@@ -81,20 +81,20 @@ class TokenController:
 
 
 def signed_data(data: Mapping[str, str], tokens: list[dict[str, str]]) -> dict[str, str]:
-    """The data of ``cluster-info`` with one detached signature per token, and no other."""
-    kept = {name: value for name, value in data.items() if not name.startswith(_SIGNATURE_PREFIX)}
+    """The data of ``cluster-info`` with exactly one detached signature per token."""
+    others = {name: value for name, value in data.items() if not name.startswith(_SIGNATURE_PREFIX)}
     signatures = {
         _SIGNATURE_PREFIX + token["token-id"]: detached_jws(
             data["kubeconfig"], token["token-id"], token["token-secret"]
         )
         for token in tokens
     }
-    return {**kept, **signatures}
+    return {**others, **signatures}
 
 
-@lru_cache(maxsize=8192)  # all of them are written anew whenever one comes or goes
+@lru_cache(maxsize=8192)  # a change of tokens rewrites all signatures
 def detached_jws(content: str, token_id: str, token_secret: str) -> str:
-    """A JWS by HMAC, the token's secret part as key, without its content (RFC 7515, appendix F)."""
+    """A JWS by HMAC with the token's secret as key, without its content (RFC 7515, appendix F)."""
     header = _base64url(
         json.dumps({"alg": "HS256", "kid": token_id}, separators=(",", ":")).encode()
     )

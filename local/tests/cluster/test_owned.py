@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from local import jobsets
 from local.cluster import owned
-from local.cluster.jobsets import mark
+from local.cluster.jobsets import label_jobset
 from local.cluster.manifests import (
     ALL_SLICES,
     GROUPS,
@@ -152,7 +152,7 @@ def test_all_objects_of_a_run_are_removed_and_no_others(tmp_path: Path) -> None:
             await cluster.create(token("tokena", resource_name="tng-a"))
             await cluster.create(event("ours", "tpu-functions-sweep"))
             await request_certificate(cluster, "vm")
-            await cluster.create(mark(jobset("ours")), pod("ours", **OURS))
+            await cluster.create(label_jobset(jobset("ours")), pod("ours", **OURS))
             await cluster.create(*applied, group("training"))
 
             removed = await remove_owned(cluster.client)

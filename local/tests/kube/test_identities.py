@@ -140,7 +140,7 @@ def test_a_serving_certificate_is_no_client_certificate() -> None:
 def test_an_authority_is_the_same_after_it_was_kept() -> None:
     now = VirtualClock().now()
     first = CertificateAuthority.create(now)
-    again = CertificateAuthority.load(first.keep())
+    again = CertificateAuthority.load(first.export())
     assert again.certificate_pem == first.certificate_pem
     pair = first.issue_client(User("jane", ()), now)
     assert again.find_user(der(pair.certificate_pem), now) == User("jane", ())

@@ -21,7 +21,7 @@ Act = Callable[[Service], object]
 
 
 def publish(service: Service) -> None:
-    if not service.pubsub.is_away:
+    if not service.pubsub.has_outage:
         service.publish(b"x")
 
 
@@ -42,12 +42,12 @@ ACTS: st.SearchStrategy[Act] = st.one_of(
     st.floats(0, 120).map(run_for),
     st.sampled_from(STATUSES).map(answer_with),
     st.just(hang),
-    st.sampled_from([lambda s: s.pubsub.go_away(), lambda s: s.pubsub.come_back()]),
+    st.sampled_from([lambda s: s.pubsub.begin_outage(), lambda s: s.pubsub.end_outage()]),
 )
 
 
 def settle(service: Service) -> None:
-    service.pubsub.come_back()
+    service.pubsub.end_outage()
     service.endpoint.hangs = False
     service.endpoint.statuses = [200]
     service.clock.run_for(DAY_S)

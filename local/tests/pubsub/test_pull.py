@@ -147,12 +147,12 @@ def test_pulling_nothing_is_refused(service: Service) -> None:
 
 def test_nothing_can_be_published_or_pulled_while_the_service_is_away(service: Service) -> None:
     service.subscribe(push=False)
-    service.pubsub.go_away()
+    service.pubsub.begin_outage()
     with pytest.raises(Unavailable):
         service.publish(b"x")
     with pytest.raises(Unavailable):
         service.pull()
-    service.pubsub.come_back()
+    service.pubsub.end_outage()
     service.publish(b"y")
     assert [received.message.data for received in service.pull()] == [b"y"]
 

@@ -223,10 +223,10 @@ def test_a_message_with_nowhere_to_be_buried_is_tried_for_ever(service: Service)
 def test_an_outage_stops_pushes_and_loses_nothing(service: Service) -> None:
     subscription = service.subscribe()
     service.publish(b"x")
-    service.pubsub.go_away()
+    service.pubsub.begin_outage()
     service.clock.run_for(600)
     assert (service.endpoint.pushes, subscription.backlog) == ([], 1)
-    service.pubsub.come_back()
+    service.pubsub.end_outage()
     service.clock.run_for(1)
     assert (service.endpoint.times, subscription.backlog) == ([600.0], 0)
 
@@ -237,10 +237,10 @@ def test_nothing_becomes_a_dead_letter_while_the_service_is_away(service: Servic
     service.endpoint.takes_s = 1
     service.publish(b"x")
     service.clock.run_until(lambda: len(service.endpoint.pushes) == 5, timeout_s=60)
-    service.pubsub.go_away()
+    service.pubsub.begin_outage()
     service.clock.run_for(60)
     assert (subscription.backlog, service.pubsub.backlog(MORGUE)) == (1, 0)
-    service.pubsub.come_back()
+    service.pubsub.end_outage()
     service.clock.run_for(60)
     assert (subscription.backlog, service.pubsub.backlog(MORGUE)) == (0, 1)
 

@@ -86,7 +86,7 @@ def test_a_push_with_an_identity_bears_a_token_that_can_be_verified(
 def test_a_service_that_is_away_is_unavailable(bench: Bench, service: server.Server) -> None:
     bench.topic()
     bench.subscribe()
-    service.pubsub.go_away()
+    service.pubsub.begin_outage()
     with pytest.raises(exceptions.ServiceUnavailable):
         bench.publish()
     with pytest.raises(exceptions.ServiceUnavailable):

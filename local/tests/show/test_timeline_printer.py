@@ -134,12 +134,12 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
         ),
         pytest.param(
             AuditEntry(audit("v1.compute.instances.insert", first=True), ()),
-            Line("compute engine", f"makes VM {VM}"),
+            Line("compute engine", f"creates VM {VM}"),
             id="an insert begins",
         ),
         pytest.param(
             AuditEntry(audit("v1.compute.instances.insert", last=True), ("inject_token",)),
-            Line("compute engine", f"made VM {VM}", "audit log: to inject_token"),
+            Line("compute engine", f"created VM {VM}", "audit log: to inject_token"),
             id="an insert ends",
         ),
         pytest.param(
@@ -164,7 +164,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
                 audit("google.container.v1.ClusterManager.CreateNodePool", last=True),
                 ("provision_slice",),
             ),
-            Line("GKE", f"made node pool {VM}", "audit log: to provision_slice"),
+            Line("GKE", f"created node pool {VM}", "audit log: to provision_slice"),
             id="a node pool is made",
         ),
         pytest.param(
@@ -288,7 +288,7 @@ def test_only_tokens_of_ours_are_told_of_and_never_what_they_hold() -> None:
         "data": {"token-secret": "c2VjcmV0"},
     }
     line = render_secret("ADDED", ours)
-    assert line == Line("kubernetes", f"the bootstrap token of {VM} is there")
+    assert line == Line("kubernetes", f"the bootstrap token of {VM} exists")
     assert render_secret("ADDED", {"metadata": {"name": "another"}}) is None
 
 

@@ -51,7 +51,7 @@ def _pods(case: str, *at: str) -> tuple[Difference, ...]:
 
 
 KNOWN: Mapping[str, tuple[Difference, ...]] = {
-    "controllers act when they get to it": (
+    "controllers act only when the clock runs their callbacks": (
         *_sometimes(
             "body.spec.taints",
             "a node's status write may change its labels",
@@ -85,7 +85,7 @@ KNOWN: Mapping[str, tuple[Difference, ...]] = {
             "a bootstrap token can be for signing, or not",
         ),
     ),
-    "of Pods and workloads only some defaults are set": (
+    "Pods and workloads get only some defaults": (
         *_within(
             "a strategic merge deletes from a keyed list",
             "body.spec",

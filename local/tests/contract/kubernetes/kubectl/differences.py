@@ -21,13 +21,13 @@ class Difference:
 
 
 KNOWN: Mapping[str, tuple[Difference, ...]] = {
-    "controllers act when they get to it": (
+    "controllers act only when the clock runs their callbacks": (
         Difference("get node node-{id}", always=False),
         Difference("get node node-{id} -o jsonpath={.spec.taints[*].key}", always=False),
         Difference("describe node node-{id}", always=False),
     ),
     "lists the groups of these kinds": (Difference("api-versions"),),
-    "says nothing of `apiVersion`, `kind` and `metadata`": (Difference("explain wd"),),
+    "omits the descriptions of `apiVersion`, `kind` and `metadata`": (Difference("explain wd"),),
 }
 """By words of the page that tell of them."""
 

@@ -1,7 +1,7 @@
-"""What a kubelet may do: the Node authorizer, and NodeRestriction behind it.
+"""The permissions of kubelets: the Node authorizer, and the admission plugin NodeRestriction.
 
-A Node's own identity (``system:node:<name>`` in ``system:nodes``) changes its own Node and its own
-Lease, and nothing that would let it draw others' work to itself.
+A kubelet (``system:node:<name>`` in ``system:nodes``) may change its own Node and its own Lease, but no
+labels and taints that would attract Pods meant for other Nodes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NODE_RULES: Mapping[tuple[str, str], frozenset[str]] = {
     ),
     ("coordination.k8s.io", "leases"): frozenset({"get", "create", "update", "patch", "delete"}),
 }
-"""The rules of ClusterRole ``system:node``, as far as a kubelet without containers needs them."""
+"""The rules of ClusterRole ``system:node`` that a kubelet without containers needs."""
 
 _ALLOWED_LABELS = frozenset(
     {
@@ -46,10 +46,10 @@ _ALLOWED_LABEL_DOMAINS = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _KUBERNETES_DOMAINS = ("kubernetes.io", "k8s.io")
 
 
-def find_refusal(node: str, info: RequestInfo) -> str | None:
-    """Why the kubelet of ``node`` may not do this, or ``None`` if it may; RBAC may allow more.
+def find_denial(node: str, info: RequestInfo) -> str | None:
+    """Why the Node authorizer denies a request of the kubelet of ``node``; ``None`` if it allows it.
 
-    An empty string says no more than that nothing allows it.
+    Empty if it has no rule for the request. RBAC may still allow it.
     """
     if info.verb not in _NODE_RULES.get((info.group, info.full_resource), frozenset()):
         return ""
@@ -114,7 +114,7 @@ def _changed_labels(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]
 
 
 def may_label(label: str) -> bool:
-    """Whether a kubelet may set this label on its own Node (documented with NodeRestriction)."""
+    """Whether a kubelet may set this label on its own Node (documented for NodeRestriction)."""
     if label in _ALLOWED_LABELS:
         return True
     domain = label.partition("/")[0] if "/" in label else ""
