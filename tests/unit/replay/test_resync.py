@@ -155,7 +155,7 @@ def test_no_confirmation_is_needed_with_yes_or_dry_run(arguments: list[str]) -> 
     assert (result.exit_code, result.stderr) == (0, "")
 
 
-def test_a_missing_group_is_named(tool: Tool) -> None:
+def test_a_missing_group_is_reported(tool: Tool) -> None:
     result = tool.run("resync", "default/training")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (
