@@ -649,7 +649,7 @@ def test_only_pods_of_the_cluster_may_read_the_relays_metrics() -> None:
     assert rule["from"] == [{"namespaceSelector": {}}]
 
 
-def test_the_webhook_may_open_no_connection_and_accepts_any(tmp_path: Path) -> None:
+def test_the_webhook_accepts_all_connections_and_cannot_open_any(tmp_path: Path) -> None:
     rendered = render(write_overlay(tmp_path, "inject-env"))
     spec = only(rendered, "NetworkPolicy", "inject-env")["spec"]
     assert "Egress" in spec["policyTypes"]

@@ -41,7 +41,7 @@ def complete(capfd: pytest.CaptureFixture[str], *words: str) -> list[str]:
         (["resync", "other/"], []),
     ],
 )
-def test_commands_and_groups_are_completed_and_no_files(
+def test_commands_and_groups_are_completed_but_not_files(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     words: list[str],

@@ -175,7 +175,7 @@ def test_the_steps_are_listed_in_the_order_of_the_lifecycle(busy_tool: Tool) -> 
     assert tuple(step["step"] for step in document["steps"]) == GROUP_STEPS
 
 
-def test_a_step_does_what_its_explanation_says(tool: Tool) -> None:
+def test_a_step_executes_the_actions_of_its_explanation(tool: Tool) -> None:
     _new(tool)
     document = {step["step"]: step for step in tool.json("explain", "default/training")["steps"]}
     tool.run("resync", "default/training")
