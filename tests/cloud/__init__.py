@@ -1,5 +1,5 @@
-"""``make test-cloud``: questions to a real Compute Engine that nothing else here can answer.
+"""``make test-cloud``: questions that only a real Compute Engine can answer.
 
-`questions` is the table, `project` the calls and the cleanup, `answers` the file that is sent in. The
-same suite runs against the simulated Compute Engine in `test_cloud`. See docs/test-cloud.md.
+`questions` has the table of questions, `project` the calls and the cleanup, `answers` the file with the
+answers. `test_cloud` runs the same suite against the simulated Compute Engine. See docs/test-cloud.md.
 """

@@ -1,7 +1,7 @@
-"""Ask a real project what is not known of Compute Engine (``make test-cloud PROJECT=...``).
+"""Test assumptions about Compute Engine in a real project (``make test-cloud PROJECT=...``).
 
-Makes the cheapest resources that answer each question, deletes all of them, also after Ctrl-C, and
-writes the answers to a file without names. --dry-run shows what it would make, and calls nothing.
+For each question, it creates the cheapest resources that answer it. It deletes all of them, also after
+Ctrl-C, and writes the answers to a file without names. --dry-run lists the resources and calls nothing.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from replay.cloud_logging import CloudLogging, Logs
 from replay.output import print_paragraph
 from shared.base.errors import CallError as LogError
 from tests.cloud.answers import Answer, Report, print_answers, print_questions
-from tests.cloud.project import CallError, Project, Time, Unanswered, find_runs
-from tests.cloud.questions import FOREIGN_ACCOUNT, WITH_TPU, Question, find_questions
+from tests.cloud.project import CallError, Project, Time, Unanswered, list_runs
+from tests.cloud.questions import FOREIGN_ACCOUNT, WITH_TPU, Question, select_questions
 
-DONE, UNANSWERED, USAGE, LEFT = 0, 1, 2, 3
+DONE, UNANSWERED, USAGE, LEFTOVERS = 0, 1, 2, 3
 ZONE = "us-east5-b"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _EXIT_CODES = (
     "exit codes: 0 all questions were answered, 1 some were not, 2 wrong options, "
-    "3 something is left in the project, 128 + N ended by signal N"
+    "3 resources are left in the project, 128 + N ended by signal N"
 )
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal has come; ``signal`` is its number."""
+    """The process received a signal; ``signal`` is its number."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -48,7 +48,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Signals:
-    """Turns the first signal into `Interrupted`; those after it do not stop the cleanup."""
+    """Raises `Interrupted` for the first signal; later signals do not stop the cleanup."""
 
     def __init__(self, run: str) -> None:
         self._run = run
@@ -56,9 +56,9 @@ class Signals:
 
     @contextmanager
     def handled(self) -> Iterator[None]:
-        """Handle signals; gives back the handlers that were there."""
-        heeded = [one for one in _SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
-        before = {number: signal.signal(number, self._receive) for number in heeded}
+        """Handle signals; restore the previous handlers at the end."""
+        handled = [one for one in _SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+        before = {number: signal.signal(number, self._receive) for number in handled}
         try:
             yield
         finally:
@@ -67,7 +67,7 @@ class Signals:
 
     @contextmanager
     def raised(self) -> Iterator[None]:
-        """The part that a signal ends."""
+        """Within this context, a signal raises `Interrupted`."""
         self._is_armed = True
         try:
             yield
@@ -78,33 +78,35 @@ class Signals:
         if self._is_armed:
             self._is_armed = False
             raise Interrupted(number)
-        say(f"Deleting what was made; kill -9 ends this, and --clean {self._run} then deletes it.")
+        print_message(
+            f"Deleting the created resources. After a kill -9, --clean {self._run} deletes them."
+        )
 
 
-def say(text: str) -> None:
-    """A message on stderr; a terminal that has been closed does not stop the cleanup."""
+def print_message(text: str) -> None:
+    """Print a message on stderr; a closed terminal does not stop the cleanup."""
     with suppress(OSError):
         output.say(text)
 
 
 @dataclass(frozen=True)
-class Ways:
-    """What a run needs from outside."""
+class Dependencies:
+    """The clock and the logs that a run uses; tests replace them."""
 
     time: Time = field(
         default_factory=lambda: Time(lambda: datetime.now(UTC), time.monotonic, time.sleep)
     )
-    make_logs: Callable[[], Logs] = CloudLogging
+    open_logs: Callable[[], Logs] = CloudLogging
 
 
-def main(arguments: Sequence[str] | None = None, ways: Ways | None = None) -> int:
-    """The exit code."""
-    ways = ways or Ways()
+def main(arguments: Sequence[str] | None = None, dependencies: Dependencies | None = None) -> int:
+    """Run the suite and return the exit code."""
+    dependencies = dependencies or Dependencies()
     parser = _make_parser()
     options = parser.parse_args(arguments)
     try:
-        given = {FOREIGN_ACCOUNT: options.foreign_account, WITH_TPU: options.with_tpu}
-        questions = find_questions(options.only, [option for option in given if given[option]])
+        values = {FOREIGN_ACCOUNT: options.foreign_account, WITH_TPU: options.with_tpu}
+        questions = select_questions(options.only, [name for name in values if values[name]])
     except ValueError as error:
         parser.error(str(error))
     if options.dry_run:
@@ -116,8 +118,8 @@ def main(arguments: Sequence[str] | None = None, ways: Ways | None = None) -> in
         options.zone,
         run,
         open_clients(options.endpoint),
-        ways.make_logs(),
-        ways.time,
+        dependencies.open_logs(),
+        dependencies.time,
         subnetwork=options.subnetwork,
         foreign_account=options.foreign_account,
     )
@@ -129,11 +131,13 @@ def main(arguments: Sequence[str] | None = None, ways: Ways | None = None) -> in
             return _clean(project, "" if options.clean == "all" else options.clean)
         return _run(project, questions, options)
     except CallError as error:
-        say(f"Error: {error}")
+        print_message(f"Error: {error}")
     except GoogleAuthError as error:
-        say(f"Error: no credentials ({error}). Run: gcloud auth application-default login")
+        print_message(
+            f"Error: no credentials ({error}). Run: gcloud auth application-default login"
+        )
     except RequestException as error:
-        say(f"Error: Compute Engine does not answer: {error}")
+        print_message(f"Error: Compute Engine does not answer: {error}")
     return UNANSWERED
 
 
@@ -145,29 +149,35 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--project", required=True, type=_name, help="the project's id")
-    add("--zone", default=ZONE, type=_name, help=f"where VMs are made ({ZONE})")
-    add("--dry-run", action="store_true", help="show what would be made and its cost; call nothing")
-    add("--only", action="append", default=[], metavar="QUESTION", help="only this one; repeatable")
-    add(WITH_TPU, action="store_true", help="ask also what may make a TPU VM for minutes")
-    add("--subnetwork", default="", help="projects/P/regions/R/subnetworks/S; else network default")
-    add("--answers", type=Path, metavar="FILE", help="where the answers go (answers-RUN.json)")
+    add("--zone", default=ZONE, type=_name, help=f"the zone of the VMs ({ZONE})")
+    add("--dry-run", action="store_true", help="list resources and cost; make no calls")
+    add(
+        "--only",
+        action="append",
+        default=[],
+        metavar="QUESTION",
+        help="only this question; repeatable",
+    )
+    add(WITH_TPU, action="store_true", help="also questions that may create a TPU VM for minutes")
+    add("--subnetwork", default="", help="projects/P/regions/R/subnetworks/S (network default)")
+    add("--answers", type=Path, metavar="FILE", help="file for the answers (answers-RUN.json)")
     add("--keep-names", action="store_true", help="keep the project's id and number in the answers")
     add("--clean", nargs="?", const="all", metavar="RUN", type=_name,
-        help="delete what a run has left that was killed, or what all runs have left")  # fmt: skip
+        help="delete the resources that a killed run left, or those of all runs")  # fmt: skip
     add(FOREIGN_ACCOUNT, default="", metavar="EMAIL",
-        help="ask also with a service account of the project that you may not act as")  # fmt: skip
+        help="also questions with a service account of the project that you cannot act as")  # fmt: skip
     add("--endpoint", default="", metavar="URL", help="another address of Compute Engine")
     return parser
 
 
 def _name(text: str) -> str:
     if not re.fullmatch(r"[a-z0-9][a-z0-9.:-]*", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no name")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a name")
     return text
 
 
 def open_clients(endpoint: str) -> Callable[[str], Any]:
-    """The client library's clients, by service; anonymous at another endpoint."""
+    """Return a getter of the library's client for a service; anonymous if an endpoint is given."""
     from google.api_core.client_options import ClientOptions
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import compute_v1
@@ -185,14 +195,20 @@ def open_clients(endpoint: str) -> Callable[[str], Any]:
 
 
 def _run(project: Project, questions: Sequence[Question], options: argparse.Namespace) -> int:
-    """Ask, delete, report. Raises `CallError` before anything is made."""
+    """Ask the questions, delete the resources, print the answers.
+
+    Raises `CallError` only before it creates a resource.
+    """
     if project.list_names():
-        say(f"Error: {project.id} has names of a run {project.run}. Start again: it gets another.")
+        print_message(
+            f"Error: {project.id} already has resources with names of run {project.run}."
+            " Start the command again: it chooses another name."
+        )
         return UNANSWERED
     others = project.list_marked()
     if others:
-        names = ", ".join(find_runs(others))
-        say(f"Other runs are going on or have left something: {names}. See --clean.")
+        names = ", ".join(list_runs(others))
+        print_message(f"Other runs are in progress or left resources: {names}. See --clean.")
     path = options.answers or Path(f"answers-{project.run}.json")
     report = Report(
         path, project.id, project.zone, project.run, project.time.now(), options.keep_names
@@ -201,85 +217,88 @@ def _run(project: Project, questions: Sequence[Question], options: argparse.Name
     try:
         report.write(answers, [])
     except OSError as error:
-        say(f"Error: --answers: {error}")
+        print_message(f"Error: --answers: {error}")
         return USAGE
-    say(f"Run {project.run}: {len(questions)} questions, in {project.id}, {project.zone}.")
+    print_message(
+        f"Run {project.run}: {len(questions)} questions, in {project.id}, {project.zone}."
+    )
     number, signals = 0, Signals(project.run)
     with signals.handled():
         try:
             with signals.raised():
                 for question in questions:
-                    say(f"{question.id}: {question.asks}")
+                    print_message(f"{question.id}: {question.text}")
                     answers.append(_ask(project, question))
                     report.write(answers, [])
         except Interrupted as interrupted:
             number = interrupted.signal
-            say(f"Interrupted. Deleting what run {project.run} has made ...")
+            print_message(f"Interrupted. Deleting the resources of run {project.run} ...")
         finally:
             left = _remove(project)
         report.write(answers, left)
     print_answers(answers)
     print_paragraph(_summarize(answers, len(questions), path))
     if left:
-        return LEFT
+        return LEFTOVERS
     if number:
         return 128 + number
     return UNANSWERED if any(answer.error for answer in answers) else DONE
 
 
 def _ask(project: Project, question: Question) -> Answer:
-    """Ask one question, and delete what was made for it; an error is its answer."""
+    """Ask one question and delete its resources. The answer records an error."""
     project.evidence.clear()
     facts, error = {}, ""
     try:
         facts = question.ask(project)
     except (CallError, Unanswered, LogError) as known:
         error = str(known)
-    except Exception as unknown:  # noqa: BLE001 - one question never stops the others
+    except Exception as unknown:  # noqa: BLE001 - a failed question does not stop the others
         error = f"{type(unknown).__name__}: {unknown}"
-    project.remove_made(say)
+    project.remove_created(print_message)
     return Answer(question, facts, error, tuple(project.evidence))
 
 
 def _remove(project: Project) -> list[str]:
-    """Delete what was recorded, then what lists show; what is left."""
+    """Delete the recorded resources, then the listed ones; return those that are left."""
     from google.auth.exceptions import GoogleAuthError
     from requests import RequestException
 
-    left = list(map(str, project.remove_made(say)))
+    left = list(map(str, project.remove_created(print_message)))
     try:
-        left += [
-            name for name in map(str, project.remove_listed(project.run, say)) if name not in left
-        ]
+        listed = map(str, project.remove_listed(project.run, print_message))
+        left += [name for name in listed if name not in left]
     except (CallError, GoogleAuthError, RequestException) as error:
-        left.append(f"what could not be listed ({error})")
+        left.append(f"resources that could not be listed ({error})")
     if left:
-        say(f"Left in {project.id}: {', '.join(left)}. Delete it with --clean {project.run}.")
+        print_message(
+            f"Left in {project.id}: {', '.join(left)}. Delete with --clean {project.run}."
+        )
     else:
-        say(f"Nothing of run {project.run} is left in {project.id}.")
+        print_message(f"No resource of run {project.run} is left in {project.id}.")
     return left
 
 
 def _clean(project: Project, run: str) -> int:
-    """Delete what a run, or all, have left."""
+    """Delete the resources that a run left, or those of all runs."""
     found = project.list_marked(run)
-    say(f"Found of runs that were killed: {', '.join(map(str, found)) or 'nothing'}.")
-    left = project.remove_listed(run, say)
-    say(f"Left: {', '.join(map(str, left)) or 'nothing'}.")
-    return LEFT if left else DONE
+    print_message(f"Found: {', '.join(map(str, found)) or 'nothing'}.")
+    left = project.remove_listed(run, print_message)
+    print_message(f"Left: {', '.join(map(str, left)) or 'nothing'}.")
+    return LEFTOVERS if left else DONE
 
 
 def _summarize(answers: Sequence[Answer], asked: int, path: Path) -> str:
     answered = [answer for answer in answers if not answer.error]
     differ = sum(answer.verdict == "differs" for answer in answered)
     return (
-        f"{len(answered)} of {asked} questions answered; {differ} differ from what is assumed."
-        f" The answers are in {path}; docs/test-cloud.md says how to send them in."
+        f"{len(answered)} of {asked} questions answered; {differ} differ from the assumption."
+        f" The answers are in {path}. See docs/test-cloud.md for how to send them."
     )
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except BrokenPipeError:  # nobody reads the output any more, as behind ``| head``
+    except BrokenPipeError:  # the reader of the output has ended, as in ``| head``
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

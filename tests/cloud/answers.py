@@ -1,4 +1,4 @@
-"""The answers: compared with what is assumed, as a table, and as a file that a person can send in."""
+"""The answers: their comparison with the assumptions, the printed table, and the file to send."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OF_CALLERS = frozenset({"callerIp", "principalSubject"})
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a question: ``facts``, or an ``error`` that left it unanswered."""
+    """The answer to a question: ``facts``, or the ``error`` that prevented it."""
 
     question: Question
     facts: Facts = field(default_factory=dict)
@@ -44,29 +44,29 @@ class Answer:
 
     @property
     def verdict(self) -> str:
-        """Whether it is as assumed, in a word or two."""
+        """Whether the answer is as assumed, for the table."""
         if self.error:
             return "no answer"
         return "differs" if list(self.differences()) else "as assumed"
 
     def differences(self) -> Iterator[str]:
-        """What differs, with what is assumed and where."""
-        for what, assumed in self.question.assumed.items():
-            found = self.facts.get(what, "nothing") if not self.error else assumed
+        """Yield each fact that differs from the assumption."""
+        for name, assumed in self.question.assumed.items():
+            found = self.facts.get(name, "nothing") if not self.error else assumed
             if found != assumed:
-                yield f"{what}: {found}; assumed is: {assumed}"
+                yield f"{name}: {found}; assumed: {assumed}"
 
     def document(self) -> Document:
-        """The answer in JSON form."""
+        """Return the answer in JSON form."""
         question = self.question
         return {
             "id": question.id,
-            "asks": question.asks,
+            "asks": question.text,
             "verdict": self.verdict,
             "answer": dict(self.facts),
             "assumed": dict(question.assumed),
-            "assumedIn": question.place,
-            "notKnownIn": question.cites,
+            "assumedIn": question.assumed_in,
+            "notKnownIn": question.documented_in,
             **({"error": self.error} if self.error else {}),
             "evidence": list(self.evidence),
         }
@@ -74,7 +74,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Report:
-    """The answers of one run, and the file that keeps them."""
+    """The file with the answers of one run."""
 
     path: Path
     project: str
@@ -84,7 +84,7 @@ class Report:
     keep_names: bool
 
     def write(self, answers: Sequence[Answer], left: Sequence[str]) -> None:
-        """Replace the file as a whole: it is written after each answer."""
+        """Replace the whole file. It is written after each answer."""
         document = {
             "format": FORMAT,
             "suite": f"tpu-functions {VERSION}, test-cloud",
@@ -101,37 +101,37 @@ class Report:
 
 
 def print_questions(questions: Sequence[Question]) -> None:
-    """What would be made, and about what it costs."""
-    rows = [(one.id, _render_cost(one.costs_usd), one.makes) for one in questions]
-    print_table(("QUESTION", "COSTS AT MOST", "MAKES"), rows)
-    total = sum(one.costs_usd for one in questions)
+    """Print the resources that each question creates, and their cost."""
+    rows = [(one.id, _render_cost(one.cost_usd), one.creates) for one in questions]
+    print_table(("QUESTION", "MAX COST", "CREATES"), rows)
+    total = sum(one.cost_usd for one in questions)
     print_paragraph(
         f"{len(questions)} questions, at most about {total:.2f} USD together at list prices in the US."
-        f" Everything is deleted again."
+        " All resources are deleted afterwards."
     )
 
 
 def print_answers(answers: Sequence[Answer]) -> None:
-    """A table, and below it what differs and what could not be answered."""
+    """Print a table, then the answers that differ and the questions without an answer."""
     rows = [
         (
             answer.question.id,
             answer.verdict,
-            "; ".join(f"{what}: {found}" for what, found in answer.facts.items()),
+            "; ".join(f"{name}: {found}" for name, found in answer.facts.items()),
         )
         for answer in answers
     ]
     print_table(("QUESTION", "VERDICT", "ANSWER"), rows)
     for answer in answers:
         for difference in answer.differences():
-            place = answer.question.place
+            place = answer.question.assumed_in
             print_paragraph(f"- {answer.question.id}: {difference} ({place}).", "  ", "")
         if answer.error:
             print_paragraph(f"- {answer.question.id} has no answer: {answer.error}", "  ", "")
 
 
 def redact(document: Any, project: str, *, keep_names: bool = False) -> Any:
-    """The document without people's addresses, and without names of the project unless they are kept."""
+    """Return the document without addresses of people and, unless kept, without names of the project."""
     numbers = set() if keep_names else _find_numbers(document)
     return _Redaction(project, frozenset(numbers), keep_names).apply(document)
 
@@ -166,7 +166,7 @@ class _Redaction:
 
 
 def _find_numbers(value: Any) -> set[str]:
-    """The numbers of projects that a document shows."""
+    """Return the project numbers in a document."""
     if isinstance(value, dict):
         return set().union(*map(_find_numbers, value.values()), *map(_find_numbers, value))
     if isinstance(value, list):

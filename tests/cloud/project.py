@@ -1,7 +1,7 @@
-"""A project of Google Cloud as the questions use it: calls, what they made, and its removal.
+"""The Google Cloud project of a run: calls, the resources that they create, and the cleanup.
 
-Each resource is recorded before the call that makes it, has a name that begins with ``tngtest-RUN-``,
-and a mark: its description, or a label if it is a VM. Only what has both is deleted.
+Each resource is recorded before the call that creates it. Its name begins with ``tngtest-RUN-``, and it
+has an ownership mark: its description, or a label if it is a VM. Only resources with both are deleted.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _CALL_S = 60.0
 _OPERATION_S = 900.0
 _POLL_S = 1.0
 _UNKNOWN_S = 30.0
-"""How long after a call without an answer its resource may still appear. A guess."""
+"""For this long after an insert without an answer, its resource may still appear. A guess."""
 _VISIBLE_S = 60.0
-"""How long an insert may be refused because of what has just been made. A guess."""
+"""For this long, inserts may fail because they refer to a resource that was just created. A guess."""
 _CLOCKS_DIFFER_BY = timedelta(hours=1)
 _REMOVE_S = 1200.0
 _QUIET_S = 5.0
-"""Two lists without a resource, so far apart, mean that nothing is left: lists lag by seconds."""
+"""No resource is left if two lists at this distance have none. Lists lag by seconds."""
 
 Document = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How a kind of resource is called: the client's service, and the fields of its requests."""
+    """A kind of resource: the service of its client, and the fields of its requests."""
 
     service: str
     noun: str
@@ -41,7 +41,7 @@ class Kind:
 
     @property
     def request_field(self) -> str:
-        """The field of an insert's request that holds the resource."""
+        """The field of an insert request that has the resource."""
         return f"{self.noun}_resource"
 
 
@@ -53,7 +53,7 @@ MIG, VM, TEMPLATE, REGIONAL_TEMPLATE, POLICY = (
     Kind("resource_policies", "resource_policy", "region"),
 )
 _LISTED = {MIG: MIG, VM: VM, TEMPLATE: REGIONAL_TEMPLATE, POLICY: POLICY}
-"""Kinds that have a list of all zones and regions, and what is in such a list outside of ``global``."""
+"""Kinds with an aggregated list, and the kind of its resources that are not ``global``."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +65,13 @@ class Resource:
     name: str
 
     def __str__(self) -> str:
-        """As a person looks for it."""
+        """Return the resource as messages name it."""
         where = f" in {self.location}" if self.location else ""
         return f"{self.kind.noun.replace('_', ' ')} {self.name}{where}"
 
 
 class CallError(Exception):
-    """A call was refused; ``document`` is the answer's body."""
+    """A call returned an error; ``document`` is the body of the answer."""
 
     def __init__(self, call: str, http: int, document: Document) -> None:
         error = document.get("error") or {}
@@ -84,12 +84,12 @@ class CallError(Exception):
 
 
 class Unanswered(Exception):
-    """A question cannot be answered; the message says why."""
+    """A question cannot be answered; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Time:
-    """Time as an argument."""
+    """The clock and the sleep function, which tests replace."""
 
     now: Callable[[], datetime]
     monotonic: Callable[[], float]
@@ -97,8 +97,8 @@ class Time:
 
 
 @dataclass
-class _Made:
-    """A resource that a call may have made: when, by which operation, and whether it was answered."""
+class _Insert:
+    """An insert that may have created a resource."""
 
     at: float = 0.0
     operation: Any = None
@@ -107,7 +107,7 @@ class _Made:
 
 @dataclass
 class Project:
-    """One project, zone and run. ``evidence`` holds the documents that answers are drawn from."""
+    """One project, zone and run. ``evidence`` has the documents on which answers are based."""
 
     id: str
     zone: str
@@ -118,24 +118,24 @@ class Project:
     subnetwork: str = ""
     foreign_account: str = ""
     evidence: list[Document] = field(default_factory=list)
-    _made: dict[Resource, _Made] = field(default_factory=dict)
+    _inserts: dict[Resource, _Insert] = field(default_factory=dict)
 
     @property
     def region(self) -> str:
-        """The zone's region."""
+        """The region of the zone."""
         return self.zone.rpartition("-")[0]
 
     @property
     def mark(self) -> str:
-        """The description of all that this run makes."""
+        """The description of all resources of this run."""
         return _mark(self.run)
 
     def resource(self, kind: Kind, part: str) -> Resource:
-        """The resource of this run that has ``part`` in its name."""
+        """Return the resource of this run whose name ends with ``part``."""
         return Resource(kind, self._location(kind), f"{PREFIX}-{self.run}-{part}")
 
     def path(self, resource: Resource) -> str:
-        """The partial URL of a resource."""
+        """Return the partial URL of a resource."""
         words = resource.kind.service.removeprefix("region_").split("_")
         collection = words[0] + "".join(word.capitalize() for word in words[1:])
         scope = f"{resource.kind.scope}s/{resource.location}" if resource.location else "global"
@@ -144,7 +144,10 @@ class Project:
     # calls
 
     def call(self, service: str, method: str, **request: Any) -> Any:
-        """One HTTP request. Raises `CallError`, or what the client library raises without an answer."""
+        """Send one HTTP request.
+
+        Raises `CallError`, or the exception of the client library if there is no answer.
+        """
         from google.api_core.exceptions import GoogleAPICallError
 
         try:
@@ -155,16 +158,16 @@ class Project:
             name = f"{service}.{method.removesuffix('_unary')}"
             raise CallError(name, int(error.code or 0), _body(error)) from error
 
-    def keep(self, document: Document) -> None:
+    def record(self, document: Document) -> None:
         """Add a document to the evidence, once."""
         if document not in self.evidence:
             self.evidence.append(document)
 
     def insert(self, kind: Kind, part: str, body: Mapping[str, Any], request_id: str = "") -> Any:
-        """Begin to make a resource; its operation. Raises `CallError`."""
+        """Start to create a resource; return the operation. Raises `CallError`."""
         resource = self.resource(kind, part)
-        made = self._made.setdefault(resource, _Made())
-        made.at, made.is_answered = self.time.monotonic(), False
+        insert = self._inserts.setdefault(resource, _Insert())
+        insert.at, insert.is_answered = self.time.monotonic(), False
         document = {**body, "name": resource.name, "description": self.mark}
         if kind is VM:
             document["labels"] = {LABEL: self.run}
@@ -172,22 +175,22 @@ class Project:
         if request_id:
             request["request_id"] = request_id
         try:
-            made.operation = self.call(kind.service, "insert_unary", **request)
+            insert.operation = self.call(kind.service, "insert_unary", **request)
         except CallError as error:
-            made.is_answered = error.http < 500
+            insert.is_answered = error.http < 500
             raise
         finally:
-            # An insert that was not answered may still be executed from here on.
-            made.at = self.time.monotonic()
-        made.is_answered = True
-        return made.operation
+            # An insert without an answer may be executed after this time.
+            insert.at = self.time.monotonic()
+        insert.is_answered = True
+        return insert.operation
 
     def delete(self, kind: Kind, part: str) -> Any:
-        """Begin to delete a resource of this run; the operation. Raises `CallError`."""
+        """Start to delete a resource of this run; return the operation. Raises `CallError`."""
         return self.delete_resource(self.resource(kind, part))
 
     def find(self, resource: Resource) -> Any:
-        """The resource, or ``None``. Raises `CallError`."""
+        """Return the resource, or ``None``. Raises `CallError`."""
         scope = {resource.kind.scope: resource.location} if resource.kind.scope else {}
         try:
             return self.call(
@@ -199,99 +202,99 @@ class Project:
             raise
 
     def get(self, kind: Kind, part: str) -> Any:
-        """A resource of this run. Raises `Unanswered` if it is absent."""
+        """Return a resource of this run. Raises `Unanswered` if it is absent."""
         resource = self.resource(kind, part)
         found = self.find(resource)
         if found is None:
-            raise Unanswered(f"{resource} is not there any more")
+            raise Unanswered(f"{resource} no longer exists")
         return found
 
     def find_vm(self, name: str) -> Any:
-        """A VM of this zone, or ``None``."""
+        """Return a VM of this zone, or ``None``."""
         return self.find(Resource(VM, self.zone, name))
 
     def list_named(self, kind: Kind, expression: str) -> list[Resource]:
-        """What a list of all zones and regions has. Raises `CallError`."""
+        """Return the resources of an aggregated list. Raises `CallError`."""
         return [resource for resource, _ in self._list(kind, expression)]
 
     def read_operation(self, operation: Any) -> Any:
-        """An operation as it is now."""
+        """Read the current state of an operation."""
         for scope in ("zone", "region"):
             if url := getattr(operation, scope):
                 place = {scope: url.rsplit("/", 1)[-1]}
                 return self.call(f"{scope}_operations", "get", operation=operation.name, **place)
         return self.call("global_operations", "get", operation=operation.name)
 
-    def finish(self, operation: Any) -> Document:
-        """Wait for an operation's end; its ``error``, empty if there is none."""
-        began = self.time.monotonic()
+    def wait_for(self, operation: Any) -> Document:
+        """Wait for the end of an operation; return its ``error``, empty if there is none."""
+        started_at = self.time.monotonic()
         while not _is_done(operation):
-            if self.time.monotonic() - began > _OPERATION_S:
+            if self.time.monotonic() - started_at > _OPERATION_S:
                 raise Unanswered(f"{operation.name} has not ended in {_OPERATION_S:.0f} s")
             self.time.sleep(_POLL_S)
             operation = self.read_operation(operation)
         document = to_document(operation)
         error: Document = document.get("error") or {}
         if error:
-            self.keep({"operation": document})
+            self.record({"operation": document})
         return error
 
     def attempt(self, begin: Callable[[], Any], keeps: Collection[int] = ()) -> str:
-        """What a change comes to, in words: accepted, or refused where and how.
+        """Return the outcome of a change: accepted, rejected or failed, with the code of the error.
 
-        A refusal that says nothing about the question (rights, rates, an internal error) is raised,
-        but for those HTTP codes that the question is about.
+        Raises `CallError` for errors that do not answer a question (permissions, rate limits, internal
+        errors), except for the HTTP codes in ``keeps``.
         """
         try:
             operation = begin()
         except CallError as error:
             if error.http not in keeps and (error.http in (401, 403, 429) or error.http >= 500):
                 raise
-            self.keep(error.document)
-            return f"refused at once: {error.http} {error.reason}".rstrip()
-        failure = self.finish(operation)
+            self.record(error.document)
+            return f"rejected: {error.http} {error.reason}".rstrip()
+        failure = self.wait_for(operation)
         if not failure:
             return "accepted"
         codes = [one.get("code", "") for one in failure.get("errors") or ()]
-        return f"refused in its operation: {', '.join(codes)}"
+        return f"operation failed: {', '.join(codes)}"
 
     def attempt_insert(self, kind: Kind, part: str, body: Mapping[str, Any]) -> str:
-        """What an insert comes to, tried again while what it refers to is not visible to it yet."""
+        """Return the outcome of an insert, retried while a resource that it uses is not visible yet."""
         outcome = ""
 
-        def is_clear() -> bool:
+        def is_final() -> bool:
             nonlocal outcome
             outcome = self.attempt(lambda: self.insert(kind, part, body))
             return not re.search(r"notFound|resourceNotReady", outcome)
 
-        self.measure(is_clear, _VISIBLE_S)
+        self.measure(is_final, _VISIBLE_S)
         return outcome
 
-    def make(self, kind: Kind, part: str, body: Mapping[str, Any]) -> str:
-        """Make a resource and wait for it; its partial URL. Raises `Unanswered` if it is refused."""
+    def create(self, kind: Kind, part: str, body: Mapping[str, Any]) -> str:
+        """Create a resource; return its partial URL. Raises `Unanswered` if the insert fails."""
         outcome = self.attempt_insert(kind, part, body)
         if outcome != "accepted":
-            raise Unanswered(f"the insert of {self.resource(kind, part)} was {outcome}")
+            raise Unanswered(f"the insert of {self.resource(kind, part)}: {outcome}")
         return self.path(self.resource(kind, part))
 
-    def wait(self, condition: Callable[[], Any], within_s: float) -> float:
-        """Wait until something is so; after how many seconds. Raises `Unanswered` if it never is."""
+    def wait_until(self, condition: Callable[[], Any], within_s: float) -> float:
+        """Wait until a condition is true; return the seconds. Raises `Unanswered` after ``within_s``."""
         seconds = self.measure(condition, within_s)
         if seconds is None:
-            raise Unanswered(f"waited for {within_s:.0f} s without effect")
+            raise Unanswered(f"the condition was not true within {within_s:.0f} s")
         return seconds
 
     def measure(self, condition: Callable[[], Any], within_s: float) -> float | None:
-        """After how many seconds something is so; ``None`` if it is not within that time."""
-        began = self.time.monotonic()
+        """Return the seconds until a condition is true, or ``None`` after ``within_s``."""
+        started_at = self.time.monotonic()
         while not condition():
-            if self.time.monotonic() - began > within_s:
+            if self.time.monotonic() - started_at > within_s:
                 return None
             self.time.sleep(_POLL_S)
-        return self.time.monotonic() - began
+        return self.time.monotonic() - started_at
 
     def read_log(self, name: str) -> list[Document]:
-        """The audit log's entries about resources whose names begin so, in their order."""
+        """Return the audit log entries about resources whose names begin with ``name``, in order."""
         query = (
             'protoPayload.serviceName="compute.googleapis.com"'
             f' AND protoPayload.resourceName:"/{name}"'
@@ -301,18 +304,18 @@ class Project:
         return [entry for page in pages for entry in page.entries]
 
     def __post_init__(self) -> None:
-        """Entries of the log are read from here on."""
+        """Log entries are read from this time on."""
         self._began = self.time.now() - _CLOCKS_DIFFER_BY
 
-    # removal
+    # cleanup
 
     def list_names(self) -> list[Resource]:
-        """What has a name of this run, whoever has made it. Raises `CallError`."""
+        """Return all resources with a name of this run, with or without its mark. Raises `CallError`."""
         expression = f'name eq "{PREFIX}-{self.run}-.*"'
         return [resource for kind in _LISTED for resource in self.list_named(kind, expression)]
 
     def list_marked(self, run: str = "") -> list[Resource]:
-        """What has the name and the mark of a run, or of any. Raises `CallError`."""
+        """Return the resources with name and mark of a run, or of any run. Raises `CallError`."""
         expression = f'name eq "{PREFIX}-{run or "[a-z0-9]+"}-.*"'
         return [
             resource
@@ -321,46 +324,53 @@ class Project:
             if _has_mark(resource, found)
         ]
 
-    def remove_made(self, say: Callable[[str], None]) -> list[Resource]:
-        """Delete all that this run has recorded; what could not be deleted."""
-        left = self.remove(self._made, say)
-        self._made = {resource: self._made[resource] for resource in left}
+    def remove_created(self, report: Callable[[str], None]) -> list[Resource]:
+        """Delete all resources that this run recorded; return those that are left."""
+        left = self.remove(self._inserts, report)
+        self._inserts = {resource: self._inserts[resource] for resource in left}
         return left
 
-    def remove_listed(self, run: str, say: Callable[[str], None]) -> list[Resource]:
-        """Delete what lists show of a run (or of any), until they show nothing; what is left."""
-        quiet, began = 0, self.time.monotonic()
+    def remove_listed(self, run: str, report: Callable[[str], None]) -> list[Resource]:
+        """Delete the listed resources of a run, or of any run, until the lists are empty.
+
+        Returns the resources that are left.
+        """
+        quiet, started_at = 0, self.time.monotonic()
         while quiet < 2:
             found = self.list_marked(run)
             quiet = 0 if found else quiet + 1
-            left = self.remove(found, say)
-            if left or (found and self.time.monotonic() - began > _REMOVE_S):
+            left = self.remove(found, report)
+            if left or (found and self.time.monotonic() - started_at > _REMOVE_S):
                 return left or found
             self.time.sleep(_QUIET_S)
         return []
 
-    def remove(self, resources: Iterable[Resource], say: Callable[[str], None]) -> list[Resource]:
-        """Delete resources, users before what they use, again and again; what could not be deleted."""
-        removal = _Removal(self, sorted(resources, key=lambda one: (_is_used(one.kind), one.name)))
-        began = self.time.monotonic()
-        while removal.proceed() and self.time.monotonic() - began < _REMOVE_S:
+    def remove(
+        self, resources: Iterable[Resource], report: Callable[[str], None]
+    ) -> list[Resource]:
+        """Delete resources, dependencies last, with retries; return those that are left."""
+        removal = _Removal(
+            self, sorted(resources, key=lambda one: (_is_dependency(one.kind), one.name))
+        )
+        started_at = self.time.monotonic()
+        while removal.proceed() and self.time.monotonic() - started_at < _REMOVE_S:
             self.time.sleep(_POLL_S)
         for one in removal.left:
-            say(f"{one} could not be deleted: {removal.errors.get(one, 'it is still there')}")
+            report(f"{one} could not be deleted: {removal.errors.get(one, 'it still exists')}")
         return removal.left
 
     def may_appear(self, resource: Resource) -> bool:
-        """Whether an insert of this run is still under way, or may be for all that is known."""
-        made = self._made.get(resource)
-        if made is None:
+        """Whether an insert of this run is in progress, or may be because it was not answered."""
+        insert = self._inserts.get(resource)
+        if insert is None:
             return False
-        if not made.is_answered:
-            is_recent = self.time.monotonic() - made.at < _UNKNOWN_S
+        if not insert.is_answered:
+            is_recent = self.time.monotonic() - insert.at < _UNKNOWN_S
             return is_recent and self.find(resource) is None
-        return made.operation is not None and not _is_done(self.read_operation(made.operation))
+        return insert.operation is not None and not _is_done(self.read_operation(insert.operation))
 
     def delete_resource(self, resource: Resource) -> Any:
-        """Begin to delete any resource; the operation. Raises `CallError`."""
+        """Start to delete a resource; return the operation. Raises `CallError`."""
         scope = {resource.kind.scope: resource.location} if resource.kind.scope else {}
         return self.call(
             resource.kind.service, "delete_unary", **scope, **{resource.kind.noun: resource.name}
@@ -382,7 +392,7 @@ class Project:
 
 
 class _Removal:
-    """Resources that are being deleted. ``errors`` holds the last error of each."""
+    """Resources that are being deleted. ``errors`` has the last error of each."""
 
     def __init__(self, project: Project, resources: list[Resource]) -> None:
         self._project = project
@@ -392,17 +402,21 @@ class _Removal:
         self._denied: set[Resource] = set()
 
     def proceed(self) -> bool:
-        """Ask for each what can be asked for now; whether there is more to do."""
-        has_users = any(not _is_used(one.kind) for one in self.left if one not in self._denied)
+        """Send the calls that are possible now; return False if no further call can help."""
+        has_dependents = any(
+            not _is_dependency(one.kind) for one in self.left if one not in self._denied
+        )
         self.left = [
             one
             for one in self.left
-            if one in self._denied or (has_users and _is_used(one.kind)) or not self._try(one)
+            if one in self._denied
+            or (has_dependents and _is_dependency(one.kind))
+            or not self._try(one)
         ]
         return not self._denied.issuperset(self.left)
 
     def _try(self, resource: Resource) -> bool:
-        """Whether it is gone, or has no mark of ours; else its delete has been asked for."""
+        """Return True if the resource is absent or has no mark; otherwise delete it if possible."""
         from google.auth.exceptions import GoogleAuthError
         from requests import RequestException
 
@@ -417,7 +431,7 @@ class _Removal:
                 return True
             self._operations[resource] = project.delete_resource(resource)
         except CallError as error:
-            # In use, not ready, being deleted, too many calls: all of them end.
+            # In use, not ready, being deleted, rate limit: these errors are temporary.
             self.errors[resource] = str(error)
             if error.http in (401, 403) and error.reason != "rateLimitExceeded":
                 self._denied.add(resource)
@@ -426,13 +440,13 @@ class _Removal:
         return False
 
 
-def _is_used(kind: Kind) -> bool:
-    """Whether others use it, and it can be deleted only after them."""
+def _is_dependency(kind: Kind) -> bool:
+    """Whether MIGs and VMs use this kind, so that it is deleted after them."""
     return kind not in (MIG, VM)
 
 
 def to_document(message: Any) -> Document:
-    """A message of the client library in JSON form."""
+    """Return a message of the client library in JSON form."""
     document: Document = type(message).to_dict(
         message,
         use_integers_for_enums=False,
@@ -442,13 +456,13 @@ def to_document(message: Any) -> Document:
     return document
 
 
-def find_runs(resources: Sequence[Resource]) -> list[str]:
-    """The runs that resources are of."""
+def list_runs(resources: Sequence[Resource]) -> list[str]:
+    """Return the runs of these resources."""
     return sorted({resource.name.split("-")[1] for resource in resources})
 
 
 def _mark(run: str) -> str:
-    return f"Made by make test-cloud of tpu-functions, run {run}. It can be deleted."
+    return f"Created by make test-cloud of tpu-functions, run {run}. It can be deleted."
 
 
 def _has_mark(resource: Resource, found: Any) -> bool:
@@ -465,7 +479,7 @@ def _is_done(operation: Any) -> bool:
 
 
 def _body(error: Any) -> Document:
-    """The body of a refusal; what the library makes of it where there is no JSON."""
+    """Return the body of an error, or one built from the library's message if it is not JSON."""
     try:
         document = error.response.json()
     except (AttributeError, ValueError):

@@ -1,7 +1,7 @@
-"""The questions: what each makes, costs and assumes, where that stands, and how it is asked.
+"""The questions: the resources that each creates, their cost, the assumed answer, and the calls.
 
-An answer is a map of words to words, so that it can be compared with what is assumed. What it was drawn
-from (refusals, operations, entries of the log) is in the project's ``evidence``.
+An answer is a map of strings, so that it can be compared with the assumption. The errors, operations and
+log entries on which it is based are in the ``evidence`` of the project.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TPU_USD = 3.0
 _MACHINE_TYPES = (TPU, "tpu7x-standard-1t", "tpu7x-standard-4t")
 _IMAGE = "projects/debian-cloud/global/images/family/debian-12"
 _LAG_S = 30.0
-"""What steps bear by trying again before anybody notices."""
+"""Retries of the steps cover a lag of this length."""
 _LAG_AT_MOST_S = 180.0
 _VM_S = 300.0
 _REPAIR_S = 1200.0
@@ -56,24 +56,24 @@ Facts = dict[str, str]
 class Question:
     """One question.
 
-    ``assumed`` is the answer that the code is written for, ``place`` the file that assumes it,
-    ``cites`` the page that says that it is not known.
+    ``assumed`` is the answer that the code assumes, ``assumed_in`` the file with the assumption,
+    ``documented_in`` the page that describes it.
     """
 
     id: str
-    asks: str
-    makes: str
+    text: str
+    creates: str
     assumed: Mapping[str, str]
-    place: str
-    cites: str
+    assumed_in: str
+    documented_in: str
     ask: Callable[[Project], Facts]
-    costs_usd: float = 0.0
-    needs: str = ""
-    """The option without which it is not asked."""
+    cost_usd: float = 0.0
+    required_option: str = ""
+    """The option that is required for the question."""
 
 
-def find_questions(names: Collection[str], given: Collection[str]) -> tuple[Question, ...]:
-    """The questions of these names, all if there are none, that the options given allow.
+def select_questions(names: Collection[str], given: Collection[str]) -> tuple[Question, ...]:
+    """Return the questions with these names (all if empty) whose option is set.
 
     Raises `ValueError`.
     """
@@ -81,22 +81,27 @@ def find_questions(names: Collection[str], given: Collection[str]) -> tuple[Ques
         known = ", ".join(question.id for question in QUESTIONS)
         raise ValueError(f"no question is named {', '.join(unknown)}; there are {known}")
     for question in QUESTIONS:
-        if question.id in names and question.needs and question.needs not in given:
-            raise ValueError(f"{question.id} needs {question.needs}")
+        if (
+            question.id in names
+            and question.required_option
+            and question.required_option not in given
+        ):
+            raise ValueError(f"{question.id} needs {question.required_option}")
     return tuple(
         question
         for question in QUESTIONS
-        if (not names or question.id in names) and (not question.needs or question.needs in given)
+        if (not names or question.id in names)
+        and (not question.required_option or question.required_option in given)
     )
 
 
-# What insert calls and lists answer
+# Inserts and lists
 
 
 def _ask_repeated_insert(project: Project) -> Facts:
     first = project.insert(POLICY, "twice", _policy())
     during = project.attempt(lambda: project.insert(POLICY, "twice", _policy()))
-    project.finish(first)
+    project.wait_for(first)
     after = project.attempt(lambda: project.insert(POLICY, "twice", _policy()))
     return {"while the first runs": during, "afterwards": after}
 
@@ -113,12 +118,12 @@ def _ask_request_id(project: Project) -> Facts:
                 "the first operation" if insert("2x4").name == first.name else "another operation"
             )
         except CallError as error:
-            project.keep(error.document)
-            return f"refused at once: {error.http} {error.reason}"
+            project.record(error.document)
+            return f"rejected: {error.http} {error.reason}"
 
     first = insert("2x4")
     during = repeat()
-    project.finish(first)
+    project.wait_for(first)
     return {
         "same body, while it runs": during,
         "same body, afterwards": repeat(),
@@ -132,9 +137,9 @@ def _ask_list_lag(project: Project) -> Facts:
     def is_listed() -> bool:
         return resource in project.list_named(POLICY, f'name eq "{resource.name}"')
 
-    project.make(POLICY, "listed", _policy())
+    project.create(POLICY, "listed", _policy())
     shown = _measure(project, "listed after its insert", is_listed)
-    project.finish(project.delete(POLICY, "listed"))
+    project.wait_for(project.delete(POLICY, "listed"))
     return {
         "listed after its insert": shown,
         "no longer listed after its delete": _measure(
@@ -145,15 +150,17 @@ def _ask_list_lag(project: Project) -> Facts:
 
 def _ask_description_filter(project: Project) -> Facts:
     resource = project.resource(POLICY, "described")
-    project.make(POLICY, "described", _policy())
-    project.wait(lambda: project.list_named(POLICY, f'name eq "{resource.name}"'), _LAG_AT_MOST_S)
+    project.create(POLICY, "described", _policy())
+    project.wait_until(
+        lambda: project.list_named(POLICY, f'name eq "{resource.name}"'), _LAG_AT_MOST_S
+    )
     try:
         found = project.list_named(POLICY, f'description eq "{re.escape(project.mark)}"')
     except CallError as error:
         if error.http != 400:
             raise
-        project.keep(error.document)
-        return {"a filter by description": f"refused at once: 400 {error.reason}"}
+        project.record(error.document)
+        return {"a filter by description": f"rejected: 400 {error.reason}"}
     return {"a filter by description": "finds it" if resource in found else "does not find it"}
 
 
@@ -162,29 +169,29 @@ def _ask_machine_types(project: Project) -> Facts:
     for name in _MACHINE_TYPES:
         pager = project.call("machine_types", "aggregated_list", filter=f'name eq "{name}"')
         zones = sorted(scope for scope, listed in pager if listed.machine_types)
-        project.keep({"machineType": name, "zones": zones})
+        project.record({"machineType": name, "zones": zones})
         answer[name] = "listed" if zones else "listed in no zone"
     return answer
 
 
-# What groups take, and what is in use
+# MIGs, and the resources that they use
 
 
 def _ask_in_use(project: Project) -> Facts:
-    policy = project.make(POLICY, "used", _policy())
-    template = project.make(TEMPLATE, "used", _template(project, TPU))
-    group = _bulk(template, policy)
-    made = _measure(
-        project, "a group may use a new template", lambda: project.make(MIG, "used", group)
+    policy = project.create(POLICY, "used", _policy())
+    template = project.create(TEMPLATE, "used", _template(project, TPU))
+    mig = _bulk_mig(template, policy)
+    usable = _measure(
+        project, "a MIG can use a new template", lambda: project.create(MIG, "used", mig)
     )
     answer = {
-        "a group may use a new template": made,
+        "a MIG can use a new template": usable,
         "delete of a used template": project.attempt(lambda: project.delete(TEMPLATE, "used")),
         "delete of a used policy": project.attempt(lambda: project.delete(POLICY, "used")),
     }
-    project.finish(project.delete(MIG, "used"))
+    project.wait_for(project.delete(MIG, "used"))
     for word, kind in (("template", TEMPLATE), ("policy", POLICY)):
-        words = f"{word} free after the group's delete"
+        words = f"{word} unused after the MIG's delete"
         answer[words] = _measure(project, words, partial(_is_deleted, project, kind))
     return answer
 
@@ -194,34 +201,32 @@ def _is_deleted(project: Project, kind: Kind) -> bool:
 
 
 def _ask_name_again(project: Project) -> Facts:
-    template = project.make(TEMPLATE, "again", _template(project, SMALL))
-    group = _group(template, size=0)
-    project.make(MIG, "again", group)
+    template = project.create(TEMPLATE, "again", _template(project, SMALL))
+    mig = _mig(template, size=0)
+    project.create(MIG, "again", mig)
     deletion = project.delete(MIG, "again")
-    during = project.attempt(lambda: project.insert(MIG, "again", group))
-    project.finish(deletion)
-    after = project.attempt(lambda: project.insert(MIG, "again", group))
-    return {"insert while it is deleted": during, "insert afterwards": after}
+    during = project.attempt(lambda: project.insert(MIG, "again", mig))
+    project.wait_for(deletion)
+    after = project.attempt(lambda: project.insert(MIG, "again", mig))
+    return {"insert during the delete": during, "insert after the delete": after}
 
 
 def _ask_bulk_config(project: Project) -> Facts:
-    policy = project.make(POLICY, "bulk", _policy())
-    template = project.make(TEMPLATE, "bulk", _template(project, TPU))
+    policy = project.create(POLICY, "bulk", _policy())
+    template = project.create(TEMPLATE, "bulk", _template(project, TPU))
     config = {"properties": {"metadata": {"kube-labels": "a=b"}}}
-    group = {**_bulk(template, policy), "all_instances_config": config}
-    return {"a BULK group with allInstancesConfig": project.attempt_insert(MIG, "bulk", group)}
+    mig = {**_bulk_mig(template, policy), "all_instances_config": config}
+    return {"a BULK MIG with allInstancesConfig": project.attempt_insert(MIG, "bulk", mig)}
 
 
 def _ask_topology(project: Project) -> Facts:
-    policy = project.make(POLICY, "shape", _policy("2x2x2"))
-    template = project.make(TEMPLATE, "shape", _template(project, TPU))
-    group = _bulk(template, policy)
-    return {
-        f"an empty group of {TPU} with topology 2x2x2": project.attempt_insert(MIG, "shape", group)
-    }
+    policy = project.create(POLICY, "shape", _policy("2x2x2"))
+    template = project.create(TEMPLATE, "shape", _template(project, TPU))
+    mig = _bulk_mig(template, policy)
+    return {f"an empty MIG of {TPU} with topology 2x2x2": project.attempt_insert(MIG, "shape", mig)}
 
 
-# What a VM's account and metadata are checked for
+# Service account and metadata of a VM
 
 
 def _ask_act_as(project: Project) -> Facts:
@@ -241,7 +246,7 @@ def _ask_act_as(project: Project) -> Facts:
 
 
 def _ask_fingerprint(project: Project) -> Facts:
-    project.make(VM, "metadata", _vm(project))
+    project.create(VM, "metadata", _vm(project))
     name = project.resource(VM, "metadata").name
     stale = project.get(VM, "metadata").metadata.fingerprint
 
@@ -265,28 +270,28 @@ def _ask_fingerprint(project: Project) -> Facts:
     }
 
 
-# What becomes of a group's VMs
+# VMs of a MIG
 
 
 def _ask_delete_early(project: Project) -> Facts:
-    template = project.make(TEMPLATE, "early", _template(project, SMALL))
-    project.make(MIG, "early", _group(template, size=1))
-    project.wait(lambda: _members(project, "early"), _VM_S)
-    name = _members(project, "early")[0].name
-    project.wait(lambda: project.find_vm(name) is not None, _VM_S)
+    template = project.create(TEMPLATE, "early", _template(project, SMALL))
+    project.create(MIG, "early", _mig(template, size=1))
+    project.wait_until(lambda: _list_members(project, "early"), _VM_S)
+    name = _list_members(project, "early")[0].name
+    project.wait_until(lambda: project.find_vm(name) is not None, _VM_S)
     outcome = project.attempt(lambda: project.delete(MIG, "early"))
     vm = project.find_vm(name)
     return {
-        "delete while a VM is created": outcome,
-        "the VM when the delete has ended": "gone" if vm is None else f"there, {vm.status}",
+        "delete while a VM is being created": outcome,
+        "the VM after the delete": "absent" if vm is None else vm.status,
     }
 
 
 def _ask_repair(project: Project) -> Facts:
-    template = project.make(TEMPLATE, "repair", _template(project, SMALL))
-    project.make(MIG, "repair", _group(template, size=1))
-    project.wait(lambda: _running(project, "repair"), _VM_S)
-    before = _running(project, "repair")
+    template = project.create(TEMPLATE, "repair", _template(project, SMALL))
+    project.create(MIG, "repair", _mig(template, size=1))
+    project.wait_until(lambda: _find_running_vm(project, "repair"), _VM_S)
+    before = _find_running_vm(project, "repair")
     items = [{"key": item.key, "value": item.value} for item in before.metadata.items]
     body = {
         "fingerprint": before.metadata.fingerprint,
@@ -297,15 +302,15 @@ def _ask_repair(project: Project) -> Facts:
         ("set_metadata_unary", {"metadata_resource": body}),
         ("stop_unary", {}),
     ):
-        project.finish(project.call("instances", method, **place, **request))
+        project.wait_for(project.call("instances", method, **place, **request))
 
     def find_repaired() -> Any:
-        now = _running(project, "repair")
+        now = _find_running_vm(project, "repair")
         is_new = now and now.last_start_timestamp != before.last_start_timestamp
         return now if is_new else None
 
-    project.wait(find_repaired, _REPAIR_S)
-    after = find_repaired() or _fail("the repaired VM is lost again")
+    project.wait_until(find_repaired, _REPAIR_S)
+    after = find_repaired() or _fail("the repaired VM was lost")
     project.evidence += [{"vm": _describe_vm(vm)} for vm in (before, after)]
     keys = {item.key for item in after.metadata.items}
     return {
@@ -316,25 +321,25 @@ def _ask_repair(project: Project) -> Facts:
 
 
 def _ask_bulk_wait(project: Project) -> Facts:
-    policy = project.make(POLICY, "wait", _policy("2x2"))
-    template = project.make(TEMPLATE, "wait", _template(project, TPU))
-    project.make(MIG, "wait", {**_bulk(template, policy), "target_size": 1})
+    policy = project.create(POLICY, "wait", _policy("2x2"))
+    template = project.create(TEMPLATE, "wait", _template(project, TPU))
+    project.create(MIG, "wait", {**_bulk_mig(template, policy), "target_size": 1})
 
     def find_end() -> str:
         bulk = project.get(MIG, "wait").status.bulk_instance_operation
         errors = bulk.last_progress_check.error.errors
         if errors:
-            project.keep({"lastProgressCheck": to_document(bulk)})
+            project.record({"lastProgressCheck": to_document(bulk)})
             return ", ".join(sorted({error.code for error in errors}))
-        return "none: its VM runs" if _running(project, "wait") else ""
+        return "none: the VM is running" if _find_running_vm(project, "wait") else ""
 
-    project.wait(find_end, _CAPACITY_S)
+    project.wait_until(find_end, _CAPACITY_S)
     end = find_end()
     logged = _read_log(project, "wait", "instances.insert", 0)
-    return {"error while it waits": end, "VM inserts in the log": _describe_positions(logged)}
+    return {"error while the MIG waits": end, "VM inserts in the log": _describe_positions(logged)}
 
 
-# What is logged
+# Audit log
 
 
 def _ask_policy_log(project: Project) -> Facts:
@@ -347,8 +352,8 @@ def _ask_template_log(project: Project) -> Facts:
 
 
 def _ask_log_of(project: Project, kind: Kind, body: Document, collection: str) -> Facts:
-    project.make(kind, "logged", body)
-    project.finish(project.delete(kind, "logged"))
+    project.create(kind, "logged", body)
+    project.wait_for(project.delete(kind, "logged"))
     inserts = _read_log(project, "logged", f"{collection}.insert", 2)
     deletes = _read_log(project, "logged", f"{collection}.delete", 2)
     types = {entry.get("resource", {}).get("type", "") for entry in (*inserts, *deletes)}
@@ -360,38 +365,38 @@ def _ask_log_of(project: Project, kind: Kind, body: Document, collection: str) -
 
 
 def _ask_vm_log(project: Project) -> Facts:
-    template = project.make(TEMPLATE, "vmlog", _template(project, SMALL))
-    project.make(MIG, "vmlog", _group(template, size=1))
-    project.wait(lambda: _running(project, "vmlog"), _VM_S)
+    template = project.create(TEMPLATE, "vmlog", _template(project, SMALL))
+    project.create(MIG, "vmlog", _mig(template, size=1))
+    project.wait_until(lambda: _find_running_vm(project, "vmlog"), _VM_S)
     inserts = _read_log(project, "vmlog", "instances.insert", 2)
-    project.finish(project.delete(MIG, "vmlog"))
+    project.wait_for(project.delete(MIG, "vmlog"))
     ends = _read_log(project, "vmlog", "instanceGroupManagers.delete", 2)
     vm_ends = _read_log(project, "vmlog", "instances.delete", 2)
     if not inserts:
         return {"entries of the VM's insert": "none"}
-    last = [entry["protoPayload"] for entry in inserts if _is(entry, "last")]
+    last = [entry["protoPayload"] for entry in inserts if _is_entry(entry, "last")]
     is_last = bool(ends and vm_ends) and max(map(_read_time, ends)) >= max(map(_read_time, vm_ends))
     return {
         "entries of the VM's insert": _describe_positions(inserts),
         "resource.type": ", ".join(sorted({entry["resource"]["type"] for entry in inserts})),
-        "made by": _describe_caller(inserts[0]["protoPayload"]),
+        "created by": _describe_caller(inserts[0]["protoPayload"]),
         "the last entry has a response": "yes" if any("response" in one for one in last) else "no",
-        "entries of the group's delete": _describe_positions(ends),
-        "the group's delete ends after its VM's": "yes" if is_last else "no",
+        "entries of the MIG's delete": _describe_positions(ends),
+        "the MIG's delete ends after its VM's": "yes" if is_last else "no",
     }
 
 
 def _describe_caller(payload: Document) -> str:
-    """Google's agent, or somebody else; addresses of people are no words of an answer."""
+    """Return whether Google's agent is the caller; answers have no addresses of people."""
     email = payload.get("authenticationInfo", {}).get("principalEmail", "")
     is_agent = re.fullmatch(r"\d+@cloudservices\.gserviceaccount\.com", email) is not None
     return "NUMBER@cloudservices.gserviceaccount.com" if is_agent else "another account"
 
 
 def _read_log(project: Project, part: str, method: str, count: int) -> list[Document]:
-    """The entries of a method about this question's resources, once there are as many as expected.
+    """Return the log entries of a method about the resources of this question.
 
-    If fewer come, what there is after all the time that entries may take.
+    Waits until there are ``count`` entries, and returns fewer after the longest delay of entries.
     """
     found: list[Document] = []
 
@@ -411,15 +416,17 @@ def _read_log(project: Project, part: str, method: str, count: int) -> list[Docu
 
 
 def _describe_positions(entries: list[Document]) -> str:
-    words = [_position(entry) for entry in entries]
+    words = [_describe_position(entry) for entry in entries]
     return ", ".join(sorted(words)) or "none"
 
 
-def _position(entry: Document) -> str:
-    return " and ".join(word for word in ("first", "last") if _is(entry, word)) or "no operation"
+def _describe_position(entry: Document) -> str:
+    return (
+        " and ".join(word for word in ("first", "last") if _is_entry(entry, word)) or "no operation"
+    )
 
 
-def _is(entry: Document, position: str) -> bool:
+def _is_entry(entry: Document, position: str) -> bool:
     return bool(entry.get("operation", {}).get(position))
 
 
@@ -428,12 +435,12 @@ def _read_time(entry: Document) -> datetime:
 
 
 def _describe_vm(vm: Any) -> Document:
-    """What tells one life of a VM from the next."""
+    """Return the fields that differ between a VM and its repaired successor."""
     names = ("id", "name", "creationTimestamp", "lastStartTimestamp")
     return {name: value for name, value in to_document(vm).items() if name in names}
 
 
-# Bodies, and what is read of a group
+# Requests, and reads of a MIG
 
 
 def _policy(topology: str = "2x4") -> Document:
@@ -473,59 +480,59 @@ def _interface(project: Project) -> Document:
     return {"network": f"projects/{project.id}/global/networks/default"}
 
 
-def _group(template: str, size: int) -> Document:
+def _mig(template: str, size: int) -> Document:
     return {"instance_template": template, "target_size": size}
 
 
-def _bulk(template: str, policy: str) -> Document:
+def _bulk_mig(template: str, policy: str) -> Document:
     return {
-        **_group(template, size=0),
+        **_mig(template, size=0),
         "target_size_policy": {"mode": "BULK"},
         "resource_policies": {"workload_policy": policy},
         "instance_lifecycle_policy": {"default_action_on_failure": "DO_NOTHING"},
     }
 
 
-def _members(project: Project, part: str) -> list[Any]:
-    group = project.resource(MIG, part).name
-    place = {"zone": project.zone, "instance_group_manager": group}
+def _list_members(project: Project, part: str) -> list[Any]:
+    name = project.resource(MIG, part).name
+    place = {"zone": project.zone, "instance_group_manager": name}
     return list(project.call(MIG.service, "list_managed_instances", **place))
 
 
-def _running(project: Project, part: str) -> Any:
-    """The group's VM if it is RUNNING, else ``None``."""
-    for member in _members(project, part):
+def _find_running_vm(project: Project, part: str) -> Any:
+    """Return the VM of the MIG if it is RUNNING, else ``None``."""
+    for member in _list_members(project, part):
         vm = project.find_vm(member.name)
         if vm is not None and vm.status == "RUNNING":
             return vm
     return None
 
 
-def _measure(project: Project, what: str, condition: Callable[[], Any]) -> str:
+def _measure(project: Project, name: str, condition: Callable[[], Any]) -> str:
     seconds = project.measure(condition, _LAG_AT_MOST_S)
-    project.keep({"measured": what, "seconds": seconds})
+    project.record({"measured": name, "seconds": seconds})
     if seconds is None:
         return f"not within {_LAG_AT_MOST_S:.0f} s"
     return f"within {_LAG_S:.0f} s" if seconds <= _LAG_S else f"within {_LAG_AT_MOST_S:.0f} s"
 
 
-def _fail(why: str) -> Any:
-    raise Unanswered(why)
+def _fail(reason: str) -> Any:
+    raise Unanswered(reason)
 
 
 _SOON = "within 30 s"
-_TAKEN = "refused at once: 409 alreadyExists"
-_IN_USE = "refused at once: 400 resourceInUseByAnotherResource"
+_TAKEN = "rejected: 409 alreadyExists"
+_IN_USE = "rejected: 400 resourceInUseByAnotherResource"
 _PAIR = "first, last"
 
-_ACCOUNT = "refused at once: 403 forbidden"
-_STALE = "refused at once: 412 conditionNotMet"
-_GROUP = "1 instance template, 1 MIG"
+_ACCOUNT = "rejected: 403 forbidden"
+_STALE = "rejected: 412 conditionNotMet"
+_MIG = "1 instance template, 1 MIG"
 
 QUESTIONS = (
     Question(
         "machine-types",
-        "Which machine types for TPUs have zones?",
+        "Which machine types for TPUs are listed in a zone?",
         "nothing",
         dict.fromkeys(_MACHINE_TYPES, "listed"),
         "shared/base/accelerators.py",
@@ -534,7 +541,7 @@ QUESTIONS = (
     ),
     Question(
         "repeated-insert",
-        "How is an insert refused whose name is taken, also by an insert that still runs?",
+        "Which error does an insert with a taken name return, also while the first insert is running?",
         "1 workload policy",
         {"while the first runs": _TAKEN, "afterwards": _TAKEN},
         "shared/node_groups/lifecycle.py",
@@ -543,12 +550,12 @@ QUESTIONS = (
     ),
     Question(
         "request-id",
-        "What does a repeated requestId answer, with the same body and with another?",
+        "What does a repeated requestId return, with the same body and with another?",
         "1 workload policy",
         {
             "same body, while it runs": "the first operation",
             "same body, afterwards": "the first operation",
-            "another body": "refused at once: 400 invalid",
+            "another body": "rejected: 400 invalid",
         },
         "shared/node_groups/resources.py",
         "docs/reference/simulated-compute-engine.md#refusals",
@@ -574,7 +581,7 @@ QUESTIONS = (
     ),
     Question(
         "policy-log",
-        "Which entries does the audit log have of a workload policy's insert and delete?",
+        "Which audit log entries do the insert and the delete of a workload policy have?",
         "1 workload policy",
         {
             "entries of resourcePolicies.insert": _PAIR,
@@ -587,7 +594,7 @@ QUESTIONS = (
     ),
     Question(
         "regional-template-log",
-        "Which entries does the audit log have of a regional template's insert and delete?",
+        "Which audit log entries do the insert and the delete of a regional template have?",
         "1 regional instance template",
         {
             "entries of regionInstanceTemplates.insert": _PAIR,
@@ -600,14 +607,15 @@ QUESTIONS = (
     ),
     Question(
         "in-use",
-        "How is the delete of a used template or policy refused, and how long after its MIG is gone?",
+        "Which error does the delete of a used template or policy return, and how soon after the delete"
+        " of its MIG does it succeed?",
         f"1 workload policy, 1 instance template of {TPU}, 1 MIG in BULK mode without VMs",
         {
-            "a group may use a new template": _SOON,
+            "a MIG can use a new template": _SOON,
             "delete of a used template": _IN_USE,
             "delete of a used policy": _IN_USE,
-            "template free after the group's delete": _SOON,
-            "policy free after the group's delete": _SOON,
+            "template unused after the MIG's delete": _SOON,
+            "policy unused after the MIG's delete": _SOON,
         },
         "shared/node_groups/actions.py",
         _DIFFERENCES,
@@ -615,45 +623,45 @@ QUESTIONS = (
     ),
     Question(
         "name-again",
-        "When can the name of a MIG be used again after its delete?",
-        f"{_GROUP} without VMs, twice",
-        {"insert while it is deleted": _TAKEN, "insert afterwards": "accepted"},
+        "When can the name of a deleted MIG be used again?",
+        f"{_MIG} without VMs, twice",
+        {"insert during the delete": _TAKEN, "insert after the delete": "accepted"},
         "shared/node_groups/lifecycle.py",
         _NAMED,
         _ask_name_again,
     ),
     Question(
         "bulk-config",
-        "May a MIG in BULK mode have allInstancesConfig?",
+        "Can a MIG in BULK mode have allInstancesConfig?",
         f"1 workload policy, 1 instance template of {TPU}, 1 MIG in BULK mode without VMs",
-        {"a BULK group with allInstancesConfig": "accepted"},
+        {"a BULK MIG with allInstancesConfig": "accepted"},
         "shared/node_groups/user_template.py",
         _NAMED,
         _ask_bulk_config,
     ),
     Question(
         "topology-check",
-        "Is a topology that the machine type cannot form refused before VMs are made?",
+        "Is a topology that the machine type cannot form rejected before VMs are created?",
         f"1 workload policy, 1 instance template of {TPU}, 1 MIG in BULK mode without VMs",
-        {f"an empty group of {TPU} with topology 2x2x2": "accepted"},
+        {f"an empty MIG of {TPU} with topology 2x2x2": "accepted"},
         "local/gce/group_checks.py",
         _NAMED,
         _ask_topology,
     ),
     Question(
         "act-as",
-        "Are inserts with a service account that the caller may not act as refused at once?",
-        f"nothing; if it is not refused: 1 instance template, 1 VM {SMALL}",
+        "Is an insert rejected if the caller cannot act as its service account?",
+        f"nothing; if it is not rejected: 1 instance template, 1 VM {SMALL}",
         {"insert of a template": _ACCOUNT, "insert of a VM": _ACCOUNT},
         "shared/ports/classify.py",
         "docs/reference/simulated-compute-engine.md#refusals",
         _ask_act_as,
-        costs_usd=CHEAP_USD,
-        needs=FOREIGN_ACCOUNT,
+        cost_usd=CHEAP_USD,
+        required_option=FOREIGN_ACCOUNT,
     ),
     Question(
         "metadata-fingerprint",
-        "How is setMetadata refused with a stale fingerprint, and with none?",
+        "Which error does setMetadata return with a stale fingerprint, and with none?",
         f"1 VM {SMALL} for 3 minutes",
         {
             "the current fingerprint": "accepted",
@@ -663,61 +671,61 @@ QUESTIONS = (
         "functions/inject_token.py",
         _NAMED,
         _ask_fingerprint,
-        costs_usd=CHEAP_USD,
+        cost_usd=CHEAP_USD,
     ),
     Question(
         "delete-early",
-        "Can a MIG be deleted while its VM is being created, and is the VM gone when the delete ends?",
-        f"{_GROUP} of 1 VM {SMALL} for 3 minutes",
+        "Can a MIG be deleted while its VM is being created, and is the VM absent after the delete?",
+        f"{_MIG} of 1 VM {SMALL} for 3 minutes",
         {
-            "delete while a VM is created": "accepted",
-            "the VM when the delete has ended": "gone",
+            "delete while a VM is being created": "accepted",
+            "the VM after the delete": "absent",
         },
         "functions/tear_down.py",
         _NAMED,
         _ask_delete_early,
-        costs_usd=CHEAP_USD,
+        cost_usd=CHEAP_USD,
     ),
     Question(
         "repair",
-        "Does a repaired VM keep its numeric id, and the metadata that was set?",
-        f"{_GROUP} of 1 VM {SMALL} for 10 minutes",
+        "Does a repaired VM keep its numeric id, and the metadata that was set on it?",
+        f"{_MIG} of 1 VM {SMALL} for 10 minutes",
         {"name": "the same", "numeric id": "another", "metadata that was set": "lost"},
         "shared/node_groups/membership.py",
         _NAMED,
         _ask_repair,
-        costs_usd=CHEAP_USD,
+        cost_usd=CHEAP_USD,
     ),
     Question(
         "vm-log",
-        "Which entries does the audit log have of a MIG's VM, and when does the MIG's delete end?",
-        f"{_GROUP} of 1 VM {SMALL} for 10 minutes",
+        "Which audit log entries does the VM of a MIG have, and when does the MIG's delete end?",
+        f"{_MIG} of 1 VM {SMALL} for 10 minutes",
         {
             "entries of the VM's insert": _PAIR,
             "resource.type": "gce_instance",
-            "made by": "NUMBER@cloudservices.gserviceaccount.com",
+            "created by": "NUMBER@cloudservices.gserviceaccount.com",
             "the last entry has a response": "no",
-            "entries of the group's delete": _PAIR,
-            "the group's delete ends after its VM's": "yes",
+            "entries of the MIG's delete": _PAIR,
+            "the MIG's delete ends after its VM's": "yes",
         },
         "infra/terraform/filters/inject_token.txt",
         _NAMED,
         _ask_vm_log,
-        costs_usd=CHEAP_USD,
+        cost_usd=CHEAP_USD,
     ),
     Question(
         "bulk-wait",
-        "What do a BULK group's status and the log say while it waits for capacity?",
+        "What do the status of a BULK MIG and the audit log contain while it waits for capacity?",
         f"1 workload policy, 1 instance template, 1 MIG of 1 VM {TPU} for 15 minutes",
         {
-            "error while it waits": "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
+            "error while the MIG waits": "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
             "VM inserts in the log": "none",
         },
         "shared/node_groups/creation_report.py",
         _NAMED,
         _ask_bulk_wait,
-        costs_usd=TPU_USD,
-        needs=WITH_TPU,
+        cost_usd=TPU_USD,
+        required_option=WITH_TPU,
     ),
 )
-"""In the order in which they are asked: the cheapest first."""
+"""In the order in which they are asked, the cheapest first."""

@@ -1,4 +1,4 @@
-"""The table of questions in `docs/test-cloud.md`, from the code: ``python -m tests.cloud.reference``."""
+"""Generate the table of questions in `docs/test-cloud.md`: ``python -m tests.cloud.reference``."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ _BEGIN, _END = "<!-- questions from the code -->\n", "<!-- end -->"
 
 
 def refresh(text: str) -> str:
-    """The page with the questions as they are now. Raises `ValueError` without a place."""
+    """Return the page with the current questions. Raises `ValueError` if it has no marker."""
     start = text.index(_BEGIN) + len(_BEGIN)
     return text[:start] + _render() + text[text.index(_END, start) :]
 
 
 def _render() -> str:
     rows = "".join(map(_render_row, QUESTIONS))
-    return f"| question | what is asked | makes | not known in |\n| --- | --- | --- | --- |\n{rows}"
+    return f"| id | question | creates | documented in |\n| --- | --- | --- | --- |\n{rows}"
 
 
 def _render_row(question: Question) -> str:
-    needs = f" Only with `{question.needs}`." if question.needs else ""
-    link = question.cites.removeprefix("docs/")
+    needs = f" Only with `{question.required_option}`." if question.required_option else ""
+    link = question.documented_in.removeprefix("docs/")
     title = Path(link.partition("#")[0]).stem.replace("-", " ")
-    cells = (f"`{question.id}`", question.asks + needs, question.makes, f"[{title}]({link})")
+    cells = (f"`{question.id}`", question.text + needs, question.creates, f"[{title}]({link})")
     return f"| {' | '.join(cells)} |\n"
 
 

@@ -1,4 +1,4 @@
-"""The suite for a real project, on the simulated Compute Engine: over HTTP, with the real clients."""
+"""The suite for a real project on the simulated Compute Engine, over HTTP, with the real clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from local.gce import Inventory, Principal, Simulator, Timings
 from local.tests.gce.small_cloud import RecordingAgent
 from replay import cloud_logging
 from tests.cloud import reference
-from tests.cloud.__main__ import Ways, main, open_clients
+from tests.cloud.__main__ import Dependencies, main, open_clients
 from tests.cloud.answers import redact
 from tests.cloud.project import MIG, POLICY, TEMPLATE, CallError, Project, Time
 from tests.cloud.questions import QUESTIONS, Question
@@ -58,14 +58,14 @@ SMALL_TEMPLATE = {
 
 
 def read_permissions() -> frozenset[str]:
-    """What the page tells people to grant."""
+    """Return the permissions that the page documents."""
     found = re.search(r"--permissions=(\S+)", (ROOT / "docs" / "test-cloud.md").read_text())
     assert found is not None
     return frozenset(found[1].split(","))
 
 
 class Cloud:
-    """A simulated Compute Engine at a port, on a virtual clock that moves while the suite sleeps."""
+    """A simulated Compute Engine on a port; its virtual clock advances while the suite sleeps."""
 
     def __init__(self, loopback: Loopback, answers: Path, timings: Timings) -> None:
         self._loopback = loopback
@@ -100,20 +100,20 @@ class Cloud:
         return response
 
     def ask(self, *options: str) -> int:
-        """Run the suite; its exit code."""
+        """Run the suite and return its exit code."""
         arguments = ["--project", PROJECT, "--endpoint", self._url]
         arguments += ["--answers", str(self.answers_path)]
-        return main([*arguments, *options], Ways(self._time))
+        return main([*arguments, *options], Dependencies(self._time))
 
-    def make_foreign(self, name: str) -> str:
-        """A policy that somebody else has made; its path."""
+    def create_foreign(self, name: str) -> str:
+        """Create a policy outside the suite; return its path."""
         body = {"name": name, "workloadPolicy": {"type": "HIGH_THROUGHPUT"}}
         self._loopback.call(lambda: self.faults.act_by_hand("POST", POLICIES, body))
         self._sleep(60)
         return f"{POLICIES}/{name}"
 
     def open_project(self, run: str) -> Project:
-        """The project as a run of that name has it."""
+        """Return the project of a run with this name."""
         logs = cloud_logging.CloudLogging()
         return Project(PROJECT, "us-east5-b", run, open_clients(self._url), logs, self._time)
 
@@ -122,17 +122,17 @@ class Cloud:
         return Time(self._clock.now, self._seconds, self._sleep)
 
     def count_minutes(self) -> float:
-        """How long ago the clock began."""
+        """Return the minutes since the start of the clock."""
         return (self._clock.now() - VirtualClock().now()).total_seconds() / 60
 
-    def find_parts_with_vms(self) -> set[str]:
-        """The words in the names of all VMs that anybody began to make."""
-        begun = [entry["protoPayload"] for entry in self.log if "operation" in entry]
-        names = [payload["resourceName"] for payload in begun]
+    def list_parts_with_vms(self) -> set[str]:
+        """Return the last parts of the names of all VMs whose creation started."""
+        payloads = [entry["protoPayload"] for entry in self.log if "operation" in entry]
+        names = [payload["resourceName"] for payload in payloads]
         return {name.rsplit("/", 1)[1].split("-")[2] for name in names if "/instances/" in name}
 
     def read_answers(self) -> dict[str, Any]:
-        """The answers by question."""
+        """Return the answers by question."""
         document = json.loads(self.answers_path.read_text())
         return {answer["id"]: answer for answer in document["answers"]}
 
@@ -153,7 +153,7 @@ Start = Callable[..., Cloud]
 
 @pytest.fixture(autouse=True)
 def signals() -> Iterator[None]:
-    """As in a terminal: nohup, and a shell's background jobs, start pytest with signals ignored."""
+    """Restore the default handlers: nohup and background jobs start pytest with ignored signals."""
     before = {
         number: signal.signal(number, signal.SIG_DFL)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -165,7 +165,7 @@ def signals() -> Iterator[None]:
 
 @pytest.fixture
 def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Starts a Compute Engine and a Cloud Logging with the given timings."""
+    """Return a function that starts Compute Engine, with these timings, and Cloud Logging."""
     monkeypatch.setenv("COLUMNS", "80")
     with open_loopback() as loopback:
         servers = []
@@ -183,7 +183,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=[one.id for one in QUESTIONS])
-def test_the_simulation_answers_what_is_assumed(start: Start, question: Any) -> None:
+def test_the_simulation_answers_each_question_as_assumed(start: Start, question: Any) -> None:
     cloud = start()
     assert cloud.ask(*ALL, "--only", question.id) == 0
     answer = cloud.read_answers()[question.id]
@@ -193,56 +193,56 @@ def test_the_simulation_answers_what_is_assumed(start: Start, question: Any) -> 
     assert cloud.simulator.leftovers() == []
 
 
-def test_a_run_asks_all_that_makes_no_tpu_vm_and_leaves_nothing(
+def test_a_run_asks_all_questions_that_create_no_tpu_vm_and_leaves_no_resource(
     start: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cloud = start()
     assert cloud.ask() == 0
-    assert list(cloud.read_answers()) == [one.id for one in QUESTIONS if not one.needs]
+    assert list(cloud.read_answers()) == [one.id for one in QUESTIONS if not one.required_option]
     assert cloud.simulator.leftovers() == []
     out, err = capsys.readouterr()
-    assert "15 of 15 questions answered; 0 differ from what is assumed." in " ".join(out.split())
-    assert re.search(r"Nothing of run \w{6} is left in some-project\.", err)
+    assert "15 of 15 questions answered; 0 differ from the assumption." in " ".join(out.split())
+    assert re.search(r"No resource of run \w{6} is left in some-project\.", err)
     assert max(map(len, out.splitlines())) <= 80
-    assert cloud.find_parts_with_vms() == {"metadata", "early", "repair", "vmlog"}
+    assert cloud.list_parts_with_vms() == {"metadata", "early", "repair", "vmlog"}
 
 
 def test_every_vm_has_the_label_of_the_run(start: Start) -> None:
     cloud = start()
     labels: set[bool] = set()
 
-    def look(request: Request) -> None:
+    def check_labels(request: Request) -> None:
         if request.method == "DELETE":
             vms = [path for path in cloud.simulator.leftovers() if "/instances/" in path]
             found = [cloud.faults.act_by_hand("GET", vm) for vm in vms]
             labels.update(vm["name"].split("-")[1] == vm["labels"]["tngtest"] for vm in found)
 
-    cloud.before_request = look
+    cloud.before_request = check_labels
     assert cloud.ask("--only", "delete-early", "--only", "metadata-fingerprint") == 0
     assert labels == {True}
 
 
-def test_an_answer_that_differs_is_said_and_is_no_failure(
+def test_an_answer_that_differs_is_printed_and_is_not_an_error(
     start: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cloud = start(bulk_takes_all_instances_config=False, repair_keeps_id=True)
     assert cloud.ask("--only", "bulk-config", "--only", "repair") == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "2 of 2 questions answered; 2 differ from what is assumed." in out
+    assert "2 of 2 questions answered; 2 differ from the assumption." in out
     assert (
-        "- bulk-config: a BULK group with allInstancesConfig: refused at once: 400 invalid; assumed is:"
+        "- bulk-config: a BULK MIG with allInstancesConfig: rejected: 400 invalid; assumed:"
         " accepted (shared/node_groups/user_template.py)."
     ) in out
-    assert "- repair: numeric id: the same; assumed is: another" in out
+    assert "- repair: numeric id: the same; assumed: another" in out
 
 
-def test_a_refusal_in_the_operation_is_told_from_one_at_once(start: Start) -> None:
+def test_the_answer_shows_whether_the_call_or_its_operation_failed(start: Start) -> None:
     cloud = start(in_use_refused_by="operation")
     assert cloud.ask("--only", "in-use") == 0
     answer = cloud.read_answers()["in-use"]["answer"]
-    refused = "refused in its operation: RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
-    assert answer["delete of a used template"] == refused
-    assert answer["delete of a used policy"] == refused
+    failed = "operation failed: RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
+    assert answer["delete of a used template"] == failed
+    assert answer["delete of a used policy"] == failed
     assert cloud.simulator.leftovers() == []
 
 
@@ -257,15 +257,15 @@ def test_a_question_that_fails_does_not_stop_the_others(
     assert "Required 'compute.instanceTemplates.create'" in answers["name-again"]["error"]
     assert answers["metadata-fingerprint"]["verdict"] == "as assumed"
     out = " ".join(capsys.readouterr().out.split())
-    assert "1 of 2 questions answered; 0 differ from what is assumed." in out
+    assert "1 of 2 questions answered; 0 differ from the assumption." in out
     assert "- name-again has no answer: instance_templates.insert: 403 forbidden" in out
 
 
-def test_an_error_that_nobody_has_foreseen_stops_no_other_question(
+def test_an_unexpected_error_does_not_stop_the_other_questions(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(project: Project) -> dict[str, str]:
-        project.make(POLICY, "odd", {"workload_policy": {"type": "HIGH_THROUGHPUT"}})
+        project.create(POLICY, "odd", {"workload_policy": {"type": "HIGH_THROUGHPUT"}})
         raise ZeroDivisionError("odd")
 
     first, second = QUESTIONS[:2]
@@ -282,16 +282,16 @@ def test_an_error_that_nobody_has_foreseen_stops_no_other_question(
 # Signals
 
 
-_WORTH_STOPPING = "vm-log"
+_INTERRUPTED_QUESTION = "vm-log"
 
 
-def _writes(cloud: Cloud) -> int:
+def _count_writes(cloud: Cloud) -> int:
     return sum(request.method != "GET" for request in cloud.requests)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("nth", range(1, 5))
-def test_a_signal_at_any_call_leaves_nothing(
+def test_a_signal_during_any_insert_leaves_no_resource(
     start: Start, capsys: pytest.CaptureFixture[str], number: signal.Signals, nth: int
 ) -> None:
     cloud = start(list_lag_s=(20.0, 20.0))
@@ -302,15 +302,15 @@ def test_a_signal_at_any_call_leaves_nothing(
             os.kill(os.getpid(), number)
 
     cloud.on_request = interrupt
-    assert cloud.ask("--only", _WORTH_STOPPING) == 128 + number
+    assert cloud.ask("--only", _INTERRUPTED_QUESTION) == 128 + number
     assert cloud.simulator.leftovers() == []
     out, err = capsys.readouterr()
     assert "0 of 1 questions answered" in " ".join(out.split())
-    assert re.search(r"Nothing of run \w{6} is left in some-project\.", err)
+    assert re.search(r"No resource of run \w{6} is left in some-project\.", err)
 
 
 @pytest.mark.parametrize("nth", range(1, 4))
-def test_a_signal_while_an_operation_runs_leaves_nothing(start: Start, nth: int) -> None:
+def test_a_signal_during_an_operation_leaves_no_resource(start: Start, nth: int) -> None:
     cloud = start(list_lag_s=(60.0, 60.0))
     reads = iter(range(1, 1000))
 
@@ -323,7 +323,7 @@ def test_a_signal_while_an_operation_runs_leaves_nothing(start: Start, nth: int)
     assert cloud.simulator.leftovers() == []
 
 
-def test_an_insert_whose_answer_was_lost_leaves_nothing(start: Start) -> None:
+def test_an_insert_without_an_answer_leaves_no_resource(start: Start) -> None:
     cloud = start(list_lag_s=(60.0, 60.0))
     cloud.faults.fail_next("resourcePolicies.insert", 1, http=503, carried_out=True)
     assert cloud.ask("--only", "list-lag") == 1
@@ -331,7 +331,7 @@ def test_an_insert_whose_answer_was_lost_leaves_nothing(start: Start) -> None:
     assert cloud.simulator.leftovers() == []
 
 
-def test_an_insert_that_is_executed_after_its_call_has_timed_out_leaves_nothing(
+def test_an_insert_that_is_executed_after_its_call_timed_out_leaves_no_resource(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud = start()
@@ -356,55 +356,60 @@ def test_an_insert_that_is_executed_after_its_call_has_timed_out_leaves_nothing(
     with pytest.raises(CallError, match="504"):
         project.insert(POLICY, "late", SOME_POLICY)
     project.time = replace(project.time, sleep=execute_late)
-    assert project.remove_made(print) == []
+    assert project.remove_created(print) == []
     assert late == []
     assert cloud.simulator.leftovers() == []
 
 
-def test_what_has_a_name_of_the_run_and_not_its_mark_is_not_deleted(start: Start) -> None:
+def test_a_resource_with_a_name_of_the_run_but_without_its_mark_is_not_deleted(
+    start: Start,
+) -> None:
     cloud = start()
-    foreign = cloud.make_foreign("tngtest-dead01-foreign")
+    foreign = cloud.create_foreign("tngtest-dead01-foreign")
     project = cloud.open_project("dead01")
     with pytest.raises(CallError, match="409 alreadyExists"):
         project.insert(POLICY, "foreign", SOME_POLICY)
-    assert project.remove_made(print) == []
+    assert project.remove_created(print) == []
     assert cloud.simulator.leftovers() == [foreign]
 
 
-def test_a_run_whose_names_are_taken_makes_nothing(
+def test_a_run_whose_names_exist_creates_no_resource(
     start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(
         "random.choices", lambda _letters, k: ["dead01"[place] for place in range(k)]
     )
     cloud = start()
-    cloud.make_foreign("tngtest-dead01-foreign")
+    cloud.create_foreign("tngtest-dead01-foreign")
     assert cloud.ask() == 1
-    assert _writes(cloud) == 0
-    assert "Error: some-project has names of a run dead01" in capsys.readouterr().err
+    assert _count_writes(cloud) == 0
+    assert (
+        "Error: some-project already has resources with names of run dead01"
+        in capsys.readouterr().err
+    )
 
 
-def test_resources_of_other_runs_are_named_and_left(
+def test_resources_of_other_runs_are_reported_and_not_deleted(
     start: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cloud = start(list_lag_s=(0.0, 0.0))
-    cloud.open_project("alive1").make(POLICY, "left", SOME_POLICY)
+    cloud.open_project("alive1").create(POLICY, "left", SOME_POLICY)
     assert cloud.ask("--only", "list-lag") == 0
-    assert "Other runs are going on or have left something: alive1." in capsys.readouterr().err
+    assert "Other runs are in progress or left resources: alive1." in capsys.readouterr().err
     assert [path.rsplit("/", 1)[1] for path in cloud.simulator.leftovers()] == [
         "tngtest-alive1-left"
     ]
 
 
-def test_what_a_question_has_made_is_deleted_before_the_next(start: Start) -> None:
+def test_the_resources_of_a_question_are_deleted_before_the_next_question(start: Start) -> None:
     cloud = start()
     found = []
 
-    def look(request: Request) -> None:
+    def record_leftovers(request: Request) -> None:
         if request.method == "POST" and b"-requested" in request.body:
             found.append(cloud.simulator.leftovers())
 
-    cloud.before_request = look
+    cloud.before_request = record_leftovers
     assert cloud.ask("--only", "repeated-insert", "--only", "request-id") == 0
     assert found[0] == []
 
@@ -419,7 +424,7 @@ def test_a_signal_that_was_ignored_stays_ignored(start: Start) -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_templates_are_deleted_after_the_groups_that_use_them(start: Start) -> None:
+def test_templates_are_deleted_after_the_migs_that_use_them(start: Start) -> None:
     cloud = start(in_use_lag_s=(0.0, 0.0))
     assert cloud.ask("--only", "delete-early", "--only", "bulk-config") == 0
     deletes = [one for one in cloud.simulator.calls.records if one.verb.endswith(".delete")]
@@ -432,7 +437,7 @@ class _ClosedTerminal(io.StringIO):
         raise OSError(errno.EIO, "Input/output error")
 
 
-def test_a_terminal_that_is_closed_does_not_stop_the_cleanup(
+def test_a_closed_terminal_does_not_stop_the_cleanup(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cloud = start()
@@ -459,18 +464,20 @@ def test_a_second_signal_does_not_stop_the_cleanup(
     cloud.on_request = interrupt
     assert cloud.ask("--only", "delete-early") == 130
     assert cloud.simulator.leftovers() == []
-    assert re.search(r"Deleting what was made; .* --clean \w{6} then", capsys.readouterr().err)
+    assert re.search(
+        r"Deleting the created resources\. .* --clean \w{6} deletes", capsys.readouterr().err
+    )
 
 
-def test_clean_deletes_what_a_killed_run_has_left_and_nothing_else(
+def test_clean_deletes_only_the_resources_of_a_killed_run(
     start: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cloud = start()
     project = cloud.open_project("dead01")
-    template = project.make(TEMPLATE, "left", SMALL_TEMPLATE)
-    project.make(MIG, "left", {"instance_template": template, "target_size": 0})
-    cloud.open_project("alive1").make(POLICY, "left", SOME_POLICY)
-    foreign = cloud.make_foreign("tngtest-dead01-foreign")
+    template = project.create(TEMPLATE, "left", SMALL_TEMPLATE)
+    project.create(MIG, "left", {"instance_template": template, "target_size": 0})
+    cloud.open_project("alive1").create(POLICY, "left", SOME_POLICY)
+    foreign = cloud.create_foreign("tngtest-dead01-foreign")
     assert cloud.ask("--clean", "dead01") == 0
     others = f"{POLICIES}/tngtest-alive1-left"
     assert cloud.simulator.leftovers() == [others, foreign]
@@ -481,14 +488,16 @@ def test_clean_deletes_what_a_killed_run_has_left_and_nothing_else(
     assert cloud.simulator.leftovers() == [foreign]
 
 
-def test_clean_finds_what_lists_do_not_show_yet(start: Start) -> None:
+def test_clean_deletes_resources_that_are_not_listed_yet(start: Start) -> None:
     cloud = start(list_lag_s=(6.0, 6.0), operation_s={"resourcePolicies.insert": (2.0, 2.0)})
-    cloud.open_project("dead01").make(POLICY, "left", SOME_POLICY)
+    cloud.open_project("dead01").create(POLICY, "left", SOME_POLICY)
     assert cloud.ask("--clean", "dead01") == 0
     assert cloud.simulator.leftovers() == []
 
 
-def test_what_cannot_be_deleted_is_named(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_resource_that_cannot_be_deleted_is_reported(
+    start: Start, capsys: pytest.CaptureFixture[str]
+) -> None:
     cloud = start()
     cloud.faults.remove_permission(PERSON, "compute.instanceTemplates.delete")
     assert cloud.ask("--only", "list-lag", "--only", "delete-early") == 3
@@ -496,15 +505,15 @@ def test_what_cannot_be_deleted_is_named(start: Start, capsys: pytest.CaptureFix
     assert cloud.count_minutes() < 5
     err = capsys.readouterr().err
     name = left.rpartition("/")[2]
-    assert f"Left in some-project: instance template {name}. Delete it with --clean" in err
+    assert f"Left in some-project: instance template {name}. Delete with --clean" in err
     assert "Required 'compute.instanceTemplates.delete' permission" in err
     assert json.loads(cloud.answers_path.read_text())["left"] == [f"instance template {name}"]
 
 
-# Before anything is made
+# Before a resource is created
 
 
-def test_a_dry_run_says_what_it_costs_and_makes_no_call(
+def test_a_dry_run_prints_the_cost_and_makes_no_call(
     start: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cloud = start()
@@ -518,39 +527,39 @@ def test_a_dry_run_says_what_it_costs_and_makes_no_call(
     assert "17 questions, at most about 3.05 USD together" in " ".join(out.split())
 
 
-def test_a_caller_without_rights_makes_nothing(
+def test_a_caller_without_permissions_creates_no_resource(
     start: Start, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cloud = start()
     cloud.faults.remove_permission(PERSON, "compute.instanceGroupManagers.list")
     assert cloud.ask() == 1
-    assert _writes(cloud) == 0
+    assert _count_writes(cloud) == 0
     assert "Error: instance_group_managers.aggregated_list: 403" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "options, words",
+    "options, message",
     [
         (["--only", "odd"], "no question is named odd; there are machine-types, "),
         (["--only", "act-as"], "act-as needs --foreign-account"),
         (["--only", "bulk-wait"], "bulk-wait needs --with-tpu"),
-        (["--zone", "A B"], "'A B' is no name"),
+        (["--zone", "A B"], "'A B' is not a name"),
     ],
 )
-def test_wrong_options_are_refused(
-    start: Start, capsys: pytest.CaptureFixture[str], options: list[str], words: str
+def test_wrong_options_are_rejected(
+    start: Start, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
     cloud = start()
     with pytest.raises(SystemExit, match="2"):
         cloud.ask(*options)
-    assert words in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert cloud.requests == []
 
 
 # The answers file
 
 
-def test_a_machine_type_that_no_zone_has_is_told(start: Start) -> None:
+def test_a_machine_type_that_no_zone_has_is_reported(start: Start) -> None:
     cloud = start()
     cloud.simulator.restrict(Inventory({"us-east5-b": ["ct6e-standard-4t"]}))
     assert cloud.ask("--only", "machine-types") == 0
@@ -561,7 +570,7 @@ def test_a_machine_type_that_no_zone_has_is_told(start: Start) -> None:
     }
 
 
-def test_the_answers_name_neither_project_nor_people(start: Start) -> None:
+def test_the_answers_do_not_name_the_project_or_people(start: Start) -> None:
     cloud = start()
     assert cloud.ask(*ALL, "--only", "vm-log", "--only", "act-as") == 0
     text = cloud.answers_path.read_text()
@@ -571,7 +580,7 @@ def test_the_answers_name_neither_project_nor_people(start: Start) -> None:
     assert "NUMBER@cloudservices.gserviceaccount.com" in text
 
 
-def test_names_are_kept_on_request_but_people_are_not(start: Start) -> None:
+def test_keep_names_keeps_the_project_but_not_addresses_of_people(start: Start) -> None:
     cloud = start()
     assert cloud.ask("--only", "vm-log", "--keep-names") == 0
     text = cloud.answers_path.read_text()
@@ -601,7 +610,7 @@ def test_names_are_kept_on_request_but_people_are_not(start: Start) -> None:
         ("google-cloud-compute 1.56.0", "google-cloud-compute 1.56.0"),
     ],
 )  # fmt: skip
-def test_what_is_redacted(text: str, redacted: str) -> None:
+def test_names_and_addresses_are_redacted(text: str, redacted: str) -> None:
     shown = {"seen": "projects/123456789012/zones/z", "callerIp": "2001:db8::1", "text": [text]}
     assert redact(shown, "my-proj") == {"seen": "projects/NUMBER/zones/z", "text": [redacted]}
 
@@ -610,26 +619,26 @@ def test_what_is_redacted(text: str, redacted: str) -> None:
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=[one.id for one in QUESTIONS])
-def test_each_question_names_places_that_are_there(question: Question) -> None:
-    assert (ROOT / question.place).is_file()
-    page, _, anchor = question.cites.partition("#")
+def test_each_question_refers_to_an_existing_file_and_heading(question: Question) -> None:
+    assert (ROOT / question.assumed_in).is_file()
+    page, _, anchor = question.documented_in.partition("#")
     headings = re.findall(r"^#+ (.*)$", (ROOT / page).read_text(), re.MULTILINE)
-    if question.cites.endswith("#not-known-for-sure"):
+    if question.documented_in.endswith("#not-known-for-sure"):
         assert f"`{question.id}`" in (ROOT / page).read_text().partition("## Not known for sure")[2]
     assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}
 
 
-def test_the_page_has_the_questions_of_the_table() -> None:
+def test_the_page_is_generated_from_the_questions() -> None:
     page = reference.PAGE.read_text()
     assert page == reference.refresh(page), "run python -m tests.cloud.reference"
 
 
-def test_make_asks_for_the_project() -> None:
+def test_make_requires_the_project() -> None:
     command = ["make", "-n", "test-cloud"]
-    refused = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=_WITH_PROJECT)
-    assert refused.returncode == 2
-    assert "PROJECT is not set: make test-cloud PROJECT=ID" in refused.stderr
+    failed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=_WITH_PROJECT)
+    assert failed.returncode == 2
+    assert "PROJECT is not set: make test-cloud PROJECT=ID" in failed.stderr
     options = ["PROJECT=some-project", "ZONE=us-east1-d", "ARGS=--dry-run"]
     run = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=True)
-    wanted = '-m tests.cloud --project "some-project" --zone "us-east1-d" --dry-run'
-    assert wanted in run.stdout
+    expected = '-m tests.cloud --project "some-project" --zone "us-east1-d" --dry-run'
+    assert expected in run.stdout

@@ -467,7 +467,7 @@ BOOTSTRAP = {
         f"{TOKENS}test_an_unreadable_ca_is_reported_with_its_configmap[empty]",
         f"{TOKENS}test_an_unreadable_ca_is_reported_with_its_configmap[no-pem]",
     ),
-    "boot-script-wait": shown(f"{JOIN}test_a_vm_without_a_token_waits_until_there_is_one"),
+    "boot-script-wait": shown(f"{JOIN}test_a_vm_without_a_token_waits_for_one"),
     "boot-script-reboot": shown(f"{BOOT}test_a_joined_vm_that_reboots_is_not_changed"),
 }
 
@@ -639,7 +639,9 @@ DEVICE_PLUGIN = {
         f"{PLUGIN_IS_INSTALLED}; kubectl apply brings it up to date",
         f"{MANIFESTS}test_every_manifest_of_the_folder_is_part_of_the_base",
     ),
-    "dp-wakes-every-group": shown(f"{RIGHTS}test_the_relay_may_read_only_what_it_watches"),
+    "dp-wakes-every-group": shown(
+        f"{RIGHTS}test_the_relay_may_read_only_the_collections_that_it_watches"
+    ),
     "dp-service-account-not-applied": shown(
         f"{MANIFESTS}test_the_device_plugin_runs_only_on_tpu_nodes_and_tolerates_their_taints"
     ),

@@ -36,7 +36,7 @@ def _versions(plane: ControlPlane) -> Iterator[str]:
 def _names(plane: ControlPlane, path: str, resource: str) -> set[str]:
     code, listed = plane.request("GET", path)
     deadline = time.monotonic() + _SERVED_WITHIN_S
-    while code == 429:  # a CRD that was just created; a 404 is one that was just deleted
+    while code == 429:  # 429: a CRD was just created; 404: a CRD was just deleted
         assert time.monotonic() < deadline, listed
         time.sleep(0.1)
         code, listed = plane.request("GET", path)

@@ -1,7 +1,6 @@
 """Access to a real cluster: kube-apiserver with an issuer of Google's tokens on loopback.
 
-The settings and the users are those of docs/cluster-access.md; only the URL of the issuer's keys is
-another.
+The settings and the users are those of docs/cluster-access.md, except for the URL of the issuer's keys.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ class Setup:
     google: Google
     metadata: MetadataServer
     claims: dict[str, Any]
-    """The claims of the issuer's tokens that Google's do not have."""
+    """Claims of the issuer's tokens that Google's tokens do not have."""
 
     def act_as(self, email: str, **claims: Any) -> Access:
         """Set the service account of the function, and return its access."""
@@ -89,7 +88,7 @@ def by_configuration(folder: Path, issuer: Issuer, ca_pem: str) -> list[str]:
 
 
 def by_flags(folder: Path, issuer: Issuer, ca_pem: str) -> list[str]:
-    """Return the page's flags with another issuer, because flags find the keys by the issuer's name."""
+    """Return the page's flags with another issuer, because the issuer's name is the URL of its keys."""
     issuer.name = issuer.url
     path = folder / "issuer.crt"
     path.write_text(ca_pem)
@@ -148,7 +147,7 @@ def install(plane: OwnControlPlane, folder: Path) -> None:
 @pytest.fixture
 def setup(served: tuple[Setup, str], monkeypatch: pytest.MonkeyPatch) -> Setup:
     found, host = served
-    # What the environment variable GCE_METADATA_HOST sets when the module is first imported.
+    # GCE_METADATA_HOST sets this attribute when the module is first imported.
     monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", host)
     access = found.act_as(email_of("sweep"))
     # The API server fetches the issuer's keys asynchronously.
@@ -163,7 +162,7 @@ def email_of(step: str) -> str:
 
 
 def open_cluster(access: Access) -> Cluster:
-    """Return the port to the cluster, as one process opens it."""
+    """Return the cluster port of one process."""
     return Cluster(Connection(access), "step", lambda: 10.0)
 
 
@@ -228,7 +227,7 @@ def test_the_admission_policies_apply_to_a_google_token(setup: Setup) -> None:
     assert "tpu-functions may only create and delete bootstrap tokens in kube-system" in denial
 
 
-def test_a_user_without_permissions_is_named_with_the_prefix(setup: Setup) -> None:
+def test_the_error_for_a_user_without_permissions_has_the_prefixed_name(setup: Setup) -> None:
     email = f"stranger@{PROJECT}.iam.gserviceaccount.com"
     assert str(get_error(setup.act_as(email))) == (
         f'{CALL}: 403 Forbidden: namespaces "kube-system" is forbidden: User "{PREFIX}{email}" cannot '

@@ -1,4 +1,4 @@
-"""The bridge between a story's virtual time and a real control plane, tested without both."""
+"""The bridge between a story's virtual time and a real control plane, tested without either."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_times_are_translated_in_objects_lists_and_tables(shape: Any) -> None:
     assert read == shape(document(creationTimestamp=VIRTUAL))
 
 
-# rest
+# pending work
 
 
 def node(ready: str, *taints: str, effect: str = "NoSchedule", **spec: Any) -> dict[str, Any]:
@@ -118,7 +118,7 @@ STATES: dict[str, tuple[Mapping[str, Any], list[str]]] = {
     ),
     "a Node whose Pods are still evicted": (
         {"nodes": [node("True", "unreachable", effect="NoExecute")]},
-        ["Node n: the evicting taint unreachable is still there"],
+        ["Node n: the evicting taint unreachable still exists"],
     ),
     "a Node that has just been cordoned": (
         {"nodes": [node("True", unschedulable=True)]},
@@ -159,7 +159,7 @@ STATES: dict[str, tuple[Mapping[str, Any], list[str]]] = {
     "a token with its signature": ({"secrets": [SECRET], "configmaps": [SIGNED]}, []),
     "a signature without token": (
         {"configmaps": [SIGNED]},
-        ["cluster-info: the signature of abcdef is still there"],
+        ["cluster-info: the signature of abcdef still exists"],
     ),
     "a namespace that is being deleted": (
         {"namespaces": [{"metadata": DELETED}], "tpunodegroups": [GROUP]},
@@ -171,14 +171,14 @@ STATES: dict[str, tuple[Mapping[str, Any], list[str]]] = {
     ),
     "a namespace that is empty": (
         {"namespaces": [{"metadata": DELETED}]},
-        ["Namespace n is still there"],
+        ["Namespace n still exists"],
     ),
 }
 KINDS = ("nodes", "tpunodegroups", "secrets", "configmaps", "namespaces")
 
 
 @pytest.mark.parametrize("objects, missing", STATES.values(), ids=STATES.keys())
-def test_the_unfinished_work_of_the_controllers_is_named(
+def test_the_pending_work_of_the_controllers_is_described(
     objects: Mapping[str, Any], missing: list[str]
 ) -> None:
     none: dict[str, Any] = {kind: [] for kind in (*KINDS, "certificatesigningrequests")}
@@ -231,7 +231,7 @@ def test_the_real_lease_is_renewed_while_the_kubelet_sends_heartbeats() -> None:
     case.real_s += heartbeats.DEFAULT.renewed_after_s + 1
     case.heartbeats.renew_leases()
     assert case.renewed == ["n"]
-    case.clock.run_for(30.0)  # more than half of its grace
+    case.clock.run_for(30.0)  # more than half of the grace period
     case.real_s += heartbeats.DEFAULT.renewed_after_s + 1
     case.heartbeats.renew_leases()
     assert case.renewed == ["n"]

@@ -1,4 +1,4 @@
-"""The properties of a cluster that the product relies on: tokens, policies and roles of a real one.
+"""The properties of a real cluster on which the product relies: tokens, policies and roles.
 
 A call that is denied to a step here is also denied to an attacker with the identity of that step.
 """
@@ -73,16 +73,16 @@ def ask(
 
 
 def register(cluster: Installation, manifest: dict[str, Any]) -> Answer:
-    """Create a Node as its own kubelet, the only identity that may, but without NodeRestriction."""
+    """Create a Node as its own kubelet, which alone has the permission, without NodeRestriction."""
     code, answer = cluster.plane.register_node(manifest)
     return Answer(code, answer["message"] if code >= 400 else "")
 
 
-def denied_by(policy: str, what: str, message: str) -> Answer:
+def denied_by(policy: str, target: str, message: str) -> Answer:
     """Return the answer of an API server whose admission policy denies a request."""
     return Answer(
         403,
-        f"{what} is forbidden: ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied "
+        f"{target} is forbidden: ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied "
         f"request: {message}",
     )
 
@@ -281,7 +281,7 @@ def test_a_step_may_not_change_or_delete_foreign_nodes(
         "tpu-functions may only change and delete Nodes of its own VMs, whose names begin with tng-",
     )
     assert ask(cluster, step, "DELETE", path) == denial
-    if step != "inject-token":  # which has no permission to change any
+    if step != "inject-token":  # it has no permission to change Nodes
         assert ask(cluster, step, "PATCH", path, CORDON) == denial
     assert ask(cluster, "admin", "PATCH", path, CORDON) == Answer(200)
     assert ask(cluster, "admin", "DELETE", path) == Answer(200)
@@ -332,7 +332,7 @@ TARGETS = {
     "kube-system": Target("", "namespaces", "", "kube-system"),
     "namespaces": Target("", "namespaces"),
     "pods of kube-system": Target("", "pods", "kube-system"),
-    "shells in pods": Target("", "pods", "kube-system", "", "exec"),
+    "exec in pods": Target("", "pods", "kube-system", "", "exec"),
     "daemon sets": Target("apps", "daemonsets", "kube-system"),
     "deployments": Target("apps", "deployments", "tpu-functions"),
     "accounts' tokens": Target("", "serviceaccounts", "tpu-functions", "", "token"),
@@ -494,7 +494,7 @@ def test_an_identity_without_permissions_on_nodes_cannot_delete_them(
 
 
 def converse(cluster: Installation, conversation: Conversation[Identity]) -> Identity:
-    """Join the real cluster; wait for the controllers where a VM would wait."""
+    """Join the real cluster; where a VM would sleep, wait for the controllers."""
     return run_conversation(
         conversation,
         lambda step: send_https(step, lambda _: cluster.plane.server),
@@ -504,7 +504,7 @@ def converse(cluster: Installation, conversation: Conversation[Identity]) -> Ide
 
 @pytest.fixture
 def kubelet(cluster: Installation) -> Caller:
-    """A kubelet of this system: joined with a token that the cluster approves, its Node registered."""
+    """A kubelet of this system that has joined with an automatically approved token, and its Node."""
     approved = token_secret(token(), resource_name=RESOURCE, vm=VM, bootstrap_group=KUBEADM_GROUP)
     assert ask(cluster, "admin", "POST", SECRETS, approved) == Answer(201)
     cluster.await_token(token().text)

@@ -1,7 +1,7 @@
 """``make demo`` and ``make local`` on a real control plane.
 
-The cluster is unchanged afterwards, however the run ends. An unsuitable cluster is not changed, and the
-error says what to do.
+After each run, whatever its end, the cluster has the same objects as before. An unsuitable cluster is
+not changed, and the error has the solution.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ pytestmark = [
     pytest.mark.xdist_group("demo on a real control plane"),
 ]
 
-LIFE_WITHIN_S = 240.0
+LIFECYCLE_TIMEOUT_S = 240.0
 CLEAN_WITHIN_S = 120.0
 ANY_PORTS = ("--compute-port", "0")
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
@@ -47,7 +47,7 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[OwnControlPlane]:
-    """A cluster that only the tests of this file use: they apply cluster-scoped objects."""
+    """A cluster for this file only, because its tests apply cluster-scoped objects."""
     with open_own_control_plane() as own:
         yield own
 
@@ -65,7 +65,7 @@ def run_demo(folder: Path, cluster: ControlPlane, *arguments: str) -> Program:
     with running(
         folder, "local.show.demo", "--kubeconfig", str(cluster.kubeconfig), *arguments
     ) as demo:
-        demo.process.wait(timeout=LIFE_WITHIN_S)
+        demo.process.wait(timeout=LIFECYCLE_TIMEOUT_S)
     return demo
 
 
@@ -110,7 +110,7 @@ def jobset_defined(cluster: ControlPlane) -> Iterator[None]:
 
 @pytest.fixture
 def own_definition(cluster: OwnControlPlane) -> Iterator[None]:
-    """JobSet's CRD exists before the test and must be kept."""
+    """Apply JobSet's CRD before the test."""
     with jobset_defined(cluster):
         yield
 
@@ -119,12 +119,12 @@ def run_jobset_demo(folder: Path, cluster: ControlPlane, *arguments: str) -> Pro
     """Run a demo of a JobSet on a cluster to its end."""
     kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
     with running(folder, "local.show.jobset_demo", *kubeconfig, *arguments) as demo:
-        demo.process.wait(timeout=LIFE_WITHIN_S)
+        demo.process.wait(timeout=LIFECYCLE_TIMEOUT_S)
     return demo
 
 
 @pytest.mark.usefixtures("own_definition", "untouched")
-def test_the_jobset_demo_runs_with_the_real_crd_and_scheduler_and_leaves_nothing(
+def test_the_jobset_demo_runs_with_the_real_crd_and_scheduler_and_leaves_no_object(
     tmp_path: Path, cluster: OwnControlPlane, say: Callable[[str], None]
 ) -> None:
     demo = run_jobset_demo(tmp_path, cluster)
@@ -145,12 +145,12 @@ def test_the_jobset_demo_runs_with_the_real_crd_and_scheduler_and_leaves_nothing
     "is_defined, text",
     [
         pytest.param(
-            False, "Event TPUNodeGroupCreationStarted on Pod", id="its slices are created"
+            False, "Event TPUNodeGroupCreationStarted on Pod", id="while slices are created"
         ),
         pytest.param(
             True,
             "Pod multislice-slice-0-0: Running",
-            id="its Pods run",
+            id="while Pods run",
             marks=pytest.mark.slow,
         ),
     ],
@@ -162,7 +162,7 @@ def test_ctrl_c_deletes_the_jobset_of_the_demo(
         before = list_everything(cluster)
         kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
         with running(tmp_path, "local.show.jobset_demo", *kubeconfig) as demo:
-            demo.until_it_says(text, LIFE_WITHIN_S)
+            demo.until_it_says(text, LIFECYCLE_TIMEOUT_S)
             assert demo.stop(signal.SIGINT, CLEAN_WITHIN_S) == 130, demo.output
         assert list_everything(cluster) ^ before == set()
     assert "Traceback" not in demo.output
@@ -171,12 +171,12 @@ def test_ctrl_c_deletes_the_jobset_of_the_demo(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_definition", "untouched")
-def test_the_objects_of_a_killed_jobset_demo_are_named_and_cleaned(
+def test_the_objects_of_a_killed_jobset_demo_are_reported_and_deleted_by_clean(
     tmp_path: Path, cluster: OwnControlPlane
 ) -> None:
     kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
     with running(tmp_path / "killed", "local.show.jobset_demo", *kubeconfig) as demo:
-        demo.until_it_says("Pod multislice-slice-0-0: Running", LIFE_WITHIN_S)
+        demo.until_it_says("Pod multislice-slice-0-0: Running", LIFECYCLE_TIMEOUT_S)
         demo.stop(signal.SIGKILL)
         demo.until_alone()
     rejected = run_jobset_demo(tmp_path / "rejected", cluster)
@@ -295,15 +295,13 @@ def test_an_option_of_another_cluster_is_an_error_with_real(
 @pytest.mark.parametrize(
     "text",
     [
-        pytest.param("checks the cluster", id="while it checks", marks=pytest.mark.slow),
-        pytest.param(
-            "has applied ", id="after it has applied the manifests", marks=pytest.mark.slow
-        ),
-        pytest.param("applies TPUNodeGroup", id="after it has applied a group"),
+        pytest.param("checks the cluster", id="during the checks", marks=pytest.mark.slow),
+        pytest.param("has applied ", id="after the manifests are applied", marks=pytest.mark.slow),
+        pytest.param("applies TPUNodeGroup", id="after a group is applied"),
     ],
 )
 @pytest.mark.usefixtures("untouched")
-def test_ctrl_c_leaves_nothing_at_any_time(
+def test_ctrl_c_at_any_time_leaves_no_object(
     tmp_path: Path, cluster: OwnControlPlane, text: str
 ) -> None:
     kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
@@ -317,7 +315,7 @@ def test_ctrl_c_leaves_nothing_at_any_time(
 
 
 @pytest.mark.usefixtures("untouched")
-def test_the_objects_of_a_killed_run_are_named_and_cleaned(
+def test_the_objects_of_a_killed_run_are_reported_and_deleted_by_clean(
     tmp_path: Path, cluster: OwnControlPlane
 ) -> None:
     with run_local(tmp_path / "killed", cluster, "--pubsub-port", "0") as program:
@@ -377,7 +375,7 @@ def _kubectl(cluster: OwnControlPlane, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_a_user_who_is_no_administrator_is_reported(
+def test_a_user_who_is_not_an_administrator_is_reported(
     tmp_path: Path, cluster: OwnControlPlane
 ) -> None:
     token = cluster.run_kubectl("create", "token", "default").stdout.strip()
@@ -390,7 +388,9 @@ def test_a_user_who_is_no_administrator_is_reported(
     assert "The kubeconfig's user is not the cluster's administrator. Name a user" in demo.output
 
 
-def test_a_cluster_that_does_not_answer_is_named(tmp_path: Path, cluster: OwnControlPlane) -> None:
+def test_a_cluster_that_does_not_answer_is_reported(
+    tmp_path: Path, cluster: OwnControlPlane
+) -> None:
     view = json.loads(cluster.kubeconfig.read_text())
     view["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
     kubeconfig = tmp_path / "kubeconfig"

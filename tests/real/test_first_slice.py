@@ -1,6 +1,6 @@
-"""docs/first-slice.md has the output that its reader will get.
+"""docs/first-slice.md shows the real output of its commands.
 
-``python -m tests.first_slice`` writes it again.
+``python -m tests.first_slice`` generates the page.
 """
 
 from __future__ import annotations

@@ -53,13 +53,13 @@ def cluster(
             control_plane.run_kubectl("create", "namespace", name)
             for label in labels:
                 _kubectl(control_plane, "label", "--overwrite", "namespace", name, label)
-        _wait_until_in_force(control_plane)
+        _wait_until_in_effect(control_plane)
         yield control_plane
         _kubectl(control_plane, "delete", "-f", "-", stdin=everything)
         _kubectl(control_plane, "delete", "namespace", "ml", "all-tpu", "--wait=false")
 
 
-def _wait_until_in_force(plane: ControlPlane) -> None:
+def _wait_until_in_effect(plane: ControlPlane) -> None:
     """Wait until the API server uses the webhook and the policy."""
     probe = complete(marked(stateful_set(name="probe")))
     for _ in range(100):
@@ -72,7 +72,7 @@ def _wait_until_in_force(plane: ControlPlane) -> None:
         )
         if "TPU_WORKER_HOSTNAMES" in created.stdout and "TPU_WORKER_ID" in rejected.stderr:
             return
-    raise AssertionError(f"not in force: {created.stderr} {rejected.stderr}")
+    raise AssertionError(f"not in effect: {created.stderr} {rejected.stderr}")
 
 
 def _kubectl(plane: ControlPlane, *arguments: str, stdin: str | None = None) -> str:
@@ -140,7 +140,7 @@ def test_a_stateful_set_is_applied_changed_and_applied_again(
     _kubectl(cluster, "-n", "ml", "delete", "statefulset", name)
 
 
-def test_a_list_follows_the_number_of_replicas(cluster: ControlPlane) -> None:
+def test_the_list_of_hosts_changes_with_the_number_of_replicas(cluster: ControlPlane) -> None:
     manifest = marked(stateful_set(name="grow", service="nginx", replicas=2))
     apply(cluster, manifest)
     manifest["spec"]["replicas"] = 3
@@ -313,7 +313,9 @@ def test_a_change_by_kubectl_keeps_the_injected_variables(
     _kubectl(cluster, "-n", "ml", "delete", "statefulset", "kept")
 
 
-def test_a_change_of_the_topology_removes_variables_of_the_last_one(cluster: ControlPlane) -> None:
+def test_a_change_of_the_topology_removes_variables_of_the_previous_one(
+    cluster: ControlPlane,
+) -> None:
     manifest = marked(stateful_set(name="moved", service="s", replicas=2, pod=TPU7X))
     apply(cluster, manifest)
     assert "TPU_PROCESS_ADDRESSES" in env_of(cluster, "statefulset", "moved")

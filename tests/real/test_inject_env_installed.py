@@ -1,7 +1,7 @@
 """The webhook as it is installed, on a real control plane: overlay, certificate, Deployment, Service.
 
-The API server asks the Service by its name, as everywhere; only that no network of Pods is here, so it
-does so through a proxy that leads to the process that the Deployment's container would be.
+The API server calls the Service by its name. There is no network of Pods here, so a proxy connects the
+API server to a process that runs the command of the Deployment's container.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ Document = dict[str, Any]
 
 
 class ServiceNetwork:
-    """An HTTP proxy by which an API server reaches Services: one process serves all of them."""
+    """An HTTP proxy between an API server and Services; one process serves all Services."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        """The socket that it listens on."""
+        """The socket on which it listens."""
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen()
@@ -160,7 +160,7 @@ class Function:
 
 
 class Quiet(WSGIRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name elsewhere
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
         """Do not log requests."""
 
 
@@ -175,8 +175,8 @@ def function() -> Iterator[Function]:
 def plane(
     services: ServiceNetwork, function: Function, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OwnControlPlane]:
-    """A control plane with the namespace, which reaches Services through the network, and the function
-    with a token."""
+    """A control plane with the namespace. It reaches Services through the network, and the function with
+    a token."""
     folder = tmp_path_factory.mktemp("plane")
     connection = {
         "proxyProtocol": "HTTPConnect",
@@ -210,7 +210,7 @@ def read(plane: OwnControlPlane, *arguments: str) -> Any:
 # The certificate
 
 
-def issue_by_hand(plane: OwnControlPlane, overlay: Path) -> tuple[Path, ...]:
+def issue_manually(plane: OwnControlPlane, overlay: Path) -> tuple[Path, ...]:
     """Follow the page on injection without cert-manager, and return the created documents."""
     done = run_block(plane, "openssl", overlay)
     assert done.returncode == 0, done.stderr
@@ -248,7 +248,7 @@ class CertManager:
         """The CAs by the Secrets of their Certificates."""
 
     def issue(self) -> None:
-        """Issue all Certificates, as at a renewal; a CA keeps its key (rotationPolicy)."""
+        """Issue all Certificates, as for a renewal; a CA keeps its key (rotationPolicy)."""
         items = read(self._plane, "certificates.cert-manager.io", "--all-namespaces")["items"]
         for item in sorted(items, key=lambda one: not one["spec"].get("isCA", False)):
             spec, namespace = item["spec"], item["metadata"]["namespace"]
@@ -347,9 +347,9 @@ def running(plane: OwnControlPlane, folder: Path) -> Iterator[int]:
 
 
 def is_healthy(container: Document, port: int) -> bool:
-    """Tell whether the probes succeed."""
+    """Return whether the probes succeed."""
     ports = {one["name"]: one["containerPort"] for one in container["ports"]}
-    unverified = ssl._create_unverified_context()  # as the kubelet's
+    unverified = ssl._create_unverified_context()  # as the kubelet does
     for name in ("readinessProbe", "livenessProbe"):
         probe = container[name]["httpGet"]
         assert ports[probe["port"]] == read_settings(container.get("args", []), {}).port
@@ -361,7 +361,7 @@ def is_healthy(container: Document, port: int) -> bool:
     return True
 
 
-# Installed
+# The installed webhook
 
 
 @pytest.fixture(autouse=True)
@@ -390,10 +390,10 @@ def is_served(plane: OwnControlPlane, path: str) -> bool:
 def installed(
     request: pytest.FixtureRequest, plane: OwnControlPlane, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """An applied overlay with the component, whose certificate is issued in one of the two ways."""
+    """An applied overlay with the component; its certificate is issued manually or by cert-manager."""
     overlay = tmp_path_factory.mktemp("overlay")
     if request.param == "by hand":
-        made = issue_by_hand(plane, overlay)
+        made = issue_manually(plane, overlay)
         documents = [yaml.safe_load(one.read_text()) for one in made]
         write_overlay(overlay, "inject-env", "inject-env-ca", resources=documents)
         kubectl(plane, "apply", "-k", str(overlay))
@@ -435,7 +435,7 @@ def variables_of(manifest: str) -> dict[str, str]:
 
 
 def is_injected(plane: OwnControlPlane) -> bool:
-    """Tell by the page's command whether the API server already calls the webhook."""
+    """Return whether the API server already calls the webhook, by the page's command."""
     return "TPU_WORKER_HOSTNAMES" in run_block(plane, "--dry-run=server", ROOT).stdout
 
 
@@ -451,7 +451,7 @@ def test_the_overlay_can_be_applied_again_without_change_to_objects_or_ca(
 
 @pytest.mark.parametrize("installed", ["cert-manager"], indirect=True)
 @pytest.mark.usefixtures("installed")
-def test_a_renewed_certificate_is_trusted_at_once(
+def test_a_renewed_certificate_is_trusted_immediately(
     plane: OwnControlPlane, services: ServiceNetwork, tmp_path: Path
 ) -> None:
     """The certificate is trusted before and after the webhook has read its new file."""
@@ -463,7 +463,7 @@ def test_a_renewed_certificate_is_trusted_at_once(
         manager.issue()
         assert is_injected(plane)
     with running(plane, tmp_path) as services.process_port:
-        until(partial(is_injected, plane), "the API server calls it with its new file, too")
+        until(partial(is_injected, plane), "the API server calls the webhook with its new file")
     assert bundles(plane) == before
 
 
@@ -484,7 +484,7 @@ def test_a_restricted_namespace_accepts_the_pod(plane: OwnControlPlane) -> None:
 def test_tpu_workloads_are_rejected_and_others_are_accepted_while_the_webhook_is_unavailable(
     plane: OwnControlPlane, services: ServiceNetwork, tmp_path: Path
 ) -> None:
-    until(partial(is_rejected, plane), "the policies are in force")
+    until(partial(is_rejected, plane), "the policies are in effect")
     rejected = plane.run_kubectl("apply", "-f", str(EXAMPLES / "injected.yaml"))
     assert rejected.stderr.strip().endswith(
         "denied request: inject-env in tpu-functions could not be asked for the TPU variables of this "
@@ -520,7 +520,7 @@ def move_label_to_template() -> str:
 
 
 def has_event(plane: OwnControlPlane, text: str) -> bool:
-    """Tell whether an event of the StatefulSet contains the text."""
+    """Return whether an event of the StatefulSet contains the text."""
     events = read(plane, "events", "--field-selector=involvedObject.kind=StatefulSet")["items"]
     return any(text in event["message"] for event in events)
 

@@ -118,7 +118,7 @@ def test_the_example_can_be_applied_to_a_new_cluster_and_again_without_change(
 
 @pytest.fixture
 def monitoring(plane: OwnControlPlane) -> None:
-    """CRDs with the names of both ways of monitoring; they accept any object."""
+    """CRDs with the names of both monitoring operators' CRDs; they accept any object."""
     for group, kind in MONITORED:
         definition = define_anything(group, kind)
         plane.request("POST", DEFINITION.rpartition("/")[0], definition)
@@ -188,7 +188,7 @@ def add_node(
 
 
 def keep_ready(plane: OwnControlPlane, name: str) -> None:
-    """Report the Node as Ready: after 50 s without a report the scheduler does not use it."""
+    """Report the Node as Ready: the scheduler ignores a Node after 50 s without a report."""
     resources = {"cpu": "8", "memory": "16Gi", "pods": "10"}
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     ready = {"type": "Ready", "status": "True", "reason": "Trial", "message": ""}
@@ -200,7 +200,7 @@ def keep_ready(plane: OwnControlPlane, name: str) -> None:
 
 
 def relay_state(plane: OwnControlPlane) -> set[str]:
-    """Return the Nodes of the relay's Pods, or why they are pending; keep both Nodes Ready."""
+    """Keep both Nodes Ready; return the Nodes of the relay's Pods, or why they are pending."""
     for name in ("control-plane-1", "tng-a-1"):
         keep_ready(plane, name)
     pods = plane.request("GET", "/api/v1/namespaces/tpu-functions/pods")[1]["items"]
@@ -267,7 +267,7 @@ def is_allowed(plane: OwnControlPlane, user: str, namespace: str, verb: str, res
 
 
 def is_granted(account: str, namespace: str, verb: str, resource: str) -> bool:
-    """Tell whether the base's roles grant a permission to a step's ServiceAccount."""
+    """Return whether the base's roles grant a permission to a step's ServiceAccount."""
     plural, _, group = resource.partition(".")
     roles = (
         one
@@ -418,7 +418,7 @@ PLUGIN_WRITES: dict[str, tuple[str, Document, str]] = {
 
 
 @pytest.mark.parametrize("case", PLUGIN_WRITES)
-def test_the_device_plugin_may_write_only_what_a_kubelet_may_and_only_to_its_own_node(
+def test_the_device_plugin_can_write_only_the_fields_of_a_kubelet_on_its_own_node(
     case: str, plugin: ControlPlane
 ) -> None:
     name, change, why = PLUGIN_WRITES[case]
@@ -478,7 +478,9 @@ def test_the_limits_of_a_namespace_apply_to_its_groups(
     binding = "tpu-guardrails-namespace-create"
     assert dry_run(installed, namespace, case.group).endswith(NO_LIMITS)
     write_limits(installed, namespace, case.limits)
-    until(lambda: NO_LIMITS not in dry_run(installed, namespace, case.group), "limits are in force")
+    until(
+        lambda: NO_LIMITS not in dry_run(installed, namespace, case.group), "limits are in effect"
+    )
     expected = denial("my-slice", binding, case.message(namespace)) if case.refused else ""
     assert dry_run(installed, namespace, case.group) == expected
 
@@ -577,10 +579,10 @@ def test_limits_apply_to_changes_of_a_node_count_that_is_mutable(
     why = "spec.nodeCount: 3 slices of 2x2 have 12 chips; allowed: 8"
     source = "(ConfigMap tpu-functions/tpu-guardrails)"
     expected = denial("my-slice", "tpu-guardrails-cluster-update", f"{why} {source}")
-    until(lambda: exceed() == expected, f"the policy is in force: {expected}")
+    until(lambda: exceed() == expected, f"the policy is in effect: {expected}")
 
 
-# Who may write the guardrails
+# Permissions to write the guardrails
 
 
 @pytest.fixture(scope="module")

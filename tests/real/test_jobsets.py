@@ -36,12 +36,12 @@ JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 PODS = "/api/v1/namespaces/default/pods"
 NO_KUBELETS = ("--node-monitor-grace-period=600s",)
-"""These Nodes have no kubelets, and must stay Ready during the tests."""
+"""The Nodes have no kubelets, so this keeps them Ready during the tests."""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnControlPlane]:
-    """A cluster with JobSet's CRD, the webhook in force, and the simulated controllers running."""
+    """A cluster with JobSet's CRD, the webhook in effect, and the simulated controllers running."""
     admission = partial(admit, settings=AdmissionSettings())
     with (
         open_own_control_plane(controller_flags=NO_KUBELETS) as plane,
@@ -144,7 +144,7 @@ UNCHANGED_JOBS: list[tuple[str, Manifest]] = [
 @pytest.mark.parametrize(
     "manifest", [row[1] for row in UNCHANGED_JOBS], ids=[row[0] for row in UNCHANGED_JOBS]
 )
-def test_a_job_without_need_of_a_slice_is_stored_unchanged(
+def test_a_job_that_needs_no_slice_is_stored_unchanged(
     manifest: Manifest, cluster: OwnControlPlane
 ) -> None:
     assert "job-key" not in selector_of(dry_run(cluster, JOBS, manifest))

@@ -1,6 +1,6 @@
 """docs/on-call.md: a stockout, a preemption, lost messages and a dead letter, resolved with the tool.
 
-``python -m tests.on_call`` writes it again.
+``python -m tests.on_call`` generates the page.
 """
 
 from __future__ import annotations

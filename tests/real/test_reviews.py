@@ -1,7 +1,8 @@
 """The reviews that a real API server sends to the webhook, as recorded in ``tests/data/reviews``.
 
 ``RECORD_REVIEWS=1 python -m pytest tests/real/test_reviews.py`` writes the recordings again; without
-it, they are compared with new reviews. The answers to them: tests/unit/inject_env/test_reviews.py.
+it, they are compared with new reviews. tests/unit/inject_env/test_reviews.py tests the
+answers to them.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ Reviews = list[Manifest]
 
 
 class Recorder(Webhook):
-    """The webhook, which also keeps the reviews that it receives."""
+    """A webhook that records the reviews that it receives."""
 
     def __init__(self, reviews: Reviews, mutations: Mapping[str, Mutation]) -> None:
         super().__init__(mutations)

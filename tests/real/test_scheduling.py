@@ -46,7 +46,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnControlPlan
 
 @pytest.fixture(autouse=True)
 def no_pods(cluster: OwnControlPlane) -> Iterator[None]:
-    """Delete the Pods of each test after it."""
+    """Delete the Pods after each test."""
     yield
     cluster.run_kubectl("delete", "job,pods", "--all", "--force", "--grace-period=0")
     until(lambda: not _pods(cluster), "the Pods are deleted")

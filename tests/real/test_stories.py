@@ -43,7 +43,7 @@ def name_of(case: str) -> str:
 
 
 def runs_on_both(case: str) -> bool:
-    """Tell whether the story does not need the embedded cluster."""
+    """Return whether the story does not need the embedded cluster."""
     module = case.partition(".py::")[0]
     return f"tests.stories.{module}" not in EMBEDDED_ALONE
 

@@ -1,7 +1,8 @@
-"""Finds out whether roles, CRDs, policies and tokens are already in force in the API server.
+"""Tests whether roles, CRDs, policies and tokens are already in effect in the API server.
 
 Its authorizer, its handler of custom resources, its admission and its authenticator read their objects
-asynchronously, in the order of the writes. So once a canary object is in force, all earlier writes are.
+asynchronously, in the order of the writes. So once a canary object is in effect, all earlier writes
+are in effect.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _CANARIES = f"/apis/{_GROUP}/v1/namespaces/default/canaries"
 
 
 class Canaries:
-    """Objects that show what is in force; call `create` first."""
+    """Objects that show what is in effect; call `create` first."""
 
     def __init__(self, connections: Connections, administrator: Administrator) -> None:
         self._connections = connections
@@ -46,7 +47,7 @@ class Canaries:
         self._administrator.apply([definition])
 
     def await_roles(self) -> None:
-        """Wait until all written roles and bindings are in force in the authorizer."""
+        """Wait until all written roles and bindings are in effect in the authorizer."""
         ask = self._administrator.demand
         self._serial += 1
         name = f"canary-{self._serial}"
@@ -75,10 +76,10 @@ class Canaries:
         def is_allowed() -> bool:
             return bool(self._administrator.demand("POST", _REVIEWS, review)["status"]["allowed"])
 
-        until(is_allowed, "the roles are in force", poll_s=_POLL_S)
+        until(is_allowed, "the roles are in effect", poll_s=_POLL_S)
 
     def await_crds(self) -> None:
-        """Wait until all written CRDs are in force."""
+        """Wait until all written CRDs are in effect."""
         administrator = self._administrator
         self._serial += 1
         change = {"spec": {"versions": [_version(self._serial)]}}
@@ -91,7 +92,7 @@ class Canaries:
         }
         until(
             lambda: administrator.ask("POST", f"{_CANARIES}?dryRun=All", canary).status == 201,
-            "the CRDs are in force",
+            "the CRDs are in effect",
             poll_s=_POLL_S,
         )
         for definition in administrator.items(CRDS):
@@ -102,7 +103,7 @@ class Canaries:
         until(lambda: ask("GET", path).status == 200, f"{path} is served", poll_s=_POLL_S)
 
     def await_policies(self, inject_token: Caller, label_node: Caller) -> None:
-        """Wait until the admission policies are in force."""
+        """Wait until the admission policies are in effect."""
         secret = {
             "apiVersion": "v1",
             "kind": "Secret",

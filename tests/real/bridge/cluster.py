@@ -32,7 +32,7 @@ _READS = ("get", "list", "watch")
 _ROLES = ("roles", "rolebindings", "clusterroles", "clusterrolebindings")
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _DETECTION_S = 130.0
-"""How long the real node-lifecycle-controller may take to set Unknown on a silent Node."""
+"""The time in which the real node-lifecycle-controller sets Unknown on a silent Node."""
 
 
 class RealCluster:
@@ -257,7 +257,7 @@ class RealCluster:
             self._clock.call_later(delay_s, lambda: self._expire(secret))
 
     def _expire(self, secret: Document) -> None:
-        """Let a token expire in real time, because the virtual clock has passed its expiration."""
+        """Expire a token in real time after the virtual clock has passed its expiration."""
         mirror = self._installation.mirrors["secrets"]
         with self._installation.changed:
             if secret["metadata"]["uid"] not in mirror.objects:
@@ -267,7 +267,7 @@ class RealCluster:
         change = {"data": {"expiration": now.decode()}}
         self._installation.admin.demand("PATCH", path, change, MERGE_PATCH)
         self._installation.await_none(
-            lambda: [f"the end of {path}"] * (secret["metadata"]["uid"] in mirror.objects)
+            lambda: [f"the deletion of {path}"] * (secret["metadata"]["uid"] in mirror.objects)
         )
         self._await_effects()
 
@@ -294,7 +294,7 @@ class RealCluster:
         def missing() -> list[str]:
             found = mirror.find(node)
             is_known = found is not None and condition(found, "Ready") not in ("", "Unknown")
-            return [f"Node {node}: that its kubelet is silent"] * is_known
+            return [f"Node {node}: the status Unknown of Ready"] * is_known
 
         timeout_s = self._installation.grace.real_s + _DETECTION_S
         self._installation.await_none(missing, self._heartbeats.renew_leases, timeout_s)
@@ -310,19 +310,19 @@ def _document(body: bytes) -> Document | None:
 
 
 def _not_mirrored(mirror: Mirror, document: Document) -> list[str]:
-    """Describe what a mirror has not received yet of a write, by its answer."""
+    """Return the changes of a write, by its answer, that a mirror has not received yet."""
     metadata = document.get("metadata") or {}
     if document.get("kind") == "Status":
-        gone = (document.get("details") or {}).get("uid", "")
-        return [f"{mirror.path}: the end of {gone}"] * (gone in mirror.objects)
+        deleted = (document.get("details") or {}).get("uid", "")
+        return [f"{mirror.path}: the deletion of {deleted}"] * (deleted in mirror.objects)
     if "items" in document:  # the objects of a deleted collection
         uids = [item["metadata"]["uid"] for item in document["items"]]
-        return [f"{mirror.path}: the end of {uid}" for uid in uids if uid in mirror.objects]
+        return [f"{mirror.path}: the deletion of {uid}" for uid in uids if uid in mirror.objects]
     uid, version = metadata["uid"], int(metadata["resourceVersion"])
     if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
-        is_kept = bool(document.get("spec", {}).get("finalizers"))  # like a namespace's
-        if not is_kept:
-            return [f"{mirror.path}: the end of {uid}"] * (uid in mirror.objects)
+        has_spec_finalizers = bool(document.get("spec", {}).get("finalizers"))  # of a namespace
+        if not has_spec_finalizers:
+            return [f"{mirror.path}: the deletion of {uid}"] * (uid in mirror.objects)
     return [f"{mirror.path}: version {version}"] * (mirror.version < version)
 
 

@@ -14,7 +14,7 @@ from tests.real.bridge.installation import Installation
 
 
 class _RealClusters:
-    """The clusters of harnesses on an installation, one at a time, beginning at the real time."""
+    """Starts clusters of harnesses on an installation, one at a time, with the real time as start."""
 
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
@@ -33,7 +33,7 @@ class _RealClusters:
 
 @contextmanager
 def on_installation(installation: Installation) -> Iterator[None]:
-    """Let harnesses use this installation instead of the embedded cluster until the block ends."""
+    """Make harnesses use this installation instead of the embedded cluster until the block ends."""
     clusters = _RealClusters(installation)
     try:
         with using_clusters(clusters):

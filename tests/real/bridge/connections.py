@@ -121,12 +121,12 @@ def _headers(caller: Caller, headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def trusting(ca_pem: str) -> ssl.SSLContext:
-    """Return TLS that trusts only this CA."""
+    """Return a TLS context that trusts only this CA."""
     return ssl.create_default_context(cadata=ca_pem)
 
 
 def without_verification() -> ssl.SSLContext:
-    """Return TLS like kubeadm's for its first request for cluster-info."""
+    """Return the TLS context of kubeadm's first request for cluster-info."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -13,10 +13,10 @@ from local.base.clock import Clock
 
 @dataclass(frozen=True)
 class Grace:
-    """The grace period of a real control plane, in real seconds, and when a Lease is renewed.
+    """The grace period of a real control plane and the age at which a Lease is renewed, in real seconds.
 
-    With Kubernetes' 50 s each story of a silent kubelet would take that long. Hundreds of Nodes need a
-    longer one than the default, because each renewal of a Lease takes some milliseconds.
+    A story with a silent kubelet takes as long as the grace period, so it is shorter than Kubernetes'
+    50 s. Hundreds of Nodes need a longer one, because each renewal of a Lease takes some milliseconds.
     """
 
     real_s: float = 20.0

@@ -109,7 +109,7 @@ class Installation:
     # -- pending work -----------------------------------------------------------------------------
 
     def pending_work(self) -> list[str]:
-        """Return the work that controllers have not done yet; ``changed`` must be held."""
+        """Return the pending work of the controllers. The caller must hold ``changed``."""
         objects = {plural: mirror.objects.values() for plural, mirror in self.mirrors.items()}
         return list(pending_work(objects))
 
@@ -124,7 +124,7 @@ class Installation:
         meanwhile: Callable[[], None] = lambda: None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """Wait for changes until nothing is missing; call ``meanwhile`` about once a second."""
+        """Wait for changes until no work is pending; call ``meanwhile`` about once a second."""
         deadline = time.monotonic() + timeout_s
         while True:
             with self.changed:

@@ -19,7 +19,7 @@ _RETRY_S = 0.05
 class Mirror:
     """All objects of one collection by uid, and the last version that was received.
 
-    ``changed`` is notified of every change, and must be held to read the mirror. ``caller`` is used by
+    ``changed`` is notified of every change; a reader of the mirror must hold it. ``caller`` is used by
     this mirror only, because threads should not share a TLS context.
     """
 

@@ -1,4 +1,4 @@
-"""The work of the cluster's controllers that is not done yet."""
+"""The pending work of the cluster's controllers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TAINTS = {
 
 
 def pending_work(objects: Objects) -> Iterator[str]:
-    """Yield descriptions of the work that is not done yet."""
+    """Yield a description of each pending work."""
     for node in objects["nodes"]:
         yield from _node(node)
     for request in objects["certificatesigningrequests"]:
@@ -61,7 +61,7 @@ def _text(encoded: str) -> str:
 
 
 def _node(node: Document) -> Iterator[str]:
-    """No taints are expected on a Node without a Ready condition, whose kubelet has sent nothing yet."""
+    """A Node without a Ready condition has no expected taints: its kubelet has not sent a status yet."""
     if _TTL not in (node["metadata"].get("annotations") or {}):
         yield f"Node {name_of(node)}: the annotation {_TTL}"
     ready = condition(node, "Ready")
@@ -76,9 +76,9 @@ def _node(node: Document) -> Iterator[str]:
     for suffix in (*_TAINTS.values(), "unschedulable"):
         if ((f"{_LIFECYCLE}{suffix}", "NoSchedule") in taints) is not (suffix in expected):
             yield f"Node {name_of(node)}: the taint {suffix}"
-    for suffix in ("not-ready", "unreachable"):  # added within five seconds; removed at once
+    for suffix in ("not-ready", "unreachable"):  # added within five seconds, removed immediately
         if ready == "True" and (f"{_LIFECYCLE}{suffix}", "NoExecute") in taints:
-            yield f"Node {name_of(node)}: the evicting taint {suffix} is still there"
+            yield f"Node {name_of(node)}: the evicting taint {suffix} still exists"
 
 
 def _signing_request(request: Document) -> Iterator[str]:
@@ -99,15 +99,15 @@ def _signatures(secrets: Iterable[Document], config_maps: Iterable[Document]) ->
             signed = {key.removeprefix("jws-kubeconfig-") for key in keys}
             yield from (f"cluster-info: the signature of {it}" for it in sorted(tokens - signed))
             for it in sorted(signed - tokens):
-                yield f"cluster-info: the signature of {it} is still there"
+                yield f"cluster-info: the signature of {it} still exists"
 
 
 def _namespace(namespace: Document, groups: Iterable[Document]) -> Iterator[str]:
     if not namespace["metadata"].get("deletionTimestamp"):
         return
     name = name_of(namespace)
-    held = [group for group in groups if group["metadata"]["namespace"] == name]
-    alive = [group for group in held if not group["metadata"].get("deletionTimestamp")]
-    yield from (f"Namespace {name}: the deletion of {name_of(group)}" for group in alive)
-    if not held:
-        yield f"Namespace {name} is still there"
+    remaining = [group for group in groups if group["metadata"]["namespace"] == name]
+    undeleted = [group for group in remaining if not group["metadata"].get("deletionTimestamp")]
+    yield from (f"Namespace {name}: the deletion of {name_of(group)}" for group in undeleted)
+    if not remaining:
+        yield f"Namespace {name} still exists"

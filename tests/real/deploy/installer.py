@@ -249,7 +249,7 @@ def simulated_kubelet(plane: ControlPlane) -> Iterator[None]:
 
 
 def is_bound(pod: Mapping[str, Any]) -> bool:
-    """Tell whether a Pod is bound to a Node but not yet started."""
+    """Return whether a Pod is bound to a Node but not yet started."""
     return "nodeName" in pod["spec"] and pod["status"]["phase"] == "Pending"
 
 

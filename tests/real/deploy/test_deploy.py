@@ -286,7 +286,7 @@ def test_a_dry_run_changes_nothing(read_only: Installer) -> None:
     assert not (read_only.tree / "infra/kubernetes/overlays/prod").exists()
 
 
-def test_all_problems_are_reported_at_once_with_their_solutions(read_only: Installer) -> None:
+def test_all_problems_are_reported_together_with_their_solutions(read_only: Installer) -> None:
     read_only.lacking = {"iam.roles.create", "pubsub.topics.create"}
     read_only.gcloud = [
         (
@@ -564,7 +564,7 @@ def test_the_scripts_use_no_feature_newer_than_bash_3_2_of_macos(read_only: Inst
         assert re.findall(newer, (read_only.tree / script).read_text()) == []
 
 
-def test_all_missing_tools_are_reported_at_once(read_only: Installer) -> None:
+def test_all_missing_tools_are_reported_together(read_only: Installer) -> None:
     bare = read_only.tree / "bare"
     bare.mkdir()
     for tool in ("bash", "env", "dirname", "mktemp", "rm", "curl"):
@@ -688,11 +688,11 @@ def test_destroy_is_rejected_without_a_complete_overlay(
     (installed.tree / OVERLAY / "deployed" / "kustomization.yaml").unlink()
     incomplete = installed.run("--destroy", "--yes", "prod")
     shutil.rmtree(installed.tree / OVERLAY)
-    gone = installed.run("--destroy", "--yes", "prod")
-    assert (incomplete.code, gone.code) == (1, 1)
+    absent = installed.run("--destroy", "--yes", "prod")
+    assert (incomplete.code, absent.code) == (1, 1)
     assert f"  - {OVERLAY} cannot be rendered: " in incomplete.output
-    assert f"  - {OVERLAY} does not exist, but tpu-functions is in the cluster\n" in gone.output
-    for ran in (incomplete, gone):
+    assert f"  - {OVERLAY} does not exist, but tpu-functions is in the cluster\n" in absent.output
+    for ran in (incomplete, absent):
         assert ran.output.endswith(
             "\n      restore it from version control, or create it again: ./deploy.sh prod\n"
         )
@@ -721,7 +721,7 @@ def test_a_dry_run_shows_what_the_run_would_change_in_the_cluster(installed: Ins
     assert 'newTag: "1"' in written
 
 
-def test_a_cluster_without_admission_policies_gets_none(deploy: Installer) -> None:
+def test_no_policies_are_applied_to_a_cluster_without_admission_policies(deploy: Installer) -> None:
     deploy.kubectl = [("get --raw /version", '{"major": "1", "minor": "29+"}', 0)]
     with simulated_kubelet(deploy.plane):
         ran = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
@@ -760,7 +760,7 @@ def test_a_cluster_of_gke_keeps_its_own_device_plugin(deploy: Installer) -> None
         ("", "", False),
     ],
 )
-def test_gke_without_node_pools_is_warned_that_groups_get_no_nodes(
+def test_a_warning_says_that_groups_get_no_nodes_on_gke_without_node_pools(
     version: str, provider: str, warns: bool, read_only: Installer
 ) -> None:
     read_only.settings = Settings(jobset_provider=provider, node_pools="gke-home us-east5 research")
@@ -776,7 +776,7 @@ def test_gke_without_node_pools_is_warned_that_groups_get_no_nodes(
 
 
 @pytest.mark.parametrize("named_by", ["the overlay", "Terraform", "none"])
-def test_the_component_without_device_plugin_is_not_needed_twice_on_gke(
+def test_without_device_plugin_is_not_added_twice_on_gke(
     named_by: str, installed: Installer
 ) -> None:
     installed.outputs = POOLS if named_by == "Terraform" else JOBSETS
@@ -790,7 +790,7 @@ def test_the_component_without_device_plugin_is_not_needed_twice_on_gke(
     assert ran.code == 0, ran.output
 
 
-def test_a_cluster_without_admission_policies_gets_none_of_the_components_of_terraform(
+def test_no_policies_of_terraforms_components_are_applied_to_a_cluster_without_admission_policies(
     installed: Installer,
 ) -> None:
     installed.outputs = JOBSETS
@@ -863,9 +863,9 @@ def test_destroy_is_rejected_until_no_group_exists_and_can_be_repeated_after_an_
     limits = {"metadata": {"name": "tpu-guardrails", "labels": dict([OWN_LABEL.split("=")])}}
     deploy.plane.request("POST", "/api/v1/namespaces/default/configmaps", limits)
     with simulated_kubelet(deploy.plane):
-        gone = deploy.run("--destroy", "--yes", "prod")
-    assert gone.code == 0, gone.output
-    assert gone.output.endswith(
+        destroyed = deploy.run("--destroy", "--yes", "prod")
+    assert destroyed.code == 0, destroyed.output
+    assert destroyed.output.endswith(
         f"\n== Uninstalled. {OVERLAY} and infra/terraform/prod.tfvars remain.\n"
         "These objects remain in the cluster, because the overlay does not have them; "
         "delete what is not needed:\n"
@@ -921,7 +921,7 @@ def test_destroy_is_rejected_if_node_pools_cannot_be_listed(read_only: Installer
     assert rejected.changing_calls() == []
 
 
-def test_missing_settings_credentials_and_cluster_are_reported_at_once(
+def test_missing_settings_credentials_and_cluster_are_reported_together(
     read_only: Installer,
 ) -> None:
     (read_only.tree / "infra" / "terraform" / "prod.tfvars").unlink()

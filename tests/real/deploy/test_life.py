@@ -3,8 +3,8 @@
 Only deploy.sh and the steps of docs/install.md before it install the product. Steps and relay run in
 the test (`tests.harness`), on a virtual clock and the simulated Compute Engine; they authenticate at
 the API server with real credentials: the kubeconfigs of the page, or ID tokens of an issuer that
-replaces Google in Terraform's AuthenticationConfiguration. The bridge adds its own resource to find out
-what is in force.
+replaces Google in Terraform's AuthenticationConfiguration. The bridge adds its own resource to test
+which objects are in effect.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ def test_a_slice_becomes_ready_and_is_deleted_on_a_cluster_of_deploy_sh(
                 ("default-my-slice", "tpu7x", "2x2x2")
             }
             assert life.summary(harness)["ready"] == 2
-            assert_policies_in_force(installed, harness)
+            assert_policies_in_effect(installed, harness)
             harness.run_for(life.HOUR)  # for the step that runs once an hour
             life.assert_deleted_completely(harness)
             left = {each.partition(" ")[0] for each in list_everything(deploy.plane) - before}
@@ -226,7 +226,7 @@ def labels(node: Mapping[str, Any]) -> Iterator[str]:
         yield node["metadata"]["labels"][f"cloud.google.com/{key}"]
 
 
-def assert_policies_in_force(installed: Installation, harness: Harness) -> None:
+def assert_policies_in_effect(installed: Installation, harness: Harness) -> None:
     """Assert that each policy of deploy.sh denies a step a call that its Role allows."""
     path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
     found = installed.admin.items(f"{path}?labelSelector=app.kubernetes.io/part-of=tpu-functions")

@@ -47,7 +47,7 @@ class RelaySetup:
             yield relay
 
     def is_authenticated(self, token: str) -> bool:
-        """Tell whether the API server accepts a token."""
+        """Return whether the API server accepts a token."""
         review = {"spec": {"token": token}}
         path = "/apis/authentication.k8s.io/v1/tokenreviews"
         return bool(self.ask("POST", path, review)["status"].get("authenticated"))

@@ -61,8 +61,8 @@ class Subscriptions:
         for reader in self._readers:
             reader.start()
 
-    def wait_for(self, matches: Callable[[Message], bool], what: str) -> Message:
-        """Wait for the first message that matches, among those received and those to come."""
+    def wait_for(self, matches: Callable[[Message], bool], description: str) -> Message:
+        """Wait for the first message that matches, received before or after the call."""
 
         def found() -> Message | None:
             return next((one for one in self.received if matches(one)), None)
@@ -70,7 +70,7 @@ class Subscriptions:
         with self._changed:
             self._changed.wait_for(lambda: found() is not None, TIMEOUT_S)
             message = found()
-        assert message is not None, f"no message: {what}; received: {self.received}"
+        assert message is not None, f"no message: {description}; received: {self.received}"
         return message
 
     def wait_for_message(self, step: str, group: str, cause: str) -> Message:

@@ -33,14 +33,17 @@ class RelayProcess:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         self.lines: list[dict[str, Any]] = []
-        """Its log so far."""
+        """The log lines so far."""
         self._changed = threading.Condition()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self.port = int(self.wait_for_line(lambda line: "port" in line, "started")["port"])
 
     def wait_for_line(
-        self, matches: Callable[[dict[str, Any]], bool], what: str, timeout_s: float = TIMEOUT_S
+        self,
+        matches: Callable[[dict[str, Any]], bool],
+        description: str,
+        timeout_s: float = TIMEOUT_S,
     ) -> dict[str, Any]:
         """Wait for the first line of its log that matches."""
 
@@ -50,7 +53,7 @@ class RelayProcess:
         with self._changed:
             self._changed.wait_for(lambda: found() is not None, timeout_s)
             line = found()
-        assert line is not None, f"no line in the log: {what}: {self.lines[-5:]}"
+        assert line is not None, f"no line in the log: {description}: {self.lines[-5:]}"
         return line
 
     def wait_until_listed(
@@ -80,7 +83,7 @@ class RelayProcess:
             self.lines.clear()
 
     def get(self, path: str) -> tuple[int, str]:
-        """Return status and text of one of its pages."""
+        """Return status and text of an HTTP path."""
         try:
             url = f"http://{LOOPBACK}:{self.port}{path}"
             with urllib.request.urlopen(url, timeout=10) as answer:

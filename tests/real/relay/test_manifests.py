@@ -33,7 +33,7 @@ MERGE_PATCH = "application/merge-patch+json"
 
 @dataclass(frozen=True)
 class Installed:
-    """A new control plane to which it has been applied once, and kubectl's result."""
+    """A new control plane with the manifests applied once, and kubectl's result."""
 
     plane: OwnControlPlane
     result: subprocess.CompletedProcess[str]
@@ -91,7 +91,7 @@ def test_policies_pass_the_type_check_of_the_cluster(installed: Installed) -> No
     "size, error",
     [(100, ""), (9_000, "a request by a bootstrap token of tpu-functions may have at most")],
 )
-def test_the_holder_of_a_token_may_not_send_a_request_larger_than_a_kubelets(
+def test_a_certificate_request_with_a_bootstrap_token_has_a_limited_size(
     installed: Installed, size: int, error: str
 ) -> None:
     request = signing_request(pem(kubelets("tng-x"), attribute=b"x" * size), name=f"csr-{size}")
@@ -117,10 +117,10 @@ def test_an_upgrade_of_the_crd_keeps_the_groups_and_adds_its_fields(
     assert own_control_plane.request("GET", f"{GROUPS}/older")[1] == before
     taints = [{"key": "tpu", "value": "yes", "effect": "NoSchedule"}]
     newer = manifest("newer", nodeTaints=taints)
-    until(lambda: _taints_of(own_control_plane, newer) == taints, "the new field is kept")
+    until(lambda: _taints_of(own_control_plane, newer) == taints, "the new field is stored")
 
 
-def test_its_deletion_leaves_no_objects(own_control_plane: OwnControlPlane) -> None:
+def test_the_deletion_leaves_no_objects(own_control_plane: OwnControlPlane) -> None:
     before = _list_objects(own_control_plane)
     own_control_plane.run_kubectl("apply", "-k", INSTALLATION)
     assert len(_list_objects(own_control_plane)) > len(before)

@@ -95,7 +95,8 @@ def test_the_relay_lists_again_and_publishes_the_differences_after_an_expired_ve
     setup.relay.resume()
     setup.subscriptions.wait_for_message("create_resources", "new", "Added")
     setup.subscriptions.wait_for(
-        lambda one: (one.step, one.nodes) == ("label_node", [deleted]) and one != first, "gone"
+        lambda one: (one.step, one.nodes) == ("label_node", [deleted]) and one != first,
+        "the deletion",
     )
     for kind in ("TPUNodeGroup", "Node"):
         assert setup.relay.metric("watch_ends_total", kind=kind, end="expired") == 1

@@ -11,12 +11,12 @@ _POLL_S = 0.2
 
 def until(
     condition: Callable[[], bool],
-    what: str,
+    description: str,
     timeout_s: float = TIMEOUT_S,
     poll_s: float = _POLL_S,
 ) -> None:
-    """Poll until a condition is true; fail with ``what`` if it is not in time."""
+    """Poll until a condition is true; fail with ``description`` after the timeout."""
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, f"not true after {timeout_s:.0f} s: {what}"
+        assert time.monotonic() < deadline, f"not true after {timeout_s:.0f} s: {description}"
         time.sleep(poll_s)

@@ -1,4 +1,4 @@
-"""The roles in the cluster against the calls of the components: no permission is missing or unused.
+"""The roles in the cluster match the calls of the components: no permission is missing or unused.
 
 The steps run through whole lifecycles on the embedded API, which enforces their roles and records
 their calls. The relay's reads are listed in its code.
@@ -69,7 +69,7 @@ def is_covered(permission: Permission, call: Call) -> bool:
     if resource.startswith("signers/") and verb == "approve":
         return resource_path == "certificatesigningrequests/approval"  # admission requires this one
     if resource == resource_path == "events" and call.verb == "create":
-        return True  # one call of the port: the count of an equal Event is increased
+        return True  # the same call of the port increases the count of an equal Event
     return (
         namespace in ("*", call.namespace)
         and resource in (resource_path, f"{resource_path}/{call.name}")
@@ -102,7 +102,7 @@ def write_no_token() -> None:
 
 
 def run_beside_tpu_operator() -> None:
-    """The kinds of tpu-operator's children are defined, and the group has none of them."""
+    """The CRDs of tpu-operator's child objects exist; the group has no child objects."""
     harness = Harness()
     test_refusals._define_children(harness)
     life.ready_slice(harness, manifest())
@@ -182,7 +182,7 @@ def test_a_step_has_exactly_the_permissions_in_the_cluster_that_it_uses(
     assert unused == set()
 
 
-def test_the_relay_may_read_only_what_it_watches() -> None:
+def test_the_relay_may_read_only_the_collections_that_it_watches() -> None:
     watched = [resource.path for resource in (*daemon.RESOURCES, *daemon.JOBSET_RESOURCES)]
     needed = {
         ("*", group_of(path), path.rpartition("/")[2], verb)

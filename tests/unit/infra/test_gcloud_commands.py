@@ -51,7 +51,7 @@ def in_script(text: str) -> Iterator[str]:
 
 
 def _cut(line: str, outer: str) -> str:
-    """Return the command up to the end of its quotation, or to where a shell ends it."""
+    """Return the command up to the end of its quotation, or to the character that ends it in a shell."""
     inner = ""
     for place, mark in enumerate(line):
         if inner:

@@ -1,4 +1,4 @@
-"""docs/install.md: a release's module, manifests and archive are where the page says."""
+"""docs/install.md: the module, manifests and archive of a release exist at the page's addresses."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 @pytest.fixture(scope="module", name="origin")
 def _origin(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The address of a repository with this tree, tagged as a release is."""
+    """Return the address of a repository with this tree, with the tag of a release."""
     folder = tmp_path_factory.mktemp("origin")
     git(folder, "init")
     listed = subprocess.run(
@@ -82,7 +82,7 @@ def _origin(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def read_block(language: str, beginning: str) -> str:
-    """Return the block with this beginning in the page's part without deploy.sh."""
+    """Return the block that begins with this text in the page's part without deploy.sh."""
     blocks = re.findall(rf"```{language}\n(.*?)```", WITHOUT, re.DOTALL)
     (block,) = [one for one in blocks if one.startswith(beginning)]
     return str(block)
@@ -127,7 +127,7 @@ def test_the_manifests_of_a_tag_can_be_rendered(origin: str, tmp_path: Path) -> 
 
 
 def quote(document: dict[str, Any]) -> str:
-    """As Terraform's yamlencode writes it: all strings in quotation marks."""
+    """Return YAML as Terraform's yamlencode writes it, with all strings in quotation marks."""
     return yaml.safe_dump(document, default_style='"').replace('!!bool "true"', "true")
 
 

@@ -115,7 +115,7 @@ def test_the_folder_renders_the_base_and_the_relays_settings() -> None:
 # The example
 
 
-def test_the_example_is_a_whole_installation() -> None:
+def test_the_example_is_a_complete_installation() -> None:
     rendered = render(EXAMPLE)
     (container,) = relay_pod(rendered)["containers"]
     assert container["image"] == f"ghcr.io/OWNER/tpu-functions/relay:{VERSION}"
@@ -151,7 +151,7 @@ def test_every_manifest_of_a_component_has_the_recommended_labels(
 
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_a_component_is_described(component: str) -> None:
-    assert f"| `{component}` |" in PAGE.read_text(), f"{PAGE.name} has no row for it"
+    assert f"| `{component}` |" in PAGE.read_text(), f"{PAGE.name} has no row for the component"
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_control_plane_taint_schedules_deployments_on_the_control_plane(
 
 
 def test_the_list_of_components_in_the_page_about_jobsets_renders(tmp_path: Path) -> None:
-    """With ``deployed`` as deploy.sh writes it. The page has the whole list: it can be copied."""
+    """The overlay has ``deployed`` as deploy.sh writes it, and the list of components of the page."""
     page = (KUBERNETES.parents[1] / "docs" / "jobsets.md").read_text()
     (block,) = re.findall(r"```yaml\n(components:.*?)```", page, re.DOTALL)
     listed = yaml.safe_load(block)["components"]
@@ -272,10 +272,10 @@ def test_without_admission_policies_secrets_may_only_be_created_and_deleted_by_n
     assert verbs == {"create", "delete"}
 
 
-def test_without_admission_policies_and_google_identities_may_come_in_any_order(
+def test_the_order_of_without_admission_policies_and_google_identities_does_not_matter(
     tmp_path: Path,
 ) -> None:
-    """deploy.sh writes a separate component, which comes first in the overlay."""
+    """The component that deploy.sh writes is the first in the overlay."""
     names = ["without-admission-policies", "google-identities"]
     (tmp_path / "last").mkdir()
     last = render(write_overlay(tmp_path / "last", *reversed(names)))
@@ -313,15 +313,15 @@ def test_the_admission_policies_apply_to_google_identities(policy: str, tmp_path
     document = only(rendered, "ValidatingAdmissionPolicy", policy)
     (condition,) = document["spec"]["matchConditions"]
 
-    def concerns(name: str, *groups: str) -> bool:
+    def applies_to(name: str, *groups: str) -> bool:
         user = {"username": name, "groups": list(groups)}
         return bool(evaluate(condition["expression"], {"request": {"userInfo": user}}))
 
-    assert [concerns(NAMES[user]) for user in USERS] == [True] * len(USERS)
+    assert [applies_to(NAMES[user]) for user in USERS] == [True] * len(USERS)
     accounts = "system:serviceaccounts:tpu-functions"
-    assert concerns("system:serviceaccount:tpu-functions:relay", accounts)
-    assert not concerns("jane@example.com", "system:masters")
-    assert not concerns("sweep")
+    assert applies_to("system:serviceaccount:tpu-functions:relay", accounts)
+    assert not applies_to("jane@example.com", "system:masters")
+    assert not applies_to("sweep")
 
 
 @pytest.mark.parametrize(
@@ -591,7 +591,7 @@ def test_both_webhooks_trust_a_ca_that_a_renewal_of_the_certificate_does_not_cha
         and one["spec"]["secretName"] == issuer["spec"]["ca"]["secretName"]
     )
     assert ca["spec"]["isCA"] is True
-    # With the same key and name, a new certificate of the CA verifies what it has signed before.
+    # A new CA certificate with the same key and name verifies certificates that were signed before.
     assert ca["spec"]["privateKey"]["rotationPolicy"] == "Never"
     expected = f"{ca['metadata']['namespace']}/{ca['metadata']['name']}"
     for name in WEBHOOKS:
@@ -616,7 +616,7 @@ SERVERS = [{"protocol": "TCP", "port": 443}, {"protocol": "TCP", "port": 6443}]
 METADATA = {"169.254.169.254/32": 80, "169.254.169.252/32": 988}
 
 
-def test_each_deployment_has_a_network_policy_of_its_own(tmp_path: Path) -> None:
+def test_each_deployment_has_its_own_network_policy(tmp_path: Path) -> None:
     rendered = render(write_overlay(tmp_path, "inject-env"))
     deployments = [one for one in rendered if one["kind"] == "Deployment"]
     assert sorted(one["metadata"]["name"] for one in deployments) == ["inject-env", "relay"]
@@ -649,7 +649,7 @@ def test_only_pods_of_the_cluster_may_read_the_relays_metrics() -> None:
     assert rule["from"] == [{"namespaceSelector": {}}]
 
 
-def test_the_webhook_may_open_no_connection_and_accepts_any(tmp_path: Path) -> None:
+def test_the_webhook_accepts_all_connections_and_cannot_open_any(tmp_path: Path) -> None:
     rendered = render(write_overlay(tmp_path, "inject-env"))
     spec = only(rendered, "NetworkPolicy", "inject-env")["spec"]
     assert "Egress" in spec["policyTypes"]

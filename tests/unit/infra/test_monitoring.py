@@ -1,4 +1,4 @@
-"""The dashboard and the alerts, against the metrics that the relay has."""
+"""The dashboard and the alerts use only metrics of the relay."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SUFFIXES = ("_bucket", "_sum", "_count")
 
 
 def metric_of(series: str) -> str:
-    """Return the metric of a series: a histogram has several series."""
+    """Return the metric of a series; a histogram has several series."""
     base = next((series.removesuffix(end) for end in SUFFIXES if series.endswith(end)), series)
     return base if base in METRICS and METRICS[base].type == "histogram" else series
 
@@ -163,7 +163,7 @@ def test_each_alert_of_terraform_has_a_runbook() -> None:
     text = (ROOT / "infra" / "terraform" / "alerts.tf").read_text()
     named = re.findall(r'runbook += "([\w-]+)"', text)
     named += re.findall(r"Runbook: docs/operate.md#([\w-]+)\.", text)
-    own = text.count('content   = "') - 1  # except the shared one of the alerts with an advice
+    own = text.count('content   = "') - 1  # one is shared by the alerts with an advice
     assert len(named) == text.count("      advice ") + own
     assert set(named) - list_anchors(ROOT / "docs" / "operate.md") == set()
 

@@ -234,7 +234,7 @@ def test_a_destroy_deletes_the_source_and_disables_no_api() -> None:
     assert module["google_project_service.this"]["disable_on_destroy"] is False
 
 
-# what is deployed
+# deployed files
 
 
 def an_environment() -> dict[str, str]:
@@ -403,7 +403,7 @@ def test_the_builder_has_one_role_on_the_project_and_one_under_a_condition() -> 
     }
 
 
-# what takes effect late
+# propagation delays
 
 
 def dependencies_of(address: str) -> set[str]:
@@ -473,9 +473,11 @@ def test_a_sweep_that_has_not_run_for_five_minutes_is_an_alert() -> None:
     (absent,) = conditions["condition_absent"]
     assert absent["duration"] == f"{5 * simulation.SWEEP_EVERY_S:.0f}s"
     assert 'step["sweep"]' in absent["filter"]
-    assert '\\"2xx\\"' in absent["filter"], "a sweep that fails is none"
+    assert '\\"2xx\\"' in absent["filter"], "a failed sweep does not count"
     (aggregations,) = absent["aggregations"]
-    assert aggregations["cross_series_reducer"] == "REDUCE_SUM", "an old revision ends"
+    assert aggregations["cross_series_reducer"] == "REDUCE_SUM", (
+        "the series of an old revision ends"
+    )
 
 
 def test_the_alert_on_the_relay_uses_metrics_of_the_relay() -> None:
@@ -486,7 +488,7 @@ def test_the_alert_on_the_relay_uses_metrics_of_the_relay() -> None:
     assert named
     assert named <= known
     (limit,) = re.findall(r"without_contact_seconds\{[^>]*}\) > (\d+)", rule["query"])
-    assert float(limit) == Timing().silent_s, "the relay is not ready then either"
+    assert float(limit) == Timing().silent_s, "readyz has the same limit"
 
 
 @pytest.mark.parametrize(
@@ -546,7 +548,7 @@ def test_the_settings_for_deploy_are_those_of_the_example(name: str) -> None:
 
 
 def without_files(value: Any) -> Any:
-    """Replace the content of files: settings have it verbatim, an example reads it."""
+    """Replace the content of files: settings contain it, an example reads it from a file."""
     if isinstance(value, dict):
         return {key: without_files(inner) for key, inner in value.items()}
     if isinstance(value, str) and (value.startswith("<<") or "file(" in value):

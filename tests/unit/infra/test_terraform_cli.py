@@ -45,7 +45,7 @@ def test_the_files_are_formatted_by_terraform(terraform: Workspace) -> None:
 
 
 def test_the_module_is_valid(terraform: Workspace, say: Callable[[str], None]) -> None:
-    say(f"terraform: the module is held against {terraform.providers}")
+    say(f"terraform: the module is validated with {terraform.providers}")
     done = terraform.run(terraform.module, "validate")
     assert (done.stderr, done.returncode) == ("", 0)
 

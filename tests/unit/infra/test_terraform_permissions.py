@@ -1,4 +1,4 @@
-"""The table of permissions against the permissions that the steps use in whole lifecycles of a group.
+"""The table of permissions matches the permissions that the steps use in lifecycles of a group.
 
 The simulated Compute Engine rejects a call whose caller lacks the permission that Google documents
 for it. Each step has the permissions of the table, and their use is recorded. So no permission is
@@ -48,7 +48,7 @@ AS_A_SERVICE_ACCOUNT: dict[str, Any] = {
 
 
 class RecordingPermissions(frozenset[str]):
-    """Permissions that record which of them, and which others, were checked."""
+    """Permissions that record all checks, also those of other permissions."""
 
     def __init__(self, _permissions: object) -> None:
         self.checked: set[str] = set()
@@ -139,7 +139,7 @@ SCENARIOS: list[Callable[[dict[str, RecordingPermissions]], None]] = [
 
 @pytest.fixture(scope="module")
 def checked() -> dict[str, set[str]]:
-    """The permissions that were checked for each step in all scenarios; a denial would end them.
+    """The permissions that were checked for each step in all scenarios. A denial ends a scenario.
 
     The permissions on the project are checked before those by name.
     """
@@ -181,7 +181,7 @@ def test_the_condition_is_on_the_names_of_vms_and_templates() -> None:
         ("projects/p", False),
     ],
 )
-def test_the_condition_holds_only_for_vms_and_templates_with_names_of_this_system(
+def test_the_condition_is_true_only_for_vms_and_templates_with_names_of_this_system(
     resource: str, granted: bool
 ) -> None:
     assert iam.holds(condition(), resource) is granted
@@ -218,7 +218,7 @@ def test_a_step_may_publish_only_to_the_topics_of_steps_that_it_triggers(step: s
 
 
 def topics_of(step: str) -> Iterator[str]:
-    """Yield the steps that a module names as those that it triggers."""
+    """Yield the steps that a module triggers, by its source."""
     tree = ast.parse((ROOT / "functions" / f"{step}.py").read_text())
     for node in ast.walk(tree):
         is_send = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Send"

@@ -14,7 +14,7 @@ import yaml
 from tests.unit.inject_env.workloads import Answered, Manifest
 
 CONFIGURATION = "lws-mutating-webhook-configuration"
-"""The name of LeaderWorkerSet's configuration in its own manifests."""
+"""The name of the webhook configuration in LeaderWorkerSet's manifests."""
 PREFIX = "leaderworkerset.sigs.k8s.io"
 _COMPONENT = Path(__file__).parents[3] / "infra" / "kubernetes" / "components" / "inject-env"
 OWN_CONFIGURATION = str(
@@ -23,7 +23,7 @@ OWN_CONFIGURATION = str(
 FIRST_PORT = 8476
 
 
-class RefusedError(Exception):
+class RejectedError(Exception):
     """The webhook rejects the Pod."""
 
 
@@ -32,7 +32,7 @@ def mutate(pod: Manifest) -> Manifest:
     pod = deepcopy(pod)
     labels, annotations = pod["metadata"]["labels"], pod["metadata"].get("annotations", {})
     if f"{PREFIX}/size" not in annotations:
-        raise RefusedError("size annotation is unexpectedly missing")
+        raise RejectedError("size annotation is unexpectedly missing")
     if labels.get(f"{PREFIX}/worker-index") == "0":
         if annotations.get(f"{PREFIX}/subdomainPolicy") == "UniquePerReplica":
             pod["spec"]["subdomain"] = pod["metadata"]["name"]
@@ -53,7 +53,7 @@ def mutate(pod: Manifest) -> Manifest:
 def _ordinal(pod: Manifest) -> tuple[str, int]:
     name, _, ordinal = pod["metadata"]["name"].rpartition("-")
     if not name or not ordinal.isdecimal():
-        raise RefusedError(f"parsing pod ordinal for pod {pod['metadata']['name']}")
+        raise RejectedError(f"parsing pod ordinal for pod {pod['metadata']['name']}")
     return name, int(ordinal)
 
 
@@ -94,8 +94,8 @@ def _port(container: Manifest, number: int) -> str:
 
 
 class Admitted(Answered):
-    """A Pod of a LeaderWorkerSet as an API server stores it: both webhooks are called in the order of
-    their configurations' names, and this system's again if the other one changed the Pod afterwards."""
+    """A Pod of a LeaderWorkerSet as an API server stores it. Both webhooks are called in the order of
+    their configurations' names; this system's is called again if the other one then changed the Pod."""
 
     def __init__(
         self, pod: Manifest, *, configuration: str = OWN_CONFIGURATION, is_strict: bool = False

@@ -159,7 +159,7 @@ def test_a_review_without_an_object_is_allowed(operation: str) -> None:
 
 @pytest.mark.parametrize("depth", [10, 300, 900, 5000])
 def test_an_entry_of_any_depth_has_an_answer(depth: int) -> None:
-    """Its digest is computed, because the note names it."""
+    """The note contains a digest of the entry."""
     target = stateful_set(container(env=[{"name": "TPU_NAME", "valueFrom": "HERE"}]))
     key = {"tpu-functions.dev/injected": '{"c/TPU_NAME":"00000000"}'}
     target["spec"]["template"]["metadata"]["annotations"] = key

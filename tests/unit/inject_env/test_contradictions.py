@@ -1,4 +1,4 @@
-# ruff: noqa: E501  (a table reads best with a row on a line)
+# ruff: noqa: E501  (each row of a table is one line)
 """Contradictory values of a workload are warnings with the right value; intended values are not."""
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def test_a_contradictory_value_of_the_user_is_kept() -> None:
         job(count=2, subdomain="", pod=ONE_HOST),
     ],
 )  # fmt: skip
-def test_values_that_may_be_intended_are_no_warning(target: Manifest) -> None:
+def test_values_that_may_be_intended_cause_no_warning(target: Manifest) -> None:
     assert Answered(target).warnings == []
 
 

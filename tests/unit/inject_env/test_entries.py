@@ -107,10 +107,10 @@ MANY = 60_000
     ],
     ids=["empty", "default", "the user's", "injected", "ports"],
 )
-def test_many_entries_of_one_name_take_no_more_time_and_no_large_patch(
+def test_many_entries_of_one_name_need_little_time_and_a_small_patch(
     entries: list[Manifest],
 ) -> None:
-    """A review blocks the only event loop, and the API server applies each operation of a patch."""
+    """A review blocks the event loop, and the API server applies each operation of a patch."""
     note = {"tpu-functions.dev/injected": '{"c/TPU_NAME":"00000000"}'}
 
     def seconds(entries: list[Manifest]) -> float:
@@ -133,7 +133,7 @@ def test_the_worker_id_is_read_from_the_effective_entry() -> None:
     assert (variables["TPU_WORKER_ID"], variables["JAX_PROCESS_COUNT"]) == ("2", "3")
 
 
-def test_what_was_injected_is_removed_when_the_hosts_are_not_known_any_more() -> None:
+def test_injected_variables_are_removed_when_the_hosts_are_no_longer_known() -> None:
     one_host = {"nodeSelector": selector("tpu7x", "2x2x1")}
     once = Answered(deployment(container(env=[entry("A", "b")]), pod=one_host))
     assert once.env()["TPU_WORKER_HOSTNAMES"] == "localhost"
@@ -145,7 +145,7 @@ def test_what_was_injected_is_removed_when_the_hosts_are_not_known_any_more() ->
     assert Answered(again.target, operation="UPDATE").patch == []
 
 
-def test_what_was_injected_is_removed_from_a_container_that_no_longer_requests_chips() -> None:
+def test_injected_variables_are_removed_from_a_container_that_no_longer_requests_chips() -> None:
     once = Answered(stateful_set(container(), container("d"), replicas=2))
     assert once.env("d")["TPU_WORKER_HOSTNAMES"] == once.env()["TPU_WORKER_HOSTNAMES"]
     first, second = once.pod()["containers"]
@@ -159,7 +159,7 @@ def test_what_was_injected_is_removed_from_a_container_that_no_longer_requests_c
     assert first["name"] == "c"
 
 
-def test_what_was_injected_is_kept_without_replicas_because_scaling_asks_no_webhook() -> None:
+def test_injected_variables_are_kept_without_replicas_because_scaling_calls_no_webhook() -> None:
     once = Answered(with_entries(replicas=2))
     once.target["spec"]["replicas"] = 0
     assert Answered(once.target, operation="UPDATE").patch == []
@@ -170,10 +170,10 @@ def test_what_was_injected_is_kept_without_replicas_because_scaling_asks_no_webh
     [selector("tpu7x", "2x2x4"), selector("tpu7x", "2x2x2"), {}],
     ids=["other", "same", "none"],
 )
-def test_without_replicas_what_followed_from_a_topology_is_left_to_the_pods(
+def test_variables_that_depend_on_a_topology_are_removed_without_replicas_and_set_in_the_pods(
     now: dict[str, str],
 ) -> None:
-    """``kubectl scale`` asks no webhook, and the topology may have changed before it."""
+    """``kubectl scale`` calls no webhook, and the topology may have changed before the scaling."""
     once = Answered(with_entries(replicas=2, pod={"nodeSelector": selector("tpu7x", "2x2x2")}))
     assert once.env()["TPU_TOPOLOGY"] == "2x2x2"
     once.target["spec"]["replicas"] = 0
@@ -181,7 +181,7 @@ def test_without_replicas_what_followed_from_a_topology_is_left_to_the_pods(
     assert Answered(once.target, operation="UPDATE").env() == {}
 
 
-def test_a_list_that_was_injected_into_a_copied_template_is_not_taken_for_the_users() -> None:
+def test_an_injected_list_in_a_copied_template_does_not_count_as_the_users() -> None:
     two_hosts = {"nodeSelector": selector("tpu7x", "2x2x2")}
     once = Answered(with_entries(replicas=2, pod=two_hosts))
     copy = deployment(pod=two_hosts)

@@ -1,4 +1,4 @@
-"""Pods of a LeaderWorkerSet: its webhook numbers them, and inject_env never contradicts it."""
+"""Pods of a LeaderWorkerSet: inject_env never contradicts the numbers that its webhook sets."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ WITHOUT_WARNINGS = {
 
 
 @pytest.mark.parametrize("case", WITHOUT_WARNINGS.values(), ids=WITHOUT_WARNINGS)
-def test_these_groups_have_no_warning_about_containers(case: Manifest) -> None:
+def test_a_supported_group_has_no_warning_about_containers(case: Manifest) -> None:
     warnings = " ".join(Admitted(case).warnings)
     assert "init container" not in warnings
     assert "one container only" not in warnings

@@ -108,7 +108,7 @@ def test_a_wrong_number_of_slices_is_a_warning_and_no_variable_is_added(given: s
 
 
 @pytest.mark.parametrize("given", ["2", "", "$(SLICES)"])
-def test_variables_are_added_to_a_right_or_unknown_number_of_slices(given: str) -> None:
+def test_variables_are_added_to_a_correct_or_unknown_number_of_slices(given: str) -> None:
     answered = pod_of_slice(requesting(given))
     variables = answered.env()
     assert variables["MEGASCALE_SLICE_ID"] == "1"
@@ -138,7 +138,7 @@ def test_a_port_of_the_user_is_used_in_the_address_of_the_coordinator() -> None:
         assert address == f"{COORDINATOR}:9000"
 
 
-def test_a_port_that_is_no_literal_is_a_warning() -> None:
+def test_a_port_that_is_not_a_literal_is_a_warning() -> None:
     """A literal address would name another port than the coordinator's."""
     field = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['p']"}}}
     own = container("a", 2, env=[{"name": "MEGASCALE_PORT", **field}])

@@ -1,4 +1,4 @@
-"""A workload without injected variables gets a warning with what to do; one host needs no index."""
+"""A workload without injected variables gets a warning with a solution; one host needs no index."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_slice_of_several_hosts_without_indexes_is_a_warning_or_rejected(
 
 
 @pytest.mark.parametrize("spec", [{}, FOUR_HOSTS], ids=["no topology", "four hosts"])
-def test_a_workload_with_its_own_list_of_hosts_is_no_warning(spec: Any) -> None:
+def test_a_workload_with_its_own_list_of_hosts_causes_no_warning(spec: Any) -> None:
     entries = [
         {"name": "TPU_WORKER_HOSTNAMES", "value": "a,b,c,d"},
         {"name": "TPU_WORKER_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['n']"}}},
@@ -166,7 +166,7 @@ def test_a_slice_that_is_selected_by_affinity_is_a_warning() -> None:
     assert answered.env()["TPU_NAME"] == "web"
 
 
-def test_affinity_with_a_node_selector_is_no_warning() -> None:
+def test_affinity_with_a_node_selector_causes_no_warning() -> None:
     both = by_affinity(**selector("tpu7x", "2x2x2")) | {"nodeSelector": selector("tpu7x", "2x2x2")}
     assert Answered(stateful_set(replicas=2, pod=both)).warnings == []
     other = by_affinity(zone="a") | {"affinity": {"podAffinity": {}}}
@@ -184,5 +184,5 @@ def test_affinity_with_a_node_selector_is_no_warning() -> None:
         stateful_set(template_labels={"tpu-functions.dev/inject": "disabled"}),
     ],
 )
-def test_a_workload_of_another_webhook_or_without_chips_is_no_warning(target: Manifest) -> None:
+def test_a_workload_of_another_webhook_or_without_chips_causes_no_warning(target: Manifest) -> None:
     assert Answered(target).warnings == []

@@ -73,7 +73,7 @@ def test_a_pod_is_rejected_only_for_a_container_that_the_webhook_injects(
 
 
 @pytest.mark.parametrize("resources", QUANTITIES, ids=str)
-def test_a_workload_is_reviewed_and_rejected_unmarked_only_for_such_a_container(
+def test_a_workload_is_reviewed_and_rejected_without_a_review_only_if_a_container_requests_chips(
     resources: Manifest,
 ) -> None:
     made = job(with_resources(resources), labels={**MARK, **jobset_labels(1, 0)}, pod=TWO_HOSTS)

@@ -1,8 +1,8 @@
-# ruff: noqa: E501  (a table reads best with a row on a line)
-"""The behaviours of known injectors: inject_env does the same, or something better.
+# ruff: noqa: E501  (each row of a table is one line)
+"""The behaviours of known injectors: inject_env has the same behaviour, or a better one.
 
-Each case names the rows of tests/data/tpu_env.yaml that it shows; `OUT_OF_SCOPE` has the rows about
-behaviour outside of an injector, with the reason. Together they are all rows.
+Each case names the rows of tests/data/tpu_env.yaml that it tests. `OUT_OF_SCOPE` has the rows about
+behaviour outside of an injector, with the reason. Together they cover all rows.
 """
 
 from __future__ import annotations
@@ -465,12 +465,12 @@ def test_a_stateful_set_that_is_scaled_to_zero_keeps_its_variables() -> None:
     assert Answered(stored, operation="UPDATE").env()["TPU_WORKER_HOSTNAMES"] == WEB
 
 
-def test_a_workload_that_is_being_deleted_is_neither_changed_nor_refused() -> None:
+def test_a_workload_that_is_being_deleted_is_neither_changed_nor_rejected() -> None:
     """The garbage collector removes a finalizer by an update."""
     wrong = container(env=[{"name": "TPU_TOPOLOGY", "value": "4x4x4"}])
     target = stateful_set(wrong, replicas=2, pod={"nodeSelector": selector("tpu7x", "2x2x2")})
-    refused = Answered(target, operation="UPDATE", is_strict=True)
-    assert not refused.response["allowed"]
+    rejected = Answered(target, operation="UPDATE", is_strict=True)
+    assert not rejected.response["allowed"]
     target["metadata"]["deletionTimestamp"] = "2026-11-20T10:00:00Z"
     deleted = Answered(target, operation="UPDATE", is_strict=True)
     assert deleted.response == {"uid": "u-1", "allowed": True}
@@ -492,7 +492,7 @@ def test_an_opt_out_applies_to_the_pods(kind: str) -> None:
     )
 
 
-def test_an_opt_out_that_a_user_has_written_on_the_template_holds_for_a_marked_workload() -> None:
+def test_an_opt_out_of_the_user_on_the_template_applies_to_a_marked_workload() -> None:
     target = stateful_set()
     target["metadata"]["labels"] = {"tpu-functions.dev/inject": "enabled"}
     template = target["spec"]["template"]["metadata"]
@@ -500,7 +500,7 @@ def test_an_opt_out_that_a_user_has_written_on_the_template_holds_for_a_marked_w
     assert Answered(target).patch == []
 
 
-def test_an_opt_out_that_was_copied_to_a_template_with_the_old_mark_ends() -> None:
+def test_a_copied_opt_out_on_a_template_with_the_old_mark_is_removed() -> None:
     target = stateful_set()
     target["spec"]["template"]["metadata"]["labels"] |= {
         "gke-tpu-env-injector.aaronbatilo.dev/inject": "enabled",
@@ -565,12 +565,12 @@ ELSEWHERE = {
     "elig-kr-namespaces": "eligibility: the webhook's configuration, tested with a real API server",
     "proto-root": "the server's paths: test_webhook.py",
     "proto-limit": "the server's limit: test_webhook.py",
-    "val-jax-prefers-addresses": "what JAX reads: readers/test_jax.py",
-    "val-jax-megascale": "what JAX reads: readers/test_jax.py",
-    "val-jax-port-override": "what JAX reads: readers/test_jax.py",
-    "val-jax-empty-list": "what JAX reads: readers/test_jax.py; an empty list is never injected",
-    "val-xla-reads": "what PyTorch/XLA reads: readers/test_torch_xla.py",
-    "val-jax-ipv6": "what JAX reads: readers/test_jax.py; hosts are names, never addresses",
+    "val-jax-prefers-addresses": "tested with JAX: readers/test_jax.py",
+    "val-jax-megascale": "tested with JAX: readers/test_jax.py",
+    "val-jax-port-override": "tested with JAX: readers/test_jax.py",
+    "val-jax-empty-list": "tested with JAX: readers/test_jax.py; an empty list is never injected",
+    "val-xla-reads": "tested with PyTorch/XLA: readers/test_torch_xla.py",
+    "val-jax-ipv6": "tested with JAX: readers/test_jax.py; hosts are names, never addresses",
 }
 OUT_OF_SCOPE = {
     "js-coordinator-label": "set by JobSet itself; the coordinator of slices is the first Pod of slice 0, "
@@ -585,7 +585,7 @@ OUT_OF_SCOPE = {
 }
 
 
-def test_every_row_has_its_test_or_a_reason() -> None:
+def test_every_row_has_a_test_or_a_reason_for_none() -> None:
     shown = {row for row, *_ in [*VALUES, *IN_GROUPS, *NOTHING, *UNNUMBERED, *WITHOUT, *WARNED]}
     docs = " ".join(
         str(value.__doc__) for name, value in globals().items() if name.startswith("test_")

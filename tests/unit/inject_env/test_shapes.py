@@ -1,4 +1,4 @@
-# ruff: noqa: E501  (a table reads best with a row on a line)
+# ruff: noqa: E501  (each row of a table is one line)
 """The shape variables of every documented topology, as the device plugin announces them."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# ruff: noqa: E501  (a table reads best with a row on a line)
+# ruff: noqa: E501  (each row of a table is one line)
 """The webhook's server over TLS: reviews, probes, metrics and certificates."""
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def test_an_invalid_certificate_does_not_replace_the_current_one(tmp_path: Path)
     asyncio.run(run())
 
 
-def test_a_missing_certificate_is_named(tmp_path: Path) -> None:
+def test_a_missing_certificate_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UnusableCertificate, match=r"tls\.crt: No such file or directory"):
         Certificate(tmp_path / "tls.crt", tmp_path / "tls.key")
 

@@ -128,7 +128,7 @@ def pod(
     owners: Sequence[Mapping[str, Any]] | None = None,
     **spec: Any,
 ) -> Manifest:
-    """A Pod; with an ``owner``, of that kind."""
+    """A Pod, perhaps controlled by an object of the kind ``owner``."""
     metadata: Manifest = {"name": name, "namespace": "ml"}
     if owner:
         metadata["ownerReferences"] = [{"kind": owner, "name": "o", "controller": True}]

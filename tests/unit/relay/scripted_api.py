@@ -48,14 +48,14 @@ class OpenWatch:
 
 @dataclass
 class ScriptedApi:
-    """See `change`, `compact`, `watch_errors`; every request is recorded when it arrives."""
+    """The API; see `change`, `compact` and `watch_errors`. Every request is recorded on arrival."""
 
     version: int = 100
     compacted: int = 0
     objects: dict[str, dict[str, Raw]] = field(
         default_factory=lambda: {GROUPS: {}, NODES: {}, REQUESTS: {}, PODS: {}, JOBSETS: {}}
     )
-    """By path; a path that is not there is not served."""
+    """By path; other paths are not served."""
     history: list[tuple[int, str, bytes]] = field(default_factory=list)
     watches: list[OpenWatch] = field(default_factory=list)
     requests: asyncio.Queue[Request] = field(default_factory=asyncio.Queue)
@@ -104,7 +104,7 @@ class ScriptedApi:
                 watch.send(line)
 
     def compact(self) -> None:
-        """Forget all history: a watch from before is answered with 410."""
+        """Delete all history: a watch from an earlier version gets 410."""
         self.compacted = self.version = self.version + 1
 
     def close_watches(self) -> None:

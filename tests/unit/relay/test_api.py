@@ -100,5 +100,5 @@ def test_a_broken_kubeconfig_cannot_be_used(text: str, tmp_path: Path) -> None:
         asyncio.run(KubernetesApi.connect(str(path)))
 
 
-def test_a_refused_error_shows_the_status_and_the_message() -> None:
+def test_the_text_of_a_refused_error_has_status_and_message() -> None:
     assert str(Refused(403, "nodes is forbidden")) == "403 nodes is forbidden"

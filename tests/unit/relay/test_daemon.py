@@ -75,7 +75,7 @@ class Recorder:
         return []
 
     async def next(self) -> tuple[str, str, str]:
-        """Step, group and Node names of the next message."""
+        """Return step, group and Node names of the next message."""
         async with asyncio.timeout(TIMEOUT_S):
             return await self.published.get()
 
@@ -107,7 +107,7 @@ def is_list(path: str) -> Callable[[Request], bool]:
 
 
 def fixed_clock() -> datetime:
-    """Return a fixed time: only what is due immediately becomes due."""
+    """Return a fixed time, so that messages with a delay never become due."""
     return datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -178,7 +178,7 @@ async def relaying(
     with_jobsets: bool = False,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> AsyncIterator[tuple[Relay, asyncio.Event, asyncio.Task[None]]]:
-    """Run a relay, and stop it cleanly if it still runs."""
+    """Run a relay; stop it cleanly if it is still running at the end."""
     api = await KubernetesApi.connect(str(kubeconfig))
     relay = Relay(
         api,
@@ -317,7 +317,7 @@ def test_groups_are_reported_without_the_crd_of_jobsets_and_jobsets_once_it_exis
     asyncio.run(scenario())
 
 
-def test_lists_come_in_pages_of_500(tmp_path: Path) -> None:
+def test_lists_are_read_in_pages_of_500(tmp_path: Path) -> None:
     async def scenario() -> None:
         api = ScriptedApi()
         api.put(NODES, *(foreign_node(f"n-{index:04}") for index in range(1001)))
@@ -422,7 +422,7 @@ def test_an_event_that_is_too_long_to_be_read_causes_a_list(
     asyncio.run(scenario())
 
 
-def test_a_list_whose_second_page_has_expired_begins_again(tmp_path: Path) -> None:
+def test_a_list_whose_second_page_has_expired_is_restarted(tmp_path: Path) -> None:
     async def scenario() -> None:
         api = ScriptedApi()
         api.put(NODES, *(foreign_node(f"n-{index:04}") for index in range(501)))
@@ -703,7 +703,7 @@ def test_the_cluster_id_is_read_from_kube_system_with_retries(tmp_path: Path) ->
 
 @dataclass
 class NamelessApi(ScriptedApi):
-    """Its first reads of the namespace kube-system fail."""
+    """An API whose first reads of the namespace kube-system fail."""
 
     failures: int = 3
 

@@ -66,7 +66,7 @@ class Cluster:
         await self.runner.cleanup()
 
     def call(self, method: str, path: str, body: Raw, content_type: str = "json") -> Raw:
-        """Call the API as the cluster's admin and return the answer, which must be a success."""
+        """Call the API as the cluster's admin; return the answer. Fails on an error."""
         headers = {
             "authorization": "Bearer admin",
             "content-type": f"application/{content_type}",
@@ -98,7 +98,7 @@ def relay_manifests() -> list[dict[str, Any]]:
 
 @asynccontextmanager
 async def embedded() -> AsyncIterator[Cluster]:
-    """A cluster that knows TPUNodeGroups and the relay."""
+    """A cluster with the CRD and the permissions of the relay."""
     clock = LoopClock(asyncio.get_running_loop())
     users = {"admin": ADMIN, "relay": RELAY}
     api = KubeApi(clock, random=Random(0), tokens=users, options=ClusterOptions(history=HISTORY))
@@ -135,7 +135,7 @@ def test_the_messages_about_a_group_have_the_clusters_id(tmp_path: Path) -> None
     asyncio.run(scenario())
 
 
-def test_a_deleted_crd_is_named_until_it_exists_again(tmp_path: Path) -> None:
+def test_readyz_names_a_deleted_crd_until_it_exists_again(tmp_path: Path) -> None:
     async def scenario() -> None:
         recorder = Recorder()
         async with embedded() as cluster:

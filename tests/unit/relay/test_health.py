@@ -1,4 +1,4 @@
-"""What the probes answer while a watch is quiet, disconnected or stuck."""
+"""The answers of the probes while a watch is quiet, disconnected or stuck."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SettableClock:
 
 
 def listed_watch() -> tuple[SettableClock, WatchHealth, Health]:
-    """A watch of Nodes that has been listed just now."""
+    """Return a watch of Nodes that was listed just now."""
     clock = SettableClock()
     watch_health = WatchHealth(clock, listed=True)
     return (
@@ -48,7 +48,7 @@ def test_a_watch_with_a_recent_event_is_quiet() -> None:
     assert (health.list_stuck(), health.list_not_ready()) == ([], [])
 
 
-def test_a_watch_that_is_refused_repeatedly_is_not_ready_but_not_stuck() -> None:
+def test_a_watch_that_is_rejected_repeatedly_is_not_ready_but_not_stuck() -> None:
     clock, watch_health, health = listed_watch()
     clock.now += 3600
     watch_health.refusal()
@@ -72,7 +72,7 @@ def test_a_contact_makes_a_silent_watch_ready_again() -> None:
     assert (health.list_stuck(), health.list_not_ready()) == ([], [])
 
 
-def test_a_kind_that_the_api_server_does_not_know_is_named_until_it_does() -> None:
+def test_readyz_names_a_kind_that_the_api_server_does_not_serve() -> None:
     watch_health = WatchHealth(SettableClock())
     health = Health({"JobSet": watch_health}, Outbox(), Slices(lambda: NOON), TIMING)
     watch_health.refusal("404: the API server does not know jobsets")
@@ -83,7 +83,7 @@ def test_a_kind_that_the_api_server_does_not_know_is_named_until_it_does() -> No
     assert health.list_not_ready() == ["JobSet: not listed yet"]
 
 
-def test_a_kind_that_the_api_server_no_longer_knows_is_named_immediately() -> None:
+def test_readyz_names_a_kind_that_the_api_server_no_longer_serves() -> None:
     _, watch_health, health = listed_watch()
     watch_health.refusal("404: the API server does not know nodes")
     assert health.list_not_ready() == ["Node: 404: the API server does not know nodes"]
@@ -98,7 +98,7 @@ ANSWERS: dict[str, tuple[str, int, str]] = {
 
 
 async def get(health: Health, path: str) -> tuple[int, str]:
-    """Status and text over a real port."""
+    """Return status and text of a request over a real port."""
     runner, port = await serve(health, 0)
     try:
         async with (

@@ -1,4 +1,4 @@
-"""Waiting Pods and ended JobSets are reported once; nothing is kept of others."""
+"""Waiting Pods and ended JobSets are reported once. Other Pods and JobSets are not cached."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Report = tuple[str, str, str, str, str]
 LEADER = "train-workers-0-0-abcde"
 WAITING: Report = ("provision_slice", "Unschedulable", "Pod", LEADER, "pod-uid-1")
 ENDED: Report = ("release_slice", "Completed", "JobSet", "train", "jobset-uid-1")
-GONE: Report = ("release_slice", "Gone", "JobSet", "train", "jobset-uid-1")
+DELETED: Report = ("release_slice", "Gone", "JobSet", "train", "jobset-uid-1")
 
 
 def take_reports(outbox: Outbox, at_s: float = 0) -> list[Report]:
@@ -49,10 +49,10 @@ def settled_outbox(pods: Iterable[Raw] = (), jobsets: Iterable[Raw] = ()) -> Out
 
 OTHER_PODS: dict[str, Raw] = {
     "not scheduled yet": pod(scheduled="", reason=""),
-    "held back by a scheduling gate": pod(reason="SchedulingGated"),
+    "blocked by a scheduling gate": pod(reason="SchedulingGated"),
     "scheduled": pod(scheduled="True", reason=""),
     "running": pod(phase="Running"),
-    "no leader": pod(index="1"),
+    "not a leader": pod(index="1"),
     "without chips": pod(chips=""),
     "without a topology": pod(topology=""),
     "opted out by a label": pod(labels={OPT_OUT: "true"}),
@@ -69,7 +69,7 @@ def test_a_waiting_leader_is_reported_with_its_uid() -> None:
 
 
 @pytest.mark.parametrize("raw", OTHER_PODS.values(), ids=OTHER_PODS.keys())
-def test_other_pods_are_neither_reported_nor_kept(raw: Raw) -> None:
+def test_other_pods_are_neither_reported_nor_cached(raw: Raw) -> None:
     outbox = settled_outbox()
     outbox.changed("Pod", "ADDED", raw, START)
     outbox.changed("Pod", "MODIFIED", raw, START)
@@ -107,7 +107,7 @@ def test_a_leader_that_still_waits_is_not_reported_again(raw: Raw) -> None:
 
 
 @pytest.mark.parametrize("raw", NEW_REQUESTS.values(), ids=NEW_REQUESTS.keys())
-def test_a_leader_that_waits_for_something_else_is_reported_again(raw: Raw) -> None:
+def test_a_leader_with_other_requirements_is_reported_again(raw: Raw) -> None:
     outbox = settled_outbox([projected(pod())])
     outbox.changed("Pod", "MODIFIED", projected(raw), START)
     assert take_reports(outbox) == [WAITING]
@@ -195,10 +195,10 @@ def test_a_jobset_that_has_ended_is_reported_once(end: str) -> None:
 def test_a_jobset_that_is_deleted_before_its_end_is_reported() -> None:
     outbox = settled_outbox(jobsets=[jobset()])
     outbox.changed("JobSet", "DELETED", jobset(), START)
-    assert (take_reports(outbox), outbox.jobset_count) == ([GONE], 0)
+    assert (take_reports(outbox), outbox.jobset_count) == ([DELETED], 0)
 
 
-def test_a_jobset_that_continues_is_not_reported() -> None:
+def test_a_jobset_that_is_running_is_not_reported() -> None:
     outbox = settled_outbox()
     outbox.changed("JobSet", "ADDED", jobset(), START)
     outbox.changed("JobSet", "MODIFIED", jobset(restarts=1), START)
@@ -208,14 +208,14 @@ def test_a_jobset_that_continues_is_not_reported() -> None:
 def test_ends_and_deletions_that_appear_only_in_a_list_are_reported() -> None:
     outbox = settled_outbox(jobsets=[jobset(), jobset("eval", uid="jobset-uid-2")])
     outbox.relisted("JobSet", [jobset(end="Completed")], START)
-    gone = (*GONE[:-2], "eval", "jobset-uid-2")
-    assert (take_reports(outbox), outbox.jobset_count) == ([ENDED, gone], 1)
+    deleted = (*DELETED[:-2], "eval", "jobset-uid-2")
+    assert (take_reports(outbox), outbox.jobset_count) == ([ENDED, deleted], 1)
 
 
-def test_a_jobset_that_was_recreated_between_two_lists_is_reported_as_gone() -> None:
+def test_the_deletion_of_a_jobset_that_was_recreated_between_two_lists_is_reported() -> None:
     outbox = settled_outbox(jobsets=[jobset()])
     outbox.relisted("JobSet", [jobset(uid="jobset-uid-2")], START)
-    assert take_reports(outbox) == [GONE]
+    assert take_reports(outbox) == [DELETED]
 
 
 AGES = {"recently": (RECENT, [ENDED]), "long ago": (RECENT + timedelta(seconds=1), [])}
@@ -237,7 +237,7 @@ def test_a_jobset_without_an_end_time_is_reported(ended_at: str) -> None:
     assert take_reports(outbox) == [ENDED]
 
 
-def test_a_jobset_without_chips_is_neither_reported_nor_kept() -> None:
+def test_a_jobset_without_chips_is_neither_reported_nor_cached() -> None:
     outbox = settled_outbox()
     outbox.changed("JobSet", "ADDED", jobset(chips=""), START)
     outbox.changed("JobSet", "MODIFIED", jobset(chips="", end="Completed"), START)
@@ -250,16 +250,16 @@ def test_a_deleted_jobset_is_reported_when_publishing_works_again() -> None:
     outbox = settled_outbox(jobsets=[jobset()])
     outbox.changed("JobSet", "DELETED", jobset(), START)
     outbox.returned(outbox.take_due(START), START)
-    assert take_reports(outbox, 6) == [GONE]
+    assert take_reports(outbox, 6) == [DELETED]
 
 
-# thousands
+# Thousands of objects
 
 THOUSANDS = 5_000
 EVENTS: tuple[Change, ...] = ("ADDED", "MODIFIED", "DELETED")
 
 
-def _pods_of_others(outbox: Outbox) -> None:
+def _create_and_delete_other_pods(outbox: Outbox) -> None:
     for index in range(THOUSANDS):
         raw = pod(f"other-{index}", uid=f"u-{index}", index=str(1 + index % 8))
         for event in EVENTS:
@@ -267,7 +267,7 @@ def _pods_of_others(outbox: Outbox) -> None:
             assert take_reports(outbox) == []
 
 
-def _jobsets_that_come_and_go(outbox: Outbox) -> None:
+def _create_and_delete_jobsets(outbox: Outbox) -> None:
     for index in range(THOUSANDS):
         raw = jobset(f"short-{index}", uid=f"u-{index}")
         now = seconds(index)
@@ -276,7 +276,7 @@ def _jobsets_that_come_and_go(outbox: Outbox) -> None:
         assert len(outbox.take_due(now)) == 1
 
 
-def _leaders_that_come_and_go(outbox: Outbox) -> None:
+def _create_and_delete_leaders(outbox: Outbox) -> None:
     for index in range(THOUSANDS):
         raw, now = pod(f"leader-{index}", uid=f"u-{index}"), seconds(index)
         outbox.changed("Pod", "ADDED", raw, now)
@@ -285,9 +285,10 @@ def _leaders_that_come_and_go(outbox: Outbox) -> None:
 
 
 @pytest.mark.parametrize(
-    "change_objects", [_pods_of_others, _jobsets_that_come_and_go, _leaders_that_come_and_go]
+    "change_objects",
+    [_create_and_delete_other_pods, _create_and_delete_jobsets, _create_and_delete_leaders],
 )
-def test_thousands_of_objects_that_come_and_go_are_not_kept(
+def test_thousands_of_created_and_deleted_objects_use_no_memory_afterwards(
     change_objects: Callable[[Outbox], None],
 ) -> None:
     outbox = settled_outbox()
@@ -295,10 +296,10 @@ def test_thousands_of_objects_that_come_and_go_are_not_kept(
     try:
         change_objects(outbox)
         gc.collect()
-        kept_bytes = tracemalloc.get_traced_memory()[0]
+        used_bytes = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert kept_bytes < 100_000
+    assert used_bytes < 100_000
 
 
 KINDS: dict[str, tuple[WatchedKind, Callable[[int], Raw]]] = {
@@ -331,7 +332,7 @@ def test_thousands_of_leaders_are_each_reported_once_in_batches() -> None:
     assert names == [raw["metadata"]["name"] for raw in raws]
 
 
-def test_a_jobset_with_requests_and_no_limits_for_chips_is_kept() -> None:
+def test_a_jobset_with_requests_and_no_limits_for_chips_is_cached() -> None:
     raw = jobset()
     [job] = raw["spec"]["replicatedJobs"]
     [container] = job["template"]["spec"]["template"]["spec"]["containers"]

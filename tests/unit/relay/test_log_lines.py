@@ -1,4 +1,4 @@
-"""The relay's log lines by which an operator filters and alerts: when each is written, and its level."""
+"""The relay's log lines for filters and alerts: the conditions of each, and its level."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Lines = Sequence[MutableMapping[str, Any]]
 
 
 def find(lines: Lines, event: str, **fields: str) -> dict[str, Any]:
-    """The first line of this text with these fields, without the wait, which is random."""
+    """Return the first line with this text and these fields, without the random delay."""
     line = next(
         line for line in lines if line["event"].startswith(event) and fields.items() <= line.items()
     )
@@ -40,8 +40,8 @@ def find(lines: Lines, event: str, **fields: str) -> dict[str, Any]:
 
 
 def end(level: str, end_: str, detail: str) -> dict[str, Any]:
-    words = {"event": "watch ended", "kind": "TPUNodeGroup", "end": end_, "detail": detail}
-    return {**words, "log_level": level}
+    fields = {"event": "watch ended", "kind": "TPUNodeGroup", "end": end_, "detail": detail}
+    return {**fields, "log_level": level}
 
 
 def _make_list_invalid(api: ScriptedApi) -> None:

@@ -1,4 +1,4 @@
-"""The changes that are reported, to which step and at which time."""
+"""Which changes are reported, to which step, and when."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ GROUP_CHANGES: dict[str, tuple[Raw, Raw, list[Report]]] = {
 @pytest.mark.parametrize(
     "before, after, expected", GROUP_CHANGES.values(), ids=GROUP_CHANGES.keys()
 )
-def test_a_change_of_a_group_goes_to_the_step_it_concerns(
+def test_a_change_of_a_group_is_reported_to_the_step_that_handles_it(
     before: Raw, after: Raw, expected: list[Report]
 ) -> None:
     outbox = settled_outbox([before])
@@ -115,7 +115,7 @@ def test_a_change_of_a_group_goes_to_the_step_it_concerns(
     assert take_reports(outbox) == expected
 
 
-def test_a_new_group_goes_to_create_resources_with_its_uid_and_the_time() -> None:
+def test_a_new_group_is_reported_to_create_resources_with_its_uid_and_the_time() -> None:
     outbox = settled_outbox()
     outbox.changed("TPUNodeGroup", "ADDED", group(finalizers=(), resource_name=""), START)
     [publication] = outbox.take_due(START)
@@ -259,7 +259,7 @@ def test_a_node_is_reported_when_its_group_gets_its_label() -> None:
     assert take_reports(outbox) == REPORTED
 
 
-def test_only_the_newest_nodes_of_unknown_groups_are_kept() -> None:
+def test_only_the_newest_nodes_of_unknown_groups_are_cached() -> None:
     strays = [node(f"tng-gone-0123abcd-{index:04}", labels={}) for index in range(MAX_STRAYS + 5)]
     outbox = settled_outbox([], strays)
     assert outbox.node_count == MAX_STRAYS
@@ -268,7 +268,7 @@ def test_only_the_newest_nodes_of_unknown_groups_are_kept() -> None:
     assert names == [raw["metadata"]["name"] for raw in strays[5:]]
 
 
-def test_foreign_nodes_are_not_kept() -> None:
+def test_foreign_nodes_are_not_cached() -> None:
     outbox = settled_outbox([settled_group(0)], [foreign_node(f"n-{i}") for i in range(100)])
     assert outbox.node_count == 0
 
@@ -297,14 +297,18 @@ AFTER_A_START: dict[str, tuple[list[Raw], list[Raw], list[Report]]] = {
         [(CREATE, "Added", ())],
     ),
     "owned, without label": ([settled_group(0, resource_name="")], [], [(CREATE, "Added", ())]),
-    "changed meanwhile": ([settled_group(0, generation=2)], [], [(CREATE, "Added", ())]),
+    "changed since the last status": (
+        [settled_group(0, generation=2)],
+        [],
+        [(CREATE, "Added", ())],
+    ),
     "without status": ([group()], [], [(CREATE, "Added", ())]),
     "not Ready": ([settled_group(1, ready="False")], [node()], REPORTED),
     "not Ready, without Nodes": ([settled_group(0, ready="False")], [], []),
     "Node not Ready": ([settled_group(1)], [node(ready="Unknown")], REPORTED),
     "Node without TPU": ([settled_group(1)], [node(allocatable="0")], REPORTED),
     "Node lost its proof": ([settled_group(1)], [node(labels={})], REPORTED),
-    "Node gone": ([settled_group(1)], [], [(LABEL, "NodesChanged", ())]),
+    "Node deleted": ([settled_group(1)], [], [(LABEL, "NodesChanged", ())]),
 }
 
 
@@ -312,7 +316,7 @@ AFTER_A_START: dict[str, tuple[list[Raw], list[Raw], list[Report]]] = {
 @pytest.mark.parametrize(
     "groups, nodes, expected", AFTER_A_START.values(), ids=AFTER_A_START.keys()
 )
-def test_a_start_reports_what_follows_from_the_state(
+def test_a_start_reports_objects_whose_state_needs_a_step(
     groups: list[Raw], nodes: list[Raw], expected: list[Report], kinds: tuple[WatchedKind, ...]
 ) -> None:
     outbox, objects = Outbox(), {"TPUNodeGroup": groups, "Node": nodes}
@@ -336,35 +340,35 @@ def test_a_list_without_changes_reports_nothing() -> None:
 
 
 RELISTS: dict[str, tuple[WatchedKind, list[Raw], list[Report]]] = {
-    "a Node gone": ("Node", [], REPORTED),
-    "a Node changed": ("Node", [node(ready="False")], REPORTED),
+    "a deleted Node": ("Node", [], REPORTED),
+    "a changed Node": ("Node", [node(ready="False")], REPORTED),
     "a Node with another proof": (
         "Node",
         [node(labels={**OWN_LABELS, VM_ID_LABEL: "1"})],
         REPORTED,
     ),
-    "a Node new": (
+    "a new Node": (
         "Node",
         [node(), node(f"{RESOURCE_NAME}-cd34")],
         [(LABEL, "NodesChanged", (f"{RESOURCE_NAME}-cd34",))],
     ),
-    "a group gone": ("TPUNodeGroup", [], []),
-    "a group changed": (
+    "a deleted group": ("TPUNodeGroup", [], []),
+    "a changed group": (
         "TPUNodeGroup",
         [settled_group(generation=2)],
         [(CREATE, "SpecChanged", ())],
     ),
-    "a group deleted": (
+    "a group that is being deleted": (
         "TPUNodeGroup",
         [settled_group(deleting=True)],
         [(TEAR_DOWN, "Deleting", ())],
     ),
-    "a group new": (
+    "a new group": (
         "TPUNodeGroup",
         [settled_group(), group("new", uid="uid-2", resource_name="")],
         [(CREATE, "Added", ())],
     ),
-    "a group created again": (
+    "a recreated group": (
         "TPUNodeGroup",
         [group(uid="uid-2", resource_name="", finalizers=())],
         [(CREATE, "Added", ())],
@@ -492,7 +496,7 @@ def test_more_than_100_names_are_sent_in_several_messages() -> None:
     assert [name for one in publications for name in one.message.nodes] == names
 
 
-def test_the_first_5000_names_of_an_outage_are_kept() -> None:
+def test_a_pending_trigger_has_at_most_the_first_5000_names() -> None:
     trigger = PendingTrigger(Cause.NODES_CHANGED, START)
     trigger.add_names(f"n-{number}" for number in range(4_999))
     trigger.add_names(["n-0", "late", "too-late"])
@@ -543,14 +547,16 @@ def test_an_outage_of_an_hour_loses_no_change_and_causes_one_message_for_each_st
 
 
 SUPERSEDED: dict[str, Raw] = {
-    "gone": {},
-    "created again": group(uid="uid-2"),
+    "deleted": {},
+    "recreated": group(uid="uid-2"),
     "being deleted": group(deleting=True),
 }
 
 
 @pytest.mark.parametrize("current", SUPERSEDED.values(), ids=SUPERSEDED.keys())
-def test_an_unpublished_message_is_dropped_when_its_group_is_gone_or_deleted(current: Raw) -> None:
+def test_an_unpublished_message_is_dropped_when_its_group_is_deleted_or_recreated(
+    current: Raw,
+) -> None:
     outbox = settled_outbox([group()])
     outbox.changed("TPUNodeGroup", "MODIFIED", group(generation=2), START)
     taken = outbox.take_due(START)

@@ -1,4 +1,4 @@
-"""Any sequence of changes: each of them is reported in the end, and nothing else."""
+"""After any sequence of changes, each of them is eventually reported, and nothing else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass
 class Changes:
-    """The changes that are not reported yet."""
+    """The changes that have not been reported yet."""
 
     nodes: set[str] = field(default_factory=set)
     spec: bool = False
@@ -49,7 +49,10 @@ class ClusterAndPubSub(RuleBasedStateMachine):
             return
         before = self.nodes.get(name)
         self.nodes[name] = ready
-        if before is None or "True" in (before, ready):  # False and Unknown are both half-way
+        if before is None or "True" in (
+            before,
+            ready,
+        ):  # False to Unknown is not reported
             self._expect_report(name)
         if is_unwatched:
             self._relist_nodes()
@@ -95,7 +98,7 @@ class ClusterAndPubSub(RuleBasedStateMachine):
         self._show_group(is_unwatched)
 
     @rule(seconds=st.floats(0, 30))
-    def let_time_pass(self, seconds: float) -> None:
+    def advance_clock(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
     @rule()
@@ -109,7 +112,7 @@ class ClusterAndPubSub(RuleBasedStateMachine):
         self.outbox.returned(publications, self.now)
 
     @invariant()
-    def nothing_is_due_too_late_or_for_no_reason(self) -> None:
+    def a_message_is_due_only_and_in_time_if_a_change_is_unreported(self) -> None:
         due = self.outbox.next_due()
         assert (due is not None) == (self.unreported != Changes())
         assert due is None or due <= self.now + WIDEST_RETRY_GAP

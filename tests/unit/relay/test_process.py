@@ -38,7 +38,7 @@ MOST_MEMORY_MB = 150
 
 @dataclass
 class RelayProcess:
-    """A relay that has started."""
+    """A started relay."""
 
     process: asyncio.subprocess.Process
     port: int
@@ -85,7 +85,7 @@ async def _next_line(process: asyncio.subprocess.Process) -> dict[str, Any]:
 async def running(
     api: ScriptedApi, tmp_path: Path, pubsub_port: int
 ) -> AsyncIterator[RelayProcess]:
-    """A relay in its own process, with an API server in this one."""
+    """Run a relay in its own process, with an API server in this process."""
     runner, port = await serve(api)
     environ = {
         "PUBSUB_PROJECT": "proj-1",

@@ -120,7 +120,7 @@ def test_an_error_is_not_changed() -> None:
     assert projected(error) == error
 
 
-def test_metadata_in_the_spec_of_a_group_are_not_read_as_its_own() -> None:
+def test_metadata_in_the_spec_of_a_group_is_not_read_as_metadata_of_the_group() -> None:
     raw = group()
     raw["spec"]["instanceConfig"] = {"metadata": {"name": "x"}, "labels": {}}
     assert projected(raw)["metadata"]["name"] == "train"
@@ -129,8 +129,12 @@ def test_metadata_in_the_spec_of_a_group_are_not_read_as_its_own() -> None:
 MALFORMED: dict[str, Raw] = {
     "nulls": {"metadata": None, "spec": None, "status": {}},
     "wrong shapes": {"metadata": [], "spec": {}, "status": {"conditions": {"a": 1}}},
-    "odd conditions": {"metadata": {}, "status": {"conditions": [None, "Ready", {}]}},
-    "odd containers": {"metadata": {}, "spec": {"containers": [None, 1, {}]}, "status": {}},
+    "conditions of other types": {"metadata": {}, "status": {"conditions": [None, "Ready", {}]}},
+    "containers of other types": {
+        "metadata": {},
+        "spec": {"containers": [None, 1, {}]},
+        "status": {},
+    },
 }
 
 

@@ -16,7 +16,7 @@ FOLDER = Path(__file__).parents[3] / "docs" / "reference"
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_tables_of_a_page_are_those_of_the_code(page: str) -> None:
+def test_the_tables_of_a_page_are_generated_from_the_code(page: str) -> None:
     text = (FOLDER / page).read_text()
     assert refresh(page, text) == text, f"run: python -m relay.reference docs/reference/{page}"
 
@@ -27,11 +27,11 @@ def test_a_page_without_a_marker_for_its_table_is_an_error(page: str) -> None:
         refresh(page, "# Nothing")
 
 
-def test_every_end_has_a_meaning() -> None:
+def test_every_end_of_a_watch_is_documented() -> None:
     assert set(MEANINGS) == set(End)
 
 
-def test_the_times_in_the_text_are_those_of_the_code() -> None:
+def test_the_times_in_the_text_are_equal_to_the_code() -> None:
     timing = Timing()
     assert (timing.watch_s, timing.grace_s, timing.silent_s, timing.stuck_s) == (240, 15, 255, 570)
     assert (timing.first_backoff_s, timing.longest_backoff_s) == (0.5, 30)

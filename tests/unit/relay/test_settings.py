@@ -77,7 +77,7 @@ INVALID: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("environ, message", INVALID.values(), ids=INVALID.keys())
-def test_an_invalid_setting_is_named_with_its_valid_values(
+def test_the_error_for_an_invalid_setting_has_its_name_and_valid_values(
     environ: dict[str, str], message: str
 ) -> None:
     with pytest.raises(SettingsError) as raised:

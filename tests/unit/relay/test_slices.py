@@ -96,7 +96,7 @@ class Scrape:
         return self._samples()[f"tpu_functions_{name}", labels]
 
     def find_increases(self) -> dict[str, float]:
-        """The counters and the sums and counts of histograms that have find_increases."""
+        """Return the increases of counters, and of sums and counts of histograms."""
         return {
             " ".join([name.removeprefix("tpu_functions_slice_"), *labels]): value - before
             for (name, labels), value in self._samples().items()
@@ -154,7 +154,7 @@ CHIPS = {
     "no hosts": ({**FULL, "nodeCount": 0}, 2, 0, 0),
     "no topology": ({**FULL, "topology": "cube"}, 2, 0, 0),
     "too many chips": ({**FULL, "topology": "9999x9999x9999"}, 2, 0, 0),
-    "more hosts than an integer holds": ({**FULL, "nodeCount": 2**2000}, 2, 0, 0),
+    "more hosts than a 64-bit integer": ({**FULL, "nodeCount": 2**2000}, 2, 0, 0),
     "a negative number of running VMs": (FULL, -3, 8, 0),
 }
 
@@ -210,7 +210,7 @@ def test_a_time_in_the_future_counts_as_now(scrape: Scrape) -> None:
 
 
 PHASES: dict[str, tuple[Raw, tuple[float, ...]]] = {
-    "one after the other": (completed(60, 70, 100, 120), (5, 55, 10, 30, 20)),
+    "in sequence": (completed(60, 70, 100, 120), (5, 55, 10, 30, 20)),
     "in the same second": (completed(60, 60, 60, 60, 60), (60, 0, 0, 0, 0)),
     "tokens before the last VM": (completed(60, 40, 100, 120), (5, 55, 0, 40, 20)),
     "a clock that is slow": (completed(-5, 10, 20, 30, -7), (0, 0, 10, 10, 10)),
@@ -235,7 +235,7 @@ def test_a_phase_without_a_time_in_the_status_is_added_to_the_next_one() -> None
 
 
 @pytest.mark.parametrize("key", ["creationTimestamp", "completedAt"])
-def test_a_creation_without_begin_or_end_has_no_phases(key: str) -> None:
+def test_a_creation_without_start_or_end_has_no_phases(key: str) -> None:
     raw = completed(60, 70, 100, 120)
     raw["metadata"].pop(key, None)
     raw["status"].pop(key, None)

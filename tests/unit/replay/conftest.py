@@ -1,4 +1,4 @@
-"""What the tests of the tool share."""
+"""Fixtures for the tests of the tool."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def tool() -> Tool:
-    """The tool in a simulation where nothing else triggers a step."""
+    """The tool in a simulation in which only the tool triggers steps."""
     return Tool(Harness(ALONE))
 
 

@@ -64,7 +64,7 @@ def test_every_step_that_observes_groups_is_explained() -> None:
     assert tuple(step.name for step in STEPS) == GROUP_STEPS
 
 
-def test_a_missing_setting_is_named_as_wrong_usage() -> None:
+def test_a_missing_setting_is_reported_as_wrong_usage() -> None:
     result = run("explain", "a/b", env={"PUBSUB_PROJECT": None})
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == (
@@ -72,7 +72,7 @@ def test_a_missing_setting_is_named_as_wrong_usage() -> None:
     )
 
 
-def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_reported(tmp_path: Path) -> None:
     missing = str(tmp_path / "config")
     result = run("explain", "a/b", env={"PUBSUB_PROJECT": "p", "KUBECONFIG": missing})
     assert (result.exit_code, result.stdout) == (1, "")
@@ -101,7 +101,7 @@ def raising(error: BaseException) -> Any:
     return make
 
 
-def test_an_interrupted_command_ends_quietly() -> None:
+def test_an_interrupted_command_ends_without_output() -> None:
     result = run("resync", "--all", obj=raising(KeyboardInterrupt()))
     assert (result.exit_code, result.output) == (130, "")
 
@@ -159,7 +159,7 @@ ERRORS: dict[str, tuple[Exception, str]] = {
 
 
 @pytest.mark.parametrize("case", ERRORS)
-def test_an_error_is_printed_with_what_to_do(case: str) -> None:
+def test_an_error_is_printed_with_its_solution(case: str) -> None:
     error, message = ERRORS[case]
     assert in_plain_words(error) == message
 

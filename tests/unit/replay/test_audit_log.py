@@ -1,4 +1,4 @@
-"""``kubectl tng audit-log``: entries that log sinks have lost are published as the sinks would do."""
+"""``kubectl tng audit-log``: publishes the entries that the log sinks lost, as the sinks would."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_SINKS = Options(sinks=False, sweeps=False)
 
 
 def stuck_tool() -> Tool:
-    """Without sinks: the audit log has the entries, and they trigger no step."""
+    """The tool in a simulation without sinks: entries of the audit log trigger no step."""
     tool = Tool(Harness(NO_SINKS))
     tool.harness.apply(training())
     tool.harness.run_for(timedelta(minutes=5))
@@ -103,7 +103,7 @@ def test_the_topics_of_jobset_steps_that_are_not_installed_have_no_filter(tool: 
 
 
 class ManyPages:
-    """Cloud Logging with this number of pages, on a clock that only sleeping advances."""
+    """Cloud Logging with a number of pages; only `sleep` advances its clock."""
 
     def __init__(self, pages: int, others_calls: int = 0) -> None:
         self.clock = VirtualClock()
@@ -141,7 +141,7 @@ def test_many_pages_are_read_within_the_quota() -> None:
     assert (logs.clock.now() - began).total_seconds() == SECONDS_A_CALL * (3 * CALLS_A_MINUTE - 1)
 
 
-def test_a_quota_that_other_clients_have_exhausted_is_awaited() -> None:
+def test_the_tool_waits_for_a_quota_that_other_clients_have_exhausted() -> None:
     logs = ManyPages(pages=2, others_calls=CALLS_A_MINUTE)
     assert [page.entries for page in logs.read()] == [({"n": 1},), ({"n": 2},)]
     assert 0 < logs.rejected <= MAX_EXHAUSTED
@@ -161,15 +161,15 @@ def test_other_clients_may_exhaust_the_quota_repeatedly() -> None:
 
 
 def test_an_error_other_than_an_exhausted_quota_is_raised() -> None:
-    class Refusing(ManyPages):
+    class Denying(ManyPages):
         def list_page(self, *_: Any) -> Page:
             raise CallError("entries.list", 403, "refused", "Permission denied")
 
     with pytest.raises(CallError, match="Permission denied"):
-        Refusing(1).read()
+        Denying(1).read()
 
 
 def test_an_entry_of_an_unknown_type_is_skipped() -> None:
-    unknown = Any_(type_url="type.googleapis.com/somebody.Elses", value=b"\x08\x01")
+    unknown = Any_(type_url="type.googleapis.com/other.Message", value=b"\x08\x01")
     assert read_entry(types.LogEntry(proto_payload=unknown)) is None
     assert read_entry(types.LogEntry(text_payload="a")) == {"textPayload": "a"}

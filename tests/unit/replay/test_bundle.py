@@ -41,7 +41,7 @@ def complete(capfd: pytest.CaptureFixture[str], *words: str) -> list[str]:
         (["resync", "other/"], []),
     ],
 )
-def test_commands_and_groups_are_completed_and_no_files(
+def test_commands_and_groups_are_completed_but_not_files(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     words: list[str],
@@ -51,7 +51,7 @@ def test_commands_and_groups_are_completed_and_no_files(
     assert complete(capfd, *words) == [*expected, ":4"]
 
 
-def test_a_cluster_that_does_not_answer_gives_no_completions(
+def test_there_are_no_completions_if_the_cluster_does_not_answer(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))

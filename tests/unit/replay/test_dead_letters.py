@@ -131,7 +131,7 @@ def test_the_dead_letters_of_one_step_or_of_all_are_replayed(
     assert left == {"label_node", "tear_down"} - set(replayed)
 
 
-def test_an_unreadable_dead_letter_is_kept_and_named(tool: Tool) -> None:
+def test_an_unreadable_dead_letter_is_kept_and_reported(tool: Tool) -> None:
     make_dead_letter(tool, "label_node", POISON)
     make_dead_letter(tool, "label_node", _message("u"))
     poison = next(one for one in listed(tool) if not one["canBeReplayed"])
@@ -199,7 +199,7 @@ def test_an_unknown_step_is_wrong_usage(tool: Tool) -> None:
     assert "'label_nodes'" in result.stderr
 
 
-def test_an_unknown_id_is_named_and_nothing_is_replayed(tool: Tool) -> None:
+def test_an_unknown_id_is_reported_and_nothing_is_replayed(tool: Tool) -> None:
     make_dead_letter(tool, "label_node", _message("u"))
     [letter] = listed(tool)
     result = tool.run(*LETTERS, "replay", letter["id"], "77")
@@ -207,7 +207,7 @@ def test_an_unknown_id_is_named_and_nothing_is_replayed(tool: Tool) -> None:
     assert result.stderr.startswith("Error: there is no dead letter 77; ")
 
 
-def test_a_missing_subscription_is_reported_with_what_to_do(tool: Tool) -> None:
+def test_a_missing_subscription_is_reported_with_a_solution(tool: Tool) -> None:
     tool.subscriptions.error = CallError("pull from x", 404, "refused", "Not found.")
     result = tool.run(*LETTERS, "list")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -224,7 +224,7 @@ def test_more_than_one_page_is_read(tool: Tool) -> None:
     assert len(listed(tool)) == 250
 
 
-def test_at_its_limit_the_command_says_that_there_may_be_more(
+def test_a_list_at_its_limit_says_that_more_dead_letters_may_exist(
     tool: Tool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("replay.dead_letters.MAX_LISTED", 100)

@@ -39,7 +39,7 @@ def _waiting_for_capacity(tool: Tool) -> None:
 
 
 def _joining(tool: Tool) -> None:
-    """The VMs have their tokens and are about to join."""
+    """Run until the VMs have their tokens; they have not joined yet."""
     path = "/api/v1/namespaces/kube-system/secrets"
     tool.harness.apply(training())
     assert tool.harness.run_until(
@@ -175,7 +175,7 @@ def test_the_steps_are_listed_in_the_order_of_the_lifecycle(busy_tool: Tool) -> 
     assert tuple(step["step"] for step in document["steps"]) == GROUP_STEPS
 
 
-def test_a_step_does_what_its_explanation_says(tool: Tool) -> None:
+def test_a_step_executes_the_actions_of_its_explanation(tool: Tool) -> None:
     _new(tool)
     document = {step["step"]: step for step in tool.json("explain", "default/training")["steps"]}
     tool.run("resync", "default/training")
@@ -206,14 +206,14 @@ def test_the_actions_are_listed_in_order(tool: Tool) -> None:
         ("invalid spec", Reason.INVALID_SPEC),
     ],
 )
-def test_the_reason_of_a_group_that_is_not_ready_and_what_to_do_are_printed_once(
+def test_the_reason_of_a_group_that_is_not_ready_and_its_solution_are_printed_once(
     situation: str, reason: Reason
 ) -> None:
     tool = _tool_at(situation)
     text = tool.run("explain", "default/training").stdout
     headlines = text.partition("CONDITION")[0]
     first, message, *_ = headlines.splitlines()
-    cause, _, what_to_do = REASONS[reason].partition(". ")
+    cause, _, solution = REASONS[reason].partition(". ")
     assert re.fullmatch(
         rf"default/training has not been Ready for \d+[smh] \({reason}\): {cause.rstrip('.')}\.",
         first,
@@ -221,7 +221,7 @@ def test_the_reason_of_a_group_that_is_not_ready_and_what_to_do_are_printed_once
     ready_message = tool.json("explain", "default/training")["ready"]["message"]
     assert message == ready_message.replace(f"{cause}. ", "")
     assert text.count(message) == 1, "no condition repeats it"
-    assert not what_to_do or headlines.count(what_to_do) == 1
+    assert not solution or headlines.count(solution) == 1
     assert f"docs/troubleshooting.md#{reason.lower()}\n" in headlines
     assert tool.json("explain", "default/training")["ready"]["meaning"] == REASONS[reason]
 
@@ -351,7 +351,7 @@ def test_an_error_of_compute_engine_is_reported_with_its_message(busy_tool: Tool
     )
 
 
-def test_a_missing_group_is_named(tool: Tool) -> None:
+def test_a_missing_group_is_reported(tool: Tool) -> None:
     result = tool.run("explain", "default/training")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "there is no TPUNodeGroup default/training" in result.stderr

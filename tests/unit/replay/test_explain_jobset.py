@@ -133,7 +133,7 @@ def test_an_error_of_gke_is_reported_with_its_message() -> None:
     assert "You need the role roles/container.clusterViewer" in result.stdout
 
 
-def test_a_missing_jobset_is_named() -> None:
+def test_a_missing_jobset_is_reported() -> None:
     tool = make_tool(TPU_NODE_GROUP, alone=True)
     result = tool.run(*ABOUT)
     assert (result.exit_code, result.stdout) == (1, "")

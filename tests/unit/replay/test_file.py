@@ -136,13 +136,13 @@ def _make_dead_letters(tool: Tool, step: str) -> list[dict[str, Any]]:
         SubscriptionConfig(name, topic=f"projects/{PROJECT}/topics/{DEAD_LETTERS}")
     )
 
-    def die(at: str, _call: str) -> None:
+    def crash(at: str, _call: str) -> None:
         if at == step:
             raise Death
 
-    tool.harness.hooks.before, lives = die, tool.harness.hooks.before
+    tool.harness.hooks.before, original = crash, tool.harness.hooks.before
     tool.harness.run_until(lambda: pubsub.backlog(name) > 0, timedelta(hours=3))
-    tool.harness.hooks.before = lives
+    tool.harness.hooks.before = original
     return [
         {
             "ackId": received.ack_id,

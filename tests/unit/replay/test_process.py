@@ -120,7 +120,7 @@ def _kubeconfig(url: str) -> dict[str, object]:
     }
 
 
-def test_a_closed_pipe_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     done = subprocess.run(
         [
             "bash",

@@ -14,7 +14,7 @@ from tests.unit.replay.tool import Tool
 
 
 def record(tool: Tool, path: Path, *data: bytes, limit: int = 10) -> list[str]:
-    """Record label_node's topic while this is published to it; return the lines."""
+    """Record label_node's topic while these messages are published; return the lines."""
     waiting = list(data)
 
     def publish_next() -> None:
@@ -41,7 +41,7 @@ def test_the_step_receives_its_messages_during_a_recording(tool: Tool, tmp_path:
     assert [step for step, _ in tool.harness.answers] == ["label_node"]
 
 
-def test_data_that_is_no_json_is_recorded(tool: Tool, tmp_path: Path) -> None:
+def test_data_that_is_not_json_is_recorded(tool: Tool, tmp_path: Path) -> None:
     [line] = record(tool, tmp_path / "x", b"\xff\x00")
     assert json.loads(line)["data"] == "/wA="
 
@@ -65,7 +65,7 @@ def test_a_missing_permission_is_reported_with_the_missing_role(tool: Tool, tmp_
     assert "roles/pubsub.editor" in result.stderr
 
 
-def test_an_invalid_duration_is_named(tool: Tool, tmp_path: Path) -> None:
+def test_an_invalid_duration_is_reported(tool: Tool, tmp_path: Path) -> None:
     result = tool.run("record", "label_node", str(tmp_path / "x"), "--for", "soon")
     assert result.exit_code == 2
     assert "'soon' must be a duration, as in 90s, 30m, 2h or 1d" in " ".join(result.stderr.split())
@@ -73,8 +73,8 @@ def test_an_invalid_duration_is_named(tool: Tool, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["3651d", "99999999999h", f"{'9' * 5000}s"])
 @pytest.mark.parametrize("command", ["timeline default/training --since", "audit-log --since"])
-def test_a_duration_that_is_too_long_is_named(tool: Tool, command: str, text: str) -> None:
+def test_a_duration_that_is_too_long_is_reported(tool: Tool, command: str, text: str) -> None:
     result = tool.run(*command.split(), text)
     assert result.exit_code == 2
-    wanted = "must be a duration" if len(text) > 12 else "must be at most 3650d"
-    assert wanted in " ".join(result.stderr.split())
+    expected = "must be a duration" if len(text) > 12 else "must be at most 3650d"
+    assert expected in " ".join(result.stderr.split())

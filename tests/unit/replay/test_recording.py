@@ -27,7 +27,7 @@ ENTRIES = [
     .read_text()
     .splitlines()
 ]
-# Entries of which only an observation of the step shows that they concern no group.
+# Only an observation of the step shows that these entries concern no group.
 EXCESS = {
     "other-project-mig": "create_resources",
     "other-zone-same-name": "inject_token",
@@ -126,7 +126,7 @@ def test_a_message_is_published_to_the_topic_that_its_envelope_names(form: str) 
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_step_that_is_named_on_the_command_line_comes_first(form: str) -> None:
+def test_a_step_on_the_command_line_takes_precedence(form: str) -> None:
     document, _ = FORMS[form]
     assert read(document, Rules("tear_down", "tpu-functions-", NOW)).step == "tear_down"
 

@@ -78,14 +78,16 @@ def _approve_manually(tool: Tool) -> None:
             tool.harness.simulation.admin("PUT", path, request)
 
 
-def test_a_resync_of_a_ready_group_goes_to_label_node(busy_tool: Tool) -> None:
+def test_a_resync_of_a_ready_group_is_published_to_label_node(busy_tool: Tool) -> None:
     busy_tool.harness.apply(training())
     assert busy_tool.harness.run_until(lambda: busy_tool.harness.is_ready("training"), READY)
     busy_tool.run("resync", "default/training")
     assert busy_tool.topics == ["label_node"]
 
 
-def test_a_resync_of_a_group_that_is_being_deleted_goes_to_tear_down(busy_tool: Tool) -> None:
+def test_a_resync_of_a_group_that_is_being_deleted_is_published_to_tear_down(
+    busy_tool: Tool,
+) -> None:
     busy_tool.harness.apply(training())
     busy_tool.harness.run_for(timedelta(minutes=1))
     busy_tool.harness.delete("training")
@@ -94,13 +96,13 @@ def test_a_resync_of_a_group_that_is_being_deleted_goes_to_tear_down(busy_tool: 
 
 
 @pytest.mark.parametrize("step", GROUP_STEPS)
-def test_the_step_of_a_resync_can_be_named(tool: Tool, step: str) -> None:
+def test_a_resync_can_be_published_to_a_named_step(tool: Tool, step: str) -> None:
     tool.harness.apply(training())
     tool.run("resync", "default/training", "--step", step)
     assert tool.topics == [step]
 
 
-def test_every_step_that_observes_groups_can_be_named() -> None:
+def test_a_resync_can_be_published_to_every_step_that_observes_groups() -> None:
     assert tuple(Topic) == GROUP_STEPS
 
 
@@ -155,7 +157,7 @@ def test_no_confirmation_is_needed_with_yes_or_dry_run(arguments: list[str]) -> 
     assert (result.exit_code, result.stderr) == (0, "")
 
 
-def test_a_missing_group_is_named(tool: Tool) -> None:
+def test_a_missing_group_is_reported(tool: Tool) -> None:
     result = tool.run("resync", "default/training")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == (

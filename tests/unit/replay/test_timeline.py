@@ -127,7 +127,7 @@ def test_a_vm_whose_insert_failed_never_ran() -> None:
     assert read(failed).chip_hours == 0
 
 
-def test_times_of_not_ready_are_listed_by_reason_the_longest_first() -> None:
+def test_periods_of_not_ready_are_listed_by_reason_the_longest_first() -> None:
     timeline = read(
         ready(0, "Provisioning", "a"),
         ready(60, "InsufficientCapacity", "b"),
@@ -157,7 +157,7 @@ def test_the_time_not_ready_is_divided_without_counting_a_second_twice() -> None
     assert shares == {COMPUTE: 50, "functions": 10, "neither": 40}
 
 
-def test_an_operation_within_another_does_not_end_it() -> None:
+def test_an_operation_during_another_one_does_not_end_the_other() -> None:
     timeline = read(
         ready(0, "Provisioning"),
         *operation(10, 60, "insert"),
@@ -335,7 +335,7 @@ def _cluster_id(tool: Tool) -> str:
     return tool.ways().open_cluster().get_cluster_id()
 
 
-def test_an_unknown_group_is_named(tool: Tool) -> None:
+def test_an_unknown_group_is_reported(tool: Tool) -> None:
     result = tool.run(*ARGUMENTS)
     assert (result.exit_code, result.stdout) == (1, "")
     assert (
@@ -411,7 +411,7 @@ def _bars(html: str) -> Iterator[tuple[float, float]]:
         yield float(found[1]), float(found[2])
 
 
-def test_messages_of_others_are_escaped() -> None:
+def test_messages_from_outside_are_escaped() -> None:
     message = "<script>alert(1)</script>\x1b[31m"
     html = render_html(read(entry(5, "insert", last=True, code=8, message=message)), None)
     assert "<script>" not in html

@@ -35,7 +35,7 @@ STOCKOUT = ("us-central1-c", "tpu7x")
 
 
 def _record() -> tuple[Tool, set[str]]:
-    """A lifecycle with a stockout, denied permissions, a loss and a deletion, and all its tokens."""
+    """Run a lifecycle with a stockout, denied permissions, a loss and a deletion; return its tokens."""
     tool = Tool(Harness())
     harness = tool.harness
     tokens: set[str] = set()

@@ -45,7 +45,7 @@ def training(name: str = "training") -> dict[str, Any]:
 
 
 class InProcess(Subscriptions):
-    """Subscriptions of the simulation's Pub/Sub, no transport; ``error`` is raised by each call."""
+    """Subscriptions of the simulation's Pub/Sub without a transport; calls raise ``error`` if set."""
 
     def __init__(self, harness: Harness) -> None:
         super().__init__(PROJECT)
@@ -54,7 +54,7 @@ class InProcess(Subscriptions):
         self.while_pulling: Callable[[], None] = lambda: None
         self.error: CallError | None = None
         self.leases: list[tuple[int, int]] = []
-        """The number of messages and the seconds of each lease; 0 seconds: returned."""
+        """The number of messages and the seconds of each lease; 0 seconds return the messages."""
 
     def pull(self, subscription: str, limit: int = MAX_PULLED) -> list[Pulled]:
         if self.error is not None:
@@ -92,23 +92,23 @@ class InProcess(Subscriptions):
 
 
 class InProcessLogs:
-    """The embedded Cloud Logging without a transport: a simulation's audit log and its steps' lines."""
+    """The embedded Cloud Logging without a transport, with the audit log and the steps' log lines."""
 
     def __init__(self, harness: Harness) -> None:
         self.stand_in = CloudLogging(harness.clock, PROJECT)
         self.queries: list[str] = []
         harness.hooks.on_entry = self.stand_in.write
         for level in ("info", "warning", "error"):
-            setattr(harness.log, level, self._keep(getattr(harness.log, level), level))
+            setattr(harness.log, level, self._recording(getattr(harness.log, level), level))
 
-    def _keep(self, write: Callable[..., None], level: str) -> Callable[..., None]:
-        def keep(message: str, **fields: Any) -> None:
+    def _recording(self, write: Callable[..., None], level: str) -> Callable[..., None]:
+        def record(message: str, **fields: Any) -> None:
             write(message, **fields)
             line = {"severity": level.upper(), "message": message, **fields}
             service = str(fields["step"]).replace("_", "-")
             self.stand_in.write_line(service, json.loads(json.dumps(line, default=str)))
 
-        return keep
+        return record
 
     def list_page(self, projects: Sequence[str], query: str, token: str) -> Page:
         self.queries.append(query)

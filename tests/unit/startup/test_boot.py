@@ -126,7 +126,7 @@ def test_a_package_of_another_minor_version_is_replaced(vm: Vm, version: str) ->
     assert installed(vm) == ["kubelet=1.31.*"]
 
 
-def test_the_script_gives_up_on_an_image_without_apt_get(vm: Vm) -> None:
+def test_the_script_ends_with_an_error_on_an_image_without_apt_get(vm: Vm) -> None:
     remove(vm, "kubeadm", "apt-get")
     boot = vm.boot()
     assert boot.finish() == 2

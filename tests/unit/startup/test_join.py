@@ -26,7 +26,7 @@ def waits(vm: Vm) -> list[str]:
     return [path for path in vm.metadata.server.paths if "wait_for_change" in path]
 
 
-# --- a token is there ---
+# --- a token exists ---
 
 
 def test_a_vm_with_its_token_joins(vm: Vm) -> None:
@@ -137,7 +137,7 @@ def test_the_port_is_6443_unless_the_endpoint_names_one(
 # --- waiting ---
 
 
-def test_a_vm_without_a_token_waits_until_there_is_one(vm: Vm) -> None:
+def test_a_vm_without_a_token_waits_for_one(vm: Vm) -> None:
     boot = vm.boot()
     assert boot.wait_for("waiting") == NO_TOKEN
     vm.inject()
@@ -159,7 +159,7 @@ def test_a_vm_waits_at_the_metadata_server_and_does_not_poll(vm: Vm) -> None:
 def test_a_change_of_other_metadata_is_ignored(vm: Vm) -> None:
     boot = vm.boot()
     boot.wait_for("waiting")
-    vm.metadata.do(lambda: vm.machine.metadata.update({"ssh-keys": "somebody"}))
+    vm.metadata.do(lambda: vm.machine.metadata.update({"ssh-keys": "user:key"}))
     vm.inject()
     boot.finish()
     assert boot.lines == [NO_TOKEN, JOINING.format(1), JOINED]
@@ -240,7 +240,7 @@ UNUSABLE = [
 
 
 @pytest.mark.parametrize("change, reason", UNUSABLE)
-def test_unusable_metadata_is_named_and_awaited_again(
+def test_unusable_metadata_is_reported_and_the_script_waits_for_a_change(
     vm: Vm, change: dict[str, str], reason: str
 ) -> None:
     vm.inject(change=change)
@@ -284,7 +284,7 @@ def test_a_new_token_is_used_immediately(vm: Vm) -> None:
     vm.inject()
     boot = vm.boot(TNG_BACKOFF_S="1000")
     boot.wait_for("failed")
-    vm.metadata.do(lambda: vm.machine.metadata.update({"ssh-keys": "somebody"}))
+    vm.metadata.do(lambda: vm.machine.metadata.update({"ssh-keys": "user:key"}))
     vm.inject(OTHER_TOKEN)
     boot.wait_for("failed")
     vm.inject()
@@ -298,7 +298,7 @@ def test_a_token_that_expires_during_an_attempt_is_not_retried(vm: Vm) -> None:
     vm.inject()
     boot = vm.boot()
     assert "for another token: this one expired at" in boot.wait_for("waiting")
-    vm.inject(OTHER_TOKEN, life=timedelta(days=1))
+    vm.inject(OTHER_TOKEN, lifetime=timedelta(days=1))
     assert boot.finish() == 0
     assert len(vm.configurations) == 2
 

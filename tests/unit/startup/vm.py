@@ -1,8 +1,8 @@
-"""A VM that the startup script can be run in: a scratch root, stand-in tools, a metadata server.
+"""A VM for the startup script: a scratch root, stand-in tools, a metadata server.
 
-The script is the real one, run by the real bash. On its PATH are the few tools that every Ubuntu
-image has, and stand-ins for what would change the machine; a tool that is in neither list is not
-found. Nothing waits for time to pass: the tests change the metadata, which triggers the script.
+The script is the real one, run by the real bash. Its PATH has the few tools of every Ubuntu image, and
+stand-ins for the tools that would change the machine. All other tools are missing. No test waits for
+time to pass: the tests change the metadata, which triggers the script.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ OTHER_TOKEN = "xyz789.fedcba9876543210"
 PIN = "sha256:" + "5a" * 32
 UBUNTU = ("bash", "cat", "chmod", "flock", "grep", "mkdir", "rm", "sed", "sleep", "tail")
 """Tools of every Ubuntu image that the script runs unchanged."""
-OF_STAND_INS = ("basename", "cp", "head", "stat")
+STAND_IN_TOOLS = ("basename", "cp", "head", "stat")
+"""Tools that only the stand-ins run."""
 
 RECORD = """#!/bin/bash
 echo "$(basename "$0") $*" >>"$SCRATCH/calls"
@@ -75,7 +76,7 @@ else exec "$REAL_DATE" "$@"; fi""",
 esac""",
 }
 QUIET = ("date",)
-"""Called so often that calls are not recorded."""
+"""Stand-ins whose calls are not recorded, because they are too many."""
 
 
 @dataclass
@@ -152,29 +153,29 @@ class Vm:
             "node_taints": [],
         }
         self.outcomes()
-        for tool in (*UBUNTU, *OF_STAND_INS):
+        for tool in (*UBUNTU, *STAND_IN_TOOLS):
             (self.bin / tool).symlink_to(_which(tool))
         for name in STAND_INS:
             self.install(name)
 
     def install(self, name: str, body: str | None = None, into: Path | None = None) -> None:
-        """Put a stand-in on the PATH (or elsewhere, for apt-get to find)."""
+        """Put a stand-in on the PATH, or into another folder, from which apt-get installs it."""
         file = (into or self.bin) / name
         record = "#!/bin/bash\n" if name in QUIET else RECORD
         file.write_text(record + (STAND_INS[name] if body is None else body) + "\n")
         file.chmod(0o755)
 
     def outcomes(self, *outcomes: str) -> None:
-        """Set how the next runs of ``kubeadm join`` end; all later ones succeed."""
+        """Set the outcomes of the next runs of ``kubeadm join``; all later runs succeed."""
         (self.state / "outcomes").write_text("".join(f"{each}\n" for each in outcomes))
 
     def join_data(
-        self, token: str = TOKEN, *, life: timedelta = timedelta(hours=1)
+        self, token: str = TOKEN, *, lifetime: timedelta = timedelta(hours=1)
     ) -> dict[str, str]:
-        """Return the metadata that the functions write to a VM that is to join."""
+        """Return the metadata that the functions write to a VM before its join."""
         return {
             "kubeadm-join-token": token,
-            "kubeadm-join-token-expires": f"{datetime.now(UTC) + life:%Y-%m-%dT%H:%M:%SZ}",
+            "kubeadm-join-token-expires": f"{datetime.now(UTC) + lifetime:%Y-%m-%dT%H:%M:%SZ}",
             "kubeadm-control-plane-ip": "10.128.0.2",
             "kubeadm-ca-hash": PIN,
         }
@@ -184,10 +185,10 @@ class Vm:
         token: str = TOKEN,
         change: Mapping[str, str] | None = None,
         *,
-        life: timedelta = timedelta(hours=1),
+        lifetime: timedelta = timedelta(hours=1),
     ) -> None:
         """Write join data to the metadata, with some ``change``."""
-        data = self.join_data(token, life=life) | dict(change or {})
+        data = self.join_data(token, lifetime=lifetime) | dict(change or {})
         self.metadata.do(lambda: self.machine.metadata.update(data))
 
     def boot(self, *, umask: int = 0o022, **environment: str) -> Boot:
@@ -228,7 +229,7 @@ class Vm:
 
     @property
     def configurations(self) -> list[dict[str, Any]]:
-        """The JoinConfigurations that kubeadm was given."""
+        """The JoinConfigurations that kubeadm received."""
         text = (self.state / "join.yaml").read_text()
         return [document for document in yaml.safe_load_all(text) if document]
 
@@ -303,7 +304,7 @@ class Boot:
         try:
             line = self._queue.get(timeout=TIMEOUT_S)
         except queue.Empty:
-            raise AssertionError(f"the script prints nothing more: {self.lines}") from None
+            raise AssertionError(f"the script prints no further line: {self.lines}") from None
         if line is not None:
             self.lines.append(line)
         return line
