@@ -71,12 +71,14 @@ def test_a_push_with_an_identity_bears_a_token_that_can_be_verified(
     bench: Bench, service: server.Server, audience: str, expected: str | None
 ) -> None:
     bench.topic()
-    inbox = bench.inbox()
+    receiver = bench.receiver()
     identity = {"service_account_email": EMAIL, "audience": audience}
-    bench.push(inbox, push_config={"oidc_token": identity})
+    bench.push(receiver, push_config={"oidc_token": identity})
     bench.publish()
-    bearer = inbox.wait(1)[0].headers["authorization"].removeprefix("Bearer ")
-    claims = jwt.decode(bearer, certs=service.tokens.certificates(), audience=expected or inbox.url)
+    bearer = receiver.wait(1)[0].headers["authorization"].removeprefix("Bearer ")
+    claims = jwt.decode(
+        bearer, certs=service.tokens.certificates(), audience=expected or receiver.url
+    )
     assert claims["iss"] == "https://accounts.google.com"
     assert (claims["email"], claims["email_verified"]) == (EMAIL, True)
     assert claims["exp"] - claims["iat"] == 3600
