@@ -28,7 +28,7 @@ def test_an_object_that_keeps_an_owner_stays_and_forgets_the_other() -> None:
     gone, kept = make(server, "gone"), make(server, "kept")
     make(server, "child", ownerReferences=[gone, kept])
     server.ask("DELETE", f"{MAPS}/gone")
-    server.settle()
+    server.run_controllers()
     assert server.ask("GET", f"{MAPS}/child")["metadata"]["ownerReferences"] == [kept]
 
 
@@ -36,7 +36,7 @@ def test_an_object_of_an_owner_whose_kind_is_not_served_stays() -> None:
     server = Embedded()
     owner = {"apiVersion": "example.com/v1", "kind": "Nope", "name": "n", "uid": "x"}
     make(server, "child", ownerReferences=[owner])
-    server.settle()
+    server.run_controllers()
     assert server.ask("GET", f"{MAPS}/child")["metadata"]["ownerReferences"] == [owner]
 
 
@@ -46,7 +46,7 @@ def test_a_deletion_in_the_foreground_goes_on_with_the_objects_of_objects() -> N
     child = make(server, "child", ownerReferences=[root])
     make(server, "grandchild", ownerReferences=[child], finalizers=["example.com/hold"])
     server.ask("DELETE", f"{MAPS}/root", FOREGROUND)
-    server.settle()
+    server.run_controllers()
     held = server.ask("GET", MAPS)["items"]
     names = [one["metadata"]["name"] for one in held if one["metadata"].get("deletionTimestamp")]
     assert names == ["child", "grandchild", "root"]
@@ -54,5 +54,5 @@ def test_a_deletion_in_the_foreground_goes_on_with_the_objects_of_objects() -> N
     server.ask(
         "PATCH", f"{MAPS}/grandchild", {"metadata": {"finalizers": None}}, content_type=merge
     )
-    server.settle()
+    server.run_controllers()
     assert server.send("GET", f"{MAPS}/root").status == 404

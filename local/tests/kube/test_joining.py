@@ -30,7 +30,7 @@ KEY = ec.generate_private_key(ec.SECP256R1())
 def server() -> Embedded:
     server = Embedded()
     server.ask("POST", SECRETS, token_secret())
-    server.settle()
+    server.run_controllers()
     return server
 
 
@@ -68,7 +68,7 @@ def csr(pem: str | None = None, **spec: Any) -> dict[str, Any]:
 def submit(server: Embedded, body: dict[str, Any], user: str = f"token:{TOKEN}") -> Any:
     """Post a request and return its status some time later."""
     server.ask("POST", CSRS, body, user=user)
-    server.settle()
+    server.run_controllers()
     return server.ask("GET", f"{CSRS}/csr")["status"]
 
 
@@ -90,7 +90,7 @@ def test_cluster_info_is_signed_for_each_token(server: Embedded) -> None:
 def test_cluster_info_is_signed_anew_when_the_server_moves(server: Embedded) -> None:
     before = server.ask("GET", CLUSTER_INFO)["data"]["jws-kubeconfig-abcdef"]
     server.api.advertise("https://10.0.0.1:443")
-    server.settle()
+    server.run_controllers()
     data = server.ask("GET", CLUSTER_INFO)["data"]
     config = yaml.safe_load(data["kubeconfig"])
     assert config["clusters"][0]["cluster"]["server"] == "https://10.0.0.1:443"
@@ -101,14 +101,14 @@ def test_cluster_info_is_signed_anew_when_the_server_moves(server: Embedded) -> 
 
 def test_cluster_info_loses_the_signature_with_the_token(server: Embedded) -> None:
     server.ask("DELETE", f"{SECRETS}/bootstrap-token-abcdef")
-    server.settle()
+    server.run_controllers()
     assert list(server.ask("GET", CLUSTER_INFO)["data"]) == ["kubeconfig"]
 
 
 def test_a_token_that_is_not_for_signing_signs_nothing() -> None:
     server = Embedded()
     server.ask("POST", SECRETS, token_secret(usage_bootstrap_signing=None))
-    server.settle()
+    server.run_controllers()
     assert list(server.ask("GET", CLUSTER_INFO)["data"]) == ["kubeconfig"]
 
 
@@ -206,7 +206,7 @@ def test_what_a_person_approves_wrongly_is_not_signed(server: Embedded) -> None:
         "conditions": [{"type": "Approved", "status": "True", "reason": "ByHand", "message": ""}]
     }
     server.ask("PUT", f"{CSRS}/csr/approval", body)
-    server.settle()
+    server.run_controllers()
     status = server.ask("GET", f"{CSRS}/csr")["status"]
     assert "certificate" not in status
     failed = status["conditions"][-1]

@@ -79,6 +79,6 @@ def test_what_happens_within_is_no_call() -> None:
     server.api.apply_manifests(
         [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}]
     )
-    server.settle()
+    server.run_controllers()
     assert len(server.api.calls) == 0
     assert server.ask("GET", "/api/v1/namespaces/x/configmaps/kube-root-ca.crt")["data"]

@@ -20,7 +20,7 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 def server() -> Embedded:
     server = Embedded()
     server.ask("POST", NODES, {"metadata": {"name": "n"}})
-    server.settle()
+    server.run_controllers()
     return server
 
 
@@ -32,7 +32,7 @@ def report(server: Embedded, **conditions: str) -> None:
         for type_, status in conditions.items()
     ]
     server.ask("PATCH", f"{NODES}/n/status", {"status": {"conditions": body}}, content_type=MERGE)
-    server.settle()
+    server.run_controllers()
 
 
 def beat(server: Embedded) -> None:
@@ -91,10 +91,10 @@ def test_conditions_become_taints(
 def test_a_cordoned_node_is_tainted_and_an_uncordoned_one_is_not(server: Embedded) -> None:
     report(server, Ready="True")
     server.ask("PATCH", f"{NODES}/n", {"spec": {"unschedulable": True}}, content_type=MERGE)
-    server.settle()
+    server.run_controllers()
     assert taints(server) == [("node.kubernetes.io/unschedulable", "NoSchedule")]
     server.ask("PATCH", f"{NODES}/n", {"spec": {"unschedulable": None}}, content_type=MERGE)
-    server.settle()
+    server.run_controllers()
     assert taints(server) == []
 
 

@@ -118,7 +118,7 @@ def spoilt(draw: st.DrawFn) -> tuple[str, Any]:
 
 SERVER = Embedded()
 SERVER.api.apply_manifests(ALL)
-SERVER.settle()
+SERVER.run_controllers()
 
 
 @settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -139,7 +139,7 @@ def test_no_request_makes_the_server_raise(
         SERVER.send("POST", path, BODIES[path])
     media_type = content_type if method == "PATCH" else JSON
     answer = SERVER.send(method, f"{target}?{query}", json.dumps(body).encode(), media_type)
-    SERVER.settle()
+    SERVER.run_controllers()
     assert 200 <= answer.status < 500 or answer.document["message"].startswith(AS_KUBERNETES)
 
 

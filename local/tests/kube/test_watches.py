@@ -16,30 +16,30 @@ WIDGETS = "/apis/cases.example.com/v1/namespaces/default/widgets"
 def server() -> Embedded:
     server = Embedded(history=20)
     server.api.apply_manifests(ALL)
-    server.settle()
+    server.run_controllers()
     return server
 
 
 def test_a_change_is_shown_within_the_call_that_makes_it(server: Embedded) -> None:
     watch = server.watch(WIDGETS)
     server.ask("POST", WIDGETS, widget())
-    assert watch.seen() == [("ADDED", "a")]
+    assert watch.event_names() == [("ADDED", "a")]
 
 
 def test_a_watch_of_one_namespace_shows_no_other(server: Embedded) -> None:
     watch = server.watch(WIDGETS)
     everywhere = server.watch("/apis/cases.example.com/v1/widgets")
     server.ask("POST", WIDGETS.replace("default", "kube-public"), widget())
-    assert watch.seen() == []
-    assert everywhere.seen() == [("ADDED", "a")]
+    assert watch.event_names() == []
+    assert everywhere.event_names() == [("ADDED", "a")]
 
 
 def test_who_hangs_up_is_shown_nothing_more(server: Embedded) -> None:
     watch = server.watch(WIDGETS)
     assert server.api.watches == 1
-    watch.hang_up()
+    watch.cancel()
     server.ask("POST", WIDGETS, widget())
-    assert (watch.seen(), server.api.watches) == ([], 0)
+    assert (watch.event_names(), server.api.watches) == ([], 0)
 
 
 def test_what_a_watcher_does_in_answer_is_shown_to_all_in_order(server: Embedded) -> None:
@@ -50,7 +50,7 @@ def test_what_a_watcher_does_in_answer_is_shown_to_all_in_order(server: Embedded
     server.watch(WIDGETS, on_chunk=answer)
     second = server.watch(WIDGETS)
     server.ask("POST", WIDGETS, widget("a"))
-    assert second.seen() == [("ADDED", "a"), ("ADDED", "b")]
+    assert second.event_names() == [("ADDED", "a"), ("ADDED", "b")]
 
 
 def test_a_watch_that_begins_while_others_are_told_shows_each_change_once(server: Embedded) -> None:
@@ -63,16 +63,16 @@ def test_a_watch_that_begins_while_others_are_told_shows_each_change_once(server
 
     server.watch(WIDGETS, on_chunk=answer)
     server.ask("POST", WIDGETS, widget("a"))
-    assert begun[0].seen() == [("ADDED", "a"), ("ADDED", "b")]
+    assert begun[0].event_names() == [("ADDED", "a"), ("ADDED", "b")]
 
 
 def test_bookmarks_come_every_minute_and_before_the_end(server: Embedded) -> None:
     watch = server.watch(WIDGETS, "allowWatchBookmarks=true&timeoutSeconds=150&resourceVersion=1")
     server.ask("POST", MAPS, config_map())
     server.clock.run_for(147)
-    assert watch.seen() == [("BOOKMARK", ""), ("BOOKMARK", "")]
+    assert watch.event_names() == [("BOOKMARK", ""), ("BOOKMARK", "")]
     server.clock.run_for(2)
-    assert (len(watch.seen()), watch.ended) == (3, False)
+    assert (len(watch.event_names()), watch.ended) == (3, False)
     last = watch.events()[-1]["object"]
     assert last == {
         "kind": "Widget",
@@ -80,13 +80,13 @@ def test_bookmarks_come_every_minute_and_before_the_end(server: Embedded) -> Non
         "metadata": {"resourceVersion": server.ask("GET", MAPS)["metadata"]["resourceVersion"]},
     }
     server.clock.run_for(2)
-    assert (len(watch.seen()), watch.ended) == (3, True)
+    assert (len(watch.event_names()), watch.ended) == (3, True)
 
 
 def test_a_bookmark_that_would_say_nothing_new_is_not_sent(server: Embedded) -> None:
     watch = server.watch(WIDGETS, "allowWatchBookmarks=true&timeoutSeconds=150")
     server.clock.run_for(149)
-    assert watch.seen() == [("BOOKMARK", "")]
+    assert watch.event_names() == [("BOOKMARK", "")]
     assert "k8s.io/initial-events-end" in watch.events()[0]["object"]["metadata"]["annotations"]
 
 
@@ -106,7 +106,7 @@ def test_a_streaming_list_marks_its_end(server: Embedded) -> None:
     assert mark["type"] == "BOOKMARK"
     assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
     server.ask("DELETE", f"{WIDGETS}/a")
-    assert watch.seen()[-1] == ("DELETED", "a")
+    assert watch.event_names()[-1] == ("DELETED", "a")
 
 
 def test_of_tables_only_the_first_names_the_columns(server: Embedded) -> None:
@@ -191,4 +191,4 @@ def test_a_watch_from_the_present_goes_on_after_a_restart(server: Embedded) -> N
     version = server.ask("GET", WIDGETS)["metadata"]["resourceVersion"]
     watch = server.watch(WIDGETS, f"resourceVersion={version}")
     server.ask("DELETE", f"{WIDGETS}/a")
-    assert watch.seen() == [("DELETED", "a")]
+    assert watch.event_names() == [("DELETED", "a")]
