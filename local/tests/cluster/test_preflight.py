@@ -89,20 +89,20 @@ def find(folder: Path, *manifests: Manifest, gives_slices: bool = False) -> list
         ),
     ],
 )
-def test_what_prevents_a_run_is_named_with_what_to_do(
+def test_the_error_of_the_preflight_names_the_obstacle_and_the_remedy(
     tmp_path: Path, manifests: list[Manifest], lines: list[str]
 ) -> None:
     assert find(tmp_path, *manifests) == lines
 
 
-def test_of_many_objects_six_are_named(tmp_path: Path) -> None:
+def test_an_error_about_many_objects_names_six(tmp_path: Path) -> None:
     manifests = read_manifests(without=FOR_PODS)
     lines = find(tmp_path, *manifests)
     assert len(lines) == 1 + 6 + 1 + 1
     assert lines[7] == f"  and {len(manifests) - 6} more"
 
 
-def test_jobsets_prevent_a_run_that_gives_them_slices(tmp_path: Path) -> None:
+def test_existing_jobsets_prevent_a_run_with_slices_for_jobsets(tmp_path: Path) -> None:
     assert find(tmp_path, JOBSET_CRD, jobset("train"), gives_slices=True) == [
         "This run would give simulated slices to JobSets that request TPUs, and there are:",
         "  JobSet default/train",
@@ -110,7 +110,7 @@ def test_jobsets_prevent_a_run_that_gives_them_slices(tmp_path: Path) -> None:
     ]
 
 
-def test_a_cluster_without_what_kubeadm_creates_is_refused(tmp_path: Path) -> None:
+def test_a_cluster_without_the_objects_of_kubeadm_is_an_error(tmp_path: Path) -> None:
     async def look() -> str:
         async with open_cluster(tmp_path) as cluster:
             for name in ("kubeadm-config", "kubelet-config"):
@@ -130,7 +130,7 @@ async def _delete(cluster: SmallCluster, path: str) -> None:
     assert code == 200
 
 
-def test_a_user_who_is_not_the_administrator_is_refused(tmp_path: Path) -> None:
+def test_a_user_other_than_the_administrator_is_an_error(tmp_path: Path) -> None:
     async def look() -> str:
         async with open_cluster(tmp_path) as cluster, cluster.client_of("guest") as guest:
             return await find_obstacle(guest, KUBECONFIG, gives_slices=False)
@@ -155,7 +155,7 @@ def test_a_user_who_is_not_the_administrator_is_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_cluster_that_is_too_old_is_named_with_its_version(
+def test_the_error_about_an_old_cluster_has_its_version(
     major: str, minor: str, expected: str
 ) -> None:
     version = {"major": major, "minor": minor, "gitVersion": f"v{major}.{minor}"}

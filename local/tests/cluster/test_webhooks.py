@@ -87,7 +87,7 @@ def labels_of(answer: Request | Response) -> dict[str, str]:
     return found
 
 
-def test_a_marked_workload_is_changed_as_the_webhook_says() -> None:
+def test_a_marked_workload_is_patched_as_the_webhook_answers() -> None:
     server = Server()
     answer = ask(server, job(MARK))
     assert isinstance(answer, Request)
@@ -98,7 +98,7 @@ def test_a_marked_workload_is_changed_as_the_webhook_says() -> None:
     assert review["kind"] == {"group": "batch", "version": "v1", "kind": "Job"}
 
 
-def test_the_mark_of_a_namespace_counts_as_well() -> None:
+def test_the_mark_of_a_namespace_selects_its_workloads() -> None:
     assert "seen" in labels_of(ask(Server(), job({}), namespace=MARK))
 
 
@@ -116,7 +116,7 @@ def test_the_mark_of_a_namespace_counts_as_well() -> None:
         pytest.param(b"[]", {}, id="no object"),
     ],
 )
-def test_about_all_else_nobody_is_asked_and_it_passes_as_it_is(
+def test_other_objects_are_admitted_unchanged_without_a_call(
     body: Any, more: dict[str, str]
 ) -> None:
     server = Server()
@@ -126,7 +126,7 @@ def test_about_all_else_nobody_is_asked_and_it_passes_as_it_is(
     assert answer.body == (body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
-def test_what_a_webhook_refuses_is_refused_in_the_api_servers_words() -> None:
+def test_a_denial_by_a_webhook_has_the_api_servers_message() -> None:
     answer = ask(Server(refusal="no such slice"), job(MARK))
     assert isinstance(answer, Response)
     assert answer.status == 403
@@ -136,7 +136,7 @@ def test_what_a_webhook_refuses_is_refused_in_the_api_servers_words() -> None:
 
 
 @pytest.mark.parametrize("trusted", [True, False], ids=["it fails", "its certificate is wrong"])
-def test_without_an_answer_the_object_passes_unchanged(trusted: bool) -> None:
+def test_an_object_is_admitted_unchanged_if_the_webhook_does_not_answer(trusted: bool) -> None:
     answer = ask(Server(fails=trusted), job(MARK), trusted=trusted)
     assert isinstance(answer, Request)
     assert labels_of(answer) == {"a": "b", **MARK}

@@ -170,12 +170,12 @@ def test_entries_have_the_shape_of_real_ones(sample: Document, written: list[Doc
     assert wanted in shapes, wanted.symmetric_difference(shapes[0])
 
 
-def test_there_are_as_many_samples_as_there_were() -> None:
+def test_the_number_of_samples_is_unchanged() -> None:
     assert len(samples()) == 56
     assert set(NOT_WRITTEN) < {sample["name"] for sample in samples()}
 
 
-def test_no_value_of_metadata_is_in_any_entry(written: list[Document]) -> None:
+def test_no_entry_has_a_value_of_metadata(written: list[Document]) -> None:
     assert "not-to-be-logged" not in json.dumps(written)
 
 
@@ -200,7 +200,7 @@ def test_set_metadata_names_the_keys_it_changed(slice_cloud: Cloud) -> None:
     }
 
 
-def test_what_the_groups_agent_does_bears_the_project_number_at_first(slice_cloud: Cloud) -> None:
+def test_the_first_entries_of_the_migs_agent_have_the_project_number(slice_cloud: Cloud) -> None:
     slice_cloud.make_group()
     slice_cloud.run_until_running(2)
     slice_cloud.clock.run_for(5)
@@ -242,14 +242,14 @@ def test_an_entry_names_its_caller(slice_cloud: Cloud) -> None:
     }
 
 
-def test_the_surface_that_was_called_is_in_the_method(cloud: Cloud) -> None:
+def test_the_method_has_the_api_version_that_was_called(cloud: Cloud) -> None:
     path = f"/compute/beta/{POLICY.rpartition('/')[0]}"
     cloud.simulator.handle(Request.of("POST", path, body=json.dumps(policy_body())))
     cloud.clock.run_for(10)
     assert cloud.methods()[0] == "beta.compute.resourcePolicies.insert first"
 
 
-def test_entries_come_after_the_delay_and_keep_their_time() -> None:
+def test_entries_arrive_after_the_delay_and_keep_their_timestamp() -> None:
     cloud = Cloud(Timings(log_delay_s=(1.5, 1.5)))
     cloud.change("POST", POLICY.rpartition("/")[0], policy_body())
     cloud.clock.run_for(1.4)
@@ -259,14 +259,14 @@ def test_entries_come_after_the_delay_and_keep_their_time() -> None:
     assert cloud.log[0]["receiveTimestamp"] == "2026-01-01T00:00:01.500000Z"
 
 
-def test_reads_are_not_logged_and_refused_reads_neither(cloud: Cloud) -> None:
+def test_successful_and_failed_reads_are_not_logged(cloud: Cloud) -> None:
     cloud.send("GET", POLICY)
     cloud.send("GET", f"{ZONE_PATH}/instances")
     cloud.clock.run_for(10)
     assert cloud.log == []
 
 
-def test_a_lost_answer_is_no_refusal_in_the_log(cloud: Cloud) -> None:
+def test_a_call_with_a_lost_answer_is_logged_without_an_error(cloud: Cloud) -> None:
     cloud.faults.fail_next("resourcePolicies.insert", carried_out=True)
     status, _ = cloud.send("POST", POLICY.rpartition("/")[0], policy_body())
     cloud.clock.run_for(10)

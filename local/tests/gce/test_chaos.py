@@ -84,7 +84,7 @@ OTHER_ACTIONS = [
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_group_survives_chaos_and_can_be_deleted(seed: int) -> None:
+def test_a_mig_survives_chaos_and_can_be_deleted(seed: int) -> None:
     random = Random(seed)
     bulk = random.random() < 0.5
     cloud = Cloud()
@@ -135,7 +135,7 @@ def test_an_action_on_a_running_group_is_accepted(action: Action) -> None:
     action.run(cloud, f"{ZONE_PATH}/instances/{vm['name']}")
 
 
-def test_a_refusal_that_the_action_does_not_name_is_raised(slice_cloud: Cloud) -> None:
+def test_an_unexpected_error_of_an_action_is_raised(slice_cloud: Cloud) -> None:
     slice_cloud.make_group(bulk=False)
     with pytest.raises(Refused, match="explode was not found"):
         _try(
@@ -182,7 +182,7 @@ def _check_power(cloud: Cloud) -> None:
         assert power == ["on", "off"] * (len(power) // 2)
 
 
-def test_a_vm_that_was_preempted_away_is_repaired_once(cloud: Cloud) -> None:
+def test_a_preempted_vm_is_repaired_once(cloud: Cloud) -> None:
     cloud.make_parts(scheduling=SPOT | {"instanceTerminationAction": "DELETE"})
     cloud.make_group(bulk=False, repair=True)
     vm = cloud.run_until_running(2)[0]

@@ -161,7 +161,9 @@ def make_template(cloud: Cloud) -> None:
         ("errors", "*", False),
     ],
 )
-def test_conversations_go_as_they_went(file: str, entries: str, from_template: bool) -> None:
+def test_recorded_conversations_are_reproduced(
+    file: str, entries: str, from_template: bool
+) -> None:
     cloud = Cloud(Timings(running_after_insert_s=(0, 0)))
     operation = ""
     if from_template:
@@ -178,7 +180,7 @@ def test_conversations_go_as_they_went(file: str, entries: str, from_template: b
     assert held
 
 
-def test_groups_look_as_they_looked() -> None:
+def test_recorded_migs_are_reproduced() -> None:
     for entry in recorded("instance_group_managers"):
         theirs = entry["response"]["body"]
         cloud = Cloud()
@@ -205,7 +207,7 @@ def _make_group_as_gke_does(cloud: Cloud, size: int) -> None:
     cloud.clock.run_for(120)
 
 
-def test_a_template_in_use_fails_as_a_network_in_use_failed() -> None:
+def test_the_error_about_a_template_in_use_matches_the_recorded_one_about_a_network() -> None:
     cloud = Cloud(Timings(in_use_refused_by="operation"))
     cloud.make_parts()
     cloud.make_group(size=0)
@@ -217,7 +219,7 @@ def test_a_template_in_use_fails_as_a_network_in_use_failed() -> None:
         assert theirs[key] == ours[key]
 
 
-def test_every_difference_is_still_one() -> None:
+def test_every_known_difference_still_exists() -> None:
     ids = {entry["id"] for name in FILES for entry in recorded(name)}
     assert set(NOT_HELD_AGAIN) <= ids
     assert all(any(fnmatchcase(one, pattern) for one in ids) for pattern, _ in DIFFERENCES)

@@ -888,7 +888,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize("case", CALLS, ids=lambda case: case.id)
-def test_a_call_is_refused(case: Case) -> None:
+def test_a_call_is_answered_with_the_error(case: Case) -> None:
     cloud = Cloud(case.timings)
     case.before(cloud)
     before = cloud.simulator.leftovers()
@@ -972,7 +972,7 @@ RAW = [
 
 
 @pytest.mark.parametrize("case", RAW, ids=lambda case: case.id)
-def test_a_request_that_no_library_sends_is_refused(case: Case) -> None:
+def test_a_malformed_request_is_an_error(case: Case) -> None:
     refusal = CATALOGUE[case.refusal]
     status, answer = case.ask(Cloud())
     error = answer["error"]
@@ -1156,7 +1156,7 @@ OBSTACLES = [
 @pytest.mark.parametrize(
     "case", [case for case in OBSTACLES if not case.individual_only], ids=lambda case: case.id
 )
-def test_a_bulk_group_says_why_it_waits(case: Obstacle) -> None:
+def test_a_bulk_mig_reports_why_it_waits(case: Obstacle) -> None:
     cloud = Cloud()
     case.arrange(cloud)
     cloud.make_parts(**dict(case.template))
@@ -1171,7 +1171,7 @@ def test_a_bulk_group_says_why_it_waits(case: Obstacle) -> None:
 @pytest.mark.parametrize(
     "case", [case for case in OBSTACLES if not case.bulk_only], ids=lambda case: case.id
 )
-def test_a_failed_insert_says_why_in_its_operation(case: Obstacle) -> None:
+def test_the_operation_of_a_failed_insert_has_the_error(case: Obstacle) -> None:
     cloud = Cloud()
     case.arrange(cloud)
     cloud.make_parts(**dict(case.template))
@@ -1186,7 +1186,7 @@ def test_a_failed_insert_says_why_in_its_operation(case: Obstacle) -> None:
     assert attempt["message"] == case.message
 
 
-def test_a_vm_preempted_while_it_is_made_fails_to_start() -> None:
+def test_a_vm_preempted_during_its_creation_fails_to_start() -> None:
     cloud = Cloud()
     cloud.make_parts(scheduling=SPOT)
     cloud.make_group(size=1, bulk=False)
@@ -1197,7 +1197,7 @@ def test_a_vm_preempted_while_it_is_made_fails_to_start() -> None:
     assert error["message"] == "Instance failed to start due to preemption."
 
 
-def test_a_vm_deleted_while_it_is_made_ends_its_insert(cloud: Cloud) -> None:
+def test_deleting_a_vm_during_its_creation_ends_its_insert(cloud: Cloud) -> None:
     insert = insert_vm(cloud)
     change_vm(cloud, "delete_unary")
     operation = cloud.client("ZoneOperationsClient").get(
@@ -1214,7 +1214,7 @@ def test_an_operation_can_end_in_an_internal_error(cloud: Cloud) -> None:
     assert cloud.send("GET", TEMPLATE)[0] == 404
 
 
-def test_every_refusal_of_the_catalogue_has_been_provoked() -> None:
+def test_every_error_of_the_catalogue_has_been_provoked() -> None:
     by_hand = {"PREEMPTED_AT_START", "CANCELED", "INTERNAL_ERROR"}
     shown = {case.refusal for case in (*CALLS, *RAW)} | {case.refusal for case in OBSTACLES}
     assert shown | by_hand == set(CATALOGUE)
@@ -1223,7 +1223,7 @@ def test_every_refusal_of_the_catalogue_has_been_provoked() -> None:
 # ---------------------------------------------------------------- IAM
 
 
-def test_a_principal_may_do_what_its_permissions_say() -> None:
+def test_a_principal_is_limited_to_its_permissions() -> None:
     reader = Principal("reader@example.com", frozenset({"compute.instances.list"}))
     cloud = Cloud(principals={"token": reader})
     assert cloud.send("GET", f"{ZONE_PATH}/instances", token="token")[0] == 200
@@ -1235,7 +1235,7 @@ def test_a_principal_may_do_what_its_permissions_say() -> None:
 OF_OURS = 'resource.name.extract("/instances/{name}").startsWith("tng-")'
 
 
-def test_a_conditional_role_grants_what_its_condition_allows_and_no_list() -> None:
+def test_a_conditional_role_grants_no_lists() -> None:
     role = ConditionalRole(frozenset({"compute.instances.get", "compute.instances.list"}), OF_OURS)
     cloud = Cloud(principals={"token": Principal("x@example.com", frozenset(), (role,))})
     for name, status in (("tng-train-1a2b3c4d-x1y2", 404), ("control-plane-1", 403), ("", 403)):
@@ -1243,7 +1243,7 @@ def test_a_conditional_role_grants_what_its_condition_allows_and_no_list() -> No
         assert cloud.send("GET", path, token="token")[0] == status, path
 
 
-def test_a_condition_that_is_not_known_here_is_an_error() -> None:
+def test_an_unsupported_condition_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"resource\.type is not known here"):
         iam.holds("resource.type", "projects/p")
 

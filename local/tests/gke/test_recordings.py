@@ -87,7 +87,7 @@ def find_differences(entry: str, theirs: Document, ours: Document) -> list[str]:
 
 
 @pytest.mark.parametrize("entries", ["np-0*", "np-swap-*"])
-def test_conversations_go_as_they_went(entries: str) -> None:
+def test_recorded_conversations_are_reproduced(entries: str) -> None:
     gke, operation = Gke(location=ZONE), ""
     held = [entry for entry in recorded(entries) if entry["id"] not in NOT_HELD_AGAIN]
     for entry in held:
@@ -103,7 +103,7 @@ def test_conversations_go_as_they_went(entries: str) -> None:
     assert len(held) > 4
 
 
-def test_every_difference_is_still_one() -> None:
+def test_every_known_difference_still_exists() -> None:
     ids = {entry["id"] for entry in recorded("*")}
     assert set(NOT_HELD_AGAIN) <= ids
     assert all(any(fnmatchcase(one, pattern) for one in ids) for pattern, _ in DIFFERENCES)

@@ -28,7 +28,7 @@ def applied(*, behaviour: PodBehaviour | None = None, **wishes: Any) -> Cluster:
     return cluster
 
 
-def test_a_jobset_becomes_jobs_that_bear_its_marks() -> None:
+def test_the_jobs_of_a_jobset_have_its_labels_and_annotations() -> None:
     cluster = applied()
     jobs = cluster.jobs()
     assert list(jobs) == [FIRST, SECOND]
@@ -46,7 +46,7 @@ def test_a_jobset_becomes_jobs_that_bear_its_marks() -> None:
             assert marks.items() <= metadata[kind].items()
 
 
-def test_the_first_pod_waits_for_a_node_and_the_others_wait_for_it() -> None:
+def test_the_first_pod_waits_for_a_node_and_the_others_for_the_first() -> None:
     cluster = applied()
     assert cluster.places() == UNBOUND
     pod = cluster.pods()[f"{FIRST}-0"]
@@ -57,7 +57,7 @@ def test_the_first_pod_waits_for_a_node_and_the_others_wait_for_it() -> None:
     assert pod["spec"]["containers"][0]["resources"]["requests"] == {"google.com/tpu": "4"}
 
 
-def test_each_job_gets_its_slice_runs_and_ends_and_nothing_is_left_of_it() -> None:
+def test_each_job_gets_a_slice_and_completes_without_remains() -> None:
     cluster = applied()
     cluster.add_slice("b", SECOND)
     cluster.add_slice("a", FIRST)
@@ -93,7 +93,7 @@ REFUSALS: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     "slice_, message", [row[1:] for row in REFUSALS], ids=[row[0] for row in REFUSALS]
 )
-def test_why_a_pod_has_no_place(slice_: dict[str, Any], message: str) -> None:
+def test_an_unschedulable_pod_has_the_reason(slice_: dict[str, Any], message: str) -> None:
     cluster = applied(replicas=1)
     if slice_:
         cluster.add_slice("a", **slice_)
@@ -102,7 +102,7 @@ def test_why_a_pod_has_no_place(slice_: dict[str, Any], message: str) -> None:
     assert condition(pod, "PodScheduled")["message"] == message
 
 
-def test_a_node_has_only_so_many_chips() -> None:
+def test_the_chips_of_a_node_limit_its_pods() -> None:
     cluster = applied(replicas=1, hosts=3)
     cluster.add_slice("a", FIRST)
     cluster.run_for(5)
@@ -135,7 +135,7 @@ def fail_at_first(pod: Any) -> str:
     return "Failed" if attempt == "0" else "Succeeded"
 
 
-def test_a_jobset_that_may_restart_begins_anew_with_the_same_keys() -> None:
+def test_a_restarted_jobset_keeps_its_job_keys() -> None:
     cluster = applied(replicas=1, max_restarts=1, behaviour=PodBehaviour(ends=fail_at_first))
     before = cluster.jobs()[FIRST]
     cluster.add_slice("a", FIRST)
@@ -150,7 +150,7 @@ def test_a_jobset_that_may_restart_begins_anew_with_the_same_keys() -> None:
     assert cluster.jobset()["status"]["terminalState"] == "Completed"
 
 
-def test_a_jobset_that_may_not_restart_fails_and_stops_the_other_jobs() -> None:
+def test_a_jobset_without_restarts_fails_and_stops_its_other_jobs() -> None:
     def end(pod: Any) -> str:
         return "Failed" if pod["spec"]["hostname"].startswith(FIRST) else ""
 
@@ -179,7 +179,7 @@ def test_a_suspended_jobset_has_jobs_without_pods_until_it_is_resumed() -> None:
     assert cluster.pods() == {}
 
 
-def test_pods_of_a_node_that_is_gone_are_made_anew() -> None:
+def test_pods_of_a_deleted_node_are_recreated() -> None:
     cluster = applied(replicas=1, hosts=1)
     cluster.add_slice("a", FIRST, hosts=1)
     cluster.run_for(5)
@@ -188,7 +188,7 @@ def test_pods_of_a_node_that_is_gone_are_made_anew() -> None:
     assert cluster.places() == {f"{FIRST}-0": ""}
 
 
-def test_beside_a_control_plane_it_makes_no_pods_and_binds_none() -> None:
+def test_next_to_a_control_plane_no_pods_are_created_or_bound() -> None:
     cluster = Cluster(controllers=BESIDE_A_CONTROL_PLANE)
     cluster.apply(jobset())
     cluster.run_for(5)
@@ -196,14 +196,14 @@ def test_beside_a_control_plane_it_makes_no_pods_and_binds_none() -> None:
     assert cluster.pods() == {}
 
 
-def test_where_the_webhook_is_it_writes_no_selector() -> None:
+def test_no_selector_is_written_if_the_webhook_is_installed() -> None:
     cluster = Cluster(controllers=frozenset(Controller) - {Controller.JOB_SELECTOR})
     cluster.apply(jobset())
     cluster.run_for(5)
     assert "job-key" not in cluster.jobs()[FIRST]["spec"]["template"]["spec"]["nodeSelector"]
 
 
-def test_what_kubectl_shows_of_a_job() -> None:
+def test_kubectl_shows_a_job_with_its_columns() -> None:
     cluster = applied(replicas=1)
     cluster.add_slice("a", FIRST)
     cluster.run_for(90)
@@ -215,7 +215,7 @@ def test_what_kubectl_shows_of_a_job() -> None:
 
 
 @pytest.mark.real
-def test_its_definition_is_jobsets_own_in_names_and_columns() -> None:
+def test_the_crd_has_the_names_and_columns_of_jobsets_own() -> None:
     original = jobset_crd.read(get_jobset_crd())
     for part in ("group", "scope", "names"):
         assert CRD["spec"][part] == original["spec"][part]

@@ -92,7 +92,9 @@ def test_a_job_runs_on_all_hosts_of_a_slice_and_completes(cluster: Cluster, mode
     assert found["status"]["succeeded"] == 2
 
 
-def test_a_job_that_is_not_indexed_makes_as_many_pods_as_run_at_a_time(cluster: Cluster) -> None:
+def test_a_job_that_is_not_indexed_creates_as_many_pods_as_run_in_parallel(
+    cluster: Cluster,
+) -> None:
     cluster.add_slice("slice")
     cluster.ask("POST", JOBS, job(hosts=3, mode="NonIndexed", parallelism=1))
     cluster.run_for(RUN_S / 2)
@@ -118,7 +120,7 @@ def test_no_pod_of_a_job_ends_before_its_siblings_run(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     "policy, alone", [("Parallel", ["serve-0", "serve-1"]), ("OrderedReady", ["serve-0"])]
 )
-def test_pods_of_a_stateful_set_come_at_once_or_one_by_one(
+def test_the_pods_of_a_stateful_set_are_created_in_parallel_or_in_order(
     cluster: Cluster, policy: str, alone: list[str]
 ) -> None:
     cluster.ask("POST", STATEFUL_SETS, stateful_set(policy))
@@ -134,7 +136,7 @@ def test_pods_of_a_stateful_set_come_at_once_or_one_by_one(
     assert pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"] == "1"
 
 
-def test_a_pod_of_a_stateful_set_comes_back_and_goes_with_it(cluster: Cluster) -> None:
+def test_a_pod_of_a_stateful_set_is_recreated_and_deleted_with_the_set(cluster: Cluster) -> None:
     cluster.add_slice("slice")
     cluster.ask("POST", STATEFUL_SETS, stateful_set("Parallel"))
     cluster.run_for(5)
@@ -153,7 +155,7 @@ def test_a_pod_of_a_stateful_set_comes_back_and_goes_with_it(cluster: Cluster) -
     assert cluster.items(PODS) == []
 
 
-def test_the_pods_of_a_job_are_found_by_the_selector_that_the_server_gave_it(
+def test_the_selector_that_the_server_adds_selects_the_pods_of_a_job(
     cluster: Cluster,
 ) -> None:
     made = cluster.ask("POST", JOBS, job())

@@ -117,7 +117,7 @@ UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("spec, message", UNREADABLE.values(), ids=UNREADABLE.keys())
-def test_a_schema_that_cannot_be_compiled_is_refused(spec: dict[str, Any], message: str) -> None:
+def test_a_schema_that_cannot_be_compiled_is_invalid(spec: dict[str, Any], message: str) -> None:
     assert message in refusal(Embedded(), "POST", CRDS, thing_crd(spec))
 
 
@@ -152,14 +152,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("change, message", WRONG.values(), ids=WRONG.keys())
-def test_a_definition_that_is_not_in_order_is_refused(change: dict[str, Any], message: str) -> None:
+def test_an_invalid_crd_is_an_error(change: dict[str, Any], message: str) -> None:
     document = copy.deepcopy(WIDGETS)
     for part, fields in change.items():
         document[part].update(fields)
     assert message in refusal(Embedded(), "POST", CRDS, document)
 
 
-def test_a_definition_keeps_its_scope_and_kind() -> None:
+def test_the_scope_and_kind_of_a_crd_cannot_be_changed() -> None:
     server = serve({"type": "object"})
     message = refusal(
         server,
@@ -171,7 +171,7 @@ def test_a_definition_keeps_its_scope_and_kind() -> None:
     assert 'spec.scope: Invalid value: "Cluster": field is immutable' in message
 
 
-def test_a_definition_keeps_the_version_that_it_stores() -> None:
+def test_the_storage_version_of_a_crd_cannot_be_changed() -> None:
     server = serve({"type": "object"})
     document = server.ask("GET", f"{CRDS}/things.cases.example.com")
     document["spec"]["versions"][0]["name"] = "v2"
@@ -179,14 +179,14 @@ def test_a_definition_keeps_the_version_that_it_stores() -> None:
     assert "the embedded API cannot change the version that is stored" in message
 
 
-def test_a_definition_is_served_from_the_moment_it_is_there() -> None:
+def test_a_crd_is_served_immediately() -> None:
     server = Embedded()
     assert server.send("GET", THINGS).status == 404
     server.ask("POST", CRDS, thing_crd({"type": "object"}))
     assert server.ask("GET", THINGS)["kind"] == "ThingList"
 
 
-def test_the_objects_of_a_deleted_definition_go_first_and_are_seen_to_go() -> None:
+def test_the_objects_of_a_deleted_crd_are_deleted_first_with_events() -> None:
     server = serve({"type": "object"})
     make(server, {})
     watch = server.watch(THINGS)
@@ -197,7 +197,7 @@ def test_the_objects_of_a_deleted_definition_go_first_and_are_seen_to_go() -> No
     assert server.send("GET", THINGS).status == 404
 
 
-def test_a_change_of_the_definition_counts_for_the_next_write() -> None:
+def test_a_changed_crd_applies_to_the_next_write() -> None:
     server = serve({"type": "object", "properties": {"a": {"type": "integer"}}})
     make(server, {"a": 1})
     wider = thing_crd(
@@ -207,7 +207,7 @@ def test_a_change_of_the_definition_counts_for_the_next_write() -> None:
     assert change(server, {"b": 2})["spec"] == {"a": 1, "b": 2}
 
 
-def test_what_was_valid_before_the_definition_got_stricter_may_stay() -> None:
+def test_an_unchanged_invalid_value_is_accepted_after_the_crd_got_stricter() -> None:
     server = serve(
         {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}}
     )
@@ -228,19 +228,19 @@ INTEGER = {"type": "integer"}
 STRING = {"type": "string"}
 
 
-def test_a_map_may_hold_anything() -> None:
+def test_a_map_can_have_values_of_any_type() -> None:
     made = make(serve({"type": "object", "additionalProperties": True}), {"a": {"b": 1}})
     assert made["spec"] == {"a": {"b": 1}}
 
 
-def test_a_rule_without_a_message_shows_itself() -> None:
+def test_the_message_of_a_rule_without_one_is_the_rule() -> None:
     server = serve(ruled({"rule": "self.a < 3"}, a=INTEGER))
     assert "spec: Invalid value: failed rule: self.a < 3" in refusal(
         server, "POST", THINGS, thing({"a": 3})
     )
 
 
-def test_a_rule_that_fails_to_run_is_broken() -> None:
+def test_a_rule_whose_evaluation_fails_is_a_violation() -> None:
     server = serve(ruled({"rule": "self.a < 3"}, a=INTEGER))
     message = refusal(server, "POST", THINGS, thing({}))
     assert "no such key: a" in message
@@ -252,7 +252,7 @@ def test_a_rule_that_fails_to_run_is_broken() -> None:
     ["self.b", "'two\\nlines'", "''", "'x'.format([])  + self.missing"],
     ids=["no text", "two lines", "empty", "fails"],
 )
-def test_a_message_expression_that_gives_no_message_gives_way(expression: str) -> None:
+def test_a_failed_message_expression_falls_back_to_the_message(expression: str) -> None:
     rule = {"rule": "self.a < 3", "message": "too big", "messageExpression": expression}
     server = serve(ruled(rule, a=INTEGER, b=INTEGER))
     assert "spec: Invalid value: too big" in refusal(
@@ -269,7 +269,7 @@ def test_a_message_expression_that_gives_no_message_gives_way(expression: str) -
         ("FieldValueDuplicate", "spec.a: Duplicate value: 3"),
     ],
 )
-def test_a_rule_names_its_reason(reason: str, words: str) -> None:
+def test_the_reason_of_a_rule_is_in_the_error(reason: str, words: str) -> None:
     rule = {"rule": "self < 3", "message": "no", "reason": reason}
     server = serve(
         {"type": "object", "properties": {"a": {**INTEGER, "x-kubernetes-validations": [rule]}}}
@@ -277,7 +277,7 @@ def test_a_rule_names_its_reason(reason: str, words: str) -> None:
     assert words in refusal(server, "POST", THINGS, thing({"a": 3}))
 
 
-def test_items_of_a_keyed_list_are_told_together_by_their_key() -> None:
+def test_old_items_of_a_keyed_list_are_matched_by_key() -> None:
     item = {
         "type": "object",
         "required": ["name"],
@@ -307,7 +307,7 @@ ESCAPED = {
 
 
 @pytest.mark.parametrize("name, written", ESCAPED.values(), ids=ESCAPED.keys())
-def test_a_name_that_a_rule_cannot_hold_is_escaped(name: str, written: str) -> None:
+def test_field_names_that_are_no_cel_identifiers_are_escaped(name: str, written: str) -> None:
     server = serve(ruled({"rule": f"{written} == 1"}, **{name: INTEGER}))
     make(server, {name: 1})
     assert "failed rule" in failure(server, {name: 2})
@@ -331,11 +331,11 @@ TYPED = {
 
 
 @pytest.mark.parametrize("schema, rule, value", TYPED.values(), ids=TYPED.keys())
-def test_a_rule_sees_values_in_their_types(schema: dict[str, Any], rule: str, value: Any) -> None:
+def test_rules_see_values_with_their_types(schema: dict[str, Any], rule: str, value: Any) -> None:
     make(serve(ruled({"rule": rule}, a=schema)), {"a": value})
 
 
-def test_a_rule_at_the_root_sees_the_name() -> None:
+def test_a_rule_at_the_root_can_use_the_name() -> None:
     document = thing_crd({"type": "object"})
     schema = document["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     schema["x-kubernetes-validations"] = [
@@ -349,14 +349,14 @@ def test_a_rule_at_the_root_sees_the_name() -> None:
     )
 
 
-def test_manifests_that_cannot_be_stored_are_refused_in_process_too() -> None:
+def test_applying_invalid_manifests_in_process_is_an_error() -> None:
     with pytest.raises(ApiError, match='strict decoding error: unknown field "nope"'):
         Embedded().api.apply_manifests([{**WIDGETS, "nope": 1}])
     with pytest.raises(ApiError, match='no matches for kind "Nope" in version "v1"'):
         Embedded().api.apply_manifests([{"apiVersion": "v1", "kind": "Nope"}])
 
 
-def test_a_version_that_is_not_served_is_not_found_and_its_objects_stay() -> None:
+def test_a_version_that_is_not_served_is_not_found_and_keeps_its_objects() -> None:
     server = serve({"type": "object"})
     make(server, {})
     path, merge = f"{CRDS}/things.cases.example.com", "application/merge-patch+json"
@@ -368,7 +368,7 @@ def test_a_version_that_is_not_served_is_not_found_and_its_objects_stay() -> Non
         assert server.send("GET", "/apis/cases.example.com/v1").status == status
 
 
-def test_a_time_may_have_an_offset_that_nothing_can_read() -> None:
+def test_a_date_time_can_have_an_invalid_offset() -> None:
     time = {"type": "string", "format": "date-time"}
     server = serve({"type": "object", "properties": {"since": time}})
     make(server, {"since": "2026-01-01T12:00:00+99:00"})

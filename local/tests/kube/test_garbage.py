@@ -23,7 +23,7 @@ def make(server: Embedded, name: str, **metadata: Any) -> dict[str, Any]:
     }
 
 
-def test_an_object_that_keeps_an_owner_stays_and_forgets_the_other() -> None:
+def test_an_object_with_a_remaining_owner_drops_only_the_other_reference() -> None:
     server = Embedded()
     gone, kept = make(server, "gone"), make(server, "kept")
     make(server, "child", ownerReferences=[gone, kept])
@@ -32,7 +32,7 @@ def test_an_object_that_keeps_an_owner_stays_and_forgets_the_other() -> None:
     assert server.ask("GET", f"{MAPS}/child")["metadata"]["ownerReferences"] == [kept]
 
 
-def test_an_object_of_an_owner_whose_kind_is_not_served_stays() -> None:
+def test_an_object_whose_owners_kind_is_not_served_remains() -> None:
     server = Embedded()
     owner = {"apiVersion": "example.com/v1", "kind": "Nope", "name": "n", "uid": "x"}
     make(server, "child", ownerReferences=[owner])
@@ -40,7 +40,7 @@ def test_an_object_of_an_owner_whose_kind_is_not_served_stays() -> None:
     assert server.ask("GET", f"{MAPS}/child")["metadata"]["ownerReferences"] == [owner]
 
 
-def test_a_deletion_in_the_foreground_goes_on_with_the_objects_of_objects() -> None:
+def test_foreground_deletion_includes_indirect_dependents() -> None:
     server = Embedded()
     root = make(server, "root")
     child = make(server, "child", ownerReferences=[root])

@@ -44,7 +44,7 @@ def who(server: Embedded, user: str) -> Any:
     return answer.document["status"]["userInfo"] if answer.status == 201 else answer.status
 
 
-def test_a_bootstrap_token_speaks_for_its_groups() -> None:
+def test_a_bootstrap_token_authenticates_with_its_groups() -> None:
     server = Embedded()
     server.ask("POST", SECRETS, token_secret())
     assert who(server, f"token:{TOKEN}") == {
@@ -64,7 +64,7 @@ REFUSED: dict[str, dict[str, str | None]] = {
 
 
 @pytest.mark.parametrize("changes", REFUSED.values(), ids=REFUSED.keys())
-def test_a_bootstrap_token_that_is_not_in_order_is_refused(changes: dict[str, str | None]) -> None:
+def test_an_invalid_bootstrap_token_is_unauthorized(changes: dict[str, str | None]) -> None:
     server = Embedded()
     server.ask("POST", SECRETS, token_secret(**changes))
     assert who(server, f"token:{TOKEN}") == 401
@@ -76,14 +76,14 @@ def test_a_secret_of_another_type_is_no_token() -> None:
     assert who(server, f"token:{TOKEN}") == 401
 
 
-def test_a_bootstrap_token_ends_with_its_secret() -> None:
+def test_a_bootstrap_token_is_invalid_after_its_secret_is_deleted() -> None:
     server = Embedded()
     server.ask("POST", SECRETS, token_secret())
     server.ask("DELETE", f"{SECRETS}/bootstrap-token-abcdef")
     assert who(server, f"token:{TOKEN}") == 401
 
 
-def test_a_bootstrap_token_ends_with_its_hour_and_its_secret_goes() -> None:
+def test_an_expired_bootstrap_token_is_invalid_and_its_secret_deleted() -> None:
     server = Embedded()
     server.ask("POST", SECRETS, token_secret())
     server.clock.run_for(3590)
@@ -104,7 +104,7 @@ def with_certificate(server: Embedded, certificate: bytes, token: str = "") -> A
     return response.json()["status"]["userInfo"] if response.status == 201 else response.status
 
 
-def test_a_client_certificate_speaks_for_its_subject() -> None:
+def test_a_client_certificate_authenticates_its_subject() -> None:
     server = Embedded()
     pair = server.api.ca.issue_client(User("jane", ("devs", "ops")), server.clock.now())
     assert with_certificate(server, der(pair.certificate_pem)) == {
@@ -113,7 +113,7 @@ def test_a_client_certificate_speaks_for_its_subject() -> None:
     }
 
 
-def test_a_certificate_of_another_authority_is_refused() -> None:
+def test_a_certificate_of_another_ca_is_unauthorized() -> None:
     server = Embedded()
     other = CertificateAuthority.create(server.clock.now())
     pair = other.issue_client(User("jane", ("system:masters",)), server.clock.now())
@@ -124,7 +124,7 @@ def test_a_certificate_of_another_authority_is_refused() -> None:
     }
 
 
-def test_a_certificate_ends_with_its_year() -> None:
+def test_a_certificate_expires_after_a_year() -> None:
     server = Embedded()
     pair = server.api.ca.issue_client(User("jane", ()), server.clock.now())
     server.clock.run_for(timedelta(days=366).total_seconds())
@@ -137,7 +137,7 @@ def test_a_serving_certificate_is_no_client_certificate() -> None:
     assert with_certificate(server, der(pair.certificate_pem)) == 401
 
 
-def test_an_authority_is_the_same_after_it_was_kept() -> None:
+def test_a_ca_can_be_saved_and_loaded() -> None:
     now = VirtualClock().now()
     first = CertificateAuthority.create(now)
     again = CertificateAuthority.load(first.keep())
@@ -146,7 +146,7 @@ def test_an_authority_is_the_same_after_it_was_kept() -> None:
     assert again.find_user(der(pair.certificate_pem), now) == User("jane", ())
 
 
-def test_a_serving_certificate_is_for_its_hosts() -> None:
+def test_a_serving_certificate_names_its_hosts() -> None:
     now = VirtualClock().now()
     authority = CertificateAuthority.create(now)
     pair = authority.issue_server(["127.0.0.1", "localhost"], now)
@@ -157,7 +157,7 @@ def test_a_serving_certificate_is_for_its_hosts() -> None:
     assert authority.server_context(["localhost"], now).verify_mode is ssl.CERT_OPTIONAL
 
 
-def test_an_admin_may_speak_in_anothers_name_and_others_may_not() -> None:
+def test_only_an_administrator_can_impersonate_users() -> None:
     server = Embedded()
     headers = {"impersonate-user": "jane", "impersonate-group": "devs"}
     answer = server.send("POST", WHO, {}, headers=headers)

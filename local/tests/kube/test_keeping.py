@@ -16,7 +16,7 @@ from local.tests.contract.kubernetes.embedded import Embedded
 PATH = "/apis/cases.example.com/v1/namespaces/default/widgets"
 
 
-def test_manifests_are_shared_with_nobody() -> None:
+def test_applied_manifests_are_copied() -> None:
     manifest = copy.deepcopy(WIDGETS)
     server = Embedded()
     server.api.apply_manifests([manifest])
@@ -40,12 +40,12 @@ def life(seed: int) -> list[str]:
     return [text for meta in made for text in (meta["name"], meta["uid"], meta["resourceVersion"])]
 
 
-def test_one_seed_is_one_life() -> None:
+def test_the_same_seed_gives_the_same_names_and_uids() -> None:
     assert life(7) == life(7)
     assert life(7) != life(8)
 
 
-def test_every_call_is_noted_with_its_code() -> None:
+def test_every_call_is_recorded_with_its_code() -> None:
     server = Embedded()
     server.api.apply_manifests(ALL)
     server.api.calls.clear()
@@ -61,7 +61,7 @@ def test_every_call_is_noted_with_its_code() -> None:
     ]
 
 
-def test_calls_are_counted_by_what_one_asks_for() -> None:
+def test_calls_can_be_counted_by_their_attributes() -> None:
     server = Embedded()
     server.api.calls.clear()
     for _ in range(3):
@@ -73,7 +73,7 @@ def test_calls_are_counted_by_what_one_asks_for() -> None:
     assert calls.count(user="admin", resource="nodes", verb="list", code=200) == 3
 
 
-def test_what_happens_within_is_no_call() -> None:
+def test_internal_writes_are_not_recorded_as_calls() -> None:
     server = Embedded()
     server.api.calls.clear()
     server.api.apply_manifests(

@@ -60,7 +60,7 @@ def ready(server: Embedded) -> tuple[str, str]:
     return conditions["Ready"]["status"], conditions["Ready"]["reason"]
 
 
-def test_a_new_node_takes_no_pods_until_it_is_ready(server: Embedded) -> None:
+def test_a_new_node_has_a_taint_until_it_is_ready(server: Embedded) -> None:
     assert taints(server) == [(NOT_READY, "NoSchedule")]
     report(server, Ready="True")
     assert taints(server) == []
@@ -98,7 +98,7 @@ def test_a_cordoned_node_is_tainted_and_an_uncordoned_one_is_not(server: Embedde
     assert taints(server) == []
 
 
-def test_others_taints_are_left_alone(server: Embedded) -> None:
+def test_other_taints_are_kept(server: Embedded) -> None:
     mine = {"key": "mine", "effect": "NoSchedule", "value": "x"}
     server.ask("PATCH", f"{NODES}/n", {"spec": {"taints": [mine]}}, content_type=MERGE)
     report(server, Ready="True")
@@ -113,7 +113,7 @@ def test_a_node_whose_lease_is_renewed_stays_ready(server: Embedded) -> None:
     assert ready(server)[0] == "True"
 
 
-def test_a_node_that_falls_silent_is_unknown_after_the_grace_period(server: Embedded) -> None:
+def test_a_node_without_heartbeats_is_unknown_after_the_grace_period(server: Embedded) -> None:
     report(server, Ready="True")
     beat(server)
     server.clock.run_for(49)
@@ -123,7 +123,7 @@ def test_a_node_that_falls_silent_is_unknown_after_the_grace_period(server: Embe
     assert set(taints(server)) == {(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")}
 
 
-def test_a_node_that_speaks_again_is_ready_again(server: Embedded) -> None:
+def test_a_node_is_ready_again_after_a_new_heartbeat(server: Embedded) -> None:
     report(server, Ready="True")
     server.clock.run_for(60)
     assert ready(server)[0] == "Unknown"
@@ -131,13 +131,13 @@ def test_a_node_that_speaks_again_is_ready_again(server: Embedded) -> None:
     assert (ready(server)[0], taints(server)) == ("True", [])
 
 
-def test_a_node_that_never_says_a_word_is_unknown_after_a_minute(server: Embedded) -> None:
+def test_a_node_that_never_reports_is_unknown_after_a_minute(server: Embedded) -> None:
     server.clock.run_for(62)
     assert ready(server) == ("Unknown", "NodeStatusNeverUpdated")
     assert (UNREACHABLE, "NoExecute") in taints(server)
 
 
-def test_a_node_that_goes_and_comes_again_is_a_new_one(server: Embedded) -> None:
+def test_a_recreated_node_counts_as_new(server: Embedded) -> None:
     report(server, Ready="True")
     server.clock.run_for(30)
     server.ask("DELETE", f"{NODES}/n")

@@ -70,7 +70,5 @@ NODES = [
 
 
 @pytest.mark.parametrize("spec, count", MEANT_FOR.values(), ids=MEANT_FOR.keys())
-def test_a_pod_may_run_on_the_nodes_that_it_asks_for_and_tolerates(
-    spec: dict[str, Any], count: int
-) -> None:
+def test_a_pod_fits_nodes_that_it_selects_and_tolerates(spec: dict[str, Any], count: int) -> None:
     assert sum(selects(spec, one) and tolerates_taints(spec, one) for one in NODES) == count

@@ -67,7 +67,7 @@ DENIED = "ValidatingAdmissionPolicy 'teams' with binding 'all-teams' denied requ
         ),
     ],
 )
-def test_a_write_that_a_policy_denies_is_answered(
+def test_a_denied_write_has_the_policys_message(
     validation: dict[str, Any], code: int, reason: str, why: str
 ) -> None:
     server = Embedded()
@@ -138,7 +138,7 @@ def test_a_policy_that_fails_denies() -> None:
     assert "expression resulted in error: " in make_node(server)["message"]
 
 
-def test_a_policy_that_has_changed_denies_by_its_new_words() -> None:
+def test_a_changed_policy_denies_with_its_new_message() -> None:
     server = Embedded()
     bind(server)
     assert make_node(server)["code"] == 422

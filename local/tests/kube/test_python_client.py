@@ -54,7 +54,7 @@ def test_every_list_can_be_read_as_models(api: Any) -> None:
     assert [one.metadata.name for one in definitions] == ["widgets.cases.example.com"]
 
 
-def test_custom_objects_live_their_life(api: Any) -> None:
+def test_custom_objects_can_be_created_changed_and_deleted(api: Any) -> None:
     custom = client.CustomObjectsApi(api)
     body = {
         "apiVersion": "cases.example.com/v1",
@@ -76,7 +76,7 @@ def test_custom_objects_live_their_life(api: Any) -> None:
     assert gone.value.status == 404
 
 
-def test_a_watch_goes_from_a_list_to_its_timeout(api: Any) -> None:
+def test_a_watch_from_a_list_ends_at_its_timeout(api: Any) -> None:
     core = client.CoreV1Api(api)
     version = core.list_namespaced_config_map("default").metadata.resource_version
     core.create_namespaced_config_map("default", {"metadata": {"name": "seen"}})
@@ -94,7 +94,7 @@ def test_a_watch_goes_from_a_list_to_its_timeout(api: Any) -> None:
     ]
 
 
-def test_the_dynamic_client_finds_its_way(api: Any, tmp_path: Path) -> None:
+def test_the_dynamic_client_works(api: Any, tmp_path: Path) -> None:
     from kubernetes.dynamic import DynamicClient
 
     dynamic = DynamicClient(api, cache_file=str(tmp_path / "cache"))

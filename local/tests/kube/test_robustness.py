@@ -147,7 +147,7 @@ def test_no_request_makes_the_server_raise(
     "spec, missing",
     [(None, "spec"), ({}, "spec.template"), ({"template": {}}, "spec.template.spec.containers")],
 )
-def test_a_job_without_a_template_is_refused(spec: Any, missing: str) -> None:
+def test_a_job_without_a_template_is_invalid(spec: Any, missing: str) -> None:
     body = {"metadata": {"name": "bare"}, "spec": spec}
     answer = SERVER.send("POST", "/apis/batch/v1/namespaces/default/jobs", body)
     assert answer.status == 422
@@ -155,7 +155,7 @@ def test_a_job_without_a_template_is_refused(spec: Any, missing: str) -> None:
 
 
 @pytest.mark.parametrize("missing", ["apiVersion", "kind", "name", "uid"])
-def test_an_owner_is_named_in_full(missing: str) -> None:
+def test_an_incomplete_owner_reference_is_invalid(missing: str) -> None:
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "x"}
     metadata = {"name": "m", "ownerReferences": [{**owner, missing: ""}]}
     answer = SERVER.send("POST", "/api/v1/namespaces/default/configmaps", {"metadata": metadata})

@@ -111,7 +111,7 @@ def test_another_seed_gives_another_run() -> None:
 
 
 @pytest.mark.parametrize("window", [1, 3_000])
-def test_no_more_pushes_are_out_than_the_window_allows(window: int) -> None:
+def test_the_window_limits_concurrent_pushes(window: int) -> None:
     service = Service()
     subscription = service.subscribe()
     subscription.flow.window = window

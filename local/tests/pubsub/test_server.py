@@ -67,7 +67,7 @@ AUDIENCES: list[Any] = [
 
 
 @pytest.mark.parametrize("audience,expected", AUDIENCES)
-def test_a_push_with_an_identity_bears_a_token_that_can_be_verified(
+def test_a_push_with_an_identity_has_a_verifiable_token(
     bench: Bench, service: server.Server, audience: str, expected: str | None
 ) -> None:
     bench.topic()
@@ -85,7 +85,7 @@ def test_a_push_with_an_identity_bears_a_token_that_can_be_verified(
     assert jwt.decode_header(bearer)["alg"] == "RS256"
 
 
-def test_a_service_that_is_away_is_unavailable(bench: Bench, service: server.Server) -> None:
+def test_calls_during_an_outage_are_unavailable(bench: Bench, service: server.Server) -> None:
     bench.topic()
     bench.subscribe()
     service.pubsub.go_away()
@@ -95,7 +95,7 @@ def test_a_service_that_is_away_is_unavailable(bench: Bench, service: server.Ser
         bench.subscriber.pull(subscription=bench.subscription_name(), max_messages=1, retry=None)
 
 
-def test_a_port_that_is_taken_is_an_error(service: server.Server, loop: Loop) -> None:
+def test_serving_on_a_used_port_is_an_error(service: server.Server, loop: Loop) -> None:
     port = int(service.address.rpartition(":")[2])
     with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}"):
         loop.run(server.serve(port=port))
@@ -119,7 +119,9 @@ WITHOUT: list[Any] = [
 
 
 @pytest.mark.parametrize("fields", WITHOUT)
-def test_what_is_not_here_is_refused_by_name(bench: Bench, fields: dict[str, Any]) -> None:
+def test_the_error_about_an_unsupported_field_names_it(
+    bench: Bench, fields: dict[str, Any]
+) -> None:
     bench.topic()
     (name,) = fields
     with pytest.raises(exceptions.MethodNotImplemented) as refusal:

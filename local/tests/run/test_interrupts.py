@@ -89,7 +89,7 @@ def test_other_signals_that_end_a_program_leave_no_process(parent: Parent, numbe
 
 
 @pytest.mark.parametrize("parent", ["stubborn"], indirect=True)
-def test_a_second_ctrl_c_does_not_wait_for_children_that_do_not_listen(parent: Parent) -> None:
+def test_a_second_ctrl_c_does_not_wait_for_children_that_ignore_signals(parent: Parent) -> None:
     parent.read_until("family", CHILDREN)
     running = parent.descendants()
     parent.process.send_signal(signal.SIGINT)
@@ -105,7 +105,7 @@ def test_a_parent_that_is_killed_leaves_no_process(parent: Parent, words: str, t
 
 
 @pytest.mark.parametrize("parent", ["stubborn"], indirect=True)
-def test_a_parent_that_is_killed_leaves_no_process_that_does_not_listen(parent: Parent) -> None:
+def test_a_parent_that_is_killed_leaves_no_process_that_ignores_signals(parent: Parent) -> None:
     end_by_sigkill(parent, "family", CHILDREN)
 
 

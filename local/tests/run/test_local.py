@@ -77,7 +77,7 @@ needs_kubectl = pytest.mark.skipif(
 
 
 @needs_kubectl
-def test_kubectl_shows_a_slice_from_apply_to_gone(local: Local) -> None:
+def test_kubectl_shows_a_slice_from_apply_to_deletion(local: Local) -> None:
     applied = local.kubectl("apply", "-f", "examples/tpu7x-2x2x2.yaml")
     assert applied == "tpunodegroup.tpu.google.com/training created\n"
     with subprocess.Popen(
@@ -119,7 +119,7 @@ def _describe(local: Local) -> str:
 
 
 @needs_kubectl
-def test_kubectls_everyday_commands_hold_no_puzzle(local: Local) -> None:
+def test_kubectls_everyday_commands_work(local: Local) -> None:
     shown = local.kubectl("get", "all", "--all-namespaces")
     assert "0/1" not in shown, "nothing stands there that never becomes ready"
     assert "relay" not in shown
@@ -151,7 +151,7 @@ def test_kubectls_everyday_commands_hold_no_puzzle(local: Local) -> None:
         ),
     ],
 )
-def test_a_refused_manifest_says_what_is_wrong(
+def test_the_error_about_an_invalid_manifest_names_the_violation(
     local: Local, change: tuple[str, str], said: str
 ) -> None:
     text = (EXAMPLES / "tpu7x-2x2x2.yaml").read_text().replace(*change)
@@ -160,7 +160,7 @@ def test_a_refused_manifest_says_what_is_wrong(
 
 @pytest.mark.real
 @pytest.mark.slow
-def test_the_examples_become_ready_and_go(local: WithoutKubectl) -> None:
+def test_the_examples_become_ready_and_can_be_deleted(local: WithoutKubectl) -> None:
     manifests = [yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text()) for name in _EXAMPLES]
     for manifest in manifests:
         local.create(manifest)
@@ -193,7 +193,7 @@ _EXAMPLES = (
         ("timeline default/nobody", 1, "Cloud Logging has no entry about one of this name"),
     ],
 )
-def test_the_operators_tool_works_after_the_line_that_is_printed(
+def test_the_operators_tool_works_with_the_printed_command(
     local: WithoutKubectl, words: str, code: int, said: str
 ) -> None:
     printed = re.search(
@@ -239,7 +239,7 @@ def test_every_example_can_be_applied_and_the_workloads_run(tmp_path: Path) -> N
         local.kubectl("wait", ready, "statefulset/tpu-worker-v7x", within)
 
 
-def test_a_port_that_is_taken_is_named_with_who_has_it(local: Local, tmp_path: Path) -> None:
+def test_the_error_about_a_used_port_names_its_process(local: Local, tmp_path: Path) -> None:
     port = local.compute_url.rpartition(":")[2]
     arguments = ("--port", "0", "--compute-port", port, "--pubsub-port", "0")
     with running(tmp_path, "local", *arguments) as second:
@@ -262,7 +262,7 @@ def knock(port: str, authorization: str) -> int:
     return answer.status_code
 
 
-def test_whoever_is_not_pubsub_wakes_no_function(local: Local) -> None:
+def test_requests_without_pubsubs_token_are_rejected_by_functions(local: Local) -> None:
     commands = [" ".join(process.cmdline()) for process in local.program.children()]
     ports = {
         found[1]: found[2]
@@ -274,7 +274,7 @@ def test_whoever_is_not_pubsub_wakes_no_function(local: Local) -> None:
 
 
 @pytest.mark.real
-def test_a_kept_directory_keeps_the_kubeconfig_good(tmp_path: Path) -> None:
+def test_the_kubeconfig_of_a_kept_directory_remains_valid(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     (port,) = find_free_ports(1)
     arguments = ("--dir", str(kept), "--port", str(port), *ANY_PORTS[2:])
@@ -302,7 +302,7 @@ def test_sigterm_stops_it_cleanly(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-def test_its_own_sudden_death_takes_its_processes_with_it(tmp_path: Path) -> None:
+def test_killing_it_ends_its_processes(tmp_path: Path) -> None:
     with running(tmp_path, "local", *ANY_PORTS) as program:
         program.until_it_says(STARTED)
         local = WithoutKubectl(program)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.processes
 MOST_MEMORY_MIB = 1536
 
 
-def test_the_demo_shows_a_life_and_finds_nothing_left(
+def test_the_demo_shows_a_slice_and_finds_no_leftovers(
     tmp_path: Path, say: Callable[[str], None]
 ) -> None:
     with running(tmp_path, "local.show.demo") as demo:
@@ -69,7 +69,7 @@ def _check_story(demo: Program) -> None:
 
 @pytest.mark.real
 @pytest.mark.slow
-def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_nothing_left(
+def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_no_leftovers(
     tmp_path: Path, say: Callable[[str], None]
 ) -> None:
     with running(tmp_path, "local.show.jobset_demo") as demo:
@@ -105,7 +105,7 @@ INTERRUPTED = (
 
 
 @pytest.mark.real
-def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_nothing_left(
+def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_no_leftovers(
     tmp_path: Path, say: Callable[[str], None]
 ) -> None:
     with running(tmp_path, "local.show.jobset_demo", "--gke") as demo:
@@ -151,14 +151,14 @@ def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path, text: str) -> None
     assert demo.files() == []
 
 
-def test_sigterm_ends_it_like_ctrl_c(tmp_path: Path) -> None:
+def test_sigterm_ends_the_demo_like_ctrl_c(tmp_path: Path) -> None:
     with running(tmp_path, "local.show.demo") as demo:
         demo.until_it_says("Pub/Sub at")
         assert demo.stop(signal.SIGTERM) == 143, demo.output
     assert demo.children() == []
 
 
-def test_a_function_that_cannot_start_is_named_with_its_last_lines(tmp_path: Path) -> None:
+def test_the_error_about_a_function_that_cannot_start_has_its_last_lines(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     copy.mkdir()
     for name in ("local", "infra", "examples", "functions", "relay", "shared", "webhook"):

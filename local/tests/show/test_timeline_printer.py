@@ -213,7 +213,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
         ),
     ],
 )
-def test_each_happening_is_told_in_a_line_or_not_at_all(event: Event, line: Line | None) -> None:
+def test_each_event_is_printed_as_one_line_or_not_at_all(event: Event, line: Line | None) -> None:
     assert TimelinePrinter().render(event) == line
 
 
@@ -257,7 +257,7 @@ def node(ready: str = "False", chips: int = 0) -> dict[str, Any]:
     ],
     ids=["its first status", "Ready", "a Node more", "nothing new", "no status yet"],
 )
-def test_a_group_is_told_of_when_ready_or_its_count_changes(
+def test_a_group_is_printed_when_it_is_ready_or_its_count_changes(
     before: dict[str, Any], after: dict[str, Any], what: str | None
 ) -> None:
     line = render_group(before, after)
@@ -275,14 +275,14 @@ def test_a_group_is_told_of_when_ready_or_its_count_changes(
     ],
     ids=["registered", "Ready", "chips", "nothing new", "gone"],
 )
-def test_a_node_is_told_of_as_it_comes_and_goes(
+def test_the_addition_and_deletion_of_a_node_are_printed(
     kind: str, before: dict[str, Any], after: dict[str, Any], what: str | None
 ) -> None:
     line = render_node(kind, before, after)
     assert (line and line.what) == what
 
 
-def test_only_tokens_of_ours_are_told_of_and_never_what_they_hold() -> None:
+def test_only_our_tokens_are_printed_without_their_content() -> None:
     ours = {
         "metadata": {"labels": {"tpu-functions.dev/vm": VM}},
         "data": {"token-secret": "c2VjcmV0"},
@@ -327,7 +327,7 @@ BOUND = pod(node=VM)
     ],
     ids=["new", "unschedulable", "again", "bound", "runs", "gone"],
 )
-def test_a_pod_is_told_of_as_it_finds_its_place(
+def test_a_pod_is_printed_when_it_is_scheduled(
     kind: str, before: dict[str, Any], after: dict[str, Any], line: Line | None
 ) -> None:
     assert render_pod(kind, before, after) == line
@@ -341,7 +341,7 @@ def test_a_pod_is_told_of_as_it_finds_its_place(
         ("DELETED", "Completed", Line("kubernetes", "JobSet train is gone")),
     ],
 )
-def test_a_jobset_is_told_of_at_its_end(kind: str, state: str, line: Line | None) -> None:
+def test_a_jobset_is_printed_at_its_end(kind: str, state: str, line: Line | None) -> None:
     jobset = {"metadata": {"name": "train"}, "status": {"terminalState": state}}
     assert render_jobset(kind, {}, jobset) == line
 
@@ -365,7 +365,7 @@ def test_a_jobset_is_told_of_at_its_end(kind: str, state: str, line: Line | None
         ("default-scheduler", "Pod", "Warning", None),
     ],
 )
-def test_our_events_about_jobsets_and_their_pods_are_told(
+def test_our_events_about_jobsets_and_their_pods_are_printed(
     by: str, about: str, type_: str, line: Line | None
 ) -> None:
     event = {
@@ -378,12 +378,12 @@ def test_our_events_about_jobsets_and_their_pods_are_told(
     assert render_event("ADDED", {}, event) == line
 
 
-def test_sweeps_are_not_told_where_they_come_all_the_time() -> None:
+def test_frequent_sweeps_are_not_printed() -> None:
     printer = TimelinePrinter(shows_sweeps=False)
     assert printer.render(SweepTriggered()) is None
     assert printer.render(SubprocessLine("sweep", step_line(decision="Swept"))) is None
     assert printer.step_calls["sweep"].invocations == 1
 
 
-def test_the_station_runs_every_step() -> None:
+def test_the_simulation_runs_every_step() -> None:
     assert (STEPS, JOBSET_STEPS) == (names.STEPS, names.JOBSET_STEPS)

@@ -107,7 +107,7 @@ def test_a_vm_joins_over_tls_by_running_its_script(tmp_path: Path) -> None:
     on_bench(tmp_path, story)
 
 
-def test_what_the_script_did_to_the_machine_is_written_down_only(tmp_path: Path) -> None:
+def test_the_scripts_changes_of_the_machine_are_only_recorded(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         agent = ScriptAgent(bench.vm, lambda: bench.url, tmp_path / "disk", QUICK)
         bench.inject(agent)
@@ -123,7 +123,7 @@ def test_what_the_script_did_to_the_machine_is_written_down_only(tmp_path: Path)
     on_bench(tmp_path, story)
 
 
-def test_a_join_that_the_cluster_refuses_is_said_on_the_serial_port(tmp_path: Path) -> None:
+def test_a_failed_join_is_logged_on_the_serial_port(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         agent = ScriptAgent(bench.vm, lambda: bench.url, tmp_path / "disk", QUICK)
         bench.inject(agent)
@@ -160,14 +160,14 @@ def ask(url: str, *, verify_ca: str | None) -> Reply:
     return send_https(step, lambda _: url)
 
 
-def test_where_nobody_listens_the_connection_is_refused() -> None:
+def test_connecting_without_a_listener_is_a_refused_connection() -> None:
     reply = ask("https://127.0.0.1:1", verify_ca=None)
     assert isinstance(reply, ConnectionRefused)
     assert "refused" in reply.reason
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_a_server_is_believed_when_its_ca_is_the_one(tmp_path: Path, *, trusted: bool) -> None:
+def test_a_server_is_trusted_only_with_the_expected_ca(tmp_path: Path, *, trusted: bool) -> None:
     other = SmallCluster(lambda: datetime.now(UTC))
 
     async def story(bench: Bench) -> None:
