@@ -1,4 +1,4 @@
-"""The query language of Cloud Logging: what matches, and what is said of what is no query."""
+"""The query language of Cloud Logging: matches, and errors about invalid queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A named cluster: which kubeconfigs can be used, and which run may use and clean the cluster."""
+"""A named cluster: valid kubeconfigs, and the run that uses and cleans up the cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.harness import ROOT
 
 
 def write_kubeconfig(folder: Path, cluster: dict[str, Any], user: dict[str, Any]) -> Path:
-    """A kubeconfig of one context."""
+    """Write a kubeconfig with one context."""
     path = folder / "config"
     content = {
         "clusters": [{"name": "c", "cluster": {"server": "https://10.0.0.1:6443"} | cluster}],

@@ -1,4 +1,4 @@
-"""The removal of a run's objects from a named cluster, which leaves all others."""
+"""The objects of a run, and no others, are removed from a named cluster."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def role(name: str) -> Manifest:
 
 
 def group(name: str) -> Manifest:
-    """A TPUNodeGroup with the product's finalizer."""
+    """Build a TPUNodeGroup with the product's finalizer."""
     metadata = {"name": name, "namespace": "default", "finalizers": ["tpu-functions.dev/teardown"]}
     return {**GROUP, "metadata": metadata}
 
@@ -121,7 +121,7 @@ async def request_certificate(cluster: SmallCluster, user: str) -> None:
 
 
 async def list_all(cluster: SmallCluster) -> set[tuple[str, str]]:
-    """All objects of the kinds that a run leaves: path of the list and name."""
+    """Return all objects of the kinds that a run creates: path of the list and name."""
     paths = {*LISTS, *map(collection_path, read_labelled_manifests(ALL_SLICES))}
     return {(path, name) for path in paths for name in await cluster.list_names(path)}
 

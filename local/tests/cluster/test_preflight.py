@@ -1,4 +1,4 @@
-"""What prevents a run in a named cluster, and what the message says to do."""
+"""The preflight check of a named cluster: obstacles, and messages with the remedy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UNINSTALL = "Both would work on the same groups. Name a cluster without it, or u
 
 
 def find(folder: Path, *manifests: Manifest, gives_slices: bool = False) -> list[str]:
-    """The lines about a cluster with these objects."""
+    """Return the lines of the preflight check of a cluster with these objects."""
 
     async def look() -> str:
         async with open_cluster(folder) as cluster:
@@ -47,7 +47,7 @@ def find(folder: Path, *manifests: Manifest, gives_slices: bool = False) -> list
     "manifests, lines",
     [
         pytest.param([], [], id="nothing"),
-        pytest.param([JOBSET_CRD, jobset("train")], [], id="JobSets, of which it does not care"),
+        pytest.param([JOBSET_CRD, jobset("train")], [], id="JobSets that do not matter"),
         pytest.param(
             [manifest("Namespace", "tpu-functions")],
             ["tpu-functions or tpu-operator is installed:", "  Namespace tpu-functions", UNINSTALL],
@@ -69,7 +69,7 @@ def find(folder: Path, *manifests: Manifest, gives_slices: bool = False) -> list
                 "  ServiceAccount tpu-functions/relay",
                 UNINSTALL,
             ],
-            id="what a run has left, and an installation",
+            id="leftovers of a run and an installation",
         ),
         pytest.param(
             [claim()],
@@ -85,7 +85,7 @@ def find(folder: Path, *manifests: Manifest, gives_slices: bool = False) -> list
                 "Another run uses the cluster or was killed: its process is unknown.",
                 CLEAN,
             ],
-            id="what a run has left, without its namespace",
+            id="leftovers of a run without its namespace",
         ),
     ],
 )

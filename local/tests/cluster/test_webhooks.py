@@ -1,4 +1,4 @@
-"""The stand-in for an API server that asks webhooks: whom it asks about what, and what comes of it."""
+"""The stand-in for an API server that calls webhooks: its calls, and the effect of the answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MARK = {"tpu-functions.dev/inject": "enabled"}
 
 
 class Server:
-    """A webhook that adds a label, warns, or refuses; it keeps what it was asked."""
+    """A webhook that adds a label, warns or denies, and records its requests."""
 
     def __init__(self, refusal: str = "", *, fails: bool = False) -> None:
         self.reviews: list[dict[str, Any]] = []
@@ -60,7 +60,7 @@ def ask(
     namespace: Mapping[str, str] | None = None,
     trusted: bool = True,
 ) -> Request | Response:
-    """What becomes of a request, with the configuration of an installation."""
+    """Return the result of a request, with the webhook configuration of an installation."""
 
     async def run() -> Request | Response:
         now = datetime.now(UTC)

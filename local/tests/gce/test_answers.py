@@ -1,6 +1,6 @@
-"""What answers hold though nobody sent it, and what comes back otherwise than it was sent.
+"""Fields of answers that the service adds or changes.
 
-These are the lessons of recorded conversations with the real service, as cases of their own.
+The expectations come from recorded conversations with the real service.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ABSENT = "nothing"
 
 
 def look_up(document: Any, path: str) -> Any:
-    """The value at a dotted path; `ABSENT` when there is none."""
+    """Return the value at a dotted path, or `ABSENT`."""
     for part in path.split("."):
         if isinstance(document, list):
             document = document[int(part)]

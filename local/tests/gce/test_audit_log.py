@@ -1,4 +1,4 @@
-"""The audit log: entries have the shapes that real ones have, at the right moments."""
+"""Entries of the audit log have the shape of real ones, at the right times."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ NOT_WRITTEN = {
     "read-mig-listManagedInstances": "the data access log is off",
     "disk-insert-by-group": "disks are no resources here",
     "other-service-gke": "another service",
-    "vm-setLabels-by-person": "labels of a VM never change here",
+    "vm-setLabels-by-person": "the simulation has no change of a VM's labels",
     "dry-run-perimeter": "there are no perimeters here",
     "mig-patch-last": "groups are not patched here",
     "mig-deleteInstances-last": "groups are only resized here",
     "sys-guestTerminate": "the software of a VM does not shut it down here",
-    "vm-delete-last-not-found": "a group here never deletes a VM that has gone already",
+    "vm-delete-last-not-found": "a simulated MIG never deletes an absent VM",
 }
-"""Samples without a counterpart, and why."""
+"""Samples that the simulation does not write, and why."""
 
 FREE = {
     ("protoPayload", "request"),
     ("protoPayload", "requestMetadata"),
     ("protoPayload", "metadata", "instanceMetadataDelta"),
 }
-"""Parts whose keys depend on what a client sends."""
+"""Fields whose keys depend on the client's request."""
 
 
 def samples() -> list[Document]:
@@ -61,7 +61,7 @@ def samples() -> list[Document]:
 
 @pytest.fixture(scope="module")
 def written() -> list[Document]:
-    """The log of a project in which everything that is logged has happened."""
+    """Return the log of a project in which every logged event has occurred."""
     cloud = Cloud(principals={"functions": Principal(FUNCTIONS)})
     _make_everything(cloud)
     _lose_vms(cloud)
@@ -139,7 +139,7 @@ def _refuse(cloud: Cloud) -> None:
 
 
 def key(entry: Document) -> str:
-    """What happened: the method without its surface, its place, how it went."""
+    """Return an entry's method without the API version, its location, and its result."""
     method = describe(entry).removeprefix("v1.").removeprefix("beta.")
     status = entry["protoPayload"].get("status", {}).get("message", "")
     word = "" if "operation" in entry and ".repair." in method else status
@@ -147,7 +147,7 @@ def key(entry: Document) -> str:
 
 
 def shape(value: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """The paths of all keys and the types of what they hold."""
+    """Return the paths of all keys and the types of their values."""
     if path in FREE:
         return
     if isinstance(value, dict):
@@ -163,11 +163,11 @@ def shape(value: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
     ids=lambda sample: sample["name"],
 )
 def test_entries_have_the_shape_of_real_ones(sample: Document, written: list[Document]) -> None:
-    wanted = set(shape(sample["entry"]))
+    expected = set(shape(sample["entry"]))
     same = [entry for entry in written if key(entry) == key(sample["entry"])]
     assert same, f"no entry is {key(sample['entry'])}"
     shapes = [set(shape(entry)) for entry in same]
-    assert wanted in shapes, wanted.symmetric_difference(shapes[0])
+    assert expected in shapes, expected.symmetric_difference(shapes[0])
 
 
 def test_the_number_of_samples_is_unchanged() -> None:

@@ -45,10 +45,10 @@ def test_user_actions_can_be_triggered_over_http(slice_cloud: Cloud) -> None:
         slice_cloud, "POST", "act_by_hand", {"method": "DELETE", "path": POLICY}
     )
     assert (status, operation["user"]) == (200, "alice@example.com")
-    status, refusal = control(
+    status, error = control(
         slice_cloud, "POST", "act_by_hand", {"method": "DELETE", "path": POLICY}
     )
-    assert (status, refusal["error"]["errors"][0]["reason"]) == (400, "resourceNotReady")
+    assert (status, error["error"]["errors"][0]["reason"]) == (400, "resourceNotReady")
 
 
 @pytest.mark.parametrize(
@@ -175,9 +175,11 @@ def test_a_reservation_has_a_limited_number_of_vms(cloud: Cloud) -> None:
 
 def _named(cloud: Cloud, name: str) -> dict[str, Any]:
     group = cloud.get(GROUP)
-    kept = ("instanceTemplate", "resourcePolicies", "targetSizePolicy", "targetSize")
+    template_fields = ("instanceTemplate", "resourcePolicies", "targetSizePolicy", "targetSize")
     lifecycle = {"defaultActionOnFailure": "DO_NOTHING"}
-    return {"name": name, "instanceLifecyclePolicy": lifecycle} | {key: group[key] for key in kept}
+    return {"name": name, "instanceLifecyclePolicy": lifecycle} | {
+        key: group[key] for key in template_fields
+    }
 
 
 def test_every_call_is_recorded_including_failed_ones() -> None:

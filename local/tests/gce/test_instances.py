@@ -1,4 +1,4 @@
-"""VMs by themselves: metadata, power, agents."""
+"""Single VMs: metadata, power, VM agents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def body(**fields: Any) -> Document:
 
 @pytest.fixture
 def running() -> Cloud:
-    """A project with one VM that runs."""
+    """A project with one running VM."""
     cloud = Cloud(Timings(metadata_propagation_s=(2, 2)))
     cloud.settle("POST", f"{ZONE_PATH}/instances", body())
     cloud.clock.run_for(1)

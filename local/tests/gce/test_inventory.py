@@ -1,4 +1,4 @@
-"""What exists on the Compute Engine of `make local`: a table, and a file that adds to it."""
+"""The existing resources on the Compute Engine of `make local`: a table, and a file that extends it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_file_adds_to_the_table(tmp_path: Path) -> None:
     assert table.has_region("mars-central1")
     assert table.has_machine_type("mars-central1-c", "tpu7x-standard-4t")
     assert table.has_machine_type("us-east5-b", "tpu7x-standard-4t")
-    assert table.has_machine_type("us-east5-b", "ct6e-standard-4t"), "what was there stays"
+    assert table.has_machine_type("us-east5-b", "ct6e-standard-4t"), "existing entries remain"
     assert table.has(
         "subnetworks", "projects/my-gcp-project/regions/mars-central1/subnetworks/dust"
     )

@@ -14,7 +14,7 @@ LISTED = f"{ZONE_PATH}/instances"
 
 @pytest.fixture(scope="module")
 def fleet() -> Cloud:
-    """A project with seven VMs of a group labelled ``team=red``."""
+    """A project with seven VMs of a MIG labelled ``team=red``."""
     cloud = Cloud(Timings(list_lag_s=(0, 0)))
     cloud.make_parts(labels={"team": "red", "part": "1"})
     cloud.make_group(size=7, bulk=False)

@@ -1,4 +1,4 @@
-"""Whole lives of managed instance groups and their VMs, hours in milliseconds."""
+"""Managed instance groups and their VMs, from insert to deletion."""
 
 from __future__ import annotations
 
@@ -244,9 +244,9 @@ def test_a_repairing_mig_recreates_a_stopped_vm_with_its_name(slice_cloud: Cloud
     del slice_cloud.log[:]
     slice_cloud.faults.act_by_hand("POST", f"{ZONE_PATH}/instances/{vm['name']}/stop")
     slice_cloud.clock.run_for(600)
-    anew = next(one for one in slice_cloud.managed() if one["name"] == vm["name"])
-    assert anew["instanceStatus"] == "RUNNING"
-    assert anew["id"] != vm["id"]
+    recreated = next(one for one in slice_cloud.managed() if one["name"] == vm["name"])
+    assert recreated["instanceStatus"] == "RUNNING"
+    assert recreated["id"] != vm["id"]
     assert Counter(slice_cloud.methods()) == {
         "v1.compute.instances.stop first": 1,
         "v1.compute.instances.stop last": 1,

@@ -1,4 +1,4 @@
-"""What the simulated GKE answers, as real answers were seen to look."""
+"""The answers of the simulated GKE look like observed answers of the real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit log of the simulated GKE, and what the steps of JobSets make of it."""
+"""The audit log of the simulated GKE, and how the steps for JobSets decode it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The VMs of pools as Nodes of the embedded cluster."""
+"""The VMs of pools become Nodes of the embedded cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a pool in the simulated GKE: created, changed, in error, deleted; and its Nodes."""
+"""Pools of the simulated GKE are created, changed, fail and are deleted; and their Nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The product's port to GKE, against the simulated one: what it asks, what it makes of the answers."""
+"""The product's port to GKE, against the simulated one: its requests, and how it reads answers."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def found(pools: NodePools) -> Slice:
 
 
 def test_a_pool_is_created_read_and_deleted(gke: Gke, pools: NodePools) -> None:
-    wanted = pools.build_desired(LEADER)
-    assert pools.find(wanted) is None
-    pools.create(wanted)
+    desired = pools.build_desired(LEADER)
+    assert pools.find(desired) is None
+    pools.create(desired)
     assert found(pools).state is SliceState.PROVISIONING
     gke.clock.run_for(600)
-    assert found(pools) == Slice(NAME, wanted.owner, wanted.hash, SliceState.READY)
+    assert found(pools) == Slice(NAME, desired.owner, desired.hash, SliceState.READY)
     assert len(gke.nodes.there) == 2
     assert pools.delete(found(pools)) is True
     assert found(pools).state is SliceState.DELETING
     gke.clock.run_for(600)
-    assert pools.find(wanted) is None
+    assert pools.find(desired) is None
     assert gke.nodes.there == {}
     assert gke.simulator.calls.counts() == {
         "nodePools.get": 1,
@@ -95,11 +95,11 @@ def test_a_slice_of_the_product_is_created_and_its_pod_fits(
         SPOT: "true",
     }
     asking = leader(node_selector=selector, tpu=chips, tolerations=[TOLERATION])
-    wanted = pools.build_desired(asking)
-    pools.create(wanted)
+    desired = pools.build_desired(asking)
+    pools.create(desired)
     gke.clock.run_for(1200)
     nodes = list(gke.nodes.there.values())
-    assert len(nodes) == wanted.body["initialNodeCount"]
+    assert len(nodes) == desired.body["initialNodeCount"]
     assert all(asking.selector.items() <= node.labels.items() for node in nodes)
 
 
@@ -116,9 +116,9 @@ def test_a_reservation_is_a_label_of_the_nodes(gke: Gke, pools: NodePools) -> No
 
 def test_creating_an_existing_pool_is_a_conflict(pools: NodePools) -> None:
     pools.create(pools.build_desired(LEADER))
-    with pytest.raises(CallError) as refused:
+    with pytest.raises(CallError) as raised:
         pools.create(pools.build_desired(LEADER))
-    error = refused.value
+    error = raised.value
     assert (error.call, error.http, error.reason) == ("nodePools.create", 409, "alreadyExists")
     assert error.message.startswith("Already exists: projects/my-project/")
 
@@ -152,9 +152,9 @@ def test_a_pool_that_changed_after_the_read_is_not_deleted(
     gke.clock.run_for(60)
     if etag == "unknown":
         there = replace(there, raw={**there.raw, "etag": ""})
-    with pytest.raises(CallError) as refused:
+    with pytest.raises(CallError) as raised:
         pools.delete(there)
-    assert str(refused.value) == (
+    assert str(raised.value) == (
         f"nodePools.delete: 409 aborted: node pool {NAME} has changed since it was read"
     )
     assert gke.simulator.calls.counts()["nodePools.delete"] == 0
@@ -170,9 +170,9 @@ def test_a_pool_from_a_list_can_be_deleted(gke: Gke, pools: NodePools) -> None:
 
 def test_a_pool_cannot_be_deleted_during_its_creation(pools: NodePools) -> None:
     pools.create(pools.build_desired(LEADER))
-    with pytest.raises(CallError, match="400 failedPrecondition: Cluster is running") as refused:
+    with pytest.raises(CallError, match="400 failedPrecondition: Cluster is running") as raised:
         pools.delete(found(pools))
-    assert verdict_of(refused.value).reason is None
+    assert verdict_of(raised.value).reason is None
 
 
 def test_a_stockout_is_reported_with_gkes_message(gke: Gke) -> None:

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a table reads best with a row on a line)
-"""What the simulated GKE refuses, in which words."""
+"""The errors of the simulated GKE."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BODIES: list[Any] = [
     pytest.param({"config": {"secondaryBootDisks": [{"diskImage": "i", "mode": "CONTAINER_IMAGE_CACHE"}]}}, BAD + "Secondary boot disks require image streaming (gcfs_config) to be enabled.", id="disk"),
     pytest.param({"foo": 1}, BAD + "Invalid JSON payload received. Unknown name \"foo\" at 'node_pool': Cannot find field.", id="unknown field"),
     pytest.param({"config": {"foo": 1}}, BAD + "Invalid JSON payload received. Unknown name \"foo\" at 'node_pool.config': Cannot find field.", id="unknown field inside"),
-    pytest.param({"placementPolicy": {"type": "LOOSE"}}, BAD + "Invalid JSON payload received. Invalid enum value LOOSE for enum type google.container.v1.NodePool.PlacementPolicy.Type at CreateNodePoolRequest.nodePool.placementPolicy.type.", id="unknown word"),
+    pytest.param({"placementPolicy": {"type": "LOOSE"}}, BAD + "Invalid JSON payload received. Invalid enum value LOOSE for enum type google.container.v1.NodePool.PlacementPolicy.Type at CreateNodePoolRequest.nodePool.placementPolicy.type.", id="unknown enum value"),
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The stand-in in real time: what goes wrong beside it is told as it is."""
+"""The stand-in in real time does not hide an error of the code that runs next to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stand-in for JobSet: what a JobSet becomes on a cluster that has nothing but Nodes."""
+"""The stand-in for JobSet runs JobSets on a cluster that has only Nodes."""
 
 from __future__ import annotations
 

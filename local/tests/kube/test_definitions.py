@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions: which are refused, and what those that are not make of objects."""
+"""CustomResourceDefinitions: validation, and their effect on objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ THINGS = "/apis/cases.example.com/v1/namespaces/default/things"
 
 
 def thing_crd(spec: dict[str, Any], **version: Any) -> dict[str, Any]:
-    """A CRD whose objects have this schema as ``spec``."""
+    """Build a CRD whose objects have a ``spec`` of this schema."""
     schema = {"type": "object", "properties": {"spec": spec}}
     return crd("things", "Thing", {"schema": {"openAPIV3Schema": schema}, **version})
 
@@ -28,7 +28,7 @@ def serve(spec: dict[str, Any], **version: Any) -> Embedded:
 
 
 def thing(spec: Any, name: str = "t", version: str = "v1") -> dict[str, Any]:
-    """An object of that CRD."""
+    """Build an object of that CRD."""
     return {
         "apiVersion": f"cases.example.com/{version}",
         "kind": "Thing",
@@ -64,17 +64,17 @@ def failure(server: Embedded, spec: Any) -> str:
 
 
 AT = "spec.versions[0].schema.openAPIV3Schema"
-UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
-    "a pattern that is none": ({"type": "string", "pattern": "a("}, f"{AT}: Invalid value: "),
+INVALID_SCHEMAS: dict[str, tuple[dict[str, Any], str]] = {
+    "an invalid pattern": ({"type": "string", "pattern": "a("}, f"{AT}: Invalid value: "),
     "a rule that does not compile": (
         {"type": "object", "x-kubernetes-validations": [{"rule": "self.a =="}]},
         f"{AT}: Invalid value: the expression 'self.a ==' does not compile",
     ),
-    "a rule that uses what is not there": (
+    "a rule that uses an undeclared field": (
         {"type": "object", "x-kubernetes-validations": [{"rule": "other.a == 1"}]},
         "undeclared reference to 'other.a'",
     ),
-    "a rule with a reason that there is not": (
+    "a rule with an unknown reason": (
         {"type": "object", "x-kubernetes-validations": [{"rule": "true", "reason": "x"}]},
         "the rule 'true' has the unknown reason 'x'",
     ),
@@ -89,19 +89,19 @@ UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
         {"type": "object", "properties": []},
         f"{AT}.properties[spec].properties must be of type object, and not array",
     ),
-    "a limit that is no number": (
+    "a limit that is not a number": (
         {"type": "string", "maxLength": "3"},
         f"{AT}.properties[spec].maxLength must be of type integer, and not string",
     ),
-    "items that are no schema": (
+    "items that are not a schema": (
         {"type": "array", "items": {"type": "object", "properties": {"a": 1}}},
         f"{AT}.properties[spec].items.properties[a] must be an object",
     ),
-    "an enumeration that is no list": (
+    "an enum that is not a list": (
         {"type": "string", "enum": "a"},
         f"{AT}.properties[spec].enum: Invalid value: ",
     ),
-    "values of a map that are no schema": (
+    "map values that are not a schema": (
         {"type": "object", "additionalProperties": "string"},
         f"{AT}.properties[spec].additionalProperties must be an object",
     ),
@@ -109,22 +109,22 @@ UNREADABLE: dict[str, tuple[dict[str, Any], str]] = {
         {"type": "string", "maxLength": None},
         f"{AT}.properties[spec] must be an object, and none of its keywords null",
     ),
-    "a required name that is none": (
+    "a required name that is not a string": (
         {"type": "object", "required": [1]},
         f"{AT}.properties[spec].required[0] must be of type string, and not integer",
     ),
 }
 
 
-@pytest.mark.parametrize("spec, message", UNREADABLE.values(), ids=UNREADABLE.keys())
+@pytest.mark.parametrize("spec, message", INVALID_SCHEMAS.values(), ids=INVALID_SCHEMAS.keys())
 def test_a_schema_that_cannot_be_compiled_is_invalid(spec: dict[str, Any], message: str) -> None:
     assert message in refusal(Embedded(), "POST", CRDS, thing_crd(spec))
 
 
 _VERSION = WIDGETS["spec"]["versions"][0]
-_UNREADABLE_COLUMN = {"name": "x", "type": "string", "jsonPath": "a..b"}
+_INVALID_COLUMN = {"name": "x", "type": "string", "jsonPath": "a..b"}
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "a name that is not plural and group": (
+    "a name that is not plural.group": (
         {"metadata": {"name": "other.example.com"}},
         'metadata.name: Invalid value: "other.example.com": must be spec.names.plural+"."+spec.group',
     ),
@@ -132,7 +132,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"spec": {"versions": [{**_VERSION, "storage": False}]}},
         "must have exactly one version marked as storage version",
     ),
-    "a scope that there is not": (
+    "an unknown scope": (
         {"spec": {"scope": "Global"}},
         'spec.scope: Unsupported value: "Global": supported values: "Cluster", "Namespaced"',
     ),
@@ -140,12 +140,12 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"spec": {"versions": [{"name": "v1", "served": True, "storage": True}]}},
         f"{AT}: Required value: schemas are required",
     ),
-    "a schema of no object": (
+    "a schema that is not of an object": (
         {"spec": {"versions": [{**_VERSION, "schema": {"openAPIV3Schema": {"type": "string"}}}]}},
         f'{AT}.type: Invalid value: "string": must be object at the root',
     ),
-    "a column that cannot be read": (
-        {"spec": {"versions": [{**_VERSION, "additionalPrinterColumns": [_UNREADABLE_COLUMN]}]}},
+    "a column with an invalid path": (
+        {"spec": {"versions": [{**_VERSION, "additionalPrinterColumns": [_INVALID_COLUMN]}]}},
         "spec.versions[0].additionalPrinterColumns[0].jsonPath: Invalid value: ",
     ),
 }
@@ -302,7 +302,7 @@ ESCAPED = {
     "a dot": ("a.b", "self.a__dot__b"),
     "a slash": ("a/b", "self.a__slash__b"),
     "two underscores": ("a__b", "self.a__underscores__b"),
-    "a word of the language": ("namespace", "self.__namespace__"),
+    "a reserved word": ("namespace", "self.__namespace__"),
 }
 
 
@@ -326,7 +326,11 @@ TYPED = {
         "self.a.all(k, self.a[k] > 0)",
         {"x-y": 1},
     ),
-    "a text's parts": ({"type": "string"}, "self.a.split('x').map(p, int(p)).all(n, n > 0)", "2x2"),
+    "parts of a string": (
+        {"type": "string"},
+        "self.a.split('x').map(p, int(p)).all(n, n > 0)",
+        "2x2",
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""What becomes of the objects of an owner that goes."""
+"""Garbage collection of the dependents of a deleted owner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOREGROUND = {"propagationPolicy": "Foreground"}
 
 
 def make(server: Embedded, name: str, **metadata: Any) -> dict[str, Any]:
-    """A ConfigMap, as the owner reference that another can hold."""
+    """Create a ConfigMap, and return an owner reference to it."""
     made = server.ask("POST", MAPS, config_map(name, **metadata))
     return {
         "apiVersion": "v1",
@@ -25,11 +25,11 @@ def make(server: Embedded, name: str, **metadata: Any) -> dict[str, Any]:
 
 def test_an_object_with_a_remaining_owner_drops_only_the_other_reference() -> None:
     server = Embedded()
-    gone, kept = make(server, "gone"), make(server, "kept")
-    make(server, "child", ownerReferences=[gone, kept])
+    gone, remaining = make(server, "gone"), make(server, "remaining")
+    make(server, "child", ownerReferences=[gone, remaining])
     server.ask("DELETE", f"{MAPS}/gone")
     server.run_controllers()
-    assert server.ask("GET", f"{MAPS}/child")["metadata"]["ownerReferences"] == [kept]
+    assert server.ask("GET", f"{MAPS}/child")["metadata"]["ownerReferences"] == [remaining]
 
 
 def test_an_object_whose_owners_kind_is_not_served_remains() -> None:

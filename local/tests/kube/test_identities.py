@@ -1,4 +1,4 @@
-"""Who may speak: certificates, tokens, nobody, and somebody in another's name."""
+"""Authentication: certificates, tokens, anonymous requests and impersonation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from local.base.http import Request
 from local.kube import CertificateAuthority, KubeApi, User
 from local.tests.contract.kubernetes.embedded import Embedded
 
-WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 SECRETS = "/api/v1/namespaces/kube-system/secrets"
 TOKEN = "abcdef.0123456789abcdef"
 JOINERS = "system:bootstrappers:kubeadm:default-node-token"
@@ -39,23 +39,23 @@ def token_secret(**changes: str | None) -> dict[str, Any]:
     }
 
 
-def who(server: Embedded, user: str) -> Any:
-    answer = server.send("POST", WHO, {}, user=user)
+def whoami(server: Embedded, user: str) -> Any:
+    answer = server.send("POST", SELF_REVIEWS, {}, user=user)
     return answer.document["status"]["userInfo"] if answer.status == 201 else answer.status
 
 
 def test_a_bootstrap_token_authenticates_with_its_groups() -> None:
     server = Embedded()
     server.ask("POST", SECRETS, token_secret())
-    assert who(server, f"token:{TOKEN}") == {
+    assert whoami(server, f"token:{TOKEN}") == {
         "username": "system:bootstrap:abcdef",
         "groups": ["system:bootstrappers", JOINERS, "system:authenticated"],
     }
 
 
-REFUSED: dict[str, dict[str, str | None]] = {
+INVALID_TOKENS: dict[str, dict[str, str | None]] = {
     "expired": {"expiration": "2025-12-31T23:59:59Z"},
-    "an expiration that cannot be read": {"expiration": "soon"},
+    "an invalid expiration": {"expiration": "soon"},
     "not for authentication": {"usage_bootstrap_authentication": None},
     "another secret": {"token_secret": "fedcba9876543210"},
     "another id": {"token_id": "fedcba"},
@@ -63,33 +63,33 @@ REFUSED: dict[str, dict[str, str | None]] = {
 }
 
 
-@pytest.mark.parametrize("changes", REFUSED.values(), ids=REFUSED.keys())
+@pytest.mark.parametrize("changes", INVALID_TOKENS.values(), ids=INVALID_TOKENS.keys())
 def test_an_invalid_bootstrap_token_is_unauthorized(changes: dict[str, str | None]) -> None:
     server = Embedded()
     server.ask("POST", SECRETS, token_secret(**changes))
-    assert who(server, f"token:{TOKEN}") == 401
+    assert whoami(server, f"token:{TOKEN}") == 401
 
 
 def test_a_secret_of_another_type_is_no_token() -> None:
     server = Embedded()
     server.ask("POST", SECRETS, {**token_secret(), "type": "Opaque"})
-    assert who(server, f"token:{TOKEN}") == 401
+    assert whoami(server, f"token:{TOKEN}") == 401
 
 
 def test_a_bootstrap_token_is_invalid_after_its_secret_is_deleted() -> None:
     server = Embedded()
     server.ask("POST", SECRETS, token_secret())
     server.ask("DELETE", f"{SECRETS}/bootstrap-token-abcdef")
-    assert who(server, f"token:{TOKEN}") == 401
+    assert whoami(server, f"token:{TOKEN}") == 401
 
 
 def test_an_expired_bootstrap_token_is_invalid_and_its_secret_deleted() -> None:
     server = Embedded()
     server.ask("POST", SECRETS, token_secret())
     server.clock.run_for(3590)
-    assert who(server, f"token:{TOKEN}") != 401
+    assert whoami(server, f"token:{TOKEN}") != 401
     server.clock.run_for(10)
-    assert who(server, f"token:{TOKEN}") == 401
+    assert whoami(server, f"token:{TOKEN}") == 401
     assert server.send("GET", f"{SECRETS}/bootstrap-token-abcdef").status == 404
 
 
@@ -99,7 +99,9 @@ def der(pem: str) -> bytes:
 
 def with_certificate(server: Embedded, certificate: bytes, token: str = "") -> Any:
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    request = Request.of("POST", WHO, headers=headers, body="{}", peer_certificate=certificate)
+    request = Request.of(
+        "POST", SELF_REVIEWS, headers=headers, body="{}", peer_certificate=certificate
+    )
     response = server.api.handle(request)
     return response.json()["status"]["userInfo"] if response.status == 201 else response.status
 
@@ -160,12 +162,12 @@ def test_a_serving_certificate_names_its_hosts() -> None:
 def test_only_an_administrator_can_impersonate_users() -> None:
     server = Embedded()
     headers = {"impersonate-user": "jane", "impersonate-group": "devs"}
-    answer = server.send("POST", WHO, {}, headers=headers)
+    answer = server.send("POST", SELF_REVIEWS, {}, headers=headers)
     assert answer.document["status"]["userInfo"] == {
         "username": "jane",
         "groups": ["devs", "system:authenticated"],
     }
-    refused = server.send("POST", WHO, {}, user="reader", headers=headers)
+    refused = server.send("POST", SELF_REVIEWS, {}, user="reader", headers=headers)
     assert refused.status == 403
     assert refused.document["message"] == (
         'users "jane" is forbidden: User "reader" cannot impersonate resource "users" in API '
@@ -175,7 +177,7 @@ def test_only_an_administrator_can_impersonate_users() -> None:
 
 def test_a_static_token_needs_no_group_to_be_authenticated() -> None:
     api = KubeApi(VirtualClock(), random=Random(0), tokens={"t": User("bare", (), "42")})
-    request = Request.of("POST", WHO, headers={"authorization": "Bearer t"}, body="{}")
+    request = Request.of("POST", SELF_REVIEWS, headers={"authorization": "Bearer t"}, body="{}")
     assert api.handle(request).json()["status"]["userInfo"] == {
         "username": "bare",
         "groups": ["system:authenticated"],

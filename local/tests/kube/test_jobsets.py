@@ -1,4 +1,4 @@
-"""JobSet's own definition in the embedded Kubernetes API."""
+"""JobSet's own CRD in the embedded Kubernetes API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node meets on its way in: cluster-info, the kubelet's certificate, its own rights."""
+"""A node joins: cluster-info, the kubelet's certificate and its permissions."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def csr(pem: str | None = None, **spec: Any) -> dict[str, Any]:
 
 
 def submit(server: Embedded, body: dict[str, Any], user: str = f"token:{TOKEN}") -> Any:
-    """Post a request and return its status some time later."""
+    """Create a CSR, let the controllers finish, and return its status."""
     server.ask("POST", CSRS, body, user=user)
     server.run_controllers()
     return server.ask("GET", f"{CSRS}/csr")["status"]
@@ -157,7 +157,7 @@ def test_an_rsa_key_can_have_the_usage_key_encipherment(server: Embedded) -> Non
     assert "certificate" in submit(server, csr(signing_request(key=key), usages=usages))
 
 
-LEFT: dict[str, dict[str, Any]] = {
+NOT_APPROVED: dict[str, dict[str, Any]] = {
     "another organization": csr(signing_request(organization="system:masters")),
     "no node's name": csr(signing_request(name="n1")),
     "names of hosts": csr(signing_request(host="n1.example.com")),
@@ -170,7 +170,7 @@ LEFT: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("body", LEFT.values(), ids=LEFT.keys())
+@pytest.mark.parametrize("body", NOT_APPROVED.values(), ids=NOT_APPROVED.keys())
 def test_a_csr_that_is_no_kubelets_is_not_approved_automatically(
     server: Embedded, body: dict[str, Any]
 ) -> None:
@@ -222,7 +222,7 @@ INVALID: dict[str, tuple[dict[str, Any], str]] = {
         {**csr(), "spec": {**csr()["spec"], "request": "aGVsbG8="}},
         "PEM block type must be CERTIFICATE REQUEST",
     ),
-    "too short a life": (
+    "too short a duration": (
         csr(expirationSeconds=60),
         "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 600 "
         "seconds (10 minutes)",

@@ -1,4 +1,4 @@
-"""What is kept, what is shared with nobody, and what can be told of who has called."""
+"""State of the embedded API: copies of manifests, determinism and the record of calls."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def test_applied_manifests_are_copied() -> None:
     assert server.send("POST", PATH, widget(size=0)).status == 422
 
 
-def life(seed: int) -> list[str]:
-    """The names and uids of a short life."""
+def create_objects(seed: int) -> list[str]:
+    """Create objects with a seed, and return their names and uids."""
     clock = VirtualClock()
     api = KubeApi(clock, random=Random(seed), tokens={"t": ADMIN})
     clock.run_for(1)
@@ -41,8 +41,8 @@ def life(seed: int) -> list[str]:
 
 
 def test_the_same_seed_gives_the_same_names_and_uids() -> None:
-    assert life(7) == life(7)
-    assert life(7) != life(8)
+    assert create_objects(7) == create_objects(7)
+    assert create_objects(7) != create_objects(8)
 
 
 def test_every_call_is_recorded_with_its_code() -> None:

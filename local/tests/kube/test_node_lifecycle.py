@@ -1,4 +1,4 @@
-"""Nodes that fall silent, and the taints that follow from what a Node says of itself."""
+"""Nodes without heartbeats, and the taints that follow from a Node's conditions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def server() -> Embedded:
 
 
 def report(server: Embedded, **conditions: str) -> None:
-    """What a kubelet says of its Node."""
+    """Report conditions as a kubelet does."""
     now = render_time(server.clock.now())
     body = [
         {"type": type_, "status": status, "lastHeartbeatTime": now, "reason": "R", "message": "m"}
@@ -35,8 +35,8 @@ def report(server: Embedded, **conditions: str) -> None:
     server.run_controllers()
 
 
-def beat(server: Embedded) -> None:
-    """A kubelet renews its Lease."""
+def renew_lease(server: Embedded) -> None:
+    """Renew the Lease as a kubelet does."""
     lease = {
         "metadata": {"name": "n"},
         "spec": {"renewTime": server.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")},
@@ -68,15 +68,15 @@ def test_a_new_node_has_a_taint_until_it_is_ready(server: Embedded) -> None:
 
 CONDITIONS = {
     "not ready": ({"Ready": "False"}, {(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")}),
-    "memory runs low": (
+    "memory pressure": (
         {"Ready": "True", "MemoryPressure": "True"},
         {("node.kubernetes.io/memory-pressure", "NoSchedule")},
     ),
-    "no network": (
+    "network unavailable": (
         {"Ready": "True", "NetworkUnavailable": "True"},
         {("node.kubernetes.io/network-unavailable", "NoSchedule")},
     ),
-    "all is well": ({"Ready": "True", "MemoryPressure": "False"}, set()),
+    "ready without pressure": ({"Ready": "True", "MemoryPressure": "False"}, set()),
 }
 
 
@@ -108,14 +108,14 @@ def test_other_taints_are_kept(server: Embedded) -> None:
 def test_a_node_whose_lease_is_renewed_stays_ready(server: Embedded) -> None:
     report(server, Ready="True")
     for _ in range(30):
-        beat(server)
+        renew_lease(server)
         server.clock.run_for(10)
     assert ready(server)[0] == "True"
 
 
 def test_a_node_without_heartbeats_is_unknown_after_the_grace_period(server: Embedded) -> None:
     report(server, Ready="True")
-    beat(server)
+    renew_lease(server)
     server.clock.run_for(49)
     assert ready(server)[0] == "True"
     server.clock.run_for(2)

@@ -1,4 +1,4 @@
-"""What kubectl asks of OpenAPI about a kind that is not there."""
+"""kubectl reads OpenAPI about an unknown kind."""
 
 from __future__ import annotations
 

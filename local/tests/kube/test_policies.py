@@ -1,4 +1,4 @@
-"""Which writes a ValidatingAdmissionPolicy denies, and with which answer."""
+"""The writes that a ValidatingAdmissionPolicy denies, and the answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RULE = {
 
 
 def bind(server: Embedded, binding: dict[str, Any] | None = None, **spec: Any) -> None:
-    """Apply a policy that denies every Node without the label ``team``, or with other fields."""
+    """Apply a policy, by default one that denies every Node without the label ``team``."""
     policy = {
         "matchConstraints": {"resourceRules": [RULE]},
         "variables": [{"name": "labels", "expression": "object.metadata.?labels.orValue({})"}],
@@ -56,14 +56,14 @@ DENIED = "ValidatingAdmissionPolicy 'teams' with binding 'all-teams' denied requ
             422,
             "Invalid",
             "worker-1 has no team",
-            id="in-words-of-its-own",
+            id="with-its-own-message",
         ),
         pytest.param(
             {},
             422,
             "Invalid",
             "failed expression: 'team' in variables.labels",
-            id="without-words",
+            id="without-a-message",
         ),
     ],
 )
@@ -109,7 +109,7 @@ def test_a_denied_write_has_the_policys_message(
         pytest.param(
             {"matchConstraints": {"resourceRules": [{**RULE, "scope": "Namespaced"}]}},
             {},
-            id="about-what-is-in-namespaces",
+            id="about-namespaced-objects",
         ),
         pytest.param({}, {"validationActions": ["Audit"]}, id="bound-to-audit"),
         pytest.param({}, {"policyName": "another"}, id="not-bound"),
@@ -121,7 +121,7 @@ def test_a_denied_write_has_the_policys_message(
         pytest.param(
             {"validations": [{"expression": "authorizer.group('').check('x').allowed()"}]},
             {},
-            id="that-needs-what-is-not-here",
+            id="that-needs-unsupported-functions",
         ),
         pytest.param({}, {"paramRef": {"name": "x"}}, id="with-parameters"),
     ],

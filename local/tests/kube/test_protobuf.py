@@ -1,4 +1,4 @@
-"""kubectl sends protobuf for some commands; the answer says what to use instead."""
+"""kubectl sends protobuf for some commands. The answer names an alternative."""
 
 from __future__ import annotations
 

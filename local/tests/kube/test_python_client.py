@@ -1,4 +1,4 @@
-"""The Python client's typed calls against the server: what it sends, what it can read."""
+"""The Python client's typed calls against the embedded server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a client sends is answered; nothing it sends makes the server raise."""
+"""Every request is answered, and none makes the server raise."""
 
 from __future__ import annotations
 
@@ -78,40 +78,40 @@ JUNK: list[Any] = [
     {"x": 1},
 ]
 AS_KUBERNETES = "resourceVersion should not be set"
-"""What kube-apiserver itself answers with a 500, without a reason."""
+"""The message of an error that kube-apiserver itself answers with a 500, without a reason."""
 QUERIES = ("", "limit=x", "fieldSelector=%3D", "labelSelector=((", "continue=%20", "dryRun=All")
 
 
-def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where something stands in a document."""
+def paths(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of every value in a document."""
     yield at
     if isinstance(value, dict):
         for name, item in value.items():
-            yield from places(item, (*at, name))
+            yield from paths(item, (*at, name))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from places(item, (*at, index))
+            yield from paths(item, (*at, index))
 
 
-def with_junk(document: Any, place: tuple[Any, ...], junk: Any) -> Any:
-    """The document with junk at one place."""
-    if not place:
+def with_junk(document: Any, path: tuple[Any, ...], junk: Any) -> Any:
+    """Replace the value at one path of a document by junk."""
+    if not path:
         return junk
     changed = copy.deepcopy(document)
     parent = changed
-    for step in place[:-1]:
+    for step in path[:-1]:
         parent = parent[step]
-    parent[place[-1]] = junk
+    parent[path[-1]] = junk
     return changed
 
 
 @st.composite
-def spoilt(draw: st.DrawFn) -> tuple[str, Any]:
+def corrupted_requests(draw: st.DrawFn) -> tuple[str, Any]:
     path = draw(st.sampled_from(sorted(BODIES)))
     body = BODIES[path]
     for _ in range(draw(st.integers(1, 2))):
         body = with_junk(
-            body, draw(st.sampled_from(list(places(body)))), draw(st.sampled_from(JUNK))
+            body, draw(st.sampled_from(list(paths(body)))), draw(st.sampled_from(JUNK))
         )
     return path, body
 
@@ -123,7 +123,7 @@ SERVER.run_controllers()
 
 @settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    spoilt(),
+    corrupted_requests(),
     st.sampled_from(["POST", "PUT", "PATCH", "DELETE", "GET"]),
     st.sampled_from([JSON, MERGE, STRATEGIC, JSON_PATCH]),
     st.sampled_from(QUERIES),

@@ -1,4 +1,4 @@
-"""What ``kubectl get`` shows in its columns."""
+"""The columns of ``kubectl get``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVENTS = "/api/v1/namespaces/default/events"
 
 
 def row(server: Embedded, path: str) -> dict[str, Any]:
-    """The cells of the last row, by their columns."""
+    """Return the cells of the last row by column."""
     table = server.ask("GET", path, accept=TABLE)
     columns = [column["name"] for column in table["columnDefinitions"]]
     return dict(zip(columns, table["rows"][-1]["cells"], strict=True))

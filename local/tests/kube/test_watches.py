@@ -1,4 +1,4 @@
-"""Watches that go on: what comes when, and how they end."""
+"""Watches: their events, and how they end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the service refuses: names, messages and settings out of their documented range."""
+"""Errors about names, messages and settings out of their documented range."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ SETTINGS: list[Any] = [
         replace(CONFIG, retry=RetryPolicy(10, 700)),
         "The value for maximum_backoff is out of bounds. You passed 700s in the request, "
         "but the value must be between 0s and 600s.",
-        id="a long back-off",
+        id="a long backoff",
     ),
     pytest.param(
         replace(CONFIG, retry=RetryPolicy(20, 10)),
         "The value for maximum_backoff is too small. You passed 10s in the request, "
         "but the minimum value is 20s.",
-        id="a maximum under the minimum",
+        id="a maximum below the minimum",
     ),
     pytest.param(
         replace(CONFIG, dead_letter=DeadLetterPolicy(DEAD, 4)),
@@ -108,7 +108,7 @@ SETTINGS: list[Any] = [
     pytest.param(
         replace(CONFIG, filter="attributes"),
         "Invalid filter: expected '.' or ':' at 11, found the end",
-        id="no filter",
+        id="an invalid filter",
     ),
 ]
 
@@ -174,7 +174,7 @@ ACK_IDS: list[Any] = [
     pytest.param(
         ["projects/p/subscriptions/other:1"],
         "an invalid ack ID to the service (ack_id=projects/p/subscriptions/other:1).",
-        id="another's",
+        id="an id of another subscription",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""Pulling: leases, deadlines, refusals."""
+"""Pulling: leases, deadlines, nacks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from local.pubsub.errors import FailedPrecondition, InvalidArgument, Unavailable
 from local.pubsub.model import RetryPolicy
-from local.tests.pubsub.service import MORGUE, SUBSCRIPTION, TOPIC, Service
+from local.tests.pubsub.service import DEAD_SUBSCRIPTION, SUBSCRIPTION, TOPIC, Service
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_message_pulled_too_often_goes_to_the_dead_letter_topic(service: Servi
         attempts.append(received[0].delivery_attempt)
         service.clock.run_for(10)
     assert attempts == [1, 2, 3, 4, 5]
-    assert [letter.message.data for letter in service.pubsub.pull(MORGUE, 10)] == [b"x"]
+    assert [letter.message.data for letter in service.pubsub.pull(DEAD_SUBSCRIPTION, 10)] == [b"x"]
 
 
 def test_a_pull_returns_at_most_max_messages(service: Service) -> None:
@@ -85,7 +85,10 @@ def test_each_subscription_receives_the_message(service: Service) -> None:
     service.pubsub.delete_subscription(SUBSCRIPTION)
     service.subscribe(push=False)
     service.publish(b"x")
-    assert (service.pubsub.backlog(SUBSCRIPTION), service.pubsub.backlog(MORGUE)) == (1, 0)
+    assert (service.pubsub.backlog(SUBSCRIPTION), service.pubsub.backlog(DEAD_SUBSCRIPTION)) == (
+        1,
+        0,
+    )
 
 
 def test_a_subscription_receives_only_messages_published_after_its_creation(

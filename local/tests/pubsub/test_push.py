@@ -1,4 +1,4 @@
-"""Pushing: the envelope, what acknowledges, when it is tried again, where it ends."""
+"""Pushing: the envelope, acks and nacks, retries, dead letters."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from local.pubsub.model import DeadLetter, PushConfig, RetryPolicy
 from local.pubsub.subscription import Timings
 from local.tests.pubsub.service import (
     DEAD,
+    DEAD_SUBSCRIPTION,
     ENDPOINT,
-    MORGUE,
     SUBSCRIPTION,
     TOPIC,
     Service,
 )
 
 ACKNOWLEDGING = (102, 200, 201, 202, 204)
-REFUSING = (100, 203, 205, 206, 301, 302, 400, 404, 408, 409, 429, 500, 503, None)
+NACKING = (100, 203, 205, 206, 301, 302, 400, 404, 408, 409, 429, 500, 503, None)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_an_acknowledging_status_acknowledges_the_message(service: Service, stat
     assert service.pubsub.idle()
 
 
-@pytest.mark.parametrize("status", REFUSING)
+@pytest.mark.parametrize("status", NACKING)
 def test_every_other_status_is_a_nack(service: Service, status: int | None) -> None:
     subscription = service.subscribe(retry=RetryPolicy(10, 600))
     service.endpoint.statuses = [status, 200]
@@ -158,7 +158,7 @@ def test_a_success_shortens_the_pause_after_the_next_nack(service: Service) -> N
     service.endpoint.statuses = [500, 500, 500, 200, 500, 200]
     service.publish(b"x", b"y")
     service.clock.run_for(60)
-    # 0.1, 0.2 and 0.4 seconds; then 0.4 again in place of 0.8.
+    # 0.1, 0.2 and 0.4 seconds; then 0.4 again instead of 0.8.
     assert service.endpoint.times == [0.0, 0.1, 0.3, 0.7, 0.7, 1.1]
     assert subscription.backlog == 0
 
@@ -188,7 +188,7 @@ def test_a_message_becomes_a_dead_letter_after_the_maximum_of_attempts(service: 
     service.endpoint.statuses = [500]
     message_id = service.pubsub.publish(TOPIC, b"x", {"cause": "Added"})
     service.clock.run_for(3600)
-    (letter,) = service.pubsub.pull(MORGUE, 10)
+    (letter,) = service.pubsub.pull(DEAD_SUBSCRIPTION, 10)
     assert len(service.endpoint.pushes) == 5
     assert letter.message.data == b"x"
     assert letter.message.id != message_id
@@ -243,10 +243,10 @@ def test_no_message_becomes_a_dead_letter_during_an_outage(service: Service) -> 
     service.clock.run_until(lambda: len(service.endpoint.pushes) == 5, timeout_s=60)
     service.pubsub.go_away()
     service.clock.run_for(60)
-    assert (subscription.backlog, service.pubsub.backlog(MORGUE)) == (1, 0)
+    assert (subscription.backlog, service.pubsub.backlog(DEAD_SUBSCRIPTION)) == (1, 0)
     service.pubsub.come_back()
     service.clock.run_for(60)
-    assert (subscription.backlog, service.pubsub.backlog(MORGUE)) == (0, 1)
+    assert (subscription.backlog, service.pubsub.backlog(DEAD_SUBSCRIPTION)) == (0, 1)
 
 
 def test_a_message_can_be_duplicated_without_a_failure() -> None:

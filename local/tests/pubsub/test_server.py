@@ -1,6 +1,6 @@
-"""What only the embedded server has: keys to verify its tokens, outages, a port.
+"""Features that only the embedded server has: keys to verify its tokens, outages, a port.
 
-All else that clients see of it is in `local.tests.contract.pubsub`.
+All other behaviour is tested in `local.tests.contract.pubsub`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Loop:
-    """An asyncio loop on a thread of its own."""
+    """An asyncio loop in its own thread."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -62,7 +62,7 @@ def bench(service: server.Server) -> Iterator[Bench]:
 
 AUDIENCES: list[Any] = [
     pytest.param("https://step.example.com", "https://step.example.com", id="named"),
-    pytest.param("", None, id="the endpoint when none is named"),
+    pytest.param("", None, id="the endpoint by default"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""No process is left behind, however and whenever the parent is ended."""
+"""No process remains, no matter how and when the parent ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHILDREN = 3
 
 
 class Parent:
-    """A process that starts three children, each with a child of its own."""
+    """A process that starts three children, each with its own child."""
 
     def __init__(self, mode: str) -> None:
         self.process = subprocess.Popen(
@@ -31,23 +31,23 @@ class Parent:
         self.lines: list[str] = []
 
     def read_until(self, words: str, times: int = 1) -> None:
-        """Read what it writes until a line has these words for the n-th time."""
+        """Read the output until these words appear for the n-th time."""
         while sum(words in line for line in self.lines) < times:
             line = self._output.readline()
-            assert line, f"it ended without saying {words!r}: {self.lines}"
+            assert line, f"it ended without printing {words!r}: {self.lines}"
             self.lines.append(line.strip())
 
     def descendants(self) -> list[int]:
         return [one.pid for one in psutil.Process(self.process.pid).children(recursive=True)]
 
     def end(self) -> int:
-        """Wait for its end; returns its exit code."""
+        """Wait for the end, and return the exit code."""
         self.lines += [line.strip() for line in self._output]
         return self.process.wait(timeout=30)
 
     @property
     def families(self) -> list[int]:
-        """The numbers of all children and grandchildren that said so."""
+        """Return the pids that children and grandchildren printed."""
         return [pid for line in self.lines for pid in parse_family(line)]
 
     @property

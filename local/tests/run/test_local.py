@@ -1,6 +1,6 @@
-"""``make local``: what a person does with it, with kubectl and without.
+"""``make local``: typical commands of users, with kubectl and without.
 
-A Ctrl-C ends the one that the tests share, and leaves nothing of it.
+The tests share one instance. Ctrl-C ends it, and no process remains.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("make local")]
 
 
 class WithoutKubectl(Local):
-    """What can be done by the kubernetes client, where there is no kubectl."""
+    """The kubernetes client, as a replacement for kubectl."""
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
@@ -48,7 +48,7 @@ class WithoutKubectl(Local):
         self._groups.delete_namespaced_custom_object(*_GROUPS, "default", "tpunodegroups", name)
 
     def reasons(self) -> dict[str, str]:
-        """Why each group is Ready or not, by name."""
+        """Return the reason of each group's condition Ready, by name."""
         listed = self._groups.list_cluster_custom_object(*_GROUPS, "tpunodegroups")
         return {group["metadata"]["name"]: _reason(group) for group in listed["items"]}
 
@@ -63,7 +63,7 @@ def _reason(group: dict[str, Any]) -> str:
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WithoutKubectl]:
-    """One that all tests of this file share."""
+    """The instance that all tests of this file share."""
     with running(tmp_path_factory.mktemp("local"), "local", *ANY_PORTS) as program:
         yield WithoutKubectl(program)
         assert program.stop(signal.SIGINT) == 0
@@ -106,7 +106,7 @@ def test_kubectl_shows_a_slice_from_apply_to_deletion(local: Local) -> None:
 
 def _check_description(local: Local) -> None:
     event = re.compile(r"Normal +Provisioned .* tpu-functions-\S+ +All nodes are ready")
-    # Events come after the status that they tell of.
+    # Events are written after the status that they describe.
     local.program.until(lambda: bool(event.search(_describe(local))))
     condition = (
         r"Message: +All nodes are ready\n.*\n +Reason: +Ready\n +Status: +True\n +Type: +Ready\n"
@@ -121,7 +121,7 @@ def _describe(local: Local) -> str:
 @needs_kubectl
 def test_kubectls_everyday_commands_work(local: Local) -> None:
     shown = local.kubectl("get", "all", "--all-namespaces")
-    assert "0/1" not in shown, "nothing stands there that never becomes ready"
+    assert "0/1" not in shown, "no resource is listed that never becomes ready"
     assert "relay" not in shown
     wrong = "kind: TpuNodeGroup\napiVersion: tpu.google.com/v1alpha1\nmetadata: {name: x}\n"
     assert (
@@ -144,10 +144,10 @@ def test_kubectls_everyday_commands_work(local: Local) -> None:
         pytest.param(
             ("nodeCount: 2", "nodeCount: two"),
             'spec.nodeCount in body must be of type integer: "string"',
-            id="a word for a number",
+            id="a string instead of a number",
         ),
         pytest.param(
-            ("nodeCount: 2", "nodeCuont: 2"), 'unknown field "spec.nodeCuont"', id="a slip"
+            ("nodeCount: 2", "nodeCuont: 2"), 'unknown field "spec.nodeCuont"', id="a typo"
         ),
     ],
 )
@@ -252,7 +252,7 @@ def test_the_error_about_a_used_port_names_its_process(local: Local, tmp_path: P
 
 
 def knock(port: str, authorization: str) -> int:
-    """The status of the answer to somebody who is not Pub/Sub."""
+    """Return the HTTP status of a request that does not come from Pub/Sub."""
     answer = requests.post(
         f"http://127.0.0.1:{port}/",
         data=b"{}",

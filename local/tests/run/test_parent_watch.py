@@ -1,4 +1,4 @@
-"""The parent watch: which groups it ends when its input does."""
+"""The parent watch ends the recorded process groups when its input ends."""
 
 from __future__ import annotations
 

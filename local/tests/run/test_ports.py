@@ -1,4 +1,4 @@
-"""Ports: free ones, and a clear word about those that are not."""
+"""Free ports, and the errors about used ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Child processes: how they start, what is heard of them, and that none is left behind."""
+"""Child processes: their start and output, and that none remains."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PYTHON = [sys.executable, "-S", "-u"]
 
 
 async def first_line(lines: list[str]) -> str:
-    """The first line that comes; `Processes` were given ``lines.append``."""
+    """Wait for the first line that `Processes` append to ``lines``, and return it."""
     async with asyncio.timeout(20):
         while not lines:
             await asyncio.sleep(0.01)

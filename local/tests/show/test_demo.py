@@ -1,4 +1,4 @@
-"""``make demo``: it shows a whole life, checks what is left, and leaves nothing however it ends."""
+"""``make demo`` shows a slice from creation to deletion, checks for leftovers, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -62,9 +62,11 @@ def _check_story(demo: Program) -> None:
     )
     told = ".*?".join(story)
     assert re.search(told, demo.output, re.DOTALL), demo.output
-    assert "\x1b" not in demo.output, "no colours where there is no terminal"
-    assert len(set(re.findall(r"VM (\w+) +joining", demo.output))) == 2, "both VMs have joined"
-    assert len(set(re.findall(r"VM (\w+) +waiting", demo.output))) >= 1, "one by its script"
+    assert "\x1b" not in demo.output, "no colours without a terminal"
+    assert len(set(re.findall(r"VM (\w+) +joining", demo.output))) == 2, "both VMs must join"
+    assert len(set(re.findall(r"VM (\w+) +waiting", demo.output))) >= 1, (
+        "one must join by its script"
+    )
 
 
 @pytest.mark.real
@@ -90,7 +92,7 @@ def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_no_leftovers(
     assert re.search(".*?".join(story), demo.output, re.DOTALL), demo.output
     places = dict(re.findall(r"^  (multislice-slice-\d-\d)   tng-(\S+)-\w+$", demo.output, re.M))
     slices = [{places[f"multislice-slice-{job}-{host}"] for host in "01"} for job in "01"]
-    assert [len(hosts) for hosts in slices] == [1, 1], "the Pods of a Job are on one slice"
+    assert [len(hosts) for hosts in slices] == [1, 1], "the Pods of a Job must be on one slice"
     assert slices[0] != slices[1]
     assert " supervisor " not in demo.output, "none of the processes ended by itself"
     assert demo.output.count("  none  ") == 8
@@ -166,7 +168,7 @@ def test_the_error_about_a_function_that_cannot_start_has_its_last_lines(tmp_pat
     (copy / "main.py").write_text("def create_resources(:\n")
     with running(tmp_path / "run", "local.show.demo", root=copy) as demo:
         assert demo.process.wait(timeout=TIMEOUT_S) == 1
-    # None of the functions can: the quickest to end is named.
+    # No function can start. The first one to exit is named.
     assert re.search(r"FAILED: before it was ready: \w+ ended with code 1; its last", demo.output)
     assert "SyntaxError" in demo.output
     (kept,) = demo.files()

@@ -1,4 +1,4 @@
-"""The picture of the demo shows what the terminal showed, and loads nothing."""
+"""The picture of the demo shows the output of the terminal, and loads no resources."""
 
 from __future__ import annotations
 

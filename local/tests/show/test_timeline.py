@@ -1,4 +1,4 @@
-"""The timeline that the demos and `make local` print: columns that hold, commands that can be pasted."""
+"""The timeline that the demos and `make local` print: aligned columns, commands that can be pasted."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_columns_are_aligned_at_any_width_and_time(width: int, elapsed_s: float,
     timeline.print(LINE)
     first, *others = shown.getvalue().splitlines()
     assert first.startswith(f"{time:>9}  create_resources  training  Inserting")
-    assert others, "the reason is on lines of its own at these widths"
+    assert others, "the reason has its own lines at these widths"
     assert {line[:MARGIN].strip() for line in others} == {""}
     assert all(len(line.rstrip()) <= width for line in (first, *others))
 

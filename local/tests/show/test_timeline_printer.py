@@ -1,4 +1,4 @@
-"""What happens under a supervisor, as the demo and `make local` tell it."""
+"""The lines of the timeline in the demo and `make local`."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
                 "Inserting: inserts what is missing and possible now",
                 "resourcePolicies.insert; 2 GCE and 9 Kubernetes calls, 34 ms",
             ),
-            id="a decision that has words",
+            id="a decision with a detail",
         ),
         pytest.param(
             SubprocessLine(
                 "label_node", step_line(decision="Novel", note="because", trigger="Resync")
             ),
             Line("label_node", "Novel", "Resync; because; 2 GCE and 9 Kubernetes calls, 34 ms"),
-            id="a decision without",
+            id="a decision without a detail",
         ),
         pytest.param(
             SubprocessLine("label_node", step_line(decision="Novel", group="default/training")),
@@ -126,11 +126,13 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             None,
             id="the rest",
         ),
-        pytest.param(SubprocessLine("relay", "no JSON"), None, id="a relay's line that is no JSON"),
+        pytest.param(
+            SubprocessLine("relay", "no JSON"), None, id="a line of the relay that is no JSON"
+        ),
         pytest.param(
             SubprocessLine("relay", '{"message": "cannot start: x", "severity": "CRITICAL"}'),
             Line("relay", "cannot start: x", is_bad=True),
-            id="the relay's trouble",
+            id="an error of the relay",
         ),
         pytest.param(
             AuditEntry(audit("v1.compute.instances.insert", first=True), ()),
@@ -165,7 +167,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
                 ("provision_slice",),
             ),
             Line("GKE", f"made node pool {VM}", "audit log: to provision_slice"),
-            id="a node pool is made",
+            id="a node pool is created",
         ),
         pytest.param(
             AuditEntry(audit("google.container.v1.ClusterManager.SetLabels", first=True), ()),
@@ -175,7 +177,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
         pytest.param(
             AuditEntry(audit("v1.compute.instances.stop", first=True), ()),
             None,
-            id="begins, no words",
+            id="a beginning without text",
         ),
         pytest.param(
             AuditEntry(audit("NotifyInstanceLocation", first=True, last=True), ()), None, id="noise"
@@ -185,7 +187,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             Line("VM jdc7", "joined: host as vm"),
             id="our script",
         ),
-        pytest.param(SerialText(VM, "systemd: started\n"), None, id="another's line"),
+        pytest.param(SerialText(VM, "systemd: started\n"), None, id="a line of another script"),
         pytest.param(
             SweepTriggered(),
             Line("scheduler", "triggers the sweep", "a full minute"),

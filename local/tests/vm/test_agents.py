@@ -1,4 +1,4 @@
-"""A simulated VM's agent: it boots, waits for its token, joins, and keeps its Node."""
+"""The agent of a simulated VM: it boots, waits for its token, joins, and reports its Node."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ readonly NODE_TAINTS=google.com/tpu=present:NoSchedule
 
 @dataclass
 class Vm:
-    """A `Machine` that keeps what its agent writes."""
+    """A `Machine` that records the output of its agent."""
 
     project: str = "my-project"
     zone: str = "us-central1-c"
@@ -62,7 +62,7 @@ class Bench:
         self.agent.power_on()
 
     def inject(self, token: str = TOKEN, **changes: str) -> None:
-        """Do what the functions do: token into the metadata, Secret into the cluster."""
+        """Write token and Secret as the functions do, into the metadata and the cluster."""
         expires = self.clock.now() + timedelta(hours=1)
         self.cluster.tokens[token] = expires
         self.vm.metadata |= {
@@ -221,7 +221,7 @@ def test_a_vm_agent_reads_an_endpoint_as_the_script_does(endpoint: str, server: 
     assert bench.state == f"joining: {server} as {NODE}, try 1 with this token"
 
 
-# --- it goes wrong ---
+# --- failures ---
 
 
 def test_a_failed_attempt_is_retried_with_the_same_token() -> None:
@@ -385,8 +385,8 @@ def test_the_device_plugin_runs_only_with_the_accelerator_label() -> None:
 
 
 def test_the_same_random_numbers_give_the_same_timing() -> None:
-    def life() -> list[str]:
+    def join() -> list[str]:
         bench = joined()
         return [f"{bench.clock.now()}", *bench.cluster.calls[-3:], bench.vm.serial]
 
-    assert life() == life()
+    assert join() == join()

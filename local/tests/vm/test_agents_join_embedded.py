@@ -1,4 +1,4 @@
-"""VM agent, token and embedded API: what `shared.node_groups.bootstrap` writes makes a VM join."""
+"""A VM agent joins the embedded API with the token that `shared.node_groups.bootstrap` writes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Bench:
         return self.kube.handle(Request.of(method, path, headers=headers, body=raw)).json()
 
     def inject(self) -> Token:
-        """Do what the functions do, by the product's own code."""
+        """Inject a token with the product's own code."""
         trusted = "/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt"
         pin = ca_hash(self.call("GET", trusted)["data"]["ca.crt"])
         token = new_token(self.random.randbytes, self.clock.now())
@@ -66,14 +66,14 @@ class Bench:
             vm=self.vm.name,
             bootstrap_group=KUBEADM_GROUP,
         )
-        made = self.call("POST", "/api/v1/namespaces/kube-system/secrets", secret)
-        assert made["kind"] == "Secret", made
+        created = self.call("POST", "/api/v1/namespaces/kube-system/secrets", secret)
+        assert created["kind"] == "Secret", created
         self.agent.metadata_changed()
         return token
 
     @property
     def node(self) -> dict[str, Any]:
-        """The VM's Node; an empty one while there is none."""
+        """Return the VM's Node, or an empty one if there is none."""
         found: dict[str, Any] = self.call("GET", NODE_PATH)
         return found if found["kind"] == "Node" else {"status": {}}
 

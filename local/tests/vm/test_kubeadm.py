@@ -1,4 +1,4 @@
-"""What ``kubeadm join`` refuses, in its words; how its configuration file is read."""
+"""``kubeadm join``: its errors, and its configuration file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KUBELET = "error execution phase kubelet-start: timed out waiting for the condit
 
 
 class Attempt:
-    """An attempt of one node to join a small cluster; time passes when it waits."""
+    """An attempt of one node to join a small cluster. Waiting advances the clock."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -83,11 +83,11 @@ def info_of(attempt: Attempt, **changes: str) -> Response:
     return Response.of_json({"data": data})
 
 
-def refused(status: int, message: str) -> Response:
+def error_response(status: int, message: str) -> Response:
     return Response.of_json({"kind": "Status", "message": message}, status)
 
 
-# --- it joins ---
+# --- successful joins ---
 
 
 def test_a_join_ends_with_the_certificate_of_the_node(attempt: Attempt) -> None:
@@ -142,7 +142,7 @@ def test_an_existing_node_that_is_not_ready_is_no_obstacle(attempt: Attempt) -> 
     attempt.run()
 
 
-# --- it does not ---
+# --- failed joins ---
 
 
 def test_a_token_without_a_signature_fails_after_five_minutes(
@@ -194,7 +194,7 @@ def test_cluster_info_that_changes_between_the_reads_is_an_error(attempt: Attemp
         conversation.send(info_of(attempt, kubeconfig=other))
 
 
-REFUSALS = [
+API_ERRORS = [
     (f"{CONFIG}/kubeadm-config", 401, "Unauthorized", FETCH + "failed to get config map: {}"),
     (f"{CONFIG}/kubeadm-config", 403, "is forbidden", FETCH + "failed to get config map: {}"),
     (
@@ -219,11 +219,11 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize("place, status, message, error", REFUSALS)
+@pytest.mark.parametrize("place, status, message, error", API_ERRORS)
 def test_an_error_of_the_api_server_ends_the_attempt(
     attempt: Attempt, place: str, status: int, message: str, error: str
 ) -> None:
-    attempt.cluster.answers[place] = refused(status, message)
+    attempt.cluster.answers[place] = error_response(status, message)
     assert fails(attempt) == error.format(message)
 
 
@@ -271,7 +271,7 @@ def test_a_kubelet_can_set_other_labels(attempt: Attempt, key: str) -> None:
     attempt.run()
 
 
-# --- its file ---
+# --- the configuration file ---
 
 V1BETA3 = f"""
 apiVersion: kubeadm.k8s.io/v1beta3

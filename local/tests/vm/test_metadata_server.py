@@ -1,4 +1,4 @@
-"""The stand-in for the metadata server answers as the documented one does."""
+"""The stand-in for the metadata server answers as documented."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ATTRIBUTES = "instance/attributes/?recursive=true"
 
 
 class Client:
-    """Asks one metadata server."""
+    """A client of one metadata server."""
 
     def __init__(self) -> None:
         self.machine = Machine(metadata={"ssh-keys": "me", "a": "b"})
@@ -35,7 +35,7 @@ class Client:
         self.thread.do(lambda: self.machine.metadata.update(items))
 
     def get_later(self, path: str) -> Queue[requests.Response]:
-        """Begin a request that hangs; returns once the server has it."""
+        """Start a request that waits; return when the server has received it."""
         answers: Queue[requests.Response] = Queue()
         asked = len(self.thread.server.paths)
         threading.Thread(target=lambda: answers.put(self.get(path)), daemon=True).start()

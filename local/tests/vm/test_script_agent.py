@@ -1,4 +1,4 @@
-"""The whole chain for real: the rendered script under bash, a metadata server, kubeadm over TLS."""
+"""A real join: the rendered script in bash, a metadata server, and kubeadm over TLS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.processes
 TIMEOUT_S = 60.0
 QUICK = KubeletBehaviour(ready_s=0.0, plugin_s=0.0, label_poll_s=0.1, lease_s=0.1)
 NOW = (0.0, 0.0)
-AT_ONCE = Timings(boot_s=NOW, prepare_s=NOW, join_s=NOW, ready_s=NOW, plugin_s=NOW, lease_s=0.1)
+IMMEDIATELY = Timings(boot_s=NOW, prepare_s=NOW, join_s=NOW, ready_s=NOW, plugin_s=NOW, lease_s=0.1)
 
 
 class Bench:
@@ -142,7 +142,7 @@ def test_a_vm_agent_on_the_event_loop_joins_over_tls(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         network = Https(lambda _: bench.url)
         clock = LoopClock(asyncio.get_running_loop())
-        agent = KubeAgent(bench.vm, clock, network, AT_ONCE)
+        agent = KubeAgent(bench.vm, clock, network, IMMEDIATELY)
         agent.power_on()
         bench.inject(agent)
         await bench.until(bench.has_chips)
