@@ -24,18 +24,18 @@ MARK = {"tpu-functions.dev/inject": "enabled"}
 class Server:
     """A webhook that adds a label, warns or denies, and records its requests."""
 
-    def __init__(self, refusal: str = "", *, fails: bool = False) -> None:
+    def __init__(self, denial: str = "", *, fails: bool = False) -> None:
         self.reviews: list[dict[str, Any]] = []
-        self._refusal = refusal
+        self._denial = denial
         self._fails = fails
 
     def handle(self, request: Request) -> Response:
         review = json.loads(request.body)["request"]
         self.reviews.append(review)
         patch = [{"op": "add", "path": "/metadata/labels/seen", "value": "yes"}]
-        answer: dict[str, Any] = {"uid": review["uid"], "allowed": not self._refusal}
-        if self._refusal:
-            answer["status"] = {"message": self._refusal}
+        answer: dict[str, Any] = {"uid": review["uid"], "allowed": not self._denial}
+        if self._denial:
+            answer["status"] = {"message": self._denial}
         else:
             answer["patch"] = base64.b64encode(json.dumps(patch).encode()).decode()
         return Response(500) if self._fails else Response.of_json({"response": answer})
@@ -127,7 +127,7 @@ def test_other_objects_are_admitted_unchanged_without_a_call(
 
 
 def test_a_denial_by_a_webhook_has_the_api_servers_message() -> None:
-    answer = ask(Server(refusal="no such slice"), job(MARK))
+    answer = ask(Server(denial="no such slice"), job(MARK))
     assert isinstance(answer, Response)
     assert answer.status == 403
     assert answer.json()["message"] == (

@@ -36,13 +36,13 @@ REGIONAL = TEMPLATE.replace("global", "regions/us-central1")
 NOT_WRITTEN = {
     "read-instances-get": "the data access log is off",
     "read-mig-listManagedInstances": "the data access log is off",
-    "disk-insert-by-group": "disks are no resources here",
+    "disk-insert-by-group": "the simulation has no disks",
     "other-service-gke": "another service",
     "vm-setLabels-by-person": "the simulation has no change of a VM's labels",
-    "dry-run-perimeter": "there are no perimeters here",
-    "mig-patch-last": "groups are not patched here",
-    "mig-deleteInstances-last": "groups are only resized here",
-    "sys-guestTerminate": "the software of a VM does not shut it down here",
+    "dry-run-perimeter": "the simulation has no perimeters",
+    "mig-patch-last": "the simulation has no patch of a MIG",
+    "mig-deleteInstances-last": "simulated MIGs can only be resized",
+    "sys-guestTerminate": "a simulated VM agent does not shut down its VM",
     "vm-delete-last-not-found": "a simulated MIG never deletes an absent VM",
 }
 """Samples that the simulation does not write, and why."""
@@ -63,10 +63,10 @@ def samples() -> list[Document]:
 def written() -> list[Document]:
     """Return the log of a project in which every logged event has occurred."""
     cloud = Cloud(principals={"functions": Principal(FUNCTIONS)})
-    _make_everything(cloud)
+    _create_resources(cloud)
     _lose_vms(cloud)
-    _fail(cloud)
-    _refuse(cloud)
+    _cause_failed_operations(cloud)
+    _cause_immediate_errors(cloud)
     cloud.settle("DELETE", GROUP)
     cloud.clock.run_for(5)
     for path in (TEMPLATE, REGIONAL, POLICY):
@@ -75,7 +75,7 @@ def written() -> list[Document]:
     return cloud.log
 
 
-def _make_everything(cloud: Cloud) -> None:
+def _create_resources(cloud: Cloud) -> None:
     cloud.make_parts(scheduling=SPOT | {"instanceTerminationAction": "STOP"})
     cloud.settle("POST", REGIONAL.rpartition("/")[0], template_body())
     cloud.make_group(size=6, bulk=False, repair=True)
@@ -106,7 +106,7 @@ def _single_vm() -> Document:
     return {"name": "single", **properties, "machineType": machine_type}
 
 
-def _fail(cloud: Cloud) -> None:
+def _cause_failed_operations(cloud: Cloud) -> None:
     single = f"{ZONE_PATH}/instances/single"
     cloud.settle("POST", f"{single}/stop")
     cloud.faults.set_capacity(ZONE, "ct5p", 0)
@@ -127,7 +127,7 @@ def _fail(cloud: Cloud) -> None:
     cloud.settle("POST", f"{single}/setMetadata", cloud.get(single)["metadata"])
 
 
-def _refuse(cloud: Cloud) -> None:
+def _cause_immediate_errors(cloud: Cloud) -> None:
     cloud.faults.remove_permission(FUNCTIONS, "compute.instanceGroupManagers.create")
     cloud.send("POST", TEMPLATE.rpartition("/")[0], template_body())
     cloud.send("POST", GROUP.rpartition("/")[0], group_body(), token="functions")

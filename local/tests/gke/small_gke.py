@@ -122,7 +122,7 @@ class Gke:
         return self.get(path)
 
     def refusal(self, method: str, path: str = POOL, body: Any = None, token: str = "") -> str:
-        """Send a request that must fail; return ``400 FAILED_PRECONDITION failedPrecondition message``."""
+        """Send a request that must fail; return its error in short: status, reason and message."""
         status, document = self.send(method, path, body, token)
         assert status >= 400, document
         error = document["error"]

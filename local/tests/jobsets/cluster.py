@@ -137,7 +137,7 @@ class Cluster:
         """Return the Pods by ``<job>-<index>``."""
         return {one["spec"]["hostname"]: one for one in self.items("/api/v1/pods")}
 
-    def places(self) -> dict[str, str]:
+    def nodes_of_pods(self) -> dict[str, str]:
         """Return the Node of each Pod, empty if it has none."""
         return {name: pod["spec"].get("nodeName", "") for name, pod in self.pods().items()}
 

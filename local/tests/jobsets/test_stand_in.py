@@ -48,7 +48,7 @@ def test_the_jobs_of_a_jobset_have_its_labels_and_annotations() -> None:
 
 def test_the_first_pod_waits_for_a_node_and_the_others_for_the_first() -> None:
     cluster = applied()
-    assert cluster.places() == UNBOUND
+    assert cluster.nodes_of_pods() == UNBOUND
     pod = cluster.pods()[f"{FIRST}-0"]
     assert pod["status"]["phase"] == "Pending"
     assert condition(pod, "PodScheduled")["reason"] == "Unschedulable"
@@ -62,7 +62,7 @@ def test_each_job_gets_a_slice_and_completes_without_remains() -> None:
     cluster.add_slice("b", SECOND)
     cluster.add_slice("a", FIRST)
     cluster.run_for(5)
-    assert cluster.places() == {
+    assert cluster.nodes_of_pods() == {
         **{f"{FIRST}-{index}": f"a-{index}" for index in range(2)},
         **{f"{SECOND}-{index}": f"b-{index}" for index in range(2)},
     }
@@ -116,10 +116,10 @@ def test_exclusive_jobs_do_not_share_a_slice_even_without_keys() -> None:
     cluster.apply(jobset())
     cluster.add_slice("a", hosts=4)
     cluster.run_for(5)
-    assert list(cluster.places().values()) == ["a-0", "a-1", ""]
+    assert list(cluster.nodes_of_pods().values()) == ["a-0", "a-1", ""]
     cluster.add_slice("b", hosts=4)
     cluster.run_for(5)
-    assert list(cluster.places().values()) == ["a-0", "a-1", "b-0", "b-1"]
+    assert list(cluster.nodes_of_pods().values()) == ["a-0", "a-1", "b-0", "b-1"]
 
 
 def test_jobs_that_are_not_exclusive_share() -> None:
@@ -127,7 +127,7 @@ def test_jobs_that_are_not_exclusive_share() -> None:
     cluster.apply(jobset(exclusive=False))
     cluster.add_slice("a", hosts=4)
     cluster.run_for(5)
-    assert sorted(cluster.places().values()) == ["a-0", "a-1", "a-2", "a-3"]
+    assert sorted(cluster.nodes_of_pods().values()) == ["a-0", "a-1", "a-2", "a-3"]
 
 
 def fail_at_first(pod: Any) -> str:
@@ -145,7 +145,7 @@ def test_a_restarted_jobset_keeps_its_job_keys() -> None:
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
     key = "jobset.sigs.k8s.io/job-key"
     assert after["metadata"]["labels"][key] == before["metadata"]["labels"][key]
-    assert list(cluster.places().values()) == ["a-0", "a-1"]
+    assert list(cluster.nodes_of_pods().values()) == ["a-0", "a-1"]
     cluster.run_for(90)
     assert cluster.jobset()["status"]["terminalState"] == "Completed"
 
@@ -172,7 +172,7 @@ def test_a_suspended_jobset_has_jobs_without_pods_until_it_is_resumed() -> None:
     assert condition(cluster.jobset(), "Suspended")["status"] == "True"
     cluster.suspend_jobset(False)
     cluster.run_for(5)
-    assert cluster.places() == UNBOUND
+    assert cluster.nodes_of_pods() == UNBOUND
     assert condition(cluster.jobset(), "Suspended")["status"] == "False"
     cluster.suspend_jobset(True)
     cluster.run_for(5)
@@ -185,7 +185,7 @@ def test_pods_of_a_deleted_node_are_recreated() -> None:
     cluster.run_for(5)
     cluster.ask("DELETE", "/api/v1/nodes/a-0")
     cluster.run_for(5)
-    assert cluster.places() == {f"{FIRST}-0": ""}
+    assert cluster.nodes_of_pods() == {f"{FIRST}-0": ""}
 
 
 def test_next_to_a_control_plane_no_pods_are_created_or_bound() -> None:

@@ -30,11 +30,11 @@ class Parent:
         )
         self.lines: list[str] = []
 
-    def read_until(self, words: str, times: int = 1) -> None:
-        """Read the output until these words appear for the n-th time."""
-        while sum(words in line for line in self.lines) < times:
+    def read_until(self, text: str, times: int = 1) -> None:
+        """Read the output until these text appear for the n-th time."""
+        while sum(text in line for line in self.lines) < times:
             line = self._output.readline()
-            assert line, f"it ended without printing {words!r}: {self.lines}"
+            assert line, f"it ended without printing {text!r}: {self.lines}"
             self.lines.append(line.strip())
 
     def descendants(self) -> list[int]:
@@ -47,7 +47,7 @@ class Parent:
 
     @property
     def families(self) -> list[int]:
-        """Return the pids that children and grandchildren printed."""
+        """The pids that children and grandchildren printed."""
         return [pid for line in self.lines for pid in parse_family(line)]
 
     @property
@@ -69,9 +69,9 @@ def parent(request: pytest.FixtureRequest) -> Iterator[Parent]:
 MOMENTS = [("entered", 1), ("started", 1), ("family", 1), ("family", CHILDREN)]
 
 
-@pytest.mark.parametrize("words,times", MOMENTS)
-def test_ctrl_c_at_any_moment_leaves_no_process(parent: Parent, words: str, times: int) -> None:
-    parent.read_until(words, times)
+@pytest.mark.parametrize("text,times", MOMENTS)
+def test_ctrl_c_at_any_moment_leaves_no_process(parent: Parent, text: str, times: int) -> None:
+    parent.read_until(text, times)
     running = parent.descendants()
     parent.process.send_signal(signal.SIGINT)
     assert parent.end() == 130
@@ -99,9 +99,9 @@ def test_a_second_ctrl_c_does_not_wait_for_children_that_ignore_signals(parent: 
     wait_until_gone(running + parent.families)
 
 
-@pytest.mark.parametrize("words,times", MOMENTS)
-def test_a_parent_that_is_killed_leaves_no_process(parent: Parent, words: str, times: int) -> None:
-    end_by_sigkill(parent, words, times)
+@pytest.mark.parametrize("text,times", MOMENTS)
+def test_a_parent_that_is_killed_leaves_no_process(parent: Parent, text: str, times: int) -> None:
+    end_by_sigkill(parent, text, times)
 
 
 @pytest.mark.parametrize("parent", ["stubborn"], indirect=True)
@@ -109,8 +109,8 @@ def test_a_parent_that_is_killed_leaves_no_process_that_ignores_signals(parent: 
     end_by_sigkill(parent, "family", CHILDREN)
 
 
-def end_by_sigkill(parent: Parent, words: str, times: int) -> None:
-    parent.read_until(words, times)
+def end_by_sigkill(parent: Parent, text: str, times: int) -> None:
+    parent.read_until(text, times)
     running = parent.descendants()
     parent.process.kill()
     assert parent.end() == -signal.SIGKILL

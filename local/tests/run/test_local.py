@@ -72,7 +72,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WithoutKubectl]:
 
 
 needs_kubectl = pytest.mark.skipif(
-    shutil.which("kubectl") is None, reason="kubectl is not installed; what it does is not tried"
+    shutil.which("kubectl") is None, reason="kubectl is not installed"
 )
 
 
@@ -86,12 +86,14 @@ def test_kubectl_shows_a_slice_from_apply_to_deletion(local: Local) -> None:
         stdout=subprocess.PIPE,
         text=True,
     ) as watching:
-        waited = local.kubectl("wait", "--for=condition=Ready", "tng/training", "--timeout=240s")
+        wait_output = local.kubectl(
+            "wait", "--for=condition=Ready", "tng/training", "--timeout=240s"
+        )
         watching.terminate()
-        seen = watching.communicate()[0]
-    assert waited == "tpunodegroup.tpu.google.com/training condition met\n"
+        watch_output = watching.communicate()[0]
+    assert wait_output == "tpunodegroup.tpu.google.com/training condition met\n"
     assert re.search(
-        r"training +False +Provisioning +0/2 .*training +True +Ready +2/2", seen, re.DOTALL
+        r"training +False +Provisioning +0/2 .*training +True +Ready +2/2", watch_output, re.DOTALL
     )
     listed = local.kubectl("get", "tng")
     assert listed.split()[:6] == ["NAME", "READY", "REASON", "NODES", "TOPOLOGY", "MACHINE"]
@@ -134,7 +136,7 @@ def test_kubectls_everyday_commands_work(local: Local) -> None:
 
 @needs_kubectl
 @pytest.mark.parametrize(
-    "change, said",
+    "change, message",
     [
         pytest.param(
             ("nodeCount: 2", "nodeCount: 3"),
@@ -152,10 +154,10 @@ def test_kubectls_everyday_commands_work(local: Local) -> None:
     ],
 )
 def test_the_error_about_an_invalid_manifest_names_the_violation(
-    local: Local, change: tuple[str, str], said: str
+    local: Local, change: tuple[str, str], message: str
 ) -> None:
     text = (EXAMPLES / "tpu7x-2x2x2.yaml").read_text().replace(*change)
-    assert said in local.kubectl("apply", "-f", "-", standard_input=text, code=1)
+    assert message in local.kubectl("apply", "-f", "-", standard_input=text, code=1)
 
 
 @pytest.mark.real
@@ -164,14 +166,14 @@ def test_the_examples_become_ready_and_can_be_deleted(local: WithoutKubectl) -> 
     manifests = [yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text()) for name in _EXAMPLES]
     for manifest in manifests:
         local.create(manifest)
-    wanted = {manifest["metadata"]["name"]: "Ready" for manifest in manifests}
-    local.program.until(lambda: local.reasons() == wanted)
-    for name in wanted:
+    expected = {manifest["metadata"]["name"]: "Ready" for manifest in manifests}
+    local.program.until(lambda: local.reasons() == expected)
+    for name in expected:
         local.delete(name)
     local.program.until(lambda: not local.reasons())
-    left = requests.get(f"{local.compute_url}/_simulator/state", timeout=5).json()
-    assert left["groups"] == []
-    assert left["instances"] == {}
+    state = requests.get(f"{local.compute_url}/_simulator/state", timeout=5).json()
+    assert state["groups"] == []
+    assert state["instances"] == {}
 
 
 _EXAMPLES = (
@@ -185,7 +187,7 @@ _EXAMPLES = (
 
 
 @pytest.mark.parametrize(
-    "words, code, said",
+    "arguments, code, message",
     [
         ("explain default/nobody", 1, "there is no TPUNodeGroup default/nobody"),
         ("dead-letters list", 0, "There are no dead letters."),
@@ -194,7 +196,7 @@ _EXAMPLES = (
     ],
 )
 def test_the_operators_tool_works_with_the_printed_command(
-    local: WithoutKubectl, words: str, code: int, said: str
+    local: WithoutKubectl, arguments: str, code: int, message: str
 ) -> None:
     printed = re.search(
         r"^(\. \S+)\n(\.venv/bin/python -m replay) explain default/training$",
@@ -204,7 +206,7 @@ def test_the_operators_tool_works_with_the_printed_command(
     assert printed is not None, local.program.output
     command = printed[2].replace(".venv/bin/python", sys.executable)
     done = subprocess.run(
-        ["bash", "-c", f"{printed[1]} && {command} {words}"],
+        ["bash", "-c", f"{printed[1]} && {command} {arguments}"],
         cwd=ROOT,
         env={"PATH": os.environ["PATH"]},
         capture_output=True,
@@ -212,13 +214,13 @@ def test_the_operators_tool_works_with_the_printed_command(
         timeout=60,
     )
     assert done.returncode == code, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 @needs_kubectl
 @pytest.mark.real
 def test_every_example_can_be_applied_and_the_workloads_run(tmp_path: Path) -> None:
-    """One that is alone: the JobSet's Jobs are fast only while nobody else needs the machine."""
+    """Uses its own instance. The JobSet's Jobs are fast only if nothing else uses the machine."""
     with running(tmp_path, "local", *ANY_PORTS) as program:
         local = Local(program)
         folder = "examples"
@@ -251,7 +253,7 @@ def test_the_error_about_a_used_port_names_its_process(local: Local, tmp_path: P
     assert second.children() == []
 
 
-def knock(port: str, authorization: str) -> int:
+def post_to_function(port: str, authorization: str) -> int:
     """Return the HTTP status of a request that does not come from Pub/Sub."""
     answer = requests.post(
         f"http://127.0.0.1:{port}/",
@@ -270,7 +272,7 @@ def test_requests_without_pubsubs_token_are_rejected_by_functions(local: Local) 
         if (found := re.search(r"--target (\w+) .*--port (\d+)", command))
     }
     assert set(ports) == {*STEPS, *JOBSET_STEPS}
-    assert {knock(port, "Bearer e30.e30.e30") for port in ports.values()} == {401}
+    assert {post_to_function(port, "Bearer e30.e30.e30") for port in ports.values()} == {401}
 
 
 @pytest.mark.real

@@ -60,8 +60,8 @@ def _check_story(demo: Program) -> None:
         r"compute engine +deleted MIG ",
         r"tear_down +training +Done: ",
     )
-    told = ".*?".join(story)
-    assert re.search(told, demo.output, re.DOTALL), demo.output
+    pattern = ".*?".join(story)
+    assert re.search(pattern, demo.output, re.DOTALL), demo.output
     assert "\x1b" not in demo.output, "no colours without a terminal"
     assert len(set(re.findall(r"VM (\w+) +joining", demo.output))) == 2, "both VMs must join"
     assert len(set(re.findall(r"VM (\w+) +waiting", demo.output))) >= 1, (
@@ -90,8 +90,8 @@ def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_no_leftovers(
         r"kubernetes +JobSet multislice is gone",
     )
     assert re.search(".*?".join(story), demo.output, re.DOTALL), demo.output
-    places = dict(re.findall(r"^  (multislice-slice-\d-\d)   tng-(\S+)-\w+$", demo.output, re.M))
-    slices = [{places[f"multislice-slice-{job}-{host}"] for host in "01"} for job in "01"]
+    nodes = dict(re.findall(r"^  (multislice-slice-\d-\d)   tng-(\S+)-\w+$", demo.output, re.M))
+    slices = [{nodes[f"multislice-slice-{job}-{host}"] for host in "01"} for job in "01"]
     assert [len(hosts) for hosts in slices] == [1, 1], "the Pods of a Job must be on one slice"
     assert slices[0] != slices[1]
     assert " supervisor " not in demo.output, "none of the processes ended by itself"
@@ -171,6 +171,6 @@ def test_the_error_about_a_function_that_cannot_start_has_its_last_lines(tmp_pat
     # No function can start. The first one to exit is named.
     assert re.search(r"FAILED: before it was ready: \w+ ended with code 1; its last", demo.output)
     assert "SyntaxError" in demo.output
-    (kept,) = demo.files()
-    assert f"The output of all processes is in {kept / 'log'}." in demo.output
+    (directory,) = demo.files()
+    assert f"The output of all processes is in {directory / 'log'}." in demo.output
     assert demo.children() == []

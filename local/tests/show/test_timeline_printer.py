@@ -257,7 +257,7 @@ def node(ready: str = "False", chips: int = 0) -> dict[str, Any]:
         (group(), group(), None),
         ({}, {"metadata": {"name": "training"}}, None),
     ],
-    ids=["its first status", "Ready", "a Node more", "nothing new", "no status yet"],
+    ids=["first status", "Ready", "one more Node", "no change", "no status yet"],
 )
 def test_a_group_is_printed_when_it_is_ready_or_its_count_changes(
     before: dict[str, Any], after: dict[str, Any], what: str | None
@@ -275,7 +275,7 @@ def test_a_group_is_printed_when_it_is_ready_or_its_count_changes(
         ("MODIFIED", node("True", 4), node("True", 4), None),
         ("DELETED", node("True", 4), node("True", 4), f"Node {VM} is gone"),
     ],
-    ids=["registered", "Ready", "chips", "nothing new", "gone"],
+    ids=["registered", "Ready", "chips", "no change", "deleted"],
 )
 def test_the_addition_and_deletion_of_a_node_are_printed(
     kind: str, before: dict[str, Any], after: dict[str, Any], what: str | None
@@ -303,7 +303,7 @@ def pod(phase: str = "Pending", node: str = "", reason: str = "") -> dict[str, A
     }
 
 
-WAITING = pod(reason="Unschedulable")
+UNSCHEDULABLE = pod(reason="Unschedulable")
 BOUND = pod(node=VM)
 
 
@@ -314,11 +314,11 @@ BOUND = pod(node=VM)
         (
             "MODIFIED",
             pod(),
-            WAITING,
+            UNSCHEDULABLE,
             Line("kubernetes", "Pod train-0-0 is unschedulable", "no room"),
         ),
-        ("MODIFIED", WAITING, WAITING, None),
-        ("MODIFIED", WAITING, BOUND, Line("kubernetes", f"Pod train-0-0 is bound to {VM}")),
+        ("MODIFIED", UNSCHEDULABLE, UNSCHEDULABLE, None),
+        ("MODIFIED", UNSCHEDULABLE, BOUND, Line("kubernetes", f"Pod train-0-0 is bound to {VM}")),
         (
             "MODIFIED",
             BOUND,
@@ -327,7 +327,7 @@ BOUND = pod(node=VM)
         ),
         ("DELETED", BOUND, BOUND, None),
     ],
-    ids=["new", "unschedulable", "again", "bound", "runs", "gone"],
+    ids=["created", "unschedulable", "no change", "bound", "running", "deleted"],
 )
 def test_a_pod_is_printed_when_it_is_scheduled(
     kind: str, before: dict[str, Any], after: dict[str, Any], line: Line | None
@@ -355,13 +355,13 @@ def test_a_jobset_is_printed_at_its_end(kind: str, state: str, line: Line | None
             "tpu-functions-provision-slice",
             "Pod",
             "Normal",
-            Line("kubernetes", "Event Said on Pod x", "why"),
+            Line("kubernetes", "Event Tested on Pod x", "why"),
         ),
         (
             "tpu-functions-release-slice",
             "JobSet",
             "Warning",
-            Line("kubernetes", "Event Said on JobSet x", "why", is_bad=True),
+            Line("kubernetes", "Event Tested on JobSet x", "why", is_bad=True),
         ),
         ("tpu-functions-label-node", "Node", "Normal", None),
         ("default-scheduler", "Pod", "Warning", None),
@@ -373,7 +373,7 @@ def test_our_events_about_jobsets_and_their_pods_are_printed(
     event = {
         "source": {"component": by},
         "involvedObject": {"kind": about, "name": "x"},
-        "reason": "Said",
+        "reason": "Tested",
         "message": "why",
         "type": type_,
     }

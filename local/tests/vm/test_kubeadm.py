@@ -51,12 +51,12 @@ class Attempt:
 
     def run(self) -> Identity:
         configuration = JoinConfiguration("10.128.0.2:6443", TOKEN, self.pins, self.node)
-        return run_conversation(join(configuration, lambda: self.now), self._take, self._wait)
+        return run_conversation(join(configuration, lambda: self.now), self._send, self._wait)
 
     def _wait(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
-    def _take(self, step: Send) -> Reply:
+    def _send(self, step: Send) -> Reply:
         self.sent.append(step)
         if self.is_cut_off:
             return ConnectionRefused("connection refused")
@@ -70,7 +70,7 @@ def attempt() -> Attempt:
     return Attempt()
 
 
-def fails(attempt: Attempt) -> str:
+def get_error_of_join(attempt: Attempt) -> str:
     with pytest.raises(JoinFailed) as failure:
         attempt.run()
     return str(failure.value)
@@ -123,10 +123,10 @@ def test_discovery_waits_for_the_signature_of_its_token(attempt: Attempt) -> Non
     conversation = join(
         JoinConfiguration("10.128.0.2:6443", TOKEN, attempt.pins, attempt.node), lambda: attempt.now
     )
-    reply = attempt._take(next_send(conversation, None))
+    reply = attempt._send(next_send(conversation, None))
     assert not isinstance(conversation.send(reply), Send)
     attempt.cluster.tokens[TOKEN] = expires
-    reply = attempt._take(next_send(conversation, None))
+    reply = attempt._send(next_send(conversation, None))
     assert next_send(conversation, reply).verify_ca == attempt.cluster.ca_pem
 
 
@@ -149,7 +149,7 @@ def test_a_token_without_a_signature_fails_after_five_minutes(
     attempt: Attempt,
 ) -> None:
     attempt.cluster.tokens.clear()
-    assert fails(attempt) == DISCOVERY + (
+    assert get_error_of_join(attempt) == DISCOVERY + (
         'could not find a JWS signature in the cluster-info ConfigMap for token ID "abc123"'
     )
     assert attempt.now >= datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
@@ -159,7 +159,7 @@ def test_an_unreachable_api_server_fails_the_join_after_five_minutes(
     attempt: Attempt,
 ) -> None:
     attempt.is_cut_off = True
-    assert fails(attempt) == DISCOVERY + (
+    assert get_error_of_join(attempt) == DISCOVERY + (
         "failed to request the cluster-info ConfigMap: connection refused"
     )
     assert attempt.now >= datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
@@ -168,7 +168,7 @@ def test_an_unreachable_api_server_fails_the_join_after_five_minutes(
 def test_a_signature_by_another_token_is_an_error(attempt: Attempt) -> None:
     forged = sign_detached(attempt.cluster.kubeconfig, "abc123.ffffffffffffffff")
     attempt.cluster.answers[INFO] = info_of(attempt, **{"jws-kubeconfig-abc123": forged})
-    assert fails(attempt) == DISCOVERY + (
+    assert get_error_of_join(attempt) == DISCOVERY + (
         "failed to verify JWS signature of received cluster info object,"
         " can't trust this API Server"
     )
@@ -177,7 +177,7 @@ def test_a_signature_by_another_token_is_an_error(attempt: Attempt) -> None:
 def test_a_ca_that_is_not_pinned_is_an_error(attempt: Attempt) -> None:
     pin = attempt.pins[0]
     attempt.pins = ("sha256:" + "0" * 64,)
-    assert fails(attempt) == DISCOVERY + (
+    assert get_error_of_join(attempt) == DISCOVERY + (
         f'cluster CA found in cluster-info ConfigMap is invalid: none of the public keys "{pin}"'
         " are pinned"
     )
@@ -224,18 +224,18 @@ def test_an_error_of_the_api_server_ends_the_attempt(
     attempt: Attempt, place: str, status: int, message: str, error: str
 ) -> None:
     attempt.cluster.answers[place] = error_response(status, message)
-    assert fails(attempt) == error.format(message)
+    assert get_error_of_join(attempt) == error.format(message)
 
 
 def test_the_error_about_an_answer_without_a_status_has_its_http_code(attempt: Attempt) -> None:
     attempt.cluster.answers[f"{CONFIG}/kubeadm-config"] = Response(502, body=b"<html>")
-    assert fails(attempt) == FETCH + "failed to get config map: the server answered 502"
+    assert get_error_of_join(attempt) == FETCH + "failed to get config map: the server answered 502"
 
 
 def test_a_ready_node_with_the_same_name_is_an_error(attempt: Attempt) -> None:
     conditions = [{"type": "Ready", "status": "True"}]
     attempt.cluster.nodes["node-1"] = {"metadata": {}, "status": {"conditions": conditions}}
-    assert fails(attempt) == (
+    assert get_error_of_join(attempt) == (
         'error execution phase kubelet-start: a Node with name "node-1" and status "Ready" already'
         " exists in the cluster. You must delete the existing Node or change the name of this new"
         " joining Node"
@@ -244,7 +244,9 @@ def test_a_ready_node_with_the_same_name_is_an_error(attempt: Attempt) -> None:
 
 def test_an_unsigned_csr_fails_the_join(attempt: Attempt) -> None:
     attempt.cluster.approves = False
-    assert fails(attempt) == KUBELET + ("certificate signing request is not approved or not signed")
+    assert get_error_of_join(attempt) == KUBELET + (
+        "certificate signing request is not approved or not signed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -258,7 +260,7 @@ def test_an_unsigned_csr_fails_the_join(attempt: Attempt) -> None:
 )
 def test_a_restricted_label_prevents_the_start_of_a_kubelet(attempt: Attempt, key: str) -> None:
     attempt.node = Node("node-1", labels={key: "x", "cloud.google.com/gke-tpu-topology": "2x2x1"})
-    assert fails(attempt).endswith(
+    assert get_error_of_join(attempt).endswith(
         f"unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: [{key}]"
     )
 
