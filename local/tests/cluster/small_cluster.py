@@ -88,6 +88,6 @@ def manifest(kind: str, name: str, version: str = "v1", **content: Any) -> Manif
 
 def claim(process: str = "process 1 on elsewhere") -> Manifest:
     """Build the namespace of a run."""
-    made = manifest("Namespace", "tpu-functions", labels=OURS)
-    made["metadata"]["annotations"] = {"tpu-functions.dev/local-run": process}
-    return made
+    namespace = manifest("Namespace", "tpu-functions", labels=OURS)
+    namespace["metadata"]["annotations"] = {"tpu-functions.dev/local-run": process}
+    return namespace

@@ -62,7 +62,7 @@ def test_a_token_can_come_from_an_exec_plugin(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "cluster, said",
+    "cluster, message",
     [
         pytest.param(
             {"insecure-skip-tls-verify": True},
@@ -87,12 +87,12 @@ def test_a_token_can_come_from_an_exec_plugin(tmp_path: Path) -> None:
     ],
 )
 def test_a_kubeconfig_that_vms_cannot_use_is_an_error(
-    tmp_path: Path, cluster: dict[str, Any], said: str
+    tmp_path: Path, cluster: dict[str, Any], message: str
 ) -> None:
     path = write_kubeconfig(tmp_path, cluster, {"token": "t"})
     with pytest.raises(KubeconfigUnusable) as refused:
         read_kubeconfig(path, tmp_path)
-    assert str(refused.value) == f"{path} cannot be used here: {said}"
+    assert str(refused.value) == f"{path} cannot be used here: {message}"
 
 
 @pytest.mark.parametrize("text", ["", "clusters: []", "{", "just words"])
@@ -166,7 +166,7 @@ def test_a_run_that_is_still_running_is_not_cleaned_up(tmp_path: Path) -> None:
 def test_make_uses_only_the_cluster_of_its_command_line(
     target: str, arguments: list[str], named: bool
 ) -> None:
-    said = subprocess.run(
+    printed = subprocess.run(
         ["make", "--dry-run", target, *arguments],
         cwd=ROOT,
         env={**os.environ, "KUBECONFIG": "/somebody/elses"},
@@ -174,5 +174,5 @@ def test_make_uses_only_the_cluster_of_its_command_line(
         text=True,
         check=True,
     ).stdout
-    assert ('--kubeconfig "/home/me/config"' in said) is named
-    assert "/somebody/elses" not in said
+    assert ('--kubeconfig "/home/me/config"' in printed) is named
+    assert "/somebody/elses" not in printed

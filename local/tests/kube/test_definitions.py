@@ -229,8 +229,8 @@ STRING = {"type": "string"}
 
 
 def test_a_map_can_have_values_of_any_type() -> None:
-    made = make(serve({"type": "object", "additionalProperties": True}), {"a": {"b": 1}})
-    assert made["spec"] == {"a": {"b": 1}}
+    created = make(serve({"type": "object", "additionalProperties": True}), {"a": {"b": 1}})
+    assert created["spec"] == {"a": {"b": 1}}
 
 
 def test_the_message_of_a_rule_without_one_is_the_rule() -> None:

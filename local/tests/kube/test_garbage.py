@@ -25,9 +25,9 @@ def make(server: Embedded, name: str, **metadata: Any) -> dict[str, Any]:
 
 def test_an_object_with_a_remaining_owner_drops_only_the_other_reference() -> None:
     server = Embedded()
-    gone, remaining = make(server, "gone"), make(server, "remaining")
-    make(server, "child", ownerReferences=[gone, remaining])
-    server.ask("DELETE", f"{MAPS}/gone")
+    deleted, remaining = make(server, "deleted"), make(server, "remaining")
+    make(server, "child", ownerReferences=[deleted, remaining])
+    server.ask("DELETE", f"{MAPS}/deleted")
     server.run_controllers()
     assert server.ask("GET", f"{MAPS}/child")["metadata"]["ownerReferences"] == [remaining]
 
@@ -47,8 +47,8 @@ def test_foreground_deletion_includes_indirect_dependents() -> None:
     make(server, "grandchild", ownerReferences=[child], finalizers=["example.com/hold"])
     server.ask("DELETE", f"{MAPS}/root", FOREGROUND)
     server.run_controllers()
-    held = server.ask("GET", MAPS)["items"]
-    names = [one["metadata"]["name"] for one in held if one["metadata"].get("deletionTimestamp")]
+    found = server.ask("GET", MAPS)["items"]
+    names = [one["metadata"]["name"] for one in found if one["metadata"].get("deletionTimestamp")]
     assert names == ["child", "grandchild", "root"]
     merge = "application/merge-patch+json"
     server.ask(

@@ -35,8 +35,8 @@ def serve() -> Embedded:
 
 
 def test_a_jobset_gets_its_defaults() -> None:
-    made = serve().ask("POST", JOBSETS, jobset())
-    assert made["spec"]["replicatedJobs"][0]["replicas"] == 1
+    created = serve().ask("POST", JOBSETS, jobset())
+    assert created["spec"]["replicatedJobs"][0]["replicas"] == 1
 
 
 def test_rules_of_the_crd_are_evaluated() -> None:

@@ -33,11 +33,13 @@ def create_objects(seed: int) -> list[str]:
     headers = {"authorization": "Bearer t"}
     body = json.dumps({"metadata": {"generateName": "x-"}})
     path = "/api/v1/namespaces/default/configmaps"
-    made = [
+    created = [
         api.handle(Request.of("POST", path, headers=headers, body=body)).json()["metadata"]
         for _ in range(3)
     ]
-    return [text for meta in made for text in (meta["name"], meta["uid"], meta["resourceVersion"])]
+    return [
+        text for meta in created for text in (meta["name"], meta["uid"], meta["resourceVersion"])
+    ]
 
 
 def test_the_same_seed_gives_the_same_names_and_uids() -> None:

@@ -62,18 +62,18 @@ def test_custom_objects_can_be_created_changed_and_deleted(api: Any) -> None:
         "metadata": {"name": "w"},
         "spec": {"size": 3},
     }
-    made = custom.create_namespaced_custom_object(*GROUP, body)
+    created = custom.create_namespaced_custom_object(*GROUP, body)
     custom.patch_namespaced_custom_object_status(*GROUP, "w", {"status": {"ready": True}})
     custom.patch_namespaced_custom_object(*GROUP, "w", {"spec": {"size": 4}})
     with pytest.raises(client.ApiException) as stale:
-        custom.replace_namespaced_custom_object(*GROUP, "w", {**made, "spec": {"size": 5}})
+        custom.replace_namespaced_custom_object(*GROUP, "w", {**created, "spec": {"size": 5}})
     assert stale.value.status == 409
     now = custom.get_namespaced_custom_object(*GROUP, "w")
     assert (now["spec"]["size"], now["status"]) == (4, {"ready": True})
     custom.delete_namespaced_custom_object(*GROUP, "w")
-    with pytest.raises(client.ApiException) as gone:
+    with pytest.raises(client.ApiException) as absent:
         custom.get_namespaced_custom_object(*GROUP, "w")
-    assert gone.value.status == 404
+    assert absent.value.status == 404
 
 
 def test_a_watch_from_a_list_ends_at_its_timeout(api: Any) -> None:

@@ -130,15 +130,15 @@ def test_the_last_event_of_an_object_that_stops_to_match_has_its_old_fields_and_
         {"metadata": {"labels": {"x": "z"}}},
         content_type="application/merge-patch+json",
     )
-    gone = watch.events()[-1]
-    assert gone["type"] == "DELETED"
-    assert gone["object"]["metadata"]["labels"] == {"x": "y"}
-    assert gone["object"]["metadata"]["resourceVersion"] == patched["metadata"]["resourceVersion"]
+    last = watch.events()[-1]
+    assert last["type"] == "DELETED"
+    assert last["object"]["metadata"]["labels"] == {"x": "y"}
+    assert last["object"]["metadata"]["resourceVersion"] == patched["metadata"]["resourceVersion"]
 
 
 def test_a_watch_from_an_expired_version_has_one_error(server: Embedded) -> None:
-    made = server.ask("POST", WIDGETS, widget())
-    version = made["metadata"]["resourceVersion"]
+    created = server.ask("POST", WIDGETS, widget())
+    version = created["metadata"]["resourceVersion"]
     server.ask("DELETE", f"{WIDGETS}/a")
     server.api.compact()
     watch = server.watch(WIDGETS, f"resourceVersion={version}")
@@ -173,14 +173,14 @@ def test_a_page_of_an_expired_version_is_an_error(server: Embedded) -> None:
 
 
 def test_a_restart_ends_watches_drops_history_and_keeps_data(server: Embedded) -> None:
-    made = server.ask("POST", WIDGETS, widget())
+    created = server.ask("POST", WIDGETS, widget())
     watch = server.watch(WIDGETS)
     server.ask("POST", WIDGETS, widget("b"))
     server.api.restart()
     assert watch.ended
-    assert server.ask("GET", f"{WIDGETS}/a") == made
+    assert server.ask("GET", f"{WIDGETS}/a") == created
     (event,) = server.watch(
-        WIDGETS, f"resourceVersion={made['metadata']['resourceVersion']}"
+        WIDGETS, f"resourceVersion={created['metadata']['resourceVersion']}"
     ).events()
     assert event["object"]["code"] == 410
 

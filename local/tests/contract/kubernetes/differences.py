@@ -130,10 +130,10 @@ def check(case: str, found: Iterable[Finding]) -> None:
     known = [one for group in KNOWN.values() for one in group if one.case == case]
     findings = list(found)
     new = [one for one in findings if not any(known_.covers(case, one.path) for known_ in known)]
-    gone = [
+    missing = [
         one.path
         for one in known
         if one.always and not any(one.covers(case, finding.path) for finding in findings)
     ]
     assert not new, "the answers differ:\n" + "\n".join(map(str, new))
-    assert not gone, f"known differences that do not occur any more: {gone}"
+    assert not missing, f"known differences that do not occur any more: {missing}"

@@ -59,9 +59,9 @@ def _stable_fields(document: Mapping[str, Any]) -> Mapping[str, Any]:
     annotations = document.get("annotations")
     if not isinstance(annotations, Mapping) or _TTL_ANNOTATION not in annotations:
         return document
-    kept = {key: value for key, value in annotations.items() if key != _TTL_ANNOTATION}
+    others = {key: value for key, value in annotations.items() if key != _TTL_ANNOTATION}
     rest = {key: value for key, value in document.items() if key != "annotations"}
-    return {**rest, "annotations": kept} if kept else rest
+    return {**rest, "annotations": others} if others else rest
 
 
 _AGE = re.compile(r"(\d+[smhdy]){1,2}")

@@ -181,7 +181,7 @@ error_case(
     emulator="Subscription does not exist",
 )
 error_case(
-    "a subscription that is not there cannot be pulled from",
+    "an absent subscription cannot be pulled",
     lambda bench: bench.pull("other"),
     "NOT_FOUND",
     "Resource not found (resource=other).",

@@ -66,10 +66,10 @@ def check(taken: Iterable[Shown], found: Sequence[Finding]) -> None:
     known = {one.command: one for group in KNOWN.values() for one in group}
     differing = {one.command for one in found}
     new = [one for one in found if one.command not in known]
-    gone = [
+    missing = [
         one.command
         for one in taken
         if one.command in known and known[one.command].always and one.command not in differing
     ]
     assert not new, "kubectl's output differs:\n" + "\n".join(map(str, new))
-    assert not gone, f"known differences that do not occur any more: {gone}"
+    assert not missing, f"known differences that do not occur any more: {missing}"

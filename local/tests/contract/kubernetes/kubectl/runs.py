@@ -75,19 +75,19 @@ def get_prints_the_definitions_columns(kubectl: Terminal) -> None:
 
 
 def describe_shows_an_objects_events(kubectl: Terminal) -> None:
-    kubectl("apply", "-f", "-", stdin=manifest("told"))
-    uid = kubectl("get", "wd", "told", "-o", "jsonpath={.metadata.uid}")
+    kubectl("apply", "-f", "-", stdin=manifest("described"))
+    uid = kubectl("get", "wd", "described", "-o", "jsonpath={.metadata.uid}")
     about = {
         "apiVersion": "cases.example.com/v1",
         "kind": "Widget",
-        "name": "told",
+        "name": "described",
         "namespace": "{ns}",
         "uid": uid,
     }
     event = {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": "told.1", "namespace": "{ns}"},
+        "metadata": {"name": "described.1", "namespace": "{ns}"},
         "involvedObject": about,
         "type": "Warning",
         "reason": "Shrunk",
@@ -96,8 +96,8 @@ def describe_shows_an_objects_events(kubectl: Terminal) -> None:
         "count": 1,
     }
     kubectl("create", "-f", "-", stdin=event)
-    assert "It has shrunk." in kubectl("describe", "wd", "told")
-    assert "It has shrunk." in kubectl("events", "--for", "widget.cases.example.com/told")
+    assert "It has shrunk." in kubectl("describe", "wd", "described")
+    assert "It has shrunk." in kubectl("events", "--for", "widget.cases.example.com/described")
     assert "It has shrunk." in kubectl("get", "events", "--field-selector", "reason=Shrunk")
 
 
