@@ -1,4 +1,4 @@
-"""The query language of Cloud Logging: what matches, and what is said of what is no query."""
+"""The query language of Cloud Logging: matches, and errors about invalid queries."""
 
 from __future__ import annotations
 
@@ -137,21 +137,23 @@ WRONG = [
 
 
 @pytest.mark.parametrize("text,message", WRONG)
-def test_what_is_no_query_says_what_was_expected_and_where(text: str, message: str) -> None:
+def test_the_error_about_an_invalid_query_has_position_and_expectation(
+    text: str, message: str
+) -> None:
     with pytest.raises(QueryError) as error:
         parse(text)
     assert str(error.value).startswith(message)
 
 
-def test_a_query_has_a_longest_length() -> None:
+def test_a_query_above_the_maximum_length_is_an_error() -> None:
     with pytest.raises(QueryError) as error:
         parse("a=1\n" * 5_001)
     assert str(error.value) == "the query has 20004 characters of 20000 allowed"
 
 
-def test_a_severity_that_nobody_knows_matches_no_comparison() -> None:
+def test_an_unknown_severity_matches_no_comparison() -> None:
     assert not parse("severity>=DEFAULT")({"severity": "LOUD"})
 
 
-def test_an_entry_without_severity_has_the_default_one() -> None:
+def test_an_entry_without_a_severity_has_severity_default() -> None:
     assert parse("severity=DEFAULT")({})

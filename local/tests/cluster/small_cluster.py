@@ -1,4 +1,4 @@
-"""A cluster that a kubeconfig names: the embedded API, in which each request takes a second."""
+"""A cluster with a kubeconfig: the embedded API, where each request takes a second."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ USERS = {
     "guest": kube.User("guest", _JOINING),
     "vm": kube.User("vm", (*_JOINING, "system:bootstrappers:tpu-functions")),
 }
-"""By token."""
+"""The users of the cluster, by token."""
 
 
 class SmallCluster:
-    """Its API; ``client`` is the administrator's."""
+    """The API of a cluster. ``client`` is the administrator's."""
 
     def __init__(self, folder: Path) -> None:
         self.kubeconfig = folder / "kubeconfig"
@@ -46,28 +46,28 @@ class SmallCluster:
         )
 
     def handle(self, request: Request) -> Response:
-        """Answer a request, and let a second pass."""
+        """Answer a request, and advance the clock by a second."""
         response = self._api.handle(request)
         self._clock.run_for(1.0)
         return response
 
     def client_of(self, token: str) -> ClusterClient:
-        """A client of a user; a context manager."""
+        """Return a client of a user, as a context manager."""
         return ClusterClient(Access(self.url, self.ca_pem, lambda: f"Bearer {token}"))
 
     async def create(self, *manifests: Manifest) -> None:
-        """Create objects as they are."""
+        """Create objects unchanged."""
         for manifest in manifests:
             await self.client.create(collection_path(manifest), manifest)
 
     async def list_names(self, *paths: str) -> list[str]:
-        """The names of the objects in these lists."""
+        """Return the names of the objects in these lists."""
         return [one["metadata"]["name"] for path in paths for one in await self.client.list(path)]
 
 
 @asynccontextmanager
 async def open_cluster(folder: Path) -> AsyncIterator[SmallCluster]:
-    """Serve a cluster as long as the context lives."""
+    """Serve a cluster within the context."""
     cluster = SmallCluster(folder)
     now = datetime.now(UTC)
     authority = kube.CertificateAuthority.create(now)
@@ -81,13 +81,13 @@ async def open_cluster(folder: Path) -> AsyncIterator[SmallCluster]:
 
 
 def manifest(kind: str, name: str, version: str = "v1", **content: Any) -> Manifest:
-    """An object; ``namespace`` and ``labels`` are of its metadata."""
+    """Build an object; ``namespace`` and ``labels`` belong to its metadata."""
     metadata = {key: content.pop(key) for key in ("namespace", "labels") if key in content}
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **metadata}, **content}
 
 
 def claim(process: str = "process 1 on elsewhere") -> Manifest:
-    """The namespace of a run."""
-    made = manifest("Namespace", "tpu-functions", labels=OURS)
-    made["metadata"]["annotations"] = {"tpu-functions.dev/local-run": process}
-    return made
+    """Build the namespace of a run."""
+    namespace = manifest("Namespace", "tpu-functions", labels=OURS)
+    namespace["metadata"]["annotations"] = {"tpu-functions.dev/local-run": process}
+    return namespace

@@ -1,4 +1,4 @@
-"""A named cluster: which kubeconfigs can be used, and which run may use and clean the cluster."""
+"""A named cluster: valid kubeconfigs, and the run that uses and cleans up the cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.harness import ROOT
 
 
 def write_kubeconfig(folder: Path, cluster: dict[str, Any], user: dict[str, Any]) -> Path:
-    """A kubeconfig of one context."""
+    """Write a kubeconfig with one context."""
     path = folder / "config"
     content = {
         "clusters": [{"name": "c", "cluster": {"server": "https://10.0.0.1:6443"} | cluster}],
@@ -37,7 +37,7 @@ def write_kubeconfig(folder: Path, cluster: dict[str, Any], user: dict[str, Any]
     return path
 
 
-def test_ca_and_token_may_be_files_beside_the_kubeconfig(tmp_path: Path) -> None:
+def test_ca_and_token_can_be_files_next_to_the_kubeconfig(tmp_path: Path) -> None:
     ca = CertificateAuthority.create(datetime.now(UTC)).certificate_pem
     (tmp_path / "ca.crt").write_text(ca)
     (tmp_path / "token").write_text("secret")
@@ -48,7 +48,7 @@ def test_ca_and_token_may_be_files_beside_the_kubeconfig(tmp_path: Path) -> None
     assert "secret" not in repr(access)
 
 
-def test_a_token_may_come_from_a_program(tmp_path: Path) -> None:
+def test_a_token_can_come_from_an_exec_plugin(tmp_path: Path) -> None:
     credential = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential",
@@ -62,7 +62,7 @@ def test_a_token_may_come_from_a_program(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "cluster, said",
+    "cluster, message",
     [
         pytest.param(
             {"insecure-skip-tls-verify": True},
@@ -86,17 +86,17 @@ def test_a_token_may_come_from_a_program(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_kubeconfig_that_vms_cannot_follow_is_refused(
-    tmp_path: Path, cluster: dict[str, Any], said: str
+def test_a_kubeconfig_that_vms_cannot_use_is_an_error(
+    tmp_path: Path, cluster: dict[str, Any], message: str
 ) -> None:
     path = write_kubeconfig(tmp_path, cluster, {"token": "t"})
     with pytest.raises(KubeconfigUnusable) as refused:
         read_kubeconfig(path, tmp_path)
-    assert str(refused.value) == f"{path} cannot be used here: {said}"
+    assert str(refused.value) == f"{path} cannot be used here: {message}"
 
 
 @pytest.mark.parametrize("text", ["", "clusters: []", "{", "just words"])
-def test_what_is_no_kubeconfig_is_named(tmp_path: Path, text: str) -> None:
+def test_the_error_about_an_invalid_kubeconfig_names_the_file(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config"
     path.write_text(text)
     with pytest.raises(KubeconfigUnusable, match=f"{path} cannot be used: "):
@@ -107,7 +107,7 @@ def open_named(cluster: SmallCluster, folder: Path) -> NamedCluster:
     return NamedCluster(cluster.kubeconfig, ["relay"], folder, lambda _: None)
 
 
-def test_of_two_runs_that_start_at_the_same_time_the_second_is_refused(tmp_path: Path) -> None:
+def test_the_second_of_two_concurrent_runs_does_not_start(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_cluster(tmp_path) as cluster:
             named = open_named(cluster, tmp_path)
@@ -127,7 +127,7 @@ def test_of_two_runs_that_start_at_the_same_time_the_second_is_refused(tmp_path:
     asyncio.run(story())
 
 
-def test_a_run_that_cannot_start_removes_what_it_has_applied(tmp_path: Path) -> None:
+def test_a_run_that_fails_to_start_removes_its_objects(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_cluster(tmp_path) as cluster:
             # The embedded API has no TokenRequest.
@@ -163,10 +163,10 @@ def test_a_run_that_is_still_running_is_not_cleaned_up(tmp_path: Path) -> None:
         pytest.param(["KUBECONFIG=/home/me/config"], True, id="on the command line"),
     ],
 )
-def test_make_takes_the_cluster_of_its_command_line_only(
+def test_make_uses_only_the_cluster_of_its_command_line(
     target: str, arguments: list[str], named: bool
 ) -> None:
-    said = subprocess.run(
+    printed = subprocess.run(
         ["make", "--dry-run", target, *arguments],
         cwd=ROOT,
         env={**os.environ, "KUBECONFIG": "/somebody/elses"},
@@ -174,5 +174,5 @@ def test_make_takes_the_cluster_of_its_command_line_only(
         text=True,
         check=True,
     ).stdout
-    assert ('--kubeconfig "/home/me/config"' in said) is named
-    assert "/somebody/elses" not in said
+    assert ('--kubeconfig "/home/me/config"' in printed) is named
+    assert "/somebody/elses" not in printed

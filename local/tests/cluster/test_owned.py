@@ -1,4 +1,4 @@
-"""The removal of a run's objects from a named cluster, which leaves all others."""
+"""The objects of a run, and no others, are removed from a named cluster."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ GROUP = yaml.safe_load((ROOT / "examples" / "v6e-single-host.yaml").read_text())
         pytest.param("/api/v1/namespaces", {"name": "n"}, "/api/v1/namespaces/n", id="a namespace"),
     ],
 )
-def test_where_an_item_of_a_list_is(collection: str, metadata: Manifest, path: str) -> None:
+def test_the_path_of_an_item_of_a_list(collection: str, metadata: Manifest, path: str) -> None:
     assert item_path(collection, {"metadata": metadata}) == path
 
 
@@ -109,7 +109,7 @@ def role(name: str) -> Manifest:
 
 
 def group(name: str) -> Manifest:
-    """A TPUNodeGroup with the product's finalizer."""
+    """Build a TPUNodeGroup with the product's finalizer."""
     metadata = {"name": name, "namespace": "default", "finalizers": ["tpu-functions.dev/teardown"]}
     return {**GROUP, "metadata": metadata}
 
@@ -121,12 +121,12 @@ async def request_certificate(cluster: SmallCluster, user: str) -> None:
 
 
 async def list_all(cluster: SmallCluster) -> set[tuple[str, str]]:
-    """All objects of the kinds that a run leaves: path of the list and name."""
+    """Return all objects of the kinds that a run creates: path of the list and name."""
     paths = {*LISTS, *map(collection_path, read_labelled_manifests(ALL_SLICES))}
     return {(path, name) for path in paths for name in await cluster.list_names(path)}
 
 
-def test_all_objects_of_a_run_are_removed_and_no_others(tmp_path: Path) -> None:
+def test_all_objects_of_a_run_and_no_others_are_removed(tmp_path: Path) -> None:
     _, *applied = read_labelled_manifests(ALL_SLICES)
     applied = [one for one in applied if one["metadata"]["name"] != "jobsets.jobset.x-k8s.io"]
 
@@ -182,7 +182,7 @@ def test_without_a_claim_only_objects_with_the_label_are_removed(tmp_path: Path)
     asyncio.run(story())
 
 
-def test_the_groups_of_an_installation_stay(tmp_path: Path) -> None:
+def test_the_groups_of_an_installation_are_not_removed(tmp_path: Path) -> None:
     async def story() -> None:
         async with open_cluster(tmp_path) as cluster:
             await cluster.create(claim(), GROUP_CRD, group("training"))
@@ -192,7 +192,9 @@ def test_the_groups_of_an_installation_stay(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_an_object_that_stays_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_about_a_remaining_object_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(owned, "_GONE_WITHIN_S", 0.0)
 
     async def story() -> None:
@@ -204,7 +206,7 @@ def test_an_object_that_stays_is_named(tmp_path: Path, monkeypatch: pytest.Monke
         asyncio.run(story())
 
 
-def test_a_run_is_running_as_long_as_its_process() -> None:
+def test_a_run_counts_as_running_while_its_process_exists() -> None:
     here = describe_process(psutil.Process())
     assert is_running(here)
     assert not is_running(here.replace("started at 2", "started at 1")), "the pid of an earlier one"

@@ -1,4 +1,4 @@
-"""What prevents a run in a named cluster, and what the message says to do."""
+"""The preflight check of a named cluster: obstacles, and messages with the remedy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ UNINSTALL = "Both would work on the same groups. Name a cluster without it, or u
 
 
 def find(folder: Path, *manifests: Manifest, gives_slices: bool = False) -> list[str]:
-    """The lines about a cluster with these objects."""
+    """Return the lines of the preflight check of a cluster with these objects."""
 
     async def look() -> str:
         async with open_cluster(folder) as cluster:
@@ -47,7 +47,7 @@ def find(folder: Path, *manifests: Manifest, gives_slices: bool = False) -> list
     "manifests, lines",
     [
         pytest.param([], [], id="nothing"),
-        pytest.param([JOBSET_CRD, jobset("train")], [], id="JobSets, of which it does not care"),
+        pytest.param([JOBSET_CRD, jobset("train")], [], id="JobSets that do not matter"),
         pytest.param(
             [manifest("Namespace", "tpu-functions")],
             ["tpu-functions or tpu-operator is installed:", "  Namespace tpu-functions", UNINSTALL],
@@ -69,7 +69,7 @@ def find(folder: Path, *manifests: Manifest, gives_slices: bool = False) -> list
                 "  ServiceAccount tpu-functions/relay",
                 UNINSTALL,
             ],
-            id="what a run has left, and an installation",
+            id="leftovers of a run and an installation",
         ),
         pytest.param(
             [claim()],
@@ -85,24 +85,24 @@ def find(folder: Path, *manifests: Manifest, gives_slices: bool = False) -> list
                 "Another run uses the cluster or was killed: its process is unknown.",
                 CLEAN,
             ],
-            id="what a run has left, without its namespace",
+            id="leftovers of a run without its namespace",
         ),
     ],
 )
-def test_what_prevents_a_run_is_named_with_what_to_do(
+def test_the_error_of_the_preflight_names_the_obstacle_and_the_remedy(
     tmp_path: Path, manifests: list[Manifest], lines: list[str]
 ) -> None:
     assert find(tmp_path, *manifests) == lines
 
 
-def test_of_many_objects_six_are_named(tmp_path: Path) -> None:
+def test_an_error_about_many_objects_names_six(tmp_path: Path) -> None:
     manifests = read_manifests(without=FOR_PODS)
     lines = find(tmp_path, *manifests)
     assert len(lines) == 1 + 6 + 1 + 1
     assert lines[7] == f"  and {len(manifests) - 6} more"
 
 
-def test_jobsets_prevent_a_run_that_gives_them_slices(tmp_path: Path) -> None:
+def test_existing_jobsets_prevent_a_run_with_slices_for_jobsets(tmp_path: Path) -> None:
     assert find(tmp_path, JOBSET_CRD, jobset("train"), gives_slices=True) == [
         "This run would give simulated slices to JobSets that request TPUs, and there are:",
         "  JobSet default/train",
@@ -110,7 +110,7 @@ def test_jobsets_prevent_a_run_that_gives_them_slices(tmp_path: Path) -> None:
     ]
 
 
-def test_a_cluster_without_what_kubeadm_creates_is_refused(tmp_path: Path) -> None:
+def test_a_cluster_without_the_objects_of_kubeadm_is_an_error(tmp_path: Path) -> None:
     async def look() -> str:
         async with open_cluster(tmp_path) as cluster:
             for name in ("kubeadm-config", "kubelet-config"):
@@ -130,7 +130,7 @@ async def _delete(cluster: SmallCluster, path: str) -> None:
     assert code == 200
 
 
-def test_a_user_who_is_not_the_administrator_is_refused(tmp_path: Path) -> None:
+def test_a_user_other_than_the_administrator_is_an_error(tmp_path: Path) -> None:
     async def look() -> str:
         async with open_cluster(tmp_path) as cluster, cluster.client_of("guest") as guest:
             return await find_obstacle(guest, KUBECONFIG, gives_slices=False)
@@ -155,7 +155,7 @@ def test_a_user_who_is_not_the_administrator_is_refused(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_cluster_that_is_too_old_is_named_with_its_version(
+def test_the_error_about_an_old_cluster_has_its_version(
     major: str, minor: str, expected: str
 ) -> None:
     version = {"major": major, "minor": minor, "gitVersion": f"v{major}.{minor}"}

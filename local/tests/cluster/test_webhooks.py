@@ -1,4 +1,4 @@
-"""The stand-in for an API server that asks webhooks: whom it asks about what, and what comes of it."""
+"""The stand-in for an API server that calls webhooks: its calls, and the effect of the answers."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ MARK = {"tpu-functions.dev/inject": "enabled"}
 
 
 class Server:
-    """A webhook that adds a label, warns, or refuses; it keeps what it was asked."""
+    """A webhook that adds a label, warns or denies, and records its requests."""
 
-    def __init__(self, refusal: str = "", *, fails: bool = False) -> None:
+    def __init__(self, denial: str = "", *, fails: bool = False) -> None:
         self.reviews: list[dict[str, Any]] = []
-        self._refusal = refusal
+        self._denial = denial
         self._fails = fails
 
     def handle(self, request: Request) -> Response:
         review = json.loads(request.body)["request"]
         self.reviews.append(review)
         patch = [{"op": "add", "path": "/metadata/labels/seen", "value": "yes"}]
-        answer: dict[str, Any] = {"uid": review["uid"], "allowed": not self._refusal}
-        if self._refusal:
-            answer["status"] = {"message": self._refusal}
+        answer: dict[str, Any] = {"uid": review["uid"], "allowed": not self._denial}
+        if self._denial:
+            answer["status"] = {"message": self._denial}
         else:
             answer["patch"] = base64.b64encode(json.dumps(patch).encode()).decode()
         return Response(500) if self._fails else Response.of_json({"response": answer})
@@ -60,7 +60,7 @@ def ask(
     namespace: Mapping[str, str] | None = None,
     trusted: bool = True,
 ) -> Request | Response:
-    """What becomes of a request, with the configuration of an installation."""
+    """Return the result of a request, with the webhook configuration of an installation."""
 
     async def run() -> Request | Response:
         now = datetime.now(UTC)
@@ -87,7 +87,7 @@ def labels_of(answer: Request | Response) -> dict[str, str]:
     return found
 
 
-def test_a_marked_workload_is_changed_as_the_webhook_says() -> None:
+def test_a_marked_workload_is_patched_as_the_webhook_answers() -> None:
     server = Server()
     answer = ask(server, job(MARK))
     assert isinstance(answer, Request)
@@ -98,7 +98,7 @@ def test_a_marked_workload_is_changed_as_the_webhook_says() -> None:
     assert review["kind"] == {"group": "batch", "version": "v1", "kind": "Job"}
 
 
-def test_the_mark_of_a_namespace_counts_as_well() -> None:
+def test_the_mark_of_a_namespace_selects_its_workloads() -> None:
     assert "seen" in labels_of(ask(Server(), job({}), namespace=MARK))
 
 
@@ -116,7 +116,7 @@ def test_the_mark_of_a_namespace_counts_as_well() -> None:
         pytest.param(b"[]", {}, id="no object"),
     ],
 )
-def test_about_all_else_nobody_is_asked_and_it_passes_as_it_is(
+def test_other_objects_are_admitted_unchanged_without_a_call(
     body: Any, more: dict[str, str]
 ) -> None:
     server = Server()
@@ -126,8 +126,8 @@ def test_about_all_else_nobody_is_asked_and_it_passes_as_it_is(
     assert answer.body == (body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
-def test_what_a_webhook_refuses_is_refused_in_the_api_servers_words() -> None:
-    answer = ask(Server(refusal="no such slice"), job(MARK))
+def test_a_denial_by_a_webhook_has_the_api_servers_message() -> None:
+    answer = ask(Server(denial="no such slice"), job(MARK))
     assert isinstance(answer, Response)
     assert answer.status == 403
     assert answer.json()["message"] == (
@@ -136,7 +136,7 @@ def test_what_a_webhook_refuses_is_refused_in_the_api_servers_words() -> None:
 
 
 @pytest.mark.parametrize("trusted", [True, False], ids=["it fails", "its certificate is wrong"])
-def test_without_an_answer_the_object_passes_unchanged(trusted: bool) -> None:
+def test_an_object_is_admitted_unchanged_if_the_webhook_does_not_answer(trusted: bool) -> None:
     answer = ask(Server(fails=trusted), job(MARK), trusted=trusted)
     assert isinstance(answer, Request)
     assert labels_of(answer) == {"a": "b", **MARK}

@@ -1,4 +1,4 @@
-"""What the tests of the simulated Compute Engine start from."""
+"""Fixtures of the tests of the simulated Compute Engine."""
 
 import pytest
 

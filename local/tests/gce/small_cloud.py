@@ -1,4 +1,4 @@
-"""A simulated Compute Engine on a virtual clock, asked through the real client library."""
+"""A simulated Compute Engine on a virtual clock, called through the real client library."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Document = dict[str, Any]
 
 
 class RecordingAgent:
-    """Software in a VM that does nothing but remember what happened to it."""
+    """A VM agent that only records its calls."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -46,7 +46,7 @@ class RecordingAgent:
 
 
 def policy_body(topology: str = "2x4", **fields: Any) -> Document:
-    """A workload policy as its insert takes it."""
+    """Build the body of an insert of a workload policy."""
     workload = {"type": "HIGH_THROUGHPUT", "acceleratorTopology": topology}
     return {"name": "slice", "workloadPolicy": workload, **fields}
 
@@ -56,7 +56,7 @@ def template_body(
     scheduling: Mapping[str, Any] | None = None,
     **properties: Any,
 ) -> Document:
-    """A template as its insert takes it."""
+    """Build the body of an insert of a template."""
     disk = {"boot": True, "autoDelete": True, "initializeParams": {"sourceImage": IMAGE}}
     return {
         "name": "slice",
@@ -73,7 +73,7 @@ def template_body(
 def group_body(
     size: int = 2, *, bulk: bool = True, repair: bool = False, **fields: Any
 ) -> Document:
-    """A group as its insert takes it: BULK with a policy, or INDIVIDUAL without."""
+    """Build the body of an insert of a MIG: BULK with a policy, or INDIVIDUAL without."""
     body = {
         "name": "slice",
         "baseInstanceName": "slice",
@@ -95,7 +95,7 @@ FLEX = {
 
 
 class Cloud:
-    """A simulator, its clock, its log, its agents, and ways to ask it."""
+    """A simulator with its clock, log and VM agents, and methods to call it."""
 
     def __init__(
         self, timings: Timings | None = None, principals: Mapping[str, Principal] | None = None
@@ -119,7 +119,7 @@ class Cloud:
         return self.agents[-1]
 
     def client(self, name: str) -> Any:
-        """A real client, such as ``InstancesClient``, whose requests the simulator answers."""
+        """Return a real client, such as ``InstancesClient``, whose requests the simulator answers."""
         client = getattr(compute_v1, name)(
             credentials=AnonymousCredentials(),
             client_options={"api_endpoint": "http://simulator.test"},
@@ -130,7 +130,7 @@ class Cloud:
     def send(
         self, method: str, path: str, body: Any = None, token: str = ""
     ) -> tuple[int, Document]:
-        """A call without a client library: status and answer."""
+        """Send a request without a client library; return status and answer."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         raw = body if isinstance(body, bytes) else json.dumps(body).encode() if body else b""
         request = Request.of(method, f"/compute/v1/{path}", headers=headers, body=raw)
@@ -138,64 +138,64 @@ class Cloud:
         return response.status, response.json()
 
     def get(self, path: str) -> Document:
-        """A resource that must be there."""
+        """Return a resource that must exist."""
         status, document = self.send("GET", path)
         assert status == 200, document
         return document
 
     def change(self, method: str, path: str, body: Any = None) -> Document:
-        """A change that must be accepted; returns its operation, still running."""
+        """Send a change that must be accepted; return its running operation."""
         status, document = self.send(method, path, body)
         assert status == 200, document
         return document
 
     def settle(self, method: str, path: str, body: Any = None) -> Document:
-        """The same, and its operation, DONE, but for what comes after it."""
+        """Send a change that must be accepted; wait for its operation, and return it."""
         operation = self.change(method, path, body)
         assert self.clock.run_until(lambda: self.operation(operation)["status"] == "DONE", 3600)
         return self.operation(operation)
 
     def operation(self, operation: Document) -> Document:
-        """An operation as it is now."""
+        """Return the current state of an operation."""
         return self.get(operation["selfLink"].partition("/v1/")[2])
 
     def make_parts(self, topology: str = "2x4", **template: Any) -> None:
-        """A policy and a template, both there for everybody."""
+        """Create a policy and a template, and wait until lists contain them."""
         self.settle("POST", POLICY.rpartition("/")[0], policy_body(topology))
         self.settle("POST", TEMPLATE.rpartition("/")[0], template_body(**template))
         self.clock.run_for(5)
 
     def make_group(self, **fields: Any) -> Document:
-        """A group from those parts, as soon as it exists."""
+        """Create a MIG from policy and template, and wait until it exists."""
         self.settle("POST", GROUP.rpartition("/")[0], group_body(**fields))
         return self.get(GROUP)
 
     def run_until_running(self, count: int) -> list[Document]:
-        """The group's VMs, once so many are RUNNING."""
+        """Wait until that many VMs of the MIG are RUNNING, and return them."""
         assert self.clock.run_until(lambda: len(self.vms("RUNNING")) == count, 3600)
         return self.vms("RUNNING")
 
     def managed(self) -> list[Document]:
-        """The group's managed instances."""
+        """Return the managed instances of the MIG."""
         _, answer = self.send("POST", f"{GROUP}/listManagedInstances")
         return list(answer.get("managedInstances", ()))
 
     def vms(self, status: str) -> list[Document]:
-        """The group's managed instances of a status."""
+        """Return the managed instances of the MIG with a status."""
         return [vm for vm in self.managed() if vm.get("instanceStatus") == status]
 
     def group_status(self) -> Document:
-        """The group's ``status``."""
+        """Return the ``status`` of the MIG."""
         status: Document = self.get(GROUP)["status"]
         return status
 
     def methods(self) -> list[str]:
-        """The audit log so far: method, and whether an entry is first, last, both or neither."""
+        """Describe the audit log: the method of each entry, and whether it is first, last or both."""
         return [describe(entry) for entry in self.log]
 
 
 def describe(entry: Document) -> str:
-    """An entry in short: ``v1.compute.instances.insert first``."""
+    """Describe an entry in short: ``v1.compute.instances.insert first``."""
     operation = entry.get("operation", {})
     position = [word for word in ("first", "last") if operation.get(word)]
     return " ".join([entry["protoPayload"]["methodName"], *position])

@@ -1,6 +1,6 @@
-"""What answers hold though nobody sent it, and what comes back otherwise than it was sent.
+"""Fields of answers that the service adds or changes.
 
-These are the lessons of recorded conversations with the real service, as cases of their own.
+The expectations come from recorded conversations with the real service.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ABSENT = "nothing"
 
 
 def look_up(document: Any, path: str) -> Any:
-    """The value at a dotted path; `ABSENT` when there is none."""
+    """Return the value at a dotted path, or `ABSENT`."""
     for part in path.split("."):
         if isinstance(document, list):
             document = document[int(part)]
@@ -78,7 +78,7 @@ def template() -> Document:
         ("properties.scheduling.provisioningModel", "STANDARD"),
     ],
 )
-def test_a_template_comes_back_with(template: Document, path: str, value: Any) -> None:
+def test_a_read_template_has(template: Document, path: str, value: Any) -> None:
     assert look_up(template, path) == value
 
 
@@ -118,7 +118,7 @@ def instance() -> Document:
         ("params", ABSENT),
     ],
 )
-def test_a_vm_comes_back_with(instance: Document, path: str, value: Any) -> None:
+def test_a_read_vm_has(instance: Document, path: str, value: Any) -> None:
     assert look_up(instance, path) == value
 
 
@@ -169,7 +169,7 @@ def group() -> Document:
         ("status.appliedAcceleratorTopologies", ABSENT),
     ],
 )
-def test_a_group_comes_back_with(group: Document, path: str, value: Any) -> None:
+def test_a_read_mig_has(group: Document, path: str, value: Any) -> None:
     assert look_up(group, path) == value
 
 
@@ -186,7 +186,7 @@ def test_all_thirteen_statuses_are_counted_for_tpu_groups_only(group: Document) 
     assert "currentInstanceStatuses" not in cloud.group_status()
 
 
-def test_a_policy_comes_back_with_status_and_region(cloud: Cloud) -> None:
+def test_a_read_policy_has_status_and_region(cloud: Cloud) -> None:
     cloud.settle("POST", POLICY.rpartition("/")[0], policy_body(description="mine"))
     policy = cloud.get(POLICY)
     assert policy["region"] == f"{ROOT}projects/{PROJECT}/regions/{REGION}"
@@ -205,14 +205,14 @@ def test_a_policy_comes_back_with_status_and_region(cloud: Cloud) -> None:
     ],
     ids=["path", "URL", "beta URL", "partial path", "project number"],
 )
-def test_a_template_is_found_by_every_form_of_its_url(reference: str) -> None:
+def test_a_template_can_be_named_by_every_form_of_its_url(reference: str) -> None:
     cloud = Cloud()
     cloud.make_parts()
     cloud.make_group(instanceTemplate=reference)
     assert cloud.get(GROUP)["instanceTemplate"] == ROOT + TEMPLATE
 
 
-def test_a_regional_template_serves_its_region() -> None:
+def test_a_regional_template_can_be_used_in_its_region() -> None:
     cloud = Cloud()
     cloud.make_parts()
     regional = TEMPLATE.replace("global", f"regions/{REGION}")
@@ -239,7 +239,7 @@ def test_provision_only_topologies_need_no_bulk_mode(cloud: Cloud) -> None:
     assert "appliedAcceleratorTopologies" not in cloud.group_status()
 
 
-def test_zones_are_apart(slice_cloud: Cloud) -> None:
+def test_zones_are_separate(slice_cloud: Cloud) -> None:
     slice_cloud.make_group()
     other = GROUP.replace(ZONE, "us-central1-a")
     assert slice_cloud.send("GET", other)[0] == 404

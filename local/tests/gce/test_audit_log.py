@@ -1,4 +1,4 @@
-"""The audit log: entries have the shapes that real ones have, at the right moments."""
+"""Entries of the audit log have the shape of real ones, at the right times."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ REGIONAL = TEMPLATE.replace("global", "regions/us-central1")
 NOT_WRITTEN = {
     "read-instances-get": "the data access log is off",
     "read-mig-listManagedInstances": "the data access log is off",
-    "disk-insert-by-group": "disks are no resources here",
+    "disk-insert-by-group": "the simulation has no disks",
     "other-service-gke": "another service",
-    "vm-setLabels-by-person": "labels of a VM never change here",
-    "dry-run-perimeter": "there are no perimeters here",
-    "mig-patch-last": "groups are not patched here",
-    "mig-deleteInstances-last": "groups are only resized here",
-    "sys-guestTerminate": "the software of a VM does not shut it down here",
-    "vm-delete-last-not-found": "a group here never deletes a VM that has gone already",
+    "vm-setLabels-by-person": "the simulation has no change of a VM's labels",
+    "dry-run-perimeter": "the simulation has no perimeters",
+    "mig-patch-last": "the simulation has no patch of a MIG",
+    "mig-deleteInstances-last": "simulated MIGs can only be resized",
+    "sys-guestTerminate": "a simulated VM agent does not shut down its VM",
+    "vm-delete-last-not-found": "a simulated MIG never deletes an absent VM",
 }
-"""Samples without a counterpart, and why."""
+"""Samples that the simulation does not write, and why."""
 
 FREE = {
     ("protoPayload", "request"),
     ("protoPayload", "requestMetadata"),
     ("protoPayload", "metadata", "instanceMetadataDelta"),
 }
-"""Parts whose keys depend on what a client sends."""
+"""Fields whose keys depend on the client's request."""
 
 
 def samples() -> list[Document]:
@@ -61,12 +61,12 @@ def samples() -> list[Document]:
 
 @pytest.fixture(scope="module")
 def written() -> list[Document]:
-    """The log of a project in which everything that is logged has happened."""
+    """Return the log of a project in which every logged event has occurred."""
     cloud = Cloud(principals={"functions": Principal(FUNCTIONS)})
-    _make_everything(cloud)
+    _create_resources(cloud)
     _lose_vms(cloud)
-    _fail(cloud)
-    _refuse(cloud)
+    _cause_failed_operations(cloud)
+    _cause_immediate_errors(cloud)
     cloud.settle("DELETE", GROUP)
     cloud.clock.run_for(5)
     for path in (TEMPLATE, REGIONAL, POLICY):
@@ -75,7 +75,7 @@ def written() -> list[Document]:
     return cloud.log
 
 
-def _make_everything(cloud: Cloud) -> None:
+def _create_resources(cloud: Cloud) -> None:
     cloud.make_parts(scheduling=SPOT | {"instanceTerminationAction": "STOP"})
     cloud.settle("POST", REGIONAL.rpartition("/")[0], template_body())
     cloud.make_group(size=6, bulk=False, repair=True)
@@ -106,7 +106,7 @@ def _single_vm() -> Document:
     return {"name": "single", **properties, "machineType": machine_type}
 
 
-def _fail(cloud: Cloud) -> None:
+def _cause_failed_operations(cloud: Cloud) -> None:
     single = f"{ZONE_PATH}/instances/single"
     cloud.settle("POST", f"{single}/stop")
     cloud.faults.set_capacity(ZONE, "ct5p", 0)
@@ -127,7 +127,7 @@ def _fail(cloud: Cloud) -> None:
     cloud.settle("POST", f"{single}/setMetadata", cloud.get(single)["metadata"])
 
 
-def _refuse(cloud: Cloud) -> None:
+def _cause_immediate_errors(cloud: Cloud) -> None:
     cloud.faults.remove_permission(FUNCTIONS, "compute.instanceGroupManagers.create")
     cloud.send("POST", TEMPLATE.rpartition("/")[0], template_body())
     cloud.send("POST", GROUP.rpartition("/")[0], group_body(), token="functions")
@@ -139,7 +139,7 @@ def _refuse(cloud: Cloud) -> None:
 
 
 def key(entry: Document) -> str:
-    """What happened: the method without its surface, its place, how it went."""
+    """Return an entry's method without the API version, its location, and its result."""
     method = describe(entry).removeprefix("v1.").removeprefix("beta.")
     status = entry["protoPayload"].get("status", {}).get("message", "")
     word = "" if "operation" in entry and ".repair." in method else status
@@ -147,7 +147,7 @@ def key(entry: Document) -> str:
 
 
 def shape(value: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """The paths of all keys and the types of what they hold."""
+    """Return the paths of all keys and the types of their values."""
     if path in FREE:
         return
     if isinstance(value, dict):
@@ -163,19 +163,19 @@ def shape(value: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
     ids=lambda sample: sample["name"],
 )
 def test_entries_have_the_shape_of_real_ones(sample: Document, written: list[Document]) -> None:
-    wanted = set(shape(sample["entry"]))
+    expected = set(shape(sample["entry"]))
     same = [entry for entry in written if key(entry) == key(sample["entry"])]
     assert same, f"no entry is {key(sample['entry'])}"
     shapes = [set(shape(entry)) for entry in same]
-    assert wanted in shapes, wanted.symmetric_difference(shapes[0])
+    assert expected in shapes, expected.symmetric_difference(shapes[0])
 
 
-def test_there_are_as_many_samples_as_there_were() -> None:
+def test_the_number_of_samples_is_unchanged() -> None:
     assert len(samples()) == 56
     assert set(NOT_WRITTEN) < {sample["name"] for sample in samples()}
 
 
-def test_no_value_of_metadata_is_in_any_entry(written: list[Document]) -> None:
+def test_no_entry_has_a_value_of_metadata(written: list[Document]) -> None:
     assert "not-to-be-logged" not in json.dumps(written)
 
 
@@ -200,7 +200,7 @@ def test_set_metadata_names_the_keys_it_changed(slice_cloud: Cloud) -> None:
     }
 
 
-def test_what_the_groups_agent_does_bears_the_project_number_at_first(slice_cloud: Cloud) -> None:
+def test_the_first_entries_of_the_migs_agent_have_the_project_number(slice_cloud: Cloud) -> None:
     slice_cloud.make_group()
     slice_cloud.run_until_running(2)
     slice_cloud.clock.run_for(5)
@@ -242,14 +242,14 @@ def test_an_entry_names_its_caller(slice_cloud: Cloud) -> None:
     }
 
 
-def test_the_surface_that_was_called_is_in_the_method(cloud: Cloud) -> None:
+def test_the_method_has_the_api_version_that_was_called(cloud: Cloud) -> None:
     path = f"/compute/beta/{POLICY.rpartition('/')[0]}"
     cloud.simulator.handle(Request.of("POST", path, body=json.dumps(policy_body())))
     cloud.clock.run_for(10)
     assert cloud.methods()[0] == "beta.compute.resourcePolicies.insert first"
 
 
-def test_entries_come_after_the_delay_and_keep_their_time() -> None:
+def test_entries_arrive_after_the_delay_and_keep_their_timestamp() -> None:
     cloud = Cloud(Timings(log_delay_s=(1.5, 1.5)))
     cloud.change("POST", POLICY.rpartition("/")[0], policy_body())
     cloud.clock.run_for(1.4)
@@ -259,14 +259,14 @@ def test_entries_come_after_the_delay_and_keep_their_time() -> None:
     assert cloud.log[0]["receiveTimestamp"] == "2026-01-01T00:00:01.500000Z"
 
 
-def test_reads_are_not_logged_and_refused_reads_neither(cloud: Cloud) -> None:
+def test_successful_and_failed_reads_are_not_logged(cloud: Cloud) -> None:
     cloud.send("GET", POLICY)
     cloud.send("GET", f"{ZONE_PATH}/instances")
     cloud.clock.run_for(10)
     assert cloud.log == []
 
 
-def test_a_lost_answer_is_no_refusal_in_the_log(cloud: Cloud) -> None:
+def test_a_call_with_a_lost_answer_is_logged_without_an_error(cloud: Cloud) -> None:
     cloud.faults.fail_next("resourcePolicies.insert", carried_out=True)
     status, _ = cloud.send("POST", POLICY.rpartition("/")[0], policy_body())
     cloud.clock.run_for(10)

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: operations end, power is balanced, nothing is left."""
+"""After random faults and calls, operations have ended, VM agents are off, and nothing is left."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ MODELS = {
 
 @dataclass(frozen=True)
 class Action:
-    """A fault or a manual call, and the refusals that are expected in some states."""
+    """A fault or a user's call, and the errors that are expected in some states."""
 
     name: str
     run: Callable[[Cloud, str], object]
     refusals: tuple[Refusal, ...] = ()
 
 
-def manual_call(
+def user_call(
     name: str,
     method: str,
     path: str = "{vm}",
     make_body: Callable[[Cloud, str], Document | None] = lambda _cloud, _vm: None,
     refusals: tuple[Refusal, ...] = (),
 ) -> Action:
-    """A call that a person makes; ``{vm}`` in ``path`` stands for the path of the VM."""
+    """A call by a user. ``{vm}`` in ``path`` is replaced by the path of the VM."""
 
     def run(cloud: Cloud, vm: str) -> object:
         return cloud.faults.act_by_hand(method, path.format(vm=vm), make_body(cloud, vm))
@@ -64,19 +64,19 @@ def same_metadata(cloud: Cloud, vm: str) -> Document:
     return dict(cloud.faults.act_by_hand("GET", vm)["metadata"])
 
 
-VM_REFUSALS = (NOT_FOUND, NOT_READY)
+VM_ERRORS = (NOT_FOUND, NOT_READY)
 VM_ACTIONS = [
     Action("preempt", lambda cloud, vm: cloud.faults.preempt(vm)),
     Action("host error", lambda cloud, vm: cloud.faults.host_error(vm)),
-    manual_call("stop", "POST", "{vm}/stop", refusals=VM_REFUSALS),
-    manual_call("start", "POST", "{vm}/start", refusals=VM_REFUSALS),
-    manual_call("reset", "POST", "{vm}/reset", refusals=VM_REFUSALS),
-    manual_call("delete", "DELETE", refusals=VM_REFUSALS),
-    manual_call("setMetadata", "POST", "{vm}/setMetadata", same_metadata, VM_REFUSALS),
+    user_call("stop", "POST", "{vm}/stop", refusals=VM_ERRORS),
+    user_call("start", "POST", "{vm}/start", refusals=VM_ERRORS),
+    user_call("reset", "POST", "{vm}/reset", refusals=VM_ERRORS),
+    user_call("delete", "DELETE", refusals=VM_ERRORS),
+    user_call("setMetadata", "POST", "{vm}/setMetadata", same_metadata, VM_ERRORS),
 ]
 OTHER_ACTIONS = [
-    manual_call("resize to 0", "POST", f"{GROUP}/resize?size=0", refusals=(NOT_READY,)),
-    manual_call("resize to 2", "POST", f"{GROUP}/resize?size=2", refusals=(NOT_READY, BULK_GROWS)),
+    user_call("resize to 0", "POST", f"{GROUP}/resize?size=0", refusals=(NOT_READY,)),
+    user_call("resize to 2", "POST", f"{GROUP}/resize?size=2", refusals=(NOT_READY, BULK_GROWS)),
     Action("little capacity", lambda cloud, _: cloud.faults.set_capacity(ZONE, "ct6e", 1)),
     Action("any capacity", lambda cloud, _: cloud.faults.set_capacity(ZONE, "ct6e")),
     Action("failing insert", lambda cloud, _: cloud.faults.fail_operations("instances.insert")),
@@ -84,7 +84,7 @@ OTHER_ACTIONS = [
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_group_survives_chaos_and_can_be_deleted(seed: int) -> None:
+def test_a_mig_survives_chaos_and_can_be_deleted(seed: int) -> None:
     random = Random(seed)
     bulk = random.random() < 0.5
     cloud = Cloud()
@@ -92,7 +92,7 @@ def test_a_group_survives_chaos_and_can_be_deleted(seed: int) -> None:
     cloud.make_group(bulk=bulk, repair=random.random() < 0.7)
     for _ in range(25):
         cloud.clock.run_for(random.choice([0, 1, 10, 60, 600]))
-        _do_something(cloud, random)
+        _act_randomly(cloud, random)
     cloud.faults.set_capacity(ZONE, "ct6e")
     cloud.clock.run_for(10)
     cloud.settle("DELETE", GROUP)
@@ -103,7 +103,7 @@ def test_a_group_survives_chaos_and_can_be_deleted(seed: int) -> None:
     assert cloud.simulator.leftovers()[0] == TEMPLATE
 
 
-def _do_something(cloud: Cloud, random: Random) -> None:
+def _act_randomly(cloud: Cloud, random: Random) -> None:
     names = [vm["name"] for vm in cloud.managed()]
     action = random.choice(VM_ACTIONS + OTHER_ACTIONS if names else OTHER_ACTIONS)
     _try(cloud, action, f"{ZONE_PATH}/instances/{random.choice(names)}" if names else "")
@@ -113,21 +113,21 @@ def _try(cloud: Cloud, action: Action, vm: str) -> None:
     try:
         action.run(cloud, vm)
     except UnknownFault:
-        return  # impossible just now, and said so
-    except Refused as refused:
-        if not any(_matches(refused, refusal) for refusal in action.refusals):
+        return  # the call reported that it is impossible in this state
+    except Refused as error:
+        if not any(_matches(error, refusal) for refusal in action.refusals):
             raise
         return
     _check_group(cloud)
 
 
-def _matches(refused: Refused, refusal: Refusal) -> bool:
-    words = re.sub(r"\\{\w+\\}", ".*", re.escape(refusal.message))
-    return refused.reason == refusal.reason and bool(re.fullmatch(words, refused.message))
+def _matches(error: Refused, refusal: Refusal) -> bool:
+    message = re.sub(r"\\{\w+\\}", ".*", re.escape(refusal.message))
+    return error.reason == refusal.reason and bool(re.fullmatch(message, error.message))
 
 
 @pytest.mark.parametrize("action", VM_ACTIONS + OTHER_ACTIONS, ids=lambda action: action.name)
-def test_an_action_on_a_running_group_is_accepted(action: Action) -> None:
+def test_an_action_on_a_running_mig_is_accepted(action: Action) -> None:
     cloud = Cloud()
     cloud.make_parts(scheduling=MODELS["stop"])
     cloud.make_group(bulk=False)
@@ -135,12 +135,12 @@ def test_an_action_on_a_running_group_is_accepted(action: Action) -> None:
     action.run(cloud, f"{ZONE_PATH}/instances/{vm['name']}")
 
 
-def test_a_refusal_that_the_action_does_not_name_is_raised(slice_cloud: Cloud) -> None:
+def test_an_unexpected_error_of_an_action_is_raised(slice_cloud: Cloud) -> None:
     slice_cloud.make_group(bulk=False)
     with pytest.raises(Refused, match="explode was not found"):
         _try(
             slice_cloud,
-            manual_call("unknown", "POST", f"{GROUP}/explode", refusals=VM_REFUSALS),
+            user_call("unknown", "POST", f"{GROUP}/explode", refusals=VM_ERRORS),
             "",
         )
 
@@ -163,7 +163,7 @@ def _check_group(cloud: Cloud) -> None:
 
 
 def _check_log(cloud: Cloud) -> None:
-    """Every operation that began has ended, once."""
+    """Check that every operation that began has ended once."""
     positions = Counter(
         (entry["operation"]["id"], describe(entry).rpartition(" ")[2])
         for entry in cloud.log
@@ -176,13 +176,13 @@ def _check_log(cloud: Cloud) -> None:
 
 
 def _check_power(cloud: Cloud) -> None:
-    """Each agent was switched on and off in turns, and is off now."""
+    """Check that each agent was powered on and off alternately, and is off at the end."""
     for agent in cloud.agents:
         power = [event for event in agent.events if event in ("on", "off")]
         assert power == ["on", "off"] * (len(power) // 2)
 
 
-def test_a_vm_that_was_preempted_away_is_repaired_once(cloud: Cloud) -> None:
+def test_a_preempted_vm_is_repaired_once(cloud: Cloud) -> None:
     cloud.make_parts(scheduling=SPOT | {"instanceTerminationAction": "DELETE"})
     cloud.make_group(bulk=False, repair=True)
     vm = cloud.run_until_running(2)[0]

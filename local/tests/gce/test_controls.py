@@ -28,7 +28,7 @@ def control(cloud: Cloud, method: str, name: str, body: Any = None) -> tuple[int
     return response.status, response.json()
 
 
-def test_a_fault_is_brought_about_over_http(slice_cloud: Cloud) -> None:
+def test_a_fault_can_be_injected_over_http(slice_cloud: Cloud) -> None:
     assert (
         control(slice_cloud, "POST", "set_capacity", {"zone": ZONE, "family": "ct6e", "vms": 0})[0]
         == 200
@@ -40,15 +40,15 @@ def test_a_fault_is_brought_about_over_http(slice_cloud: Cloud) -> None:
     slice_cloud.run_until_running(2)
 
 
-def test_a_person_acts_over_http(slice_cloud: Cloud) -> None:
+def test_user_actions_can_be_triggered_over_http(slice_cloud: Cloud) -> None:
     status, operation = control(
         slice_cloud, "POST", "act_by_hand", {"method": "DELETE", "path": POLICY}
     )
     assert (status, operation["user"]) == (200, "alice@example.com")
-    status, refusal = control(
+    status, error = control(
         slice_cloud, "POST", "act_by_hand", {"method": "DELETE", "path": POLICY}
     )
-    assert (status, refusal["error"]["errors"][0]["reason"]) == (400, "resourceNotReady")
+    assert (status, error["error"]["errors"][0]["reason"]) == (400, "resourceNotReady")
 
 
 @pytest.mark.parametrize(
@@ -63,20 +63,20 @@ def test_a_person_acts_over_http(slice_cloud: Cloud) -> None:
         ("POST", "use_group", {"group": "x"}, 409, "there is no x"),
     ],
 )
-def test_an_impossible_fault_is_refused(
+def test_an_impossible_fault_is_an_error(
     cloud: Cloud, method: str, name: str, body: Any, status: int, error: str
 ) -> None:
     assert control(cloud, method, name, body) == (status, {"error": error})
 
 
-def test_the_faults_list_themselves(cloud: Cloud) -> None:
+def test_the_available_faults_are_listed(cloud: Cloud) -> None:
     status, faults = control(cloud, "GET", "faults")
     assert status == 200
     assert set(faults) == set(FAULTS)
     assert faults["use_group"].startswith("(group, backend_service=''): Let a backend service use")
 
 
-def test_the_state_is_told_to_people(slice_cloud: Cloud) -> None:
+def test_the_state_is_readable(slice_cloud: Cloud) -> None:
     slice_cloud.faults.set_capacity(ZONE, "ct6e", 0)
     slice_cloud.make_group()
     _, state = control(slice_cloud, "GET", "state")
@@ -103,13 +103,13 @@ def test_a_vm_is_preempted_once(cloud: Cloud) -> None:
         cloud.faults.preempt(path)
 
 
-def test_planned_refusals_count_down_and_match_by_pattern(cloud: Cloud) -> None:
+def test_planned_errors_count_down_and_match_by_pattern(cloud: Cloud) -> None:
     cloud.faults.fail_next("resourcePolicies.*", 2, http=500, reason="internalError", message="no")
     statuses = [cloud.send("GET", path)[0] for path in (POLICY, TEMPLATE, POLICY, POLICY)]
     assert statuses == [500, 404, 500, 404]
 
 
-def test_a_lost_answer_leaves_the_deed_done(cloud: Cloud) -> None:
+def test_a_call_with_a_lost_answer_takes_effect(cloud: Cloud) -> None:
     cloud.faults.fail_next("resourcePolicies.insert", carried_out=True)
     assert cloud.send("POST", POLICY.rpartition("/")[0], policy_body())[0] == 503
     assert cloud.simulator.leftovers() == [POLICY]
@@ -133,7 +133,7 @@ def test_a_rate_limit_ends(cloud: Cloud) -> None:
     assert [cloud.send("GET", POLICY)[0] for _ in range(2)] == [403, 404]
 
 
-def test_a_rate_quota_is_of_each_group_and_filled_up_at_the_full_minute(cloud: Cloud) -> None:
+def test_a_rate_quota_applies_per_method_group_and_resets_every_minute(cloud: Cloud) -> None:
     cloud.clock.run_for(30)
     cloud.faults.set_rate_quota(2)
     reads = [cloud.send("GET", POLICY)[0] for _ in range(3)]
@@ -148,7 +148,9 @@ def test_a_rate_quota_is_of_each_group_and_filled_up_at_the_full_minute(cloud: C
 
 
 @pytest.mark.parametrize("outcome, state", [("NEVER", "ACTIVATING"), ("FAILED", "FAILED")])
-def test_wiring_can_fail_or_never_end(slice_cloud: Cloud, outcome: str, state: str) -> None:
+def test_the_interconnect_can_fail_or_never_become_ready(
+    slice_cloud: Cloud, outcome: str, state: str
+) -> None:
     slice_cloud.faults.break_wiring(GROUP, outcome)
     slice_cloud.make_group()
     slice_cloud.run_until_running(2)
@@ -158,7 +160,7 @@ def test_wiring_can_fail_or_never_end(slice_cloud: Cloud, outcome: str, state: s
     assert ("error" in applied["stateDetails"]) is (state == "FAILED")
 
 
-def test_a_reservation_has_room_for_so_many(cloud: Cloud) -> None:
+def test_a_reservation_has_a_limited_number_of_vms(cloud: Cloud) -> None:
     reservation = f"{ZONE_PATH}/reservations/tpus"
     affinity = {"consumeReservationType": "SPECIFIC_RESERVATION", "values": ["tpus"]}
     cloud.faults.set_reservation(reservation, "ct6e-standard-4t", 2)
@@ -173,12 +175,14 @@ def test_a_reservation_has_room_for_so_many(cloud: Cloud) -> None:
 
 def _named(cloud: Cloud, name: str) -> dict[str, Any]:
     group = cloud.get(GROUP)
-    kept = ("instanceTemplate", "resourcePolicies", "targetSizePolicy", "targetSize")
+    template_fields = ("instanceTemplate", "resourcePolicies", "targetSizePolicy", "targetSize")
     lifecycle = {"defaultActionOnFailure": "DO_NOTHING"}
-    return {"name": name, "instanceLifecyclePolicy": lifecycle} | {key: group[key] for key in kept}
+    return {"name": name, "instanceLifecyclePolicy": lifecycle} | {
+        key: group[key] for key in template_fields
+    }
 
 
-def test_every_call_is_written_down_refused_ones_too() -> None:
+def test_every_call_is_recorded_including_failed_ones() -> None:
     cloud = Cloud(principals={"token": Principal("functions@example.com")})
     cloud.send("GET", POLICY, token="token")
     cloud.send("POST", POLICY.rpartition("/")[0], policy_body(), token="token")

@@ -1,4 +1,4 @@
-"""What is generated is up to date."""
+"""Generated files are up to date."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ PAGE = generate.PAGE.read_text()
 AGAIN = "run python -m local.gce.generate"
 
 
-def test_the_fields_are_those_of_the_client_library() -> None:
+def test_the_fields_match_the_client_library() -> None:
     assert json.loads(generate.FIELDS.read_text()) == json.loads(generate.render_fields()), AGAIN
 
 
-def test_the_refusals_in_the_docs_are_those_of_the_catalogue() -> None:
+def test_the_errors_in_the_docs_match_the_catalogue() -> None:
     assert generate.with_tables(PAGE, FAULTS, CATALOGUE) == PAGE, AGAIN
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_every_fault_says_what_it_does(fault: str) -> None:
+def test_every_fault_has_a_description(fault: str) -> None:
     assert describe_fault(FAULTS[fault]).endswith(".")

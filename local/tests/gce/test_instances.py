@@ -1,4 +1,4 @@
-"""VMs by themselves: metadata, power, agents."""
+"""Single VMs: metadata, power, VM agents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def body(**fields: Any) -> Document:
 
 @pytest.fixture
 def running() -> Cloud:
-    """A project with one VM that runs."""
+    """A project with one running VM."""
     cloud = Cloud(Timings(metadata_propagation_s=(2, 2)))
     cloud.settle("POST", f"{ZONE_PATH}/instances", body())
     cloud.clock.run_for(1)
@@ -47,7 +47,7 @@ def finish(cloud: Cloud, operation: Document) -> None:
     cloud.clock.run_until(lambda: cloud.operation(operation)["status"] == "DONE", 60)
 
 
-def test_a_vm_goes_from_provisioning_over_staging_to_running(cloud: Cloud) -> None:
+def test_a_vm_passes_provisioning_and_staging_before_running(cloud: Cloud) -> None:
     seen: list[str] = []
 
     def watch() -> bool:
@@ -61,7 +61,7 @@ def test_a_vm_goes_from_provisioning_over_staging_to_running(cloud: Cloud) -> No
     assert seen == ["PROVISIONING", "STAGING", "RUNNING"]
 
 
-def test_an_inserts_operation_may_end_a_breath_before_the_vm_runs() -> None:
+def test_an_insert_operation_can_be_done_shortly_before_the_vm_runs() -> None:
     cloud = Cloud(Timings(running_after_insert_s=(0.5, 0.5)))
     cloud.settle("POST", f"{ZONE_PATH}/instances", body())
     assert cloud.get(VM)["status"] == "STAGING"
@@ -77,7 +77,7 @@ def test_set_metadata_replaces_the_whole_list(running: Cloud) -> None:
     assert running.get(VM)["metadata"]["items"] == [{"key": "b", "value": "3"}]
 
 
-def test_metadata_shows_when_the_operation_is_done(running: Cloud) -> None:
+def test_new_metadata_is_visible_when_the_operation_is_done(running: Cloud) -> None:
     operation = write(running, a="1")
     assert "items" not in running.get(VM)["metadata"]
     finish(running, operation)
@@ -116,7 +116,7 @@ def test_metadata_can_be_set_while_a_vm_is_down(running: Cloud) -> None:
     assert agent.events == ["on", "off", "on"]
 
 
-def test_one_vm_agent_lives_through_stop_start_and_reset(running: Cloud) -> None:
+def test_the_vm_agent_is_the_same_after_stop_start_and_reset(running: Cloud) -> None:
     running.settle("POST", f"{VM}/stop")
     assert running.get(VM)["status"] == "TERMINATED"
     assert "lastStopTimestamp" in running.get(VM)
@@ -148,7 +148,7 @@ def test_start_of_a_running_vm_changes_nothing(running: Cloud) -> None:
     assert running.get(VM) == before
 
 
-def test_a_stopped_vm_gives_its_host_away(running: Cloud) -> None:
+def test_a_stopped_vm_loses_its_host(running: Cloud) -> None:
     running.settle("POST", f"{VM}/stop")
     running.faults.set_capacity(ZONE, "ct6e", 0)
     operation = running.settle("POST", f"{VM}/start")
@@ -173,7 +173,7 @@ def test_a_delete_overtakes_a_reset_for_good(running: Cloud) -> None:
     assert running.agents[0].events == ["on", "off"]
 
 
-def test_what_a_vm_agent_writes_can_be_read_on_the_serial_port(
+def test_the_serial_port_has_the_output_of_the_vm_agent(
     running: Cloud,
 ) -> None:
     machine = running.agents[0].machine
@@ -183,7 +183,7 @@ def test_what_a_vm_agent_writes_can_be_read_on_the_serial_port(
     assert (answer["contents"], answer["next"]) == ("boot\nready\n", "11")
 
 
-def test_guest_attributes_are_read_by_namespace(running: Cloud) -> None:
+def test_guest_attributes_can_be_read_by_namespace(running: Cloud) -> None:
     running.agents[0].machine.set_guest_attribute("tpu", "state", "joined")
     client = running.client("InstancesClient")
     request = {"project": PROJECT, "zone": ZONE, "instance": "vm", "query_path": "tpu/"}
@@ -191,7 +191,7 @@ def test_guest_attributes_are_read_by_namespace(running: Cloud) -> None:
     assert [item.value for item in attributes.query_value.items] == ["joined"]
 
 
-def test_a_vm_from_a_template_has_its_own_fields_over_those_of_the_template(cloud: Cloud) -> None:
+def test_the_fields_of_an_insert_override_those_of_the_template(cloud: Cloud) -> None:
     cloud.settle("POST", TEMPLATE.rpartition("/")[0], template_body(labels={"from": "template"}))
     cloud.client("InstancesClient").insert_unary(
         {

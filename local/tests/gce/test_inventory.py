@@ -1,4 +1,4 @@
-"""What exists on the Compute Engine of `make local`: a table, and a file that adds to it."""
+"""The existing resources on the Compute Engine of `make local`: a table, and a file that extends it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("group", EXAMPLES, ids=lambda group: group["metadata"]["name"])
-def test_what_the_examples_name_exists(group: dict[str, dict[str, dict[str, str]]]) -> None:
+def test_resources_named_in_the_examples_exist(group: dict[str, dict[str, dict[str, str]]]) -> None:
     table = read_inventory()
     spec = group["spec"]
     zone, config = str(spec["nodeLocation"]), spec.get("instanceConfig", {})
@@ -45,11 +45,11 @@ def test_what_the_examples_name_exists(group: dict[str, dict[str, dict[str, str]
         ("kubernetesVersions", "1.12"),
     ],
 )
-def test_what_was_invented_does_not(kind: str, name: str) -> None:
+def test_invented_resources_do_not_exist(kind: str, name: str) -> None:
     assert not read_inventory().has(kind, name)
 
 
-def test_zones_that_look_like_zones_do_not_exist_for_that() -> None:
+def test_plausible_names_of_zones_are_not_enough() -> None:
     table = read_inventory()
     assert not table.has_zone("mars-central1-c")
     assert not table.has_region("mars-central1")
@@ -67,7 +67,7 @@ def test_a_file_adds_to_the_table(tmp_path: Path) -> None:
     assert table.has_region("mars-central1")
     assert table.has_machine_type("mars-central1-c", "tpu7x-standard-4t")
     assert table.has_machine_type("us-east5-b", "tpu7x-standard-4t")
-    assert table.has_machine_type("us-east5-b", "ct6e-standard-4t"), "what was there stays"
+    assert table.has_machine_type("us-east5-b", "ct6e-standard-4t"), "existing entries remain"
     assert table.has(
         "subnetworks", "projects/my-gcp-project/regions/mars-central1/subnetworks/dust"
     )
@@ -86,7 +86,7 @@ def test_a_file_adds_to_the_table(tmp_path: Path) -> None:
         ("a: [", "while parsing"),
     ],
 )
-def test_a_file_of_another_form_is_refused_with_what_is_wrong(
+def test_the_error_about_a_malformed_file_describes_the_violation(
     tmp_path: Path, text: str, why: str
 ) -> None:
     more = tmp_path / "more.yaml"
@@ -97,6 +97,6 @@ def test_a_file_of_another_form_is_refused_with_what_is_wrong(
     assert why in str(error.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_the_error_about_an_absent_file_names_it(tmp_path: Path) -> None:
     with pytest.raises(InventoryUnreadable, match="No such file"):
         read_inventory(tmp_path / "nowhere.yaml")

@@ -14,7 +14,7 @@ LISTED = f"{ZONE_PATH}/instances"
 
 @pytest.fixture(scope="module")
 def fleet() -> Cloud:
-    """A project with seven VMs of a group labelled ``team=red``."""
+    """A project with seven VMs of a MIG labelled ``team=red``."""
     cloud = Cloud(Timings(list_lag_s=(0, 0)))
     cloud.make_parts(labels={"team": "red", "part": "1"})
     cloud.make_group(size=7, bulk=False)
@@ -47,16 +47,16 @@ def names(cloud: Cloud, **request: object) -> list[str]:
         ("deletionProtection=false", 7),
     ],
 )
-def test_a_filter_chooses(fleet: Cloud, expression: str, count: int) -> None:
+def test_a_filter_selects(fleet: Cloud, expression: str, count: int) -> None:
     assert len(names(fleet, filter=expression)) == count
 
 
-def test_a_filter_finds_one_by_name(fleet: Cloud) -> None:
+def test_a_filter_selects_by_name(fleet: Cloud) -> None:
     name = names(fleet)[3]
     assert names(fleet, filter=f"name = {name}") == names(fleet, filter=f"name eq {name}") == [name]
 
 
-def test_pages_hold_everything_once_and_in_order(fleet: Cloud) -> None:
+def test_pages_contain_every_item_once_in_order(fleet: Cloud) -> None:
     before = fleet.simulator.calls.counts()["instances.list"]
     paged = names(fleet, max_results=3)
     assert paged == sorted(paged) == names(fleet)
@@ -86,7 +86,7 @@ def test_the_aggregated_list_is_by_zone(fleet: Cloud) -> None:
         ("instanceGroupManagers", f"zones/{ZONE}"),
     ],
 )
-def test_what_a_slice_is_made_of_is_listed_over_all_places(
+def test_the_resources_of_a_slice_are_listed_over_all_locations(
     fleet: Cloud, collection: str, scope: str
 ) -> None:
     listed = f"projects/{PROJECT}/aggregated/{collection}"
@@ -107,7 +107,7 @@ def test_what_a_slice_is_made_of_is_listed_over_all_places(
     ],
     ids=str,
 )
-def test_a_filter_that_the_kind_does_not_know_is_refused(
+def test_a_filter_by_an_unknown_field_is_an_error(
     fleet: Cloud, collection: str, expression: str
 ) -> None:
     path = f"projects/{PROJECT}/aggregated/{collection}?filter={quote(expression)}"
@@ -119,7 +119,7 @@ def test_a_filter_that_the_kind_does_not_know_is_refused(
 
 
 @pytest.mark.parametrize("results, pages", [("PAGELESS", 1), ("PAGINATED", 3)])
-def test_managed_instances_come_in_pages_only_where_the_group_says_so(
+def test_managed_instances_are_paged_only_if_the_mig_is_paginated(
     slice_cloud: Cloud, results: str, pages: int
 ) -> None:
     slice_cloud.make_group(size=5, bulk=False, listManagedInstancesResults=results)
@@ -151,7 +151,7 @@ def test_lists_lag_behind_inserts_and_deletes_but_gets_do_not() -> None:
     assert names(cloud) == []
 
 
-def test_list_errors_comes_latest_first(slice_cloud: Cloud) -> None:
+def test_list_errors_has_the_latest_first(slice_cloud: Cloud) -> None:
     slice_cloud.faults.set_capacity(ZONE, "ct6e", 0)
     slice_cloud.make_group(size=1, bulk=False)
     slice_cloud.clock.run_for(600)
@@ -161,7 +161,7 @@ def test_list_errors_comes_latest_first(slice_cloud: Cloud) -> None:
     assert times == sorted(times, reverse=True)
 
 
-def test_machine_types_are_those_of_the_table_in_each_zone() -> None:
+def test_each_zone_has_the_machine_types_of_the_table() -> None:
     cloud = Cloud()
     listed = cloud.client("MachineTypesClient")
 

@@ -1,4 +1,4 @@
-"""Whole lives of managed instance groups and their VMs, hours in milliseconds."""
+"""Managed instance groups and their VMs, from insert to deletion."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def topology_state(cloud: Cloud) -> str:
     return str(applied[0]["state"])
 
 
-def test_a_slice_lives_from_insert_to_nothing(slice_cloud: Cloud) -> None:
+def test_a_slice_is_inserted_runs_and_is_deleted(slice_cloud: Cloud) -> None:
     slice_cloud.make_group()
     slice_cloud.run_until_running(2)
     assert slice_cloud.clock.run_until(lambda: topology_state(slice_cloud) == "ACTIVE", 60)
@@ -42,7 +42,7 @@ def test_a_slice_lives_from_insert_to_nothing(slice_cloud: Cloud) -> None:
     assert slice_cloud.simulator.leftovers() == []
 
 
-def test_the_same_seed_gives_the_same_life() -> None:
+def test_the_same_seed_gives_the_same_events() -> None:
     def live() -> list[dict[str, object]]:
         cloud = Cloud()
         cloud.make_parts()
@@ -54,14 +54,14 @@ def test_the_same_seed_gives_the_same_life() -> None:
     assert live() == live()
 
 
-def test_the_groups_insert_is_done_before_any_vm_runs(slice_cloud: Cloud) -> None:
+def test_the_insert_of_a_mig_is_done_before_a_vm_runs(slice_cloud: Cloud) -> None:
     group = slice_cloud.make_group()
     assert not group["status"]["isStable"]
     assert group["currentActions"]["creating"] == 2
     assert slice_cloud.vms("RUNNING") == []
 
 
-def test_vms_are_named_after_the_base_name_with_four_more_characters(slice_cloud: Cloud) -> None:
+def test_vm_names_are_the_base_name_and_four_characters(slice_cloud: Cloud) -> None:
     slice_cloud.make_group()
     for vm in slice_cloud.run_until_running(2):
         base, _, suffix = vm["name"].rpartition("-")
@@ -71,7 +71,7 @@ def test_vms_are_named_after_the_base_name_with_four_more_characters(slice_cloud
         assert suffix == suffix.lower()
 
 
-def test_vms_know_who_made_them_and_from_what(slice_cloud: Cloud) -> None:
+def test_vms_have_the_mig_and_template_that_created_them(slice_cloud: Cloud) -> None:
     slice_cloud.make_group()
     vm = slice_cloud.run_until_running(2)[0]
     instance = slice_cloud.get(f"{ZONE_PATH}/instances/{vm['name']}")
@@ -82,7 +82,7 @@ def test_vms_know_who_made_them_and_from_what(slice_cloud: Cloud) -> None:
     }
 
 
-def test_all_instances_config_is_laid_over_the_template(cloud: Cloud) -> None:
+def test_all_instances_config_overrides_the_template(cloud: Cloud) -> None:
     items = [{"key": "kept", "value": "template"}, {"key": "replaced", "value": "template"}]
     cloud.make_parts(metadata={"items": items}, labels={"team": "a", "kept": "yes"})
     properties = {"metadata": {"replaced": "group", "added": "group"}, "labels": {"team": "b"}}
@@ -101,7 +101,7 @@ def test_all_instances_config_is_laid_over_the_template(cloud: Cloud) -> None:
 # ---------------------------------------------------------------- BULK
 
 
-def test_a_bulk_group_waits_for_room_for_all_and_logs_nothing(slice_cloud: Cloud) -> None:
+def test_a_bulk_mig_waits_for_capacity_for_all_vms_without_log_entries(slice_cloud: Cloud) -> None:
     slice_cloud.faults.set_capacity(ZONE, "ct6e", 1)
     slice_cloud.make_group()
     slice_cloud.clock.run_for(10)
@@ -114,7 +114,7 @@ def test_a_bulk_group_waits_for_room_for_all_and_logs_nothing(slice_cloud: Cloud
     assert status["currentInstanceStatuses"].items() >= NOTHING_RUNS.items()
 
 
-def test_a_waiting_bulk_group_says_what_it_waits_for(slice_cloud: Cloud) -> None:
+def test_a_waiting_bulk_mig_reports_the_missing_capacity(slice_cloud: Cloud) -> None:
     slice_cloud.faults.set_capacity(ZONE, "ct6e", 0)
     slice_cloud.make_group()
     check = slice_cloud.group_status()["bulkInstanceOperation"]["lastProgressCheck"]
@@ -124,7 +124,7 @@ def test_a_waiting_bulk_group_says_what_it_waits_for(slice_cloud: Cloud) -> None
     assert check["timestamp"].endswith("-08:00")
 
 
-def test_a_waiting_bulk_group_lists_its_vms_without_id_and_status(slice_cloud: Cloud) -> None:
+def test_a_waiting_bulk_mig_lists_its_vms_without_id_and_status(slice_cloud: Cloud) -> None:
     slice_cloud.faults.set_capacity(ZONE, "ct6e", 0)
     slice_cloud.make_group()
     managed = slice_cloud.managed()
@@ -132,7 +132,7 @@ def test_a_waiting_bulk_group_lists_its_vms_without_id_and_status(slice_cloud: C
     assert not any({"id", "instanceStatus"} & set(vm) for vm in managed)
 
 
-def test_a_bulk_group_looks_at_once_when_a_stockout_ends(slice_cloud: Cloud) -> None:
+def test_a_bulk_mig_retries_immediately_when_a_stockout_ends(slice_cloud: Cloud) -> None:
     slice_cloud.faults.set_capacity(ZONE, "ct6e", 0)
     slice_cloud.make_group()
     slice_cloud.clock.run_for(3600)
@@ -140,7 +140,7 @@ def test_a_bulk_group_looks_at_once_when_a_stockout_ends(slice_cloud: Cloud) -> 
     assert len(slice_cloud.vms("PROVISIONING")) == 2
 
 
-def test_a_bulk_group_finds_capacity_that_another_group_gave_back(slice_cloud: Cloud) -> None:
+def test_a_bulk_mig_uses_capacity_that_another_mig_released(slice_cloud: Cloud) -> None:
     slice_cloud.faults.set_capacity(ZONE, "ct6e", 2)
     slice_cloud.make_group()
     slice_cloud.run_until_running(2)
@@ -152,7 +152,7 @@ def test_a_bulk_group_finds_capacity_that_another_group_gave_back(slice_cloud: C
     assert slice_cloud.get(other)["status"]["currentInstanceStatuses"]["running"] == 2
 
 
-def test_a_waiting_bulk_group_can_be_cancelled_by_size_zero(slice_cloud: Cloud) -> None:
+def test_a_waiting_bulk_mig_can_be_cancelled_by_size_zero(slice_cloud: Cloud) -> None:
     slice_cloud.faults.set_capacity(ZONE, "ct6e", 0)
     slice_cloud.make_group()
     slice_cloud.settle("POST", f"{GROUP}/resize?size=0")
@@ -164,14 +164,14 @@ def test_a_waiting_bulk_group_can_be_cancelled_by_size_zero(slice_cloud: Cloud) 
     slice_cloud.run_until_running(2)
 
 
-def test_a_waiting_bulk_group_is_deleted_at_once(slice_cloud: Cloud) -> None:
+def test_a_waiting_bulk_mig_is_deleted_immediately(slice_cloud: Cloud) -> None:
     slice_cloud.faults.set_capacity(ZONE, "ct6e", 0)
     slice_cloud.make_group()
     slice_cloud.settle("DELETE", GROUP)
     assert slice_cloud.send("GET", GROUP)[0] == 404
 
 
-def test_a_lost_vm_of_a_bulk_group_is_not_made_again(slice_cloud: Cloud) -> None:
+def test_a_lost_vm_of_a_bulk_mig_is_not_recreated(slice_cloud: Cloud) -> None:
     slice_cloud.make_group()
     vm = slice_cloud.run_until_running(2)[0]
     slice_cloud.faults.act_by_hand("DELETE", f"{ZONE_PATH}/instances/{vm['name']}")
@@ -184,7 +184,7 @@ def test_a_lost_vm_of_a_bulk_group_is_not_made_again(slice_cloud: Cloud) -> None
     assert topology_state(slice_cloud) == "INCOMPLETE"
 
 
-def test_whether_bulk_vms_are_logged_can_be_chosen() -> None:
+def test_logging_of_bulk_vms_is_an_option() -> None:
     cloud = Cloud(Timings(bulk_vms_are_logged=False))
     cloud.make_parts()
     cloud.make_group()
@@ -195,7 +195,9 @@ def test_whether_bulk_vms_are_logged_can_be_chosen() -> None:
 # ---------------------------------------------------------------- INDIVIDUAL
 
 
-def test_an_individual_group_makes_what_it_can_and_retries_the_rest(slice_cloud: Cloud) -> None:
+def test_an_individual_mig_creates_the_vms_that_fit_and_retries_the_rest(
+    slice_cloud: Cloud,
+) -> None:
     slice_cloud.faults.set_capacity(ZONE, "ct6e", 1)
     slice_cloud.make_group(bulk=False)
     slice_cloud.run_until_running(1)
@@ -209,7 +211,7 @@ def test_an_individual_group_makes_what_it_can_and_retries_the_rest(slice_cloud:
     assert not any("lastAttempt" in vm for vm in running)
 
 
-def test_failed_creations_stand_in_list_errors_and_in_the_log(slice_cloud: Cloud) -> None:
+def test_failed_creations_are_in_list_errors_and_in_the_log(slice_cloud: Cloud) -> None:
     slice_cloud.faults.set_capacity(ZONE, "ct6e", 0)
     slice_cloud.make_group(size=1, bulk=False)
     slice_cloud.clock.run_for(20)
@@ -224,7 +226,7 @@ def test_failed_creations_stand_in_list_errors_and_in_the_log(slice_cloud: Cloud
     }
 
 
-def test_pauses_between_tries_grow_to_sixteen_minutes(slice_cloud: Cloud) -> None:
+def test_the_backoff_between_creations_grows_to_sixteen_minutes(slice_cloud: Cloud) -> None:
     slice_cloud.faults.set_capacity(ZONE, "ct6e", 0)
     slice_cloud.make_group(size=1, bulk=False)
     slice_cloud.clock.run_for(3600)
@@ -235,16 +237,16 @@ def test_pauses_between_tries_grow_to_sixteen_minutes(slice_cloud: Cloud) -> Non
     assert second_hour in (3, 4)
 
 
-def test_a_repairing_group_makes_a_stopped_vm_anew_under_its_name(slice_cloud: Cloud) -> None:
+def test_a_repairing_mig_recreates_a_stopped_vm_with_its_name(slice_cloud: Cloud) -> None:
     slice_cloud.make_group(bulk=False, repair=True)
     vm = slice_cloud.run_until_running(2)[0]
     slice_cloud.clock.run_for(5)
     del slice_cloud.log[:]
     slice_cloud.faults.act_by_hand("POST", f"{ZONE_PATH}/instances/{vm['name']}/stop")
     slice_cloud.clock.run_for(600)
-    anew = next(one for one in slice_cloud.managed() if one["name"] == vm["name"])
-    assert anew["instanceStatus"] == "RUNNING"
-    assert anew["id"] != vm["id"]
+    recreated = next(one for one in slice_cloud.managed() if one["name"] == vm["name"])
+    assert recreated["instanceStatus"] == "RUNNING"
+    assert recreated["id"] != vm["id"]
     assert Counter(slice_cloud.methods()) == {
         "v1.compute.instances.stop first": 1,
         "v1.compute.instances.stop last": 1,
@@ -257,7 +259,7 @@ def test_a_repairing_group_makes_a_stopped_vm_anew_under_its_name(slice_cloud: C
     }
 
 
-def test_a_repair_is_logged_when_it_begins_and_says_why(slice_cloud: Cloud) -> None:
+def test_a_repair_is_logged_at_its_start_with_the_reason(slice_cloud: Cloud) -> None:
     slice_cloud.make_group(bulk=False, repair=True)
     vm = slice_cloud.run_until_running(2)[0]
     slice_cloud.faults.act_by_hand("POST", f"{ZONE_PATH}/instances/{vm['name']}/stop")
@@ -271,7 +273,7 @@ def test_a_repair_is_logged_when_it_begins_and_says_why(slice_cloud: Cloud) -> N
     assert slice_cloud.vms("STOPPING")
 
 
-def test_a_repairing_group_replaces_a_vm_that_was_deleted(slice_cloud: Cloud) -> None:
+def test_a_repairing_mig_replaces_a_deleted_vm(slice_cloud: Cloud) -> None:
     slice_cloud.make_group(bulk=False, repair=True)
     vm = slice_cloud.run_until_running(2)[0]
     slice_cloud.faults.act_by_hand("DELETE", f"{ZONE_PATH}/instances/{vm['name']}")
@@ -280,7 +282,7 @@ def test_a_repairing_group_replaces_a_vm_that_was_deleted(slice_cloud: Cloud) ->
     assert vm["name"] in names
 
 
-def test_a_repaired_vm_may_keep_its_id() -> None:
+def test_a_repaired_vm_can_keep_its_id() -> None:
     cloud = Cloud(Timings(repair_keeps_id=True))
     cloud.make_parts()
     cloud.make_group(bulk=False, repair=True)
@@ -306,7 +308,7 @@ def test_recreated_vms_lose_metadata_and_vm_agent(slice_cloud: Cloud) -> None:
     assert agents[0].events[-1] == "off"
 
 
-def test_resize_grows_and_shrinks_an_individual_group(slice_cloud: Cloud) -> None:
+def test_resize_grows_and_shrinks_an_individual_mig(slice_cloud: Cloud) -> None:
     slice_cloud.make_group(size=0, bulk=False)
     slice_cloud.settle("POST", f"{GROUP}/resize?size=3")
     slice_cloud.run_until_running(3)
@@ -321,7 +323,9 @@ def test_resize_grows_and_shrinks_an_individual_group(slice_cloud: Cloud) -> Non
 @pytest.mark.parametrize(
     "action, left", [("STOP", "TERMINATED"), ("DELETE", None)], ids=["stop", "delete"]
 )
-def test_a_preempted_vm_ends_as_its_termination_action_says(action: str, left: str | None) -> None:
+def test_the_termination_action_decides_how_a_preempted_vm_ends(
+    action: str, left: str | None
+) -> None:
     cloud = Cloud()
     cloud.make_parts(scheduling={**SPOT, "instanceTerminationAction": action})
     cloud.make_group()
@@ -370,7 +374,7 @@ def test_flex_start_vms_end_when_their_time_is_up() -> None:
     assert cloud.methods().count("v1.compute.instances.delete last") == 2
 
 
-def test_a_vm_restarts_by_itself_after_a_host_error(slice_cloud: Cloud) -> None:
+def test_a_vm_restarts_automatically_after_a_host_error(slice_cloud: Cloud) -> None:
     slice_cloud.make_group()
     vm = slice_cloud.run_until_running(2)[0]
     slice_cloud.clock.run_for(60)
@@ -402,7 +406,7 @@ def test_a_vm_without_automatic_restart_stays_down_after_a_host_error(cloud: Clo
 # ---------------------------------------------------------------- deleting
 
 
-def test_a_groups_delete_ends_after_its_vms_have_gone(slice_cloud: Cloud) -> None:
+def test_the_delete_of_a_mig_is_done_after_its_vms_are_deleted(slice_cloud: Cloud) -> None:
     slice_cloud.make_group()
     slice_cloud.run_until_running(2)
     slice_cloud.clock.run_for(60)
@@ -418,7 +422,7 @@ def test_a_groups_delete_ends_after_its_vms_have_gone(slice_cloud: Cloud) -> Non
     assert callers == {AGENT}
 
 
-def test_a_group_is_deleted_in_the_middle_of_making_its_vms(slice_cloud: Cloud) -> None:
+def test_a_mig_can_be_deleted_while_it_creates_vms(slice_cloud: Cloud) -> None:
     slice_cloud.make_group()
     assert slice_cloud.vms("PROVISIONING")
     slice_cloud.settle("DELETE", GROUP)
@@ -428,7 +432,7 @@ def test_a_group_is_deleted_in_the_middle_of_making_its_vms(slice_cloud: Cloud) 
     assert [describe(entry) for entry in cancelled] == ["v1.compute.instances.insert last"] * 2
 
 
-def test_template_and_policy_are_in_use_until_shortly_after_the_group() -> None:
+def test_template_and_policy_are_in_use_until_shortly_after_the_mig_is_deleted() -> None:
     cloud = Cloud(Timings(in_use_lag_s=(2, 2)))
     cloud.make_parts()
     cloud.make_group()
@@ -438,7 +442,7 @@ def test_template_and_policy_are_in_use_until_shortly_after_the_group() -> None:
     assert [cloud.send("DELETE", path)[0] for path in (TEMPLATE, POLICY)] == [200, 200]
 
 
-def test_a_template_in_use_may_be_refused_in_the_operation() -> None:
+def test_the_delete_of_a_template_in_use_can_fail_in_the_operation() -> None:
     cloud = Cloud(Timings(in_use_refused_by="operation"))
     cloud.make_parts()
     cloud.make_group()

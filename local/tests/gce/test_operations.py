@@ -80,7 +80,7 @@ def _make_second(cloud: Cloud, path: str) -> Document:
         ("DELETE", GROUP, "delete"),
     ],
 )
-def test_operation_types_are_as_uneven_as_real_ones(method: str, path: str, kind: str) -> None:
+def test_operation_types_match_those_of_compute_engine(method: str, path: str, kind: str) -> None:
     cloud = Cloud()
     cloud.make_parts()
     bodies = {POLICIES: policy_body(), TEMPLATE.rpartition("/")[0]: template_body()}
@@ -91,7 +91,7 @@ def test_operation_types_are_as_uneven_as_real_ones(method: str, path: str, kind
     assert cloud.change(method, path, body)["operationType"] == kind
 
 
-def test_wait_answers_at_once_perhaps_undone(cloud: Cloud) -> None:
+def test_wait_answers_immediately_even_if_the_operation_is_not_done(cloud: Cloud) -> None:
     operation = cloud.change("POST", POLICIES, policy_body())
     client = cloud.client("RegionOperationsClient")
     request = {"project": PROJECT, "region": REGION, "operation": operation["name"]}
@@ -100,7 +100,7 @@ def test_wait_answers_at_once_perhaps_undone(cloud: Cloud) -> None:
     assert client.wait(request).status.name == "DONE"
 
 
-def test_operations_are_forgotten_after_their_retention() -> None:
+def test_operations_are_removed_after_their_retention() -> None:
     cloud = Cloud(Timings(operation_retention_s=3600))
     operation = cloud.settle("POST", POLICIES, policy_body())
     path = operation["selfLink"].partition("/v1/")[2]
@@ -110,7 +110,7 @@ def test_operations_are_forgotten_after_their_retention() -> None:
     assert cloud.send("GET", path)[0] == 404
 
 
-def test_operations_can_be_made_forgotten(cloud: Cloud) -> None:
+def test_operations_can_be_removed_on_demand(cloud: Cloud) -> None:
     done = cloud.settle("POST", POLICIES, policy_body())
     running = cloud.change("DELETE", POLICY)
     cloud.faults.forget_operations()
@@ -128,7 +128,7 @@ def test_the_same_request_id_gives_the_same_operation(cloud: Cloud) -> None:
     assert again["clientOperationId"] == UUID
 
 
-def test_a_request_id_is_not_remembered_for_ever() -> None:
+def test_a_request_id_expires() -> None:
     cloud = Cloud(Timings(request_id_retention_s=60))
     path = f"{POLICIES}?requestId={UUID}"
     cloud.settle("POST", path, policy_body())
@@ -136,21 +136,21 @@ def test_a_request_id_is_not_remembered_for_ever() -> None:
     assert cloud.send("POST", path, policy_body())[0] == 409
 
 
-def test_a_refused_call_leaves_its_request_id_free(cloud: Cloud) -> None:
+def test_a_failed_call_does_not_use_its_request_id(cloud: Cloud) -> None:
     path = f"{GROUP.rpartition('/')[0]}?requestId={UUID}"
     assert cloud.send("POST", path, group_body())[0] == 404
     cloud.make_parts()
     assert cloud.send("POST", path, group_body())[0] == 200
 
 
-def test_an_insert_that_fails_leaves_nothing(cloud: Cloud) -> None:
+def test_a_failed_insert_creates_nothing(cloud: Cloud) -> None:
     cloud.faults.fail_operations("resourcePolicies.insert")
     cloud.settle("POST", POLICIES, policy_body())
     assert cloud.simulator.leftovers() == []
     assert "error" not in cloud.settle("POST", POLICIES, policy_body())
 
 
-def test_a_delete_that_fails_leaves_everything(slice_cloud: Cloud) -> None:
+def test_a_failed_delete_deletes_nothing(slice_cloud: Cloud) -> None:
     slice_cloud.make_group()
     slice_cloud.run_until_running(2)
     slice_cloud.faults.fail_operations("*.delete", 1)

@@ -1,8 +1,8 @@
-"""Recorded conversations with the real Compute Engine, held again with the simulated one.
+"""Recorded conversations with the real Compute Engine are repeated with the simulated one.
 
-The recordings are not part of this repository; they are read from ../shared/conformance/recordings,
-and without that folder these tests are skipped. What they taught stands on its own in
-test_answers.py. Compared are keys and types, and values wherever the recording has not masked them.
+The recordings are not part of this repository. They are read from ../shared/conformance/recordings;
+without that folder these tests are skipped. test_answers.py has separate tests of the findings. Keys and
+types are compared, and values unless the recording has masked them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MASKS = re.compile(
     r"0{21}|2024-04-01T12:34:56\.123456Z|abcdef0123A=|user@example\.com|\$\{\w+\}|"
     r"\d{4}-\d\d-\d\dT[\d:.]+-0[78]:00|[\w-]{11}=|10\.128\.\d+\.\d+"
 )
-"""Values that say nothing but their type: masked ones, times, fingerprints, addresses."""
+"""Values of which only the type is compared: masked ones, times, fingerprints, addresses."""
 
 DIFFERENCES: Mapping[tuple[str, str], str] = {
     ("inst-real-0*", "cpuPlatform"): "which CPU a zone gives is not simulated",
@@ -57,18 +57,18 @@ DIFFERENCES: Mapping[tuple[str, str], str] = {
     ("mig-gke-swap-*", "satisfiesPzi"): "an answer of the service before it had the field",
     ("mig-gke-swap-*", "serviceAccount"): "GKE had its own service agent for these",
 }
-"""Where the simulated answer is known to differ: entry, key, reason."""
+"""Known differences of the simulated answers: entry, key, reason."""
 
-NOT_HELD_AGAIN = {
+NOT_REPEATED = {
     "inst-real-016": "zones are no resources here",
     "inst-real-021": "disks are no resources here",
     "inst-real-030": "disks are no resources here",
     "err-404-image": "images are no resources here",
-    "err-404-reservation": "reservations are made known by a fault, not by the API",
+    "err-404-reservation": "reservations are created by a fault, not by the API",
     "err-404-futureReservation": "future reservations are not simulated",
-    "err-400-operation-in-use": "of a network; held again with a template below",
+    "err-400-operation-in-use": "of a network; repeated with a template below",
 }
-NOT_HELD_AGAIN |= {
+NOT_REPEATED |= {
     f"op-{kind}-net-{number}": "networks are no resources here"
     for kind, numbers in {
         "global": ("001", "002", "004", "005", "007", "008"),
@@ -79,7 +79,7 @@ NOT_HELD_AGAIN |= {
 
 
 def recorded(name: str) -> list[Document]:
-    """The conversations of a file with the real Compute Engine."""
+    """Return the conversations with the real Compute Engine in a file."""
     if not FOLDER.is_dir():
         return []
     entries = json.loads((FOLDER / f"{name}.json").read_text())
@@ -97,7 +97,7 @@ def named(text: str, operation: str) -> str:
 
 
 def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """All leaves of a document, empty objects and lists included."""
+    """Yield all leaves of a document, including empty objects and lists."""
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from flatten(inner, f"{path}.{key}" if path else key)
@@ -115,16 +115,16 @@ def known(entry: str, key: str) -> bool:
 
 
 def find_differences(entry: str, theirs: Document, ours: Document, operation: str) -> list[str]:
-    """What is different and not known to be: in keys, types, values."""
-    wanted, found = dict(flatten(theirs)), dict(flatten(ours))
+    """Return the unknown differences in keys, types and values."""
+    expected, found = dict(flatten(theirs)), dict(flatten(ours))
     differences = [
-        f"{key}: {'missing' if key in wanted else 'invented'}"
-        for key in wanted.keys() ^ found.keys()
+        f"{key}: {'missing' if key in expected else 'unexpected'}"
+        for key in expected.keys() ^ found.keys()
         if not known(entry, key)
     ]
-    for key in wanted.keys() & found.keys():
-        if not known(entry, key) and not same(key, wanted[key], found[key], operation):
-            differences.append(f"{key}: {wanted[key]!r} there, {found[key]!r} here")
+    for key in expected.keys() & found.keys():
+        if not known(entry, key) and not same(key, expected[key], found[key], operation):
+            differences.append(f"{key}: {expected[key]!r} recorded, {found[key]!r} simulated")
     return differences
 
 
@@ -136,7 +136,7 @@ def same(key: str, theirs: Any, ours: Any, operation: str) -> bool:
     return type(theirs) is type(ours) and bool(theirs == ours)
 
 
-def hold_again(cloud: Cloud, entry: Document, operation: str) -> tuple[int, Document]:
+def repeat(cloud: Cloud, entry: Document, operation: str) -> tuple[int, Document]:
     request = entry["request"]
     path = named(request["path"], operation).removeprefix(COMPUTE)
     query = named((request.get("query") or "").replace("%2F", "/"), operation)
@@ -145,9 +145,9 @@ def hold_again(cloud: Cloud, entry: Document, operation: str) -> tuple[int, Docu
 
 
 def make_template(cloud: Cloud) -> None:
-    """The template from which the recorded VMs were made."""
+    """Create the template of the recorded VMs."""
     insert = next(entry for entry in recorded("instance_templates") if "-010" in entry["id"])
-    hold_again(cloud, insert, "")
+    repeat(cloud, insert, "")
     cloud.clock.run_for(10)
 
 
@@ -161,28 +161,30 @@ def make_template(cloud: Cloud) -> None:
         ("errors", "*", False),
     ],
 )
-def test_conversations_go_as_they_went(file: str, entries: str, from_template: bool) -> None:
+def test_recorded_conversations_are_reproduced(
+    file: str, entries: str, from_template: bool
+) -> None:
     cloud = Cloud(Timings(running_after_insert_s=(0, 0)))
     operation = ""
     if from_template:
         make_template(cloud)
-    held = [entry for entry in recorded(file) if fnmatchcase(entry["id"], entries)]
-    for entry in held:
-        if entry["id"] in NOT_HELD_AGAIN:
+    repeated = [entry for entry in recorded(file) if fnmatchcase(entry["id"], entries)]
+    for entry in repeated:
+        if entry["id"] in NOT_REPEATED:
             continue
-        status, answer = hold_again(cloud, entry, operation)
+        status, answer = repeat(cloud, entry, operation)
         operation = answer["name"] if answer.get("kind") == "compute#operation" else operation
         assert status == entry["response"]["status"]
         assert find_differences(entry["id"], entry["response"]["body"], answer, operation) == []
         cloud.clock.run_for(200)
-    assert held
+    assert repeated
 
 
-def test_groups_look_as_they_looked() -> None:
+def test_recorded_migs_are_reproduced() -> None:
     for entry in recorded("instance_group_managers"):
         theirs = entry["response"]["body"]
         cloud = Cloud()
-        _make_group_as_gke_does(cloud, theirs["targetSize"])
+        _create_mig_as_gke_does(cloud, theirs["targetSize"])
         ours = cloud.get(GKE_GROUP)
         text = json.dumps(theirs).replace(theirs["name"], "slice")
         text = text.replace(theirs["baseInstanceName"], "slice")
@@ -193,8 +195,8 @@ def test_groups_look_as_they_looked() -> None:
 GKE_GROUP = f"projects/{PROJECT}/zones/us-central1-a/instanceGroupManagers/slice"
 
 
-def _make_group_as_gke_does(cloud: Cloud, size: int) -> None:
-    """A group of VMs without TPU, from a regional template."""
+def _create_mig_as_gke_does(cloud: Cloud, size: int) -> None:
+    """Create a MIG of VMs without TPU, from a regional template."""
     template = TEMPLATE.replace("global", "regions/us-central1")
     cloud.settle("POST", template.rpartition("/")[0], template_body("n1-standard-1"))
     cloud.clock.run_for(5)
@@ -205,7 +207,7 @@ def _make_group_as_gke_does(cloud: Cloud, size: int) -> None:
     cloud.clock.run_for(120)
 
 
-def test_a_template_in_use_fails_as_a_network_in_use_failed() -> None:
+def test_the_error_about_a_template_in_use_matches_the_recorded_one_about_a_network() -> None:
     cloud = Cloud(Timings(in_use_refused_by="operation"))
     cloud.make_parts()
     cloud.make_group(size=0)
@@ -217,7 +219,7 @@ def test_a_template_in_use_fails_as_a_network_in_use_failed() -> None:
         assert theirs[key] == ours[key]
 
 
-def test_every_difference_is_still_one() -> None:
+def test_every_known_difference_still_exists() -> None:
     ids = {entry["id"] for name in FILES for entry in recorded(name)}
-    assert set(NOT_HELD_AGAIN) <= ids
+    assert set(NOT_REPEATED) <= ids
     assert all(any(fnmatchcase(one, pattern) for one in ids) for pattern, _ in DIFFERENCES)

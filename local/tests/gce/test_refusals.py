@@ -1,4 +1,4 @@
-"""Every refusal of the catalogue, provoked through the real client library where it can be."""
+"""Every error of the catalogue is provoked, through the real client library if possible."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ NAME_RULE = "Must be a match of regex '(?:[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)'"
 Ask = Callable[[Cloud], Any]
 
 
-# ---------------------------------------------------------------- the client's calls
+# ---------------------------------------------------------------- calls of the client library
 
 
 def insert_policy(cloud: Cloud, body: Document | None = None, **request: Any) -> Any:
@@ -110,7 +110,7 @@ def get_vm(cloud: Cloud, zone: str = ZONE) -> Any:
     return cloud.client("InstancesClient").get(project=PROJECT, zone=zone, instance="vm")
 
 
-# ---------------------------------------------------------------- what stands before
+# ---------------------------------------------------------------- initial states
 
 
 def with_parts(cloud: Cloud) -> None:
@@ -151,19 +151,19 @@ def after(*steps: Ask) -> Ask:
 
 
 def nothing(_: Cloud) -> None:
-    """The project is empty."""
+    """Leave the project empty."""
 
 
 def with_shape(topology: str, machine_type: str) -> Ask:
     return lambda cloud: cloud.make_parts(topology, machine_type=machine_type)
 
 
-# ---------------------------------------------------------------- refused at once
+# ---------------------------------------------------------------- immediate errors
 
 
 @dataclass(frozen=True)
 class Case:
-    """A call that must be refused: in what state, which call, with what message."""
+    """A call that must fail: initial state, call and message."""
 
     id: str
     refusal: str
@@ -174,7 +174,7 @@ class Case:
 
 
 def inventory(machine_types: Any = None, **lists: Any) -> Inventory:
-    """A table in which all exists that is not named here."""
+    """Build a table in which everything exists except the resources named here."""
     kinds = ("images", "networks", "subnetworks", "diskTypes")
     return Inventory(machine_types or {ZONE: ["*"]}, {**{kind: ["*"] for kind in kinds}, **lists})
 
@@ -205,7 +205,7 @@ CALLS = [
         f"The resource 'projects/{PROJECT}/regions/{REGION}/instanceTemplates/slice' was not found",
     ),
     Case(
-        "get of an absent group",
+        "get of an absent MIG",
         "NOT_FOUND",
         lambda c: change_group(c, "get"),
         f"The resource '{GROUP}' was not found",
@@ -234,7 +234,7 @@ CALLS = [
         f"The resource '{TEMPLATE}' was not found",
     ),
     Case(
-        "delete of an absent group",
+        "delete of an absent MIG",
         "NOT_FOUND",
         lambda c: change_group(c, "delete_unary"),
         f"The resource '{GROUP}' was not found",
@@ -246,7 +246,7 @@ CALLS = [
         f"The resource '{VM}' was not found",
     ),
     Case(
-        "setMetadata of a VM that is gone",
+        "setMetadata of a deleted VM",
         "NOT_FOUND",
         lambda c: set_metadata(c, {}, "x"),
         f"The resource '{VM}' was not found",
@@ -280,14 +280,14 @@ CALLS = [
         with_parts,
     ),
     Case(
-        "template name taken by one still being made",
+        "template name taken during its creation",
         "ALREADY_EXISTS",
         insert_template,
         f"The resource '{TEMPLATE}' already exists",
         insert_template,
     ),
     Case(
-        "group name taken",
+        "MIG name taken",
         "ALREADY_EXISTS",
         insert_group,
         f"The resource '{GROUP}' already exists",
@@ -297,13 +297,13 @@ CALLS = [
         "VM name taken", "ALREADY_EXISTS", insert_vm, f"The resource '{VM}' already exists", with_vm
     ),
     Case(
-        "requestId is no UUID",
+        "requestId that is not a UUID",
         "BAD_REQUEST_ID",
         lambda c: insert_policy(c, request_id="one"),
         "Invalid value for field 'requestId': 'one'. Must be a valid, non-zero UUID.",
     ),
     Case(
-        "requestId is the zero UUID",
+        "requestId that is the zero UUID",
         "BAD_REQUEST_ID",
         lambda c: insert_policy(c, request_id="00000000-0000-0000-0000-000000000000"),
         "Invalid value for field 'requestId': '00000000-0000-0000-0000-000000000000'. Must be "
@@ -331,7 +331,7 @@ CALLS = [
         removed("compute.instances.list"),
     ),
     Case(
-        "permission to make VMs missing for a group",
+        "permission to create VMs missing for a MIG",
         "PERMISSION_MISSING",
         insert_group,
         f"Required 'compute.instances.create' permission for 'projects/{PROJECT}'",
@@ -404,7 +404,7 @@ CALLS = [
         lambda c: c.faults.rate_limit(calls=1, http=429),
     ),
     Case(
-        "server trouble",
+        "internal error",
         "BACKEND_ERROR",
         insert_policy,
         "Internal error. Please try again or contact Google Support.",
@@ -418,7 +418,7 @@ CALLS = [
         after(with_parts, lambda c: c.faults.set_count_quota("instanceTemplates", 1)),
     ),
     Case(
-        "quota of groups used up",
+        "quota of MIGs used up",
         "RESOURCE_QUOTA",
         insert_group,
         "Quota 'INSTANCE_GROUP_MANAGERS' exceeded.  Limit: 0.0 in region my-project.",
@@ -463,31 +463,31 @@ CALLS = [
         "Required field 'resource.properties.disks' not specified",
     ),
     Case(
-        "group without template",
+        "MIG without template",
         "REQUIRED",
         lambda c: insert_group(c, group_body(instanceTemplate="")),
         "Required field 'resource.instanceTemplate' not specified",
     ),
     Case(
-        "group without size",
+        "MIG without size",
         "REQUIRED",
         lambda c: insert_group(c, {"name": "slice", "instanceTemplate": TEMPLATE}),
         "Required field 'resource.targetSize' not specified",
     ),
     Case(
-        "name in capitals",
+        "name in upper case",
         "BAD_NAME",
         lambda c: insert_policy(c, policy_body(name="Slice")),
         f"Invalid value for field 'resource.name': 'Slice'. {NAME_RULE}",
     ),
     Case(
-        "name of 64",
+        "name of 64 characters",
         "BAD_NAME",
         lambda c: insert_template(c, template_body() | {"name": "a" * 64}),
         f"Invalid value for field 'resource.name': '{'a' * 64}'. {NAME_RULE}",
     ),
     Case(
-        "base name of 59",
+        "base name of 59 characters",
         "BASE_NAME",
         lambda c: insert_group(c, group_body(baseInstanceName="a" * 59)),
         f"Invalid value for field 'resource.baseInstanceName': '{'a' * 59}'. Must be a match "
@@ -495,14 +495,14 @@ CALLS = [
         r"'[a-z](([-a-z0-9]{0,57})|([-a-z0-9]{0,51}-#{1,10}(\[[0-9]{1,10}\])?))'",
     ),
     Case(
-        "unreadable topology",
+        "malformed topology",
         "BAD_VALUE",
         lambda c: insert_policy(c, policy_body("four by four")),
         "Invalid value for field 'resource.workloadPolicy.acceleratorTopology': 'four by "
         "four'. The topology is malformed.",
     ),
     Case(
-        "group of more than a thousand",
+        "MIG of more than a thousand VMs",
         "BAD_VALUE",
         lambda c: insert_group(c, group_body(1001)),
         "Invalid value for field 'resource.targetSize': '1001'. Values must be within the "
@@ -519,7 +519,7 @@ CALLS = [
         with_parts,
     ),
     Case(
-        "too many results a page",
+        "too many results per page",
         "BAD_VALUE",
         lambda c: list_vms(c, max_results=501),
         "Invalid value for field 'maxResults': '501'. Values must be within the range: [0, 500]",
@@ -561,7 +561,7 @@ CALLS = [
         "Invalid value for field 'filter': 'name is vm'. Invalid list filter expression.",
     ),
     Case(
-        "page token of nobody",
+        "unknown page token",
         "BAD_PAGE_TOKEN",
         lambda c: list_vms(c, page_token="x"),
         "Invalid value for field 'pageToken': 'x'. Invalid page token",
@@ -585,7 +585,7 @@ CALLS = [
         "with acceleratorTopology or acceleratorTopologyMode.",
     ),
     Case(
-        "SPOT that restarts",
+        "SPOT with automatic restart",
         "SPOT_RESTARTS",
         lambda c: insert_template(c, template_body(scheduling={**SPOT, "automaticRestart": True})),
         "Invalid value for field 'resource.properties.scheduling.preemptible': 'true'. "
@@ -593,7 +593,7 @@ CALLS = [
         "be false when AutomaticRestart is true.",
     ),
     Case(
-        "FLEX_START without end",
+        "FLEX_START without a maximum duration",
         "FLEX_START_ENDLESS",
         lambda c: insert_template(c, template_body(scheduling={"provisioningModel": "FLEX_START"})),
         "Invalid value for field 'resource.properties.scheduling.maxRunDuration': ''. Max run "
@@ -601,7 +601,7 @@ CALLS = [
         "the FLEX_START provisioning model.",
     ),
     Case(
-        "TPU VM that migrates",
+        "TPU VM with live migration",
         "TPU_MIGRATES",
         lambda c: insert_template(c, template_body(scheduling={"onHostMaintenance": "MIGRATE"})),
         "Invalid value for field 'resource.properties.scheduling.onHostMaintenance': "
@@ -627,7 +627,7 @@ CALLS = [
         with_group,
     ),
     Case(
-        "delete of a group in use",
+        "delete of a MIG in use",
         "GROUP_IN_USE",
         lambda c: change_group(c, "delete_unary"),
         f"The instance_group_manager resource '{GROUP}' is already being used by "
@@ -635,21 +635,21 @@ CALLS = [
         after(with_group, lambda c: c.faults.use_group(GROUP, BACKEND_SERVICE)),
     ),
     Case(
-        "delete of a group that is being deleted",
+        "delete of a MIG during its deletion",
         "NOT_READY",
         lambda c: change_group(c, "delete_unary"),
         f"The resource '{GROUP}' is not ready",
         after(with_group, lambda c: change_group(c, "delete_unary")),
     ),
     Case(
-        "change of a group that is being changed",
+        "change of a MIG during another change",
         "NOT_READY",
         lambda c: change_group(c, "resize_unary", size=0),
         f"The resource '{GROUP}' is not ready",
         after(with_group, lambda c: change_group(c, "resize_unary", size=0)),
     ),
     Case(
-        "delete of a template that is being made",
+        "delete of a template during its creation",
         "NOT_READY",
         lambda c: c.client("InstanceTemplatesClient").delete_unary(
             project=PROJECT, instance_template="slice"
@@ -658,42 +658,42 @@ CALLS = [
         insert_template,
     ),
     Case(
-        "group from a template that is being made",
+        "MIG from a template during its creation",
         "NOT_READY",
         lambda c: insert_group(c, group_body(bulk=False)),
         f"The resource '{TEMPLATE}' is not ready",
         insert_template,
     ),
     Case(
-        "group from a policy that is being made",
+        "MIG from a policy during its creation",
         "NOT_READY",
         insert_group,
         f"The resource '{POLICY}' is not ready",
         after(with_parts, lambda c: c.settle("DELETE", POLICY), insert_policy),
     ),
     Case(
-        "setMetadata of a VM that is being made",
+        "setMetadata of a VM during its creation",
         "NOT_READY",
         lambda c: set_metadata(c, {}),
         f"The resource '{VM}' is not ready",
         insert_vm,
     ),
     Case(
-        "setMetadata during another",
+        "setMetadata during another setMetadata",
         "NOT_READY",
         lambda c: set_metadata(c, {"a": "2"}),
         f"The resource '{VM}' is not ready",
         after(with_vm, lambda c: set_metadata(c, {"a": "1"})),
     ),
     Case(
-        "delete of a VM that is being deleted",
+        "delete of a VM during its deletion",
         "NOT_READY",
         lambda c: change_vm(c, "delete_unary"),
         f"The resource '{VM}' is not ready",
         after(with_vm, lambda c: change_vm(c, "delete_unary")),
     ),
     Case(
-        "group from a template that is not seen yet",
+        "MIG from a template that is not visible yet",
         "NOT_FOUND",
         lambda c: insert_group(c, group_body(bulk=False)),
         f"The resource '{TEMPLATE}' was not found",
@@ -701,7 +701,7 @@ CALLS = [
         Timings(template_visibility_lag_s=(5, 5)),
     ),
     Case(
-        "group from an absent policy",
+        "MIG from an absent policy",
         "NOT_FOUND",
         insert_group,
         f"The resource '{POLICY}' was not found",
@@ -724,7 +724,7 @@ CALLS = [
         with_parts,
     ),
     Case(
-        "BULK with allInstancesConfig, if refused",
+        "BULK with allInstancesConfig, if that is an error",
         "BULK_REFUSES_CONFIG",
         lambda c: insert_group(
             c, group_body(allInstancesConfig={"properties": {"labels": {"a": "b"}}})
@@ -744,14 +744,14 @@ CALLS = [
         lambda c: c.make_parts(scheduling=FLEX),
     ),
     Case(
-        "BULK group grows",
+        "growing a BULK MIG",
         "BULK_GROWS",
         lambda c: change_group(c, "resize_unary", size=3),
         "Invalid value for field 'size': '3'. A group in BULK mode can grow only from size 0.",
         with_running_group,
     ),
     Case(
-        "BULK group shrinks while being made",
+        "shrinking a BULK MIG during its creation",
         "BULK_SHRINKS",
         lambda c: change_group(c, "resize_unary", size=2),
         "Invalid value for field 'size': '2'. A bulk operation is in progress.",
@@ -789,7 +789,7 @@ CALLS = [
         with_vm,
     ),
     Case(
-        "metadata too large in all",
+        "metadata too large in total",
         "METADATA_TOO_LARGE",
         lambda c: set_metadata(c, {"a": "x" * 262144, "b": "x" * 262142}),
         "Value for field 'metadata' is too large: maximum size 524288 character(s); actual "
@@ -820,7 +820,7 @@ CALLS = [
         with_vm,
     ),
     Case(
-        "reset of a VM that is down",
+        "reset of a stopped VM",
         "VM_IS_DOWN",
         lambda c: change_vm(c, "reset_unary"),
         f"The resource '{VM}' is not ready",
@@ -845,7 +845,7 @@ CALLS = [
         lambda c: c.faults.remove_resource(f"projects/{PROJECT}/global/networks/default"),
     ),
     Case(
-        "VM of a machine type that the zone lacks",
+        "VM of a machine type that the zone does not have",
         "MACHINE_TYPE_ABSENT",
         insert_vm,
         f"Invalid value for field 'resource.machineType': '{ROOT}{ZONE_PATH}/machineTypes/"
@@ -854,7 +854,7 @@ CALLS = [
         lambda c: c.simulator.restrict(inventory(machine_types={ZONE: ["tpu7x-standard-4t"]})),
     ),
     Case(
-        "VM from an image that never was",
+        "VM from an image that is not in the table",
         "IMAGE_ABSENT",
         insert_vm,
         f"Invalid value for field 'resource.disks[0].initializeParams.sourceImage': "
@@ -862,7 +862,7 @@ CALLS = [
         lambda c: c.simulator.restrict(inventory(images=["projects/images/global/images/other"])),
     ),
     Case(
-        "VM in a network that never was",
+        "VM in a network that is not in the table",
         "SUBNETWORK_ABSENT",
         insert_vm,
         f"Invalid value for field 'resource.networkInterfaces[0].network': "
@@ -871,14 +871,14 @@ CALLS = [
         lambda c: c.simulator.restrict(inventory(networks=[])),
     ),
     Case(
-        "VM in a zone that the table lacks",
+        "VM in a zone that is not in the table",
         "UNKNOWN_ZONE",
         insert_vm,
         f"Invalid value for field 'zone': '{ZONE}'. Unknown zone.",
         lambda c: c.simulator.restrict(inventory(machine_types={"us-east5-b": ["*"]})),
     ),
     Case(
-        "policy in a region that the table lacks",
+        "policy in a region that is not in the table",
         "UNKNOWN_REGION",
         insert_policy,
         f"Invalid value for field 'region': '{REGION}'. Unknown region.",
@@ -888,7 +888,7 @@ CALLS = [
 
 
 @pytest.mark.parametrize("case", CALLS, ids=lambda case: case.id)
-def test_a_call_is_refused(case: Case) -> None:
+def test_a_call_is_answered_with_the_error(case: Case) -> None:
     cloud = Cloud(case.timings)
     case.before(cloud)
     before = cloud.simulator.leftovers()
@@ -904,7 +904,7 @@ def test_a_call_is_refused(case: Case) -> None:
     assert cloud.simulator.leftovers() == before
 
 
-# ---------------------------------------------------------------- what the library cannot send
+# ---------------------------------------------------------------- requests that the library cannot send
 
 RAW = [
     Case(
@@ -914,7 +914,7 @@ RAW = [
         "Parse Error",
     ),
     Case(
-        "JSON that is no object",
+        "JSON that is not an object",
         "MALFORMED_JSON",
         lambda c: c.send("POST", POLICY.rpartition("/")[0], b"[1]"),
         "Parse Error",
@@ -933,7 +933,7 @@ RAW = [
         "Cannot find field.",
     ),
     Case(
-        "unknown word",
+        "unknown enum value",
         "WRONG_VALUE",
         lambda c: c.send(
             "POST", GROUP.rpartition("/")[0], group_body(targetSizePolicy={"mode": "ALL"})
@@ -941,13 +941,13 @@ RAW = [
         "Invalid value at 'resource.targetSizePolicy.mode' (enum), \"ALL\"",
     ),
     Case(
-        "text for a number",
+        "string instead of a number",
         "WRONG_VALUE",
         lambda c: c.send("POST", GROUP.rpartition("/")[0], group_body(targetSize="two")),
         "Invalid value at 'resource.targetSize' (int32), \"two\"",
     ),
     Case(
-        "items for a map",
+        "list instead of a map",
         "WRONG_VALUE",
         lambda c: c.send(
             "POST",
@@ -972,7 +972,7 @@ RAW = [
 
 
 @pytest.mark.parametrize("case", RAW, ids=lambda case: case.id)
-def test_a_request_that_no_library_sends_is_refused(case: Case) -> None:
+def test_a_malformed_request_is_an_error(case: Case) -> None:
     refusal = CATALOGUE[case.refusal]
     status, answer = case.ask(Cloud())
     error = answer["error"]
@@ -982,12 +982,12 @@ def test_a_request_that_no_library_sends_is_refused(case: Case) -> None:
     assert error.get("status", "") == refusal.status
 
 
-# ---------------------------------------------------------------- VMs that cannot be made
+# ---------------------------------------------------------------- VMs that cannot be created
 
 
 @dataclass(frozen=True)
 class Obstacle:
-    """A VM that cannot be made: what stands in the way, and the words for it."""
+    """A VM that cannot be created: the obstacle, and the error message."""
 
     id: str
     refusal: str
@@ -1156,7 +1156,7 @@ OBSTACLES = [
 @pytest.mark.parametrize(
     "case", [case for case in OBSTACLES if not case.individual_only], ids=lambda case: case.id
 )
-def test_a_bulk_group_says_why_it_waits(case: Obstacle) -> None:
+def test_a_bulk_mig_reports_why_it_waits(case: Obstacle) -> None:
     cloud = Cloud()
     case.arrange(cloud)
     cloud.make_parts(**dict(case.template))
@@ -1171,7 +1171,7 @@ def test_a_bulk_group_says_why_it_waits(case: Obstacle) -> None:
 @pytest.mark.parametrize(
     "case", [case for case in OBSTACLES if not case.bulk_only], ids=lambda case: case.id
 )
-def test_a_failed_insert_says_why_in_its_operation(case: Obstacle) -> None:
+def test_the_operation_of_a_failed_insert_has_the_error(case: Obstacle) -> None:
     cloud = Cloud()
     case.arrange(cloud)
     cloud.make_parts(**dict(case.template))
@@ -1186,7 +1186,7 @@ def test_a_failed_insert_says_why_in_its_operation(case: Obstacle) -> None:
     assert attempt["message"] == case.message
 
 
-def test_a_vm_preempted_while_it_is_made_fails_to_start() -> None:
+def test_a_vm_preempted_during_its_creation_fails_to_start() -> None:
     cloud = Cloud()
     cloud.make_parts(scheduling=SPOT)
     cloud.make_group(size=1, bulk=False)
@@ -1197,7 +1197,7 @@ def test_a_vm_preempted_while_it_is_made_fails_to_start() -> None:
     assert error["message"] == "Instance failed to start due to preemption."
 
 
-def test_a_vm_deleted_while_it_is_made_ends_its_insert(cloud: Cloud) -> None:
+def test_deleting_a_vm_during_its_creation_ends_its_insert(cloud: Cloud) -> None:
     insert = insert_vm(cloud)
     change_vm(cloud, "delete_unary")
     operation = cloud.client("ZoneOperationsClient").get(
@@ -1214,16 +1214,16 @@ def test_an_operation_can_end_in_an_internal_error(cloud: Cloud) -> None:
     assert cloud.send("GET", TEMPLATE)[0] == 404
 
 
-def test_every_refusal_of_the_catalogue_has_been_provoked() -> None:
-    by_hand = {"PREEMPTED_AT_START", "CANCELED", "INTERNAL_ERROR"}
-    shown = {case.refusal for case in (*CALLS, *RAW)} | {case.refusal for case in OBSTACLES}
-    assert shown | by_hand == set(CATALOGUE)
+def test_every_error_of_the_catalogue_has_been_provoked() -> None:
+    tested_separately = {"PREEMPTED_AT_START", "CANCELED", "INTERNAL_ERROR"}
+    in_tables = {case.refusal for case in (*CALLS, *RAW)} | {case.refusal for case in OBSTACLES}
+    assert in_tables | tested_separately == set(CATALOGUE)
 
 
 # ---------------------------------------------------------------- IAM
 
 
-def test_a_principal_may_do_what_its_permissions_say() -> None:
+def test_a_principal_is_limited_to_its_permissions() -> None:
     reader = Principal("reader@example.com", frozenset({"compute.instances.list"}))
     cloud = Cloud(principals={"token": reader})
     assert cloud.send("GET", f"{ZONE_PATH}/instances", token="token")[0] == 200
@@ -1235,7 +1235,7 @@ def test_a_principal_may_do_what_its_permissions_say() -> None:
 OF_OURS = 'resource.name.extract("/instances/{name}").startsWith("tng-")'
 
 
-def test_a_conditional_role_grants_what_its_condition_allows_and_no_list() -> None:
+def test_a_conditional_role_grants_matching_resources_and_no_lists() -> None:
     role = ConditionalRole(frozenset({"compute.instances.get", "compute.instances.list"}), OF_OURS)
     cloud = Cloud(principals={"token": Principal("x@example.com", frozenset(), (role,))})
     for name, status in (("tng-train-1a2b3c4d-x1y2", 404), ("control-plane-1", 403), ("", 403)):
@@ -1243,7 +1243,7 @@ def test_a_conditional_role_grants_what_its_condition_allows_and_no_list() -> No
         assert cloud.send("GET", path, token="token")[0] == status, path
 
 
-def test_a_condition_that_is_not_known_here_is_an_error() -> None:
+def test_an_unsupported_condition_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"resource\.type is not known here"):
         iam.holds("resource.type", "projects/p")
 

@@ -1,4 +1,4 @@
-"""A simulated GKE on a virtual clock, asked by the product's own port and without any client."""
+"""A simulated GKE on a virtual clock, called by the product's own port or without a client."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Document = dict[str, Any]
 
 
 class RecordingNodes:
-    """A cluster that remembers who is a Node."""
+    """A cluster that records its Nodes."""
 
     def __init__(self) -> None:
         self.there: dict[str, PoolNode] = {}
@@ -41,7 +41,7 @@ class RecordingNodes:
 
 
 def pool_body(machine_type: str = "ct6e-standard-4t", **fields: Any) -> Document:
-    """A pool as its creation takes it: a slice of two hosts."""
+    """Build the body of a pool's creation: a slice of two hosts."""
     return {
         "name": NAME,
         "initialNodeCount": 2,
@@ -53,7 +53,7 @@ def pool_body(machine_type: str = "ct6e-standard-4t", **fields: Any) -> Document
 
 
 class Gke:
-    """A simulator, its clock, its log, its Nodes, and ways to ask it."""
+    """A simulator with its clock, log and Nodes, and methods to call it."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Gke:
         remaining_s: Callable[[], float] = lambda: 30.0,
         list_readiness: Callable[[str], Sequence[bool]] = lambda _: (),
     ) -> NodePools:
-        """The product's port, whose requests the simulator answers."""
+        """Return the product's port, whose requests the simulator answers."""
         client = GkeClient(
             "http://simulator.test", prepare=lambda session: mount(session, self.simulator)
         )
@@ -92,7 +92,7 @@ class Gke:
     def send(
         self, method: str, path: str, body: Any = None, token: str = "", version: str = "v1"
     ) -> tuple[int, Document]:
-        """A call without a client library: status and answer."""
+        """Send a request without a client library; return status and answer."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         raw = body if isinstance(body, bytes) else json.dumps(body).encode() if body else b""
         request = Request.of(method, f"/{version}/{path}", headers=headers, body=raw)
@@ -100,29 +100,29 @@ class Gke:
         return response.status, response.json()
 
     def get(self, path: str = POOL) -> Document:
-        """A resource that must be there."""
+        """Return a resource that must exist."""
         status, document = self.send("GET", path)
         assert status == 200, document
         return document
 
     def create(self, **fields: Any) -> Document:
-        """A creation that must be accepted; its operation."""
+        """Create a pool, which must be accepted; return the operation."""
         return self.change("POST", POOLS, {"nodePool": pool_body(**fields)})
 
     def change(self, method: str, path: str = POOL, body: Any = None) -> Document:
-        """A change that must be accepted; its operation, as it begins."""
+        """Send a change that must be accepted; return its operation at the start."""
         status, document = self.send(method, path, body)
         assert status == 200, document
         return document
 
     def settle(self, operation: Document) -> Document:
-        """An operation when it is DONE."""
+        """Wait until an operation is DONE, and return it."""
         path = f"projects/{PROJECT}/locations/{operation['zone']}/operations/{operation['name']}"
         assert self.clock.run_until(lambda: self.get(path)["status"] == "DONE", 3600)
         return self.get(path)
 
     def refusal(self, method: str, path: str = POOL, body: Any = None, token: str = "") -> str:
-        """A refusal in short: ``400 FAILED_PRECONDITION failedPrecondition words``."""
+        """Send a request that must fail; return its error in short: status, reason and message."""
         status, document = self.send(method, path, body, token)
         assert status >= 400, document
         error = document["error"]
@@ -131,7 +131,7 @@ class Gke:
         return f"{status} {error['status']} {error['errors'][0]['reason']} {error['message']}"
 
     def entries(self) -> list[str]:
-        """The audit log so far, in short: ``CreateNodePool first``."""
+        """Describe the audit log so far: ``CreateNodePool first``."""
         return [_describe(entry) for entry in self.log]
 
 

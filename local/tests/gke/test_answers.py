@@ -1,4 +1,4 @@
-"""What the simulated GKE answers, as real answers were seen to look."""
+"""The answers of the simulated GKE look like observed answers of the real one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def without_times(document: Document) -> Document:
     return {key: value for key, value in document.items() if not key.endswith("Time")}
 
 
-def test_a_change_answers_an_operation_that_is_pending(gke: Gke) -> None:
+def test_a_change_is_answered_with_a_pending_operation(gke: Gke) -> None:
     operation = gke.change("POST", PATH, {"nodePool": {"name": "p", "initialNodeCount": 1}})
     assert operation.keys() >= {"startTime"}
     assert "endTime" not in operation
@@ -49,7 +49,7 @@ def test_a_change_answers_an_operation_that_is_pending(gke: Gke) -> None:
         {"tags": {"tags": ["a"]}},
     ],
 )
-def test_an_update_upgrades_nodes_and_says_how_far_it_is(gke: Gke, body: dict[str, Any]) -> None:
+def test_an_update_upgrades_nodes_and_reports_progress(gke: Gke, body: dict[str, Any]) -> None:
     gke.settle(gke.change("POST", PATH, {"nodePool": {"name": "p", "initialNodeCount": 1}}))
     operation = gke.change("PUT", f"{PATH}/p", body)
     assert (operation["operationType"], operation["status"]) == ("UPGRADE_NODES", "PENDING")
@@ -59,7 +59,7 @@ def test_an_update_upgrades_nodes_and_says_how_far_it_is(gke: Gke, body: dict[st
     assert gke.get(f"{PATH}/p")["config"][name] == value.get(name, value)
 
 
-def test_a_pool_is_answered_with_what_gke_adds(gke: Gke) -> None:
+def test_a_read_pool_has_the_fields_that_gke_adds(gke: Gke) -> None:
     autoscaling = {"enabled": True, "minNodeCount": 1, "maxNodeCount": 3, "totalMinNodeCount": 0}
     gke.settle(gke.change("POST", PATH, {"nodePool": {"name": "p", "autoscaling": autoscaling}}))
     pool = gke.get(f"{PATH}/p")
@@ -92,13 +92,15 @@ def test_a_pool_is_answered_with_what_gke_adds(gke: Gke) -> None:
 @pytest.mark.parametrize(
     "pods, size", [(8, 28), (15, 27), (16, 27), (17, 26), (110, 24), (256, 23)]
 )
-def test_a_nodes_range_has_two_addresses_a_pod(gke: Gke, pods: int, size: int) -> None:
+def test_the_address_range_of_a_node_has_two_addresses_for_each_pod(
+    gke: Gke, pods: int, size: int
+) -> None:
     body = {"name": "p", "initialNodeCount": 1, "maxPodsConstraint": {"maxPodsPerNode": pods}}
     gke.settle(gke.change("POST", PATH, {"nodePool": body}))
     assert gke.get(f"{PATH}/p")["podIpv4CidrSize"] == size
 
 
-def test_links_have_the_version_that_was_asked(gke: Gke) -> None:
+def test_links_have_the_api_version_of_the_request(gke: Gke) -> None:
     body = {"nodePool": {"name": "p", "initialNodeCount": 1}}
     _, operation = gke.send("POST", PATH, body, version="v1beta1")
     assert operation["selfLink"].startswith("https://container.googleapis.com/v1beta1/projects/")

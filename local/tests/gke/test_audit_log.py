@@ -1,4 +1,4 @@
-"""The audit log of the simulated GKE, and what the steps of JobSets make of it."""
+"""The audit log of the simulated GKE, and how the steps for JobSets decode it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_an_operation_has_two_entries(gke: Gke) -> None:
     assert gke.entries() == [f"{name} {end}" for name in methods for end in ("first", "last")]
 
 
-def test_an_operation_that_fails_says_why_at_its_end(gke: Gke) -> None:
+def test_the_last_entry_of_a_failed_operation_has_the_error(gke: Gke) -> None:
     gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
     gke.settle(gke.create())
     gke.clock.run_for(10)
@@ -37,7 +37,7 @@ def test_an_operation_that_fails_says_why_at_its_end(gke: Gke) -> None:
     assert [entry["severity"] for entry in gke.log] == ["NOTICE", "ERROR"]
 
 
-def test_what_is_refused_at_once_has_one_entry(gke: Gke) -> None:
+def test_an_immediate_error_has_one_entry(gke: Gke) -> None:
     gke.send("POST", POOLS, {"nodePool": pool_body(name="A")})
     gke.clock.run_for(10)
     gke.send("DELETE", POOL)
@@ -76,7 +76,7 @@ def decoded(entry: dict[str, Any]) -> LogEvent | None:
     return trigger.event if trigger else None
 
 
-def test_the_steps_of_jobsets_are_woken_by_the_ends(gke: Gke) -> None:
+def test_the_last_entries_of_operations_trigger_the_steps_for_jobsets(gke: Gke) -> None:
     gke.settle(gke.create())
     gke.settle(gke.change("DELETE"))
     gke.clock.run_for(10)
@@ -88,7 +88,7 @@ def test_the_steps_of_jobsets_are_woken_by_the_ends(gke: Gke) -> None:
         assert sinks.find_steps(entry) == ([*find_steps(event)] if event else [])
 
 
-def test_the_end_of_a_creation_is_read_with_gkes_words(gke: Gke) -> None:
+def test_the_last_entry_of_a_creation_is_decoded_with_gkes_message(gke: Gke) -> None:
     gke.faults.fail_operations("nodePools.create", message="Out of luck.")
     gke.settle(gke.create())
     gke.clock.run_for(10)

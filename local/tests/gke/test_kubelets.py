@@ -1,4 +1,4 @@
-"""The VMs of pools as Nodes of the embedded cluster."""
+"""The VMs of pools become Nodes of the embedded cluster."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_pools_nodes_are_ready_and_offer_their_chips(gke: GkeWithKubelets) -> 
         assert ready["Ready"] == "True"
 
 
-def test_a_pools_nodes_go_with_it(gke: GkeWithKubelets) -> None:
+def test_the_nodes_of_a_deleted_pool_are_deleted(gke: GkeWithKubelets) -> None:
     gke.send("POST", POOLS, {"nodePool": pool_body()})
     gke.clock.run_for(600)
     gke.send("DELETE", f"{POOLS}/{pool_body()['name']}")

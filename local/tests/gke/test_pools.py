@@ -1,4 +1,4 @@
-"""The life of a pool in the simulated GKE: created, changed, in error, deleted; and its Nodes."""
+"""Pools of the simulated GKE are created, changed, fail and are deleted; and their Nodes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_an_operation_is_pending_then_running_then_done(gke: Gke) -> None:
     assert [one["name"] for one in listed] == [operation["name"]]
 
 
-def test_a_pools_vms_become_nodes_with_its_labels_and_gkes_own(gke: Gke) -> None:
+def test_the_vms_of_a_pool_become_nodes_with_labels_of_the_pool_and_of_gke(gke: Gke) -> None:
     taint = {"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NO_SCHEDULE"}
     config = {"labels": {"job-key": "abc"}, "spot": True, "taints": [taint]}
     gke.settle(gke.create(config=config))
@@ -61,7 +61,7 @@ def test_a_pools_vms_become_nodes_with_its_labels_and_gkes_own(gke: Gke) -> None
     assert first.taints == ("cloud.google.com/gke-spot=true:NoSchedule",)
 
 
-def test_gkes_own_taint_can_be_chosen() -> None:
+def test_the_taint_of_gke_is_an_option() -> None:
     gke = Gke(Timings(tpu_taint=True))
     gke.settle(gke.create())
     gke.clock.run_for(120)
@@ -79,7 +79,7 @@ def test_gkes_own_taint_can_be_chosen() -> None:
         ("ct5lp-hightpu-1t", {}, 1, "1x1"),
     ],
 )
-def test_a_nodes_topology(
+def test_the_topology_labels_of_a_node(
     gke: Gke, machine_type: str, placement: dict[str, str], count: int, topology: str
 ) -> None:
     gke.create(machine_type=machine_type, placementPolicy=placement, initialNodeCount=count)
@@ -88,7 +88,7 @@ def test_a_nodes_topology(
     assert (found, len(gke.nodes.there)) == ({topology}, count)
 
 
-def test_a_pool_that_is_deleted_takes_its_nodes_with_it(gke: Gke) -> None:
+def test_a_deleted_pool_deletes_its_nodes(gke: Gke) -> None:
     gke.create()
     gke.clock.run_for(600)
     operation = gke.change("DELETE")
@@ -100,7 +100,7 @@ def test_a_pool_that_is_deleted_takes_its_nodes_with_it(gke: Gke) -> None:
     assert gke.simulator.leftovers() == []
 
 
-def test_vms_that_have_not_registered_when_their_pool_goes_never_do() -> None:
+def test_vms_do_not_register_after_their_pool_is_deleted() -> None:
     gke = Gke(Timings(register_s=(500, 600), operation_s={"nodePools.delete": (1, 2)}))
     gke.settle(gke.create())
     gke.settle(gke.change("DELETE"))
@@ -108,7 +108,7 @@ def test_vms_that_have_not_registered_when_their_pool_goes_never_do() -> None:
     assert gke.nodes.there == {}
 
 
-def test_without_room_a_pool_ends_in_error_and_stays(gke: Gke) -> None:
+def test_without_capacity_a_pool_ends_in_error_and_remains(gke: Gke) -> None:
     gke.faults.set_capacity(ZONE, "ct6e-standard", 1)
     done = gke.settle(gke.create())
     assert done["error"]["code"] == 8
@@ -126,7 +126,7 @@ def test_without_room_a_pool_ends_in_error_and_stays(gke: Gke) -> None:
     assert gke.get()["status"] == "RUNNING"
 
 
-def test_room_is_taken_by_pools_that_are_on_their_way(gke: Gke) -> None:
+def test_pools_that_are_being_created_use_capacity(gke: Gke) -> None:
     gke.faults.set_capacity(ZONE, "ct6e-standard", 3)
     gke.create()
     gke.settle(gke.create(name="other"))
@@ -159,7 +159,7 @@ def test_labels_are_changed_in_place(gke: Gke) -> None:
     assert gke.nodes.there == before
 
 
-def test_labels_of_the_clouds_resources_make_the_nodes_anew(gke: Gke) -> None:
+def test_a_change_of_resource_labels_recreates_the_nodes(gke: Gke) -> None:
     gke.create()
     gke.clock.run_for(600)
     before = set(gke.nodes.there)
@@ -173,7 +173,7 @@ def test_labels_of_the_clouds_resources_make_the_nodes_anew(gke: Gke) -> None:
     assert not before & set(gke.nodes.there)
 
 
-def test_a_pool_that_loses_vms_runs_with_error(gke: Gke) -> None:
+def test_a_pool_that_loses_vms_is_running_with_error(gke: Gke) -> None:
     gke.create()
     gke.clock.run_for(600)
     gke.faults.lose_nodes(NAME)
@@ -183,7 +183,7 @@ def test_a_pool_that_loses_vms_runs_with_error(gke: Gke) -> None:
     assert len(gke.nodes.there) == 1
 
 
-def test_a_persons_pool_is_there_at_once(gke: Gke) -> None:
+def test_a_pool_of_a_user_exists_immediately(gke: Gke) -> None:
     gke.faults.make_pool(CLUSTER, "default-pool", {"team": "a"})
     assert gke.get(f"{POOLS}/default-pool")["status"] == "RUNNING"
     listed = gke.get(POOLS)["nodePools"]
@@ -209,7 +209,7 @@ def test_an_operation_can_be_slow(gke: Gke) -> None:
     assert gke.get(path)["status"] == "RUNNING"
 
 
-def test_the_numbers_of_enums_are_taken_and_given(gke: Gke) -> None:
+def test_enums_are_accepted_and_returned_as_numbers(gke: Gke) -> None:
     body = pool_body(placementPolicy={"type": 1, "tpuTopology": "2x4"})
     gke.settle(gke.change("POST", POOLS, {"nodePool": body}))
     assert gke.get()["placementPolicy"]["type"] == "COMPACT"
@@ -224,7 +224,7 @@ def control(gke: Gke, method: str, name: str, body: Document | None = None) -> t
     return response.status, response.json()
 
 
-def test_faults_and_state_are_there_over_http(gke: Gke) -> None:
+def test_faults_and_state_are_available_over_http(gke: Gke) -> None:
     status, faults = control(gke, "GET", "faults")
     assert (status, "set_capacity" in faults, "has_room" in faults) == (200, True, False)
     fault = {"zone": ZONE, "family": "ct6e-standard", "vms": 0}

@@ -1,4 +1,4 @@
-"""The product's port to GKE, against the simulated one: what it asks, what it makes of the answers."""
+"""The product's port to GKE, against the simulated one: its requests, and how it reads answers."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def found(pools: NodePools) -> Slice:
     return it
 
 
-def test_a_life(gke: Gke, pools: NodePools) -> None:
-    wanted = pools.build_desired(LEADER)
-    assert pools.find(wanted) is None
-    pools.create(wanted)
+def test_a_pool_is_created_read_and_deleted(gke: Gke, pools: NodePools) -> None:
+    desired = pools.build_desired(LEADER)
+    assert pools.find(desired) is None
+    pools.create(desired)
     assert found(pools).state is SliceState.PROVISIONING
     gke.clock.run_for(600)
-    assert found(pools) == Slice(NAME, wanted.owner, wanted.hash, SliceState.READY)
+    assert found(pools) == Slice(NAME, desired.owner, desired.hash, SliceState.READY)
     assert len(gke.nodes.there) == 2
     assert pools.delete(found(pools)) is True
     assert found(pools).state is SliceState.DELETING
     gke.clock.run_for(600)
-    assert pools.find(wanted) is None
+    assert pools.find(desired) is None
     assert gke.nodes.there == {}
     assert gke.simulator.calls.counts() == {
         "nodePools.get": 1,
@@ -83,7 +83,7 @@ def test_a_life(gke: Gke, pools: NodePools) -> None:
         ("tpu7x", "1x1x1", 1),
     ],
 )
-def test_what_the_product_wants_is_made_and_its_pod_fits(
+def test_a_slice_of_the_product_is_created_and_its_pod_fits(
     gke: Gke, pools: NodePools, accelerator: str, topology: str, chips: int
 ) -> None:
     selector = {
@@ -95,11 +95,11 @@ def test_what_the_product_wants_is_made_and_its_pod_fits(
         SPOT: "true",
     }
     asking = leader(node_selector=selector, tpu=chips, tolerations=[TOLERATION])
-    wanted = pools.build_desired(asking)
-    pools.create(wanted)
+    desired = pools.build_desired(asking)
+    pools.create(desired)
     gke.clock.run_for(1200)
     nodes = list(gke.nodes.there.values())
-    assert len(nodes) == wanted.body["initialNodeCount"]
+    assert len(nodes) == desired.body["initialNodeCount"]
     assert all(asking.selector.items() <= node.labels.items() for node in nodes)
 
 
@@ -114,16 +114,16 @@ def test_a_reservation_is_a_label_of_the_nodes(gke: Gke, pools: NodePools) -> No
     assert all(selector.items() <= node.labels.items() for node in gke.nodes.there.values())
 
 
-def test_a_pool_that_is_there_is_a_conflict(pools: NodePools) -> None:
+def test_creating_an_existing_pool_is_a_conflict(pools: NodePools) -> None:
     pools.create(pools.build_desired(LEADER))
-    with pytest.raises(CallError) as refused:
+    with pytest.raises(CallError) as raised:
         pools.create(pools.build_desired(LEADER))
-    error = refused.value
+    error = raised.value
     assert (error.call, error.http, error.reason) == ("nodePools.create", 409, "alreadyExists")
     assert error.message.startswith("Already exists: projects/my-project/")
 
 
-def test_deleting_what_is_gone_is_no_error(gke: Gke, pools: NodePools) -> None:
+def test_deleting_an_absent_pool_is_no_error(gke: Gke, pools: NodePools) -> None:
     pools.create(pools.build_desired(LEADER))
     gke.clock.run_for(600)
     there = found(pools)
@@ -142,7 +142,7 @@ CHANGES: dict[str, Callable[[Gke, NodePools, Slice], None]] = {
 
 @pytest.mark.parametrize("etag", ["known", "unknown"])
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_pool_that_has_changed_since_it_was_read_is_not_deleted(
+def test_a_pool_that_changed_after_the_read_is_not_deleted(
     gke: Gke, pools: NodePools, change: str, etag: str
 ) -> None:
     pools.create(pools.build_desired(LEADER))
@@ -152,30 +152,30 @@ def test_a_pool_that_has_changed_since_it_was_read_is_not_deleted(
     gke.clock.run_for(60)
     if etag == "unknown":
         there = replace(there, raw={**there.raw, "etag": ""})
-    with pytest.raises(CallError) as refused:
+    with pytest.raises(CallError) as raised:
         pools.delete(there)
-    assert str(refused.value) == (
+    assert str(raised.value) == (
         f"nodePools.delete: 409 aborted: node pool {NAME} has changed since it was read"
     )
     assert gke.simulator.calls.counts()["nodePools.delete"] == 0
     assert pools.delete(found(pools)) is True
 
 
-def test_a_pool_that_a_list_has_shown_is_deleted(gke: Gke, pools: NodePools) -> None:
+def test_a_pool_from_a_list_can_be_deleted(gke: Gke, pools: NodePools) -> None:
     pools.create(pools.build_desired(LEADER))
     gke.clock.run_for(600)
     (there,) = pools.list_all()
     assert pools.delete(there) is True
 
 
-def test_a_pool_that_is_being_made_cannot_be_deleted_yet(pools: NodePools) -> None:
+def test_a_pool_cannot_be_deleted_during_its_creation(pools: NodePools) -> None:
     pools.create(pools.build_desired(LEADER))
-    with pytest.raises(CallError, match="400 failedPrecondition: Cluster is running") as refused:
+    with pytest.raises(CallError, match="400 failedPrecondition: Cluster is running") as raised:
         pools.delete(found(pools))
-    assert verdict_of(refused.value).reason is None
+    assert verdict_of(raised.value).reason is None
 
 
-def test_a_stockout_is_told_in_gkes_words(gke: Gke) -> None:
+def test_a_stockout_is_reported_with_gkes_message(gke: Gke) -> None:
     gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
     asked: list[str] = []
 
@@ -199,7 +199,7 @@ def test_a_stockout_is_told_in_gkes_words(gke: Gke) -> None:
     "nodes, phase",
     [([], Phase.UNCREATED), ([False], Phase.LOST), ([False, True], Phase.DEGRADED)],
 )
-def test_a_failed_pool_that_has_nodes_was_created(
+def test_a_failed_pool_with_nodes_counts_as_created(
     gke: Gke, nodes: list[bool], phase: Phase
 ) -> None:
     gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
@@ -209,7 +209,7 @@ def test_a_failed_pool_that_has_nodes_was_created(
     assert find_phase(found(pools)) is phase
 
 
-def test_a_pool_that_lost_a_node_says_whether_others_are_ready(gke: Gke) -> None:
+def test_a_pool_that_lost_a_node_reports_whether_others_are_ready(gke: Gke) -> None:
     pools = gke.provider(list_readiness=lambda _: [False, True])
     pools.create(pools.build_desired(LEADER))
     gke.clock.run_for(600)
@@ -220,7 +220,9 @@ def test_a_pool_that_lost_a_node_says_whether_others_are_ready(gke: Gke) -> None
     assert there.message == "1 of 2 instances are not running."
 
 
-def test_a_stamp_is_kept_by_the_pool_and_moves_no_node(gke: Gke, pools: NodePools) -> None:
+def test_a_release_deadline_is_stored_in_the_pool_without_an_upgrade_of_nodes(
+    gke: Gke, pools: NodePools
+) -> None:
     moment = datetime(2026, 1, 1, 12, tzinfo=UTC)
     pools.create(pools.build_desired(LEADER))
     gke.clock.run_for(600)
@@ -236,7 +238,9 @@ def test_a_stamp_is_kept_by_the_pool_and_moves_no_node(gke: Gke, pools: NodePool
     assert gke.nodes.there == nodes
 
 
-def test_a_stamp_is_not_written_over_what_another_has_written(gke: Gke, pools: NodePools) -> None:
+def test_a_release_deadline_does_not_overwrite_a_concurrent_change(
+    gke: Gke, pools: NodePools
+) -> None:
     pools.create(pools.build_desired(LEADER))
     gke.clock.run_for(600)
     before = found(pools)
@@ -246,7 +250,7 @@ def test_a_stamp_is_not_written_over_what_another_has_written(gke: Gke, pools: N
         pools.set_release_deadline(before, None)
 
 
-def test_a_persons_pool_of_that_name_is_a_clash_and_no_slice(gke: Gke, pools: NodePools) -> None:
+def test_a_pool_of_a_user_with_the_same_name_is_a_name_conflict(gke: Gke, pools: NodePools) -> None:
     gke.faults.make_pool(CLUSTER, NAME, {"team": "a"})
     assert pools.find(pools.build_desired(LEADER)) == NameConflict(
         NAME, "a node pool that was not created for a JobSet"
@@ -255,7 +259,7 @@ def test_a_persons_pool_of_that_name_is_a_clash_and_no_slice(gke: Gke, pools: No
     assert list(pools.list_all()) == []
 
 
-def test_slices_are_found_by_name_by_jobset_and_all_of_them(gke: Gke, pools: NodePools) -> None:
+def test_slices_can_be_listed_by_name_by_jobset_and_all(gke: Gke, pools: NodePools) -> None:
     manager = {"google.com/nodepool-manager": "tpu-provisioner"}
     gke.faults.make_pool(CLUSTER, "default-pool")
     gke.faults.make_pool(CLUSTER, "old-75973", {**manager, "provisioner-nodepool-id": "old"})
@@ -274,13 +278,13 @@ def test_a_cluster_without_pools_has_no_slices(pools: NodePools) -> None:
     assert list(pools.list_all()) == []
 
 
-def test_a_missing_cluster_is_no_missing_pool(gke: Gke) -> None:
+def test_an_absent_cluster_is_not_reported_as_an_absent_pool(gke: Gke) -> None:
     pools = gke.provider(replace(SETTINGS, cluster="other"))
     with pytest.raises(CallError, match=r"nodePools\.create: 404 notFound: Not found: projects/"):
         pools.create(pools.build_desired(LEADER))
 
 
-def test_calls_have_the_time_that_is_left_and_end_with_it(gke: Gke) -> None:
+def test_no_call_is_made_after_the_deadline(gke: Gke) -> None:
     def over() -> float:
         raise OutOfTimeError
 
@@ -291,7 +295,7 @@ def test_calls_have_the_time_that_is_left_and_end_with_it(gke: Gke) -> None:
 
 
 @pytest.mark.parametrize("http", [429, 500, 503])
-def test_a_call_that_fails_is_made_once(gke: Gke, pools: NodePools, http: int) -> None:
+def test_a_failed_call_is_not_retried(gke: Gke, pools: NodePools, http: int) -> None:
     gke.faults.fail_next("nodePools.*", calls=1, http=http, reason="backendError")
     with pytest.raises(CallError) as failed:
         pools.get("default", NAME)
@@ -299,14 +303,14 @@ def test_a_call_that_fails_is_made_once(gke: Gke, pools: NodePools, http: int) -
     assert len(gke.simulator.calls.records) == 1
 
 
-def test_no_operation_is_ever_asked_about(gke: Gke, pools: NodePools) -> None:
+def test_operations_are_never_read(gke: Gke, pools: NodePools) -> None:
     pools.create(pools.build_desired(LEADER))
     gke.clock.run_for(600)
     pools.delete(found(pools))
     assert not any(verb.startswith("operations.") for verb in gke.simulator.calls.counts())
 
 
-def test_it_is_reached_over_a_socket_as_well(gke: Gke) -> None:
+def test_the_service_can_be_called_over_a_socket(gke: Gke) -> None:
     with open_loopback() as loopback:
         port = loopback.serve(gke.simulator)
         client = GkeClient(f"http://127.0.0.1:{port}")
@@ -315,7 +319,7 @@ def test_it_is_reached_over_a_socket_as_well(gke: Gke) -> None:
         assert found(pools).state is SliceState.PROVISIONING
 
 
-def test_nobody_there_is_ours_to_try_again() -> None:
+def test_an_unreachable_service_is_a_transient_error() -> None:
     pools = NodePools(SETTINGS, GkeClient("http://127.0.0.1:9"), lambda: 1.0, lambda _: ())
     with pytest.raises(
         CallError, match=r"nodePools\.get: 0 unreachable: ConnectionError"
@@ -324,7 +328,7 @@ def test_nobody_there_is_ours_to_try_again() -> None:
     assert verdict_of(failed.value).reason is None
 
 
-def test_a_right_that_is_missing_is_named(gke: Gke) -> None:
+def test_the_error_about_a_missing_permission_names_it(gke: Gke) -> None:
     gke = Gke(Timings(), principals={"x": Principal("x@y")})
     gke.faults.remove_permission("user@example.com", "container.clusters.update")
     pools = gke.provider()

@@ -1,5 +1,5 @@
 # ruff: noqa: E501  (a table reads best with a row on a line)
-"""What the simulated GKE refuses, in which words."""
+"""The errors of the simulated GKE."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ BODIES: list[Any] = [
     pytest.param({"config": {"secondaryBootDisks": [{"diskImage": "i", "mode": "CONTAINER_IMAGE_CACHE"}]}}, BAD + "Secondary boot disks require image streaming (gcfs_config) to be enabled.", id="disk"),
     pytest.param({"foo": 1}, BAD + "Invalid JSON payload received. Unknown name \"foo\" at 'node_pool': Cannot find field.", id="unknown field"),
     pytest.param({"config": {"foo": 1}}, BAD + "Invalid JSON payload received. Unknown name \"foo\" at 'node_pool.config': Cannot find field.", id="unknown field inside"),
-    pytest.param({"placementPolicy": {"type": "LOOSE"}}, BAD + "Invalid JSON payload received. Invalid enum value LOOSE for enum type google.container.v1.NodePool.PlacementPolicy.Type at CreateNodePoolRequest.nodePool.placementPolicy.type.", id="unknown word"),
+    pytest.param({"placementPolicy": {"type": "LOOSE"}}, BAD + "Invalid JSON payload received. Invalid enum value LOOSE for enum type google.container.v1.NodePool.PlacementPolicy.Type at CreateNodePoolRequest.nodePool.placementPolicy.type.", id="unknown enum value"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("fields, words", BODIES)
-def test_a_pool_that_cannot_be_is_refused(fields: dict[str, Any], words: str) -> None:
+def test_an_invalid_pool_is_an_error(fields: dict[str, Any], words: str) -> None:
     gke = Gke()
     assert gke.refusal("POST", POOLS, {"nodePool": pool_body(**fields)}) == words
     assert gke.simulator.leftovers() == []
@@ -50,7 +50,7 @@ def test_a_pool_that_cannot_be_is_refused(fields: dict[str, Any], words: str) ->
     "management, is_refused",
     [({"autoRepair": True, "autoUpgrade": False}, True), ({"autoUpgrade": True}, False), (None, False)],
 )  # fmt: skip
-def test_a_release_channel_wants_automatic_upgrades(
+def test_a_release_channel_requires_automatic_upgrades(
     management: dict[str, bool] | None, is_refused: bool
 ) -> None:
     gke = Gke(release_channel="REGULAR")
@@ -63,7 +63,7 @@ def test_a_release_channel_wants_automatic_upgrades(
         gke.create(**fields)
 
 
-def test_a_name_that_is_taken() -> None:
+def test_creating_a_pool_with_a_used_name_is_an_error() -> None:
     gke = Gke()
     gke.create()
     assert gke.refusal("POST", POOLS, {"nodePool": pool_body()}) == (
@@ -73,7 +73,7 @@ def test_a_name_that_is_taken() -> None:
 
 
 @pytest.mark.parametrize("method, body", [("DELETE", None), ("PUT", {"labels": {"labels": {}}})])
-def test_a_pool_that_another_operation_changes(method: str, body: Any) -> None:
+def test_changing_a_pool_during_another_operation_is_an_error(method: str, body: Any) -> None:
     gke = Gke()
     operation = gke.create()
     assert gke.refusal(method, POOL, body) == (
@@ -84,7 +84,7 @@ def test_a_pool_that_another_operation_changes(method: str, body: Any) -> None:
     gke.change(method, POOL, body)
 
 
-def test_a_cluster_carries_out_so_many_operations_at_once() -> None:
+def test_the_number_of_concurrent_operations_of_a_cluster_is_limited() -> None:
     gke = Gke(Timings(operations_at_once=2))
     first = gke.create()
     gke.create(name="second")
@@ -97,14 +97,14 @@ def test_a_cluster_carries_out_so_many_operations_at_once() -> None:
     gke.change("POST", POOLS, body)
 
 
-def test_an_etag_of_yesterday() -> None:
+def test_an_old_etag_is_an_error() -> None:
     gke = Gke()
     gke.settle(gke.create())
     body = {"labels": {"labels": {}}, "etag": "old"}
     assert gke.refusal("PUT", POOL, body).startswith("409 ABORTED aborted ")
 
 
-def test_a_quota_counts_what_is_on_its_way() -> None:
+def test_a_quota_counts_pools_that_are_being_created() -> None:
     gke = Gke()
     gke.faults.set_chip_quota("us-east5", "ct6e-standard", 12)
     gke.create()
@@ -127,7 +127,7 @@ def test_a_quota_counts_what_is_on_its_way() -> None:
         ("GET", "projects/my-project", "404 NOT_FOUND notFound Method not found."),
     ],
 )  # fmt: skip
-def test_what_is_not_there(method: str, path: str, words: str) -> None:
+def test_absent_resources_are_not_found(method: str, path: str, words: str) -> None:
     assert Gke().refusal(method, path) == words
 
 
@@ -144,14 +144,14 @@ ON_CLUSTER = f'permission(s) for "projects/my-project/locations/us-east5/cluster
         ("nobody", "GET", POOLS, "401 UNAUTHENTICATED authError Request had invalid authentication credentials."),
     ],
 )  # fmt: skip
-def test_who_may_do_what(token: str, method: str, path: str, words: str) -> None:
+def test_methods_need_permissions(token: str, method: str, path: str, words: str) -> None:
     gke = Gke(principals={"reader": READER, "maker": MAKER})
     assert gke.refusal(method, path, {"nodePool": pool_body()}, token) == words
     if token == "reader":
         assert gke.send("GET", POOLS, token="reader") == (200, {})
 
 
-def test_a_permission_can_be_lost() -> None:
+def test_a_permission_can_be_revoked() -> None:
     gke = Gke(principals={"maker": MAKER})
     gke.faults.remove_permission("maker@x", "container.clusters.get")
     assert gke.refusal("GET", POOLS, token="maker") == (
@@ -169,11 +169,11 @@ def test_a_call_can_fail_on_demand(carried_out: bool) -> None:
     assert bool(gke.simulator.leftovers()) is carried_out
 
 
-def test_bytes_that_are_no_json() -> None:
+def test_a_body_that_is_no_json_is_an_error() -> None:
     assert Gke().refusal("POST", POOLS, b"{").startswith(f"{BAD}Invalid JSON payload received. ")
 
 
-def test_a_finished_operation_can_be_forgotten() -> None:
+def test_a_finished_operation_can_be_removed() -> None:
     gke = Gke()
     operation = gke.create()
     gke.settle(operation)
@@ -182,19 +182,19 @@ def test_a_finished_operation_can_be_forgotten() -> None:
     assert gke.refusal("GET", path).startswith("404 NOT_FOUND")
 
 
-def test_the_tables_in_the_docs_are_those_of_the_code() -> None:
+def test_the_tables_in_the_docs_match_the_code() -> None:
     page = PAGE.read_text()
     assert with_tables(page) == page, "run python -m local.gke.generate"
 
 
 @pytest.mark.parametrize("name", CATALOGUE)
-def test_every_refusal_has_the_status_of_its_kind(name: str) -> None:
+def test_every_error_has_the_status_of_its_kind(name: str) -> None:
     refusal = CATALOGUE[name]
     assert bool(refusal.status) is (refusal.where == ("call",))
     assert refusal.status in ("", refusal.log[1])
 
 
-def test_the_zone_of_a_pool_that_names_none() -> None:
+def test_a_pool_without_locations_has_the_zone_of_the_cluster() -> None:
     zonal = Gke(location=ZONE)
     path = POOLS.replace("us-east5", ZONE)
     body = pool_body(locations=[])

@@ -1,4 +1,4 @@
-"""A cluster with the stand-in for JobSet at work, and slices that come as a test says."""
+"""A cluster in which the stand-in for JobSet runs, and a test adds slices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def jobset(
     max_restarts: int = 0,
     selector: Mapping[str, str] = TPU,
 ) -> Manifest:
-    """A JobSet: ``replicas`` Jobs of ``hosts`` Pods."""
+    """Build a JobSet: ``replicas`` Jobs of ``hosts`` Pods."""
     topology = {"alpha.jobset.sigs.k8s.io/exclusive-topology": SLICE}
     container = {
         "name": "jax",
@@ -78,7 +78,7 @@ class Cluster:
     ) -> None:
         self.clock = VirtualClock()
         admin = kube.User("admin", ("system:masters", "system:authenticated"))
-        # There are no kubelets that could fall silent.
+        # There are no kubelets, so no Node may become unknown.
         options = kube.ClusterOptions(node_grace_s=86400.0)
         self._api = kube.KubeApi(
             self.clock, random=Random(1), tokens={"admin": admin}, options=options
@@ -94,7 +94,7 @@ class Cluster:
         self.stand_in.start()
 
     def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Manifest:
-        """As the administrator; whatever the answer is."""
+        """Send a request as the administrator; return any answer."""
         kind = {"Content-Type": "application/json", "Authorization": "Bearer admin"}
         raw = json.dumps(body) if body is not None else ""
         found: Manifest = self._api.handle(
@@ -134,17 +134,17 @@ class Cluster:
         return {one["metadata"]["name"]: one for one in self.items("/apis/batch/v1/jobs")}
 
     def pods(self) -> dict[str, Manifest]:
-        """By ``<job>-<index>``."""
+        """Return the Pods by ``<job>-<index>``."""
         return {one["spec"]["hostname"]: one for one in self.items("/api/v1/pods")}
 
-    def places(self) -> dict[str, str]:
-        """Where each Pod is; empty for one that has no place."""
+    def nodes_of_pods(self) -> dict[str, str]:
+        """Return the Node of each Pod, empty if it has none."""
         return {name: pod["spec"].get("nodeName", "") for name, pod in self.pods().items()}
 
     def add_slice(
         self, name: str, job: str = "", hosts: int = 2, taint: str = "", **labels: str
     ) -> None:
-        """The Nodes of a slice, made for a Job if it is named."""
+        """Create the Nodes of a slice, for a Job if it is named."""
         if job:
             labels["job-key"] = hashlib.sha1(f"default/{job}".encode()).hexdigest()
         for number in range(hosts):
@@ -156,7 +156,7 @@ class Cluster:
                 "status": {"allocatable": {"google.com/tpu": "4"}},
             }
             self.ask("POST", "/api/v1/nodes", node)
-            # New Nodes are tainted until their kubelets have spoken.
+            # New Nodes have a taint until their kubelets report.
             ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
             self.ask(
                 "PATCH",

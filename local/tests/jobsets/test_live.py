@@ -1,4 +1,4 @@
-"""The stand-in in real time: what goes wrong beside it is told as it is."""
+"""The stand-in in real time does not hide an error of the code that runs next to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from local.jobsets import LiveStandIn
 from local.show.demo import DemoFailed
 
 
-def test_who_fails_beside_it_is_understood() -> None:
+def test_an_error_in_the_block_is_raised_unchanged() -> None:
     async def fail() -> None:
         nowhere = Access("https://127.0.0.1:9", None, lambda: "")
         async with (

@@ -1,4 +1,4 @@
-"""The stand-in for JobSet: what a JobSet becomes on a cluster that has nothing but Nodes."""
+"""The stand-in for JobSet runs JobSets on a cluster that has only Nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def applied(*, behaviour: PodBehaviour | None = None, **wishes: Any) -> Cluster:
     return cluster
 
 
-def test_a_jobset_becomes_jobs_that_bear_its_marks() -> None:
+def test_the_jobs_of_a_jobset_have_its_labels_and_annotations() -> None:
     cluster = applied()
     jobs = cluster.jobs()
     assert list(jobs) == [FIRST, SECOND]
@@ -46,9 +46,9 @@ def test_a_jobset_becomes_jobs_that_bear_its_marks() -> None:
             assert marks.items() <= metadata[kind].items()
 
 
-def test_the_first_pod_waits_for_a_node_and_the_others_wait_for_it() -> None:
+def test_the_first_pod_waits_for_a_node_and_the_others_for_the_first() -> None:
     cluster = applied()
-    assert cluster.places() == UNBOUND
+    assert cluster.nodes_of_pods() == UNBOUND
     pod = cluster.pods()[f"{FIRST}-0"]
     assert pod["status"]["phase"] == "Pending"
     assert condition(pod, "PodScheduled")["reason"] == "Unschedulable"
@@ -57,12 +57,12 @@ def test_the_first_pod_waits_for_a_node_and_the_others_wait_for_it() -> None:
     assert pod["spec"]["containers"][0]["resources"]["requests"] == {"google.com/tpu": "4"}
 
 
-def test_each_job_gets_its_slice_runs_and_ends_and_nothing_is_left_of_it() -> None:
+def test_each_job_gets_a_slice_and_completes_without_remains() -> None:
     cluster = applied()
     cluster.add_slice("b", SECOND)
     cluster.add_slice("a", FIRST)
     cluster.run_for(5)
-    assert cluster.places() == {
+    assert cluster.nodes_of_pods() == {
         **{f"{FIRST}-{index}": f"a-{index}" for index in range(2)},
         **{f"{SECOND}-{index}": f"b-{index}" for index in range(2)},
     }
@@ -93,7 +93,7 @@ REFUSALS: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     "slice_, message", [row[1:] for row in REFUSALS], ids=[row[0] for row in REFUSALS]
 )
-def test_why_a_pod_has_no_place(slice_: dict[str, Any], message: str) -> None:
+def test_an_unschedulable_pod_has_the_reason(slice_: dict[str, Any], message: str) -> None:
     cluster = applied(replicas=1)
     if slice_:
         cluster.add_slice("a", **slice_)
@@ -102,7 +102,7 @@ def test_why_a_pod_has_no_place(slice_: dict[str, Any], message: str) -> None:
     assert condition(pod, "PodScheduled")["message"] == message
 
 
-def test_a_node_has_only_so_many_chips() -> None:
+def test_the_chips_of_a_node_limit_its_pods() -> None:
     cluster = applied(replicas=1, hosts=3)
     cluster.add_slice("a", FIRST)
     cluster.run_for(5)
@@ -116,10 +116,10 @@ def test_exclusive_jobs_do_not_share_a_slice_even_without_keys() -> None:
     cluster.apply(jobset())
     cluster.add_slice("a", hosts=4)
     cluster.run_for(5)
-    assert list(cluster.places().values()) == ["a-0", "a-1", ""]
+    assert list(cluster.nodes_of_pods().values()) == ["a-0", "a-1", ""]
     cluster.add_slice("b", hosts=4)
     cluster.run_for(5)
-    assert list(cluster.places().values()) == ["a-0", "a-1", "b-0", "b-1"]
+    assert list(cluster.nodes_of_pods().values()) == ["a-0", "a-1", "b-0", "b-1"]
 
 
 def test_jobs_that_are_not_exclusive_share() -> None:
@@ -127,7 +127,7 @@ def test_jobs_that_are_not_exclusive_share() -> None:
     cluster.apply(jobset(exclusive=False))
     cluster.add_slice("a", hosts=4)
     cluster.run_for(5)
-    assert sorted(cluster.places().values()) == ["a-0", "a-1", "a-2", "a-3"]
+    assert sorted(cluster.nodes_of_pods().values()) == ["a-0", "a-1", "a-2", "a-3"]
 
 
 def fail_at_first(pod: Any) -> str:
@@ -135,7 +135,7 @@ def fail_at_first(pod: Any) -> str:
     return "Failed" if attempt == "0" else "Succeeded"
 
 
-def test_a_jobset_that_may_restart_begins_anew_with_the_same_keys() -> None:
+def test_a_restarted_jobset_keeps_its_job_keys() -> None:
     cluster = applied(replicas=1, max_restarts=1, behaviour=PodBehaviour(ends=fail_at_first))
     before = cluster.jobs()[FIRST]
     cluster.add_slice("a", FIRST)
@@ -145,12 +145,12 @@ def test_a_jobset_that_may_restart_begins_anew_with_the_same_keys() -> None:
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
     key = "jobset.sigs.k8s.io/job-key"
     assert after["metadata"]["labels"][key] == before["metadata"]["labels"][key]
-    assert list(cluster.places().values()) == ["a-0", "a-1"]
+    assert list(cluster.nodes_of_pods().values()) == ["a-0", "a-1"]
     cluster.run_for(90)
     assert cluster.jobset()["status"]["terminalState"] == "Completed"
 
 
-def test_a_jobset_that_may_not_restart_fails_and_stops_the_other_jobs() -> None:
+def test_a_jobset_without_restarts_fails_and_stops_its_other_jobs() -> None:
     def end(pod: Any) -> str:
         return "Failed" if pod["spec"]["hostname"].startswith(FIRST) else ""
 
@@ -172,23 +172,23 @@ def test_a_suspended_jobset_has_jobs_without_pods_until_it_is_resumed() -> None:
     assert condition(cluster.jobset(), "Suspended")["status"] == "True"
     cluster.suspend_jobset(False)
     cluster.run_for(5)
-    assert cluster.places() == UNBOUND
+    assert cluster.nodes_of_pods() == UNBOUND
     assert condition(cluster.jobset(), "Suspended")["status"] == "False"
     cluster.suspend_jobset(True)
     cluster.run_for(5)
     assert cluster.pods() == {}
 
 
-def test_pods_of_a_node_that_is_gone_are_made_anew() -> None:
+def test_pods_of_a_deleted_node_are_recreated() -> None:
     cluster = applied(replicas=1, hosts=1)
     cluster.add_slice("a", FIRST, hosts=1)
     cluster.run_for(5)
     cluster.ask("DELETE", "/api/v1/nodes/a-0")
     cluster.run_for(5)
-    assert cluster.places() == {f"{FIRST}-0": ""}
+    assert cluster.nodes_of_pods() == {f"{FIRST}-0": ""}
 
 
-def test_beside_a_control_plane_it_makes_no_pods_and_binds_none() -> None:
+def test_next_to_a_control_plane_no_pods_are_created_or_bound() -> None:
     cluster = Cluster(controllers=BESIDE_A_CONTROL_PLANE)
     cluster.apply(jobset())
     cluster.run_for(5)
@@ -196,14 +196,14 @@ def test_beside_a_control_plane_it_makes_no_pods_and_binds_none() -> None:
     assert cluster.pods() == {}
 
 
-def test_where_the_webhook_is_it_writes_no_selector() -> None:
+def test_no_selector_is_written_if_the_webhook_is_installed() -> None:
     cluster = Cluster(controllers=frozenset(Controller) - {Controller.JOB_SELECTOR})
     cluster.apply(jobset())
     cluster.run_for(5)
     assert "job-key" not in cluster.jobs()[FIRST]["spec"]["template"]["spec"]["nodeSelector"]
 
 
-def test_what_kubectl_shows_of_a_job() -> None:
+def test_kubectl_shows_a_job_with_its_columns() -> None:
     cluster = applied(replicas=1)
     cluster.add_slice("a", FIRST)
     cluster.run_for(90)
@@ -215,7 +215,7 @@ def test_what_kubectl_shows_of_a_job() -> None:
 
 
 @pytest.mark.real
-def test_its_definition_is_jobsets_own_in_names_and_columns() -> None:
+def test_the_crd_has_the_names_and_columns_of_jobsets_own() -> None:
     original = jobset_crd.read(get_jobset_crd())
     for part in ("group", "scope", "names"):
         assert CRD["spec"][part] == original["spec"][part]

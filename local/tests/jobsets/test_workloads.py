@@ -1,4 +1,4 @@
-"""Jobs and StatefulSets on slices: what runs where nobody runs containers."""
+"""Jobs and StatefulSets on slices, in a cluster where no containers run."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def phases(cluster: Cluster) -> list[str]:
 
 
 def shown(cluster: Cluster) -> list[tuple[str, str]]:
-    """READY and STATUS of each Pod, as kubectl has them."""
+    """Return READY and STATUS of each Pod, as kubectl shows them."""
     table = cluster.ask("GET", PODS, Accept="application/json;as=Table;v=v1;g=meta.k8s.io")
     return [(row["cells"][1], row["cells"][2]) for row in table["rows"]]
 
@@ -92,7 +92,9 @@ def test_a_job_runs_on_all_hosts_of_a_slice_and_completes(cluster: Cluster, mode
     assert found["status"]["succeeded"] == 2
 
 
-def test_a_job_that_is_not_indexed_makes_as_many_pods_as_run_at_a_time(cluster: Cluster) -> None:
+def test_a_job_that_is_not_indexed_creates_as_many_pods_as_run_in_parallel(
+    cluster: Cluster,
+) -> None:
     cluster.add_slice("slice")
     cluster.ask("POST", JOBS, job(hosts=3, mode="NonIndexed", parallelism=1))
     cluster.run_for(RUN_S / 2)
@@ -106,7 +108,7 @@ def test_no_pod_of_a_job_ends_before_its_siblings_run(cluster: Cluster) -> None:
     cluster.add_slice("slice", hosts=1)
     cluster.ask("POST", JOBS, job())
     cluster.run_for(5 * RUN_S)
-    assert phases(cluster) == ["Pending", "Running"], "the second host is not there yet"
+    assert phases(cluster) == ["Pending", "Running"], "the second host does not exist yet"
     cluster.add_slice("more", hosts=1)
     cluster.run_for(RUN_S / 2)
     assert phases(cluster) == ["Running", "Running"]
@@ -118,7 +120,7 @@ def test_no_pod_of_a_job_ends_before_its_siblings_run(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     "policy, alone", [("Parallel", ["serve-0", "serve-1"]), ("OrderedReady", ["serve-0"])]
 )
-def test_pods_of_a_stateful_set_come_at_once_or_one_by_one(
+def test_the_pods_of_a_stateful_set_are_created_in_parallel_or_in_order(
     cluster: Cluster, policy: str, alone: list[str]
 ) -> None:
     cluster.ask("POST", STATEFUL_SETS, stateful_set(policy))
@@ -126,7 +128,7 @@ def test_pods_of_a_stateful_set_come_at_once_or_one_by_one(
     assert [pod["metadata"]["name"] for pod in cluster.items(PODS)] == alone
     cluster.add_slice("slice")
     cluster.run_for(5 * RUN_S)
-    assert phases(cluster) == ["Running", "Running"], "they run on"
+    assert phases(cluster) == ["Running", "Running"], "they continue to run"
     found = cluster.ask("GET", f"{STATEFUL_SETS}/serve")
     assert found["status"]["readyReplicas"] == 2
     pod = cluster.ask("GET", f"{PODS}/serve-1")
@@ -134,7 +136,7 @@ def test_pods_of_a_stateful_set_come_at_once_or_one_by_one(
     assert pod["metadata"]["labels"]["apps.kubernetes.io/pod-index"] == "1"
 
 
-def test_a_pod_of_a_stateful_set_comes_back_and_goes_with_it(cluster: Cluster) -> None:
+def test_a_pod_of_a_stateful_set_is_recreated_and_deleted_with_the_set(cluster: Cluster) -> None:
     cluster.add_slice("slice")
     cluster.ask("POST", STATEFUL_SETS, stateful_set("Parallel"))
     cluster.run_for(5)
@@ -153,13 +155,13 @@ def test_a_pod_of_a_stateful_set_comes_back_and_goes_with_it(cluster: Cluster) -
     assert cluster.items(PODS) == []
 
 
-def test_the_pods_of_a_job_are_found_by_the_selector_that_the_server_gave_it(
+def test_the_selector_that_the_server_adds_selects_the_pods_of_a_job(
     cluster: Cluster,
 ) -> None:
-    made = cluster.ask("POST", JOBS, job())
+    created = cluster.ask("POST", JOBS, job())
     cluster.run_for(5)
-    ((key, value),) = made["spec"]["selector"]["matchLabels"].items()
-    assert value == made["metadata"]["uid"]
+    ((key, value),) = created["spec"]["selector"]["matchLabels"].items()
+    assert value == created["metadata"]["uid"]
     assert len(cluster.items(f"{PODS}?labelSelector={key}={value}")) == 2
     assert cluster.items(f"{PODS}?labelSelector={key}=another") == []
 
@@ -190,8 +192,8 @@ def test_a_pod_that_has_not_started_has_no_log(cluster: Cluster) -> None:
     cluster.ask("POST", JOBS, job())
     cluster.run_for(5)
     name = cluster.pods()["train-0"]["metadata"]["name"]
-    refused = cluster.ask("GET", f"{PODS}/{name}/log")
-    assert refused["code"] == 400
-    assert refused["message"] == f"pod {name} does not have a host assigned"
-    refused = cluster.ask("GET", f"{PODS}/{name}/log?container=x")
-    assert refused["message"] == f"container x is not valid for pod {name}"
+    error = cluster.ask("GET", f"{PODS}/{name}/log")
+    assert error["code"] == 400
+    assert error["message"] == f"pod {name} does not have a host assigned"
+    error = cluster.ask("GET", f"{PODS}/{name}/log?container=x")
+    assert error["message"] == f"container x is not valid for pod {name}"

@@ -1,4 +1,4 @@
-"""What becomes of the objects of an owner that goes."""
+"""Garbage collection of the dependents of a deleted owner."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOREGROUND = {"propagationPolicy": "Foreground"}
 
 
 def make(server: Embedded, name: str, **metadata: Any) -> dict[str, Any]:
-    """A ConfigMap, as the owner reference that another can hold."""
+    """Create a ConfigMap, and return an owner reference to it."""
     made = server.ask("POST", MAPS, config_map(name, **metadata))
     return {
         "apiVersion": "v1",
@@ -23,36 +23,36 @@ def make(server: Embedded, name: str, **metadata: Any) -> dict[str, Any]:
     }
 
 
-def test_an_object_that_keeps_an_owner_stays_and_forgets_the_other() -> None:
+def test_an_object_with_a_remaining_owner_drops_only_the_other_reference() -> None:
     server = Embedded()
-    gone, kept = make(server, "gone"), make(server, "kept")
-    make(server, "child", ownerReferences=[gone, kept])
-    server.ask("DELETE", f"{MAPS}/gone")
-    server.settle()
-    assert server.ask("GET", f"{MAPS}/child")["metadata"]["ownerReferences"] == [kept]
+    deleted, remaining = make(server, "deleted"), make(server, "remaining")
+    make(server, "child", ownerReferences=[deleted, remaining])
+    server.ask("DELETE", f"{MAPS}/deleted")
+    server.run_controllers()
+    assert server.ask("GET", f"{MAPS}/child")["metadata"]["ownerReferences"] == [remaining]
 
 
-def test_an_object_of_an_owner_whose_kind_is_not_served_stays() -> None:
+def test_an_object_whose_owners_kind_is_not_served_remains() -> None:
     server = Embedded()
     owner = {"apiVersion": "example.com/v1", "kind": "Nope", "name": "n", "uid": "x"}
     make(server, "child", ownerReferences=[owner])
-    server.settle()
+    server.run_controllers()
     assert server.ask("GET", f"{MAPS}/child")["metadata"]["ownerReferences"] == [owner]
 
 
-def test_a_deletion_in_the_foreground_goes_on_with_the_objects_of_objects() -> None:
+def test_foreground_deletion_includes_indirect_dependents() -> None:
     server = Embedded()
     root = make(server, "root")
     child = make(server, "child", ownerReferences=[root])
     make(server, "grandchild", ownerReferences=[child], finalizers=["example.com/hold"])
     server.ask("DELETE", f"{MAPS}/root", FOREGROUND)
-    server.settle()
-    held = server.ask("GET", MAPS)["items"]
-    names = [one["metadata"]["name"] for one in held if one["metadata"].get("deletionTimestamp")]
+    server.run_controllers()
+    found = server.ask("GET", MAPS)["items"]
+    names = [one["metadata"]["name"] for one in found if one["metadata"].get("deletionTimestamp")]
     assert names == ["child", "grandchild", "root"]
     merge = "application/merge-patch+json"
     server.ask(
         "PATCH", f"{MAPS}/grandchild", {"metadata": {"finalizers": None}}, content_type=merge
     )
-    server.settle()
+    server.run_controllers()
     assert server.send("GET", f"{MAPS}/root").status == 404

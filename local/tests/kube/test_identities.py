@@ -1,4 +1,4 @@
-"""Who may speak: certificates, tokens, nobody, and somebody in another's name."""
+"""Authentication: certificates, tokens, anonymous requests and impersonation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from local.base.http import Request
 from local.kube import CertificateAuthority, KubeApi, User
 from local.tests.contract.kubernetes.embedded import Embedded
 
-WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 SECRETS = "/api/v1/namespaces/kube-system/secrets"
 TOKEN = "abcdef.0123456789abcdef"
 JOINERS = "system:bootstrappers:kubeadm:default-node-token"
@@ -39,23 +39,23 @@ def token_secret(**changes: str | None) -> dict[str, Any]:
     }
 
 
-def who(server: Embedded, user: str) -> Any:
-    answer = server.send("POST", WHO, {}, user=user)
+def whoami(server: Embedded, user: str) -> Any:
+    answer = server.send("POST", SELF_REVIEWS, {}, user=user)
     return answer.document["status"]["userInfo"] if answer.status == 201 else answer.status
 
 
-def test_a_bootstrap_token_speaks_for_its_groups() -> None:
+def test_a_bootstrap_token_authenticates_with_its_groups() -> None:
     server = Embedded()
     server.ask("POST", SECRETS, token_secret())
-    assert who(server, f"token:{TOKEN}") == {
+    assert whoami(server, f"token:{TOKEN}") == {
         "username": "system:bootstrap:abcdef",
         "groups": ["system:bootstrappers", JOINERS, "system:authenticated"],
     }
 
 
-REFUSED: dict[str, dict[str, str | None]] = {
+INVALID_TOKENS: dict[str, dict[str, str | None]] = {
     "expired": {"expiration": "2025-12-31T23:59:59Z"},
-    "an expiration that cannot be read": {"expiration": "soon"},
+    "an invalid expiration": {"expiration": "soon"},
     "not for authentication": {"usage_bootstrap_authentication": None},
     "another secret": {"token_secret": "fedcba9876543210"},
     "another id": {"token_id": "fedcba"},
@@ -63,33 +63,33 @@ REFUSED: dict[str, dict[str, str | None]] = {
 }
 
 
-@pytest.mark.parametrize("changes", REFUSED.values(), ids=REFUSED.keys())
-def test_a_bootstrap_token_that_is_not_in_order_is_refused(changes: dict[str, str | None]) -> None:
+@pytest.mark.parametrize("changes", INVALID_TOKENS.values(), ids=INVALID_TOKENS.keys())
+def test_an_invalid_bootstrap_token_is_unauthorized(changes: dict[str, str | None]) -> None:
     server = Embedded()
     server.ask("POST", SECRETS, token_secret(**changes))
-    assert who(server, f"token:{TOKEN}") == 401
+    assert whoami(server, f"token:{TOKEN}") == 401
 
 
 def test_a_secret_of_another_type_is_no_token() -> None:
     server = Embedded()
     server.ask("POST", SECRETS, {**token_secret(), "type": "Opaque"})
-    assert who(server, f"token:{TOKEN}") == 401
+    assert whoami(server, f"token:{TOKEN}") == 401
 
 
-def test_a_bootstrap_token_ends_with_its_secret() -> None:
+def test_a_bootstrap_token_is_invalid_after_its_secret_is_deleted() -> None:
     server = Embedded()
     server.ask("POST", SECRETS, token_secret())
     server.ask("DELETE", f"{SECRETS}/bootstrap-token-abcdef")
-    assert who(server, f"token:{TOKEN}") == 401
+    assert whoami(server, f"token:{TOKEN}") == 401
 
 
-def test_a_bootstrap_token_ends_with_its_hour_and_its_secret_goes() -> None:
+def test_an_expired_bootstrap_token_is_invalid_and_its_secret_deleted() -> None:
     server = Embedded()
     server.ask("POST", SECRETS, token_secret())
     server.clock.run_for(3590)
-    assert who(server, f"token:{TOKEN}") != 401
+    assert whoami(server, f"token:{TOKEN}") != 401
     server.clock.run_for(10)
-    assert who(server, f"token:{TOKEN}") == 401
+    assert whoami(server, f"token:{TOKEN}") == 401
     assert server.send("GET", f"{SECRETS}/bootstrap-token-abcdef").status == 404
 
 
@@ -99,12 +99,14 @@ def der(pem: str) -> bytes:
 
 def with_certificate(server: Embedded, certificate: bytes, token: str = "") -> Any:
     headers = {"authorization": f"Bearer {token}"} if token else {}
-    request = Request.of("POST", WHO, headers=headers, body="{}", peer_certificate=certificate)
+    request = Request.of(
+        "POST", SELF_REVIEWS, headers=headers, body="{}", peer_certificate=certificate
+    )
     response = server.api.handle(request)
     return response.json()["status"]["userInfo"] if response.status == 201 else response.status
 
 
-def test_a_client_certificate_speaks_for_its_subject() -> None:
+def test_a_client_certificate_authenticates_its_subject() -> None:
     server = Embedded()
     pair = server.api.ca.issue_client(User("jane", ("devs", "ops")), server.clock.now())
     assert with_certificate(server, der(pair.certificate_pem)) == {
@@ -113,7 +115,7 @@ def test_a_client_certificate_speaks_for_its_subject() -> None:
     }
 
 
-def test_a_certificate_of_another_authority_is_refused() -> None:
+def test_a_certificate_of_another_ca_is_unauthorized() -> None:
     server = Embedded()
     other = CertificateAuthority.create(server.clock.now())
     pair = other.issue_client(User("jane", ("system:masters",)), server.clock.now())
@@ -124,7 +126,7 @@ def test_a_certificate_of_another_authority_is_refused() -> None:
     }
 
 
-def test_a_certificate_ends_with_its_year() -> None:
+def test_a_certificate_expires_after_a_year() -> None:
     server = Embedded()
     pair = server.api.ca.issue_client(User("jane", ()), server.clock.now())
     server.clock.run_for(timedelta(days=366).total_seconds())
@@ -137,7 +139,7 @@ def test_a_serving_certificate_is_no_client_certificate() -> None:
     assert with_certificate(server, der(pair.certificate_pem)) == 401
 
 
-def test_an_authority_is_the_same_after_it_was_kept() -> None:
+def test_a_ca_can_be_saved_and_loaded() -> None:
     now = VirtualClock().now()
     first = CertificateAuthority.create(now)
     again = CertificateAuthority.load(first.export())
@@ -146,7 +148,7 @@ def test_an_authority_is_the_same_after_it_was_kept() -> None:
     assert again.find_user(der(pair.certificate_pem), now) == User("jane", ())
 
 
-def test_a_serving_certificate_is_for_its_hosts() -> None:
+def test_a_serving_certificate_names_its_hosts() -> None:
     now = VirtualClock().now()
     authority = CertificateAuthority.create(now)
     pair = authority.issue_server(["127.0.0.1", "localhost"], now)
@@ -157,15 +159,15 @@ def test_a_serving_certificate_is_for_its_hosts() -> None:
     assert authority.server_context(["localhost"], now).verify_mode is ssl.CERT_OPTIONAL
 
 
-def test_an_admin_may_speak_in_anothers_name_and_others_may_not() -> None:
+def test_only_an_administrator_can_impersonate_users() -> None:
     server = Embedded()
     headers = {"impersonate-user": "jane", "impersonate-group": "devs"}
-    answer = server.send("POST", WHO, {}, headers=headers)
+    answer = server.send("POST", SELF_REVIEWS, {}, headers=headers)
     assert answer.document["status"]["userInfo"] == {
         "username": "jane",
         "groups": ["devs", "system:authenticated"],
     }
-    refused = server.send("POST", WHO, {}, user="reader", headers=headers)
+    refused = server.send("POST", SELF_REVIEWS, {}, user="reader", headers=headers)
     assert refused.status == 403
     assert refused.document["message"] == (
         'users "jane" is forbidden: User "reader" cannot impersonate resource "users" in API '
@@ -175,7 +177,7 @@ def test_an_admin_may_speak_in_anothers_name_and_others_may_not() -> None:
 
 def test_a_static_token_needs_no_group_to_be_authenticated() -> None:
     api = KubeApi(VirtualClock(), random=Random(0), tokens={"t": User("bare", (), "42")})
-    request = Request.of("POST", WHO, headers={"authorization": "Bearer t"}, body="{}")
+    request = Request.of("POST", SELF_REVIEWS, headers={"authorization": "Bearer t"}, body="{}")
     assert api.handle(request).json()["status"]["userInfo"] == {
         "username": "bare",
         "groups": ["system:authenticated"],

@@ -1,4 +1,4 @@
-"""JobSet's own definition in the embedded Kubernetes API."""
+"""JobSet's own CRD in the embedded Kubernetes API."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def serve() -> Embedded:
 
 
 def test_a_jobset_gets_its_defaults() -> None:
-    made = serve().ask("POST", JOBSETS, jobset())
-    assert made["spec"]["replicatedJobs"][0]["replicas"] == 1
+    created = serve().ask("POST", JOBSETS, jobset())
+    assert created["spec"]["replicatedJobs"][0]["replicas"] == 1
 
 
-def test_rules_hold() -> None:
+def test_rules_of_the_crd_are_evaluated() -> None:
     workers = jobset()["spec"]["replicatedJobs"][0]
     later = {**workers, "name": "later", "dependsOn": [{"name": "workers", "status": "Ready"}]}
     in_order = {"startupPolicyOrder": "InOrder"}
@@ -49,7 +49,7 @@ def test_rules_hold() -> None:
     assert "StartupPolicy and DependsOn APIs are mutually exclusive" in answer.document["message"]
 
 
-def test_the_status_is_written_apart() -> None:
+def test_the_status_is_a_subresource() -> None:
     server = serve()
     server.ask("POST", JOBSETS, jobset())
     ended = {"type": "Completed", "status": "True", "reason": "AllJobsCompleted", "message": ""}

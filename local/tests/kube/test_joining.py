@@ -1,4 +1,4 @@
-"""What a node meets on its way in: cluster-info, the kubelet's certificate, its own rights."""
+"""A node joins: cluster-info, the kubelet's certificate and its permissions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEY = ec.generate_private_key(ec.SECP256R1())
 def server() -> Embedded:
     server = Embedded()
     server.ask("POST", SECRETS, token_secret())
-    server.settle()
+    server.run_controllers()
     return server
 
 
@@ -66,9 +66,9 @@ def csr(pem: str | None = None, **spec: Any) -> dict[str, Any]:
 
 
 def submit(server: Embedded, body: dict[str, Any], user: str = f"token:{TOKEN}") -> Any:
-    """Post a request and return its status some time later."""
+    """Create a CSR, let the controllers finish, and return its status."""
     server.ask("POST", CSRS, body, user=user)
-    server.settle()
+    server.run_controllers()
     return server.ask("GET", f"{CSRS}/csr")["status"]
 
 
@@ -87,10 +87,10 @@ def test_cluster_info_is_signed_for_each_token(server: Embedded) -> None:
     assert base64.urlsafe_b64decode(signature + "=") == expected
 
 
-def test_cluster_info_is_signed_anew_when_the_server_moves(server: Embedded) -> None:
+def test_cluster_info_is_signed_again_when_the_server_address_changes(server: Embedded) -> None:
     before = server.ask("GET", CLUSTER_INFO)["data"]["jws-kubeconfig-abcdef"]
     server.api.advertise("https://10.0.0.1:443")
-    server.settle()
+    server.run_controllers()
     data = server.ask("GET", CLUSTER_INFO)["data"]
     config = yaml.safe_load(data["kubeconfig"])
     assert config["clusters"][0]["cluster"]["server"] == "https://10.0.0.1:443"
@@ -101,14 +101,14 @@ def test_cluster_info_is_signed_anew_when_the_server_moves(server: Embedded) -> 
 
 def test_cluster_info_loses_the_signature_with_the_token(server: Embedded) -> None:
     server.ask("DELETE", f"{SECRETS}/bootstrap-token-abcdef")
-    server.settle()
+    server.run_controllers()
     assert list(server.ask("GET", CLUSTER_INFO)["data"]) == ["kubeconfig"]
 
 
-def test_a_token_that_is_not_for_signing_signs_nothing() -> None:
+def test_a_token_without_the_usage_signing_signs_nothing() -> None:
     server = Embedded()
     server.ask("POST", SECRETS, token_secret(usage_bootstrap_signing=None))
-    server.settle()
+    server.run_controllers()
     assert list(server.ask("GET", CLUSTER_INFO)["data"]) == ["kubeconfig"]
 
 
@@ -119,7 +119,7 @@ def test_a_joining_node_reads_the_clusters_configuration(server: Embedded, name:
     assert server.send("GET", path, user="anonymous").status == 403
 
 
-def test_a_joining_node_looks_for_a_node_of_its_name(server: Embedded) -> None:
+def test_a_joining_node_can_read_the_node_with_its_name(server: Embedded) -> None:
     assert server.send("GET", "/api/v1/nodes/n1", user=f"token:{TOKEN}").status == 404
 
 
@@ -138,26 +138,26 @@ def test_a_joining_node_gets_its_certificate(server: Embedded) -> None:
     assert server.api.handle(request).json()["message"] == 'nodes "n1" not found'
 
 
-def test_a_request_bears_the_name_of_who_has_sent_it(server: Embedded) -> None:
+def test_a_csr_has_the_name_of_its_sender(server: Embedded) -> None:
     submit(server, csr(username="somebody", groups=["system:masters"]))
     spec = server.ask("GET", f"{CSRS}/csr")["spec"]
     assert spec["username"] == "system:bootstrap:abcdef"
     assert "system:masters" not in spec["groups"]
 
 
-def test_a_certificate_lasts_as_long_as_asked_and_a_year_at_most(server: Embedded) -> None:
+def test_a_certificate_has_the_requested_duration(server: Embedded) -> None:
     certificate = certificate_of(submit(server, csr(expirationSeconds=3600)))
     left = certificate.not_valid_after_utc - server.clock.now()
     assert timedelta(minutes=59) < left <= timedelta(hours=1)
 
 
-def test_an_rsa_key_may_be_for_enciphering_too(server: Embedded) -> None:
+def test_an_rsa_key_can_have_the_usage_key_encipherment(server: Embedded) -> None:
     key = rsa.generate_private_key(65537, 2048)
     usages = ["key encipherment", "digital signature", "client auth"]
     assert "certificate" in submit(server, csr(signing_request(key=key), usages=usages))
 
 
-LEFT: dict[str, dict[str, Any]] = {
+NOT_APPROVED: dict[str, dict[str, Any]] = {
     "another organization": csr(signing_request(organization="system:masters")),
     "no node's name": csr(signing_request(name="n1")),
     "names of hosts": csr(signing_request(host="n1.example.com")),
@@ -170,14 +170,16 @@ LEFT: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("body", LEFT.values(), ids=LEFT.keys())
-def test_what_is_no_kubelets_request_waits_for_a_person(
+@pytest.mark.parametrize("body", NOT_APPROVED.values(), ids=NOT_APPROVED.keys())
+def test_a_csr_that_is_no_kubelets_is_not_approved_automatically(
     server: Embedded, body: dict[str, Any]
 ) -> None:
     assert "conditions" not in submit(server, body)
 
 
-def test_a_request_of_somebody_without_the_right_waits_for_a_person(server: Embedded) -> None:
+def test_a_csr_of_a_user_without_the_permission_is_not_approved_automatically(
+    server: Embedded,
+) -> None:
     rbac = "rbac.authorization.k8s.io"
     binding = {
         "metadata": {"name": "readers"},
@@ -188,7 +190,7 @@ def test_a_request_of_somebody_without_the_right_waits_for_a_person(server: Embe
     assert "conditions" not in submit(server, csr(), user="reader")
 
 
-def test_a_token_of_another_group_may_not_even_ask() -> None:
+def test_a_token_of_another_group_cannot_create_a_csr() -> None:
     server = Embedded()
     server.ask("POST", SECRETS, token_secret(auth_extra_groups="system:bootstrappers:others"))
     answer = server.send("POST", CSRS, csr(), user=f"token:{TOKEN}")
@@ -199,14 +201,14 @@ def test_a_token_of_another_group_may_not_even_ask() -> None:
     )
 
 
-def test_what_a_person_approves_wrongly_is_not_signed(server: Embedded) -> None:
+def test_an_approved_csr_that_violates_the_signers_rules_is_not_signed(server: Embedded) -> None:
     submit(server, csr(signing_request(organization="system:masters")))
     body = server.ask("GET", f"{CSRS}/csr")
     body["status"] = {
         "conditions": [{"type": "Approved", "status": "True", "reason": "ByHand", "message": ""}]
     }
     server.ask("PUT", f"{CSRS}/csr/approval", body)
-    server.settle()
+    server.run_controllers()
     status = server.ask("GET", f"{CSRS}/csr")["status"]
     assert "certificate" not in status
     failed = status["conditions"][-1]
@@ -220,7 +222,7 @@ INVALID: dict[str, tuple[dict[str, Any], str]] = {
         {**csr(), "spec": {**csr()["spec"], "request": "aGVsbG8="}},
         "PEM block type must be CERTIFICATE REQUEST",
     ),
-    "too short a life": (
+    "too short a duration": (
         csr(expirationSeconds=60),
         "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 600 "
         "seconds (10 minutes)",
@@ -229,15 +231,13 @@ INVALID: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("body, message", INVALID.values(), ids=INVALID.keys())
-def test_a_request_that_is_not_in_order_is_refused(
-    server: Embedded, body: dict[str, Any], message: str
-) -> None:
+def test_an_invalid_csr_is_an_error(server: Embedded, body: dict[str, Any], message: str) -> None:
     answer = server.send("POST", CSRS, body)
     assert answer.status == 422
     assert message in answer.document["message"]
 
 
-def test_a_request_stays_as_it_was_sent(server: Embedded) -> None:
+def test_the_spec_of_a_csr_cannot_be_changed(server: Embedded) -> None:
     submit(server, csr(usages=["client auth"]))
     changed = server.ask(
         "PATCH",
@@ -257,7 +257,7 @@ def test_a_node_renews_its_own_certificate(server: Embedded) -> None:
     assert "certificate" in submit(server, csr(own), user="system:node:node-default")
 
 
-def test_a_kubelet_reads_pods_and_creates_none() -> None:
+def test_a_kubelet_can_read_pods_but_not_create_them() -> None:
     server = Embedded()
     kubelet = {"impersonate-user": "system:node:n", "impersonate-group": "system:nodes"}
     body = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}], "nodeName": "n"}}

@@ -1,4 +1,4 @@
-"""What is kept, what is shared with nobody, and what can be told of who has called."""
+"""State of the embedded API: copies of manifests, determinism and the record of calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from local.tests.contract.kubernetes.embedded import Embedded
 PATH = "/apis/cases.example.com/v1/namespaces/default/widgets"
 
 
-def test_manifests_are_shared_with_nobody() -> None:
+def test_applied_manifests_are_copied() -> None:
     manifest = copy.deepcopy(WIDGETS)
     server = Embedded()
     server.api.apply_manifests([manifest])
@@ -25,27 +25,29 @@ def test_manifests_are_shared_with_nobody() -> None:
     assert server.send("POST", PATH, widget(size=0)).status == 422
 
 
-def life(seed: int) -> list[str]:
-    """The names and uids of a short life."""
+def create_objects(seed: int) -> list[str]:
+    """Create objects with a seed, and return their names and uids."""
     clock = VirtualClock()
     api = KubeApi(clock, random=Random(seed), tokens={"t": ADMIN})
     clock.run_for(1)
     headers = {"authorization": "Bearer t"}
     body = json.dumps({"metadata": {"generateName": "x-"}})
     path = "/api/v1/namespaces/default/configmaps"
-    made = [
+    created = [
         api.handle(Request.of("POST", path, headers=headers, body=body)).json()["metadata"]
         for _ in range(3)
     ]
-    return [text for meta in made for text in (meta["name"], meta["uid"], meta["resourceVersion"])]
+    return [
+        text for meta in created for text in (meta["name"], meta["uid"], meta["resourceVersion"])
+    ]
 
 
-def test_one_seed_is_one_life() -> None:
-    assert life(7) == life(7)
-    assert life(7) != life(8)
+def test_the_same_seed_gives_the_same_names_and_uids() -> None:
+    assert create_objects(7) == create_objects(7)
+    assert create_objects(7) != create_objects(8)
 
 
-def test_every_call_is_noted_with_its_code() -> None:
+def test_every_call_is_recorded_with_its_code() -> None:
     server = Embedded()
     server.api.apply_manifests(ALL)
     server.api.calls.clear()
@@ -61,7 +63,7 @@ def test_every_call_is_noted_with_its_code() -> None:
     ]
 
 
-def test_calls_are_counted_by_what_one_asks_for() -> None:
+def test_calls_can_be_counted_by_their_attributes() -> None:
     server = Embedded()
     server.api.calls.clear()
     for _ in range(3):
@@ -73,12 +75,12 @@ def test_calls_are_counted_by_what_one_asks_for() -> None:
     assert calls.count(user="admin", resource="nodes", verb="list", code=200) == 3
 
 
-def test_what_happens_within_is_no_call() -> None:
+def test_internal_writes_are_not_recorded_as_calls() -> None:
     server = Embedded()
     server.api.calls.clear()
     server.api.apply_manifests(
         [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}]
     )
-    server.settle()
+    server.run_controllers()
     assert len(server.api.calls) == 0
     assert server.ask("GET", "/api/v1/namespaces/x/configmaps/kube-root-ca.crt")["data"]

@@ -1,4 +1,4 @@
-"""Nodes that fall silent, and the taints that follow from what a Node says of itself."""
+"""Nodes without heartbeats, and the taints that follow from a Node's conditions."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 def server() -> Embedded:
     server = Embedded()
     server.ask("POST", NODES, {"metadata": {"name": "n"}})
-    server.settle()
+    server.run_controllers()
     return server
 
 
 def report(server: Embedded, **conditions: str) -> None:
-    """What a kubelet says of its Node."""
+    """Report conditions as a kubelet does."""
     now = render_time(server.clock.now())
     body = [
         {"type": type_, "status": status, "lastHeartbeatTime": now, "reason": "R", "message": "m"}
         for type_, status in conditions.items()
     ]
     server.ask("PATCH", f"{NODES}/n/status", {"status": {"conditions": body}}, content_type=MERGE)
-    server.settle()
+    server.run_controllers()
 
 
-def beat(server: Embedded) -> None:
-    """A kubelet renews its Lease."""
+def renew_lease(server: Embedded) -> None:
+    """Renew the Lease as a kubelet does."""
     lease = {
         "metadata": {"name": "n"},
         "spec": {"renewTime": server.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")},
@@ -60,7 +60,7 @@ def ready(server: Embedded) -> tuple[str, str]:
     return conditions["Ready"]["status"], conditions["Ready"]["reason"]
 
 
-def test_a_new_node_takes_no_pods_until_it_is_ready(server: Embedded) -> None:
+def test_a_new_node_has_a_taint_until_it_is_ready(server: Embedded) -> None:
     assert taints(server) == [(NOT_READY, "NoSchedule")]
     report(server, Ready="True")
     assert taints(server) == []
@@ -68,15 +68,15 @@ def test_a_new_node_takes_no_pods_until_it_is_ready(server: Embedded) -> None:
 
 CONDITIONS = {
     "not ready": ({"Ready": "False"}, {(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")}),
-    "memory runs low": (
+    "memory pressure": (
         {"Ready": "True", "MemoryPressure": "True"},
         {("node.kubernetes.io/memory-pressure", "NoSchedule")},
     ),
-    "no network": (
+    "network unavailable": (
         {"Ready": "True", "NetworkUnavailable": "True"},
         {("node.kubernetes.io/network-unavailable", "NoSchedule")},
     ),
-    "all is well": ({"Ready": "True", "MemoryPressure": "False"}, set()),
+    "ready without pressure": ({"Ready": "True", "MemoryPressure": "False"}, set()),
 }
 
 
@@ -91,14 +91,14 @@ def test_conditions_become_taints(
 def test_a_cordoned_node_is_tainted_and_an_uncordoned_one_is_not(server: Embedded) -> None:
     report(server, Ready="True")
     server.ask("PATCH", f"{NODES}/n", {"spec": {"unschedulable": True}}, content_type=MERGE)
-    server.settle()
+    server.run_controllers()
     assert taints(server) == [("node.kubernetes.io/unschedulable", "NoSchedule")]
     server.ask("PATCH", f"{NODES}/n", {"spec": {"unschedulable": None}}, content_type=MERGE)
-    server.settle()
+    server.run_controllers()
     assert taints(server) == []
 
 
-def test_others_taints_are_left_alone(server: Embedded) -> None:
+def test_other_taints_are_kept(server: Embedded) -> None:
     mine = {"key": "mine", "effect": "NoSchedule", "value": "x"}
     server.ask("PATCH", f"{NODES}/n", {"spec": {"taints": [mine]}}, content_type=MERGE)
     report(server, Ready="True")
@@ -108,14 +108,14 @@ def test_others_taints_are_left_alone(server: Embedded) -> None:
 def test_a_node_whose_lease_is_renewed_stays_ready(server: Embedded) -> None:
     report(server, Ready="True")
     for _ in range(30):
-        beat(server)
+        renew_lease(server)
         server.clock.run_for(10)
     assert ready(server)[0] == "True"
 
 
-def test_a_node_that_falls_silent_is_unknown_after_the_grace_period(server: Embedded) -> None:
+def test_a_node_without_heartbeats_is_unknown_after_the_grace_period(server: Embedded) -> None:
     report(server, Ready="True")
-    beat(server)
+    renew_lease(server)
     server.clock.run_for(49)
     assert ready(server)[0] == "True"
     server.clock.run_for(2)
@@ -123,7 +123,7 @@ def test_a_node_that_falls_silent_is_unknown_after_the_grace_period(server: Embe
     assert set(taints(server)) == {(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")}
 
 
-def test_a_node_that_speaks_again_is_ready_again(server: Embedded) -> None:
+def test_a_node_is_ready_again_after_a_new_heartbeat(server: Embedded) -> None:
     report(server, Ready="True")
     server.clock.run_for(60)
     assert ready(server)[0] == "Unknown"
@@ -131,13 +131,13 @@ def test_a_node_that_speaks_again_is_ready_again(server: Embedded) -> None:
     assert (ready(server)[0], taints(server)) == ("True", [])
 
 
-def test_a_node_that_never_says_a_word_is_unknown_after_a_minute(server: Embedded) -> None:
+def test_a_node_that_never_reports_is_unknown_after_a_minute(server: Embedded) -> None:
     server.clock.run_for(62)
     assert ready(server) == ("Unknown", "NodeStatusNeverUpdated")
     assert (UNREACHABLE, "NoExecute") in taints(server)
 
 
-def test_a_node_that_goes_and_comes_again_is_a_new_one(server: Embedded) -> None:
+def test_a_recreated_node_counts_as_new(server: Embedded) -> None:
     report(server, Ready="True")
     server.clock.run_for(30)
     server.ask("DELETE", f"{NODES}/n")

@@ -1,4 +1,4 @@
-"""What kubectl asks of OpenAPI about a kind that is not there."""
+"""kubectl reads OpenAPI about an unknown kind."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from local.base.http import Request
 from local.kube import ADMIN, KubeApi
 
 
-def test_openapi_v2_is_there_and_empty_so_that_kubectl_says_there_is_no_such_kind() -> None:
+def test_openapi_v2_is_empty_so_that_kubectl_reports_an_unknown_kind() -> None:
     api = KubeApi(VirtualClock(), random=Random(1), tokens={"admin": ADMIN})
     headers = {"Authorization": "Bearer admin"}
     answer = api.handle(Request.of("GET", "/openapi/v2", headers=headers))

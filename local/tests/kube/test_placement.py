@@ -1,4 +1,4 @@
-"""On which Nodes a Pod may run."""
+"""The Nodes on which a Pod fits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def required(*expressions: dict[str, Any], **fields: Any) -> dict[str, Any]:
 
 EXISTS = {"key": ACCELERATOR, "operator": "Exists"}
 TOLERATES_ALL = [{"operator": "Exists"}]
-MEANT_FOR: dict[str, tuple[dict[str, Any], int]] = {
+PODS: dict[str, tuple[dict[str, Any], int]] = {
     "every node without a taint": ({}, 2),
     "all nodes, whatever their taints": ({"tolerations": TOLERATES_ALL}, 3),
     "nodes with a label": (required(EXISTS), 1),
@@ -40,13 +40,13 @@ MEANT_FOR: dict[str, tuple[dict[str, Any], int]] = {
         required({"key": ACCELERATOR, "operator": "NotIn", "values": ["v6e"]}),
         1,
     ),
-    "a value beyond a number": (required({"key": "slot", "operator": "Gt", "values": ["6"]}), 1),
-    "a value beyond the number that it is": (
+    "a value above a number": (required({"key": "slot", "operator": "Gt", "values": ["6"]}), 1),
+    "a value above itself": (
         required({"key": "slot", "operator": "Gt", "values": ["7"]}),
         0,
     ),
     "a value below a number": (required({"key": "slot", "operator": "Lt", "values": ["8"]}), 1),
-    "a value below the number that it is": (
+    "a value below itself": (
         required({"key": "slot", "operator": "Lt", "values": ["7"]}),
         0,
     ),
@@ -69,8 +69,6 @@ NODES = [
 ]
 
 
-@pytest.mark.parametrize("spec, count", MEANT_FOR.values(), ids=MEANT_FOR.keys())
-def test_a_pod_may_run_on_the_nodes_that_it_asks_for_and_tolerates(
-    spec: dict[str, Any], count: int
-) -> None:
+@pytest.mark.parametrize("spec, count", PODS.values(), ids=PODS.keys())
+def test_a_pod_fits_nodes_that_it_selects_and_tolerates(spec: dict[str, Any], count: int) -> None:
     assert sum(selects(spec, one) and tolerates_taints(spec, one) for one in NODES) == count

@@ -1,4 +1,4 @@
-"""Which writes a ValidatingAdmissionPolicy denies, and with which answer."""
+"""The writes that a ValidatingAdmissionPolicy denies, and the answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RULE = {
 
 
 def bind(server: Embedded, binding: dict[str, Any] | None = None, **spec: Any) -> None:
-    """Apply a policy that denies every Node without the label ``team``, or with other fields."""
+    """Apply a policy, by default one that denies every Node without the label ``team``."""
     policy = {
         "matchConstraints": {"resourceRules": [RULE]},
         "variables": [{"name": "labels", "expression": "object.metadata.?labels.orValue({})"}],
@@ -56,18 +56,18 @@ DENIED = "ValidatingAdmissionPolicy 'teams' with binding 'all-teams' denied requ
             422,
             "Invalid",
             "worker-1 has no team",
-            id="in-words-of-its-own",
+            id="with-its-own-message",
         ),
         pytest.param(
             {},
             422,
             "Invalid",
             "failed expression: 'team' in variables.labels",
-            id="without-words",
+            id="without-a-message",
         ),
     ],
 )
-def test_a_write_that_a_policy_denies_is_answered(
+def test_a_denied_write_has_the_policys_message(
     validation: dict[str, Any], code: int, reason: str, why: str
 ) -> None:
     server = Embedded()
@@ -109,7 +109,7 @@ def test_a_write_that_a_policy_denies_is_answered(
         pytest.param(
             {"matchConstraints": {"resourceRules": [{**RULE, "scope": "Namespaced"}]}},
             {},
-            id="about-what-is-in-namespaces",
+            id="about-namespaced-objects",
         ),
         pytest.param({}, {"validationActions": ["Audit"]}, id="bound-to-audit"),
         pytest.param({}, {"policyName": "another"}, id="not-bound"),
@@ -121,7 +121,7 @@ def test_a_write_that_a_policy_denies_is_answered(
         pytest.param(
             {"validations": [{"expression": "authorizer.group('').check('x').allowed()"}]},
             {},
-            id="that-needs-what-is-not-here",
+            id="that-needs-unsupported-functions",
         ),
         pytest.param({}, {"paramRef": {"name": "x"}}, id="with-parameters"),
     ],
@@ -138,7 +138,7 @@ def test_a_policy_that_fails_denies() -> None:
     assert "expression resulted in error: " in make_node(server)["message"]
 
 
-def test_a_policy_that_has_changed_denies_by_its_new_words() -> None:
+def test_a_changed_policy_denies_with_its_new_message() -> None:
     server = Embedded()
     bind(server)
     assert make_node(server)["code"] == 422

@@ -1,4 +1,4 @@
-"""kubectl sends protobuf for some commands; the answer says what to use instead."""
+"""kubectl sends protobuf for some commands. The answer names an alternative."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATHS = (
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_protobuf_body_is_refused_with_a_way_out(path: str) -> None:
+def test_the_error_about_a_protobuf_body_names_an_alternative(path: str) -> None:
     answer = Embedded().send("POST", path, b"k8s\x00", PROTOBUF)
     assert answer.status == 415
     assert answer.document["reason"] == "UnsupportedMediaType"

@@ -1,4 +1,4 @@
-"""The Python client's typed calls against the server: what it sends, what it can read."""
+"""The Python client's typed calls against the embedded server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_every_list_can_be_read_as_models(api: Any) -> None:
     assert [one.metadata.name for one in definitions] == ["widgets.cases.example.com"]
 
 
-def test_custom_objects_live_their_life(api: Any) -> None:
+def test_custom_objects_can_be_created_changed_and_deleted(api: Any) -> None:
     custom = client.CustomObjectsApi(api)
     body = {
         "apiVersion": "cases.example.com/v1",
@@ -62,21 +62,21 @@ def test_custom_objects_live_their_life(api: Any) -> None:
         "metadata": {"name": "w"},
         "spec": {"size": 3},
     }
-    made = custom.create_namespaced_custom_object(*GROUP, body)
+    created = custom.create_namespaced_custom_object(*GROUP, body)
     custom.patch_namespaced_custom_object_status(*GROUP, "w", {"status": {"ready": True}})
     custom.patch_namespaced_custom_object(*GROUP, "w", {"spec": {"size": 4}})
     with pytest.raises(client.ApiException) as stale:
-        custom.replace_namespaced_custom_object(*GROUP, "w", {**made, "spec": {"size": 5}})
+        custom.replace_namespaced_custom_object(*GROUP, "w", {**created, "spec": {"size": 5}})
     assert stale.value.status == 409
     now = custom.get_namespaced_custom_object(*GROUP, "w")
     assert (now["spec"]["size"], now["status"]) == (4, {"ready": True})
     custom.delete_namespaced_custom_object(*GROUP, "w")
-    with pytest.raises(client.ApiException) as gone:
+    with pytest.raises(client.ApiException) as absent:
         custom.get_namespaced_custom_object(*GROUP, "w")
-    assert gone.value.status == 404
+    assert absent.value.status == 404
 
 
-def test_a_watch_goes_from_a_list_to_its_timeout(api: Any) -> None:
+def test_a_watch_from_a_list_ends_at_its_timeout(api: Any) -> None:
     core = client.CoreV1Api(api)
     version = core.list_namespaced_config_map("default").metadata.resource_version
     core.create_namespaced_config_map("default", {"metadata": {"name": "seen"}})
@@ -94,7 +94,7 @@ def test_a_watch_goes_from_a_list_to_its_timeout(api: Any) -> None:
     ]
 
 
-def test_the_dynamic_client_finds_its_way(api: Any, tmp_path: Path) -> None:
+def test_the_dynamic_client_works(api: Any, tmp_path: Path) -> None:
     from kubernetes.dynamic import DynamicClient
 
     dynamic = DynamicClient(api, cache_file=str(tmp_path / "cache"))

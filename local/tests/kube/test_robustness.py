@@ -1,4 +1,4 @@
-"""Whatever a client sends is answered; nothing it sends makes the server raise."""
+"""Every request is answered, and none makes the server raise."""
 
 from __future__ import annotations
 
@@ -78,52 +78,52 @@ JUNK: list[Any] = [
     {"x": 1},
 ]
 AS_KUBERNETES = "resourceVersion should not be set"
-"""What kube-apiserver itself answers with a 500, without a reason."""
+"""The message of an error that kube-apiserver itself answers with a 500, without a reason."""
 QUERIES = ("", "limit=x", "fieldSelector=%3D", "labelSelector=((", "continue=%20", "dryRun=All")
 
 
-def places(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where something stands in a document."""
+def paths(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the path of every value in a document."""
     yield at
     if isinstance(value, dict):
         for name, item in value.items():
-            yield from places(item, (*at, name))
+            yield from paths(item, (*at, name))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from places(item, (*at, index))
+            yield from paths(item, (*at, index))
 
 
-def with_junk(document: Any, place: tuple[Any, ...], junk: Any) -> Any:
-    """The document with junk at one place."""
-    if not place:
+def with_junk(document: Any, path: tuple[Any, ...], junk: Any) -> Any:
+    """Replace the value at one path of a document by junk."""
+    if not path:
         return junk
     changed = copy.deepcopy(document)
     parent = changed
-    for step in place[:-1]:
+    for step in path[:-1]:
         parent = parent[step]
-    parent[place[-1]] = junk
+    parent[path[-1]] = junk
     return changed
 
 
 @st.composite
-def spoilt(draw: st.DrawFn) -> tuple[str, Any]:
+def corrupted_requests(draw: st.DrawFn) -> tuple[str, Any]:
     path = draw(st.sampled_from(sorted(BODIES)))
     body = BODIES[path]
     for _ in range(draw(st.integers(1, 2))):
         body = with_junk(
-            body, draw(st.sampled_from(list(places(body)))), draw(st.sampled_from(JUNK))
+            body, draw(st.sampled_from(list(paths(body)))), draw(st.sampled_from(JUNK))
         )
     return path, body
 
 
 SERVER = Embedded()
 SERVER.api.apply_manifests(ALL)
-SERVER.settle()
+SERVER.run_controllers()
 
 
 @settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    spoilt(),
+    corrupted_requests(),
     st.sampled_from(["POST", "PUT", "PATCH", "DELETE", "GET"]),
     st.sampled_from([JSON, MERGE, STRATEGIC, JSON_PATCH]),
     st.sampled_from(QUERIES),
@@ -139,7 +139,7 @@ def test_no_request_makes_the_server_raise(
         SERVER.send("POST", path, BODIES[path])
     media_type = content_type if method == "PATCH" else JSON
     answer = SERVER.send(method, f"{target}?{query}", json.dumps(body).encode(), media_type)
-    SERVER.settle()
+    SERVER.run_controllers()
     assert 200 <= answer.status < 500 or answer.document["message"].startswith(AS_KUBERNETES)
 
 
@@ -147,7 +147,7 @@ def test_no_request_makes_the_server_raise(
     "spec, missing",
     [(None, "spec"), ({}, "spec.template"), ({"template": {}}, "spec.template.spec.containers")],
 )
-def test_a_job_without_a_template_is_refused(spec: Any, missing: str) -> None:
+def test_a_job_without_a_template_is_invalid(spec: Any, missing: str) -> None:
     body = {"metadata": {"name": "bare"}, "spec": spec}
     answer = SERVER.send("POST", "/apis/batch/v1/namespaces/default/jobs", body)
     assert answer.status == 422
@@ -155,7 +155,7 @@ def test_a_job_without_a_template_is_refused(spec: Any, missing: str) -> None:
 
 
 @pytest.mark.parametrize("missing", ["apiVersion", "kind", "name", "uid"])
-def test_an_owner_is_named_in_full(missing: str) -> None:
+def test_an_incomplete_owner_reference_is_invalid(missing: str) -> None:
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "x"}
     metadata = {"name": "m", "ownerReferences": [{**owner, missing: ""}]}
     answer = SERVER.send("POST", "/api/v1/namespaces/default/configmaps", {"metadata": metadata})

@@ -1,4 +1,4 @@
-"""What ``kubectl get`` shows in its columns."""
+"""The columns of ``kubectl get``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVENTS = "/api/v1/namespaces/default/events"
 
 
 def row(server: Embedded, path: str) -> dict[str, Any]:
-    """The cells of the last row, by their columns."""
+    """Return the cells of the last row by column."""
     table = server.ask("GET", path, accept=TABLE)
     columns = [column["name"] for column in table["columnDefinitions"]]
     return dict(zip(columns, table["rows"][-1]["cells"], strict=True))
@@ -78,7 +78,7 @@ def test_a_path_finds(path: str, found: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("path", ["a.b", ".a[", ".a[?(@.x ~ 1)]", ".a..b"])
-def test_a_path_that_cannot_be_read_is_refused(path: str) -> None:
+def test_an_invalid_path_is_an_error(path: str) -> None:
     with pytest.raises(ValueError, match="unrecognized JSONPath"):
         compile_path(path)
 
@@ -87,7 +87,7 @@ def test_several_results_are_printed_side_by_side() -> None:
     assert render_results(["a", 1, True, {"b": 2}]) == 'a 1 true {"b": 2}'
 
 
-def test_a_node_is_shown_with_status_roles_age_and_version() -> None:
+def test_the_table_of_nodes_has_status_roles_age_and_version() -> None:
     server = Embedded()
     server.ask(
         "POST",
@@ -113,7 +113,7 @@ def test_a_node_is_shown_with_status_roles_age_and_version() -> None:
     }
 
 
-def test_a_pod_is_shown_with_what_its_containers_do() -> None:
+def test_the_table_of_pods_has_the_state_of_containers() -> None:
     server = Embedded()
     body = {"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": [{"name": "c"}]}}
     server.ask("POST", PODS, body)
@@ -126,7 +126,7 @@ def test_a_pod_is_shown_with_what_its_containers_do() -> None:
     assert (shown["Node"], shown["IP"]) == ("n", "<none>")
 
 
-def test_an_event_is_shown_with_what_it_is_about() -> None:
+def test_the_table_of_events_has_the_involved_object() -> None:
     server = Embedded()
     server.ask(
         "POST",
@@ -150,7 +150,7 @@ def test_an_event_is_shown_with_what_it_is_about() -> None:
     assert shown["Name"] == "e"
 
 
-def test_other_kinds_are_shown_with_their_columns() -> None:
+def test_tables_of_other_kinds_have_their_columns() -> None:
     server = Embedded()
     secret = {"metadata": {"name": "s"}, "stringData": {"a": "b", "c": "d"}, "type": "t/x"}
     server.ask("POST", "/api/v1/namespaces/default/secrets", secret)

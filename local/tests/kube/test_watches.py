@@ -1,4 +1,4 @@
-"""Watches that go on: what comes when, and how they end."""
+"""Watches: their events, and how they end."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ WIDGETS = "/apis/cases.example.com/v1/namespaces/default/widgets"
 def server() -> Embedded:
     server = Embedded(history=20)
     server.api.apply_manifests(ALL)
-    server.settle()
+    server.run_controllers()
     return server
 
 
-def test_a_change_is_shown_within_the_call_that_makes_it(server: Embedded) -> None:
+def test_a_watch_shows_a_change_before_the_call_returns(server: Embedded) -> None:
     watch = server.watch(WIDGETS)
     server.ask("POST", WIDGETS, widget())
-    assert watch.seen() == [("ADDED", "a")]
+    assert watch.event_names() == [("ADDED", "a")]
 
 
-def test_a_watch_of_one_namespace_shows_no_other(server: Embedded) -> None:
+def test_a_watch_of_one_namespace_does_not_show_others(server: Embedded) -> None:
     watch = server.watch(WIDGETS)
     everywhere = server.watch("/apis/cases.example.com/v1/widgets")
     server.ask("POST", WIDGETS.replace("default", "kube-public"), widget())
-    assert watch.seen() == []
-    assert everywhere.seen() == [("ADDED", "a")]
+    assert watch.event_names() == []
+    assert everywhere.event_names() == [("ADDED", "a")]
 
 
-def test_who_hangs_up_is_shown_nothing_more(server: Embedded) -> None:
+def test_a_cancelled_watch_shows_no_more_events(server: Embedded) -> None:
     watch = server.watch(WIDGETS)
     assert server.api.watches == 1
-    watch.hang_up()
+    watch.cancel()
     server.ask("POST", WIDGETS, widget())
-    assert (watch.seen(), server.api.watches) == ([], 0)
+    assert (watch.event_names(), server.api.watches) == ([], 0)
 
 
-def test_what_a_watcher_does_in_answer_is_shown_to_all_in_order(server: Embedded) -> None:
+def test_changes_made_by_a_watch_callback_are_shown_to_all_in_order(server: Embedded) -> None:
     def answer(_: bytes) -> None:
         if server.send("GET", f"{WIDGETS}/b").status == 404:
             server.ask("POST", WIDGETS, widget("b"))
@@ -50,10 +50,10 @@ def test_what_a_watcher_does_in_answer_is_shown_to_all_in_order(server: Embedded
     server.watch(WIDGETS, on_chunk=answer)
     second = server.watch(WIDGETS)
     server.ask("POST", WIDGETS, widget("a"))
-    assert second.seen() == [("ADDED", "a"), ("ADDED", "b")]
+    assert second.event_names() == [("ADDED", "a"), ("ADDED", "b")]
 
 
-def test_a_watch_that_begins_while_others_are_told_shows_each_change_once(server: Embedded) -> None:
+def test_a_watch_started_by_a_callback_shows_each_change_once(server: Embedded) -> None:
     begun: list[Listener] = []
 
     def answer(_: bytes) -> None:
@@ -63,16 +63,16 @@ def test_a_watch_that_begins_while_others_are_told_shows_each_change_once(server
 
     server.watch(WIDGETS, on_chunk=answer)
     server.ask("POST", WIDGETS, widget("a"))
-    assert begun[0].seen() == [("ADDED", "a"), ("ADDED", "b")]
+    assert begun[0].event_names() == [("ADDED", "a"), ("ADDED", "b")]
 
 
-def test_bookmarks_come_every_minute_and_before_the_end(server: Embedded) -> None:
+def test_bookmarks_are_sent_every_minute_and_before_the_end(server: Embedded) -> None:
     watch = server.watch(WIDGETS, "allowWatchBookmarks=true&timeoutSeconds=150&resourceVersion=1")
     server.ask("POST", MAPS, config_map())
     server.clock.run_for(147)
-    assert watch.seen() == [("BOOKMARK", ""), ("BOOKMARK", "")]
+    assert watch.event_names() == [("BOOKMARK", ""), ("BOOKMARK", "")]
     server.clock.run_for(2)
-    assert (len(watch.seen()), watch.ended) == (3, False)
+    assert (len(watch.event_names()), watch.ended) == (3, False)
     last = watch.events()[-1]["object"]
     assert last == {
         "kind": "Widget",
@@ -80,13 +80,13 @@ def test_bookmarks_come_every_minute_and_before_the_end(server: Embedded) -> Non
         "metadata": {"resourceVersion": server.ask("GET", MAPS)["metadata"]["resourceVersion"]},
     }
     server.clock.run_for(2)
-    assert (len(watch.seen()), watch.ended) == (3, True)
+    assert (len(watch.event_names()), watch.ended) == (3, True)
 
 
-def test_a_bookmark_that_would_say_nothing_new_is_not_sent(server: Embedded) -> None:
+def test_a_bookmark_without_a_new_version_is_not_sent(server: Embedded) -> None:
     watch = server.watch(WIDGETS, "allowWatchBookmarks=true&timeoutSeconds=150")
     server.clock.run_for(149)
-    assert watch.seen() == [("BOOKMARK", "")]
+    assert watch.event_names() == [("BOOKMARK", "")]
     assert "k8s.io/initial-events-end" in watch.events()[0]["object"]["metadata"]["annotations"]
 
 
@@ -106,10 +106,10 @@ def test_a_streaming_list_marks_its_end(server: Embedded) -> None:
     assert mark["type"] == "BOOKMARK"
     assert mark["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
     server.ask("DELETE", f"{WIDGETS}/a")
-    assert watch.seen()[-1] == ("DELETED", "a")
+    assert watch.event_names()[-1] == ("DELETED", "a")
 
 
-def test_of_tables_only_the_first_names_the_columns(server: Embedded) -> None:
+def test_only_the_first_table_of_a_watch_names_the_columns(server: Embedded) -> None:
     watch = server.watch(WIDGETS, accept=TABLE)
     server.ask("POST", WIDGETS, widget("a"))
     server.ask("POST", WIDGETS, widget("b"))
@@ -119,7 +119,7 @@ def test_of_tables_only_the_first_names_the_columns(server: Embedded) -> None:
     assert [row["cells"][0] for row in second["rows"]] == ["b"]
 
 
-def test_an_object_that_ceases_to_match_is_shown_as_it_was_at_the_version_of_the_change(
+def test_the_last_event_of_an_object_that_stops_to_match_has_its_old_fields_and_the_new_version(
     server: Embedded,
 ) -> None:
     server.ask("POST", WIDGETS, widget(metadata={"labels": {"x": "y"}}))
@@ -130,15 +130,15 @@ def test_an_object_that_ceases_to_match_is_shown_as_it_was_at_the_version_of_the
         {"metadata": {"labels": {"x": "z"}}},
         content_type="application/merge-patch+json",
     )
-    gone = watch.events()[-1]
-    assert gone["type"] == "DELETED"
-    assert gone["object"]["metadata"]["labels"] == {"x": "y"}
-    assert gone["object"]["metadata"]["resourceVersion"] == patched["metadata"]["resourceVersion"]
+    last = watch.events()[-1]
+    assert last["type"] == "DELETED"
+    assert last["object"]["metadata"]["labels"] == {"x": "y"}
+    assert last["object"]["metadata"]["resourceVersion"] == patched["metadata"]["resourceVersion"]
 
 
-def test_a_watch_from_what_is_forgotten_gets_one_error(server: Embedded) -> None:
-    made = server.ask("POST", WIDGETS, widget())
-    version = made["metadata"]["resourceVersion"]
+def test_a_watch_from_an_expired_version_has_one_error(server: Embedded) -> None:
+    created = server.ask("POST", WIDGETS, widget())
+    version = created["metadata"]["resourceVersion"]
     server.ask("DELETE", f"{WIDGETS}/a")
     server.api.compact()
     watch = server.watch(WIDGETS, f"resourceVersion={version}")
@@ -162,7 +162,7 @@ def test_history_is_bounded(server: Embedded) -> None:
     assert event["object"]["code"] == 410
 
 
-def test_a_page_of_what_is_forgotten_is_gone(server: Embedded) -> None:
+def test_a_page_of_an_expired_version_is_an_error(server: Embedded) -> None:
     for name in ("a", "b"):
         server.ask("POST", WIDGETS, widget(name))
     token = server.ask("GET", f"{WIDGETS}?limit=1")["metadata"]["continue"]
@@ -172,23 +172,23 @@ def test_a_page_of_what_is_forgotten_is_gone(server: Embedded) -> None:
     assert (answer.status, answer.document["reason"]) == (410, "Expired")
 
 
-def test_a_restart_cuts_watches_forgets_history_and_keeps_data(server: Embedded) -> None:
-    made = server.ask("POST", WIDGETS, widget())
+def test_a_restart_ends_watches_drops_history_and_keeps_data(server: Embedded) -> None:
+    created = server.ask("POST", WIDGETS, widget())
     watch = server.watch(WIDGETS)
     server.ask("POST", WIDGETS, widget("b"))
     server.api.restart()
     assert watch.ended
-    assert server.ask("GET", f"{WIDGETS}/a") == made
+    assert server.ask("GET", f"{WIDGETS}/a") == created
     (event,) = server.watch(
-        WIDGETS, f"resourceVersion={made['metadata']['resourceVersion']}"
+        WIDGETS, f"resourceVersion={created['metadata']['resourceVersion']}"
     ).events()
     assert event["object"]["code"] == 410
 
 
-def test_a_watch_from_the_present_goes_on_after_a_restart(server: Embedded) -> None:
+def test_a_watch_from_the_current_version_works_after_a_restart(server: Embedded) -> None:
     server.ask("POST", WIDGETS, widget())
     server.api.restart()
     version = server.ask("GET", WIDGETS)["metadata"]["resourceVersion"]
     watch = server.watch(WIDGETS, f"resourceVersion={version}")
     server.ask("DELETE", f"{WIDGETS}/a")
-    assert watch.seen() == [("DELETED", "a")]
+    assert watch.event_names() == [("DELETED", "a")]

@@ -1,4 +1,4 @@
-"""A Pub/Sub on a virtual clock, with an endpoint that answers as it is told."""
+"""A Pub/Sub on a virtual clock, with an endpoint whose answers a test sets."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PROJECT = "projects/p"
 TOPIC = "projects/p/topics/inbox"
 DEAD = "projects/p/topics/dead"
 SUBSCRIPTION = "projects/p/subscriptions/inbox"
-MORGUE = "projects/p/subscriptions/dead"
+DEAD_SUBSCRIPTION = "projects/p/subscriptions/dead"
 ENDPOINT = "http://127.0.0.1:8080/"
 
 
 class Endpoint:
-    """Answers pushes: with the next of ``statuses``, or the last one again, after ``takes_s``.
+    """Answers each push with the next of ``statuses`` after ``takes_s``. The last status is repeated.
 
-    The status `None` is a refused connection; an endpoint with ``hangs`` set never answers.
+    The status `None` is a refused connection. An endpoint with ``hangs`` set never answers.
     """
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -55,12 +55,12 @@ class Endpoint:
 
     @property
     def times(self) -> list[float]:
-        """When pushes began, in seconds since the start."""
+        """The start times of pushes, in seconds since the start."""
         return [moment for moment, _ in self.pushes]
 
     @property
     def datas(self) -> list[str]:
-        """The pushed messages' data, still in base64."""
+        """The data of the pushed messages, in base64."""
         return [envelope["message"]["data"] for _, envelope in self.pushes]
 
     def _next_status(self, envelope: dict[str, Any]) -> int | None:
@@ -74,7 +74,7 @@ class Endpoint:
 
 
 class Service:
-    """A `PubSub` with one topic and a dead-letter topic that somebody can pull from."""
+    """A `PubSub` with one topic, and a dead-letter topic with a pull subscription."""
 
     def __init__(self, timings: Timings | None = None, seed: int = 1) -> None:
         self.clock = VirtualClock()
@@ -84,7 +84,7 @@ class Service:
         )
         self.pubsub.create_topic(TOPIC)
         self.pubsub.create_topic(DEAD)
-        self.pubsub.create_subscription(SubscriptionConfig(MORGUE, DEAD))
+        self.pubsub.create_subscription(SubscriptionConfig(DEAD_SUBSCRIPTION, DEAD))
 
     def subscribe(
         self,

@@ -53,17 +53,19 @@ WRONG = [
 
 
 @pytest.mark.parametrize("text,attributes", PASSING)
-def test_a_message_passes(text: str, attributes: dict[str, str]) -> None:
+def test_a_filter_matches(text: str, attributes: dict[str, str]) -> None:
     assert parse(text)(attributes)
 
 
 @pytest.mark.parametrize("text,attributes", STOPPED)
-def test_a_message_is_left_out(text: str, attributes: dict[str, str]) -> None:
+def test_a_filter_does_not_match(text: str, attributes: dict[str, str]) -> None:
     assert not parse(text)(attributes)
 
 
 @pytest.mark.parametrize("text,message", WRONG)
-def test_what_is_no_filter_says_what_was_expected_and_where(text: str, message: str) -> None:
+def test_the_error_about_an_invalid_filter_has_position_and_expectation(
+    text: str, message: str
+) -> None:
     with pytest.raises(FilterError) as error:
         parse(text)
     assert str(error.value) == message

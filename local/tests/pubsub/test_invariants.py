@@ -1,4 +1,4 @@
-"""What holds of a subscription whatever happens: nothing is lost, nothing is invented."""
+"""Invariants of a subscription: no message is lost, and none is invented."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from local.pubsub.model import RetryPolicy
 from local.pubsub.subscription import Subscription, Timings
-from local.tests.pubsub.service import MORGUE, SUBSCRIPTION, Service
+from local.tests.pubsub.service import DEAD_SUBSCRIPTION, SUBSCRIPTION, Service
 
 DAY_S = 86_400
 STATUSES: list[int | None] = [200, 204, 500, 503, 429, None]
@@ -68,7 +68,7 @@ def test_every_message_ends_acknowledged_or_as_a_dead_letter(acts: list[Act]) ->
     counts = subscription.counts
     assert counts.acknowledged + counts.dead_lettered == counts.received
     assert counts.delivered == counts.acknowledged + counts.refused
-    assert service.pubsub.backlog(MORGUE) == counts.dead_lettered
+    assert service.pubsub.backlog(DEAD_SUBSCRIPTION) == counts.dead_lettered
     assert (subscription.backlog, subscription.outstanding) == (0, 0)
     assert len(delivered_ids(service)) == counts.received
 
@@ -111,7 +111,7 @@ def test_another_seed_gives_another_run() -> None:
 
 
 @pytest.mark.parametrize("window", [1, 3_000])
-def test_no_more_pushes_are_out_than_the_window_allows(window: int) -> None:
+def test_the_window_limits_concurrent_pushes(window: int) -> None:
     service = Service()
     subscription = service.subscribe()
     subscription.flow.window = window

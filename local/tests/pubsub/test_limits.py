@@ -1,4 +1,4 @@
-"""What the service refuses: names, messages and settings out of their documented range."""
+"""Errors about names, messages and settings out of their documented range."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = ["projects/p/topics/ab", "projects/p/topics/goog-x", "projects/p/topics/
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_topic_needs_a_name_as_the_service_has_them(service: Service, name: str) -> None:
+def test_an_invalid_topic_name_is_an_error(service: Service, name: str) -> None:
     with pytest.raises(InvalidArgument) as refusal:
         service.pubsub.create_topic(name)
     assert str(refusal.value).startswith(f"Invalid resource name given (name={name}).")
@@ -50,7 +50,7 @@ MESSAGES: list[Any] = [
 
 
 @pytest.mark.parametrize("data,attributes,message", MESSAGES)
-def test_a_message_that_the_service_does_not_take_is_refused(
+def test_an_invalid_message_is_an_error(
     service: Service, data: bytes, attributes: dict[str, str], message: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=message):
@@ -80,13 +80,13 @@ SETTINGS: list[Any] = [
         replace(CONFIG, retry=RetryPolicy(10, 700)),
         "The value for maximum_backoff is out of bounds. You passed 700s in the request, "
         "but the value must be between 0s and 600s.",
-        id="a long back-off",
+        id="a long backoff",
     ),
     pytest.param(
         replace(CONFIG, retry=RetryPolicy(20, 10)),
         "The value for maximum_backoff is too small. You passed 10s in the request, "
         "but the minimum value is 20s.",
-        id="a maximum under the minimum",
+        id="a maximum below the minimum",
     ),
     pytest.param(
         replace(CONFIG, dead_letter=DeadLetterPolicy(DEAD, 4)),
@@ -108,13 +108,13 @@ SETTINGS: list[Any] = [
     pytest.param(
         replace(CONFIG, filter="attributes"),
         "Invalid filter: expected '.' or ':' at 11, found the end",
-        id="no filter",
+        id="an invalid filter",
     ),
 ]
 
 
 @pytest.mark.parametrize("config,message", SETTINGS)
-def test_settings_out_of_their_range_are_refused(
+def test_settings_out_of_range_are_errors(
     service: Service, config: SubscriptionConfig, message: str
 ) -> None:
     with pytest.raises(PubSubError) as refusal:
@@ -145,13 +145,13 @@ MISSING: list[Any] = [
 
 
 @pytest.mark.parametrize("act,name", MISSING)
-def test_what_nothing_has_the_name_of_is_not_found(service: Service, act: Act, name: str) -> None:
+def test_an_absent_resource_is_not_found(service: Service, act: Act, name: str) -> None:
     with pytest.raises(NotFound) as refusal:
         act(service)
     assert str(refusal.value) == f"Resource not found (resource={name})."
 
 
-def test_a_name_in_use_is_refused(service: Service) -> None:
+def test_a_name_in_use_is_an_error(service: Service) -> None:
     service.subscribe()
     with pytest.raises(AlreadyExists, match=r"in the project \(resource=inbox\)"):
         service.pubsub.create_topic(TOPIC)
@@ -160,7 +160,7 @@ def test_a_name_in_use_is_refused(service: Service) -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1, 601])
-def test_a_lease_runs_ten_minutes_at_most(service: Service, seconds: int) -> None:
+def test_a_lease_is_limited_to_ten_minutes(service: Service, seconds: int) -> None:
     service.subscribe(push=False)
     service.publish(b"x")
     (received,) = service.pull()
@@ -174,15 +174,13 @@ ACK_IDS: list[Any] = [
     pytest.param(
         ["projects/p/subscriptions/other:1"],
         "an invalid ack ID to the service (ack_id=projects/p/subscriptions/other:1).",
-        id="another's",
+        id="an id of another subscription",
     ),
 ]
 
 
 @pytest.mark.parametrize("ack_ids,message", ACK_IDS)
-def test_an_ack_id_that_was_never_given_is_refused(
-    service: Service, ack_ids: list[str], message: str
-) -> None:
+def test_an_unknown_ack_id_is_an_error(service: Service, ack_ids: list[str], message: str) -> None:
     service.subscribe(push=False)
     with pytest.raises(InvalidArgument) as refusal:
         service.pubsub.acknowledge(SUBSCRIPTION, ack_ids)

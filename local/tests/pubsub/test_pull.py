@@ -1,4 +1,4 @@
-"""Pulling: leases, deadlines, refusals."""
+"""Pulling: leases, deadlines, nacks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from local.pubsub.errors import FailedPrecondition, InvalidArgument, Unavailable
 from local.pubsub.model import RetryPolicy
-from local.tests.pubsub.service import MORGUE, SUBSCRIPTION, TOPIC, Service
+from local.tests.pubsub.service import DEAD_SUBSCRIPTION, SUBSCRIPTION, TOPIC, Service
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def service() -> Service:
     return Service()
 
 
-def test_a_pulled_message_is_nobody_elses_until_the_ack_deadline(service: Service) -> None:
+def test_a_pulled_message_is_leased_until_the_ack_deadline(service: Service) -> None:
     service.subscribe(push=False, ack_deadline_s=10)
     service.publish(b"x")
     assert len(service.pull()) == 1
@@ -24,7 +24,7 @@ def test_a_pulled_message_is_nobody_elses_until_the_ack_deadline(service: Servic
     assert [received.message.data for received in service.pull()] == [b"x"]
 
 
-def test_an_acknowledged_message_never_comes_again(service: Service) -> None:
+def test_an_acknowledged_message_is_not_redelivered(service: Service) -> None:
     subscription = service.subscribe(push=False)
     service.publish(b"x")
     service.acknowledge(service.pull())
@@ -32,7 +32,7 @@ def test_an_acknowledged_message_never_comes_again(service: Service) -> None:
     assert (service.pull(), subscription.backlog) == ([], 0)
 
 
-def test_an_ack_id_whose_lease_has_run_out_is_ignored(service: Service) -> None:
+def test_an_ack_id_with_an_expired_lease_is_ignored(service: Service) -> None:
     subscription = service.subscribe(push=False)
     service.publish(b"x")
     late = service.pull()
@@ -52,7 +52,7 @@ def test_a_longer_deadline_keeps_a_message_leased(service: Service) -> None:
     assert len(service.pull()) == 1
 
 
-def test_a_refused_message_rests_as_the_retry_policy_says(service: Service) -> None:
+def test_a_nacked_message_waits_for_the_backoff_of_the_retry_policy(service: Service) -> None:
     service.subscribe(push=False, retry=RetryPolicy(10, 600))
     service.publish(b"x")
     (received,) = service.pull()
@@ -71,31 +71,36 @@ def test_a_message_pulled_too_often_goes_to_the_dead_letter_topic(service: Servi
         attempts.append(received[0].delivery_attempt)
         service.clock.run_for(10)
     assert attempts == [1, 2, 3, 4, 5]
-    assert [letter.message.data for letter in service.pubsub.pull(MORGUE, 10)] == [b"x"]
+    assert [letter.message.data for letter in service.pubsub.pull(DEAD_SUBSCRIPTION, 10)] == [b"x"]
 
 
-def test_no_more_is_pulled_than_was_asked_for(service: Service) -> None:
+def test_a_pull_returns_at_most_max_messages(service: Service) -> None:
     service.subscribe(push=False)
     service.publish(b"a", b"b", b"c")
     assert [received.message.data for received in service.pull(2)] == [b"a", b"b"]
 
 
-def test_each_subscription_gets_a_message_of_its_own(service: Service) -> None:
+def test_each_subscription_receives_the_message(service: Service) -> None:
     service.subscribe(push=False)
     service.pubsub.delete_subscription(SUBSCRIPTION)
     service.subscribe(push=False)
     service.publish(b"x")
-    assert (service.pubsub.backlog(SUBSCRIPTION), service.pubsub.backlog(MORGUE)) == (1, 0)
+    assert (service.pubsub.backlog(SUBSCRIPTION), service.pubsub.backlog(DEAD_SUBSCRIPTION)) == (
+        1,
+        0,
+    )
 
 
-def test_a_subscription_gets_only_what_is_published_after_it_was_made(service: Service) -> None:
+def test_a_subscription_receives_only_messages_published_after_its_creation(
+    service: Service,
+) -> None:
     service.publish(b"before")
     service.subscribe(push=False)
     service.publish(b"after")
     assert [received.message.data for received in service.pull()] == [b"after"]
 
 
-def test_a_filter_leaves_messages_out_for_good(service: Service) -> None:
+def test_messages_that_a_filter_excludes_are_dropped(service: Service) -> None:
     subscription = service.subscribe(push=False, filter_text='attributes.cause = "Added"')
     service.pubsub.publish(TOPIC, b"x", {"cause": "Added"})
     service.pubsub.publish(TOPIC, b"y", {"cause": "Sync"})
@@ -103,7 +108,7 @@ def test_a_filter_leaves_messages_out_for_good(service: Service) -> None:
     assert (subscription.counts.received, subscription.counts.filtered) == (1, 1)
 
 
-def test_a_message_that_outlives_the_retention_is_dropped(service: Service) -> None:
+def test_a_message_is_dropped_after_the_retention(service: Service) -> None:
     subscription = service.subscribe(push=False, retention_s=600)
     service.publish(b"old")
     service.clock.run_for(601)
@@ -112,7 +117,7 @@ def test_a_message_that_outlives_the_retention_is_dropped(service: Service) -> N
     assert subscription.counts.dropped == 1
 
 
-def test_the_oldest_is_dropped_when_the_memory_is_full(service: Service) -> None:
+def test_the_oldest_message_is_dropped_when_the_backlog_is_full(service: Service) -> None:
     subscription = service.subscribe(push=False)
     service.publish(*[b"x" * 9_000_000] * 20)
     assert (subscription.backlog, subscription.counts.dropped) == (14, 6)
@@ -131,7 +136,7 @@ def test_a_dropped_message_that_was_leased_can_be_acknowledged(service: Service)
     assert (subscription.backlog, subscription.outstanding) == (1, 0)
 
 
-def test_pulling_from_a_subscription_that_pushes_is_refused(service: Service) -> None:
+def test_pulling_from_a_push_subscription_is_an_error(service: Service) -> None:
     service.subscribe()
     with pytest.raises(
         FailedPrecondition, match="This method is not supported for this subscription type"
@@ -139,13 +144,13 @@ def test_pulling_from_a_subscription_that_pushes_is_refused(service: Service) ->
         service.pull()
 
 
-def test_pulling_nothing_is_refused(service: Service) -> None:
+def test_a_pull_of_zero_messages_is_an_error(service: Service) -> None:
     service.subscribe(push=False)
     with pytest.raises(InvalidArgument, match=r"argument=max_messages"):
         service.pull(0)
 
 
-def test_nothing_can_be_published_or_pulled_while_the_service_is_away(service: Service) -> None:
+def test_publishing_and_pulling_fail_during_an_outage(service: Service) -> None:
     service.subscribe(push=False)
     service.pubsub.begin_outage()
     with pytest.raises(Unavailable):
@@ -157,7 +162,7 @@ def test_nothing_can_be_published_or_pulled_while_the_service_is_away(service: S
     assert [received.message.data for received in service.pull()] == [b"y"]
 
 
-def test_listeners_hear_of_what_can_be_pulled_until_they_stop(service: Service) -> None:
+def test_listeners_are_called_for_pullable_messages_until_they_stop(service: Service) -> None:
     subscription = service.subscribe(push=False)
     heard: list[int] = []
     stop = subscription.listen(lambda: heard.append(subscription.backlog))

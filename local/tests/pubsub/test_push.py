@@ -1,4 +1,4 @@
-"""Pushing: the envelope, what acknowledges, when it is tried again, where it ends."""
+"""Pushing: the envelope, acks and nacks, retries, dead letters."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from local.pubsub.model import DeadLetter, PushConfig, RetryPolicy
 from local.pubsub.subscription import Timings
 from local.tests.pubsub.service import (
     DEAD,
+    DEAD_SUBSCRIPTION,
     ENDPOINT,
-    MORGUE,
     SUBSCRIPTION,
     TOPIC,
     Service,
 )
 
 ACKNOWLEDGING = (102, 200, 201, 202, 204)
-REFUSING = (100, 203, 205, 206, 301, 302, 400, 404, 408, 409, 429, 500, 503, None)
+NACKING = (100, 203, 205, 206, 301, 302, 400, 404, 408, 409, 429, 500, 503, None)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ ENVELOPES: list[Any] = [
 
 
 @pytest.mark.parametrize("data,attributes,key,expected", ENVELOPES)
-def test_what_is_empty_leaves_no_trace_in_the_envelope(
+def test_empty_fields_are_omitted_from_the_envelope(
     service: Service, data: bytes, attributes: dict[str, str], key: str, expected: dict[str, Any]
 ) -> None:
     service.subscribe()
@@ -67,14 +67,14 @@ def test_what_is_empty_leaves_no_trace_in_the_envelope(
     assert {k: v for k, v in envelope["message"].items() if k not in stamps} == expected
 
 
-def test_nothing_is_pushed_inside_of_publish(service: Service) -> None:
+def test_publish_returns_before_the_push(service: Service) -> None:
     service.subscribe()
     service.publish(b"x")
     assert service.endpoint.pushes == []
 
 
 @pytest.mark.parametrize("status", ACKNOWLEDGING)
-def test_a_status_that_acknowledges_ends_the_message(service: Service, status: int) -> None:
+def test_an_acknowledging_status_acknowledges_the_message(service: Service, status: int) -> None:
     subscription = service.subscribe()
     service.endpoint.statuses = [status]
     service.publish(b"x")
@@ -83,8 +83,8 @@ def test_a_status_that_acknowledges_ends_the_message(service: Service, status: i
     assert service.pubsub.idle()
 
 
-@pytest.mark.parametrize("status", REFUSING)
-def test_every_other_status_is_a_refusal(service: Service, status: int | None) -> None:
+@pytest.mark.parametrize("status", NACKING)
+def test_every_other_status_is_a_nack(service: Service, status: int | None) -> None:
     subscription = service.subscribe(retry=RetryPolicy(10, 600))
     service.endpoint.statuses = [status, 200]
     service.publish(b"x")
@@ -93,7 +93,7 @@ def test_every_other_status_is_a_refusal(service: Service, status: int | None) -
     assert service.endpoint.times == [0.0, 10.0]
 
 
-def test_no_answer_within_the_ack_deadline_is_a_refusal(service: Service) -> None:
+def test_no_answer_within_the_ack_deadline_is_a_nack(service: Service) -> None:
     service.subscribe(ack_deadline_s=60, retry=RetryPolicy(10, 600))
     service.endpoint.hangs = True
     service.publish(b"x")
@@ -101,7 +101,7 @@ def test_no_answer_within_the_ack_deadline_is_a_refusal(service: Service) -> Non
     assert service.endpoint.times == [0.0, 70.0]
 
 
-def test_an_answer_after_the_deadline_changes_nothing(service: Service) -> None:
+def test_an_answer_after_the_deadline_is_ignored(service: Service) -> None:
     subscription = service.subscribe(ack_deadline_s=10, retry=RetryPolicy(10, 600))
     service.endpoint.takes_s = 15
     service.publish(b"x")
@@ -109,7 +109,7 @@ def test_an_answer_after_the_deadline_changes_nothing(service: Service) -> None:
     assert (subscription.backlog, subscription.counts.acknowledged) == (1, 0)
 
 
-def test_a_message_rests_longer_after_each_refusal_up_to_the_maximum(service: Service) -> None:
+def test_the_backoff_grows_with_each_nack_up_to_the_maximum(service: Service) -> None:
     service.subscribe(retry=RetryPolicy(10, 60))
     service.endpoint.statuses = [500]
     service.publish(b"x")
@@ -118,7 +118,9 @@ def test_a_message_rests_longer_after_each_refusal_up_to_the_maximum(service: Se
     assert gaps == [10.0, 20.0, 40.0, 60.0, 60.0]
 
 
-def test_without_a_retry_policy_only_the_pause_of_the_subscription_slows(service: Service) -> None:
+def test_without_a_retry_policy_only_the_pause_of_the_subscription_delays_retries(
+    service: Service,
+) -> None:
     service.subscribe()
     service.endpoint.statuses = [500]
     service.publish(b"x")
@@ -130,7 +132,7 @@ def test_without_a_retry_policy_only_the_pause_of_the_subscription_slows(service
     assert gaps == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 60.0, 60.0, 60.0]
 
 
-def test_a_refusal_of_one_message_holds_up_all_of_the_subscription(service: Service) -> None:
+def test_a_nack_of_one_message_pauses_the_whole_subscription(service: Service) -> None:
     service.subscribe(retry=RetryPolicy(10, 600))
     service.endpoint.statuses = [500, 500, 200]
     service.publish(b"x", b"y")
@@ -151,12 +153,12 @@ def test_pushes_that_fail_together_count_as_one_failure(service: Service) -> Non
     assert (subscription.flow.window, subscription.flow.pause_left_s(service.clock.now())) == (8, 0)
 
 
-def test_a_success_shortens_the_pause_that_the_next_refusal_brings(service: Service) -> None:
+def test_a_success_shortens_the_pause_after_the_next_nack(service: Service) -> None:
     subscription = service.subscribe()
     service.endpoint.statuses = [500, 500, 500, 200, 500, 200]
     service.publish(b"x", b"y")
     service.clock.run_for(60)
-    # 0.1, 0.2 and 0.4 seconds; then 0.4 again in place of 0.8.
+    # 0.1, 0.2 and 0.4 seconds; then 0.4 again instead of 0.8.
     assert service.endpoint.times == [0.0, 0.1, 0.3, 0.7, 0.7, 1.1]
     assert subscription.backlog == 0
 
@@ -171,7 +173,7 @@ def test_the_window_doubles_with_each_round_of_successes(service: Service) -> No
     assert service.endpoint.most_in_flight == 8
 
 
-def test_a_subscription_with_a_dead_letter_policy_says_which_attempt_it_is(
+def test_pushes_have_the_delivery_attempt_only_with_a_dead_letter_policy(
     service: Service,
 ) -> None:
     service.subscribe(retry=RetryPolicy(1, 1), max_attempts=5)
@@ -181,12 +183,12 @@ def test_a_subscription_with_a_dead_letter_policy_says_which_attempt_it_is(
     assert [envelope["deliveryAttempt"] for _, envelope in service.endpoint.pushes] == [1, 2, 3]
 
 
-def test_a_message_that_failed_too_often_goes_to_the_dead_letter_topic(service: Service) -> None:
+def test_a_message_becomes_a_dead_letter_after_the_maximum_of_attempts(service: Service) -> None:
     subscription = service.subscribe(retry=RetryPolicy(10, 600), max_attempts=5)
     service.endpoint.statuses = [500]
     message_id = service.pubsub.publish(TOPIC, b"x", {"cause": "Added"})
     service.clock.run_for(3600)
-    (letter,) = service.pubsub.pull(MORGUE, 10)
+    (letter,) = service.pubsub.pull(DEAD_SUBSCRIPTION, 10)
     assert len(service.endpoint.pushes) == 5
     assert letter.message.data == b"x"
     assert letter.message.id != message_id
@@ -200,7 +202,7 @@ def test_a_message_that_failed_too_often_goes_to_the_dead_letter_topic(service: 
     assert (subscription.backlog, subscription.counts.dead_lettered) == (0, 1)
 
 
-def test_dead_letters_can_be_read_by_who_runs_the_service(service: Service) -> None:
+def test_dead_letters_can_be_read_from_the_service(service: Service) -> None:
     service.subscribe(max_attempts=5)
     service.endpoint.statuses = [400]
     service.publish(b"x")
@@ -210,7 +212,9 @@ def test_dead_letters_can_be_read_by_who_runs_the_service(service: Service) -> N
     assert (letter.subscription, letter.message.data, letter.attempts) == (SUBSCRIPTION, b"x", 5)
 
 
-def test_a_message_with_nowhere_to_be_buried_is_tried_for_ever(service: Service) -> None:
+def test_a_message_is_retried_indefinitely_if_the_dead_letter_topic_is_absent(
+    service: Service,
+) -> None:
     subscription = service.subscribe(retry=RetryPolicy(10, 10), max_attempts=5)
     service.pubsub.delete_topic(DEAD)
     service.endpoint.statuses = [500]
@@ -220,7 +224,7 @@ def test_a_message_with_nowhere_to_be_buried_is_tried_for_ever(service: Service)
     assert len(service.endpoint.pushes) > 5
 
 
-def test_an_outage_stops_pushes_and_loses_nothing(service: Service) -> None:
+def test_an_outage_stops_pushes_without_loss_of_messages(service: Service) -> None:
     subscription = service.subscribe()
     service.publish(b"x")
     service.pubsub.begin_outage()
@@ -231,7 +235,7 @@ def test_an_outage_stops_pushes_and_loses_nothing(service: Service) -> None:
     assert (service.endpoint.times, subscription.backlog) == ([600.0], 0)
 
 
-def test_nothing_becomes_a_dead_letter_while_the_service_is_away(service: Service) -> None:
+def test_no_message_becomes_a_dead_letter_during_an_outage(service: Service) -> None:
     subscription = service.subscribe(retry=RetryPolicy(0, 0), max_attempts=5)
     service.endpoint.statuses = [500]
     service.endpoint.takes_s = 1
@@ -239,13 +243,13 @@ def test_nothing_becomes_a_dead_letter_while_the_service_is_away(service: Servic
     service.clock.run_until(lambda: len(service.endpoint.pushes) == 5, timeout_s=60)
     service.pubsub.begin_outage()
     service.clock.run_for(60)
-    assert (subscription.backlog, service.pubsub.backlog(MORGUE)) == (1, 0)
+    assert (subscription.backlog, service.pubsub.backlog(DEAD_SUBSCRIPTION)) == (1, 0)
     service.pubsub.end_outage()
     service.clock.run_for(60)
-    assert (subscription.backlog, service.pubsub.backlog(MORGUE)) == (0, 1)
+    assert (subscription.backlog, service.pubsub.backlog(DEAD_SUBSCRIPTION)) == (0, 1)
 
 
-def test_a_duplicate_is_the_same_message_again_though_nothing_failed() -> None:
+def test_a_message_can_be_duplicated_without_a_failure() -> None:
     service = Service(Timings(duplicates=1.0))
     subscription = service.subscribe()
     message_id = service.publish(b"x")[0]
@@ -255,7 +259,7 @@ def test_a_duplicate_is_the_same_message_again_though_nothing_failed() -> None:
     assert (subscription.backlog, subscription.counts.refused) == (0, 0)
 
 
-def test_messages_that_are_delayed_overtake_each_other() -> None:
+def test_delayed_messages_can_arrive_out_of_order() -> None:
     service = Service(Timings(delay_s=5.0))
     service.subscribe()
     service.publish(*[bytes([n]) for n in range(1, 21)])
@@ -264,7 +268,7 @@ def test_messages_that_are_delayed_overtake_each_other() -> None:
     assert service.endpoint.datas != sorted(service.endpoint.datas)
 
 
-def test_without_unkindness_messages_come_once_and_in_order(service: Service) -> None:
+def test_without_injected_faults_messages_arrive_once_and_in_order(service: Service) -> None:
     service.subscribe()
     datas = [bytes([n]) for n in range(1, 21)]
     service.publish(*datas)
@@ -273,7 +277,7 @@ def test_without_unkindness_messages_come_once_and_in_order(service: Service) ->
     assert len(set(service.endpoint.datas)) == 20
 
 
-def test_a_subscription_told_not_to_push_can_be_pulled_from(service: Service) -> None:
+def test_a_subscription_with_an_empty_push_config_can_be_pulled(service: Service) -> None:
     service.subscribe()
     service.endpoint.statuses = [500]
     service.publish(b"x")
@@ -282,7 +286,7 @@ def test_a_subscription_told_not_to_push_can_be_pulled_from(service: Service) ->
     assert [received.message.data for received in service.pull()] == [b"x"]
 
 
-def test_a_subscription_told_to_push_pushes_what_it_holds(service: Service) -> None:
+def test_a_new_push_endpoint_receives_the_backlog(service: Service) -> None:
     service.subscribe(push=False)
     service.publish(b"x")
     service.clock.run_for(60)
@@ -291,7 +295,7 @@ def test_a_subscription_told_to_push_pushes_what_it_holds(service: Service) -> N
     assert service.endpoint.times == [60.0]
 
 
-def test_a_deleted_subscription_pushes_no_more(service: Service) -> None:
+def test_a_deleted_subscription_does_not_push(service: Service) -> None:
     service.subscribe(retry=RetryPolicy(10, 10))
     service.endpoint.statuses = [500]
     service.publish(b"x")
@@ -301,7 +305,7 @@ def test_a_deleted_subscription_pushes_no_more(service: Service) -> None:
     assert len(service.endpoint.pushes) == 1
 
 
-def test_what_a_subscription_held_when_its_topic_was_deleted_is_still_delivered(
+def test_the_backlog_is_delivered_after_the_topic_was_deleted(
     service: Service,
 ) -> None:
     service.subscribe()

@@ -1,6 +1,6 @@
-"""What only the embedded server has: keys to verify its tokens, outages, a port.
+"""Features that only the embedded server has: keys to verify its tokens, outages, a port.
 
-All else that clients see of it is in `local.tests.contract.pubsub`.
+All other behaviour is tested in `local.tests.contract.pubsub`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Loop:
-    """An asyncio loop on a thread of its own."""
+    """An asyncio loop in its own thread."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -62,28 +62,30 @@ def bench(service: server.Server) -> Iterator[Bench]:
 
 AUDIENCES: list[Any] = [
     pytest.param("https://step.example.com", "https://step.example.com", id="named"),
-    pytest.param("", None, id="the endpoint when none is named"),
+    pytest.param("", None, id="the endpoint by default"),
 ]
 
 
 @pytest.mark.parametrize("audience,expected", AUDIENCES)
-def test_a_push_with_an_identity_bears_a_token_that_can_be_verified(
+def test_a_push_with_an_identity_has_a_verifiable_token(
     bench: Bench, service: server.Server, audience: str, expected: str | None
 ) -> None:
     bench.topic()
-    inbox = bench.inbox()
+    receiver = bench.receiver()
     identity = {"service_account_email": EMAIL, "audience": audience}
-    bench.push(inbox, push_config={"oidc_token": identity})
+    bench.push(receiver, push_config={"oidc_token": identity})
     bench.publish()
-    bearer = inbox.wait(1)[0].headers["authorization"].removeprefix("Bearer ")
-    claims = jwt.decode(bearer, certs=service.tokens.certificates(), audience=expected or inbox.url)
+    bearer = receiver.wait(1)[0].headers["authorization"].removeprefix("Bearer ")
+    claims = jwt.decode(
+        bearer, certs=service.tokens.certificates(), audience=expected or receiver.url
+    )
     assert claims["iss"] == "https://accounts.google.com"
     assert (claims["email"], claims["email_verified"]) == (EMAIL, True)
     assert claims["exp"] - claims["iat"] == 3600
     assert jwt.decode_header(bearer)["alg"] == "RS256"
 
 
-def test_a_service_that_is_away_is_unavailable(bench: Bench, service: server.Server) -> None:
+def test_calls_during_an_outage_are_unavailable(bench: Bench, service: server.Server) -> None:
     bench.topic()
     bench.subscribe()
     service.pubsub.begin_outage()
@@ -93,7 +95,7 @@ def test_a_service_that_is_away_is_unavailable(bench: Bench, service: server.Ser
         bench.subscriber.pull(subscription=bench.subscription_name(), max_messages=1, retry=None)
 
 
-def test_a_port_that_is_taken_is_an_error(service: server.Server, loop: Loop) -> None:
+def test_serving_on_a_used_port_is_an_error(service: server.Server, loop: Loop) -> None:
     port = int(service.address.rpartition(":")[2])
     with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}"):
         loop.run(server.serve(port=port))
@@ -117,7 +119,9 @@ WITHOUT: list[Any] = [
 
 
 @pytest.mark.parametrize("fields", WITHOUT)
-def test_what_is_not_here_is_refused_by_name(bench: Bench, fields: dict[str, Any]) -> None:
+def test_the_error_about_an_unsupported_field_names_it(
+    bench: Bench, fields: dict[str, Any]
+) -> None:
     bench.topic()
     (name,) = fields
     with pytest.raises(exceptions.MethodNotImplemented) as refusal:

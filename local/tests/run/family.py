@@ -1,4 +1,4 @@
-"""Programs for the tests: a child with a child of its own, and a parent that starts it."""
+"""Programs for the tests: a child with its own child, and a parent that starts it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import psutil
 from local.run.processes import GRACE_S, Interrupted, Processes
 
 ENDLESS_S = 3600.0
-"""Longer than any test: stubborn children end because they are killed before."""
+"""Longer than any test: stubborn children are killed before."""
 _GRANDCHILD = "import signal; {ignore}print(flush=True); signal.pause()"
 _CHILD = """
 import signal, subprocess, sys
@@ -28,9 +28,9 @@ _IGNORE = "signal.signal(signal.SIGTERM, signal.SIG_IGN); "
 
 
 def child(*, stubborn: bool = False) -> list[str]:
-    """A command that starts another process, says both numbers and waits for a signal.
+    """Return a command that starts another process, prints both pids and waits for a signal.
 
-    Both processes ignore SIGTERM when they are ``stubborn``.
+    Both processes ignore SIGTERM if they are ``stubborn``.
     """
     ignore = _IGNORE if stubborn else ""
     grandchild = _GRANDCHILD.format(ignore=ignore)
@@ -38,23 +38,23 @@ def child(*, stubborn: bool = False) -> list[str]:
 
 
 def parse_family(line: str) -> list[int]:
-    """The numbers in the line that `child` writes."""
+    """Return the pids in the line that `child` prints."""
     return [int(word) for word in line.partition("family ")[2].split()]
 
 
 def is_gone(pid: int) -> bool:
-    """Whether nothing runs under this number (a zombie does not run)."""
+    """Whether no process runs with this pid. A zombie does not run."""
     with suppress(psutil.NoSuchProcess):
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     return True
 
 
 def wait_until_gone(pids: list[int], within_s: float = 10.0) -> None:
-    """Wait for the end of processes that are not our children. Fails when one stays."""
+    """Wait for the end of processes that are not our children. Fails if one remains."""
     deadline = time.monotonic() + within_s
     for pid in pids:
         while not is_gone(pid):
-            assert time.monotonic() < deadline, f"process {pid} is still there"
+            assert time.monotonic() < deadline, f"process {pid} still runs"
             with suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
                 psutil.Process(pid).wait(timeout=0.05)
 

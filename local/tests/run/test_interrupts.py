@@ -1,4 +1,4 @@
-"""No process is left behind, however and whenever the parent is ended."""
+"""No process remains, no matter how and when the parent ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHILDREN = 3
 
 
 class Parent:
-    """A process that starts three children, each with a child of its own."""
+    """A process that starts three children, each with its own child."""
 
     def __init__(self, mode: str) -> None:
         self.process = subprocess.Popen(
@@ -30,24 +30,24 @@ class Parent:
         )
         self.lines: list[str] = []
 
-    def read_until(self, words: str, times: int = 1) -> None:
-        """Read what it writes until a line has these words for the n-th time."""
-        while sum(words in line for line in self.lines) < times:
+    def read_until(self, text: str, times: int = 1) -> None:
+        """Read the output until these text appear for the n-th time."""
+        while sum(text in line for line in self.lines) < times:
             line = self._output.readline()
-            assert line, f"it ended without saying {words!r}: {self.lines}"
+            assert line, f"it ended without printing {text!r}: {self.lines}"
             self.lines.append(line.strip())
 
     def descendants(self) -> list[int]:
         return [one.pid for one in psutil.Process(self.process.pid).children(recursive=True)]
 
     def end(self) -> int:
-        """Wait for its end; returns its exit code."""
+        """Wait for the end, and return the exit code."""
         self.lines += [line.strip() for line in self._output]
         return self.process.wait(timeout=30)
 
     @property
     def families(self) -> list[int]:
-        """The numbers of all children and grandchildren that said so."""
+        """The pids that children and grandchildren printed."""
         return [pid for line in self.lines for pid in parse_family(line)]
 
     @property
@@ -69,9 +69,9 @@ def parent(request: pytest.FixtureRequest) -> Iterator[Parent]:
 MOMENTS = [("entered", 1), ("started", 1), ("family", 1), ("family", CHILDREN)]
 
 
-@pytest.mark.parametrize("words,times", MOMENTS)
-def test_ctrl_c_at_any_moment_leaves_no_process(parent: Parent, words: str, times: int) -> None:
-    parent.read_until(words, times)
+@pytest.mark.parametrize("text,times", MOMENTS)
+def test_ctrl_c_at_any_moment_leaves_no_process(parent: Parent, text: str, times: int) -> None:
+    parent.read_until(text, times)
     running = parent.descendants()
     parent.process.send_signal(signal.SIGINT)
     assert parent.end() == 130
@@ -89,7 +89,7 @@ def test_other_signals_that_end_a_program_leave_no_process(parent: Parent, numbe
 
 
 @pytest.mark.parametrize("parent", ["stubborn"], indirect=True)
-def test_a_second_ctrl_c_does_not_wait_for_children_that_do_not_listen(parent: Parent) -> None:
+def test_a_second_ctrl_c_does_not_wait_for_children_that_ignore_signals(parent: Parent) -> None:
     parent.read_until("family", CHILDREN)
     running = parent.descendants()
     parent.process.send_signal(signal.SIGINT)
@@ -99,18 +99,18 @@ def test_a_second_ctrl_c_does_not_wait_for_children_that_do_not_listen(parent: P
     wait_until_gone(running + parent.families)
 
 
-@pytest.mark.parametrize("words,times", MOMENTS)
-def test_a_parent_that_is_killed_leaves_no_process(parent: Parent, words: str, times: int) -> None:
-    end_by_sigkill(parent, words, times)
+@pytest.mark.parametrize("text,times", MOMENTS)
+def test_a_parent_that_is_killed_leaves_no_process(parent: Parent, text: str, times: int) -> None:
+    end_by_sigkill(parent, text, times)
 
 
 @pytest.mark.parametrize("parent", ["stubborn"], indirect=True)
-def test_a_parent_that_is_killed_leaves_no_process_that_does_not_listen(parent: Parent) -> None:
+def test_a_parent_that_is_killed_leaves_no_process_that_ignores_signals(parent: Parent) -> None:
     end_by_sigkill(parent, "family", CHILDREN)
 
 
-def end_by_sigkill(parent: Parent, words: str, times: int) -> None:
-    parent.read_until(words, times)
+def end_by_sigkill(parent: Parent, text: str, times: int) -> None:
+    parent.read_until(text, times)
     running = parent.descendants()
     parent.process.kill()
     assert parent.end() == -signal.SIGKILL

@@ -1,6 +1,6 @@
-"""``make local``: what a person does with it, with kubectl and without.
+"""``make local``: typical commands of users, with kubectl and without.
 
-A Ctrl-C ends the one that the tests share, and leaves nothing of it.
+The tests share one instance. Ctrl-C ends it, and no process remains.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("make local")]
 
 
 class WithoutKubectl(Local):
-    """What can be done by the kubernetes client, where there is no kubectl."""
+    """The kubernetes client, as a replacement for kubectl."""
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
@@ -48,7 +48,7 @@ class WithoutKubectl(Local):
         self._groups.delete_namespaced_custom_object(*_GROUPS, "default", "tpunodegroups", name)
 
     def reasons(self) -> dict[str, str]:
-        """Why each group is Ready or not, by name."""
+        """Return the reason of each group's condition Ready, by name."""
         listed = self._groups.list_cluster_custom_object(*_GROUPS, "tpunodegroups")
         return {group["metadata"]["name"]: _reason(group) for group in listed["items"]}
 
@@ -63,7 +63,7 @@ def _reason(group: dict[str, Any]) -> str:
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WithoutKubectl]:
-    """One that all tests of this file share."""
+    """The instance that all tests of this file share."""
     with running(tmp_path_factory.mktemp("local"), "local", *ANY_PORTS) as program:
         yield WithoutKubectl(program)
         assert program.stop(signal.SIGINT) == 0
@@ -72,12 +72,12 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WithoutKubectl]:
 
 
 needs_kubectl = pytest.mark.skipif(
-    shutil.which("kubectl") is None, reason="kubectl is not installed; what it does is not tried"
+    shutil.which("kubectl") is None, reason="kubectl is not installed"
 )
 
 
 @needs_kubectl
-def test_kubectl_shows_a_slice_from_apply_to_gone(local: Local) -> None:
+def test_kubectl_shows_a_slice_from_apply_to_deletion(local: Local) -> None:
     applied = local.kubectl("apply", "-f", "examples/tpu7x-2x2x2.yaml")
     assert applied == "tpunodegroup.tpu.google.com/training created\n"
     with subprocess.Popen(
@@ -86,12 +86,14 @@ def test_kubectl_shows_a_slice_from_apply_to_gone(local: Local) -> None:
         stdout=subprocess.PIPE,
         text=True,
     ) as watching:
-        waited = local.kubectl("wait", "--for=condition=Ready", "tng/training", "--timeout=240s")
+        wait_output = local.kubectl(
+            "wait", "--for=condition=Ready", "tng/training", "--timeout=240s"
+        )
         watching.terminate()
-        seen = watching.communicate()[0]
-    assert waited == "tpunodegroup.tpu.google.com/training condition met\n"
+        watch_output = watching.communicate()[0]
+    assert wait_output == "tpunodegroup.tpu.google.com/training condition met\n"
     assert re.search(
-        r"training +False +Provisioning +0/2 .*training +True +Ready +2/2", seen, re.DOTALL
+        r"training +False +Provisioning +0/2 .*training +True +Ready +2/2", watch_output, re.DOTALL
     )
     listed = local.kubectl("get", "tng")
     assert listed.split()[:6] == ["NAME", "READY", "REASON", "NODES", "TOPOLOGY", "MACHINE"]
@@ -106,7 +108,7 @@ def test_kubectl_shows_a_slice_from_apply_to_gone(local: Local) -> None:
 
 def _check_description(local: Local) -> None:
     event = re.compile(r"Normal +Provisioned .* tpu-functions-\S+ +All nodes are ready")
-    # Events come after the status that they tell of.
+    # Events are written after the status that they describe.
     local.program.until(lambda: bool(event.search(_describe(local))))
     condition = (
         r"Message: +All nodes are ready\n.*\n +Reason: +Ready\n +Status: +True\n +Type: +Ready\n"
@@ -119,9 +121,9 @@ def _describe(local: Local) -> str:
 
 
 @needs_kubectl
-def test_kubectls_everyday_commands_hold_no_puzzle(local: Local) -> None:
+def test_kubectls_everyday_commands_work(local: Local) -> None:
     shown = local.kubectl("get", "all", "--all-namespaces")
-    assert "0/1" not in shown, "nothing stands there that never becomes ready"
+    assert "0/1" not in shown, "no resource is listed that never becomes ready"
     assert "relay" not in shown
     wrong = "kind: TpuNodeGroup\napiVersion: tpu.google.com/v1alpha1\nmetadata: {name: x}\n"
     assert (
@@ -134,7 +136,7 @@ def test_kubectls_everyday_commands_hold_no_puzzle(local: Local) -> None:
 
 @needs_kubectl
 @pytest.mark.parametrize(
-    "change, said",
+    "change, message",
     [
         pytest.param(
             ("nodeCount: 2", "nodeCount: 3"),
@@ -144,34 +146,34 @@ def test_kubectls_everyday_commands_hold_no_puzzle(local: Local) -> None:
         pytest.param(
             ("nodeCount: 2", "nodeCount: two"),
             'spec.nodeCount in body must be of type integer: "string"',
-            id="a word for a number",
+            id="a string instead of a number",
         ),
         pytest.param(
-            ("nodeCount: 2", "nodeCuont: 2"), 'unknown field "spec.nodeCuont"', id="a slip"
+            ("nodeCount: 2", "nodeCuont: 2"), 'unknown field "spec.nodeCuont"', id="a typo"
         ),
     ],
 )
-def test_a_refused_manifest_says_what_is_wrong(
-    local: Local, change: tuple[str, str], said: str
+def test_the_error_about_an_invalid_manifest_names_the_violation(
+    local: Local, change: tuple[str, str], message: str
 ) -> None:
     text = (EXAMPLES / "tpu7x-2x2x2.yaml").read_text().replace(*change)
-    assert said in local.kubectl("apply", "-f", "-", standard_input=text, code=1)
+    assert message in local.kubectl("apply", "-f", "-", standard_input=text, code=1)
 
 
 @pytest.mark.real
 @pytest.mark.slow
-def test_the_examples_become_ready_and_go(local: WithoutKubectl) -> None:
+def test_the_examples_become_ready_and_can_be_deleted(local: WithoutKubectl) -> None:
     manifests = [yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text()) for name in _EXAMPLES]
     for manifest in manifests:
         local.create(manifest)
-    wanted = {manifest["metadata"]["name"]: "Ready" for manifest in manifests}
-    local.program.until(lambda: local.reasons() == wanted)
-    for name in wanted:
+    expected = {manifest["metadata"]["name"]: "Ready" for manifest in manifests}
+    local.program.until(lambda: local.reasons() == expected)
+    for name in expected:
         local.delete(name)
     local.program.until(lambda: not local.reasons())
-    left = requests.get(f"{local.compute_url}/_simulator/state", timeout=5).json()
-    assert left["groups"] == []
-    assert left["instances"] == {}
+    state = requests.get(f"{local.compute_url}/_simulator/state", timeout=5).json()
+    assert state["groups"] == []
+    assert state["instances"] == {}
 
 
 _EXAMPLES = (
@@ -185,7 +187,7 @@ _EXAMPLES = (
 
 
 @pytest.mark.parametrize(
-    "words, code, said",
+    "arguments, code, message",
     [
         ("explain default/nobody", 1, "there is no TPUNodeGroup default/nobody"),
         ("dead-letters list", 0, "There are no dead letters."),
@@ -193,8 +195,8 @@ _EXAMPLES = (
         ("timeline default/nobody", 1, "Cloud Logging has no entry about one of this name"),
     ],
 )
-def test_the_operators_tool_works_after_the_line_that_is_printed(
-    local: WithoutKubectl, words: str, code: int, said: str
+def test_the_operators_tool_works_with_the_printed_command(
+    local: WithoutKubectl, arguments: str, code: int, message: str
 ) -> None:
     printed = re.search(
         r"^(\. \S+)\n(\.venv/bin/python -m replay) explain default/training$",
@@ -204,7 +206,7 @@ def test_the_operators_tool_works_after_the_line_that_is_printed(
     assert printed is not None, local.program.output
     command = printed[2].replace(".venv/bin/python", sys.executable)
     done = subprocess.run(
-        ["bash", "-c", f"{printed[1]} && {command} {words}"],
+        ["bash", "-c", f"{printed[1]} && {command} {arguments}"],
         cwd=ROOT,
         env={"PATH": os.environ["PATH"]},
         capture_output=True,
@@ -212,13 +214,13 @@ def test_the_operators_tool_works_after_the_line_that_is_printed(
         timeout=60,
     )
     assert done.returncode == code, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
 
 
 @needs_kubectl
 @pytest.mark.real
 def test_every_example_can_be_applied_and_the_workloads_run(tmp_path: Path) -> None:
-    """One that is alone: the JobSet's Jobs are fast only while nobody else needs the machine."""
+    """Uses its own instance. The JobSet's Jobs are fast only if nothing else uses the machine."""
     with running(tmp_path, "local", *ANY_PORTS) as program:
         local = Local(program)
         folder = "examples"
@@ -239,7 +241,7 @@ def test_every_example_can_be_applied_and_the_workloads_run(tmp_path: Path) -> N
         local.kubectl("wait", ready, "statefulset/tpu-worker-v7x", within)
 
 
-def test_a_port_that_is_taken_is_named_with_who_has_it(local: Local, tmp_path: Path) -> None:
+def test_the_error_about_a_used_port_names_its_process(local: Local, tmp_path: Path) -> None:
     port = local.compute_url.rpartition(":")[2]
     arguments = ("--port", "0", "--compute-port", port, "--pubsub-port", "0")
     with running(tmp_path, "local", *arguments) as second:
@@ -251,8 +253,8 @@ def test_a_port_that_is_taken_is_named_with_who_has_it(local: Local, tmp_path: P
     assert second.children() == []
 
 
-def knock(port: str, authorization: str) -> int:
-    """The status of the answer to somebody who is not Pub/Sub."""
+def post_to_function(port: str, authorization: str) -> int:
+    """Return the HTTP status of a request that does not come from Pub/Sub."""
     answer = requests.post(
         f"http://127.0.0.1:{port}/",
         data=b"{}",
@@ -262,7 +264,7 @@ def knock(port: str, authorization: str) -> int:
     return answer.status_code
 
 
-def test_whoever_is_not_pubsub_wakes_no_function(local: Local) -> None:
+def test_requests_without_pubsubs_token_are_rejected_by_functions(local: Local) -> None:
     commands = [" ".join(process.cmdline()) for process in local.program.children()]
     ports = {
         found[1]: found[2]
@@ -270,11 +272,11 @@ def test_whoever_is_not_pubsub_wakes_no_function(local: Local) -> None:
         if (found := re.search(r"--target (\w+) .*--port (\d+)", command))
     }
     assert set(ports) == {*STEPS, *JOBSET_STEPS}
-    assert {knock(port, "Bearer e30.e30.e30") for port in ports.values()} == {401}
+    assert {post_to_function(port, "Bearer e30.e30.e30") for port in ports.values()} == {401}
 
 
 @pytest.mark.real
-def test_a_kept_directory_keeps_the_kubeconfig_good(tmp_path: Path) -> None:
+def test_the_kubeconfig_of_a_kept_directory_remains_valid(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     (port,) = find_free_ports(1)
     arguments = ("--dir", str(kept), "--port", str(port), *ANY_PORTS[2:])
@@ -302,7 +304,7 @@ def test_sigterm_stops_it_cleanly(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
-def test_its_own_sudden_death_takes_its_processes_with_it(tmp_path: Path) -> None:
+def test_killing_it_ends_its_processes(tmp_path: Path) -> None:
     with running(tmp_path, "local", *ANY_PORTS) as program:
         program.until_it_says(STARTED)
         local = WithoutKubectl(program)

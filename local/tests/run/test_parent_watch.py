@@ -1,4 +1,4 @@
-"""The parent watch: which groups it ends when its input does."""
+"""The parent watch ends the recorded process groups when its input ends."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.wait()
 
 
-def test_a_group_that_was_written_down_is_ended(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_recorded_process_group_is_ended(sleeper: subprocess.Popen[bytes]) -> None:
     parent_watch.watch([f"+{sleeper.pid}\n"])
     assert sleeper.wait(timeout=10) == -signal.SIGTERM
 
 
-def test_a_group_that_was_struck_out_is_left_alone(sleeper: subprocess.Popen[bytes]) -> None:
+def test_a_process_group_whose_record_was_removed_is_not_ended(
+    sleeper: subprocess.Popen[bytes],
+) -> None:
     parent_watch.watch([f"+{sleeper.pid}\n", f"-{sleeper.pid}\n"])
     assert parent_watch.signal_group(sleeper.pid, 0)
     assert sleeper.poll() is None
 
 
-def test_a_group_that_is_gone_is_no_error(sleeper: subprocess.Popen[bytes]) -> None:
+def test_an_absent_process_group_is_no_error(sleeper: subprocess.Popen[bytes]) -> None:
     sleeper.kill()
     sleeper.wait()
     parent_watch.watch([f"+{sleeper.pid}\n"])

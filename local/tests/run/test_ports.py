@@ -1,4 +1,4 @@
-"""Ports: free ones, and a clear word about those that are not."""
+"""Free ports, and the errors about used ones."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ def listener() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
-def test_free_ports_differ_and_can_be_listened_at() -> None:
+def test_free_ports_differ_and_can_be_bound() -> None:
     ports = find_free_ports(5)
     assert len(set(ports)) == 5
     for port in ports:
         check_port(port, "--port")
 
 
-def test_a_free_port_is_not_one_that_an_outgoing_connection_may_get() -> None:
+def test_a_free_port_is_outside_the_ephemeral_range() -> None:
     first = 32768  # Linux; systems that follow IANA begin at 49152
     assert all(1024 < port < first for port in find_free_ports(5))
 
 
-def test_a_port_is_not_found_twice_even_if_nothing_listens_there_yet() -> None:
+def test_a_free_port_is_not_returned_twice() -> None:
     found = [port for _ in range(50) for port in find_free_ports(2)]
     assert len(set(found)) == len(found)
 
 
-def test_a_port_that_is_taken_is_not_found() -> None:
+def test_a_used_port_is_not_returned() -> None:
     (port,) = find_free_ports(1)
     with socket.create_server(("127.0.0.1", port + 1)):
         assert find_free_ports(1) == [port + 2]
 
 
-def test_a_taken_port_is_named_with_who_holds_it(listener: int) -> None:
+def test_the_error_about_a_used_port_names_its_process(listener: int) -> None:
     with pytest.raises(PortTaken) as error:
         check_port(listener, "--port")
     command = " ".join(psutil.Process().cmdline())
@@ -51,7 +51,7 @@ def test_a_taken_port_is_named_with_who_holds_it(listener: int) -> None:
     )
 
 
-def test_a_holder_that_cannot_be_seen_is_somebody_elses(
+def test_the_error_about_a_used_port_without_a_visible_process_names_another_user(
     listener: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(psutil, "process_iter", lambda: iter(()))

@@ -1,4 +1,4 @@
-"""Child processes: how they start, what is heard of them, and that none is left behind."""
+"""Child processes: their start and output, and that none remains."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PYTHON = [sys.executable, "-S", "-u"]
 
 
 async def first_line(lines: list[str]) -> str:
-    """The first line that comes; `Processes` were given ``lines.append``."""
+    """Wait for the first line that `Processes` append to ``lines``, and return it."""
     async with asyncio.timeout(20):
         while not lines:
             await asyncio.sleep(0.01)
@@ -70,7 +70,7 @@ def test_a_child_that_ignores_sigterm_is_killed_after_the_grace_time() -> None:
     wait_until_gone(parse_family(lines[0]))
 
 
-def test_a_child_that_heeds_sigterm_ends_in_its_own_way() -> None:
+def test_a_child_that_handles_sigterm_exits_by_itself() -> None:
     lines: list[str] = []
     program = """
 import signal, sys
@@ -88,7 +88,7 @@ signal.pause()
     assert asyncio.run(scenario()) == 7
 
 
-def test_a_grandchild_does_not_outlive_a_child_that_ends_by_itself() -> None:
+def test_a_grandchild_ends_when_a_child_exits_by_itself() -> None:
     program = """
 import subprocess, sys
 grandchild = subprocess.Popen([sys.executable, "-S", "-c", "import signal; signal.pause()"])
@@ -105,7 +105,7 @@ print(grandchild.pid)
     wait_until_gone([int(ended.tail[0])])
 
 
-def test_lines_come_with_the_name_in_front_and_go_to_the_log(tmp_path: Path) -> None:
+def test_lines_are_printed_with_the_name_and_written_to_the_log(tmp_path: Path) -> None:
     lines: list[str] = []
     log = tmp_path / "local.log"
     program = r"""
@@ -125,7 +125,7 @@ sys.stdout.buffer.write(b"\xff\r\nno end")
     assert log.read_text().splitlines() == lines
 
 
-def test_a_line_that_is_too_long_comes_in_parts() -> None:
+def test_a_long_line_is_printed_in_parts() -> None:
     lines: list[str] = []
 
     async def scenario() -> None:
@@ -149,7 +149,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 
 
-def test_a_server_is_ready_when_it_answers_without_an_error_of_its_own() -> None:
+def test_a_server_is_ready_when_it_answers_without_a_server_error() -> None:
     (port,) = find_free_ports(1)
 
     async def scenario() -> list[str]:
@@ -163,7 +163,7 @@ def test_a_server_is_ready_when_it_answers_without_an_error_of_its_own() -> None
     assert answers == ["503", "404"]
 
 
-def test_a_child_that_ends_before_it_is_ready_is_an_error_with_its_last_lines() -> None:
+def test_a_child_that_exits_before_it_is_ready_is_an_error_with_its_last_lines() -> None:
     async def scenario() -> None:
         async with Processes() as processes:
             program = "import sys; print('no such setting'); sys.exit(3)"
@@ -195,7 +195,7 @@ def test_a_child_that_is_not_ready_in_time_is_an_error() -> None:
     )
 
 
-def test_a_server_that_accepts_and_says_nothing_is_not_ready() -> None:
+def test_a_server_that_accepts_connections_without_answering_is_not_ready() -> None:
     async def scenario(url: str) -> None:
         async with Processes() as processes:
             program = "import signal; signal.pause()"

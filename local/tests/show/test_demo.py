@@ -1,4 +1,4 @@
-"""``make demo``: it shows a whole life, checks what is left, and leaves nothing however it ends."""
+"""``make demo`` shows a slice from creation to deletion, checks for leftovers, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.processes
 MOST_MEMORY_MIB = 1536
 
 
-def test_the_demo_shows_a_life_and_finds_nothing_left(
+def test_the_demo_shows_a_slice_and_finds_no_leftovers(
     tmp_path: Path, say: Callable[[str], None]
 ) -> None:
     with running(tmp_path, "local.show.demo") as demo:
@@ -60,16 +60,18 @@ def _check_story(demo: Program) -> None:
         r"compute engine +deleted MIG ",
         r"tear_down +training +Done: ",
     )
-    told = ".*?".join(story)
-    assert re.search(told, demo.output, re.DOTALL), demo.output
-    assert "\x1b" not in demo.output, "no colours where there is no terminal"
-    assert len(set(re.findall(r"VM (\w+) +joining", demo.output))) == 2, "both VMs have joined"
-    assert len(set(re.findall(r"VM (\w+) +waiting", demo.output))) >= 1, "one by its script"
+    pattern = ".*?".join(story)
+    assert re.search(pattern, demo.output, re.DOTALL), demo.output
+    assert "\x1b" not in demo.output, "no colours without a terminal"
+    assert len(set(re.findall(r"VM (\w+) +joining", demo.output))) == 2, "both VMs must join"
+    assert len(set(re.findall(r"VM (\w+) +waiting", demo.output))) >= 1, (
+        "one must join by its script"
+    )
 
 
 @pytest.mark.real
 @pytest.mark.slow
-def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_nothing_left(
+def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_no_leftovers(
     tmp_path: Path, say: Callable[[str], None]
 ) -> None:
     with running(tmp_path, "local.show.jobset_demo") as demo:
@@ -88,9 +90,9 @@ def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_nothing_left(
         r"kubernetes +JobSet multislice is gone",
     )
     assert re.search(".*?".join(story), demo.output, re.DOTALL), demo.output
-    places = dict(re.findall(r"^  (multislice-slice-\d-\d)   tng-(\S+)-\w+$", demo.output, re.M))
-    slices = [{places[f"multislice-slice-{job}-{host}"] for host in "01"} for job in "01"]
-    assert [len(hosts) for hosts in slices] == [1, 1], "the Pods of a Job are on one slice"
+    nodes = dict(re.findall(r"^  (multislice-slice-\d-\d)   tng-(\S+)-\w+$", demo.output, re.M))
+    slices = [{nodes[f"multislice-slice-{job}-{host}"] for host in "01"} for job in "01"]
+    assert [len(hosts) for hosts in slices] == [1, 1], "the Pods of a Job must be on one slice"
     assert slices[0] != slices[1]
     assert " supervisor " not in demo.output, "none of the processes ended by itself"
     assert demo.output.count("  none  ") == 8
@@ -105,7 +107,7 @@ INTERRUPTED = (
 
 
 @pytest.mark.real
-def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_nothing_left(
+def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_no_leftovers(
     tmp_path: Path, say: Callable[[str], None]
 ) -> None:
     with running(tmp_path, "local.show.jobset_demo", "--gke") as demo:
@@ -151,14 +153,14 @@ def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path, text: str) -> None
     assert demo.files() == []
 
 
-def test_sigterm_ends_it_like_ctrl_c(tmp_path: Path) -> None:
+def test_sigterm_ends_the_demo_like_ctrl_c(tmp_path: Path) -> None:
     with running(tmp_path, "local.show.demo") as demo:
         demo.until_it_says("Pub/Sub at")
         assert demo.stop(signal.SIGTERM) == 143, demo.output
     assert demo.children() == []
 
 
-def test_a_function_that_cannot_start_is_named_with_its_last_lines(tmp_path: Path) -> None:
+def test_the_error_about_a_function_that_cannot_start_has_its_last_lines(tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     copy.mkdir()
     for name in ("local", "infra", "examples", "functions", "relay", "shared", "webhook"):
@@ -166,9 +168,9 @@ def test_a_function_that_cannot_start_is_named_with_its_last_lines(tmp_path: Pat
     (copy / "main.py").write_text("def create_resources(:\n")
     with running(tmp_path / "run", "local.show.demo", root=copy) as demo:
         assert demo.process.wait(timeout=TIMEOUT_S) == 1
-    # None of the functions can: the quickest to end is named.
+    # No function can start. The first one to exit is named.
     assert re.search(r"FAILED: before it was ready: \w+ ended with code 1; its last", demo.output)
     assert "SyntaxError" in demo.output
-    (kept,) = demo.files()
-    assert f"The output of all processes is in {kept / 'log'}." in demo.output
+    (directory,) = demo.files()
+    assert f"The output of all processes is in {directory / 'log'}." in demo.output
     assert demo.children() == []

@@ -1,4 +1,4 @@
-"""The picture of the demo shows what the terminal showed, and loads nothing."""
+"""The picture of the demo shows the output of the terminal, and loads no resources."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ def text_of(svg: str) -> str:
     return " ".join("".join(one.itertext()).replace("\xa0", " ") for one in texts)
 
 
-def test_a_picture_shows_the_command_and_all_of_its_output() -> None:
+def test_a_picture_shows_the_command_and_its_complete_output() -> None:
     shown = text_of(draw(OUTPUT))
     for words in ("$ make demo", "create_resources", "inserts <the MIG>", "Done in 40 seconds."):
         assert words in shown
 
 
-def test_colours_are_kept() -> None:
+def test_a_picture_keeps_colours() -> None:
     assert len(set(re.findall(r"fill: (#\w+)", draw(OUTPUT)))) > 1
 
 
-def test_the_picture_in_the_docs_is_of_a_run_that_ended_well_and_loads_nothing() -> None:
+def test_the_picture_in_the_docs_shows_a_successful_run_and_loads_nothing() -> None:
     svg = Path(PICTURE).read_text()
     assert re.search(r"Done in \d+ seconds", text_of(svg))
     assert re.findall(r"url\((?!#)|href=|@import|src:", svg) == []

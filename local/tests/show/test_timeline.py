@@ -1,4 +1,4 @@
-"""The timeline that the demos and `make local` print: columns that hold, commands that can be pasted."""
+"""The timeline that the demos and `make local` print: aligned columns, commands that can be pasted."""
 
 from __future__ import annotations
 
@@ -33,25 +33,23 @@ def printed(
 @pytest.mark.parametrize(
     "elapsed_s, time", [(2.4, "2.4s"), (1000.0, "1000.0s"), (123456.7, "123456.7s")]
 )
-def test_columns_hold_at_any_width_and_after_any_time(
-    width: int, elapsed_s: float, time: str
-) -> None:
+def test_columns_are_aligned_at_any_width_and_time(width: int, elapsed_s: float, time: str) -> None:
     timeline, shown = printed(width, elapsed_s=elapsed_s)
     timeline.print(LINE)
     first, *others = shown.getvalue().splitlines()
     assert first.startswith(f"{time:>9}  create_resources  training  Inserting")
-    assert others, "the reason is on lines of its own at these widths"
+    assert others, "the reason has its own lines at these widths"
     assert {line[:MARGIN].strip() for line in others} == {""}
     assert all(len(line.rstrip()) <= width for line in (first, *others))
 
 
-def test_without_a_terminal_each_happening_is_one_line() -> None:
+def test_without_a_terminal_each_event_is_one_line() -> None:
     timeline, shown = printed(80, elapsed_s=1000.0, terminal=False)
     timeline.print(LINE)
     assert shown.getvalue() == f"  1000.0s  create_resources  {LINE.what}  [{LINE.why}]\n"
 
 
-def test_a_row_of_a_table_that_is_too_long_is_folded_under_itself() -> None:
+def test_a_long_row_of_a_table_is_wrapped() -> None:
     timeline, shown = printed(40)
     timeline.print_row(
         "  tear_down    6 invocations   11 calls to Compute Engine   22 to Kubernetes"
@@ -61,7 +59,7 @@ def test_a_row_of_a_table_that_is_too_long_is_folded_under_itself() -> None:
     assert others == ["    to Compute Engine   22 to Kubernetes"]
 
 
-def test_a_command_can_be_pasted_however_narrow_the_terminal_is() -> None:
+def test_a_command_is_not_broken_in_a_narrow_terminal() -> None:
     timeline, shown = printed(20)
     timeline.print_verbatim("export KUBECONFIG=/a/path/that/is/longer/than/a/line")
     assert shown.getvalue() == "export KUBECONFIG=/a/path/that/is/longer/than/a/line\n"

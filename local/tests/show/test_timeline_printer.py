@@ -1,4 +1,4 @@
-"""What happens under a supervisor, as the demo and `make local` tell it."""
+"""The lines of the timeline in the demo and `make local`."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
                 "Inserting: inserts what is missing and possible now",
                 "resourcePolicies.insert; 2 GCE and 9 Kubernetes calls, 34 ms",
             ),
-            id="a decision that has words",
+            id="a decision with a detail",
         ),
         pytest.param(
             SubprocessLine(
                 "label_node", step_line(decision="Novel", note="because", trigger="Resync")
             ),
             Line("label_node", "Novel", "Resync; because; 2 GCE and 9 Kubernetes calls, 34 ms"),
-            id="a decision without",
+            id="a decision without a detail",
         ),
         pytest.param(
             SubprocessLine("label_node", step_line(decision="Novel", group="default/training")),
@@ -126,11 +126,13 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             None,
             id="the rest",
         ),
-        pytest.param(SubprocessLine("relay", "no JSON"), None, id="a relay's line that is no JSON"),
+        pytest.param(
+            SubprocessLine("relay", "no JSON"), None, id="a line of the relay that is no JSON"
+        ),
         pytest.param(
             SubprocessLine("relay", '{"message": "cannot start: x", "severity": "CRITICAL"}'),
             Line("relay", "cannot start: x", is_bad=True),
-            id="the relay's trouble",
+            id="an error of the relay",
         ),
         pytest.param(
             AuditEntry(audit("v1.compute.instances.insert", first=True), ()),
@@ -165,7 +167,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
                 ("provision_slice",),
             ),
             Line("GKE", f"created node pool {VM}", "audit log: to provision_slice"),
-            id="a node pool is made",
+            id="a node pool is created",
         ),
         pytest.param(
             AuditEntry(audit("google.container.v1.ClusterManager.SetLabels", first=True), ()),
@@ -175,7 +177,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
         pytest.param(
             AuditEntry(audit("v1.compute.instances.stop", first=True), ()),
             None,
-            id="begins, no words",
+            id="a beginning without text",
         ),
         pytest.param(
             AuditEntry(audit("NotifyInstanceLocation", first=True, last=True), ()), None, id="noise"
@@ -185,7 +187,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             Line("VM jdc7", "joined: host as vm"),
             id="our script",
         ),
-        pytest.param(SerialText(VM, "systemd: started\n"), None, id="another's line"),
+        pytest.param(SerialText(VM, "systemd: started\n"), None, id="a line of another script"),
         pytest.param(
             SweepTriggered(),
             Line("scheduler", "triggers the sweep", "a full minute"),
@@ -213,7 +215,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
         ),
     ],
 )
-def test_each_happening_is_told_in_a_line_or_not_at_all(event: Event, line: Line | None) -> None:
+def test_each_event_is_printed_as_one_line_or_not_at_all(event: Event, line: Line | None) -> None:
     assert TimelinePrinter().render(event) == line
 
 
@@ -255,9 +257,9 @@ def node(ready: str = "False", chips: int = 0) -> dict[str, Any]:
         (group(), group(), None),
         ({}, {"metadata": {"name": "training"}}, None),
     ],
-    ids=["its first status", "Ready", "a Node more", "nothing new", "no status yet"],
+    ids=["first status", "Ready", "one more Node", "no change", "no status yet"],
 )
-def test_a_group_is_told_of_when_ready_or_its_count_changes(
+def test_a_group_is_printed_when_it_is_ready_or_its_count_changes(
     before: dict[str, Any], after: dict[str, Any], what: str | None
 ) -> None:
     line = render_group(before, after)
@@ -273,16 +275,16 @@ def test_a_group_is_told_of_when_ready_or_its_count_changes(
         ("MODIFIED", node("True", 4), node("True", 4), None),
         ("DELETED", node("True", 4), node("True", 4), f"Node {VM} is gone"),
     ],
-    ids=["registered", "Ready", "chips", "nothing new", "gone"],
+    ids=["registered", "Ready", "chips", "no change", "deleted"],
 )
-def test_a_node_is_told_of_as_it_comes_and_goes(
+def test_the_addition_and_deletion_of_a_node_are_printed(
     kind: str, before: dict[str, Any], after: dict[str, Any], what: str | None
 ) -> None:
     line = render_node(kind, before, after)
     assert (line and line.what) == what
 
 
-def test_only_tokens_of_ours_are_told_of_and_never_what_they_hold() -> None:
+def test_only_our_tokens_are_printed_without_their_content() -> None:
     ours = {
         "metadata": {"labels": {"tpu-functions.dev/vm": VM}},
         "data": {"token-secret": "c2VjcmV0"},
@@ -301,7 +303,7 @@ def pod(phase: str = "Pending", node: str = "", reason: str = "") -> dict[str, A
     }
 
 
-WAITING = pod(reason="Unschedulable")
+UNSCHEDULABLE = pod(reason="Unschedulable")
 BOUND = pod(node=VM)
 
 
@@ -312,11 +314,11 @@ BOUND = pod(node=VM)
         (
             "MODIFIED",
             pod(),
-            WAITING,
+            UNSCHEDULABLE,
             Line("kubernetes", "Pod train-0-0 is unschedulable", "no room"),
         ),
-        ("MODIFIED", WAITING, WAITING, None),
-        ("MODIFIED", WAITING, BOUND, Line("kubernetes", f"Pod train-0-0 is bound to {VM}")),
+        ("MODIFIED", UNSCHEDULABLE, UNSCHEDULABLE, None),
+        ("MODIFIED", UNSCHEDULABLE, BOUND, Line("kubernetes", f"Pod train-0-0 is bound to {VM}")),
         (
             "MODIFIED",
             BOUND,
@@ -325,9 +327,9 @@ BOUND = pod(node=VM)
         ),
         ("DELETED", BOUND, BOUND, None),
     ],
-    ids=["new", "unschedulable", "again", "bound", "runs", "gone"],
+    ids=["created", "unschedulable", "no change", "bound", "running", "deleted"],
 )
-def test_a_pod_is_told_of_as_it_finds_its_place(
+def test_a_pod_is_printed_when_it_is_scheduled(
     kind: str, before: dict[str, Any], after: dict[str, Any], line: Line | None
 ) -> None:
     assert render_pod(kind, before, after) == line
@@ -341,7 +343,7 @@ def test_a_pod_is_told_of_as_it_finds_its_place(
         ("DELETED", "Completed", Line("kubernetes", "JobSet train is gone")),
     ],
 )
-def test_a_jobset_is_told_of_at_its_end(kind: str, state: str, line: Line | None) -> None:
+def test_a_jobset_is_printed_at_its_end(kind: str, state: str, line: Line | None) -> None:
     jobset = {"metadata": {"name": "train"}, "status": {"terminalState": state}}
     assert render_jobset(kind, {}, jobset) == line
 
@@ -353,37 +355,37 @@ def test_a_jobset_is_told_of_at_its_end(kind: str, state: str, line: Line | None
             "tpu-functions-provision-slice",
             "Pod",
             "Normal",
-            Line("kubernetes", "Event Said on Pod x", "why"),
+            Line("kubernetes", "Event Tested on Pod x", "why"),
         ),
         (
             "tpu-functions-release-slice",
             "JobSet",
             "Warning",
-            Line("kubernetes", "Event Said on JobSet x", "why", is_bad=True),
+            Line("kubernetes", "Event Tested on JobSet x", "why", is_bad=True),
         ),
         ("tpu-functions-label-node", "Node", "Normal", None),
         ("default-scheduler", "Pod", "Warning", None),
     ],
 )
-def test_our_events_about_jobsets_and_their_pods_are_told(
+def test_our_events_about_jobsets_and_their_pods_are_printed(
     by: str, about: str, type_: str, line: Line | None
 ) -> None:
     event = {
         "source": {"component": by},
         "involvedObject": {"kind": about, "name": "x"},
-        "reason": "Said",
+        "reason": "Tested",
         "message": "why",
         "type": type_,
     }
     assert render_event("ADDED", {}, event) == line
 
 
-def test_sweeps_are_not_told_where_they_come_all_the_time() -> None:
+def test_frequent_sweeps_are_not_printed() -> None:
     printer = TimelinePrinter(shows_sweeps=False)
     assert printer.render(SweepTriggered()) is None
     assert printer.render(SubprocessLine("sweep", step_line(decision="Swept"))) is None
     assert printer.step_calls["sweep"].invocations == 1
 
 
-def test_the_station_runs_every_step() -> None:
+def test_the_simulation_runs_every_step() -> None:
     assert (STEPS, JOBSET_STEPS) == (names.STEPS, names.JOBSET_STEPS)

@@ -1,7 +1,7 @@
-"""A cluster of a hundred lines: just what a VM that joins asks of an API server.
+"""A minimal cluster: only the requests that a joining VM sends to an API server.
 
-The agents are tested against this one, so that a fault of the embedded API cannot hide one of
-theirs, and against the embedded API too.
+The agents are tested against this cluster, so that a bug of the embedded API cannot hide one of the
+agents, and against the embedded API too.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Answer = Callable[[Request, str], Response]
 
 @dataclass
 class SmallCluster:
-    """Tokens are accepted until they expire; signing requests are signed at once.
+    """Accepts tokens until they expire, and signs CSRs immediately.
 
-    ``calls`` is what was asked, as ``user METHOD path``; ``answers`` overrides the answer to a
-    method and path.
+    ``calls`` are the requests, as ``user METHOD path``. ``answers`` overrides the answer to a method and
+    path.
     """
 
     now: Callable[[], datetime]
@@ -87,7 +87,7 @@ class SmallCluster:
         )
 
     def tls(self, folder: Path) -> ssl.SSLContext:
-        """What a server on 127.0.0.1 needs to be believed by who knows the CA."""
+        """Return the TLS context of a server on 127.0.0.1, with a certificate of the CA."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
         certificate = self._sign(key.public_key(), name, self._ca.subject)
@@ -203,7 +203,7 @@ def _refusal(status: int, message: str) -> Response:
 
 
 def sign_detached(payload: str, token: str) -> str:
-    """The detached JWS of ``payload`` by a bootstrap token, as the bootstrap signer makes it."""
+    """Sign ``payload`` with a bootstrap token as the bootstrap signer does: a detached JWS."""
 
     def encode(raw: bytes) -> str:
         return base64.urlsafe_b64encode(raw).decode().rstrip("=")

@@ -1,4 +1,4 @@
-"""A simulated VM's agent: it boots, waits for its token, joins, and keeps its Node."""
+"""The agent of a simulated VM: it boots, waits for its token, joins, and reports its Node."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ readonly NODE_TAINTS=google.com/tpu=present:NoSchedule
 
 @dataclass
 class Vm:
-    """A `Machine` that keeps what its agent writes."""
+    """A `Machine` that records the output of its agent."""
 
     project: str = "my-project"
     zone: str = "us-central1-c"
@@ -62,7 +62,7 @@ class Bench:
         self.agent.power_on()
 
     def inject(self, token: str = TOKEN, **changes: str) -> None:
-        """Do what the functions do: token into the metadata, Secret into the cluster."""
+        """Write token and Secret as the functions do, into the metadata and the cluster."""
         expires = self.clock.now() + timedelta(hours=1)
         self.cluster.tokens[token] = expires
         self.vm.metadata |= {
@@ -112,7 +112,7 @@ def test_a_vm_with_a_token_becomes_a_ready_node_with_its_chips() -> None:
     assert bench.state == f"joined: https://10.128.0.2:6443 as {NODE}"
 
 
-def test_the_node_has_what_the_script_tells_the_kubelet() -> None:
+def test_the_node_has_the_kubelet_arguments_of_the_script() -> None:
     node = joined().node
     assert node["spec"] == {
         "providerID": f"gce://my-project/us-central1-c/{NODE}",
@@ -147,7 +147,7 @@ def test_the_signing_request_is_one_that_is_approved_automatically() -> None:
     assert request["spec"]["usages"] == ["digital signature", "client auth"]
 
 
-def test_a_vm_waits_for_its_token_as_long_as_need_be() -> None:
+def test_a_vm_waits_for_its_token_without_a_limit() -> None:
     bench = Bench()
     bench.clock.run_for(86400)
     assert bench.state.startswith("waiting: for kubeadm-join-token")
@@ -156,7 +156,7 @@ def test_a_vm_waits_for_its_token_as_long_as_need_be() -> None:
     bench.run_until(bench.is_ready)
 
 
-def test_metadata_that_changes_twice_makes_one_attempt() -> None:
+def test_two_changes_of_metadata_cause_one_attempt() -> None:
     bench = Bench()
     bench.clock.run_for(60)
     bench.inject()
@@ -165,7 +165,7 @@ def test_metadata_that_changes_twice_makes_one_attempt() -> None:
     assert bench.vm.serial.count("joining") == 1
 
 
-def test_a_vm_that_never_joins_stays_silent() -> None:
+def test_a_vm_that_never_joins_makes_no_calls() -> None:
     bench = Bench(Timings(joins=False))
     bench.inject()
     bench.clock.run_for(86400)
@@ -199,7 +199,7 @@ def test_a_node_that_joins_by_other_means_uses_its_own_identity() -> None:
         ("n2-standard-4", 0),
     ],
 )
-def test_the_machine_type_says_how_many_chips_a_vm_has(machine_type: str, chips: int) -> None:
+def test_the_machine_type_determines_the_number_of_chips(machine_type: str, chips: int) -> None:
     assert chips_of(machine_type) == chips
 
 
@@ -221,10 +221,10 @@ def test_a_vm_agent_reads_an_endpoint_as_the_script_does(endpoint: str, server: 
     assert bench.state == f"joining: {server} as {NODE}, try 1 with this token"
 
 
-# --- it goes wrong ---
+# --- failures ---
 
 
-def test_a_failed_attempt_is_made_again_with_the_same_token() -> None:
+def test_a_failed_attempt_is_retried_with_the_same_token() -> None:
     bench = Bench(Timings(join_faults=(JoinFault.KUBEADM_FAILS,) * 4))
     bench.inject()
     bench.run_until(bench.is_ready, timeout_s=900)
@@ -241,7 +241,7 @@ def test_another_token_is_tried_without_a_pause() -> None:
     assert bench.vm.serial.count("try 1 with this token") == 2
 
 
-def test_an_attempt_can_come_when_its_token_has_just_expired() -> None:
+def test_an_attempt_can_start_just_after_its_token_expired() -> None:
     bench = Bench(Timings(join_faults=(JoinFault.TOKEN_EXPIRES,)))
     bench.inject()
     bench.run_until(lambda: bench.state.startswith("waiting"), timeout_s=4000)
@@ -260,14 +260,14 @@ def test_a_token_that_expired_before_the_vm_saw_it_is_not_tried() -> None:
     assert bench.cluster.calls == []
 
 
-def test_by_chance_all_attempts_can_fail() -> None:
+def test_all_attempts_can_fail_randomly() -> None:
     bench = Bench(Timings(join_fault_chance=1.0))
     bench.inject()
     bench.clock.run_for(3600)
     assert bench.cluster.calls == []
 
 
-def test_a_vm_that_was_made_anew_waits_for_its_stale_node_to_go() -> None:
+def test_a_recreated_vm_waits_for_the_deletion_of_its_stale_node() -> None:
     bench = joined()
     again = KubeAgent(bench.vm, bench.clock, InProcess(bench.cluster))
     bench.agent.power_off()
@@ -283,7 +283,7 @@ def test_a_vm_that_was_made_anew_waits_for_its_stale_node_to_go() -> None:
 # --- power ---
 
 
-def test_power_off_silences_the_node() -> None:
+def test_power_off_stops_the_heartbeats_of_the_node() -> None:
     bench = joined()
     bench.agent.power_off()
     before = len(bench.cluster.calls)
@@ -292,7 +292,7 @@ def test_power_off_silences_the_node() -> None:
 
 
 @pytest.mark.parametrize("seconds", range(0, 60, 5))
-def test_power_off_at_any_time_ends_what_was_under_way(seconds: int) -> None:
+def test_power_off_at_any_time_ends_the_current_work(seconds: int) -> None:
     bench = Bench()
     bench.inject()
     bench.clock.run_for(seconds)
@@ -304,7 +304,7 @@ def test_power_off_at_any_time_ends_what_was_under_way(seconds: int) -> None:
     bench.run_until(bench.is_ready)
 
 
-def test_a_joined_vm_that_reboots_goes_on_with_its_certificate() -> None:
+def test_a_joined_vm_uses_its_certificate_after_a_reboot() -> None:
     bench = joined()
     bench.agent.power_off()
     bench.cluster.tokens.clear()
@@ -316,7 +316,7 @@ def test_a_joined_vm_that_reboots_goes_on_with_its_certificate() -> None:
     assert users == {f"system:node:{NODE}"}
 
 
-def test_a_node_that_was_deleted_while_its_vm_was_off_is_registered_anew() -> None:
+def test_a_node_that_was_deleted_while_its_vm_was_off_is_registered_again() -> None:
     bench = joined()
     bench.agent.power_off()
     bench.cluster.nodes.clear()
@@ -334,7 +334,7 @@ def test_a_running_kubelet_does_not_register_a_deleted_node_again() -> None:
 # --- the kubelet ---
 
 
-def test_the_kubelet_renews_its_lease_as_often_as_it_is_told() -> None:
+def test_the_kubelet_renews_its_lease_at_the_configured_interval() -> None:
     bench = joined(Timings(lease_s=20.0))
     bench.cluster.calls.clear()
     bench.clock.run_for(200)
@@ -343,21 +343,21 @@ def test_the_kubelet_renews_its_lease_as_often_as_it_is_told() -> None:
     assert bench.cluster.leases[NODE]["spec"]["leaseDurationSeconds"] == 40
 
 
-def test_a_silent_kubelet_has_nothing_more_to_say() -> None:
+def test_a_stopped_kubelet_makes_no_calls() -> None:
     bench = joined(Timings(lease_s=None))
     bench.cluster.calls.clear()
     bench.clock.run_for(86400)
     assert (bench.cluster.calls, bench.cluster.leases) == ([], {})
 
 
-def test_the_status_comes_again_every_five_minutes() -> None:
+def test_the_status_is_reported_every_five_minutes() -> None:
     bench = joined()
     bench.cluster.calls.clear()
     bench.clock.run_for(3000)
     assert sum(call.endswith("/status") for call in bench.cluster.calls) == 10
 
 
-def test_an_api_server_that_is_away_is_asked_again() -> None:
+def test_calls_are_retried_while_the_api_server_is_unavailable() -> None:
     bench = Bench()
     bench.cluster.answers["POST /api/v1/nodes"] = Response(503)
     bench.inject()
@@ -374,7 +374,7 @@ def test_without_the_device_plugin_there_are_no_chips() -> None:
     assert bench.chips() == (None, None)
 
 
-def test_the_device_plugin_comes_with_the_accelerator_label() -> None:
+def test_the_device_plugin_runs_only_with_the_accelerator_label() -> None:
     script = SCRIPT.replace(",cloud.google.com/gke-tpu-accelerator=tpu7x", "")
     bench = Bench(metadata={"startup-script": script})
     bench.inject()
@@ -384,9 +384,9 @@ def test_the_device_plugin_comes_with_the_accelerator_label() -> None:
     bench.run_until(lambda: bench.chips() == ("4", "4"), timeout_s=30)
 
 
-def test_what_happens_when_is_the_same_for_the_same_random_numbers() -> None:
-    def life() -> list[str]:
+def test_the_same_random_numbers_give_the_same_timing() -> None:
+    def join() -> list[str]:
         bench = joined()
         return [f"{bench.clock.now()}", *bench.cluster.calls[-3:], bench.vm.serial]
 
-    assert life() == life()
+    assert join() == join()

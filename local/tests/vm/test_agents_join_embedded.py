@@ -1,4 +1,4 @@
-"""VM agent, token and embedded API: what `shared.node_groups.bootstrap` writes makes a VM join."""
+"""A VM agent joins the embedded API with the token that `shared.node_groups.bootstrap` writes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Bench:
         return self.kube.handle(Request.of(method, path, headers=headers, body=raw)).json()
 
     def inject(self) -> Token:
-        """Do what the functions do, by the product's own code."""
+        """Inject a token with the product's own code."""
         trusted = "/api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt"
         pin = ca_hash(self.call("GET", trusted)["data"]["ca.crt"])
         token = new_token(self.random.randbytes, self.clock.now())
@@ -66,14 +66,14 @@ class Bench:
             vm=self.vm.name,
             bootstrap_group=KUBEADM_GROUP,
         )
-        made = self.call("POST", "/api/v1/namespaces/kube-system/secrets", secret)
-        assert made["kind"] == "Secret", made
+        created = self.call("POST", "/api/v1/namespaces/kube-system/secrets", secret)
+        assert created["kind"] == "Secret", created
         self.agent.metadata_changed()
         return token
 
     @property
     def node(self) -> dict[str, Any]:
-        """The VM's Node; an empty one while there is none."""
+        """Return the VM's Node, or an empty one if there is none."""
         found: dict[str, Any] = self.call("GET", NODE_PATH)
         return found if found["kind"] == "Node" else {"status": {}}
 
@@ -96,7 +96,7 @@ def test_a_token_of_ours_lets_a_vm_join() -> None:
     assert "google.com/tpu" in taints
 
 
-def test_a_token_that_was_revoked_after_the_join_is_not_missed() -> None:
+def test_a_token_can_be_revoked_after_the_join() -> None:
     bench = Bench()
     token = bench.inject()
     bench.complete()
@@ -108,7 +108,7 @@ def test_a_token_that_was_revoked_after_the_join_is_not_missed() -> None:
     bench.complete()
 
 
-def test_an_expired_token_is_refused_and_a_new_one_helps() -> None:
+def test_a_join_fails_with_an_expired_token_and_succeeds_with_a_new_one() -> None:
     bench = Bench(Timings(join_faults=(JoinFault.TOKEN_EXPIRES,)))
     bench.inject()
     bench.clock.run_for(2 * 3600)
@@ -117,7 +117,7 @@ def test_an_expired_token_is_refused_and_a_new_one_helps() -> None:
     bench.complete()
 
 
-def test_a_metadata_token_without_its_secret_does_not_let_a_vm_in() -> None:
+def test_a_vm_cannot_join_with_a_token_whose_secret_is_absent() -> None:
     bench = Bench()
     token = bench.inject()
     bench.call("DELETE", f"/api/v1/namespaces/kube-system/secrets/{token.secret_name}")

@@ -1,4 +1,4 @@
-"""What ``kubeadm join`` refuses, in its words; how its configuration file is read."""
+"""``kubeadm join``: its errors, and its configuration file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KUBELET = "error execution phase kubelet-start: timed out waiting for the condit
 
 
 class Attempt:
-    """An attempt of one node to join a small cluster; time passes when it waits."""
+    """An attempt of one node to join a small cluster. Waiting advances the clock."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -51,12 +51,12 @@ class Attempt:
 
     def run(self) -> Identity:
         configuration = JoinConfiguration("10.128.0.2:6443", TOKEN, self.pins, self.node)
-        return run_conversation(join(configuration, lambda: self.now), self._take, self._wait)
+        return run_conversation(join(configuration, lambda: self.now), self._send, self._wait)
 
     def _wait(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
 
-    def _take(self, step: Send) -> Reply:
+    def _send(self, step: Send) -> Reply:
         self.sent.append(step)
         if self.is_cut_off:
             return ConnectionRefused("connection refused")
@@ -70,7 +70,7 @@ def attempt() -> Attempt:
     return Attempt()
 
 
-def fails(attempt: Attempt) -> str:
+def get_error_of_join(attempt: Attempt) -> str:
     with pytest.raises(JoinFailed) as failure:
         attempt.run()
     return str(failure.value)
@@ -83,11 +83,11 @@ def info_of(attempt: Attempt, **changes: str) -> Response:
     return Response.of_json({"data": data})
 
 
-def refused(status: int, message: str) -> Response:
+def error_response(status: int, message: str) -> Response:
     return Response.of_json({"kind": "Status", "message": message}, status)
 
 
-# --- it joins ---
+# --- successful joins ---
 
 
 def test_a_join_ends_with_the_certificate_of_the_node(attempt: Attempt) -> None:
@@ -106,7 +106,7 @@ def test_a_node_with_the_longest_name_of_a_vm_gets_its_certificate(attempt: Atte
     assert subject.rfc4514_string() == f"CN=system:node:{attempt.node.name},O=system:nodes"
 
 
-def test_only_the_first_look_at_the_cluster_trusts_whom_it_meets(attempt: Attempt) -> None:
+def test_only_the_first_read_of_cluster_info_is_unverified(attempt: Attempt) -> None:
     attempt.run()
     first, *others = [step.verify_ca for step in attempt.sent]
     assert first is None
@@ -123,10 +123,10 @@ def test_discovery_waits_for_the_signature_of_its_token(attempt: Attempt) -> Non
     conversation = join(
         JoinConfiguration("10.128.0.2:6443", TOKEN, attempt.pins, attempt.node), lambda: attempt.now
     )
-    reply = attempt._take(next_send(conversation, None))
+    reply = attempt._send(next_send(conversation, None))
     assert not isinstance(conversation.send(reply), Send)
     attempt.cluster.tokens[TOKEN] = expires
-    reply = attempt._take(next_send(conversation, None))
+    reply = attempt._send(next_send(conversation, None))
     assert next_send(conversation, reply).verify_ca == attempt.cluster.ca_pem
 
 
@@ -136,54 +136,54 @@ def next_send(conversation: Conversation[Identity], reply: Reply | None) -> Send
     return step
 
 
-def test_a_node_that_is_there_but_not_ready_is_no_obstacle(attempt: Attempt) -> None:
+def test_an_existing_node_that_is_not_ready_is_no_obstacle(attempt: Attempt) -> None:
     conditions = [{"type": "Ready", "status": "Unknown"}]
     attempt.cluster.nodes["node-1"] = {"metadata": {}, "status": {"conditions": conditions}}
     attempt.run()
 
 
-# --- it does not ---
+# --- failed joins ---
 
 
-def test_a_token_that_nothing_is_signed_with_is_unknown_after_five_minutes(
+def test_a_token_without_a_signature_fails_after_five_minutes(
     attempt: Attempt,
 ) -> None:
     attempt.cluster.tokens.clear()
-    assert fails(attempt) == DISCOVERY + (
+    assert get_error_of_join(attempt) == DISCOVERY + (
         'could not find a JWS signature in the cluster-info ConfigMap for token ID "abc123"'
     )
     assert attempt.now >= datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
 
 
-def test_an_api_server_that_nobody_reaches_is_given_up_after_five_minutes(
+def test_an_unreachable_api_server_fails_the_join_after_five_minutes(
     attempt: Attempt,
 ) -> None:
     attempt.is_cut_off = True
-    assert fails(attempt) == DISCOVERY + (
+    assert get_error_of_join(attempt) == DISCOVERY + (
         "failed to request the cluster-info ConfigMap: connection refused"
     )
     assert attempt.now >= datetime(2026, 1, 1, 0, 5, tzinfo=UTC)
 
 
-def test_a_signature_by_another_token_is_refused(attempt: Attempt) -> None:
+def test_a_signature_by_another_token_is_an_error(attempt: Attempt) -> None:
     forged = sign_detached(attempt.cluster.kubeconfig, "abc123.ffffffffffffffff")
     attempt.cluster.answers[INFO] = info_of(attempt, **{"jws-kubeconfig-abc123": forged})
-    assert fails(attempt) == DISCOVERY + (
+    assert get_error_of_join(attempt) == DISCOVERY + (
         "failed to verify JWS signature of received cluster info object,"
         " can't trust this API Server"
     )
 
 
-def test_a_ca_that_is_not_pinned_is_refused(attempt: Attempt) -> None:
+def test_a_ca_that_is_not_pinned_is_an_error(attempt: Attempt) -> None:
     pin = attempt.pins[0]
     attempt.pins = ("sha256:" + "0" * 64,)
-    assert fails(attempt) == DISCOVERY + (
+    assert get_error_of_join(attempt) == DISCOVERY + (
         f'cluster CA found in cluster-info ConfigMap is invalid: none of the public keys "{pin}"'
         " are pinned"
     )
 
 
-def test_cluster_information_that_changes_between_the_looks_is_refused(attempt: Attempt) -> None:
+def test_cluster_info_that_changes_between_the_reads_is_an_error(attempt: Attempt) -> None:
     conversation = join(
         JoinConfiguration("10.128.0.2:6443", TOKEN, attempt.pins, attempt.node), lambda: attempt.now
     )
@@ -194,7 +194,7 @@ def test_cluster_information_that_changes_between_the_looks_is_refused(attempt: 
         conversation.send(info_of(attempt, kubeconfig=other))
 
 
-REFUSALS = [
+API_ERRORS = [
     (f"{CONFIG}/kubeadm-config", 401, "Unauthorized", FETCH + "failed to get config map: {}"),
     (f"{CONFIG}/kubeadm-config", 403, "is forbidden", FETCH + "failed to get config map: {}"),
     (
@@ -219,32 +219,34 @@ REFUSALS = [
 ]
 
 
-@pytest.mark.parametrize("place, status, message, error", REFUSALS)
-def test_what_the_api_server_refuses_ends_the_attempt(
+@pytest.mark.parametrize("place, status, message, error", API_ERRORS)
+def test_an_error_of_the_api_server_ends_the_attempt(
     attempt: Attempt, place: str, status: int, message: str, error: str
 ) -> None:
-    attempt.cluster.answers[place] = refused(status, message)
-    assert fails(attempt) == error.format(message)
+    attempt.cluster.answers[place] = error_response(status, message)
+    assert get_error_of_join(attempt) == error.format(message)
 
 
-def test_an_answer_that_is_no_status_is_named_by_its_number(attempt: Attempt) -> None:
+def test_the_error_about_an_answer_without_a_status_has_its_http_code(attempt: Attempt) -> None:
     attempt.cluster.answers[f"{CONFIG}/kubeadm-config"] = Response(502, body=b"<html>")
-    assert fails(attempt) == FETCH + "failed to get config map: the server answered 502"
+    assert get_error_of_join(attempt) == FETCH + "failed to get config map: the server answered 502"
 
 
-def test_a_ready_node_of_the_same_name_is_in_the_way(attempt: Attempt) -> None:
+def test_a_ready_node_with_the_same_name_is_an_error(attempt: Attempt) -> None:
     conditions = [{"type": "Ready", "status": "True"}]
     attempt.cluster.nodes["node-1"] = {"metadata": {}, "status": {"conditions": conditions}}
-    assert fails(attempt) == (
+    assert get_error_of_join(attempt) == (
         'error execution phase kubelet-start: a Node with name "node-1" and status "Ready" already'
         " exists in the cluster. You must delete the existing Node or change the name of this new"
         " joining Node"
     )
 
 
-def test_a_certificate_that_nobody_signs_is_given_up(attempt: Attempt) -> None:
+def test_an_unsigned_csr_fails_the_join(attempt: Attempt) -> None:
     attempt.cluster.approves = False
-    assert fails(attempt) == KUBELET + ("certificate signing request is not approved or not signed")
+    assert get_error_of_join(attempt) == KUBELET + (
+        "certificate signing request is not approved or not signed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -256,11 +258,9 @@ def test_a_certificate_that_nobody_signs_is_given_up(attempt: Attempt) -> None:
         "node-role.kubernetes.io/tpu",
     ],
 )
-def test_a_label_that_a_kubelet_must_not_set_keeps_it_from_starting(
-    attempt: Attempt, key: str
-) -> None:
+def test_a_restricted_label_prevents_the_start_of_a_kubelet(attempt: Attempt, key: str) -> None:
     attempt.node = Node("node-1", labels={key: "x", "cloud.google.com/gke-tpu-topology": "2x2x1"})
-    assert fails(attempt).endswith(
+    assert get_error_of_join(attempt).endswith(
         f"unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: [{key}]"
     )
 
@@ -268,12 +268,12 @@ def test_a_label_that_a_kubelet_must_not_set_keeps_it_from_starting(
 @pytest.mark.parametrize(
     "key", ["kubernetes.io/os", "node.kubernetes.io/x", "a.kubelet.kubernetes.io/y", "a/b", "c"]
 )
-def test_other_labels_are_the_kubelets_to_set(attempt: Attempt, key: str) -> None:
+def test_a_kubelet_can_set_other_labels(attempt: Attempt, key: str) -> None:
     attempt.node = Node("node-1", labels={key: "x"})
     attempt.run()
 
 
-# --- its file ---
+# --- the configuration file ---
 
 V1BETA3 = f"""
 apiVersion: kubeadm.k8s.io/v1beta3
@@ -318,7 +318,7 @@ def test_a_configuration_is_read(text: str) -> None:
 @pytest.mark.parametrize(
     "change", [("v1beta3", "v1beta2"), ("JoinConfiguration", "InitConfiguration")]
 )
-def test_another_kind_of_file_is_refused(change: tuple[str, str]) -> None:
+def test_a_configuration_of_another_kind_is_an_error(change: tuple[str, str]) -> None:
     with pytest.raises(JoinFailed, match="no kind JoinConfiguration is registered for version"):
         parse_join_configuration(V1BETA3.replace(*change))
 

@@ -1,4 +1,4 @@
-"""The stand-in for the metadata server answers as the documented one does."""
+"""The stand-in for the metadata server answers as documented."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ATTRIBUTES = "instance/attributes/?recursive=true"
 
 
 class Client:
-    """Asks one metadata server."""
+    """A client of one metadata server."""
 
     def __init__(self) -> None:
         self.machine = Machine(metadata={"ssh-keys": "me", "a": "b"})
@@ -35,7 +35,7 @@ class Client:
         self.thread.do(lambda: self.machine.metadata.update(items))
 
     def get_later(self, path: str) -> Queue[requests.Response]:
-        """Begin a request that hangs; returns once the server has it."""
+        """Start a request that waits; return when the server has received it."""
         answers: Queue[requests.Response] = Queue()
         asked = len(self.thread.server.paths)
         threading.Thread(target=lambda: answers.put(self.get(path)), daemon=True).start()
@@ -66,17 +66,19 @@ TEXTS = [
 
 
 @pytest.mark.parametrize("path, text", TEXTS)
-def test_a_value_is_text_and_a_directory_a_list(client: Client, path: str, text: str) -> None:
+def test_a_value_is_returned_as_text_and_a_directory_as_a_list(
+    client: Client, path: str, text: str
+) -> None:
     answer = client.get(path)
     assert (answer.status_code, answer.text) == (200, text)
     assert answer.headers["Metadata-Flavor"] == "Google"
 
 
-def test_a_directory_comes_whole_as_json(client: Client) -> None:
+def test_a_directory_can_be_returned_recursively_as_json(client: Client) -> None:
     assert client.get(ATTRIBUTES).json() == {"ssh-keys": "me", "a": "b"}
 
 
-def test_names_are_camel_case_in_json_but_for_a_users_own(client: Client) -> None:
+def test_json_names_are_camel_case_except_custom_attributes(client: Client) -> None:
     document = json.loads(client.get("?recursive=true").text)
     assert document["instance"]["machineType"] == "projects/1/machineTypes/tpu7x-standard-4t"
     assert document["instance"]["attributes"] == {"ssh-keys": "me", "a": "b"}
@@ -92,7 +94,7 @@ def test_names_are_camel_case_in_json_but_for_a_users_own(client: Client) -> Non
         ("instance/attributes", 301),
     ],
 )
-def test_what_is_not_there_is_not_found(client: Client, path: str, status: int) -> None:
+def test_an_absent_path_is_not_found(client: Client, path: str, status: int) -> None:
     assert client.get(path).status_code == status
 
 
@@ -101,7 +103,9 @@ def test_what_is_not_there_is_not_found(client: Client, path: str, status: int) 
     [{}, {"Metadata-Flavor": "Other"}, {**FLAVOR, "X-Forwarded-For": "10.0.0.1"}],
     ids=["no-flavor", "other-flavor", "forwarded"],
 )
-def test_who_is_not_a_program_of_the_vm_is_refused(client: Client, headers: dict[str, str]) -> None:
+def test_a_request_with_invalid_headers_is_forbidden(
+    client: Client, headers: dict[str, str]
+) -> None:
     assert client.get("instance/name", headers).status_code == 403
 
 
@@ -112,12 +116,12 @@ def test_the_etag_changes_with_the_content_and_only_then(client: Client) -> None
     assert first.headers["ETag"] == second.headers["ETag"] != third.headers["ETag"]
 
 
-def test_who_knows_an_older_content_is_answered_at_once(client: Client) -> None:
+def test_a_wait_with_an_old_etag_returns_immediately(client: Client) -> None:
     answer = client.get(f"{ATTRIBUTES}&wait_for_change=true&last_etag=0")
     assert answer.json() == {"ssh-keys": "me", "a": "b"}
 
 
-def test_who_knows_the_content_waits_until_it_changes(client: Client) -> None:
+def test_a_wait_with_the_current_etag_returns_at_the_next_change(client: Client) -> None:
     etag = client.get(ATTRIBUTES).headers["ETag"]
     answers = client.get_later(f"{ATTRIBUTES}&wait_for_change=true&last_etag={etag}")
     client.thread.do(lambda: None)  # a change to something else
@@ -126,35 +130,35 @@ def test_who_knows_the_content_waits_until_it_changes(client: Client) -> None:
     assert answers.get(timeout=20).json() == {"ssh-keys": "me", "a": "c"}
 
 
-def test_without_an_etag_the_next_change_is_waited_for(client: Client) -> None:
+def test_a_wait_without_an_etag_returns_at_the_next_change(client: Client) -> None:
     answers = client.get_later(f"{ATTRIBUTES}&wait_for_change=true")
     client.change(a="c")
     assert answers.get(timeout=20).json()["a"] == "c"
 
 
-def test_when_its_time_is_up_the_content_comes_unchanged(client: Client) -> None:
+def test_a_wait_returns_the_unchanged_content_at_its_timeout(client: Client) -> None:
     etag = client.get(ATTRIBUTES).headers["ETag"]
     answer = client.get(f"{ATTRIBUTES}&wait_for_change=true&last_etag={etag}&timeout_sec=0")
     assert (answer.status_code, answer.headers["ETag"]) == (200, etag)
 
 
-def test_a_guest_attribute_is_written_where_they_are_switched_on(client: Client) -> None:
+def test_guest_attributes_can_be_written_if_enabled(client: Client) -> None:
     client.change(**{"enable-guest-attributes": "TRUE"})
     assert client.put("instance/guest-attributes/ns/key", "value").status_code == 200
     assert client.machine.guest_attributes == {"ns/key": "value"}
     assert client.get("instance/guest-attributes/ns/key").text == "value"
 
 
-def test_a_guest_attribute_is_refused_where_they_are_switched_off(client: Client) -> None:
+def test_writing_guest_attributes_is_an_error_if_disabled(client: Client) -> None:
     assert client.put("instance/guest-attributes/ns/key", "value").status_code == 403
 
 
 @pytest.mark.parametrize("path", ["instance/name", "instance/guest-attributes/ns"])
-def test_nothing_else_can_be_written(client: Client, path: str) -> None:
+def test_other_paths_cannot_be_written(client: Client, path: str) -> None:
     assert client.put(path, "value").status_code == 404
 
 
-def test_a_refusal_is_for_one_request_of_its_path(client: Client) -> None:
+def test_an_injected_error_applies_to_one_request_of_its_path(client: Client) -> None:
     client.thread.server.refusals.append(("attributes/a", 503))
     asked = ["instance/name", "instance/attributes/a", "instance/attributes/a"]
     assert [client.get(path).status_code for path in asked] == [200, 503, 200]

@@ -1,4 +1,4 @@
-"""The whole chain for real: the rendered script under bash, a metadata server, kubeadm over TLS."""
+"""A real join: the rendered script in bash, a metadata server, and kubeadm over TLS."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.processes
 TIMEOUT_S = 60.0
 QUICK = KubeletBehaviour(ready_s=0.0, plugin_s=0.0, label_poll_s=0.1, lease_s=0.1)
 NOW = (0.0, 0.0)
-AT_ONCE = Timings(boot_s=NOW, prepare_s=NOW, join_s=NOW, ready_s=NOW, plugin_s=NOW, lease_s=0.1)
+IMMEDIATELY = Timings(boot_s=NOW, prepare_s=NOW, join_s=NOW, ready_s=NOW, plugin_s=NOW, lease_s=0.1)
 
 
 class Bench:
@@ -107,7 +107,7 @@ def test_a_vm_joins_over_tls_by_running_its_script(tmp_path: Path) -> None:
     on_bench(tmp_path, story)
 
 
-def test_what_the_script_did_to_the_machine_is_written_down_only(tmp_path: Path) -> None:
+def test_the_scripts_changes_of_the_machine_are_only_recorded(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         agent = ScriptAgent(bench.vm, lambda: bench.url, tmp_path / "disk", QUICK)
         bench.inject(agent)
@@ -123,7 +123,7 @@ def test_what_the_script_did_to_the_machine_is_written_down_only(tmp_path: Path)
     on_bench(tmp_path, story)
 
 
-def test_a_join_that_the_cluster_refuses_is_said_on_the_serial_port(tmp_path: Path) -> None:
+def test_a_failed_join_is_logged_on_the_serial_port(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         agent = ScriptAgent(bench.vm, lambda: bench.url, tmp_path / "disk", QUICK)
         bench.inject(agent)
@@ -142,7 +142,7 @@ def test_a_vm_agent_on_the_event_loop_joins_over_tls(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         network = Https(lambda _: bench.url)
         clock = LoopClock(asyncio.get_running_loop())
-        agent = KubeAgent(bench.vm, clock, network, AT_ONCE)
+        agent = KubeAgent(bench.vm, clock, network, IMMEDIATELY)
         agent.power_on()
         bench.inject(agent)
         await bench.until(bench.has_chips)
@@ -160,14 +160,14 @@ def ask(url: str, *, verify_ca: str | None) -> Reply:
     return send_https(step, lambda _: url)
 
 
-def test_where_nobody_listens_the_connection_is_refused() -> None:
+def test_connecting_without_a_listener_is_a_refused_connection() -> None:
     reply = ask("https://127.0.0.1:1", verify_ca=None)
     assert isinstance(reply, ConnectionRefused)
     assert "refused" in reply.reason
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-def test_a_server_is_believed_when_its_ca_is_the_one(tmp_path: Path, *, trusted: bool) -> None:
+def test_a_server_is_trusted_only_with_the_expected_ca(tmp_path: Path, *, trusted: bool) -> None:
     other = SmallCluster(lambda: datetime.now(UTC))
 
     async def story(bench: Bench) -> None:

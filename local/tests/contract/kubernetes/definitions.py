@@ -1,4 +1,4 @@
-"""The CRDs that the cases need; a real server gets them by ``kubectl apply`` first."""
+"""The CRDs that the cases need."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ GADGETS = crd(
 
 BASE = Path(__file__).parents[4] / "infra" / "kubernetes" / "base"
 NODE_GROUPS: dict[str, Any] = yaml.safe_load((BASE / "crd.yaml").read_text(encoding="utf-8"))
-"""The product's own."""
+"""The product's CRD."""
 
 _JOBSET = yaml.safe_load(
     (Path(__file__).parents[4] / "local" / "jobsets" / "crd.yaml").read_text(encoding="utf-8")
@@ -174,6 +174,6 @@ JOBSETS: dict[str, Any] = {
     "metadata": {"name": f"jobsets.{GROUP}"},
     "spec": {**_JOBSET["spec"], "group": GROUP},
 }
-"""JobSet's, in the cases' own group: a real server may have JobSet's, too."""
+"""JobSet's CRD in the group of the cases, because a real server may have the original."""
 
 ALL = (WIDGETS, GADGETS, NODE_GROUPS, JOBSETS)

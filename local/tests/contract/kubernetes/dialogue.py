@@ -1,7 +1,7 @@
-"""Requests and what must come back, written so that any API server can be asked.
+"""Requests and expected answers, which can be run against any API server.
 
-A `Case` is a list of steps against an empty namespace of its own. It needs a `Server`: something
-that sends a request as one of `USERS` and lets time pass. There are two: the embedded one
+A `Case` is a list of steps in its own empty namespace. It needs a `Server`, which sends a request as one
+of `USERS` and lets time pass. There are two: the embedded one
 (`local.tests.contract.kubernetes.embedded`) and a real one (`local.tests.contract.kubernetes.real`).
 """
 
@@ -30,9 +30,9 @@ class _Marker:
 
 
 ABSENT = _Marker("ABSENT")
-"""Expected of a path: nothing is there."""
+"""Expected of a path: no value."""
 ANYTHING = _Marker("ANYTHING")
-"""Expected of a path: something that is neither null nor empty."""
+"""Expected of a path: a value that is neither null nor empty."""
 
 USERS: Mapping[str, tuple[str, ...]] = {
     "admin": ("system:masters",),
@@ -40,11 +40,11 @@ USERS: Mapping[str, tuple[str, ...]] = {
     "reader": ("case-readers",),
     "system:node:node-{ns}": ("system:nodes",),
 }
-"""Names and groups of the users that cases speak as, besides ``anonymous`` and ``token:<bearer>``."""
+"""Names and groups of the users of cases. ``anonymous`` and ``token:<bearer>`` are others."""
 
 
 def variables(identity: str, now: datetime) -> dict[str, str]:
-    """What steps can use as ``{name}``: a namespace of the case's own, a token of its own, times."""
+    """The variables that steps can use as ``{name}``: the case's namespace and id, and times."""
     return {
         "ns": f"case-{identity}" if identity else "default",
         "id": identity,
@@ -54,13 +54,13 @@ def variables(identity: str, now: datetime) -> dict[str, str]:
 
 
 def render_time(moment: datetime) -> str:
-    """RFC 3339 in UTC, in whole seconds."""
+    """Render a time in RFC 3339, in UTC and whole seconds."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A response: of a watch, ``lines`` holds the events."""
+    """A response. ``lines`` are the events of a watch."""
 
     status: int
     headers: Mapping[str, str]
@@ -76,28 +76,28 @@ class Answer:
 
 
 class Server(Protocol):
-    """An API server to be asked."""
+    """An API server that a case can run against."""
 
     def send(
         self, method: str, path: str, body: Any, content_type: str, user: str, accept: str
     ) -> Answer:
-        """Send one request and wait for all of the answer."""
+        """Send one request, and wait for the complete answer."""
 
     def await_answer(
         self, ask: Callable[[], Answer], is_expected: Callable[[Answer], bool]
     ) -> Answer:
-        """Ask until the answer is as expected, or the server's controllers have had their time."""
+        """Repeat a request until its answer is as expected, or the time for controllers is over."""
 
-    def forget(self) -> None:
-        """Forget all history."""
+    def compact(self) -> None:
+        """Drop the history, so that watches from older versions expire."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One request and what is expected of the answer.
+    """One request and its expected answer.
 
-    ``expect`` maps paths (``spec.size``, ``items.0.metadata.name``) to values; ``keep`` maps names
-    to paths whose values later steps can use as ``{name}`` in paths, bodies and expectations.
+    ``expect`` maps paths (``spec.size``, ``items.0.metadata.name``) to values. ``save`` maps names
+    to paths; later steps can use their values as ``{name}`` in paths, bodies and expectations.
     ``events`` are the types and names that a watch shows.
     """
 
@@ -109,14 +109,14 @@ class Step:
     accept: str = JSON
     status: int = 200
     expect: Mapping[str, Any] = field(default_factory=dict)
-    keep: Mapping[str, str] = field(default_factory=dict)
+    save: Mapping[str, str] = field(default_factory=dict)
     warning: str | None = None
     events: list[tuple[str, str]] | None = None
-    settles: bool = False
-    forgets: bool = False
+    retries: bool = False
+    compacts: bool = False
 
     def by(self, user: str) -> Step:
-        """The same as somebody else."""
+        """Send the request as another user."""
         return replace(self, user=user)
 
     def gives(self, status: int = 200, /, **expect: Any) -> Step:
@@ -127,47 +127,47 @@ class Step:
         """Expect values at paths."""
         return replace(self, expect={**self.expect, **expect})
 
-    def keeps(self, **names: str) -> Step:
-        """Keep values for later steps."""
-        return replace(self, keep={**self.keep, **names})
+    def saves(self, **names: str) -> Step:
+        """Save values for later steps."""
+        return replace(self, save={**self.save, **names})
 
     def warns(self, text: str) -> Step:
         """Expect a Warning header with this text, or none for the empty text."""
         return replace(self, warning=text)
 
     def shows(self, *events: tuple[str, str]) -> Step:
-        """Expect exactly these events, of a watch."""
+        """Expect exactly these events of a watch."""
         return replace(self, events=list(events))
 
-    def after_a_while(self) -> Step:
-        """Let controllers finish first."""
-        return replace(self, settles=True)
+    def eventually(self) -> Step:
+        """Repeat the request until controllers have finished."""
+        return replace(self, retries=True)
 
-    def after_forgetting(self) -> Step:
-        """Have the server forget its history first."""
-        return replace(self, forgets=True)
+    def after_compaction(self) -> Step:
+        """Drop the server's history before the request."""
+        return replace(self, compacts=True)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A behaviour, in steps. ``number`` is its line in the list of behaviours, for the reader."""
+    """A behaviour of an API server: its name, and the steps that show it."""
 
     name: str
     steps: tuple[Step, ...]
 
 
 def case(name: str, *steps: Step) -> Case:
-    """A case."""
+    """Build a case."""
     return Case(name, steps)
 
 
 def get(path: str, accept: str = JSON) -> Step:
-    """GET, of an object, a list or, with ``watch=true``, a watch."""
+    """GET an object or a list, or watch with ``watch=true``."""
     return Step("GET", path, accept=accept)
 
 
 def post(path: str, body: Any, content_type: str = JSON) -> Step:
-    """POST, which is expected to create."""
+    """POST with the expected status 201."""
     return Step("POST", path, body, content_type, status=201)
 
 
@@ -191,49 +191,49 @@ def delete(path: str, body: Any = None) -> Step:
 
 @dataclass(frozen=True)
 class Exchange:
-    """One step as it was taken: what was asked (``where``, in words) and what came back."""
+    """A step that has run: a description of the request (``where``), and its answer."""
 
     where: str
     answer: Answer
 
 
-def run(asked: Case, server: Server, variables: Mapping[str, str]) -> list[Exchange]:
-    """Go through a case; raises `AssertionError` that names the step."""
-    known = dict(variables)
-    taken = []
-    for number, step in enumerate(asked.steps, 1):
-        where = f"step {number}: {step.method} {fill(step.path, known)}"
-        if step.forgets:
-            server.forget()
-        answer = _take(step, server, known)
-        fault = find_fault(step, answer, known)
-        assert fault is None, f"{where}: {fault}\n{answer.body.decode()}"
-        for name, path in step.keep.items():
-            known[name] = str(find(answer.document, path))
-        taken.append(Exchange(where, answer))
-    return taken
+def run(case_: Case, server: Server, variables: Mapping[str, str]) -> list[Exchange]:
+    """Run a case. A failure raises an `AssertionError` that names the step."""
+    values = dict(variables)
+    exchanges = []
+    for number, step in enumerate(case_.steps, 1):
+        where = f"step {number}: {step.method} {fill(step.path, values)}"
+        if step.compacts:
+            server.compact()
+        answer = _send(step, server, values)
+        mismatch = find_mismatch(step, answer, values)
+        assert mismatch is None, f"{where}: {mismatch}\n{answer.body.decode()}"
+        for name, path in step.save.items():
+            values[name] = str(find(answer.document, path))
+        exchanges.append(Exchange(where, answer))
+    return exchanges
 
 
-def _take(step: Step, server: Server, known: Mapping[str, str]) -> Answer:
+def _send(step: Step, server: Server, values: Mapping[str, str]) -> Answer:
     def ask() -> Answer:
         return server.send(
             step.method,
-            fill(step.path, known),
-            fill(step.body, known),
+            fill(step.path, values),
+            fill(step.body, values),
             step.content_type,
-            fill(step.user, known),
+            fill(step.user, values),
             step.accept,
         )
 
-    if not step.settles:
+    if not step.retries:
         return ask()
-    return server.await_answer(ask, lambda answer: find_fault(step, answer, known) is None)
+    return server.await_answer(ask, lambda answer: find_mismatch(step, answer, values) is None)
 
 
-def find_fault(step: Step, answer: Answer, known: Mapping[str, str]) -> str | None:
-    """What of an answer is not as the step expects it, or ``None``."""
+def find_mismatch(step: Step, answer: Answer, values: Mapping[str, str]) -> str | None:
+    """Describe how an answer differs from what the step expects, or return ``None``."""
     if answer.status != step.status:
-        return f"{answer.status} and not {step.status}"
+        return f"the status is {answer.status}, not {step.status}"
     warned = answer.headers.get("warning", "")
     if step.warning is not None and (
         step.warning not in warned or bool(step.warning) is not bool(warned)
@@ -241,26 +241,26 @@ def find_fault(step: Step, answer: Answer, known: Mapping[str, str]) -> str | No
         return f"the warning is {warned!r}"
     if step.events is not None:
         seen = [(line["type"], _name(line["object"])) for line in answer.lines]
-        wanted = [(type_, fill(name, known)) for type_, name in step.events]
-        if seen != wanted:
+        expected = [(type_, fill(name, values)) for type_, name in step.events]
+        if seen != expected:
             return f"the events are {seen}"
-    for path, value in fill(dict(step.expect), known).items():
+    for path, value in fill(dict(step.expect), values).items():
         found = find(answer.document, path)
         if not _meets(found, value):
             return f"{path} is {found!r}, not {value!r}"
     return None
 
 
-def _meets(found: Any, wanted: Any) -> bool:
-    if wanted is ANYTHING:
+def _meets(found: Any, expected: Any) -> bool:
+    if expected is ANYTHING:
         return found is not ABSENT and found not in (None, "", [], {})
-    if callable(wanted):
-        return bool(wanted(found))
-    return bool(found == wanted)
+    if callable(expected):
+        return bool(expected(found))
+    return bool(found == expected)
 
 
 def containing(*parts: str) -> Callable[[Any], bool]:
-    """An expectation: a text that contains all of these."""
+    """An expectation: a string that contains all parts."""
     return lambda found: isinstance(found, str) and all(part in found for part in parts)
 
 
@@ -271,7 +271,7 @@ def _name(document: Mapping[str, Any]) -> str:
 
 
 def find(document: Any, path: str) -> Any:
-    """The value at a path, or `ABSENT`. A dot within a name is written ``~``."""
+    """Return the value at a path, or `ABSENT`. A dot within a name is written ``~``."""
     value = document
     for part in path.split("."):
         name = part.replace("~", ".")
@@ -284,14 +284,14 @@ def find(document: Any, path: str) -> Any:
     return value
 
 
-def fill(value: Any, known: Mapping[str, str]) -> Any:
-    """Put kept values in place of their names, however deep."""
+def fill(value: Any, values: Mapping[str, str]) -> Any:
+    """Replace ``{name}`` by the values of variables, at any depth."""
     if isinstance(value, str):
-        for name, text in known.items():
+        for name, text in values.items():
             value = value.replace("{" + name + "}", text)
         return value
     if isinstance(value, dict):
-        return {fill(name, known): fill(item, known) for name, item in value.items()}
+        return {fill(name, values): fill(item, values) for name, item in value.items()}
     if isinstance(value, list):
-        return [fill(item, known) for item in value]
+        return [fill(item, values) for item in value]
     return value

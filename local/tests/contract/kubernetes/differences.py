@@ -1,6 +1,7 @@
-"""Where the embedded API and a real one are known to give different answers, and why.
+"""Known differences between the answers of the embedded API and a real one.
 
-Each stands in ``docs/reference/embedded-kubernetes.md``, too. One that is not found any more fails.
+``docs/reference/embedded-kubernetes.md`` documents each. A known difference that does not occur any more
+is a failure.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from local.tests.contract.kubernetes.masks import differences, read
 
 @dataclass(frozen=True)
 class Difference:
-    """Of the case of this name, what stands at ``path`` of an answer and below may differ.
+    """In answers of the named case, the value at ``path`` and below may differ.
 
-    ``always``: it does, and not only when a controller has been quick or slow.
+    ``always``: it must differ. Otherwise it depends on how fast a controller is.
     """
 
     case: str
@@ -43,7 +44,7 @@ _POD_DEFAULTS = (
     *(f"spec.{name}" for name in ("tolerations", "volumes")),
     "status.qosClass",
 )
-"""What a real cluster adds to a Pod."""
+"""Fields that a real cluster adds to a Pod."""
 
 
 def _pods(case: str, *at: str) -> tuple[Difference, ...]:
@@ -54,35 +55,35 @@ KNOWN: Mapping[str, tuple[Difference, ...]] = {
     "controllers act only when the clock runs their callbacks": (
         *_sometimes(
             "body.spec.taints",
-            "a node's status write may change its labels",
+            "a write to a node's status can change its labels",
             "a strategic merge merges conditions by type",
             "a strategic merge replaces taints, which have no merge key",
-            "a kubelet registers its own node, which takes nothing before it is ready",
-            "a kubelet sets no label that others trust",
-            "a kubelet reports its status",
-            "a kubelet reads no node but its own",
-            "a node is labelled if it is as it was read",
-            "a node is cordoned",
+            "a kubelet registers its own node with the taint not-ready",
+            "a kubelet cannot set restricted labels",
+            "a kubelet can patch the status of its node",
+            "a kubelet can read only its own node",
+            "a patch of a node's label with an old version conflicts",
+            "a node can be cordoned and uncordoned",
         ),
         *_sometimes(
             "body.items.0.spec.taints",
-            "a node is labelled if it is as it was read",
-            "a kubelet reads no node but its own",
+            "a patch of a node's label with an old version conflicts",
+            "a kubelet can read only its own node",
         ),
         *_sometimes(
             "body.metadata",
-            "a deleted namespace takes nothing new, and what is there can change",
-            "how joining nodes find the cluster is for all to read",
-            "a bootstrap token that is not for authentication is nobody's",
-            "a bootstrap token signs how to find the cluster, as long as it lives",
-            "a bootstrap token can be for signing, or not",
+            "objects in a terminating namespace can be changed but not created",
+            "the cluster-info ConfigMap is readable without credentials",
+            "a bootstrap token without the usage authentication is Unauthorized",
+            "cluster-info has a bootstrap token's signature until the token is deleted",
+            "a bootstrap token without the usage signing does not sign cluster-info",
         ),
         *_sometimes(
             "body.data",
-            "how joining nodes find the cluster is for all to read",
-            "a bootstrap token that is not for authentication is nobody's",
-            "a bootstrap token signs how to find the cluster, as long as it lives",
-            "a bootstrap token can be for signing, or not",
+            "the cluster-info ConfigMap is readable without credentials",
+            "a bootstrap token without the usage authentication is Unauthorized",
+            "cluster-info has a bootstrap token's signature until the token is deleted",
+            "a bootstrap token without the usage signing does not sign cluster-info",
         ),
     ),
     "Pods and workloads get only some defaults": (
@@ -91,20 +92,20 @@ KNOWN: Mapping[str, tuple[Difference, ...]] = {
             "body.spec",
             "body.status",
         ),
-        *_pods("pods of jobsets that have not started are listed", "body", "body.items.0"),
+        *_pods("pending pods of jobsets can be listed", "body", "body.items.0"),
         *_pods(
-            "pods of jobsets that wait are watched until they run",
+            "a watch of pending pods shows DELETED when a pod runs",
             *("body", "body.0.object", "body.1.object"),
         ),
-        *_pods("pods of jobs are listed by their node", "body", "body.items.0"),
+        *_pods("pods of jobs can be listed by node", "body", "body.items.0"),
     ),
 }
-"""By words of the page that tell of them."""
+"""By the words of the page that describe them."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What differs, and where; ``...`` stands for nothing."""
+    """One difference and its path. ``...`` is an absent value."""
 
     where: str
     path: str
@@ -118,21 +119,21 @@ class Finding:
 
 
 def compare(real: Iterable[Exchange], embedded: Iterable[Exchange]) -> Iterator[Finding]:
-    """All that differs between two runs of a case, masked."""
+    """Compare two runs of a case: yield all differences of the masked answers."""
     for one, other in zip(real, embedded, strict=True):
         for path, theirs, ours in differences(read(one.answer), read(other.answer)):
             yield Finding(one.where, path, theirs, ours)
 
 
 def check(case: str, found: Iterable[Finding]) -> None:
-    """Raises `AssertionError` for what is not known, and for what is known and not found."""
+    """Raise `AssertionError` for an unknown difference, and for a known one that was not found."""
     known = [one for group in KNOWN.values() for one in group if one.case == case]
     findings = list(found)
     new = [one for one in findings if not any(known_.covers(case, one.path) for known_ in known)]
-    gone = [
+    missing = [
         one.path
         for one in known
         if one.always and not any(one.covers(case, finding.path) for finding in findings)
     ]
     assert not new, "the answers differ:\n" + "\n".join(map(str, new))
-    assert not gone, f"known differences that are there no more: {gone}"
+    assert not missing, f"known differences that do not occur any more: {missing}"

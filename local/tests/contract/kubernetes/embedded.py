@@ -1,4 +1,4 @@
-"""The embedded server, in process and on a virtual clock, as the tests here use it."""
+"""The embedded server in this process, on a virtual clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from local.tests.contract.kubernetes.dialogue import AGENT, JSON, USERS, Answer,
 
 
 class Listener:
-    """Somebody who watches."""
+    """A client of a watch."""
 
     def __init__(self, stream: Stream, on_chunk: Callable[[bytes], None] | None = None) -> None:
         self.chunks: list[bytes] = []
@@ -25,15 +25,15 @@ class Listener:
     def _end(self) -> None:
         self.ended = True
 
-    def hang_up(self) -> None:
+    def cancel(self) -> None:
         self._subscription.cancel()
 
     def events(self) -> list[Any]:
         """All events so far."""
         return [json.loads(line) for line in b"".join(self.chunks).splitlines()]
 
-    def seen(self) -> list[tuple[str, str]]:
-        """Types and names of the events so far."""
+    def event_names(self) -> list[tuple[str, str]]:
+        """Types and object names of the events so far."""
         return [
             (event["type"], event["object"].get("metadata", {}).get("name", ""))
             for event in self.events()
@@ -41,10 +41,10 @@ class Listener:
 
 
 class Embedded:
-    """A `Server` for cases, and what single tests need of one besides."""
+    """A `Server` for cases, with further methods for single tests."""
 
     def __init__(self, identity: str = "", **options: Any) -> None:
-        """With an ``identity``, it has all that a case finds; see `variables`."""
+        """With an ``identity``, the server has the CRDs and the namespace of a case; see `variables`."""
         self.clock = VirtualClock()
         self.known = variables(identity, self.clock.now())
         users = {fill(name, self.known): groups for name, groups in USERS.items()}
@@ -52,31 +52,31 @@ class Embedded:
         self.api = KubeApi(
             self.clock, random=Random(1), tokens=tokens, options=ClusterOptions(**options)
         )
-        self.settle()
+        self.run_controllers()
         if identity:
-            self._make_place()
+            self._open_namespace()
 
-    def _make_place(self) -> None:
+    def _open_namespace(self) -> None:
         crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         for crd in ALL:
             self.ask("POST", crds, crd)
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": self.known["ns"]}})
-        self.settle()
-        self.forget()
+        self.run_controllers()
+        self.compact()
 
-    def settle(self) -> None:
-        """Let its controllers do what they have to do."""
+    def run_controllers(self) -> None:
+        """Let the controllers finish."""
         self.clock.run_for(1)
 
     def await_answer(
         self, ask: Callable[[], Answer], is_expected: Callable[[Answer], bool]
     ) -> Answer:
-        """See `Server`; controllers need no more than a second of virtual time."""
+        """See `Server`. Controllers need at most a second of virtual time."""
         del is_expected
-        self.settle()
+        self.run_controllers()
         return ask()
 
-    def forget(self) -> None:
+    def compact(self) -> None:
         """See `Server`."""
         self.api.compact()
 
@@ -103,7 +103,7 @@ class Embedded:
             return Answer(response.status, lowered, response.body)
         listener = Listener(response.stream)
         self.clock.run_until(lambda: listener.ended, timeout_s=3600)
-        assert listener.ended, "the watch should have ended by itself"
+        assert listener.ended, "the watch must end by itself"
         return Answer(response.status, lowered, b"".join(listener.chunks))
 
     def watch(
@@ -114,7 +114,7 @@ class Embedded:
         accept: str = JSON,
         on_chunk: Callable[[bytes], None] | None = None,
     ) -> Listener:
-        """Watch a collection, from now on until it ends."""
+        """Watch a collection, until the watch ends."""
         headers = {"authorization": f"Bearer {user}", "accept": accept}
         request = Request.of("GET", f"{path}?watch=true&{query}", headers=headers)
         stream = self.api.handle(request).stream
@@ -122,7 +122,7 @@ class Embedded:
         return Listener(stream, on_chunk)
 
     def ask(self, method: str, path: str, body: Any = None, **more: Any) -> Any:
-        """The document that comes back; the request must succeed."""
+        """Send a request that must succeed, and return the document of its answer."""
         answer = self.send(method, path, body, **more)
         assert answer.status < 300, answer.body.decode()
         return answer.document

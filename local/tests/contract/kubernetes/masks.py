@@ -1,5 +1,5 @@
-"""What may differ between two servers that give the same answer: identities, versions, times, and
-the order of what has none."""
+"""Mask the values in which equal answers of two servers may differ: identities, versions, times, and the
+order of unordered items."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _FIELDS = {
     "kubeconfig": "<kubeconfig>",
     "certificate": "<certificate>",
 }
-_OF_NODE_CONTROLLERS = "node.alpha.kubernetes.io/ttl"
-"""An annotation that comes to a Node when its controller finds the time."""
+_TTL_ANNOTATION = "node.alpha.kubernetes.io/ttl"
+"""An annotation that a controller adds to a Node at an unpredictable time."""
 
 
 def mask(value: Any, name: str = "") -> Any:
-    """A document, or what stands under ``name`` in one, without what chance and time put there."""
+    """Mask a document, or the value of the field ``name``, where it depends on chance or time."""
     if isinstance(value, Mapping):
         kind = value.get("kind", "" if set(value) == {"paths"} else None)
         value = Served(value) if "gitVersion" in value else value
         reshape = _RESHAPE.get(kind) if isinstance(kind, str) else None
         if reshape is not None:
             value = reshape(value)
-        masked = {mask(key): mask(item, key) for key, item in _settled(value).items()}
+        masked = {mask(key): mask(item, key) for key, item in _stable_fields(value).items()}
         return Served(masked) if isinstance(value, Served) else masked
     if isinstance(value, list):
         return [mask(item) for item in value]
@@ -47,28 +47,28 @@ def mask(value: Any, name: str = "") -> Any:
         return value
     if name in _FIELDS and value:
         return _FIELDS[name]
-    for pattern, shown in _TEXTS:
-        value = pattern.sub(shown, value)
+    for pattern, replacement in _TEXTS:
+        value = pattern.sub(replacement, value)
     return value
 
 
-def _settled(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Without managedFields, which only a real server keeps, and what a Node's controllers add at
-    their own time."""
+def _stable_fields(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Remove managedFields, which only a real server has, and the annotation that a Node's controller
+    adds at an unpredictable time."""
     document = {key: value for key, value in document.items() if key != "managedFields"}
     annotations = document.get("annotations")
-    if not isinstance(annotations, Mapping) or _OF_NODE_CONTROLLERS not in annotations:
+    if not isinstance(annotations, Mapping) or _TTL_ANNOTATION not in annotations:
         return document
-    kept = {key: value for key, value in annotations.items() if key != _OF_NODE_CONTROLLERS}
+    others = {key: value for key, value in annotations.items() if key != _TTL_ANNOTATION}
     rest = {key: value for key, value in document.items() if key != "annotations"}
-    return {**rest, "annotations": kept} if kept else rest
+    return {**rest, "annotations": others} if others else rest
 
 
 _AGE = re.compile(r"(\d+[smhdy]){1,2}")
 
 
 class Served(dict[str, Any]):
-    """What discovery lists, by its names: in no order, and a server may list more than another."""
+    """The items that discovery lists, by name. They have no order, and a server may list more."""
 
 
 def _by_name(documents: Sequence[Mapping[str, Any]], key: str) -> Served:
@@ -89,7 +89,7 @@ def _reshape_resources(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _reshape_table(table: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Cells by their columns, without ages. Only the first Table of a watch names its columns."""
+    """Map cells by column, and mask ages. Only the first Table of a watch names its columns."""
     columns = [one["name"] for one in table["columnDefinitions"] or ()]
     rows = [
         {**row, "cells": Served(zip(columns, map(_mask_age, row["cells"]), strict=False))}
@@ -103,7 +103,7 @@ def _mask_age(cell: Any) -> Any:
 
 
 def _reshape_review(review: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Without the reason, which only a real server gives."""
+    """Remove the reason, which only a real server gives."""
     return {**review, "status": {"allowed": review["status"]["allowed"]}}
 
 
@@ -127,12 +127,12 @@ _RESHAPE: Mapping[str, Callable[[Mapping[str, Any]], Mapping[str, Any]]] = {
 
 
 def read(answer: Answer) -> dict[str, Any]:
-    """All of an answer that two servers should have in common: of a refusal, not its words."""
+    """Return the parts of an answer that two servers must have in common: not an error's message."""
     body = mask(_decode(answer.body))
-    if answer.status == 404:  # for what is not served, a Status or text
+    if answer.status == 404:  # if the kind is not served, a Status or plain text
         return {"status": 404}
     if answer.status >= 400:
-        return {"status": answer.status, "body": _read_refusal(body)}
+        return {"status": answer.status, "body": _read_error(body)}
     return {
         "status": answer.status,
         "type": answer.headers.get("content-type", ""),
@@ -141,9 +141,9 @@ def read(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _read_refusal(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Reason, object and fields. A real server may find more fields than the embedded one, and
-    names some causes twice."""
+def _read_error(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an error's reason and fields. A real server may report more fields than the embedded one,
+    and reports some causes twice."""
     details = body.get("details") or {}
     causes = details.get("causes") or ()
     fields = {f"{one.get('reason', '')} {one.get('field', '')}" for one in causes}
@@ -155,7 +155,7 @@ def _read_refusal(body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _decode(body: bytes) -> Any:
-    """A document, or the events of a watch, or text."""
+    """Decode a document or the events of a watch, or return text."""
     try:
         return json.loads(body)
     except ValueError:
@@ -167,8 +167,8 @@ def _decode(body: bytes) -> Any:
 
 
 def differences(one: Any, other: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """The paths at which a real server's masked value and the embedded one's differ, with what
-    stands there (`...` for nothing). What only the real one serves is no difference."""
+    """Yield the paths at which a real server's masked value and the embedded one's differ, with both
+    values (`...` if absent). An item that only the real server lists is no difference."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         names = set(other) if isinstance(other, Served) else {*one, *other}
         for name in sorted(names):

@@ -1,4 +1,4 @@
-"""A real API server, as the cases ask it."""
+"""A real API server, for the cases."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 class Real:
-    """A `Server` for cases, each in a namespace of its own.
+    """A `Server` for cases. Each case runs in its own namespace.
 
-    The administrator speaks for all users but ``anonymous`` and the bearers of tokens. What cases
-    leave behind outside their namespaces is deleted after them; namespaces and CRDs are when the
-    cluster is somebody's.
+    The administrator impersonates all users but ``anonymous`` and users of tokens. Objects that a case
+    creates outside its namespace are deleted after it. Namespaces and CRDs are deleted at the end,
+    unless the tests have started the cluster.
     """
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
         self._administrator = urllib3.PoolManager(ssl_context=plane.administrator())
-        nobody = ssl.create_default_context(cadata=plane.ca_pem)
-        self._nobody = urllib3.PoolManager(ssl_context=nobody)
+        anonymous = ssl.create_default_context(cadata=plane.ca_pem)
+        self._anonymous = urllib3.PoolManager(ssl_context=anonymous)
         self._known: Mapping[str, str] = {}
-        self._made: dict[str, None] = {}
-        self._leave: list[str] = []
+        self._created: dict[str, None] = {}
+        self._remaining: list[str] = []
 
     # -- a server ---------------------------------------------------------------------------------
 
@@ -52,7 +52,7 @@ class Real:
         accept: str = JSON,
     ) -> Answer:
         """See `Server`."""
-        pool, headers = self._speak_as(user)
+        pool, headers = self._connection_of(user)
         headers.update({"Accept": accept, "User-Agent": AGENT})
         raw = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         if raw is not None:
@@ -66,17 +66,17 @@ class Real:
             self._note(method, path.partition("?")[0], answer)
         return answer
 
-    def _speak_as(self, user: str) -> tuple[urllib3.PoolManager, urllib3.HTTPHeaderDict]:
+    def _connection_of(self, user: str) -> tuple[urllib3.PoolManager, urllib3.HTTPHeaderDict]:
         headers = urllib3.HTTPHeaderDict()
         if user == "anonymous":
-            return self._nobody, headers
+            return self._anonymous, headers
         if user.startswith("token:"):
             headers["Authorization"] = f"Bearer {user.removeprefix('token:')}"
-            return self._nobody, headers
+            return self._anonymous, headers
         headers.update(self._plane.headers())
         if user != "admin":
             headers["Impersonate-User"] = user
-            for group in {fill(name, self._known): held for name, held in USERS.items()}[user]:
+            for group in {fill(name, self._known): groups for name, groups in USERS.items()}[user]:
                 headers.add("Impersonate-Group", group)
         return self._administrator, headers
 
@@ -91,55 +91,57 @@ class Real:
                 return answer
             time.sleep(_POLL_S)
 
-    def forget(self) -> None:
-        """See `Server`. Skips the case on somebody's cluster, whose history is not ours."""
+    def compact(self) -> None:
+        """See `Server`. Skips the case unless the tests have started the control plane."""
         if not isinstance(self._plane, OwnControlPlane):
-            pytest.skip("only a control plane of one's own can be made to forget")
+            pytest.skip("only a control plane that the tests have started can be compacted")
         self._plane.compact()
 
-    # -- a place for each case --------------------------------------------------------------------
+    # -- a namespace for each case ----------------------------------------------------------------
 
     @contextmanager
-    def place(self) -> Iterator[Mapping[str, str]]:
-        """An empty namespace, and the variables of a case in it."""
+    def open_namespace(self) -> Iterator[Mapping[str, str]]:
+        """Create an empty namespace, and return the variables of a case in it."""
         self._known = variables(secrets.token_hex(3), datetime.now(UTC))
         path = f"/api/v1/namespaces/{self._known['ns']}"
-        self._demand(201, "POST", "/api/v1/namespaces", {"metadata": {"name": self._known["ns"]}})
-        self._made = {}
-        self._until(f"{path}/serviceaccounts/default", lambda answer: answer.status == 200)
+        self._send_expecting(
+            201, "POST", "/api/v1/namespaces", {"metadata": {"name": self._known["ns"]}}
+        )
+        self._created = {}
+        self._wait_until(f"{path}/serviceaccounts/default", lambda answer: answer.status == 200)
         try:
             yield self._known
         finally:
-            for made in self._made:
-                if not made.startswith(f"{path}/"):
-                    self.send("DELETE", made)
-            self._leave.append(path)
+            for created in self._created:
+                if not created.startswith(f"{path}/"):
+                    self.send("DELETE", created)
+            self._remaining.append(path)
 
     def _note(self, method: str, path: str, answer: Answer) -> None:
         meta = answer.document.get("metadata", {})
         if meta.get("uid"):
-            self._made[path if method == "PATCH" else f"{path}/{meta['name']}"] = None
+            self._created[path if method == "PATCH" else f"{path}/{meta['name']}"] = None
 
-    def define(self) -> None:
-        """Make the CRDs that cases need, where they are not there yet."""
+    def create_definitions(self) -> None:
+        """Create the CRDs that cases need, unless they exist."""
         for crd in ALL:
             path = f"{_CRDS}/{crd['metadata']['name']}"
             if self.send("GET", path).status == 404:
-                self._demand(201, "POST", _CRDS, crd)
-                self._leave.append(path)
-            self._until(path, _is_established)
+                self._send_expecting(201, "POST", _CRDS, crd)
+                self._remaining.append(path)
+            self._wait_until(path, _is_established)
 
-    def leave(self) -> None:
-        """Delete what `place` and `define` have made, if the cluster lives on."""
+    def clean_up(self) -> None:
+        """Delete what `open_namespace` and `create_definitions` created, if the cluster remains."""
         if not self._plane.is_ours:
-            for path in self._leave:
+            for path in self._remaining:
                 self.send("DELETE", path)
 
-    def _until(self, path: str, condition: Callable[[Answer], bool]) -> None:
+    def _wait_until(self, path: str, condition: Callable[[Answer], bool]) -> None:
         answer = self.await_answer(lambda: self.send("GET", path), condition)
         assert condition(answer), f"GET {path}: {answer.body.decode()}"
 
-    def _demand(self, status: int, method: str, path: str, body: Any) -> None:
+    def _send_expecting(self, status: int, method: str, path: str, body: Any) -> None:
         answer = self.send(method, path, body)
         assert answer.status == status, f"{method} {path}: {answer.body.decode()}"
 

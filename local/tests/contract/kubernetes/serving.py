@@ -1,4 +1,4 @@
-"""The embedded server behind a real port with TLS, on a thread of its own."""
+"""The embedded server on a real port with TLS, in its own thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from local.kube import ADMIN, CertificateAuthority, KubeApi, kubeconfig
 
 @contextmanager
 def served(directory: Path) -> Iterator[Path]:
-    """A server that lives as long as the context; its administrator's kubeconfig."""
+    """Run a server within the context, and yield its administrator's kubeconfig."""
     path = directory / "admin.yaml"
     started = threading.Event()
     stop: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
@@ -41,7 +41,7 @@ def served(directory: Path) -> Iterator[Path]:
 
     thread = threading.Thread(target=lambda: asyncio.run(main()), daemon=True)
     thread.start()
-    assert started.wait(10), "the server should be up within ten seconds"
+    assert started.wait(10), "the server must start within ten seconds"
     try:
         yield path
     finally:

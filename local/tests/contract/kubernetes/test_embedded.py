@@ -1,4 +1,4 @@
-"""The cases, asked of the embedded server."""
+"""The cases, run against the embedded server."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tests.harness import ROOT
 PAGE = (ROOT / "docs" / "reference" / "embedded-kubernetes.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("asked", CASES, ids=lambda asked: asked.name)
-def test_case(asked: Case) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_case(case: Case) -> None:
     server = Embedded("abc123")
-    run(asked, server, server.known)
+    run(case, server, server.known)
 
 
 def test_case_names_are_unique(say: Callable[[str], None]) -> None:
-    names = [asked.name for asked in CASES]
+    names = [case.name for case in CASES]
     assert len(set(names)) == len(names)
     say(f"Kubernetes contract: {len(names)} cases for the embedded API")
 
 
 @pytest.mark.parametrize("words", [*differences.KNOWN, *of_kubectl.KNOWN])
-def test_what_differs_stands_in_the_page(words: str) -> None:
+def test_the_page_documents_each_known_difference(words: str) -> None:
     assert words in " ".join(PAGE.split())

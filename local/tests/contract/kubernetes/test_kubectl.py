@@ -1,4 +1,4 @@
-"""kubectl's everyday commands on the embedded API, behind a real port."""
+"""kubectl's everyday commands on the embedded API, on a real port."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def test_run(run: Run, embedded: Embedded) -> None:
     run(embedded.open_terminal(f"{RUNS.index(run)}"))
 
 
-def test_what_kubectl_sends_as_protobuf_is_refused_with_a_way_out(embedded: Embedded) -> None:
+def test_the_error_about_protobuf_names_an_alternative(embedded: Embedded) -> None:
     kubectl = embedded.open_terminal("protobuf")
     for command in (
         ("create", "configmap", "c", "--from-literal=a=b"),
         ("create", "namespace", "made"),
         ("auth", "can-i", "get", "pods"),
     ):
-        refused = kubectl(*command, code=1)
-        assert "use `kubectl apply -f` with a manifest" in refused
+        error = kubectl(*command, code=1)
+        assert "use `kubectl apply -f` with a manifest" in error
 
 
-def test_server_side_apply_is_refused(embedded: Embedded) -> None:
+def test_server_side_apply_is_not_available(embedded: Embedded) -> None:
     kubectl = embedded.open_terminal("applied")
-    refused = kubectl("apply", "--server-side", "-f", "-", stdin=manifest("a"), code=1)
-    assert "Server-side apply not available on the server" in refused
+    error = kubectl("apply", "--server-side", "-f", "-", stdin=manifest("a"), code=1)
+    assert "Server-side apply not available on the server" in error

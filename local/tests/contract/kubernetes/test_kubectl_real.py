@@ -1,4 +1,4 @@
-"""The same commands on a real kube-apiserver: a person sees what the embedded API shows."""
+"""kubectl's everyday commands on a real kube-apiserver show the same as on the embedded API."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("kubernetes contract")]
 @pytest.fixture(scope="module")
 def real(control_plane: ControlPlane) -> Iterator[Real]:
     server = Real(control_plane)
-    server.define()
+    server.create_definitions()
     yield server
-    server.leave()
+    server.clean_up()
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
 
 @pytest.fixture(scope="module")
 def tally() -> list[int]:
-    """How many commands each run has taken."""
+    """The number of commands of each run."""
     return []
 
 
@@ -45,16 +45,18 @@ def test_run(
     tmp_path: Path,
     tally: list[int],
 ) -> None:
-    with real.place() as known:
-        there = Terminal(embedded.program, control_plane.kubeconfig, tmp_path, dict(known))
-        run(there)
-    here = embedded.open_terminal(known["id"])
-    run(here)
-    check(there.shown, list(compare(there.shown, here.shown)))
-    tally.append(len(there.shown))
+    with real.open_namespace() as known:
+        on_real = Terminal(embedded.program, control_plane.kubeconfig, tmp_path, dict(known))
+        run(on_real)
+    on_embedded = embedded.open_terminal(known["id"])
+    run(on_embedded)
+    check(on_real.shown, list(compare(on_real.shown, on_embedded.shown)))
+    tally.append(len(on_real.shown))
 
 
-def test_how_many_commands_show_the_same(tally: list[int], say: Callable[[str], None]) -> None:
+def test_the_number_of_compared_commands_is_printed(
+    tally: list[int], say: Callable[[str], None]
+) -> None:
     say(
         f"kubectl: {sum(tally)} commands of {len(tally)} runs show the same on a real "
         "kube-apiserver and on the embedded API, but for known differences"

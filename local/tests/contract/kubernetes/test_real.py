@@ -1,4 +1,4 @@
-"""The cases, asked of a real kube-apiserver, and its answers held against the embedded one's."""
+"""The cases, run against a real kube-apiserver; its answers are compared with the embedded API's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("kubernetes contract")]
 
 @dataclass
 class Tally:
-    """What has been done so far."""
+    """The numbers of cases and answers so far, and the cases that differ."""
 
     cases: int = 0
     answers: int = 0
@@ -34,24 +34,26 @@ def tally() -> Tally:
 @pytest.fixture(scope="module")
 def real(control_plane: ControlPlane) -> Iterator[Real]:
     server = Real(control_plane)
-    server.define()
+    server.create_definitions()
     yield server
-    server.leave()
+    server.clean_up()
 
 
-@pytest.mark.parametrize("asked", CASES, ids=lambda asked: asked.name)
-def test_case(asked: Case, real: Real, tally: Tally) -> None:
-    with real.place() as known:
-        answers = run(asked, real, known)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_case(case: Case, real: Real, tally: Tally) -> None:
+    with real.open_namespace() as known:
+        answers = run(case, real, known)
     embedded = Embedded(known["id"])
-    found = list(compare(answers, run(asked, embedded, embedded.known)))
-    check(asked.name, found)
+    found = list(compare(answers, run(case, embedded, embedded.known)))
+    check(case.name, found)
     tally.cases += 1
     tally.answers += len(answers)
-    tally.differing.update({asked.name} if found else ())
+    tally.differing.update({case.name} if found else ())
 
 
-def test_how_many_answers_are_alike(tally: Tally, say: Callable[[str], None]) -> None:
+def test_the_number_of_compared_answers_is_printed(
+    tally: Tally, say: Callable[[str], None]
+) -> None:
     say(
         f"Kubernetes contract: {tally.cases} cases hold on a real kube-apiserver; of its "
         f"{tally.answers} answers the embedded API gives the same, but for known differences in "

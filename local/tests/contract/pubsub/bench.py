@@ -1,4 +1,4 @@
-"""What a case works with: the clients of an application, and an HTTP endpoint that is pushed to."""
+"""The tools of a case: the clients of an application, and an HTTP endpoint that receives pushes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from google.pubsub_v1.services.publisher.transports import PublisherGrpcTranspor
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 WITHIN_S = 60.0
-"""How long anything may take that is waited for; the longest, a push time-out, is 10 seconds."""
+"""The longest wait for anything. The slowest event, the timeout of a push, takes 10 seconds."""
 _PULL_S = 10.0
 _TIMEOUT_S = 2.0
 _ANY_SIZE = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
@@ -28,7 +28,7 @@ _ANY_SIZE = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_le
 
 @dataclass(frozen=True)
 class Push:
-    """A push request as it came in; ``at`` in seconds of the monotonic clock."""
+    """A received push request. ``at`` is in seconds of the monotonic clock."""
 
     at: float
     path: str
@@ -47,70 +47,70 @@ class Push:
 
 
 @dataclass
-class Inbox:
-    """A part of the endpoint: takes pushes, and gives each the next of ``answers``.
+class Receiver:
+    """Receives the pushes to one path of the endpoint, and answers each with the next of ``answers``.
 
-    The last answer is given again and again; `None` is no answer for as long as the case runs. With
-    ``gathers`` each push waits until so many are under way together, or two seconds.
+    The last answer is repeated. `None` means no answer until the case ends. With ``gathers``, the answer
+    to a push waits until that many pushes are in progress together, for two seconds at most.
     """
 
     url: str
     answers: list[int | None]
     gathers: int = 1
-    most_under_way: int = 0
+    most_in_progress: int = 0
     _pushes: list[Push] = field(default_factory=list)
-    _under_way: int = 0
+    _in_progress: int = 0
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _closed: bool = False
 
     def take(self, push: Push) -> int | None:
-        """The status to answer with; waits as long as it is to wait."""
+        """Record a push; return the status to answer with, after the wait that is configured."""
         with self._changed:
             self._pushes.append(push)
-            self._under_way += 1
-            self.most_under_way = max(self.most_under_way, self._under_way)
+            self._in_progress += 1
+            self.most_in_progress = max(self.most_in_progress, self._in_progress)
             status = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
             self._changed.notify_all()
             if status is None:
                 self._changed.wait_for(lambda: self._closed)
             else:
-                self._changed.wait_for(lambda: self.most_under_way >= self.gathers, _TIMEOUT_S)
-            self._under_way -= 1
+                self._changed.wait_for(lambda: self.most_in_progress >= self.gathers, _TIMEOUT_S)
+            self._in_progress -= 1
         return status
 
     @property
     def count(self) -> int:
-        """How many pushes there were so far."""
+        """The number of pushes received so far."""
         return len(self._pushes)
 
     def wait(self, count: int) -> list[Push]:
-        """The first ``count`` pushes, when they have come."""
+        """Wait for ``count`` pushes, and return them."""
         with self._changed:
-            came = self._changed.wait_for(lambda: len(self._pushes) >= count, WITHIN_S)
-            assert came, f"{len(self._pushes)} of {count} pushes came to {self.url}"
+            complete = self._changed.wait_for(lambda: len(self._pushes) >= count, WITHIN_S)
+            assert complete, f"{self.url} received {len(self._pushes)} of {count} pushes"
             return self._pushes[:count]
 
     def close(self) -> None:
-        """Let go of those that get no answer."""
+        """Release the requests that are not answered."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
 
 class Endpoint:
-    """An HTTP server on loopback with an `Inbox` for each first segment of a path; else a 404."""
+    """An HTTP server on loopback: one `Receiver` per first segment of a path, and 404 for others."""
 
     def __init__(self) -> None:
-        self._inboxes: dict[str, Inbox] = {}
-        inboxes = self._inboxes
+        self._receivers: dict[str, Receiver] = {}
+        receivers = self._receivers
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 push = Push(time.monotonic(), self.path, headers, body)
-                inbox = inboxes.get(self.path.split("/")[1])
-                status = inbox.take(push) if inbox else 404
+                receiver = receivers.get(self.path.split("/")[1])
+                status = receiver.take(push) if receiver else 404
                 if status is not None:
                     self.send_response(status)
                     if 300 <= status < 400:
@@ -124,13 +124,13 @@ class Endpoint:
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
-    def open(self, answers: Sequence[int | None], gathers: int) -> Inbox:
-        """Take pushes at a path that nobody else has, and below it."""
+    def open(self, answers: Sequence[int | None], gathers: int) -> Receiver:
+        """Receive pushes at a new path and below it."""
         segment = secrets.token_hex(6)
         url = f"http://127.0.0.1:{self._server.server_port}/{segment}/push?from=pubsub"
-        inbox = Inbox(url, list(answers), gathers)
-        self._inboxes[segment] = inbox
-        return inbox
+        receiver = Receiver(url, list(answers), gathers)
+        self._receivers[segment] = receiver
+        return receiver
 
     def close(self) -> None:
         """Stop listening."""
@@ -141,7 +141,7 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Clients:
-    """An application's clients: batching, plain, pulling. They are not typed."""
+    """An application's clients: a batching and a plain publisher, a subscriber. They are not typed."""
 
     address: str
     batching: Any
@@ -151,7 +151,7 @@ class Clients:
 
 @contextmanager
 def connect(address: str) -> Iterator[Clients]:
-    """Clients of the Pub/Sub that listens at ``address``, without TLS and credentials."""
+    """Connect clients to the Pub/Sub at ``address``, without TLS and credentials."""
     with grpc.insecure_channel(address, options=_ANY_SIZE) as channel:
         transport = PublisherGrpcTransport(channel=channel)
         batching = pubsub_v1.PublisherClient(transport=transport)
@@ -165,7 +165,7 @@ def connect(address: str) -> Iterator[Clients]:
 
 
 class Bench:
-    """One case's project at one Pub/Sub. Where no name is given, ``inbox`` is meant."""
+    """The project of one case in one Pub/Sub. The default id of topics and subscriptions is ``main``."""
 
     def __init__(self, clients: Clients, endpoint: Endpoint) -> None:
         self.address = clients.address
@@ -175,49 +175,49 @@ class Bench:
         self.project_id = f"p-{secrets.token_hex(6)}"
         self.project = f"projects/{self.project_id}"
         self._endpoint = endpoint
-        self._inboxes: list[Inbox] = []
+        self._receivers: list[Receiver] = []
 
     def close(self) -> None:
-        """Remove what the case has left, so that nothing is pushed any more."""
-        for inbox in self._inboxes:
-            inbox.close()
+        """Delete the project's subscriptions and topics, so that nothing is pushed any more."""
+        for receiver in self._receivers:
+            receiver.close()
         for subscription in self.subscriber.list_subscriptions(project=self.project):
             self.subscriber.delete_subscription(subscription=subscription.name)
         for topic in self.publisher.list_topics(project=self.project):
             self.publisher.delete_topic(topic=topic.name)
 
-    def refusal(self, error: GoogleAPICallError) -> str:
-        """Status and words, the same in each project."""
+    def describe_error(self, error: GoogleAPICallError) -> str:
+        """Return an error's status and message, with the project's name replaced."""
         status = error.grpc_status_code
         assert status is not None
         return f"{status.name} {error.message}".replace(self.project, "projects/P")
 
     def status_of(self, call: Callable[[], object]) -> str:
-        """The status of what is refused."""
+        """Return the status of a call's error, or OK."""
         try:
             call()
         except GoogleAPICallError as error:
-            return self.refusal(error).partition(" ")[0]
+            return self.describe_error(error).partition(" ")[0]
         return "OK"
 
-    def topic_name(self, topic_id: str = "inbox") -> str:
+    def topic_name(self, topic_id: str = "main") -> str:
         return f"{self.project}/topics/{topic_id}"
 
-    def subscription_name(self, subscription_id: str = "inbox") -> str:
+    def subscription_name(self, subscription_id: str = "main") -> str:
         return f"{self.project}/subscriptions/{subscription_id}"
 
-    def topic(self, topic_id: str = "inbox", **fields: Any) -> Any:
-        """Make a topic; as it is shown."""
+    def topic(self, topic_id: str = "main", **fields: Any) -> Any:
+        """Create a topic, and return it."""
         return self.publisher.create_topic(request={"name": self.topic_name(topic_id), **fields})
 
-    def subscribe(self, subscription_id: str = "inbox", **fields: Any) -> Any:
-        """Make a subscription; as it is shown. ``topic`` is an id."""
-        topic = self.topic_name(fields.pop("topic", "inbox"))
+    def subscribe(self, subscription_id: str = "main", **fields: Any) -> Any:
+        """Create a subscription, and return it. ``topic`` is an id."""
+        topic = self.topic_name(fields.pop("topic", "main"))
         name = self.subscription_name(subscription_id)
         return self.subscriber.create_subscription(request={"name": name, "topic": topic, **fields})
 
-    def update(self, *paths: str, subscription_id: str = "inbox", **fields: Any) -> Any:
-        """Change the fields of a subscription that ``paths`` name; as it is shown."""
+    def update(self, *paths: str, subscription_id: str = "main", **fields: Any) -> Any:
+        """Update the fields of a subscription that ``paths`` name, and return it."""
         named = {
             "name": self.subscription_name(subscription_id),
             "topic": self.topic_name(),
@@ -227,38 +227,38 @@ class Bench:
             request={"subscription": named, "update_mask": {"paths": paths}}
         )
 
-    def push(self, inbox: Inbox, subscription_id: str = "inbox", **fields: Any) -> Any:
-        """Make a subscription that pushes there."""
-        push_config = {"push_endpoint": inbox.url, **fields.pop("push_config", {})}
+    def push(self, receiver: Receiver, subscription_id: str = "main", **fields: Any) -> Any:
+        """Create a subscription that pushes to the receiver."""
+        push_config = {"push_endpoint": receiver.url, **fields.pop("push_config", {})}
         return self.subscribe(subscription_id, push_config=push_config, **fields)
 
-    def point(self, inbox: Inbox | None, subscription_id: str = "inbox") -> None:
-        """Let a subscription push there from now on, or nowhere."""
+    def set_push_target(self, receiver: Receiver | None, subscription_id: str = "main") -> None:
+        """Make a subscription push to another receiver, or to none."""
         self.subscriber.modify_push_config(
             subscription=self.subscription_name(subscription_id),
-            push_config={"push_endpoint": inbox.url} if inbox else {},
+            push_config={"push_endpoint": receiver.url} if receiver else {},
         )
 
-    def inbox(self, *answers: int | None, gathers: int = 1) -> Inbox:
-        """Something to push to, which answers so; 204 if nothing is said."""
-        inbox = self._endpoint.open(answers or (204,), gathers)
-        self._inboxes.append(inbox)
-        return inbox
+    def receiver(self, *answers: int | None, gathers: int = 1) -> Receiver:
+        """Open a receiver with these answers; the default answer is 204."""
+        receiver = self._endpoint.open(answers or (204,), gathers)
+        self._receivers.append(receiver)
+        return receiver
 
-    def publish(self, data: bytes = b"x", *, topic: str = "inbox", **fields: Any) -> str:
-        """Publish one message; its id."""
+    def publish(self, data: bytes = b"x", *, topic: str = "main", **fields: Any) -> str:
+        """Publish one message, and return its id."""
         (message_id,) = self.publish_all([{"data": data, **fields}], topic=topic)
         return message_id
 
-    def publish_all(self, messages: Sequence[Any], topic: str = "inbox") -> list[str]:
-        """Publish messages in one call; their ids."""
+    def publish_all(self, messages: Sequence[Any], topic: str = "main") -> list[str]:
+        """Publish messages in one call, and return their ids."""
         answer = self.publisher.publish(
             topic=self.topic_name(topic), messages=messages, retry=None, timeout=WITHIN_S
         )
         return list(answer.message_ids)
 
-    def pull(self, subscription_id: str = "inbox") -> Any:
-        """The next message that is ready, when there is one."""
+    def pull(self, subscription_id: str = "main") -> Any:
+        """Wait for a message, and return it."""
         deadline = time.monotonic() + WITHIN_S
         while time.monotonic() < deadline:
             answer = self.subscriber.pull(
@@ -268,10 +268,10 @@ class Bench:
             )
             if answer.received_messages:
                 return answer.received_messages[0]
-        raise AssertionError(f"there was nothing to pull from {subscription_id}")
+        raise AssertionError(f"no message could be pulled from {subscription_id}")
 
-    def pull_many(self, subscription_id: str = "inbox") -> list[Any]:
-        """What is ready, when something is; acknowledged."""
+    def pull_many(self, subscription_id: str = "main") -> list[Any]:
+        """Wait for messages; acknowledge and return them. May return none."""
         name = self.subscription_name(subscription_id)
         answer = self.subscriber.pull(subscription=name, max_messages=1_000, timeout=_PULL_S)
         received = list(answer.received_messages)
@@ -280,8 +280,8 @@ class Bench:
             self.subscriber.acknowledge(subscription=name, ack_ids=ack_ids)
         return received
 
-    def pull_now(self, subscription_id: str = "inbox") -> list[Any]:
-        """What is ready at this moment."""
+    def pull_now(self, subscription_id: str = "main") -> list[Any]:
+        """Return the messages that can be delivered now, without waiting."""
         answer = self.subscriber.pull(
             request={
                 "subscription": self.subscription_name(subscription_id),
@@ -291,14 +291,14 @@ class Bench:
         )
         return list(answer.received_messages)
 
-    def acknowledge(self, received: Any, subscription_id: str = "inbox") -> None:
-        """End a delivery."""
+    def acknowledge(self, received: Any, subscription_id: str = "main") -> None:
+        """Acknowledge a message."""
         self.subscriber.acknowledge(
             subscription=self.subscription_name(subscription_id), ack_ids=[received.ack_id]
         )
 
-    def lease(self, received: Any, seconds: int, subscription_id: str = "inbox") -> None:
-        """Let a lease end so many seconds from now; none refuses the message."""
+    def lease(self, received: Any, seconds: int, subscription_id: str = "main") -> None:
+        """Let a lease end that many seconds from now; 0 seconds is a nack."""
         self.subscriber.modify_ack_deadline(
             subscription=self.subscription_name(subscription_id),
             ack_ids=[received.ack_id],
@@ -306,7 +306,7 @@ class Bench:
         )
 
     def describe_letter(self, letter: Any, message_id: str, published: str) -> dict[str, Any]:
-        """A dead letter, the same in each project, of a message with that id and time."""
+        """Describe the dead letter of a message with that id and time, the same for each project."""
         attributes = dict(letter.attributes)
         time_of_message = attributes.pop("CloudPubSubDeadLetterSourceTopicPublishTime", "")
         return {

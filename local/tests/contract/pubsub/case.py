@@ -1,4 +1,4 @@
-"""A case: what a client does, what comes of it on the service, and where that is known to differ."""
+"""A case: what a client does, its outcome on the service, and the outcomes that are known to differ."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Act = Callable[[Bench], Any]
 
 @dataclass(frozen=True)
 class Differs:
-    """Another outcome than the service's, which one of the two is known to have.
+    """A known outcome of the embedded Pub/Sub or the emulator that differs from the service's.
 
-    ``how`` tells it in words, ``why`` is the reason for leaving it so.
+    ``how`` describes it, ``why`` is the reason why it is not changed.
     """
 
     outcome: Any
@@ -27,10 +27,10 @@ class Differs:
 
 @dataclass(frozen=True)
 class Case:
-    """Runs on a project of its own.
+    """One case. It runs in its own project.
 
-    ``outcome`` is the service's, as documented or seen: what ``act`` returns, or the refusal that
-    it meets (`Bench.refusal`). Where ``embedded`` or ``emulator`` is `None`, it is theirs too.
+    ``outcome`` is the service's, as documented or observed: what ``act`` returns, or its error
+    (`Bench.describe_error`). If ``embedded`` or ``emulator`` is `None`, its outcome is the same.
     """
 
     name: str
@@ -40,11 +40,11 @@ class Case:
     emulator: Differs | None = None
 
     def run(self, bench: Bench) -> Any:
-        """What comes of it here."""
+        """Run the case, and return its outcome."""
         try:
             return self.act(bench)
         except GoogleAPICallError as error:
-            return bench.refusal(error)
+            return bench.describe_error(error)
 
 
 CASES: list[Case] = []
@@ -53,7 +53,7 @@ CASES: list[Case] = []
 def case(
     outcome: Any, *, embedded: Differs | None = None, emulator: Differs | None = None
 ) -> Callable[[Act], Act]:
-    """Make a case of a function, whose name says what it shows."""
+    """Turn a function into a case with the function's name."""
 
     def add(act: Act) -> Act:
         CASES.append(Case(act.__name__.replace("_", " "), act, outcome, embedded, emulator))
@@ -62,39 +62,39 @@ def case(
     return add
 
 
-def refused(
+def error_case(
     name: str,
     act: Act,
     status: str,
-    words: str,
+    message: str,
     *,
     emulator: str | Differs | None = None,
     embedded: Differs | None = None,
 ) -> None:
-    """A case of a refusal, on a project that has a topic and a subscription named ``inbox``.
+    """Add a case of an error, in a project that has a topic and a subscription named ``main``.
 
-    The emulator refuses with the same status; if it does so in other words, ``emulator`` is these.
+    The emulator's error has the same status. If its message differs, ``emulator`` is its message.
     """
 
     def prepared(bench: Bench) -> Any:
         bench.topic()
         bench.subscribe()
         act(bench)
-        return TAKEN
+        return ACCEPTED
 
     if isinstance(emulator, str):
-        emulator = Differs(f"{status} {emulator}", WORDS)
-    CASES.append(Case(name, prepared, f"{status} {words}", embedded, emulator))
+        emulator = Differs(f"{status} {emulator}", OTHER_MESSAGE)
+    CASES.append(Case(name, prepared, f"{status} {message}", embedded, emulator))
 
 
-def lacks(what: str, why: str = "") -> Differs:
-    """What comes of asking the embedded one for a field that it has not."""
-    refusal = f"UNIMPLEMENTED The embedded Pub/Sub has no {what}."
-    return Differs(refusal, REFUSES, why or UNUSED)
+def unsupported(field: str, why: str = "") -> Differs:
+    """Return the outcome of a request with a field that the embedded Pub/Sub does not support."""
+    error = f"UNIMPLEMENTED The embedded Pub/Sub has no {field}."
+    return Differs(error, UNIMPLEMENTED, why or UNUSED)
 
 
-TAKEN = "taken"
-"""The outcome of a request that was not refused."""
-WORDS = "has another error message"
-REFUSES = "answers UNIMPLEMENTED"
+ACCEPTED = "accepted"
+"""The outcome of a request that was not answered with an error."""
+OTHER_MESSAGE = "has another error message"
+UNIMPLEMENTED = "answers UNIMPLEMENTED"
 UNUSED = "the product does not use it"

@@ -1,4 +1,4 @@
-"""The two that the cases run on."""
+"""Fixtures that run the cases on the embedded Pub/Sub and on Google's emulator."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from local.pubsub import server
 from local.tests.contract.pubsub.bench import Bench, Clients, Endpoint, connect
 from local.tests.contract.pubsub.case import Case
 
-AT_ONCE = 8
-"""So many cases."""
+CONCURRENT_CASES = 8
+"""The number of cases that run at the same time."""
 Run = Callable[[Case], Any]
-"""Runs a case; what comes of it."""
+"""Runs a case and returns its outcome."""
 
 
 @pytest.fixture(scope="session")
 def endpoint() -> Iterator[Endpoint]:
-    """Where both push to."""
+    """The HTTP endpoint that both push to."""
     endpoint = Endpoint()
     yield endpoint
     endpoint.close()
@@ -31,7 +31,7 @@ def endpoint() -> Iterator[Endpoint]:
 
 @pytest.fixture(scope="session")
 def embedded_clients() -> Iterator[Clients]:
-    """Of an embedded Pub/Sub on a thread of its own."""
+    """Clients of an embedded Pub/Sub that runs on its own thread."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -48,14 +48,14 @@ def embedded_clients() -> Iterator[Clients]:
 def embedded(
     request: pytest.FixtureRequest, embedded_clients: Clients, endpoint: Endpoint
 ) -> Iterator[Run]:
-    """Runs a case in a project of its own in the embedded Pub/Sub."""
-    with side_by_side(request, embedded_clients, endpoint) as run:
+    """Runs a case in its own project in the embedded Pub/Sub."""
+    with run_concurrently(request, embedded_clients, endpoint) as run:
         yield run
 
 
 @pytest.fixture(scope="session")
 def emulator_clients(pubsub_emulator: str) -> Iterator[Clients]:
-    """Of Google's emulator."""
+    """Clients of Google's emulator."""
     with connect(pubsub_emulator) as clients:
         yield clients
 
@@ -64,16 +64,16 @@ def emulator_clients(pubsub_emulator: str) -> Iterator[Clients]:
 def emulator(
     request: pytest.FixtureRequest, emulator_clients: Clients, endpoint: Endpoint
 ) -> Iterator[Run]:
-    """Runs a case in a project of its own in Google's emulator."""
-    with side_by_side(request, emulator_clients, endpoint) as run:
+    """Runs a case in its own project in Google's emulator."""
+    with run_concurrently(request, emulator_clients, endpoint) as run:
         yield run
 
 
 @contextmanager
-def side_by_side(
+def run_concurrently(
     request: pytest.FixtureRequest, clients: Clients, endpoint: Endpoint
 ) -> Iterator[Run]:
-    """All cases of a module that are selected run at the same time: they wait more than they work."""
+    """Run all selected cases of a module at the same time, because they mostly wait."""
 
     def run(case: Case) -> Any:
         with closing(Bench(clients, endpoint)) as bench:
@@ -81,6 +81,6 @@ def side_by_side(
 
     items = [item for item in request.session.items if item.path == request.path]
     cases: list[Case] = [item.callspec.params["case"] for item in items]  # type: ignore[attr-defined]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(CONCURRENT_CASES) as pool:
         running = {case.name: pool.submit(run, case) for case in cases}
         yield lambda case: running[case.name].result()

@@ -1,4 +1,4 @@
-"""Topics and subscriptions: made, shown, listed, changed, deleted."""
+"""Topics and subscriptions are created, read, listed, updated and deleted."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 
 from local.tests.contract.pubsub.bench import WITHIN_S, Bench
-from local.tests.contract.pubsub.case import REFUSES, UNUSED, Differs, case, lacks
+from local.tests.contract.pubsub.case import UNIMPLEMENTED, UNUSED, Differs, case, unsupported
 
 WEEK = "604800s"
-_OF_THEIR_OWN = ("name", "topic", "state", "expiration_policy")
-"""Fields that the cases of all the others leave out."""
+_TESTED_ELSEWHERE = ("name", "topic", "state", "expiration_policy")
+"""Fields that have their own cases. The cases about whole resources leave them out."""
 
 
-def _show(resource: Any) -> dict[str, Any]:
-    shown = MessageToDict(type(resource).pb(resource), preserving_proto_field_name=True)
-    return {name: value for name, value in shown.items() if name not in _OF_THEIR_OWN}
+def _fields_of(resource: Any) -> dict[str, Any]:
+    fields = MessageToDict(type(resource).pb(resource), preserving_proto_field_name=True)
+    return {name: value for name, value in fields.items() if name not in _TESTED_ELSEWHERE}
 
 
 def _ids(names: Iterable[str]) -> list[str]:
@@ -30,11 +30,11 @@ def _ids(names: Iterable[str]) -> list[str]:
 # Topics
 
 
-@case({"made": {"labels": {"a": "b"}}, "shown": {"labels": {"a": "b"}}, "listed": ["inbox"]})
-def a_topic_is_shown_as_it_was_made_and_listed(bench: Bench) -> Any:
+@case({"created": {"labels": {"a": "b"}}, "read": {"labels": {"a": "b"}}, "listed": ["main"]})
+def a_created_topic_can_be_read_and_listed(bench: Bench) -> Any:
     return {
-        "made": _show(bench.topic(labels={"a": "b"})),
-        "shown": _show(bench.publisher.get_topic(topic=bench.topic_name())),
+        "created": _fields_of(bench.topic(labels={"a": "b"})),
+        "read": _fields_of(bench.publisher.get_topic(topic=bench.topic_name())),
         "listed": _ids(topic.name for topic in bench.publisher.list_topics(project=bench.project)),
     }
 
@@ -54,7 +54,7 @@ def a_project_without_topics_has_an_empty_list(bench: Bench) -> Any:
 
 @case(
     {"labels": {"c": "d"}},
-    embedded=Differs("UNIMPLEMENTED Method not found!", REFUSES, UNUSED),
+    embedded=Differs("UNIMPLEMENTED Method not found!", UNIMPLEMENTED, UNUSED),
     emulator=Differs(
         "INVALID_ARGUMENT Invalid update_mask provided in the UpdateTopicRequest: labels is not a "
         "known Topic field. Note that field paths must be of the form 'schema_settings' rather than "
@@ -65,30 +65,30 @@ def a_project_without_topics_has_an_empty_list(bench: Bench) -> Any:
 def the_labels_of_a_topic_can_be_changed(bench: Bench) -> Any:
     bench.topic(labels={"a": "b"})
     changed = {"name": bench.topic_name(), "labels": {"c": "d"}}
-    return _show(
+    return _fields_of(
         bench.publisher.update_topic(
             request={"topic": changed, "update_mask": {"paths": ["labels"]}}
         )
     )
 
 
-@case({"message_retention_duration": "86400s"}, embedded=lacks("message_retention_duration"))
+@case({"message_retention_duration": "86400s"}, embedded=unsupported("message_retention_duration"))
 def a_topic_can_retain_messages(bench: Bench) -> Any:
-    return _show(bench.topic(message_retention_duration=timedelta(days=1)))
+    return _fields_of(bench.topic(message_retention_duration=timedelta(days=1)))
 
 
-@case({"shown": "_deleted-topic_", "held": b"before", "then": []})
-def a_subscription_outlives_its_topic_with_what_it_holds(bench: Bench) -> Any:
+@case({"topic": "_deleted-topic_", "first": b"before", "then": []})
+def a_subscription_and_its_backlog_remain_when_the_topic_is_deleted(bench: Bench) -> Any:
     bench.topic()
     bench.subscribe()
     bench.publish(b"before")
     bench.publisher.delete_topic(topic=bench.topic_name())
     bench.topic()
     bench.publish(b"after")
-    held = bench.pull()
-    bench.acknowledge(held)
-    shown = bench.subscriber.get_subscription(subscription=bench.subscription_name())
-    return {"shown": shown.topic, "held": held.message.data, "then": bench.pull_now()}
+    first = bench.pull()
+    bench.acknowledge(first)
+    found = bench.subscriber.get_subscription(subscription=bench.subscription_name())
+    return {"topic": found.topic, "first": first.message.data, "then": bench.pull_now()}
 
 
 # Subscriptions
@@ -97,10 +97,10 @@ def a_subscription_outlives_its_topic_with_what_it_holds(bench: Bench) -> Any:
 @case(
     {"push_config": {}, "ack_deadline_seconds": 10, "message_retention_duration": WEEK},
 )
-def a_subscription_is_shown_with_the_defaults_filled_in(bench: Bench) -> Any:
+def a_read_subscription_has_the_default_values(bench: Bench) -> Any:
     bench.topic()
     bench.subscribe()
-    return _show(bench.subscriber.get_subscription(subscription=bench.subscription_name()))
+    return _fields_of(bench.subscriber.get_subscription(subscription=bench.subscription_name()))
 
 
 @case(
@@ -112,14 +112,14 @@ def a_subscription_is_shown_with_the_defaults_filled_in(bench: Bench) -> Any:
         "ack_deadline_seconds": 600,
         "message_retention_duration": "600s",
         "retry_policy": {"minimum_backoff": "5s", "maximum_backoff": "600s"},
-        "dead_letter_policy": {"dead_letter_topic": "inbox", "max_delivery_attempts": 5},
+        "dead_letter_policy": {"dead_letter_topic": "main", "max_delivery_attempts": 5},
         "filter": 'attributes.cause = "Added"',
         "labels": {"a": "b"},
     }
 )
-def a_subscription_is_shown_as_it_was_asked_for(bench: Bench) -> Any:
+def a_created_subscription_has_the_requested_fields(bench: Bench) -> Any:
     bench.topic()
-    made = bench.subscribe(
+    created = bench.subscribe(
         push_config={
             "push_endpoint": "https://example.com/push?from=pubsub",
             "oidc_token": {"service_account_email": "a@example.com", "audience": "me"},
@@ -131,9 +131,9 @@ def a_subscription_is_shown_as_it_was_asked_for(bench: Bench) -> Any:
         filter='attributes.cause = "Added"',
         labels={"a": "b"},
     )
-    shown = _show(made)
-    shown["dead_letter_policy"]["dead_letter_topic"] = "inbox"
-    return shown
+    fields = _fields_of(created)
+    fields["dead_letter_policy"]["dead_letter_topic"] = "main"
+    return fields
 
 
 @case("ACTIVE", emulator=Differs("STATE_UNSPECIFIED", "has no state"))
@@ -149,8 +149,8 @@ def a_subscription_has_the_state_ACTIVE(bench: Bench) -> Any:
 )
 def an_unused_subscription_expires_after_31_days(bench: Bench) -> Any:
     bench.topic()
-    made = bench.subscribe()
-    policy = MessageToDict(type(made).pb(made)).get("expirationPolicy")
+    created = bench.subscribe()
+    policy = MessageToDict(type(created).pb(created)).get("expirationPolicy")
     return policy and policy["ttl"]
 
 
@@ -162,8 +162,8 @@ def an_unused_subscription_expires_after_31_days(bench: Bench) -> Any:
 )
 def a_subscription_can_retain_messages_for_31_days(bench: Bench) -> Any:
     bench.topic()
-    made = bench.subscribe(message_retention_duration=timedelta(days=31))
-    return made.message_retention_duration.days
+    created = bench.subscribe(message_retention_duration=timedelta(days=31))
+    return created.message_retention_duration.days
 
 
 @case(
@@ -204,7 +204,7 @@ def subscriptions_are_listed_in_pages(bench: Bench) -> Any:
         "retry_policy": {"minimum_backoff": "5s", "maximum_backoff": "50s"},
     }
 )
-def an_update_changes_the_fields_that_it_names_and_no_others(bench: Bench) -> Any:
+def an_update_changes_only_the_fields_in_its_mask(bench: Bench) -> Any:
     bench.topic()
     bench.subscribe(ack_deadline_seconds=20)
     paths = ("push_config", "message_retention_duration", "retry_policy", "ack_deadline_seconds")
@@ -219,14 +219,14 @@ def an_update_changes_the_fields_that_it_names_and_no_others(bench: Bench) -> An
         },
         dead_letter_policy={"dead_letter_topic": bench.topic_name()},
     )
-    return _show(bench.subscriber.get_subscription(subscription=bench.subscription_name()))
+    return _fields_of(bench.subscriber.get_subscription(subscription=bench.subscription_name()))
 
 
 @case({"push_config": {}, "ack_deadline_seconds": 10, "message_retention_duration": WEEK})
-def an_update_to_nothing_takes_a_policy_away(bench: Bench) -> Any:
+def an_update_without_a_value_removes_a_policy(bench: Bench) -> Any:
     bench.topic()
     bench.subscribe(retry_policy={}, dead_letter_policy={"dead_letter_topic": bench.topic_name()})
-    return _show(bench.update("retry_policy", "dead_letter_policy"))
+    return _fields_of(bench.update("retry_policy", "dead_letter_policy"))
 
 
 @case(
@@ -245,7 +245,7 @@ def the_labels_of_a_subscription_can_be_changed(bench: Bench) -> Any:
 
 
 @case({"first": b"before", "then": []})
-def a_subscription_that_is_deleted_and_made_again_holds_nothing(bench: Bench) -> Any:
+def a_recreated_subscription_has_no_backlog(bench: Bench) -> Any:
     bench.topic()
     bench.subscribe()
     bench.publish(b"before")
@@ -257,10 +257,10 @@ def a_subscription_that_is_deleted_and_made_again_holds_nothing(bench: Bench) ->
 
 @case(
     True,
-    embedded=Differs("UNIMPLEMENTED Method not found!", REFUSES, UNUSED),
+    embedded=Differs("UNIMPLEMENTED Method not found!", UNIMPLEMENTED, UNUSED),
     emulator=Differs(
         "UNIMPLEMENTED Method google.pubsub.v1.Publisher/DetachSubscription is unimplemented",
-        REFUSES,
+        UNIMPLEMENTED,
     ),
 )
 def a_subscription_can_be_detached(bench: Bench) -> Any:
@@ -270,7 +270,7 @@ def a_subscription_can_be_detached(bench: Bench) -> Any:
     return bench.subscriber.get_subscription(subscription=bench.subscription_name()).detached
 
 
-# What the embedded one has not
+# Features that the embedded Pub/Sub does not have
 
 
 @case(
@@ -287,13 +287,13 @@ def all_methods_exist_in_REST_too(bench: Bench) -> Any:
         return "no answer"
 
 
-@case(True, embedded=lacks("enable_exactly_once_delivery"))
+@case(True, embedded=unsupported("enable_exactly_once_delivery"))
 def a_subscription_can_deliver_exactly_once(bench: Bench) -> Any:
     bench.topic()
     return bench.subscribe(enable_exactly_once_delivery=True).enable_exactly_once_delivery
 
 
-@case(b"x", embedded=lacks("retain_acked_messages"))
+@case(b"x", embedded=unsupported("retain_acked_messages"))
 def a_subscription_that_retains_messages_can_seek_to_a_time(bench: Bench) -> Any:
     bench.topic()
     bench.subscribe(retain_acked_messages=True)
@@ -306,7 +306,7 @@ def a_subscription_that_retains_messages_can_seek_to_a_time(bench: Bench) -> Any
 
 @case(
     b"x",
-    embedded=Differs("UNIMPLEMENTED Method not found!", REFUSES, UNUSED),
+    embedded=Differs("UNIMPLEMENTED Method not found!", UNIMPLEMENTED, UNUSED),
 )
 def a_subscription_can_seek_to_a_snapshot(bench: Bench) -> Any:
     bench.topic()
@@ -323,7 +323,7 @@ def a_subscription_can_seek_to_a_snapshot(bench: Bench) -> Any:
 
 @case(
     [b"1", b"2", b"3"],
-    embedded=lacks(
+    embedded=unsupported(
         "enable_message_ordering", "a step reads the current state, order does not matter"
     ),
 )
@@ -331,9 +331,9 @@ def messages_with_one_ordering_key_are_delivered_in_order(bench: Bench) -> Any:
     bench.topic()
     bench.subscribe(enable_message_ordering=True)
     bench.publish_all([{"data": data, "ordering_key": "k"} for data in (b"1", b"2", b"3")])
-    came = []
+    received_data = []
     for _ in range(3):
         received = bench.pull()
-        came.append(received.message.data)
+        received_data.append(received.message.data)
         bench.acknowledge(received)
-    return came
+    return received_data

@@ -1,4 +1,4 @@
-"""Messages: published, pulled, acknowledged, refused."""
+"""Messages are published, pulled, acknowledged and nacked."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from local.tests.contract.pubsub.bench import WITHIN_S, Bench
-from local.tests.contract.pubsub.case import CASES, TAKEN, Case, Differs, case
+from local.tests.contract.pubsub.case import ACCEPTED, CASES, Case, Differs, case
 
 _LEASE_S = 2
-"""Far more than a call or two take."""
+"""Much longer than a few calls take."""
 
 
 def _open(bench: Bench, **fields: Any) -> None:
@@ -23,7 +23,7 @@ def _open(bench: Bench, **fields: Any) -> None:
 
 
 @case({"ids": 1_000, "different": 1_000, "data of the last": b"999"})
-def a_thousand_messages_are_published_in_one_call_with_ids_in_their_order(bench: Bench) -> Any:
+def a_thousand_messages_in_one_call_get_ids_in_their_order(bench: Bench) -> Any:
     _open(bench)
     ids = bench.publish_all([{"data": str(number).encode()} for number in range(1_000)])
     found: dict[str, bytes] = {}
@@ -41,14 +41,14 @@ def the_batching_publisher_gets_an_id_for_each_message(bench: Bench) -> Any:
 
 
 @case(9_900_000)
-def a_message_of_nearly_ten_million_bytes_passes(bench: Bench) -> Any:
+def a_message_of_nearly_ten_million_bytes_is_delivered(bench: Bench) -> Any:
     _open(bench)
     bench.publish(b"x" * 9_900_000)
     return len(bench.pull().message.data)
 
 
 @case({"data": b"", "attributes": {"k": "v", "logging.googleapis.com/timestamp": "t"}})
-def a_message_may_be_of_attributes_only(bench: Bench) -> Any:
+def a_message_can_have_attributes_and_no_data(bench: Bench) -> Any:
     _open(bench)
     bench.publish(b"", attributes={"k": "v", "logging.googleapis.com/timestamp": "t"})
     message = bench.pull().message
@@ -56,7 +56,7 @@ def a_message_may_be_of_attributes_only(bench: Bench) -> Any:
 
 
 @case(True)
-def a_message_may_have_100_attributes_with_the_longest_keys_and_values(bench: Bench) -> Any:
+def a_message_can_have_100_attributes_with_the_longest_keys_and_values(bench: Bench) -> Any:
     _open(bench)
     attributes = {f"{number:0256}": "x" * 1_024 for number in range(100)}
     bench.publish(b"", attributes=attributes)
@@ -64,7 +64,7 @@ def a_message_may_have_100_attributes_with_the_longest_keys_and_values(bench: Be
 
 
 @case({"id": "the service's", "key": "k", "published": "just now"})
-def the_service_gives_id_and_time_and_keeps_the_ordering_key(bench: Bench) -> Any:
+def the_service_sets_id_and_publish_time_and_keeps_the_ordering_key(bench: Bench) -> Any:
     _open(bench)
     began = datetime.now(UTC)
     long_ago = datetime(2000, 1, 1, tzinfo=UTC)
@@ -72,25 +72,25 @@ def the_service_gives_id_and_time_and_keeps_the_ordering_key(bench: Bench) -> An
     message = bench.pull().message
     about_now = timedelta(seconds=-1) < message.publish_time - began < timedelta(minutes=1)
     return {
-        "id": "the service's" if message.message_id == message_id != "mine" else "ours",
+        "id": "the service's" if message.message_id == message_id != "mine" else "the client's",
         "key": message.ordering_key,
         "published": "just now" if about_now else "then",
     }
 
 
-@case({"first": "INVALID_ARGUMENT", "came": b"good"})
-def a_bad_message_keeps_out_the_whole_request(bench: Bench) -> Any:
+@case({"status": "INVALID_ARGUMENT", "received": b"good"})
+def one_invalid_message_rejects_the_whole_request(bench: Bench) -> Any:
     _open(bench)
-    refused = bench.status_of(lambda: bench.publish_all([{"data": b"with a bad one"}, {}]))
+    status = bench.status_of(lambda: bench.publish_all([{"data": b"with a bad one"}, {}]))
     bench.publish(b"good")
-    return {"first": refused, "came": bench.pull().message.data}
+    return {"status": status, "received": bench.pull().message.data}
 
 
-# Who gets what
+# Delivery to subscriptions
 
 
 @case({"one": b"x", "other": b"x", "same": True})
-def each_subscription_gets_the_message(bench: Bench) -> Any:
+def each_subscription_receives_the_message(bench: Bench) -> Any:
     _open(bench)
     bench.subscribe("other")
     bench.publish()
@@ -100,7 +100,7 @@ def each_subscription_gets_the_message(bench: Bench) -> Any:
 
 
 @case([b"after"])
-def a_subscription_gets_what_is_published_after_it_was_made(bench: Bench) -> Any:
+def a_subscription_receives_only_messages_published_after_its_creation(bench: Bench) -> Any:
     bench.topic()
     bench.publish(b"before")
     bench.subscribe()
@@ -108,29 +108,29 @@ def a_subscription_gets_what_is_published_after_it_was_made(bench: Bench) -> Any
     return [bench.pull().message.data, *(one.message.data for one in bench.pull_now())]
 
 
-def _leaves_out(text: str, passing: dict[str, str], others: dict[str, str]) -> None:
+def _filter_case(text: str, passing: dict[str, str], others: dict[str, str]) -> None:
     def act(bench: Bench) -> Any:
         _open(bench, filter=text)
-        bench.publish(b"left out", attributes=others)
+        bench.publish(b"filtered out", attributes=others)
         bench.publish(b"passes", attributes=passing)
         return bench.pull().message.data
 
-    ignored = Differs(b"left out", "ignores filters")
+    ignored = Differs(b"filtered out", "ignores filters")
     CASES.append(Case(f"a subscription filters by {text}", act, b"passes", emulator=ignored))
 
 
-_leaves_out('attributes.cause = "Added"', {"cause": "Added"}, {"cause": "Sync"})
-_leaves_out('attributes.cause != "Sync"', {"cause": "Added"}, {"cause": "Sync"})
-_leaves_out("attributes:cause", {"cause": ""}, {"reason": "Added"})
-_leaves_out('hasPrefix(attributes.cause, "Add")', {"cause": "Added"}, {"cause": "Readded"})
-_leaves_out('NOT attributes.cause = "Sync"', {"cause": "Added"}, {"cause": "Sync"})
-_leaves_out('attributes.a = "1" AND attributes.b = "2"', {"a": "1", "b": "2"}, {"a": "1"})
+_filter_case('attributes.cause = "Added"', {"cause": "Added"}, {"cause": "Resync"})
+_filter_case('attributes.cause != "Resync"', {"cause": "Added"}, {"cause": "Resync"})
+_filter_case("attributes:cause", {"cause": ""}, {"reason": "Added"})
+_filter_case('hasPrefix(attributes.cause, "Add")', {"cause": "Added"}, {"cause": "Readded"})
+_filter_case('NOT attributes.cause = "Resync"', {"cause": "Added"}, {"cause": "Resync"})
+_filter_case('attributes.a = "1" AND attributes.b = "2"', {"a": "1", "b": "2"}, {"a": "1"})
 
 
 # Pulling
 
 
-@case({"empty": [], "came": b"x"})
+@case({"empty": [], "received": b"x"})
 def a_pull_waits_for_a_message(bench: Bench) -> Any:
     _open(bench)
     empty = bench.pull_now()
@@ -138,24 +138,24 @@ def a_pull_waits_for_a_message(bench: Bench) -> Any:
     puller = threading.Thread(target=lambda: pulled.put(bench.pull()))
     puller.start()
     bench.publish()
-    came = pulled.get(timeout=WITHIN_S)
+    received = pulled.get(timeout=WITHIN_S)
     puller.join()
-    return {"empty": empty, "came": came.message.data}
+    return {"empty": empty, "received": received.message.data}
 
 
 @case([])
-def what_is_acknowledged_does_not_come_again(bench: Bench) -> Any:
+def an_acknowledged_message_is_not_redelivered(bench: Bench) -> Any:
     _open(bench)
     bench.publish()
     received = bench.pull()
     bench.lease(received, _LEASE_S)
     bench.acknowledge(received)
-    _outwait_a_lease(bench)
+    _wait_longer_than_a_lease(bench)
     return bench.pull_now()
 
 
 @case(True)
-def what_is_refused_comes_again_under_another_ack_id(bench: Bench) -> Any:
+def a_nacked_message_is_redelivered_with_another_ack_id(bench: Bench) -> Any:
     _open(bench)
     bench.publish()
     first = bench.pull()
@@ -165,7 +165,7 @@ def what_is_refused_comes_again_under_another_ack_id(bench: Bench) -> Any:
 
 
 @case({"meanwhile": [], "then": True})
-def what_is_leased_comes_again_when_the_lease_ends(bench: Bench) -> Any:
+def a_message_is_redelivered_when_its_lease_ends(bench: Bench) -> Any:
     _open(bench)
     bench.publish()
     first = bench.pull()
@@ -176,24 +176,24 @@ def what_is_leased_comes_again_when_the_lease_ends(bench: Bench) -> Any:
 
 
 @case([])
-def a_longer_lease_keeps_a_message_away_from_others(bench: Bench) -> Any:
+def an_extended_lease_delays_redelivery(bench: Bench) -> Any:
     _open(bench)
     bench.publish()
     received = bench.pull()
     bench.lease(received, _LEASE_S)
     bench.lease(received, 600)
-    _outwait_a_lease(bench)
+    _wait_longer_than_a_lease(bench)
     return bench.pull_now()
 
 
-@case(TAKEN)
-def an_acknowledgement_may_come_twice(bench: Bench) -> Any:
+@case(ACCEPTED)
+def a_message_can_be_acknowledged_twice(bench: Bench) -> Any:
     _open(bench)
     bench.publish()
     received = bench.pull()
     bench.acknowledge(received)
     bench.acknowledge(received)
-    return TAKEN
+    return ACCEPTED
 
 
 @case([0, 0])
@@ -213,14 +213,14 @@ def attempts_are_not_counted_without_a_dead_letter_policy(bench: Bench) -> Any:
         "attributes": {
             "k": "v",
             "CloudPubSubDeadLetterSourceDeliveryCount": "5",
-            "CloudPubSubDeadLetterSourceSubscription": "inbox",
+            "CloudPubSubDeadLetterSourceSubscription": "main",
             "CloudPubSubDeadLetterSourceSubscriptionProject": "P",
         },
         "published": "when the message was",
         "id": "another",
     }
 )
-def what_is_refused_five_times_becomes_a_dead_letter(bench: Bench) -> Any:
+def a_pulled_message_that_is_nacked_five_times_becomes_a_dead_letter(bench: Bench) -> Any:
     bench.topic("dead")
     bench.subscribe("dead", topic="dead")
     _open(bench, dead_letter_policy={"dead_letter_topic": bench.topic_name("dead")})
@@ -230,7 +230,7 @@ def what_is_refused_five_times_becomes_a_dead_letter(bench: Bench) -> Any:
         received = bench.pull()
         attempts.append(received.delivery_attempt)
         bench.lease(received, 0)
-    # Somebody must ask once more: the emulator gives a message up when it is pulled a sixth time.
+    # The emulator forwards a message to the dead-letter topic only at the sixth pull.
     left = bench.pull_now()
     letter = bench.pull("dead").message
     message = received.message
@@ -243,14 +243,14 @@ def what_is_refused_five_times_becomes_a_dead_letter(bench: Bench) -> Any:
 
 
 @case([b"before", b"after"])
-def a_stream_gets_what_is_there_and_what_comes(bench: Bench) -> Any:
+def a_stream_receives_earlier_and_later_messages(bench: Bench) -> Any:
     _open(bench)
     bench.publish(b"before")
-    came: queue.Queue[Any] = queue.Queue()
-    streaming = bench.subscriber.subscribe(bench.subscription_name(), callback=came.put)
-    messages = [came.get(timeout=WITHIN_S)]
+    received: queue.Queue[Any] = queue.Queue()
+    streaming = bench.subscriber.subscribe(bench.subscription_name(), callback=received.put)
+    messages = [received.get(timeout=WITHIN_S)]
     bench.publish(b"after")
-    messages.append(came.get(timeout=WITHIN_S))
+    messages.append(received.get(timeout=WITHIN_S))
     for message in messages:
         message.ack_with_response().result(timeout=WITHIN_S)
     streaming.cancel()
@@ -259,22 +259,22 @@ def a_stream_gets_what_is_there_and_what_comes(bench: Bench) -> Any:
 
 
 @case(True)
-def what_a_stream_refuses_comes_again(bench: Bench) -> Any:
+def a_message_nacked_on_a_stream_is_redelivered(bench: Bench) -> Any:
     _open(bench)
     bench.publish()
-    came: queue.Queue[Any] = queue.Queue()
-    streaming = bench.subscriber.subscribe(bench.subscription_name(), callback=came.put)
-    first = came.get(timeout=WITHIN_S)
+    received: queue.Queue[Any] = queue.Queue()
+    streaming = bench.subscriber.subscribe(bench.subscription_name(), callback=received.put)
+    first = received.get(timeout=WITHIN_S)
     first.nack()
-    again = came.get(timeout=WITHIN_S)
+    again = received.get(timeout=WITHIN_S)
     again.ack_with_response().result(timeout=WITHIN_S)
     streaming.cancel()
     streaming.result(timeout=WITHIN_S)
     return bool(first.message_id == again.message_id)
 
 
-def _outwait_a_lease(bench: Bench) -> None:
-    """Return when one of `_LEASE_S` that was taken before has run out, by another that is longer."""
+def _wait_longer_than_a_lease(bench: Bench) -> None:
+    """Wait until leases of `_LEASE_S` that exist now have ended, by the Pub/Sub's own clock."""
     bench.topic("clock")
     bench.subscribe("clock", topic="clock")
     bench.publish(topic="clock")

@@ -1,4 +1,4 @@
-"""Pushes: what they look like, what their answers do, when they come again."""
+"""Pushes: their requests, the effect of their answers, and retries."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 from google.auth import jwt
 
 from local.tests.contract.pubsub.bench import Bench, Push
-from local.tests.contract.pubsub.case import REFUSES, Differs, case
+from local.tests.contract.pubsub.case import UNIMPLEMENTED, Differs, case
 
 _ACCOUNT = "pusher@example.com"
 _EVERY = ("data", "messageId", "message_id", "publishTime", "publish_time")
-_RESTS = {
+_RETRY_POLICY = {
     "minimum_backoff": timedelta(seconds=2),
     "maximum_backoff": timedelta(seconds=600),
 }
-_ACKNOWLEDGING = ("102", "200", "201", "202", "204")
-_REFUSING = ("203", "205", "206", "302", "400", "403", "404", "429", "500", "503")
+_ACKS = ("102", "200", "201", "202", "204")
+_NACKS = ("203", "205", "206", "302", "400", "403", "404", "429", "500", "503")
 
 
-# What a push looks like
+# The request
 
 
 @case(
@@ -40,10 +40,10 @@ _REFUSING = ("203", "205", "206", "302", "400", "403", "404", "429", "500", "503
 )
 def a_push_wraps_the_message(bench: Bench) -> Any:
     bench.topic()
-    inbox = bench.inbox()
-    bench.push(inbox)
+    receiver = bench.receiver()
+    bench.push(receiver)
     message_id = bench.publish(b"hello", attributes={"k": "v"})
-    (push,) = inbox.wait(1)
+    (push,) = receiver.wait(1)
     message = push.message
     assert push.body["subscription"] == bench.subscription_name()
     return {
@@ -59,11 +59,11 @@ def a_push_wraps_the_message(bench: Bench) -> Any:
 
 
 @case("2026-01-01T00:00:00.000Z")
-def a_push_tells_the_time_of_publishing_to_the_millisecond(bench: Bench) -> Any:
+def a_push_has_the_publish_time_in_milliseconds(bench: Bench) -> Any:
     message = _first_push(bench).message
     digits = [character.isdigit() for character in message["publishTime"]]
-    model = "2026-01-01T00:00:00.000Z"
-    return model if digits == [one.isdigit() for one in model] else message["publishTime"]
+    example = "2026-01-01T00:00:00.000Z"
+    return example if digits == [one.isdigit() for one in example] else message["publishTime"]
 
 
 @case({*_EVERY}, emulator=Differs({*_EVERY, "attributes"}, "pushes empty attributes"))
@@ -123,93 +123,91 @@ def a_push_without_an_identity_has_no_token(bench: Bench) -> Any:
     b"hello",
     embedded=Differs(
         "UNIMPLEMENTED The embedded Pub/Sub has no no_wrapper.",
-        REFUSES,
+        UNIMPLEMENTED,
         "steps read wrapped messages only",
     ),
 )
 def a_push_can_be_unwrapped(bench: Bench) -> Any:
     bench.topic()
-    inbox = bench.inbox()
-    bench.push(inbox, push_config={"no_wrapper": {"write_metadata": False}})
+    receiver = bench.receiver()
+    bench.push(receiver, push_config={"no_wrapper": {"write_metadata": False}})
     bench.publish(b"hello")
-    return inbox.wait(1)[0].raw
+    return receiver.wait(1)[0].raw
 
 
-# What its answer does
+# The answer
 
 
 @case(
-    dict.fromkeys(_ACKNOWLEDGING, "acknowledged") | dict.fromkeys(_REFUSING, "refused"),
+    dict.fromkeys(_ACKS, "ack") | dict.fromkeys(_NACKS, "nack"),
     embedded=Differs(
-        dict.fromkeys(_ACKNOWLEDGING, "acknowledged")
-        | dict.fromkeys(_REFUSING, "refused")
-        | {"102": "refused"},
+        dict.fromkeys(_ACKS, "ack") | dict.fromkeys(_NACKS, "nack") | {"102": "nack"},
         "102 without a final status is a nack",
         "HTTP clients treat 102 as an interim answer; no step sends it",
     ),
     emulator=Differs(
-        dict.fromkeys(_ACKNOWLEDGING, "acknowledged")
-        | dict.fromkeys(_REFUSING, "refused")
-        | {"202": "refused", "203": "acknowledged"},
+        dict.fromkeys(_ACKS, "ack") | dict.fromkeys(_NACKS, "nack") | {"202": "nack", "203": "ack"},
         "202 is a nack, 203 an ack",
     ),
 )
 def statuses_102_200_201_202_and_204_are_acks_and_others_nacks(bench: Bench) -> Any:
     bench.topic()
-    asked = {status: bench.inbox(int(status), 204) for status in (*_ACKNOWLEDGING, *_REFUSING)}
-    for status, inbox in asked.items():
-        bench.push(inbox, f"status-{status}")
-    # When it is tried for the fifth time, the others have been tried again, if ever.
-    slow = bench.inbox(500)
+    receivers = {status: bench.receiver(int(status), 204) for status in (*_ACKS, *_NACKS)}
+    for status, receiver in receivers.items():
+        bench.push(receiver, f"status-{status}")
+    # At the fifth attempt here, every other nacked message has been pushed a second time.
+    slow = bench.receiver(500)
     bench.push(slow, "slow")
     bench.publish()
     slow.wait(5)
     return {
-        status: "acknowledged" if inbox.count == 1 else "refused" for status, inbox in asked.items()
+        status: "ack" if receiver.count == 1 else "nack" for status, receiver in receivers.items()
     }
 
 
 @case(True)
 def a_redirect_is_not_followed(bench: Bench) -> Any:
     bench.topic()
-    inbox = bench.inbox(302, 204)
-    bench.push(inbox)
+    receiver = bench.receiver(302, 204)
+    bench.push(receiver)
     bench.publish()
-    return all(inbox.url.endswith(push.path) for push in inbox.wait(2))
+    return all(receiver.url.endswith(push.path) for push in receiver.wait(2))
 
 
-@case("later than the deadline, while the first is still under way")
-def a_push_that_is_not_answered_within_the_ack_deadline_comes_again(bench: Bench) -> Any:
+@case("after the deadline, while the first is in progress")
+def a_push_without_an_answer_within_the_ack_deadline_is_repeated(bench: Bench) -> Any:
     bench.topic()
-    inbox = bench.inbox(None, 204)
-    bench.push(inbox, ack_deadline_seconds=10)
+    receiver = bench.receiver(None, 204)
+    bench.push(receiver, ack_deadline_seconds=10)
     bench.publish()
-    first, again = inbox.wait(2)
+    first, again = receiver.wait(2)
     assert first.message["messageId"] == again.message["messageId"]
     late = again.at - first.at > 9.5
-    return "later than the deadline, while the first is still under way" if late else "early"
+    return "after the deadline, while the first is in progress" if late else "early"
 
 
 @case(True)
-def an_endpoint_that_nobody_listens_at_gets_the_message_once_somebody_does(bench: Bench) -> Any:
+def a_message_for_an_endpoint_without_a_listener_is_pushed_to_the_next_endpoint(
+    bench: Bench,
+) -> Any:
     bench.topic()
-    inbox = bench.inbox()
+    receiver = bench.receiver()
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         nowhere = f"http://127.0.0.1:{unused.getsockname()[1]}/"
         bench.subscribe(push_config={"push_endpoint": nowhere})
         message_id = bench.publish()
-    bench.point(inbox)
-    return inbox.wait(1)[0].message["messageId"] == message_id
+    bench.set_push_target(receiver)
+    return receiver.wait(1)[0].message["messageId"] == message_id
 
 
 @case(True)
-def a_refused_push_comes_again_as_the_same_message(bench: Bench) -> Any:
+def a_nacked_push_is_repeated_with_the_same_message(bench: Bench) -> Any:
     bench.topic()
-    inbox = bench.inbox(500, 204)
-    bench.push(inbox)
+    receiver = bench.receiver(500, 204)
+    bench.push(receiver)
     bench.publish(attributes={"k": "v"})
-    first, again = inbox.wait(2)
+    first, again = receiver.wait(2)
     return first.body == again.body
 
 
@@ -222,10 +220,10 @@ def a_refused_push_comes_again_as_the_same_message(bench: Bench) -> Any:
 )
 def the_backoff_grows_from_its_minimum(bench: Bench) -> Any:
     bench.topic()
-    inbox = bench.inbox(500)
-    bench.push(inbox, retry_policy=_RESTS)
+    receiver = bench.receiver(500)
+    bench.push(receiver, retry_policy=_RETRY_POLICY)
     bench.publish()
-    first, second = (after.at - before.at for before, after in pairwise(inbox.wait(3)))
+    first, second = (after.at - before.at for before, after in pairwise(receiver.wait(3)))
     return {
         "the first gap": "the minimum" if first > 1.8 else "less than the minimum",
         "the second gap": "longer" if second > first else "not longer",
@@ -237,7 +235,7 @@ _DEAD = {
     "attributes": {
         "k": "v",
         "CloudPubSubDeadLetterSourceDeliveryCount": "5",
-        "CloudPubSubDeadLetterSourceSubscription": "inbox",
+        "CloudPubSubDeadLetterSourceSubscription": "main",
         "CloudPubSubDeadLetterSourceSubscriptionProject": "P",
     },
     "published": "when the message was",
@@ -253,11 +251,11 @@ def a_message_that_is_nacked_five_times_becomes_a_dead_letter(bench: Bench) -> A
     bench.topic()
     bench.topic("dead")
     bench.subscribe("dead", topic="dead")
-    inbox = bench.inbox(500)
-    bench.push(inbox, dead_letter_policy={"dead_letter_topic": bench.topic_name("dead")})
+    receiver = bench.receiver(500)
+    bench.push(receiver, dead_letter_policy={"dead_letter_topic": bench.topic_name("dead")})
     bench.publish(attributes={"k": "v"})
     letter = bench.pull("dead").message
-    pushes = inbox.wait(inbox.count)
+    pushes = receiver.wait(receiver.count)
     message = pushes[0].message
     return {
         "attempts": [push.body.get("deliveryAttempt") for push in pushes],
@@ -266,7 +264,7 @@ def a_message_that_is_nacked_five_times_becomes_a_dead_letter(bench: Bench) -> A
 
 
 @case(None)
-def attempts_are_not_told_without_a_dead_letter_policy(bench: Bench) -> Any:
+def a_push_has_no_delivery_attempt_without_a_dead_letter_policy(bench: Bench) -> Any:
     return _first_push(bench).body.get("deliveryAttempt")
 
 
@@ -276,112 +274,114 @@ def attempts_are_not_told_without_a_dead_letter_policy(bench: Bench) -> Any:
 )
 def concurrency_grows_while_pushes_succeed(bench: Bench) -> Any:
     bench.topic()
-    quick = bench.inbox()
+    quick = bench.receiver()
     bench.push(quick)
     bench.publish_all([{"data": b"x"}] * 16)
     quick.wait(16)
-    slow = bench.inbox(gathers=8)
-    bench.point(slow)
+    slow = bench.receiver(gathers=8)
+    bench.set_push_target(slow)
     bench.publish_all([{"data": b"x"}] * 8)
     slow.wait(8)
-    return slow.most_under_way
+    return slow.most_in_progress
 
 
-# Changes on the way
+# Changes while messages wait
 
 
-@case({"pulled": b"x", "shown": ""})
-def a_subscription_with_an_empty_push_config_is_pulled_from(bench: Bench) -> Any:
+@case({"pulled": b"x", "push endpoint": ""})
+def a_subscription_with_an_empty_push_config_can_be_pulled(bench: Bench) -> Any:
     bench.topic()
-    inbox = bench.inbox(500)
-    bench.push(inbox)
+    receiver = bench.receiver(500)
+    bench.push(receiver)
     bench.publish()
-    inbox.wait(1)
-    bench.point(None)
+    receiver.wait(1)
+    bench.set_push_target(None)
     pulled = bench.pull()
-    shown = bench.subscriber.get_subscription(subscription=bench.subscription_name())
-    return {"pulled": pulled.message.data, "shown": shown.push_config.push_endpoint}
+    found = bench.subscriber.get_subscription(subscription=bench.subscription_name())
+    return {"pulled": pulled.message.data, "push endpoint": found.push_config.push_endpoint}
 
 
 @case(b"x")
-def a_subscription_that_is_told_to_push_pushes_what_it_holds(bench: Bench) -> Any:
+def a_new_push_endpoint_receives_the_backlog(bench: Bench) -> Any:
     bench.topic()
     bench.subscribe()
     bench.publish()
-    inbox = bench.inbox()
-    bench.point(inbox)
-    return base64.b64decode(inbox.wait(1)[0].message["data"])
+    receiver = bench.receiver()
+    bench.set_push_target(receiver)
+    return base64.b64decode(receiver.wait(1)[0].message["data"])
 
 
 @case({"old": 1, "new": True})
-def a_subscription_that_is_pointed_elsewhere_pushes_there(bench: Bench) -> Any:
+def a_changed_push_endpoint_receives_the_unacknowledged_messages(bench: Bench) -> Any:
     bench.topic()
-    old, new = bench.inbox(500), bench.inbox()
-    bench.push(old, retry_policy=_RESTS)
+    old, new = bench.receiver(500), bench.receiver()
+    bench.push(old, retry_policy=_RETRY_POLICY)
     message_id = bench.publish()
     old.wait(1)
-    bench.point(new)
-    there = new.wait(1)[0].message["messageId"] == message_id
-    return {"old": old.count, "new": there}
+    bench.set_push_target(new)
+    arrived = new.wait(1)[0].message["messageId"] == message_id
+    return {"old": old.count, "new": arrived}
 
 
 @case(True)
-def what_a_subscription_holds_is_pushed_after_its_topic_was_deleted(bench: Bench) -> Any:
+def the_backlog_is_pushed_after_the_topic_was_deleted(bench: Bench) -> Any:
     bench.topic()
-    inbox = bench.inbox(500, 204)
-    bench.push(inbox)
+    receiver = bench.receiver(500, 204)
+    bench.push(receiver)
     bench.publish()
-    inbox.wait(1)
+    receiver.wait(1)
     bench.publisher.delete_topic(topic=bench.topic_name())
-    first, again = inbox.wait(2)
+    first, again = receiver.wait(2)
     return first.message["messageId"] == again.message["messageId"]
 
 
 @case(1)
-def a_deleted_subscription_pushes_no_more(bench: Bench) -> Any:
+def a_deleted_subscription_does_not_push(bench: Bench) -> Any:
     bench.topic()
-    gone, other = bench.inbox(500), bench.inbox(500)
-    bench.push(gone, retry_policy=_RESTS)
+    deleted, other = bench.receiver(500), bench.receiver(500)
+    bench.push(deleted, retry_policy=_RETRY_POLICY)
     bench.push(other, "other")
     bench.publish()
-    gone.wait(1)
+    deleted.wait(1)
     bench.subscriber.delete_subscription(subscription=bench.subscription_name())
-    # Seconds later; what was deleted would have been tried again.
+    # By the sixth push to the other, the deleted subscription would have retried.
     other.wait(6)
-    return gone.count
+    return deleted.count
 
 
 @case([])
-def what_was_pushed_and_acknowledged_is_not_held_any_more(bench: Bench) -> Any:
+def a_pushed_and_acknowledged_message_leaves_the_backlog(bench: Bench) -> Any:
     bench.topic()
-    inbox = bench.inbox(204, 500)
-    bench.push(inbox)
+    receiver = bench.receiver(204, 500)
+    bench.push(receiver)
     bench.publish(b"first")
-    inbox.wait(1)
+    receiver.wait(1)
     bench.publish(b"second")
-    inbox.wait(2)
-    bench.point(None)
-    held = bench.pull()
-    return [one.message.data for one in (held, *bench.pull_now()) if one.message.data != b"second"]
+    receiver.wait(2)
+    bench.set_push_target(None)
+    pulled = bench.pull()
+    return [
+        one.message.data for one in (pulled, *bench.pull_now()) if one.message.data != b"second"
+    ]
 
 
 def _first_push(bench: Bench, data: bytes = b"x", **message: Any) -> Push:
     bench.topic()
-    inbox = bench.inbox()
-    bench.push(inbox)
+    receiver = bench.receiver()
+    bench.push(receiver)
     bench.publish(data, **message)
-    return inbox.wait(1)[0]
+    return receiver.wait(1)[0]
 
 
 def _claims(bench: Bench, **push_config: Any) -> dict[str, Any] | None:
-    """What the token of a push says; `None` without one."""
+    """Return the claims of the token of a push, or `None` without a token."""
     bench.topic()
-    inbox = bench.inbox()
-    bench.push(inbox, push_config=push_config)
+    receiver = bench.receiver()
+    bench.push(receiver, push_config=push_config)
     bench.publish()
-    bearer = inbox.wait(1)[0].headers.get("authorization")
+    bearer = receiver.wait(1)[0].headers.get("authorization")
     if bearer is None:
         return None
     claims = jwt.decode(bearer.removeprefix("Bearer "), verify=False)
-    audience = "the endpoint" if claims["aud"] == inbox.url else claims["aud"]
+    audience = "the endpoint" if claims["aud"] == receiver.url else claims["aud"]
     return {"aud": audience, "email": claims["email"], "email_verified": claims["email_verified"]}

@@ -14,6 +14,6 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_embedded_one_does_as_the_service(case: Case, embedded: Run) -> None:
+def test_the_embedded_pubsub_has_the_expected_outcome(case: Case, embedded: Run) -> None:
     expected = case.embedded.outcome if case.embedded else case.outcome
     assert embedded(case) == expected

@@ -15,6 +15,6 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_emulator_does_as_is_known_of_it(case: Case, emulator: Run) -> None:
+def test_the_emulator_has_the_expected_outcome(case: Case, emulator: Run) -> None:
     expected = case.emulator.outcome if case.emulator else case.outcome
     assert emulator(case) == expected

@@ -1,4 +1,4 @@
-"""How Google's emulator is found, and that it never outlives who started it."""
+"""Google's emulator is found, and ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_without_the_component_there_is_no_emulator(tmp_path: Path) -> None:
     assert pubsub_emulator.find({"PATH": str(tmp_path), "JAVA_HOME": "/jdk"}) is None
 
 
-def test_an_emulator_that_ends_at_once_is_an_error_with_what_it_said(tmp_path: Path) -> None:
+def test_an_emulator_that_exits_immediately_is_an_error_with_its_output(tmp_path: Path) -> None:
     program = tmp_path / "emulator"
     program.write_text("#!/bin/sh\necho no Java here\nexit 1\n")
     program.chmod(0o755)
@@ -58,7 +58,7 @@ def test_an_emulator_that_ends_at_once_is_an_error_with_what_it_said(tmp_path: P
 def test_the_emulator_ends_with_the_process_that_started_it(number: int) -> None:
     program = pubsub_emulator.find(os.environ)
     if program is None:
-        pytest.skip("there is no Pub/Sub emulator to start here")
+        pytest.skip("no Pub/Sub emulator is installed")
     starter = subprocess.Popen(
         [sys.executable, "-c", _START_ONE, str(program)],
         cwd=Path(__file__).parents[4],

@@ -1,24 +1,24 @@
-"""What an API server does, request by request: true of the embedded one and of a real one."""
+"""The behaviour of an API server, request by request, embedded or real."""
 
 from __future__ import annotations
 
-from local.tests.contract.kubernetes.cases.discovery import DISCOVERY
-from local.tests.contract.kubernetes.cases.ending import DELETES, NAMESPACES, OWNERS
-from local.tests.contract.kubernetes.cases.events import EVENTS_TOLD
-from local.tests.contract.kubernetes.cases.fields import FIELDS, RULES, VALIDATION
-from local.tests.contract.kubernetes.cases.groups import GROUP_LIFE, SLICE_NODES, SPECS
-from local.tests.contract.kubernetes.cases.jobsets import JOBSET_LISTS, WAITING_PODS
-from local.tests.contract.kubernetes.cases.joining import BOOTSTRAP_TOKENS, SIGNING_REQUESTS
-from local.tests.contract.kubernetes.cases.patching import PATCH
-from local.tests.contract.kubernetes.cases.reading import LISTS, SELECTORS, WATCHES
-from local.tests.contract.kubernetes.cases.refusals import (
+from local.tests.contract.kubernetes.cases.bad_requests import (
     BODIES,
     OPTIONS,
     PATCHES,
     SELECTIONS,
     URLS,
 )
-from local.tests.contract.kubernetes.cases.rights import NODE_RIGHTS, RIGHTS
+from local.tests.contract.kubernetes.cases.deleting import DELETES, NAMESPACES, OWNERS
+from local.tests.contract.kubernetes.cases.discovery import DISCOVERY
+from local.tests.contract.kubernetes.cases.events import EVENT_CASES
+from local.tests.contract.kubernetes.cases.fields import FIELDS, RULES, VALIDATION
+from local.tests.contract.kubernetes.cases.groups import GROUP_CASES, SLICE_NODES, SPECS
+from local.tests.contract.kubernetes.cases.jobsets import JOBSET_LISTS, PENDING_PODS
+from local.tests.contract.kubernetes.cases.joining import BOOTSTRAP_TOKENS, SIGNING_REQUESTS
+from local.tests.contract.kubernetes.cases.patching import PATCH
+from local.tests.contract.kubernetes.cases.permissions import NODE_PERMISSIONS, PERMISSIONS
+from local.tests.contract.kubernetes.cases.reading import LISTS, SELECTORS, WATCHES
 from local.tests.contract.kubernetes.cases.writing import CREATE, DRY_RUN, STATUS, UPDATE
 from local.tests.contract.kubernetes.dialogue import Case
 
@@ -37,8 +37,8 @@ CASES: tuple[Case, ...] = (
     *DELETES,
     *OWNERS,
     *NAMESPACES,
-    *RIGHTS,
-    *NODE_RIGHTS,
+    *PERMISSIONS,
+    *NODE_PERMISSIONS,
     *DISCOVERY,
     *BODIES,
     *PATCHES,
@@ -47,10 +47,10 @@ CASES: tuple[Case, ...] = (
     *URLS,
     *BOOTSTRAP_TOKENS,
     *SIGNING_REQUESTS,
-    *EVENTS_TOLD,
-    *GROUP_LIFE,
+    *EVENT_CASES,
+    *GROUP_CASES,
     *SPECS,
     *SLICE_NODES,
-    *WAITING_PODS,
+    *PENDING_PODS,
     *JOBSET_LISTS,
 )

@@ -1,4 +1,4 @@
-"""What a server says of itself."""
+"""Health, version and discovery."""
 
 from __future__ import annotations
 
@@ -16,11 +16,22 @@ from local.tests.contract.kubernetes.dialogue import (
 )
 
 DISCOVERY = (
-    case("it is alive", Step("GET", "/healthz"), Step("GET", "/readyz"), Step("GET", "/livez")),
-    case("it says its version", get("/version").has({"major": "1", "gitVersion": ANYTHING})),
-    case("the core group is old", get("/api").has({"kind": "APIVersions", "versions": ["v1"]})),
     case(
-        "groups are listed",
+        "the health endpoints answer",
+        Step("GET", "/healthz"),
+        Step("GET", "/readyz"),
+        Step("GET", "/livez"),
+    ),
+    case(
+        "the version endpoint returns the version",
+        get("/version").has({"major": "1", "gitVersion": ANYTHING}),
+    ),
+    case(
+        "the core group is listed at /api",
+        get("/api").has({"kind": "APIVersions", "versions": ["v1"]}),
+    ),
+    case(
+        "API groups are listed at /apis",
         get("/apis").has({"kind": "APIGroupList", "groups": ANYTHING}),
     ),
     case(
@@ -41,17 +52,17 @@ DISCOVERY = (
         ),
     ),
     case(
-        "OpenAPI is told by group version",
+        "OpenAPI v3 documents are listed by group version",
         get("/openapi/v3").has(
             {"paths.apis/cases~example~com/v1.serverRelativeURL": containing("?hash=")}
         ),
     ),
     case(
-        "a verb that a resource lacks is not allowed",
+        "a verb that a resource does not have is MethodNotAllowed",
         put(MAPS, config_map()).gives(405, reason="MethodNotAllowed"),
     ),
     case(
-        "a CRD is established and says what it stores",
+        "an established CRD lists its stored versions",
         get(
             "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.cases.example.com"
         ).has(

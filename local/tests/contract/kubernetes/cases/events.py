@@ -1,10 +1,10 @@
-"""Events, as the functions write and kubectl reads them."""
+"""Events, as the functions write them and kubectl reads them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from local.tests.contract.kubernetes.cases.objects import EVENTS, MAKE, TABLE
+from local.tests.contract.kubernetes.cases.objects import CREATE_WIDGET, EVENTS, TABLE
 from local.tests.contract.kubernetes.dialogue import (
     ABSENT,
     Step,
@@ -47,9 +47,9 @@ def about(**terms: str) -> str:
     return f"{EVENTS}?fieldSelector={selector}&limit=500"
 
 
-EVENTS_TOLD = (
+EVENT_CASES = (
     case(
-        "an event is made once, and counted up",
+        "an event's count can be patched but the event not created twice",
         post(EVENTS, event()).has({"count": 1}),
         post(EVENTS, event()).gives(
             409, reason="AlreadyExists", message='events "e" already exists'
@@ -58,7 +58,7 @@ EVENTS_TOLD = (
         patch(f"{EVENTS}/e", {"count": 2, "lastTimestamp": "{hour_ahead}"}).has({"count": 2}),
     ),
     case(
-        "an event is shown with what it is about",
+        "the table of events shows the involved object",
         post(EVENTS, event()),
         get(EVENTS, accept=TABLE).has(
             {
@@ -69,8 +69,8 @@ EVENTS_TOLD = (
         ),
     ),
     case(
-        "an object's events are found as describe looks for them",
-        MAKE.keeps(uid="metadata.uid"),
+        "events can be selected by all fields that kubectl describe uses",
+        CREATE_WIDGET.saves(uid="metadata.uid"),
         post(EVENTS, event(about={"uid": "{uid}"})),
         post(EVENTS, event("other", about={"name": "b"})),
         get(about(namespace="{ns}", kind="Widget", uid="{uid}", name="a")).has(
@@ -79,7 +79,7 @@ EVENTS_TOLD = (
         get(about(name="c")).has({"items": []}),
     ),
     case(
-        "an event about nothing in a namespace stands in default",
+        "an event about a cluster-scoped object must be in default",
         post(
             EVENTS, event(about={"kind": "Node", "name": "n", "apiVersion": "v1", "namespace": ""})
         ).gives(422, reason="Invalid"),
@@ -89,14 +89,14 @@ EVENTS_TOLD = (
         ),
     ),
     case(
-        "an event stands in the namespace of what it is about",
+        "an event about an object of another namespace is invalid",
         post(EVENTS, event(about={"namespace": "elsewhere"})).gives(
             422,
             reason="Invalid",
         ),
     ),
     case(
-        "an event of the new form needs its reporter",
+        "an event with an eventTime needs a reporting component and instance",
         post(
             EVENTS,
             event(
@@ -122,7 +122,7 @@ EVENTS_TOLD = (
         ).has({"eventTime": "2026-01-01T00:00:00.000000Z", "firstTimestamp": None}),
     ),
     case(
-        "a namespace that goes takes no new event",
+        "an event cannot be created in a terminating namespace",
         post("/api/v1/namespaces", {"metadata": {"name": "{ns}-inner"}}),
         post(
             "/api/v1/namespaces/{ns}-inner/configmaps",

@@ -1,11 +1,11 @@
-"""What becomes of an object's fields: unknown ones, defaults, limits and rules."""
+"""Fields of objects: unknown ones, defaults, limits and rules."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from local.tests.contract.kubernetes.cases.objects import (
-    MAKE,
+    CREATE_WIDGET,
     MAPS,
     WIDGETS,
     config_map,
@@ -31,7 +31,7 @@ FIELDS = (
         .warns('unknown field \\"spec.colour\\"'),
     ),
     case(
-        "an unknown field is refused if the client is strict",
+        "an unknown field is a BadRequest with strict field validation",
         post(f"{WIDGETS}?fieldValidation=Strict", UNKNOWN).gives(
             400,
             reason="BadRequest",
@@ -39,11 +39,11 @@ FIELDS = (
         ),
     ),
     case(
-        "an unknown field is dropped in silence if the client does not care",
+        "an unknown field is dropped without a warning if field validation is ignored",
         post(f"{WIDGETS}?fieldValidation=Ignore", UNKNOWN).has({"spec.colour": ABSENT}).warns(""),
     ),
     case(
-        "an unknown field of a built-in kind is refused if the client is strict",
+        "an unknown field of a built-in kind is a BadRequest with strict field validation",
         post(f"{MAPS}?fieldValidation=Strict", {**config_map(), "dada": {}}).gives(
             400,
             message=containing(
@@ -52,18 +52,18 @@ FIELDS = (
         ),
     ),
     case(
-        "unknown fields stay where the schema lets them",
+        "unknown fields are kept where the schema preserves them",
         post(WIDGETS, widget(spec={"free": {"any": {"thing": 1}}}))
         .has({"spec.free.any.thing": 1})
         .warns(""),
     ),
     case(
-        "a default fills what is missing",
-        MAKE.has({"spec.color": "red", "spec.note": "none"}),
+        "a default is set for an absent field",
+        CREATE_WIDGET.has({"spec.color": "red", "spec.note": "none"}),
     ),
     case(
-        "a default within an object waits for the object",
-        MAKE.has({"spec.owner": ABSENT}),
+        "a default within an object is set only if the object exists",
+        CREATE_WIDGET.has({"spec.owner": ABSENT}),
         post(WIDGETS, widget("b", spec={"owner": {}})).has({"spec.owner.name": "nobody"}),
     ),
     case(
@@ -71,11 +71,11 @@ FIELDS = (
         post(WIDGETS, widget(spec={"color": None})).has({"spec.color": "red"}),
     ),
     case(
-        "null stays where it is allowed",
+        "null is kept in a nullable field",
         post(WIDGETS, widget(spec={"note": None})).has({"spec.note": None}),
     ),
     case(
-        "int-or-string takes both",
+        "int-or-string accepts both",
         post(WIDGETS, widget(spec={"limit": 5})).has({"spec.limit": 5}),
         post(WIDGETS, widget("b", spec={"limit": "50%"})).has({"spec.limit": "50%"}),
     ),
@@ -83,7 +83,7 @@ FIELDS = (
 
 
 def bad_widget(cause: tuple[str, str], words: str, **spec: Any) -> Step:
-    """A widget with one fault."""
+    """Create a widget with one violation."""
     body = widget(spec={name: value for name, value in spec.items() if value is not ABSENT})
     for name, value in spec.items():
         if value is ABSENT:
@@ -95,7 +95,7 @@ def bad_widget(cause: tuple[str, str], words: str, **spec: Any) -> Step:
 
 VALIDATION = (
     case(
-        "a number has a minimum",
+        "a number below its minimum is invalid",
         bad_widget(
             ("FieldValueInvalid", "spec.size"),
             "spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1",
@@ -103,7 +103,7 @@ VALIDATION = (
         ),
     ),
     case(
-        "a number has a maximum",
+        "a number above its maximum is invalid",
         bad_widget(
             ("FieldValueInvalid", "spec.size"),
             "should be less than or equal to 1000",
@@ -112,7 +112,7 @@ VALIDATION = (
         ),
     ),
     case(
-        "a value is one of its enumeration",
+        "a value outside its enum is invalid",
         bad_widget(
             ("FieldValueNotSupported", "spec.color"),
             'Unsupported value: "green": supported values: "red", "blue"',
@@ -120,7 +120,7 @@ VALIDATION = (
         ),
     ),
     case(
-        "a text matches its pattern",
+        "a string that does not match its pattern is invalid",
         bad_widget(
             ("FieldValueInvalid", "spec.code"),
             "spec.code in body should match '^[a-z]+$'",
@@ -128,11 +128,11 @@ VALIDATION = (
         ),
     ),
     case(
-        "a text has a least length",
+        "a string below its minimum length is invalid",
         bad_widget(("FieldValueInvalid", "spec.code"), "should be at least 2 chars long", code="a"),
     ),
     case(
-        "a format is checked",
+        "a string that does not match its format is invalid",
         post(WIDGETS, widget(spec={"since": "soon"}))
         .gives(422)
         .has(
@@ -144,13 +144,13 @@ VALIDATION = (
         ),
     ),
     case(
-        "a set has no value twice",
+        "a duplicate value in a set is invalid",
         bad_widget(
             ("FieldValueDuplicate", "spec.tags[1]"), 'Duplicate value: "x"', tags=["x", "x"]
         ),
     ),
     case(
-        "a keyed list has no key twice",
+        "a duplicate key in a list of type map is invalid",
         bad_widget(
             ("FieldValueDuplicate", "spec.parts[1]"),
             'Duplicate value: {"name":"x"}',
@@ -158,7 +158,7 @@ VALIDATION = (
         ),
     ),
     case(
-        "a required field must be there, and rules wait until it is",
+        "rules are not evaluated while a required field is absent",
         post(WIDGETS, {**widget(), "spec": {}})
         .gives(422)
         .has(
@@ -169,7 +169,7 @@ VALIDATION = (
         ),
     ),
     case(
-        "a value has a type",
+        "a value of a wrong type is invalid",
         post(WIDGETS, widget(spec={"code": 7}))
         .gives(422)
         .has(
@@ -181,19 +181,19 @@ VALIDATION = (
         ),
     ),
     case(
-        "a map's values have a type, and the path says which",
+        "a map's value of a wrong type is invalid and its path names the key",
         post(WIDGETS, widget(spec={"limits": {"x": "y"}}))
         .gives(422)
         .has({"details.causes.0.field": "spec.limits.x"}),
     ),
     case(
-        "a text has a greatest length",
+        "a string above its maximum length is invalid",
         post(WIDGETS, widget(spec={"code": "abcdef"}))
         .gives(422)
         .has({"details.causes.0.reason": "FieldValueTooLong", "message": containing("Too long")}),
     ),
     case(
-        "a list has a greatest length",
+        "a list above its maximum length is invalid",
         post(WIDGETS, widget(spec={"tags": ["a", "b", "c", "d"]}))
         .gives(422)
         .has(
@@ -204,7 +204,7 @@ VALIDATION = (
         ),
     ),
     case(
-        "all faults come at once",
+        "one error lists all violations",
         post(WIDGETS, widget(size=0, spec={"color": "green"}))
         .gives(422)
         .has({"message": containing("is invalid: [", "spec.size", "spec.color")}),
@@ -213,17 +213,17 @@ VALIDATION = (
 
 RULES = (
     case(
-        "a rule's message is worked out, at the field that it names",
+        "a rule's violation has its messageExpression and fieldPath",
         bad_widget(
             ("FieldValueInvalid", "spec.size"), "a red widget is at most 99 in size", size=200
         ),
     ),
     case(
-        "a rule that holds lets pass",
+        "an object that satisfies a rule is accepted",
         post(WIDGETS, widget(size=200, spec={"color": "blue"})),
     ),
     case(
-        "a rule with oldSelf does not run on a create, and does on a change",
+        "a rule with oldSelf is evaluated on updates only",
         post(WIDGETS, widget(spec={"zone": "a"})),
         patch(f"{WIDGETS}/a", {"spec": {"size": 4}}),
         patch(f"{WIDGETS}/a", {"spec": {"zone": "b"}})
@@ -236,8 +236,8 @@ RULES = (
         ),
     ),
     case(
-        "immutable once set: may be set later, and then neither changed nor removed",
-        MAKE,
+        "a field that is immutable once set can be set later and then neither changed nor removed",
+        CREATE_WIDGET,
         patch(f"{WIDGETS}/a", {"spec": {"code": "abc"}}),
         patch(f"{WIDGETS}/a", {"spec": {"code": "abd"}})
         .gives(422)
@@ -250,7 +250,7 @@ RULES = (
         patch(f"{WIDGETS}/a", {"spec": {"code": None}}).gives(422),
     ),
     case(
-        "times are compared as times",
+        "times in different zones are compared as times",
         bad_widget(
             ("FieldValueInvalid", "spec"),
             "since must come before until",
@@ -265,7 +265,7 @@ RULES = (
         ),
     ),
     case(
-        "a time must be one",
+        "an invalid date-time is invalid",
         *(
             post(WIDGETS, widget("b", spec={"since": text})).gives(422)
             for text in (

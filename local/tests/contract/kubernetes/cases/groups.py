@@ -1,4 +1,4 @@
-"""TPUNodeGroups: the product's own definition, and how its functions read and write."""
+"""TPUNodeGroups: the product's CRD, and the reads and writes of its functions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def group(name: str = "a", change: Any = None, **more: Any) -> dict[str, Any]:
     }
 
 
-MAKE = post(GROUPS, group())
+CREATE_GROUP = post(GROUPS, group())
 
 
 def condition(type_: str, status: str, **more: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def condition(type_: str, status: str, **more: Any) -> dict[str, Any]:
         "type": type_,
         "status": status,
         "reason": "Provisioning",
-        "message": "Somebody is at it.",
+        "message": "Provisioning has begun.",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
         **more,
     }
@@ -61,10 +61,10 @@ STATUS = {
     "nodeSummary": {"desired": 2, "ready": 0, "text": "0/2"},
 }
 
-GROUP_LIFE = (
+GROUP_CASES = (
     case(
-        "a group is completed",
-        MAKE.has(
+        "a created group has the default values",
+        CREATE_GROUP.has(
             {
                 "spec.bootstrapKubernetes.version": "1.31",
                 "spec.repair": "Never",
@@ -74,8 +74,8 @@ GROUP_LIFE = (
         ).warns(""),
     ),
     case(
-        "a group's status is replaced if the group is as it was read",
-        MAKE.keeps(rv="metadata.resourceVersion"),
+        "a PUT of a group's status with an old version conflicts",
+        CREATE_GROUP.saves(rv="metadata.resourceVersion"),
         put(f"{GROUP}/status", group(metadata={"resourceVersion": "{rv}"}, status=STATUS)).has(
             {"status.nodeSummary.text": "0/2", "metadata.generation": 1}
         ),
@@ -87,8 +87,8 @@ GROUP_LIFE = (
         ),
     ),
     case(
-        "a status that the definition does not know is refused",
-        MAKE,
+        "a status that violates the CRD's schema is invalid",
+        CREATE_GROUP,
         patch(f"{GROUP}/status", {"status": {"conditions": [condition("Ready", "Perhaps")]}}).gives(
             422, reason="Invalid"
         ),
@@ -106,8 +106,8 @@ GROUP_LIFE = (
         ),
     ),
     case(
-        "a group is marked if it is as it was read",
-        MAKE.keeps(rv="metadata.resourceVersion"),
+        "a patch of a group's finalizer and label with an old version conflicts",
+        CREATE_GROUP.saves(rv="metadata.resourceVersion"),
         patch(
             GROUP,
             {
@@ -132,8 +132,8 @@ GROUP_LIFE = (
         ),
     ),
     case(
-        "a group is shown with how it stands",
-        MAKE,
+        "the table of groups shows their status",
+        CREATE_GROUP,
         get(GROUPS, accept=TABLE).has({"rows.0.cells.1": None, "rows.0.cells.4": "2x2x2"}),
         patch(f"{GROUP}/status", {"status": STATUS}),
         get(GROUPS, accept=TABLE).has(
@@ -150,7 +150,7 @@ GROUP_LIFE = (
         ),
     ),
     case(
-        "a child that nobody knows is told in plain text",
+        "a GET of a kind that is not served is 404",
         Step(
             "GET",
             "/apis/tpu.google.com/v1alpha1/namespaces/{ns}/workloadpolicies/a",
@@ -158,7 +158,7 @@ GROUP_LIFE = (
         ),
     ),
     case(
-        "the definition is accepted, its rules' costs included",
+        "the CRD is accepted with the costs of its rules",
         get(DEFINITION).has(
             {
                 "status.storedVersions": ["v1alpha1"],
@@ -168,8 +168,8 @@ GROUP_LIFE = (
         ),
     ),
     case(
-        "a group is changed where it can be, and not where it cannot",
-        MAKE,
+        "a group's annotations can be changed and its immutable fields cannot",
+        CREATE_GROUP,
         patch(GROUP, {"metadata": {"annotations": {"tpu-functions.dev/paused": "true"}}}).has(
             {"metadata.annotations": ANYTHING, "metadata.generation": 1}
         ),
@@ -188,13 +188,13 @@ GROUP_LIFE = (
 
 
 def _change_of(row: Any) -> dict[str, Any]:
-    """A row of one of the tables of specs, as a JSON merge patch of the example."""
+    """Return a row of a table of specs as a JSON merge patch of the example."""
     first = row.values[0]
     return first if isinstance(first, dict) else specs.shaped(*row.values[:3])
 
 
-def refused(rows: list[Any]) -> tuple[Step, ...]:
-    """Each is refused at a path that the table says, with a message that holds its words."""
+def reject(rows: list[Any]) -> tuple[Step, ...]:
+    """Expect that each spec is invalid, with a message that contains the table's words."""
     return tuple(
         post(f"{GROUPS}?dryRun=All", group(change=_change_of(row)))
         .gives(422, reason="Invalid")
@@ -204,18 +204,18 @@ def refused(rows: list[Any]) -> tuple[Step, ...]:
 
 
 SPECS = (
-    case("a shape that does not fit is refused with what would", *refused(specs.MISFITS)),
-    case("a field refuses what does not work, and says what would", *refused(specs.REJECTED)),
-    case("a field has its bounds", *refused(specs.OUT_OF_BOUNDS)),
+    case("the error about an invalid slice shape names the valid shapes", *reject(specs.MISFITS)),
+    case("the error about an invalid field names the valid values", *reject(specs.REJECTED)),
+    case("a value out of its field's bounds is invalid", *reject(specs.OUT_OF_BOUNDS)),
     case(
-        "a field takes what works",
+        "a valid value is accepted without a warning",
         *(
             post(f"{GROUPS}?dryRun=All", group(change=_change_of(row))).warns("")
             for row in specs.ACCEPTED
         ),
     ),
     case(
-        "a name must be part of names on Compute Engine",
+        "a name that cannot be part of names on Compute Engine is invalid",
         *(
             post(f"{GROUPS}?dryRun=All", group(name)).gives(422, reason="Invalid")
             for name in specs.INVALID_NAMES
@@ -228,8 +228,8 @@ NODE = f"{NODES}/node-{{ns}}"
 
 SLICE_NODES = (
     case(
-        "a node is labelled if it is as it was read",
-        post(NODES, {"metadata": {"name": "node-{ns}"}}).keeps(
+        "a patch of a node's label with an old version conflicts",
+        post(NODES, {"metadata": {"name": "node-{ns}"}}).saves(
             rv="metadata.resourceVersion", uid="metadata.uid"
         ),
         patch(NODE, {"metadata": {"labels": {LABEL: "{ns}"}, "resourceVersion": "1"}}).gives(
@@ -246,8 +246,8 @@ SLICE_NODES = (
         ),
     ),
     case(
-        "a node is deleted if it is the one that is meant",
-        post(NODES, {"metadata": {"name": "node-{ns}"}}).keeps(uid="metadata.uid"),
+        "a delete of a node with another uid conflicts",
+        post(NODES, {"metadata": {"name": "node-{ns}"}}).saves(uid="metadata.uid"),
         delete(NODE, {"preconditions": {"uid": "11111111-2222-3333-4444-555555555555"}}).gives(
             409, reason="Conflict"
         ),
@@ -257,7 +257,7 @@ SLICE_NODES = (
         ),
     ),
     case(
-        "a node is cordoned",
+        "a node can be cordoned and uncordoned",
         post(NODES, {"metadata": {"name": "node-{ns}"}}),
         patch(NODE, {"spec": {"unschedulable": True}}).has({"spec.unschedulable": True}),
         get(f"{NODES}?fieldSelector=spec.unschedulable%3Dtrue&labelSelector=none").has(

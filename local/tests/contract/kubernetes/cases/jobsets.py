@@ -1,4 +1,4 @@
-"""What the steps of JobSets and the relay ask for: Pods by phase, Node and labels, and JobSets."""
+"""Requests of the relay and the steps for JobSets: Pods by phase, Node and labels, and JobSets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_JOBS = "labelSelector=batch.kubernetes.io%2Fjob-name"
 
 
 def _pod(name: str, node: str = "", **labels: str) -> Step:
-    """Nobody schedules it, and there is no kubelet."""
+    """Create a Pod. No scheduler and no kubelet handles it."""
     spec = {"containers": [{"name": "jax", "image": "jax"}]}
     place = {"nodeName": node} if node else {"schedulerName": "nobody"}
     return post(PODS, {"metadata": {"name": name, "labels": labels}, "spec": {**spec, **place}})
@@ -34,9 +34,9 @@ def _first(key: str = "{id}") -> dict[str, str]:
 
 RUNS = {"status": {"phase": "Running"}}
 
-WAITING_PODS = (
+PENDING_PODS = (
     case(
-        "pods of jobsets that have not started are listed",
+        "pending pods of jobsets can be listed",
         _pod("waits", **_first()),
         _pod("runs", **_first()),
         _pod("alone"),
@@ -50,8 +50,8 @@ WAITING_PODS = (
         get(f"{PODS}?{_PENDING}", accept=TABLE).has({"rows.0.cells.0": "waits", "rows.1": ABSENT}),
     ),
     case(
-        "pods of jobsets that wait are watched until they run",
-        _pod("waits", **_first()).keeps(rv="metadata.resourceVersion"),
+        "a watch of pending pods shows DELETED when a pod runs",
+        _pod("waits", **_first()).saves(rv="metadata.resourceVersion"),
         _pod("alone"),
         _pod("another", **_first("other")),
         patch(f"{PODS}/waits/status", RUNS),
@@ -60,7 +60,7 @@ WAITING_PODS = (
         ),
     ),
     case(
-        "pods of jobs are listed by their node",
+        "pods of jobs can be listed by node",
         _pod("here", "node-{ns}", **_first()),
         _pod("beside", "node-{ns}"),
         _pod("waits", **_first()),
@@ -76,7 +76,7 @@ WAITING_PODS = (
         get(f"{PODS}?fieldSelector=spec.nodeName%3Dnode-other").has({"items": []}),
     ),
     case(
-        "pods are not listed by their image",
+        "a field selector by a pod's image is a BadRequest",
         get(f"{PODS}?fieldSelector=spec.image%3Djax").gives(400, reason="BadRequest"),
     ),
 )
@@ -105,7 +105,7 @@ COMPLETED = {
 
 JOBSET_LISTS = (
     case(
-        "jobsets are listed page by page, and say what they are",
+        "jobsets are listed in pages, and each item has its kind",
         _jobset("a"),
         _jobset("b", suspend=True),
         get(f"{JOBSETS}?limit=1")
@@ -119,14 +119,14 @@ JOBSET_LISTS = (
                 "metadata.continue": ANYTHING,
             }
         )
-        .keeps(token="metadata.continue"),
+        .saves(token="metadata.continue"),
         get(f"{JOBSETS}?limit=1&continue={{token}}").has(
             {"items.0.metadata.name": "b", "items.0.spec.suspend": True, "items.1": ABSENT}
         ),
     ),
     case(
-        "a jobset that has ended says so to who asks and to who watches",
-        _jobset("a").keeps(rv="metadata.resourceVersion"),
+        "lists and watches show that a jobset has completed",
+        _jobset("a").saves(rv="metadata.resourceVersion"),
         patch(f"{JOBSETS}/a/status", COMPLETED).has({"status.terminalState": "Completed"}),
         get(JOBSETS, accept=TABLE).has(
             {"rows.0.cells.0": "a", "rows.0.cells.1": "Completed", "rows.0.cells.2": "1"}
@@ -137,7 +137,7 @@ JOBSET_LISTS = (
         ),
     ),
     case(
-        "a jobset that is gone is told from an api that is not served",
+        "an absent jobset has a Status, and an API that is not served only a 404",
         get(f"{JOBSETS}/a").gives(404, reason="NotFound"),
         Step("GET", f"{JOBSETS.replace('v1alpha2', 'v1')}/a", status=404),
         Step("GET", "/apis/jobsets.example.com/v1alpha2/jobsets", status=404),

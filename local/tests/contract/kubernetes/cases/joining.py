@@ -1,4 +1,4 @@
-"""How a kubelet comes in: bootstrap tokens, and certificates that it asks for."""
+"""A kubelet joins: bootstrap tokens and certificate signing requests."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ BEARER = f"token:{{id}}.{SECRET}"
 JOINERS = "system:bootstrappers:kubeadm:default-node-token"
 
 
-def token(**data: Any) -> Step:
-    """Make the case's bootstrap token; `ABSENT` takes a field away."""
+def create_token(**data: Any) -> Step:
+    """Create the case's bootstrap token. `ABSENT` removes a field."""
     content = {
         "token-id": "{id}",
         "token-secret": SECRET,
@@ -46,21 +46,21 @@ def token(**data: Any) -> Step:
     )
 
 
-def who(bearer: str = BEARER) -> Step:
+def whoami(bearer: str = BEARER) -> Step:
     return post(REVIEW, {}).by(bearer)
 
 
-def unknown(bearer: str = BEARER) -> Step:
-    return who(bearer).gives(401, reason="Unauthorized", message="Unauthorized", details=ABSENT)
+def unauthorized(bearer: str = BEARER) -> Step:
+    return whoami(bearer).gives(401, reason="Unauthorized", message="Unauthorized", details=ABSENT)
 
 
 TOKEN = f"{TOKENS}/bootstrap-token-{{id}}"
 
 BOOTSTRAP_TOKENS = (
     case(
-        "whoever bears a bootstrap token is of its groups",
-        token(),
-        who()
+        "a bootstrap token authenticates as a user in its groups",
+        create_token(),
+        whoami()
         .has(
             {
                 "status.userInfo": {
@@ -69,7 +69,7 @@ BOOTSTRAP_TOKENS = (
                 }
             }
         )
-        .after_a_while(),
+        .eventually(),
         get("/api/v1/nodes")
         .by(BEARER)
         .gives(
@@ -80,45 +80,42 @@ BOOTSTRAP_TOKENS = (
         get("/api/v1/nodes/node-{ns}").by(BEARER).gives(404, reason="NotFound"),
     ),
     case(
-        "a bootstrap token needs its secret part",
-        token(),
-        who().after_a_while(),
-        unknown("token:{id}.fedcba9876543210"),
-        unknown("token:{id}"),
+        "a bootstrap token without its secret is Unauthorized",
+        create_token(),
+        whoami().eventually(),
+        unauthorized("token:{id}.fedcba9876543210"),
+        unauthorized("token:{id}"),
     ),
     case(
-        "a bootstrap token that has run out is nobody's, and is deleted",
-        token(expiration="{hour_ago}"),
-        get(TOKEN).gives(404).after_a_while(),
-        unknown(),
+        "an expired bootstrap token is Unauthorized and deleted",
+        create_token(expiration="{hour_ago}"),
+        get(TOKEN).gives(404).eventually(),
+        unauthorized(),
     ),
     case(
-        "a bootstrap token that is not for authentication is nobody's",
-        token(usage_bootstrap_authentication=ABSENT),
-        get(CLUSTER_INFO).has({"data.jws-kubeconfig-{id}": ANYTHING}).after_a_while(),
-        unknown(),
+        "a bootstrap token without the usage authentication is Unauthorized",
+        create_token(usage_bootstrap_authentication=ABSENT),
+        get(CLUSTER_INFO).has({"data.jws-kubeconfig-{id}": ANYTHING}).eventually(),
+        unauthorized(),
     ),
     case(
-        "a bootstrap token that is deleted is nobody's any more",
-        token(),
-        who().after_a_while(),
+        "a deleted bootstrap token is Unauthorized",
+        create_token(),
+        whoami().eventually(),
         delete(TOKEN),
-        unknown().after_a_while(),
+        unauthorized().eventually(),
     ),
     case(
-        "a bootstrap token signs how to find the cluster, as long as it lives",
-        token(),
-        get(CLUSTER_INFO)
-        .has({"data.jws-kubeconfig-{id}": SIGNATURE})
-        .by("anonymous")
-        .after_a_while(),
+        "cluster-info has a bootstrap token's signature until the token is deleted",
+        create_token(),
+        get(CLUSTER_INFO).has({"data.jws-kubeconfig-{id}": SIGNATURE}).by("anonymous").eventually(),
         delete(TOKEN),
-        get(CLUSTER_INFO).has({"data.jws-kubeconfig-{id}": ABSENT}).after_a_while(),
+        get(CLUSTER_INFO).has({"data.jws-kubeconfig-{id}": ABSENT}).eventually(),
     ),
     case(
-        "a bootstrap token can be for signing, or not",
-        token(usage_bootstrap_signing="false"),
-        who().after_a_while(),
+        "a bootstrap token without the usage signing does not sign cluster-info",
+        create_token(usage_bootstrap_signing="false"),
+        whoami().eventually(),
         get(CLUSTER_INFO).has({"data.jws-kubeconfig-{id}": ABSENT}),
     ),
 )
@@ -132,8 +129,8 @@ NODE_REQUEST = (
     "TUR1RlJ4a1g1SCtMTU5GRFJkWQpqejBKczcrTi9rWjBvSkZGSGtyWmtPMXFBaUJYREI3RnVWQUxxTWFueENmeFgyT1Fu"
     "MTZ5SHlHeU5zSVRjNDdmCmorK29yQT09Ci0tLS0tRU5EIENFUlRJRklDQVRFIFJFUVVFU1QtLS0tLQo="
 )
-"""A signing request in PEM form of CN=system:node:contract, O=system:nodes; its key is gone."""
-STRANGE_REQUEST = (
+"""A CSR in PEM of CN=system:node:contract, O=system:nodes. Its key was not stored."""
+OTHER_REQUEST = (
     "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIZU1JR0dBZ0VBTUNReER6QU5CZ05WQkFvTUJuQmxi"
     "M0JzWlRFUk1BOEdBMVVFQXd3SWMyOXRaV0p2WkhrdwpXVEFUQmdjcWhrak9QUUlCQmdncWhrak9QUU1CQndOQ0FBVHc5"
     "T3ZUK29GOER0OXozMTFlalFBakhPSllMdkhECkd1QjhNTUFyZk1yR1J5VHJoM0dPSXl3ak95ckFMcDBudm5BRmoxZlEr"
@@ -141,18 +138,18 @@ STRANGE_REQUEST = (
     "RmFROEg0NG1jdkJ5ZGJVdlg4QwpJQkMrMnhhSGNtWmNTT0JIbGRQVHlIWmc3RnNHMUVKdWE2QmRoL25rcGgwWgotLS0t"
     "LUVORCBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0K"
 )
-"""The same of CN=somebody, O=people."""
+"""A CSR in PEM of CN=somebody, O=people."""
 CSR = f"{CSRS}/{{ns}}"
 APPROVED = {
     "type": "Approved",
     "status": "True",
-    "reason": "ByHand",
-    "message": "Somebody has looked at it.",
+    "reason": "Manual",
+    "message": "An administrator approved it.",
 }
 
 
 def csr(request: str = NODE_REQUEST, **spec: Any) -> dict[str, Any]:
-    """Without anybody's doing; ``None`` takes a field away."""
+    """Build a CertificateSigningRequest. ``None`` removes a field."""
     content = {
         "request": request,
         "signerName": KUBELET,
@@ -167,8 +164,8 @@ def csr(request: str = NODE_REQUEST, **spec: Any) -> dict[str, Any]:
     }
 
 
-def may_ask(*more: dict[str, Any]) -> tuple[Step, ...]:
-    """Let the reader ask for certificates; approving them is another right."""
+def permit_requests(*more: dict[str, Any]) -> tuple[Step, ...]:
+    """Permit the reader to create CertificateSigningRequests, but not to approve them."""
     roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     rules = [
         {
@@ -210,9 +207,9 @@ NOT_THIS_SIGNER = (
 
 SIGNING_REQUESTS = (
     case(
-        "who joins by a bootstrap token gets a certificate",
-        token(),
-        post(CSRS, csr()).by(BEARER).after_a_while(),
+        "a kubelet's CSR by a bootstrap token is approved and signed automatically",
+        create_token(),
+        post(CSRS, csr()).by(BEARER).eventually(),
         get(CSR)
         .by(BEARER)
         .has(
@@ -226,7 +223,7 @@ SIGNING_REQUESTS = (
                 "SubjectAccessReview.",
             }
         )
-        .after_a_while(),
+        .eventually(),
         get(CSR, accept=TABLE).has(
             {
                 "rows.0.cells.2": KUBELET,
@@ -238,22 +235,22 @@ SIGNING_REQUESTS = (
         delete(CSR),
     ),
     case(
-        "who may not is not approved, but can be by hand",
-        *may_ask(),
+        "another user's CSR is signed only after a manual approval",
+        *permit_requests(),
         post(CSRS, csr(expirationSeconds=3600))
         .by("reader")
         .has({"spec.username": "reader", "status": {}})
-        .after_a_while(),
+        .eventually(),
         get(CSR, accept=TABLE).has({"rows.0.cells.4": "60m", "rows.0.cells.5": "Pending"}),
         patch(f"{CSR}/approval", {"status": {"conditions": [APPROVED]}}).by("reader").gives(403),
         patch(f"{CSR}/approval", {"status": {"conditions": [APPROVED]}}),
-        get(CSR).has({**ISSUED, "status.conditions.0.reason": "ByHand"}).after_a_while(),
+        get(CSR).has({**ISSUED, "status.conditions.0.reason": "Manual"}).eventually(),
         delete(CSR),
     ),
     case(
-        "who may write approvals needs the signer's, too",
-        *may_ask(MAY_WRITE_APPROVALS),
-        post(CSRS, csr()).by("reader").after_a_while(),
+        "an approval without the permission to approve for the signer is Forbidden",
+        *permit_requests(MAY_WRITE_APPROVALS),
+        post(CSRS, csr()).by("reader").eventually(),
         patch(f"{CSR}/approval", {"status": {"conditions": [APPROVED]}})
         .by("reader")
         .gives(403, reason="Forbidden", message=NOT_THIS_SIGNER),
@@ -263,9 +260,9 @@ SIGNING_REQUESTS = (
         delete(CSR),
     ),
     case(
-        "who may approve for a signer may",
-        *may_ask(MAY_WRITE_APPROVALS, MAY_APPROVE),
-        post(CSRS, csr()).by("reader").after_a_while(),
+        "a user with the permission to approve for the signer can approve",
+        *permit_requests(MAY_WRITE_APPROVALS, MAY_APPROVE),
+        post(CSRS, csr()).by("reader").eventually(),
         patch(
             f"{CSR}/approval",
             {"status": {"conditions": [{**APPROVED, "lastUpdateTime": "{hour_ago}"}]}},
@@ -277,13 +274,13 @@ SIGNING_REQUESTS = (
                 "status.conditions.0.lastTransitionTime": ANYTHING,
             }
         ),
-        get(CSR).has(ISSUED).after_a_while(),
+        get(CSR).has(ISSUED).eventually(),
         delete(CSR),
     ),
     case(
-        "what a kubelet does not ask for fails when it is approved",
-        *may_ask(),
-        post(CSRS, csr(STRANGE_REQUEST)).by("reader").after_a_while(),
+        "an approved CSR whose subject is no node's fails",
+        *permit_requests(),
+        post(CSRS, csr(OTHER_REQUEST)).by("reader").eventually(),
         patch(f"{CSR}/approval", {"status": {"conditions": [APPROVED]}}),
         get(CSR)
         .has(
@@ -294,13 +291,13 @@ SIGNING_REQUESTS = (
                 "status.certificate": ABSENT,
             }
         )
-        .after_a_while(),
+        .eventually(),
         delete(CSR),
     ),
     case(
-        "a request that is denied stays without a certificate",
-        *may_ask(),
-        post(CSRS, csr()).by("reader").after_a_while(),
+        "a denied CSR gets no certificate and cannot be approved",
+        *permit_requests(),
+        post(CSRS, csr()).by("reader").eventually(),
         patch(f"{CSR}/approval", {"status": {"conditions": [{**APPROVED, "type": "Denied"}]}}),
         get(CSR, accept=TABLE).has({"rows.0.cells.5": "Denied"}),
         patch(
@@ -314,28 +311,28 @@ SIGNING_REQUESTS = (
         delete(CSR),
     ),
     case(
-        "a request stays as it was sent",
-        *may_ask(),
-        post(CSRS, csr()).by("reader").after_a_while(),
+        "the spec of a CSR cannot be changed",
+        *permit_requests(),
+        post(CSRS, csr()).by("reader").eventually(),
         patch(CSR, {"spec": {"username": "somebody else", "usages": ["server auth"]}}).has(
             {"spec.username": "reader", "spec.usages": ["digital signature", "client auth"]}
         ),
         delete(CSR),
     ),
     case(
-        "a request for another signer waits for it",
-        *may_ask(),
+        "a CSR for another signer is not signed",
+        *permit_requests(),
         post(CSRS, csr(signerName="example.com/signer"))
         .by("reader")
         .has({"status": {}})
-        .after_a_while(),
+        .eventually(),
         get(f"{CSRS}?fieldSelector=spec.signerName%3Dexample.com/signer").has(
             {"items.0.metadata.name": "{ns}", "items.1": ABSENT}
         ),
         delete(CSR),
     ),
     case(
-        "a request is checked",
+        "an invalid CSR is rejected",
         post(CSRS, csr("Z2FyYmFnZQ=="))
         .gives(422)
         .has(invalid(("FieldValueInvalid", "spec.request"))),

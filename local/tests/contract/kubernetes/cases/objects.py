@@ -1,4 +1,4 @@
-"""What cases are about: paths, and objects to put there."""
+"""The paths and objects of cases."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def config_map(name: str = "a", **metadata: Any) -> dict[str, Any]:
 
 
 def invalid(*causes: tuple[str, str]) -> dict[str, Any]:
-    """The causes of a 422: reasons and fields, in any order, and as often as the server likes.
+    """Expect the causes of a 422: reasons and fields, in any order and any number.
 
-    A real server adds one about no field where it has not checked all rules.
+    A real server adds a cause without a field if it has not evaluated all rules.
     """
 
     def agree(found: Any) -> bool:
-        told = {(one["reason"], one["field"]) for one in found}
-        return told - {("FieldValueInvalid", "<nil>")} == set(causes)
+        actual = {(one["reason"], one["field"]) for one in found}
+        return actual - {("FieldValueInvalid", "<nil>")} == set(causes)
 
     return {"reason": "Invalid", "details.causes": agree}
 
 
-MAKE = post(WIDGETS, widget())
+CREATE_WIDGET = post(WIDGETS, widget())
 READY = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
 WATCH = f"{WIDGETS}?watch=true&timeoutSeconds=1"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from local.tests.contract.kubernetes.cases.objects import (
-    MAKE,
+    CREATE_WIDGET,
     MAPS,
     NODE,
     NODES,
@@ -24,7 +24,7 @@ from local.tests.contract.kubernetes.dialogue import (
 
 PATCH = (
     case(
-        "a JSON patch adds, tests and removes",
+        "a JSON patch adds, tests and removes fields",
         post(MAPS, config_map()),
         patch(
             f"{MAPS}/a",
@@ -57,8 +57,8 @@ PATCH = (
         ),
     ),
     case(
-        "a patch may insist on a version",
-        MAKE.keeps(rv="metadata.resourceVersion"),
+        "a patch with an old version conflicts",
+        CREATE_WIDGET.saves(rv="metadata.resourceVersion"),
         patch(f"{WIDGETS}/a", {"spec": {"size": 4}}),
         patch(f"{WIDGETS}/a", {"metadata": {"resourceVersion": "{rv}"}, "spec": {"size": 5}}).gives(
             409, reason="Conflict"
@@ -122,15 +122,15 @@ PATCH = (
         ).has({"metadata.finalizers": ABSENT}),
     ),
     case(
-        "a custom resource takes no strategic merge",
-        MAKE,
+        "a strategic merge patch of a custom resource is UnsupportedMediaType",
+        CREATE_WIDGET,
         patch(f"{WIDGETS}/a", {"spec": {"size": 4}}, STRATEGIC).gives(
             415,
             reason="UnsupportedMediaType",
         ),
     ),
     case(
-        "a missing object is not patched",
+        "a patch of an absent object is NotFound",
         patch(f"{WIDGETS}/a", {}).gives(
             404, reason="NotFound", message='widgets.cases.example.com "a" not found'
         ),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from local.tests.contract.kubernetes.cases.objects import (
+    CREATE_WIDGET,
     EVENTS,
     GADGETS,
-    MAKE,
     MAPS,
     READY,
     SECRETS,
@@ -48,18 +48,18 @@ SELECTORS = (
     selected("env", "a", "b"),
     selected("!env", "c"),
     case(
-        "a label selector that cannot be read is refused",
+        "a label selector that cannot be parsed is a BadRequest",
         get(f"{MAPS}?labelSelector=a%3D%3D%3Db").gives(400, reason="BadRequest"),
     ),
     case(
-        "every kind is selected by name",
+        "every kind can be selected by name",
         *THREE,
         get(f"{MAPS}?fieldSelector=metadata.name%3Db").has(
             {"items.0.metadata.name": "b", "items.1": ABSENT}
         ),
     ),
     case(
-        "events are selected by what they are about",
+        "events can be selected by their involved object",
         post(
             EVENTS,
             {
@@ -79,17 +79,17 @@ SELECTORS = (
         patch(f"{EVENTS}/e", {"count": 2}).has({"count": 2}),
     ),
     case(
-        "secrets are selected by type",
+        "secrets can be selected by type",
         post(SECRETS, {"metadata": {"name": "s"}, "type": "t/x"}),
         get(f"{SECRETS}?fieldSelector=type%3Dt/x").has({"items.0.metadata.name": "s"}),
     ),
     case(
-        "a field that is not selectable is refused",
+        "a field selector by another field is a BadRequest",
         get(f"{MAPS}?fieldSelector=data.k%3Dv").gives(400, reason="BadRequest"),
     ),
     case(
-        "a custom resource is selected by the fields that its CRD names",
-        MAKE,
+        "a custom resource can be selected by its CRD's selectable fields",
+        CREATE_WIDGET,
         post(WIDGETS, widget("b", spec={"color": "blue"})),
         get(f"{WIDGETS}?fieldSelector=spec.color%3Dblue").has(
             {"items.0.metadata.name": "b", "items.1": ABSENT}
@@ -100,7 +100,7 @@ SELECTORS = (
 
 LISTS = (
     case(
-        "a list of built-in objects leaves out apiVersion and kind",
+        "the items of a list of built-in objects have no apiVersion and kind",
         labelled("a"),
         get(f"{MAPS}?labelSelector=case").has(
             {
@@ -114,18 +114,18 @@ LISTS = (
         ),
     ),
     case(
-        "a list of custom resources holds them whole",
-        MAKE,
+        "the items of a list of custom resources have apiVersion and kind",
+        CREATE_WIDGET,
         get(WIDGETS).has({"kind": "WidgetList", "items.0.kind": "Widget"}),
     ),
     case(
-        "pages show one version of the list",
-        MAKE,
+        "all pages show the same version of a list",
+        CREATE_WIDGET,
         post(WIDGETS, widget("b")),
         post(WIDGETS, widget("c")),
         get(f"{WIDGETS}?limit=2")
         .has({"items.1.metadata.name": "b", "items.2": ABSENT, "metadata.remainingItemCount": 1})
-        .keeps(token="metadata.continue", rv="metadata.resourceVersion"),
+        .saves(token="metadata.continue", rv="metadata.resourceVersion"),
         post(WIDGETS, widget("d")),
         get(f"{WIDGETS}?limit=2&continue={{token}}").has(
             {
@@ -137,17 +137,17 @@ LISTS = (
         ),
     ),
     case(
-        "an empty namespace, even a missing one, lists nothing",
+        "a list in an empty or absent namespace is empty",
         get("/api/v1/namespaces/no-such/configmaps").has({"items": []}),
     ),
     case(
-        "all namespaces are listed together",
-        MAKE,
+        "a list can cover all namespaces",
+        CREATE_WIDGET,
         get("/apis/cases.example.com/v1/widgets?labelSelector=none").has({"items": []}),
     ),
     case(
         "a table has the CRD's columns",
-        MAKE,
+        CREATE_WIDGET,
         patch(f"{WIDGETS}/a/status", READY),
         get(WIDGETS, accept=TABLE).has(
             {
@@ -167,12 +167,12 @@ LISTS = (
         ),
     ),
     case(
-        "a table can hold whole objects",
-        MAKE,
+        "a table can include whole objects",
+        CREATE_WIDGET,
         get(f"{WIDGETS}?includeObject=Object", accept=TABLE).has({"rows.0.object.spec.size": 3}),
     ),
     case(
-        "a CRD without columns shows name and age",
+        "a table of a CRD without columns has name and age",
         post(GADGETS, gadget()),
         get(f"{GADGETS}/g", accept=TABLE).has(
             {
@@ -183,7 +183,7 @@ LISTS = (
         ),
     ),
     case(
-        "a selected list does not say how much is left",
+        "a page of a selected list has no remainingItemCount",
         *THREE,
         get(f"{MAPS}?limit=1&labelSelector=env").has(
             {"metadata.continue": ANYTHING, "metadata.remainingItemCount": ABSENT}
@@ -194,18 +194,18 @@ LISTS = (
 
 WATCHES = (
     case(
-        "a watch without a version begins with what is there",
-        MAKE,
+        "a watch without a version starts with the existing objects",
+        CREATE_WIDGET,
         get(WATCH).shows(("ADDED", "a")),
     ),
     case(
-        "a watch from 0 begins with what is there",
-        MAKE,
+        "a watch from version 0 starts with the existing objects",
+        CREATE_WIDGET,
         get(f"{WATCH}&resourceVersion=0").shows(("ADDED", "a")),
     ),
     case(
-        "a watch from a version shows what came after it",
-        MAKE.keeps(rv="metadata.resourceVersion"),
+        "a watch from a version shows the later events",
+        CREATE_WIDGET.saves(rv="metadata.resourceVersion"),
         patch(f"{WIDGETS}/a", {"spec": {"size": 4}}),
         post(WIDGETS, widget("b")),
         delete(f"{WIDGETS}/a"),
@@ -214,8 +214,8 @@ WATCHES = (
         ),
     ),
     case(
-        "a watch of one object shows no other",
-        MAKE.keeps(rv="metadata.resourceVersion"),
+        "a watch of one object shows only its events",
+        CREATE_WIDGET.saves(rv="metadata.resourceVersion"),
         post(WIDGETS, widget("b")),
         delete(f"{WIDGETS}/a"),
         get(f"{WATCH}&resourceVersion={{rv}}&fieldSelector=metadata.name%3Da").shows(
@@ -223,8 +223,8 @@ WATCHES = (
         ),
     ),
     case(
-        "an object that begins or ceases to match comes and goes",
-        MAKE.keeps(rv="metadata.resourceVersion"),
+        "a watch shows ADDED and DELETED when an object starts and stops to match",
+        CREATE_WIDGET.saves(rv="metadata.resourceVersion"),
         patch(f"{WIDGETS}/a", {"metadata": {"labels": {"x": "y"}}}),
         patch(f"{WIDGETS}/a", {"spec": {"size": 4}}),
         patch(f"{WIDGETS}/a", {"metadata": {"labels": {"x": "z"}}}),
@@ -234,16 +234,16 @@ WATCHES = (
         ),
     ),
     case(
-        "a streaming list ends its first part with a bookmark",
-        MAKE,
+        "a streaming list ends its initial events with a bookmark",
+        CREATE_WIDGET,
         get(
             f"{WATCH}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
             "&allowWatchBookmarks=true"
         ).shows(("ADDED", "a"), ("BOOKMARK", "")),
     ),
     case(
-        "a watch that begins with what is there says where that ends, if it may",
-        MAKE,
+        "a bookmark follows the initial events of a watch if bookmarks are allowed",
+        CREATE_WIDGET,
         get(f"{WATCH}&allowWatchBookmarks=true").shows(("ADDED", "a"), ("BOOKMARK", "")),
         get(f"{WATCH}&allowWatchBookmarks=true&resourceVersion=0").shows(
             ("ADDED", "a"), ("BOOKMARK", "")
@@ -253,9 +253,9 @@ WATCHES = (
         ),
     ),
     case(
-        "a watch gives no bookmark shortly before it ends if that says nothing new",
-        MAKE.keeps(rv="metadata.resourceVersion"),
-        post(WIDGETS, widget("b")).keeps(later="metadata.resourceVersion"),
+        "a watch ends without a bookmark of a version that it has shown",
+        CREATE_WIDGET.saves(rv="metadata.resourceVersion"),
+        post(WIDGETS, widget("b")).saves(later="metadata.resourceVersion"),
         # Waits for the watch cache: an event that arrives during the watch may be bookmarked.
         get(f"{WIDGETS}?resourceVersion={{later}}"),
         get(
@@ -263,23 +263,23 @@ WATCHES = (
         ).shows(("ADDED", "b")),
     ),
     case(
-        "a watch from a version that is forgotten ends with an error",
-        MAKE,
-        get(f"{WATCH}&resourceVersion=1").shows(("ERROR", "Expired")).after_forgetting(),
+        "a watch from an expired version ends with an error",
+        CREATE_WIDGET,
+        get(f"{WATCH}&resourceVersion=1").shows(("ERROR", "Expired")).after_compaction(),
     ),
     case(
-        "a watch from a version of the future waits",
-        MAKE,
+        "a watch from a future version waits",
+        CREATE_WIDGET,
         get(f"{WATCH}&resourceVersion=99999999").shows(),
     ),
     case(
-        "a watch of tables says its columns once",
-        MAKE,
+        "only the first table of a watch has column definitions",
+        CREATE_WIDGET,
         post(WIDGETS, widget("b")),
         get(WATCH, accept=TABLE).shows(("ADDED", ""), ("ADDED", "")),
     ),
     case(
-        "a watch of all namespaces is by label as elsewhere",
+        "a watch of all namespaces can select by label",
         post(WIDGETS, widget(metadata={"labels": {"case": "{ns}"}})),
         get(
             "/apis/cases.example.com/v1/widgets?watch=true&timeoutSeconds=1"
@@ -287,27 +287,27 @@ WATCHES = (
         ).shows(("ADDED", "a")),
     ),
     case(
-        "a watch selects by the fields that the CRD names",
-        MAKE,
+        "a watch can select by the CRD's selectable fields",
+        CREATE_WIDGET,
         post(WIDGETS, widget("b", spec={"color": "blue"})),
         get(f"{WATCH}&fieldSelector=spec.color%3Dblue").shows(("ADDED", "b")),
     ),
     case(
-        "an object by its name is not watched",
-        MAKE,
+        "the URL of one object ignores the watch flag",
+        CREATE_WIDGET,
         get(f"{WIDGETS}/a?watch=true&timeoutSeconds=1").has({"kind": "Widget"}),
         get(f"{WIDGETS}/b?watch=true&timeoutSeconds=1").gives(404, reason="NotFound"),
     ),
     case(
-        "a flag is up unless it says that it is down",
-        MAKE,
+        "the watch flag is true for any value but 0 and false",
+        CREATE_WIDGET,
         get(f"{WIDGETS}?watch=yes&timeoutSeconds=1").shows(("ADDED", "a")),
         get(f"{WIDGETS}?watch=0").has({"kind": "WidgetList"}),
         get(f"{WIDGETS}?watch=false").has({"kind": "WidgetList"}),
     ),
     case(
-        "a write that changes nothing is no event",
-        MAKE.keeps(rv="metadata.resourceVersion"),
+        "a write without a change causes no event",
+        CREATE_WIDGET.saves(rv="metadata.resourceVersion"),
         patch(f"{WIDGETS}/a", {"spec": {"size": 3}}),
         get(f"{WATCH}&resourceVersion={{rv}}").shows(),
     ),

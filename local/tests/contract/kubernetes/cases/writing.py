@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 
 from local.tests.contract.kubernetes.cases.objects import (
+    CREATE_WIDGET,
     GADGETS,
     LEASES,
-    MAKE,
     MAPS,
     NODE,
     NODES,
@@ -35,7 +35,7 @@ from local.tests.contract.kubernetes.dialogue import (
 CREATE = (
     case(
         "a new object gets uid, version, time and generation",
-        MAKE.has(
+        CREATE_WIDGET.has(
             {
                 "metadata.uid": ANYTHING,
                 "metadata.resourceVersion": ANYTHING,
@@ -48,9 +48,9 @@ CREATE = (
         ),
     ),
     case(
-        "an object that is there is not created again",
-        MAKE,
-        MAKE.gives(
+        "a create of an existing object is AlreadyExists",
+        CREATE_WIDGET,
+        CREATE_WIDGET.gives(
             409,
             reason="AlreadyExists",
             message='widgets.cases.example.com "a" already exists',
@@ -64,7 +64,7 @@ CREATE = (
         ),
     ),
     case(
-        "an object needs a name",
+        "a create without a name is invalid",
         post(MAPS, {"metadata": {}})
         .gives(422)
         .has(
@@ -75,7 +75,7 @@ CREATE = (
         ),
     ),
     case(
-        "a name is a DNS subdomain",
+        "a name that is no DNS subdomain is invalid",
         post(MAPS, config_map("Big_One"))
         .gives(422)
         .has(
@@ -86,13 +86,13 @@ CREATE = (
         ),
     ),
     case(
-        "a label's value has a form",
+        "a label's value with spaces is invalid",
         post(MAPS, config_map(labels={"a": "no spaces"}))
         .gives(422)
         .has(invalid(("FieldValueInvalid", "metadata.labels"))),
     ),
     case(
-        "a new object must not have a version",
+        "a create with a resourceVersion is an error",
         post(MAPS, config_map(resourceVersion="1")).gives(
             500,
             reason=ABSENT,
@@ -104,29 +104,29 @@ CREATE = (
         post(MAPS, config_map(namespace="elsewhere")).gives(400, reason="BadRequest"),
     ),
     case(
-        "a namespace must be there",
+        "a create in an absent namespace is NotFound",
         post("/api/v1/namespaces/no-such/configmaps", config_map()).gives(
             404, reason="NotFound", message='namespaces "no-such" not found'
         ),
     ),
     case(
-        "what is sent of a status at creation is dropped",
+        "a create drops the status",
         post(WIDGETS, {**widget(), **READY}).has({"status": ABSENT}),
     ),
     case(
-        "a body that is no JSON is refused",
+        "a body that is no JSON is a BadRequest",
         Step("POST", MAPS, b"{", status=400, expect={"reason": "BadRequest"}),
     ),
     case(
-        "a body of another media type is refused",
+        "a body of another media type is UnsupportedMediaType",
         post(MAPS, "x", "text/plain").gives(415, reason="UnsupportedMediaType"),
     ),
     case(
-        "an answer in an unknown media type is refused",
+        "a request for an unknown media type is NotAcceptable",
         get(MAPS, accept="image/png").gives(406, reason="NotAcceptable"),
     ),
     case(
-        "a secret's plain text becomes data",
+        "a secret's stringData becomes data",
         post(
             SECRETS, {"metadata": {"name": "s"}, "stringData": {"word": "hush"}, "type": "t/x"}
         ).has(
@@ -144,22 +144,22 @@ CREATE = (
         ),
     ),
     case(
-        "a secret without a type is opaque",
+        "a secret without a type is Opaque",
         post(SECRETS, {"metadata": {"name": "s"}}).has({"type": "Opaque"}),
     ),
 )
 
 UPDATE = (
     case(
-        "a PUT with the present version replaces",
-        MAKE.keeps(rv="metadata.resourceVersion"),
+        "a PUT with the current version replaces the object",
+        CREATE_WIDGET.saves(rv="metadata.resourceVersion"),
         put(f"{WIDGETS}/a", widget(size=4, metadata={"resourceVersion": "{rv}"})).has(
             {"spec.size": 4, "metadata.generation": 2}
         ),
     ),
     case(
         "a PUT with an old version conflicts",
-        MAKE.keeps(rv="metadata.resourceVersion"),
+        CREATE_WIDGET.saves(rv="metadata.resourceVersion"),
         patch(f"{WIDGETS}/a", {"spec": {"size": 5}}),
         put(f"{WIDGETS}/a", widget(size=4, metadata={"resourceVersion": "{rv}"})).gives(
             409,
@@ -169,8 +169,8 @@ UPDATE = (
         ),
     ),
     case(
-        "a custom resource is not replaced without a version",
-        MAKE,
+        "a PUT of a custom resource without a version is invalid",
+        CREATE_WIDGET,
         put(f"{WIDGETS}/a", widget())
         .gives(422)
         .has(
@@ -181,13 +181,13 @@ UPDATE = (
         ),
     ),
     case(
-        "most built-in kinds are replaced without a version",
+        "a PUT of most built-in kinds needs no version",
         post(MAPS, config_map()),
         put(f"{MAPS}/a", {"metadata": {"name": "a"}, "data": {"k": "w"}}).has({"data.k": "w"}),
     ),
     case(
-        "a write that changes nothing makes no version",
-        MAKE.keeps(rv="metadata.resourceVersion"),
+        "a write without a change keeps the resourceVersion",
+        CREATE_WIDGET.saves(rv="metadata.resourceVersion"),
         patch(f"{WIDGETS}/a", {"spec": {"size": 3}}).has({"metadata.resourceVersion": "{rv}"}),
     ),
     case(
@@ -200,28 +200,28 @@ UPDATE = (
         ),
     ),
     case(
-        "another object's uid conflicts",
+        "a PUT with another uid conflicts",
         post(MAPS, config_map()),
         put(f"{MAPS}/a", config_map(uid="11111111-2222-3333-4444-555555555555")).gives(
             409, reason="Conflict"
         ),
     ),
     case(
-        "a missing object is not replaced",
+        "a PUT of an absent object is NotFound",
         put(f"{MAPS}/a", config_map()).gives(
             404, reason="NotFound", message='configmaps "a" not found'
         ),
     ),
     case(
-        "labels and annotations do not count for the generation",
-        MAKE,
+        "a change of labels keeps the generation",
+        CREATE_WIDGET,
         patch(f"{WIDGETS}/a", {"metadata": {"labels": {"x": "y"}}}).has(
             {"metadata.generation": 1, "metadata.labels.x": "y"}
         ),
     ),
     case(
-        "the uid stays when a PUT leaves it out",
-        post(MAPS, config_map()).keeps(uid="metadata.uid"),
+        "a PUT without a uid keeps the uid",
+        post(MAPS, config_map()).saves(uid="metadata.uid"),
         put(f"{MAPS}/a", config_map()).has({"metadata.uid": "{uid}"}),
     ),
     case(
@@ -234,8 +234,8 @@ UPDATE = (
         ),
     ),
     case(
-        "a lease is taken by whoever has its version",
-        post(LEASES, {"metadata": {"name": "l"}, "spec": {"holderIdentity": "one"}}).keeps(
+        "only a PUT with the current version acquires a lease",
+        post(LEASES, {"metadata": {"name": "l"}, "spec": {"holderIdentity": "one"}}).saves(
             rv="metadata.resourceVersion"
         ),
         put(
@@ -257,8 +257,8 @@ UPDATE = (
 
 STATUS = (
     case(
-        "a write to the object leaves the status alone",
-        MAKE,
+        "a write to the object does not change the status",
+        CREATE_WIDGET,
         patch(f"{WIDGETS}/a/status", READY),
         patch(f"{WIDGETS}/a", {"spec": {"size": 4}, "status": {"ready": True}}).has(
             {
@@ -270,8 +270,8 @@ STATUS = (
         ),
     ),
     case(
-        "a write to the status leaves all else alone",
-        MAKE,
+        "a write to the status changes only the status",
+        CREATE_WIDGET,
         patch(
             f"{WIDGETS}/a/status",
             {**READY, "spec": {"size": 9}, "metadata": {"labels": {"x": "y"}}},
@@ -286,7 +286,7 @@ STATUS = (
     ),
     case(
         "a PUT of a status checks the version",
-        MAKE.keeps(rv="metadata.resourceVersion"),
+        CREATE_WIDGET.saves(rv="metadata.resourceVersion"),
         put(
             f"{WIDGETS}/a/status",
             widget(metadata={"resourceVersion": "{rv}"}, status={"ready": True}),
@@ -298,7 +298,7 @@ STATUS = (
     ),
     case(
         "a status is validated",
-        MAKE,
+        CREATE_WIDGET,
         patch(f"{WIDGETS}/a/status", {"status": {"ready": "yes"}})
         .gives(422)
         .has(
@@ -308,9 +308,13 @@ STATUS = (
             }
         ),
     ),
-    case("a status can be read by itself", MAKE, get(f"{WIDGETS}/a/status").has({"spec.size": 3})),
     case(
-        "without the subresource the status is a field like others",
+        "the status subresource can be read",
+        CREATE_WIDGET,
+        get(f"{WIDGETS}/a/status").has({"spec.size": 3}),
+    ),
+    case(
+        "without a status subresource the status is an ordinary field",
         post(GADGETS, gadget(status={"ready": True})).has({"status.ready": True}),
         patch(f"{GADGETS}/g", {"status": {"ready": False}}).has(
             {"status.ready": False, "metadata.generation": 2}
@@ -318,7 +322,7 @@ STATUS = (
         Step("GET", f"{GADGETS}/g/status", status=404),
     ),
     case(
-        "a node's status write may change its labels",
+        "a write to a node's status can change its labels",
         post(NODES, {"metadata": {"name": "node-{ns}"}}),
         patch(
             f"{NODE}/status",
@@ -335,20 +339,20 @@ DRY_RUN = (
         get(f"{WIDGETS}/a").gives(404),
     ),
     case(
-        "a dry run of a change stores nothing",
-        MAKE,
+        "a dry run of a patch stores nothing",
+        CREATE_WIDGET,
         patch(f"{WIDGETS}/a?dryRun=All", {"spec": {"size": 9}}).has({"spec.size": 9}),
         get(f"{WIDGETS}/a").has({"spec.size": 3}),
     ),
     case(
         "a dry run of a delete deletes nothing",
-        MAKE,
+        CREATE_WIDGET,
         delete(f"{WIDGETS}/a?dryRun=All"),
         get(f"{WIDGETS}/a"),
     ),
     case("a dry run validates", post(f"{WIDGETS}?dryRun=All", widget(size=0)).gives(422)),
     case(
-        "a dry run is of everything or nothing",
+        "a dryRun value other than All is invalid",
         post(f"{WIDGETS}?dryRun=Some", widget())
         .gives(422)
         .has(invalid(("FieldValueNotSupported", "dryRun"))),

@@ -1,4 +1,4 @@
-"""What a person does with kubectl, and sees: the same on the embedded API and on a real one."""
+"""kubectl's everyday commands, with the same output on the embedded API and on a real one."""
 
 from local.tests.contract.kubernetes.kubectl.runs import RUNS as RUNS
 from local.tests.contract.kubernetes.kubectl.runs import Run as Run

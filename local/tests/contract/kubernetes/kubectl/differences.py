@@ -1,6 +1,7 @@
-"""Where kubectl is known to show something else of a real API, and why.
+"""Known differences between kubectl's output on the embedded API and on a real one.
 
-Each stands in ``docs/reference/embedded-kubernetes.md``, too. One that is not found any more fails.
+``docs/reference/embedded-kubernetes.md`` documents each. A known difference that does not occur any more
+is a failure.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from local.tests.contract.kubernetes.kubectl.terminal import Shown
 
 @dataclass(frozen=True)
 class Difference:
-    """What a command shows may differ. ``always``: it does, and not only when a controller has been
-    quick or slow."""
+    """The output of this command may differ.
+
+    ``always``: it must differ. Otherwise it depends on how fast a controller is.
+    """
 
     command: str
     always: bool = True
@@ -29,12 +32,12 @@ KNOWN: Mapping[str, tuple[Difference, ...]] = {
     "lists the groups of these kinds": (Difference("api-versions"),),
     "omits the descriptions of `apiVersion`, `kind` and `metadata`": (Difference("explain wd"),),
 }
-"""By words of the page that tell of them."""
+"""By the words of the page that describe them."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A command, and the lines that only one of the two shows."""
+    """A command, and the lines that appear on only one of the two APIs."""
 
     command: str
     real: Sequence[str]
@@ -47,7 +50,7 @@ class Finding:
 
 
 def compare(real: Iterable[Shown], embedded: Iterable[Shown]) -> Iterator[Finding]:
-    """All commands that do not show the same."""
+    """Compare two runs: yield the commands whose output differs."""
     for one, other in zip(real, embedded, strict=True):
         assert one.command == other.command
         if one.lines != other.lines:
@@ -59,14 +62,14 @@ def compare(real: Iterable[Shown], embedded: Iterable[Shown]) -> Iterator[Findin
 
 
 def check(taken: Iterable[Shown], found: Sequence[Finding]) -> None:
-    """Raises `AssertionError` for what is not known, and for what is known and not found."""
+    """Raise `AssertionError` for an unknown difference, and for a known one that was not found."""
     known = {one.command: one for group in KNOWN.values() for one in group}
     differing = {one.command for one in found}
     new = [one for one in found if one.command not in known]
-    gone = [
+    missing = [
         one.command
         for one in taken
         if one.command in known and known[one.command].always and one.command not in differing
     ]
-    assert not new, "kubectl shows something else:\n" + "\n".join(map(str, new))
-    assert not gone, f"known differences that are there no more: {gone}"
+    assert not new, "kubectl's output differs:\n" + "\n".join(map(str, new))
+    assert not missing, f"known differences that do not occur any more: {missing}"

@@ -1,4 +1,4 @@
-"""The embedded API behind a port, for runs of kubectl."""
+"""The embedded API on a port, for runs of kubectl."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.real_parts import miss
 
 @dataclass(frozen=True)
 class Embedded:
-    """One server for many runs."""
+    """One server for all runs."""
 
     program: str
     kubeconfig: Path
     home: Path
 
     def open_terminal(self, identity: str) -> Terminal:
-        """In an empty namespace, with the variables of a run in it; see `variables`."""
+        """Open a terminal in a new namespace, with the variables of a run; see `variables`."""
         known = variables(identity, datetime.now(UTC))
         terminal = Terminal(self.program, self.kubeconfig, self.home, known)
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "{ns}"}}
@@ -34,10 +34,10 @@ class Embedded:
 
 @contextmanager
 def open_embedded(home: Path) -> Iterator[Embedded]:
-    """A server that has what runs need. Skips where there is no kubectl."""
+    """Start a server with the CRDs that runs need. Skips if no kubectl is found."""
     program = find_kubectl()
     if program is None:
-        miss("there is no kubectl here; `make control-plane` makes one")
+        miss("kubectl is not installed; `make control-plane` installs one")
     with served(home) as kubeconfig:
         kubectl = Terminal(program, kubeconfig, home, {"ns": "default"})
         for crd in ALL:

@@ -1,4 +1,4 @@
-"""The everyday commands, and what they show. `{ns}` and `{id}` are the run's own."""
+"""kubectl's everyday commands and their output. `{ns}` and `{id}` belong to the run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def columns(printed: str) -> list[list[str]]:
 
 
 def pod(name: str, node: str) -> dict[str, Any]:
-    """Nobody runs it, for there is no kubelet."""
+    """Build a Pod. It never runs, because by_field is no kubelet."""
     container = {"name": "main", "image": "main"}
     spec = {"containers": [container], "automountServiceAccountToken": False}
     return {
@@ -33,7 +33,7 @@ def pod(name: str, node: str) -> dict[str, Any]:
     }
 
 
-def apply_creates_leaves_alone_and_changes(kubectl: Terminal) -> None:
+def apply_creates_then_reports_unchanged_then_configures(kubectl: Terminal) -> None:
     assert "created" in kubectl("apply", "-f", "-", stdin=manifest("applied"))
     assert "unchanged" in kubectl("apply", "-f", "-", stdin=manifest("applied"))
     assert "configured" in kubectl("apply", "-f", "-", stdin=manifest("applied", 4))
@@ -43,7 +43,7 @@ def apply_creates_leaves_alone_and_changes(kubectl: Terminal) -> None:
     assert kubectl("get", "wd", "applied", "-o", "jsonpath={.spec.size}") == "4"
 
 
-def what_is_wrong_is_said_before_it_is_stored(kubectl: Terminal) -> None:
+def invalid_manifests_are_rejected(kubectl: Terminal) -> None:
     wrong = manifest("wrong")
     wrong["spec"]["colour"] = "red"
     assert 'strict decoding error: unknown field "spec.colour"' in kubectl(
@@ -75,19 +75,19 @@ def get_prints_the_definitions_columns(kubectl: Terminal) -> None:
 
 
 def describe_shows_an_objects_events(kubectl: Terminal) -> None:
-    kubectl("apply", "-f", "-", stdin=manifest("told"))
-    uid = kubectl("get", "wd", "told", "-o", "jsonpath={.metadata.uid}")
+    kubectl("apply", "-f", "-", stdin=manifest("described"))
+    uid = kubectl("get", "wd", "described", "-o", "jsonpath={.metadata.uid}")
     about = {
         "apiVersion": "cases.example.com/v1",
         "kind": "Widget",
-        "name": "told",
+        "name": "described",
         "namespace": "{ns}",
         "uid": uid,
     }
     event = {
         "apiVersion": "v1",
         "kind": "Event",
-        "metadata": {"name": "told.1", "namespace": "{ns}"},
+        "metadata": {"name": "described.1", "namespace": "{ns}"},
         "involvedObject": about,
         "type": "Warning",
         "reason": "Shrunk",
@@ -96,8 +96,8 @@ def describe_shows_an_objects_events(kubectl: Terminal) -> None:
         "count": 1,
     }
     kubectl("create", "-f", "-", stdin=event)
-    assert "It has shrunk." in kubectl("describe", "wd", "told")
-    assert "It has shrunk." in kubectl("events", "--for", "widget.cases.example.com/told")
+    assert "It has shrunk." in kubectl("describe", "wd", "described")
+    assert "It has shrunk." in kubectl("events", "--for", "widget.cases.example.com/described")
     assert "It has shrunk." in kubectl("get", "events", "--field-selector", "reason=Shrunk")
 
 
@@ -107,8 +107,8 @@ def objects_are_labelled_patched_edited_and_replaced(kubectl: Terminal) -> None:
     kubectl("annotate", "wd", "changed", "c=d")
     kubectl("patch", "wd", "changed", "--type=merge", "-p", '{"spec":{"size":4}}')
     kubectl("patch", "wd", "changed", "--type=json", "-p", '[{"op":"remove","path":"/spec/color"}]')
-    refused = kubectl("patch", "wd", "changed", "-p", '{"spec":{"size":5}}', code=1)
-    assert "application/strategic-merge-patch+json is not supported" in refused
+    error = kubectl("patch", "wd", "changed", "-p", '{"spec":{"size":5}}', code=1)
+    assert "application/strategic-merge-patch+json is not supported" in error
     assert "edited" in kubectl("edit", "wd", "changed", KUBE_EDITOR="sed -i s/size:.*/size:\\ 9/")
     shown = yaml.safe_load(kubectl("get", "wd", "changed", "-o", "yaml"))
     assert shown["metadata"]["labels"] == {"a": "b"}
@@ -116,7 +116,7 @@ def objects_are_labelled_patched_edited_and_replaced(kubectl: Terminal) -> None:
     assert "replaced" in kubectl("replace", "-f", "-", stdin=manifest("changed", 6))
 
 
-def delete_waits_until_it_is_done(kubectl: Terminal) -> None:
+def delete_waits_for_finalizers(kubectl: Terminal) -> None:
     kubectl("create", "-f", "-", stdin=manifest("held", finalizers=["cases.example.com/hold"]))
     assert "deleted" in kubectl("delete", "wd", "held", "--wait=false")
     assert kubectl("get", "wd", "held", "-o", "jsonpath={.metadata.deletionTimestamp}")
@@ -144,7 +144,7 @@ def nodes_are_cordoned_tainted_and_described(kubectl: Terminal) -> None:
     kubectl("delete", "node", "node-{id}")
 
 
-def discovery_and_explain_know_the_definition(kubectl: Terminal) -> None:
+def discovery_and_explain_show_the_definition(kubectl: Terminal) -> None:
     resources = kubectl("api-resources", "--api-group=cases.example.com")
     assert ["widgets", "wd", "cases.example.com/v1", "true", "Widget"] in columns(resources)
     assert "cases.example.com/v1" in kubectl("api-versions")
@@ -154,15 +154,15 @@ def discovery_and_explain_know_the_definition(kubectl: Terminal) -> None:
     assert kubectl("get", "--raw", "/healthz") == "ok"
 
 
-def who_may_not_is_refused(kubectl: Terminal) -> None:
-    refused = kubectl("get", "widgets", user="joe", code=1)
+def a_user_without_permission_gets_an_error(kubectl: Terminal) -> None:
+    error = kubectl("get", "widgets", user="joe", code=1)
     assert (
         'widgets.cases.example.com is forbidden: User "joe" cannot list resource "widgets" in API '
         f'group "cases.example.com" in the namespace "{kubectl.known["ns"]}"'
-    ) in refused
+    ) in error
 
 
-def a_watch_prints_what_happens(kubectl: Terminal) -> None:
+def a_watch_prints_changes(kubectl: Terminal) -> None:
     kubectl("create", "-f", "-", stdin=manifest("watched"))
     with kubectl.following("get", "wd", "watched", "-w", "--no-headers") as lines:
         assert next(lines).split()[:2] == ["watched", "3"]
@@ -170,30 +170,30 @@ def a_watch_prints_what_happens(kubectl: Terminal) -> None:
         assert next(lines).split()[:2] == ["watched", "8"]
 
 
-def pods_are_found_by_their_phase_their_node_and_their_labels(kubectl: Terminal) -> None:
+def pods_can_be_selected_by_phase_node_and_labels(kubectl: Terminal) -> None:
     for name, node in (("waits", ""), ("placed", "node-{id}")):
         kubectl("create", "-f", "-", stdin=pod(name, node))
     pending = ("get", "pods", "--field-selector", "status.phase=Pending", "-o", "name")
     assert kubectl(*pending, "-l", "key={id}") == "pod/placed\npod/waits\n"
     assert kubectl(*pending, "-l", "key=other") == ""
-    there = ("get", "pods", "-o", "name", "--field-selector")
-    assert kubectl(*there, "spec.nodeName=node-{id}") == "pod/placed\n"
-    assert kubectl(*there, "spec.nodeName!=node-{id},status.phase=Pending") == "pod/waits\n"
-    assert kubectl(*there, "spec.nodeName=") == "pod/waits\n"
-    assert "field label not supported: spec.image" in kubectl(*there, "spec.image=x", code=1)
+    by_field = ("get", "pods", "-o", "name", "--field-selector")
+    assert kubectl(*by_field, "spec.nodeName=node-{id}") == "pod/placed\n"
+    assert kubectl(*by_field, "spec.nodeName!=node-{id},status.phase=Pending") == "pod/waits\n"
+    assert kubectl(*by_field, "spec.nodeName=") == "pod/waits\n"
+    assert "field label not supported: spec.image" in kubectl(*by_field, "spec.image=x", code=1)
     kubectl("delete", "pods", "--all", "--force", "--grace-period=0")
 
 
 RUNS: tuple[Run, ...] = (
-    apply_creates_leaves_alone_and_changes,
-    what_is_wrong_is_said_before_it_is_stored,
+    apply_creates_then_reports_unchanged_then_configures,
+    invalid_manifests_are_rejected,
     get_prints_the_definitions_columns,
     describe_shows_an_objects_events,
     objects_are_labelled_patched_edited_and_replaced,
-    delete_waits_until_it_is_done,
+    delete_waits_for_finalizers,
     nodes_are_cordoned_tainted_and_described,
-    discovery_and_explain_know_the_definition,
-    who_may_not_is_refused,
-    a_watch_prints_what_happens,
-    pods_are_found_by_their_phase_their_node_and_their_labels,
+    discovery_and_explain_show_the_definition,
+    a_user_without_permission_gets_an_error,
+    a_watch_prints_changes,
+    pods_can_be_selected_by_phase_node_and_labels,
 )

@@ -1,4 +1,4 @@
-"""A terminal with kubectl, which keeps what it shows."""
+"""A terminal that runs kubectl and records its output."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from local.tests.contract.kubernetes.dialogue import fill
 from local.tests.contract.kubernetes.masks import mask
 
 JOE = {"as": "joe", "as-groups": ["devs"]}
-"""Somebody who may nothing, spoken for by the administrator."""
-_CHANCE = (
+"""A user without permissions, whom the administrator impersonates."""
+_MASKS = (
     (re.compile(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d \w{3} \d{4} [\d:]{8} [+-]\d{4}"), "<time>"),
     (re.compile(r"\d{4}-\d\d-\d\d [\d:]{8}\.\d+ [+-]\d{4}"), "<time>"),
     (re.compile(r"(?<=/LIVE-)\d+|(?<=/MERGED-)\d+"), "<folder>"),
@@ -32,7 +32,7 @@ _CHANCE = (
 
 
 def find_kubectl() -> str | None:
-    """The kubectl of this machine, or that of the real control plane's programs."""
+    """Find the installed kubectl, or the one of the real control plane's programs."""
     installed = shutil.which("kubectl")
     if installed is not None:
         return installed
@@ -42,9 +42,9 @@ def find_kubectl() -> str | None:
 
 @dataclass(frozen=True)
 class Shown:
-    """A command, and what it shows: lines without what chance and time put there.
+    """A command and the lines of its output, masked where they depend on chance or time.
 
-    Nothing of a command that is refused: the words of a refusal may differ.
+    A command that fails has no lines, because error messages may differ.
     """
 
     command: str
@@ -53,10 +53,10 @@ class Shown:
 
 @dataclass
 class Terminal:
-    """Commands of one person after another, in one namespace.
+    """Runs commands one after another in one namespace.
 
-    ``kubeconfig`` is the administrator's; ``known`` are the variables of commands and manifests, the
-    namespace (``ns``) among them.
+    ``kubeconfig`` is the administrator's. ``known`` are the variables of commands and manifests,
+    including the namespace (``ns``).
     """
 
     program: str
@@ -68,9 +68,9 @@ class Terminal:
     def __call__(
         self, *arguments: str, user: str = "admin", stdin: Any = None, code: int = 0, **extra: str
     ) -> str:
-        """Run kubectl and return what it prints, errors included; ``code`` is what is expected.
+        """Run kubectl and return its output and errors. ``code`` is the expected exit code.
 
-        ``stdin`` is a manifest; ``extra`` are environment variables.
+        ``stdin`` is a manifest. ``extra`` are environment variables.
         """
         command = [fill(one, self.known) for one in arguments]
         done = subprocess.run(
@@ -85,12 +85,12 @@ class Terminal:
         )
         printed = done.stdout + done.stderr
         assert done.returncode == code, f"kubectl {' '.join(command)}\n{printed}"
-        self._note(arguments, "" if code else printed)
+        self._record(arguments, "" if code else printed)
         return printed
 
     @contextmanager
     def following(self, *arguments: str) -> Iterator[Iterator[str]]:
-        """The lines that a command prints for as long as it runs."""
+        """Run a command within the context, and yield its lines."""
         command = [self.program, *(fill(one, self.known) for one in arguments)]
         with subprocess.Popen(
             command, env=self._environment("admin"), stdout=subprocess.PIPE, text=True
@@ -102,11 +102,11 @@ class Terminal:
                 process.terminate()
 
     def _follow(self, arguments: tuple[str, ...], line: str) -> str:
-        self._note(arguments, line)
+        self._record(arguments, line)
         return line
 
-    def _note(self, arguments: tuple[str, ...], printed: str) -> None:
-        self.shown.append(Shown(" ".join(arguments), tuple(_masked(printed, self.kubeconfig))))
+    def _record(self, arguments: tuple[str, ...], printed: str) -> None:
+        self.shown.append(Shown(" ".join(arguments), tuple(_mask_lines(printed, self.kubeconfig))))
 
     def _environment(self, user: str) -> dict[str, str]:
         path = self.home / f"as-{user}.yaml"
@@ -120,11 +120,11 @@ class Terminal:
         return {"HOME": str(self.home), "PATH": os.defpath, "KUBECONFIG": str(path)}
 
 
-def _masked(printed: str, kubeconfig: Path) -> Iterator[str]:
+def _mask_lines(printed: str, kubeconfig: Path) -> Iterator[str]:
     server = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"]
     for line in printed.replace(server, "<server>").splitlines():
         shown = str(mask(line))
-        for pattern, word in _CHANCE:
+        for pattern, word in _MASKS:
             shown = pattern.sub(word, shown)
         if shown.strip():
-            yield " ".join(shown.split())  # columns are as wide as what is masked
+            yield " ".join(shown.split())  # the widths of columns depend on masked values

@@ -1,4 +1,4 @@
-"""Who may do what."""
+"""Authentication, RBAC, and the permissions of kubelets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from local.tests.contract.kubernetes.cases.objects import (
     BINDINGS,
-    MAKE,
+    CREATE_WIDGET,
     MAPS,
     NODE,
     NODES,
@@ -40,13 +40,13 @@ def rule(verbs: str, resources: str, **more: Any) -> dict[str, Any]:
 
 
 def review(**attributes: str) -> Step:
-    """The reader asks what they may do in the case's namespace."""
-    wanted = {"namespace": "{ns}", **attributes}
-    return post(REVIEWS, {"spec": {"resourceAttributes": wanted}}).by("reader")
+    """Create a SelfSubjectAccessReview as the reader, about the case's namespace."""
+    resource_attributes = {"namespace": "{ns}", **attributes}
+    return post(REVIEWS, {"spec": {"resourceAttributes": resource_attributes}}).by("reader")
 
 
 def allow(*rules: dict[str, Any]) -> tuple[Step, ...]:
-    """Give the reader rights in the case's namespace, and wait until they are in force."""
+    """Grant the reader permissions in the case's namespace, and wait until they are in force."""
     first = rules[0]
     resource, _, subresource = first["resources"][0].partition("/")
     attributes = {
@@ -76,17 +76,17 @@ def allow(*rules: dict[str, Any]) -> tuple[Step, ...]:
                 ],
             },
         ),
-        review(**attributes).has({"status.allowed": True}).after_a_while(),
+        review(**attributes).has({"status.allowed": True}).eventually(),
     )
 
 
-RIGHTS = (
+PERMISSIONS = (
     case(
-        "who is unknown is refused",
+        "a request with an unknown token is Unauthorized",
         get(MAPS).by("token:nonsense").gives(401, reason="Unauthorized", message="Unauthorized"),
     ),
     case(
-        "without a rule nothing is allowed",
+        "a request without a matching rule is Forbidden",
         get(f"{WIDGETS}/a")
         .by("nobody")
         .gives(
@@ -98,7 +98,7 @@ RIGHTS = (
         ),
     ),
     case(
-        "at the cluster's scope the words differ",
+        "the message about a cluster-scoped resource names the cluster scope",
         get(NODES)
         .by("nobody")
         .gives(
@@ -108,7 +108,7 @@ RIGHTS = (
         ),
     ),
     case(
-        "nobody in particular is anonymous",
+        "a request without credentials is from system:anonymous",
         get(NODES)
         .by("anonymous")
         .gives(
@@ -118,7 +118,7 @@ RIGHTS = (
         ),
     ),
     case(
-        "a role gives what it says and no more",
+        "a role permits its verbs and resources only",
         *allow(rule("get,list", "configmaps")),
         post(MAPS, config_map()),
         get(f"{MAPS}/a").by("reader"),
@@ -127,7 +127,7 @@ RIGHTS = (
         get("/api/v1/configmaps").by("reader").gives(403),
     ),
     case(
-        "a role can be for named objects",
+        "a role can be limited to named objects",
         *allow(rule("get", "configmaps", resourceNames=["a"])),
         post(MAPS, config_map()),
         get(f"{MAPS}/a").by("reader"),
@@ -135,14 +135,14 @@ RIGHTS = (
         get(MAPS).by("reader").gives(403),
     ),
     case(
-        "a list of one name needs the right to list that name",
+        "a list by name is permitted by a role limited to that name",
         *allow(rule("list", "configmaps", resourceNames=["a"])),
         get(f"{MAPS}?fieldSelector=metadata.name%3Da").by("reader"),
         get(f"{MAPS}?fieldSelector=metadata.name%3Db").by("reader").gives(403),
     ),
     case(
-        "a subresource is a right of its own",
-        MAKE,
+        "a permission for a subresource does not include the resource",
+        CREATE_WIDGET,
         *allow(rule("patch", "widgets/status", group="cases.example.com")),
         patch(f"{WIDGETS}/a/status", READY).by("reader"),
         patch(f"{WIDGETS}/a", {"spec": {"size": 4}})
@@ -154,7 +154,7 @@ RIGHTS = (
         ),
     ),
     case(
-        "secrets may be created and deleted without being read",
+        "secrets can be created and deleted without the permission to read them",
         *allow(rule("create,delete", "secrets")),
         post(SECRETS, {"metadata": {"name": "s"}}).by("reader"),
         get(f"{SECRETS}/s").by("reader").gives(403),
@@ -162,21 +162,21 @@ RIGHTS = (
         delete(f"{SECRETS}/s").by("reader"),
     ),
     case(
-        "rights end with their binding",
+        "permissions end when their binding is deleted",
         *allow(rule("get", "configmaps")),
         post(MAPS, config_map()),
         get(f"{MAPS}/a").by("reader"),
         delete(f"{BINDINGS}/r"),
-        get(f"{MAPS}/a").by("reader").gives(403).after_a_while(),
+        get(f"{MAPS}/a").by("reader").gives(403).eventually(),
     ),
     case(
-        "everybody may ask what they may do",
+        "every user can create a SelfSubjectAccessReview",
         *allow(rule("get", "configmaps")),
         review(verb="get", resource="configmaps").has({"status.allowed": True}),
         review(verb="delete", resource="configmaps").has({"status.allowed": False}),
     ),
     case(
-        "everybody may ask who they are",
+        "every user can create a SelfSubjectReview",
         post("/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
         .by("reader")
         .has(
@@ -187,13 +187,13 @@ RIGHTS = (
         ),
     ),
     case(
-        "a path is no resource",
+        "the message about a non-resource URL names the path",
         get("/metrics")
         .by("nobody")
         .gives(403, message='forbidden: User "nobody" cannot get path "/metrics"'),
     ),
     case(
-        "how joining nodes find the cluster is for all to read",
+        "the cluster-info ConfigMap is readable without credentials",
         get("/api/v1/namespaces/kube-public/configmaps/cluster-info").by("anonymous"),
     ),
 )
@@ -202,16 +202,16 @@ AS_NODE = "system:node:node-{ns}"
 REGISTER = post(NODES, {"metadata": {"name": "node-{ns}"}}).by(AS_NODE)
 NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
-NODE_RIGHTS = (
+NODE_PERMISSIONS = (
     case(
-        "a kubelet registers its own node, which takes nothing before it is ready",
+        "a kubelet registers its own node with the taint not-ready",
         REGISTER.has(
             {"spec.taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
         ),
         get(NODE).by(AS_NODE),
     ),
     case(
-        "a kubelet registers no other node",
+        "a kubelet cannot register another node",
         post(NODES, {"metadata": {"name": "other-{ns}"}})
         .by(AS_NODE)
         .gives(
@@ -222,7 +222,7 @@ NODE_RIGHTS = (
         ),
     ),
     case(
-        "a kubelet sets labels that are its own business",
+        "a kubelet can set the labels that NodeRestriction allows",
         post(
             NODES,
             {
@@ -238,7 +238,7 @@ NODE_RIGHTS = (
         ).by(AS_NODE),
     ),
     case(
-        "a kubelet sets no label that others trust",
+        "a kubelet cannot set restricted labels",
         post(
             NODES,
             {
@@ -260,19 +260,19 @@ NODE_RIGHTS = (
         patch(NODE, {"metadata": {"labels": {"node-restriction.kubernetes.io/x": "y"}}}),
     ),
     case(
-        "a kubelet does not change taints once it is registered",
+        "a kubelet cannot change the taints of its registered node",
         REGISTER,
         patch(NODE, {"spec": {"taints": [{"key": "mine", "effect": "NoSchedule"}]}})
         .by(AS_NODE)
         .gives(403, message=containing("is not allowed to modify taints")),
     ),
     case(
-        "a kubelet does not delete its node",
+        "a kubelet cannot delete its node",
         REGISTER,
         delete(NODE).by(AS_NODE).gives(403, reason="Forbidden"),
     ),
     case(
-        "a kubelet keeps its own lease and no other",
+        "a kubelet can create and read only its own lease",
         post(NODE_LEASES, {"metadata": {"name": "node-{ns}"}}).by(AS_NODE),
         get(f"{NODE_LEASES}/node-{{ns}}").by(AS_NODE),
         get(f"{NODE_LEASES}/other")
@@ -285,7 +285,7 @@ NODE_RIGHTS = (
         ),
     ),
     case(
-        "a kubelet keeps no lease elsewhere, and makes none for another",
+        "a kubelet cannot use leases in other namespaces or create another node's lease",
         get("/apis/coordination.k8s.io/v1/namespaces/default/leases/node-{ns}")
         .by(AS_NODE)
         .gives(403, message=containing('"kube-node-lease" system namespace')),
@@ -294,7 +294,7 @@ NODE_RIGHTS = (
         .gives(403, message=containing("with the same name as the requesting node")),
     ),
     case(
-        "a kubelet reads no node but its own",
+        "a kubelet can read only its own node",
         REGISTER,
         get(f"{NODES}?fieldSelector=metadata.name%3Dnode-{{ns}}").by(AS_NODE),
         get(f"{NODES}/other-{{ns}}")
@@ -303,7 +303,7 @@ NODE_RIGHTS = (
         get(NODES).by(AS_NODE).gives(403, message=containing("cannot read all nodes")),
     ),
     case(
-        "a kubelet reads no secret that no pod of its own names",
+        "a kubelet cannot read secrets that its pods do not use",
         post(SECRETS, {"metadata": {"name": "s"}}),
         get(f"{SECRETS}/s")
         .by(AS_NODE)
@@ -313,14 +313,14 @@ NODE_RIGHTS = (
         ),
     ),
     case(
-        "a kubelet reports its status",
+        "a kubelet can patch the status of its node",
         REGISTER,
         patch(f"{NODE}/status", {"status": {"capacity": {"google.com/tpu": "4"}}})
         .by(AS_NODE)
         .has({"status.capacity.google~com/tpu": "4"}),
     ),
     case(
-        "a provider id that is set stays",
+        "a providerID cannot be changed once it is set",
         post(NODES, {"metadata": {"name": "node-{ns}"}, "spec": {"providerID": "gce://p/z/one"}}),
         patch(NODE, {"spec": {"providerID": "gce://p/z/two"}})
         .gives(422)
@@ -332,7 +332,7 @@ NODE_RIGHTS = (
         ),
     ),
     case(
-        "a new node may report its status at once",
+        "a node can be created with a status",
         post(
             NODES,
             {

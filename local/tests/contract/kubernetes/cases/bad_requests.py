@@ -1,4 +1,4 @@
-"""What is answered when a body, a query or a URL is wrong."""
+"""Errors about invalid bodies, queries and URLs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from local.tests.contract.kubernetes.cases.objects import (
+    CREATE_WIDGET,
     GADGETS,
-    MAKE,
     MAPS,
     NODES,
     SECRETS,
@@ -34,7 +34,7 @@ from local.tests.contract.kubernetes.dialogue import (
 
 
 def not_allowed(step: Step) -> Step:
-    """405 with a Status."""
+    """Expect 405 with a Status."""
     return step.gives(405, reason="MethodNotAllowed")
 
 
@@ -44,7 +44,7 @@ def meta(**fields: Any) -> dict[str, Any]:
 
 BODIES = (
     case(
-        "a body must be an object that can be parsed",
+        "a body that is no JSON object is a BadRequest",
         *(
             Step("POST", path, body).gives(400, reason="BadRequest")
             for path in (MAPS, WIDGETS)
@@ -52,19 +52,19 @@ BODIES = (
         ),
     ),
     case(
-        "a custom resource must say its kind and version",
+        "a custom resource without kind or apiVersion is a BadRequest",
         post(WIDGETS, {"metadata": {"name": "a"}}).gives(400, reason="BadRequest"),
         post(WIDGETS, {"kind": "Widget", "metadata": {"name": "a"}}).gives(400),
         post(WIDGETS, {**widget(), "apiVersion": "v2"}).gives(400, reason="BadRequest"),
     ),
     case(
-        "a built-in object is of the URL's kind, if it says any",
+        "a built-in object needs no kind, but another kind is a BadRequest",
         post(MAPS, {"apiVersion": "v1", "kind": "Secret", **meta()}).gives(400),
         post(MAPS, {"apiVersion": "v2", "kind": "ConfigMap", **meta()}).gives(400),
         post(MAPS, meta()),
     ),
     case(
-        "a value of a wrong type in a built-in object cannot be read",
+        "a value of a wrong type in a built-in object is a BadRequest",
         *(
             post(path, body).gives(400, reason="BadRequest")
             for path, body in (
@@ -79,14 +79,14 @@ BODIES = (
         ),
     ),
     case(
-        "a value of a wrong type in a custom resource's metadata cannot be read",
+        "a value of a wrong type in a custom resource's metadata is a BadRequest",
         post(WIDGETS, widget(metadata={"labels": {"a": 1}})).gives(400, reason="BadRequest"),
         post(WIDGETS, widget(metadata={"labels": ["a"]})).gives(400, reason="BadRequest"),
         post(WIDGETS, {**widget(), "metadata": "x"}).gives(400, reason="BadRequest"),
         post(WIDGETS, widget(metadata={"creationTimestamp": "soon"})).gives(400),
     ),
     case(
-        "null is as good as nothing",
+        "null is treated as an empty or absent value",
         post(MAPS, {**meta(labels={"a": None}), "data": {"k": None}}).has(
             {"data": {"k": ""}, "metadata.labels": {"a": ""}}
         ),
@@ -95,13 +95,13 @@ BODIES = (
         ).has({"spec.limits": {"b": 1}, "spec.tags": ABSENT, "spec.since": ABSENT}),
     ),
     case(
-        "a body is read before it is asked whether its place is there",
+        "a body is validated before the namespace is looked up",
         post("/api/v1/namespaces/no-such/configmaps?fieldValidation=Strict", {"dada": {}}).gives(
             400, message=containing('strict decoding error: unknown field "dada"')
         ),
     ),
     case(
-        "all unknown fields are named, also in metadata",
+        "one error names all unknown fields, also in metadata",
         post(
             f"{WIDGETS}?fieldValidation=Strict",
             widget(
@@ -120,13 +120,13 @@ BODIES = (
         .has({"spec.owner": {"name": "nobody"}}),
     ),
     case(
-        "a PUT must say the name and the namespace of its URL",
+        "a PUT without the name or with another namespace is a BadRequest",
         post(MAPS, meta()),
         put(f"{MAPS}/a", {"metadata": {}}).gives(400, reason="BadRequest"),
         put(f"{MAPS}/a", {"metadata": {"name": "a", "namespace": "elsewhere"}}).gives(400),
     ),
     case(
-        "a finalizer has a domain, or is one of a few",
+        "a malformed finalizer is invalid",
         post(MAPS, meta(finalizers=["nope"])).gives(422, reason="Invalid"),
         post(WIDGETS, widget("b", metadata={"finalizers": ["a b/c"]})).gives(422, reason="Invalid"),
     ),
@@ -134,15 +134,15 @@ BODIES = (
 
 PATCHES = (
     case(
-        "a patch must be what its type says",
-        MAKE,
+        "a patch that does not match its media type is a BadRequest",
+        CREATE_WIDGET,
         patch(f"{WIDGETS}/a", [1]).gives(400, reason="BadRequest"),
         patch(f"{WIDGETS}/a", b"{").gives(400, reason="BadRequest"),
         patch(f"{WIDGETS}/a", {"op": "add"}, JSON_PATCH).gives(400, reason="BadRequest"),
     ),
     case(
-        "a JSON patch that cannot be carried out is refused",
-        MAKE,
+        "a JSON patch that cannot be applied is invalid",
+        CREATE_WIDGET,
         *(
             patch(f"{WIDGETS}/a", [operation], JSON_PATCH).gives(422, reason="Invalid")
             for operation in (
@@ -153,15 +153,15 @@ PATCHES = (
         ),
     ),
     case(
-        "a patch of no known type is refused",
-        MAKE,
+        "a patch of an unknown media type is UnsupportedMediaType",
+        CREATE_WIDGET,
         post(MAPS, meta()),
         patch(f"{WIDGETS}/a", {}, JSON).gives(415, reason="UnsupportedMediaType"),
         patch(f"{MAPS}/a", {}, JSON).gives(415, reason="UnsupportedMediaType"),
     ),
     case(
-        "a patch cannot change what an object is called",
-        MAKE,
+        "a patch cannot change an object's name or namespace",
+        CREATE_WIDGET,
         patch(f"{WIDGETS}/a", {"metadata": {"name": "b"}}).gives(400, reason="BadRequest"),
         patch(f"{WIDGETS}/a", {"metadata": {"namespace": "b"}}).gives(400, reason="BadRequest"),
         patch(f"{WIDGETS}/a", {"metadata": None}).gives(400, reason="BadRequest"),
@@ -189,8 +189,8 @@ PATCHES = (
         ).gives(409, reason="Conflict"),
     ),
     case(
-        "a patch does not delete an object by its deletionTimestamp",
-        MAKE,
+        "a patch cannot set the deletionTimestamp",
+        CREATE_WIDGET,
         patch(f"{WIDGETS}/a", {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}).gives(
             422,
             reason="Invalid",
@@ -203,8 +203,8 @@ PATCHES = (
         ).has({"metadata.generation": 1}),
     ),
     case(
-        "a patch that makes an object unreadable is invalid",
-        MAKE,
+        "a patch whose result cannot be decoded is invalid",
+        CREATE_WIDGET,
         post(MAPS, meta()),
         *(
             patch(f"{path}?fieldValidation=Strict", body, media_type)
@@ -222,7 +222,7 @@ PATCHES = (
 
 OPTIONS = (
     case(
-        "the options of a write are checked together",
+        "one error lists all invalid options of a write",
         post(f"{WIDGETS}?dryRun=Some&fieldValidation=Nope", widget())
         .gives(422)
         .has(
@@ -232,7 +232,7 @@ OPTIONS = (
         ),
     ),
     case(
-        "the options of a delete are checked",
+        "invalid options of a delete are errors",
         post(MAPS, meta()),
         *(
             step.gives(422).has(invalid(("FieldValueNotSupported", field)))
@@ -247,7 +247,7 @@ OPTIONS = (
         delete(f"{MAPS}/a", {"kind": "DeleteOptions", "apiVersion": "v1", "nope": 1}),
     ),
     case(
-        "the numbers and the token of a list are checked",
+        "an invalid limit, continue token or timeout of a list is a BadRequest",
         get(f"{MAPS}?limit=x").gives(400, reason="BadRequest"),
         get(f"{MAPS}?continue=abc").gives(400, reason="BadRequest"),
         get(f"{WIDGETS}?limit=-1"),
@@ -268,12 +268,12 @@ def labelled_by(selector: str) -> Step:
 
 SELECTIONS = (
     case(
-        "a label selector is read as Kubernetes reads it",
+        "label selectors follow the syntax of Kubernetes",
         *(labelled_by(text).gives(400, reason="BadRequest") for text in _UNREADABLE_LABELS),
         *(labelled_by(text).has({"items": []}) for text in _READABLE_LABELS),
     ),
     case(
-        "a field selector is read as Kubernetes reads it",
+        "field selectors follow the syntax of Kubernetes",
         get(f"{MAPS}?fieldSelector=metadata.name").gives(400, reason="BadRequest"),
         get(f"{MAPS}?fieldSelector=metadata.name%3Da%3Db").gives(400, reason="BadRequest"),
         *(
@@ -285,7 +285,7 @@ SELECTIONS = (
 
 URLS = (
     case(
-        "what is not served is not found",
+        "a URL that is not served is NotFound",
         *(
             Step("GET", path, status=404)
             for path in (
@@ -304,14 +304,14 @@ URLS = (
         ),
     ),
     case(
-        "a custom resource lacks a subresource as if it were not there",
-        MAKE,
+        "an absent subresource of a custom resource is NotFound",
+        CREATE_WIDGET,
         Step("GET", f"{WIDGETS}/a/no-such", status=404),
         Step("GET", f"{GADGETS}/g/status", status=404),
         not_allowed(delete(f"{WIDGETS}/a/status")),
     ),
     case(
-        "a method that a URL does not take is refused",
+        "a method that a URL does not support is MethodNotAllowed",
         not_allowed(put(MAPS, config_map())),
         not_allowed(post(f"{MAPS}/a", config_map())),
         not_allowed(patch(MAPS, {})),

@@ -1,7 +1,7 @@
-"""What is refused, with the service's status and words.
+"""Errors, with the service's status and message.
 
-The words are the service's own where its users have shown them in public, and elsewhere those of the
-emulator or, if it takes what the service refuses, our own.
+A message is the service's own if its users have published it. Others are the emulator's, or our own if
+the emulator accepts the request.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from local.tests.contract.pubsub.bench import Bench
-from local.tests.contract.pubsub.case import TAKEN, Act, Differs, refused
+from local.tests.contract.pubsub.case import ACCEPTED, Act, Differs, error_case
 
 _NAMES = (
     "Refer to https://cloud.google.com/pubsub/docs/pubsub-basics#resource_names for more "
@@ -24,8 +24,8 @@ _NOT_KNOWN = (
 )
 
 
-def _takes(how: str) -> Differs:
-    return Differs(TAKEN, how)
+def _accepts(how: str) -> Differs:
+    return Differs(ACCEPTED, how)
 
 
 def _subscribe(**fields: Any) -> Act:
@@ -52,7 +52,7 @@ def _acknowledge(*ack_ids: str) -> Act:
     )
 
 
-def _make_topic(topic_id: str) -> Act:
+def _create_topic(topic_id: str) -> Act:
     return lambda bench: bench.topic(topic_id)
 
 
@@ -66,43 +66,43 @@ def _lease_for(seconds: int) -> Act:
 
 # Names
 
-refused(
-    "a topic cannot be made twice",
+error_case(
+    "a topic cannot be created twice",
     lambda bench: bench.topic(),
     "ALREADY_EXISTS",
-    "Resource already exists in the project (resource=inbox).",
+    "Resource already exists in the project (resource=main).",
     emulator="Topic already exists",
 )
-refused(
-    "a subscription cannot be made twice",
+error_case(
+    "a subscription cannot be created twice",
     lambda bench: bench.subscribe(),
     "ALREADY_EXISTS",
-    "Resource already exists in the project (resource=inbox).",
+    "Resource already exists in the project (resource=main).",
     emulator="Subscription already exists",
 )
 for what, topic_id in (
     ("too short", "ab"),
     ("too long", "a" * 256),
-    ("not begun by a letter", "1abc"),
-    ("begun by goog", "goog-x"),
+    ("without a letter at its start", "1abc"),
+    ("with the prefix goog", "goog-x"),
     ("with a space", "a b"),
 ):
-    refused(
-        f"a topic's name is refused that is {what}",
-        _make_topic(topic_id),
+    error_case(
+        f"a topic's name {what} is an error",
+        _create_topic(topic_id),
         "INVALID_ARGUMENT",
         f"Invalid resource name given (name=projects/P/topics/{topic_id}). {_NAMES}",
         emulator=f"Invalid [topics] name: (name=projects/P/topics/{topic_id})",
     )
-refused(
-    "a name without its project is refused, and not looked for",
-    lambda bench: bench.publisher.get_topic(topic="inbox"),
+error_case(
+    "a topic's name without its project is an error",
+    lambda bench: bench.publisher.get_topic(topic="main"),
     "INVALID_ARGUMENT",
-    f"Invalid resource name given (name=inbox). {_NAMES}",
-    emulator="Invalid [topics] name: (name=inbox)",
+    f"Invalid resource name given (name=main). {_NAMES}",
+    emulator="Invalid [topics] name: (name=main)",
 )
-refused(
-    "a subscription's name must say that it is one",
+error_case(
+    "a topic's name for a subscription is an error",
     lambda bench: bench.subscriber.create_subscription(
         name=bench.topic_name("other"), topic=bench.topic_name()
     ),
@@ -111,45 +111,45 @@ refused(
     emulator="Invalid [subscriptions] name: (name=projects/P/topics/other)",
 )
 
-# What is not there
+# Absent topics and subscriptions
 
-refused(
-    "a topic that is not there is not found",
+error_case(
+    "an absent topic is not found",
     lambda bench: bench.publisher.get_topic(topic=bench.topic_name("other")),
     "NOT_FOUND",
     "Resource not found (resource=other).",
     emulator="Topic not found",
 )
-refused(
-    "a topic that is not there cannot be deleted",
+error_case(
+    "an absent topic cannot be deleted",
     lambda bench: bench.publisher.delete_topic(topic=bench.topic_name("other")),
     "NOT_FOUND",
     "Resource not found (resource=other).",
     emulator="Topic not found",
 )
-refused(
-    "nothing can be published to a topic that is not there",
+error_case(
+    "publishing to an absent topic is an error",
     _publish(topic="other"),
     "NOT_FOUND",
     "Resource not found (resource=other).",
     emulator="Topic not found",
 )
-refused(
+error_case(
     "listing the subscriptions of an absent topic is an error",
     lambda bench: bench.publisher.list_topic_subscriptions(topic=bench.topic_name("other")),
     "NOT_FOUND",
     "Resource not found (resource=other).",
-    emulator=_takes("returns an empty list"),
+    emulator=_accepts("returns an empty list"),
 )
-refused(
-    "a subscription needs a topic",
+error_case(
+    "a subscription to an absent topic is an error",
     _subscribe(topic="other"),
     "NOT_FOUND",
     "Resource not found (resource=other).",
     emulator="Subscription topic does not exist",
 )
-refused(
-    "a dead-letter policy needs its topic",
+error_case(
+    "a dead-letter policy with an absent topic is an error",
     lambda bench: bench.subscribe(
         "other", dead_letter_policy={"dead_letter_topic": bench.topic_name("other")}
     ),
@@ -157,22 +157,22 @@ refused(
     "Resource not found (resource=other).",
     emulator="Dead letter topic not found",
 )
-refused(
-    "a dead-letter policy must name a topic",
+error_case(
+    "a dead-letter policy without a topic is an error",
     _subscribe(dead_letter_policy={"max_delivery_attempts": 5}),
     "NOT_FOUND",
     "Resource not found (resource=).",
     emulator="Dead letter topic not found",
 )
-refused(
-    "a subscription that is not there is not found",
+error_case(
+    "an absent subscription is not found",
     lambda bench: bench.subscriber.get_subscription(subscription=bench.subscription_name("other")),
     "NOT_FOUND",
     "Resource not found (resource=other).",
     emulator="Subscription does not exist",
 )
-refused(
-    "a subscription that is not there cannot be deleted",
+error_case(
+    "an absent subscription cannot be deleted",
     lambda bench: bench.subscriber.delete_subscription(
         subscription=bench.subscription_name("other")
     ),
@@ -180,15 +180,15 @@ refused(
     "Resource not found (resource=other).",
     emulator="Subscription does not exist",
 )
-refused(
-    "a subscription that is not there cannot be pulled from",
+error_case(
+    "an absent subscription cannot be pulled",
     lambda bench: bench.pull("other"),
     "NOT_FOUND",
     "Resource not found (resource=other).",
     emulator="Subscription does not exist",
 )
-refused(
-    "a subscription that is not there cannot be pointed elsewhere",
+error_case(
+    "the push config of an absent subscription cannot be changed",
     lambda bench: bench.subscriber.modify_push_config(
         subscription=bench.subscription_name("other"), push_config={}
     ),
@@ -196,8 +196,8 @@ refused(
     "Resource not found (resource=other).",
     emulator="Subscription does not exist",
 )
-refused(
-    "a subscription that is not there cannot be updated",
+error_case(
+    "an absent subscription cannot be updated",
     _update("ack_deadline_seconds", subscription_id="other"),
     "NOT_FOUND",
     "Resource not found (resource=other).",
@@ -207,10 +207,10 @@ refused(
 # A subscription's settings
 
 for what, seconds, emulator in (
-    ("shorter than ten seconds", 9, _takes("accepts any deadline from one second")),
+    ("shorter than ten seconds", 9, _accepts("accepts any deadline from one second")),
     ("longer than ten minutes", 601, "ack_deadline_secs out of bounds"),
 ):
-    refused(
+    error_case(
         f"an ack deadline {what} is an error",
         _subscribe(ack_deadline_seconds=seconds),
         "INVALID_ARGUMENT",
@@ -219,97 +219,97 @@ for what, seconds, emulator in (
         emulator=emulator,
     )
 for what, seconds in (("shorter than ten minutes", 599), ("longer than 31 days", 2_678_401)):
-    refused(
-        f"a retention is refused that is {what}",
+    error_case(
+        f"a retention {what} is an error",
         _subscribe(message_retention_duration=timedelta(seconds=seconds)),
         "INVALID_ARGUMENT",
         f"The value for message_retention_duration is out of bounds. You passed {seconds}s in the "
         "request, but the value must be between 600s and 2678400s.",
         emulator="message_retention_duration out of bounds",
     )
-refused(
-    "a back-off is refused that is longer than ten minutes",
+error_case(
+    "a backoff longer than ten minutes is an error",
     _subscribe(retry_policy={"maximum_backoff": timedelta(seconds=700)}),
     "INVALID_ARGUMENT",
     "The value for maximum_backoff is out of bounds. You passed 700s in the request, but the value "
     "must be between 0s and 600s.",
 )
-refused(
-    "a maximal back-off is refused that is shorter than the minimal one, which is ten seconds if unsaid",
+error_case(
+    "a maximum backoff below the default minimum of ten seconds is an error",
     _subscribe(retry_policy={"maximum_backoff": timedelta(seconds=5)}),
     "INVALID_ARGUMENT",
     "The value for maximum_backoff is too small. You passed 5s in the request, but the minimum value "
     "is 10s.",
 )
 for what, attempts, bound in (
-    ("fewer than five", 4, "too small. You passed 4 in the request, but the minimum value is 5."),
+    ("below five", 4, "too small. You passed 4 in the request, but the minimum value is 5."),
     (
-        "more than 100",
+        "above 100",
         101,
         "too large. You passed 101 in the request, but the maximum value is 100.",
     ),
 ):
-    refused(
-        f"delivery attempts are refused that are {what}",
+    error_case(
+        f"a limit of delivery attempts {what} is an error",
         _dead_letters(max_delivery_attempts=attempts),
         "OUT_OF_RANGE",
         f"The value for max_delivery_attempts is {bound}",
     )
-refused(
-    "a push endpoint is refused that is not of HTTP",
+error_case(
+    "a push endpoint that is no HTTP URL is an error",
     _subscribe(push_config={"push_endpoint": "ftp://example.com/"}),
     "INVALID_ARGUMENT",
     "Invalid push endpoint given (endpoint=ftp://example.com/). Refer to "
     "https://cloud.google.com/pubsub/subscriber#create for more information.",
     emulator="Unsupported push_endpoint",
 )
-refused(
+error_case(
     "an invalid filter is an error",
     _subscribe(filter="bogus("),
     "INVALID_ARGUMENT",
     "Invalid filter: expected attributes, hasPrefix, NOT or ( at 1, found 'bogus'",
-    emulator=_takes("accepts any text as a filter"),
+    emulator=_accepts("accepts any text as a filter"),
 )
-refused(
+error_case(
     "a filter longer than 256 bytes is an error",
     _subscribe(filter="attributes:" + "k" * 246),
     "INVALID_ARGUMENT",
     "The filter is longer than 256 bytes.",
-    emulator=_takes("accepts any text as a filter"),
+    emulator=_accepts("accepts any text as a filter"),
 )
 
 # An update of a subscription
 
-refused(
-    "an update must say of what",
+error_case(
+    "an update without a mask is an error",
     _update(ack_deadline_seconds=60),
     "INVALID_ARGUMENT",
     "The update_mask in the UpdateSubscriptionRequest must be set, and must contain a non-empty "
     "paths list.",
 )
-refused(
-    "a field that nobody knows cannot be updated",
+error_case(
+    "an unknown field cannot be updated",
     _update("nonsense"),
     "INVALID_ARGUMENT",
     f"{_MASK} 'nonsense' {_NOT_KNOWN}",
     emulator=f"{_MASK} nonsense {_NOT_KNOWN}",
 )
-refused(
+error_case(
     "a subscription's topic cannot be changed",
     _update("topic"),
     "INVALID_ARGUMENT",
     f"{_MASK} the 'topic' field in the Subscription is not mutable.",
     emulator=f"{_MASK} the topic field in the Subscription is not mutable.",
 )
-refused(
+error_case(
     "a subscription's filter cannot be changed",
     _update("filter", filter="attributes:k"),
     "INVALID_ARGUMENT",
     f"{_MASK} the 'filter' field in the Subscription is not mutable.",
     emulator="Updating the filter field is currently unsupported in the Pub/Sub Emulator.",
 )
-refused(
-    "an update keeps within the bounds",
+error_case(
+    "an update with an ack deadline out of bounds is an error",
     _update("ack_deadline_seconds", ack_deadline_seconds=601),
     "INVALID_ARGUMENT",
     "Invalid ack deadline given (ack_deadline=601). The ack deadline must be between 10 and 600 "
@@ -319,39 +319,39 @@ refused(
 
 # Publishing
 
-refused(
-    "a request without messages is refused",
+error_case(
+    "a request without messages is an error",
     lambda bench: bench.publish_all([]),
     "INVALID_ARGUMENT",
     "The value for message_count is too small. You passed 0 in the request, but the minimum value "
     "is 1.",
     emulator="No messages to publish",
 )
-refused(
-    "a request with more than a thousand messages is refused",
+error_case(
+    "a request with more than a thousand messages is an error",
     lambda bench: bench.publish_all([{"data": b"x"}] * 1_001),
     "INVALID_ARGUMENT",
     "The value for message_count is too large. You passed 1001 in the request, but the maximum value "
     "is 1000.",
     emulator="Too many messages to publish",
 )
-refused(
-    "a message of nothing is refused",
+error_case(
+    "an empty message is an error",
     _publish(b""),
     "INVALID_ARGUMENT",
     "One or more messages in the publish request is empty. Each message must contain either "
     "non-empty data, or at least one attribute.",
     emulator="Some messages are empty",
 )
-refused(
+error_case(
     "a request of more than ten million bytes is an error",
     _publish(b"x" * 10_000_000),
     "INVALID_ARGUMENT",
-    "The value for request_size is too large. You passed 10000048 in the request, but the maximum "
+    "The value for request_size is too large. You passed 10000047 in the request, but the maximum "
     "value is 10000000.",
-    emulator=_takes("accepts a little more, and does not answer if it is far more"),
+    emulator=_accepts("accepts a little more, and does not answer if it is far more"),
 )
-for what, attributes, words in (
+for what, attributes, message in (
     (
         "more than 100 attributes",
         {str(number): "" for number in range(101)},
@@ -371,49 +371,49 @@ for what, attributes, words in (
         f"characters, but the maximum allowed is 1024. {_QUOTAS}",
     ),
 ):
-    refused(
+    error_case(
         f"a message with {what} is an error",
         _publish(attributes=attributes),
         "INVALID_ARGUMENT",
-        words,
-        emulator=_takes("has no limits on attributes"),
+        message,
+        emulator=_accepts("has no limits on attributes"),
     )
 
 # Pulling
 
-refused(
-    "no messages cannot be pulled",
+error_case(
+    "a pull of zero messages is an error",
     lambda bench: bench.subscriber.pull(subscription=bench.subscription_name(), max_messages=0),
     "INVALID_ARGUMENT",
     "You have passed an invalid argument to the service (argument=max_messages).",
     emulator="No max_messages specified",
 )
-refused(
+error_case(
     "a pull from a push subscription is an error",
-    lambda bench: bench.push(bench.inbox(), "other") and bench.pull_now("other"),
+    lambda bench: bench.push(bench.receiver(), "other") and bench.pull_now("other"),
     "FAILED_PRECONDITION",
     "This method is not supported for this subscription type.",
-    emulator=_takes("allows the pull"),
+    emulator=_accepts("allows the pull"),
 )
-refused(
-    "an acknowledgement needs an id",
+error_case(
+    "an acknowledgement without an ack id is an error",
     _acknowledge(),
     "INVALID_ARGUMENT",
     "You have not specified an ack ID in the request.",
     emulator="No ack ids specified.",
 )
-refused(
-    "an ack id must be one that was given",
+error_case(
+    "an unknown ack id is an error",
     _acknowledge("junk"),
     "INVALID_ARGUMENT",
     "You have passed an invalid ack ID to the service (ack_id=junk).",
     emulator="Invalid ack id (ack_id=junk)",
 )
 for what, seconds, emulator in (
-    ("less than nothing", -1, "Ack deadline cannot be negative"),
-    ("more than ten minutes", 601, _takes("accepts any lease")),
+    ("less than zero seconds", -1, "Ack deadline cannot be negative"),
+    ("more than ten minutes", 601, _accepts("accepts any lease")),
 ):
-    refused(
+    error_case(
         f"a lease of {what} is an error",
         _lease_for(seconds),
         "INVALID_ARGUMENT",

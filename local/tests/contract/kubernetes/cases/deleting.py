@@ -1,11 +1,11 @@
-"""Deletes, owners and namespaces."""
+"""Deletion, owners and namespaces."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from local.tests.contract.kubernetes.cases.objects import (
-    MAKE,
+    CREATE_WIDGET,
     MAPS,
     READY,
     THREE,
@@ -28,13 +28,13 @@ from local.tests.contract.kubernetes.dialogue import (
     put,
 )
 
-HELD = post(WIDGETS, widget(metadata={"finalizers": ["cases.example.com/hold"]}))
-RELEASE = {"metadata": {"finalizers": None}}
+CREATE_WITH_FINALIZER = post(WIDGETS, widget(metadata={"finalizers": ["cases.example.com/hold"]}))
+REMOVE_FINALIZERS = {"metadata": {"finalizers": None}}
 
 DELETES = (
     case(
-        "a delete answers with the uid",
-        MAKE.keeps(uid="metadata.uid"),
+        "the answer to a delete has the uid",
+        CREATE_WIDGET.saves(uid="metadata.uid"),
         delete(f"{WIDGETS}/a").has(
             {
                 "kind": "Status",
@@ -52,10 +52,13 @@ DELETES = (
             details={"name": "a", "group": "cases.example.com", "kind": "widgets"},
         ),
     ),
-    case("a missing object is not deleted", delete(f"{WIDGETS}/a").gives(404, reason="NotFound")),
+    case(
+        "a delete of an absent object is NotFound",
+        delete(f"{WIDGETS}/a").gives(404, reason="NotFound"),
+    ),
     case(
         "a delete with another uid conflicts",
-        MAKE,
+        CREATE_WIDGET,
         delete(
             f"{WIDGETS}/a", {"preconditions": {"uid": "11111111-2222-3333-4444-555555555555"}}
         ).gives(409, reason="Conflict"),
@@ -63,15 +66,15 @@ DELETES = (
     ),
     case(
         "a delete with an old version conflicts",
-        MAKE.keeps(rv="metadata.resourceVersion"),
+        CREATE_WIDGET.saves(rv="metadata.resourceVersion"),
         patch(f"{WIDGETS}/a", {"spec": {"size": 4}}),
         delete(f"{WIDGETS}/a", {"preconditions": {"resourceVersion": "{rv}"}}).gives(
             409, reason="Conflict"
         ),
     ),
     case(
-        "a finalizer holds an object until it is taken away",
-        HELD,
+        "a deleted object exists until its finalizers are removed",
+        CREATE_WITH_FINALIZER,
         delete(f"{WIDGETS}/a").has(
             {
                 "kind": "Widget",
@@ -81,19 +84,19 @@ DELETES = (
             }
         ),
         get(f"{WIDGETS}/a"),
-        patch(f"{WIDGETS}/a", RELEASE),
+        patch(f"{WIDGETS}/a", REMOVE_FINALIZERS),
         get(f"{WIDGETS}/a").gives(404),
     ),
     case(
         "a second delete changes nothing",
-        HELD,
-        delete(f"{WIDGETS}/a").keeps(rv="metadata.resourceVersion"),
+        CREATE_WITH_FINALIZER,
+        delete(f"{WIDGETS}/a").saves(rv="metadata.resourceVersion"),
         delete(f"{WIDGETS}/a").has({"metadata.resourceVersion": "{rv}"}),
-        patch(f"{WIDGETS}/a", RELEASE),
+        patch(f"{WIDGETS}/a", REMOVE_FINALIZERS),
     ),
     case(
-        "no finalizer is added to an object that is being deleted",
-        HELD,
+        "adding a finalizer during a deletion is invalid",
+        CREATE_WITH_FINALIZER,
         delete(f"{WIDGETS}/a"),
         patch(
             f"{WIDGETS}/a",
@@ -108,31 +111,31 @@ DELETES = (
                 ),
             }
         ),
-        patch(f"{WIDGETS}/a", RELEASE),
+        patch(f"{WIDGETS}/a", REMOVE_FINALIZERS),
     ),
     case(
-        "an object that is being deleted can still be changed",
-        HELD,
+        "an object can be changed during its deletion",
+        CREATE_WITH_FINALIZER,
         delete(f"{WIDGETS}/a"),
         patch(f"{WIDGETS}/a/status", READY).has({"status.conditions.0.type": "Ready"}),
         patch(f"{WIDGETS}/a", {"spec": {"size": 4}}).has({"spec.size": 4}),
-        patch(f"{WIDGETS}/a", RELEASE),
+        patch(f"{WIDGETS}/a", REMOVE_FINALIZERS),
     ),
     case(
-        "its end is a DELETED event",
-        HELD,
-        delete(f"{WIDGETS}/a").keeps(rv="metadata.resourceVersion"),
-        patch(f"{WIDGETS}/a", RELEASE),
+        "removing the last finalizer causes a DELETED event",
+        CREATE_WITH_FINALIZER,
+        delete(f"{WIDGETS}/a").saves(rv="metadata.resourceVersion"),
+        patch(f"{WIDGETS}/a", REMOVE_FINALIZERS),
         get(f"{WATCH}&resourceVersion={{rv}}").shows(("DELETED", "a")),
     ),
     case(
-        "many are deleted by their labels",
+        "a collection can be deleted by labels",
         *THREE,
         delete(f"{MAPS}?labelSelector=env"),
         get(f"{MAPS}?labelSelector=case").has({"items.0.metadata.name": "c", "items.1": ABSENT}),
     ),
     case(
-        "the system's namespaces stay",
+        "the system's namespaces cannot be deleted",
         delete("/api/v1/namespaces/kube-system").gives(
             403,
             reason="Forbidden",
@@ -156,33 +159,33 @@ def owned(name: str, *, blocks: bool = False) -> Step:
 
 OWNERS = (
     case(
-        "what is owned goes after its owner",
-        MAKE.keeps(owner="metadata.uid"),
+        "background deletion deletes dependents after their owner",
+        CREATE_WIDGET.saves(owner="metadata.uid"),
         owned("child"),
         delete(f"{WIDGETS}/a", {"propagationPolicy": "Background"}),
-        get(f"{MAPS}/child").gives(404).after_a_while(),
+        get(f"{MAPS}/child").gives(404).eventually(),
     ),
     case(
-        "what is owned goes before its owner, if asked for",
-        MAKE.keeps(owner="metadata.uid"),
+        "foreground deletion deletes dependents before their owner",
+        CREATE_WIDGET.saves(owner="metadata.uid"),
         owned("child", blocks=True),
         delete(f"{WIDGETS}/a", {"propagationPolicy": "Foreground"}).has(
             {"metadata.finalizers": ["foregroundDeletion"]}
         ),
-        get(f"{MAPS}/child").gives(404).after_a_while(),
-        get(f"{WIDGETS}/a").gives(404).after_a_while(),
+        get(f"{MAPS}/child").gives(404).eventually(),
+        get(f"{WIDGETS}/a").gives(404).eventually(),
     ),
     case(
-        "what is owned stays as an orphan, if asked for",
-        MAKE.keeps(owner="metadata.uid"),
+        "orphan deletion keeps dependents",
+        CREATE_WIDGET.saves(owner="metadata.uid"),
         owned("child"),
         delete(f"{WIDGETS}/a", {"propagationPolicy": "Orphan"}),
-        get(f"{WIDGETS}/a").gives(404).after_a_while(),
+        get(f"{WIDGETS}/a").gives(404).eventually(),
         get(f"{MAPS}/child").has({"metadata.ownerReferences": ABSENT}),
     ),
     case(
-        "an owner of that name and another uid is no owner",
-        MAKE,
+        "an object whose owner's uid does not exist is deleted",
+        CREATE_WIDGET,
         post(
             MAPS,
             config_map(
@@ -197,16 +200,16 @@ OWNERS = (
                 ],
             ),
         ),
-        get(f"{MAPS}/child").gives(404).after_a_while(),
+        get(f"{MAPS}/child").gives(404).eventually(),
     ),
 )
 
 INNER = "/api/v1/namespaces/{ns}-inner"
-MAKE_INNER = post("/api/v1/namespaces", {"metadata": {"name": "{ns}-inner"}})
+CREATE_INNER = post("/api/v1/namespaces", {"metadata": {"name": "{ns}-inner"}})
 
 NAMESPACES = (
     case(
-        "a namespace has a label with its name, and is active",
+        "a new namespace is Active and has a label with its name",
         get("/api/v1/namespaces/{ns}").has(
             {
                 "metadata.labels.kubernetes~io/metadata~name": "{ns}",
@@ -216,13 +219,13 @@ NAMESPACES = (
         ),
     ),
     case(
-        "a namespace has the cluster's CA and a service account",
-        get(f"{MAPS}/kube-root-ca.crt").has({"data.ca~crt": ANYTHING}).after_a_while(),
+        "a new namespace has the cluster's CA and a service account",
+        get(f"{MAPS}/kube-root-ca.crt").has({"data.ca~crt": ANYTHING}).eventually(),
         get("/api/v1/namespaces/{ns}/serviceaccounts/default"),
     ),
     case(
-        "a deleted namespace takes nothing new, and what is there can change",
-        MAKE_INNER,
+        "objects in a terminating namespace can be changed but not created",
+        CREATE_INNER,
         post(f"{INNER}/configmaps", config_map(finalizers=["cases.example.com/hold"])),
         delete(INNER).has({"status.phase": "Terminating"}),
         post(f"{INNER}/configmaps", config_map("b"))
@@ -235,12 +238,12 @@ NAMESPACES = (
             }
         ),
         patch(f"{INNER}/configmaps/a", {"data": {"k": "w"}}).has({"data.k": "w"}),
-        patch(f"{INNER}/configmaps/a", RELEASE).after_a_while(),
-        get(INNER).gives(404).after_a_while(),
+        patch(f"{INNER}/configmaps/a", REMOVE_FINALIZERS).eventually(),
+        get(INNER).gives(404).eventually(),
     ),
     case(
-        "a write to a namespace cannot take away what holds it, nor its name's label",
-        MAKE_INNER,
+        "a PUT of a namespace keeps its finalizer and the label with its name",
+        CREATE_INNER,
         put(INNER, {"metadata": {"name": "{ns}-inner", "labels": {"a": "b"}}}).has(
             {
                 "spec.finalizers": ["kubernetes"],
@@ -252,12 +255,12 @@ NAMESPACES = (
         delete(INNER),
     ),
     case(
-        "a deleted namespace is emptied and goes",
-        MAKE_INNER,
+        "a deleted namespace is emptied and then removed",
+        CREATE_INNER,
         post(f"{INNER}/secrets", {"metadata": {"name": "s"}}),
         post("/apis/cases.example.com/v1/namespaces/{ns}-inner/widgets", widget()),
         delete(INNER),
-        get(INNER).gives(404).after_a_while(),
+        get(INNER).gives(404).eventually(),
         get(f"{INNER}/secrets/s").gives(404),
     ),
 )
