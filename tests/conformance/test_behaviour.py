@@ -1,4 +1,4 @@
-"""What people see of a group where tpu-operator has a rule, or a fault that is not repeated here."""
+"""The observable behaviour of groups for which tpu-operator has a rule, or a bug that is fixed here."""
 
 from __future__ import annotations
 
@@ -16,71 +16,71 @@ from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, NAME, ZONE
 from tests.unit.specs import OWN_TEMPLATE
 
-GROUP_OF_VMS = "instanceGroupManagers"
+MIGS = "instanceGroupManagers"
 
 
-class Told:
-    """A life from apply to Ready, with each status that a watcher saw on the way."""
+class Creation:
+    """A group from apply to Ready, with each status that a watch returned."""
 
     def __init__(self) -> None:
         self.harness = Harness()
         self.statuses: list[dict[str, Any]] = []
         self.harness.apply(manifest())
-        life.until(self.harness, self._look)
+        life.until(self.harness, self._record)
         self.harness.run_for(MINUTE)
 
-    def _look(self) -> bool:
+    def _record(self) -> bool:
         group = self.harness.group(NAME)
         status = (group or {}).get("status")
         if status and status not in self.statuses[-1:]:
             self.statuses.append(status)
         return self.harness.is_ready(NAME)
 
-    def said(self, kind: str) -> Iterator[tuple[str, str, str]]:
-        """All that a condition said, in order, each thing once."""
+    def conditions(self, kind: str) -> Iterator[tuple[str, str, str]]:
+        """The values of a condition in order, without repetitions."""
         before = None
         for status in self.statuses:
             for entry in status.get("conditions", []):
-                words = (entry["status"], entry["reason"], entry["message"])
-                if entry["type"] == kind and words != before:
-                    before = words
-                    yield words
+                value = (entry["status"], entry["reason"], entry["message"])
+                if entry["type"] == kind and value != before:
+                    before = value
+                    yield value
 
     def entries(self, kind: str) -> Iterator[dict[str, Any]]:
-        """All that stood in the entry of a resource."""
+        """The values of ``status.resources.<kind>`` in order."""
         for status in self.statuses:
             if kind in status.get("resources", {}):
                 yield status["resources"][kind]
 
 
 @pytest.fixture(scope="module")
-def told() -> Told:
-    return Told()
+def creation() -> Creation:
+    return Creation()
 
 
-# A life
+# Creation
 
 
 @pytest.mark.parametrize(
-    "kind, noun, words",
+    "kind, noun, kind_in_message",
     [
         ("WorkloadPolicyReady", "workload policy", "WorkloadPolicy"),
         ("InstanceTemplateReady", "instance template", "InstanceTemplate"),
     ],
 )
-def test_a_resource_is_provisioning_until_it_is_there(
-    told: Told, kind: str, noun: str, words: str
+def test_the_condition_of_a_resource_is_provisioning_until_it_exists(
+    creation: Creation, kind: str, noun: str, kind_in_message: str
 ) -> None:
-    name = life.resource_name(told.harness)
-    assert list(told.said(kind)) == [
+    name = life.resource_name(creation.harness)
+    assert list(creation.conditions(kind)) == [
         ("False", "Provisioning", f"Compute Engine is creating the {noun} {name}"),
-        ("True", "Ready", f"{words} provisioned successfully"),
+        ("True", "Ready", f"{kind_in_message} provisioned successfully"),
     ]
 
 
-def test_the_managed_instance_group_is_ready_when_its_vms_are_made(told: Told) -> None:
-    name = life.resource_name(told.harness)
-    assert list(told.said("ManagedInstanceGroupReady")) == [
+def test_the_condition_of_the_mig_is_ready_when_its_vms_exist(creation: Creation) -> None:
+    name = life.resource_name(creation.harness)
+    assert list(creation.conditions("ManagedInstanceGroupReady")) == [
         ("False", "Provisioning", f"The managed instance group {name} is not created yet"),
         ("False", "Provisioning", f"Compute Engine is creating the managed instance group {name}"),
         ("False", "Provisioning", "Waiting for Compute Engine to create 2 VMs"),
@@ -88,14 +88,14 @@ def test_the_managed_instance_group_is_ready_when_its_vms_are_made(told: Told) -
     ]
 
 
-def test_ready_goes_through_the_reasons_of_every_life_and_no_other(told: Told) -> None:
-    reasons = [reason for _, reason, _ in told.said("Ready")]
+def test_ready_has_only_the_expected_reasons_during_creation(creation: Creation) -> None:
+    reasons = [reason for _, reason, _ in creation.conditions("Ready")]
     assert reasons[0] == "Provisioning"
     assert set(reasons) <= {"Provisioning", "AwaitingNodeJoin", "InterconnectNotReady", "Ready"}
-    assert list(told.said("Ready"))[-1] == ("True", "Ready", "All nodes are ready")
+    assert list(creation.conditions("Ready"))[-1] == ("True", "Ready", "All nodes are ready")
 
 
-def test_nodes_that_have_not_joined_are_counted_in_tpu_operators_words() -> None:
+def test_nodes_that_have_not_joined_are_counted_in_the_message_of_tpu_operator() -> None:
     harness = Harness(life.vm_options(join_s=(10.0, 600.0)))
     harness.apply(manifest())
     harness.run_for(timedelta(seconds=1))
@@ -110,9 +110,9 @@ def test_nodes_that_have_not_joined_are_counted_in_tpu_operators_words() -> None
     assert (summary["ready"], summary["reconciling"], summary["text"]) == (1, 1, "1/2")
 
 
-def test_an_operation_stands_in_the_status_while_it_runs(told: Told) -> None:
+def test_an_operation_is_in_the_status_while_it_runs(creation: Creation) -> None:
     states = [
-        (entry["state"], "operation" in entry) for entry in told.entries("managedInstanceGroup")
+        (entry["state"], "operation" in entry) for entry in creation.entries("managedInstanceGroup")
     ]
     assert list(dict.fromkeys(states)) == [
         ("Pending", False),
@@ -121,30 +121,30 @@ def test_an_operation_stands_in_the_status_while_it_runs(told: Told) -> None:
     ]
 
 
-def test_what_stands_is_named_by_its_uri(told: Told) -> None:
-    name = life.resource_name(told.harness)
-    entry = life.entry(told.harness, "managedInstanceGroup")
+def test_the_status_has_the_uri_of_the_mig(creation: Creation) -> None:
+    name = life.resource_name(creation.harness)
+    entry = life.entry(creation.harness, "managedInstanceGroup")
     assert entry["uri"] == f"{ZONE}/instanceGroupManagers/{name}"
 
 
-def test_every_condition_says_which_generation_it_is_about(told: Told) -> None:
-    conditions = told.statuses[-1]["conditions"]
+def test_every_condition_has_the_observed_generation(creation: Creation) -> None:
+    conditions = creation.statuses[-1]["conditions"]
     assert {entry["observedGeneration"] for entry in conditions} == {1}
-    assert told.statuses[-1]["observedGeneration"] == 1
+    assert creation.statuses[-1]["observedGeneration"] == 1
 
 
-def test_a_life_in_which_nothing_goes_wrong_has_no_warning(told: Told) -> None:
-    assert [event for event in life.events(told.harness) if event[0] == "Warning"] == []
+def test_a_creation_without_errors_emits_no_warning(creation: Creation) -> None:
+    assert [event for event in life.events(creation.harness) if event[0] == "Warning"] == []
 
 
-def test_a_slice_is_ready_within_seconds_of_what_it_waits_for(told: Told) -> None:
+def test_a_slice_is_ready_within_40_seconds_of_its_last_node(creation: Creation) -> None:
     moments = [
         condition["lastTransitionTime"]
-        for node in life.nodes(told.harness).values()
+        for node in life.nodes(creation.harness).values()
         for condition in node["status"]["conditions"]
         if condition["type"] == "Ready"
     ]
-    group = told.harness.group(NAME)
+    group = creation.harness.group(NAME)
     assert group is not None
     completed = _seconds(group["status"]["completedAt"])
     plugin_and_links = 40
@@ -155,26 +155,26 @@ def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def test_every_vm_has_a_token_of_its_own_and_none_is_valid_after_the_join(told: Told) -> None:
+def test_each_vm_has_its_own_token_and_none_is_valid_after_the_join(creation: Creation) -> None:
     tokens = {
-        life.metadata_of(life.get(told.harness, vm))["kubeadm-join-token"]
-        for vm in life.vms(told.harness)
+        life.metadata_of(life.get(creation.harness, vm))["kubeadm-join-token"]
+        for vm in life.vms(creation.harness)
     }
     assert len(tokens) == 2
-    assert life.secrets(told.harness) == []
+    assert life.secrets(creation.harness) == []
 
 
-def test_metadata_is_written_once_for_each_vm(told: Told) -> None:
-    assert told.harness.simulation.gce.calls.counts()["instances.setMetadata"] == 2
+def test_metadata_is_written_once_for_each_vm(creation: Creation) -> None:
+    assert creation.harness.simulation.gce.calls.counts()["instances.setMetadata"] == 2
 
 
-def test_a_node_whose_labels_are_right_is_patched_no_more(told: Told) -> None:
-    calls = told.harness.simulation.kube.calls
+def test_a_node_with_the_correct_labels_is_not_patched_again(creation: Creation) -> None:
+    calls = creation.harness.simulation.kube.calls
     user = identity("label-node").name
     assert calls.count(user=user, verb="patch", resource="nodes", code=200) == 2
 
 
-def test_a_settled_group_is_written_no_more() -> None:
+def test_a_settled_group_is_not_written() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     before = harness.group(NAME)
@@ -184,12 +184,12 @@ def test_a_settled_group_is_written_no_more() -> None:
     assert harness.simulation.gce.calls.writes() == writes
 
 
-# Refusals
+# Errors
 
 
 @pytest.mark.parametrize("http", [429, 500, 503, 504])
 @pytest.mark.parametrize("verb", ["resourcePolicies.insert", "instanceGroupManagers.insert"])
-def test_trouble_that_passes_is_tried_again_and_leaves_no_mark(verb: str, http: int) -> None:
+def test_a_transient_error_is_retried_without_a_warning(verb: str, http: int) -> None:
     harness = Harness()
     harness.simulation.gce.faults.fail_next(verb, calls=2, http=http, reason="backendError")
     life.ready_slice(harness, manifest())
@@ -198,15 +198,15 @@ def test_trouble_that_passes_is_tried_again_and_leaves_no_mark(verb: str, http: 
     assert not any("operation" in life.entry(harness, kind) for kind in _kinds(harness))
 
 
-def test_a_refusal_of_another_kind_is_said_and_tried_again() -> None:
+def test_an_unknown_error_is_reported_and_the_call_retried() -> None:
     harness = Harness()
-    words = "Something that nobody has seen yet"
+    message = "an error that no rule matches"
     harness.simulation.gce.faults.fail_next(
-        "instanceGroupManagers.insert", http=400, reason="somethingNew", message=words
+        "instanceGroupManagers.insert", http=400, reason="somethingNew", message=message
     )
     harness.apply(manifest())
     life.until_reason(harness, "Refused")
-    assert words in life.condition_of(harness)[2]
+    assert message in life.condition_of(harness)[2]
     life.until_ready(harness)
 
 
@@ -214,7 +214,7 @@ def test_a_refusal_of_another_kind_is_said_and_tried_again() -> None:
     "code, reason",
     [("INTERNAL_ERROR", ""), ("QUOTA_EXCEEDED", "QuotaExceeded")],
 )
-def test_an_insert_that_ends_badly_is_made_again(code: str, reason: str) -> None:
+def test_a_failed_insert_is_retried(code: str, reason: str) -> None:
     harness = Harness()
     harness.simulation.gce.faults.fail_operations("instanceGroupManagers.insert", code=code)
     harness.apply(manifest())
@@ -225,14 +225,14 @@ def test_an_insert_that_ends_badly_is_made_again(code: str, reason: str) -> None
 
 
 @pytest.mark.parametrize("verb", ["instanceGroupManagers.get", "instances.list", "instances.get"])
-def test_a_read_that_fails_is_no_condition_and_no_event(verb: str) -> None:
+def test_a_failed_read_causes_no_warning(verb: str) -> None:
     harness = Harness()
     harness.simulation.gce.faults.fail_next(verb, calls=3, http=500)
     life.ready_slice(harness, manifest())
     assert [event for event in life.events(harness) if event[0] == "Warning"] == []
 
 
-def test_a_read_that_fails_says_nothing_about_the_nodes_of_a_ready_slice() -> None:
+def test_a_failed_read_does_not_change_the_condition_of_a_ready_slice() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     before = harness.condition(NAME, "Ready")
@@ -244,7 +244,7 @@ def test_a_read_that_fails_says_nothing_about_the_nodes_of_a_ready_slice() -> No
     assert refused.count("instances.list") == 3
 
 
-def test_a_stockout_is_waited_out_and_its_condition_clears() -> None:
+def test_a_group_waits_until_a_stockout_ends_and_becomes_ready() -> None:
     harness = Harness()
     faults = harness.simulation.gce.faults
     faults.set_capacity("us-central1-c", "tpu7x", 0)
@@ -257,7 +257,7 @@ def test_a_stockout_is_waited_out_and_its_condition_clears() -> None:
     assert harness.made["instanceGroupManagers.insert"] == 1
 
 
-def test_what_was_said_of_a_vm_that_cannot_be_made_is_not_taken_back() -> None:
+def test_the_reason_of_a_vm_that_cannot_be_created_does_not_flap() -> None:
     harness = Harness()
     harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 1)
     two_hosts = {**life.ONE_HOST, "nodeCount": 2, "instanceConfig": dict(life.STANDARD)}
@@ -268,7 +268,7 @@ def test_what_was_said_of_a_vm_that_cannot_be_made_is_not_taken_back() -> None:
     )
 
 
-def test_a_right_that_is_missing_for_tokens_is_what_ready_says() -> None:
+def test_ready_reports_a_missing_permission_to_write_tokens() -> None:
     harness = Harness()
     harness.simulation.gce.faults.fail_next(
         "instances.setMetadata", calls=10_000, http=403, reason="forbidden"
@@ -279,22 +279,22 @@ def test_a_right_that_is_missing_for_tokens_is_what_ready_says() -> None:
     assert life.condition_of(harness)[1] == "PermissionDenied"
 
 
-def test_an_insert_that_names_what_does_not_exist_is_said() -> None:
+def test_an_insert_that_refers_to_a_missing_resource_is_reported() -> None:
     harness = Harness()
-    words = "The resource 'projects/p/global/networks/n' was not found"
+    message = "The resource 'projects/p/global/networks/n' was not found"
     harness.simulation.gce.faults.fail_next(
-        "instanceTemplates.insert", calls=10_000, http=404, reason="notFound", message=words
+        "instanceTemplates.insert", calls=10_000, http=404, reason="notFound", message=message
     )
     harness.apply(manifest())
     harness.run_for(HOUR)
-    assert words in life.condition_of(harness)[2]
+    assert message in life.condition_of(harness)[2]
 
 
-def test_operations_that_compute_engine_knows_no_more_are_forgotten() -> None:
+def test_a_slice_becomes_ready_although_its_operations_no_longer_exist() -> None:
     harness = Harness()
     harness.apply(manifest())
     life.until(harness, lambda: harness.made["instanceGroupManagers.insert"] == 1)
-    life.until(harness, lambda: bool(life.of_kind(harness, GROUP_OF_VMS)))
+    life.until(harness, lambda: bool(life.of_kind(harness, MIGS)))
     harness.simulation.gce.faults.forget_operations()
     life.until_ready(harness)
 
@@ -302,7 +302,7 @@ def test_operations_that_compute_engine_knows_no_more_are_forgotten() -> None:
 # Nodes
 
 
-def test_a_node_that_turns_unready_makes_the_slice_unready_within_seconds() -> None:
+def test_an_unready_node_makes_the_slice_unready_within_seconds() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     name, node = next(iter(life.nodes(harness).items()))
@@ -314,11 +314,11 @@ def test_a_node_that_turns_unready_makes_the_slice_unready_within_seconds() -> N
     assert life.pending(harness) == {name: "NodeNotReady"}
     life.patch(harness, path, {"status": {"conditions": conditions}})
     harness.run_for(timedelta(seconds=15))
-    assert not harness.is_ready(NAME)  # a Node that flaps is not written each time
+    assert not harness.is_ready(NAME)  # changes of a flapping Node are coalesced
     life.until_ready(harness, timeout=timedelta(minutes=3))
 
 
-def test_vms_that_never_join_are_named_and_counted_after_a_quarter_of_an_hour() -> None:
+def test_vms_that_never_join_are_named_and_counted_after_15_minutes() -> None:
     harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest())
     life.until_reason(harness, "NodeJoinTimeout")
@@ -332,7 +332,7 @@ def test_vms_that_never_join_are_named_and_counted_after_a_quarter_of_an_hour() 
 # Deletion
 
 
-def test_deletion_cordons_first_and_takes_what_uses_before_what_is_used() -> None:
+def test_a_deletion_cordons_nodes_and_deletes_the_mig_before_the_template() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     harness.delete(NAME)
@@ -340,7 +340,7 @@ def test_deletion_cordons_first_and_takes_what_uses_before_what_is_used() -> Non
     assert all(node["spec"]["unschedulable"] for node in life.nodes(harness).values())
     assert len(life.nodes(harness)) == 2
     life.until(harness, lambda: harness.made["instanceTemplates.delete"] == 1)
-    assert life.of_kind(harness, GROUP_OF_VMS) == life.vms(harness) == []
+    assert life.of_kind(harness, MIGS) == life.vms(harness) == []
     life.until_gone(harness)
     assert harness.leftovers() == []
 
@@ -352,7 +352,7 @@ def test_deletion_cordons_first_and_takes_what_uses_before_what_is_used() -> Non
         pytest.param(life.JOINED_OTHERWISE, {"bootstrapKubernetes": None}, id="without any"),
     ],
 )
-def test_a_node_that_joined_and_was_never_labelled_goes_with_its_group(
+def test_a_node_that_was_never_labelled_is_deleted_with_its_group(
     options: Options | None, change: dict[str, Any]
 ) -> None:
     harness = Harness(options)
@@ -364,7 +364,7 @@ def test_a_node_that_joined_and_was_never_labelled_goes_with_its_group(
     assert harness.leftovers() == []
 
 
-def test_tokens_of_a_group_that_goes_are_revoked_and_no_others() -> None:
+def test_a_deletion_revokes_the_tokens_of_its_group_and_no_others() -> None:
     harness = Harness(life.vm_options(joins=False))
     other = {
         "apiVersion": "v1",
@@ -390,7 +390,7 @@ def test_without_bootstrapping_no_secret_is_touched() -> None:
 
 
 @pytest.mark.parametrize("http, reason", [(503, "backendError"), (403, "forbidden")])
-def test_a_delete_that_is_refused_keeps_the_group_until_it_is_done(http: int, reason: str) -> None:
+def test_a_group_exists_until_a_refused_delete_succeeds(http: int, reason: str) -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     faults = harness.simulation.gce.faults
@@ -402,7 +402,7 @@ def test_a_delete_that_is_refused_keeps_the_group_until_it_is_done(http: int, re
     assert harness.leftovers() == []
 
 
-def test_a_delete_that_ends_badly_is_sent_again_within_two_minutes() -> None:
+def test_a_failed_delete_is_retried_within_two_minutes() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     harness.simulation.gce.faults.fail_operations("instanceGroupManagers.delete")
@@ -413,8 +413,8 @@ def test_a_delete_that_ends_badly_is_sent_again_within_two_minutes() -> None:
     life.until_gone(harness)
 
 
-@pytest.mark.parametrize("collection", [GROUP_OF_VMS, "instanceTemplates", "resourcePolicies"])
-def test_an_answer_to_a_delete_that_says_there_is_nothing_is_no_obstacle(collection: str) -> None:
+@pytest.mark.parametrize("collection", [MIGS, "instanceTemplates", "resourcePolicies"])
+def test_a_delete_that_answers_404_is_complete(collection: str) -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     verb = f"{collection}.delete"
@@ -423,7 +423,7 @@ def test_an_answer_to_a_delete_that_says_there_is_nothing_is_no_obstacle(collect
     assert harness.made[verb] == 1
 
 
-def test_a_delete_whose_operation_found_nothing_is_done() -> None:
+def test_a_delete_whose_operation_fails_with_404_is_complete() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     harness.simulation.gce.faults.fail_operations(
@@ -432,19 +432,19 @@ def test_a_delete_whose_operation_found_nothing_is_done() -> None:
     life.assert_deleted_completely(harness)
 
 
-def test_what_a_person_has_deleted_before_is_no_obstacle() -> None:
+def test_resources_that_were_deleted_manually_are_not_deleted_again() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
-    for collection in (GROUP_OF_VMS, "instanceTemplates", "resourcePolicies"):
+    for collection in (MIGS, "instanceTemplates", "resourcePolicies"):
         (path,) = life.of_kind(harness, collection)
-        _delete_by_hand(harness, path)
+        _delete_manually(harness, path)
         harness.run_for(5 * MINUTE)
     harness.made.clear()
     life.assert_deleted_completely(harness)
     assert not harness.made
 
 
-def test_the_device_plugin_is_the_installations_and_stays() -> None:
+def test_the_device_plugin_is_not_changed_by_groups() -> None:
     harness = Harness()
     path = "/apis/apps/v1/namespaces/kube-system/daemonsets/tpu-device-plugin"
     before = harness.simulation.admin("GET", path)
@@ -459,14 +459,14 @@ def test_a_message_about_a_group_that_is_gone_is_acknowledged() -> None:
     message = Message("default", "never-was", "uid", Cause.ADDED, harness.clock.now())
     harness.simulation.publish("create_resources", message.encode(), {})
     harness.run_for(MINUTE)
-    told = [answer for step, answer in harness.answers if step == "create_resources"]
-    assert [(answer.http, answer.outcome) for answer in told] == [(204, "GroupGone")]
+    answers = [answer for step, answer in harness.answers if step == "create_resources"]
+    assert [(answer.http, answer.outcome) for answer in answers] == [(204, "GroupGone")]
 
 
-# Templates of one's own
+# User templates
 
 
-def test_a_template_for_no_tpu_is_named_and_waits_for_another() -> None:
+def test_a_user_template_without_tpus_is_reported_and_its_replacement_is_used() -> None:
     harness = Harness(life.JOINED_OTHERWISE)
     wrong = {**life.template("n1-standard-1"), "name": "a"}
     life.make_template(harness, wrong)
@@ -479,7 +479,7 @@ def test_a_template_for_no_tpu_is_named_and_waits_for_another() -> None:
     harness.run_for(2 * HOUR)
     warnings = [event for event in life.events(harness) if event[1] == "InvalidInstanceTemplate"]
     assert len(warnings) == 1
-    _delete_by_hand(harness, f"projects/{PROJECT}/global/instanceTemplates/a")
+    _delete_manually(harness, f"projects/{PROJECT}/global/instanceTemplates/a")
     harness.run_for(MINUTE)
     life.make_template(harness, {**life.template(), "name": "a"})
     life.until_ready(harness)
@@ -494,7 +494,7 @@ def test_a_regional_template_is_read_from_its_region() -> None:
     assert harness.simulation.gce.calls.counts()["instanceTemplates.get"] == 0
 
 
-def test_a_template_is_not_read_again_once_the_slice_stands() -> None:
+def test_a_user_template_is_not_read_again_after_the_slice_is_ready() -> None:
     harness = Harness(life.JOINED_OTHERWISE)
     life.make_template(harness, {**life.template(), "name": "a"})
     life.ready_slice(harness, manifest(**OWN_TEMPLATE))
@@ -502,10 +502,10 @@ def test_a_template_is_not_read_again_once_the_slice_stands() -> None:
     harness.run_for(3 * HOUR)
     assert harness.simulation.gce.calls.counts()["instanceTemplates.get"] == reads
     assert harness.is_ready(NAME)
-    assert harness.made["instanceTemplates.insert"] == 1  # by hand
+    assert harness.made["instanceTemplates.insert"] == 1  # by this test
 
 
-def test_vms_of_ones_own_template_get_their_labels_without_a_call_for_each() -> None:
+def test_vms_of_a_user_template_get_their_labels_without_a_call_per_vm() -> None:
     harness = Harness(life.JOINED_OTHERWISE)
     life.make_template(harness, {**life.template(), "name": "a"})
     life.ready_slice(harness, manifest(**OWN_TEMPLATE))
@@ -521,5 +521,5 @@ def _kinds(harness: Harness) -> list[str]:
     return list(group["status"]["resources"])
 
 
-def _delete_by_hand(harness: Harness, path: str) -> None:
+def _delete_manually(harness: Harness, path: str) -> None:
     harness.simulation.gce.faults.act_by_hand("DELETE", path)
