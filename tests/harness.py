@@ -63,14 +63,14 @@ GKE_REGION, GKE_CLUSTER = "us-central1", "research"
 _COUNTED = frozenset({"insert", "delete", "CreateNodePool", "DeleteNodePool"})
 
 
-class Death(BaseException):
+class ProcessKilled(BaseException):
     """A process that ends here and now: no handler catches it."""
 
 
 class Hooks:
     """What a test does around each outgoing call of a step; by default nothing.
 
-    ``before(step, call)`` and ``after(step, call)`` may raise `Death`; ``call`` is in words.
+    ``before(step, call)`` and ``after(step, call)`` may raise `ProcessKilled`; ``call`` is in words.
     ``instead(step, call)`` may give an answer that stands for the server's.
     """
 
@@ -247,7 +247,7 @@ class Harness:
         """Whether a fault of the product's own is what the test is about."""
         self.log = _Log()
         self.answers: list[tuple[str, Answer]] = []
-        self.made: Counter[str] = Counter()
+        self.operations: Counter[str] = Counter()
         """What was made and deleted in the cloud, by method: one for each operation begun."""
         self._random = Random(seed + 10)
         self._kubeconfigs = tempfile.TemporaryDirectory()
@@ -355,7 +355,7 @@ class Harness:
         if entry.get("operation", {}).get("first"):
             method = entry["protoPayload"]["methodName"].split("compute.")[-1]
             if method.rpartition(".")[2] in _COUNTED:
-                self.made[method] += 1
+                self.operations[method] += 1
 
     def kubeconfig(self, step: str) -> Path:
         """The file by which a step finds its way into the cluster."""
@@ -381,7 +381,7 @@ class Harness:
         def serve(body: bytes) -> int:
             try:
                 answer = handle(step, run, body, self.runtime(step))
-            except Death:
+            except ProcessKilled:
                 self._runtimes.pop(step, None)
                 return 500
             self.answers.append((step, answer))

@@ -321,32 +321,36 @@ class Project:
             if _has_mark(resource, found)
         ]
 
-    def remove_made(self, say: Callable[[str], None]) -> list[Resource]:
+    def remove_made(self, print_figure: Callable[[str], None]) -> list[Resource]:
         """Delete all that this run has recorded; what could not be deleted."""
-        left = self.remove(self._made, say)
+        left = self.remove(self._made, print_figure)
         self._made = {resource: self._made[resource] for resource in left}
         return left
 
-    def remove_listed(self, run: str, say: Callable[[str], None]) -> list[Resource]:
+    def remove_listed(self, run: str, print_figure: Callable[[str], None]) -> list[Resource]:
         """Delete what lists show of a run (or of any), until they show nothing; what is left."""
         quiet, began = 0, self.time.monotonic()
         while quiet < 2:
             found = self.list_marked(run)
             quiet = 0 if found else quiet + 1
-            left = self.remove(found, say)
+            left = self.remove(found, print_figure)
             if left or (found and self.time.monotonic() - began > _REMOVE_S):
                 return left or found
             self.time.sleep(_QUIET_S)
         return []
 
-    def remove(self, resources: Iterable[Resource], say: Callable[[str], None]) -> list[Resource]:
+    def remove(
+        self, resources: Iterable[Resource], print_figure: Callable[[str], None]
+    ) -> list[Resource]:
         """Delete resources, users before what they use, again and again; what could not be deleted."""
         removal = _Removal(self, sorted(resources, key=lambda one: (_is_used(one.kind), one.name)))
         began = self.time.monotonic()
         while removal.proceed() and self.time.monotonic() - began < _REMOVE_S:
             self.time.sleep(_POLL_S)
         for one in removal.left:
-            say(f"{one} could not be deleted: {removal.errors.get(one, 'it is still there')}")
+            print_figure(
+                f"{one} could not be deleted: {removal.errors.get(one, 'it is still there')}"
+            )
         return removal.left
 
     def may_appear(self, resource: Resource) -> bool:

@@ -28,7 +28,7 @@ JOIN = "unit/startup/test_join.py::"
 BODIES = "conformance/test_bodies.py::"
 MESSAGES = "conformance/test_messages.py::"
 BEHAVIOUR = "conformance/test_behaviour.py::"
-LIFECYCLE = "stories/test_lives.py::"
+LIFECYCLE = "stories/test_lifecycle.py::"
 CRASHES = "faults/test_crash_anywhere.py::"
 
 
@@ -720,7 +720,7 @@ DELETION = {
     ),
     "del-during-create": shown(
         deletion_plan("a running insert is awaited"),
-        f"{CRASHES}test_a_step_may_die_at_any_call[deleted_in_mid_creation-0]",
+        f"{CRASHES}test_a_step_may_be_killed_at_any_call[deleted_during_creation-0]",
     ),
     "del-op-failed": shown(
         f"{BEHAVIOUR}test_a_failed_delete_is_retried_within_two_minutes",

@@ -193,7 +193,7 @@ def test_a_transient_error_is_retried_without_a_warning(verb: str, http: int) ->
     harness = Harness()
     harness.simulation.gce.faults.fail_next(verb, calls=2, http=http, reason="backendError")
     life.ready_slice(harness, manifest())
-    assert harness.made[verb] == 1
+    assert harness.operations[verb] == 1
     assert [event for event in life.events(harness) if event[0] == "Warning"] == []
     assert not any("operation" in life.entry(harness, kind) for kind in _kinds(harness))
 
@@ -254,7 +254,7 @@ def test_a_group_waits_until_a_stockout_ends_and_becomes_ready() -> None:
     assert "ZONE_RESOURCE_POOL_EXHAUSTED" in life.condition_of(harness)[2]
     faults.set_capacity("us-central1-c", "tpu7x")
     life.until_ready(harness)
-    assert harness.made["instanceGroupManagers.insert"] == 1
+    assert harness.operations["instanceGroupManagers.insert"] == 1
 
 
 def test_the_reason_of_a_vm_that_cannot_be_created_does_not_flap() -> None:
@@ -293,7 +293,7 @@ def test_an_insert_that_refers_to_a_missing_resource_is_reported() -> None:
 def test_a_slice_becomes_ready_although_its_operations_no_longer_exist() -> None:
     harness = Harness()
     harness.apply(manifest())
-    life.until(harness, lambda: harness.made["instanceGroupManagers.insert"] == 1)
+    life.until(harness, lambda: harness.operations["instanceGroupManagers.insert"] == 1)
     life.until(harness, lambda: bool(life.of_kind(harness, MIGS)))
     harness.simulation.gce.faults.forget_operations()
     life.until_ready(harness)
@@ -336,10 +336,10 @@ def test_a_deletion_cordons_nodes_and_deletes_the_mig_before_the_template() -> N
     harness = Harness()
     life.ready_slice(harness, manifest())
     harness.delete(NAME)
-    life.until(harness, lambda: harness.made["instanceGroupManagers.delete"] == 1)
+    life.until(harness, lambda: harness.operations["instanceGroupManagers.delete"] == 1)
     assert all(node["spec"]["unschedulable"] for node in life.nodes(harness).values())
     assert len(life.nodes(harness)) == 2
-    life.until(harness, lambda: harness.made["instanceTemplates.delete"] == 1)
+    life.until(harness, lambda: harness.operations["instanceTemplates.delete"] == 1)
     assert life.of_kind(harness, MIGS) == life.vms(harness) == []
     life.until_gone(harness)
     assert harness.leftovers() == []
@@ -378,7 +378,7 @@ def test_a_deletion_revokes_the_tokens_of_its_group_and_no_others() -> None:
     life.until(harness, lambda: len(life.secrets(harness)) == 3)
     harness.run_for(MINUTE)
     harness.delete(NAME)
-    life.until(harness, lambda: harness.made["instanceGroupManagers.delete"] == 1)
+    life.until(harness, lambda: harness.operations["instanceGroupManagers.delete"] == 1)
     assert life.secrets(harness) == ["bootstrap-token-abcdef"]
 
 
@@ -408,7 +408,7 @@ def test_a_failed_delete_is_retried_within_two_minutes() -> None:
     harness.simulation.gce.faults.fail_operations("instanceGroupManagers.delete")
     harness.delete(NAME)
     life.until(
-        harness, lambda: harness.made["instanceGroupManagers.delete"] == 2, timeout=2 * MINUTE
+        harness, lambda: harness.operations["instanceGroupManagers.delete"] == 2, timeout=2 * MINUTE
     )
     life.until_gone(harness)
 
@@ -420,7 +420,7 @@ def test_a_delete_that_answers_404_is_complete(collection: str) -> None:
     verb = f"{collection}.delete"
     harness.simulation.gce.faults.fail_next(verb, http=404, reason="notFound", carried_out=True)
     life.assert_deleted_completely(harness)
-    assert harness.made[verb] == 1
+    assert harness.operations[verb] == 1
 
 
 def test_a_delete_whose_operation_fails_with_404_is_complete() -> None:
@@ -439,9 +439,9 @@ def test_resources_that_were_deleted_manually_are_not_deleted_again() -> None:
         (path,) = life.of_kind(harness, collection)
         _delete_manually(harness, path)
         harness.run_for(5 * MINUTE)
-    harness.made.clear()
+    harness.operations.clear()
     life.assert_deleted_completely(harness)
-    assert not harness.made
+    assert not harness.operations
 
 
 def test_the_device_plugin_is_not_changed_by_groups() -> None:
@@ -502,7 +502,7 @@ def test_a_user_template_is_not_read_again_after_the_slice_is_ready() -> None:
     harness.run_for(3 * HOUR)
     assert harness.simulation.gce.calls.counts()["instanceTemplates.get"] == reads
     assert harness.is_ready(NAME)
-    assert harness.made["instanceTemplates.insert"] == 1  # by this test
+    assert harness.operations["instanceTemplates.insert"] == 1  # by this test
 
 
 def test_vms_of_a_user_template_get_their_labels_without_a_call_per_vm() -> None:

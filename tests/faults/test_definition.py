@@ -1,4 +1,4 @@
-"""The CustomResourceDefinition of TPUNodeGroups is deleted while they are there."""
+"""The CustomResourceDefinition of TPUNodeGroups is deleted while groups exist."""
 
 from __future__ import annotations
 

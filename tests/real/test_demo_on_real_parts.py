@@ -79,7 +79,7 @@ def run_local(
 
 @pytest.mark.usefixtures("untouched")
 def test_the_demo_creates_and_deletes_a_group_on_a_real_cluster(
-    tmp_path: Path, cluster: OwnControlPlane, say: Callable[[str], None]
+    tmp_path: Path, cluster: OwnControlPlane, print_figure: Callable[[str], None]
 ) -> None:
     demo = run_demo(tmp_path, cluster)
     assert demo.process.returncode == 0, demo.output
@@ -93,7 +93,7 @@ def test_the_demo_creates_and_deletes_a_group_on_a_real_cluster(
     assert demo.children() == []
     assert demo.files() == []
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
-    say(f"make demo on a real control plane: {took}")
+    print_figure(f"make demo on a real control plane: {took}")
 
 
 @contextmanager
@@ -125,7 +125,7 @@ def run_jobset_demo(folder: Path, cluster: ControlPlane, *arguments: str) -> Pro
 
 @pytest.mark.usefixtures("own_definition", "untouched")
 def test_the_jobset_demo_runs_with_the_real_crd_and_scheduler_and_leaves_nothing(
-    tmp_path: Path, cluster: OwnControlPlane, say: Callable[[str], None]
+    tmp_path: Path, cluster: OwnControlPlane, print_figure: Callable[[str], None]
 ) -> None:
     demo = run_jobset_demo(tmp_path, cluster)
     assert demo.process.returncode == 0, demo.output
@@ -138,7 +138,7 @@ def test_the_jobset_demo_runs_with_the_real_crd_and_scheduler_and_leaves_nothing
     assert demo.children() == []
     assert demo.files() == []
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
-    say(f"make demo-jobset on a real control plane: {took}")
+    print_figure(f"make demo-jobset on a real control plane: {took}")
 
 
 @pytest.mark.parametrize(

@@ -25,10 +25,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
 _END = "<!-- end -->"
 
 
-def tell(run: str, figures: Mapping[str, Value], say: Callable[[str], None]) -> None:
+def tell(run: str, figures: Mapping[str, Value], print_figure: Callable[[str], None]) -> None:
     """Show a run's figures after the tests; keep them, too, where `KEEP` asks for it."""
     for name, value in figures.items():
-        say(f"{run}: {name}: {value}")
+        print_figure(f"{run}: {name}: {value}")
     if os.environ.get(KEEP):
         keep(run, figures)
 

@@ -111,7 +111,7 @@ class Life:
 
 
 def test_the_largest_slice_gets_ready_is_lost_at_once_and_leaves_nothing(
-    installation: Installation, say: Callable[[str], None]
+    installation: Installation, print_figure: Callable[[str], None]
 ) -> None:
     with on_installation(installation):
         story = Life(HOSTS)
@@ -121,7 +121,7 @@ def test_the_largest_slice_gets_ready_is_lost_at_once_and_leaves_nothing(
         story.go()
     for step, most in story.meter.most_calls_of_an_invocation().items():
         story.found[f"most calls of one invocation: {step}"] = most
-    figures.tell("slice", story.found, say)
+    figures.tell("slice", story.found, print_figure)
     assert said[:2] == ("False", "Preempted")
     assert said[2].startswith(f"{HOSTS} of {HOSTS} nodes are not ready: ")
     assert lost.status_writes.total() <= 10

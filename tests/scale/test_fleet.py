@@ -73,9 +73,9 @@ def record() -> Record:
 
 
 def test_all_get_ready_within_the_rate_quota_and_none_is_leaked(
-    record: Record, say: Callable[[str], None]
+    record: Record, print_figure: Callable[[str], None]
 ) -> None:
-    figures.tell("fleet", _figures(record), say)
+    figures.tell("fleet", _figures(record), print_figure)
     assert record.ready == record.size
     assert record.left == 0
     assert record.leftovers == []

@@ -45,7 +45,7 @@ OUR_NODE = f"{resource_name(GROUP)}-ab12"
 
 
 def test_among_a_thousand_foreign_nodes_it_is_small_and_silent(
-    own_control_plane: OwnControlPlane, tmp_path: Path, say: Callable[[str], None]
+    own_control_plane: OwnControlPlane, tmp_path: Path, print_figure: Callable[[str], None]
 ) -> None:
     own_control_plane.run_kubectl("apply", "-k", INSTALLATION)
     files = [argument for path in (*MANIFESTS, get_jobset_crd()) for argument in ("-f", str(path))]
@@ -54,7 +54,7 @@ def test_among_a_thousand_foreign_nodes_it_is_small_and_silent(
     until(lambda: _is_served(own_control_plane, JOBSETS), "JobSets are served")
     with open_subscriptions() as subscriptions:
         found = asyncio.run(_measure(own_control_plane, subscriptions, tmp_path))
-    figures.tell("relay", found, say)
+    figures.tell("relay", found, print_figure)
     assert found["messages published"] == 0
     assert float(found["highest memory, MB"]) < MOST_MEMORY_MB
     assert float(found["CPU, % of a core"]) < MOST_CPU_PERCENT

@@ -14,8 +14,8 @@ from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, NAME, SPOT
+from tests.stories.test_api_errors import dead_letters
 from tests.stories.test_jobset_slices import new_harness, post, selecting, until_running
-from tests.stories.test_refusals import dead_letters
 
 
 @dataclass
@@ -53,7 +53,7 @@ _LONG = (pytest.mark.slow, pytest.mark.timeout(7_200))
     ],
 )
 def test_what_one_invocation_leaves_undone_the_next_ones_do(
-    hosts: int, topology: str, a_call_s: float, say: life.Say
+    hosts: int, topology: str, a_call_s: float, print_figure: life.PrintFigure
 ) -> None:
     harness = Harness()
     SlowCalls(harness, a_call_s)
@@ -68,7 +68,7 @@ def test_what_one_invocation_leaves_undone_the_next_ones_do(
     lines = [line for line in harness.log.lines if line["step"] in ("label_node", "tear_down")]
     decisions = Counter((line["step"], line["decision"]) for line in lines)
     longest_s = max(sum(line.get("calls", {}).values()) for line in lines) * a_call_s
-    say(
+    print_figure(
         f"{hosts} hosts, {a_call_s} s a call: {longest_s:.0f} s of calls at most, {dict(decisions)}"
     )
     assert longest_s <= SECONDS_FOR_CALLS - SECONDS_FOR_OTHER_CALLS + 5 * a_call_s

@@ -33,7 +33,7 @@ ONE_HOST: Mapping[str, Any] = {
     "targetSizePolicyMode": "INDIVIDUAL",
 }
 
-Say = Callable[[str], None]
+PrintFigure = Callable[[str], None]
 
 
 def vm_options(**change: Any) -> Options:

@@ -16,7 +16,7 @@ from shared.base.names import RESOURCE_NAME_LABEL
 from shared.frame.message import Cause, Message
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Policy
-from tests.harness import Death, Harness
+from tests.harness import Harness, ProcessKilled
 from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, NAME, SPOT
@@ -108,7 +108,7 @@ def test_a_process_that_dies_after_the_first_write_cordons_at_the_next_delivery(
         nonlocal dead
         if step == "tear_down" and is_cordon(call) and not dead:
             dead = True
-            raise Death
+            raise ProcessKilled
 
     harness.hooks.before = before
     cordoned: set[str] = set()
@@ -198,7 +198,7 @@ def test_a_node_that_lost_our_label_right_before_the_deletion_is_deleted_with_th
 
 def _die_if(is_so: bool) -> None:
     if is_so:
-        raise Death
+        raise ProcessKilled
 
 
 @pytest.mark.parametrize("refused_by", ["call", "operation"])

@@ -98,7 +98,7 @@ def test_pub_sub_is_unavailable_for_twenty_minutes(after_s: float) -> None:
     harness.run_for(20 * MINUTE)
     harness.simulation.pubsub.come_back()
     life.until_ready(harness, timeout=10 * MINUTE)
-    assert harness.made == _MADE
+    assert harness.operations == _MADE
     life.assert_deleted_completely(harness)
 
 
@@ -120,10 +120,10 @@ def test_duplicate_and_reordered_messages_create_nothing_twice(seed: int) -> Non
     options = Options(pubsub=pubsub.Timings(duplicates=1.0, delay_s=5.0))
     harness = Harness(options, seed=seed)
     life.ready_slice(harness, manifest())
-    assert harness.made == _MADE
+    assert harness.operations == _MADE
     assert life.condition_of(harness) == ("True", "Ready", "All nodes are ready")
     life.assert_deleted_completely(harness)
-    assert harness.made == {**_MADE, **_DELETED}
+    assert harness.operations == {**_MADE, **_DELETED}
 
 
 _MADE = {

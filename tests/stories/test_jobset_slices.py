@@ -129,7 +129,7 @@ def test_a_restart_keeps_the_slice() -> None:
     harness.run_for(5 * MINUTE)
     assert are_running(harness)
     assert uid(harness) == before
-    assert harness.made["instanceGroupManagers.insert"] == 1
+    assert harness.operations["instanceGroupManagers.insert"] == 1
 
 
 def test_a_jobset_that_is_recreated_immediately_keeps_its_slice() -> None:
@@ -559,7 +559,7 @@ def test_an_invalid_release_deadline_delays_nothing() -> None:
     until_gone(harness)
 
 
-def test_a_whole_life_costs_few_calls(say: life.Say) -> None:
+def test_a_whole_life_costs_few_calls(print_figure: life.PrintFigure) -> None:
     harness = new_harness()
     post(harness)
     until_running(harness)
@@ -575,7 +575,7 @@ def test_a_whole_life_costs_few_calls(say: life.Say) -> None:
         for step in ("provision_slice", "release_slice")
     }
     for step, count in calls.items():
-        say(f"calls, a JobSet's slice {step:<16} Kubernetes {count:>5}")
+        print_figure(f"calls, a JobSet's slice {step:<16} Kubernetes {count:>5}")
     assert calls["provision_slice"] <= 10
     nodes_and_their_pods = 1 + 4
     assert calls["release_slice"] <= 8 + nodes_and_their_pods
@@ -620,7 +620,7 @@ def test_two_concurrent_invocations_create_one_slice() -> None:
     messages.append(told_of.encode())
     harness.simulation.publish("provision_slice", told_of.encode(), {})
     until_running(harness)
-    assert harness.made["instanceGroupManagers.insert"] == 1
+    assert harness.operations["instanceGroupManagers.insert"] == 1
     looked = [line for line in harness.log.lines if line["step"] == "provision_slice"]
     assert [line["decision"] for line in looked if line["trigger"] == "Unschedulable"] == [
         "Creating",

@@ -19,7 +19,7 @@ from tests.manifests import manifest
 from tests.signing_requests import STRANGE_NAMES, USAGES, kubelets, pem
 from tests.signing_requests import manifest as request_manifest
 from tests.stories import life
-from tests.stories.life import MINUTE, NAME, STANDARD, Say
+from tests.stories.life import MINUTE, NAME, STANDARD, PrintFigure
 
 NODES = "/api/v1/nodes"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -148,7 +148,7 @@ BURSTS: dict[str, dict[str, Any]] = {
     ["64 hosts", pytest.param("512 hosts", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
 )
 def test_a_burst_of_requests_is_approved_before_any_kubelet_times_out(
-    size: str, options: Options, say: Say
+    size: str, options: Options, print_figure: PrintFigure
 ) -> None:
     """kubeadm waits five minutes. An approval is two calls and one read, and no status is written."""
     harness, change = Harness(options), BURSTS[size]
@@ -167,7 +167,9 @@ def test_a_burst_of_requests_is_approved_before_any_kubelet_times_out(
     work = [line for line in harness.log.lines if line["step"] == "approve_join"]
     reads = sum(line["calls"]["gce"] for line in work)
     calls = sum(line["calls"]["kubernetes"] for line in work)
-    say(f"a burst of {size}: {len(work)} invocations, {reads} reads, {calls} calls, {took}")
+    print_figure(
+        f"a burst of {size}: {len(work)} invocations, {reads} reads, {calls} calls, {took}"
+    )
     assert reads == count
     assert calls <= 2 * count + 2 * len(work)
     assert len(work) <= count / 20 + 10

@@ -14,7 +14,7 @@ from tests.late import SlowCredentials
 from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import MINUTE, ONE_HOST
-from tests.stories.test_lives import harness_for
+from tests.stories.test_lifecycle import harness_for
 
 TEMPLATE = f"projects/{PROJECT}/global/instanceTemplates/my-template"
 OWN_TEMPLATE: dict[str, Any] = {
@@ -63,4 +63,4 @@ def test_a_slow_token_inserts_no_mig_for_a_deleted_group(seconds: int) -> None:
     life.until_gone(harness)
     harness.run_for(10 * MINUTE)
     assert harness.leftovers() == [TEMPLATE]
-    assert harness.made["instanceGroupManagers.insert"] == 0
+    assert harness.operations["instanceGroupManagers.insert"] == 0

@@ -59,7 +59,7 @@ def test_a_preempted_vm_of_a_slice_is_named_and_not_recreated() -> None:
     harness.run_for(2 * HOUR)
     assert life.condition_of(harness) == said
     assert life.columns(harness)["NODES"] == "1/2"
-    assert harness.made["instances.insert"] == 2
+    assert harness.operations["instances.insert"] == 2
     life.assert_deleted_completely(harness)
 
 
@@ -130,7 +130,7 @@ def test_a_vm_of_a_slice_deleted_manually_is_lost_and_not_recreated() -> None:
     assert name in life.condition_of(harness)[2]
     assert life.pending(harness) == {name: "NodeLost"}
     assert name not in life.nodes(harness)
-    assert harness.made["instances.insert"] == 2
+    assert harness.operations["instances.insert"] == 2
     life.assert_deleted_completely(harness)
 
 
@@ -142,7 +142,7 @@ def test_a_mig_deleted_manually_before_completion_is_created_again() -> None:
     (path,) = life.of_kind(harness, "instanceGroupManagers")
     harness.simulation.gce.faults.act_by_hand("DELETE", path)
     life.until_ready(harness)
-    assert harness.made["instanceGroupManagers.insert"] == 2
+    assert harness.operations["instanceGroupManagers.insert"] == 2
     life.assert_deleted_completely(harness)
 
 
@@ -160,7 +160,7 @@ def test_a_mig_deleted_manually_after_completion_is_reported_lost() -> None:
     harness.run_for(2 * HOUR)
     assert life.condition_of(harness) == ("False", "ResourceLost", text)
     assert ("Warning", "ResourceLost", text) in life.events(harness)
-    assert harness.made["instanceGroupManagers.insert"] == 1
+    assert harness.operations["instanceGroupManagers.insert"] == 1
     assert life.nodes(harness) == {}
     life.assert_deleted_completely(harness)
 
@@ -469,7 +469,7 @@ def test_links_that_do_not_come_up_are_named(outcome: str, word: str) -> None:
 def test_a_wiped_status_is_rebuilt_without_a_second_insert(change: dict[str, Any]) -> None:
     harness = Harness()
     ready(harness, **change)
-    before, made = life.summary(harness), dict(harness.made)
+    before, made = life.summary(harness), dict(harness.operations)
     group = harness.group(NAME)
     assert group is not None
     harness.simulation.admin("PUT", f"{life.group_path()}/status", {**group, "status": {}})
@@ -477,7 +477,7 @@ def test_a_wiped_status_is_rebuilt_without_a_second_insert(change: dict[str, Any
     life.until_ready(harness, timeout=5 * MINUTE)
     harness.run_for(HOUR)
     assert life.summary(harness) == before
-    assert harness.made == made
+    assert harness.operations == made
     life.assert_deleted_completely(harness)
 
 
@@ -490,8 +490,8 @@ def test_a_status_wiped_during_creation_is_rebuilt_without_a_second_insert(after
     assert group is not None
     harness.simulation.admin("PUT", f"{life.group_path()}/status", {**group, "status": {}})
     life.until_ready(harness, timeout=15 * MINUTE)
-    assert set(harness.made.values()) == {1, 2}
-    assert harness.made["instances.insert"] == 2
+    assert set(harness.operations.values()) == {1, 2}
+    assert harness.operations["instances.insert"] == 2
     life.assert_deleted_completely(harness)
 
 

@@ -22,7 +22,7 @@ from shared.base.names import JOBSET_STEPS
 from tests import jobset_objects as objects
 from tests.harness import Harness
 from tests.stories.jobsets import JOBSETS, RUNS_ON, apply, phases, until
-from tests.stories.life import HOUR, MINUTE, Say
+from tests.stories.life import HOUR, MINUTE, PrintFigure
 from tests.stories.test_jobset_slices import new_harness
 from tests.stories.test_node_pool_slices import new_harness as new_harness_of_pools
 
@@ -55,7 +55,9 @@ def begin(harness: Harness, count: int = COUNT) -> None:
 
 
 @pytest.mark.slow
-def test_a_hundred_jobsets_get_their_slices_in_parallel_with_few_calls(say: Say) -> None:
+def test_a_hundred_jobsets_get_their_slices_in_parallel_with_few_calls(
+    print_figure: PrintFigure,
+) -> None:
     harness = new_harness()
     began = harness.clock.now()
     begin(harness)
@@ -66,11 +68,13 @@ def test_a_hundred_jobsets_get_their_slices_in_parallel_with_few_calls(say: Say)
     whole = harness.clock.now() - began
     spent, allowed = calls(harness), COUNT * CALLS_EACH + CALLS_A_MINUTE * ceil(whole / MINUTE)
     polled, polled_for = polling(COUNT, took)
-    say(f"{COUNT} JobSets at once: all run after {_say(took)}, all gone after {_say(whole)}")
-    say(
+    print_figure(
+        f"{COUNT} JobSets at once: all run after {_say(took)}, all gone after {_say(whole)}"
+    )
+    print_figure(
         f"{COUNT} JobSets at once: {spent} calls of both steps, {allowed} allowed, none of them waits"
     )
-    say(
+    print_figure(
         f"{COUNT} JobSets at once: polling every {POLL_EVERY_S} s, {WORKERS} at a time: {polled} calls "
         f"for the creations alone, the last done after {_say(polled_for)}"
     )
@@ -83,7 +87,7 @@ def test_a_hundred_jobsets_get_their_slices_in_parallel_with_few_calls(say: Say)
     [20, pytest.param(COUNT, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
 )
 def test_many_jobsets_get_their_pools_and_lose_them_as_fast_as_gke_changes_them(
-    count: int, say: Say
+    count: int, print_figure: PrintFigure
 ) -> None:
     harness = new_harness_of_pools()
     began = harness.clock.now()
@@ -98,12 +102,12 @@ def test_many_jobsets_get_their_pools_and_lose_them_as_fast_as_gke_changes_them(
     spent, done = harness.gke.calls.counts(), Counter(accepted(harness))
     polled, polled_for = polling(count, mean("nodePools.create"))
     polled_again, polled_for_again = polling(count, mean("nodePools.delete"))
-    say(
+    print_figure(
         f"{count} JobSets at once on GKE: all run after {_say(took)}, all gone {_say(released)} after "
         f"their end, {spent.total()} calls to GKE of which {spent.total() - done.total()} in vain, "
         f"{calls(harness)} to the API server"
     )
-    say(
+    print_figure(
         f"{count} JobSets at once on GKE: polling, {WORKERS} at a time: {_say(polled_for)}, then "
         f"{_say(polled_for_again)}, {polled + polled_again} calls"
     )

@@ -117,14 +117,14 @@ def test_a_jobset_that_is_suspended_for_a_short_time_keeps_its_slice(kind: str) 
     harness = scarce(kind)
     apply(harness, small("low", is_suspended=False))
     until(harness, lambda: running(harness) == {"low"})
-    before = harness.made.copy()
+    before = harness.operations.copy()
     suspend(harness, "low", is_suspended=True)
     harness.run_for((default_minutes() - 1) * MINUTE)
     suspend(harness, "low", is_suspended=False)
     until(harness, lambda: running(harness) == {"low"}, MINUTE)
     harness.run_for(10 * MINUTE)
     assert running(harness) == {"low"}
-    assert harness.made == before
+    assert harness.operations == before
 
 
 @pytest.mark.parametrize("kind", WORLDS)

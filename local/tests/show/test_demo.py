@@ -19,13 +19,13 @@ MOST_MEMORY_MIB = 1536
 
 
 def test_the_demo_shows_a_life_and_finds_nothing_left(
-    tmp_path: Path, say: Callable[[str], None]
+    tmp_path: Path, print_figure: Callable[[str], None]
 ) -> None:
     with running(tmp_path, "local.show.demo") as demo:
         assert demo.process.wait(timeout=TIMEOUT_S) == 0, demo.output
     memory_mib = int(re.findall(r"at most (\d+) MiB", demo.output)[0])
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
-    say(f"make demo, set up: {took}, {memory_mib} MiB (PSS)")
+    print_figure(f"make demo, set up: {took}, {memory_mib} MiB (PSS)")
     assert memory_mib < MOST_MEMORY_MIB
     assert " supervisor " not in demo.output, "none of the processes ended by itself"
     assert demo.output.count("  none  ") == 7
@@ -70,13 +70,13 @@ def _check_story(demo: Program) -> None:
 @pytest.mark.real
 @pytest.mark.slow
 def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_nothing_left(
-    tmp_path: Path, say: Callable[[str], None]
+    tmp_path: Path, print_figure: Callable[[str], None]
 ) -> None:
     with running(tmp_path, "local.show.jobset_demo") as demo:
         assert demo.process.wait(timeout=TIMEOUT_S) == 0, demo.output
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
     (memory,) = re.findall(r"at most (\d+ MiB)", demo.output)
-    say(f"make demo-jobset, set up: {took}, {memory} (PSS)")
+    print_figure(f"make demo-jobset, set up: {took}, {memory} (PSS)")
     story = (
         r"person +applies JobSet multislice",
         r"kubernetes +Pod multislice-slice-\d-0 is unschedulable",
@@ -106,12 +106,12 @@ INTERRUPTED = (
 
 @pytest.mark.real
 def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_nothing_left(
-    tmp_path: Path, say: Callable[[str], None]
+    tmp_path: Path, print_figure: Callable[[str], None]
 ) -> None:
     with running(tmp_path, "local.show.jobset_demo", "--gke") as demo:
         assert demo.process.wait(timeout=TIMEOUT_S) == 0, demo.output
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
-    say(f"make demo-jobset ARGS=--gke, set up: {took}")
+    print_figure(f"make demo-jobset ARGS=--gke, set up: {took}")
     story = (
         r"person +applies JobSet v4-2x2x4",
         r"relay +publishes to provision_slice",

@@ -23,10 +23,10 @@ from tests.signing_requests import kubelets, pem
 from tests.stories import (
     jobsets,
     life,
+    test_api_errors,
     test_jobset_slices,
     test_joins,
     test_losses,
-    test_refusals,
 )
 from tests.stories.life import HOUR, MINUTE
 from tests.unit.test_manifests import Permission, expand
@@ -98,13 +98,13 @@ def delete_before_the_join() -> None:
 
 def write_no_token() -> None:
     """Compute Engine rejects the tokens for some time."""
-    test_refusals.test_missing_permission_to_write_tokens_is_reported("instances.setMetadata")
+    test_api_errors.test_missing_permission_to_write_tokens_is_reported("instances.setMetadata")
 
 
 def run_beside_tpu_operator() -> None:
     """The kinds of tpu-operator's children are defined, and the group has none of them."""
     harness = Harness()
-    test_refusals._define_children(harness)
+    test_api_errors._define_children(harness)
     life.ready_slice(harness, manifest())
     harness.run_for(2 * HOUR)  # report_leaks runs once an hour
     life.assert_deleted_completely(harness)

@@ -54,8 +54,10 @@ def test_run(
     tally.append(len(there.shown))
 
 
-def test_how_many_commands_show_the_same(tally: list[int], say: Callable[[str], None]) -> None:
-    say(
+def test_how_many_commands_show_the_same(
+    tally: list[int], print_figure: Callable[[str], None]
+) -> None:
+    print_figure(
         f"kubectl: {sum(tally)} commands of {len(tally)} runs show the same on a real "
         "kube-apiserver and on the embedded API, but for known differences"
     )

@@ -51,8 +51,8 @@ def test_case(asked: Case, real: Real, tally: Tally) -> None:
     tally.differing.update({asked.name} if found else ())
 
 
-def test_how_many_answers_are_alike(tally: Tally, say: Callable[[str], None]) -> None:
-    say(
+def test_how_many_answers_are_alike(tally: Tally, print_figure: Callable[[str], None]) -> None:
+    print_figure(
         f"Kubernetes contract: {tally.cases} cases hold on a real kube-apiserver; of its "
         f"{tally.answers} answers the embedded API gives the same, but for known differences in "
         f"{len(tally.differing)} cases"

@@ -14,9 +14,9 @@ from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, ONE_HOST, SPOT, STANDARD
-from tests.stories.test_budget import Ledger
-from tests.stories.test_lives import EXAMPLES
-from tests.stories.test_refusals import INJECTED_ERRORS, OF_CALLS, TWO_SINGLE, denied, notes
+from tests.stories.test_api_errors import INJECTED_ERRORS, OF_CALLS, TWO_SINGLE, denied, notes
+from tests.stories.test_budget import CallCounter
+from tests.stories.test_lifecycle import EXAMPLES
 
 
 def test_the_sweep_alone_reports_a_stopped_vm_lost() -> None:
@@ -118,15 +118,15 @@ def test_an_example_in_an_ai_zone() -> None:
 
 def test_a_group_of_single_hosts_that_waits_for_capacity_is_observed_cheaply() -> None:
     harness = Harness()
-    ledger = Ledger(harness)
+    counter = CallCounter(harness)
     harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 0)
     harness.apply(manifest(**{**TWO_SINGLE, "instanceConfig": STANDARD}))
     life.until_reason(harness, "InsufficientCapacity", timeout=5 * MINUTE)
     minutes = []
     for _ in range(60):
-        before = ledger.cost()
+        before = counter.cost()
         harness.run_for(MINUTE)
-        minutes.append(ledger.cost() - before)
+        minutes.append(counter.cost() - before)
     assert max(cost.reads for cost in minutes) <= 2
     harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 2)
     life.until_ready(harness)

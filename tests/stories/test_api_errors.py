@@ -683,7 +683,7 @@ def once(harness: Harness) -> None:
     """Everything was made and deleted once."""
     three = ("resourcePolicies", "instanceTemplates", "instanceGroupManagers")
     made = {f"{kind}.{verb}": 1 for kind in three for verb in ("insert", "delete")}
-    assert harness.made == {**made, "instances.insert": 2, "instances.delete": 2}
+    assert harness.operations == {**made, "instances.insert": 2, "instances.delete": 2}
 
 
 @pytest.mark.parametrize("calls", [1, 3])

@@ -382,14 +382,14 @@ def test_a_pause_before_creation_creates_nothing_and_creation_continues_after_it
 def test_a_pause_during_creation_creates_nothing_more() -> None:
     harness = Harness()
     harness.apply(manifest())
-    life.until(harness, lambda: harness.made["resourcePolicies.insert"] == 1)
+    life.until(harness, lambda: harness.operations["resourcePolicies.insert"] == 1)
     life.annotate(harness, PAUSED, "true")
     harness.run_for(HOUR)
-    assert harness.made["instanceGroupManagers.insert"] == 0
+    assert harness.operations["instanceGroupManagers.insert"] == 0
     assert life.condition_of(harness)[:2] == ("False", "Paused")
     life.annotate(harness, PAUSED, None)
     life.until_ready(harness)
-    assert harness.made["resourcePolicies.insert"] == 1
+    assert harness.operations["resourcePolicies.insert"] == 1
 
 
 def test_a_paused_group_can_be_deleted() -> None:
