@@ -67,7 +67,7 @@ STEPS: dict[str, Row] = {
         f"{LEADERS}test_the_fields_of_a_leader_are_read_from_its_pod",
     ),
     "filter-not-rechecked-in-reconcile": shown(
-        f"{STORIES}test_a_pod_that_no_longer_wants_a_slice_gets_none"
+        f"{STORIES}test_a_pod_that_no_longer_needs_a_slice_gets_none"
     ),
     "state-not-exists": shown(
         _planned("no slice"),

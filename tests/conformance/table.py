@@ -145,7 +145,7 @@ def error(name: str) -> str:
 
 
 ONE_OBJECT = "one object replaces the three child objects of tpu-operator"
-README = f"{LIFECYCLE}test_the_readme_of_tpu_operator_works_unchanged"
+README = f"{LIFECYCLE}test_the_example_in_the_readme_of_tpu_operator_works_unchanged"
 PLUGIN = f"{BEHAVIOUR}test_the_device_plugin_is_not_changed_by_groups"
 PLUGIN_IS_INSTALLED = (
     "the device plugin belongs to the installation: the permission to create DaemonSets in "
@@ -364,7 +364,7 @@ MIG = {
         "the operation is in status.resources; normal progress emits no event, and the operation is "
         "not polled: the audit log reports its end",
         f"{BEHAVIOUR}test_an_operation_is_in_the_status_while_it_runs",
-        f"{LIFECYCLE}test_events_report_a_life_in_the_words_of_tpu_operator",
+        f"{LIFECYCLE}test_the_events_of_a_slice_have_the_messages_of_tpu_operator",
     ),
     "mig-op-still-running": shown(insert_result("is running")),
     "mig-op-done": shown(f"{BEHAVIOUR}test_an_operation_is_in_the_status_while_it_runs"),
@@ -403,7 +403,7 @@ MIG = {
         "status.resources, the event is ChildResourcesProvisioned",
         f"{BEHAVIOUR}test_the_condition_of_the_mig_is_ready_when_its_vms_exist",
         f"{BEHAVIOUR}test_the_status_has_the_uri_of_the_mig",
-        f"{LIFECYCLE}test_events_report_a_life_in_the_words_of_tpu_operator",
+        f"{LIFECYCLE}test_the_events_of_a_slice_have_the_messages_of_tpu_operator",
     ),
     "mig-parent-waits-stable": differs(
         f"{ONE_OBJECT}: same condition and reason; the message has the number of VMs",
@@ -411,7 +411,7 @@ MIG = {
     ),
     "mig-parent-ready-event": shown(
         f"{BEHAVIOUR}test_the_condition_of_the_mig_is_ready_when_its_vms_exist",
-        f"{LIFECYCLE}test_events_report_a_life_in_the_words_of_tpu_operator",
+        f"{LIFECYCLE}test_the_events_of_a_slice_have_the_messages_of_tpu_operator",
     ),
     "mig-list-before-it-exists": shown(
         f"{BEHAVIOUR}test_ready_has_only_the_expected_reasons_during_creation",
@@ -707,7 +707,7 @@ DELETION = {
         "the operation is in status.resources; one Cleanup event for the whole deletion, no "
         "polling",
         deletion_plan("a running delete is awaited"),
-        f"{LIFECYCLE}test_events_report_a_life_in_the_words_of_tpu_operator",
+        f"{LIFECYCLE}test_the_events_of_a_slice_have_the_messages_of_tpu_operator",
     ),
     "del-child-done-at-once": differs(
         "a resource is read to find that it is gone, even if its operation has ended",

@@ -469,7 +469,7 @@ def test_a_message_about_a_group_that_is_gone_is_acknowledged() -> None:
 def test_a_user_template_without_tpus_is_reported_and_its_replacement_is_used() -> None:
     harness = Harness(life.JOINED_OTHERWISE)
     wrong = {**life.template("n1-standard-1"), "name": "a"}
-    life.make_template(harness, wrong)
+    life.create_template(harness, wrong)
     harness.apply(manifest(**OWN_TEMPLATE))
     life.until_reason(harness, "InvalidTemplate")
     text = 'invalid external template: machine type "n1-standard-1" is not supported'
@@ -481,14 +481,14 @@ def test_a_user_template_without_tpus_is_reported_and_its_replacement_is_used() 
     assert len(warnings) == 1
     _delete_manually(harness, f"projects/{PROJECT}/global/instanceTemplates/a")
     harness.run_for(MINUTE)
-    life.make_template(harness, {**life.template(), "name": "a"})
+    life.create_template(harness, {**life.template(), "name": "a"})
     life.until_ready(harness)
 
 
 def test_a_regional_template_is_read_from_its_region() -> None:
     harness = Harness(life.JOINED_OTHERWISE)
-    life.make_template(harness, {**life.template("n1-standard-1"), "name": "a"})
-    life.make_template(harness, {**life.template(), "name": "a"}, region="us-central1")
+    life.create_template(harness, {**life.template("n1-standard-1"), "name": "a"})
+    life.create_template(harness, {**life.template(), "name": "a"}, region="us-central1")
     uri = "projects/my-gcp-project/regions/us-central1/instanceTemplates/a"
     life.ready_slice(harness, manifest(**{**OWN_TEMPLATE, "instanceTemplateURI": uri}))
     assert harness.simulation.gce.calls.counts()["instanceTemplates.get"] == 0
@@ -496,7 +496,7 @@ def test_a_regional_template_is_read_from_its_region() -> None:
 
 def test_a_user_template_is_not_read_again_after_the_slice_is_ready() -> None:
     harness = Harness(life.JOINED_OTHERWISE)
-    life.make_template(harness, {**life.template(), "name": "a"})
+    life.create_template(harness, {**life.template(), "name": "a"})
     life.ready_slice(harness, manifest(**OWN_TEMPLATE))
     reads = harness.simulation.gce.calls.counts()["instanceTemplates.get"]
     harness.run_for(3 * HOUR)
@@ -507,7 +507,7 @@ def test_a_user_template_is_not_read_again_after_the_slice_is_ready() -> None:
 
 def test_vms_of_a_user_template_get_their_labels_without_a_call_per_vm() -> None:
     harness = Harness(life.JOINED_OTHERWISE)
-    life.make_template(harness, {**life.template(), "name": "a"})
+    life.create_template(harness, {**life.template(), "name": "a"})
     life.ready_slice(harness, manifest(**OWN_TEMPLATE))
     (vm, _) = life.vms(harness)
     labels = life.metadata_of(life.get(harness, vm))["kube-labels"]

@@ -37,7 +37,7 @@ from tests.faults.test_crash_anywhere import (
 )
 from tests.harness import Harness
 from tests.stories import test_duplicate_deliveries as duplicates
-from tests.stories.jobsets import RUNS_ON, apply, apply_options, delete, phases, pods, until
+from tests.stories.jobsets import RUNS_FOREVER, apply, apply_options, delete, phases, pods, until
 from tests.stories.life import PrintFigure
 from tests.stories.test_node_pool_slices import SETTINGS as POOL_SETTINGS
 
@@ -53,7 +53,7 @@ Scenario = Callable[[Harness], Any]
 def prepare(harness: Harness) -> None:
     """Create the options of slices, and let Pods run until they are deleted."""
     apply_options(harness)
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
 
 
 def new_harness(provider: str) -> Harness:

@@ -37,7 +37,7 @@ from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.jobsets import (
     NAME,
-    RUNS_ON,
+    RUNS_FOREVER,
     apply,
     apply_options,
     are_running,
@@ -144,7 +144,7 @@ def harness() -> Harness:
     """A simulation with a Ready slice and a JobSet that runs on a node pool."""
     harness = Harness(slices={"jobset_provider": GKE, "gke": SETTINGS})
     apply_options(harness)
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     life.ready_slice(harness, manifest())
     apply(harness, objects.jobset())
     until(harness, lambda: are_running(harness))

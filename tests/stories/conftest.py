@@ -8,7 +8,7 @@ import pytest
 
 from tests.real.bridge.clusters import on_installation
 
-EVERY_DAY_ON_REAL = frozenset(
+FAST_ON_REAL = frozenset(
     {
         "test_budget.py::test_the_lifecycle_of_a_slice_stays_within_its_budget",
         "test_budget.py::test_nothing_is_listed_per_event_that_grows_with_the_cluster",
@@ -16,7 +16,7 @@ EVERY_DAY_ON_REAL = frozenset(
         "test_deletions.py::test_a_process_that_dies_after_the_first_write_cordons_at_the_next_delivery",
         "test_deletions.py::test_a_node_that_cannot_be_deleted_is_named_and_delays_nothing_else",
         "test_deletions.py::test_a_forged_message_keeps_no_token_valid_and_no_node_schedulable",
-        "test_either_alone.py::test_a_whole_life",
+        "test_either_alone.py::test_the_lifecycle_of_a_slice_completes",
         "test_either_alone.py::test_duplicate_and_reordered_messages_create_nothing_twice",
         "test_either_alone.py::test_messages_of_a_predecessor_do_not_touch_its_successor",
         "test_joins.py::test_a_vms_own_request_is_approved",
@@ -31,12 +31,12 @@ EVERY_DAY_ON_REAL = frozenset(
         "test_joins.py::test_a_request_that_another_client_approves_is_reported",
         "test_joins.py::test_a_renewal_by_a_joined_kubelet_is_left_to_the_cluster",
         "test_leaks.py::test_a_slice_whose_finalizer_was_removed_is_reported_with_all_that_is_left",
-        "test_lifecycle.py::test_the_readme_of_tpu_operator_works_unchanged",
+        "test_lifecycle.py::test_the_example_in_the_readme_of_tpu_operator_works_unchanged",
         "test_lifecycle.py::test_a_group_with_a_long_name_becomes_ready_and_is_deleted_completely",
         "test_lifecycle.py::test_every_valid_spec_becomes_ready_and_is_deleted_completely",
         "test_lifecycle.py::test_labels_and_taints_of_the_user_are_on_every_node",
         "test_lifecycle.py::test_labels_and_taints_are_set_on_nodes_that_joined_by_other_means",
-        "test_lifecycle.py::test_events_report_a_life_in_the_words_of_tpu_operator",
+        "test_lifecycle.py::test_the_events_of_a_slice_have_the_messages_of_tpu_operator",
         "test_lifecycle.py::test_kubectl_get_prints_readable_columns",
         "test_lifecycle.py::test_deletion_is_reported_step_by_step",
         "test_lifecycle.py::test_a_pause_during_creation_creates_nothing_more",
@@ -75,7 +75,7 @@ EVERY_DAY_ON_REAL = frozenset(
 )
 """The stories whose first case runs on a real control plane in `make test-real`: each kind of call to
 Kubernetes is in one of them. `make test-all` runs all stories there, in all cases."""
-EMBEDDED_ALONE = frozenset(
+EMBEDDED_ONLY = frozenset(
     {
         "tests.stories.test_clocks",
         "tests.stories.test_jobset_slices",
@@ -87,29 +87,29 @@ EMBEDDED_ALONE = frozenset(
         "tests.stories.test_upgrades",
     }
 )
-"""Stories in which Pods run (a real control plane alone has no kubelets), clocks are wrong, or manifests
-change (there they are applied once for all)."""
+"""Stories in which Pods run (a real control plane has no kubelets), clocks are wrong, or manifests
+change (on a real control plane they are applied once for all stories)."""
 REAL = pytest.param("real", marks=pytest.mark.real)
 LONG_S = 1800
-"""How long one of those may take there."""
+"""The time limit of one of them there, in seconds."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    told: set[str] = set()
+    seen: set[str] = set()
     for item in items:
         if not item.get_closest_marker("real"):
             continue
         story = item.nodeid.removeprefix("tests/stories/").partition("[")[0]
         if story != item.nodeid.partition("[")[0]:
-            if story in told or story not in EVERY_DAY_ON_REAL:
+            if story in seen or story not in FAST_ON_REAL:
                 item.add_marker(pytest.mark.slow)
-            told.add(story)
+            seen.add(story)
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.timeout(LONG_S))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    real = [] if metafunc.module.__name__ in EMBEDDED_ALONE else [REAL]
+    real = [] if metafunc.module.__name__ in EMBEDDED_ONLY else [REAL]
     metafunc.parametrize("cluster", ["embedded", *real], indirect=True)
 
 

@@ -1,4 +1,4 @@
-"""Rejections by the spec, the messages, Compute Engine and the cluster, and what users read then.
+"""Errors of messages, specs, Compute Engine and the cluster, and how the status reports them.
 
 Each rejection is reported on the object, with what would be valid. It loses nothing, it is not retried
 for ever, and when its cause is gone, the group continues without help.
@@ -48,13 +48,13 @@ def dead_letters(harness: Harness) -> list[bytes]:
 
 
 def most_attempts(harness: Harness) -> int:
-    """The most often that any message was delivered."""
+    """The largest number of deliveries of a message."""
     attempts: list[int] = [line.get("attempt", 0) for line in harness.log.lines]
     return max(attempts)
 
 
 def notes(harness: Harness, step: str) -> str:
-    """What the log says of a step's refusals."""
+    """The notes of a step in the log."""
     return "\n".join(
         str(line["note"]) for line in harness.log.lines if line["step"] == step and "note" in line
     )
@@ -82,21 +82,21 @@ POISON: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("data, words", POISON.values(), ids=POISON.keys())
-def test_an_unreadable_message_becomes_a_dead_letter(data: bytes, words: str) -> None:
+@pytest.mark.parametrize("data, text", POISON.values(), ids=POISON.keys())
+def test_an_unreadable_message_becomes_a_dead_letter(data: bytes, text: str) -> None:
     harness = Harness()
     harness.simulation.publish("label_node", data, {})
     harness.run_for(2 * HOUR)
     (letter,) = harness.simulation.pubsub.dead_letters
     assert (letter.message.data, letter.attempts) == (data, 10)
-    told = [line for line in harness.log.lines if line["decision"] == "Poison"]
-    assert len(told) == 10
-    assert {line["severity"] for line in told} == {"WARNING"}
-    assert f"message {letter.message.id}{words}" in told[0]["note"]
+    poison = [line for line in harness.log.lines if line["decision"] == "Poison"]
+    assert len(poison) == 10
+    assert {line["severity"] for line in poison} == {"WARNING"}
+    assert f"message {letter.message.id}{text}" in poison[0]["note"]
 
 
 @pytest.mark.parametrize(
-    "body, words",
+    "body, text",
     [
         (b"", "the push request is no JSON: "),
         (b"{}", "the push request has no 'message'; it must be a Pub/Sub push envelope"),
@@ -107,12 +107,12 @@ def test_an_unreadable_message_becomes_a_dead_letter(data: bytes, words: str) ->
     ],
     ids=["empty", "no envelope", "no base64"],
 )
-def test_a_request_that_is_not_a_push_is_answered_with_its_error(body: bytes, words: str) -> None:
+def test_a_request_that_is_not_a_push_is_answered_with_its_error(body: bytes, text: str) -> None:
     harness = Harness()
     run = import_module("functions.create_resources").run
     answer = handle("create_resources", run, body, harness.runtime("create_resources"))
     assert (answer.http, answer.outcome) == (400, "Poison")
-    assert words in answer.note
+    assert text in answer.note
 
 
 def test_audit_entries_that_trigger_no_step_change_nothing() -> None:
@@ -134,7 +134,7 @@ def test_audit_entries_that_trigger_no_step_change_nothing() -> None:
 
 def test_a_message_about_a_group_whose_namespace_is_gone_is_acknowledged() -> None:
     harness = Harness()
-    told = {
+    message = {
         "version": 1,
         "kind": "TPUNodeGroup",
         "namespace": "gone",
@@ -144,7 +144,7 @@ def test_a_message_about_a_group_whose_namespace_is_gone_is_acknowledged() -> No
         "at": "2026-01-01T00:00:00Z",
     }
     for step in ("create_resources", "inject_token", "label_node", "tear_down"):
-        harness.simulation.publish(step, json.dumps(told).encode(), {})
+        harness.simulation.publish(step, json.dumps(message).encode(), {})
     harness.run_for(timedelta(seconds=5))
     assert [answer.outcome for _, answer in harness.answers] == ["GroupGone"] * 4
     assert most_attempts(harness) == 1
@@ -180,7 +180,7 @@ def test_deleting_a_namespace_deletes_its_groups(after_s: int) -> None:
 
 
 def loosen(harness: Harness) -> None:
-    """A definition as an older installation may have it: without a rule in it."""
+    """A CRD without one of its rules, as an older installation may have it."""
     name = "tpunodegroups.tpu.google.com"
     crd = harness.simulation.admin("GET", f"{CRD}/{name}")
     rest = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -230,16 +230,16 @@ def test_the_definition_rejects_an_invalid_spec_and_names_the_field(
 ADVICE = ". Delete the group, correct the spec and apply it again."
 
 
-@pytest.mark.parametrize("change, _, words", MISTAKES.values(), ids=MISTAKES.keys())
+@pytest.mark.parametrize("change, _, text", MISTAKES.values(), ids=MISTAKES.keys())
 def test_the_functions_reject_what_an_older_definition_accepts(
-    change: dict[str, Any], _: str, words: str
+    change: dict[str, Any], _: str, text: str
 ) -> None:
     harness = Harness()
     loosen(harness)
     harness.apply(manifest(**change))
     life.until_reason(harness, "InvalidSpec", timeout=MINUTE)
     message = life.condition_of(harness)[2]
-    assert words in message.removesuffix(ADVICE).split("; ")
+    assert text in message.removesuffix(ADVICE).split("; ")
     assert ("Warning", "InvalidSpec", life.condition_of(harness)[2]) in life.events(harness)
     before = len(harness.answers)
     harness.run_for(59 * MINUTE)
@@ -307,13 +307,13 @@ def test_a_group_with_children_of_tpu_operator_is_not_handled_until_they_are_gon
 
 
 def _calls_about_the_group(harness: Harness) -> list[str]:
-    """Calls to Compute Engine, without the lists in which leaked slices are looked for."""
+    """Calls to Compute Engine, without the lists by which leaked slices are found."""
     verbs = [record.verb for record in harness.simulation.gce.calls.records]
     return [verb for verb in verbs if not verb.endswith(".aggregatedList")]
 
 
 def _define_children(harness: Harness) -> None:
-    """Definitions by the names that tpu-operator's have."""
+    """Create the CRDs of tpu-operator's child objects."""
     kinds = ("WorkloadPolicy", "InstanceTemplate", "ManagedInstanceGroup")
     plurals = ("workloadpolicies", "instancetemplates", "managedinstancegroups")
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -338,21 +338,21 @@ def _define_children(harness: Harness) -> None:
         harness.simulation.admin("POST", CRD, definition)
 
 
-# Compute Engine says no, and one day yes
+# errors of Compute Engine that end
 
 
 def nothing(_: Faults) -> None:
-    """The simulation is as it should be."""
+    """Do not inject anything."""
 
 
 @dataclass(frozen=True)
 class InjectedError:
-    """Something that Compute Engine refuses, until it is mended."""
+    """An error of Compute Engine, how it is injected, and how its cause is fixed."""
 
     begin: Callable[[Faults], object]
     end: Callable[[Faults], object]
     reason: str
-    words: str
+    text: str
     change: dict[str, Any] = field(default_factory=dict)
 
 
@@ -434,22 +434,22 @@ INJECTED_ERRORS: dict[str, InjectedError] = {
         "Compute Engine API has not been used in project 123456789012 before or it is disabled.",
     ),
     "agent may not create VMs": denied("compute.instances.create", AGENT_ON_GCE),
-    "steps may not make templates": denied("compute.instanceTemplates.create"),
-    "steps may not make groups": denied("compute.instanceGroupManagers.create"),
+    "steps may not create templates": denied("compute.instanceTemplates.create"),
+    "steps may not create groups": denied("compute.instanceGroupManagers.create"),
 }
-OF_CALLS = {
+ERRORS_OF_CALLS = {
     "quota of templates",
     "quota of groups",
     "API disabled",
-    "steps may not make templates",
-    "steps may not make groups",
+    "steps may not create templates",
+    "steps may not create groups",
 }
-"""Troubles that end a call; the others befall the making of VMs."""
+"""Errors of calls; the others are errors of the creation of VMs."""
 CASES = [
     pytest.param(injected, mode, id=f"{name}, {word}")
     for name, injected in INJECTED_ERRORS.items()
     for word, mode in {"BULK": {}, "INDIVIDUAL": dict(TWO_SINGLE)}.items()
-    if word == "BULK" or name in OF_CALLS
+    if word == "BULK" or name in ERRORS_OF_CALLS
 ]
 
 
@@ -464,7 +464,7 @@ def test_an_error_is_quoted_and_cleared_when_its_cause_is_fixed(
     harness.run_for(40 * MINUTE)
     status, reason, message = life.condition_of(harness)
     assert (status, reason) == ("False", injected.reason)
-    assert injected.words in message
+    assert injected.text in message
     assert [event for event in life.events(harness) if event[1] == injected.reason]
     assert most_attempts(harness) <= 5
     assert harness.simulation.gce.calls.writes() <= 25
@@ -474,14 +474,14 @@ def test_an_error_is_quoted_and_cleared_when_its_cause_is_fixed(
     life.assert_deleted_completely(harness)
 
 
-@pytest.mark.parametrize("name", sorted(INJECTED_ERRORS.keys() - OF_CALLS))
+@pytest.mark.parametrize("name", sorted(INJECTED_ERRORS.keys() - ERRORS_OF_CALLS))
 def test_individual_vms_that_cannot_be_created_are_reported_and_created_later(name: str) -> None:
     injected = INJECTED_ERRORS[name]
     harness = Harness()
     injected.begin(harness.simulation.gce.faults)
     harness.apply(manifest(**{**TWO_SINGLE, **injected.change}))
     life.until_reason(harness, injected.reason, timeout=5 * MINUTE)
-    assert injected.words in life.condition_of(harness)[2]
+    assert injected.text in life.condition_of(harness)[2]
     harness.run_for(40 * MINUTE)
     assert most_attempts(harness) <= 5
     injected.end(harness.simulation.gce.faults)
@@ -507,7 +507,7 @@ def test_a_missing_permission_is_reported_in_the_condition_that_it_concerns(
     harness.apply(manifest())
     life.until_reason(harness, "PermissionDenied", timeout=5 * MINUTE)
     assert life.condition_of(harness, condition)[:2] == ("False", "PermissionDenied")
-    assert injected.words in life.condition_of(harness)[2]
+    assert injected.text in life.condition_of(harness)[2]
     injected.end(harness.simulation.gce.faults)
     life.until_ready(harness, timeout=10 * MINUTE)
     life.assert_deleted_completely(harness)
@@ -521,7 +521,7 @@ def test_missing_permission_to_write_tokens_is_reported(permission: str) -> None
     harness.apply(manifest())
     harness.run_for(5 * MINUTE)
     assert life.condition_of(harness, "TokensInjected")[:2] == ("False", "PermissionDenied")
-    assert injected.words in life.condition_of(harness, "TokensInjected")[2]
+    assert injected.text in life.condition_of(harness, "TokensInjected")[2]
     assert not harness.is_ready(NAME)
     injected.end(harness.simulation.gce.faults)
     life.until_ready(harness, timeout=10 * MINUTE)
@@ -538,7 +538,7 @@ def test_an_unknown_machine_type_is_reported() -> None:
     life.assert_deleted_completely(harness)
 
 
-# a template of one's own
+# user templates
 
 
 TEMPLATE_URI = f"projects/{PROJECT}/global/instanceTemplates/my-template"
@@ -554,21 +554,21 @@ def test_a_missing_template_is_reported_and_used_once_it_exists() -> None:
     harness.apply(manifest(**OWN))
     life.until_reason(harness, "InvalidTemplate", timeout=MINUTE)
     harness.run_for(20 * MINUTE)
-    told = (
+    text = (
         f"instance template my-template: failed to fetch external template: {TEMPLATE_URI} does "
         "not exist (notFound). The group's own instance template is missing or does not fit. Create or "
         "replace it. The group continues by itself."
     )
-    assert life.condition_of(harness) == ("False", "InvalidTemplate", told)
-    assert ("Warning", "InvalidInstanceTemplate", told) in life.events(harness)
-    life.make_template(harness, life.template())
+    assert life.condition_of(harness) == ("False", "InvalidTemplate", text)
+    assert ("Warning", "InvalidInstanceTemplate", text) in life.events(harness)
+    life.create_template(harness, life.template())
     life.until_ready(harness, timeout=40 * MINUTE)
     harness.delete(NAME)
     life.until_gone(harness)
     assert harness.leftovers() == [TEMPLATE_URI]
 
 
-UNFIT: dict[str, tuple[dict[str, Any], str]] = {
+WRONG_TEMPLATES: dict[str, tuple[dict[str, Any], str]] = {
     "no TPU": (
         {"machine_type": "n2-standard-4"},
         'machine type "n2-standard-4" is not supported',
@@ -584,13 +584,13 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("properties, words", UNFIT.values(), ids=UNFIT.keys())
-def test_an_unfit_template_is_reported_and_not_used(properties: dict[str, Any], words: str) -> None:
+@pytest.mark.parametrize("properties, text", WRONG_TEMPLATES.values(), ids=WRONG_TEMPLATES.keys())
+def test_a_wrong_template_is_reported_and_not_used(properties: dict[str, Any], text: str) -> None:
     harness = Harness(life.JOINED_OTHERWISE)
-    life.make_template(harness, life.template(**properties))
+    life.create_template(harness, life.template(**properties))
     harness.apply(manifest(**OWN))
     life.until_reason(harness, "InvalidTemplate", timeout=MINUTE)
-    assert f"invalid external template: {words}" in life.condition_of(harness)[2]
+    assert f"invalid external template: {text}" in life.condition_of(harness)[2]
     harness.run_for(HOUR)
     assert life.of_kind(harness, "instanceGroupManagers") == []
     harness.delete(NAME)
@@ -598,7 +598,7 @@ def test_an_unfit_template_is_reported_and_not_used(properties: dict[str, Any], 
     assert harness.leftovers() == [TEMPLATE_URI]
 
 
-# deletion that is refused
+# errors during a deletion
 
 
 def test_a_mig_in_use_by_a_backend_service_is_deleted_when_it_is_no_longer_used() -> None:
@@ -620,7 +620,7 @@ def test_a_mig_in_use_by_a_backend_service_is_deleted_when_it_is_no_longer_used(
 
 
 def is_reported(harness: Harness) -> bool:
-    """Whether an Event says that something is not permitted."""
+    """True if an Event reports a missing permission."""
     return "PermissionDenied" in {reason for _, reason, _ in life.events(harness)}
 
 
@@ -644,10 +644,10 @@ def test_a_delete_without_permission_is_reported_and_executed_once_permitted(
     harness.delete(NAME)
     life.until(harness, lambda: permission == "instances.list" or is_reported(harness), 2 * MINUTE)
     harness.run_for(20 * MINUTE)
-    if permission != "instances.list":  # needed only where a Node is missing
+    if permission != "instances.list":  # needed only if a Node is missing
         assert REASONS[Reason.PERMISSION_DENIED] in life.condition_of(harness)[2]
         assert life.condition_of(harness)[:2] == ("False", "PermissionDenied")
-        assert injected.words in life.condition_of(harness)[2]
+        assert injected.text in life.condition_of(harness)[2]
     injected.end(harness.simulation.gce.faults)
     life.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
@@ -665,7 +665,7 @@ def test_a_disabled_api_keeps_a_group_until_it_is_enabled() -> None:
     assert harness.leftovers() == []
 
 
-# injected that passes
+# transient errors
 
 
 VERBS = (
@@ -679,8 +679,8 @@ VERBS = (
 )
 
 
-def once(harness: Harness) -> None:
-    """Everything was made and deleted once."""
+def assert_each_operation_once(harness: Harness) -> None:
+    """Assert that each resource was created and deleted once."""
     three = ("resourcePolicies", "instanceTemplates", "instanceGroupManagers")
     made = {f"{kind}.{verb}": 1 for kind in three for verb in ("insert", "delete")}
     assert harness.operations == {**made, "instances.insert": 2, "instances.delete": 2}
@@ -694,7 +694,7 @@ def test_a_lost_answer_creates_nothing_twice(verb: str, calls: int) -> None:
     harness.apply(manifest())
     life.until_ready(harness)
     life.assert_deleted_completely(harness)
-    once(harness)
+    assert_each_operation_once(harness)
     assert dead_letters(harness) == []
 
 
@@ -705,7 +705,7 @@ def test_a_failed_call_is_retried(verb: str) -> None:
     harness.apply(manifest())
     life.until_ready(harness)
     life.assert_deleted_completely(harness)
-    once(harness)
+    assert_each_operation_once(harness)
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "instances.setMetadata"])
@@ -728,7 +728,7 @@ def test_a_slice_survives_minutes_of_rate_limiting(http: int, after_s: int) -> N
     life.until_ready(harness, timeout=15 * MINUTE)
     harness.simulation.gce.faults.rate_limit(seconds=300, http=http)
     life.assert_deleted_completely(harness)
-    once(harness)
+    assert_each_operation_once(harness)
     assert dead_letters(harness) == []
     assert most_attempts(harness) <= 5
 
@@ -745,11 +745,11 @@ def test_a_slice_survives_ten_minutes_of_503_by_compute_engine() -> None:
     faults.fail_next("*", calls=0)
     life.until_ready(harness, timeout=15 * MINUTE)
     life.assert_deleted_completely(harness)
-    once(harness)
+    assert_each_operation_once(harness)
 
 
 def begin_deletion(harness: Harness) -> list[bool]:
-    """Delete the group; whether each of its Nodes is cordoned five seconds later."""
+    """Delete the group; return for each Node whether it is cordoned five seconds later."""
     harness.delete(NAME)
     harness.run_for(timedelta(seconds=5))
     nodes = life.nodes(harness).values()
@@ -785,7 +785,7 @@ def test_a_deletion_is_reported_and_cordons_without_permission_to_read_the_mig()
     injected.begin(harness.simulation.gce.faults)
     assert begin_deletion(harness) == [True, True]
     assert life.condition_of(harness)[:2] == ("False", "PermissionDenied")
-    assert injected.words in life.condition_of(harness)[2]
+    assert injected.text in life.condition_of(harness)[2]
     assert CLEANUP in life.events(harness)
     injected.end(harness.simulation.gce.faults)
     life.until_gone(harness, timeout=40 * MINUTE)
@@ -807,7 +807,7 @@ def test_a_deletion_reports_why_it_waits_and_not_why_the_creation_waited() -> No
     life.until_gone(harness, timeout=40 * MINUTE)
 
 
-def test_operations_that_compute_engine_no_longer_knows_do_no_harm() -> None:
+def test_a_slice_works_although_its_operations_no_longer_exist() -> None:
     harness = Harness()
     harness.apply(manifest())
     for _ in range(90):
@@ -820,7 +820,7 @@ def test_operations_that_compute_engine_no_longer_knows_do_no_harm() -> None:
         harness.simulation.gce.faults.forget_operations()
     life.until_gone(harness)
     assert harness.leftovers() == []
-    once(harness)
+    assert_each_operation_once(harness)
 
 
 @pytest.mark.parametrize("verbs", ["*.insert", "*.delete", "instances.setMetadata"])
@@ -832,10 +832,10 @@ def test_operations_that_take_ten_minutes_are_awaited(verbs: str) -> None:
     harness.delete(NAME)
     life.until_gone(harness, timeout=2 * HOUR)
     assert harness.leftovers() == []
-    once(harness)
+    assert_each_operation_once(harness)
 
 
-# the cluster says no
+# errors of the cluster
 
 
 @pytest.mark.parametrize(
@@ -844,24 +844,24 @@ def test_operations_that_take_ten_minutes_are_awaited(verbs: str) -> None:
 def test_a_kubeconfig_that_cannot_be_used_is_named_in_the_log(content: str | None) -> None:
     harness = Harness()
     path = harness.kubeconfig("create_resources")
-    right = path.read_text()
+    valid = path.read_text()
     if content is None:
         path.unlink()
     else:
         path.write_text(content)
     harness.apply(manifest())
     harness.run_for(5 * MINUTE)
-    told = notes(harness, "create_resources")
-    assert f"KUBECONFIG='{path}' cannot be used: " in told
-    assert "It must name a file in kubeconfig form with a current context." in told
+    text = notes(harness, "create_resources")
+    assert f"KUBECONFIG='{path}' cannot be used: " in text
+    assert "It must name a file in kubeconfig form with a current context." in text
     assert dead_letters(harness) == []
-    path.write_text(right)
+    path.write_text(valid)
     life.until_ready(harness, timeout=10 * MINUTE)
     life.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize(
-    "step, right",
+    "step, message",
     [
         ("create_resources", 'cannot get resource "namespaces"'),
         ("inject_token", 'cannot get resource "namespaces"'),
@@ -869,13 +869,13 @@ def test_a_kubeconfig_that_cannot_be_used_is_named_in_the_log(content: str | Non
         ("sweep", 'cannot get resource "namespaces"'),
     ],
 )
-def test_missing_permissions_are_named_and_used_once_granted(step: str, right: str) -> None:
+def test_missing_permissions_are_named_and_used_once_granted(step: str, message: str) -> None:
     harness = Harness()
     name = f"tpu-functions-{step.replace('_', '-')}"
     binding = _delete_and_return(harness, f"{RBAC}/clusterrolebindings/{name}")
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
-    assert right in notes(harness, step)
+    assert message in notes(harness, step)
     assert f"system:serviceaccount:tpu-functions:{step.replace('_', '-')}" in notes(harness, step)
     assert most_attempts(harness) <= 5
     assert dead_letters(harness) == []
@@ -885,7 +885,7 @@ def test_missing_permissions_are_named_and_used_once_granted(step: str, right: s
 
 
 def test_messages_while_a_starting_api_server_refuses_everyone_are_not_lost() -> None:
-    """Its first answers are 403, to rights that stand: it has not read the roles yet."""
+    """An API server that has not read the roles yet answers 403, although the permission exists."""
     harness = Harness()
     life.ready_slice(harness, manifest(instanceConfig=life.SPOT))
     binding = _delete_and_return(harness, f"{RBAC}/clusterrolebindings/tpu-functions-label-node")
@@ -897,28 +897,28 @@ def test_messages_while_a_starting_api_server_refuses_everyone_are_not_lost() ->
 
 def test_missing_permission_to_read_nodes_is_reported_in_the_condition() -> None:
     harness = Harness()
-    right = _drop_rule(harness, "clusterroles/tpu-functions-label-node", "nodes")
+    complete = _drop_rule(harness, "clusterroles/tpu-functions-label-node", "nodes")
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
     status, reason, message = life.condition_of(harness, "NodesJoined")
     assert (status, reason) == ("False", "PermissionDenied")
     assert 'User "system:serviceaccount:tpu-functions:label-node"' in message
     assert 'cannot list resource "nodes"' in message
-    harness.simulation.admin("PUT", f"{RBAC}/clusterroles/tpu-functions-label-node", right)
+    harness.simulation.admin("PUT", f"{RBAC}/clusterroles/tpu-functions-label-node", complete)
     life.until_ready(harness, timeout=40 * MINUTE)
     life.assert_deleted_completely(harness)
 
 
 def test_without_permission_to_write_the_status_the_log_reports_it_and_nothing_is_created() -> None:
     harness = Harness()
-    right = _drop_rule(
+    complete = _drop_rule(
         harness, "clusterroles/tpu-functions-create-resources", "tpunodegroups/status"
     )
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
     assert 'cannot update resource "tpunodegroups/status"' in notes(harness, "create_resources")
     assert harness.simulation.gce.calls.writes() == 0
-    harness.simulation.admin("PUT", f"{RBAC}/clusterroles/tpu-functions-create-resources", right)
+    harness.simulation.admin("PUT", f"{RBAC}/clusterroles/tpu-functions-create-resources", complete)
     life.until_ready(harness, timeout=40 * MINUTE)
     life.assert_deleted_completely(harness)
 
@@ -972,7 +972,7 @@ def test_tokens_are_not_reported_as_injected_while_their_secrets_cannot_be_creat
         harness, lambda: life.condition_of(harness, "TokensInjected")[1] == "PermissionDenied"
     )
     since = harness.condition(NAME, "TokensInjected")["lastTransitionTime"]
-    harness.run_for(10 * MINUTE)  # the metadata of the VMs holds tokens
+    harness.run_for(10 * MINUTE)  # the metadata of the VMs has tokens
     condition = harness.condition(NAME, "TokensInjected")
     assert (condition["reason"], condition["lastTransitionTime"]) == ("PermissionDenied", since)
     assert 'cannot create resource "secrets"' in condition["message"]
@@ -982,7 +982,7 @@ def test_tokens_are_not_reported_as_injected_while_their_secrets_cannot_be_creat
 
 
 def _delete_and_return(harness: Harness, path: str) -> dict[str, Any]:
-    """Delete an object of the installation; what is to be made to have it again."""
+    """Delete an object of the installation; return the manifest that creates it again."""
     found = harness.simulation.admin("DELETE", path)
     assert found["kind"] != "Status" or found["status"] == "Success"
     name = path.rpartition("/")[2]
@@ -996,7 +996,7 @@ def _delete_and_return(harness: Harness, path: str) -> dict[str, Any]:
 
 
 def _drop_rule(harness: Harness, role: str, resource: str) -> dict[str, Any]:
-    """Remove a rule from a role. Returns the role as it was, to be written back."""
+    """Remove a rule from a role; return the complete role, to be written again later."""
     path = f"{RBAC}/{role}"
     found = harness.simulation.admin("GET", path)
     rules = [rule for rule in found["rules"] if resource not in rule["resources"]]
@@ -1006,14 +1006,14 @@ def _drop_rule(harness: Harness, role: str, resource: str) -> dict[str, Any]:
 
 
 PAGE = Response(404, {"Content-Type": "text/html"}, b"<!DOCTYPE html><title>Error 404</title>")
-"""What a load balancer answers that does not know Compute Engine."""
+"""The answer of a load balancer that has no route to Compute Engine."""
 
 
 @pytest.mark.parametrize("change", [{}, TWO_SINGLE], ids=["BULK", "INDIVIDUAL"])
 def test_a_404_that_is_not_an_answer_of_compute_engine_does_not_mean_that_a_slice_is_gone(
     change: dict[str, Any],
 ) -> None:
-    harness = Harness(life.watchful())
+    harness = Harness(life.with_heartbeats())
     life.ready_slice(harness, manifest(**change))
     before = harness.simulation.gce.leftovers()
     nodes = life.nodes(harness).keys()
@@ -1037,7 +1037,7 @@ def test_a_404_that_is_not_an_answer_of_compute_engine_does_not_mean_that_a_slic
 def test_a_page_in_place_of_the_api_servers_answer_does_not_mean_that_an_object_is_gone(
     page: Response,
 ) -> None:
-    harness = Harness(life.watchful())
+    harness = Harness(life.with_heartbeats())
     life.ready_slice(harness, manifest())
     harness.hooks.instead = lambda _step, call: None if "/compute/" in call else page
     lines = len(harness.log.lines)
@@ -1056,9 +1056,9 @@ def test_a_page_in_place_of_the_api_servers_answer_does_not_mean_that_an_object_
 
 def test_a_very_long_error_is_cut_in_the_middle_so_that_the_advice_stays() -> None:
     harness = Harness()
-    words = f"Quota 'TPUS' exceeded.{' in region us-central1,' * 2_600} Limit: 8."
+    text = f"Quota 'TPUS' exceeded.{' in region us-central1,' * 2_600} Limit: 8."
     harness.simulation.gce.faults.fail_next(
-        "instanceGroupManagers.insert", 100_000, 403, "quotaExceeded", words
+        "instanceGroupManagers.insert", 100_000, 403, "quotaExceeded", text
     )
     harness.apply(manifest())
     life.until_reason(harness, "QuotaExceeded")
@@ -1084,10 +1084,10 @@ LOCATION = (
         ("instances.setMetadata", "TokensInjected"),
     ],
 )
-def test_an_organization_policy_that_refuses_a_call_is_reported_at_once(
+def test_an_organization_policy_that_refuses_a_call_is_reported_immediately(
     verb: str, condition: str
 ) -> None:
-    """Compute Engine answers 412, as it does when a fingerprint is stale."""
+    """Compute Engine answers 412, as it does if a fingerprint is stale."""
     harness = Harness()
     faults = harness.simulation.gce.faults
     faults.fail_next(verb, 100_000, 412, "conditionNotMet", LOCATION)

@@ -1,6 +1,6 @@
-"""Whole lives while the clocks of API server, Compute Engine and functions are apart.
+"""The lifecycle of slices if the clocks of API server, Compute Engine and functions differ.
 
-Nothing that happens to a slice may depend on whose clock is ahead.
+The result must not depend on which clock is ahead.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ ALONE = (
     *((0, offset, 0) for offset in OFFSETS_S if offset),
     *((0, 0, offset) for offset in OFFSETS_S if offset),
 )
-"""One machine's clock is wrong: the API server's, Compute Engine's, the functions'."""
+"""One clock is wrong: that of the API server, of Compute Engine or of the functions."""
 TOGETHER = ((-300, 300, 0), (300, -300, 0), (-300, 300, -300), (300, -300, 300), (-300, 0, 300))
-"""Those that are furthest apart."""
+"""The largest differences."""
 FURTHEST = [
     *TOGETHER[2:4],
     *(pytest.param(one, marks=pytest.mark.slow) for one in (*TOGETHER[:2], *TOGETHER[4:])),
 ]
-"""Every day those in which all three clocks are wrong."""
+"""The fast tests have only those in which all three clocks are wrong."""
 REST = tuple(
     offsets
     for offsets in product(OFFSETS_S, repeat=3)
@@ -46,7 +46,7 @@ READY = ("True", "Ready", "All nodes are ready")
 
 
 def options_for(offsets: tuple[int, int, int], **change: Any) -> Options:
-    """VMs from an image that boots and joins in seconds; kubelets that renew their Leases."""
+    """VMs that boot and join in seconds, and kubelets that renew their Leases."""
     quick = {"boot_s": (3.0, 5.0), "prepare_s": (1.0, 2.0), "join_s": (1.0, 3.0), "lease_s": 10.0}
     options = Options(agents=agents.Timings(**{**quick, **change}), kube=kube.ClusterOptions())
     return replace(options, clocks=Clocks(*offsets))
@@ -57,15 +57,15 @@ def uids(harness: Harness) -> dict[str, str]:
 
 
 def assert_stays_ready(harness: Harness, before: dict[str, str]) -> None:
-    """For some minutes, with the Nodes that it has."""
+    """Assert that the slice stays Ready with the same Nodes for some minutes."""
     harness.run_for(6 * MINUTE)
     assert life.condition_of(harness) == READY, life.describe_state(harness)
     assert uids(harness) == before
 
 
-def assert_recovers(harness: Harness, happens: Callable[[], object]) -> None:
-    """Something happens to a VM; the slice is Ready again within ten minutes."""
-    happens()
+def assert_recovers(harness: Harness, disturb: Callable[[], object]) -> None:
+    """Disturb a VM, and assert that the slice is Ready again within ten minutes."""
+    disturb()
     harness.run_for(MINUTE)
     life.until_ready(harness, timeout=10 * MINUTE)
     harness.run_for(2 * MINUTE)
@@ -78,8 +78,8 @@ def assert_recovers(harness: Harness, happens: Callable[[], object]) -> None:
     assert life.condition_of(harness) == READY
 
 
-def lives(options: Options, **change: Any) -> None:
-    """Join; reboot; lose a VM that comes back under its old name, twice; be deleted."""
+def run_lifecycle(options: Options, **change: Any) -> None:
+    """Create a slice, reboot a VM, let two VMs be recreated with the same name, and delete the slice."""
     harness = Harness(options)
     harness.apply(manifest(**TWO_SINGLE, instanceConfig=SPOT, **change))
     life.until_ready(harness, timeout=10 * MINUTE)
@@ -103,26 +103,26 @@ def lives(options: Options, **change: Any) -> None:
     [*ALONE, *TOGETHER, *(pytest.param(one, marks=pytest.mark.slow) for one in REST)],
     ids=str,
 )
-def test_a_slice_lives_whatever_the_clocks_of(offsets: tuple[int, int, int]) -> None:
-    lives(options_for(offsets))
+def test_a_slice_works_with_clock_offsets(offsets: tuple[int, int, int]) -> None:
+    run_lifecycle(options_for(offsets))
 
 
 @pytest.mark.parametrize("offsets", FURTHEST, ids=str)
-def test_a_slice_lives_on_vms_that_keep_their_ids_whatever_the_clocks_of(
+def test_recreated_vms_with_the_same_id_work_with_clock_offsets(
     offsets: tuple[int, int, int],
 ) -> None:
-    lives(replace(options_for(offsets), gce=gce.Timings(repair_keeps_id=True)))
+    run_lifecycle(replace(options_for(offsets), gce=gce.Timings(repair_keeps_id=True)))
 
 
 @pytest.mark.parametrize("offsets", FURTHEST, ids=str)
-def test_a_slice_lives_on_vms_that_join_by_other_means_whatever_the_clocks_of(
+def test_vms_that_join_by_other_means_work_with_clock_offsets(
     offsets: tuple[int, int, int],
 ) -> None:
-    lives(options_for(offsets, identity=life.by_other_means), bootstrapKubernetes=None)
+    run_lifecycle(options_for(offsets, identity=life.by_other_means), bootstrapKubernetes=None)
 
 
 @pytest.mark.parametrize("offsets", FURTHEST, ids=str)
-def test_a_reboot_by_compute_engine_keeps_nodes_whatever_the_clocks_of(
+def test_a_reboot_by_compute_engine_keeps_nodes_with_clock_offsets(
     offsets: tuple[int, int, int],
 ) -> None:
     harness = Harness(options_for(offsets))

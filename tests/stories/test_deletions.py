@@ -1,4 +1,4 @@
-"""A deletion goes on whatever fails or hangs, and says what keeps it: VMs cost money."""
+"""A deletion continues if calls fail or hang, and reports what it waits for: VMs are billed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HANGS_S = 31.0
 
 
 def unjoined(hosts: int = 2, topology: str = "2x2x2") -> Harness:
-    """A group whose VMs run, have their tokens and never join."""
+    """A group whose VMs run and have tokens, but never join."""
     harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest(nodeCount=hosts, topology=topology, instanceConfig=SPOT))
     life.until(harness, lambda: len(life.secrets(harness)) == hosts)
@@ -40,7 +40,7 @@ def joined() -> Harness:
 
 
 def hang(harness: Harness, is_meant: Callable[[str], bool]) -> None:
-    """tear_down's calls of this kind are answered after its time is over."""
+    """Answer tear_down's calls of this kind only after its time limit."""
     passed = 0.0
 
     def before(step: str, call: str) -> None:
@@ -166,7 +166,8 @@ def test_a_forged_message_keeps_no_token_valid_and_no_node_schedulable(
 def test_a_foreign_policy_of_the_groups_name_causes_no_loop_of_messages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The entry is gone since before the deletion, and somebody has made a policy of that name."""
+    """The status has no entry of the policy since before the deletion; a user created a policy of its
+    name."""
     harness = joined()
     status = (harness.group(NAME) or {})["status"]
     status["resources"]["workloadPolicy"] |= {"state": "Gone", "since": "2025-12-31T00:00:00Z"}

@@ -1,4 +1,4 @@
-"""Events alone and the sweep alone end every life right; so do outages, doubles and replays."""
+"""Events alone or the sweep alone are enough; outages, duplicates and replays change no result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ either = pytest.mark.parametrize(
     [{}, {**ONE_HOST, "nodeCount": 3}, {"instanceConfig": SPOT}],
     ids=["BULK", "INDIVIDUAL", "SPOT"],
 )
-def test_a_whole_life(options: Options, change: dict[str, Any]) -> None:
+def test_the_lifecycle_of_a_slice_completes(options: Options, change: dict[str, Any]) -> None:
     harness = Harness(options)
     harness.apply(manifest(**change))
     life.until_ready(harness)
@@ -50,7 +50,7 @@ def test_vms_that_join_by_other_means(options: Options) -> None:
 
 @either
 def test_a_vm_preempted_after_completion(options: Options) -> None:
-    """The sweep alone cannot know why a VM is down; that it is, it sees within the hour."""
+    """Without events, the sweep finds within an hour that a VM is down, but not why."""
     words = {"Preempted"} if options is EVENTS_ALONE else {"NodeLost", "NodeNotReady"}
     harness = Harness(options)
     life.ready_slice(harness, manifest(instanceConfig=SPOT))
@@ -98,7 +98,7 @@ def test_pub_sub_is_unavailable_for_twenty_minutes(after_s: float) -> None:
     harness.run_for(20 * MINUTE)
     harness.simulation.pubsub.come_back()
     life.until_ready(harness, timeout=10 * MINUTE)
-    assert harness.operations == _MADE
+    assert harness.operations == _INSERTED
     life.assert_deleted_completely(harness)
 
 
@@ -120,13 +120,13 @@ def test_duplicate_and_reordered_messages_create_nothing_twice(seed: int) -> Non
     options = Options(pubsub=pubsub.Timings(duplicates=1.0, delay_s=5.0))
     harness = Harness(options, seed=seed)
     life.ready_slice(harness, manifest())
-    assert harness.operations == _MADE
+    assert harness.operations == _INSERTED
     assert life.condition_of(harness) == ("True", "Ready", "All nodes are ready")
     life.assert_deleted_completely(harness)
-    assert harness.operations == {**_MADE, **_DELETED}
+    assert harness.operations == {**_INSERTED, **_DELETED}
 
 
-_MADE = {
+_INSERTED = {
     "resourcePolicies.insert": 1,
     "instanceTemplates.insert": 1,
     "instanceGroupManagers.insert": 1,
@@ -134,11 +134,11 @@ _MADE = {
 }
 
 
-_DELETED = {method.replace("insert", "delete"): count for method, count in _MADE.items()}
+_DELETED = {method.replace("insert", "delete"): count for method, count in _INSERTED.items()}
 
 
 class Recorder:
-    """All messages of a life, to be delivered once more."""
+    """Records all messages, to deliver them again."""
 
     def __init__(self, harness: Harness) -> None:
         self._harness = harness
@@ -153,9 +153,10 @@ class Recorder:
         self._publish: Callable[[str, bytes, dict[str, str]], None] = publish
 
     def replay(self, *, backwards: bool) -> None:
-        """Deliver all that are no SYNCs (those are dropped when they are old) and let them work."""
-        told = [it for it in self.messages if b'"Resync"' not in it[1] and it[0] != "sweep"]
-        for message in reversed(told) if backwards else told:
+        """Deliver all messages except resyncs, which steps drop if they are old, and let the steps
+        run."""
+        messages = [it for it in self.messages if b'"Resync"' not in it[1] and it[0] != "sweep"]
+        for message in reversed(messages) if backwards else messages:
             self._publish(*message)
             self._harness.run_for(timedelta(seconds=1))
 
@@ -177,7 +178,7 @@ def test_messages_replayed_to_a_ready_slice_change_nothing(backwards: bool) -> N
 
 @replayed
 def test_messages_replayed_after_a_loss_change_nothing(backwards: bool) -> None:
-    harness = Harness(replace(life.watchful(), sweeps=False))
+    harness = Harness(replace(life.with_heartbeats(), sweeps=False))
     recorder = Recorder(harness)
     life.ready_slice(harness, manifest(instanceConfig=SPOT))
     harness.simulation.gce.faults.preempt(life.vms(harness)[0])
@@ -219,5 +220,5 @@ def test_messages_of_a_predecessor_do_not_touch_its_successor(backwards: bool) -
 
 
 def _snapshot(harness: Harness) -> str:
-    """The group as it stands, its version with it: a write of any kind would show."""
+    """The group with its resourceVersion, which any write changes."""
     return json.dumps(harness.group(life.NAME), sort_keys=True)

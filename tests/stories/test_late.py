@@ -1,4 +1,4 @@
-"""A process that is late: what it still wanted to do is not done."""
+"""A process that is delayed: its remaining calls are not executed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ OWN_TEMPLATE: dict[str, Any] = {
     "bootstrapKubernetes": None,
     "instanceTemplateURI": TEMPLATE,
 }
-"""A group whose MIG needs nothing that a tear-down deletes: nothing of it stops a late insert."""
+"""A group whose MIG needs no resource that the deletion removes, so a late insert would succeed."""
 
 
 class Expired(SlowCredentials):
-    """Credentials whose token ends when the group's status says that the MIG is being inserted."""
+    """Credentials whose token expires when the status reports the insert of the MIG as an intent."""
 
     def __init__(self, harness: Harness, delay: timedelta) -> None:
         super().__init__(self._wait)
@@ -43,7 +43,7 @@ class Expired(SlowCredentials):
         return self.fetched > 0 or state != "Creating"
 
     def apply(self, headers: dict[str, str], token: str | None = None) -> None:
-        """The simulator takes everybody."""
+        """The simulator accepts requests without credentials."""
 
     def _wait(self) -> str:
         self.fetched += 1

@@ -30,7 +30,7 @@ def runs(harness: Harness) -> list[dict[str, Any]]:
 
 
 def force_delete(harness: Harness, name: str = NAME) -> None:
-    """Somebody deletes the group and removes the finalizer."""
+    """Delete the group and remove its finalizer, as a user would."""
     harness.delete(name)
     life.patch(harness, life.group_path(name), {"metadata": {"finalizers": []}})
     assert harness.group(name) is None
@@ -71,7 +71,7 @@ def test_it_is_reported_each_hour_until_it_is_deleted_and_nothing_is_deleted_by_
     harness, name = force_deleted()
     left = harness.simulation.gce.leftovers()
     harness.run_for(4 * HOUR)
-    assert 3 <= len(errors(harness)) <= 4, "once an hour, of what is an hour old"
+    assert 3 <= len(errors(harness)) <= 4, "once an hour, if the leak is an hour old"
     assert harness.simulation.gce.leftovers() == left
     harness.simulation.gce.faults.act_by_hand("DELETE", f"{ZONE}/instanceGroupManagers/{name}")
     harness.run_for(10 * MINUTE)

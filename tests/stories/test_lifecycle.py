@@ -1,6 +1,6 @@
-"""Lives in which nothing goes wrong: what people apply, what they see, what is left of it.
+"""Slices without errors, from apply to deletion: status, Events, labels, and what is left.
 
-Everything that the README of tpu-operator and the examples of this project show is among it.
+The README of tpu-operator and the examples of this project are among the manifests.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ PAUSED = "tpu-functions.dev/paused"
 
 
 def harness_for(spec: dict[str, Any]) -> Harness:
-    """A simulation in which a spec can come true: its template there, its VMs joining somehow."""
+    """A simulation in which the spec can become Ready: its template exists, and its VMs can join."""
     joins = "bootstrapKubernetes" in spec
     harness = Harness() if joins else Harness(life.JOINED_OTHERWISE)
     uri = spec.get("instanceTemplateURI", "")
     if uri:
         region = uri.split("/regions/")[1].split("/")[0] if "/regions/" in uri else ""
-        life.make_template(harness, {**life.template(), "name": uri.rpartition("/")[2]}, region)
+        life.create_template(harness, {**life.template(), "name": uri.rpartition("/")[2]}, region)
     return harness
 
 
-def test_the_readme_of_tpu_operator_works_unchanged() -> None:
+def test_the_example_in_the_readme_of_tpu_operator_works_unchanged() -> None:
     harness = Harness()
     readme = yaml.safe_load((EXAMPLES / "tpu-operator-readme.yaml").read_text())
     life.ready_slice(harness, readme)
@@ -301,7 +301,7 @@ def test_min_node_count_has_no_effect_and_a_warning_says_so() -> None:
     ]
 
 
-def test_events_report_a_life_in_the_words_of_tpu_operator() -> None:
+def test_the_events_of_a_slice_have_the_messages_of_tpu_operator() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     life.assert_deleted_completely(harness)
@@ -347,19 +347,19 @@ def test_deletion_is_reported_step_by_step() -> None:
     harness = Harness()
     life.ready_slice(harness, manifest())
     harness.delete(life.NAME)
-    told: list[str] = []
+    reasons: list[str] = []
 
     def is_gone() -> bool:
         if harness.group(life.NAME) is None:
             return True
-        if life.condition_of(harness)[1] not in told:
-            told.append(life.condition_of(harness)[1])
+        if life.condition_of(harness)[1] not in reasons:
+            reasons.append(life.condition_of(harness)[1])
         return False
 
     life.until(harness, is_gone)
-    assert told[:2] == ["Ready", "DeletingMIG"]
-    side_by_side = {"DeletingTemplate", "DeletingPolicy"}  # either may be the first to be gone
-    assert set(told[2:]) <= side_by_side
+    assert reasons[:2] == ["Ready", "DeletingMIG"]
+    parallel = {"DeletingTemplate", "DeletingPolicy"}  # either may be gone first
+    assert set(reasons[2:]) <= parallel
 
 
 def test_a_pause_before_creation_creates_nothing_and_creation_continues_after_it() -> None:
@@ -423,7 +423,7 @@ def test_a_group_applied_again_is_not_affected_by_its_predecessor() -> None:
 
 
 def test_a_group_applied_again_while_the_old_one_is_deleted_waits_only_for_the_name() -> None:
-    """The API server keeps the name until the old group's finalizer goes; not a second longer."""
+    """The name is free as soon as the finalizer of the old group is removed."""
     harness = Harness()
     life.ready_slice(harness, manifest())
     harness.delete(life.NAME)
@@ -437,7 +437,7 @@ def test_a_group_applied_again_while_the_old_one_is_deleted_waits_only_for_the_n
 
 
 def test_a_group_force_deleted_and_applied_again_does_not_touch_its_predecessor() -> None:
-    """Somebody removes the finalizer by hand: what is left is not the successor's."""
+    """A user removes the finalizer: the remaining resources do not belong to the successor."""
     harness = Harness()
     life.ready_slice(harness, manifest())
     first = life.resource_name(harness)

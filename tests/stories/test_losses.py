@@ -1,7 +1,7 @@
-"""What is lost, and what people see of it: VMs, Nodes, links, labels, whole groups.
+"""Losses of VMs, Nodes, the interconnect, labels and the MIG, and how the status reports them.
 
-A BULK slice that was complete is told about and not bought again; an INDIVIDUAL group is repaired by
-Compute Engine, and its new VMs are let in.
+The loss of a VM of a complete BULK slice is reported, and the VM is not recreated. Compute Engine
+repairs an INDIVIDUAL group, and the new VMs join.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TWO_SINGLE = {**ONE_HOST, "nodeCount": 2}
 
 
 def ready(harness: Harness, **change: Any) -> list[str]:
-    """A Ready slice; the paths of its VMs."""
+    """Create a Ready slice; return the paths of its VMs."""
     life.ready_slice(harness, manifest(**change))
     return life.vms(harness)
 
@@ -42,29 +42,29 @@ def node_lists(harness: Harness) -> int:
     return harness.simulation.kube.calls.count(user=user, resource="nodes", verb="list")
 
 
-# VMs that Compute Engine takes back
+# VMs that Compute Engine stops
 
 
 def test_a_preempted_vm_of_a_slice_is_named_and_not_recreated() -> None:
-    harness = Harness(life.watchful())
+    harness = Harness(life.with_heartbeats())
     lost, _ = ready(harness, instanceConfig=SPOT)
     harness.simulation.gce.faults.preempt(lost)
     life.until_reason(harness, "Preempted", timeout=2 * MINUTE)
     name = life.vm_name(lost)
     text = f"1 of 2 nodes are not ready: {name}. {REASONS[Reason.PREEMPTED]}"
-    said = ("False", "Preempted", text)
-    assert life.condition_of(harness) == said
+    expected = ("False", "Preempted", text)
+    assert life.condition_of(harness) == expected
     assert life.pending(harness) == {name: "Preempted"}
-    assert ("Warning", "Preempted", said[2]) in life.events(harness)
+    assert ("Warning", "Preempted", text) in life.events(harness)
     harness.run_for(2 * HOUR)
-    assert life.condition_of(harness) == said
+    assert life.condition_of(harness) == expected
     assert life.columns(harness)["NODES"] == "1/2"
     assert harness.operations["instances.insert"] == 2
     life.assert_deleted_completely(harness)
 
 
 def test_64_vms_preempted_together_cause_few_writes_and_one_reason() -> None:
-    """And few lists of all their Nodes: what they read does not grow with the square of their number."""
+    """The number of reads must not grow with the square of the number of VMs."""
     harness = Harness()
     lost = ready(harness, nodeCount=64, topology="4x8x8", instanceConfig=SPOT)
     before, lists = status_writes(harness), node_lists(harness)
@@ -72,9 +72,9 @@ def test_64_vms_preempted_together_cause_few_writes_and_one_reason() -> None:
         harness.simulation.gce.faults.preempt(vm)
     harness.run_for(2 * MINUTE)
     assert life.condition_of(harness)[:2] == ("False", "Preempted")
-    told = life.pending(harness)
-    assert next(iter(told.values())) == "Preempted"
-    assert 1 <= len(told) <= 16
+    pending = life.pending(harness)
+    assert next(iter(pending.values())) == "Preempted"
+    assert 1 <= len(pending) <= 16
     assert life.condition_of(harness)[2].startswith("64 of 64 nodes are not ready: ")
     assert status_writes(harness) - before <= 4
     assert node_lists(harness) - lists <= 6
@@ -82,7 +82,7 @@ def test_64_vms_preempted_together_cause_few_writes_and_one_reason() -> None:
 
 
 def test_a_vm_is_restarted_after_a_host_error_and_needs_no_token() -> None:
-    harness = Harness(life.watchful())
+    harness = Harness(life.with_heartbeats())
     lost, _ = ready(harness)
     tokens = harness.simulation.gce.calls.counts()["instances.setMetadata"]
     uids = {node["metadata"]["uid"] for node in life.nodes(harness).values()}
@@ -95,11 +95,11 @@ def test_a_vm_is_restarted_after_a_host_error_and_needs_no_token() -> None:
     assert life.secrets(harness) == []
 
 
-# VMs and groups that people delete
+# VMs and MIGs that users delete
 
 
 def test_a_vm_deleted_manually_is_recreated_and_admitted_again() -> None:
-    harness = Harness(life.watchful())
+    harness = Harness(life.with_heartbeats())
     lost, kept = ready(harness, **TWO_SINGLE)
     before = life.nodes(harness)
     harness.simulation.gce.faults.act_by_hand("DELETE", lost)
@@ -120,7 +120,7 @@ def test_a_vm_deleted_manually_is_recreated_and_admitted_again() -> None:
 
 
 def test_a_vm_of_a_slice_deleted_manually_is_lost_and_not_recreated() -> None:
-    harness = Harness(life.watchful())
+    harness = Harness(life.with_heartbeats())
     lost, _ = ready(harness)
     harness.simulation.gce.faults.act_by_hand("DELETE", lost)
     life.until_reason(harness, "NodeLost", timeout=5 * MINUTE)
@@ -178,7 +178,7 @@ def no_reservation(harness: Harness, vms: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "block, model, reason, words",
+    "block, model, reason, text",
     [
         (
             no_capacity,
@@ -191,21 +191,25 @@ def no_reservation(harness: Harness, vms: int | None) -> None:
     ids=["stockout", "removed reservation"],
 )
 def test_a_blocked_repair_is_reported_with_its_vm_and_continues_by_itself(
-    block: Callable[[Harness, int | None], None], model: dict[str, Any], reason: str, words: str
+    block: Callable[[Harness, int | None], None], model: dict[str, Any], reason: str, text: str
 ) -> None:
-    harness = Harness(life.watchful())
+    harness = Harness(life.with_heartbeats())
     lost, _ = ready(harness, **TWO_SINGLE, **model)
     block(harness, 1)
     harness.simulation.gce.faults.act_by_hand("DELETE", lost)
     life.until_reason(harness, reason, timeout=10 * MINUTE)
     before = status_writes(harness)
     harness.run_for(HOUR)
-    status, told, message = life.condition_of(harness)
-    assert (status, told) == ("False", reason)
+    status, found_reason, message = life.condition_of(harness)
+    assert (status, found_reason) == ("False", reason)
     assert message.startswith(f"VM {life.vm_name(lost)} of projects/")
-    assert words in message
+    assert text in message
     assert message.endswith(REASONS[Reason(reason)])
-    assert life.condition_of(harness, "ManagedInstanceGroupReady") == (status, told, message)
+    assert life.condition_of(harness, "ManagedInstanceGroupReady") == (
+        status,
+        found_reason,
+        message,
+    )
     assert status_writes(harness) - before <= 2
     block(harness, None)
     life.until_ready(harness, timeout=HOUR)
@@ -240,7 +244,7 @@ def test_the_end_of_max_run_duration_is_reported_as_such() -> None:
     status, reason, message = life.condition_of(harness)
     assert (status, reason) == ("False", "MaxRunDurationReached")
     assert message.endswith(REASONS[Reason.MAX_RUN_DURATION_REACHED])
-    assert "NodeLost" not in {told for _, told, _ in life.events(harness)}
+    assert "NodeLost" not in {event for _, event, _ in life.events(harness)}
     life.assert_deleted_completely(harness)
 
 
@@ -253,8 +257,8 @@ def test_a_node_that_flaps_for_an_hour_costs_a_status_write_a_minute() -> None:
     path = f"/api/v1/nodes/{life.vm_name(flapping)}/status"
     before = status_writes(harness)
     for half_minute in range(120):
-        word = "False" if half_minute % 2 == 0 else "True"
-        life.patch(harness, path, {"status": {"conditions": conditions(harness, path, word)}})
+        status = "False" if half_minute % 2 == 0 else "True"
+        life.patch(harness, path, {"status": {"conditions": conditions(harness, path, status)}})
         if half_minute == 0:
             harness.run_for(timedelta(seconds=20))
             assert life.condition_of(harness)[:2] == ("False", "NodeNotReady")
@@ -267,7 +271,7 @@ def test_a_node_that_flaps_for_an_hour_costs_a_status_write_a_minute() -> None:
 
 
 def conditions(harness: Harness, path: str, ready: str) -> list[dict[str, Any]]:
-    """A Node's conditions with another word for Ready."""
+    """A Node's conditions with another status of Ready."""
     found = harness.simulation.admin("GET", path.removesuffix("/status"))["status"]["conditions"]
     moment = render_time(harness.clock.now())
     return [
@@ -280,7 +284,7 @@ def conditions(harness: Harness, path: str, ready: str) -> list[dict[str, Any]]:
 def test_a_node_of_a_ready_group_deleted_manually_is_reported_with_what_to_do(
     change: dict[str, Any],
 ) -> None:
-    harness = Harness(life.watchful())
+    harness = Harness(life.with_heartbeats())
     lost, _ = ready(harness, **change)
     harness.run_for(10 * MINUTE)
     name = life.vm_name(lost)
@@ -289,12 +293,12 @@ def test_a_node_of_a_ready_group_deleted_manually_is_reported_with_what_to_do(
     assert life.condition_of(harness)[1] == "NodeLost"
     assert name in life.condition_of(harness)[2]
     harness.run_for(3 * MINUTE)
-    what = (
+    advice = (
         ", or delete the VM so that it is recreated."
         if change
         else ". Do not delete VMs of a BULK slice: Compute Engine does not recreate them."
     )
-    text = f"Node {name} was deleted; its VM is running. Restart the kubelet on the VM{what}"
+    text = f"Node {name} was deleted; its VM is running. Restart the kubelet on the VM{advice}"
     assert life.condition_of(harness) == ("False", "NodeDeleted", text)
     assert ("Warning", "NodeDeleted", text) in life.events(harness)
     harness.run_for(HOUR)
@@ -303,7 +307,7 @@ def test_a_node_of_a_ready_group_deleted_manually_is_reported_with_what_to_do(
 
 
 def test_a_node_deleted_manually_is_reported_lost_and_returns_with_its_vm() -> None:
-    harness = Harness(life.watchful())
+    harness = Harness(life.with_heartbeats())
     lost, _ = ready(harness)
     harness.simulation.admin("DELETE", f"/api/v1/nodes/{life.vm_name(lost)}")
     life.until(harness, lambda: not harness.is_ready(NAME), MINUTE)
@@ -314,7 +318,7 @@ def test_a_node_deleted_manually_is_reported_lost_and_returns_with_its_vm() -> N
 
 
 def test_silent_kubelets_are_reported() -> None:
-    harness = Harness(life.watchful(lease_s=None))
+    harness = Harness(life.with_heartbeats(lease_s=None))
     harness.apply(manifest())
     life.until_ready(harness)
     life.until(harness, lambda: not harness.is_ready(NAME), 5 * MINUTE)
@@ -404,8 +408,10 @@ def test_a_node_that_joins_without_a_providerid_is_reported_and_not_counted() ->
         "Waiting for 1 of 1 nodes to join the cluster (1 nodes joined with missing ProviderID)",
     )
     found = harness.simulation.admin("GET", "/api/v1/namespaces/default/events")["items"]
-    told = {(event["involvedObject"]["kind"], event["reason"], event["message"]) for event in found}
-    assert ("Node", "MissingProviderID", f"Node {name} joined without a ProviderID") in told
+    reported = {
+        (event["involvedObject"]["kind"], event["reason"], event["message"]) for event in found
+    }
+    assert ("Node", "MissingProviderID", f"Node {name} joined without a ProviderID") in reported
 
 
 @pytest.mark.parametrize(
@@ -416,7 +422,7 @@ def test_a_node_that_joins_without_a_providerid_is_reported_and_not_counted() ->
         (JoinFault.TOKEN_EXPIRES,),
         (JoinFault.TOKEN_EXPIRES, JoinFault.KUBEADM_FAILS),
     ],
-    ids=["fails once", "fails with all tries of its token", "expires", "expires, then fails"],
+    ids=["fails once", "fails with all attempts of its token", "expires", "expires, then fails"],
 )
 def test_a_join_that_fails_at_first_succeeds_in_the_end(
     join_faults: tuple[JoinFault, ...],
@@ -440,11 +446,11 @@ def test_unused_tokens_expire_after_an_hour() -> None:
     life.assert_deleted_completely(harness)
 
 
-# links
+# interconnect
 
 
 @pytest.mark.parametrize("outcome, word", [("FAILED", "FAILED"), ("NEVER", "ACTIVATING")])
-def test_links_that_do_not_come_up_are_named(outcome: str, word: str) -> None:
+def test_an_interconnect_that_does_not_become_active_is_reported(outcome: str, word: str) -> None:
     harness = Harness()
     harness.apply(manifest())
     life.until(harness, lambda: bool(life.vms(harness)))
@@ -462,14 +468,14 @@ def test_links_that_do_not_come_up_are_named(outcome: str, word: str) -> None:
     life.assert_deleted_completely(harness)
 
 
-# what people do to the object
+# changes of the object by users
 
 
 @pytest.mark.parametrize("change", [{}, TWO_SINGLE], ids=["BULK", "INDIVIDUAL"])
 def test_a_wiped_status_is_rebuilt_without_a_second_insert(change: dict[str, Any]) -> None:
     harness = Harness()
     ready(harness, **change)
-    before, made = life.summary(harness), dict(harness.operations)
+    before, operations = life.summary(harness), dict(harness.operations)
     group = harness.group(NAME)
     assert group is not None
     harness.simulation.admin("PUT", f"{life.group_path()}/status", {**group, "status": {}})
@@ -477,7 +483,7 @@ def test_a_wiped_status_is_rebuilt_without_a_second_insert(change: dict[str, Any
     life.until_ready(harness, timeout=5 * MINUTE)
     harness.run_for(HOUR)
     assert life.summary(harness) == before
-    assert harness.operations == made
+    assert harness.operations == operations
     life.assert_deleted_completely(harness)
 
 
@@ -536,9 +542,9 @@ def test_a_removed_finalizer_or_label_of_a_group_is_restored(
 
 
 def test_a_recreated_vm_that_joins_by_other_means_takes_over_its_predecessors_node() -> None:
-    """No sweep runs, and no event of Compute Engine arrives: the Node of the old VM stays, and its other
-    boot makes the step read the VM."""
-    harness = Harness(replace(life.watchful(identity=life.by_other_means), sweeps=False))
+    """No sweep runs, and no event of Compute Engine arrives. The Node of the old VM remains; the step
+    reads the VM because the Node's boot id has changed."""
+    harness = Harness(replace(life.with_heartbeats(identity=life.by_other_means), sweeps=False))
     life.ready_slice(harness, manifest(**TWO_SINGLE, bootstrapKubernetes=None))
     lost, _ = life.vms(harness)
     name, before = life.vm_name(lost), life.get(harness, lost)["id"]
@@ -549,10 +555,10 @@ def test_a_recreated_vm_that_joins_by_other_means_takes_over_its_predecessors_no
     node = life.nodes(harness)[name]["metadata"]
     assert node["uid"] == uid
     assert node["labels"][VM_ID_LABEL] == life.get(harness, lost)["id"] != before
-    asked = len(harness.answers)
+    start = len(harness.answers)
     harness.simulation.options = replace(harness.simulation.options, sinks=True)
     harness.run_for(2 * HOUR)
     assert life.condition_of(harness) == ("True", "Ready", "All nodes are ready")
-    assert "inject_token" not in {step for step, _ in harness.answers[asked:]}
+    assert "inject_token" not in {step for step, _ in harness.answers[start:]}
     assert "NodeJoinTimeout" not in {reason for _, reason, _ in life.events(harness)}
     life.assert_deleted_completely(harness)

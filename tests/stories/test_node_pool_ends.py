@@ -1,4 +1,4 @@
-"""What is told, and done, when GKE has made a node pool of a JobSet's, or deleted it, or could not."""
+"""Events and actions after GKE has created or deleted the node pool of a JobSet, or has failed to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.stories.jobsets import (
     MERGE,
     NAME,
     PODS,
-    RUNS_ON,
+    RUNS_FOREVER,
     SECOND,
     are_running,
     delete,
@@ -30,7 +30,7 @@ DELETED = f"JobSet NodePoolDeletionSucceeded: node pool {NAME} has been deleted"
 
 
 def end_of(method: str, cluster: str = GKE_CLUSTER, pool: str = NAME) -> bytes:
-    """What the log sinks publish when an operation about a node pool has ended."""
+    """The message of the log sinks about the end of a node pool operation."""
     labels = {"project_id": "my-gcp-project", "location": GKE_REGION, "cluster_name": cluster}
     entry = {
         "logName": "projects/my-gcp-project/logs/cloudaudit.googleapis.com%2Factivity",
@@ -46,7 +46,7 @@ def end_of(method: str, cluster: str = GKE_CLUSTER, pool: str = NAME) -> bytes:
 
 
 def answers(harness: Harness, step: str, data: bytes) -> list[str]:
-    """How a step answers a message."""
+    """Return the step's answer to a message."""
     before = len(harness.answers)
     harness.simulation.publish(step, data, {})
     harness.run_for(5 * SECOND)
@@ -56,7 +56,7 @@ def answers(harness: Harness, step: str, data: bytes) -> list[str]:
 def running() -> Harness:
     """A simulation in which a JobSet runs on its node pool."""
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until(harness, lambda: are_running(harness))
     return harness
@@ -97,7 +97,7 @@ def test_another_clusters_pools_are_ignored(step: str) -> None:
 
 def test_a_failed_creation_of_a_pool_is_reported_and_retried() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     harness.gke.faults.fail_operations("nodePools.create", code=8, message="no capacity")
     post(harness)
     until(harness, lambda: are_running(harness))
@@ -201,19 +201,19 @@ NO_ROOM = "Too many operations: please try again later."
 
 
 def no_room(harness: Harness, verb: str, calls: int) -> None:
-    """GKE has no room for so many calls."""
+    """GKE rejects calls because of its quota."""
     harness.gke.faults.fail_next(verb, calls, 429, "rateLimitExceeded", NO_ROOM)
 
 
 def counts(harness: Harness) -> dict[str, int]:
-    """How often each Event was told, by its reason."""
+    """The number of occurrences of the Events, by reason."""
     events = harness.simulation.admin("GET", "/api/v1/namespaces/default/events")["items"]
     return {one["reason"]: one["count"] for one in events}
 
 
 def test_operations_beyond_gkes_limit_are_queued_and_reported_when_they_begin() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     no_room(harness, "nodePools.create", 3)
     post(harness)
     harness.run_for(30 * SECOND)
@@ -227,10 +227,10 @@ def test_operations_beyond_gkes_limit_are_queued_and_reported_when_they_begin() 
     no_room(harness, "nodePools.delete", 3)
     delete(harness)
     until(harness, lambda: is_gone(harness))
-    told_of = counts(harness)
-    assert told_of["NodePoolQueued"] == told_of["NodePoolCreationStarted"] == 1
-    assert told_of["NodePoolDeletionStarted"] == 1
-    assert "NodePoolDeletionFailed" not in told_of
+    occurrences = counts(harness)
+    assert occurrences["NodePoolQueued"] == occurrences["NodePoolCreationStarted"] == 1
+    assert occurrences["NodePoolDeletionStarted"] == 1
+    assert "NodePoolDeletionFailed" not in occurrences
     refused = [one for one in harness.gke.calls.records if one.status == 429]
     assert len(refused) == 8, "each of them was made"
 

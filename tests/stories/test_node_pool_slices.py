@@ -1,4 +1,4 @@
-"""JobSets whose slices are GKE's node pools: from a Pod that no Node takes to nothing left of it."""
+"""JobSets whose slices are GKE node pools, from an unschedulable Pod to the deletion of the pool."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.stories.jobsets import (
     MERGE,
     NAME,
     PODS,
-    RUNS_ON,
+    RUNS_FOREVER,
     SECOND,
     apply,
     apply_options,
@@ -86,7 +86,7 @@ def test_a_jobset_gets_its_pool_runs_and_leaves_nothing_behind() -> None:
 
 def test_a_jobset_that_is_recreated_immediately_keeps_its_pool() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until(harness, lambda: are_running(harness))
     nodes = set(life.nodes(harness))
@@ -132,7 +132,7 @@ def test_a_lasting_stockout_is_reported_once_although_gke_names_another_vm_each_
 
 
 def requiring(key: str, *values: str) -> dict[str, Any]:
-    """A change of a Pod: its node affinity requires one of these values."""
+    """A change that adds a required node affinity for one of these values to a Pod."""
     expression = {"key": key, "operator": "In", "values": list(values)}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
@@ -171,7 +171,7 @@ def test_no_pool_is_created_that_the_pod_would_not_fit(
 
 def test_a_pod_runs_on_a_pool_that_meets_its_node_affinity() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     made = objects.jobset()
     (job,) = made["spec"]["replicatedJobs"]
     template = job["template"]["spec"]["template"]
@@ -191,7 +191,7 @@ def test_a_pool_that_never_existed_is_not_reported_lost() -> None:
 
 def test_more_jobs_than_gke_has_operations_get_their_pools_and_leave_nothing_behind() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness, replicas=12)
     until(harness, lambda: are_running(harness, replicas=12), 2 * HOUR)
     assert len(harness.gke.leftovers()) == 12
@@ -222,7 +222,7 @@ def test_the_name_of_another_namespaces_pool_is_not_taken() -> None:
 
 
 def look(harness: Harness) -> str:
-    """What the minute's message about the leader comes to."""
+    """Return the answer to the sweep's message about the leader."""
     (leader,) = (
         pod
         for pod in pods(harness)
@@ -265,7 +265,7 @@ def test_a_pod_that_fits_no_node_of_its_pool_is_reported_after_15_minutes() -> N
 
 
 def close(harness: Harness) -> bool:
-    """Close all Nodes to Pods; whether all four are there."""
+    """Cordon all Nodes; return whether there are four."""
     nodes = list(life.nodes(harness).values())
     for node in nodes:
         path = f"/api/v1/nodes/{node['metadata']['name']}"
@@ -275,7 +275,7 @@ def close(harness: Harness) -> bool:
 
 def test_a_busy_api_server_is_retried_and_not_mistaken_for_gke() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until(harness, lambda: are_running(harness))
     refusals = [CallError("GET /api/v1/pods", 429, "TooManyRequests", "try later")]

@@ -1,4 +1,4 @@
-"""Node pools that TPU Provisioner has made, of JobSets that live on under this system."""
+"""Node pools that TPU Provisioner created, of JobSets that this system now manages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.harness import GKE_CLUSTER, Harness
 from tests.stories.jobsets import (
     FAILS_ONCE,
     NAME,
-    RUNS_ON,
+    RUNS_FOREVER,
     SECOND,
     apply,
     apply_options,
@@ -37,13 +37,13 @@ POOLS = f"/v1/{SETTINGS.cluster_path}/nodePools"
 
 
 KEY = {JOB_KEY_SELECTOR: job_key(objects.NAMESPACE, objects.JOB)}
-"""What the admission server of TPU Provisioner adds, where it is installed."""
+"""The fields that the admission server of TPU Provisioner adds."""
 
 
 def older_world(**change: Any) -> Harness:
-    """TPU Provisioner has just asked for a pool, and has been stopped."""
+    """TPU Provisioner has just requested a pool, and was stopped."""
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     make(harness, **change)
     return harness
 
@@ -91,7 +91,7 @@ def test_a_pool_in_creation_is_awaited_and_deleted_with_its_jobset() -> None:
 
 def test_a_pool_whose_creation_failed_is_replaced() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     harness.gke.faults.fail_operations("nodePools.create", code=8, message="no capacity")
     make(harness)
     until(harness, lambda: harness.gke.find_pool(OLDER).status == "ERROR")  # type: ignore[union-attr]
@@ -106,7 +106,7 @@ def test_a_pool_whose_creation_failed_is_replaced() -> None:
 
 
 def test_a_pool_that_loses_its_nodes_and_regains_them_stays_the_only_one() -> None:
-    """A running JobSet is preempted while its pool mends itself."""
+    """A running JobSet is preempted while GKE repairs its pool."""
     harness = older_world()
     post(harness)
     until(harness, lambda: are_running(harness))
@@ -136,7 +136,7 @@ def test_a_pool_that_is_not_what_the_pod_requests_is_replaced(change: dict[str, 
 
 def test_a_pool_of_another_job_whose_key_has_the_same_prefix_is_not_touched() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     theirs = {"google.com/nodepool-manager": "tpu-provisioner"}
     theirs |= {"google.com/tpu-provisioner-jobset-name": "other"}
     harness.gke.faults.make_pool(GKE_CLUSTER, OLDER, theirs)
@@ -145,7 +145,7 @@ def test_a_pool_of_another_job_whose_key_has_the_same_prefix_is_not_touched() ->
 
 
 def selecting(**labels: str) -> dict[str, Any]:
-    """The JobSet, whose Pods select by these, too."""
+    """The JobSet, with additional node selectors of its Pods."""
     made = objects.jobset()
     (job,) = made["spec"]["replicatedJobs"]
     job["template"]["spec"]["template"]["spec"]["nodeSelector"] |= labels
@@ -171,7 +171,7 @@ def test_a_recreated_job_runs_whatever_it_selects_now(
 ) -> None:
     before, after, is_kept = case
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     make(harness, {**KEY, **before})
     apply(harness, selecting(**before))
     until(harness, lambda: are_running(harness))
@@ -192,7 +192,7 @@ def test_a_pool_is_kept_or_replaced_depending_on_what_its_pods_select(
     labels: dict[str, str], is_kept: bool
 ) -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     apply(harness, selecting(team="a"))
     until(harness, lambda: are_running(harness))
     delete(harness)
@@ -225,7 +225,7 @@ THEIRS = {
         "tpu-provisioner-proxy-rolebinding",
     ],
 }
-"""What TPU Provisioner installs in a cluster outside of its namespace, over its releases."""
+"""The cluster-wide objects of all releases of TPU Provisioner."""
 
 
 def test_the_guide_deletes_everything_that_the_other_has_installed_and_its_webhook_first() -> None:
@@ -243,7 +243,7 @@ def test_during_the_migration_a_jobset_keeps_running_and_can_restart(
     harness = Harness(slices={"jobset_provider": "", "gke": None})
     if not has_admission:
         harness.jobsets.controllers -= {Controller.JOB_SELECTOR}
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     make(harness, KEY if has_admission else {})
     apply(harness, objects.jobset(spec={"failurePolicy": {"maxRestarts": 1}}))
     until(harness, lambda: are_running(harness))

@@ -1,4 +1,4 @@
-"""Stories that once ended wrong."""
+"""Regression tests for bugs that were fixed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import life
 from tests.stories.life import HOUR, MINUTE, ONE_HOST, SPOT, STANDARD
-from tests.stories.test_api_errors import INJECTED_ERRORS, OF_CALLS, TWO_SINGLE, denied, notes
+from tests.stories.test_api_errors import (
+    ERRORS_OF_CALLS,
+    INJECTED_ERRORS,
+    TWO_SINGLE,
+    denied,
+    notes,
+)
 from tests.stories.test_budget import CallCounter
 from tests.stories.test_lifecycle import EXAMPLES
 
@@ -32,8 +38,8 @@ def test_the_sweep_alone_reports_a_stopped_vm_lost() -> None:
 def test_a_preempted_vm_stays_reported_while_its_node_is_not_known_to_be_dead(
     mode: dict[str, Any],
 ) -> None:
-    """Its Node is Ready for 50 seconds yet; another Node's change must not undo what is known."""
-    harness = Harness(life.watchful())
+    """Its Node is still Ready for 50 seconds. A change of another Node must not clear the reason."""
+    harness = Harness(life.with_heartbeats())
     life.ready_slice(harness, manifest(instanceConfig=SPOT, **mode))
     lost, other = map(life.vm_name, life.vms(harness))
     harness.simulation.gce.faults.preempt(life.vms(harness)[0])
@@ -58,7 +64,6 @@ def test_64_vms_preempted_together_are_all_reported_lost() -> None:
 
 
 def test_a_node_of_another_machine_with_our_proof_is_not_touched() -> None:
-
     harness = Harness()
     life.ready_slice(harness, manifest())
     labels = {
@@ -81,7 +86,7 @@ def test_a_node_of_another_machine_with_our_proof_is_not_touched() -> None:
     assert life.summary(harness)["joined"] == 2
 
 
-@pytest.mark.parametrize("name", sorted(INJECTED_ERRORS.keys() - OF_CALLS))
+@pytest.mark.parametrize("name", sorted(INJECTED_ERRORS.keys() - ERRORS_OF_CALLS))
 def test_the_reason_of_an_individual_group_that_waits_does_not_flap(name: str) -> None:
     injected = INJECTED_ERRORS[name]
     harness = Harness()
@@ -102,7 +107,6 @@ def test_a_refused_read_is_reported_by_an_event() -> None:
 
 
 def test_a_kubeconfig_that_is_not_yaml_is_named_in_the_log() -> None:
-
     harness = Harness()
     harness.kubeconfig("create_resources").write_text("not: [a kubeconfig")
     harness.apply(manifest())
@@ -110,8 +114,7 @@ def test_a_kubeconfig_that_is_not_yaml_is_named_in_the_log() -> None:
     assert "cannot be used: " in notes(harness, "create_resources")
 
 
-def test_an_example_in_an_ai_zone() -> None:
-
+def test_the_example_in_an_ai_zone_becomes_ready() -> None:
     harness = Harness()
     life.ready_slice(harness, yaml.safe_load((EXAMPLES / "v6e-8x8-flex-start.yaml").read_text()))
 

@@ -1,4 +1,4 @@
-"""Transient errors that last: after ten minutes the group says so, until they are over."""
+"""Transient errors that last: the group reports them after ten minutes, until they end."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ def test_secrets_that_cannot_be_created_are_reported_though_the_metadata_holds_t
 
 def test_nodes_of_a_ready_slice_that_may_not_be_labelled_are_reported_after_ten_minutes() -> None:
     harness = Harness()
-    said = {"reason": "Forbidden", "message": "admission webhook x denied the request"}
-    denied = Response.of_json({"kind": "Status", **said}, 403)
+    error = {"reason": "Forbidden", "message": "admission webhook x denied the request"}
+    denied = Response.of_json({"kind": "Status", **error}, 403)
     is_denied = True
 
     def instead(step: str, call: str) -> Response | None:

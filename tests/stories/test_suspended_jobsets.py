@@ -1,4 +1,4 @@
-"""JobSets that are suspended, by their users or by a queue: they get no slice, and give theirs back."""
+"""JobSets that are suspended by users or by a queue get no slice, and their slices are released."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.stories.jobsets import (
     JOBSETS,
     MERGE,
     OPTIONS,
-    RUNS_ON,
+    RUNS_FOREVER,
     SECOND,
     apply,
     pods,
@@ -33,7 +33,7 @@ ZONE = test_node_pool_slices.ZONE
 
 
 def default_minutes() -> int:
-    """After how many minutes an installation releases the slice of a suspended JobSet by default."""
+    """Read the default time, in minutes, after which the slice of a suspended JobSet is released."""
     text = (MODULE / "variables.tf").read_text()
     found = re.search(
         r'variable "jobset_suspended_release_minutes" {.*?default += ([0-9]+)', text, re.S
@@ -53,10 +53,10 @@ WORLDS: dict[str, Callable[[], Harness]] = {
 
 
 def scarce(kind: str) -> Harness:
-    """An installation by default, where the zone has one host."""
+    """A default installation in a zone with one host."""
     harness = WORLDS[kind]()
     harness.configure(suspended_release=timedelta(minutes=default_minutes()))
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     if kind == "node pools":
         harness.gke.faults.set_capacity(ZONE, "ct6e-standard", 1)
     else:
@@ -77,7 +77,7 @@ def small(name: str, *, is_suspended: bool) -> dict[str, Any]:
 
 
 def running(harness: Harness) -> set[str]:
-    """The JobSets of which a Pod runs."""
+    """The JobSets that have a running Pod."""
     return {
         pod["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"]
         for pod in pods(harness)
@@ -89,7 +89,8 @@ def running(harness: Harness) -> set[str]:
 def test_a_jobset_that_a_queue_prefers_runs_on_the_only_chips_and_the_other_after_it(
     kind: str,
 ) -> None:
-    """As Kueue does it: the low one is preempted and suspended, the high one is admitted."""
+    """As with Kueue: the JobSet of low priority is preempted and suspended, the other one is
+    admitted."""
     harness = scarce(kind)
     apply(harness, small("low", is_suspended=False))
     until(harness, lambda: running(harness) == {"low"})
@@ -130,7 +131,7 @@ def test_a_jobset_that_is_suspended_for_a_short_time_keeps_its_slice(kind: str) 
 @pytest.mark.parametrize("kind", WORLDS)
 def test_a_jobset_that_is_suspended_while_its_pod_still_waits_gets_no_slice(kind: str) -> None:
     harness = WORLDS[kind]()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     pause(harness, "true")
     apply(harness, small(JOBSET, is_suspended=False))
     until(harness, lambda: any("SlicePaused" in line for line in reported_events(harness)))

@@ -1,4 +1,4 @@
-"""Each VM gets its token by itself: what is wrong with one, or not ready yet, holds up no other."""
+"""VMs get their tokens independently: a VM that fails or is not ready yet delays no other VM."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNREADABLE = {
 def refused_for(
     vm: str, http: int, reason: str, text: str
 ) -> Callable[[str, str], Response | None]:
-    """Compute Engine refuses inject_token one VM, always."""
+    """Compute Engine always denies inject_token access to one VM."""
     error = {"message": text, "domain": "global", "reason": reason}
     body = {"error": {"code": http, "message": text, "errors": [error]}}
 
@@ -64,17 +64,17 @@ def test_a_vm_that_cannot_be_read_does_not_keep_others_from_joining(
 
 
 def test_vms_that_are_being_recreated_are_awaited_without_a_nack() -> None:
-    """One nack would slow the whole subscription down."""
-    harness = Harness(life.watchful())
+    """A nack would delay all messages of the subscription."""
+    harness = Harness(life.with_heartbeats())
     many: dict[str, Any] = {**ONE_HOST, "nodeCount": 32}
     life.ready_slice(harness, manifest(**many, instanceConfig=SPOT))
-    asked = len(harness.answers)
+    start = len(harness.answers)
     calls = harness.simulation.gce.calls.counts()["instances.setMetadata"]
     for vm in life.vms(harness):
         harness.simulation.gce.faults.preempt(vm)
     life.until(harness, lambda: not harness.is_ready(NAME), 2 * MINUTE)
     life.until_ready(harness, timeout=20 * MINUTE)
-    answers = [answer for step, answer in harness.answers[asked:] if step == "inject_token"]
+    answers = [answer for step, answer in harness.answers[start:] if step == "inject_token"]
     assert [answer.note for answer in answers if answer.http > 299] == []
     assert harness.simulation.gce.calls.counts()["instances.setMetadata"] - calls == 32
     harness.run_for(timedelta(minutes=10))
@@ -83,7 +83,7 @@ def test_vms_that_are_being_recreated_are_awaited_without_a_nack() -> None:
 
 
 def test_a_group_deleted_right_after_its_tokens_were_written_leaves_none() -> None:
-    """The metadata does not show them yet, so nothing says which they are."""
+    """The metadata has no tokens yet, so the token ids are unknown."""
     harness = Harness(
         replace(
             life.vm_options(), gce=gce.Timings(operation_s={"instances.setMetadata": (8.0, 8.0)})
@@ -121,7 +121,7 @@ def test_secrets_of_others_survive_a_group() -> None:
     assert not any("left_undone" in line for line in harness.log.lines)
 
 
-def test_the_error_of_one_vm_is_not_over_because_another_vm_gets_its_token() -> None:
+def test_the_error_of_one_vm_is_not_cleared_when_another_vm_gets_its_token() -> None:
     harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest(**TWO_SINGLE))
     life.until(harness, lambda: len(life.vms(harness)) == 2)
@@ -132,12 +132,12 @@ def test_the_error_of_one_vm_is_not_over_because_another_vm_gets_its_token() -> 
     life.until(
         harness, lambda: life.condition_of(harness, "TokensInjected")[1] == "PermissionDenied"
     )
-    said = life.condition_of(harness, "TokensInjected")
-    assert f"may not (instances.set_metadata of {life.vm_name(denied)}). " in said[2]
+    condition = life.condition_of(harness, "TokensInjected")
+    assert f"may not (instances.set_metadata of {life.vm_name(denied)}). " in condition[2]
     for _ in range(20):
         harness.simulation.gce.faults.act_by_hand("POST", f"{other}/reset")
         harness.run_for(timedelta(seconds=20))
-        assert life.condition_of(harness, "TokensInjected") == said
+        assert life.condition_of(harness, "TokensInjected") == condition
     harness.hooks.instead = lambda _step, _call: None
     harness.run_for(10 * MINUTE)
     assert life.condition_of(harness, "TokensInjected")[:2] == ("True", "Injected")

@@ -1,7 +1,8 @@
-"""From a version whose tokens are in kubeadm's group to this one and back, while VMs join.
+"""Upgrade from a version whose tokens are in kubeadm's group, and downgrade, while VMs join.
 
-The older version: no approve_join, no rights for the new group, and a policy that refuses it. Its
-functions are this version's with ``JOIN_APPROVAL=external``, whose tokens are the same.
+The older version has no approve_join, no permissions for the new group, and a policy that rejects it.
+Its functions are simulated by those of this version with ``JOIN_APPROVAL=external``, whose tokens are
+equal.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ NEW = [
     f"{RBAC}/namespaces/kube-system/roles/tpu-functions-joining-vm",
     *(f"{POLICIES}/validatingadmissionpolicies/tpu-functions-{one}" for one in NEW_POLICIES),
 ]
-"""What the older version's manifests have not. Bindings of a Role that is gone give nothing."""
+"""Objects that the older version does not have. A binding without its Role grants nothing."""
 
 
 class Upgrade:
-    """A cluster with the older version, and one slice of it that is Ready."""
+    """A cluster with the older version and one Ready slice."""
 
     def __init__(self) -> None:
         self.harness = Harness(SLOW_TO_JOIN)
@@ -50,13 +51,13 @@ class Upgrade:
         self._joined = {name: self._describe(name) for name in life.nodes(self.harness)}
 
     def deploy(self, step: str, approval: JoinApproval) -> None:
-        """Deploy one function alone."""
+        """Deploy one function only."""
         kept = dict(self.harness.settings)
         self.harness.configure(join_approval=approval)
         self.harness.settings |= {name: kept[name] for name in kept if name != step}
 
     def bring_manifests(self, *, external_approval: bool = False) -> None:
-        """Bindings, policies, the rights of approve_join and of the relay."""
+        """Apply bindings, policies, and the permissions of approve_join and of the relay."""
         documents = manifests(external_approval=external_approval)
         self.harness.simulation.kube.apply_manifests(documents)
 
@@ -66,14 +67,14 @@ class Upgrade:
             self.harness.simulation.admin("DELETE", path)
 
     def begin(self, name: str) -> None:
-        """Apply a slice, and wait until its VMs have tokens; none has joined yet."""
+        """Apply a slice, and wait until its VMs have tokens and none has joined."""
         self.harness.apply(manifest(name, instanceConfig=STANDARD))
         before = set(life.secrets(self.harness))
         life.until(self.harness, lambda: len({*life.secrets(self.harness)} - before) == 2)
         assert life.summary(self.harness, name)["joined"] == 0
 
     def groups_of_tokens(self) -> set[str]:
-        """The groups in which the tokens are that are valid now."""
+        """The authentication groups of the tokens that are valid now."""
         found = self.harness.simulation.admin("GET", "/api/v1/namespaces/kube-system/secrets")[
             "items"
         ]
@@ -83,7 +84,7 @@ class Upgrade:
         life.until_ready(self.harness, name, timeout)
 
     def list_touched(self) -> Iterator[str]:
-        """Nodes that had joined before, and are gone, others now, or were not Ready for a while."""
+        """Nodes that joined before and are gone, were replaced, or were not Ready for a while."""
         now = life.nodes(self.harness)
         for name, before in self._joined.items():
             if name not in now or self._describe(name) != before:
@@ -110,7 +111,7 @@ def _list_older_manifests() -> Iterator[dict[str, Any]]:
 
 
 def test_upgrade_and_downgrade_in_two_runs_each_delay_no_vm_and_touch_no_node() -> None:
-    """As docs/operate.md has it: with external approval first, and last."""
+    """As in docs/operate.md: the first and the last run have external approval."""
     upgrade = Upgrade()
     upgrade.begin("early")
     assert upgrade.groups_of_tokens() == {KUBEADM_GROUP}

@@ -79,7 +79,7 @@ def is_covered(permission: Permission, call: Call) -> bool:
 
 def lose_a_vm_without_an_event() -> None:
     """A VM is recreated without a report of its loss: its Node still exists."""
-    harness = Harness(replace(life.watchful(), sinks=False))
+    harness = Harness(replace(life.with_heartbeats(), sinks=False))
     life.ready_slice(harness, manifest(**test_losses.TWO_SINGLE))
     harness.simulation.gce.faults.act_by_hand("DELETE", life.vms(harness)[0])
     harness.run_for(30 * MINUTE)
@@ -124,10 +124,10 @@ def recreate_a_jobset() -> None:
 
 def request_a_control_planes_certificate() -> None:
     """The request is denied, and the token is revoked."""
-    place = test_joins.Place()
-    place.ask(pem(kubelets("control-plane-1")))
-    place.harness.run_for(MINUTE)
-    assert place.decisions() == ["Denied"]
+    groups = test_joins.TwoGroups()
+    groups.request(pem(kubelets("control-plane-1")))
+    groups.harness.run_for(MINUTE)
+    assert groups.decisions() == ["Denied"]
 
 
 # Scenarios that together need each permission: a component that lacks one makes no progress.
