@@ -61,7 +61,7 @@ READ = [
 
 
 @pytest.mark.parametrize("row, variables, expected", READ, ids=[row for row, *_ in READ])
-def test_jax_reads_variables_as_it_is_known_to(
+def test_jax_reads_variables_as_documented(
     row: str,
     variables: dict[str, str],
     expected: tuple[int, int, str],
@@ -72,7 +72,7 @@ def test_jax_reads_variables_as_it_is_known_to(
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])
-def test_a_pod_of_a_stateful_set_is_its_process(
+def test_a_pod_of_a_stateful_set_is_the_process_of_its_index(
     number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = of_set(number, 4, nodeSelector=selector("tpu-v6e-slice", "4x4")).env()
@@ -93,7 +93,9 @@ def test_two_containers_of_a_tpu7x_host_are_two_processes(monkeypatch: pytest.Mo
     assert {one["process_count"] for one in found} == {4}
 
 
-def test_a_pod_of_the_second_slice_comes_after_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_of_the_second_slice_follow_those_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     hosts = ",".join(f"ms-slice-1-{number}.ms" for number in range(4))
     target = pod(
         container(env=[{"name": "TPU_WORKER_HOSTNAMES", "value": hosts}]),

@@ -84,7 +84,7 @@ def ports(*hosts: str, processes: int = 4) -> str:
     return ",".join(f"{host}:{8476 + rank}" for host in hosts for rank in range(processes))
 
 
-def test_it_reads_variables_as_it_is_known_to(tpu: Any, live: Any) -> None:
+def test_pytorch_xla_reads_variables_as_documented(tpu: Any, live: Any) -> None:
     """val-xla-reads"""
     live({
         "TPU_SKIP_MDS_QUERY": "true", "TPU_WORKER_HOSTNAMES": "a,b", "TPU_WORKER_ID": "1",
@@ -93,14 +93,14 @@ def test_it_reads_variables_as_it_is_known_to(tpu: Any, live: Any) -> None:
     assert configured(tpu, 0) == ["2,2,2", "1,1,1", "4", "8476", ports("a", "b")]
 
 
-def test_it_keeps_a_list_that_is_there(tpu: Any, live: Any) -> None:
+def test_an_existing_list_of_addresses_is_kept(tpu: Any, live: Any) -> None:
     """val-xla-conflict"""
     pod = of_set(1, 2, nodeSelector=selector("tpu-v4-podslice", "2x2x2")).env()
     live({**PLUGIN, **pod, "TPU_PROCESS_ADDRESSES": "a:8476,b:8476"})
     assert configured(tpu, 0)[-1] == "a:8476,b:8476"
 
 
-def test_a_pod_of_a_slice_is_its_worker(tpu: Any, live: Any) -> None:
+def test_a_pod_of_a_slice_is_the_worker_of_its_index(tpu: Any, live: Any) -> None:
     live({**PLUGIN, **of_set(3, 4, nodeSelector=selector("tpu-v6e-slice", "4x4")).env()})
     hosts = [f"web-{number}.nginx" for number in range(4)]
     assert (tpu.version(), tpu.get_tpu_type()) == (6, "v6e")
@@ -109,7 +109,9 @@ def test_a_pod_of_a_slice_is_its_worker(tpu: Any, live: Any) -> None:
     assert configured(tpu, 2) == ["4,4,1", "1,1,1", "14", "8478", ports(*hosts)]
 
 
-def test_processes_of_tpu7x_make_their_list_where_none_is_injected(tpu: Any, live: Any) -> None:
+def test_pytorch_xla_computes_the_addresses_of_tpu7x_if_none_are_injected(
+    tpu: Any, live: Any
+) -> None:
     shape = {"nodeSelector": selector("tpu7x", "2x2x2")}
     live({**PLUGIN, **of_set(1, 2, annotations=NO_ADDRESSES, **shape).env()})
     assert (tpu.version(), tpu.get_tpu_type(), tpu.worker_id()) == (7, "tpu7x", 1)
@@ -133,7 +135,7 @@ def test_a_slice_of_one_host_is_one_worker(tpu: Any, live: Any) -> None:
 @pytest.mark.parametrize(
     "generation, number", [("v4", 4), ("v5e", 5), ("v5p", 5), ("v6e", 6), ("tpu7x", 7)]
 )
-def test_every_documented_shape_has_a_process_a_chip(
+def test_every_documented_shape_has_a_process_per_chip(
     generation: str, number: int, tpu: Any, live: Any
 ) -> None:
     found = TOPOLOGY["generations"][generation]

@@ -162,7 +162,7 @@ def test_ctrl_c_deletes_the_jobset_of_the_demo(
         before = list_everything(cluster)
         kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
         with running(tmp_path, "local.show.jobset_demo", *kubeconfig) as demo:
-            demo.until_it_says(text, LIFE_WITHIN_S)
+            demo.wait_for_output(text, LIFE_WITHIN_S)
             assert demo.stop(signal.SIGINT, CLEAN_WITHIN_S) == 130, demo.output
         assert list_everything(cluster) ^ before == set()
     assert "Traceback" not in demo.output
@@ -176,7 +176,7 @@ def test_the_objects_of_a_killed_jobset_demo_are_named_and_cleaned(
 ) -> None:
     kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
     with running(tmp_path / "killed", "local.show.jobset_demo", *kubeconfig) as demo:
-        demo.until_it_says("Pod multislice-slice-0-0: Running", LIFE_WITHIN_S)
+        demo.wait_for_output("Pod multislice-slice-0-0: Running", LIFE_WITHIN_S)
         demo.stop(signal.SIGKILL)
         demo.until_alone()
     rejected = run_jobset_demo(tmp_path / "rejected", cluster)
@@ -308,7 +308,7 @@ def test_ctrl_c_leaves_nothing_at_any_time(
 ) -> None:
     kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
     with running(tmp_path, "local.show.demo", *kubeconfig) as demo:
-        demo.until_it_says(text)
+        demo.wait_for_output(text)
         assert demo.stop(signal.SIGINT, CLEAN_WITHIN_S) == 130, demo.output
     assert demo.output.endswith("interrupted by SIGINT; nothing runs any more\n")
     assert "Traceback" not in demo.output

@@ -110,7 +110,7 @@ class Life:
         self.found[f"{name}: status writes"] = spent.status_writes.total()
 
 
-def test_the_largest_slice_gets_ready_is_lost_at_once_and_leaves_nothing(
+def test_the_largest_slice_becomes_ready_is_preempted_and_leaves_nothing(
     installation: Installation, print_figure: Callable[[str], None]
 ) -> None:
     with on_installation(installation):

@@ -11,13 +11,13 @@ from tests.scale.figures import PAGE, keep, load, refresh
 SHAPE = "before\n<!-- figures: run -->\nold\n<!-- end -->\nafter\n"
 
 
-def test_the_page_shows_the_figures_that_are_kept() -> None:
+def test_the_page_has_the_stored_figures() -> None:
     """``python -m tests.scale.figures`` makes it so."""
     text = PAGE.read_text()
     assert refresh(text, load()) == text
 
 
-def test_a_run_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+def test_a_run_replaces_the_previous_one(tmp_path: Path) -> None:
     kept = tmp_path / "figures.json"
     keep("run", {"calls": 1_234}, kept)
     keep("other", {"calls": 1}, kept)
@@ -28,7 +28,7 @@ def test_a_run_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     )
 
 
-def test_figures_without_a_place_are_an_error(tmp_path: Path) -> None:
+def test_figures_without_a_table_on_the_page_are_an_error(tmp_path: Path) -> None:
     kept = tmp_path / "figures.json"
     keep("elsewhere", {"calls": 1}, kept)
     with pytest.raises(ValueError, match="substring"):

@@ -72,7 +72,7 @@ def record() -> Record:
     )
 
 
-def test_all_get_ready_within_the_rate_quota_and_none_is_leaked(
+def test_all_slices_become_ready_within_the_rate_quota_and_none_is_leaked(
     record: Record, print_figure: Callable[[str], None]
 ) -> None:
     figures.tell("fleet", _figures(record), print_figure)
@@ -82,7 +82,7 @@ def test_all_get_ready_within_the_rate_quota_and_none_is_leaked(
     assert record.dead_letters == 0
 
 
-def test_settled_it_costs_two_lists_a_minute_a_look_per_group_and_a_report_of_leaks_an_hour(
+def test_a_settled_fleet_costs_two_lists_a_minute_and_hourly_resyncs_and_leak_reports(
     record: Record,
 ) -> None:
     spent = _sum(record.settled)

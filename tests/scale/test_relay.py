@@ -44,7 +44,7 @@ GROUP = "train"
 OUR_NODE = f"{resource_name(GROUP)}-ab12"
 
 
-def test_among_a_thousand_foreign_nodes_it_is_small_and_silent(
+def test_the_relay_needs_little_memory_and_publishes_nothing_about_a_thousand_foreign_nodes(
     own_control_plane: OwnControlPlane, tmp_path: Path, print_figure: Callable[[str], None]
 ) -> None:
     own_control_plane.run_kubectl("apply", "-k", INSTALLATION)

@@ -52,7 +52,7 @@ _LONG = (pytest.mark.slow, pytest.mark.timeout(7_200))
         pytest.param(864, "12x12x24", 0.25, id="864 hosts, slower", marks=_LONG),
     ],
 )
-def test_what_one_invocation_leaves_undone_the_next_ones_do(
+def test_later_invocations_complete_what_one_has_no_time_for(
     hosts: int, topology: str, a_call_s: float, print_figure: life.PrintFigure
 ) -> None:
     harness = Harness()
@@ -78,7 +78,7 @@ def test_what_one_invocation_leaves_undone_the_next_ones_do(
     assert dead_letters(harness) == []
 
 
-def test_a_batch_of_tokens_is_handed_on_when_there_is_no_time_to_read_all_of_its_vms() -> None:
+def test_a_batch_of_tokens_is_continued_by_another_invocation_without_a_nack() -> None:
     harness = Harness(replace(life.vm_options(), sinks=False))
     SlowCalls(harness)
     harness.apply(manifest(nodeCount=32, topology="4x4x8", instanceConfig=SPOT))
@@ -108,7 +108,7 @@ def test_a_node_without_our_label_is_found_among_many_vms_that_never_join() -> N
     life.until(harness, lambda: life.summary(harness).get("joined") == 1, timeout=2 * HOUR)
 
 
-def test_vms_that_never_join_are_told_and_deleted_all_the_same() -> None:
+def test_vms_that_never_join_are_reported_and_deleted() -> None:
     """Their Nodes are looked for by name, a call each: more than an invocation has time for."""
     harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest(nodeCount=64, topology="4x8x8", instanceConfig=SPOT))

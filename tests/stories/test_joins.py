@@ -458,7 +458,9 @@ def test_an_error_of_approve_join_is_reported_at_its_vm_and_not_as_a_join_timeou
 ) -> None:
     harness = Harness()
     error = {"code": 403, "message": "may not"}
-    denied = Response.of_json({"kind": "Status", "reason": "Forbidden", "error": error, **error}, 403)
+    denied = Response.of_json(
+        {"kind": "Status", "reason": "Forbidden", "error": error, **error}, 403
+    )
     is_denied = True
 
     def instead(step: str, call: str) -> Response | None:

@@ -295,7 +295,7 @@ def test_a_kept_directory_keeps_the_kubeconfig_good(tmp_path: Path) -> None:
 
 def test_sigterm_stops_it_cleanly(tmp_path: Path) -> None:
     with running(tmp_path, "local", *ANY_PORTS) as program:
-        program.until_it_says(STARTED)
+        program.wait_for_output(STARTED)
         assert program.stop(signal.SIGTERM) == 0
     assert program.children() == []
     assert program.files() == []
@@ -304,7 +304,7 @@ def test_sigterm_stops_it_cleanly(tmp_path: Path) -> None:
 @pytest.mark.real
 def test_its_own_sudden_death_takes_its_processes_with_it(tmp_path: Path) -> None:
     with running(tmp_path, "local", *ANY_PORTS) as program:
-        program.until_it_says(STARTED)
+        program.wait_for_output(STARTED)
         local = WithoutKubectl(program)
         local.create(yaml.safe_load((EXAMPLES / "v6e-single-host.yaml").read_text()))
         program.until(lambda: set(local.reasons().values()) == {"Ready"})

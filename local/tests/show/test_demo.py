@@ -143,7 +143,7 @@ def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_nothing_left
 )
 def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path, text: str) -> None:
     with running(tmp_path, "local.show.demo") as demo:
-        demo.until_it_says(text)
+        demo.wait_for_output(text)
         assert demo.stop(signal.SIGINT) == 130, demo.output
     assert demo.output.endswith(INTERRUPTED[: None if text == "Setting up" else 1])
     assert "Traceback" not in demo.output
@@ -153,7 +153,7 @@ def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path, text: str) -> None
 
 def test_sigterm_ends_it_like_ctrl_c(tmp_path: Path) -> None:
     with running(tmp_path, "local.show.demo") as demo:
-        demo.until_it_says("Pub/Sub at")
+        demo.wait_for_output("Pub/Sub at")
         assert demo.stop(signal.SIGTERM) == 143, demo.output
     assert demo.children() == []
 
