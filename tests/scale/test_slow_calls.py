@@ -1,4 +1,5 @@
-"""An API server and a Compute Engine that are slow to answer: no invocation gets all done."""
+"""With slow APIs, one invocation has no time for all calls about a large slice; later ones complete the
+work."""
 
 from __future__ import annotations
 
@@ -20,11 +21,11 @@ from tests.stories.test_jobset_slices import new_harness, post, selecting, until
 
 @dataclass
 class SlowCalls:
-    """Lets the steps' own clocks go on by some seconds at each of their calls."""
+    """Advances the clocks of the steps by some seconds at each of their calls."""
 
     harness: Harness
     a_call_s: float = 1.0
-    """Of 64 Nodes, a second each needs more than two invocations of 30 seconds."""
+    """With 64 Nodes, a second per call needs more than two invocations of 30 seconds."""
     passed_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -69,12 +70,13 @@ def test_later_invocations_complete_what_one_has_no_time_for(
     decisions = Counter((line["step"], line["decision"]) for line in lines)
     longest_s = max(sum(line.get("calls", {}).values()) for line in lines) * a_call_s
     print_figure(
-        f"{hosts} hosts, {a_call_s} s a call: {longest_s:.0f} s of calls at most, {dict(decisions)}"
+        f"slow calls, {hosts} hosts, {a_call_s} s per call: longest invocation {longest_s:.0f} s; "
+        + ", ".join(f"{step} {decision} {count}" for (step, decision), count in decisions.items())
     )
     assert longest_s <= SECONDS_FOR_CALLS - SECONDS_FOR_OTHER_CALLS + 5 * a_call_s
     assert [line for line in lines if "no answer within 30 s" in line.get("note", "")] == []
     assert decisions["tear_down", "Partly"] > 0
-    assert decisions["label_node", "Partly"] > 0 or a_call_s < 0.25  # its Nodes come one by one
+    assert decisions["label_node", "Partly"] > 0 or a_call_s < 0.25  # its Nodes join one by one
     assert dead_letters(harness) == []
 
 
@@ -90,26 +92,27 @@ def test_a_batch_of_tokens_is_continued_by_another_invocation_without_a_nack() -
 
 
 def test_a_node_without_our_label_is_found_among_many_vms_that_never_join() -> None:
-    """A resync asks for ten Nodes by name and begins with another VM each time; no relay names it."""
+    """A resync reads ten Nodes by name, beginning with another VM each time. Without the relay, no
+    message names the Node."""
     harness = Harness(replace(life.vm_options(joins=False), relays=False))
-    alone: dict[str, Any] = {
+    single_hosts: dict[str, Any] = {
         "nodeCount": 64,
         "topology": "2x2x1",
         "targetSizePolicyMode": "INDIVIDUAL",
     }
-    harness.apply(manifest(**alone, instanceConfig=SPOT, bootstrapKubernetes=None))
+    harness.apply(manifest(**single_hosts, instanceConfig=SPOT, bootstrapKubernetes=None))
     life.until(harness, lambda: len(life.vms(harness)) == 64)
     harness.run_for(MINUTE)
     SlowCalls(harness)
     name = sorted(map(life.vm_name, life.vms(harness)))[-1]
-    place = {"providerID": f"gce://{PROJECT}/us-central1-c/{name}"}
-    late = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": place}
+    spec = {"providerID": f"gce://{PROJECT}/us-central1-c/{name}"}
+    late = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
     harness.simulation.admin("POST", "/api/v1/nodes", late, **life.as_kubelet(name))
     life.until(harness, lambda: life.summary(harness).get("joined") == 1, timeout=2 * HOUR)
 
 
 def test_vms_that_never_join_are_reported_and_deleted() -> None:
-    """Their Nodes are looked for by name, a call each: more than an invocation has time for."""
+    """The step reads their Nodes by name, with one call each, for which an invocation has no time."""
     harness = Harness(life.vm_options(joins=False))
     harness.apply(manifest(nodeCount=64, topology="4x8x8", instanceConfig=SPOT))
     life.until(harness, lambda: len(life.vms(harness)) == 64)
@@ -122,7 +125,8 @@ def test_vms_that_never_join_are_reported_and_deleted() -> None:
 
 
 def test_a_large_slice_of_a_jobset_is_released() -> None:
-    """Whether Pods are on it is asked of all of its Nodes: a call each would be more than the time."""
+    """The step lists the Pods of all Nodes of the slice. One call per Node would exceed the time
+    limit."""
     harness = new_harness()
     post(harness, **selecting(**{"cloud.google.com/gke-tpu-topology": "8x16"}))
     until_running(harness)

@@ -181,8 +181,11 @@ def test_the_lifecycle_of_a_slice_stays_within_its_budget(
     for row in counter.rows(title):
         print_figure(row)
     allowed = max_cost(wanted["spec"]["nodeCount"], bootstraps=bootstraps)
+    spent = counter.cost()
     print_figure(
-        f"calls, {title:<32} total: {counter.cost()} (limit: {allowed}); "
+        f"calls, {title:<32} total: {spent.writes} of {allowed.writes} GCE writes, "
+        f"{spent.reads} of {allowed.reads} GCE reads, "
+        f"{spent.kubernetes} of {allowed.kubernetes} Kubernetes calls; "
         f"{counter.rejected_writes()} rejected writes"
     )
     budget = read_budget(wanted["spec"]["nodeCount"])
