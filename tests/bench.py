@@ -1,15 +1,16 @@
 """``make bench``: figures as ratios within one run, because seconds differ between machines.
 
-- Cold start: CPU time and memory from the start of a process to its answer to a message that took a call
-  to Compute Engine and one to Kubernetes (the sweep: one to Kubernetes and one to Pub/Sub), as a share
-  of those of the same function with ordinary imports. Other programs influence CPU time least. - Warm
-  reaction: time from a push to its answer, in a process that has answered before. - Where the time of a
-  slice goes, by its size, on the simulated Compute Engine. - Calls for the lifecycle of a slice,
-  compared with the budget and with measured calls of tpu-operator. - Decisions about 288 and 2,304
-  hosts: CPU times and their ratio, which is 8 if the time is proportional to the number of hosts. - The
-  sweep over 1, 100 and 1,000 groups of which none is due. - Reviews of the webhook: latency over a
-  persistent connection, and reviews per second of one process. The benchmark fails if the 99th
-  percentile of the latency exceeds 50 ms.
+- Cold start: CPU time and memory from the start of a process to its answer to a message that took a
+  call to Compute Engine and one to Kubernetes (the sweep: one to Kubernetes and one to Pub/Sub), as a
+  share of those of the same function with ordinary imports. Other programs influence CPU time least.
+- Warm reaction: time from a push to its answer, in a process that has answered before.
+- Where the time of a slice goes, by its size, on the simulated Compute Engine.
+- Calls for the lifecycle of a slice, compared with the budget and with measured calls of tpu-operator.
+- Decisions about 288 and 2,304 hosts: CPU times and their ratio, which is 8 if the time is
+  proportional to the number of hosts.
+- The sweep over 1, 100 and 1,000 groups of which none is due.
+- Reviews of the webhook: latency over a persistent connection, and reviews per second of one process.
+  The benchmark fails if the 99th percentile of the latency exceeds 50 ms.
 
 ``python -m tests.bench cold-start`` prints one section; `tests.performance` writes the page.
 """
@@ -147,8 +148,8 @@ GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
 
 def make_group(bench: Bench, name: str, step: str) -> bytes:
     """Create a group in a state for which the step calls APIs; return the push about it."""
-    made = bench.admin("POST", GROUPS, manifest(name))
-    uid = made["metadata"]["uid"]
+    created = bench.admin("POST", GROUPS, manifest(name))
+    uid = created["metadata"]["uid"]
     cluster = bench.admin("GET", "/api/v1/namespaces/kube-system")["metadata"]["uid"]
     resource = resource_name(cluster, name, uid)
     if step in ("inject_token", "label_node", "tear_down", "approve_join"):

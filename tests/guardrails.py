@@ -166,8 +166,8 @@ CASES = [
     ),
     # Subnetworks, in all notations
     *(
-        Case(f"a-subnetwork-{how}", {"subnetworks": listed}, _instance(subnetwork=asked))
-        for how, listed, asked in (
+        Case(f"a-subnetwork-{how}", {"subnetworks": listed}, _instance(subnetwork=requested))
+        for how, listed, requested in (
             ("by-its-name", "tpu", "tpu"),
             ("in-full-listed-by-its-name", "tpu", f"{NETWORK}/tpu"),
             ("by-its-name-listed-in-full", f"{NETWORK}/tpu", "tpu"),
@@ -213,9 +213,9 @@ CASES = [
         Case(
             f"a-listed-template-{how}",
             {"subnetworks": "", "instanceTemplates": uri},
-            _template(asked),
+            _template(requested),
         )
-        for how, uri, asked in (
+        for how, uri, requested in (
             ("as-listed", _GLOBAL, _GLOBAL),
             ("of-a-region", _REGIONAL, _REGIONAL),
             ("by-its-self-link", _GLOBAL, f"{COMPUTE}/{_GLOBAL}"),
@@ -245,8 +245,8 @@ CASES = [
     ),
     # Images, in all notations
     *(
-        Case(f"an-image-{how}", {"images": listed}, _instance(image=asked))
-        for how, listed, asked in (
+        Case(f"an-image-{how}", {"images": listed}, _instance(image=requested))
+        for how, listed, requested in (
             ("as-listed", _IMAGE, _IMAGE),
             ("of-a-listed-project", "projects/ubuntu-os-accelerator-images/*", _IMAGE),
             ("by-its-self-link", f"{_UBUNTU}/*", f"{COMPUTE}/{_IMAGE}"),
@@ -257,10 +257,10 @@ CASES = [
         Case(
             f"an-image-{how}",
             {"images": f"{_UBUNTU}/*"},
-            _instance(image=asked),
+            _instance(image=requested),
             f"spec.instanceConfig.image: {shown} is not allowed; allowed: {_UBUNTU}/*",
         )
-        for how, asked, shown in (
+        for how, requested, shown in (
             ("of-its-own-project-that-is-not-listed", "global/images/tpu-1", _OWN_IMAGE),
             (
                 "of-a-foreign-project",
@@ -344,8 +344,8 @@ CASES = [
     ),
     # Reservations, in all notations
     *(
-        Case(f"a-reservation-{how}", {"reservations": listed}, _instance(reservation=asked))
-        for how, listed, asked in (
+        Case(f"a-reservation-{how}", {"reservations": listed}, _instance(reservation=requested))
+        for how, listed, requested in (
             ("by-its-name", "mine", "mine"),
             ("in-full-listed-by-its-name", "mine", "projects/my-gcp-project/reservations/mine"),
             ("by-its-name-listed-in-full", "projects/my-gcp-project/reservations/mine", "mine"),

@@ -65,7 +65,7 @@ def pod(chips: int = 4, **change: Any) -> dict[str, Any]:
     index = {"batch.kubernetes.io/job-completion-index": "0"}
     exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": POOL_LABEL}
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": JOB, "uid": "job-uid"}
-    made: dict[str, Any] = merge(
+    merged: dict[str, Any] = merge(
         {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -89,7 +89,7 @@ def pod(chips: int = 4, **change: Any) -> dict[str, Any]:
         },
         change,
     )
-    return made
+    return merged
 
 
 def unschedulable(since: str = "2026-11-20T10:00:00Z") -> dict[str, Any]:
@@ -121,8 +121,8 @@ def waiting_pod(chips: int = 4, **change: Any) -> dict[str, Any]:
         },
         pod(chips),
     )
-    made: dict[str, Any] = merge(read, change)
-    return made
+    merged: dict[str, Any] = merge(read, change)
+    return merged
 
 
 def jobset(**change: Any) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def jobset(**change: Any) -> dict[str, Any]:
     spec = {"restartPolicy": "Never", **pod()["spec"]}
     job = {"parallelism": 4, "completions": 4, "backoffLimit": 0, "template": {"spec": spec}}
     exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": POOL_LABEL}
-    made: dict[str, Any] = merge(
+    merged: dict[str, Any] = merge(
         {
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
             "kind": "JobSet",
@@ -143,7 +143,7 @@ def jobset(**change: Any) -> dict[str, Any]:
         },
         change,
     )
-    return made
+    return merged
 
 
 def small_jobset(name: str = JOBSET, topology: str = "2x2", hosts: int = 1) -> dict[str, Any]:

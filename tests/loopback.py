@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 class Loopback:
-    """Runs an event loop in a thread; made by `open_loopback`."""
+    """Runs an event loop in a thread; created by `open_loopback`."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()

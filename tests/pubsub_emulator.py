@@ -37,14 +37,14 @@ def find(environment: Mapping[str, str]) -> Path | None:
     java = environment.get("JAVA_HOME") or shutil.which("java", path=path)
     if gcloud is None or java is None:
         return None
-    asked = subprocess.run(
+    done = subprocess.run(
         [gcloud, "info", "--format=value(installation.sdk_root)"],
         env=dict(environment),
         capture_output=True,
         text=True,
         check=False,
     )
-    root = asked.stdout.strip()
+    root = done.stdout.strip()
     program = Path(root) / _PROGRAM
     return program if root and os.access(program, os.X_OK) else None
 

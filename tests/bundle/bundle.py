@@ -53,8 +53,8 @@ def pip(programs: Path) -> list[str]:
 
 def run(command: list[str], cwd: Path | None = None) -> None:
     """Run a program; if it fails, the error has its output."""
-    kept = ("HOME", "PATH", "LANG")
-    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    passed = ("HOME", "PATH", "LANG")
+    environment = {name: os.environ[name] for name in passed if name in os.environ}
     # pip's settings, such as an index. Most packages are not imported, so they are not compiled.
     environment |= {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
     environment["PIP_NO_COMPILE"] = "1"

@@ -87,8 +87,8 @@ class Deployment:
     def serve(self, application: Any, *, is_tls: bool = False) -> int:
         """Serve an application; return its port."""
         tls = self.ca.server_context((LOOPBACK,), datetime.now(UTC)) if is_tls else None
-        made = asyncio.run_coroutine_threadsafe(serve(application, tls=tls), self.bench.loop)
-        return made.result(60)[1]
+        served = asyncio.run_coroutine_threadsafe(serve(application, tls=tls), self.bench.loop)
+        return served.result(60)[1]
 
     def environment(self, step: str) -> dict[str, str]:
         """The variables of a deployment, with ID tokens for the cluster and verification of pushes."""

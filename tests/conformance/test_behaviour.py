@@ -240,8 +240,8 @@ def test_a_failed_read_does_not_change_the_condition_of_a_ready_slice() -> None:
         harness.simulation.gce.faults.fail_next(verb, calls=3, http=503)
     harness.run_for(3 * HOUR)
     assert harness.condition(NAME, "Ready") == before
-    refused = [call.verb for call in harness.simulation.gce.calls.records if call.status == 503]
-    assert refused.count("instances.list") == 3
+    rejected = [call.verb for call in harness.simulation.gce.calls.records if call.status == 503]
+    assert rejected.count("instances.list") == 3
 
 
 def test_a_group_waits_until_a_stockout_ends_and_becomes_ready() -> None:

@@ -35,8 +35,8 @@ def config(**change: Any) -> NodeGroup:
 
 def properties(about: NodeGroup) -> dict[str, Any]:
     assert isinstance(about.spec.source, InstanceConfig)
-    made: dict[str, Any] = template_body(about, about.spec.source)["properties"]
-    return made
+    found: dict[str, Any] = template_body(about, about.spec.source)["properties"]
+    return found
 
 
 def metadata(about: NodeGroup) -> dict[str, str]:
@@ -104,8 +104,8 @@ def test_the_template_refers_to_the_reservation_by_name() -> None:
 
 
 def test_the_template_has_no_reservation_if_the_spec_has_none() -> None:
-    made = properties(config(provisioningModel="SPOT", reservation=None))
-    assert "reservation_affinity" not in made
+    found = properties(config(provisioningModel="SPOT", reservation=None))
+    assert "reservation_affinity" not in found
 
 
 def test_flex_start_uses_no_reservation() -> None:
@@ -245,8 +245,8 @@ def test_a_user_template_is_used_from_the_scope_in_its_uri(scope: str) -> None:
 
 
 def test_children_of_tpu_operator_are_recognized_by_name() -> None:
-    theirs = parse(raw_group(name="my-tpu-group", uid="my-uid"), "cluster")
-    assert theirs.operator_child_names == {
+    parsed = parse(raw_group(name="my-tpu-group", uid="my-uid"), "cluster")
+    assert parsed.operator_child_names == {
         "workloadpolicies": "my-tpu-group-policy-1ec0000c",
         "instancetemplates": "my-tpu-group-template-1ec0000c",
         "managedinstancegroups": "my-tpu-group-mig-1ec0000c",
@@ -259,8 +259,8 @@ def test_children_of_tpu_operator_are_recognized_by_name() -> None:
 @pytest.mark.parametrize("status", ["PROVISIONING", "STAGING", "RUNNING"])
 def test_a_vm_gets_a_token_if_its_metadata_can_be_written(status: str) -> None:
     given = observed(Vm(instance(status=status), None, None))
-    wanted = ["SetMetadata", "CreateSecret newnew"] if status == "RUNNING" else []
-    assert describe(decide(given, NOW)) == wanted
+    expected = ["SetMetadata", "CreateSecret newnew"] if status == "RUNNING" else []
+    assert describe(decide(given, NOW)) == expected
 
 
 @pytest.mark.parametrize(
@@ -278,5 +278,5 @@ def test_a_token_is_kept_if_it_is_valid_for_at_least_ten_minutes(
 ) -> None:
     token = Token("oldold", "o" * 16, NOW + timedelta(minutes=minutes_left))
     plan = decide(observed(Vm(instance(token=token), None, token)), NOW)
-    kept, new = ["CreateSecret oldold"], ["SetMetadata", "CreateSecret newnew"]
-    assert describe(plan) == (kept if is_kept else new)
+    keep, renew = ["CreateSecret oldold"], ["SetMetadata", "CreateSecret newnew"]
+    assert describe(plan) == (keep if is_kept else renew)

@@ -99,7 +99,7 @@ def ready(status: str, reason: str) -> Status:
 
 WAITING, READY = ready("False", Reason.AWAITING_NODE_JOIN), ready("True", "Ready")
 PROVISIONING = ready("False", Reason.PROVISIONING)
-REFUSED = ready("False", Reason.INSUFFICIENT_CAPACITY)
+FAILED = ready("False", Reason.INSUFFICIENT_CAPACITY)
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ REFUSED = ready("False", Reason.INSUFFICIENT_CAPACITY)
         pytest.param(PROVISIONING, WAITING, [], id="nodes are joining"),
         pytest.param(
             PROVISIONING,
-            REFUSED,
+            FAILED,
             [Event("InsufficientCapacity", "why", is_warning=True)],
-            id="refused",
+            id="an error",
         ),
-        pytest.param(REFUSED, REFUSED, [], id="still refused"),
+        pytest.param(FAILED, FAILED, [], id="the same error"),
     ],
 )
 def test_a_change_emits_one_event(before: Status, after: Status, events: list[Event]) -> None:

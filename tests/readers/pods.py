@@ -16,9 +16,9 @@ def admitted_pod(
     **spec: Any,
 ) -> Answered:
     """A Pod of a StatefulSet ``web``; the webhook has changed the template and the Pod."""
-    made = stateful_set(*containers, replicas=hosts, pod=spec)
-    made["spec"]["template"]["metadata"]["annotations"] = dict(annotations or {})
-    template = Answered(made).target["spec"]["template"]
+    workload = stateful_set(*containers, replicas=hosts, pod=spec)
+    workload["spec"]["template"]["metadata"]["annotations"] = dict(annotations or {})
+    template = Answered(workload).target["spec"]["template"]
     member = pod(
         name=f"web-{number}",
         owner="StatefulSet",

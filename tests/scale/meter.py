@@ -32,8 +32,8 @@ class Reading:
 
     def __sub__(self, other: Reading) -> Reading:
         """The differences; counts that did not change are omitted."""
-        mine, theirs = vars(self), vars(other)
-        return Reading(**{name: mine[name] - theirs[name] for name in mine})
+        own, others = vars(self), vars(other)
+        return Reading(**{name: own[name] - others[name] for name in own})
 
 
 @dataclass

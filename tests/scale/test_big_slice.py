@@ -60,11 +60,11 @@ class Lifecycle:
 
     def create(self) -> None:
         """Apply the group, and wait until it is Ready."""
-        wanted = manifest(
+        applied = manifest(
             nodeCount=self.hosts, topology=TOPOLOGIES[self.hosts], instanceConfig=SPOT
         )
         with self._phase("to Ready"):
-            self.harness.apply(wanted)
+            self.harness.apply(applied)
             began = self.harness.clock.now()
             joined = self._until(lambda: len(life.nodes(self.harness)) == self.hosts, HOUR)
             ready = self._until(lambda: self.harness.is_ready(NAME), HOUR)
@@ -74,7 +74,7 @@ class Lifecycle:
 
     def lose_all(self) -> Reading:
         """Preempt all VMs at the same time."""
-        with self._phase("all preempted at once"):
+        with self._phase("all preempted"):
             before = self.meter.read()
             for vm in life.vms(self.harness):
                 self.harness.simulation.gce.faults.preempt(vm)

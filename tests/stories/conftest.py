@@ -13,7 +13,7 @@ FAST_ON_REAL = frozenset(
         "test_budget.py::test_the_lifecycle_of_a_slice_stays_within_its_budget",
         "test_budget.py::test_nothing_is_listed_per_event_that_grows_with_the_cluster",
         "test_deletions.py::test_vms_are_deleted_within_minutes_whatever_else_fails_or_hangs",
-        "test_deletions.py::test_a_process_that_dies_after_the_first_write_cordons_at_the_next_delivery",
+        "test_deletions.py::test_a_process_that_is_killed_after_the_first_write_cordons_at_the_next_delivery",
         "test_deletions.py::test_a_node_that_cannot_be_deleted_is_named_and_delays_nothing_else",
         "test_deletions.py::test_a_forged_message_keeps_no_token_valid_and_no_node_schedulable",
         "test_either_alone.py::test_the_lifecycle_of_a_slice_completes",

@@ -222,9 +222,9 @@ def test_the_definition_rejects_an_invalid_spec_and_names_the_field(
     change: dict[str, Any], path: str, _: str
 ) -> None:
     harness = Harness()
-    refused = harness.apply(manifest(**change))
-    assert (refused["kind"], refused["code"], refused["reason"]) == ("Status", 422, "Invalid")
-    assert path in [cause["field"] for cause in refused["details"]["causes"]]
+    rejected = harness.apply(manifest(**change))
+    assert (rejected["kind"], rejected["code"], rejected["reason"]) == ("Status", 422, "Invalid")
+    assert path in [cause["field"] for cause in rejected["details"]["causes"]]
 
 
 ADVICE = ". Delete the group, correct the spec and apply it again."
@@ -243,8 +243,10 @@ def test_the_functions_reject_what_an_older_definition_accepts(
     assert ("Warning", "InvalidSpec", life.condition_of(harness)[2]) in life.events(harness)
     before = len(harness.answers)
     harness.run_for(59 * MINUTE)
-    looks = [step for step, _ in harness.answers[before:] if step not in ("sweep", "report_leaks")]
-    assert len(looks) <= 1
+    answers = [
+        step for step, _ in harness.answers[before:] if step not in ("sweep", "report_leaks")
+    ]
+    assert len(answers) <= 1
     assert harness.simulation.gce.calls.writes() == 0
     life.assert_deleted_completely(harness)
 
@@ -272,9 +274,9 @@ THEIRS = (
 
 def test_a_group_with_finalizers_of_tpu_operator_is_not_handled_until_they_are_gone() -> None:
     harness = Harness()
-    wanted = manifest()
-    wanted["metadata"]["finalizers"] = ["tpu.google.com/cleanup-mig"]
-    harness.apply(wanted)
+    applied = manifest()
+    applied["metadata"]["finalizers"] = ["tpu.google.com/cleanup-mig"]
+    harness.apply(applied)
     harness.run_for(HOUR)
     assert life.condition_of(harness) == ("False", "ManagedElsewhere", THEIRS)
     assert _calls_about_the_group(harness) == []
@@ -682,8 +684,8 @@ VERBS = (
 def assert_each_operation_once(harness: Harness) -> None:
     """Assert that each resource was created and deleted once."""
     three = ("resourcePolicies", "instanceTemplates", "instanceGroupManagers")
-    made = {f"{kind}.{verb}": 1 for kind in three for verb in ("insert", "delete")}
-    assert harness.operations == {**made, "instances.insert": 2, "instances.delete": 2}
+    operations = {f"{kind}.{verb}": 1 for kind in three for verb in ("insert", "delete")}
+    assert harness.operations == {**operations, "instances.insert": 2, "instances.delete": 2}
 
 
 @pytest.mark.parametrize("calls", [1, 3])

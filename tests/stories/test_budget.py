@@ -150,10 +150,10 @@ def read_budget(nodes: int) -> Budget:
 
 
 def run_lifecycle(
-    harness: Harness, wanted: dict[str, Any], when_ready: Callable[[], None] = lambda: None
+    harness: Harness, applied: dict[str, Any], when_ready: Callable[[], None] = lambda: None
 ) -> None:
     """Create a slice, wait, delete it, and wait again."""
-    harness.apply(wanted)
+    harness.apply(applied)
     life.until_ready(harness)
     when_ready()
     harness.run_for(5 * MINUTE)
@@ -168,19 +168,19 @@ def test_the_lifecycle_of_a_slice_stays_within_its_budget(
     title: str, print_figure: PrintFigure
 ) -> None:
     change = SIZES[title]
-    wanted = manifest(**change)
-    bootstraps = "bootstrapKubernetes" in wanted["spec"]
+    applied = manifest(**change)
+    bootstraps = "bootstrapKubernetes" in applied["spec"]
     harness = Harness() if bootstraps else Harness(life.JOINED_OTHERWISE)
     run_lifecycle(harness, manifest(**{**change, **ONE_HOST}))
     counter = CallCounter(harness)
     before = len(harness.answers)
     to_ready: list[Cost] = []
-    run_lifecycle(harness, wanted, lambda: to_ready.append(counter.cost()))
-    assert to_ready[0].kubernetes <= 60 + 7 * wanted["spec"]["nodeCount"]
+    run_lifecycle(harness, applied, lambda: to_ready.append(counter.cost()))
+    assert to_ready[0].kubernetes <= 60 + 7 * applied["spec"]["nodeCount"]
     invocations = sum(step not in CLUSTER_STEPS for step, _ in harness.answers[before:])
     for row in counter.rows(title):
         print_figure(row)
-    allowed = max_cost(wanted["spec"]["nodeCount"], bootstraps=bootstraps)
+    allowed = max_cost(applied["spec"]["nodeCount"], bootstraps=bootstraps)
     spent = counter.cost()
     print_figure(
         f"calls, {title:<32} total: {spent.writes} of {allowed.writes} GCE writes, "
@@ -188,7 +188,7 @@ def test_the_lifecycle_of_a_slice_stays_within_its_budget(
         f"{spent.kubernetes} of {allowed.kubernetes} Kubernetes calls; "
         f"{counter.rejected_writes()} rejected writes"
     )
-    budget = read_budget(wanted["spec"]["nodeCount"])
+    budget = read_budget(applied["spec"]["nodeCount"])
     calls = sum(vars(counter.cost()).values())
     print_figure(
         f"calls, {title:<32} total: {invocations} of {budget.invocations} invocations, "

@@ -79,10 +79,10 @@ FAILURES: dict[str, tuple[Callable[[], Harness], Callable[[Harness], None]]] = {
         lambda harness: hang(harness, is_node_list),
     ),
     "a revocation hangs": (unjoined, lambda harness: hang(harness, is_revocation)),
-    "a revocation is refused": (unjoined, lambda harness: refuse(harness, is_revocation)),
+    "a revocation is rejected": (unjoined, lambda harness: refuse(harness, is_revocation)),
     "cordons hang": (joined, lambda harness: hang(harness, is_cordon)),
-    "cordons are refused": (joined, lambda harness: refuse(harness, is_cordon)),
-    "it may not publish to itself": (
+    "cordons are rejected": (joined, lambda harness: refuse(harness, is_cordon)),
+    "a missing permission to publish to its own topic": (
         lambda: unjoined(64, "4x8x8"),
         lambda harness: refuse(harness, lambda call: call == "publish tear_down"),
     ),
@@ -93,49 +93,49 @@ FAILURES: dict[str, tuple[Callable[[], Harness], Callable[[Harness], None]]] = {
 def test_vms_are_deleted_within_minutes_whatever_else_fails_or_hangs(
     case: tuple[Callable[[], Harness], Callable[[Harness], None]],
 ) -> None:
-    make, befall = case
+    make, inject = case
     harness = make()
-    befall(harness)
+    inject(harness)
     harness.delete(NAME)
     life.until(harness, lambda: life.vms(harness) == [], timeout=10 * MINUTE)
 
 
-def test_a_process_that_dies_after_the_first_write_cordons_at_the_next_delivery() -> None:
+def test_a_process_that_is_killed_after_the_first_write_cordons_at_the_next_delivery() -> None:
     harness = joined()
-    dead = False
+    is_killed = False
 
     def before(step: str, call: str) -> None:
-        nonlocal dead
-        if step == "tear_down" and is_cordon(call) and not dead:
-            dead = True
+        nonlocal is_killed
+        if step == "tear_down" and is_cordon(call) and not is_killed:
+            is_killed = True
             raise ProcessKilled
 
     harness.hooks.before = before
     cordoned: set[str] = set()
     harness.delete(NAME)
 
-    def is_over() -> bool:
+    def is_complete() -> bool:
         nodes = life.nodes(harness)
         cordoned.update(name for name, one in nodes.items() if one["spec"].get("unschedulable"))
         return not nodes
 
-    life.until(harness, is_over)
-    assert dead
+    life.until(harness, is_complete)
+    assert is_killed
     assert len(cordoned) == 2
 
 
 def test_a_node_that_cannot_be_deleted_is_named_and_delays_nothing_else() -> None:
     harness = joined()
-    kept = sorted(life.nodes(harness))[0]
-    refuse(harness, lambda call: call == f"DELETE /api/v1/nodes/{kept}")
+    undeletable = sorted(life.nodes(harness))[0]
+    refuse(harness, lambda call: call == f"DELETE /api/v1/nodes/{undeletable}")
     harness.delete(NAME)
     harness.run_for(HOUR)
-    assert list(life.nodes(harness)) == [kept]
+    assert list(life.nodes(harness)) == [undeletable]
     assert life.of_kind(harness, "instanceTemplates") == []
     assert life.of_kind(harness, "resourcePolicies") == []
     status, reason, message = life.condition_of(harness)
     assert (status, reason) == ("False", "PermissionDenied")
-    assert f"(DELETE /api/v1/nodes/{kept})" in message
+    assert f"(DELETE /api/v1/nodes/{undeletable})" in message
     assert "managed instance group" not in message
     harness.hooks.before = lambda _step, _call: None
     life.until_gone(harness, timeout=HOUR)
@@ -176,7 +176,7 @@ def test_a_foreign_policy_of_the_groups_name_causes_no_loop_of_messages(
 
     def find_foreign(gce: Gce, project: str, region: str, name: str) -> Policy | None:
         found = find(gce, project, region, name)
-        return replace(found, description="made manually") if found else None
+        return replace(found, description="created manually") if found else None
 
     monkeypatch.setattr(Gce, "find_policy", find_foreign)
     harness.delete(NAME)

@@ -241,13 +241,13 @@ def test_a_jobset_that_requires_a_label_which_its_slice_lacks_gets_another() -> 
     harness.run_for(10 * SECOND)
     template = objects.options(spec={"nodeLabels": {"rack": "a"}})
     harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", {"data": template}, **MERGE)
-    made = objects.jobset()
-    (job,) = made["spec"]["replicatedJobs"]
+    jobset = objects.jobset()
+    (job,) = jobset["spec"]["replicatedJobs"]
     expression = {"key": "rack", "operator": "In", "values": ["a"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
     job["template"]["spec"]["template"]["spec"]["affinity"] = {"nodeAffinity": required}
-    apply(harness, made)
+    apply(harness, jobset)
     until_running(harness)
     assert uid(harness) != before
 
@@ -622,8 +622,8 @@ def test_two_concurrent_invocations_create_one_slice() -> None:
     harness.simulation.publish("provision_slice", message.encode(), {})
     until_running(harness)
     assert harness.operations["instanceGroupManagers.insert"] == 1
-    looked = [line for line in harness.log.lines if line["step"] == "provision_slice"]
-    assert [line["decision"] for line in looked if line["trigger"] == "Unschedulable"] == [
+    lines = [line for line in harness.log.lines if line["step"] == "provision_slice"]
+    assert [line["decision"] for line in lines if line["trigger"] == "Unschedulable"] == [
         "Creating",
         "Provisioning",
     ]
@@ -762,9 +762,9 @@ def test_a_slice_is_not_replaced_while_pods_of_the_former_job_write_a_checkpoint
 def test_a_slice_whose_node_was_deleted_is_created_again_for_the_waiting_pod() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_FOREVER
-    made = objects.small_jobset()
-    made["spec"] |= MAY_RESTART
-    apply(harness, made)
+    jobset = objects.small_jobset()
+    jobset["spec"] |= MAY_RESTART
+    apply(harness, jobset)
     until(harness, lambda: phases(harness) == ["Running"])
     before = uid(harness)
     (node,) = life.nodes(harness)

@@ -54,11 +54,11 @@ class Expired(SlowCredentials):
 
 @pytest.mark.parametrize("seconds", [31, 170, 3600])
 def test_a_slow_token_inserts_no_mig_for_a_deleted_group(seconds: int) -> None:
-    wanted = manifest(**OWN_TEMPLATE)
-    harness = harness_for(wanted["spec"])
+    applied = manifest(**OWN_TEMPLATE)
+    harness = harness_for(applied["spec"])
     slow = Expired(harness, timedelta(seconds=seconds))
     harness.runtime("create_resources").clients.credentials = GoogleCredentials(lambda: slow)
-    harness.apply(wanted)
+    harness.apply(applied)
     life.until(harness, lambda: slow.fetched == 1)
     life.until_gone(harness)
     harness.run_for(10 * MINUTE)

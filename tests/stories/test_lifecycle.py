@@ -85,11 +85,11 @@ def test_a_group_with_a_long_name_becomes_ready_and_is_deleted_completely(length
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
 def test_every_valid_spec_becomes_ready_and_is_deleted_completely(row: dict[str, Any]) -> None:
-    wanted = manifest(**row["change"])
-    harness = harness_for(wanted["spec"])
+    applied = manifest(**row["change"])
+    harness = harness_for(applied["spec"])
     before = harness.leftovers()
-    life.ready_slice(harness, wanted)
-    count = wanted["spec"]["nodeCount"]
+    life.ready_slice(harness, applied)
+    count = applied["spec"]["nodeCount"]
     assert life.summary(harness) == {
         "desired": count,
         "running": count,
@@ -132,12 +132,12 @@ MODELS = {
 @pytest.mark.parametrize("change", MODELS.values(), ids=MODELS.keys())
 def test_v6e_and_tpu7x_work_with_each_provisioning_model(change: dict[str, Any]) -> None:
     harness = Harness()
-    wanted = manifest(**change)
-    life.ready_slice(harness, wanted)
-    model = wanted["spec"]["instanceConfig"].get("provisioningModel", "RESERVATION_BOUND")
+    applied = manifest(**change)
+    life.ready_slice(harness, applied)
+    model = applied["spec"]["instanceConfig"].get("provisioningModel", "RESERVATION_BOUND")
     shown = life.columns(harness, wide=True)
     assert shown["MODEL"] == model
-    assert shown["MACHINE"] == wanted["spec"]["instanceConfig"]["machineType"]
+    assert shown["MACHINE"] == applied["spec"]["instanceConfig"]["machineType"]
     for vm in life.vms(harness):
         assert life.get(harness, vm)["scheduling"]["provisioningModel"] == model
     life.assert_deleted_completely(harness)
@@ -194,8 +194,10 @@ def test_nodes_get_no_taint_unless_the_user_requests_it() -> None:
 def test_labels_and_taints_are_set_on_nodes_that_joined_by_other_means() -> None:
     harness = Harness(life.JOINED_OTHERWISE)
     taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
-    wanted = manifest(bootstrapKubernetes=None, nodeLabels={"team": "training"}, nodeTaints=[taint])
-    life.ready_slice(harness, wanted)
+    applied = manifest(
+        bootstrapKubernetes=None, nodeLabels={"team": "training"}, nodeTaints=[taint]
+    )
+    life.ready_slice(harness, applied)
     for node in life.nodes(harness).values():
         assert node["metadata"]["labels"]["team"] == "training"
         assert node["metadata"]["labels"]["cloud.google.com/gke-tpu-topology"] == "2x2x2"
@@ -223,17 +225,17 @@ def test_the_users_settings_are_in_the_template() -> None:
     harness.apply(manifest(instanceConfig=config))
     life.until_ready(harness)
     (path,) = life.of_kind(harness, "instanceTemplates")
-    made = life.get(harness, path)["properties"]
-    metadata = life.metadata_of(made)
+    properties = life.get(harness, path)["properties"]
+    metadata = life.metadata_of(properties)
     assert metadata["key1"] == "value1"
     assert "mine=1" in metadata["kube-labels"].split(",")
-    assert made["tags"]["items"] == ["tag1", "tag2"]
-    disk = made["disks"][0]["initializeParams"]
+    assert properties["tags"]["items"] == ["tag1", "tag2"]
+    disk = properties["disks"][0]["initializeParams"]
     assert (disk["diskSizeGb"], disk["diskType"]) == ("200", "hyperdisk-extreme")
-    interface = made["networkInterfaces"][0]
+    interface = properties["networkInterfaces"][0]
     assert interface["subnetwork"].endswith("regions/us-central1/subnetworks/training")
     assert "accessConfigs" not in interface
-    assert made["serviceAccounts"] == config["serviceAccounts"]
+    assert properties["serviceAccounts"] == config["serviceAccounts"]
 
 
 def test_the_template_has_no_token() -> None:
@@ -273,9 +275,9 @@ def test_a_user_template_is_used_and_not_deleted() -> None:
         "bootstrapKubernetes": None,
         "instanceTemplateURI": f"projects/{PROJECT}/global/instanceTemplates/my-template",
     }
-    wanted = manifest(**change)
-    harness = harness_for(wanted["spec"])
-    life.ready_slice(harness, wanted)
+    applied = manifest(**change)
+    harness = harness_for(applied["spec"])
+    life.ready_slice(harness, applied)
     assert life.condition_of(harness, "InstanceTemplateReady") == (
         "True",
         "ExternalTemplate",
@@ -364,9 +366,9 @@ def test_deletion_is_reported_step_by_step() -> None:
 
 def test_a_pause_before_creation_creates_nothing_and_creation_continues_after_it() -> None:
     harness = Harness()
-    wanted = manifest()
-    wanted["metadata"]["annotations"] = {PAUSED: "true"}
-    harness.apply(wanted)
+    applied = manifest()
+    applied["metadata"]["annotations"] = {PAUSED: "true"}
+    harness.apply(applied)
     harness.run_for(HOUR)
     assert life.condition_of(harness) == (
         "False",
@@ -394,9 +396,9 @@ def test_a_pause_during_creation_creates_nothing_more() -> None:
 
 def test_a_paused_group_can_be_deleted() -> None:
     harness = Harness()
-    wanted = manifest()
-    wanted["metadata"]["annotations"] = {PAUSED: "true"}
-    harness.apply(wanted)
+    applied = manifest()
+    applied["metadata"]["annotations"] = {PAUSED: "true"}
+    harness.apply(applied)
     harness.run_for(MINUTE)
     life.assert_deleted_completely(harness)
 
@@ -428,8 +430,8 @@ def test_a_group_applied_again_while_the_old_one_is_deleted_waits_only_for_the_n
     life.ready_slice(harness, manifest())
     harness.delete(life.NAME)
     harness.run_for(timedelta(seconds=5))
-    refused = harness.apply(manifest())
-    assert (refused["kind"], refused["reason"]) == ("Status", "AlreadyExists")
+    rejected = harness.apply(manifest())
+    assert (rejected["kind"], rejected["reason"]) == ("Status", "AlreadyExists")
     life.until_gone(harness)
     assert harness.apply(manifest())["kind"] == "TPUNodeGroup"
     life.until_ready(harness)

@@ -231,8 +231,8 @@ def test_operations_beyond_gkes_limit_are_queued_and_reported_when_they_begin() 
     assert occurrences["NodePoolQueued"] == occurrences["NodePoolCreationStarted"] == 1
     assert occurrences["NodePoolDeletionStarted"] == 1
     assert "NodePoolDeletionFailed" not in occurrences
-    refused = [one for one in harness.gke.calls.records if one.status == 429]
-    assert len(refused) == 8, "each of them was made"
+    rejected = [one for one in harness.gke.calls.records if one.status == 429]
+    assert len(rejected) == 8, "all calls were sent"
 
 
 def test_calls_that_gke_is_too_busy_for_are_retried_and_not_reported() -> None:

@@ -54,9 +54,9 @@ def new_harness(options: Options | None = None) -> Harness:
 
 
 def post(harness: Harness, replicas: int = 1) -> None:
-    made = objects.jobset()
-    made["spec"]["replicatedJobs"][0]["replicas"] = replicas
-    apply(harness, made)
+    jobset = objects.jobset()
+    jobset["spec"]["replicatedJobs"][0]["replicas"] = replicas
+    apply(harness, jobset)
 
 
 def is_gone(harness: Harness) -> bool:
@@ -158,11 +158,11 @@ def test_no_pool_is_created_that_the_pod_would_not_fit(
 ) -> None:
     change, words = case
     harness = new_harness()
-    made = objects.jobset()
-    (job,) = made["spec"]["replicatedJobs"]
+    jobset = objects.jobset()
+    (job,) = jobset["spec"]["replicatedJobs"]
     template = job["template"]["spec"]["template"]
     template["spec"] = merge(template["spec"], change)
-    apply(harness, made)
+    apply(harness, jobset)
     harness.run_for(HOUR)
     assert harness.gke.calls.counts()["nodePools.create"] == 0
     (line,) = reported_events(harness)
@@ -172,12 +172,12 @@ def test_no_pool_is_created_that_the_pod_would_not_fit(
 def test_a_pod_runs_on_a_pool_that_meets_its_node_affinity() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_FOREVER
-    made = objects.jobset()
-    (job,) = made["spec"]["replicatedJobs"]
+    jobset = objects.jobset()
+    (job,) = jobset["spec"]["replicatedJobs"]
     template = job["template"]["spec"]["template"]
     template["spec"] = merge(template["spec"], requiring("team", "a", "b"))
     template["spec"]["nodeSelector"] |= {"team": "a", "node.kubernetes.io/team": "a"}
-    apply(harness, made)
+    apply(harness, jobset)
     until(harness, lambda: are_running(harness))
 
 
@@ -206,8 +206,8 @@ def test_the_name_of_another_namespaces_pool_is_not_taken() -> None:
     harness = new_harness()
     other = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
     harness.simulation.admin("POST", "/api/v1/namespaces", other)
-    theirs = objects.jobset(metadata={"namespace": "other"}, spec={"suspend": True})
-    harness.simulation.admin("POST", JOBSETS.replace(NAMESPACE, "other"), theirs)
+    other = objects.jobset(metadata={"namespace": "other"}, spec={"suspend": True})
+    harness.simulation.admin("POST", JOBSETS.replace(NAMESPACE, "other"), other)
     owner = {"apiVersion": "example.com/v1", "kind": "Other", "name": objects.JOB, "uid": "1"}
     forged = objects.pod(
         metadata={"namespace": "other", "ownerReferences": [{**owner, "controller": True}]}
@@ -221,7 +221,7 @@ def test_the_name_of_another_namespaces_pool_is_not_taken() -> None:
     assert reported_events(harness) == [MAKING]
 
 
-def look(harness: Harness) -> str:
+def read_state(harness: Harness) -> str:
     """Return the answer to the sweep's message about the leader."""
     (leader,) = (
         pod
@@ -247,7 +247,7 @@ def test_nodes_of_a_slowly_created_pool_get_their_full_time() -> None:
     post(harness)
     until(harness, lambda: any("has been created" in line for line in reported_events(harness)))
     assert not life.nodes(harness)
-    assert look(harness) == "Ready"
+    assert read_state(harness) == "Ready"
     until(harness, lambda: are_running(harness))
     assert not [line for line in reported_events(harness) if "Unfit" in line]
 
@@ -259,9 +259,9 @@ def test_a_pod_that_fits_no_node_of_its_pool_is_reported_after_15_minutes() -> N
     until(harness, lambda: len(life.nodes(harness)) > 0)
     until(harness, lambda: close(harness), MINUTE)
     harness.run_for(14 * MINUTE)
-    assert look(harness) == "Ready"
+    assert read_state(harness) == "Ready"
     harness.run_for(2 * MINUTE)
-    assert look(harness) == "Unfit"
+    assert read_state(harness) == "Unfit"
 
 
 def close(harness: Harness) -> bool:

@@ -137,19 +137,19 @@ def test_a_pool_that_is_not_what_the_pod_requests_is_replaced(change: dict[str, 
 def test_a_pool_of_another_job_whose_key_has_the_same_prefix_is_not_touched() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_FOREVER
-    theirs = {"google.com/nodepool-manager": "tpu-provisioner"}
-    theirs |= {"google.com/tpu-provisioner-jobset-name": "other"}
-    harness.gke.faults.make_pool(GKE_CLUSTER, OLDER, theirs)
+    labels = {"google.com/nodepool-manager": "tpu-provisioner"}
+    labels |= {"google.com/tpu-provisioner-jobset-name": "other"}
+    harness.gke.faults.make_pool(GKE_CLUSTER, OLDER, labels)
     post(harness)
     until(harness, lambda: NAME in pools(harness))
 
 
 def selecting(**labels: str) -> dict[str, Any]:
     """The JobSet, with additional node selectors of its Pods."""
-    made = objects.jobset()
-    (job,) = made["spec"]["replicatedJobs"]
+    jobset = objects.jobset()
+    (job,) = jobset["spec"]["replicatedJobs"]
     job["template"]["spec"]["template"]["spec"]["nodeSelector"] |= labels
-    return made
+    return jobset
 
 
 ICI = "cloud.google.com/gke-tpu-ici-resiliency"

@@ -30,7 +30,7 @@ def status_writes(harness: Harness) -> int:
 
 
 CASES = {
-    "the MIG cannot be made": ("instanceGroupManagers.insert", "create_resources"),
+    "the MIG cannot be created": ("instanceGroupManagers.insert", "create_resources"),
     "tokens cannot be written": ("instances.setMetadata", "inject_token"),
     "VMs cannot be listed": ("instances.list", "label_node"),
 }

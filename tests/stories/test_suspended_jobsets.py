@@ -71,9 +71,9 @@ def suspend(harness: Harness, name: str, *, is_suspended: bool) -> None:
 
 
 def small(name: str, *, is_suspended: bool) -> dict[str, Any]:
-    made = objects.small_jobset(name)
-    made["spec"]["suspend"] = is_suspended
-    return made
+    jobset = objects.small_jobset(name)
+    jobset["spec"]["suspend"] = is_suspended
+    return jobset
 
 
 def running(harness: Harness) -> set[str]:

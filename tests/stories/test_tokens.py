@@ -47,17 +47,17 @@ def test_a_vm_that_cannot_be_read_does_not_keep_others_from_joining(
     harness = Harness(replace(life.vm_options(), sinks=not by_resync))
     harness.apply(manifest(**FOUR, instanceConfig=SPOT))
     life.until(harness, lambda: len(life.vms(harness)) == 4)
-    refused = sorted(map(life.vm_name, life.vms(harness)))[0]
-    harness.hooks.instead = refused_for(refused, *refusal)
+    denied = sorted(map(life.vm_name, life.vms(harness)))[0]
+    harness.hooks.instead = refused_for(denied, *refusal)
     life.until(harness, lambda: len(life.nodes(harness)) == 3, timeout=10 * MINUTE)
     harness.run_for(5 * MINUTE)
-    assert refused not in life.nodes(harness)
+    assert denied not in life.nodes(harness)
     notes = {line.get("note", "") for line in harness.log.lines if line["step"] == "inject_token"}
-    assert any(f"instances.get of {refused}" in note for note in notes)
+    assert any(f"instances.get of {denied}" in note for note in notes)
     if refusal[0] == 403:
         status, reason, message = life.condition_of(harness, "TokensInjected")
         assert (status, reason) == ("False", "PermissionDenied")
-        assert message.startswith(f"{refusal[2]} (instances.get of {refused}). ")
+        assert message.startswith(f"{refusal[2]} (instances.get of {denied}). ")
     harness.hooks.instead = lambda _step, _call: None
     life.until_ready(harness, timeout=30 * MINUTE)
     life.assert_deleted_completely(harness)
@@ -126,9 +126,9 @@ def test_the_error_of_one_vm_is_not_cleared_when_another_vm_gets_its_token() -> 
     harness.apply(manifest(**TWO_SINGLE))
     life.until(harness, lambda: len(life.vms(harness)) == 2)
     denied, other = life.vms(harness)
-    refused = Response.of_json({"error": {"code": 403, "message": "may not"}}, 403)
+    rejected = Response.of_json({"error": {"code": 403, "message": "may not"}}, 403)
     call = f"/{life.vm_name(denied)}/setMetadata"
-    harness.hooks.instead = lambda _step, made: refused if made.endswith(call) else None
+    harness.hooks.instead = lambda _step, request: rejected if request.endswith(call) else None
     life.until(
         harness, lambda: life.condition_of(harness, "TokensInjected")[1] == "PermissionDenied"
     )

@@ -52,9 +52,9 @@ class Upgrade:
 
     def deploy(self, step: str, approval: JoinApproval) -> None:
         """Deploy one function only."""
-        kept = dict(self.harness.settings)
+        before = dict(self.harness.settings)
         self.harness.configure(join_approval=approval)
-        self.harness.settings |= {name: kept[name] for name in kept if name != step}
+        self.harness.settings |= {name: before[name] for name in before if name != step}
 
     def bring_manifests(self, *, external_approval: bool = False) -> None:
         """Apply bindings, policies, and the permissions of approve_join and of the relay."""
@@ -93,8 +93,13 @@ class Upgrade:
     def _describe(self, name: str) -> tuple[Any, ...]:
         node = life.nodes(self.harness)[name]
         (ready,) = (one for one in node["status"]["conditions"] if one["type"] == "Ready")
-        kept = (node["metadata"]["labels"], node["spec"])
-        return (node["metadata"]["uid"], ready["status"], ready["lastTransitionTime"], kept)
+        labels_and_spec = (node["metadata"]["labels"], node["spec"])
+        return (
+            node["metadata"]["uid"],
+            ready["status"],
+            ready["lastTransitionTime"],
+            labels_and_spec,
+        )
 
 
 def _list_older_manifests() -> Iterator[dict[str, Any]]:
