@@ -12,8 +12,8 @@ from local.cloud.simulation import PROJECT, Options, identity
 from shared.frame.message import Cause, Message
 from tests.harness import Harness
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import HOUR, MINUTE, NAME, ZONE
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE, NAME, ZONE
 from tests.unit.specs import OWN_TEMPLATE
 
 MIGS = "instanceGroupManagers"
@@ -26,7 +26,7 @@ class Creation:
         self.harness = Harness()
         self.statuses: list[dict[str, Any]] = []
         self.harness.apply(manifest())
-        life.until(self.harness, self._record)
+        helpers.until(self.harness, self._record)
         self.harness.run_for(MINUTE)
 
     def _record(self) -> bool:
@@ -71,7 +71,7 @@ def creation() -> Creation:
 def test_the_condition_of_a_resource_is_provisioning_until_it_exists(
     creation: Creation, kind: str, noun: str, kind_in_message: str
 ) -> None:
-    name = life.resource_name(creation.harness)
+    name = helpers.resource_name(creation.harness)
     assert list(creation.conditions(kind)) == [
         ("False", "Provisioning", f"Compute Engine is creating the {noun} {name}"),
         ("True", "Ready", f"{kind_in_message} provisioned successfully"),
@@ -79,7 +79,7 @@ def test_the_condition_of_a_resource_is_provisioning_until_it_exists(
 
 
 def test_the_condition_of_the_mig_is_ready_when_its_vms_exist(creation: Creation) -> None:
-    name = life.resource_name(creation.harness)
+    name = helpers.resource_name(creation.harness)
     assert list(creation.conditions("ManagedInstanceGroupReady")) == [
         ("False", "Provisioning", f"The managed instance group {name} is not created yet"),
         ("False", "Provisioning", f"Compute Engine is creating the managed instance group {name}"),
@@ -96,17 +96,17 @@ def test_ready_has_only_the_expected_reasons_during_creation(creation: Creation)
 
 
 def test_nodes_that_have_not_joined_are_counted_in_the_message_of_tpu_operator() -> None:
-    harness = Harness(life.vm_options(join_s=(10.0, 600.0)))
+    harness = Harness(helpers.vm_options(join_s=(10.0, 600.0)))
     harness.apply(manifest())
     harness.run_for(timedelta(seconds=1))
-    life.until(harness, lambda: life.summary(harness)["ready"] == 1)
-    life.until_reason(harness, "AwaitingNodeJoin", timeout=2 * MINUTE)
-    assert life.condition_of(harness) == (
+    helpers.until(harness, lambda: helpers.summary(harness)["ready"] == 1)
+    helpers.until_reason(harness, "AwaitingNodeJoin", timeout=2 * MINUTE)
+    assert helpers.condition_of(harness) == (
         "False",
         "AwaitingNodeJoin",
         "Waiting for 1 of 2 nodes to join the cluster",
     )
-    summary = life.summary(harness)
+    summary = helpers.summary(harness)
     assert (summary["ready"], summary["reconciling"], summary["text"]) == (1, 1, "1/2")
 
 
@@ -122,8 +122,8 @@ def test_an_operation_is_in_the_status_while_it_runs(creation: Creation) -> None
 
 
 def test_the_status_has_the_uri_of_the_mig(creation: Creation) -> None:
-    name = life.resource_name(creation.harness)
-    entry = life.entry(creation.harness, "managedInstanceGroup")
+    name = helpers.resource_name(creation.harness)
+    entry = helpers.entry(creation.harness, "managedInstanceGroup")
     assert entry["uri"] == f"{ZONE}/instanceGroupManagers/{name}"
 
 
@@ -134,13 +134,13 @@ def test_every_condition_has_the_observed_generation(creation: Creation) -> None
 
 
 def test_a_creation_without_errors_emits_no_warning(creation: Creation) -> None:
-    assert [event for event in life.events(creation.harness) if event[0] == "Warning"] == []
+    assert [event for event in helpers.events(creation.harness) if event[0] == "Warning"] == []
 
 
 def test_a_slice_is_ready_within_40_seconds_of_its_last_node(creation: Creation) -> None:
     moments = [
         condition["lastTransitionTime"]
-        for node in life.nodes(creation.harness).values()
+        for node in helpers.nodes(creation.harness).values()
         for condition in node["status"]["conditions"]
         if condition["type"] == "Ready"
     ]
@@ -157,11 +157,11 @@ def _seconds(text: str) -> float:
 
 def test_each_vm_has_its_own_token_and_none_is_valid_after_the_join(creation: Creation) -> None:
     tokens = {
-        life.metadata_of(life.get(creation.harness, vm))["kubeadm-join-token"]
-        for vm in life.vms(creation.harness)
+        helpers.metadata_of(helpers.get(creation.harness, vm))["kubeadm-join-token"]
+        for vm in helpers.vms(creation.harness)
     }
     assert len(tokens) == 2
-    assert life.secrets(creation.harness) == []
+    assert helpers.secrets(creation.harness) == []
 
 
 def test_metadata_is_written_once_for_each_vm(creation: Creation) -> None:
@@ -176,7 +176,7 @@ def test_a_node_with_the_correct_labels_is_not_patched_again(creation: Creation)
 
 def test_a_settled_group_is_not_written() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     before = harness.group(NAME)
     writes = harness.simulation.gce.calls.writes()
     harness.run_for(3 * HOUR)
@@ -192,10 +192,10 @@ def test_a_settled_group_is_not_written() -> None:
 def test_a_transient_error_is_retried_without_a_warning(verb: str, http: int) -> None:
     harness = Harness()
     harness.simulation.gce.faults.fail_next(verb, calls=2, http=http, reason="backendError")
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     assert harness.operations[verb] == 1
-    assert [event for event in life.events(harness) if event[0] == "Warning"] == []
-    assert not any("operation" in life.entry(harness, kind) for kind in _kinds(harness))
+    assert [event for event in helpers.events(harness) if event[0] == "Warning"] == []
+    assert not any("operation" in helpers.entry(harness, kind) for kind in _kinds(harness))
 
 
 def test_an_unknown_error_is_reported_and_the_call_retried() -> None:
@@ -205,9 +205,9 @@ def test_an_unknown_error_is_reported_and_the_call_retried() -> None:
         "instanceGroupManagers.insert", http=400, reason="somethingNew", message=message
     )
     harness.apply(manifest())
-    life.until_reason(harness, "Refused")
-    assert message in life.condition_of(harness)[2]
-    life.until_ready(harness)
+    helpers.until_reason(harness, "Refused")
+    assert message in helpers.condition_of(harness)[2]
+    helpers.until_ready(harness)
 
 
 @pytest.mark.parametrize(
@@ -219,22 +219,22 @@ def test_a_failed_insert_is_retried(code: str, reason: str) -> None:
     harness.simulation.gce.faults.fail_operations("instanceGroupManagers.insert", code=code)
     harness.apply(manifest())
     if reason:
-        life.until_reason(harness, reason)
-    life.until_ready(harness)
-    assert "error" not in life.entry(harness, "managedInstanceGroup")
+        helpers.until_reason(harness, reason)
+    helpers.until_ready(harness)
+    assert "error" not in helpers.entry(harness, "managedInstanceGroup")
 
 
 @pytest.mark.parametrize("verb", ["instanceGroupManagers.get", "instances.list", "instances.get"])
 def test_a_failed_read_causes_no_warning(verb: str) -> None:
     harness = Harness()
     harness.simulation.gce.faults.fail_next(verb, calls=3, http=500)
-    life.ready_slice(harness, manifest())
-    assert [event for event in life.events(harness) if event[0] == "Warning"] == []
+    helpers.ready_slice(harness, manifest())
+    assert [event for event in helpers.events(harness) if event[0] == "Warning"] == []
 
 
 def test_a_failed_read_does_not_change_the_condition_of_a_ready_slice() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     before = harness.condition(NAME, "Ready")
     for verb in ("instances.list", "instanceGroupManagers.get"):
         harness.simulation.gce.faults.fail_next(verb, calls=3, http=503)
@@ -248,23 +248,23 @@ def test_a_group_waits_until_a_stockout_ends_and_becomes_ready() -> None:
     harness = Harness()
     faults = harness.simulation.gce.faults
     faults.set_capacity("us-central1-c", "tpu7x", 0)
-    harness.apply(manifest(instanceConfig=dict(life.STANDARD)))
-    life.until_reason(harness, "InsufficientCapacity")
+    harness.apply(manifest(instanceConfig=dict(helpers.STANDARD)))
+    helpers.until_reason(harness, "InsufficientCapacity")
     harness.run_for(5 * HOUR)
-    assert "ZONE_RESOURCE_POOL_EXHAUSTED" in life.condition_of(harness)[2]
+    assert "ZONE_RESOURCE_POOL_EXHAUSTED" in helpers.condition_of(harness)[2]
     faults.set_capacity("us-central1-c", "tpu7x")
-    life.until_ready(harness)
+    helpers.until_ready(harness)
     assert harness.operations["instanceGroupManagers.insert"] == 1
 
 
 def test_the_reason_of_a_vm_that_cannot_be_created_does_not_flap() -> None:
     harness = Harness()
     harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 1)
-    two_hosts = {**life.ONE_HOST, "nodeCount": 2, "instanceConfig": dict(life.STANDARD)}
+    two_hosts = {**helpers.ONE_HOST, "nodeCount": 2, "instanceConfig": dict(helpers.STANDARD)}
     harness.apply(manifest(**two_hosts))
-    life.until_reason(harness, "InsufficientCapacity")
+    helpers.until_reason(harness, "InsufficientCapacity")
     assert not harness.run_until(
-        lambda: life.condition_of(harness)[1] != "InsufficientCapacity", timedelta(minutes=30)
+        lambda: helpers.condition_of(harness)[1] != "InsufficientCapacity", timedelta(minutes=30)
     )
 
 
@@ -275,8 +275,8 @@ def test_ready_reports_a_missing_permission_to_write_tokens() -> None:
     )
     harness.apply(manifest())
     harness.run_for(HOUR)
-    assert life.condition_of(harness, "TokensInjected")[1] == "PermissionDenied"
-    assert life.condition_of(harness)[1] == "PermissionDenied"
+    assert helpers.condition_of(harness, "TokensInjected")[1] == "PermissionDenied"
+    assert helpers.condition_of(harness)[1] == "PermissionDenied"
 
 
 def test_an_insert_that_refers_to_a_missing_resource_is_reported() -> None:
@@ -287,16 +287,16 @@ def test_an_insert_that_refers_to_a_missing_resource_is_reported() -> None:
     )
     harness.apply(manifest())
     harness.run_for(HOUR)
-    assert message in life.condition_of(harness)[2]
+    assert message in helpers.condition_of(harness)[2]
 
 
 def test_a_slice_becomes_ready_although_its_operations_no_longer_exist() -> None:
     harness = Harness()
     harness.apply(manifest())
-    life.until(harness, lambda: harness.operations["instanceGroupManagers.insert"] == 1)
-    life.until(harness, lambda: bool(life.of_kind(harness, MIGS)))
+    helpers.until(harness, lambda: harness.operations["instanceGroupManagers.insert"] == 1)
+    helpers.until(harness, lambda: bool(helpers.of_kind(harness, MIGS)))
     harness.simulation.gce.faults.forget_operations()
-    life.until_ready(harness)
+    helpers.until_ready(harness)
 
 
 # Nodes
@@ -304,29 +304,29 @@ def test_a_slice_becomes_ready_although_its_operations_no_longer_exist() -> None
 
 def test_an_unready_node_makes_the_slice_unready_within_seconds() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
-    name, node = next(iter(life.nodes(harness).items()))
+    helpers.ready_slice(harness, manifest())
+    name, node = next(iter(helpers.nodes(harness).items()))
     path = f"/api/v1/nodes/{name}/status"
     conditions = node["status"]["conditions"]
     down = [{**it, "status": "False"} if it["type"] == "Ready" else it for it in conditions]
-    life.patch(harness, path, {"status": {"conditions": down}})
-    life.until_reason(harness, "NodeNotReady", timeout=timedelta(seconds=5))
-    assert life.pending(harness) == {name: "NodeNotReady"}
-    life.patch(harness, path, {"status": {"conditions": conditions}})
+    helpers.patch(harness, path, {"status": {"conditions": down}})
+    helpers.until_reason(harness, "NodeNotReady", timeout=timedelta(seconds=5))
+    assert helpers.pending(harness) == {name: "NodeNotReady"}
+    helpers.patch(harness, path, {"status": {"conditions": conditions}})
     harness.run_for(timedelta(seconds=15))
     assert not harness.is_ready(NAME)  # changes of a flapping Node are coalesced
-    life.until_ready(harness, timeout=timedelta(minutes=3))
+    helpers.until_ready(harness, timeout=timedelta(minutes=3))
 
 
 def test_vms_that_never_join_are_named_and_counted_after_15_minutes() -> None:
-    harness = Harness(life.vm_options(joins=False))
+    harness = Harness(helpers.vm_options(joins=False))
     harness.apply(manifest())
-    life.until_reason(harness, "NodeJoinTimeout")
-    names = {life.vm_name(vm) for vm in life.vms(harness)}
-    assert life.pending(harness) == dict.fromkeys(names, "NodeJoinTimeout")
-    assert life.summary(harness)["failed"] == 2
-    assert all(name in life.condition_of(harness)[2] for name in names)
-    assert "get-serial-port-output" in life.condition_of(harness)[2]
+    helpers.until_reason(harness, "NodeJoinTimeout")
+    names = {helpers.vm_name(vm) for vm in helpers.vms(harness)}
+    assert helpers.pending(harness) == dict.fromkeys(names, "NodeJoinTimeout")
+    assert helpers.summary(harness)["failed"] == 2
+    assert all(name in helpers.condition_of(harness)[2] for name in names)
+    assert "get-serial-port-output" in helpers.condition_of(harness)[2]
 
 
 # Deletion
@@ -334,14 +334,14 @@ def test_vms_that_never_join_are_named_and_counted_after_15_minutes() -> None:
 
 def test_a_deletion_cordons_nodes_and_deletes_the_mig_before_the_template() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     harness.delete(NAME)
-    life.until(harness, lambda: harness.operations["instanceGroupManagers.delete"] == 1)
-    assert all(node["spec"]["unschedulable"] for node in life.nodes(harness).values())
-    assert len(life.nodes(harness)) == 2
-    life.until(harness, lambda: harness.operations["instanceTemplates.delete"] == 1)
-    assert life.of_kind(harness, MIGS) == life.vms(harness) == []
-    life.until_gone(harness)
+    helpers.until(harness, lambda: harness.operations["instanceGroupManagers.delete"] == 1)
+    assert all(node["spec"]["unschedulable"] for node in helpers.nodes(harness).values())
+    assert len(helpers.nodes(harness)) == 2
+    helpers.until(harness, lambda: harness.operations["instanceTemplates.delete"] == 1)
+    assert helpers.of_kind(harness, MIGS) == helpers.vms(harness) == []
+    helpers.until_gone(harness)
     assert harness.leftovers() == []
 
 
@@ -349,7 +349,7 @@ def test_a_deletion_cordons_nodes_and_deletes_the_mig_before_the_template() -> N
     "options, change",
     [
         pytest.param(None, {}, id="registered with labels"),
-        pytest.param(life.JOINED_OTHERWISE, {"bootstrapKubernetes": None}, id="without any"),
+        pytest.param(helpers.JOINED_OTHERWISE, {"bootstrapKubernetes": None}, id="without any"),
     ],
 )
 def test_a_node_that_was_never_labelled_is_deleted_with_its_group(
@@ -357,15 +357,15 @@ def test_a_node_that_was_never_labelled_is_deleted_with_its_group(
 ) -> None:
     harness = Harness(options)
     harness.apply(manifest(**change))
-    life.until(harness, lambda: len(life.nodes(harness)) == 1)
+    helpers.until(harness, lambda: len(helpers.nodes(harness)) == 1)
     harness.delete(NAME)
-    life.until_gone(harness)
+    helpers.until_gone(harness)
     harness.run_for(HOUR)
     assert harness.leftovers() == []
 
 
 def test_a_deletion_revokes_the_tokens_of_its_group_and_no_others() -> None:
-    harness = Harness(life.vm_options(joins=False))
+    harness = Harness(helpers.vm_options(joins=False))
     other = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -375,72 +375,72 @@ def test_a_deletion_revokes_the_tokens_of_its_group_and_no_others() -> None:
     }
     harness.simulation.admin("POST", "/api/v1/namespaces/kube-system/secrets", other)
     harness.apply(manifest())
-    life.until(harness, lambda: len(life.secrets(harness)) == 3)
+    helpers.until(harness, lambda: len(helpers.secrets(harness)) == 3)
     harness.run_for(MINUTE)
     harness.delete(NAME)
-    life.until(harness, lambda: harness.operations["instanceGroupManagers.delete"] == 1)
-    assert life.secrets(harness) == ["bootstrap-token-abcdef"]
+    helpers.until(harness, lambda: harness.operations["instanceGroupManagers.delete"] == 1)
+    assert helpers.secrets(harness) == ["bootstrap-token-abcdef"]
 
 
 def test_without_bootstrapping_no_secret_is_touched() -> None:
-    harness = Harness(life.JOINED_OTHERWISE)
-    life.ready_slice(harness, manifest(bootstrapKubernetes=None))
-    life.assert_deleted_completely(harness)
+    harness = Harness(helpers.JOINED_OTHERWISE)
+    helpers.ready_slice(harness, manifest(bootstrapKubernetes=None))
+    helpers.assert_deleted_completely(harness)
     assert harness.simulation.kube.calls.count(verb="delete", resource="secrets") == 0
 
 
 @pytest.mark.parametrize("http, reason", [(503, "backendError"), (403, "forbidden")])
 def test_a_group_exists_until_a_refused_delete_succeeds(http: int, reason: str) -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     faults = harness.simulation.gce.faults
     faults.fail_next("instanceGroupManagers.delete", calls=3, http=http, reason=reason)
     harness.delete(NAME)
     harness.run_for(timedelta(seconds=5))
     assert harness.group(NAME) is not None
-    life.until_gone(harness)
+    helpers.until_gone(harness)
     assert harness.leftovers() == []
 
 
 def test_a_failed_delete_is_retried_within_two_minutes() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     harness.simulation.gce.faults.fail_operations("instanceGroupManagers.delete")
     harness.delete(NAME)
-    life.until(
+    helpers.until(
         harness, lambda: harness.operations["instanceGroupManagers.delete"] == 2, timeout=2 * MINUTE
     )
-    life.until_gone(harness)
+    helpers.until_gone(harness)
 
 
 @pytest.mark.parametrize("collection", [MIGS, "instanceTemplates", "resourcePolicies"])
 def test_a_delete_that_answers_404_is_complete(collection: str) -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     verb = f"{collection}.delete"
     harness.simulation.gce.faults.fail_next(verb, http=404, reason="notFound", carried_out=True)
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
     assert harness.operations[verb] == 1
 
 
 def test_a_delete_whose_operation_fails_with_404_is_complete() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     harness.simulation.gce.faults.fail_operations(
         "resourcePolicies.delete", code="RESOURCE_NOT_FOUND", http=404
     )
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_resources_that_were_deleted_manually_are_not_deleted_again() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     for collection in (MIGS, "instanceTemplates", "resourcePolicies"):
-        (path,) = life.of_kind(harness, collection)
+        (path,) = helpers.of_kind(harness, collection)
         _delete_manually(harness, path)
         harness.run_for(5 * MINUTE)
     harness.operations.clear()
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
     assert not harness.operations
 
 
@@ -448,8 +448,8 @@ def test_the_device_plugin_is_not_changed_by_groups() -> None:
     harness = Harness()
     path = "/apis/apps/v1/namespaces/kube-system/daemonsets/tpu-device-plugin"
     before = harness.simulation.admin("GET", path)
-    life.ready_slice(harness, manifest())
-    life.assert_deleted_completely(harness)
+    helpers.ready_slice(harness, manifest())
+    helpers.assert_deleted_completely(harness)
     after = harness.simulation.admin("GET", path)
     assert (after["metadata"]["uid"], after["spec"]) == (before["metadata"]["uid"], before["spec"])
 
@@ -467,37 +467,37 @@ def test_a_message_about_a_group_that_is_gone_is_acknowledged() -> None:
 
 
 def test_a_user_template_without_tpus_is_reported_and_its_replacement_is_used() -> None:
-    harness = Harness(life.JOINED_OTHERWISE)
-    wrong = {**life.template("n1-standard-1"), "name": "a"}
-    life.create_template(harness, wrong)
+    harness = Harness(helpers.JOINED_OTHERWISE)
+    wrong = {**helpers.template("n1-standard-1"), "name": "a"}
+    helpers.create_template(harness, wrong)
     harness.apply(manifest(**OWN_TEMPLATE))
-    life.until_reason(harness, "InvalidTemplate")
+    helpers.until_reason(harness, "InvalidTemplate")
     text = 'invalid external template: machine type "n1-standard-1" is not supported'
-    status, reason, message = life.condition_of(harness, "InstanceTemplateReady")
+    status, reason, message = helpers.condition_of(harness, "InstanceTemplateReady")
     assert (status, reason) == ("False", "InvalidTemplate")
     assert text in message
     harness.run_for(2 * HOUR)
-    warnings = [event for event in life.events(harness) if event[1] == "InvalidInstanceTemplate"]
+    warnings = [event for event in helpers.events(harness) if event[1] == "InvalidInstanceTemplate"]
     assert len(warnings) == 1
     _delete_manually(harness, f"projects/{PROJECT}/global/instanceTemplates/a")
     harness.run_for(MINUTE)
-    life.create_template(harness, {**life.template(), "name": "a"})
-    life.until_ready(harness)
+    helpers.create_template(harness, {**helpers.template(), "name": "a"})
+    helpers.until_ready(harness)
 
 
 def test_a_regional_template_is_read_from_its_region() -> None:
-    harness = Harness(life.JOINED_OTHERWISE)
-    life.create_template(harness, {**life.template("n1-standard-1"), "name": "a"})
-    life.create_template(harness, {**life.template(), "name": "a"}, region="us-central1")
+    harness = Harness(helpers.JOINED_OTHERWISE)
+    helpers.create_template(harness, {**helpers.template("n1-standard-1"), "name": "a"})
+    helpers.create_template(harness, {**helpers.template(), "name": "a"}, region="us-central1")
     uri = "projects/my-gcp-project/regions/us-central1/instanceTemplates/a"
-    life.ready_slice(harness, manifest(**{**OWN_TEMPLATE, "instanceTemplateURI": uri}))
+    helpers.ready_slice(harness, manifest(**{**OWN_TEMPLATE, "instanceTemplateURI": uri}))
     assert harness.simulation.gce.calls.counts()["instanceTemplates.get"] == 0
 
 
 def test_a_user_template_is_not_read_again_after_the_slice_is_ready() -> None:
-    harness = Harness(life.JOINED_OTHERWISE)
-    life.create_template(harness, {**life.template(), "name": "a"})
-    life.ready_slice(harness, manifest(**OWN_TEMPLATE))
+    harness = Harness(helpers.JOINED_OTHERWISE)
+    helpers.create_template(harness, {**helpers.template(), "name": "a"})
+    helpers.ready_slice(harness, manifest(**OWN_TEMPLATE))
     reads = harness.simulation.gce.calls.counts()["instanceTemplates.get"]
     harness.run_for(3 * HOUR)
     assert harness.simulation.gce.calls.counts()["instanceTemplates.get"] == reads
@@ -506,11 +506,11 @@ def test_a_user_template_is_not_read_again_after_the_slice_is_ready() -> None:
 
 
 def test_vms_of_a_user_template_get_their_labels_without_a_call_per_vm() -> None:
-    harness = Harness(life.JOINED_OTHERWISE)
-    life.create_template(harness, {**life.template(), "name": "a"})
-    life.ready_slice(harness, manifest(**OWN_TEMPLATE))
-    (vm, _) = life.vms(harness)
-    labels = life.metadata_of(life.get(harness, vm))["kube-labels"]
+    harness = Harness(helpers.JOINED_OTHERWISE)
+    helpers.create_template(harness, {**helpers.template(), "name": "a"})
+    helpers.ready_slice(harness, manifest(**OWN_TEMPLATE))
+    (vm, _) = helpers.vms(harness)
+    labels = helpers.metadata_of(helpers.get(harness, vm))["kube-labels"]
     assert "cloud.google.com/gke-tpu-topology=2x2x2" in labels.split(",")
     assert harness.simulation.gce.calls.counts()["instances.setMetadata"] == 0
 

@@ -22,7 +22,7 @@ import pytest
 from shared.base.names import STEPS
 from tests.harness import Harness, ProcessKilled
 from tests.manifests import manifest
-from tests.stories.life import PrintFigure
+from tests.stories.helpers import PrintFigure
 
 HOUR = timedelta(hours=1)
 MAX_DELAY = timedelta(seconds=15)

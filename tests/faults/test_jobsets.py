@@ -37,8 +37,8 @@ from tests.faults.test_crash_anywhere import (
 )
 from tests.harness import Harness
 from tests.stories import test_duplicate_deliveries as duplicates
+from tests.stories.helpers import PrintFigure
 from tests.stories.jobsets import RUNS_FOREVER, apply, apply_options, delete, phases, pods, until
-from tests.stories.life import PrintFigure
 from tests.stories.test_node_pool_slices import SETTINGS as POOL_SETTINGS
 
 GROUPS = "/apis/tpu.google.com/v1alpha1/tpunodegroups"

@@ -34,7 +34,7 @@ from tests.bench import push
 from tests.harness import GKE_CLUSTER, Harness
 from tests.jobset_objects import NAMESPACE
 from tests.manifests import manifest
-from tests.stories import life
+from tests.stories import helpers
 from tests.stories.jobsets import (
     NAME,
     RUNS_FOREVER,
@@ -145,7 +145,7 @@ def harness() -> Harness:
     harness = Harness(slices={"jobset_provider": GKE, "gke": SETTINGS})
     apply_options(harness)
     harness.jobsets.behaviour = RUNS_FOREVER
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     apply(harness, objects.jobset())
     until(harness, lambda: are_running(harness))
     return harness
@@ -164,23 +164,23 @@ def _steps_for(document: Document) -> tuple[str, ...]:
 
 
 def _documents(harness: Harness) -> list[Document]:
-    group, pod, now = harness.group(life.NAME), pods(harness)[0]["metadata"], harness.clock.now()
+    group, pod, now = harness.group(helpers.NAME), pods(harness)[0]["metadata"], harness.clock.now()
     assert group is not None
-    uid, vm = group["metadata"]["uid"], life.vm_name(life.vms(harness)[0])
-    node = next(iter(life.nodes(harness)))
+    uid, vm = group["metadata"]["uid"], helpers.vm_name(helpers.vms(harness)[0])
+    node = next(iter(helpers.nodes(harness)))
     messages = [
         *(
-            Message("default", life.NAME, uid, cause, now, (node,), (vm,))
+            Message("default", helpers.NAME, uid, cause, now, (node,), (vm,))
             for cause in (Cause.NODES_CHANGED, Cause.VMS_NEED_TOKENS, Cause.SPEC_CHANGED)
         ),
-        Message("default", life.NAME, uid, Cause.RESYNC, now),
+        Message("default", helpers.NAME, uid, Cause.RESYNC, now),
         Message(NAMESPACE, pod["name"], pod["uid"], Cause.UNSCHEDULABLE, now, kind=POD_KIND),
         Message(NAMESPACE, objects.JOBSET, "", Cause.COMPLETED, now, kind=JOBSET_KIND),
         Message(NAMESPACE, NAME, "", Cause.RESYNC, now, kind=SLICE_KIND),
     ]
     entries = [
         *_entries(
-            "audit-log-entries", "tng-default-my-slice-1a2b3c4d", life.resource_name(harness)
+            "audit-log-entries", "tng-default-my-slice-1a2b3c4d", helpers.resource_name(harness)
         ),
         *_entries("node-pool-log-entries", "my-jobset-759730a97e4373f3", NAME),
     ]
@@ -298,5 +298,5 @@ def check_line(line: str) -> Document:
 
 def tokens_in(harness: Harness) -> set[str]:
     """The secrets of the tokens in the metadata of the VMs."""
-    found = [life.metadata_of(life.get(harness, path)) for path in life.vms(harness)]
+    found = [helpers.metadata_of(helpers.get(harness, path)) for path in helpers.vms(harness)]
     return {metadata[TOKEN_KEY].partition(".")[2] for metadata in found}

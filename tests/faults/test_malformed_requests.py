@@ -33,8 +33,8 @@ from tests.faults.test_malformed_messages import (
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.signing_requests import STRANGE_NAMES, USAGES, kubelets, pem, raw_request
-from tests.stories import life
-from tests.stories.life import ONE_HOST
+from tests.stories import helpers
+from tests.stories.helpers import ONE_HOST
 
 CSR = "/apis/certificates.k8s.io/v1/certificatesigningrequests/csr-x"
 NO_JOIN = Options(agents=agents.Timings(lease_s=LAZY_LEASE_S, joins=False))
@@ -116,10 +116,10 @@ def test_every_mutated_request_for_a_certificate_is_answered_and_only_a_vms_own_
 ) -> None:
     harness = Harness(NO_JOIN)
     harness.apply(manifest(**ONE_HOST))
-    life.until(harness, lambda: len(life.secrets(harness)) == 1)
-    harness.run_for(life.MINUTE)
-    vm = life.vm_name(life.vms(harness)[0])
-    token = life.metadata_of(life.get(harness, life.vms(harness)[0]))["kubeadm-join-token"]
+    helpers.until(harness, lambda: len(helpers.secrets(harness)) == 1)
+    harness.run_for(helpers.MINUTE)
+    vm = helpers.vm_name(helpers.vms(harness)[0])
+    token = helpers.metadata_of(helpers.get(harness, helpers.vms(harness)[0]))["kubeadm-join-token"]
     served: Document = {}
 
     def answer(_step: str, call: str) -> Response | None:

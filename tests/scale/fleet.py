@@ -11,7 +11,7 @@ from local.cloud.simulation import identity, topic
 from shared.base.names import STEPS
 from tests.harness import Harness
 from tests.manifests import manifest
-from tests.stories.life import MINUTE, ONE_HOST, STANDARD
+from tests.stories.helpers import MINUTE, ONE_HOST, STANDARD
 
 RATE_QUOTA = 1_500
 """Requests per minute of each quota group: the default in Compute Engine's documentation."""

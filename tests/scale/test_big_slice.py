@@ -22,8 +22,8 @@ from tests.real.bridge.installation import Installation, install
 from tests.real_parts import open_own_control_plane
 from tests.scale import figures
 from tests.scale.meter import Meter, Reading
-from tests.stories import life
-from tests.stories.life import HOUR, MINUTE, NAME, SPOT
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE, NAME, SPOT
 
 pytestmark = [
     pytest.mark.slow,
@@ -66,7 +66,7 @@ class Lifecycle:
         with self._phase("to Ready"):
             self.harness.apply(applied)
             began = self.harness.clock.now()
-            joined = self._until(lambda: len(life.nodes(self.harness)) == self.hosts, HOUR)
+            joined = self._until(lambda: len(helpers.nodes(self.harness)) == self.hosts, HOUR)
             ready = self._until(lambda: self.harness.is_ready(NAME), HOUR)
             self.found["apply to the last Node registered, s"] = _seconds(joined - began)
             self.found["last Node registered to Ready, s"] = _seconds(ready - joined)
@@ -76,11 +76,11 @@ class Lifecycle:
         """Preempt all VMs at the same time."""
         with self._phase("all preempted"):
             before = self.meter.read()
-            for vm in life.vms(self.harness):
+            for vm in helpers.vms(self.harness):
                 self.harness.simulation.gce.faults.preempt(vm)
             began = self.harness.clock.now()
             reported = self._until(
-                lambda: life.condition_of(self.harness)[1] == "Preempted", 5 * MINUTE
+                lambda: helpers.condition_of(self.harness)[1] == "Preempted", 5 * MINUTE
             )
             self.found["preemption to its condition, s"] = _seconds(reported - began)
             self.harness.run_for(5 * MINUTE)
@@ -96,7 +96,7 @@ class Lifecycle:
             self.harness.run_for(10 * MINUTE)
 
     def _until(self, holds: Callable[[], bool], timeout: timedelta) -> datetime:
-        life.until(self.harness, holds, timeout)
+        helpers.until(self.harness, holds, timeout)
         return self.harness.clock.now()
 
     @contextmanager
@@ -117,7 +117,7 @@ def test_the_largest_slice_becomes_ready_is_preempted_and_leaves_nothing(
         lifecycle = Lifecycle(HOSTS)
         lifecycle.create()
         lost = lifecycle.lose_all()
-        condition = life.condition_of(lifecycle.harness)
+        condition = helpers.condition_of(lifecycle.harness)
         lifecycle.delete()
     for step, most in lifecycle.meter.max_calls_of_an_invocation().items():
         lifecycle.found[f"most calls of one invocation: {step}"] = most

@@ -13,8 +13,8 @@ from local.cloud.simulation import PROJECT
 from shared.frame.step import SECONDS_FOR_CALLS, SECONDS_FOR_OTHER_CALLS
 from tests.harness import Harness
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import HOUR, MINUTE, NAME, SPOT
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE, NAME, SPOT
 from tests.stories.test_api_errors import dead_letters
 from tests.stories.test_jobset_slices import new_harness, post, selecting, until_running
 
@@ -54,16 +54,16 @@ _LONG = (pytest.mark.slow, pytest.mark.timeout(7_200))
     ],
 )
 def test_later_invocations_complete_what_one_has_no_time_for(
-    hosts: int, topology: str, a_call_s: float, print_figure: life.PrintFigure
+    hosts: int, topology: str, a_call_s: float, print_figure: helpers.PrintFigure
 ) -> None:
     harness = Harness()
     SlowCalls(harness, a_call_s)
     harness.apply(manifest(nodeCount=hosts, topology=topology, instanceConfig=SPOT))
-    life.until_ready(harness, timeout=HOUR)
+    helpers.until_ready(harness, timeout=HOUR)
     harness.run_for(10 * MINUTE)
-    assert life.secrets(harness) == []
+    assert helpers.secrets(harness) == []
     harness.delete(NAME)
-    life.until_gone(harness, timeout=HOUR)
+    helpers.until_gone(harness, timeout=HOUR)
     harness.run_for(10 * MINUTE)
     assert harness.leftovers() == []
     lines = [line for line in harness.log.lines if line["step"] in ("label_node", "tear_down")]
@@ -81,10 +81,10 @@ def test_later_invocations_complete_what_one_has_no_time_for(
 
 
 def test_a_batch_of_tokens_is_continued_by_another_invocation_without_a_nack() -> None:
-    harness = Harness(replace(life.vm_options(), sinks=False))
+    harness = Harness(replace(helpers.vm_options(), sinks=False))
     SlowCalls(harness)
     harness.apply(manifest(nodeCount=32, topology="4x4x8", instanceConfig=SPOT))
-    life.until(harness, lambda: len(life.nodes(harness)) == 32, timeout=30 * MINUTE)
+    helpers.until(harness, lambda: len(helpers.nodes(harness)) == 32, timeout=30 * MINUTE)
     nacks = [
         answer for step, answer in harness.answers if step == "inject_token" and answer.http > 299
     ]
@@ -94,34 +94,34 @@ def test_a_batch_of_tokens_is_continued_by_another_invocation_without_a_nack() -
 def test_a_node_without_our_label_is_found_among_many_vms_that_never_join() -> None:
     """A resync reads ten Nodes by name, beginning with another VM each time. Without the relay, no
     message names the Node."""
-    harness = Harness(replace(life.vm_options(joins=False), relays=False))
+    harness = Harness(replace(helpers.vm_options(joins=False), relays=False))
     single_hosts: dict[str, Any] = {
         "nodeCount": 64,
         "topology": "2x2x1",
         "targetSizePolicyMode": "INDIVIDUAL",
     }
     harness.apply(manifest(**single_hosts, instanceConfig=SPOT, bootstrapKubernetes=None))
-    life.until(harness, lambda: len(life.vms(harness)) == 64)
+    helpers.until(harness, lambda: len(helpers.vms(harness)) == 64)
     harness.run_for(MINUTE)
     SlowCalls(harness)
-    name = sorted(map(life.vm_name, life.vms(harness)))[-1]
+    name = sorted(map(helpers.vm_name, helpers.vms(harness)))[-1]
     spec = {"providerID": f"gce://{PROJECT}/us-central1-c/{name}"}
     late = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
-    harness.simulation.admin("POST", "/api/v1/nodes", late, **life.as_kubelet(name))
-    life.until(harness, lambda: life.summary(harness).get("joined") == 1, timeout=2 * HOUR)
+    harness.simulation.admin("POST", "/api/v1/nodes", late, **helpers.as_kubelet(name))
+    helpers.until(harness, lambda: helpers.summary(harness).get("joined") == 1, timeout=2 * HOUR)
 
 
 def test_vms_that_never_join_are_reported_and_deleted() -> None:
     """The step reads their Nodes by name, with one call each, for which an invocation has no time."""
-    harness = Harness(life.vm_options(joins=False))
+    harness = Harness(helpers.vm_options(joins=False))
     harness.apply(manifest(nodeCount=64, topology="4x8x8", instanceConfig=SPOT))
-    life.until(harness, lambda: len(life.vms(harness)) == 64)
+    helpers.until(harness, lambda: len(helpers.vms(harness)) == 64)
     harness.run_for(MINUTE)
     SlowCalls(harness)
-    life.until_reason(harness, "NodeJoinTimeout", timeout=HOUR)
+    helpers.until_reason(harness, "NodeJoinTimeout", timeout=HOUR)
     harness.delete(NAME)
-    life.until(harness, lambda: life.vms(harness) == [], timeout=10 * MINUTE)
-    life.until_gone(harness, timeout=HOUR)
+    helpers.until(harness, lambda: helpers.vms(harness) == [], timeout=10 * MINUTE)
+    helpers.until_gone(harness, timeout=HOUR)
 
 
 def test_a_large_slice_of_a_jobset_is_released() -> None:
@@ -130,8 +130,8 @@ def test_a_large_slice_of_a_jobset_is_released() -> None:
     harness = new_harness()
     post(harness, **selecting(**{"cloud.google.com/gke-tpu-topology": "8x16"}))
     until_running(harness)
-    assert len(life.vms(harness)) == 32
+    assert len(helpers.vms(harness)) == 32
     SlowCalls(harness)
-    life.until(harness, lambda: life.vms(harness) == [], timeout=HOUR)
+    helpers.until(harness, lambda: helpers.vms(harness) == [], timeout=HOUR)
     harness.run_for(10 * MINUTE)
     assert harness.leftovers() == []

@@ -10,8 +10,8 @@ from local.jobsets import PodBehaviour
 from tests import jobset_objects as objects
 from tests.harness import Harness
 from tests.jobset_objects import JOBSET, NAMESPACE
-from tests.stories import life
-from tests.stories.life import HOUR
+from tests.stories import helpers
+from tests.stories.helpers import HOUR
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
@@ -70,7 +70,7 @@ def until(harness: Harness, holds: Callable[[], bool], timeout: timedelta = HOUR
     after each event."""
     end = harness.clock.now() + timeout
     while not holds():
-        assert harness.clock.now() < end, life.describe_state(harness)
+        assert harness.clock.now() < end, helpers.describe_state(harness)
         harness.run_for(10 * SECOND)
 
 

@@ -24,8 +24,8 @@ from shared.base.reasons import REASONS, Reason
 from shared.frame.step import handle
 from tests.harness import RESERVATION, Harness, manifests
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import (
+from tests.stories import helpers
+from tests.stories.helpers import (
     AGENT_ON_GCE,
     HOUR,
     MINUTE,
@@ -117,7 +117,7 @@ def test_a_request_that_is_not_a_push_is_answered_with_its_error(body: bytes, te
 
 def test_audit_entries_that_trigger_no_step_change_nothing() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     rows = map(json.loads, (DATA / "audit-log-entries.jsonl").read_text().splitlines())
     entries = [row["entry"] for row in rows if row["wakes"] == "none"]
     assert len(entries) > 10
@@ -165,7 +165,7 @@ def test_deleting_a_namespace_deletes_its_groups(after_s: int) -> None:
     harness.apply(manifest(namespace="team"))
     harness.run_for(timedelta(seconds=after_s))
     harness.simulation.admin("DELETE", "/api/v1/namespaces/team")
-    life.until(harness, lambda: harness.group(NAME, "team") is None)
+    helpers.until(harness, lambda: harness.group(NAME, "team") is None)
     harness.run_for(MINUTE)
     assert harness.simulation.admin("GET", "/api/v1/namespaces/team")["reason"] == "NotFound"
     harness.run_for(HOUR)
@@ -237,10 +237,10 @@ def test_the_functions_reject_what_an_older_definition_accepts(
     harness = Harness()
     loosen(harness)
     harness.apply(manifest(**change))
-    life.until_reason(harness, "InvalidSpec", timeout=MINUTE)
-    message = life.condition_of(harness)[2]
+    helpers.until_reason(harness, "InvalidSpec", timeout=MINUTE)
+    message = helpers.condition_of(harness)[2]
     assert text in message.removesuffix(ADVICE).split("; ")
-    assert ("Warning", "InvalidSpec", life.condition_of(harness)[2]) in life.events(harness)
+    assert ("Warning", "InvalidSpec", helpers.condition_of(harness)[2]) in helpers.events(harness)
     before = len(harness.answers)
     harness.run_for(59 * MINUTE)
     answers = [
@@ -248,19 +248,19 @@ def test_the_functions_reject_what_an_older_definition_accepts(
     ]
     assert len(answers) <= 1
     assert harness.simulation.gce.calls.writes() == 0
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_project_that_is_not_served_is_rejected_by_name() -> None:
     harness = Harness(projects=frozenset({"other-project", "third-project"}))
     harness.apply(manifest())
-    life.until_reason(harness, "InvalidSpec", timeout=MINUTE)
-    assert life.condition_of(harness)[2] == (
+    helpers.until_reason(harness, "InvalidSpec", timeout=MINUTE)
+    assert helpers.condition_of(harness)[2] == (
         f"spec.project: {PROJECT} is not served by this installation; it serves other-project, "
         f"third-project (Terraform's variable projects){ADVICE}"
     )
     assert len(harness.simulation.gce.calls.records) == 0
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 # tpu-operator
@@ -278,14 +278,14 @@ def test_a_group_with_finalizers_of_tpu_operator_is_not_handled_until_they_are_g
     applied["metadata"]["finalizers"] = ["tpu.google.com/cleanup-mig"]
     harness.apply(applied)
     harness.run_for(HOUR)
-    assert life.condition_of(harness) == ("False", "ManagedElsewhere", THEIRS)
+    assert helpers.condition_of(harness) == ("False", "ManagedElsewhere", THEIRS)
     assert _calls_about_the_group(harness) == []
     group = harness.group(NAME)
     assert group is not None
     assert group["metadata"]["finalizers"] == ["tpu.google.com/cleanup-mig"]
-    life.patch(harness, life.group_path(), {"metadata": {"finalizers": []}})
-    life.until_ready(harness, timeout=5 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.patch(harness, helpers.group_path(), {"metadata": {"finalizers": []}})
+    helpers.until_ready(harness, timeout=5 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_group_with_children_of_tpu_operator_is_not_handled_until_they_are_gone() -> None:
@@ -301,11 +301,11 @@ def test_a_group_with_children_of_tpu_operator_is_not_handled_until_they_are_gon
     }
     harness.simulation.admin("POST", path, child)
     harness.run_for(HOUR)
-    assert life.condition_of(harness) == ("False", "ManagedElsewhere", THEIRS)
+    assert helpers.condition_of(harness) == ("False", "ManagedElsewhere", THEIRS)
     assert _calls_about_the_group(harness) == []
     harness.simulation.admin("DELETE", f"{path}/my-slice-mig-{suffix}")
-    life.until_ready(harness, timeout=40 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=40 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 def _calls_about_the_group(harness: Harness) -> list[str]:
@@ -462,18 +462,18 @@ def test_an_error_is_quoted_and_cleared_when_its_cause_is_fixed(
     harness = Harness()
     injected.begin(harness.simulation.gce.faults)
     harness.apply(manifest(**{**mode, **injected.change}))
-    life.until_reason(harness, injected.reason, timeout=5 * MINUTE)
+    helpers.until_reason(harness, injected.reason, timeout=5 * MINUTE)
     harness.run_for(40 * MINUTE)
-    status, reason, message = life.condition_of(harness)
+    status, reason, message = helpers.condition_of(harness)
     assert (status, reason) == ("False", injected.reason)
     assert injected.text in message
-    assert [event for event in life.events(harness) if event[1] == injected.reason]
+    assert [event for event in helpers.events(harness) if event[1] == injected.reason]
     assert most_attempts(harness) <= 5
     assert harness.simulation.gce.calls.writes() <= 25
     injected.end(harness.simulation.gce.faults)
-    life.until_ready(harness, timeout=40 * MINUTE)
+    helpers.until_ready(harness, timeout=40 * MINUTE)
     assert dead_letters(harness) == []
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize("name", sorted(INJECTED_ERRORS.keys() - ERRORS_OF_CALLS))
@@ -482,13 +482,13 @@ def test_individual_vms_that_cannot_be_created_are_reported_and_created_later(na
     harness = Harness()
     injected.begin(harness.simulation.gce.faults)
     harness.apply(manifest(**{**TWO_SINGLE, **injected.change}))
-    life.until_reason(harness, injected.reason, timeout=5 * MINUTE)
-    assert injected.text in life.condition_of(harness)[2]
+    helpers.until_reason(harness, injected.reason, timeout=5 * MINUTE)
+    assert injected.text in helpers.condition_of(harness)[2]
     harness.run_for(40 * MINUTE)
     assert most_attempts(harness) <= 5
     injected.end(harness.simulation.gce.faults)
-    life.until_ready(harness, timeout=40 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=40 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize(
@@ -507,12 +507,12 @@ def test_a_missing_permission_is_reported_in_the_condition_that_it_concerns(
     harness = Harness()
     injected.begin(harness.simulation.gce.faults)
     harness.apply(manifest())
-    life.until_reason(harness, "PermissionDenied", timeout=5 * MINUTE)
-    assert life.condition_of(harness, condition)[:2] == ("False", "PermissionDenied")
-    assert injected.text in life.condition_of(harness)[2]
+    helpers.until_reason(harness, "PermissionDenied", timeout=5 * MINUTE)
+    assert helpers.condition_of(harness, condition)[:2] == ("False", "PermissionDenied")
+    assert injected.text in helpers.condition_of(harness)[2]
     injected.end(harness.simulation.gce.faults)
-    life.until_ready(harness, timeout=10 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=10 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize("permission", ["instances.setMetadata", "instances.get"])
@@ -522,22 +522,22 @@ def test_missing_permission_to_write_tokens_is_reported(permission: str) -> None
     injected.begin(harness.simulation.gce.faults)
     harness.apply(manifest())
     harness.run_for(5 * MINUTE)
-    assert life.condition_of(harness, "TokensInjected")[:2] == ("False", "PermissionDenied")
-    assert injected.text in life.condition_of(harness, "TokensInjected")[2]
+    assert helpers.condition_of(harness, "TokensInjected")[:2] == ("False", "PermissionDenied")
+    assert injected.text in helpers.condition_of(harness, "TokensInjected")[2]
     assert not harness.is_ready(NAME)
     injected.end(harness.simulation.gce.faults)
-    life.until_ready(harness, timeout=10 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=10 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_an_unknown_machine_type_is_reported() -> None:
     harness = Harness()
     harness.apply(manifest(instanceConfig={"machineType": "tpu7x-imaginary-4t"}))
     harness.run_for(10 * MINUTE)
-    status, reason, message = life.condition_of(harness)
+    status, reason, message = helpers.condition_of(harness)
     assert (status, reason) == ("False", "InvalidSpec")
     assert "tpu7x-imaginary-4t" in message
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 # user templates
@@ -552,21 +552,21 @@ OWN: dict[str, Any] = {
 
 
 def test_a_missing_template_is_reported_and_used_once_it_exists() -> None:
-    harness = Harness(life.JOINED_OTHERWISE)
+    harness = Harness(helpers.JOINED_OTHERWISE)
     harness.apply(manifest(**OWN))
-    life.until_reason(harness, "InvalidTemplate", timeout=MINUTE)
+    helpers.until_reason(harness, "InvalidTemplate", timeout=MINUTE)
     harness.run_for(20 * MINUTE)
     text = (
         f"instance template my-template: failed to fetch external template: {TEMPLATE_URI} does "
         "not exist (notFound). The group's own instance template is missing or does not fit. Create or "
         "replace it. The group continues by itself."
     )
-    assert life.condition_of(harness) == ("False", "InvalidTemplate", text)
-    assert ("Warning", "InvalidInstanceTemplate", text) in life.events(harness)
-    life.create_template(harness, life.template())
-    life.until_ready(harness, timeout=40 * MINUTE)
+    assert helpers.condition_of(harness) == ("False", "InvalidTemplate", text)
+    assert ("Warning", "InvalidInstanceTemplate", text) in helpers.events(harness)
+    helpers.create_template(harness, helpers.template())
+    helpers.until_ready(harness, timeout=40 * MINUTE)
     harness.delete(NAME)
-    life.until_gone(harness)
+    helpers.until_gone(harness)
     assert harness.leftovers() == [TEMPLATE_URI]
 
 
@@ -588,15 +588,15 @@ WRONG_TEMPLATES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("properties, text", WRONG_TEMPLATES.values(), ids=WRONG_TEMPLATES.keys())
 def test_a_wrong_template_is_reported_and_not_used(properties: dict[str, Any], text: str) -> None:
-    harness = Harness(life.JOINED_OTHERWISE)
-    life.create_template(harness, life.template(**properties))
+    harness = Harness(helpers.JOINED_OTHERWISE)
+    helpers.create_template(harness, helpers.template(**properties))
     harness.apply(manifest(**OWN))
-    life.until_reason(harness, "InvalidTemplate", timeout=MINUTE)
-    assert f"invalid external template: {text}" in life.condition_of(harness)[2]
+    helpers.until_reason(harness, "InvalidTemplate", timeout=MINUTE)
+    assert f"invalid external template: {text}" in helpers.condition_of(harness)[2]
     harness.run_for(HOUR)
-    assert life.of_kind(harness, "instanceGroupManagers") == []
+    assert helpers.of_kind(harness, "instanceGroupManagers") == []
     harness.delete(NAME)
-    life.until_gone(harness)
+    helpers.until_gone(harness)
     assert harness.leftovers() == [TEMPLATE_URI]
 
 
@@ -605,25 +605,25 @@ def test_a_wrong_template_is_reported_and_not_used(properties: dict[str, Any], t
 
 def test_a_mig_in_use_by_a_backend_service_is_deleted_when_it_is_no_longer_used() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
-    (path,) = life.of_kind(harness, "instanceGroupManagers")
+    helpers.ready_slice(harness, manifest())
+    (path,) = helpers.of_kind(harness, "instanceGroupManagers")
     harness.simulation.gce.faults.use_group(path, "serving")
     harness.delete(NAME)
-    life.until_reason(harness, "InUse", timeout=5 * MINUTE)
-    assert "is already being used by " in life.condition_of(harness)[2]
-    assert "serving" in life.condition_of(harness)[2]
-    assert [event for event in life.events(harness) if event[1] == "InUse"]
+    helpers.until_reason(harness, "InUse", timeout=5 * MINUTE)
+    assert "is already being used by " in helpers.condition_of(harness)[2]
+    assert "serving" in helpers.condition_of(harness)[2]
+    assert [event for event in helpers.events(harness) if event[1] == "InUse"]
     harness.run_for(HOUR)
     assert harness.group(NAME) is not None
     assert most_attempts(harness) <= 5
     harness.simulation.gce.faults.use_group(path)
-    life.until_gone(harness, timeout=40 * MINUTE)
+    helpers.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
 
 def is_reported(harness: Harness) -> bool:
     """True if an Event reports a missing permission."""
-    return "PermissionDenied" in {reason for _, reason, _ in life.events(harness)}
+    return "PermissionDenied" in {reason for _, reason, _ in helpers.events(harness)}
 
 
 @pytest.mark.parametrize(
@@ -641,29 +641,31 @@ def test_a_delete_without_permission_is_reported_and_executed_once_permitted(
 ) -> None:
     injected = denied(f"compute.{permission}")
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     injected.begin(harness.simulation.gce.faults)
     harness.delete(NAME)
-    life.until(harness, lambda: permission == "instances.list" or is_reported(harness), 2 * MINUTE)
+    helpers.until(
+        harness, lambda: permission == "instances.list" or is_reported(harness), 2 * MINUTE
+    )
     harness.run_for(20 * MINUTE)
     if permission != "instances.list":  # needed only if a Node is missing
-        assert REASONS[Reason.PERMISSION_DENIED] in life.condition_of(harness)[2]
-        assert life.condition_of(harness)[:2] == ("False", "PermissionDenied")
-        assert injected.text in life.condition_of(harness)[2]
+        assert REASONS[Reason.PERMISSION_DENIED] in helpers.condition_of(harness)[2]
+        assert helpers.condition_of(harness)[:2] == ("False", "PermissionDenied")
+        assert injected.text in helpers.condition_of(harness)[2]
     injected.end(harness.simulation.gce.faults)
-    life.until_gone(harness, timeout=40 * MINUTE)
+    helpers.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
 
 def test_a_disabled_api_keeps_a_group_until_it_is_enabled() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     harness.simulation.gce.faults.disable_api(PROJECT)
     harness.delete(NAME)
     harness.run_for(20 * MINUTE)
-    assert life.condition_of(harness)[:2] == ("False", "ApiDisabled")
+    assert helpers.condition_of(harness)[:2] == ("False", "ApiDisabled")
     harness.simulation.gce.faults.disable_api(PROJECT, disabled=False)
-    life.until_gone(harness, timeout=40 * MINUTE)
+    helpers.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
 
@@ -694,8 +696,8 @@ def test_a_lost_answer_creates_nothing_twice(verb: str, calls: int) -> None:
     harness = Harness()
     harness.simulation.gce.faults.fail_next(verb, calls=calls, carried_out=True)
     harness.apply(manifest())
-    life.until_ready(harness)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)
     assert_each_operation_once(harness)
     assert dead_letters(harness) == []
 
@@ -705,8 +707,8 @@ def test_a_failed_call_is_retried(verb: str) -> None:
     harness = Harness()
     harness.simulation.gce.faults.fail_next(verb, calls=3)
     harness.apply(manifest())
-    life.until_ready(harness)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)
     assert_each_operation_once(harness)
 
 
@@ -715,8 +717,8 @@ def test_a_failed_operation_is_retried(verb: str) -> None:
     harness = Harness()
     harness.simulation.gce.faults.fail_operations(verb, operations=2)
     harness.apply(manifest())
-    life.until_ready(harness)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize("http", [403, 429])
@@ -727,9 +729,9 @@ def test_a_slice_survives_minutes_of_rate_limiting(http: int, after_s: int) -> N
     harness.run_for(timedelta(seconds=after_s))
     harness.simulation.gce.faults.rate_limit(seconds=300, http=http)
     harness.run_for(timedelta(seconds=300))
-    life.until_ready(harness, timeout=15 * MINUTE)
+    helpers.until_ready(harness, timeout=15 * MINUTE)
     harness.simulation.gce.faults.rate_limit(seconds=300, http=http)
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
     assert_each_operation_once(harness)
     assert dead_letters(harness) == []
     assert most_attempts(harness) <= 5
@@ -745,8 +747,8 @@ def test_a_slice_survives_ten_minutes_of_503_by_compute_engine() -> None:
     assert most_attempts(harness) <= 5
     assert dead_letters(harness) == []
     faults.fail_next("*", calls=0)
-    life.until_ready(harness, timeout=15 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=15 * MINUTE)
+    helpers.assert_deleted_completely(harness)
     assert_each_operation_once(harness)
 
 
@@ -754,7 +756,7 @@ def begin_deletion(harness: Harness) -> list[bool]:
     """Delete the group; return for each Node whether it is cordoned five seconds later."""
     harness.delete(NAME)
     harness.run_for(timedelta(seconds=5))
-    nodes = life.nodes(harness).values()
+    nodes = helpers.nodes(harness).values()
     return [node["spec"].get("unschedulable", False) for node in nodes]
 
 
@@ -763,34 +765,34 @@ CLEANUP = ("Normal", "Cleanup", "TPU Node Group deletion initiated")
 
 def test_a_deletion_is_reported_and_cordons_while_compute_engine_answers_503() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     faults = harness.simulation.gce.faults
     faults.fail_next("*", calls=100_000)
     assert begin_deletion(harness) == [True, True]
     waiting = "Waiting for ManagedInstanceGroup to be deleted"
-    assert life.condition_of(harness) == ("False", "DeletingMIG", waiting)
-    assert CLEANUP in life.events(harness)
+    assert helpers.condition_of(harness) == ("False", "DeletingMIG", waiting)
+    assert CLEANUP in helpers.events(harness)
     harness.run_for(20 * MINUTE)
-    status, reason, message = life.condition_of(harness)
+    status, reason, message = helpers.condition_of(harness)
     assert (status, reason) == ("False", "DeletingMIG")
     assert message.startswith(f"{waiting}. tear_down has failed since 20")
     assert "and is retried: instance_group_managers.get: 503 backendError" in message
     faults.fail_next("*", calls=0)
-    life.until_gone(harness, timeout=40 * MINUTE)
+    helpers.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
 
 def test_a_deletion_is_reported_and_cordons_without_permission_to_read_the_mig() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     injected = denied("compute.instanceGroupManagers.get")
     injected.begin(harness.simulation.gce.faults)
     assert begin_deletion(harness) == [True, True]
-    assert life.condition_of(harness)[:2] == ("False", "PermissionDenied")
-    assert injected.text in life.condition_of(harness)[2]
-    assert CLEANUP in life.events(harness)
+    assert helpers.condition_of(harness)[:2] == ("False", "PermissionDenied")
+    assert injected.text in helpers.condition_of(harness)[2]
+    assert CLEANUP in helpers.events(harness)
     injected.end(harness.simulation.gce.faults)
-    life.until_gone(harness, timeout=40 * MINUTE)
+    helpers.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
 
@@ -798,15 +800,15 @@ def test_a_deletion_reports_why_it_waits_and_not_why_the_creation_waited() -> No
     harness = Harness()
     faults = harness.simulation.gce.faults
     faults.set_capacity("us-central1-c", "tpu7x", 0)
-    harness.apply(manifest(instanceConfig=life.STANDARD))
-    life.until_reason(harness, "InsufficientCapacity", timeout=5 * MINUTE)
+    harness.apply(manifest(instanceConfig=helpers.STANDARD))
+    helpers.until_reason(harness, "InsufficientCapacity", timeout=5 * MINUTE)
     faults.fail_next("*", calls=100_000)
     begin_deletion(harness)
     waiting = "Waiting for ManagedInstanceGroup to be deleted"
-    assert life.condition_of(harness) == ("False", "DeletingMIG", waiting)
-    assert CLEANUP in life.events(harness)
+    assert helpers.condition_of(harness) == ("False", "DeletingMIG", waiting)
+    assert CLEANUP in helpers.events(harness)
     faults.fail_next("*", calls=0)
-    life.until_gone(harness, timeout=40 * MINUTE)
+    helpers.until_gone(harness, timeout=40 * MINUTE)
 
 
 def test_a_slice_works_although_its_operations_no_longer_exist() -> None:
@@ -815,12 +817,12 @@ def test_a_slice_works_although_its_operations_no_longer_exist() -> None:
     for _ in range(90):
         harness.run_for(timedelta(seconds=2))
         harness.simulation.gce.faults.forget_operations()
-    life.until_ready(harness)
+    helpers.until_ready(harness)
     harness.delete(NAME)
     for _ in range(90):
         harness.run_for(timedelta(seconds=2))
         harness.simulation.gce.faults.forget_operations()
-    life.until_gone(harness)
+    helpers.until_gone(harness)
     assert harness.leftovers() == []
     assert_each_operation_once(harness)
 
@@ -830,9 +832,9 @@ def test_operations_that_take_ten_minutes_are_awaited(verbs: str) -> None:
     harness = Harness()
     harness.simulation.gce.faults.slow_operations(verbs, 600)
     harness.apply(manifest())
-    life.until_ready(harness, timeout=2 * HOUR)
+    helpers.until_ready(harness, timeout=2 * HOUR)
     harness.delete(NAME)
-    life.until_gone(harness, timeout=2 * HOUR)
+    helpers.until_gone(harness, timeout=2 * HOUR)
     assert harness.leftovers() == []
     assert_each_operation_once(harness)
 
@@ -858,8 +860,8 @@ def test_a_kubeconfig_that_cannot_be_used_is_named_in_the_log(content: str | Non
     assert "It must name a file in kubeconfig form with a current context." in text
     assert dead_letters(harness) == []
     path.write_text(valid)
-    life.until_ready(harness, timeout=10 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=10 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize(
@@ -882,19 +884,19 @@ def test_missing_permissions_are_named_and_used_once_granted(step: str, message:
     assert most_attempts(harness) <= 5
     assert dead_letters(harness) == []
     harness.simulation.admin("POST", f"{RBAC}/clusterrolebindings", binding)
-    life.until_ready(harness, timeout=40 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=40 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_messages_while_a_starting_api_server_refuses_everyone_are_not_lost() -> None:
     """An API server that has not read the roles yet answers 403, although the permission exists."""
     harness = Harness()
-    life.ready_slice(harness, manifest(instanceConfig=life.SPOT))
+    helpers.ready_slice(harness, manifest(instanceConfig=helpers.SPOT))
     binding = _delete_and_return(harness, f"{RBAC}/clusterrolebindings/tpu-functions-label-node")
-    harness.simulation.gce.faults.preempt(life.vms(harness)[0])
-    life.until(harness, lambda: "cannot list resource" in notes(harness, "label_node"))
+    harness.simulation.gce.faults.preempt(helpers.vms(harness)[0])
+    helpers.until(harness, lambda: "cannot list resource" in notes(harness, "label_node"))
     harness.simulation.admin("POST", f"{RBAC}/clusterrolebindings", binding)
-    life.until_reason(harness, "Preempted", timeout=MINUTE)
+    helpers.until_reason(harness, "Preempted", timeout=MINUTE)
 
 
 def test_missing_permission_to_read_nodes_is_reported_in_the_condition() -> None:
@@ -902,13 +904,13 @@ def test_missing_permission_to_read_nodes_is_reported_in_the_condition() -> None
     complete = _drop_rule(harness, "clusterroles/tpu-functions-label-node", "nodes")
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
-    status, reason, message = life.condition_of(harness, "NodesJoined")
+    status, reason, message = helpers.condition_of(harness, "NodesJoined")
     assert (status, reason) == ("False", "PermissionDenied")
     assert 'User "system:serviceaccount:tpu-functions:label-node"' in message
     assert 'cannot list resource "nodes"' in message
     harness.simulation.admin("PUT", f"{RBAC}/clusterroles/tpu-functions-label-node", complete)
-    life.until_ready(harness, timeout=40 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=40 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_without_permission_to_write_the_status_the_log_reports_it_and_nothing_is_created() -> None:
@@ -921,8 +923,8 @@ def test_without_permission_to_write_the_status_the_log_reports_it_and_nothing_i
     assert 'cannot update resource "tpunodegroups/status"' in notes(harness, "create_resources")
     assert harness.simulation.gce.calls.writes() == 0
     harness.simulation.admin("PUT", f"{RBAC}/clusterroles/tpu-functions-create-resources", complete)
-    life.until_ready(harness, timeout=40 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=40 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_missing_permission_to_write_events_stops_nothing() -> None:
@@ -930,22 +932,22 @@ def test_missing_permission_to_write_events_stops_nothing() -> None:
     for step in ("create-resources", "label-node", "tear-down"):
         _drop_rule(harness, f"clusterroles/tpu-functions-{step}", "events")
     harness.apply(manifest())
-    life.until_ready(harness)
-    life.assert_deleted_completely(harness)
-    assert life.events(harness) == []
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)
+    assert helpers.events(harness) == []
     undone = [str(line["left_undone"]) for line in harness.log.lines if "left_undone" in line]
     assert any('cannot create resource "events"' in text for text in undone)
 
 
 def test_a_deletion_without_permissions_continues_once_they_are_granted() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     binding = _delete_and_return(harness, f"{RBAC}/clusterrolebindings/tpu-functions-tear-down")
     harness.delete(NAME)
     harness.run_for(10 * MINUTE)
     assert 'cannot get resource "namespaces"' in notes(harness, "tear_down")
     harness.simulation.admin("POST", f"{RBAC}/clusterrolebindings", binding)
-    life.until_gone(harness, timeout=40 * MINUTE)
+    helpers.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
 
@@ -955,14 +957,14 @@ def test_refused_secrets_are_reported_with_the_missing_permission() -> None:
     binding = _delete_and_return(harness, f"{path}/tpu-functions-inject-token")
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
-    status, reason, message = life.condition_of(harness, "TokensInjected")
+    status, reason, message = helpers.condition_of(harness, "TokensInjected")
     assert (status, reason) == ("False", "PermissionDenied")
     assert 'in the namespace "kube-system"' in message
     assert "system:serviceaccount:tpu-functions:inject-token" in message
-    assert life.secrets(harness) == []
+    assert helpers.secrets(harness) == []
     harness.simulation.admin("POST", path, binding)
-    life.until_ready(harness, timeout=40 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=40 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_tokens_are_not_reported_as_injected_while_their_secrets_cannot_be_created() -> None:
@@ -970,8 +972,8 @@ def test_tokens_are_not_reported_as_injected_while_their_secrets_cannot_be_creat
     role = "namespaces/kube-system/roles/tpu-functions-inject-token"
     complete = _drop_rule(harness, role, "secrets")
     harness.apply(manifest())
-    life.until(
-        harness, lambda: life.condition_of(harness, "TokensInjected")[1] == "PermissionDenied"
+    helpers.until(
+        harness, lambda: helpers.condition_of(harness, "TokensInjected")[1] == "PermissionDenied"
     )
     since = harness.condition(NAME, "TokensInjected")["lastTransitionTime"]
     harness.run_for(10 * MINUTE)  # the metadata of the VMs has tokens
@@ -979,8 +981,8 @@ def test_tokens_are_not_reported_as_injected_while_their_secrets_cannot_be_creat
     assert (condition["reason"], condition["lastTransitionTime"]) == ("PermissionDenied", since)
     assert 'cannot create resource "secrets"' in condition["message"]
     harness.simulation.admin("PUT", f"{RBAC}/{role}", complete)
-    life.until_ready(harness, timeout=40 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=40 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 def _delete_and_return(harness: Harness, path: str) -> dict[str, Any]:
@@ -1015,23 +1017,23 @@ PAGE = Response(404, {"Content-Type": "text/html"}, b"<!DOCTYPE html><title>Erro
 def test_a_404_that_is_not_an_answer_of_compute_engine_does_not_mean_that_a_slice_is_gone(
     change: dict[str, Any],
 ) -> None:
-    harness = Harness(life.with_heartbeats())
-    life.ready_slice(harness, manifest(**change))
+    harness = Harness(helpers.with_heartbeats())
+    helpers.ready_slice(harness, manifest(**change))
     before = harness.simulation.gce.leftovers()
-    nodes = life.nodes(harness).keys()
+    nodes = helpers.nodes(harness).keys()
     harness.hooks.instead = lambda _step, call: PAGE if "/compute/" in call else None
-    (vm, _) = life.vms(harness)
+    (vm, _) = helpers.vms(harness)
     harness.simulation.gce.faults.host_error(vm)
     harness.run_for(HOUR)
-    assert life.nodes(harness).keys() == nodes
+    assert helpers.nodes(harness).keys() == nodes
     harness.delete(NAME)
     harness.run_for(HOUR)
     assert harness.simulation.gce.leftovers() == before
-    message = life.condition_of(harness)[2]
+    message = helpers.condition_of(harness)[2]
     assert "tear_down has failed since" in message
     assert "another server answers in place of the API (404); check its address, DNS" in message
     harness.hooks.instead = lambda _step, _call: None
-    life.until_gone(harness)
+    helpers.until_gone(harness)
     assert harness.leftovers() == []
 
 
@@ -1039,11 +1041,11 @@ def test_a_404_that_is_not_an_answer_of_compute_engine_does_not_mean_that_a_slic
 def test_a_page_in_place_of_the_api_servers_answer_does_not_mean_that_an_object_is_gone(
     page: Response,
 ) -> None:
-    harness = Harness(life.with_heartbeats())
-    life.ready_slice(harness, manifest())
+    harness = Harness(helpers.with_heartbeats())
+    helpers.ready_slice(harness, manifest())
     harness.hooks.instead = lambda _step, call: None if "/compute/" in call else page
     lines = len(harness.log.lines)
-    (vm, _) = life.vms(harness)
+    (vm, _) = helpers.vms(harness)
     harness.simulation.gce.faults.host_error(vm)
     harness.delete(NAME)
     harness.run_for(10 * MINUTE)
@@ -1052,7 +1054,7 @@ def test_a_page_in_place_of_the_api_servers_answer_does_not_mean_that_an_object_
     notes = " ".join(line.get("note", "") for line in harness.log.lines[lines:])
     assert "the cluster does not serve this API, or another server answers in its place" in notes
     harness.hooks.instead = lambda _step, _call: None
-    life.until_gone(harness)
+    helpers.until_gone(harness)
     assert harness.leftovers() == []
 
 
@@ -1063,11 +1065,13 @@ def test_a_very_long_error_is_cut_in_the_middle_so_that_the_advice_stays() -> No
         "instanceGroupManagers.insert", 100_000, 403, "quotaExceeded", text
     )
     harness.apply(manifest())
-    life.until_reason(harness, "QuotaExceeded")
+    helpers.until_reason(harness, "QuotaExceeded")
     for kind in ("ManagedInstanceGroupReady", "Ready"):
-        message = life.condition_of(harness, kind)[2]
+        message = helpers.condition_of(harness, kind)[2]
         assert len(message) == 1024
-        assert message.startswith(f"managed instance group {life.resource_name(harness)}: Quota 'T")
+        assert message.startswith(
+            f"managed instance group {helpers.resource_name(harness)}: Quota 'T"
+        )
         assert message.endswith(f"Limit: 8. (quotaExceeded). {REASONS[Reason.QUOTA_EXCEEDED]}")
 
 
@@ -1094,14 +1098,14 @@ def test_an_organization_policy_that_refuses_a_call_is_reported_immediately(
     faults = harness.simulation.gce.faults
     faults.fail_next(verb, 100_000, 412, "conditionNotMet", LOCATION)
     harness.apply(manifest())
-    life.until_reason(harness, "PolicyViolation", timeout=5 * MINUTE)
-    status, reason, message = life.condition_of(harness, condition)
+    helpers.until_reason(harness, "PolicyViolation", timeout=5 * MINUTE)
+    status, reason, message = helpers.condition_of(harness, condition)
     assert (status, reason) == ("False", "PolicyViolation")
     assert LOCATION[:-1] in message
     assert message.endswith(REASONS[Reason.POLICY_VIOLATION])
     faults.fail_next(verb, 0)
-    life.until_ready(harness)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize("verb", ["resourcePolicies.insert", "instanceGroupManagers.insert"])
@@ -1111,9 +1115,9 @@ def test_a_condition_that_no_rule_knows_is_reported_while_it_is_retried(verb: st
     faults.fail_next(verb, 100_000, 412, "conditionNotMet", "Something is not met.")
     harness.apply(manifest())
     harness.run_for(20 * MINUTE)
-    message = life.condition_of(harness)[2]
+    message = helpers.condition_of(harness)[2]
     assert "create_resources has failed since " in message
     assert "Something is not met" in message
     faults.fail_next(verb, 0)
-    life.until_ready(harness)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)

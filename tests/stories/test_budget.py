@@ -22,8 +22,8 @@ from local.cloud.simulation import identity
 from shared.base.names import STEPS
 from tests.harness import ROOT, Harness
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import HOUR, MINUTE, ONE_HOST, STANDARD, PrintFigure
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE, ONE_HOST, STANDARD, PrintFigure
 
 CLUSTER_STEPS = frozenset({"sweep", "report_leaks"})
 """The steps whose calls are about all groups."""
@@ -154,11 +154,11 @@ def run_lifecycle(
 ) -> None:
     """Create a slice, wait, delete it, and wait again."""
     harness.apply(applied)
-    life.until_ready(harness)
+    helpers.until_ready(harness)
     when_ready()
     harness.run_for(5 * MINUTE)
-    harness.delete(life.NAME)
-    life.until_gone(harness)
+    harness.delete(helpers.NAME)
+    helpers.until_gone(harness)
     harness.run_for(5 * MINUTE)
     assert harness.leftovers() == []
 
@@ -170,7 +170,7 @@ def test_the_lifecycle_of_a_slice_stays_within_its_budget(
     change = SIZES[title]
     applied = manifest(**change)
     bootstraps = "bootstrapKubernetes" in applied["spec"]
-    harness = Harness() if bootstraps else Harness(life.JOINED_OTHERWISE)
+    harness = Harness() if bootstraps else Harness(helpers.JOINED_OTHERWISE)
     run_lifecycle(harness, manifest(**{**change, **ONE_HOST}))
     counter = CallCounter(harness)
     before = len(harness.answers)
@@ -242,7 +242,7 @@ def test_an_hour_of_waiting_for_capacity_costs_few_calls_a_minute(
     counter = CallCounter(harness)
     harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 0)
     harness.apply(manifest(instanceConfig=STANDARD))
-    life.until_reason(harness, "InsufficientCapacity", timeout=5 * MINUTE)
+    helpers.until_reason(harness, "InsufficientCapacity", timeout=5 * MINUTE)
     start, minutes = counter.cost(), []
     for _ in range(60):
         before = counter.cost()
@@ -300,9 +300,9 @@ def test_nothing_is_listed_per_event_that_grows_with_the_cluster() -> None:
     for name in ("one", "two", "three"):
         harness.apply(manifest(name))
     for name in ("one", "two", "three"):
-        life.until_ready(harness, name)
+        helpers.until_ready(harness, name)
         harness.delete(name)
-        life.until_gone(harness, name)
+        helpers.until_gone(harness, name)
     groups = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
     assert {("sweep", groups)} <= set(unselective) <= {(step, groups) for step in CLUSTER_STEPS}
 
@@ -315,4 +315,4 @@ def _until_each(harness: Harness, names: list[str], holds: Callable[[str], bool]
         if not left:
             return
         harness.run_for(timedelta(seconds=10))
-    raise AssertionError(f"{sorted(left)}: {life.describe_state(harness)}")
+    raise AssertionError(f"{sorted(left)}: {helpers.describe_state(harness)}")

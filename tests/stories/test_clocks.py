@@ -19,8 +19,8 @@ from local.vm import agents
 from shared.base.names import VM_ID_LABEL
 from tests.harness import Harness
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import MINUTE, NAME, ONE_HOST, SPOT
+from tests.stories import helpers
+from tests.stories.helpers import MINUTE, NAME, ONE_HOST, SPOT
 
 OFFSETS_S = (-300, -75, -45, 0, 75, 300)
 ALONE = (
@@ -53,13 +53,13 @@ def options_for(offsets: tuple[int, int, int], **change: Any) -> Options:
 
 
 def uids(harness: Harness) -> dict[str, str]:
-    return {name: node["metadata"]["uid"] for name, node in life.nodes(harness).items()}
+    return {name: node["metadata"]["uid"] for name, node in helpers.nodes(harness).items()}
 
 
 def assert_stays_ready(harness: Harness, before: dict[str, str]) -> None:
     """Assert that the slice stays Ready with the same Nodes for some minutes."""
     harness.run_for(6 * MINUTE)
-    assert life.condition_of(harness) == READY, life.describe_state(harness)
+    assert helpers.condition_of(harness) == READY, helpers.describe_state(harness)
     assert uids(harness) == before
 
 
@@ -67,34 +67,35 @@ def assert_recovers(harness: Harness, disturb: Callable[[], object]) -> None:
     """Disturb a VM, and assert that the slice is Ready again within ten minutes."""
     disturb()
     harness.run_for(MINUTE)
-    life.until_ready(harness, timeout=10 * MINUTE)
+    helpers.until_ready(harness, timeout=10 * MINUTE)
     harness.run_for(2 * MINUTE)
-    ids = {life.vm_name(path): life.get(harness, path)["id"] for path in life.vms(harness)}
+    ids = {helpers.vm_name(path): helpers.get(harness, path)["id"] for path in helpers.vms(harness)}
     labels = {
-        name: node["metadata"]["labels"][VM_ID_LABEL] for name, node in life.nodes(harness).items()
+        name: node["metadata"]["labels"][VM_ID_LABEL]
+        for name, node in helpers.nodes(harness).items()
     }
     assert labels == ids
-    assert life.secrets(harness) == []
-    assert life.condition_of(harness) == READY
+    assert helpers.secrets(harness) == []
+    assert helpers.condition_of(harness) == READY
 
 
 def run_lifecycle(options: Options, **change: Any) -> None:
     """Create a slice, reboot a VM, let two VMs be recreated with the same name, and delete the slice."""
     harness = Harness(options)
     harness.apply(manifest(**TWO_SINGLE, instanceConfig=SPOT, **change))
-    life.until_ready(harness, timeout=10 * MINUTE)
+    helpers.until_ready(harness, timeout=10 * MINUTE)
     joined = uids(harness)
-    one, other = life.vms(harness)
+    one, other = helpers.vms(harness)
     assert_stays_ready(harness, joined)
     faults = harness.simulation.gce.faults
     assert_recovers(harness, lambda: faults.act_by_hand("POST", f"{one}/reset"))
     assert uids(harness) == joined
     assert_recovers(harness, lambda: faults.act_by_hand("DELETE", one))
     assert_recovers(harness, lambda: faults.preempt(other))
-    assert set(life.vms(harness)) == {one, other}
+    assert set(helpers.vms(harness)) == {one, other}
     assert_stays_ready(harness, uids(harness))
     harness.delete(NAME)
-    life.until_gone(harness, timeout=10 * MINUTE)
+    helpers.until_gone(harness, timeout=10 * MINUTE)
     assert harness.leftovers() == []
 
 
@@ -118,7 +119,7 @@ def test_recreated_vms_with_the_same_id_work_with_clock_offsets(
 def test_vms_that_join_by_other_means_work_with_clock_offsets(
     offsets: tuple[int, int, int],
 ) -> None:
-    run_lifecycle(options_for(offsets, identity=life.by_other_means), bootstrapKubernetes=None)
+    run_lifecycle(options_for(offsets, identity=helpers.by_other_means), bootstrapKubernetes=None)
 
 
 @pytest.mark.parametrize("offsets", FURTHEST, ids=str)
@@ -126,10 +127,12 @@ def test_a_reboot_by_compute_engine_keeps_nodes_with_clock_offsets(
     offsets: tuple[int, int, int],
 ) -> None:
     harness = Harness(options_for(offsets))
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     before = uids(harness)
-    assert_recovers(harness, lambda: harness.simulation.gce.faults.host_error(life.vms(harness)[0]))
+    assert_recovers(
+        harness, lambda: harness.simulation.gce.faults.host_error(helpers.vms(harness)[0])
+    )
     assert_stays_ready(harness, before)
     harness.delete(NAME)
-    life.until_gone(harness, timeout=timedelta(minutes=10))
+    helpers.until_gone(harness, timeout=timedelta(minutes=10))
     assert harness.leftovers() == []

@@ -18,24 +18,24 @@ from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Policy
 from tests.harness import Harness, ProcessKilled
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import HOUR, MINUTE, NAME, SPOT
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE, NAME, SPOT
 
 HANGS_S = 31.0
 
 
 def unjoined(hosts: int = 2, topology: str = "2x2x2") -> Harness:
     """A group whose VMs run and have tokens, but never join."""
-    harness = Harness(life.vm_options(joins=False))
+    harness = Harness(helpers.vm_options(joins=False))
     harness.apply(manifest(nodeCount=hosts, topology=topology, instanceConfig=SPOT))
-    life.until(harness, lambda: len(life.secrets(harness)) == hosts)
+    helpers.until(harness, lambda: len(helpers.secrets(harness)) == hosts)
     harness.run_for(3 * MINUTE)
     return harness
 
 
 def joined() -> Harness:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     return harness
 
 
@@ -97,7 +97,7 @@ def test_vms_are_deleted_within_minutes_whatever_else_fails_or_hangs(
     harness = make()
     inject(harness)
     harness.delete(NAME)
-    life.until(harness, lambda: life.vms(harness) == [], timeout=10 * MINUTE)
+    helpers.until(harness, lambda: helpers.vms(harness) == [], timeout=10 * MINUTE)
 
 
 def test_a_process_that_is_killed_after_the_first_write_cordons_at_the_next_delivery() -> None:
@@ -115,30 +115,30 @@ def test_a_process_that_is_killed_after_the_first_write_cordons_at_the_next_deli
     harness.delete(NAME)
 
     def is_complete() -> bool:
-        nodes = life.nodes(harness)
+        nodes = helpers.nodes(harness)
         cordoned.update(name for name, one in nodes.items() if one["spec"].get("unschedulable"))
         return not nodes
 
-    life.until(harness, is_complete)
+    helpers.until(harness, is_complete)
     assert is_killed
     assert len(cordoned) == 2
 
 
 def test_a_node_that_cannot_be_deleted_is_named_and_delays_nothing_else() -> None:
     harness = joined()
-    undeletable = sorted(life.nodes(harness))[0]
+    undeletable = sorted(helpers.nodes(harness))[0]
     refuse(harness, lambda call: call == f"DELETE /api/v1/nodes/{undeletable}")
     harness.delete(NAME)
     harness.run_for(HOUR)
-    assert list(life.nodes(harness)) == [undeletable]
-    assert life.of_kind(harness, "instanceTemplates") == []
-    assert life.of_kind(harness, "resourcePolicies") == []
-    status, reason, message = life.condition_of(harness)
+    assert list(helpers.nodes(harness)) == [undeletable]
+    assert helpers.of_kind(harness, "instanceTemplates") == []
+    assert helpers.of_kind(harness, "resourcePolicies") == []
+    status, reason, message = helpers.condition_of(harness)
     assert (status, reason) == ("False", "PermissionDenied")
     assert f"(DELETE /api/v1/nodes/{undeletable})" in message
     assert "managed instance group" not in message
     harness.hooks.before = lambda _step, _call: None
-    life.until_gone(harness, timeout=HOUR)
+    helpers.until_gone(harness, timeout=HOUR)
     assert harness.leftovers() == []
 
 
@@ -159,8 +159,8 @@ def test_a_forged_message_keeps_no_token_valid_and_no_node_schedulable(
     harness.delete(NAME)
     message = Message("default", NAME, uid, Cause.CONTINUED, now, **names)
     harness.simulation.publish("tear_down", message.encode(), {})
-    life.until(harness, lambda: life.vms(harness) == [], timeout=10 * MINUTE)
-    assert life.secrets(harness) == []
+    helpers.until(harness, lambda: helpers.vms(harness) == [], timeout=10 * MINUTE)
+    assert helpers.secrets(harness) == []
 
 
 def test_a_foreign_policy_of_the_groups_name_causes_no_loop_of_messages(
@@ -171,7 +171,7 @@ def test_a_foreign_policy_of_the_groups_name_causes_no_loop_of_messages(
     harness = joined()
     status = (harness.group(NAME) or {})["status"]
     status["resources"]["workloadPolicy"] |= {"state": "Gone", "since": "2025-12-31T00:00:00Z"}
-    life.patch(harness, f"{life.group_path()}/status", {"status": status})
+    helpers.patch(harness, f"{helpers.group_path()}/status", {"status": status})
     find = Gce.find_policy
 
     def find_foreign(gce: Gce, project: str, region: str, name: str) -> Policy | None:
@@ -188,13 +188,13 @@ def test_a_foreign_policy_of_the_groups_name_causes_no_loop_of_messages(
 
 def test_a_node_that_lost_our_label_right_before_the_deletion_is_deleted_with_the_group() -> None:
     harness = joined()
-    name, _ = life.nodes(harness)
+    name, _ = helpers.nodes(harness)
     harness.hooks.before = lambda step, _call: _die_if(step == "label_node")
     label = {"metadata": {"labels": {RESOURCE_NAME_LABEL: None}}}
-    life.patch(harness, f"/api/v1/nodes/{name}", label)
+    helpers.patch(harness, f"/api/v1/nodes/{name}", label)
     harness.delete(NAME)
-    life.until_gone(harness)
-    assert life.nodes(harness) == {}
+    helpers.until_gone(harness)
+    assert helpers.nodes(harness) == {}
 
 
 def _die_if(is_so: bool) -> None:
@@ -207,10 +207,10 @@ def test_a_template_that_something_else_uses_does_not_keep_the_nodes(
     refused_by: Literal["call", "operation"],
 ) -> None:
     harness = Harness(Options(gce=Timings(in_use_refused_by=refused_by)))
-    life.ready_slice(harness, manifest())
-    (mine,) = life.of_kind(harness, "instanceGroupManagers")
-    (template,) = life.of_kind(harness, "instanceTemplates")
-    mig = life.get(harness, mine)
+    helpers.ready_slice(harness, manifest())
+    (mine,) = helpers.of_kind(harness, "instanceGroupManagers")
+    (template,) = helpers.of_kind(harness, "instanceTemplates")
+    mig = helpers.get(harness, mine)
     body = {
         "name": "other",
         "baseInstanceName": "other",
@@ -220,11 +220,11 @@ def test_a_template_that_something_else_uses_does_not_keep_the_nodes(
     act = harness.simulation.gce.faults.act_by_hand
     act("POST", mine.rpartition("/")[0], body)
     harness.delete(NAME)
-    life.until(harness, lambda: life.nodes(harness) == {}, timeout=10 * MINUTE)
-    life.until_reason(harness, "InUse", timeout=30 * MINUTE)
-    assert "cannot be deleted" in life.condition_of(harness)[2]
-    assert "other" in life.condition_of(harness)[2]
-    assert life.of_kind(harness, "instanceTemplates") == [template]
+    helpers.until(harness, lambda: helpers.nodes(harness) == {}, timeout=10 * MINUTE)
+    helpers.until_reason(harness, "InUse", timeout=30 * MINUTE)
+    assert "cannot be deleted" in helpers.condition_of(harness)[2]
+    assert "other" in helpers.condition_of(harness)[2]
+    assert helpers.of_kind(harness, "instanceTemplates") == [template]
     act("DELETE", mine.rpartition("/")[0] + "/other")
-    life.until_gone(harness, timeout=HOUR)
+    helpers.until_gone(harness, timeout=HOUR)
     assert harness.leftovers() == []

@@ -25,7 +25,7 @@ from tests.faults.test_crash_anywhere import (
     run_scenario,
 )
 from tests.harness import Harness
-from tests.stories.life import HOUR, PrintFigure
+from tests.stories.helpers import HOUR, PrintFigure
 
 SHARDS = 2
 """The points of a scenario are divided among this number of tests, which run in parallel."""

@@ -20,7 +20,8 @@ from tests import jobset_objects as objects
 from tests.harness import Harness
 from tests.jobset_objects import JOBSET, NAMESPACE
 from tests.manifests import manifest
-from tests.stories import life
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE
 from tests.stories.jobsets import (
     FAILS_ONCE,
     JOBSETS,
@@ -39,7 +40,6 @@ from tests.stories.jobsets import (
     reported_events,
     until,
 )
-from tests.stories.life import HOUR, MINUTE
 
 MAY_RESTART = {"failurePolicy": {"maxRestarts": 1}}
 
@@ -76,7 +76,7 @@ def test_a_jobset_gets_its_slice_runs_and_leaves_nothing_behind() -> None:
     harness = new_harness()
     post(harness)
     until(harness, lambda: are_running(harness))
-    nodes = {node["metadata"]["name"] for node in life.nodes(harness).values()}
+    nodes = {node["metadata"]["name"] for node in helpers.nodes(harness).values()}
     assert {pod["spec"]["nodeName"] for pod in pods(harness)} == nodes
     until_gone(harness)
     harness.run_for(10 * MINUTE)
@@ -337,7 +337,7 @@ def test_each_job_gets_a_slice_of_its_own() -> None:
     until(harness, lambda: phases(harness) == running)
     pools = {
         node["metadata"]["name"]: node["metadata"]["labels"]["cloud.google.com/gke-nodepool"]
-        for node in life.nodes(harness).values()
+        for node in helpers.nodes(harness).values()
     }
     places = {
         (pod["metadata"]["labels"]["batch.kubernetes.io/job-name"], pools[pod["spec"]["nodeName"]])
@@ -351,11 +351,11 @@ def test_a_job_that_a_jobset_no_longer_has_loses_its_slice() -> None:
     harness.jobsets.behaviour = RUNS_FOREVER
     one = objects.jobset()["spec"]["replicatedJobs"][0]
     post(harness, spec={"replicatedJobs": [{**one, "replicas": 2}]})
-    until(harness, lambda: harness.is_ready(NAME) and len(life.nodes(harness)) == 8)
+    until(harness, lambda: harness.is_ready(NAME) and len(helpers.nodes(harness)) == 8)
     delete(harness)
     harness.run_for(10 * SECOND)
     post(harness)
-    until(harness, lambda: len(life.nodes(harness)) == 4)
+    until(harness, lambda: len(helpers.nodes(harness)) == 4)
     assert harness.is_ready(NAME)
 
 
@@ -391,7 +391,7 @@ def test_the_slice_of_a_suspended_jobset_is_kept_if_its_release_is_off() -> None
 
 
 def preempt_one(harness: Harness) -> None:
-    harness.simulation.gce.faults.preempt(life.vms(harness)[0])
+    harness.simulation.gce.faults.preempt(helpers.vms(harness)[0])
 
 
 def spot_slice(settings: dict[str, Any] | None = None) -> Harness:
@@ -427,13 +427,13 @@ def test_a_slice_that_has_lost_a_host_is_recreated_if_configured() -> None:
 
 
 def test_a_slice_without_any_host_is_created_again_for_waiting_pods() -> None:
-    harness = new_harness(options=life.with_heartbeats())
+    harness = new_harness(options=helpers.with_heartbeats())
     harness.jobsets.behaviour = RUNS_FOREVER
     spot = selecting(**{"cloud.google.com/gke-spot": "true"})
     post(harness, spec={**spot["spec"], **MAY_RESTART})
     until_running(harness)
     before = uid(harness)
-    for vm in life.vms(harness):
+    for vm in helpers.vms(harness):
         harness.simulation.gce.faults.preempt(vm)
     harness.run_for(3 * MINUTE)
     harness.jobsets.behaviour = FAILS_ONCE
@@ -560,7 +560,7 @@ def test_an_invalid_release_deadline_delays_nothing() -> None:
     until_gone(harness)
 
 
-def test_the_lifecycle_of_a_jobset_slice_takes_few_calls(print_figure: life.PrintFigure) -> None:
+def test_the_lifecycle_of_a_jobset_slice_takes_few_calls(print_figure: helpers.PrintFigure) -> None:
     harness = new_harness()
     post(harness)
     until_running(harness)
@@ -767,7 +767,7 @@ def test_a_slice_whose_node_was_deleted_is_created_again_for_the_waiting_pod() -
     apply(harness, jobset)
     until(harness, lambda: phases(harness) == ["Running"])
     before = uid(harness)
-    (node,) = life.nodes(harness)
+    (node,) = helpers.nodes(harness)
     harness.simulation.admin("DELETE", f"/api/v1/nodes/{node}")
     until(harness, lambda: phases(harness) == ["Pending"])
     until(harness, lambda: phases(harness) == ["Running"])
@@ -779,7 +779,7 @@ def test_a_slice_that_has_lost_a_node_is_reported() -> None:
     harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until_running(harness)
-    node = sorted(life.nodes(harness))[-1]
+    node = sorted(helpers.nodes(harness))[-1]
     harness.simulation.admin("DELETE", f"/api/v1/nodes/{node}")
     until_reported(
         harness, f"TPUNodeGroupLost: TPUNodeGroup {NAME} does not recover by itself: Node"

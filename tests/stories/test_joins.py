@@ -19,8 +19,8 @@ from tests.harness import Harness
 from tests.manifests import manifest
 from tests.signing_requests import STRANGE_NAMES, USAGES, kubelets, pem
 from tests.signing_requests import manifest as request_manifest
-from tests.stories import life
-from tests.stories.life import MINUTE, NAME, STANDARD, PrintFigure
+from tests.stories import helpers
+from tests.stories.helpers import MINUTE, NAME, STANDARD, PrintFigure
 
 NODES = "/api/v1/nodes"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -38,16 +38,16 @@ class TwoGroups:
         self.harness = harness = Harness(options)
         harness.apply(manifest(**OTHER))
         harness.apply(manifest("other", **OTHER))
-        life.until(harness, lambda: len(life.secrets(harness)) == 4)
+        helpers.until(harness, lambda: len(helpers.secrets(harness)) == 4)
         harness.run_for(2 * MINUTE)
-        mine = life.resource_name(harness)
-        vms = sorted(life.vms(harness), key=lambda path: mine not in path)
+        mine = helpers.resource_name(harness)
+        vms = sorted(helpers.vms(harness), key=lambda path: mine not in path)
         self.paths = vms
-        self.a, self.b, self.foreign, _ = map(life.vm_name, vms)
+        self.a, self.b, self.foreign, _ = map(helpers.vm_name, vms)
         self.token = self.token_of(vms[0])
 
     def token_of(self, path: str) -> str:
-        return life.metadata_of(life.get(self.harness, path))["kubeadm-join-token"]
+        return helpers.metadata_of(helpers.get(self.harness, path))["kubeadm-join-token"]
 
     def request(
         self, text: bytes, *, token: str = "", name: str = "csr-1", usages: Sequence[str] = USAGES
@@ -157,15 +157,15 @@ def test_a_burst_of_requests_is_approved_before_any_kubelet_times_out(
     harness, change = Harness(options), BURSTS[size]
     harness.apply(manifest(**change, instanceConfig=STANDARD))
     count = change["nodeCount"]
-    life.until(harness, lambda: len(life.secrets(harness)) == count)
+    helpers.until(harness, lambda: len(helpers.secrets(harness)) == count)
     harness.run_for(2 * MINUTE)
-    for path in life.vms(harness):
-        token = life.metadata_of(life.get(harness, path))["kubeadm-join-token"]
-        vm = life.vm_name(path)
+    for path in helpers.vms(harness):
+        token = helpers.metadata_of(helpers.get(harness, path))["kubeadm-join-token"]
+        vm = helpers.vm_name(path)
         _request(harness, pem(kubelets(vm)), token=token, name=f"csr-{vm}")
     harness.log.lines.clear()
     begun = harness.clock.now()
-    life.until(harness, lambda: _count_issued(harness) == count, 2 * MINUTE)
+    helpers.until(harness, lambda: _count_issued(harness) == count, 2 * MINUTE)
     took = harness.clock.now() - begun
     work = [line for line in harness.log.lines if line["step"] == "approve_join"]
     reads = sum(line["calls"]["gce"] for line in work)
@@ -219,8 +219,8 @@ def test_a_request_that_no_vm_of_ours_sends_is_denied_and_the_token_revoked(
     groups.harness.run_for(timedelta(seconds=70))
     assert groups.decisions() == ["Denied"]
     assert groups.lines() == [f"JoinDenied: {why}"]
-    assert f"bootstrap-token-{groups.token[:6]}" not in life.secrets(groups.harness)
-    assert len(life.secrets(groups.harness)) == 3
+    assert f"bootstrap-token-{groups.token[:6]}" not in helpers.secrets(groups.harness)
+    assert len(helpers.secrets(groups.harness)) == 3
     events = groups.harness.simulation.admin("GET", "/api/v1/namespaces/default/events")["items"]
     (event,) = (one for one in events if one["message"].startswith("Signing request"))
     assert event["reason"] == "JoinDenied"
@@ -251,7 +251,7 @@ def test_a_request_by_a_foreign_token_is_denied_and_the_token_reported() -> None
     groups.request(pem(kubelets("control-plane-1")), token="foreig.0123456789abcdef")
     groups.harness.run_for(2 * MINUTE)
     assert groups.decisions() == ["Denied"]
-    assert "bootstrap-token-foreig" in life.secrets(groups.harness)
+    assert "bootstrap-token-foreig" in helpers.secrets(groups.harness)
     refusal, denial = groups.lines()
     assert denial == "JoinDenied: control-plane-1 is not the name of a TPUNodeGroup's VM"
     assert refusal.startswith("JoinDenied: its token foreig could not be revoked: ")
@@ -266,11 +266,11 @@ def test_a_denial_is_reported_at_the_vm_with_what_to_do() -> None:
     groups = TwoGroups()
     groups.request(pem(kubelets(groups.a), names=["kubernetes.default"]))
     groups.harness.run_for(5 * timedelta(seconds=1))
-    assert life.pending(groups.harness)[groups.a] == "JoinDenied"
-    life.until_reason(
+    assert helpers.pending(groups.harness)[groups.a] == "JoinDenied"
+    helpers.until_reason(
         groups.harness, "JoinDenied", timeout=2 * MINUTE
     )  # when the MIG is ready, too
-    _, _, message = life.condition_of(groups.harness)
+    _, _, message = helpers.condition_of(groups.harness)
     assert message.endswith("Find out who had the token, then delete the VM.")
 
 
@@ -283,14 +283,14 @@ def test_another_vms_certificate_is_never_approved_and_the_attempt_is_reported(
     name: str = getattr(groups, victim)
     group = NAME if victim == "b" else "other"
     groups.request(pem(kubelets(name)))
-    life.until(
+    helpers.until(
         groups.harness,
-        lambda: life.pending(groups.harness, group).get(name) == "JoinNotApproved",
+        lambda: helpers.pending(groups.harness, group).get(name) == "JoinNotApproved",
         3 * MINUTE,
     )
     groups.harness.run_for(20 * MINUTE)
     assert groups.decisions() == []
-    assert life.pending(groups.harness, group)[name] == "JoinNotApproved"
+    assert helpers.pending(groups.harness, group)[name] == "JoinNotApproved"
     if options.sweeps:
         assert set(groups.lines()) == {
             f"JoinNotApproved: VM {name} holds the token "
@@ -302,7 +302,7 @@ def test_another_vms_certificate_is_never_approved_and_the_attempt_is_reported(
 
 def test_a_vm_that_is_gone_is_never_approved_and_the_attempt_is_reported() -> None:
     groups = TwoGroups(SWEEP_ALONE)
-    gone = f"{life.resource_name(groups.harness)}-zzzz"
+    gone = f"{helpers.resource_name(groups.harness)}-zzzz"
     groups.request(pem(kubelets(gone)))
     groups.harness.run_for(20 * MINUTE)
     assert groups.decisions() == []
@@ -311,7 +311,7 @@ def test_a_vm_that_is_gone_is_never_approved_and_the_attempt_is_reported() -> No
 
 def test_a_node_created_manually_before_approval_is_not_counted_and_revokes_nothing() -> None:
     groups = TwoGroups()
-    labels = {RESOURCE_NAME_LABEL: life.resource_name(groups.harness)}
+    labels = {RESOURCE_NAME_LABEL: helpers.resource_name(groups.harness)}
     made = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -326,15 +326,19 @@ def test_a_node_created_manually_before_approval_is_not_counted_and_revokes_noth
         "system:node and its name"
     )
     groups.harness.run_for(5 * MINUTE)
-    assert life.summary(groups.harness)["joined"] == 0
-    assert f"bootstrap-token-{groups.token[:6]}" in life.secrets(groups.harness)
+    assert helpers.summary(groups.harness)["joined"] == 0
+    assert f"bootstrap-token-{groups.token[:6]}" in helpers.secrets(groups.harness)
     groups.request(pem(kubelets(groups.a)))
     groups.harness.run_for(MINUTE)
     assert groups.decisions() == ["Approved", "Issued"]
-    registered = groups.harness.simulation.admin("POST", NODES, made, **life.as_kubelet(groups.a))
+    registered = groups.harness.simulation.admin(
+        "POST", NODES, made, **helpers.as_kubelet(groups.a)
+    )
     assert registered["kind"] == "Node"
-    life.until(groups.harness, lambda: life.summary(groups.harness)["joined"] == 1, 2 * MINUTE)
-    assert f"bootstrap-token-{groups.token[:6]}" not in life.secrets(groups.harness)
+    helpers.until(
+        groups.harness, lambda: helpers.summary(groups.harness)["joined"] == 1, 2 * MINUTE
+    )
+    assert f"bootstrap-token-{groups.token[:6]}" not in helpers.secrets(groups.harness)
 
 
 def test_a_vm_whose_token_was_renewed_in_between_sends_a_new_request_and_joins() -> None:
@@ -344,7 +348,7 @@ def test_a_vm_whose_token_was_renewed_in_between_sends_a_new_request_and_joins()
     groups.request(pem(kubelets(groups.a)), token=old)
     groups.harness.run_for(timedelta(seconds=30))
     assert groups.decisions() == []
-    assert life.pending(groups.harness)[groups.a] == "JoinNotApproved"
+    assert helpers.pending(groups.harness)[groups.a] == "JoinNotApproved"
     groups.request(pem(kubelets(groups.a)), token=new, name="csr-2")
     groups.harness.run_for(timedelta(seconds=30))
     assert groups.decisions() == []
@@ -354,7 +358,7 @@ def test_a_vm_whose_token_was_renewed_in_between_sends_a_new_request_and_joins()
 def _renew(groups: TwoGroups, token: str) -> None:
     """The VM has another valid token, as after a renewal."""
     faults, path = groups.harness.simulation.gce.faults, groups.paths[0]
-    found = life.get(groups.harness, path)
+    found = helpers.get(groups.harness, path)
     items = [
         {**item, "value": token} if item["key"] == "kubeadm-join-token" else item
         for item in found["metadata"]["items"]
@@ -432,13 +436,13 @@ def test_a_request_that_another_client_approves_is_reported(options: Options) ->
 def test_a_renewal_by_a_joined_kubelet_is_left_to_the_cluster() -> None:
     """The kubelet renews with its certificate, not with a token, so approve_join does not handle it."""
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     lines = [line for line in harness.log.lines if line["step"] == "approve_join"]
     assert {line["decision"] for line in lines} == {"Approving"}
-    vm = sorted(life.nodes(harness))[0]
+    vm = sorted(helpers.nodes(harness))[0]
     renewal = request_manifest(pem(kubelets(vm)), name="csr-renewal")
-    harness.simulation.admin("POST", CSRS, renewal, **life.as_kubelet(vm))
-    life.until(
+    harness.simulation.admin("POST", CSRS, renewal, **helpers.as_kubelet(vm))
+    helpers.until(
         harness,
         lambda: "certificate" in harness.simulation.admin("GET", f"{CSRS}/csr-renewal")["status"],
         MINUTE,
@@ -469,11 +473,11 @@ def test_an_error_of_approve_join_is_reported_at_its_vm_and_not_as_a_join_timeou
 
     harness.hooks.instead = instead
     harness.apply(manifest())
-    life.until_reason(harness, "JoinNotApproved", timeout=6 * MINUTE)
-    assert set(life.pending(harness)) <= set(map(life.vm_name, life.vms(harness)))
+    helpers.until_reason(harness, "JoinNotApproved", timeout=6 * MINUTE)
+    assert set(helpers.pending(harness)) <= set(map(helpers.vm_name, helpers.vms(harness)))
     lines = [line for line in harness.log.lines if line.get("decision") == "JoinNotApproved"]
     assert lines
     assert all(line["note"].endswith(": may not") for line in lines)
     is_denied = False
-    life.until_ready(harness)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)

@@ -12,8 +12,8 @@ from shared.ports.google_credentials import GoogleCredentials
 from tests.harness import Harness
 from tests.late import SlowCredentials
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import MINUTE, ONE_HOST
+from tests.stories import helpers
+from tests.stories.helpers import MINUTE, ONE_HOST
 from tests.stories.test_lifecycle import harness_for
 
 TEMPLATE = f"projects/{PROJECT}/global/instanceTemplates/my-template"
@@ -37,7 +37,7 @@ class Expired(SlowCredentials):
 
     @property
     def valid(self) -> bool:
-        group = self._harness.group(life.NAME) or {}
+        group = self._harness.group(helpers.NAME) or {}
         resources = group.get("status", {}).get("resources", {})
         state = resources.get("managedInstanceGroup", {}).get("state")
         return self.fetched > 0 or state != "Creating"
@@ -47,7 +47,7 @@ class Expired(SlowCredentials):
 
     def _wait(self) -> str:
         self.fetched += 1
-        self._harness.delete(life.NAME)
+        self._harness.delete(helpers.NAME)
         self._harness.run_for(self._delay)
         return "token"
 
@@ -59,8 +59,8 @@ def test_a_slow_token_inserts_no_mig_for_a_deleted_group(seconds: int) -> None:
     slow = Expired(harness, timedelta(seconds=seconds))
     harness.runtime("create_resources").clients.credentials = GoogleCredentials(lambda: slow)
     harness.apply(applied)
-    life.until(harness, lambda: slow.fetched == 1)
-    life.until_gone(harness)
+    helpers.until(harness, lambda: slow.fetched == 1)
+    helpers.until_gone(harness)
     harness.run_for(10 * MINUTE)
     assert harness.leftovers() == [TEMPLATE]
     assert harness.operations["instanceGroupManagers.insert"] == 0

@@ -20,8 +20,8 @@ from local.jobsets import PodBehaviour
 from shared.base.names import JOBSET_STEPS
 from tests import jobset_objects as objects
 from tests.harness import Harness
+from tests.stories.helpers import HOUR, MINUTE, PrintFigure
 from tests.stories.jobsets import JOBSETS, RUNS_FOREVER, apply, phases, until
-from tests.stories.life import HOUR, MINUTE, PrintFigure
 from tests.stories.test_jobset_slices import new_harness
 from tests.stories.test_node_pool_slices import new_harness as new_harness_of_pools
 

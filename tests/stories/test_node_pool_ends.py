@@ -10,6 +10,7 @@ import pytest
 from local.base.http import Response
 from tests.harness import GKE_CLUSTER, GKE_REGION, Harness
 from tests.jobset_objects import JOBSET, pod
+from tests.stories.helpers import MINUTE
 from tests.stories.jobsets import (
     JOBSETS,
     MERGE,
@@ -22,7 +23,6 @@ from tests.stories.jobsets import (
     reported_events,
     until,
 )
-from tests.stories.life import MINUTE
 from tests.stories.test_node_pool_slices import MAKING, is_gone, new_harness, post
 
 MADE = f"Pod NodePoolCreationSucceeded: node pool {NAME} has been created"

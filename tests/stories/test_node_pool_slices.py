@@ -18,7 +18,8 @@ from shared.ports.gke_settings import GkeSettings
 from tests import jobset_objects as objects
 from tests.harness import GKE_CLUSTER, GKE_REGION, Harness
 from tests.jobset_objects import NAMESPACE
-from tests.stories import life
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE
 from tests.stories.jobsets import (
     JOBSETS,
     MERGE,
@@ -34,7 +35,6 @@ from tests.stories.jobsets import (
     reported_events,
     until,
 )
-from tests.stories.life import HOUR, MINUTE
 from tests.unit.builders import merge
 
 ZONE = f"{GKE_REGION}-c"
@@ -89,14 +89,14 @@ def test_a_jobset_that_is_recreated_immediately_keeps_its_pool() -> None:
     harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until(harness, lambda: are_running(harness))
-    nodes = set(life.nodes(harness))
+    nodes = set(helpers.nodes(harness))
     delete(harness)
     harness.run_for(10 * SECOND)
     post(harness)
     until(harness, lambda: are_running(harness))
     harness.run_for(10 * MINUTE)
     assert are_running(harness)
-    assert set(life.nodes(harness)) == nodes
+    assert set(helpers.nodes(harness)) == nodes
     assert harness.gke.calls.counts()["nodePools.delete"] == 0
 
 
@@ -246,7 +246,7 @@ def test_nodes_of_a_slowly_created_pool_get_their_full_time() -> None:
     harness.gke.faults.slow_operations("nodePools.create", 20 * 60)
     post(harness)
     until(harness, lambda: any("has been created" in line for line in reported_events(harness)))
-    assert not life.nodes(harness)
+    assert not helpers.nodes(harness)
     assert read_state(harness) == "Ready"
     until(harness, lambda: are_running(harness))
     assert not [line for line in reported_events(harness) if "Unfit" in line]
@@ -256,7 +256,7 @@ def test_a_pod_that_fits_no_node_of_its_pool_is_reported_after_15_minutes() -> N
     harness = new_harness()
     harness.gke.faults.slow_operations("nodePools.create", 20 * 60)
     post(harness)
-    until(harness, lambda: len(life.nodes(harness)) > 0)
+    until(harness, lambda: len(helpers.nodes(harness)) > 0)
     until(harness, lambda: close(harness), MINUTE)
     harness.run_for(14 * MINUTE)
     assert read_state(harness) == "Ready"
@@ -266,7 +266,7 @@ def test_a_pod_that_fits_no_node_of_its_pool_is_reported_after_15_minutes() -> N
 
 def close(harness: Harness) -> bool:
     """Cordon all Nodes; return whether there are four."""
-    nodes = list(life.nodes(harness).values())
+    nodes = list(helpers.nodes(harness).values())
     for node in nodes:
         path = f"/api/v1/nodes/{node['metadata']['name']}"
         harness.simulation.admin("PATCH", path, {"spec": {"unschedulable": True}}, **MERGE)

@@ -17,6 +17,7 @@ from shared.slices.by_node_pool.desired_pool import HASH_LABEL, build_desired_sl
 from shared.slices.jobsets import JOB_KEY_SELECTOR, find_leader, job_key
 from tests import jobset_objects as objects
 from tests.harness import GKE_CLUSTER, Harness
+from tests.stories.helpers import HOUR, MINUTE
 from tests.stories.jobsets import (
     FAILS_ONCE,
     NAME,
@@ -29,7 +30,6 @@ from tests.stories.jobsets import (
     reported_events,
     until,
 )
-from tests.stories.life import HOUR, MINUTE
 from tests.stories.test_node_pool_slices import SETTINGS, is_gone, new_harness, post
 
 OLDER = "train-bfcf5"

@@ -15,6 +15,7 @@ from tests import jobset_objects as objects
 from tests.harness import Harness
 from tests.jobset_objects import JOBSET
 from tests.stories import test_jobset_slices, test_node_pool_slices
+from tests.stories.helpers import MINUTE
 from tests.stories.jobsets import (
     JOBSETS,
     MERGE,
@@ -26,7 +27,6 @@ from tests.stories.jobsets import (
     reported_events,
     until,
 )
-from tests.stories.life import MINUTE
 
 MODULE = Path(__file__).parents[2] / "infra" / "terraform"
 ZONE = test_node_pool_slices.ZONE

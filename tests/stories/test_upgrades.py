@@ -20,8 +20,8 @@ from shared.frame.settings import JoinApproval
 from shared.node_groups.bootstrap import KUBEADM_GROUP
 from tests.harness import Harness, manifests
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import HOUR, MINUTE, STANDARD
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE, STANDARD
 
 SLOW_TO_JOIN = Options(agents=agents.Timings(lease_s=LAZY_LEASE_S, prepare_s=(240.0, 300.0)))
 NEW_GROUP_IN_POLICY = "'c3lzdGVtOmJvb3RzdHJhcHBlcnM6dHB1LWZ1bmN0aW9ucw==', "
@@ -47,8 +47,8 @@ class Upgrade:
         self.deploy("sweep", JoinApproval.EXTERNAL)
         self.deploy("inject_token", JoinApproval.EXTERNAL)
         self.harness.run_for(timedelta(seconds=10))
-        life.ready_slice(self.harness, manifest("old", instanceConfig=STANDARD))
-        self._joined = {name: self._describe(name) for name in life.nodes(self.harness)}
+        helpers.ready_slice(self.harness, manifest("old", instanceConfig=STANDARD))
+        self._joined = {name: self._describe(name) for name in helpers.nodes(self.harness)}
 
     def deploy(self, step: str, approval: JoinApproval) -> None:
         """Deploy one function only."""
@@ -69,9 +69,9 @@ class Upgrade:
     def begin(self, name: str) -> None:
         """Apply a slice, and wait until its VMs have tokens and none has joined."""
         self.harness.apply(manifest(name, instanceConfig=STANDARD))
-        before = set(life.secrets(self.harness))
-        life.until(self.harness, lambda: len({*life.secrets(self.harness)} - before) == 2)
-        assert life.summary(self.harness, name)["joined"] == 0
+        before = set(helpers.secrets(self.harness))
+        helpers.until(self.harness, lambda: len({*helpers.secrets(self.harness)} - before) == 2)
+        assert helpers.summary(self.harness, name)["joined"] == 0
 
     def groups_of_tokens(self) -> set[str]:
         """The authentication groups of the tokens that are valid now."""
@@ -81,17 +81,17 @@ class Upgrade:
         return {b64decode(secret["data"]["auth-extra-groups"]).decode() for secret in found}
 
     def until_ready(self, name: str, timeout: timedelta = 10 * MINUTE) -> None:
-        life.until_ready(self.harness, name, timeout)
+        helpers.until_ready(self.harness, name, timeout)
 
     def list_touched(self) -> Iterator[str]:
         """Nodes that joined before and are gone, were replaced, or were not Ready for a while."""
-        now = life.nodes(self.harness)
+        now = helpers.nodes(self.harness)
         for name, before in self._joined.items():
             if name not in now or self._describe(name) != before:
                 yield name
 
     def _describe(self, name: str) -> tuple[Any, ...]:
-        node = life.nodes(self.harness)[name]
+        node = helpers.nodes(self.harness)[name]
         (ready,) = (one for one in node["status"]["conditions"] if one["type"] == "Ready")
         labels_and_spec = (node["metadata"]["labels"], node["spec"])
         return (
@@ -151,7 +151,7 @@ def test_functions_deployed_before_the_manifests_report_what_is_refused_and_cont
     upgrade.deploy("inject_token", JoinApproval.APPROVE_JOIN)
     upgrade.harness.apply(manifest("late", instanceConfig=STANDARD))
     upgrade.until_ready("early")
-    status, reason, message = life.condition_of(upgrade.harness, "TokensInjected", "late")
+    status, reason, message = helpers.condition_of(upgrade.harness, "TokensInjected", "late")
     assert (status, reason) == ("False", "PermissionDenied")
     assert (
         "'tpu-functions-bootstrap-tokens' denied request: bootstrap tokens of tpu-functions"
@@ -172,7 +172,7 @@ def test_after_a_downgrade_in_one_run_a_vm_with_a_newer_token_waits_for_the_next
     upgrade.deploy("inject_token", JoinApproval.EXTERNAL)
     upgrade.bring_older_manifests()
     upgrade.harness.run_for(20 * MINUTE)
-    assert life.summary(upgrade.harness, "late")["joined"] == 0
+    assert helpers.summary(upgrade.harness, "late")["joined"] == 0
     upgrade.until_ready("late", HOUR)
     assert list(upgrade.list_touched()) == []
     assert upgrade.harness.node_deletes() == 0
@@ -182,9 +182,9 @@ def test_with_external_approval_approve_join_gets_no_message() -> None:
     harness = Harness(seed=1)  # an API server knows tokens, and their groups, for ten seconds more
     harness.configure(join_approval=JoinApproval.EXTERNAL)
     harness.simulation.kube.apply_manifests(manifests(external_approval=True))
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     assert [answer for step, answer in harness.answers if step == "approve_join"] == []
     assert not harness.simulation.kube.calls.count(
         verb="list", resource="certificatesigningrequests", user="sweep"
     )
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)

@@ -21,14 +21,14 @@ from tests.harness import Harness
 from tests.manifests import manifest
 from tests.signing_requests import kubelets, pem
 from tests.stories import (
+    helpers,
     jobsets,
-    life,
     test_api_errors,
     test_jobset_slices,
     test_joins,
     test_losses,
 )
-from tests.stories.life import HOUR, MINUTE
+from tests.stories.helpers import HOUR, MINUTE
 from tests.unit.test_manifests import Permission, expand
 
 pytestmark = pytest.mark.xdist_group("permissions in the cluster")
@@ -79,21 +79,21 @@ def is_covered(permission: Permission, call: Call) -> bool:
 
 def lose_a_vm_without_an_event() -> None:
     """A VM is recreated without a report of its loss: its Node still exists."""
-    harness = Harness(replace(life.with_heartbeats(), sinks=False))
-    life.ready_slice(harness, manifest(**test_losses.TWO_SINGLE))
-    harness.simulation.gce.faults.act_by_hand("DELETE", life.vms(harness)[0])
+    harness = Harness(replace(helpers.with_heartbeats(), sinks=False))
+    helpers.ready_slice(harness, manifest(**test_losses.TWO_SINGLE))
+    harness.simulation.gce.faults.act_by_hand("DELETE", helpers.vms(harness)[0])
     harness.run_for(30 * MINUTE)
-    life.until_ready(harness)
+    helpers.until_ready(harness)
 
 
 def delete_before_the_join() -> None:
     """A group is deleted when its VMs exist and none has joined."""
-    harness = Harness(life.vm_options(joins=False))
+    harness = Harness(helpers.vm_options(joins=False))
     harness.apply(manifest())
-    life.until(harness, lambda: len(life.vms(harness)) == 2)
+    helpers.until(harness, lambda: len(helpers.vms(harness)) == 2)
     harness.run_for(5 * MINUTE)
-    harness.delete(life.NAME)
-    life.until_gone(harness)
+    harness.delete(helpers.NAME)
+    helpers.until_gone(harness)
 
 
 def write_no_token() -> None:
@@ -105,16 +105,16 @@ def run_beside_tpu_operator() -> None:
     """The kinds of tpu-operator's children are defined, and the group has none of them."""
     harness = Harness()
     test_api_errors._define_children(harness)
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     harness.run_for(2 * HOUR)  # report_leaks runs once an hour
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 def recreate_a_jobset() -> None:
     """A JobSet is recreated while its slice, which has a release deadline, is still being created."""
     harness = test_jobset_slices.new_harness()
     test_jobset_slices.post(harness)
-    life.until(harness, lambda: harness.group(jobsets.NAME) is not None)
+    helpers.until(harness, lambda: harness.group(jobsets.NAME) is not None)
     jobsets.delete(harness)
     harness.run_for(20 * jobsets.SECOND)
     assert "tpu-functions.dev/release-after" in test_jobset_slices.marks(harness)
