@@ -175,7 +175,7 @@ STEPS: dict[str, Row] = {
         f"{GROUPS}test_a_group_whose_labels_do_not_match_its_name_is_not_a_slice[a group of a user]",
         f"{POOLS}test_a_pool_with_the_name_and_another_owner_is_a_name_conflict[no manager]",
     ),
-    "gc-interval": shown(f"{STORIES}test_the_sweep_alone_is_enough"),
+    "gc-interval": shown(f"{STORIES}test_the_sweep_without_events_is_enough"),
     "gc-on-every-replica": shown(f"{STORIES}test_two_concurrent_invocations_create_one_slice"),
     "event-creation-succeeded": shown(
         f"{POOL_STORIES}test_a_jobset_gets_its_pool_runs_and_leaves_nothing_behind",

@@ -349,7 +349,7 @@ def test_a_deletion_cordons_nodes_and_deletes_the_mig_before_the_template() -> N
     "options, change",
     [
         pytest.param(None, {}, id="registered with labels"),
-        pytest.param(helpers.JOINED_OTHERWISE, {"bootstrapKubernetes": None}, id="without any"),
+        pytest.param(helpers.JOIN_BY_OTHER_MEANS, {"bootstrapKubernetes": None}, id="without any"),
     ],
 )
 def test_a_node_that_was_never_labelled_is_deleted_with_its_group(
@@ -383,7 +383,7 @@ def test_a_deletion_revokes_the_tokens_of_its_group_and_no_others() -> None:
 
 
 def test_without_bootstrapping_no_secret_is_touched() -> None:
-    harness = Harness(helpers.JOINED_OTHERWISE)
+    harness = Harness(helpers.JOIN_BY_OTHER_MEANS)
     helpers.ready_slice(harness, manifest(bootstrapKubernetes=None))
     helpers.assert_deleted_completely(harness)
     assert harness.simulation.kube.calls.count(verb="delete", resource="secrets") == 0
@@ -467,7 +467,7 @@ def test_a_message_about_a_group_that_is_gone_is_acknowledged() -> None:
 
 
 def test_a_user_template_without_tpus_is_reported_and_its_replacement_is_used() -> None:
-    harness = Harness(helpers.JOINED_OTHERWISE)
+    harness = Harness(helpers.JOIN_BY_OTHER_MEANS)
     wrong = {**helpers.template("n1-standard-1"), "name": "a"}
     helpers.create_template(harness, wrong)
     harness.apply(manifest(**OWN_TEMPLATE))
@@ -486,7 +486,7 @@ def test_a_user_template_without_tpus_is_reported_and_its_replacement_is_used() 
 
 
 def test_a_regional_template_is_read_from_its_region() -> None:
-    harness = Harness(helpers.JOINED_OTHERWISE)
+    harness = Harness(helpers.JOIN_BY_OTHER_MEANS)
     helpers.create_template(harness, {**helpers.template("n1-standard-1"), "name": "a"})
     helpers.create_template(harness, {**helpers.template(), "name": "a"}, region="us-central1")
     uri = "projects/my-gcp-project/regions/us-central1/instanceTemplates/a"
@@ -495,7 +495,7 @@ def test_a_regional_template_is_read_from_its_region() -> None:
 
 
 def test_a_user_template_is_not_read_again_after_the_slice_is_ready() -> None:
-    harness = Harness(helpers.JOINED_OTHERWISE)
+    harness = Harness(helpers.JOIN_BY_OTHER_MEANS)
     helpers.create_template(harness, {**helpers.template(), "name": "a"})
     helpers.ready_slice(harness, manifest(**OWN_TEMPLATE))
     reads = harness.simulation.gce.calls.counts()["instanceTemplates.get"]
@@ -506,7 +506,7 @@ def test_a_user_template_is_not_read_again_after_the_slice_is_ready() -> None:
 
 
 def test_vms_of_a_user_template_get_their_labels_without_a_call_per_vm() -> None:
-    harness = Harness(helpers.JOINED_OTHERWISE)
+    harness = Harness(helpers.JOIN_BY_OTHER_MEANS)
     helpers.create_template(harness, {**helpers.template(), "name": "a"})
     helpers.ready_slice(harness, manifest(**OWN_TEMPLATE))
     (vm, _) = helpers.vms(harness)

@@ -21,9 +21,9 @@ HOUR = timedelta(hours=1)
 NAME = "my-slice"
 ZONE = f"projects/{PROJECT}/zones/us-central1-c"
 REGION = f"projects/{PROJECT}/regions/us-central1"
-STEPS_ON_GCE = "user@example.com"
+STEPS_EMAIL = "user@example.com"
 """The identity of the steps on Compute Engine: all have the same one here."""
-AGENT_ON_GCE = "123456789012@cloudservices.gserviceaccount.com"
+SERVICE_AGENT_EMAIL = "123456789012@cloudservices.gserviceaccount.com"
 """The Google APIs service agent, which creates the VMs of a MIG."""
 SPOT: Mapping[str, Any] = {"provisioningModel": "SPOT", "reservation": None}
 STANDARD: Mapping[str, Any] = {"provisioningModel": "STANDARD", "reservation": None}
@@ -57,7 +57,7 @@ def as_kubelet(vm: str) -> dict[str, str]:
     return {"Impersonate-User": f"system:node:{vm}", "Impersonate-Group": "system:nodes"}
 
 
-JOINED_OTHERWISE = vm_options(identity=by_other_means)
+JOIN_BY_OTHER_MEANS = vm_options(identity=by_other_means)
 
 
 def until(harness: Harness, holds: Callable[[], bool], timeout: timedelta = HOUR) -> None:

@@ -1,7 +1,7 @@
 """Errors of messages, specs, Compute Engine and the cluster, and how the status reports them.
 
-Each rejection is reported on the object, with what would be valid. It loses nothing, it is not retried
-for ever, and when its cause is gone, the group continues without help.
+The object reports each error with the valid values or the next step. The messages are not lost, are not
+retried hundreds of times, and the work continues without help when the cause is fixed.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tests.harness import RESERVATION, Harness, manifests
 from tests.manifests import manifest
 from tests.stories import helpers
 from tests.stories.helpers import (
-    AGENT_ON_GCE,
     HOUR,
     MINUTE,
     NAME,
     ONE_HOST,
     REGION,
+    SERVICE_AGENT_EMAIL,
     STANDARD,
-    STEPS_ON_GCE,
+    STEPS_EMAIL,
 )
 from tests.unit.builders import DATA
 
@@ -179,7 +179,7 @@ def test_deleting_a_namespace_deletes_its_groups(after_s: int) -> None:
 # specs
 
 
-def loosen(harness: Harness) -> None:
+def remove_validation(harness: Harness) -> None:
     """A CRD without one of its rules, as an older installation may have it."""
     name = "tpunodegroups.tpu.google.com"
     crd = harness.simulation.admin("GET", f"{CRD}/{name}")
@@ -235,7 +235,7 @@ def test_the_functions_reject_what_an_older_definition_accepts(
     change: dict[str, Any], _: str, text: str
 ) -> None:
     harness = Harness()
-    loosen(harness)
+    remove_validation(harness)
     harness.apply(manifest(**change))
     helpers.until_reason(harness, "InvalidSpec", timeout=MINUTE)
     message = helpers.condition_of(harness)[2]
@@ -266,7 +266,7 @@ def test_a_project_that_is_not_served_is_rejected_by_name() -> None:
 # tpu-operator
 
 
-THEIRS = (
+MANAGED_ELSEWHERE = (
     "tpu-operator manages this group: it has its finalizers or children. tpu-functions does nothing "
     "until they are removed. Migrate the group, or leave it to tpu-operator."
 )
@@ -278,7 +278,7 @@ def test_a_group_with_finalizers_of_tpu_operator_is_not_handled_until_they_are_g
     applied["metadata"]["finalizers"] = ["tpu.google.com/cleanup-mig"]
     harness.apply(applied)
     harness.run_for(HOUR)
-    assert helpers.condition_of(harness) == ("False", "ManagedElsewhere", THEIRS)
+    assert helpers.condition_of(harness) == ("False", "ManagedElsewhere", MANAGED_ELSEWHERE)
     assert _calls_about_the_group(harness) == []
     group = harness.group(NAME)
     assert group is not None
@@ -301,7 +301,7 @@ def test_a_group_with_children_of_tpu_operator_is_not_handled_until_they_are_gon
     }
     harness.simulation.admin("POST", path, child)
     harness.run_for(HOUR)
-    assert helpers.condition_of(harness) == ("False", "ManagedElsewhere", THEIRS)
+    assert helpers.condition_of(harness) == ("False", "ManagedElsewhere", MANAGED_ELSEWHERE)
     assert _calls_about_the_group(harness) == []
     harness.simulation.admin("DELETE", f"{path}/my-slice-mig-{suffix}")
     helpers.until_ready(harness, timeout=40 * MINUTE)
@@ -343,7 +343,7 @@ def _define_children(harness: Harness) -> None:
 # errors of Compute Engine that end
 
 
-def nothing(_: Faults) -> None:
+def inject_nothing(_: Faults) -> None:
     """Do not inject anything."""
 
 
@@ -358,7 +358,7 @@ class InjectedError:
     change: dict[str, Any] = field(default_factory=dict)
 
 
-def denied(permission: str, email: str = STEPS_ON_GCE) -> InjectedError:
+def denied(permission: str, email: str = STEPS_EMAIL) -> InjectedError:
     return InjectedError(
         lambda faults: faults.remove_permission(email, permission),
         lambda faults: faults.remove_permission(email, permission, removed=False),
@@ -405,7 +405,7 @@ INJECTED_ERRORS: dict[str, InjectedError] = {
         "QuotaExceeded",
         "Quota 'INSTANCE_TEMPLATES' exceeded.  Limit: 0.0",
     ),
-    "quota of groups": InjectedError(
+    "quota of MIGs": InjectedError(
         lambda faults: faults.set_count_quota("instanceGroupManagers", 0),
         lambda faults: faults.set_count_quota("instanceGroupManagers", None),
         "QuotaExceeded",
@@ -435,16 +435,16 @@ INJECTED_ERRORS: dict[str, InjectedError] = {
         "ApiDisabled",
         "Compute Engine API has not been used in project 123456789012 before or it is disabled.",
     ),
-    "agent may not create VMs": denied("compute.instances.create", AGENT_ON_GCE),
+    "agent may not create VMs": denied("compute.instances.create", SERVICE_AGENT_EMAIL),
     "steps may not create templates": denied("compute.instanceTemplates.create"),
-    "steps may not create groups": denied("compute.instanceGroupManagers.create"),
+    "steps may not create MIGs": denied("compute.instanceGroupManagers.create"),
 }
 ERRORS_OF_CALLS = {
     "quota of templates",
-    "quota of groups",
+    "quota of MIGs",
     "API disabled",
     "steps may not create templates",
-    "steps may not create groups",
+    "steps may not create MIGs",
 }
 """Errors of calls; the others are errors of the creation of VMs."""
 CASES = [
@@ -552,7 +552,7 @@ OWN: dict[str, Any] = {
 
 
 def test_a_missing_template_is_reported_and_used_once_it_exists() -> None:
-    harness = Harness(helpers.JOINED_OTHERWISE)
+    harness = Harness(helpers.JOIN_BY_OTHER_MEANS)
     harness.apply(manifest(**OWN))
     helpers.until_reason(harness, "InvalidTemplate", timeout=MINUTE)
     harness.run_for(20 * MINUTE)
@@ -588,7 +588,7 @@ WRONG_TEMPLATES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("properties, text", WRONG_TEMPLATES.values(), ids=WRONG_TEMPLATES.keys())
 def test_a_wrong_template_is_reported_and_not_used(properties: dict[str, Any], text: str) -> None:
-    harness = Harness(helpers.JOINED_OTHERWISE)
+    harness = Harness(helpers.JOIN_BY_OTHER_MEANS)
     helpers.create_template(harness, helpers.template(**properties))
     harness.apply(manifest(**OWN))
     helpers.until_reason(harness, "InvalidTemplate", timeout=MINUTE)

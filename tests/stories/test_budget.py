@@ -170,7 +170,7 @@ def test_the_lifecycle_of_a_slice_stays_within_its_budget(
     change = SIZES[title]
     applied = manifest(**change)
     bootstraps = "bootstrapKubernetes" in applied["spec"]
-    harness = Harness() if bootstraps else Harness(helpers.JOINED_OTHERWISE)
+    harness = Harness() if bootstraps else Harness(helpers.JOIN_BY_OTHER_MEANS)
     run_lifecycle(harness, manifest(**{**change, **ONE_HOST}))
     counter = CallCounter(harness)
     before = len(harness.answers)

@@ -39,22 +39,22 @@ def joined() -> Harness:
     return harness
 
 
-def hang(harness: Harness, is_meant: Callable[[str], bool]) -> None:
+def hang(harness: Harness, matches: Callable[[str], bool]) -> None:
     """Answer tear_down's calls of this kind only after its time limit."""
     passed = 0.0
 
     def before(step: str, call: str) -> None:
         nonlocal passed
-        if step == "tear_down" and is_meant(call):
+        if step == "tear_down" and matches(call):
             passed += HANGS_S
 
     harness.hooks.before = before
     harness.runtime("tear_down").monotonic = lambda: harness.clock.now().timestamp() + passed
 
 
-def refuse(harness: Harness, is_meant: Callable[[str], bool], http: int = 403) -> None:
+def refuse(harness: Harness, matches: Callable[[str], bool], http: int = 403) -> None:
     def before(step: str, call: str) -> None:
-        if step == "tear_down" and is_meant(call):
+        if step == "tear_down" and matches(call):
             raise CallError(call, http, "Forbidden", "admission webhook x denied the request")
 
     harness.hooks.before = before
@@ -189,7 +189,7 @@ def test_a_foreign_policy_of_the_groups_name_causes_no_loop_of_messages(
 def test_a_node_that_lost_our_label_right_before_the_deletion_is_deleted_with_the_group() -> None:
     harness = joined()
     name, _ = helpers.nodes(harness)
-    harness.hooks.before = lambda step, _call: _die_if(step == "label_node")
+    harness.hooks.before = lambda step, _call: _kill_if(step == "label_node")
     label = {"metadata": {"labels": {RESOURCE_NAME_LABEL: None}}}
     helpers.patch(harness, f"/api/v1/nodes/{name}", label)
     harness.delete(NAME)
@@ -197,16 +197,16 @@ def test_a_node_that_lost_our_label_right_before_the_deletion_is_deleted_with_th
     assert helpers.nodes(harness) == {}
 
 
-def _die_if(is_so: bool) -> None:
-    if is_so:
+def _kill_if(condition: bool) -> None:
+    if condition:
         raise ProcessKilled
 
 
-@pytest.mark.parametrize("refused_by", ["call", "operation"])
+@pytest.mark.parametrize("rejected_by", ["call", "operation"])
 def test_a_template_that_something_else_uses_does_not_keep_the_nodes(
-    refused_by: Literal["call", "operation"],
+    rejected_by: Literal["call", "operation"],
 ) -> None:
-    harness = Harness(Options(gce=Timings(in_use_refused_by=refused_by)))
+    harness = Harness(Options(gce=Timings(in_use_refused_by=rejected_by)))
     helpers.ready_slice(harness, manifest())
     (mine,) = helpers.of_kind(harness, "instanceGroupManagers")
     (template,) = helpers.of_kind(harness, "instanceTemplates")

@@ -534,7 +534,7 @@ def list_of(harness: Harness, resources: list[str]) -> None:
     harness.simulation.admin("PATCH", path, {"rules": rules}, **MERGE)
 
 
-def test_the_sweep_alone_is_enough() -> None:
+def test_the_sweep_without_events_is_enough() -> None:
     harness = new_harness(options=Options(relays=False))
     # Each VM joins after the next sweep, so the first Pods must still run when the last ones start.
     harness.jobsets.behaviour = replace(harness.jobsets.behaviour, run_s=180.0)
@@ -640,11 +640,11 @@ def test_a_slice_that_is_gone_before_its_deletion_is_reported() -> None:
     post(harness)
     until_running(harness)
 
-    def vanish() -> None:
+    def delete_group() -> None:
         harness.simulation.admin("DELETE", f"{GROUPS}/{NAME}")
         harness.simulation.admin("PATCH", f"{GROUPS}/{NAME}", NO_FINALIZERS, **MERGE)
 
-    just_before(harness, "release_slice", "DELETE", GROUPS, vanish)
+    just_before(harness, "release_slice", "DELETE", GROUPS, delete_group)
     until_reported(harness, "TPUNodeGroupNotFound")
     assert reported_events(harness)[1:] == [
         f"JobSet TPUNodeGroupNotFound: TPUNodeGroup {NAME} was gone before it could be deleted",
@@ -661,12 +661,12 @@ def test_a_slice_that_is_needed_again_during_its_release_is_not_deleted() -> Non
     until_running(harness)
     before = uid(harness)
 
-    def want_again() -> None:
+    def recreate_jobset() -> None:
         post(harness)
         change = {"metadata": {"annotations": {"tpu-functions.dev/release-after": None}}}
         harness.simulation.admin("PATCH", f"{GROUPS}/{NAME}", change, **MERGE)
 
-    just_before(harness, "release_slice", "DELETE", GROUPS, want_again)
+    just_before(harness, "release_slice", "DELETE", GROUPS, recreate_jobset)
     delete(harness)
     harness.run_for(10 * MINUTE)
     assert uid(harness) == before

@@ -25,8 +25,8 @@ from tests.stories.helpers import MINUTE, NAME, STANDARD, PrintFigure
 NODES = "/api/v1/nodes"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 NO_JOIN = agents.Timings(lease_s=LAZY_LEASE_S, joins=False)
-EVENTS_ALONE = Options(sweeps=False, agents=NO_JOIN)
-SWEEP_ALONE = Options(relays=False, sinks=False, agents=NO_JOIN)
+EVENTS_ONLY = Options(sweeps=False, agents=NO_JOIN)
+SWEEP_ONLY = Options(relays=False, sinks=False, agents=NO_JOIN)
 BOTH = Options(agents=NO_JOIN)
 OTHER: dict[str, Any] = {"instanceConfig": STANDARD}
 
@@ -80,7 +80,7 @@ def _request(
 
 
 by_either = pytest.mark.parametrize(
-    "options", [EVENTS_ALONE, SWEEP_ALONE], ids=["events alone", "sweep alone"]
+    "options", [EVENTS_ONLY, SWEEP_ONLY], ids=["events only", "sweep only"]
 )
 
 
@@ -125,7 +125,7 @@ def test_a_request_that_no_parser_reads_completely_is_denied_and_stops_no_other(
     assert groups.decisions("csr-1") == ["Approved", "Issued"]
 
 
-@pytest.mark.parametrize("options", [EVENTS_ALONE, BOTH], ids=["events alone", "both"])
+@pytest.mark.parametrize("options", [EVENTS_ONLY, BOTH], ids=["events only", "both"])
 def test_a_flood_by_one_token_does_not_delay_other_vms_at_the_relay(
     options: Options,
 ) -> None:
@@ -301,7 +301,7 @@ def test_another_vms_certificate_is_never_approved_and_the_attempt_is_reported(
 
 
 def test_a_vm_that_is_gone_is_never_approved_and_the_attempt_is_reported() -> None:
-    groups = TwoGroups(SWEEP_ALONE)
+    groups = TwoGroups(SWEEP_ONLY)
     gone = f"{helpers.resource_name(groups.harness)}-zzzz"
     groups.request(pem(kubelets(gone)))
     groups.harness.run_for(20 * MINUTE)
@@ -382,13 +382,15 @@ def _renew(groups: TwoGroups, token: str) -> None:
 
 def test_while_compute_engine_does_not_answer_requests_wait_and_are_approved_afterwards() -> None:
     groups = TwoGroups()
-    error = {"error": {"code": 503, "message": "away", "errors": [{"reason": "backendError"}]}}
+    error = {
+        "error": {"code": 503, "message": "unavailable", "errors": [{"reason": "backendError"}]}
+    }
 
-    def away(step: str, call: str) -> Response | None:
-        is_meant = step == "approve_join" and "/compute/" in call
-        return Response.of_json(error, 503) if is_meant else None
+    def unavailable(step: str, call: str) -> Response | None:
+        matches = step == "approve_join" and "/compute/" in call
+        return Response.of_json(error, 503) if matches else None
 
-    groups.harness.hooks.instead = away
+    groups.harness.hooks.instead = unavailable
     groups.request(pem(kubelets(groups.a)))
     groups.harness.run_for(4 * MINUTE)
     assert groups.decisions() == []
@@ -399,7 +401,7 @@ def test_while_compute_engine_does_not_answer_requests_wait_and_are_approved_aft
 
 
 def test_a_flood_of_requests_by_one_token_does_not_delay_other_vms() -> None:
-    groups = TwoGroups(SWEEP_ALONE)
+    groups = TwoGroups(SWEEP_ONLY)
     for number in range(300):
         groups.request(pem(kubelets(groups.b)), name=f"flood-{number}")
     own = groups.token_of(next(path for path in groups.paths if path.endswith(groups.b)))
@@ -468,8 +470,8 @@ def test_an_error_of_approve_join_is_reported_at_its_vm_and_not_as_a_join_timeou
     is_denied = True
 
     def instead(step: str, call: str) -> Response | None:
-        is_meant = step == "approve_join" and call.startswith(verb) and part in call
-        return denied if is_denied and is_meant else None
+        matches = step == "approve_join" and call.startswith(verb) and part in call
+        return denied if is_denied and matches else None
 
     harness.hooks.instead = instead
     harness.apply(manifest())

@@ -27,7 +27,7 @@ PAUSED = "tpu-functions.dev/paused"
 def harness_for(spec: dict[str, Any]) -> Harness:
     """A simulation in which the spec can become Ready: its template exists, and its VMs can join."""
     joins = "bootstrapKubernetes" in spec
-    harness = Harness() if joins else Harness(helpers.JOINED_OTHERWISE)
+    harness = Harness() if joins else Harness(helpers.JOIN_BY_OTHER_MEANS)
     uri = spec.get("instanceTemplateURI", "")
     if uri:
         region = uri.split("/regions/")[1].split("/")[0] if "/regions/" in uri else ""
@@ -194,7 +194,7 @@ def test_nodes_get_no_taint_unless_the_user_requests_it() -> None:
 
 
 def test_labels_and_taints_are_set_on_nodes_that_joined_by_other_means() -> None:
-    harness = Harness(helpers.JOINED_OTHERWISE)
+    harness = Harness(helpers.JOIN_BY_OTHER_MEANS)
     taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
     applied = manifest(
         bootstrapKubernetes=None, nodeLabels={"team": "training"}, nodeTaints=[taint]

@@ -23,9 +23,9 @@ from tests.stories.jobsets import (
     reported_events,
     until,
 )
-from tests.stories.test_node_pool_slices import MAKING, is_gone, new_harness, post
+from tests.stories.test_node_pool_slices import CREATING, is_gone, new_harness, post
 
-MADE = f"Pod NodePoolCreationSucceeded: node pool {NAME} has been created"
+CREATED = f"Pod NodePoolCreationSucceeded: node pool {NAME} has been created"
 DELETED = f"JobSet NodePoolDeletionSucceeded: node pool {NAME} has been deleted"
 
 
@@ -64,13 +64,13 @@ def running() -> Harness:
 
 def test_the_creation_of_a_pool_is_reported_even_after_its_pod_has_started() -> None:
     harness = running()
-    assert reported_events(harness)[1:] == [MADE]
+    assert reported_events(harness)[1:] == [CREATED]
     harness.simulation.admin(
-        "DELETE", f"/api/v1/namespaces/default/events/{event_name(harness, MADE)}"
+        "DELETE", f"/api/v1/namespaces/default/events/{event_name(harness, CREATED)}"
     )
     outcome = answers(harness, "provision_slice", end_of("CreateNodePool"))
     assert outcome == ["CreationSucceeded"]
-    assert reported_events(harness)[1:] == [MADE]
+    assert reported_events(harness)[1:] == [CREATED]
 
 
 def event_name(harness: Harness, line: str) -> str:
@@ -106,7 +106,7 @@ def test_a_failed_creation_of_a_pool_is_reported_and_retried() -> None:
         f"Pod NodePoolCreationFailed: node pool {NAME} could not be created: no capacity" in events
     )
     assert any(line.startswith("Pod NodePoolDeletionStarted: ") for line in events)
-    assert events[-1] == MADE
+    assert events[-1] == CREATED
 
 
 def test_a_failed_deletion_of_a_pool_is_reported_and_retried() -> None:
@@ -197,12 +197,12 @@ def test_an_error_of_a_manually_created_pod_is_reported_on_it() -> None:
     ]
 
 
-NO_ROOM = "Too many operations: please try again later."
+QUOTA_MESSAGE = "Too many operations: please try again later."
 
 
-def no_room(harness: Harness, verb: str, calls: int) -> None:
+def exceed_quota(harness: Harness, verb: str, calls: int) -> None:
     """GKE rejects calls because of its quota."""
-    harness.gke.faults.fail_next(verb, calls, 429, "rateLimitExceeded", NO_ROOM)
+    harness.gke.faults.fail_next(verb, calls, 429, "rateLimitExceeded", QUOTA_MESSAGE)
 
 
 def counts(harness: Harness) -> dict[str, int]:
@@ -214,17 +214,17 @@ def counts(harness: Harness) -> dict[str, int]:
 def test_operations_beyond_gkes_limit_are_queued_and_reported_when_they_begin() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_FOREVER
-    no_room(harness, "nodePools.create", 3)
+    exceed_quota(harness, "nodePools.create", 3)
     post(harness)
     harness.run_for(30 * SECOND)
     assert reported_events(harness) == [
         f"Pod NodePoolQueued: node pool {NAME} waits for others that are being created or deleted: "
-        f"{NO_ROOM}"
+        f"{QUOTA_MESSAGE}"
     ]
     until(harness, lambda: are_running(harness))
-    assert reported_events(harness)[1:] == [MAKING, MADE]
-    no_room(harness, "nodePools.update", 2)
-    no_room(harness, "nodePools.delete", 3)
+    assert reported_events(harness)[1:] == [CREATING, CREATED]
+    exceed_quota(harness, "nodePools.update", 2)
+    exceed_quota(harness, "nodePools.delete", 3)
     delete(harness)
     until(harness, lambda: is_gone(harness))
     occurrences = counts(harness)

@@ -40,7 +40,7 @@ from tests.unit.builders import merge
 ZONE = f"{GKE_REGION}-c"
 SETTINGS = GkeSettings("my-gcp-project", GKE_REGION, GKE_CLUSTER, zone=ZONE)
 STEP = "provision_slice"
-MAKING = (
+CREATING = (
     f"Pod NodePoolCreationStarted: Creating node pool {NAME}, 4 hosts of ct6e-standard-4t (4x4), for "
     "Job train-workers-0 of JobSet train"
 )
@@ -71,7 +71,7 @@ def test_a_jobset_gets_its_pool_runs_and_leaves_nothing_behind() -> None:
     harness.run_for(5 * MINUTE)
     assert harness.leftovers() == []
     assert reported_events(harness) == [
-        MAKING,
+        CREATING,
         f"Pod NodePoolCreationSucceeded: node pool {NAME} has been created",
         f"JobSet NodePoolDeletionStarted: Deleting node pool {NAME}: JobSet train has ended (Completed)",
         f"JobSet NodePoolDeletionSucceeded: node pool {NAME} has been deleted",
@@ -124,7 +124,7 @@ def test_a_lasting_stockout_is_reported_once_although_gke_names_another_vm_each_
     lines = reported_events(harness)
     stockout = "Google Compute Engine: Not all instances running in IGM after "
     assert [line.partition(stockout)[0] for line in lines] == [
-        MAKING,
+        CREATING,
         f"Pod NodePoolCreationFailed: node pool {NAME} could not be created: ",
         f"Pod NodePoolDeletionStarted: Deleting node pool {NAME} to create it again: ",
     ]
@@ -218,7 +218,7 @@ def test_the_name_of_another_namespaces_pool_is_not_taken() -> None:
     assert outcomes == {"InputRefused", "Swept"}
     post(harness)
     until(harness, lambda: reported_events(harness) != [], MINUTE)
-    assert reported_events(harness) == [MAKING]
+    assert reported_events(harness) == [CREATING]
 
 
 def read_state(harness: Harness) -> str:
@@ -257,14 +257,14 @@ def test_a_pod_that_fits_no_node_of_its_pool_is_reported_after_15_minutes() -> N
     harness.gke.faults.slow_operations("nodePools.create", 20 * 60)
     post(harness)
     until(harness, lambda: len(helpers.nodes(harness)) > 0)
-    until(harness, lambda: close(harness), MINUTE)
+    until(harness, lambda: cordon_all(harness), MINUTE)
     harness.run_for(14 * MINUTE)
     assert read_state(harness) == "Ready"
     harness.run_for(2 * MINUTE)
     assert read_state(harness) == "Unfit"
 
 
-def close(harness: Harness) -> bool:
+def cordon_all(harness: Harness) -> bool:
     """Cordon all Nodes; return whether there are four."""
     nodes = list(helpers.nodes(harness).values())
     for node in nodes:
@@ -278,13 +278,13 @@ def test_a_busy_api_server_is_retried_and_not_mistaken_for_gke() -> None:
     harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until(harness, lambda: are_running(harness))
-    refusals = [CallError("GET /api/v1/pods", 429, "TooManyRequests", "try later")]
+    errors = [CallError("GET /api/v1/pods", 429, "TooManyRequests", "try later")]
 
-    def be_busy(step: str, call: str) -> None:
-        if refusals and (step, call) == ("release_slice", "GET /api/v1/pods"):
-            raise refusals.pop()
+    def reject(step: str, call: str) -> None:
+        if errors and (step, call) == ("release_slice", "GET /api/v1/pods"):
+            raise errors.pop()
 
-    harness.hooks.before = be_busy
+    harness.hooks.before = reject
     delete(harness)
     until(harness, lambda: is_gone(harness))
     notes = [line for line in harness.log.lines if "TooManyRequests" in line.get("note", "")]

@@ -40,7 +40,7 @@ KEY = {JOB_KEY_SELECTOR: job_key(objects.NAMESPACE, objects.JOB)}
 """The fields that the admission server of TPU Provisioner adds."""
 
 
-def older_world(**change: Any) -> Harness:
+def new_older_cluster(**change: Any) -> Harness:
     """TPU Provisioner has just requested a pool, and was stopped."""
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_FOREVER
@@ -57,10 +57,10 @@ def make(harness: Harness, selector: Mapping[str, str] = KEY, **change: Any) -> 
         **change,
     }
     pool["config"]["labels"][HASH_LABEL] = "b49fcd4867"
-    ask(harness, "POST", POOLS, {"nodePool": pool})
+    send(harness, "POST", POOLS, {"nodePool": pool})
 
 
-def ask(harness: Harness, method: str, path: str, body: dict[str, Any]) -> None:
+def send(harness: Harness, method: str, path: str, body: dict[str, Any]) -> None:
     headers = {"content-type": "application/json"}
     data = json.dumps(body).encode()
     answer = harness.gke.handle(
@@ -79,7 +79,7 @@ def created(harness: Harness) -> int:
 
 
 def test_a_pool_in_creation_is_awaited_and_deleted_with_its_jobset() -> None:
-    harness = older_world()
+    harness = new_older_cluster()
     post(harness)
     until(harness, lambda: are_running(harness))
     harness.run_for(10 * MINUTE)
@@ -107,7 +107,7 @@ def test_a_pool_whose_creation_failed_is_replaced() -> None:
 
 def test_a_pool_that_loses_its_nodes_and_regains_them_stays_the_only_one() -> None:
     """A running JobSet is preempted while GKE repairs its pool."""
-    harness = older_world()
+    harness = new_older_cluster()
     post(harness)
     until(harness, lambda: are_running(harness))
     harness.gke.faults.lose_nodes(OLDER, 4)
@@ -117,7 +117,7 @@ def test_a_pool_that_loses_its_nodes_and_regains_them_stays_the_only_one() -> No
     harness.run_for(20 * MINUTE)
     assert pools(harness) == [OLDER]
     assert not are_running(harness)
-    ask(harness, "PUT", f"{POOLS}/{OLDER}", {"resourceLabels": {"labels": {"repaired": "yes"}}})
+    send(harness, "PUT", f"{POOLS}/{OLDER}", {"resourceLabels": {"labels": {"repaired": "yes"}}})
     until(harness, lambda: are_running(harness))
     assert pools(harness) == [OLDER]
     assert created(harness) == 1
@@ -128,7 +128,7 @@ def test_a_pool_that_loses_its_nodes_and_regains_them_stays_the_only_one() -> No
     [{"initialNodeCount": 2, "placementPolicy": {"type": "COMPACT", "tpuTopology": "2x4"}}],
 )
 def test_a_pool_that_is_not_what_the_pod_requests_is_replaced(change: dict[str, Any]) -> None:
-    harness = older_world(**change)
+    harness = new_older_cluster(**change)
     post(harness)
     until(harness, lambda: are_running(harness), 2 * HOUR)
     assert pools(harness) == [NAME]
@@ -209,7 +209,7 @@ def test_a_pool_is_kept_or_replaced_depending_on_what_its_pods_select(
 
 GUIDE = Path(__file__).parents[2] / "docs" / "migrate-from-tpu-provisioner.md"
 STEPS = re.split(r"^[0-9]\. ", GUIDE.read_text().partition("## Steps")[2], flags=re.MULTILINE)[1:]
-THEIRS = {
+INSTALLED = {
     "mutatingwebhookconfiguration": [
         "tpu-provisioner-admission-controller",
         "tpu-provisioner-jobs",
@@ -232,7 +232,7 @@ def test_the_guide_deletes_everything_that_the_other_has_installed_and_its_webho
     text = STEPS[2].replace("\\\n", " ")
     lines = [line.split() for line in re.findall(r"^ *kubectl delete (.*)$", text, re.MULTILINE)]
     deleted = {kind: [name for name in names if name[:2] != "--"] for kind, *names in lines}
-    assert deleted == THEIRS
+    assert deleted == INSTALLED
     assert next(iter(deleted)) == "mutatingwebhookconfiguration"
 
 

@@ -25,7 +25,7 @@ from tests.stories.test_budget import CallCounter
 from tests.stories.test_lifecycle import EXAMPLES
 
 
-def test_the_sweep_alone_reports_a_stopped_vm_lost() -> None:
+def test_the_sweep_without_events_reports_a_stopped_vm_lost() -> None:
     harness = Harness(Options(relays=False, sinks=False))
     helpers.ready_slice(harness, manifest(instanceConfig=SPOT))
     lost = helpers.vms(harness)[0]

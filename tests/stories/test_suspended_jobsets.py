@@ -46,15 +46,15 @@ def harness_of_groups() -> Harness:
     return test_jobset_slices.new_harness()
 
 
-WORLDS: dict[str, Callable[[], Harness]] = {
+HARNESSES: dict[str, Callable[[], Harness]] = {
     "node pools": test_node_pool_slices.new_harness,
     "TPUNodeGroups": harness_of_groups,
 }
 
 
-def scarce(kind: str) -> Harness:
+def new_harness_with_one_host(kind: str) -> Harness:
     """A default installation in a zone with one host."""
-    harness = WORLDS[kind]()
+    harness = HARNESSES[kind]()
     harness.configure(suspended_release=timedelta(minutes=default_minutes()))
     harness.jobsets.behaviour = RUNS_FOREVER
     if kind == "node pools":
@@ -85,13 +85,13 @@ def running(harness: Harness) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("kind", WORLDS)
+@pytest.mark.parametrize("kind", HARNESSES)
 def test_a_jobset_that_a_queue_prefers_runs_on_the_only_chips_and_the_other_after_it(
     kind: str,
 ) -> None:
     """As with Kueue: the JobSet of low priority is preempted and suspended, the other one is
     admitted."""
-    harness = scarce(kind)
+    harness = new_harness_with_one_host(kind)
     apply(harness, small("low", is_suspended=False))
     until(harness, lambda: running(harness) == {"low"})
     apply(harness, small("high", is_suspended=True))
@@ -113,9 +113,9 @@ def test_a_jobset_that_a_queue_prefers_runs_on_the_only_chips_and_the_other_afte
     until(harness, lambda: harness.leftovers() == [])
 
 
-@pytest.mark.parametrize("kind", WORLDS)
+@pytest.mark.parametrize("kind", HARNESSES)
 def test_a_jobset_that_is_suspended_for_a_short_time_keeps_its_slice(kind: str) -> None:
-    harness = scarce(kind)
+    harness = new_harness_with_one_host(kind)
     apply(harness, small("low", is_suspended=False))
     until(harness, lambda: running(harness) == {"low"})
     before = harness.operations.copy()
@@ -128,9 +128,9 @@ def test_a_jobset_that_is_suspended_for_a_short_time_keeps_its_slice(kind: str) 
     assert harness.operations == before
 
 
-@pytest.mark.parametrize("kind", WORLDS)
+@pytest.mark.parametrize("kind", HARNESSES)
 def test_a_jobset_that_is_suspended_while_its_pod_still_waits_gets_no_slice(kind: str) -> None:
-    harness = WORLDS[kind]()
+    harness = HARNESSES[kind]()
     harness.jobsets.behaviour = RUNS_FOREVER
     pause(harness, "true")
     apply(harness, small(JOBSET, is_suspended=False))

@@ -32,9 +32,9 @@ def refused_for(
     body = {"error": {"code": http, "message": text, "errors": [error]}}
 
     def answer(step: str, call: str) -> Response | None:
-        is_meant = step == "inject_token" and call.startswith("GET ") and call.endswith(f"/{vm}")
+        is_read = step == "inject_token" and call.startswith("GET ") and call.endswith(f"/{vm}")
         is_of_gce = "/compute/v1/" in call
-        return Response.of_json(body, http) if is_meant and is_of_gce else None
+        return Response.of_json(body, http) if is_read and is_of_gce else None
 
     return answer
 

@@ -43,7 +43,7 @@ class Upgrade:
 
     def __init__(self) -> None:
         self.harness = Harness(SLOW_TO_JOIN)
-        self.bring_older_manifests()
+        self.apply_older_manifests()
         self.deploy("sweep", JoinApproval.EXTERNAL)
         self.deploy("inject_token", JoinApproval.EXTERNAL)
         self.harness.run_for(timedelta(seconds=10))
@@ -56,12 +56,12 @@ class Upgrade:
         self.harness.configure(join_approval=approval)
         self.harness.settings |= {name: before[name] for name in before if name != step}
 
-    def bring_manifests(self, *, external_approval: bool = False) -> None:
+    def apply_manifests(self, *, external_approval: bool = False) -> None:
         """Apply bindings, policies, and the permissions of approve_join and of the relay."""
         documents = manifests(external_approval=external_approval)
         self.harness.simulation.kube.apply_manifests(documents)
 
-    def bring_older_manifests(self) -> None:
+    def apply_older_manifests(self) -> None:
         self.harness.simulation.kube.apply_manifests(_list_older_manifests())
         for path in NEW:
             self.harness.simulation.admin("DELETE", path)
@@ -83,7 +83,7 @@ class Upgrade:
     def until_ready(self, name: str, timeout: timedelta = 10 * MINUTE) -> None:
         helpers.until_ready(self.harness, name, timeout)
 
-    def list_touched(self) -> Iterator[str]:
+    def list_changed_nodes(self) -> Iterator[str]:
         """Nodes that joined before and are gone, were replaced, or were not Ready for a while."""
         now = helpers.nodes(self.harness)
         for name, before in self._joined.items():
@@ -120,27 +120,27 @@ def test_upgrade_and_downgrade_in_two_runs_each_delay_no_vm_and_touch_no_node() 
     upgrade = Upgrade()
     upgrade.begin("early")
     assert upgrade.groups_of_tokens() == {KUBEADM_GROUP}
-    upgrade.bring_manifests(external_approval=True)
+    upgrade.apply_manifests(external_approval=True)
     upgrade.until_ready("early")
     upgrade.begin("between")
     upgrade.deploy("sweep", JoinApproval.APPROVE_JOIN)
     upgrade.deploy("inject_token", JoinApproval.APPROVE_JOIN)
     upgrade.begin("late")
     assert upgrade.groups_of_tokens() == {KUBEADM_GROUP, BOOTSTRAP_GROUP}
-    upgrade.bring_manifests()
+    upgrade.apply_manifests()
     upgrade.until_ready("between")
     upgrade.until_ready("late")
 
     upgrade.begin("last")
     upgrade.deploy("inject_token", JoinApproval.EXTERNAL)
     upgrade.deploy("sweep", JoinApproval.EXTERNAL)
-    upgrade.bring_manifests(external_approval=True)
+    upgrade.apply_manifests(external_approval=True)
     upgrade.until_ready("last")
-    upgrade.bring_older_manifests()
+    upgrade.apply_older_manifests()
     upgrade.begin("older")
     assert upgrade.groups_of_tokens() == {KUBEADM_GROUP}
     upgrade.until_ready("older")
-    assert list(upgrade.list_touched()) == []
+    assert list(upgrade.list_changed_nodes()) == []
     assert upgrade.harness.node_deletes() == 0
 
 
@@ -157,24 +157,24 @@ def test_functions_deployed_before_the_manifests_report_what_is_refused_and_cont
         "'tpu-functions-bootstrap-tokens' denied request: bootstrap tokens of tpu-functions"
         in message
     )
-    upgrade.bring_manifests()
+    upgrade.apply_manifests()
     upgrade.until_ready("late")
-    assert list(upgrade.list_touched()) == []
+    assert list(upgrade.list_changed_nodes()) == []
 
 
 def test_after_a_downgrade_in_one_run_a_vm_with_a_newer_token_waits_for_the_next_token() -> None:
     upgrade = Upgrade()
-    upgrade.bring_manifests()
+    upgrade.apply_manifests()
     upgrade.deploy("sweep", JoinApproval.APPROVE_JOIN)
     upgrade.deploy("inject_token", JoinApproval.APPROVE_JOIN)
     upgrade.begin("late")
     upgrade.deploy("sweep", JoinApproval.EXTERNAL)
     upgrade.deploy("inject_token", JoinApproval.EXTERNAL)
-    upgrade.bring_older_manifests()
+    upgrade.apply_older_manifests()
     upgrade.harness.run_for(20 * MINUTE)
     assert helpers.summary(upgrade.harness, "late")["joined"] == 0
     upgrade.until_ready("late", HOUR)
-    assert list(upgrade.list_touched()) == []
+    assert list(upgrade.list_changed_nodes()) == []
     assert upgrade.harness.node_deletes() == 0
 
 

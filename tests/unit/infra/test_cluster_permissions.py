@@ -142,7 +142,7 @@ SCENARIOS: tuple[Callable[[], object], ...] = (
     recreate_a_jobset,
     test_jobset_slices.test_a_jobset_that_requests_another_slice_gets_it,
     test_jobset_slices.test_a_slice_that_has_lost_a_host_is_recreated_if_configured,
-    test_jobset_slices.test_the_sweep_alone_is_enough,
+    test_jobset_slices.test_the_sweep_without_events_is_enough,
 )
 
 

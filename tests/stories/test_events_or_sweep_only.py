@@ -17,12 +17,12 @@ from tests.manifests import manifest
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, ONE_HOST, SPOT
 
-EVENTS_ALONE = Options(sweeps=False)
-SWEEP_ALONE = Options(relays=False, sinks=False)
+EVENTS_ONLY = Options(sweeps=False)
+SWEEP_ONLY = Options(relays=False, sinks=False)
 DAY = timedelta(days=1)
 
 either = pytest.mark.parametrize(
-    "options", [EVENTS_ALONE, SWEEP_ALONE], ids=["events alone", "sweep alone"]
+    "options", [EVENTS_ONLY, SWEEP_ONLY], ids=["events only", "sweep only"]
 )
 
 
@@ -41,7 +41,7 @@ def test_the_lifecycle_of_a_slice_completes(options: Options, change: dict[str, 
 
 @either
 def test_vms_that_join_by_other_means(options: Options) -> None:
-    joined = helpers.JOINED_OTHERWISE
+    joined = helpers.JOIN_BY_OTHER_MEANS
     harness = Harness(replace(options, agents=joined.agents))
     harness.apply(manifest(bootstrapKubernetes=None))
     helpers.until_ready(harness)
@@ -51,7 +51,7 @@ def test_vms_that_join_by_other_means(options: Options) -> None:
 @either
 def test_a_vm_preempted_after_completion(options: Options) -> None:
     """Without events, the sweep finds within an hour that a VM is down, but not why."""
-    words = {"Preempted"} if options is EVENTS_ALONE else {"NodeLost", "NodeNotReady"}
+    words = {"Preempted"} if options is EVENTS_ONLY else {"NodeLost", "NodeNotReady"}
     harness = Harness(options)
     helpers.ready_slice(harness, manifest(instanceConfig=SPOT))
     lost = helpers.vms(harness)[0]
@@ -82,7 +82,7 @@ def test_a_vm_deleted_manually_from_a_group_with_repair(options: Options) -> Non
 @either
 @pytest.mark.parametrize("after_s", [0.5, 2, 4, 8, 20, 45, 70, 100])
 def test_deletion_during_creation(options: Options, after_s: float) -> None:
-    start = MINUTE if options is SWEEP_ALONE else timedelta(0)
+    start = MINUTE if options is SWEEP_ONLY else timedelta(0)
     harness = Harness(options)
     harness.apply(manifest())
     harness.run_for(start + timedelta(seconds=after_s))
@@ -166,7 +166,7 @@ replayed = pytest.mark.parametrize("backwards", [False, True], ids=["in order", 
 
 @replayed
 def test_messages_replayed_to_a_ready_slice_change_nothing(backwards: bool) -> None:
-    harness = Harness(EVENTS_ALONE)
+    harness = Harness(EVENTS_ONLY)
     recorder = Recorder(harness)
     helpers.ready_slice(harness, manifest())
     before, writes = _snapshot(harness), harness.simulation.gce.calls.writes()
@@ -192,7 +192,7 @@ def test_messages_replayed_after_a_loss_change_nothing(backwards: bool) -> None:
 
 @replayed
 def test_messages_of_a_group_that_is_gone_change_nothing(backwards: bool) -> None:
-    harness = Harness(EVENTS_ALONE)
+    harness = Harness(EVENTS_ONLY)
     recorder = Recorder(harness)
     helpers.ready_slice(harness, manifest())
     harness.delete(helpers.NAME)
@@ -205,7 +205,7 @@ def test_messages_of_a_group_that_is_gone_change_nothing(backwards: bool) -> Non
 
 @replayed
 def test_messages_of_a_predecessor_do_not_touch_its_successor(backwards: bool) -> None:
-    harness = Harness(EVENTS_ALONE)
+    harness = Harness(EVENTS_ONLY)
     recorder = Recorder(harness)
     helpers.ready_slice(harness, manifest())
     harness.delete(helpers.NAME)
