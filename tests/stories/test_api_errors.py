@@ -1,7 +1,7 @@
 """Errors of messages, specs, Compute Engine and the cluster, and how the status reports them.
 
-The object reports each error with the valid values or the next step. The messages are not lost, are not
-retried hundreds of times, and the work continues without help when the cause is fixed.
+The status reports each error with the valid values or the next step. No message is lost or retried
+forever, and the group continues without help when the cause is fixed.
 """
 
 from __future__ import annotations
