@@ -49,7 +49,7 @@ class Asked:
 
 
 def make_timeline(
-    ways: Ways, asked: Asked, read: ReadEntries, print_figure: Callable[[str], None]
+    ways: Ways, asked: Asked, read: ReadEntries, say: Callable[[str], None]
 ) -> Timeline:
     """The timeline of a group, of one that is gone too. Raises `ReplayError` and `CallError`."""
     cluster = ways.open_cluster()
@@ -59,9 +59,7 @@ def make_timeline(
     created = _find_created(group)
     since = asked.since or created or asked.until - GONE_SINCE
     if created is not None and created < since:
-        print_figure(
-            "Chip-hours count only VMs that were created in this time range, not earlier ones."
-        )
+        say("Chip-hours count only VMs that were created in this time range, not earlier ones.")
     entries = read(_query(asked, group, since), since)
     uid = group.uid if group is not None else _find_last_uid(entries)
     name = resource_name(cluster_id, asked.name, uid) if uid else ""
@@ -76,10 +74,10 @@ def make_timeline(
         try:
             events = cluster.list_events(asked.namespace, uid)
         except CallError as error:
-            print_figure(f"The timeline has no Events: {error}")
+            say(f"The timeline has no Events: {error}")
     chips = asked.chips_per_vm or _find_chips(group, own)
     if not chips:
-        print_figure("The group has no machine type: set the chips of a VM with --chips-per-vm.")
+        say("The group has no machine type: set the chips of a VM with --chips-per-vm.")
     again = decide_again if asked.with_decisions else None
     return read_timeline(asked.key, name, chips, own, events, asked.until, _ready(group), again)
 
