@@ -40,7 +40,7 @@ def read_page(page: str) -> dict[str, str]:
     """The sections of the page."""
     found = _OUTPUT.search(page)
     if found is None:
-        raise ValueError(f"{PAGE.name} has no comments for the output of make bench")
+        raise ValueError(f"{PAGE.name} has no marker for the output of make bench")
     return split_output("\n\n".join(_FENCED.findall(found[0])))
 
 
