@@ -36,17 +36,17 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture
-def say(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
-    """Show a line after the run, whichever process the test ran in."""
-    return lambda line: record_property("said", line)
+def print_figure(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Print a line after the run, whichever process the test ran in."""
+    return lambda line: record_property("figure", line)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print how many tests were skipped, and what tests have said, sorted."""
+    """Print how many tests were skipped, and the lines of `print_figure`, sorted."""
     terminalreporter.write_line(f"skipped: {len(terminalreporter.getreports('skipped'))}")
     reports = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
     lines = sorted(
-        str(line) for report in reports for name, line in report.user_properties if name == "said"
+        str(line) for report in reports for name, line in report.user_properties if name == "figure"
     )
     if lines:
         terminalreporter.section("figures")

@@ -1,6 +1,6 @@
-"""ValidatingAdmissionPolicies asked without an API server.
+"""Evaluate ValidatingAdmissionPolicies without an API server.
 
-It is less strict than one, which checks types when a policy is written; tests/real asks one.
+An API server is stricter: it checks types when a policy is written. tests/real uses one.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def refusal(
     params: Document | None = None,
     namespace: Document | None = None,
 ) -> str:
-    """The message with which a policy denies an operation; empty when it allows it.
+    """The message with which a policy denies an operation; empty if it allows the operation.
 
-    ``old`` is what ``item`` was before, itself if left out.
+    ``old`` is the object before the operation; by default ``item``.
     """
     data: Document = {
         "object": None if operation == "DELETE" else item,

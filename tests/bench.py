@@ -1,17 +1,16 @@
-"""``make bench``: figures as ratios of one run, since seconds differ from machine to machine.
+"""``make bench``: figures as ratios within one run, because seconds differ between machines.
 
-- Cold start: CPU time and memory from process start to the answer to a message that took a call to
-  Compute Engine and one to Kubernetes (the sweep: one to Kubernetes and one to Pub/Sub), as a share of
-  the same function with its packages imported the obvious way. Little of it is waiting, and CPU time is
-  what other programs disturb least.
-- Warm reaction: from the push to its answer, in a process that has answered before.
+- Cold start: CPU time and memory from the start of a process to its answer to a message that took a
+  call to Compute Engine and one to Kubernetes (the sweep: one to Kubernetes and one to Pub/Sub), as a
+  share of those of the same function with ordinary imports. Other programs influence CPU time least.
+- Warm reaction: time from a push to its answer, in a process that has answered before.
 - Where the time of a slice goes, by its size, on the simulated Compute Engine.
-- Calls of whole lives, against the budget and against those that tpu-operator was measured to make.
-- Decisions about 288 and 2,304 hosts: CPU time, and their ratio, which is 8 where it grows with the
-  number of hosts.
+- Calls for the lifecycle of a slice, compared with the budget and with measured calls of tpu-operator.
+- Decisions about 288 and 2,304 hosts: CPU times and their ratio, which is 8 if the time is
+  proportional to the number of hosts.
 - The sweep over 1, 100 and 1,000 groups of which none is due.
-- Reviews of the webhook: latency over a kept connection, and how many a second one process answers.
-  Where one in a hundred takes longer than 50 ms, it fails.
+- Reviews of the webhook: latency over a persistent connection, and reviews per second of one process.
+  The benchmark fails if the 99th percentile of the latency exceeds 50 ms.
 
 ``python -m tests.bench cold-start`` prints one section; `tests.performance` writes the page.
 """
@@ -68,11 +67,11 @@ REVIEWS = 300
 REVIEW_P99_S = 0.05
 CONNECTIONS = 8
 ROOT = Path(__file__).parent.parent
-OBVIOUS = Path(__file__).with_name("obvious_main.py")
+PLAIN_IMPORTS = Path(__file__).with_name("plain_imports_main.py")
 PYTHON = Path(sys.executable)
 
 
-class _Nobody:
+class _IdleAgent:
     """A VM agent that does nothing."""
 
     def power_on(self) -> None:
@@ -94,7 +93,7 @@ class Bench:
             clock,
             projects={PROJECT: "123456789012"},
             random=Random(0),
-            agents=lambda _: _Nobody(),
+            agents=lambda _: _IdleAgent(),
             on_log_entry=lambda _: None,
         )
         self.ports: dict[str, int] = {}
@@ -115,11 +114,15 @@ class Bench:
         self.emulator = server.address
         for step in STEPS:
             server.pubsub.create_topic(topic(step))
-        self._servers = (kube_runner, gce_runner, server)  # a server that nobody holds stops
+        self._servers = (
+            kube_runner,
+            gce_runner,
+            server,
+        )  # without a reference, a server would stop
         self._ready.set()
 
     def admin(self, method: str, path: str, body: Any = None, **more: str) -> Any:
-        """Ask the cluster as its administrator, with more headers."""
+        """Send a request to the cluster as its administrator, with more headers."""
         raw = json.dumps(body).encode() if body is not None else b""
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         headers = {"Authorization": "Bearer admin", "Content-Type": kind, **more}
@@ -144,9 +147,9 @@ GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
 
 
 def make_group(bench: Bench, name: str, step: str) -> bytes:
-    """A group in a state in which the step has something to ask, and the push that says so."""
-    made = bench.admin("POST", GROUPS, manifest(name))
-    uid = made["metadata"]["uid"]
+    """Create a group in a state for which the step calls APIs; return the push about it."""
+    created = bench.admin("POST", GROUPS, manifest(name))
+    uid = created["metadata"]["uid"]
     cluster = bench.admin("GET", "/api/v1/namespaces/kube-system")["metadata"]["uid"]
     resource = resource_name(cluster, name, uid)
     if step in ("inject_token", "label_node", "tear_down", "approve_join"):
@@ -155,7 +158,7 @@ def make_group(bench: Bench, name: str, step: str) -> bytes:
     if step == "tear_down":
         bench.admin("DELETE", f"{GROUPS}/{name}")
     if step == "approve_join":
-        return ask_to_join(bench, name, f"{resource}-ab12")
+        return request_to_join(bench, name, f"{resource}-ab12")
     if step in CLUSTER_STEPS:
         return push({"version": 1, "kind": "Sweep"})
     cause = "Added" if step == "create_resources" else "Resync"
@@ -172,15 +175,15 @@ def make_group(bench: Bench, name: str, step: str) -> bytes:
     )
 
 
-def ask_to_join(bench: Bench, name: str, vm: str) -> bytes:
-    """A request for the certificate of a VM's Node, and the push that says so."""
-    asked = request_manifest(pem(kubelets(vm)), name=name)
+def request_to_join(bench: Bench, name: str, vm: str) -> bytes:
+    """Create a request for the certificate of a VM's Node; return the push about it."""
+    request = request_manifest(pem(kubelets(vm)), name=name)
     requester = {
         "Impersonate-User": "system:bootstrap:abcdef",
         "Impersonate-Group": BOOTSTRAP_GROUP,
     }
     bench.admin(
-        "POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", asked, **requester
+        "POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", request, **requester
     )
     at = datetime.now(UTC)
     message = message_about_requests(Cause.JOIN_REQUESTED, at, [name])
@@ -198,7 +201,7 @@ def push(document: dict[str, Any]) -> bytes:
 def function(
     bench: Bench, folder: Path, step: str, source: Path
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """A function's process; yields its URL at once, before it listens."""
+    """A function's process; yields its URL before it listens."""
     port = find_free_ports(1)[0]
     environment = os.environ | {
         "PUBSUB_PROJECT": PROJECT,
@@ -226,7 +229,7 @@ def function(
 
 
 def answer(url: str, body: bytes, timeout_s: float = 60.0) -> None:
-    """Push until the function listens, and be sure that it has done what it should."""
+    """Push until the function listens; raise an error unless it answers 204."""
     deadline = time.monotonic() + timeout_s
     while True:
         request = urllib.request.Request(
@@ -246,48 +249,46 @@ def answer(url: str, body: bytes, timeout_s: float = 60.0) -> None:
 
 @dataclass(frozen=True)
 class ColdStart:
-    """What a function's processes have used up to the answer to the first message: seconds of CPU in
-    all, and the memory of the largest."""
+    """The resources that a function's processes use until the answer to the first message: their total
+    CPU time, and the memory of the largest process."""
 
     cpu_s: float
     memory_mb: float
 
 
 def cold_start(bench: Bench, folder: Path, step: str, source: Path, name: str) -> ColdStart:
-    """Start a function, and let it answer one message."""
+    """Measure the start of a function and its answer to one message."""
     body = make_group(bench, name, step)
-    asked = len(bench.gce.calls.records)
+    calls_before = len(bench.gce.calls.records)
     with function(bench, folder, step, source) as (url, process):
         answer(url, body)
         parent = psutil.Process(process.pid)
         family = [parent, *parent.children(recursive=True)]
         times = [one.cpu_times() for one in family]
         memory = max(one.memory_info().rss for one in family)
-    if step != "sweep" and len(bench.gce.calls.records) == asked:
-        raise RuntimeError(f"{step} has not asked Compute Engine: the figure would be of no use")
+    if step != "sweep" and len(bench.gce.calls.records) == calls_before:
+        raise RuntimeError(f"{step} has not called Compute Engine: the figure would be wrong")
     return ColdStart(sum(one.user + one.system for one in times), memory / 2**20)
 
 
 def bench_cold_start(bench: Bench, folder: Path) -> None:
-    """Cold start of each function against the obvious imports."""
-    print(
-        f"\ncold start: CPU up to the first answer, and memory (best of {ROUNDS}, taken in turns)"
-    )
-    print(f"{'function':16}{'CPU':>9}{'obvious':>9}{'share':>7}{'memory':>9}{'obvious':>9}")
+    """Cold start of each function, compared with ordinary imports."""
+    print(f"\ncold start: CPU up to the first answer, and memory (best of {ROUNDS}, interleaved)")
+    print(f"{'function':16}{'CPU':>9}{'plain':>9}{'share':>7}{'memory':>9}{'plain':>9}")
     for step in STEPS:
-        found: dict[Path, list[ColdStart]] = {ROOT / "main.py": [], OBVIOUS: []}
+        found: dict[Path, list[ColdStart]] = {ROOT / "main.py": [], PLAIN_IMPORTS: []}
         for number in range(ROUNDS):
             for source, measured in found.items():
                 name = f"{step.replace('_', '-')}-{number}-{source.stem[:3]}"
                 measured.append(cold_start(bench, folder, step, source, name))
-        ours, obvious = (min(one.cpu_s for one in measured) for measured in found.values())
-        print(f"{step:16}{ours:8.2f}s{obvious:8.2f}s{ours / obvious:7.0%}", end="")
+        ours, plain = (min(one.cpu_s for one in measured) for measured in found.values())
+        print(f"{step:16}{ours:8.2f}s{plain:8.2f}s{ours / plain:7.0%}", end="")
         memories = (min(one.memory_mb for one in measured) for measured in found.values())
         print("".join(f"{memory:6.0f} MB" for memory in memories))
 
 
 def bench_reaction(bench: Bench, folder: Path) -> None:
-    """How long a warm function takes to answer."""
+    """The time in which a warm function answers."""
     print(f"\nwarm reaction: push to answer, over loopback (median of {WARM_PUSHES})")
     for step in STEPS:
         body = make_group(bench, f"warm-{step.replace('_', '-')}", step)
@@ -306,10 +307,10 @@ PARTS = ("resources", "VMs", "tokens", "join", "chips", "Ready")
 
 
 def slice_times(hosts: int, topology: str) -> list[float]:
-    """How long each of `PARTS` of a slice's creation takes, in seconds of the simulation.
+    """The duration of each of `PARTS` of a slice's creation, in simulated seconds.
 
-    They end with the insert of the managed instance group, the start of the last VM, its token in its
-    metadata, its Node, all chips of the last Node, and Ready. Calls and decisions take no time here.
+    The parts end with the insert of the managed instance group, the start of the last VM, its token in
+    its metadata, its Node, all chips of the last Node, and Ready. Calls and decisions take no time here.
     """
     harness = Harness()
     at: dict[str, datetime] = {}
@@ -339,7 +340,7 @@ def slice_times(hosts: int, topology: str) -> list[float]:
 
 
 def _count_whole_nodes(harness: Harness) -> int:
-    """How many Nodes are Ready and offer chips."""
+    """Count the Nodes that are Ready and offer chips."""
     nodes = harness.simulation.admin("GET", "/api/v1/nodes")["items"]
     return sum(
         "google.com/tpu" in node["status"].get("allocatable", {})
@@ -352,7 +353,7 @@ def _count_whole_nodes(harness: Harness) -> int:
 
 
 def bench_slice_times() -> None:
-    """Where the time from apply to Ready goes."""
+    """The durations of the parts of the time from apply to Ready."""
     print("\nwhere the time of a slice goes: seconds on the simulated Compute Engine")
     print(f"{'hosts':>6}" + "".join(f"{part:>11}" for part in PARTS) + f"{'total':>9}")
     for hosts, topology in SIZES:
@@ -361,26 +362,26 @@ def bench_slice_times() -> None:
 
 
 PEER = {2: 399 + 14, 16: 724 + 15, 64: 960 + 15}
-"""Calls to Compute Engine of tpu-operator for one slice, to Ready and from its deletion to gone.
+"""Calls to Compute Engine of tpu-operator for one slice: until Ready, and for its deletion.
 
-Measured, one run each: its controllers (7b61cae, rebuilt) as a process beside the simulated Compute
-Engine with 150 ms a call and the default timings, on the embedded Kubernetes API. 107, 86 and 88 of
-the calls to Ready were refused. What it asks while a slice stays Ready is left out. Without latency it
-made 113, 933 and 10,355 calls to Ready: their number depends on how long each takes.
+Measured in one run each: its controllers (7b61cae, rebuilt) ran as a process with the simulated Compute
+Engine, 150 ms a call and the default timings, on the embedded Kubernetes API. 107, 86 and 88 of the
+calls until Ready were rejected. Calls while a slice stays Ready are not counted. Without latency there
+were 113, 933 and 10,355 calls until Ready: their number depends on the duration of each.
 """
 PEER_KUBERNETES = {2: 348 + 99, 16: 222 + 370, 64: 216 + 809}
-"""Its calls to the API server in the same runs."""
+"""The calls of tpu-operator to the API server in the same runs."""
 
 
 def bench_calls() -> None:
-    """Calls of whole lives, counted at the servers."""
+    """Calls for the lifecycle of a slice, counted by the servers."""
     others = (":relay", *(f":{step.replace('_', '-')}" for step in CLUSTER_STEPS))
-    print("\ncalls of a whole life (created, Ready, deleted, gone), beside tpu-operator's")
+    print("\ncalls of a slice's lifecycle (created, Ready, deleted, gone), beside tpu-operator's")
     print(f"{'':6}{'Compute Engine':>32}{'Kubernetes':>32}")
     print(f"{'hosts':6}" + 2 * f"{'ours':>8}{'budget':>8}{'peer':>8}{'share':>8}")
     for hosts, shape in SIZES:
         harness = Harness()
-        live(harness, manifest("bench", nodeCount=hosts, topology=shape))
+        run_lifecycle(harness, manifest("bench", nodeCount=hosts, topology=shape))
         calls = sum(harness.simulation.gce.calls.counts().values())
         cluster = sum(
             count
@@ -395,8 +396,8 @@ def bench_calls() -> None:
         print(f"{hosts:6}" + "".join(cells))
 
 
-def live(harness: Harness, applied: dict[str, Any]) -> None:
-    """A whole life."""
+def run_lifecycle(harness: Harness, applied: dict[str, Any]) -> None:
+    """Create a slice, wait until it is Ready, delete it, and wait until it is gone."""
     hour = timedelta(hours=1)
     harness.apply(applied)
     assert harness.run_until(lambda: harness.is_ready("bench"), hour)
@@ -404,17 +405,18 @@ def live(harness: Harness, applied: dict[str, Any]) -> None:
     assert harness.run_until(lambda: harness.group("bench") is None, hour)
 
 
-DECIDED = 3
+DECISION_ROUNDS = 3
 
 
 def bench_decisions() -> None:
-    """CPU time of decisions about many hosts: eight times as many take about eight times as long."""
+    """CPU time of decisions about many hosts, and how it grows with their number."""
     small, large = 288, 2304
-    print(f"\nCPU of a decision (best of {DECIDED}), by hosts")
+    print(f"\nCPU of a decision (best of {DECISION_ROUNDS}), by hosts")
     print(f"{'':44}{small:>9,}{large:>12,}{'ratio':>8}")
     for name, make in CASES.items():
         few, many = (
-            min(_cpu_s(make(hosts)) for _ in range(DECIDED)) * 1000 for hosts in (small, large)
+            min(_cpu_s(make(hosts)) for _ in range(DECISION_ROUNDS)) * 1000
+            for hosts in (small, large)
         )
         print(f"{name:44}{few:6.1f} ms{many:9.1f} ms{many / few:8.1f}")
 
@@ -426,7 +428,7 @@ def _cpu_s(decide: Decide) -> float:
 
 
 def bench_sweep() -> None:
-    """What a minute costs when nothing is due."""
+    """The duration of a sweep that finds no group due."""
     print("\none sweep over groups of which none is due, in one process (best of 3)")
     base = 0.0
     for count in (1, 100, 1_000):
@@ -448,7 +450,7 @@ def _time(serve: Callable[..., object], body: object) -> float:
 
 
 async def _review_s(url: str, ca: CertificateAuthority, bodies: list[bytes]) -> list[float]:
-    """Seconds for each review, one after the other over one connection."""
+    """The seconds of each review; reviews are sent one after the other over one connection."""
     trust = ssl.create_default_context(cadata=ca.certificate_pem)
     took = []
     async with aiohttp.ClientSession() as session:
@@ -468,7 +470,8 @@ async def _reviews_a_second(url: str, ca: CertificateAuthority, body: bytes) -> 
 
 
 def bench_webhook(folder: Path) -> str:
-    """The webhook in a process of its own, over TLS; what is wrong with its figures, if anything."""
+    """Measure the webhook in its own process, over TLS. Returns an error if it is too slow, or an empty
+    text."""
     ca = CertificateAuthority.create(datetime.now(UTC))
     pair = ca.issue_server(("127.0.0.1",), datetime.now(UTC))
     (folder / "tls.crt").write_text(pair.certificate_pem)
@@ -498,7 +501,7 @@ def _p99(took: list[float]) -> float:
 
 
 def find_slowness(took: list[float]) -> str:
-    """What is wrong with the seconds that reviews took; empty if they are quick enough."""
+    """Return an error if reviews took too long, or an empty text."""
     p99 = _p99(took)
     if p99 <= REVIEW_P99_S:
         return ""
@@ -509,7 +512,8 @@ SECTIONS = ("cold-start", "reaction", "webhook", "slice-times", "calls", "decisi
 
 
 def main(arguments: Sequence[str] | None = None) -> str:
-    """Print the figures of the chosen sections. Returns the error that they show; empty if none."""
+    """Print the figures of the chosen sections. Returns an error if they are too bad, or an empty
+    text."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench",
         description=__doc__,
@@ -521,7 +525,7 @@ def main(arguments: Sequence[str] | None = None) -> str:
     chosen = parser.parse_args(arguments).sections or SECTIONS
     if unknown := sorted({*chosen} - {*SECTIONS}):
         parser.error(f"no section is called {', '.join(unknown)}; there are {', '.join(SECTIONS)}")
-    wrong = ""
+    error = ""
     with tempfile.TemporaryDirectory() as name:
         if {"cold-start", "reaction"} & {*chosen}:
             bench = Bench()
@@ -530,7 +534,7 @@ def main(arguments: Sequence[str] | None = None) -> str:
             if "reaction" in chosen:
                 bench_reaction(bench, Path(name))
         if "webhook" in chosen:
-            wrong = bench_webhook(Path(name))
+            error = bench_webhook(Path(name))
     if "slice-times" in chosen:
         bench_slice_times()
     if "calls" in chosen:
@@ -539,7 +543,7 @@ def main(arguments: Sequence[str] | None = None) -> str:
         bench_decisions()
     if "sweep" in chosen:
         bench_sweep()
-    return wrong
+    return error
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Run the commands of docs/first-slice.md on a ``make local`` and write their output into the page.
+"""Run the commands of docs/first-slice.md with ``make local`` and write their output into the page.
 
-The page is the script: each ``console`` block has commands after ``$``, and their output below. They run
-on a real control plane, which ``make control-plane`` builds. A test runs them again and compares.
+Each ``console`` block of the page has commands after ``$``, each followed by its output. The commands
+run on a real control plane, which ``make control-plane`` builds. A test runs them again and compares.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from tests.processes.program import Local, running
 
 PAGE = ROOT / "docs" / "first-slice.md"
 COMMAND_WITHIN_S = 310.0
-SETTLED_WITHIN_S = 30.0
+STABLE_WITHIN_S = 30.0
 _QUIET_S = 5.0
 _POLL_S = 0.5
 
 Run = Callable[[str], str]
-"""What a command says, in a terminal of the page's reader."""
+"""Runs a command in a shell, as a reader of the page does; returns its output."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A command of the page, and what it says there."""
+    """A command of the page, and its output there."""
 
     command: str
     output: str = ""
 
     @property
-    def only_looks(self) -> bool:
-        """Whether it may be run again until what it shows has settled."""
+    def is_read(self) -> bool:
+        """True if the command only reads, so that it can be repeated until its output is stable."""
         return (
             re.match(r"kubectl (get|describe|events)|curl -s \S+/state", self.command) is not None
         )
@@ -53,7 +53,7 @@ _BLOCK = re.compile(r"(?<=^```console\n)(.*?)(?=^```$)", re.DOTALL | re.MULTILIN
 
 
 def parse_page(text: str) -> list[Step]:
-    """The commands of all ``console`` blocks, in order."""
+    """List the commands of all ``console`` blocks, in order."""
     return [step for block in _BLOCK.findall(text) for step in _parse_block(block)]
 
 
@@ -65,7 +65,7 @@ def _parse_block(block: str) -> Iterator[Step]:
 
 
 def render_page(text: str, steps: Sequence[Step]) -> str:
-    """The page with other outputs, for the same commands."""
+    """The page with new outputs of the same commands."""
     left = iter(steps)
 
     def render_block(match: re.Match[str]) -> str:
@@ -75,7 +75,7 @@ def render_page(text: str, steps: Sequence[Step]) -> str:
     return _BLOCK.sub(render_block, text)
 
 
-_CHANGING = (
+_VARIABLE = (
     (r"\b(tng-[a-z0-9-]+?)-[0-9a-f]{8}(-[a-z0-9]{4})?(?![a-z0-9-])", r"\1-HASH"),
     (r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME"),
     (r"\b(\d+[hms])+\b", "AGE"),
@@ -86,14 +86,14 @@ _CHANGING = (
 
 
 def mask(step: Step) -> list[str]:
-    """What must be the same at each run: without ids, times and the widths of columns.
+    """The lines that must be equal in each run: without ids, times and column widths.
 
-    Two events may come in either order, and that one VM has joined before the other is not always
-    seen.
+    Events are sorted, because two of them may have either order. NodesJoining is omitted, because it
+    does not occur if both VMs join at the same time.
     """
     text = step.output
-    for pattern, word in _CHANGING:
-        text = re.sub(pattern, word, text)
+    for pattern, placeholder in _VARIABLE:
+        text = re.sub(pattern, placeholder, text)
     lines = [line.rstrip() for line in text.splitlines() if "NodesJoining" not in line]
     is_event = re.compile(r"^( +)?(AGE|Normal|Warning)  ")
     return [line for line in lines if not is_event.match(line)] + sorted(
@@ -102,20 +102,21 @@ def mask(step: Step) -> list[str]:
 
 
 def play(step: Step, run: Run) -> Step:
-    """Run a command again and compare: one that only looks has some time to show the same."""
-    deadline = time.monotonic() + SETTLED_WITHIN_S
+    """Run a command; repeat a command that only reads until its output is the expected one, for a
+    limited time."""
+    deadline = time.monotonic() + STABLE_WITHIN_S
     played = replace(step, output=run(step.command))
-    while step.only_looks and mask(played) != mask(step) and time.monotonic() < deadline:
+    while step.is_read and mask(played) != mask(step) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
         played = replace(step, output=run(step.command))
     return played
 
 
 def record(step: Step, run: Run) -> Step:
-    """Run a command, and what only looks until it shows the same for a while."""
+    """Run a command; repeat a command that only reads until its output is stable for some seconds."""
     recorded = replace(step, output=run(step.command))
     since = time.monotonic()
-    while step.only_looks and time.monotonic() - since < _QUIET_S:
+    while step.is_read and time.monotonic() - since < _QUIET_S:
         time.sleep(_POLL_S)
         again = replace(step, output=run(step.command))
         if mask(again) != mask(recorded):
@@ -126,9 +127,9 @@ def record(step: Step, run: Run) -> Step:
 
 @contextmanager
 def open_terminal(folder: Path, kubectl: str, *arguments: str) -> Iterator[Run]:
-    """A ``make local`` with these arguments and any ports, and a terminal beside it.
+    """Start ``make local`` with these arguments and free ports; yield a shell to run commands.
 
-    The terminal remembers variables, and reaches the simulated Compute Engine at its default port.
+    The shell keeps variables. In commands, the default port of the simulated Compute Engine is replaced.
     """
     ports = ("--compute-port", "0", "--pubsub-port", "0")
     with running(folder / "local", "local", *ports, *arguments) as program:
@@ -146,13 +147,13 @@ def open_terminal(folder: Path, kubectl: str, *arguments: str) -> Iterator[Run]:
         def run(command: str) -> str:
             variable = re.match(r"(\w+)=", command)
             after = f'; printf %s "${variable[1]}"' if variable else ""
-            said = _run(
+            output = _run(
                 command.replace(f":{DEFAULT_PORTS.compute}/", f":{port}/") + after, environment
             )
             if variable:
-                environment[variable[1]] = said
+                environment[variable[1]] = output
                 return ""
-            return said if not said or said.endswith("\n") else f"{said}\n"
+            return output if not output or output.endswith("\n") else f"{output}\n"
 
         yield run
 
@@ -177,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     binaries = find(os.environ)
     if binaries is None:
-        print("There is no real control plane here; `make control-plane` makes one.")
+        print("There is no real control plane here: run `make control-plane`.")
         return 1
     text = PAGE.read_text()
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""What guardrails let pass and what they refuse, in which words: a table for all who can be asked."""
+"""Groups that the guardrails allow or deny, with the messages: a table for several tests."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Case:
     limits: dict[str, str] | None
     change: dict[str, Any]
     refused: str = ""
-    """Why; empty when it passes."""
+    """The violations; empty if the group is allowed."""
 
     @property
     def group(self) -> dict[str, Any]:
-        """The TPUNodeGroup that is asked for."""
+        """The TPUNodeGroup that is created."""
         return manifest(**self.change)
 
     def message(self, namespace: str) -> str:
-        """What is said when the ConfigMap stands in this namespace; empty when it passes."""
+        """The message if the ConfigMap is in this namespace; empty if the group is allowed."""
         return f"{self.refused} (ConfigMap {namespace}/tpu-guardrails)" if self.refused else ""
 
 
@@ -87,14 +87,14 @@ _ALL = {
     "maxBootDiskGB": "100",
     "maxChips": "8",
 }
-"""Enough for tpu-operator's README example."""
+"""Limits that allow tpu-operator's README example."""
 
 CASES = [
     Case("no-data-limits-nothing", None, {}),
     Case("no-keys-limit-nothing", {}, _AS_ROBOT),
     # Projects
     Case("a-project-that-is-listed", {"projects": "other-project, my-gcp-project"}, {}),
-    Case("one-a-line", {"projects": "other-project\nmy-gcp-project\n"}, {}),
+    Case("a-project-per-line", {"projects": "other-project\nmy-gcp-project\n"}, {}),
     Case(
         "a-project-that-is-not",
         {"projects": "other-project,third-project"},
@@ -102,7 +102,7 @@ CASES = [
         "spec.project: my-gcp-project is not allowed; allowed: other-project, third-project",
     ),
     Case(
-        "a-part-of-a-listed-name-is-another-name",
+        "a-prefix-of-a-listed-name-does-not-match",
         {"projects": "my-gcp-project-2"},
         {},
         "spec.project: my-gcp-project is not allowed; allowed: my-gcp-project-2",
@@ -131,20 +131,20 @@ CASES = [
         "spec.instanceConfig.provisioningModel: RESERVATION_BOUND is not allowed; allowed: SPOT",
     ),
     Case(
-        "left-out-it-is-on-demand",
+        "the-default-model-is-standard",
         {"provisioningModels": "SPOT"},
         _instance(provisioningModel=None, reservation=None),
         "spec.instanceConfig.provisioningModel: STANDARD is not allowed; allowed: SPOT",
     ),
     Case(
-        "left-out-beside-a-reservation-it-is-the-reservations",
+        "the-default-model-with-a-reservation-is-reservation-bound",
         {"provisioningModels": "SPOT"},
         _instance(provisioningModel=None),
         "spec.instanceConfig.provisioningModel: RESERVATION_BOUND is not allowed; allowed: SPOT",
     ),
     # Service accounts
     Case("a-service-account-that-is-listed", {"serviceAccounts": _ROBOT}, _AS_ROBOT),
-    Case("vms-without-one-need-no-leave", {"serviceAccounts": ""}, {}),
+    Case("no-service-account", {"serviceAccounts": ""}, {}),
     Case(
         "a-service-account-that-is-not",
         {"serviceAccounts": "others@my-gcp-project.iam.gserviceaccount.com"},
@@ -153,21 +153,21 @@ CASES = [
         "allowed: others@my-gcp-project.iam.gserviceaccount.com",
     ),
     Case(
-        "the-projects-default-is-one-too",
+        "the-default-service-account-that-is-not-listed",
         {"serviceAccounts": _ROBOT},
         _instance(serviceAccounts=[{"email": "default", "scopes": _SCOPES}]),
         f"spec.instanceConfig.serviceAccounts[0].email: default is not allowed; allowed: {_ROBOT}",
     ),
     Case(
-        "a-service-account-is-no-subnetwork",
+        "a-service-account-is-not-matched-as-a-subnetwork",
         {"serviceAccounts": "vms"},
         _instance(serviceAccounts=[{"email": f"{NETWORK}/vms", "scopes": _SCOPES}]),
         f"spec.instanceConfig.serviceAccounts[0].email: {NETWORK}/vms is not allowed; allowed: vms",
     ),
-    # Subnetworks, however they are written
+    # Subnetworks, in all notations
     *(
-        Case(f"a-subnetwork-{how}", {"subnetworks": listed}, _instance(subnetwork=asked))
-        for how, listed, asked in (
+        Case(f"a-subnetwork-{how}", {"subnetworks": listed}, _instance(subnetwork=requested))
+        for how, listed, requested in (
             ("by-its-name", "tpu", "tpu"),
             ("in-full-listed-by-its-name", "tpu", f"{NETWORK}/tpu"),
             ("by-its-name-listed-in-full", f"{NETWORK}/tpu", "tpu"),
@@ -182,20 +182,24 @@ CASES = [
         )
     ),
     Case(
-        "left-out-it-is-default",
+        "the-default-subnetwork",
         {"subnetworks": "tpu"},
         _instance(subnetwork=None),
         "spec.instanceConfig.subnetwork: default is not allowed; allowed: tpu",
     ),
     Case(
-        "a-name-is-the-groups-own-project-and-no-other",
+        "a-subnetwork-name-does-not-match-another-project",
         {"subnetworks": "tpu"},
         _instance(subnetwork="projects/network-host/regions/us-central1/subnetworks/tpu"),
         "spec.instanceConfig.subnetwork: projects/network-host/regions/us-central1/subnetworks/tpu "
         "is not allowed; allowed: tpu",
     ),
-    # Templates of one's own
-    Case("a-template-where-no-list-is", {"projects": "my-gcp-project"}, _template(_GLOBAL)),
+    # User templates
+    Case(
+        "a-template-without-limits-of-its-fields",
+        {"projects": "my-gcp-project"},
+        _template(_GLOBAL),
+    ),
     *(
         Case(
             f"a-template-hides-{key}",
@@ -209,10 +213,10 @@ CASES = [
         Case(
             f"a-listed-template-{how}",
             {"subnetworks": "", "instanceTemplates": uri},
-            _template(asked),
+            _template(requested),
         )
-        for how, uri, asked in (
-            ("as-it-is-listed", _GLOBAL, _GLOBAL),
+        for how, uri, requested in (
+            ("as-listed", _GLOBAL, _GLOBAL),
             ("of-a-region", _REGIONAL, _REGIONAL),
             ("by-its-self-link", _GLOBAL, f"{COMPUTE}/{_GLOBAL}"),
             ("by-location", _GLOBAL, _GLOBAL.replace("/global/", "/locations/global/")),
@@ -239,11 +243,11 @@ CASES = [
         {},
         "spec.nodeLocation: us-central1-c is not allowed; allowed: us-east5-a",
     ),
-    # Images, however they are written
+    # Images, in all notations
     *(
-        Case(f"an-image-{how}", {"images": listed}, _instance(image=asked))
-        for how, listed, asked in (
-            ("as-it-is-listed", _IMAGE, _IMAGE),
+        Case(f"an-image-{how}", {"images": listed}, _instance(image=requested))
+        for how, listed, requested in (
+            ("as-listed", _IMAGE, _IMAGE),
             ("of-a-listed-project", "projects/ubuntu-os-accelerator-images/*", _IMAGE),
             ("by-its-self-link", f"{_UBUNTU}/*", f"{COMPUTE}/{_IMAGE}"),
             ("of-its-own-project", _OWN_IMAGE, "global/images/tpu-1"),
@@ -253,17 +257,17 @@ CASES = [
         Case(
             f"an-image-{how}",
             {"images": f"{_UBUNTU}/*"},
-            _instance(image=asked),
+            _instance(image=requested),
             f"spec.instanceConfig.image: {shown} is not allowed; allowed: {_UBUNTU}/*",
         )
-        for how, asked, shown in (
+        for how, requested, shown in (
             ("of-its-own-project-that-is-not-listed", "global/images/tpu-1", _OWN_IMAGE),
             (
                 "of-a-foreign-project",
                 f"{COMPUTE}/projects/x/global/images/y",
                 "projects/x/global/images/y",
             ),
-            ("whose-name-only-ends-so", f"x/{_IMAGE}", f"x/{_IMAGE}"),
+            ("whose-name-only-ends-with-a-listed-one", f"x/{_IMAGE}", f"x/{_IMAGE}"),
         )
     ),
     # Metadata
@@ -272,21 +276,21 @@ CASES = [
         {"metadataKeys": "team, ssh-keys user-*"},
         _instance(**_LOGIN),
     ),
-    Case("no-metadata-needs-no-leave", {"metadataKeys": ""}, _instance(metadata=None)),
+    Case("no-metadata", {"metadataKeys": ""}, _instance(metadata=None)),
     Case(
-        "who-may-log-in",
+        "ssh-keys-that-are-not-listed",
         {"metadataKeys": "team, user-data"},
         _instance(**_LOGIN),
         "spec.instanceConfig.metadata: ssh-keys is not allowed; allowed: team, user-data",
     ),
     Case(
-        "what-runs-at-boot",
+        "user-data-that-is-not-listed",
         {"metadataKeys": "team, ssh-keys"},
         _instance(**_LOGIN),
         "spec.instanceConfig.metadata: user-data is not allowed; allowed: team, ssh-keys",
     ),
     Case(
-        "an-instance-without-the-projects-logins",
+        "os-login-with-an-empty-list",
         {"metadataKeys": ""},
         _instance(metadata={"enable-oslogin": "FALSE"}),
         "spec.instanceConfig.metadata: enable-oslogin is not allowed; allowed: none",
@@ -324,7 +328,7 @@ CASES = [
         _instance(networkTags=["tpu-node", "team-a"]),
     ),
     Case(
-        "a-tag-that-opens-a-firewall",
+        "a-tag-that-is-not-listed",
         {"networkTags": "tpu-node"},
         _instance(networkTags=["tpu-node", "control-plane"]),
         "spec.instanceConfig.networkTags: control-plane is not allowed; allowed: tpu-node",
@@ -338,10 +342,10 @@ CASES = [
         f"spec.instanceConfig.serviceAccounts[0].scopes: {_SCOPES[0]} is not allowed; "
         "allowed: https://www.googleapis.com/auth/devstorage.read_only",
     ),
-    # Reservations, however they are written
+    # Reservations, in all notations
     *(
-        Case(f"a-reservation-{how}", {"reservations": listed}, _instance(reservation=asked))
-        for how, listed, asked in (
+        Case(f"a-reservation-{how}", {"reservations": listed}, _instance(reservation=requested))
+        for how, listed, requested in (
             ("by-its-name", "mine", "mine"),
             ("in-full-listed-by-its-name", "mine", "projects/my-gcp-project/reservations/mine"),
             ("by-its-name-listed-in-full", "projects/my-gcp-project/reservations/mine", "mine"),
@@ -373,24 +377,24 @@ CASES = [
         "spec.instanceConfig.diskType: hyperdisk-extreme is not allowed; allowed: hyperdisk-balanced; "
         "spec.instanceConfig.bootDiskSizeGB: 201 GB; allowed: 200",
     ),
-    # What VMs join
+    # Bootstrapping
     Case(
         "a-control-plane-that-is-listed",
         {"controlPlanes": "10.128.0.2:6443"},
         {"bootstrapKubernetes": {"controlPlaneIP": "10.128.0.2:6443", "version": "1.34"}},
     ),
     Case(
-        "a-cluster-of-somebody-elses",
+        "a-control-plane-that-is-not-listed",
         {"controlPlanes": "10.128.0.2", "kubernetesVersions": "1.34"},
         {"bootstrapKubernetes": {"controlPlaneIP": "192.0.2.1", "version": "1.31"}},
         "spec.bootstrapKubernetes.version: 1.31 is not allowed; allowed: 1.34; "
         "spec.bootstrapKubernetes.controlPlaneIP: 192.0.2.1 is not allowed; allowed: 10.128.0.2",
     ),
     # The strict set
-    Case("strict-and-all-is-listed", _ALL, {}),
+    Case("strict-and-everything-is-listed", _ALL, {}),
     Case("not-strict", {"strict": "false", "projects": "my-gcp-project"}, _instance(**_LOGIN)),
     Case(
-        "strict-and-what-is-left-out-allows-nothing",
+        "strict-and-missing-keys-allow-nothing",
         _ALL,
         {**_AS_ROBOT, "nodeLabels": {"team": "payments"}},
         f"spec.instanceConfig.serviceAccounts[0].email: {_ROBOT} is not allowed; allowed: none; "
@@ -413,13 +417,13 @@ CASES = [
     # Chips
     Case("as-many-chips-as-allowed", {"maxChips": "8"}, {}),
     Case(
-        "a-chip-too-many",
+        "one-chip-more-than-allowed",
         {"maxChips": "7"},
         {},
         "spec.topology: 2x2x2 has 8 chips; allowed: 7",
     ),
     Case(
-        "none-at-all",
+        "no-chips-allowed",
         {"maxChips": "0"},
         {},
         "spec.topology: 2x2x2 has 8 chips; allowed: 0",
@@ -450,9 +454,9 @@ CASES = [
         _slices("ct6e-standard-1t", "1x1", 3),
         "spec.nodeCount: 3 slices of 1x1 have 3 chips; allowed: 2",
     ),
-    # All at once
+    # Several violations
     Case(
-        "all-that-is-wrong-is-said-at-once",
+        "all-violations-are-reported-together",
         {"projects": "other-project", "provisioningModels": "SPOT", "maxChips": "4"},
         {},
         "spec.project: my-gcp-project is not allowed; allowed: other-project; "

@@ -1,8 +1,7 @@
-"""The product in the simulation: the real steps on their real client libraries, in one process.
+"""The product in the simulation: the real steps with their real client libraries, in one process.
 
 Only sockets are replaced: the compute client's HTTP session and the kubernetes client's connection
-pool call the simulated servers directly. Each step has the identity, and so the rights, that it has
-in a cluster.
+pool call the simulated servers directly. Each step has its identity and permissions of a cluster.
 """
 
 from __future__ import annotations
@@ -45,49 +44,49 @@ from shared.ports.kubernetes.connection import Connection
 ROOT = Path(__file__).parent.parent
 COMPONENTS = ROOT / "infra" / "kubernetes" / "components"
 MANIFESTS = ROOT / "infra" / "kubernetes" / "base"
-OF_JOBSETS = (
+JOBSET_MANIFESTS = (
     Path(jobsets.__file__).parent / "crd.yaml",
     COMPONENTS / "jobsets" / "roles.yaml",
     COMPONENTS / "jobsets" / "relay.yaml",
     COMPONENTS / "jobsets-node-groups" / "roles.yaml",
     COMPONENTS / "jobsets-node-groups" / "policy.yaml",
 )
-"""JobSet's definition, and what the steps that give JobSets their slices may do."""
+"""The CRD of JobSet, and the permissions of the steps that create slices for JobSets."""
 RESERVATION = f"projects/{PROJECT}/zones/us-central1-c/reservations/my-tpu-reservation"
-"""The one that tpu-operator's README names; it exists in the simulation."""
+"""The reservation in tpu-operator's README; it exists in the simulation."""
 FILTERS = ROOT / "infra" / "terraform" / "filters"
 GKE_REGION, GKE_CLUSTER = "us-central1", "research"
-"""The cluster, as GKE knows it where JobSets get node pools."""
+"""The GKE cluster in which JobSets get node pools."""
 
 
 _COUNTED = frozenset({"insert", "delete", "CreateNodePool", "DeleteNodePool"})
 
 
-class Death(BaseException):
-    """A process that ends here and now: no handler catches it."""
+class ProcessKilled(BaseException):
+    """Ends a step as if its process were killed: no handler catches it."""
 
 
 class Hooks:
-    """What a test does around each outgoing call of a step; by default nothing.
+    """Callbacks of a test for each outgoing call of a step; by default they do nothing.
 
-    ``before(step, call)`` and ``after(step, call)`` may raise `Death`; ``call`` is in words.
-    ``instead(step, call)`` may give an answer that stands for the server's.
+    ``before(step, call)`` and ``after(step, call)`` may raise `ProcessKilled`; ``call`` is a text such
+    as ``GET /path``. ``instead(step, call)`` may return an answer that replaces the server's.
     """
 
     def __init__(self) -> None:
-        self.before: Callable[[str, str], None] = _let_pass
-        self.instead: Callable[[str, str], Response | None] = _let_pass
-        self.after: Callable[[str, str], None] = _let_pass
+        self.before: Callable[[str, str], None] = _do_nothing
+        self.instead: Callable[[str, str], Response | None] = _do_nothing
+        self.after: Callable[[str, str], None] = _do_nothing
         self.on_entry: Callable[[dict[str, Any]], None] = lambda _entry: None
-        """Gets each entry of the audit log."""
+        """Called with each entry of the audit log."""
 
 
-def _let_pass(_step: str, _call: str) -> None:
-    """Nothing happens around a call."""
+def _do_nothing(_step: str, _call: str) -> None:
+    """Do nothing."""
 
 
 class _Hooked:
-    """An application whose requests a test can interrupt; ``token`` shows it who asks."""
+    """An application with `Hooks`; ``token`` is sent with each request, if it is given."""
 
     def __init__(
         self, application: Application, step: str, hooks: Hooks, token: str | None = None
@@ -109,8 +108,8 @@ class _Hooked:
         return response
 
 
-class _Answered:
-    """What urllib3 would return, as far as the kubernetes client looks."""
+class _Urllib3Response:
+    """The part of urllib3's response that the kubernetes client uses."""
 
     def __init__(self, response: Response) -> None:
         self.status = response.status
@@ -130,8 +129,8 @@ class _Pool:
 
     def request(
         self, method: str, url: str, *, body: Any = None, headers: Any = None, **_: Any
-    ) -> _Answered:
-        return _Answered(
+    ) -> _Urllib3Response:
+        return _Urllib3Response(
             self._application.handle(Request.of(method, url, headers=headers, body=body))
         )
 
@@ -153,7 +152,7 @@ class _Log:
 
 
 def manifests(*, external_approval: bool = False) -> list[dict[str, Any]]:
-    """The documents of ``infra/kubernetes``, in an order in which they can be applied.
+    """The manifests of ``infra/kubernetes``, in an order in which they can be applied.
 
     ``external_approval``: with the component ``join-approval-external``.
     """
@@ -173,7 +172,7 @@ def manifests(*, external_approval: bool = False) -> list[dict[str, Any]]:
 
 @cache
 def _manifests_as_json() -> str:
-    """Read once: parsing YAML takes longer than many a story."""
+    """Read the files once: parsing YAML takes longer than many tests."""
     names = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["resources"]
     return json.dumps(
         [
@@ -187,7 +186,7 @@ def _manifests_as_json() -> str:
 
 @cache
 def _manifests_of_jobsets_as_json() -> str:
-    texts = (path.read_text() for path in OF_JOBSETS)
+    texts = (path.read_text() for path in JOBSET_MANIFESTS)
     return json.dumps([document for text in texts for document in yaml.safe_load_all(text)])
 
 
@@ -200,7 +199,7 @@ class Clusters(Protocol):
     """Starts the clusters of harnesses."""
 
     def start(self, options: Options) -> tuple[VirtualClock, tuple[Cluster, Network] | None]:
-        """A clock, and a cluster with the VMs' way to it; ``None`` for the embedded one."""
+        """Return a clock, and a cluster with the network of its VMs; ``None`` for the embedded one."""
 
 
 class _Embedded:
@@ -223,7 +222,7 @@ def using_clusters(clusters: Clusters) -> Iterator[None]:
 
 
 class Harness:
-    """A simulation with the product in it, on a virtual clock that stands at ``clock``."""
+    """A simulation with the product, on a virtual clock."""
 
     def __init__(
         self,
@@ -234,9 +233,9 @@ class Harness:
         callers: Mapping[str, gce.Principal] | None = None,
         slices: Mapping[str, Any] | None = None,
     ) -> None:
-        """``callers``: as whom each step comes to Compute Engine, where it may not do everything.
+        """``callers``: the principals of steps on Compute Engine, if they have limited permissions.
 
-        ``slices``: JobSets live here and get slices, by these settings.
+        ``slices``: settings with which JobSets get slices; by default there are no JobSets.
         """
         self.callers = callers or {}
         self.steps = STEPS if slices is None else (*STEPS, *JOBSET_STEPS)
@@ -244,11 +243,11 @@ class Harness:
         self.clock, cluster = _clusters.start(options)
         self.hooks = Hooks()
         self.may_crash = False
-        """Whether a fault of the product's own is what the test is about."""
+        """Whether a step may crash; otherwise a crash fails the test."""
         self.log = _Log()
         self.answers: list[tuple[str, Answer]] = []
-        self.made: Counter[str] = Counter()
-        """What was made and deleted in the cloud, by method: one for each operation begun."""
+        self.operations: Counter[str] = Counter()
+        """The number of inserts and deletes that the cloud has begun, by method."""
         self._random = Random(seed + 10)
         self._kubeconfigs = tempfile.TemporaryDirectory()
         self.settings = {
@@ -275,7 +274,7 @@ class Harness:
             self.jobsets.start()
 
     def _simulate_gke(self, seed: int) -> gke.Simulator:
-        """Node pools whose VMs join the cluster; asked by nobody unless JobSets get node pools."""
+        """Simulate GKE, whose node pools join the cluster; used only if JobSets get node pools."""
         admin = Identity("https://10.128.0.2:6443", "", Bearer("admin"))
         behaviour = KubeletBehaviour(
             ready_s=5.0, plugin_s=10.0, lease_s=self.simulation.options.agents.lease_s
@@ -297,19 +296,19 @@ class Harness:
         return documents
 
     def apply(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """Create a TPUNodeGroup as a person does; what the API server answers."""
+        """Create a TPUNodeGroup as a user does; return the API server's answer."""
         namespace = manifest["metadata"].get("namespace", "default")
         path = f"/apis/tpu.google.com/v1alpha1/namespaces/{namespace}/tpunodegroups"
         answer: dict[str, Any] = self.simulation.admin("POST", path, manifest)
         return answer
 
     def group(self, name: str, namespace: str = "default") -> dict[str, Any] | None:
-        """The group as it stands, or ``None``."""
+        """Return the current group, or ``None``."""
         found: dict[str, Any] = self.simulation.admin("GET", _group_path(namespace, name))
         return found if found["kind"] == "TPUNodeGroup" else None
 
     def delete(self, name: str, namespace: str = "default") -> None:
-        """Delete a group as a person does."""
+        """Delete a group as a user does."""
         self.simulation.admin("DELETE", _group_path(namespace, name))
 
     def is_ready(self, name: str, namespace: str = "default") -> bool:
@@ -317,13 +316,13 @@ class Harness:
         return self.condition(name, "Ready", namespace).get("status") == "True"
 
     def condition(self, name: str, kind: str, namespace: str = "default") -> dict[str, Any]:
-        """One condition of a group; empty while it has none of that type."""
+        """Return a condition of a group; empty if the group has none of that type."""
         group = self.group(name, namespace) or {}
         conditions = group.get("status", {}).get("conditions", [])
         return next((entry for entry in conditions if entry["type"] == kind), {})
 
     def run_until(self, condition: Callable[[], bool], timeout: timedelta) -> bool:
-        """Let time pass until the condition holds; whether it did."""
+        """Let time pass until the condition is true; return False if it was not within the timeout."""
         return self.clock.run_until(condition, timeout.total_seconds())
 
     def run_for(self, duration: timedelta) -> None:
@@ -331,7 +330,7 @@ class Harness:
         self.clock.run_for(duration.total_seconds())
 
     def leftovers(self) -> list[str]:
-        """All that is left of any group or pool: in the cloud, of Nodes, Secrets and groups."""
+        """List the remaining resources of the cloud, Nodes, Secrets and groups."""
         nodes = self.simulation.admin("GET", "/api/v1/nodes")["items"]
         secrets = self.simulation.admin("GET", "/api/v1/namespaces/kube-system/secrets")["items"]
         groups = self.simulation.admin("GET", "/apis/tpu.google.com/v1alpha1/tpunodegroups")[
@@ -346,7 +345,7 @@ class Harness:
         ]
 
     def node_deletes(self) -> int:
-        """How many Node objects the steps have deleted."""
+        """Return the number of Nodes that the steps have deleted."""
         calls = self.simulation.kube.calls
         return calls.count(verb="delete", resource="nodes", code=200)
 
@@ -355,22 +354,22 @@ class Harness:
         if entry.get("operation", {}).get("first"):
             method = entry["protoPayload"]["methodName"].split("compute.")[-1]
             if method.rpartition(".")[2] in _COUNTED:
-                self.made[method] += 1
+                self.operations[method] += 1
 
     def kubeconfig(self, step: str) -> Path:
-        """The file by which a step finds its way into the cluster."""
+        """Return the path of a step's kubeconfig."""
         access = self.settings[step].access
         assert isinstance(access, Kubeconfig)
         return Path(access.path)
 
     def runtime(self, step: str) -> Runtime:
-        """What a process of this step has; the same until the process dies."""
+        """Return the runtime of a step's process; it is the same until the process is killed."""
         if step not in self._runtimes:
             self._runtimes[step] = self._make_runtime(step)
         return self._runtimes[step]
 
     def configure(self, **settings: Any) -> None:
-        """Deploy the steps anew, with these settings changed."""
+        """Deploy the steps again with changed settings."""
         for step in self.steps:
             self.settings[step] = replace(self.settings[step], **settings)
         self._runtimes.clear()
@@ -381,7 +380,7 @@ class Harness:
         def serve(body: bytes) -> int:
             try:
                 answer = handle(step, run, body, self.runtime(step))
-            except Death:
+            except ProcessKilled:
                 self._runtimes.pop(step, None)
                 return 500
             self.answers.append((step, answer))
@@ -413,11 +412,11 @@ class Harness:
 
         connection = Connection(self.settings[step].access, prepare=connect)
 
-        def publish(inbox: str, messages: Sequence[Message]) -> None:
+        def publish(topic: str, messages: Sequence[Message]) -> None:
             cluster = connection.constants.get("cluster", "")
-            assert cluster, f"{step} publishes to {inbox} before it has read the cluster's id"
+            assert cluster, f"{step} publishes to {topic} before it has read the cluster's id"
             self._publish(
-                step, inbox, [(one.encode(), one.attributes(cluster)) for one in messages]
+                step, topic, [(one.encode(), one.attributes(cluster)) for one in messages]
             )
 
         return Runtime(
@@ -436,14 +435,14 @@ class Harness:
         )
 
     def _publish(
-        self, step: str, inbox: str, messages: Sequence[tuple[bytes, Mapping[str, str]]]
+        self, step: str, topic: str, messages: Sequence[tuple[bytes, Mapping[str, str]]]
     ) -> None:
-        call = f"publish {inbox}"
+        call = f"publish {topic}"
         self.hooks.before(step, call)
         if self.simulation.pubsub.has_outage:
-            raise CallError(call, 0, "unreachable", "Pub/Sub is away")
+            raise CallError(call, 0, "unreachable", "Pub/Sub is unavailable")
         for message in messages:
-            self.simulation.publish(inbox, *message)
+            self.simulation.publish(topic, *message)
         self.hooks.after(step, call)
 
 

@@ -1,4 +1,4 @@
-"""JobSets and their Pods as JobSet and the scheduler leave them, for tests."""
+"""JobSets and Pods as the JobSet controller and the scheduler write them, for tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEMPLATE: dict[str, Any] = {
         "bootstrapKubernetes": {"version": "1.33", "controlPlaneIP": "10.128.0.2"},
     },
 }
-"""What all slices have in common, as the ConfigMap has it."""
+"""The template of slices in the ConfigMap."""
 
 
 def options(**change: Any) -> dict[str, str]:
@@ -46,7 +46,7 @@ def config_map(**data: str) -> dict[str, Any]:
 
 
 def selector(accelerator: str = "tpu-v6e-slice", topology: str = "4x4") -> dict[str, str]:
-    """By what a Pod selects the Nodes of a slice."""
+    """The nodeSelector of a Pod for the Nodes of a slice."""
     return {
         "cloud.google.com/gke-tpu-accelerator": accelerator,
         "cloud.google.com/gke-tpu-topology": topology,
@@ -54,7 +54,7 @@ def selector(accelerator: str = "tpu-v6e-slice", topology: str = "4x4") -> dict[
 
 
 def pod(chips: int = 4, **change: Any) -> dict[str, Any]:
-    """The first Pod of a JobSet's Job as it is posted, changed by a JSON merge patch."""
+    """The first Pod of a JobSet's Job at its creation, changed by a JSON merge patch."""
     keys = {
         "jobset.sigs.k8s.io/jobset-name": JOBSET,
         "jobset.sigs.k8s.io/replicatedjob-name": REPLICATED_JOB,
@@ -65,7 +65,7 @@ def pod(chips: int = 4, **change: Any) -> dict[str, Any]:
     index = {"batch.kubernetes.io/job-completion-index": "0"}
     exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": POOL_LABEL}
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": JOB, "uid": "job-uid"}
-    made: dict[str, Any] = merge(
+    merged: dict[str, Any] = merge(
         {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -89,11 +89,11 @@ def pod(chips: int = 4, **change: Any) -> dict[str, Any]:
         },
         change,
     )
-    return made
+    return merged
 
 
 def unschedulable(since: str = "2026-11-20T10:00:00Z") -> dict[str, Any]:
-    """The status that the scheduler leaves on a Pod which no Node takes."""
+    """The status of a Pod that the scheduler reports as unschedulable."""
     return {
         "phase": "Pending",
         "conditions": [
@@ -109,7 +109,7 @@ def unschedulable(since: str = "2026-11-20T10:00:00Z") -> dict[str, Any]:
 
 
 def waiting_pod(chips: int = 4, **change: Any) -> dict[str, Any]:
-    """The same as the API server gives it when it waits for a slice."""
+    """The same Pod as the API server returns it, while it waits for a slice."""
     read: dict[str, Any] = merge(
         {
             "metadata": {
@@ -121,8 +121,8 @@ def waiting_pod(chips: int = 4, **change: Any) -> dict[str, Any]:
         },
         pod(chips),
     )
-    made: dict[str, Any] = merge(read, change)
-    return made
+    merged: dict[str, Any] = merge(read, change)
+    return merged
 
 
 def jobset(**change: Any) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def jobset(**change: Any) -> dict[str, Any]:
     spec = {"restartPolicy": "Never", **pod()["spec"]}
     job = {"parallelism": 4, "completions": 4, "backoffLimit": 0, "template": {"spec": spec}}
     exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": POOL_LABEL}
-    made: dict[str, Any] = merge(
+    merged: dict[str, Any] = merge(
         {
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
             "kind": "JobSet",
@@ -143,7 +143,7 @@ def jobset(**change: Any) -> dict[str, Any]:
         },
         change,
     )
-    return made
+    return merged
 
 
 def small_jobset(name: str = JOBSET, topology: str = "2x2", hosts: int = 1) -> dict[str, Any]:
@@ -156,6 +156,6 @@ def small_jobset(name: str = JOBSET, topology: str = "2x2", hosts: int = 1) -> d
 
 
 def with_condition(kind: str, since: str = "2026-11-20T10:00:00Z") -> dict[str, Any]:
-    """A change: the status of a JobSet of which this holds."""
+    """A change that sets a condition in the status of a JobSet."""
     condition = {"type": kind, "status": "True", "reason": kind, "message": ""}
     return {"status": {"conditions": [{**condition, "lastTransitionTime": since}]}}

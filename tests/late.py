@@ -1,4 +1,4 @@
-"""Stand-ins for what takes long: credentials whose token takes its time, and an API that does."""
+"""Fakes that are slow: credentials whose token is fetched slowly, and an API that answers slowly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEVER = datetime.max
 
 
 class SlowCredentials(Credentials):  # type: ignore[misc]
-    """Credentials that have no token yet; ``fetch`` takes its time and returns one."""
+    """Credentials without a token; ``fetch`` returns one slowly."""
 
     def __init__(self, fetch: Callable[[], str]) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class SlowCredentials(Credentials):  # type: ignore[misc]
 
 
 class SlowApplication:
-    """An application whose answers take some seconds each."""
+    """An application that takes some seconds for each answer."""
 
     def __init__(self, application: Application, clock: VirtualClock, seconds: float) -> None:
         self._application = application
@@ -43,7 +43,7 @@ class SlowApplication:
 
 
 def time_left(clock: VirtualClock) -> Callable[[], float]:
-    """The 30 seconds of an invocation that has observed now."""
+    """The time limit of an invocation that has started now."""
     start = clock.now()
 
     def remaining_s() -> float:

@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 class Loopback:
-    """Runs an event loop in a thread; made by `open_loopback`."""
+    """Runs an event loop in a thread; created by `open_loopback`."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -40,7 +40,7 @@ class Loopback:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
 
     def call(self, function: Callable[[], Result]) -> Result:
-        """Call on the loop's thread: where applications live that are not for more than one."""
+        """Call on the loop's thread, for applications that are not thread-safe."""
 
         async def work() -> Result:
             return function()
@@ -64,7 +64,7 @@ class Loopback:
 
 @contextmanager
 def open_loopback() -> Iterator[Loopback]:
-    """Until the block is left."""
+    """A `Loopback` that is closed at the end of the block."""
     loopback = Loopback()
     try:
         yield loopback
@@ -76,8 +76,8 @@ def open_loopback() -> Iterator[Loopback]:
 class Google:
     """Google as the issuer of ID tokens, for one service account.
 
-    ``ages_s`` are the ages of the tokens that are minted next, in seconds, of the 3,600 that they
-    live; after them, tokens are new. ``claims`` are what is other than in Google's tokens.
+    ``ages_s`` are the ages in seconds of the next tokens, which are valid for 3,600; later tokens are
+    new. ``claims`` override the claims of Google's tokens.
     """
 
     email: str
@@ -108,7 +108,7 @@ class Issuer:
     url: str = ""
 
     def handle(self, request: Request) -> Response:
-        """As OpenID Connect Discovery has it."""
+        """Answer as OpenID Connect Discovery requires."""
         if request.path == "/keys":
             ((key_id, pem),) = self.google.keys.certificates().items()
             key = x509.load_pem_x509_certificate(pem.encode()).public_key()
@@ -137,7 +137,7 @@ def _encode(number: int) -> str:
 class MetadataServer:
     """The metadata server of a function: tokens of its service account.
 
-    ``answers`` come instead of the first ones; ``asked`` is what was asked for, ``given`` all tokens.
+    ``answers`` replace the first answers; ``asked`` are the requested paths, ``given`` all tokens.
     """
 
     google: Google
@@ -146,7 +146,7 @@ class MetadataServer:
     given: list[str] = field(default_factory=list)
 
     def handle(self, request: Request) -> Response:
-        """As documented for ``metadata.google.internal``."""
+        """Answer as documented for ``metadata.google.internal``."""
         account = "/computeMetadata/v1/instance/service-accounts/default/"
         if request.headers.get("metadata-flavor") != "Google":
             return Response(403, {}, b"Missing Metadata-Flavor:Google header.")
@@ -170,9 +170,10 @@ class MetadataServer:
 
 @dataclass
 class TrustsGoogle:
-    """An API server in front of another one: who has a token by `accept` is ``user`` there.
+    """An API server that accepts tokens of Google and forwards requests to another one as ``user``.
 
-    ``refuse`` is how many tokens are refused although they are right; ``seen`` is all that came.
+    ``accept`` validates a token. The first ``refuse`` requests are rejected although their tokens are
+    valid. ``seen`` are the tokens of all requests.
     """
 
     api: Application
@@ -182,7 +183,7 @@ class TrustsGoogle:
     seen: list[str] = field(default_factory=list)
 
     def handle(self, request: Request) -> Response:
-        """Answer as the API server does to this user, or to somebody whom it does not know."""
+        """Answer as the API server does to this user, or to an unknown user."""
         token = request.headers.get("authorization", "").removeprefix("Bearer ")
         self.seen.append(token)
         if self.refuse:
@@ -195,7 +196,7 @@ class TrustsGoogle:
 
 
 def is_id_token(google: Google, audience: str) -> Callable[[str], bool]:
-    """What a kube-apiserver accepts that trusts Google for this audience."""
+    """The check of a kube-apiserver that trusts Google for this audience."""
 
     def accept(token: str) -> bool:
         try:
@@ -208,7 +209,7 @@ def is_id_token(google: Google, audience: str) -> Callable[[str], bool]:
 
 
 def encode_ca(pem: str) -> str:
-    """As ``CLUSTER_CA`` and ``certificate-authority-data`` have it."""
+    """Encode a CA for ``CLUSTER_CA`` and ``certificate-authority-data``."""
     return base64.b64encode(pem.encode()).decode()
 
 

@@ -1,4 +1,4 @@
-"""TPUNodeGroups that people apply, for stories."""
+"""TPUNodeGroups that users apply, for tests."""
 
 from __future__ import annotations
 

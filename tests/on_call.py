@@ -1,7 +1,7 @@
-"""Run the commands of docs/on-call.md on a ``make local`` and write their output into the page.
+"""Run the commands of docs/on-call.md with ``make local`` and write their output into the page.
 
-This module has what each output must contain; a test runs the commands again and compares. A command
-that only reads is repeated until its output contains it.
+`EXPECTED` has a pattern for the output of each command; a test runs the commands again and compares. A
+command that only reads is repeated until its output matches.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _POLL_S = 1.0
 
 @dataclass(frozen=True)
 class Expected:
-    """What a command must say, as an expression that is found in its output, folded or not."""
+    """A pattern that must match the output of a command, as it is or with its lines joined."""
 
     command: str
     output: str
 
-    def is_in(self, said: str) -> bool:
-        """Whether a command has said it."""
-        unfolded = " ".join(said.split())
-        return any(re.search(self.output, text, re.MULTILINE) for text in (said, unfolded))
+    def matches(self, output: str) -> bool:
+        """True if the output of a command matches."""
+        joined = " ".join(output.split())
+        return any(re.search(self.output, text, re.MULTILINE) for text in (output, joined))
 
 
 EXPECTED = (
@@ -74,49 +74,53 @@ EXPECTED = (
     Expected("kubectl tng dead-letters drop", r"^Dropped 1 dead letter\.$"),
     Expected("kubectl tng dead-letters list", r"^There are no dead letters\.$"),
 )
-"""In the order of the page; commands that are not here must only succeed."""
+"""In the order of the page. Other commands may have any output."""
 
 
 class UnexpectedError(Exception):
-    """A command does not say what it must."""
+    """The output of a command does not match."""
 
 
-def play_page(text: str, run: Run, tell: Callable[[str], None]) -> list[Step]:
-    """Run all commands of the page; what they said. Raises `UnexpectedError`."""
+def play_page(text: str, run: Run, print_line: Callable[[str], None]) -> list[Step]:
+    """Run all commands of the page; return them with their outputs. Raises `UnexpectedError`."""
     waiting = list(EXPECTED)
     played = []
     for step in parse_page(text):
-        tell(f"$ {step.command}")
+        print_line(f"$ {step.command}")
         expected = waiting[0] if waiting and step.command.startswith(waiting[0].command) else None
         played.append(_play(step, run, expected))
         if expected is not None:
             waiting.pop(0)
-        tell(played[-1].output)
+        print_line(played[-1].output)
     if waiting:
-        raise UnexpectedError(f"the page has no {waiting[0].command!r} at its place")
+        raise UnexpectedError(
+            f"the page lacks the command {waiting[0].command!r}, or has it at another position"
+        )
     return played
 
 
 def _play(step: Step, run: Run, expected: Expected | None) -> Step:
-    """Run a command; one that only looks until it says what it must."""
+    """Run a command; repeat a command that only reads until its output matches."""
     deadline = time.monotonic() + WITHIN_S
     while True:
-        said = run(step.command)
-        if expected is None or expected.is_in(said):
-            return replace(step, output=said)
-        if not _only_looks(step) or time.monotonic() > deadline:
-            raise UnexpectedError(f"$ {step.command}\n{said}\n\ndoes not say {expected.output!r}")
+        output = run(step.command)
+        if expected is None or expected.matches(output):
+            return replace(step, output=output)
+        if not _is_read(step) or time.monotonic() > deadline:
+            raise UnexpectedError(
+                f"$ {step.command}\n{output}\n\ndoes not match {expected.output!r}"
+            )
         time.sleep(_POLL_S)
 
 
-def _only_looks(step: Step) -> bool:
-    words = r"kubectl tng (explain|timeline|dead-letters list)|kubectl tng .* --dry-run"
-    return re.match(words, step.command) is not None
+def _is_read(step: Step) -> bool:
+    pattern = r"kubectl tng (explain|timeline|dead-letters list)|kubectl tng .* --dry-run"
+    return re.match(pattern, step.command) is not None
 
 
 @contextmanager
-def open_desk(folder: Path, kubectl: str) -> Iterator[Run]:
-    """A terminal beside a ``make local``, 80 columns wide, with the tool as kubectl's plugin."""
+def open_tool_terminal(folder: Path, kubectl: str) -> Iterator[Run]:
+    """A shell with ``make local``, 80 columns wide, in which the tool is a kubectl plugin."""
     with open_terminal(folder, kubectl, "--port", "0") as run:
         for name, arguments in (("kubectl-tng", _PLUGIN), ("python", "")):
             program = folder / "bin" / name
@@ -136,10 +140,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = PAGE.read_text()
     kubectl = shutil.which("kubectl")
     if kubectl is None:
-        print("There is no kubectl here.")
+        print("kubectl is not installed.")
         return 1
-    with tempfile.TemporaryDirectory() as folder, open_desk(Path(folder), kubectl) as run:
-        steps = play_page(text, run, lambda said: print(said, flush=True))
+    with tempfile.TemporaryDirectory() as folder, open_tool_terminal(Path(folder), kubectl) as run:
+        steps = play_page(text, run, lambda line: print(line, flush=True))
     PAGE.write_text(render_page(text, steps))
     return 0
 

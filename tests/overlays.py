@@ -1,4 +1,4 @@
-"""Overlays of ``infra/kubernetes`` for tests, as an installer writes them."""
+"""Overlays of ``infra/kubernetes`` for tests, as installations have them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAMES: Mapping[str, str] = {
     "provision-slice": "provision-slice@my-gcp-project.iam.gserviceaccount.com",
     "release-slice": "release-slice@my-gcp-project.iam.gserviceaccount.com",
 }
-"""The names on Google Cloud that components ask for: the example's, and those it has no use for."""
+"""The names on Google Cloud that components need: those of the example overlay, and more."""
 
 INJECT_ENV_CA: Mapping[str, Any] = {
     "apiVersion": "v1",
@@ -29,7 +29,7 @@ INJECT_ENV_CA: Mapping[str, Any] = {
     },
     "data": {"caBundle": "Q0E="},
 }
-"""What the component of that name puts into webhooks."""
+"""The CA that the component inject-env puts into webhooks."""
 
 
 def write_overlay(
@@ -61,7 +61,7 @@ def write_overlay(
 
 
 def define_anything(group: str, kind: str) -> dict[str, Any]:
-    """A definition of a kind of which a test needs the name alone: any object is taken."""
+    """A CRD that accepts any object of the kind, for tests that only need the kind to exist."""
     plural = f"{kind.lower()}s"
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1", "served": True, "storage": True}

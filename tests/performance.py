@@ -1,7 +1,7 @@
 """``make performance``: runs the benchmark and writes its figures and plots into `docs/performance.md`.
 
-The page holds the benchmark's output as it is, between two marks; the plots are drawn from it.
-``python -m tests.performance SECTION...`` runs some sections and keeps the others.
+The page has the unchanged output of the benchmark between two comments; the plots are drawn from it.
+``python -m tests.performance SECTION...`` runs some sections and keeps the output of the others.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def split_output(text: str) -> dict[str, str]:
 
 
 def read_page(page: str) -> dict[str, str]:
-    """The sections that the page holds."""
+    """The sections of the page."""
     found = _OUTPUT.search(page)
     if found is None:
-        raise ValueError(f"{PAGE.name} has no place for the output of make bench")
+        raise ValueError(f"{PAGE.name} has no marker for the output of make bench")
     return split_output("\n\n".join(_FENCED.findall(found[0])))
 
 
 def write_page(page: str, sections: Mapping[str, str]) -> str:
-    """The page with these sections; those that it has and that are not given stay."""
+    """The page with these sections replaced; its other sections are kept."""
     every = {**read_page(page), **sections}
     text = "\n".join(f"```text\n{section}\n```\n" for section in every.values())
     return _OUTPUT.sub(lambda _: text, page, count=1)
@@ -95,14 +95,14 @@ def draw_plots(sections: Mapping[str, str]) -> dict[str, str]:
         bars = [Bar(f"{row[0]} hosts", tuple(map(float, row[1:-1]))) for row in rows]
         title = "From apply to Ready, in seconds"
         plots["performance-slice-times.svg"] = draw(title, " s", head[1:-1], bars)
-    if calls := sections.get("calls of a whole life"):
+    if calls := sections.get("calls of a slice's lifecycle"):
         rows = [line.split() for line in calls.splitlines()[3:]]
         bars = [
             Bar(f"{row[0]} hosts, {whose}", (float(row[column]),))
             for row in rows
             for whose, column in (("ours", 1), ("tpu-operator", 3))
         ]
-        title = "Calls to Compute Engine in a whole life"
+        title = "Calls to Compute Engine for the lifecycle of a slice"
         plots["performance-calls.svg"] = draw(title, "", (), bars)
     return plots
 

@@ -1,8 +1,8 @@
-"""Google's Pub/Sub emulator: the one of an installed Cloud SDK, run for as long as a test needs it.
+"""Runs Google's Pub/Sub emulator of an installed Cloud SDK for tests.
 
-The SDK has it as a component: ``gcloud components install pubsub-emulator``, or Debian's package
-google-cloud-cli-pubsub-emulator. It is a Java program that speaks gRPC and REST at one port, over
-HTTP, and keeps everything in memory.
+The emulator is a component of the SDK: ``gcloud components install pubsub-emulator``, or Debian's
+package google-cloud-cli-pubsub-emulator. It is a Java program that serves gRPC and REST at one port,
+without TLS, and keeps its data in memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PROGRAM = Path("platform", "pubsub-emulator", "bin", "cloud-pubsub-emulator")
 
 
 class EmulatorError(Exception):
-    """The emulator did not start; the message holds what it said."""
+    """The emulator did not start; the message has its output."""
 
 
 def find(environment: Mapping[str, str]) -> Path | None:
@@ -37,21 +37,21 @@ def find(environment: Mapping[str, str]) -> Path | None:
     java = environment.get("JAVA_HOME") or shutil.which("java", path=path)
     if gcloud is None or java is None:
         return None
-    asked = subprocess.run(
+    done = subprocess.run(
         [gcloud, "info", "--format=value(installation.sdk_root)"],
         env=dict(environment),
         capture_output=True,
         text=True,
         check=False,
     )
-    root = asked.stdout.strip()
+    root = done.stdout.strip()
     program = Path(root) / _PROGRAM
     return program if root and os.access(program, os.X_OK) else None
 
 
 @contextmanager
 def start(program: Path) -> Iterator[str]:
-    """Run one until the block is left, or this process ends in whatever way; its address.
+    """Run an emulator until the end of the block, or of this process; yield its address.
 
     Raises `EmulatorError`.
     """
@@ -80,13 +80,15 @@ def start(program: Path) -> Iterator[str]:
             try:
                 if not _becomes_ready(child, address):
                     log.seek(0)
-                    said = log.read().decode(errors="replace").strip()
-                    raise EmulatorError(f"{program} does not answer at {address}; it said:\n{said}")
+                    output = log.read().decode(errors="replace").strip()
+                    raise EmulatorError(
+                        f"{program} does not answer at {address}. Output:\n{output}"
+                    )
                 yield address
             finally:
                 _stop(child)
     finally:
-        # Whatever is still there, the parent watch ends now.
+        # The parent watch kills processes that are left.
         os.close(watch_pipe)
         watcher.wait()
 

@@ -1,4 +1,4 @@
-"""Real parts for tests: a control plane, JobSet's definition, Google's Pub/Sub emulator."""
+"""Real components for tests: a control plane, the CRD of JobSet, Google's Pub/Sub emulator."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from tests.real.bridge.installation import Installation
 
 REAL_PARTS = "REAL_PARTS"
-"""With this variable set to ``required``, a test that needs a real part fails where there is none."""
+"""If this variable is ``required``, a test fails without the real component that it needs; otherwise it
+is skipped."""
 
 
 def miss(what: str) -> NoReturn:
-    """Skip, or fail where real parts are required, because ``what`` is not here."""
+    """Skip the test, or fail if real components are required. ``what`` is the message."""
     if os.environ.get(REAL_PARTS) == "required":
         pytest.fail(what)
     pytest.skip(what)
@@ -32,7 +33,7 @@ def get_control_plane_binaries() -> Binaries:
     """The programs of a control plane; without them, the test is skipped or fails."""
     binaries = find(os.environ)
     if binaries is None:
-        miss("there is no real control plane here; `make control-plane` makes one")
+        miss("there is no real control plane here: run `make control-plane`")
     return binaries
 
 
@@ -46,7 +47,7 @@ def get_jobset_crd() -> Path:
 
 @contextmanager
 def open_control_plane() -> Iterator[plane.ControlPlane]:
-    """The cluster that TEST_KUBECONFIG names, or a control plane of one's own."""
+    """The cluster that TEST_KUBECONFIG names, or a new control plane."""
     path = os.environ.get("TEST_KUBECONFIG")
     if path:
         with plane.named(path) as cluster:
@@ -58,7 +59,7 @@ def open_control_plane() -> Iterator[plane.ControlPlane]:
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[plane.ControlPlane]:
-    """A real control plane, shared by all tests of this process: each keeps to a namespace."""
+    """A real control plane, shared by all tests of this process; each test uses its own namespace."""
     with open_control_plane() as cluster:
         yield cluster
 
@@ -67,16 +68,16 @@ def control_plane() -> Iterator[plane.ControlPlane]:
 def open_own_control_plane(
     api_server_flags: Sequence[str] = (), controller_flags: Sequence[str] = ()
 ) -> Iterator[plane.OwnControlPlane]:
-    """A fresh control plane, whose parts may be stopped. Never somebody's cluster."""
+    """A new control plane whose components may be stopped; never the cluster of TEST_KUBECONFIG."""
     with plane.start(get_control_plane_binaries(), api_server_flags, controller_flags) as own:
         yield own
 
 
 @pytest.fixture(scope="session")
 def installation() -> Iterator[Installation]:
-    """The product's manifests on a control plane of their own, for tests that need a whole cluster.
+    """A control plane with the product's manifests, for tests that need a complete cluster.
 
-    Each test finds nothing of another's in it and begins with `Installation.clean`.
+    Each test begins with `Installation.clean`, so it finds no objects of other tests.
     """
     from shared.base.names import STEPS
     from tests.harness import manifests
@@ -92,16 +93,16 @@ def installation() -> Iterator[Installation]:
 
 @pytest.fixture
 def own_control_plane() -> Iterator[plane.OwnControlPlane]:
-    """A fresh one for this test alone, which may stop its parts. Never somebody's cluster."""
+    """A new control plane for this test only, which may stop its components."""
     with open_own_control_plane() as own:
         yield own
 
 
 @pytest.fixture(scope="session")
 def pubsub_emulator() -> Iterator[str]:
-    """Where Google's Pub/Sub emulator listens, shared by all tests of this process.
+    """The address of Google's Pub/Sub emulator, shared by all tests of this process.
 
-    It is somebody's, by PUBSUB_EMULATOR_HOST, or the Cloud SDK's; each test keeps to a project.
+    It is the one of PUBSUB_EMULATOR_HOST, or the Cloud SDK's. Each test uses its own project.
     """
     address = os.environ.get("PUBSUB_EMULATOR_HOST")
     if address:

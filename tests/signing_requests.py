@@ -1,4 +1,4 @@
-"""CertificateSigningRequests as kubelets make them, and as nobody should."""
+"""CertificateSigningRequests of kubelets, and invalid ones."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def pem(
 
 
 def manifest(text: bytes, *, name: str = "csr-x", usages: Sequence[str] = USAGES) -> dict[str, Any]:
-    """The object that a person or a kubelet creates."""
+    """The CertificateSigningRequest that a user or a kubelet creates."""
     return {
         "apiVersion": "certificates.k8s.io/v1",
         "kind": "CertificateSigningRequest",
@@ -84,7 +84,7 @@ def raw_request(
     group: str = BOOTSTRAP_GROUP,
     conditions: Sequence[dict[str, str]] = (),
 ) -> dict[str, Any]:
-    """The same as the API server shows it when the holder of a bootstrap token has created it."""
+    """The same as the API server returns it, created with a bootstrap token."""
     raw = manifest(text, name=name, usages=usages)
     raw["metadata"] |= {
         "uid": f"uid-of-{name}",

@@ -1,4 +1,4 @@
-"""What is deployed, made as the cloud makes it: files of the repository, an empty environment."""
+"""The deployed functions as Google Cloud builds them: uploaded files, and a new environment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def list_uploaded() -> list[str]:
 
 
 def _walk(folder: Path, spec: GitIgnoreSpec) -> Iterator[Path]:
-    """As git and gcloud do, nothing is looked for in a folder that is ignored."""
+    """List files; as in git and gcloud, an ignored folder is not searched."""
     for path in folder.iterdir():
         name = path.relative_to(ROOT).as_posix()
         if spec.match_file(f"{name}/" if path.is_dir() else name):
@@ -33,7 +33,7 @@ def _walk(folder: Path, spec: GitIgnoreSpec) -> Iterator[Path]:
 
 
 def copy_uploaded(folder: Path) -> None:
-    """Copy them into a folder."""
+    """Copy the uploaded files into a folder."""
     for name in list_uploaded():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -41,21 +41,21 @@ def copy_uploaded(folder: Path) -> None:
 
 
 def make_environment(folder: Path) -> Path:
-    """A new virtual environment with nothing in it; returns its folder of programs."""
+    """Create an empty virtual environment; return its folder of programs."""
     run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
     return folder / "bin"
 
 
 def pip(programs: Path) -> list[str]:
-    """How pip is run for that environment: by the one of this, which need not be installed there."""
+    """The command of pip for that environment; it uses the pip of this one."""
     return [sys.executable, "-m", "pip", "--python", str(programs / "python")]
 
 
 def run(command: list[str], cwd: Path | None = None) -> None:
-    """Run a program to its end; its output is shown when it fails."""
-    kept = ("HOME", "PATH", "LANG")
-    environment = {name: os.environ[name] for name in kept if name in os.environ}
-    # How packages are reached from here; most of them are never imported, and need not be compiled.
+    """Run a program; if it fails, the error has its output."""
+    passed = ("HOME", "PATH", "LANG")
+    environment = {name: os.environ[name] for name in passed if name in os.environ}
+    # pip's settings, such as an index. Most packages are not imported, so they are not compiled.
     environment |= {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
     environment["PIP_NO_COMPILE"] = "1"
     done = subprocess.run(

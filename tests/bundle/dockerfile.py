@@ -1,7 +1,7 @@
-"""A Dockerfile's steps without Docker: each stage is a folder, its Python a virtual environment there.
+"""Execute a Dockerfile without Docker: each stage is a folder, with a virtual environment as its Python.
 
-Knows what the project's Dockerfiles use and refuses the rest. The base image is taken to be what its
-name says: this Python.
+Only the instructions of the project's Dockerfiles are supported. The base image must be this Python
+version.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _IGNORED = frozenset({"USER", "EXPOSE"})
 
 @dataclass
 class Image:
-    """A stage after its steps: the folder that stands for ``/``, and how a container would start."""
+    """A stage after its instructions: the folder of its ``/``, and the command of a container."""
 
     root: Path
     folder: str = "/"
@@ -34,18 +34,18 @@ class Image:
     entry_point: list[str] = field(default_factory=list)
 
     def inside(self, path: str) -> Path:
-        """Where a path of the image is here."""
+        """Return the path in the file system of this machine for a path of the image."""
         return self.root / os.path.join(self.folder, path).lstrip("/")
 
     def command(self, words: list[str]) -> list[str]:
-        """A command of the image, as it is run here: with programs and absolute paths of the folder."""
+        """Translate a command of the image to programs and absolute paths in the folder."""
         programs = self.root / "usr" / "local" / "bin"
         program = pip(programs) if words[0] == "pip" else [str(programs / words[0])]
         return [*program, *(self._move(word) for word in words[1:])]
 
     @contextmanager
     def started(self, environment: Mapping[str, str], log: Path) -> Iterator[None]:
-        """A container of the image, for as long as the block lasts: then it ends well, when asked to."""
+        """Run a container until the end of the block; it must then exit with 0 after SIGTERM."""
         with log.open("wb") as output:
             process = subprocess.Popen(
                 self.command(self.entry_point),
@@ -70,7 +70,7 @@ class Image:
 
 
 def read_steps(text: str) -> list[tuple[str, str]]:
-    """The instructions and what follows each."""
+    """List the instructions with their arguments."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     joined = "\n".join(lines).replace("\\\n", " ")
     return [
@@ -81,7 +81,7 @@ def read_steps(text: str) -> list[tuple[str, str]]:
 
 
 def build(dockerfile: Path, folder: Path) -> Image:
-    """Carry out the steps; returns the last stage."""
+    """Execute the instructions; return the last stage."""
     stages: dict[str, Image] = {}
     image = Image(folder)
     for instruction, rest in read_steps(dockerfile.read_text()):
@@ -105,7 +105,7 @@ def build(dockerfile: Path, folder: Path) -> Image:
         elif instruction == "ENTRYPOINT":
             image.entry_point = json.loads(rest)
         else:
-            assert instruction in _IGNORED, f"{instruction} is not known here"
+            assert instruction in _IGNORED, f"{instruction} is not supported"
     return image
 
 
@@ -120,7 +120,7 @@ def _copy(image: Image, words: list[str], stages: dict[str, Image]) -> None:
     destination.mkdir(parents=True, exist_ok=True)
     for pattern in sources:
         found = sorted(ROOT.glob(pattern))
-        assert found, f"COPY {pattern}: there is no such file"
+        assert found, f"COPY {pattern}: no file matches"
         for path in found:
             if path.is_dir():
                 shutil.copytree(path, destination, ignore=_ignored, dirs_exist_ok=True)
@@ -129,7 +129,7 @@ def _copy(image: Image, words: list[str], stages: dict[str, Image]) -> None:
 
 
 def _ignored(folder: str, names: list[str]) -> set[str]:
-    """The names that ``.dockerignore`` keeps out of the build's context."""
+    """The names that ``.dockerignore`` excludes."""
     spec = GitIgnoreSpec.from_lines((ROOT / ".dockerignore").read_text().splitlines())
     base = Path(folder).relative_to(ROOT)
     return {name for name in names if spec.match_file((base / name).as_posix())}

@@ -1,4 +1,4 @@
-"""The functions as they are deployed: these files, these packages, nothing else."""
+"""The functions run with only the files and packages that are deployed."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ PUSHER = f"pusher@{PROJECT}.iam.gserviceaccount.com"
 
 
 def list_entry_points() -> list[str]:
-    """The functions of main.py that a deployment names."""
+    """List the functions of main.py that deployments use as entry points."""
     tree = ast.parse((ROOT / "main.py").read_text())
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     return [function.name for function in functions if not function.name.startswith("_")]
 
 
-def test_what_is_uploaded_is_the_functions_and_nothing_else() -> None:
+def test_only_the_functions_are_uploaded() -> None:
     expected = ["main.py", "requirements.txt"]
     for folder in ("functions", "shared"):
         expected += [
@@ -60,7 +60,7 @@ def test_what_is_uploaded_is_the_functions_and_nothing_else() -> None:
 
 
 @pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed")
-def test_gcloud_reads_the_list_as_we_do(tmp_path: Path) -> None:
+def test_gcloud_uploads_the_same_files(tmp_path: Path) -> None:
     done = subprocess.run(
         ["gcloud", "meta", "list-files-for-upload", str(ROOT)],
         env={**os.environ, "CLOUDSDK_CONFIG": str(tmp_path), "CLOUDSDK_CORE_DISABLE_PROMPTS": "1"},
@@ -71,12 +71,12 @@ def test_gcloud_reads_the_list_as_we_do(tmp_path: Path) -> None:
     assert sorted(done.stdout.split()) == list_uploaded()
 
 
-# As deployed: each entry point in a process, in an environment with requirements.txt alone.
+# Each entry point runs in its own process, in an environment with only requirements.txt.
 
 
 @dataclass
 class Deployment:
-    """The files, their environment, and a cloud for them on loopback."""
+    """The deployed files, their environment, and a simulated cloud on loopback."""
 
     folder: Path
     programs: Path
@@ -85,13 +85,13 @@ class Deployment:
     pubsub: PushTokens
 
     def serve(self, application: Any, *, is_tls: bool = False) -> int:
-        """Serve at a port of the cloud's."""
+        """Serve an application; return its port."""
         tls = self.ca.server_context((LOOPBACK,), datetime.now(UTC)) if is_tls else None
-        made = asyncio.run_coroutine_threadsafe(serve(application, tls=tls), self.bench.loop)
-        return made.result(60)[1]
+        served = asyncio.run_coroutine_threadsafe(serve(application, tls=tls), self.bench.loop)
+        return served.result(60)[1]
 
     def environment(self, step: str) -> dict[str, str]:
-        """What a deployment sets: the cluster by an ID token, and pushes that are verified."""
+        """The variables of a deployment, with ID tokens for the cluster and verification of pushes."""
         google = Google(f"{step.replace('_', '-')}@{PROJECT}.iam.gserviceaccount.com")
         user = "admin" if step not in STEPS else step.replace("_", "-")
         cluster = TrustsGoogle(self.bench.kube, is_id_token(google, AUDIENCE), user)
@@ -112,7 +112,7 @@ class Deployment:
         }
 
     def _jobsets(self, step: str) -> dict[str, str]:
-        """What is set besides where slices are GKE's node pools."""
+        """The additional variables of steps of JobSets, with node pools of GKE."""
         if step not in JOBSET_STEPS:
             return {}
         engine = container_engine.simulate(
@@ -127,7 +127,7 @@ class Deployment:
         return {"JOBSET_PROVIDER": "gke", **container_engine.environment(url)}
 
     def push_token(self, step: str) -> str:
-        """What Pub/Sub sends with a push."""
+        """The token that Pub/Sub sends with a push."""
         identity = PushIdentity(PUSHER, f"https://{step}.example")
         return self.pubsub.render(identity, "", datetime.now(UTC))
 
@@ -144,7 +144,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
 
 @contextmanager
 def function(deployment: Deployment, step: str, log: Path) -> Iterator[str]:
-    """An entry point's process; yields its URL when it listens."""
+    """The process of an entry point; yields its URL when it listens."""
     (port,) = find_free_ports(1)
     url = f"http://{LOOPBACK}:{port}/"
     command = [str(deployment.programs / "functions-framework"), f"--target={step}"]
@@ -155,10 +155,8 @@ def function(deployment: Deployment, step: str, log: Path) -> Iterator[str]:
             command, cwd=deployment.folder, env=environment, stdout=output, stderr=output
         )
     try:
-        # The framework answers 404 here without waking the function.
-        until(
-            lambda: post(f"{url}robots.txt", b"")[0] == 404, f"{step} listens, whose log is {log}"
-        )
+        # The framework answers 404 here without calling the function.
+        until(lambda: post(f"{url}robots.txt", b"")[0] == 404, f"{step} listens (log: {log})")
         yield url
     finally:
         process.terminate()
@@ -166,7 +164,7 @@ def function(deployment: Deployment, step: str, log: Path) -> Iterator[str]:
 
 
 def post(url: str, body: bytes, token: str = "") -> tuple[int, str]:
-    """The status, 0 when nobody listens, and the answer."""
+    """Return the status, 0 without a connection, and the answer."""
     headers = {"Content-Type": "application/json"}
     if token:
         headers["Authorization"] = f"Bearer {token}"
@@ -181,7 +179,7 @@ def post(url: str, body: bytes, token: str = "") -> tuple[int, str]:
 
 
 def make_message(bench: Bench, step: str) -> bytes:
-    """A push for which the step asks the cluster, and its cloud."""
+    """A push for which the step calls the cluster and the cloud."""
     if step in JOBSET_STEPS:
         return push({"version": 1, "kind": "Sweep"})
     return make_group(bench, step.replace("_", "-"), step)
@@ -191,7 +189,7 @@ def make_message(bench: Bench, step: str) -> bytes:
 @pytest.mark.timeout(1800)
 @pytest.mark.xdist_group("bundle")
 @pytest.mark.parametrize("step", [*STEPS, *JOBSET_STEPS])
-def test_each_step_works_with_what_is_deployed(
+def test_each_step_works_with_the_deployed_files_and_packages(
     deployment: Deployment, step: str, tmp_path: Path
 ) -> None:
     token = deployment.push_token(step)
@@ -207,7 +205,7 @@ def test_each_step_works_with_what_is_deployed(
     if step in JOBSET_STEPS:
         assert lines[0]["decision"] == "Swept"
     if step == "release_slice":
-        assert lines[0]["slices"] == 0, "GKE has been asked for its node pools"
+        assert lines[0]["slices"] == 0, "the step lists the node pools of GKE"
     assert token not in log.read_text()
 
 
@@ -230,12 +228,14 @@ REVIEW = {
 @pytest.mark.real
 @pytest.mark.timeout(1800)
 @pytest.mark.xdist_group("bundle")
-def test_the_webhook_works_with_what_is_deployed(deployment: Deployment, tmp_path: Path) -> None:
+def test_the_webhook_works_with_the_deployed_files_and_packages(
+    deployment: Deployment, tmp_path: Path
+) -> None:
     with function(deployment, "inject_env", tmp_path / "log") as url:
         code, answer = post(url, json.dumps(REVIEW).encode())
     assert code == 200
     assert json.loads(answer)["response"] == {"uid": "u-1", "allowed": True}
 
 
-def test_all_entry_points_are_tried() -> None:
+def test_all_entry_points_have_a_test() -> None:
     assert set(list_entry_points()) == {*STEPS, *JOBSET_STEPS, "inject_env"}

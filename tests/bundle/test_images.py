@@ -1,4 +1,4 @@
-"""The images, step by step without Docker: what is in them starts, is well, and does its work."""
+"""The images, built without Docker: their programs start, are healthy, and answer."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tests.unit.inject_env.workloads import as_review, job, jobset_labels, selec
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1800), pytest.mark.xdist_group("bundle")]
 
 
-def is_well(url: str, trust: ssl.SSLContext | None = None) -> bool:
-    """Whether it says that it is, and that it is ready."""
+def is_healthy(url: str, trust: ssl.SSLContext | None = None) -> bool:
+    """True if both health endpoints succeed."""
     for path in ("healthz", "readyz"):
         try:
             urllib.request.urlopen(f"{url}/{path}", timeout=10, context=trust).close()
@@ -33,7 +33,7 @@ def is_well(url: str, trust: ssl.SSLContext | None = None) -> bool:
     return True
 
 
-def test_the_image_starts_a_relay_that_is_well(tmp_path: Path) -> None:
+def test_the_relay_of_the_image_is_healthy(tmp_path: Path) -> None:
     image = build(ROOT / "relay" / "Dockerfile", tmp_path / "image")
     bench = Bench()
     (port,) = find_free_ports(1)
@@ -46,12 +46,10 @@ def test_the_image_starts_a_relay_that_is_well(tmp_path: Path) -> None:
     }
     log = tmp_path / "log"
     with image.started(environment, log):
-        until(
-            lambda: is_well(f"http://{LOOPBACK}:{port}"), f"the relay is well, whose log is {log}"
-        )
+        until(lambda: is_healthy(f"http://{LOOPBACK}:{port}"), f"the relay is healthy (log: {log})")
 
 
-def test_the_image_starts_a_webhook_that_answers(tmp_path: Path) -> None:
+def test_the_webhook_of_the_image_answers(tmp_path: Path) -> None:
     image = build(ROOT / "webhook" / "Dockerfile", tmp_path / "image")
     trust = issue(tmp_path)
     (port,) = find_free_ports(1)
@@ -63,20 +61,20 @@ def test_the_image_starts_a_webhook_that_answers(tmp_path: Path) -> None:
         "PORT": str(port),
     }
     url, log = f"https://{LOOPBACK}:{port}", tmp_path / "log"
-    asked = job(labels={**jobset_labels(2, 1), "jobset.sigs.k8s.io/job-key": "k"})
-    asked["spec"]["template"]["spec"]["nodeSelector"] = selector("tpu-v6e-slice", "4x4")
-    body = json.dumps(as_review(asked)).encode()
+    requested = job(labels={**jobset_labels(2, 1), "jobset.sigs.k8s.io/job-key": "k"})
+    requested["spec"]["template"]["spec"]["nodeSelector"] = selector("tpu-v6e-slice", "4x4")
+    body = json.dumps(as_review(requested)).encode()
     with image.started(environment, log):
-        until(lambda: is_well(url, trust), f"the webhook is well, whose log is {log}")
+        until(lambda: is_healthy(url, trust), f"the webhook is healthy (log: {log})")
         for path in ("mutate", "mutate-jobs"):
             with urllib.request.urlopen(f"{url}/{path}", body, context=trust, timeout=10) as answer:
                 assert json.load(answer)["response"]["patchType"] == "JSONPatch"
         renewed = issue(tmp_path)
-        until(lambda: is_well(url, renewed), "a renewed certificate is read without a restart")
+        until(lambda: is_healthy(url, renewed), "a renewed certificate is read without a restart")
 
 
 def issue(folder: Path) -> ssl.SSLContext:
-    """A new CA's certificate and key, in place of those that are there; trust in it."""
+    """Write a certificate and key of a new CA; return a context that trusts it."""
     ca = CertificateAuthority.create(datetime.now(UTC))
     pair = ca.issue_server((LOOPBACK,), datetime.now(UTC))
     (folder / "tls.crt").write_text(pair.certificate_pem)

@@ -1,8 +1,8 @@
-"""For each behaviour of TPU Provisioner's node pools that is known: the tests that show ours, or why it
-is otherwise.
+"""For each known behaviour of TPU Provisioner's node pools: the tests of this system's behaviour, or the
+reason why it differs.
 
-tests/data/tpu_provisioner.yaml has the behaviours, of which these are the areas that say what a pool is
-made of. What it is made for and when it goes is held against the table where those steps are tested.
+tests/data/tpu_provisioner.yaml lists the behaviours. These are the areas about the fields of a pool.
+`tests.conformance.provisioner_steps` has those about its creation and deletion.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 
 
-def _wishes(case: str) -> str:
+def _hashed(case: str) -> str:
     return f"{POOLS}test_the_hash_follows_from_the_fields_that_a_pool_must_have[{case}]"
 
 
@@ -48,27 +48,27 @@ def _no_count(row: str) -> str:
     return f"{POOLS}test_a_topology_without_a_number_of_nodes_is_an_input_error[{row}]"
 
 
-_NEVER_LANDS = "the Pod could never run there, so that the pool would be paid for and of no use"
-_WHY_REFUSED = {
-    "nodepool-spot-forced-on-demand": _NEVER_LANDS,
-    "nodepool-reservation-forced-on-demand": _NEVER_LANDS,
-    "nodepool-selector-google-prefix-not-copied": _NEVER_LANDS,
-    "nodepool-reservation-project-alone": _NEVER_LANDS,
+_NEVER_RUNS = "the Pod could never run on the pool, which would be billed without use"
+_WHY_INVALID = {
+    "nodepool-spot-forced-on-demand": _NEVER_RUNS,
+    "nodepool-reservation-forced-on-demand": _NEVER_RUNS,
+    "nodepool-selector-google-prefix-not-copied": _NEVER_RUNS,
+    "nodepool-reservation-project-alone": _NEVER_RUNS,
 }
 
 
 def _pool(name: str) -> Row:
     if name in INPUT_ERRORS:
         test = f"{POOLS}test_a_pool_that_the_pod_could_not_use_is_an_input_error[{name}]"
-        return Row((test,), _WHY_REFUSED.get(name, ""))
+        return Row((test,), _WHY_INVALID.get(name, ""))
     return Row(
         (f"{POOLS}test_a_pool_is_requested_as_tpu_provisioner_does[{name}]",),
         DIFFERS.get(name, ("", {}))[0],
     )
 
 
-_FIXED_LIST = (
-    "a hash is over what a pool must have been made of for the Pod to fit, not over all labels"
+_REQUIRED_FIELDS = (
+    "the hash is over the fields that the Pod requires of its pool, not over all labels"
 )
 
 NODE_POOLS: dict[str, Row] = {
@@ -77,10 +77,10 @@ NODE_POOLS: dict[str, Row] = {
         f"{POOLS}test_an_invalid_field_of_a_pod_is_an_input_error_with_the_valid_values[no key]"
     ),
     "name-short-jobset": differs(
-        "64 bits of the key are in it", f"{POOLS}test_a_name_has_64_bits_of_the_jobs_key[short]"
+        "the name has 64 bits of the key", f"{POOLS}test_a_name_has_64_bits_of_the_jobs_key[short]"
     ),
     "name-long-jobset": differs(
-        "64 bits of the key are in it", f"{POOLS}test_a_name_has_64_bits_of_the_jobs_key[long]"
+        "the name has 64 bits of the key", f"{POOLS}test_a_name_has_64_bits_of_the_jobs_key[long]"
     ),
     "name-key-shorter-than-5": shown(
         f"{POOLS}test_an_invalid_field_of_a_pod_is_an_input_error_with_the_valid_values[short key]"
@@ -100,24 +100,24 @@ NODE_POOLS: dict[str, Row] = {
         f"{POOLS}test_a_pool_with_the_name_and_another_owner_is_a_name_conflict[another jobset]",
         f"{POOLS}test_a_pool_with_the_name_and_another_owner_is_a_name_conflict[another namespace]",
     ),
-    "hash-two-empty": shown(_wishes("no fields")),
-    "hash-machine-type-differs": shown(_wishes("machine types")),
+    "hash-two-empty": shown(_hashed("no fields")),
+    "hash-machine-type-differs": shown(_hashed("machine types")),
     "hash-labels-differ": differs(
-        f"{_FIXED_LIST}; those that the Pod selects by count",
-        _wishes("labels"),
-        _wishes("selectors"),
+        f"{_REQUIRED_FIELDS}; labels that the Pod selects are included",
+        _hashed("labels"),
+        _hashed("selectors"),
     ),
-    "hash-upgrade-settings-not-hashed": shown(_wishes("all other settings")),
+    "hash-upgrade-settings-not-hashed": shown(_hashed("all other settings")),
     "hash-value-2": shown(f"{POOLS}test_a_hash_is_computed_as_in_tpu_provisioner"),
     "hash-value-base-pod": differs(
-        _FIXED_LIST, f"{POOLS}test_a_pool_is_requested_with_these_fields"
+        _REQUIRED_FIELDS, f"{POOLS}test_a_pool_is_requested_with_these_fields"
     ),
-    "hash-value-base-pod-spot": differs(_FIXED_LIST, _wishes("spot")),
-    "hash-value-base-pod-reservation": differs(_FIXED_LIST, _wishes("reservations")),
+    "hash-value-base-pod-spot": differs(_REQUIRED_FIELDS, _hashed("spot")),
+    "hash-value-base-pod-reservation": differs(_REQUIRED_FIELDS, _hashed("reservations")),
     "hash-already-labelled": shown(f"{POOLS}test_the_hash_of_a_pool_is_read_from_its_label"),
-    "hash-restart-attempt-copied": shown(_wishes("copied labels")),
+    "hash-restart-attempt-copied": shown(_hashed("copied labels")),
     "hash-config-change-rebuilds": shown(
-        _wishes("labels copied by settings"), _wishes("all other settings")
+        _hashed("labels copied by settings"), _hashed("all other settings")
     ),
     "machine-tpu-v4-podslice": shown(_machine("machine-tpu-v4-podslice", 4)),
     "machine-tpu-v5-lite-podslice": shown(_machine("machine-tpu-v5-lite-podslice", 1, 4, 8)),
@@ -140,8 +140,8 @@ NODE_POOLS: dict[str, Row] = {
     "count-tpu-v5p-slice": shown(_count("count-tpu-v5p-slice", "2x2x2", "2x2x4")),
     "count-tpu-v5-lite-podslice": shown(_count("count-tpu-v5-lite-podslice", "1x1")),
     "count-tpu7x": differs(
-        "a slice of one host has the one topology that GKE gives it, 2x2x1: a Pod that asks for 1x2x2 "
-        "could never run there",
+        "GKE gives a slice of one host the topology 2x2x1: a Pod that requests 1x2x2 could never run "
+        "there",
         f"{POOLS}test_a_single_host_slice_must_have_the_topology_of_gke[tpu7x-1x2x2-4-2x2x1]",
         *_count("count-tpu7x", "1x2x2", "2x2x2", "4x4x8", "8x8x16"),
     ),

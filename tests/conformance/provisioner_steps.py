@@ -1,8 +1,8 @@
-"""For each behaviour of TPU Provisioner's controllers that is known: the tests that show ours, or why it
-is otherwise.
+"""For each known behaviour of TPU Provisioner's controllers: the tests of this system's behaviour, or
+the reason why it differs.
 
-tests/data/tpu_provisioner.yaml has the behaviours, of which these are the areas that say for whom a
-slice is made, when, and when it goes. What it is made of is in `tests.conformance.provisioner`.
+tests/data/tpu_provisioner.yaml lists the behaviours. These are the areas about the creation and deletion
+of slices. `tests.conformance.provisioner` has those about the fields of a pool.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 
 
-def _made(case: str) -> str:
+def _planned(case: str) -> str:
     return (
         f"{PROVISION}test_the_plan_for_a_waiting_pod_follows_from_its_jobset_and_its_slice[{case}]"
     )
@@ -46,9 +46,9 @@ def _waits(name: str) -> Row:
     return shown(f"{LEADERS}test_a_pod_waits_for_a_slice_as_in_tpu_provisioner[{name}]")
 
 
-_OF_SLICES = "slices are looked at, not their Nodes"
-_NO_OPERATION = "no operation is waited for or asked about: its end is an entry of the audit log"
-_ONE_WAY = "a slice goes by what its JobSet says, whatever its state and however many Nodes it has"
+_OF_SLICES = "slices are read, not their Nodes"
+_NO_OPERATION = "operations are not polled: the audit log has an entry at the end of each"
+_BY_JOBSET = "the JobSet decides about a deletion, whatever the state and the Nodes of the slice"
 AFTER_DELETION = (
     f"{TRIGGERS}test_the_entry_of_a_finished_deletion_triggers_both_jobset_steps"
     "[provision_slice-True]"
@@ -67,42 +67,42 @@ STEPS: dict[str, Row] = {
         f"{LEADERS}test_the_fields_of_a_leader_are_read_from_its_pod",
     ),
     "filter-not-rechecked-in-reconcile": shown(
-        f"{STORIES}test_a_pod_that_no_longer_wants_a_slice_gets_none"
+        f"{STORIES}test_a_pod_that_no_longer_needs_a_slice_gets_none"
     ),
     "state-not-exists": shown(
-        _made("no slice"),
+        _planned("no slice"),
         f"{STORIES}test_a_jobset_gets_its_slice_runs_and_leaves_nothing_behind",
     ),
-    "state-exists-and-matches": shown(_made("the slice is ready")),
+    "state-exists-and-matches": shown(_planned("the slice is ready")),
     "state-exists-and-differs": shown(
-        _made("the slice has another hash"),
+        _planned("the slice has another hash"),
         f"{STORIES}test_a_jobset_that_requests_another_slice_gets_it",
     ),
     "state-other-jobset": shown(f"{MANIFESTS}test_the_slice_of_another_jobset_has_another_name"),
-    "state-get-404": shown(_made("no slice")),
+    "state-get-404": shown(_planned("no slice")),
     "state-get-500": shown(f"{STORIES}test_a_slice_that_cannot_be_listed_is_not_created"),
     "state-stopping-and-matches": shown(
-        _made("the slice is being deleted"),
+        _planned("the slice is being deleted"),
         AFTER_DELETION,
     ),
     "state-stopping-wait": shown(
-        _made("the slice has another hash and is being deleted"),
+        _planned("the slice has another hash and is being deleted"),
         AFTER_DELETION,
     ),
-    "state-provisioning-and-matches": shown(_made("the slice is being created")),
+    "state-provisioning-and-matches": shown(_planned("the slice is being created")),
     "state-error-and-matches": shown(
-        _made("the slice was lost"),
-        _made("the slice was lost, on a resync"),
-        _made("the slice was lost, some of its Nodes are ready, on a resync"),
+        _planned("the slice was lost"),
+        _planned("the slice was lost, on a resync"),
+        _planned("the slice was lost, some of its Nodes are ready, on a resync"),
         f"{STORIES}test_a_slice_without_any_host_is_created_again_for_waiting_pods",
     ),
     "state-operation-done-with-error": shown(
         f"{POOL_ENDS}test_a_failed_creation_of_a_pool_is_reported_and_retried"
     ),
     "state-operation-poll-fails-once": differs(_NO_OPERATION),
-    "state-operation-timeout": differs(_NO_OPERATION, _made("the slice is being created")),
+    "state-operation-timeout": differs(_NO_OPERATION, _planned("the slice is being created")),
     "state-create-request-refused": differs(
-        "what was refused has not begun, and is not said to have",
+        "a refused creation has not begun, and no Event reports that it has",
         f"{STORIES}test_a_refused_creation_of_a_slice_is_reported_and_retried",
     ),
     "state-duplicate-name-in-flight": shown(
@@ -129,7 +129,7 @@ STEPS: dict[str, Row] = {
         f"{POOLS}test_the_owner_of_a_pool_of_tpu_provisioner_is_read_from_its_labels[the oldest labels]"
     ),
     "delete-node-too-young": differs(
-        f"{_OF_SLICES}: what is to go is marked, and goes half a minute later",
+        f"{_OF_SLICES}: a slice gets a release deadline and is deleted 30 seconds later",
         _released("its JobSet is gone"),
         _released("its deadline is ahead"),
     ),
@@ -159,23 +159,23 @@ STEPS: dict[str, Row] = {
     "delete-pool-without-nodes-running": shown(_released("being created, and its JobSet is gone")),
     "delete-pool-error-jobset-finished": shown(_released("lost, and its JobSet has failed")),
     "delete-recreate-deletes-in-use": shown(
-        _made("the slice has another hash and is in use"),
+        _planned("the slice has another hash and is in use"),
         f"{STORIES}test_a_slice_in_use_is_not_replaced_until_it_is_free",
     ),
     "gc-error-jobset-gone-no-nodes": differs(
-        f"{_ONE_WAY}; the Event is about the JobSet, where it was, and not about a namespace",
+        f"{_BY_JOBSET}; the Event is about the JobSet, not about a namespace",
         GONE,
         f"{STORIES}test_a_jobset_that_is_deleted_leaves_nothing_behind",
     ),
-    "gc-not-error": differs(_ONE_WAY, _released("being created, and its JobSet is gone")),
+    "gc-not-error": differs(_BY_JOBSET, _released("being created, and its JobSet is gone")),
     "gc-jobset-exists": shown(_released("lost")),
     "gc-jobset-finished": shown(_released("lost, and its JobSet has failed")),
-    "gc-nodes-exist": differs(_ONE_WAY, GONE),
+    "gc-nodes-exist": differs(_BY_JOBSET, GONE),
     "gc-manager-label-not-checked": shown(
         f"{GROUPS}test_a_group_whose_labels_do_not_match_its_name_is_not_a_slice[a group of a user]",
         f"{POOLS}test_a_pool_with_the_name_and_another_owner_is_a_name_conflict[no manager]",
     ),
-    "gc-interval": shown(f"{STORIES}test_the_sweep_alone_is_enough"),
+    "gc-interval": shown(f"{STORIES}test_the_sweep_without_events_is_enough"),
     "gc-on-every-replica": shown(f"{STORIES}test_two_concurrent_invocations_create_one_slice"),
     "event-creation-succeeded": shown(
         f"{POOL_STORIES}test_a_jobset_gets_its_pool_runs_and_leaves_nothing_behind",
@@ -200,7 +200,7 @@ STEPS: dict[str, Row] = {
         f"{_OF_SLICES}, and there is no such setting", _released("its deadline is ahead")
     ),
     "config-pause-creation": shown(
-        _made("no slice, paused"),
+        _planned("no slice, paused"),
         f"{STORIES}test_a_pause_creates_nothing_and_still_deletes_the_slices_of_ended_jobsets",
     ),
 }

@@ -1,8 +1,9 @@
-"""For each behaviour of tpu-operator that is known: the tests that show ours, or why it is otherwise.
+"""For each known behaviour of tpu-operator: the tests of this system's behaviour, or the reason why it
+differs.
 
-tests/data/tpu_node_group.yaml has the behaviours, each with its verdict: ``same``, or ``known_wrong``
-with what would be better. A test shows what a user sees; how that operator is made inside (child
-objects, their names, finalizers and times) is not repeated, what it is there for is.
+tests/data/tpu_node_group.yaml lists the behaviours, each with a verdict: ``same``, or ``known_wrong``
+with the correct behaviour. The tests are about what a user observes. Internals of tpu-operator (child
+objects, their names, finalizers and times) are not compared, only their purpose is.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ TOKENS = "unit/test_bootstrap.py::"
 ERRORS = "unit/test_errors.py::"
 TRIGGERS = "unit/test_triggers.py::"
 MANIFESTS = "unit/test_manifests.py::"
-RIGHTS = "unit/infra/test_cluster_permissions.py::"
+PERMISSIONS = "unit/infra/test_cluster_permissions.py::"
 BOOT = "unit/startup/test_boot.py::"
 JOIN = "unit/startup/test_join.py::"
 BODIES = "conformance/test_bodies.py::"
-WORDS = "conformance/test_words.py::"
-SEEN = "conformance/test_from_outside.py::"
-LIVES = "stories/test_lives.py::"
+MESSAGES = "conformance/test_messages.py::"
+BEHAVIOUR = "conformance/test_behaviour.py::"
+LIFECYCLE = "stories/test_lifecycle.py::"
 CRASHES = "faults/test_crash_anywhere.py::"
 
 
 @dataclass(frozen=True)
 class Row:
-    """Our answer to one row: ``tests`` (node ids below tests/), and where it differs, ``why``."""
+    """The answer to one row: ``tests`` (node ids below tests/), and ``why`` if the behaviour differs."""
 
     tests: tuple[str, ...]
     why: str = ""
@@ -43,12 +44,12 @@ Ids = str | Iterable[str]
 
 
 def shown(*tests: Ids) -> Row:
-    """Ours does the same; or, where theirs is known to be wrong, what would be better."""
+    """A behaviour that is the same, or the correct one if tpu-operator's is known to be wrong."""
     return Row(tuple(_flat(tests)))
 
 
 def differs(why: str, *tests: Ids) -> Row:
-    """Ours does otherwise, for a reason; the tests show what it does."""
+    """A behaviour that differs for a reason; the tests show it."""
     return Row(tuple(_flat(tests)), why)
 
 
@@ -58,7 +59,7 @@ def _flat(tests: Iterable[Ids]) -> Iterable[str]:
 
 
 def valid(name: str) -> list[str]:
-    """A spec of tests/data/spec.yaml that both the definition and the functions take."""
+    """Tests that the CRD and the functions accept a spec of tests/data/spec.yaml."""
     return [
         f"{CRD}test_a_spec_that_tpu_operator_accepts_is_accepted[{name}]",
         f"{SPEC}test_a_valid_spec_has_no_violation[{name}]",
@@ -66,7 +67,7 @@ def valid(name: str) -> list[str]:
 
 
 def invalid(name: str) -> list[str]:
-    """One that both refuse."""
+    """Tests that the CRD and the functions reject a spec of tests/data/spec.yaml."""
     return [
         f"{CRD}test_an_invalid_spec_is_rejected_with_the_path_of_the_violation[{name}]",
         f"{SPEC}test_an_invalid_spec_has_a_violation_at_its_field[{name}]",
@@ -74,23 +75,23 @@ def invalid(name: str) -> list[str]:
 
 
 def accepted(name: str) -> list[str]:
-    """One of ours that both take."""
+    """Tests that the CRD and the functions accept a spec of tests/unit/specs.py."""
     return [
         f"{CRD}test_a_valid_value_of_a_field_is_accepted[{name}]",
         f"{SPEC}test_a_spec_that_the_crd_accepts_has_no_violation[{name}]",
     ]
 
 
-def refused(name: str) -> list[str]:
-    """One of ours that both refuse."""
+def rejected(name: str) -> list[str]:
+    """Tests that the CRD and the functions reject a spec of tests/unit/specs.py."""
     return [
         f"{CRD}test_an_invalid_value_of_a_field_is_rejected_with_the_valid_ones[{name}]",
         f"{SPEC}test_a_spec_that_the_crd_rejects_has_a_violation_at_the_same_path[{name}]",
     ]
 
 
-def misfit(name: str) -> list[str]:
-    """A shape that both refuse."""
+def invalid_shape(name: str) -> list[str]:
+    """Tests that the CRD and the functions reject a shape."""
     return [
         f"{CRD}test_an_invalid_shape_is_rejected_with_the_valid_ones[{name}]",
         f"{SPEC}test_an_inconsistent_shape_has_one_violation_at_the_same_path[{name}]",
@@ -105,7 +106,7 @@ def inserted(case: str) -> str:
     return f"{CREATE}test_create_resources_inserts_the_resources_that_are_missing[{case}]"
 
 
-def judged(case: str) -> str:
+def insert_result(case: str) -> str:
     return (
         f"{CREATE}test_the_operation_of_an_insert_without_a_resource_decides_about_a_retry[{case}]"
     )
@@ -127,12 +128,12 @@ def ready(case: str) -> str:
     return f"{LABEL}test_the_condition_ready_follows_from_the_nodes[{case}]"
 
 
-def goes(case: str) -> str:
+def deletion_plan(case: str) -> str:
     return f"{DELETE}test_the_plan_follows_from_the_resources_that_are_left[{case}]"
 
 
-def goes_saying(case: str) -> str:
-    return f"{WORDS}test_a_group_that_goes_says_what_is_waited_for_when[{case}]"
+def deletion_message(case: str) -> str:
+    return f"{MESSAGES}test_the_condition_of_a_deletion_names_the_resource_it_waits_for[{case}]"
 
 
 def family(machine_type: str) -> str:
@@ -143,12 +144,12 @@ def error(name: str) -> str:
     return f"{ERRORS}test_a_known_error_is_classified[{name}]"
 
 
-ONE_OBJECT = "one object stands for their three children"
-NO_TRACE = f"{LIVES}test_the_readme_of_tpu_operator_works_unchanged"
-PLUGIN = f"{SEEN}test_the_device_plugin_is_the_installations_and_stays"
+ONE_OBJECT = "one object replaces the three child objects of tpu-operator"
+README = f"{LIFECYCLE}test_the_example_in_the_readme_of_tpu_operator_works_unchanged"
+PLUGIN = f"{BEHAVIOUR}test_the_device_plugin_is_not_changed_by_groups"
 PLUGIN_IS_INSTALLED = (
-    "the device plugin belongs to the installation: the right to create DaemonSets in kube-system "
-    "is the right to everything there, and no function needs it"
+    "the device plugin belongs to the installation: the permission to create DaemonSets in "
+    "kube-system permits everything there, and no function needs it"
 )
 
 VALIDATION = {
@@ -157,18 +158,18 @@ VALIDATION = {
         invalid("missing-nodecount"),
         invalid("missing-topology"),
         invalid("missing-acceleratorconnectionmode"),
-        refused("no-zone"),
-        refused("no-size-mode"),
+        rejected("no-zone"),
+        rejected("no-size-mode"),
     ),
-    "val-project-pattern": shown(refused("project-with-underscore"), invalid("project-too-long")),
-    "val-project-too-short": shown(refused("project-of-five"), accepted("project-of-six")),
+    "val-project-pattern": shown(rejected("project-with-underscore"), invalid("project-too-long")),
+    "val-project-too-short": shown(rejected("project-of-five"), accepted("project-of-six")),
     "val-connection-mode-enum": shown(invalid("connection-mode")),
     "val-size-mode-enum": shown(invalid("size-mode")),
     "val-bulk-needs-two-nodes": shown(invalid("bulk-single")),
     "val-individual-many-nodes": shown(valid("individual-several")),
     "val-template-source-missing": shown(invalid("no-template-source")),
     "val-template-source-both": shown(invalid("two-template-sources")),
-    "val-byo-other-project": shown(refused("template-of-another-project")),
+    "val-byo-other-project": shown(rejected("template-of-another-project")),
     "val-byo-accepted-forms": shown(
         valid("bring-your-own-global"), valid("byo-regional"), accepted("locations-global")
     ),
@@ -199,7 +200,7 @@ VALIDATION = {
         immutable("drop-bootstrap"), immutable("swap-template-source")
     ),
     "val-nodecount-zero": shown(invalid("node-count-zero")),
-    "val-nodecount-negative": shown(refused("negative-node-count")),
+    "val-nodecount-negative": shown(rejected("negative-node-count")),
     "val-topology-product": shown(
         invalid("topology-does-not-fit"), invalid("single-host-topology-too-big")
     ),
@@ -207,69 +208,70 @@ VALIDATION = {
         invalid("topology-empty"),
         invalid("topology-not-a-shape"),
         invalid("topology-wrong-dimensions"),
-        misfit("trailing-x"),
-        misfit("zero"),
+        invalid_shape("trailing-x"),
+        invalid_shape("zero"),
     ),
     "val-location-format": shown(invalid("location-is-a-region")),
     "val-reservation-bound-without-name": shown(invalid("reservation-bound-without-reservation")),
     "val-reservation-with-other-model": shown(invalid("reservation-with-spot")),
     "val-name-not-gce-name": differs(
-        "dots are refused; a digit first and up to 63 characters are not, because names on Compute "
-        "Engine are computed to fit",
+        "dots are rejected; a leading digit and up to 63 characters are accepted, because names on "
+        "Compute Engine are computed to be valid",
         f"{CRD}test_a_name_that_compute_engine_does_not_accept_in_names_is_rejected[a.b]",
         f"{SPEC}test_a_resource_name_is_valid_on_compute_engine_for_any_group_name[1group]",
     ),
     "val-cp-endpoint-format": shown(
         invalid("control-plane-empty"),
-        refused("endpoint-of-several-words"),
+        rejected("endpoint-of-several-words"),
         valid("control-plane-with-port"),
         accepted("ipv6"),
         f"{JOIN}test_the_port_is_6443_unless_the_endpoint_names_one[fd00::2-[fd00::2]:6443]",
     ),
     "val-unknown-field-minnodecount": differs(
-        "kept, so that their manifests work unchanged; a Warning event says that it does nothing",
-        f"{LIVES}test_min_node_count_has_no_effect_and_a_warning_says_so",
+        "accepted, so that manifests of tpu-operator work unchanged; a Warning event reports that it "
+        "has no effect",
+        f"{LIFECYCLE}test_min_node_count_has_no_effect_and_a_warning_says_so",
     ),
 }
 
 NAMING = {
     "name-hash-suffix": differs(
-        "names are of our own making (two clusters may share a project); theirs are known, to leave "
-        "alone what that operator manages",
-        f"{BODIES}test_children_that_tpu_operator_has_made_are_known_by_their_names",
+        "names have another format, because two clusters may share a project; names of tpu-operator "
+        "are recognized, so that its resources are not changed",
+        f"{BODIES}test_children_of_tpu_operator_are_recognized_by_name",
         f"{SPEC}test_resource_names_differ_by_uid_and_by_cluster",
     ),
     "name-template": differs(
-        ONE_OBJECT, f"{BODIES}test_children_that_tpu_operator_has_made_are_known_by_their_names"
+        ONE_OBJECT, f"{BODIES}test_children_of_tpu_operator_are_recognized_by_name"
     ),
     "name-mig": differs(
-        ONE_OBJECT, f"{BODIES}test_children_that_tpu_operator_has_made_are_known_by_their_names"
+        ONE_OBJECT, f"{BODIES}test_children_of_tpu_operator_are_recognized_by_name"
     ),
     "name-gce-equals-cr": differs(
-        f"{ONE_OBJECT}; the way from a resource to its group is label, name and description",
-        f"{LIVES}test_every_resource_on_compute_engine_names_its_group",
+        f"{ONE_OBJECT}; a resource refers to its group by label, name and description",
+        f"{LIFECYCLE}test_every_resource_on_compute_engine_names_its_group",
         f"{TRIGGERS}test_the_group_of_an_entry_is_found[mig-insert-last]",
     ),
     "name-owner-reference": differs(
-        f"{ONE_OBJECT}: nothing is left to the garbage collector, the finalizer sees to all",
-        NO_TRACE,
+        f"{ONE_OBJECT}: resources are deleted because of the finalizer, not by garbage collection",
+        README,
     ),
     "name-secret": shown(
         f"{TOKENS}test_the_secret_of_a_token_has_the_fields_of_bootstrap_authentication"
     ),
     "name-region-from-zone": shown(
-        f"{BODIES}test_policies_live_in_the_region_of_the_zone[us-central1-a-us-central1]"
+        f"{BODIES}test_a_policy_is_in_the_region_of_the_zone[us-central1-a-us-central1]"
     ),
     "name-region-from-region": differs(
-        "a region is refused before (val-location-format)", invalid("location-is-a-region")
+        "validation rejects a region (val-location-format)", invalid("location-is-a-region")
     ),
-    "name-region-bad": shown(invalid("location-malformed"), refused("zone-of-one-part")),
+    "name-region-bad": shown(invalid("location-malformed"), rejected("zone-of-one-part")),
 }
 
 TEMPLATE = {
     "tmpl-none-for-byo": shown(
-        f"{SEEN}test_a_template_is_not_read_again_once_the_slice_stands",
-        f"{LIVES}test_a_user_template_is_used_and_not_deleted",
+        f"{BEHAVIOUR}test_a_user_template_is_not_read_again_after_the_slice_is_ready",
+        f"{LIFECYCLE}test_a_user_template_is_used_and_not_deleted",
     ),
     "tmpl-default-standard": shown(
         f"{SPEC}test_the_provisioning_model_without_a_reservation_is_standard"
@@ -278,42 +280,48 @@ TEMPLATE = {
         f"{SPEC}test_the_provisioning_model_with_a_reservation_is_reservation_bound"
     ),
     "tmpl-set-fields-kept": shown(
-        f"{BODIES}test_vms_are_never_moved_and_end_as_their_model_demands[SPOT-scheduling1]",
-        f"{BODIES}test_the_subnetwork_is_the_one_of_the_spec[custom-subnet-"
+        f"{BODIES}test_the_scheduling_of_vms_follows_from_the_provisioning_model[SPOT-scheduling1]",
+        f"{BODIES}test_the_subnetwork_follows_from_the_spec[custom-subnet-"
         "projects/my-gcp-project/regions/us-central1/subnetworks/custom-subnet]",
     ),
     "tmpl-termination-reservation-bound": shown(
-        f"{BODIES}test_vms_are_never_moved_and_end_as_their_model_demands"
+        f"{BODIES}test_the_scheduling_of_vms_follows_from_the_provisioning_model"
         "[RESERVATION_BOUND-scheduling2]"
     ),
-    "tmpl-reservation-affinity": shown(f"{BODIES}test_a_reservation_is_consumed_by_its_name"),
-    "tmpl-no-reservation": shown(f"{BODIES}test_without_reservation_none_is_named"),
-    "tmpl-boot-disk": shown(f"{BODIES}test_the_boot_disk_is_as_the_spec_says_and_goes_with_its_vm"),
+    "tmpl-reservation-affinity": shown(
+        f"{BODIES}test_the_template_refers_to_the_reservation_by_name"
+    ),
+    "tmpl-no-reservation": shown(
+        f"{BODIES}test_the_template_has_no_reservation_if_the_spec_has_none"
+    ),
+    "tmpl-boot-disk": shown(
+        f"{BODIES}test_the_boot_disk_follows_from_the_spec_and_is_deleted_with_its_vm"
+    ),
     "tmpl-no-disk-at-all": shown(invalid("no-boot-image")),
-    "tmpl-tags": shown(f"{BODIES}test_tags_are_the_specs"),
-    "tmpl-no-tags": shown(f"{BODIES}test_without_tags_there_are_none[tags0]"),
-    "tmpl-service-account": shown(f"{BODIES}test_the_service_account_is_the_specs"),
+    "tmpl-tags": shown(f"{BODIES}test_the_tags_are_those_of_the_spec"),
+    "tmpl-no-tags": shown(f"{BODIES}test_the_template_has_no_tags_if_the_spec_has_none[tags0]"),
+    "tmpl-service-account": shown(f"{BODIES}test_the_service_account_is_that_of_the_spec"),
     "tmpl-startup-script": shown(
-        f"{BODIES}test_the_startup_script_knows_version_project_and_zone",
+        f"{BODIES}test_the_startup_script_contains_version_project_and_zone",
         f"{TOKENS}test_the_script_sets_the_values_of_the_slice",
     ),
-    "tmpl-startup-script-wins": shown(refused("startup-script-with-bootstrap")),
+    "tmpl-startup-script-wins": shown(rejected("startup-script-with-bootstrap")),
     "tmpl-no-script-without-bootstrap": shown(
-        f"{BODIES}test_without_bootstrapping_the_startup_script_is_the_users_or_none[given0]",
-        f"{BODIES}test_without_bootstrapping_the_startup_script_is_the_users_or_none[given1]",
+        f"{BODIES}test_without_bootstrapping_the_metadata_has_only_the_startup_script_of_the_user[given0]",
+        f"{BODIES}test_without_bootstrapping_the_metadata_has_only_the_startup_script_of_the_user[given1]",
     ),
     "tmpl-version-nil": differs(
-        "a version that is left out is 1.31, by the definition and again by the functions",
+        "the default version is 1.31, in the CRD and in the functions",
         valid("version-defaulted"),
-        f"{BODIES}test_the_startup_script_knows_version_project_and_zone",
+        f"{BODIES}test_the_startup_script_contains_version_project_and_zone",
     ),
     "tmpl-kube-labels-not-in-template": shown(
-        f"{BODIES}test_the_labels_that_are_known_beforehand_stand_in_the_template",
-        f"{SEEN}test_metadata_is_written_once_for_each_vm",
+        f"{BODIES}test_the_template_has_the_node_labels",
+        f"{BEHAVIOUR}test_metadata_is_written_once_for_each_vm",
     ),
     "tmpl-never-updated": differs(
-        "a template cannot be changed on Compute Engine; one that somebody has put in the place of "
-        "ours lacks our mark, and a condition says so",
+        "a template cannot be changed on Compute Engine; a template that replaces it lacks the "
+        "ownership mark, and a condition reports that",
         f"{CREATE}test_a_resource_with_another_ownership_mark_is_a_conflict_and_not_inserted",
     ),
 }
@@ -321,97 +329,97 @@ TEMPLATE = {
 POLICY = {
     "pol-bulk-only": shown(
         f"{BODIES}test_a_bulk_group_has_a_policy_with_its_topology",
-        f"{BODIES}test_policies_live_in_the_region_of_the_zone[us-central1-a-us-central1]",
+        f"{BODIES}test_a_policy_is_in_the_region_of_the_zone[us-central1-a-us-central1]",
     ),
     "pol-skip-individual": shown(
-        f"{BODIES}test_an_individual_group_repairs_its_vms_and_has_no_policy",
-        f"{LIVES}test_several_single_hosts_are_separate_slices",
+        f"{BODIES}test_the_mig_of_an_individual_group_repairs_vms_and_has_no_policy",
+        f"{LIFECYCLE}test_several_single_hosts_are_separate_slices",
     ),
     "pol-skip-empty-topology": shown(invalid("topology-empty")),
     "pol-condition-created": differs(
-        f"{ONE_OBJECT}: same condition and reason, the message names the policy",
-        f"{SEEN}test_a_resource_is_provisioning_until_it_is_there"
+        f"{ONE_OBJECT}: same condition and reason; the message names the policy",
+        f"{BEHAVIOUR}test_the_condition_of_a_resource_is_provisioning_until_it_exists"
         "[WorkloadPolicyReady-workload policy-WorkloadPolicy]",
     ),
     "pol-condition-ready": shown(
-        f"{SEEN}test_a_resource_is_provisioning_until_it_is_there"
+        f"{BEHAVIOUR}test_the_condition_of_a_resource_is_provisioning_until_it_exists"
         "[WorkloadPolicyReady-workload policy-WorkloadPolicy]",
     ),
-    "pol-spec-always-differs": shown(f"{SEEN}test_a_settled_group_is_written_no_more"),
+    "pol-spec-always-differs": shown(f"{BEHAVIOUR}test_a_settled_group_is_not_written"),
 }
 
 MIG = {
     "mig-bulk-without-policy": differs(
-        "there is none without; nothing repairs it VM by VM all the same",
-        f"{BODIES}test_a_bulk_group_is_wired_by_its_policy_and_not_repaired_vm_by_vm",
+        "a BULK group always has a policy; its single VMs are not repaired either",
+        f"{BODIES}test_the_mig_of_a_bulk_group_has_the_policy_and_no_repair",
     ),
     "mig-individual-repairs": shown(
-        f"{BODIES}test_an_individual_group_repairs_its_vms_and_has_no_policy"
+        f"{BODIES}test_the_mig_of_an_individual_group_repairs_vms_and_has_no_policy"
     ),
     "mig-gce-body": shown(
-        f"{BODIES}test_a_bulk_group_is_wired_by_its_policy_and_not_repaired_vm_by_vm",
+        f"{BODIES}test_the_mig_of_a_bulk_group_has_the_policy_and_no_repair",
         f"{CREATE}test_the_mig_of_a_user_template_adds_the_node_labels_to_the_metadata_of_its_vms",
     ),
     "mig-insert-pending": differs(
-        "the operation stands in status.resources; no event for what every life goes through, and "
-        "no polling: the end of the operation is somebody's event",
-        f"{SEEN}test_an_operation_stands_in_the_status_while_it_runs",
-        f"{LIVES}test_events_report_a_life_in_the_words_of_tpu_operator",
+        "the operation is in status.resources; normal progress emits no event, and the operation is "
+        "not polled: the audit log reports its end",
+        f"{BEHAVIOUR}test_an_operation_is_in_the_status_while_it_runs",
+        f"{LIFECYCLE}test_the_events_of_a_slice_have_the_messages_of_tpu_operator",
     ),
-    "mig-op-still-running": shown(judged("is running")),
-    "mig-op-done": shown(f"{SEEN}test_an_operation_stands_in_the_status_while_it_runs"),
+    "mig-op-still-running": shown(insert_result("is running")),
+    "mig-op-done": shown(f"{BEHAVIOUR}test_an_operation_is_in_the_status_while_it_runs"),
     "mig-op-failed": differs(
-        "the reason is that of the failure, in GCE's words, and it is tried again within minutes",
-        judged("failed with an environment error"),
-        judged("failed with an internal error"),
-        f"{SEEN}test_an_insert_that_ends_badly_is_made_again[QUOTA_EXCEEDED-QuotaExceeded]",
+        "the condition has the reason and the message of the failure; a retry follows within minutes",
+        insert_result("failed with an environment error"),
+        insert_result("failed with an internal error"),
+        f"{BEHAVIOUR}test_a_failed_insert_is_retried[QUOTA_EXCEEDED-QuotaExceeded]",
     ),
     "mig-insert-transient": shown(
         *(
-            f"{SEEN}test_trouble_that_passes_is_tried_again_and_leaves_no_mark"
+            f"{BEHAVIOUR}test_a_transient_error_is_retried_without_a_warning"
             f"[instanceGroupManagers.insert-{http}]"
             for http in (429, 500, 503, 504)
         ),
-        f"{SEEN}test_a_refusal_of_another_kind_is_said_and_tried_again",
+        f"{BEHAVIOUR}test_an_unknown_error_is_reported_and_the_call_retried",
         f"{ERRORS}test_an_error_that_the_table_does_not_have_is_classified[no answer]",
     ),
     "mig-get-error": shown(
-        f"{SEEN}test_a_read_that_fails_is_no_condition_and_no_event[instanceGroupManagers.get]"
+        f"{BEHAVIOUR}test_a_failed_read_causes_no_warning[instanceGroupManagers.get]"
     ),
     "mig-unstable": shown(
         f"{CREATE}test_the_condition_of_the_mig_follows_from_its_state[is creating its VMs]",
-        f"{SEEN}test_a_slice_is_ready_within_seconds_of_what_it_waits_for",
+        f"{BEHAVIOUR}test_a_slice_is_ready_within_40_seconds_of_its_last_node",
     ),
     "mig-creation-failed": shown(
         f"{CREATE}test_the_condition_of_the_mig_follows_from_its_state[could not create a VM]",
-        f"{SEEN}test_a_stockout_is_waited_out_and_its_condition_clears",
+        f"{BEHAVIOUR}test_a_group_waits_until_a_stockout_ends_and_becomes_ready",
     ),
     "mig-terminal-is-forever": shown(
-        f"{SEEN}test_a_stockout_is_waited_out_and_its_condition_clears",
-        f"{SEEN}test_a_refusal_of_another_kind_is_said_and_tried_again",
+        f"{BEHAVIOUR}test_a_group_waits_until_a_stockout_ends_and_becomes_ready",
+        f"{BEHAVIOUR}test_an_unknown_error_is_reported_and_the_call_retried",
     ),
     "mig-ready": differs(
-        f"{ONE_OBJECT}: its condition is ManagedInstanceGroupReady, its URL stands in "
+        f"{ONE_OBJECT}: its condition is ManagedInstanceGroupReady, its URL is in "
         "status.resources, the event is ChildResourcesProvisioned",
-        f"{SEEN}test_the_managed_instance_group_is_ready_when_its_vms_are_made",
-        f"{SEEN}test_what_stands_is_named_by_its_uri",
-        f"{LIVES}test_events_report_a_life_in_the_words_of_tpu_operator",
+        f"{BEHAVIOUR}test_the_condition_of_the_mig_is_ready_when_its_vms_exist",
+        f"{BEHAVIOUR}test_the_status_has_the_uri_of_the_mig",
+        f"{LIFECYCLE}test_the_events_of_a_slice_have_the_messages_of_tpu_operator",
     ),
     "mig-parent-waits-stable": differs(
-        f"{ONE_OBJECT}: same condition and reason, the message says for how many VMs",
-        f"{SEEN}test_the_managed_instance_group_is_ready_when_its_vms_are_made",
+        f"{ONE_OBJECT}: same condition and reason; the message has the number of VMs",
+        f"{BEHAVIOUR}test_the_condition_of_the_mig_is_ready_when_its_vms_exist",
     ),
     "mig-parent-ready-event": shown(
-        f"{SEEN}test_the_managed_instance_group_is_ready_when_its_vms_are_made",
-        f"{LIVES}test_events_report_a_life_in_the_words_of_tpu_operator",
+        f"{BEHAVIOUR}test_the_condition_of_the_mig_is_ready_when_its_vms_exist",
+        f"{LIFECYCLE}test_the_events_of_a_slice_have_the_messages_of_tpu_operator",
     ),
     "mig-list-before-it-exists": shown(
-        f"{SEEN}test_ready_goes_through_the_reasons_of_every_life_and_no_other",
-        f"{SEEN}test_a_life_in_which_nothing_goes_wrong_has_no_warning",
+        f"{BEHAVIOUR}test_ready_has_only_the_expected_reasons_during_creation",
+        f"{BEHAVIOUR}test_a_creation_without_errors_emits_no_warning",
     ),
     "mig-op-expired": shown(
-        judged("does not exist any more"),
-        f"{SEEN}test_operations_that_compute_engine_knows_no_more_are_forgotten",
+        insert_result("does not exist any more"),
+        f"{BEHAVIOUR}test_a_slice_becomes_ready_although_its_operations_no_longer_exist",
     ),
 }
 
@@ -423,45 +431,43 @@ BOOTSTRAP = {
     ),
     "boot-cp-ip": shown(f"{TOKENS}test_the_metadata_contains_the_endpoint_of_the_spec_unchanged"),
     "boot-vm-states": differs(
-        "while an insert or start is under way, Compute Engine refuses to write the VM's metadata: the"
-        " token comes with its end",
+        "Compute Engine rejects writes of metadata until the insert or start of a VM has ended; the "
+        "token is written then",
         *(
-            f"{BODIES}test_a_vm_gets_its_token_when_its_metadata_can_be_written[{status}]"
+            f"{BODIES}test_a_vm_gets_a_token_if_its_metadata_can_be_written[{status}]"
             for status in ("PROVISIONING", "STAGING", "RUNNING")
         ),
         f"{INJECT}test_a_vm_that_is_being_staged_gets_a_token_after_the_end_of_its_insert",
     ),
     "boot-vm-states-skipped": differs(
-        "no token either; kube-labels needs no call, it stands in the template",
+        "no token either; kube-labels needs no call, because the template has it",
         *(
-            f"{BODIES}test_a_vm_that_cannot_join_gets_none[{status}]"
+            f"{BODIES}test_a_vm_that_cannot_join_gets_no_token[{status}]"
             for status in ("STOPPING", "SUSPENDING", "SUSPENDED", "TERMINATED", "")
         ),
-        f"{BODIES}test_the_labels_that_are_known_beforehand_stand_in_the_template",
+        f"{BODIES}test_the_template_has_the_node_labels",
     ),
     "boot-byo-no-token": shown(
-        f"{SEEN}test_vms_of_ones_own_template_get_their_labels_without_a_call_for_each",
+        f"{BEHAVIOUR}test_vms_of_a_user_template_get_their_labels_without_a_call_per_vm",
         f"{CREATE}test_the_mig_of_a_user_template_adds_the_node_labels_to_the_metadata_of_its_vms",
     ),
     "boot-kube-labels-merge": shown(
-        f"{BODIES}test_kube_labels_keeps_what_others_have_put_there[foo=bar-a=1,b=2,foo=bar]"
+        f"{BODIES}test_kube_labels_keeps_labels_of_other_writers[foo=bar-a=1,b=2,foo=bar]"
     ),
     "boot-kube-labels-topology-removed": differs(
-        "an empty topology is refused (val-topology-format); another value than ours is replaced",
+        "an empty topology is rejected (val-topology-format); a different value is replaced",
         invalid("topology-empty"),
-        f"{BODIES}test_kube_labels_keeps_what_others_have_put_there[a=old,foo=bar-a=1,b=2,foo=bar]",
+        f"{BODIES}test_kube_labels_keeps_labels_of_other_writers[a=old,foo=bar-a=1,b=2,foo=bar]",
     ),
     "boot-topology-id-missing": differs(
-        "what accelerator_topology_id must hold is not known; it is neither written nor claimed"
+        "the required value of accelerator_topology_id is not known; it is not written"
     ),
     "boot-writes-always": shown(
         vm("a VM with a token in its metadata gets the Secret"),
         vm("a VM that has joined needs no action"),
-        f"{SEEN}test_metadata_is_written_once_for_each_vm",
+        f"{BEHAVIOUR}test_metadata_is_written_once_for_each_vm",
     ),
-    "boot-list-fails": shown(
-        f"{SEEN}test_a_read_that_fails_is_no_condition_and_no_event[instances.list]"
-    ),
+    "boot-list-fails": shown(f"{BEHAVIOUR}test_a_failed_read_causes_no_warning[instances.list]"),
     "boot-ca-hash": shown(f"{TOKENS}test_the_pin_is_the_hash_of_the_public_key[rsa]"),
     "boot-ca-missing": shown(
         f"{TOKENS}test_an_unreadable_ca_is_reported_with_its_configmap[empty]",
@@ -476,37 +482,39 @@ TOKEN = {
     "tok-labels": shown(
         f"{TOKENS}test_the_secret_of_a_token_has_the_fields_of_bootstrap_authentication"
     ),
-    "tok-expired": shown(f"{BODIES}test_a_token_is_kept_while_it_lasts_ten_minutes_more[-1-False]"),
+    "tok-expired": shown(
+        f"{BODIES}test_a_token_is_kept_if_it_is_valid_for_at_least_ten_minutes[-1-False]"
+    ),
     "tok-expires-soon": shown(
-        f"{BODIES}test_a_token_is_kept_while_it_lasts_ten_minutes_more[5-False]",
-        f"{BODIES}test_a_token_is_kept_while_it_lasts_ten_minutes_more[10-True]",
+        f"{BODIES}test_a_token_is_kept_if_it_is_valid_for_at_least_ten_minutes[5-False]",
+        f"{BODIES}test_a_token_is_kept_if_it_is_valid_for_at_least_ten_minutes[10-True]",
     ),
     "tok-latest-wins": shown(
-        f"{SEEN}test_every_vm_has_a_token_of_its_own_and_none_is_valid_after_the_join",
+        f"{BEHAVIOUR}test_each_vm_has_its_own_token_and_none_is_valid_after_the_join",
         vm("a VM with a token in its metadata gets the Secret"),
     ),
     "tok-other-group": differs(
-        "Secrets are not read at all: a token is a VM's, and the VM's metadata names it",
-        f"{SEEN}test_every_vm_has_a_token_of_its_own_and_none_is_valid_after_the_join",
-        f"{RIGHTS}test_a_step_has_exactly_the_permissions_in_the_cluster_that_it_uses[inject_token]",
+        "Secrets are not read: each token is for one VM, whose metadata contains it",
+        f"{BEHAVIOUR}test_each_vm_has_its_own_token_and_none_is_valid_after_the_join",
+        f"{PERMISSIONS}test_a_step_has_exactly_the_permissions_in_the_cluster_that_it_uses[inject_token]",
     ),
     "tok-shared-by-slice": shown(
-        f"{SEEN}test_every_vm_has_a_token_of_its_own_and_none_is_valid_after_the_join"
+        f"{BEHAVIOUR}test_each_vm_has_its_own_token_and_none_is_valid_after_the_join"
     ),
     "tok-not-removed-after-join": differs(
-        "the Secret goes as soon as the Node is proved; the keys in the metadata stay, being worth "
-        "nothing without it, and one more write for each VM is saved",
-        f"{SEEN}test_every_vm_has_a_token_of_its_own_and_none_is_valid_after_the_join",
+        "the Secret is deleted as soon as the Node is proved; the keys in the metadata remain, because "
+        "they are useless without it and their removal would cost one more write for each VM",
+        f"{BEHAVIOUR}test_each_vm_has_its_own_token_and_none_is_valid_after_the_join",
     ),
     "tok-gc-on-delete": shown(
-        f"{SEEN}test_tokens_of_a_group_that_goes_are_revoked_and_no_others",
+        f"{BEHAVIOUR}test_a_deletion_revokes_the_tokens_of_its_group_and_no_others",
         (
             f"{DELETE}test_a_deletion_begins_with_the_actions_that_are_missing"
             "[tokens of VMs that have not joined are revoked]"
         ),
     ),
     "tok-gc-skipped-without-bootstrap": shown(
-        f"{SEEN}test_without_bootstrapping_no_secret_is_touched"
+        f"{BEHAVIOUR}test_without_bootstrapping_no_secret_is_touched"
     ),
 }
 
@@ -529,16 +537,16 @@ NODE = {
     "node-label-corrected": shown(node("proved, with a changed label")),
     "node-label-no-write-when-right": shown(
         node("proved, with all labels"),
-        f"{SEEN}test_a_node_whose_labels_are_right_is_patched_no_more",
+        f"{BEHAVIOUR}test_a_node_with_the_correct_labels_is_not_patched_again",
     ),
     "node-label-unknown-machine": differs(
-        "such a machine is refused, in the spec and in a template of one's own; were there one, its "
-        "Nodes would get the group's labels and none about its chips",
+        "such a machine type is rejected, in the spec and in a user template; its Nodes would get "
+        "the group's labels and no labels about chips",
         user_template("is of a machine type without TPUs"),
-        f"{WORDS}test_a_machine_that_is_not_known_gives_no_accelerator_labels",
+        f"{MESSAGES}test_an_unknown_machine_type_has_no_accelerator_labels",
     ),
     "node-accelerator-older": differs(
-        "refused there and here, so that there is nothing to map",
+        "both systems reject these machine types, so no mapping is needed",
         family("ct5lp-hightpu-4t"),
         family("ct5p-hightpu-4t"),
         family("ct4p-hightpu-4t"),
@@ -555,12 +563,12 @@ NODE = {
         "[zones/us-central1-a/machineTypes/tpu7x-standard-4t-tpu7x-4]"
     ),
     "node-ready-rule": shown(
-        f"{WORDS}test_a_ready_node_offers_all_chips_of_its_vm[all]",
+        f"{MESSAGES}test_a_node_is_ready_only_with_all_chips_of_its_vm[all]",
         ready("both, and the interconnect is active"),
     ),
     "node-ready-needs-chips": shown(
         *(
-            f"{WORDS}test_a_ready_node_offers_all_chips_of_its_vm[{case}]"
+            f"{MESSAGES}test_a_node_is_ready_only_with_all_chips_of_its_vm[{case}]"
             for case in ("none", "zero", "too few")
         )
     ),
@@ -570,61 +578,59 @@ NODE = {
         f"{LABEL}test_an_unknown_interconnect_delays_a_slice_for_at_most_five_minutes",
     ),
     "node-no-taint": differs(
-        "none unless nodeTaints asks: workloads written for tpu-operator, which sets none, must "
-        "still be scheduled",
-        f"{LIVES}test_nodes_get_no_taint_unless_the_user_requests_it",
-        f"{LIVES}test_labels_and_taints_of_the_user_are_on_every_node",
+        "no taint unless nodeTaints requests it: workloads written for tpu-operator, which sets none, "
+        "must still be scheduled",
+        f"{LIFECYCLE}test_nodes_get_no_taint_unless_the_user_requests_it",
+        f"{LIFECYCLE}test_labels_and_taints_of_the_user_are_on_every_node",
     ),
     "node-not-watched": shown(
-        f"{SEEN}test_a_node_that_turns_unready_makes_the_slice_unready_within_seconds"
+        f"{BEHAVIOUR}test_an_unready_node_makes_the_slice_unready_within_seconds"
     ),
 }
 
 STATUS = {
     "stat-finalizers": differs(
-        "one finalizer: what still stands is in status.resources; it is there before anything is "
-        "asked of Compute Engine",
+        "one finalizer: status.resources has the resources that exist; the finalizer is written before "
+        "the first call to Compute Engine",
         f"{CREATE}test_a_new_group_gets_finalizer_and_label_before_the_first_insert",
     ),
-    "stat-gone": shown(f"{SEEN}test_a_message_about_a_group_that_is_gone_is_acknowledged"),
+    "stat-gone": shown(f"{BEHAVIOUR}test_a_message_about_a_group_that_is_gone_is_acknowledged"),
     "stat-awaiting": shown(
-        f"{SEEN}test_nodes_that_have_not_joined_are_counted_in_tpu_operators_words"
+        f"{BEHAVIOUR}test_nodes_that_have_not_joined_are_counted_in_the_message_of_tpu_operator"
     ),
     "stat-joining-event": shown(
-        f"{WORDS}test_joining_is_told_once_with_the_first_node_of_several[0-1-told0]"
+        f"{MESSAGES}test_joining_emits_one_event_at_the_first_of_several_nodes[0-1-events0]"
     ),
     "stat-no-joining-event": shown(
-        f"{WORDS}test_joining_is_told_once_with_the_first_node_of_several[1-1-told1]",
-        f"{WORDS}test_joining_is_told_once_with_the_first_node_of_several[1-2-told2]",
+        f"{MESSAGES}test_joining_emits_one_event_at_the_first_of_several_nodes[1-1-events1]",
+        f"{MESSAGES}test_joining_emits_one_event_at_the_first_of_several_nodes[1-2-events2]",
     ),
     "stat-ready": shown(
-        f"{SEEN}test_ready_goes_through_the_reasons_of_every_life_and_no_other",
-        f"{WORDS}test_a_change_is_told_once[ready]",
-        f"{WORDS}test_a_change_is_told_once[still ready]",
+        f"{BEHAVIOUR}test_ready_has_only_the_expected_reasons_during_creation",
+        f"{MESSAGES}test_a_change_emits_one_event[ready]",
+        f"{MESSAGES}test_a_change_emits_one_event[still ready]",
     ),
     "stat-failed-never-set": differs(
-        "VMs that did not join in time are counted; that some could not be made is told by the "
-        "condition of the managed instance group, in GCE's words",
+        "VMs that did not join in time are counted; the condition of the MIG reports VMs that could "
+        "not be created, with the message of Compute Engine",
         f"{CREATE}test_the_condition_of_the_mig_follows_from_its_state[could not create a VM]",
-        f"{SEEN}test_vms_that_never_join_are_named_and_counted_after_a_quarter_of_an_hour",
+        f"{BEHAVIOUR}test_vms_that_never_join_are_named_and_counted_after_15_minutes",
     ),
-    "stat-error": shown(
-        f"{SEEN}test_a_read_that_fails_is_no_condition_and_no_event[instances.get]"
-    ),
+    "stat-error": shown(f"{BEHAVIOUR}test_a_failed_read_causes_no_warning[instances.get]"),
     "stat-ready-overwritten-by-blip": shown(
-        f"{SEEN}test_a_read_that_fails_says_nothing_about_the_nodes_of_a_ready_slice"
+        f"{BEHAVIOUR}test_a_failed_read_does_not_change_the_condition_of_a_ready_slice"
     ),
     "stat-child-terminal": shown(
-        f"{SEEN}test_a_refusal_of_another_kind_is_said_and_tried_again",
-        f"{WORDS}test_a_change_is_told_once[refused]",
-        f"{WORDS}test_a_change_is_told_once[still refused]",
+        f"{BEHAVIOUR}test_an_unknown_error_is_reported_and_the_call_retried",
+        f"{MESSAGES}test_a_change_emits_one_event[an error]",
+        f"{MESSAGES}test_a_change_emits_one_event[the same error]",
     ),
     "stat-no-deadline": shown(
-        f"{SEEN}test_vms_that_never_join_are_named_and_counted_after_a_quarter_of_an_hour",
+        f"{BEHAVIOUR}test_vms_that_never_join_are_named_and_counted_after_15_minutes",
         ready("a VM has not joined in time"),
     ),
     "stat-no-observed-generation": shown(
-        f"{SEEN}test_every_condition_says_which_generation_it_is_about"
+        f"{BEHAVIOUR}test_every_condition_has_the_observed_generation"
     ),
 }
 
@@ -636,107 +642,108 @@ DEVICE_PLUGIN = {
     ),
     "dp-exists": shown(PLUGIN),
     "dp-not-updated": differs(
-        f"{PLUGIN_IS_INSTALLED}; kubectl apply brings it up to date",
+        f"{PLUGIN_IS_INSTALLED}; kubectl apply updates it",
         f"{MANIFESTS}test_every_manifest_of_the_folder_is_part_of_the_base",
     ),
     "dp-wakes-every-group": shown(
-        f"{RIGHTS}test_the_relay_may_read_only_the_collections_that_it_watches"
+        f"{PERMISSIONS}test_the_relay_may_read_only_the_collections_that_it_watches"
     ),
     "dp-service-account-not-applied": shown(
         f"{MANIFESTS}test_the_device_plugin_runs_only_on_tpu_nodes_and_tolerates_their_taints"
     ),
     "dp-kept-while-others": shown(PLUGIN),
     "dp-deleted-with-last": differs(
-        f"{PLUGIN_IS_INSTALLED}; without TPU Nodes it runs nowhere", PLUGIN
+        f"{PLUGIN_IS_INSTALLED}; without TPU Nodes it has no Pods", PLUGIN
     ),
     "dp-already-gone": differs(
-        f"{PLUGIN_IS_INSTALLED}; where it is missing, Nodes without chips are named",
+        f"{PLUGIN_IS_INSTALLED}; if it is missing, Nodes without chips are reported",
         ready("one has no chips for long"),
     ),
 }
 
 DELETION = {
     "del-cordon": shown(
-        f"{SEEN}test_deletion_cordons_first_and_takes_what_uses_before_what_is_used",
+        f"{BEHAVIOUR}test_a_deletion_cordons_nodes_and_deletes_the_mig_before_the_template",
         f"{DELETE}test_a_deletion_begins_with_the_status_and_the_nodes",
     ),
     "del-no-drain": differs(
-        "deleting a group deletes its VMs at once, there as here: whoever wants to drain does so "
-        "first (kubectl drain)"
+        "both systems delete the VMs of a deleted group immediately; a user who wants to drain the "
+        "Nodes first runs kubectl drain before"
     ),
     "del-order": differs(
-        "MIG before template and policy, as there; these two side by side, since neither uses the "
-        "other; tokens before all, being what could still let somebody in",
-        f"{SEEN}test_deletion_cordons_first_and_takes_what_uses_before_what_is_used",
+        "MIG before template and policy, as in tpu-operator; template and policy in parallel, since "
+        "neither uses the other; tokens first, because a VM could still join with them",
+        f"{BEHAVIOUR}test_a_deletion_cordons_nodes_and_deletes_the_mig_before_the_template",
         (
             f"{DELETE}test_a_deletion_begins_with_the_actions_that_are_missing"
             "[tokens of VMs that have not joined are revoked]"
         ),
-        goes("template and policy are deleted in parallel, then Nodes"),
-        goes("late Nodes are deleted before the group"),
+        deletion_plan("template and policy are deleted in parallel, then Nodes"),
+        deletion_plan("late Nodes are deleted before the group"),
     ),
     "del-wait-mig": shown(
-        goes_saying("all stand"), f"{LIVES}test_deletion_is_reported_step_by_step"
+        deletion_message("all exist"), f"{LIFECYCLE}test_deletion_is_reported_step_by_step"
     ),
-    "del-wait-template": shown(goes_saying("the MIG is gone")),
-    "del-wait-policy": shown(goes_saying("the template is gone too")),
+    "del-wait-template": shown(deletion_message("the MIG is gone")),
+    "del-wait-policy": shown(deletion_message("the template is gone too")),
     "del-nodes": differs(
-        "the tokens are revoked long before, so that the message speaks of Nodes only",
-        goes_saying("all are gone"),
-        goes("late Nodes are deleted before the group"),
+        "the tokens are revoked earlier, so the message is about Nodes only",
+        deletion_message("all are gone"),
+        deletion_plan("late Nodes are deleted before the group"),
     ),
     "del-nodes-only-labelled": shown(
-        f"{SEEN}test_a_node_that_joined_and_was_never_labelled_goes_with_its_group"
+        f"{BEHAVIOUR}test_a_node_that_was_never_labelled_is_deleted_with_its_group"
         "[registered with labels]",
-        f"{SEEN}test_a_node_that_joined_and_was_never_labelled_goes_with_its_group[without any]",
+        f"{BEHAVIOUR}test_a_node_that_was_never_labelled_is_deleted_with_its_group[without any]",
     ),
     "del-device-plugin-condition": differs(PLUGIN_IS_INSTALLED, PLUGIN),
-    "del-all-gone": shown(goes("the finalizer is removed after the last resource")),
+    "del-all-gone": shown(deletion_plan("the finalizer is removed after the last resource")),
     "del-child-404": shown(
-        f"{SEEN}test_what_a_person_has_deleted_before_is_no_obstacle",
-        f"{SEEN}test_an_answer_to_a_delete_that_says_there_is_nothing_is_no_obstacle"
-        "[instanceGroupManagers]",
+        f"{BEHAVIOUR}test_resources_that_were_deleted_manually_are_not_deleted_again",
+        f"{BEHAVIOUR}test_a_delete_that_answers_404_is_complete[instanceGroupManagers]",
     ),
-    "del-child-op-404": shown(f"{SEEN}test_a_delete_whose_operation_found_nothing_is_done"),
+    "del-child-op-404": shown(
+        f"{BEHAVIOUR}test_a_delete_whose_operation_fails_with_404_is_complete"
+    ),
     "del-child-starts": differs(
-        "the operation stands in status.resources; one Cleanup event for the whole deletion, no "
+        "the operation is in status.resources; one Cleanup event for the whole deletion, no "
         "polling",
-        goes("a running delete is awaited"),
-        f"{LIVES}test_events_report_a_life_in_the_words_of_tpu_operator",
+        deletion_plan("a running delete is awaited"),
+        f"{LIFECYCLE}test_the_events_of_a_slice_have_the_messages_of_tpu_operator",
     ),
     "del-child-done-at-once": differs(
-        "what is gone is seen by reading it, however soon its operation ended",
-        goes("the finalizer is removed after the last resource"),
-        f"{SEEN}test_what_a_person_has_deleted_before_is_no_obstacle",
+        "a resource is read to find that it is gone, even if its operation has ended",
+        deletion_plan("the finalizer is removed after the last resource"),
+        f"{BEHAVIOUR}test_resources_that_were_deleted_manually_are_not_deleted_again",
     ),
     "del-child-error": shown(
-        f"{SEEN}test_a_delete_that_is_refused_keeps_the_group_until_it_is_done[503-backendError]",
-        f"{SEEN}test_a_delete_that_is_refused_keeps_the_group_until_it_is_done[403-forbidden]",
+        f"{BEHAVIOUR}test_a_group_exists_until_a_refused_delete_succeeds[503-backendError]",
+        f"{BEHAVIOUR}test_a_group_exists_until_a_refused_delete_succeeds[403-forbidden]",
     ),
     "del-during-create": shown(
-        goes("a running insert is awaited"),
-        f"{CRASHES}test_a_step_may_die_at_any_call[deleted_in_mid_creation-0]",
+        deletion_plan("a running insert is awaited"),
+        f"{CRASHES}test_a_step_may_be_killed_at_any_call[deleted_during_creation-0]",
     ),
     "del-op-failed": shown(
-        f"{SEEN}test_a_delete_that_ends_badly_is_sent_again_within_two_minutes",
-        goes("a delete that ended without an effect is repeated"),
+        f"{BEHAVIOUR}test_a_failed_delete_is_retried_within_two_minutes",
+        deletion_plan("a delete that ended without an effect is repeated"),
     ),
     "del-child-finalizers": differs(
-        f"{ONE_OBJECT} and their finalizers; while theirs are on a group it is not touched",
+        f"{ONE_OBJECT} and their finalizers; a group with finalizers of tpu-operator is not changed",
         f"{CREATE}test_a_group_of_tpu_operator_is_not_owned[finalizer]",
         f"{CREATE}test_a_group_of_tpu_operator_is_not_owned[children]",
     ),
     "del-byo-template-kept": shown(
         f"{DELETE}test_a_template_of_the_user_is_not_deleted",
-        f"{LIVES}test_a_user_template_is_used_and_not_deleted",
+        f"{LIFECYCLE}test_a_user_template_is_used_and_not_deleted",
     ),
 }
 
 OWN_TEMPLATE = {
     "byo-machine-type": differs(
-        "same condition, message and event; Ready gives the same reason instead of ReconcileError, "
+        "same condition, message and event; Ready has the same reason instead of ReconcileError, "
         "and no second event follows",
-        f"{SEEN}test_a_template_for_no_tpu_is_named_and_waits_for_another",
+        f"{BEHAVIOUR}test_a_user_template_without_tpus_is_reported_and_its_replacement_is_used",
     ),
     "byo-machine-type-url": shown(user_template("names its machine type by a URL")),
     "byo-no-scheduling": shown(user_template("has no scheduling")),
@@ -744,12 +751,11 @@ OWN_TEMPLATE = {
     "byo-reservation-bound-action": shown(user_template("stops reserved VMs")),
     "byo-spot-action": shown(user_template("deletes Spot VMs, which is valid")),
     "byo-regional-template": shown(
-        f"{SEEN}test_a_regional_template_is_read_from_its_region",
-        f"{BODIES}test_a_template_of_ones_own_is_used_from_the_scope_that_its_uri_names"
-        "[regions/us-central1]",
+        f"{BEHAVIOUR}test_a_regional_template_is_read_from_its_region",
+        f"{BODIES}test_a_user_template_is_used_from_the_scope_in_its_uri[regions/us-central1]",
     ),
     "byo-fetched-every-pass": shown(
-        f"{SEEN}test_a_template_is_not_read_again_once_the_slice_stands"
+        f"{BEHAVIOUR}test_a_user_template_is_not_read_again_after_the_slice_is_ready"
     ),
     "byo-not-checked": shown(
         user_template("has another shape"),
@@ -773,11 +779,13 @@ ROWS: dict[str, Row] = {
     **OWN_TEMPLATE,
 }
 
-NOT_MADE_HERE = "groups are of v6e and TPU7x only; the machine types of others are refused"
-OF_CONTAINERS = "about the variables of containers, which no group sets"
+UNSUPPORTED = "groups are of v6e and TPU7x only; other machine types are rejected"
+CONTAINER_VARIABLES = "about variables of containers, which no group sets"
 
 TOPOLOGY_RULES: dict[str, Row] = {
-    "dims": shown(misfit("four-dimensions"), misfit("trailing-x"), misfit("zero")),
+    "dims": shown(
+        invalid_shape("four-dimensions"), invalid_shape("trailing-x"), invalid_shape("zero")
+    ),
     "chips": shown(
         f"{SHAPES}test_the_number_of_vms_follows_from_topology_and_machine_type[ct6e-standard-8t-1]"
     ),
@@ -785,7 +793,7 @@ TOPOLOGY_RULES: dict[str, Row] = {
     "chips_per_host_bounds": shown(
         f"{SHAPES}test_the_chip_bounds_of_a_host_are_those_of_the_device_plugin",
     ),
-    "chips_per_host_bounds_source": differs("a note"),
+    "chips_per_host_bounds_source": differs("a note, not a behaviour"),
     **dict.fromkeys(
         (
             "host_bounds",
@@ -797,7 +805,7 @@ TOPOLOGY_RULES: dict[str, Row] = {
             "ici_resiliency",
             "single_host_defaults",
         ),
-        differs(OF_CONTAINERS),
+        differs(CONTAINER_VARIABLES),
     ),
 }
 NODE_LABELS = f"{LABEL}test_a_node_gets_the_labels_of_tpu_operator_and_of_this_system"
@@ -806,9 +814,9 @@ TOPOLOGY_LABELS: dict[str, Row] = {
     "topology": shown(NODE_LABELS),
     "chips_per_node": shown(NODE_LABELS),
     "node_group": shown(NODE_LABELS),
-    "topology_mode": differs("the topology label is always there"),
-    "sub_slice_annotation": differs(OF_CONTAINERS),
-    "ici_resiliency": differs("left to the device plugin's default"),
+    "topology_mode": differs("Nodes always have the topology label"),
+    "sub_slice_annotation": differs(CONTAINER_VARIABLES),
+    "ici_resiliency": differs("the device plugin uses its default"),
     "design_doc_only": differs("no code of tpu-operator writes or reads them"),
 }
 TOPOLOGY_GENERATIONS: dict[str, Row] = {
@@ -818,9 +826,9 @@ TOPOLOGY_GENERATIONS: dict[str, Row] = {
         f"{CRD}test_each_shape_of_xpk_is_accepted",
         f"{SHAPES}test_a_large_v7_shape_is_valid_if_it_is_a_sorted_block_of_cubes_within_a_pod",
     ),
-    "v4": differs(NOT_MADE_HERE, family("ct4p-hightpu-4t")),
-    "v5e": differs(NOT_MADE_HERE, family("ct5lp-hightpu-4t")),
-    "v5p": differs(NOT_MADE_HERE, family("ct5p-hightpu-4t")),
+    "v4": differs(UNSUPPORTED, family("ct4p-hightpu-4t")),
+    "v5e": differs(UNSUPPORTED, family("ct5lp-hightpu-4t")),
+    "v5p": differs(UNSUPPORTED, family("ct5p-hightpu-4t")),
 }
 TOPOLOGY_TRAPS: dict[str, Row] = {
     "v6e-8-two-meanings": shown(
@@ -847,11 +855,11 @@ TOPOLOGY_TRAPS: dict[str, Row] = {
         f"{SHAPES}test_the_chip_bounds_of_a_host_are_those_of_the_device_plugin",
         family("tpu7x-standard-3t"),
     ),
-    "seed-manifest-type": differs(OF_CONTAINERS),
+    "seed-manifest-type": differs(CONTAINER_VARIABLES),
     "chips-vs-cores": shown(
         f"{SHAPES}test_a_machine_type_has_a_generation_and_chips[tpu7x-standard-4t-tpu-tpu7x-4]",
         NODE_LABELS,
     ),
-    "dra-driver-tpu7x": differs("the device plugin is what gives out the chips, not that driver"),
+    "dra-driver-tpu7x": differs("the device plugin allocates chips, not that driver"),
     "operator-supported": shown(family("tpu7x-standard"), invalid("machine-type-v5e")),
 }

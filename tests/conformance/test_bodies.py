@@ -1,4 +1,4 @@
-"""What is asked of Compute Engine: the bodies of policy, template and managed instance group."""
+"""The request bodies for Compute Engine: workload policy, instance template and MIG."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def config(**change: Any) -> NodeGroup:
 
 def properties(about: NodeGroup) -> dict[str, Any]:
     assert isinstance(about.spec.source, InstanceConfig)
-    made: dict[str, Any] = template_body(about, about.spec.source)["properties"]
-    return made
+    found: dict[str, Any] = template_body(about, about.spec.source)["properties"]
+    return found
 
 
 def metadata(about: NodeGroup) -> dict[str, str]:
@@ -58,7 +58,7 @@ def test_a_bulk_group_has_a_policy_with_its_topology() -> None:
     "zone, region",
     [("us-central1-a", "us-central1"), ("us-south1-ai1b", "us-south1")],
 )
-def test_policies_live_in_the_region_of_the_zone(zone: str, region: str) -> None:
+def test_a_policy_is_in_the_region_of_the_zone(zone: str, region: str) -> None:
     spec = group(change={"nodeLocation": zone, "instanceConfig": {"subnetwork": None}}).spec
     assert spec.region == region
 
@@ -81,7 +81,7 @@ def test_policies_live_in_the_region_of_the_zone(zone: str, region: str) -> None
         ),
     ],
 )
-def test_vms_are_never_moved_and_end_as_their_model_demands(
+def test_the_scheduling_of_vms_follows_from_the_provisioning_model(
     model: str, scheduling: dict[str, Any]
 ) -> None:
     reservation = "my-reservation" if model == "RESERVATION_BOUND" else None
@@ -94,7 +94,7 @@ def test_vms_are_never_moved_and_end_as_their_model_demands(
     }
 
 
-def test_a_reservation_is_consumed_by_its_name() -> None:
+def test_the_template_refers_to_the_reservation_by_name() -> None:
     about = config(provisioningModel=None, reservation="test-reservation")
     assert properties(about)["reservation_affinity"] == {
         "consume_reservation_type": "SPECIFIC_RESERVATION",
@@ -103,18 +103,18 @@ def test_a_reservation_is_consumed_by_its_name() -> None:
     }
 
 
-def test_without_reservation_none_is_named() -> None:
-    made = properties(config(provisioningModel="SPOT", reservation=None))
-    assert "reservation_affinity" not in made
+def test_the_template_has_no_reservation_if_the_spec_has_none() -> None:
+    found = properties(config(provisioningModel="SPOT", reservation=None))
+    assert "reservation_affinity" not in found
 
 
-def test_flex_start_takes_no_reservation_that_is_lying_about() -> None:
+def test_flex_start_uses_no_reservation() -> None:
     about = config(provisioningModel="FLEX_START", reservation=None, maxRunDuration="1h")
     affinity = properties(about)["reservation_affinity"]
     assert affinity == {"consume_reservation_type": "NO_RESERVATION"}
 
 
-def test_the_boot_disk_is_as_the_spec_says_and_goes_with_its_vm() -> None:
+def test_the_boot_disk_follows_from_the_spec_and_is_deleted_with_its_vm() -> None:
     about = config(image="projects/p/global/images/i", bootDiskSizeGB=250, diskType="pd-ssd")
     assert properties(about)["disks"] == [
         {
@@ -129,13 +129,13 @@ def test_the_boot_disk_is_as_the_spec_says_and_goes_with_its_vm() -> None:
     ]
 
 
-def test_without_a_size_the_disk_is_the_images() -> None:
+def test_without_a_size_the_disk_has_the_size_of_its_image() -> None:
     disk = properties(config(bootDiskSizeGB=None))["disks"][0]["initialize_params"]
     assert disk.keys() == {"source_image", "disk_type"}
 
 
 @pytest.mark.parametrize(
-    "given, asked",
+    "given, expected",
     [
         ("custom-subnet", "projects/my-gcp-project/regions/us-central1/subnetworks/custom-subnet"),
         (None, "projects/my-gcp-project/regions/us-central1/subnetworks/default"),
@@ -145,43 +145,43 @@ def test_without_a_size_the_disk_is_the_images() -> None:
         ),
     ],
 )
-def test_the_subnetwork_is_the_one_of_the_spec(given: str | None, asked: str) -> None:
-    assert properties(config(subnetwork=given))["network_interfaces"] == [{"subnetwork": asked}]
+def test_the_subnetwork_follows_from_the_spec(given: str | None, expected: str) -> None:
+    assert properties(config(subnetwork=given))["network_interfaces"] == [{"subnetwork": expected}]
 
 
-def test_tags_are_the_specs() -> None:
+def test_the_tags_are_those_of_the_spec() -> None:
     assert properties(config(networkTags=["tag1", "tag2"]))["tags"] == {"items": ["tag1", "tag2"]}
 
 
 @pytest.mark.parametrize("tags", [[], None])
-def test_without_tags_there_are_none(tags: list[str] | None) -> None:
+def test_the_template_has_no_tags_if_the_spec_has_none(tags: list[str] | None) -> None:
     assert "tags" not in properties(config(networkTags=tags))
 
 
-def test_the_service_account_is_the_specs() -> None:
+def test_the_service_account_is_that_of_the_spec() -> None:
     accounts = [{"email": "default", "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}]
     assert properties(config(serviceAccounts=accounts))["service_accounts"] == accounts
 
 
-def test_without_a_service_account_the_vms_have_none() -> None:
+def test_the_vms_have_no_service_account_if_the_spec_has_none() -> None:
     assert "service_accounts" not in properties(group())
 
 
-def test_the_startup_script_knows_version_project_and_zone() -> None:
+def test_the_startup_script_contains_version_project_and_zone() -> None:
     script = metadata(group())[STARTUP_SCRIPT_KEY]
     for value in ("1.31", "my-gcp-project", "us-central1-c"):
         assert value in script
 
 
 @pytest.mark.parametrize("given", [{}, {"startup-script": "#!/bin/sh"}])
-def test_without_bootstrapping_the_startup_script_is_the_users_or_none(
+def test_without_bootstrapping_the_metadata_has_only_the_startup_script_of_the_user(
     given: dict[str, str],
 ) -> None:
     about = group(change={"bootstrapKubernetes": None, "instanceConfig": {"metadata": given}})
     assert metadata(about) == {**given, KUBE_LABELS_KEY: LABELS}
 
 
-def test_the_labels_that_are_known_beforehand_stand_in_the_template() -> None:
+def test_the_template_has_the_node_labels() -> None:
     about = config(metadata={"kube-labels": "mine=1"})
     assert metadata(about)[KUBE_LABELS_KEY] == f"{LABELS},mine=1"
 
@@ -196,14 +196,14 @@ def test_the_labels_that_are_known_beforehand_stand_in_the_template() -> None:
         (" c = 3 ,,a", "a=1,b=2,c = 3,a"),
     ],
 )
-def test_kube_labels_keeps_what_others_have_put_there(existing: str, merged: str) -> None:
+def test_kube_labels_keeps_labels_of_other_writers(existing: str, merged: str) -> None:
     assert merge_kube_labels(existing, {"a": "1", "b": "2"}) == merged
 
 
 # The managed instance group
 
 
-def test_a_bulk_group_is_wired_by_its_policy_and_not_repaired_vm_by_vm() -> None:
+def test_the_mig_of_a_bulk_group_has_the_policy_and_no_repair() -> None:
     name = RESOURCE
     assert mig_body(group(), None) == {
         "name": name,
@@ -219,7 +219,7 @@ def test_a_bulk_group_is_wired_by_its_policy_and_not_repaired_vm_by_vm() -> None
     }
 
 
-def test_an_individual_group_repairs_its_vms_and_has_no_policy() -> None:
+def test_the_mig_of_an_individual_group_repairs_vms_and_has_no_policy() -> None:
     about = group(change=INDIVIDUAL)
     body = mig_body(about, None)
     assert body["instance_lifecycle_policy"] == {"default_action_on_failure": "REPAIR"}
@@ -228,14 +228,14 @@ def test_an_individual_group_repairs_its_vms_and_has_no_policy() -> None:
     assert about.spec.resource_kinds == ("instanceTemplate", "managedInstanceGroup")
 
 
-def test_flex_start_is_not_repaired() -> None:
+def test_the_mig_of_flex_start_has_no_repair() -> None:
     flex = {"provisioningModel": "FLEX_START", "reservation": None, "maxRunDuration": "1h"}
     body = mig_body(group(change={**INDIVIDUAL, "instanceConfig": flex}), None)
     assert body["instance_lifecycle_policy"] == {"default_action_on_failure": "DO_NOTHING"}
 
 
 @pytest.mark.parametrize("scope", ["global", "regions/us-central1"])
-def test_a_template_of_ones_own_is_used_from_the_scope_that_its_uri_names(scope: str) -> None:
+def test_a_user_template_is_used_from_the_scope_in_its_uri(scope: str) -> None:
     uri = f"projects/my-gcp-project/{scope}/instanceTemplates/t"
     body = mig_body(group(change={**OWN_TEMPLATE, "instanceTemplateURI": uri}), template())
     assert body["instance_template"] == uri
@@ -244,9 +244,9 @@ def test_a_template_of_ones_own_is_used_from_the_scope_that_its_uri_names(scope:
 # Names
 
 
-def test_children_that_tpu_operator_has_made_are_known_by_their_names() -> None:
-    theirs = parse(raw_group(name="my-tpu-group", uid="my-uid"), "cluster")
-    assert theirs.operator_child_names == {
+def test_children_of_tpu_operator_are_recognized_by_name() -> None:
+    parsed = parse(raw_group(name="my-tpu-group", uid="my-uid"), "cluster")
+    assert parsed.operator_child_names == {
         "workloadpolicies": "my-tpu-group-policy-1ec0000c",
         "instancetemplates": "my-tpu-group-template-1ec0000c",
         "managedinstancegroups": "my-tpu-group-mig-1ec0000c",
@@ -257,24 +257,26 @@ def test_children_that_tpu_operator_has_made_are_known_by_their_names() -> None:
 
 
 @pytest.mark.parametrize("status", ["PROVISIONING", "STAGING", "RUNNING"])
-def test_a_vm_gets_its_token_when_its_metadata_can_be_written(status: str) -> None:
+def test_a_vm_gets_a_token_if_its_metadata_can_be_written(status: str) -> None:
     given = observed(Vm(instance(status=status), None, None))
-    wanted = ["SetMetadata", "CreateSecret newnew"] if status == "RUNNING" else []
-    assert describe(decide(given, NOW)) == wanted
+    expected = ["SetMetadata", "CreateSecret newnew"] if status == "RUNNING" else []
+    assert describe(decide(given, NOW)) == expected
 
 
 @pytest.mark.parametrize(
     "status", ["STOPPING", "SUSPENDING", "SUSPENDED", "TERMINATED", "PENDING", ""]
 )
-def test_a_vm_that_cannot_join_gets_none(status: str) -> None:
+def test_a_vm_that_cannot_join_gets_no_token(status: str) -> None:
     assert describe(decide(observed(Vm(instance(status=status), None, None)), NOW)) == []
 
 
 @pytest.mark.parametrize(
     "minutes_left, is_kept", [(-1, False), (5, False), (9, False), (10, True), (45, True)]
 )
-def test_a_token_is_kept_while_it_lasts_ten_minutes_more(minutes_left: int, is_kept: bool) -> None:
+def test_a_token_is_kept_if_it_is_valid_for_at_least_ten_minutes(
+    minutes_left: int, is_kept: bool
+) -> None:
     token = Token("oldold", "o" * 16, NOW + timedelta(minutes=minutes_left))
     plan = decide(observed(Vm(instance(token=token), None, token)), NOW)
-    kept, new = ["CreateSecret oldold"], ["SetMetadata", "CreateSecret newnew"]
-    assert describe(plan) == (kept if is_kept else new)
+    keep, renew = ["CreateSecret oldold"], ["SetMetadata", "CreateSecret newnew"]
+    assert describe(plan) == (keep if is_kept else renew)

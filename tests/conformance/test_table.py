@@ -1,4 +1,4 @@
-"""Every known behaviour of tpu-operator has its test, or the reason why ours differs."""
+"""Every known behaviour of tpu-operator and TPU Provisioner has a test, or a reason for a difference."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import yaml
 
 from tests.conformance.provisioner import NODE_POOLS
 from tests.conformance.provisioner import ROWS as PROVISIONER
-from tests.conformance.provisioner_steps import ROWS as PROVISIONERS_STEPS
+from tests.conformance.provisioner_steps import ROWS as PROVISIONER_STEPS
 from tests.conformance.provisioner_steps import STEPS
 from tests.conformance.table import (
     LABEL,
@@ -41,7 +41,7 @@ ENTRIES = [
 
 
 def shape_rows() -> dict[str, Row]:
-    """Each documented shape of a generation that groups are made of, by machine type."""
+    """Each documented shape of a supported generation, by machine type."""
     return {
         f"{generation} {row['topology']} {machine_type}": Row(
             (
@@ -70,33 +70,33 @@ TABLES: dict[str, tuple[Mapping[str, Row], set[str]]] = {
     "shapes": (shape_rows(), {*shape_rows()}),
     "entries of the audit log": (entry_rows(), {*ENTRIES}),
     "node pools": (NODE_POOLS, {*PROVISIONER}),
-    "slices of JobSets": (STEPS, {*PROVISIONERS_STEPS}),
+    "slices of JobSets": (STEPS, {*PROVISIONER_STEPS}),
 }
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_row_has_an_answer_and_every_answer_a_row(table: str) -> None:
+def test_the_answers_are_for_exactly_the_rows(table: str) -> None:
     answers, rows = TABLES[table]
     assert answers.keys() == rows
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_answer_is_a_test_or_a_reason(table: str) -> None:
+def test_every_answer_has_a_test_or_a_reason(table: str) -> None:
     answers, _ = TABLES[table]
     assert [name for name, row in answers.items() if not row.tests and not row.why] == []
 
 
-def test_a_behaviour_that_is_to_be_the_same_has_a_test_of_what_it_is_there_for() -> None:
+def test_a_behaviour_with_the_verdict_same_has_a_test() -> None:
     for rows, answers in (
         (OPERATOR, ROWS),
         (PROVISIONER.values(), NODE_POOLS),
-        (PROVISIONERS_STEPS.values(), STEPS),
+        (PROVISIONER_STEPS.values(), STEPS),
     ):
         same = [row["id"] for row in rows if row["verdict"] == "same"]
         assert [name for name in same if not answers[name].tests] == []
 
 
-def test_a_pool_that_is_otherwise_than_a_row_that_is_right_says_why() -> None:
+def test_a_pool_that_differs_from_correct_behaviour_has_a_reason() -> None:
     wrong = {name for name, row in PROVISIONER.items() if row["verdict"] == "known_wrong"}
     changed = {*INPUT_ERRORS, *DIFFERS}
     assert [name for name in sorted(changed - wrong) if not NODE_POOLS[name].why] == []
@@ -104,9 +104,9 @@ def test_a_pool_that_is_otherwise_than_a_row_that_is_right_says_why() -> None:
 
 @pytest.fixture(scope="module")
 def collected() -> set[str]:
-    """The node ids of all tests in the modules that are named, below tests/.
+    """The node ids below tests/ of all tests in the modules that the tables name.
 
-    A story goes by its name without the cluster that it is told on.
+    The id of a story is without the cluster on which it runs.
     """
     named = {
         test.partition("::")[0]
@@ -127,12 +127,12 @@ def collected() -> set[str]:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_test_that_is_named_exists(table: str, collected: set[str]) -> None:
+def test_every_named_test_exists(table: str, collected: set[str]) -> None:
     answers, _ = TABLES[table]
     missing = {test for row in answers.values() for test in row.tests} - collected
     assert sorted(missing) == []
 
 
-def test_a_test_that_does_not_exist_is_found_out(collected: set[str]) -> None:
+def test_a_missing_test_is_detected(collected: set[str]) -> None:
     assert f"{LABEL}test_the_condition_ready_follows_from_the_nodes[one of two]" in collected
     assert f"{LABEL}test_the_condition_ready_follows_from_the_nodes[three of two]" not in collected

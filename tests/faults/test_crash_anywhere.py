@@ -1,10 +1,11 @@
-"""A step dies before and after each of its calls; the life ends as if nothing had been.
+"""A step is killed before and after each of its calls; the result does not change.
 
-The two-host life, and a deletion in mid-creation, run in one process on a virtual clock. Each run is
-the undisturbed one up to its point; there the step's process ends (no handler catches it), Pub/Sub
-delivers the message again, and the sweep runs. In the end: the same state, the same number of things
-made and deleted, at most 15 seconds more, and nothing left an hour later. Tokens and Kubernetes Events
-are exempt: a process that died between a token and its writing-down draws another.
+Each scenario (the complete lifecycle of two hosts, and deletions during the creation) runs in one
+process on a virtual clock. Each run is the same as the undisturbed one up to its point. There the step's
+process ends (no handler catches it), Pub/Sub delivers the message again, and the sweep runs. The final
+state and the number of operations are the same, the run takes at most 15 seconds longer, and nothing is
+left an hour later. Tokens and Kubernetes Events are not compared: a process that is killed after it has
+generated a token and before it has stored the token generates another one.
 """
 
 from __future__ import annotations
@@ -19,33 +20,34 @@ from typing import Any
 import pytest
 
 from shared.base.names import STEPS
-from tests.harness import Death, Harness
+from tests.harness import Harness, ProcessKilled
 from tests.manifests import manifest
-from tests.stories.life import Say
+from tests.stories.helpers import PrintFigure
 
 HOUR = timedelta(hours=1)
-A_DEATH_COSTS = timedelta(seconds=15)
-"""At most."""
+MAX_DELAY = timedelta(seconds=15)
+"""How much longer a scenario may take if a step is killed."""
 SHARDS = 8
-"""All points of a life are spread over so many tests, for as many processes."""
+"""The points of a scenario are divided among this number of tests, which run in parallel."""
 
 
 @dataclass
 class Outcome:
-    """How a life went: its end state, what was made, and every call of a step until all was gone."""
+    """The result of a scenario: its final state, its operations, and the calls of the steps until the
+    group is gone."""
 
     ready: Any
-    made: Counter[str]
+    operations: Counter[str]
     node_deletes: int
     leftovers: list[str]
     calls: list[str]
     took: timedelta = timedelta()
-    """Until all was gone."""
+    """Until the group is gone."""
 
 
 @dataclass
 class Point:
-    """Where a step dies: at its ``index``-th call of the whole life, before or after it."""
+    """Where a step is killed: before or after the ``index``-th call of the scenario."""
 
     index: int
     moment: str
@@ -53,13 +55,13 @@ class Point:
     is_reached: bool = False
 
 
-def live(
-    play: Callable[[Harness], Any],
+def run_scenario(
+    scenario: Callable[[Harness], Any],
     point: Point | None = None,
     make: Callable[[], Harness] = Harness,
     steps: Collection[str] = STEPS,
 ) -> Outcome:
-    """One life, with a death in it if a point is given: of one of ``steps``, whose calls count."""
+    """Run a scenario. If a point is given, kill a step there; only calls of ``steps`` are counted."""
     harness = make()
     begun = harness.clock.now()
     calls: list[str] = []
@@ -67,28 +69,28 @@ def live(
     def before(step: str, call: str) -> None:
         if step in steps:
             calls.append(f"{step}: {call}")
-            die_at("before")
+            kill_at("before")
 
     def after(step: str, _call: str) -> None:
         if step in steps:
-            die_at("after")
+            kill_at("after")
 
-    def die_at(moment: str) -> None:
+    def kill_at(moment: str) -> None:
         if point and not point.is_reached and (len(calls), moment) == (point.index, point.moment):
             point.is_reached, point.call = True, calls[-1]
-            raise Death
+            raise ProcessKilled
 
     harness.hooks.before, harness.hooks.after = before, after
-    ready = play(harness)
+    ready = scenario(harness)
     until_gone, took = list(calls), harness.clock.now() - begun
     harness.run_for(HOUR)
     return Outcome(
-        ready, harness.made, harness.node_deletes(), harness.leftovers(), until_gone, took
+        ready, harness.operations, harness.node_deletes(), harness.leftovers(), until_gone, took
     )
 
 
-def whole_life(harness: Harness) -> Any:
-    """Applied, Ready, deleted, gone."""
+def complete_lifecycle(harness: Harness) -> Any:
+    """A group is applied, becomes Ready, is deleted and is gone."""
     harness.apply(manifest())
     assert harness.run_until(lambda: harness.is_ready("my-slice"), HOUR), describe_state(harness)
     harness.run_for(timedelta(minutes=3))
@@ -100,22 +102,24 @@ def whole_life(harness: Harness) -> Any:
     return state
 
 
-def deleted_in_mid_creation(harness: Harness) -> Any:
-    """Deleted while Compute Engine is still at the policy and the template."""
+def deleted_during_creation(harness: Harness) -> Any:
+    """A group is deleted while Compute Engine creates the policy and the template."""
     harness.apply(manifest())
     both = {"resourcePolicies.insert", "instanceTemplates.insert"}
-    assert harness.run_until(lambda: both <= harness.made.keys(), HOUR), describe_state(harness)
+    assert harness.run_until(lambda: both <= harness.operations.keys(), HOUR), describe_state(
+        harness
+    )
     harness.delete("my-slice")
     assert harness.run_until(lambda: harness.group("my-slice") is None, HOUR), describe_state(
         harness
     )
 
 
-def deleted_while_vms_are_made(harness: Harness) -> Any:
-    """Deleted when the managed instance group has just been asked for."""
+def deleted_while_vms_are_created(harness: Harness) -> Any:
+    """A group is deleted immediately after its MIG was inserted."""
     harness.apply(manifest())
-    stands = "projects/my-gcp-project/zones/us-central1-c/instanceGroupManagers/"
-    harness.run_until(lambda: any(stands in path for path in harness.leftovers()), HOUR)
+    mig = "projects/my-gcp-project/zones/us-central1-c/instanceGroupManagers/"
+    harness.run_until(lambda: any(mig in path for path in harness.leftovers()), HOUR)
     harness.delete("my-slice")
     assert harness.run_until(lambda: harness.group("my-slice") is None, HOUR), describe_state(
         harness
@@ -123,13 +127,13 @@ def deleted_while_vms_are_made(harness: Harness) -> Any:
 
 
 def describe_state(harness: Harness) -> str:
-    """What a person would look at."""
+    """The status and the last log lines, for the message of a failed assertion."""
     group = harness.group("my-slice") or {}
     return f"{group.get('status')}\n" + "\n".join(map(str, harness.log.lines[-12:]))
 
 
 def end_state(harness: Harness) -> Any:
-    """What a person sees of a Ready slice, without times, ids and random ends of names."""
+    """The observable state of a Ready slice, without times, ids and random suffixes of names."""
     group = harness.group("my-slice")
     assert group is not None
     status = group["status"]
@@ -156,86 +160,95 @@ def anonymous(thing: Any) -> str:
     return re.sub(r"'[0-9]{6,}'", "ID", text)
 
 
-LIVES = (whole_life, deleted_in_mid_creation, deleted_while_vms_are_made)
+SCENARIOS = (complete_lifecycle, deleted_during_creation, deleted_while_vms_are_created)
 
 
 @pytest.mark.parametrize("shard", range(2))
-@pytest.mark.parametrize("play", LIVES, ids=lambda play: play.__name__)
-def test_a_step_may_die_at_each_kind_of_call(
-    play: Callable[[Harness], Any], shard: int, say: Say
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_a_step_may_be_killed_at_each_kind_of_call(
+    scenario: Callable[[Harness], Any], shard: int, print_figure: PrintFigure
 ) -> None:
-    """Before the first read of a kind; after the first write of a kind, and before the second.
+    """Before the first read of a kind, after the first write of a kind, and before the second one.
 
-    Lives that end early are the whole one up to their deletion, and are tried from there on.
+    A scenario that deletes the group early is the same as the complete lifecycle up to its deletion, so
+    its points begin there.
     """
-    model = live(play)
-    begin = 0 if play is whole_life else first_call_of("tear_down", model.calls)
+    baseline = run_scenario(scenario)
+    begin = 0 if scenario is complete_lifecycle else first_call_of("tear_down", baseline.calls)
     moments = {True: ("after", "before"), False: ("before",)}
     points: list[Point] = []
     times: Counter[str] = Counter()
-    for index, call in enumerate(model.calls[begin:], begin + 1):
+    for index, call in enumerate(baseline.calls[begin:], begin + 1):
         at = moments[is_write(call)][times[kind(call)] :][:1]
         points += [Point(index, moment) for moment in at]
         times[kind(call)] += 1
-    assert {kind(model.calls[point.index - 1]) for point in points} == set(times)
-    try_deaths(play, model, points[shard::2], say)
+    assert {kind(baseline.calls[point.index - 1]) for point in points} == set(times)
+    check_kills(scenario, baseline, points[shard::2], print_figure)
 
 
 def first_call_of(step: str, calls: list[str]) -> int:
-    """The index of a step's first call."""
+    """Return the index of a step's first call."""
     return next(at for at, call in enumerate(calls) if call.startswith(f"{step}: "))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shard", range(SHARDS))
-@pytest.mark.parametrize("play", LIVES, ids=lambda play: play.__name__)
-def test_a_step_may_die_at_any_call(play: Callable[[Harness], Any], shard: int, say: Say) -> None:
-    model = live(play)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_a_step_may_be_killed_at_any_call(
+    scenario: Callable[[Harness], Any], shard: int, print_figure: PrintFigure
+) -> None:
+    baseline = run_scenario(scenario)
     points = [
         Point(index, moment)
-        for index in range(1, len(model.calls) + 1)
+        for index in range(1, len(baseline.calls) + 1)
         for moment in ("before", "after")
     ]
-    try_deaths(play, model, points[shard::SHARDS], say)
+    check_kills(scenario, baseline, points[shard::SHARDS], print_figure)
 
 
-def try_deaths(
-    play: Callable[[Harness], Any], model: Outcome, points: list[Point], say: Say
+def check_kills(
+    scenario: Callable[[Harness], Any],
+    baseline: Outcome,
+    points: list[Point],
+    print_figure: PrintFigure,
 ) -> None:
-    """Live once for each point; every life ends like the undisturbed one, hardly later."""
-    assert model.leftovers == []
+    """Run the scenario once for each point; each run has the result of the undisturbed one."""
+    assert baseline.leftovers == []
     failures = []
     for point in points:
-        outcome = live(play, point)
+        outcome = run_scenario(scenario, point)
         assert point.is_reached
         failures += [
-            f"{point.index} {point.moment} {point.call}: {x}" for x in differences(model, outcome)
+            f"{point.index} {point.moment} {point.call}: {x}"
+            for x in differences(baseline, outcome)
         ]
-        if outcome.took > model.took + A_DEATH_COSTS:
+        if outcome.took > baseline.took + MAX_DELAY:
             failures.append(f"{point.index} {point.moment} {point.call}: took {outcome.took}")
-    say(f"{play.__name__}: {len(points)} points tried, {len(points) - len(failures)} held")
+    print_figure(
+        f"kill a step: {scenario.__name__}: {len(points)} points, {len(failures)} failures"
+    )
     assert failures == []
 
 
 def is_write(call: str) -> bool:
-    """True if it changes something, other than by a message that is published again."""
+    """True if the call changes an object or a resource; a published message does not count."""
     return call.partition(": ")[2].partition(" ")[0] in ("POST", "PUT", "PATCH", "DELETE")
 
 
 def kind(call: str) -> str:
-    """A call without its query and without random names."""
+    """Return the call without its query and without random names."""
     return re.sub(_RANDOM_NAME, r"/\1/NAME", anonymous(call.partition("?")[0]))
 
 
 _RANDOM_NAME = r"/(pods|events|secrets|certificatesigningrequests)/[^/]+"
 
 
-def differences(model: Outcome, outcome: Outcome) -> list[str]:
-    """In what a disturbed life differs from the undisturbed one."""
+def differences(baseline: Outcome, outcome: Outcome) -> list[str]:
+    """List the differences between a disturbed run and the undisturbed one."""
     pairs = {
-        "state": (model.ready, outcome.ready),
-        "made": (model.made, outcome.made),
-        "Nodes deleted": (model.node_deletes, outcome.node_deletes),
-        "left": (model.leftovers, outcome.leftovers),
+        "state": (baseline.ready, outcome.ready),
+        "operations": (baseline.operations, outcome.operations),
+        "Nodes deleted": (baseline.node_deletes, outcome.node_deletes),
+        "left": (baseline.leftovers, outcome.leftovers),
     }
     return [f"{what}: {one} became {other}" for what, (one, other) in pairs.items() if one != other]

@@ -1,10 +1,12 @@
-"""The steps of JobSets die at each kind of call, or are at work twice; the life ends the same.
+"""The steps of JobSets are killed at each kind of call, or process a message twice; the result is the
+same.
 
-Lives of a small JobSet whose slices are TPUNodeGroups, or node pools; what the other steps do in them
-has lives of its own (`test_crash_anywhere`). The minute makes the same calls again and again: of each
-read the first is tried, of each write the first two. To die after a read is to die before the next call.
-Of lives with node pools every day tries what is asked of GKE; of lives in which a JobSet is deleted, the
-calls after that, because until then they are the whole one. The slow tests try all.
+The scenarios are about a small JobSet whose slices are TPUNodeGroups or node pools. Only calls of the
+steps of JobSets are disturbed; `test_crash_anywhere` covers the other steps. The sweep repeats the same
+calls each minute, so the fast tests disturb the first read and the first two writes of each kind. After
+a read is the same point as before the next call. With node pools, the fast tests disturb only writes to
+GKE. In scenarios that delete the JobSet, they begin at the deletion, because the calls before it are
+those of the complete lifecycle. The slow tests disturb all calls.
 """
 
 from __future__ import annotations
@@ -31,12 +33,12 @@ from tests.faults.test_crash_anywhere import (
     first_call_of,
     is_write,
     kind,
-    live,
+    run_scenario,
 )
 from tests.harness import Harness
-from tests.stories import test_at_the_same_time as twice
-from tests.stories.jobsets import RUNS_ON, apply, apply_options, delete, phases, pods, until
-from tests.stories.life import Say
+from tests.stories import test_duplicate_deliveries as duplicates
+from tests.stories.helpers import PrintFigure
+from tests.stories.jobsets import RUNS_FOREVER, apply, apply_options, delete, phases, pods, until
 from tests.stories.test_node_pool_slices import SETTINGS as POOL_SETTINGS
 
 GROUPS = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
@@ -45,13 +47,13 @@ SETTINGS: dict[str, dict[str, Any]] = {
     GKE: {"jobset_provider": GKE, "gke": POOL_SETTINGS},
 }
 
-Play = Callable[[Harness], Any]
+Scenario = Callable[[Harness], Any]
 
 
 def prepare(harness: Harness) -> None:
-    """What slices are made from; and Pods run for as long as nobody ends them."""
+    """Create the options of slices, and let Pods run until they are deleted."""
     apply_options(harness)
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
 
 
 def new_harness(provider: str) -> Harness:
@@ -60,14 +62,14 @@ def new_harness(provider: str) -> Harness:
     return harness
 
 
-def doubled_world(provider: str) -> twice.Doubled:
-    harness = twice.Doubled(slices=SETTINGS[provider])
+def new_duplicating_harness(provider: str) -> duplicates.DuplicatingHarness:
+    harness = duplicates.DuplicatingHarness(slices=SETTINGS[provider])
     prepare(harness)
     return harness
 
 
 def post(harness: Harness, topology: str = "2x2") -> None:
-    """A JobSet with one Job of one host."""
+    """Create a JobSet with one Job: of one host, or of two for another topology."""
     hosts = 1 if topology == "2x2" else 2
     apply(harness, objects.small_jobset(topology=topology, hosts=hosts))
 
@@ -77,7 +79,8 @@ def running(harness: Harness) -> int:
 
 
 def slices(harness: Harness) -> list[tuple[str, str, bool]]:
-    """Name, topology (of a pool of one host: none is said), and whether it bears a stamp."""
+    """List name, topology (empty for a pool of one host), and whether the slice has a release
+    deadline."""
     groups = harness.simulation.admin("GET", GROUPS)["items"]
     return [_read_group(one) for one in groups] + [
         _read_pool(one, harness) for one in pools(harness)
@@ -90,20 +93,20 @@ def pools(harness: Harness) -> list[str]:
 
 def _read_group(group: dict[str, Any]) -> tuple[str, str, bool]:
     metadata = group["metadata"]
-    is_stamped = any(key.endswith("release-after") for key in metadata["annotations"])
-    return metadata["name"], group["spec"]["topology"], is_stamped
+    has_deadline = any(key.endswith("release-after") for key in metadata["annotations"])
+    return metadata["name"], group["spec"]["topology"], has_deadline
 
 
 def _read_pool(name: str, harness: Harness) -> tuple[str, str, bool]:
     pool = harness.gke.find_pool(name)
     assert pool is not None
-    is_stamped = any(key.endswith("release-after") for key in pool.content["config"]["labels"])
+    has_deadline = any(key.endswith("release-after") for key in pool.content["config"]["labels"])
     topology = pool.content.get("placementPolicy", {}).get("tpuTopology", "")
-    return name, topology, is_stamped
+    return name, topology, has_deadline
 
 
-def seen(harness: Harness) -> Any:
-    """What a person sees of a JobSet that runs, without times, ids and random ends of names."""
+def observe(harness: Harness) -> Any:
+    """The observable state of a running JobSet, without times, ids and random suffixes of names."""
     return {
         "slices": slices(harness),
         "pods": sorted(pod["spec"]["hostname"] for pod in pods(harness)),
@@ -112,18 +115,18 @@ def seen(harness: Harness) -> Any:
     }
 
 
-def whole_life(harness: Harness) -> Any:
-    """Applied, running, complete, gone."""
+def complete_lifecycle(harness: Harness) -> Any:
+    """A JobSet is applied, runs and completes; its slice is deleted."""
     post(harness)
     until(harness, lambda: running(harness) == 1)
-    state = seen(harness)
+    state = observe(harness)
     harness.jobsets.behaviour = PodBehaviour(run_s=0)
     until(harness, lambda: not slices(harness))
     return state
 
 
-def made_again_at_once(harness: Harness) -> Any:
-    """Deleted, and made again under its name before its slice has gone: it is kept."""
+def recreated_immediately(harness: Harness) -> Any:
+    """A JobSet is deleted and created again before its slice is deleted: the slice is kept."""
     post(harness)
     until(harness, lambda: running(harness) == 1)
     delete(harness)
@@ -131,14 +134,14 @@ def made_again_at_once(harness: Harness) -> Any:
     post(harness)
     until(harness, lambda: running(harness) == 1)
     harness.run_for(timedelta(minutes=3))
-    state = seen(harness)
+    state = observe(harness)
     delete(harness)
     until(harness, lambda: not slices(harness))
     return state
 
 
-def made_again_as_another(harness: Harness) -> Any:
-    """Deleted, and made again under its name with another topology: the slice is made anew."""
+def recreated_with_another_topology(harness: Harness) -> Any:
+    """A JobSet is deleted and created again with another topology: the slice is replaced."""
     post(harness)
     until(harness, lambda: running(harness) == 1)
     delete(harness)
@@ -146,60 +149,60 @@ def made_again_as_another(harness: Harness) -> Any:
     post(harness, topology="2x4")
     until(harness, lambda: running(harness) == 2)
     harness.run_for(timedelta(minutes=3))
-    state = seen(harness)
+    state = observe(harness)
     delete(harness)
     until(harness, lambda: not slices(harness))
     return state
 
 
-def deleted_in_mid_creation(harness: Harness) -> Any:
-    """Deleted while the slice is being made."""
+def deleted_during_creation(harness: Harness) -> Any:
+    """A JobSet is deleted while its slice is being created."""
     post(harness)
     until(harness, lambda: bool(slices(harness)))
     delete(harness)
     until(harness, lambda: not slices(harness))
 
 
-LIVES: tuple[Any, ...] = (
-    pytest.param((TPU_NODE_GROUP, whole_life)),
-    pytest.param((TPU_NODE_GROUP, made_again_at_once)),
-    pytest.param((TPU_NODE_GROUP, made_again_as_another), marks=pytest.mark.slow),
-    pytest.param((TPU_NODE_GROUP, deleted_in_mid_creation)),
-    pytest.param((GKE, whole_life)),
-    pytest.param((GKE, made_again_at_once), marks=pytest.mark.slow),
-    pytest.param((GKE, made_again_as_another), marks=pytest.mark.slow),
-    pytest.param((GKE, deleted_in_mid_creation), marks=pytest.mark.slow),
+SCENARIOS: tuple[Any, ...] = (
+    pytest.param((TPU_NODE_GROUP, complete_lifecycle)),
+    pytest.param((TPU_NODE_GROUP, recreated_immediately)),
+    pytest.param((TPU_NODE_GROUP, recreated_with_another_topology), marks=pytest.mark.slow),
+    pytest.param((TPU_NODE_GROUP, deleted_during_creation)),
+    pytest.param((GKE, complete_lifecycle)),
+    pytest.param((GKE, recreated_immediately), marks=pytest.mark.slow),
+    pytest.param((GKE, recreated_with_another_topology), marks=pytest.mark.slow),
+    pytest.param((GKE, deleted_during_creation), marks=pytest.mark.slow),
 )
 
 
-def places(life: Life) -> Iterator[int]:
-    """The numbers of the calls at which something is tried every day, from 1."""
-    calls = life.model.calls
-    begin = 0 if life.play is whole_life else first_call_of("release_slice", calls)
+def sample_calls(case: Case) -> Iterator[int]:
+    """The numbers, from 1, of the calls that the fast tests disturb."""
+    calls = case.baseline.calls
+    begin = 0 if case.scenario is complete_lifecycle else first_call_of("release_slice", calls)
     times: Counter[str] = Counter()
     for number, call in enumerate(calls[begin:], begin + 1):
-        if not is_of_every_day(call, life.provider):
+        if not is_in_sample(call, case.provider):
             continue
         times[kind(call)] += 1
         if times[kind(call)] <= 1 + is_write(call):
             yield number
 
 
-def is_of_every_day(call: str, provider: str) -> bool:
+def is_in_sample(call: str, provider: str) -> bool:
     return provider != GKE or ("/nodePools" in call and is_write(call))
 
 
 @dataclass(frozen=True)
-class Life:
-    """A life with a provider's slices, and how it goes undisturbed."""
+class Case:
+    """A scenario with the slices of a provider, and its result without a disturbance."""
 
     provider: str
-    play: Play
-    model: Outcome
+    scenario: Scenario
+    baseline: Outcome
 
     @property
     def name(self) -> str:
-        return f"{self.play.__name__} with {self.provider}"
+        return f"{self.scenario.__name__} with {self.provider}"
 
 
 @pytest.fixture(scope="module")
@@ -207,81 +210,91 @@ def undisturbed() -> dict[Any, Outcome]:
     return {}
 
 
-@pytest.fixture(params=LIVES, ids=lambda life: f"{life[1].__name__}-{life[0]}")
-def life(request: pytest.FixtureRequest, undisturbed: dict[Any, Outcome]) -> Life:
-    provider, play = request.param
+@pytest.fixture(params=SCENARIOS, ids=lambda case: f"{case[1].__name__}-{case[0]}")
+def case(request: pytest.FixtureRequest, undisturbed: dict[Any, Outcome]) -> Case:
+    provider, scenario = request.param
     if request.param not in undisturbed:
-        undisturbed[request.param] = live(
-            play, make=partial(new_harness, provider), steps=JOBSET_STEPS
+        undisturbed[request.param] = run_scenario(
+            scenario, make=partial(new_harness, provider), steps=JOBSET_STEPS
         )
-    model = undisturbed[request.param]
-    assert model.leftovers == []
-    return Life(provider, play, model)
+    baseline = undisturbed[request.param]
+    assert baseline.leftovers == []
+    return Case(provider, scenario, baseline)
 
 
-def try_deaths(life: Life, points: list[Point]) -> list[str]:
-    """What has gone otherwise than undisturbed, by point."""
+def check_kills(case: Case, points: list[Point]) -> list[str]:
+    """List the differences from the undisturbed run, by point."""
     failures = []
     for point in points:
-        outcome = live(life.play, point, partial(new_harness, life.provider), JOBSET_STEPS)
+        outcome = run_scenario(
+            case.scenario, point, partial(new_harness, case.provider), JOBSET_STEPS
+        )
         assert point.is_reached
         failures += [
             f"{point.index} {point.moment} {point.call}: {x}"
-            for x in differences(life.model, outcome)
+            for x in differences(case.baseline, outcome)
         ]
     return failures
 
 
-def deaths(model: Outcome, numbers: Iterable[int]) -> list[Point]:
+def kill_points(baseline: Outcome, numbers: Iterable[int]) -> list[Point]:
     return [
         Point(number, moment)
         for number in numbers
-        for moment in ("before", *(["after"] if is_write(model.calls[number - 1]) else []))
+        for moment in ("before", *(["after"] if is_write(baseline.calls[number - 1]) else []))
     ]
 
 
-def test_a_step_of_jobsets_may_die_at_each_kind_of_call(life: Life, say: Say) -> None:
-    points = deaths(life.model, places(life))
+def test_a_step_of_jobsets_may_be_killed_at_each_kind_of_call(
+    case: Case, print_figure: PrintFigure
+) -> None:
+    points = kill_points(case.baseline, sample_calls(case))
     assert points
-    assert try_deaths(life, points) == []
-    say(f"JobSets, {life.name}: a step died at {len(points)} points")
+    assert check_kills(case, points) == []
+    print_figure(f"JobSets: {case.name}: killed at {len(points)} points")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_step_of_jobsets_may_die_at_any_call(life: Life, say: Say) -> None:
+def test_a_step_of_jobsets_may_be_killed_at_any_call(case: Case, print_figure: PrintFigure) -> None:
     points = [
         Point(number, moment)
-        for number in range(1, len(life.model.calls) + 1)
+        for number in range(1, len(case.baseline.calls) + 1)
         for moment in ("before", "after")
     ]
-    assert try_deaths(life, points) == []
-    say(f"JobSets, {life.name}: a step died at all {len(points)} points")
+    assert check_kills(case, points) == []
+    print_figure(f"JobSets: {case.name}: killed at all {len(points)} points")
 
 
-def try_twice(life: Life, numbers: list[int]) -> list[str]:
-    """What has gone otherwise than undisturbed, by point."""
+def check_duplicates(case: Case, numbers: list[int]) -> list[str]:
+    """List the differences from the undisturbed run, by point."""
     failures = []
-    for point in map(twice.Point, numbers):
-        make = partial(doubled_world, life.provider)
-        outcome = twice.live_doubled(life.play, point, make, JOBSET_STEPS)
-        failures += [f"{point.index} {point.call}: {x}" for x in differences(life.model, outcome)]
+    for point in map(duplicates.Point, numbers):
+        make = partial(new_duplicating_harness, case.provider)
+        outcome = duplicates.run_duplicated(case.scenario, point, make, JOBSET_STEPS)
+        failures += [
+            f"{point.index} {point.call}: {x}" for x in differences(case.baseline, outcome)
+        ]
         if point.answer not in (ACKNOWLEDGED, TRY_AGAIN):
             failures.append(f"{point.index} {point.call}: answered with {point.answer}")
     return failures
 
 
-def test_a_message_of_jobsets_may_be_processed_twice_at_each_change(life: Life, say: Say) -> None:
-    calls = life.model.calls
-    numbers = [number for number in places(life) if is_write(calls[number - 1])]
+def test_a_message_of_jobsets_may_be_processed_twice_at_each_change(
+    case: Case, print_figure: PrintFigure
+) -> None:
+    calls = case.baseline.calls
+    numbers = [number for number in sample_calls(case) if is_write(calls[number - 1])]
     assert numbers
-    assert try_twice(life, numbers) == []
-    say(f"JobSets, {life.name}: a message was at work twice at {len(numbers)} points")
+    assert check_duplicates(case, numbers) == []
+    print_figure(f"JobSets: {case.name}: a message processed twice at {len(numbers)} points")
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_message_of_jobsets_may_be_processed_twice_at_any_call(life: Life, say: Say) -> None:
-    numbers = list(range(1, len(life.model.calls) + 1))
-    assert try_twice(life, numbers) == []
-    say(f"JobSets, {life.name}: a message was at work twice at all {len(numbers)} points")
+def test_a_message_of_jobsets_may_be_processed_twice_at_any_call(
+    case: Case, print_figure: PrintFigure
+) -> None:
+    numbers = list(range(1, len(case.baseline.calls) + 1))
+    assert check_duplicates(case, numbers) == []
+    print_figure(f"JobSets: {case.name}: a message processed twice at all {len(numbers)} points")

@@ -1,4 +1,4 @@
-"""Compute Engine's parts do not see each other's work at once; that costs seconds, no sweep."""
+"""Compute Engine is eventually consistent: a lag delays a slice by seconds, without a sweep."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from tests.harness import Harness
 from tests.manifests import manifest
 
 LAGS = {
-    "the group service does not see the template yet": gce.Timings(
-        template_visibility_lag_s=(5.0, 5.0)
-    ),
-    "template and policy are in use by the group that has gone": gce.Timings(
+    "the template is not visible to the MIG yet": gce.Timings(template_visibility_lag_s=(5.0, 5.0)),
+    "template and policy are still in use after the MIG is gone": gce.Timings(
         in_use_lag_s=(20.0, 20.0)
     ),
     "lists lag behind": gce.Timings(list_lag_s=(10.0, 10.0)),

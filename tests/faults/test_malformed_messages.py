@@ -1,7 +1,8 @@
-"""Mutated push requests at the entry points of the steps: each has an answer, and none lasts.
+"""Mutated push requests at the entry points of the steps: each is answered, and none is retried forever.
 
-The steps run in a simulation with a Ready slice and a JobSet's node pool, so a message that is still
-understood meets what it names. Every fourth request finds the API servers too slow for any call.
+The steps run in a simulation with a Ready slice and a JobSet's node pool, so the objects that a message
+names exist if it can still be decoded. For every fourth request, the API servers are too slow for any
+call.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from tests.bench import push
 from tests.harness import GKE_CLUSTER, Harness
 from tests.jobset_objects import NAMESPACE
 from tests.manifests import manifest
-from tests.stories import life
+from tests.stories import helpers
 from tests.stories.jobsets import (
     NAME,
-    RUNS_ON,
+    RUNS_FOREVER,
     apply,
     apply_options,
     are_running,
@@ -87,8 +88,8 @@ class Mutator:
         self._random = Random(seed)
         self._now = now
 
-    def draw(self) -> tuple[str, bytes]:
-        """A step, and a request's body whose data, envelope or bytes are not as they were."""
+    def generate(self) -> tuple[str, bytes]:
+        """A step, and the body of a request whose data, envelope or bytes were changed."""
         document, steps = self._random.choice(self._genuine)
         document = copy.deepcopy(document)
         for _ in range(self._random.choice((0, 1, 1, 1, 2, 3))):
@@ -143,15 +144,15 @@ def harness() -> Harness:
     """A simulation with a Ready slice and a JobSet that runs on a node pool."""
     harness = Harness(slices={"jobset_provider": GKE, "gke": SETTINGS})
     apply_options(harness)
-    harness.jobsets.behaviour = RUNS_ON
-    life.ready_slice(harness, manifest())
+    harness.jobsets.behaviour = RUNS_FOREVER
+    helpers.ready_slice(harness, manifest())
     apply(harness, objects.jobset())
     until(harness, lambda: are_running(harness))
     return harness
 
 
 def genuine(harness: Harness) -> list[Genuine]:
-    """Messages of each kind and entries of the audit log, about what is in the simulation."""
+    """Messages of each kind and entries of the audit log, about objects in the simulation."""
     return [(one, steps) for one in _documents(harness) if (steps := _steps_for(one))]
 
 
@@ -163,23 +164,23 @@ def _steps_for(document: Document) -> tuple[str, ...]:
 
 
 def _documents(harness: Harness) -> list[Document]:
-    group, pod, now = harness.group(life.NAME), pods(harness)[0]["metadata"], harness.clock.now()
+    group, pod, now = harness.group(helpers.NAME), pods(harness)[0]["metadata"], harness.clock.now()
     assert group is not None
-    uid, vm = group["metadata"]["uid"], life.vm_name(life.vms(harness)[0])
-    node = next(iter(life.nodes(harness)))
+    uid, vm = group["metadata"]["uid"], helpers.vm_name(helpers.vms(harness)[0])
+    node = next(iter(helpers.nodes(harness)))
     messages = [
         *(
-            Message("default", life.NAME, uid, cause, now, (node,), (vm,))
+            Message("default", helpers.NAME, uid, cause, now, (node,), (vm,))
             for cause in (Cause.NODES_CHANGED, Cause.VMS_NEED_TOKENS, Cause.SPEC_CHANGED)
         ),
-        Message("default", life.NAME, uid, Cause.RESYNC, now),
+        Message("default", helpers.NAME, uid, Cause.RESYNC, now),
         Message(NAMESPACE, pod["name"], pod["uid"], Cause.UNSCHEDULABLE, now, kind=POD_KIND),
         Message(NAMESPACE, objects.JOBSET, "", Cause.COMPLETED, now, kind=JOBSET_KIND),
         Message(NAMESPACE, NAME, "", Cause.RESYNC, now, kind=SLICE_KIND),
     ]
     entries = [
         *_entries(
-            "audit-log-entries", "tng-default-my-slice-1a2b3c4d", life.resource_name(harness)
+            "audit-log-entries", "tng-default-my-slice-1a2b3c4d", helpers.resource_name(harness)
         ),
         *_entries("node-pool-log-entries", "my-jobset-759730a97e4373f3", NAME),
     ]
@@ -215,7 +216,7 @@ class EntryPoints:
         return answer.status_code, answer.get_data(as_text=True)
 
     def read_log(self) -> str:
-        """All that was logged since it was last read."""
+        """Return what was logged since the last call."""
         buffer = self.written.buffer
         assert isinstance(buffer, io.BytesIO)
         text = buffer.getvalue().decode()
@@ -225,13 +226,13 @@ class EntryPoints:
 
 
 def slow() -> Callable[[], float]:
-    """A clock by which a call takes longer than an invocation may."""
+    """A clock on which a call takes longer than an invocation may."""
     ticks = iter(range(0, 10**9, 40))
     return lambda: float(next(ticks))
 
 
 def redelivered(body: bytes) -> bytes:
-    """The same request as Pub/Sub sends it for the last time, if it counts."""
+    """The same request as Pub/Sub delivers it the last time, if it has the number of the attempt."""
     envelope = json.loads(body)
     if isinstance(envelope.get("deliveryAttempt"), int) and envelope["deliveryAttempt"] > 0:
         envelope["deliveryAttempt"] = MAX_ATTEMPTS
@@ -248,7 +249,7 @@ def redelivered(body: bytes) -> bytes:
 def test_every_mutated_request_gets_an_answer_and_is_not_retried_forever(
     harness: Harness,
     monkeypatch: pytest.MonkeyPatch,
-    say: Callable[[str], None],
+    print_figure: Callable[[str], None],
     count: int,
     seed: int,
 ) -> None:
@@ -259,7 +260,7 @@ def test_every_mutated_request_gets_an_answer_and_is_not_retried_forever(
     mutator = Mutator(genuine(harness), seed, now)
     outcomes: Counter[tuple[int, str]] = Counter()
     for number in range(count):
-        (step, body), is_slow = mutator.draw(), number % 4 == 0
+        (step, body), is_slow = mutator.generate(), number % 4 == 0
         status, text = entry_points.post(step, body, is_slow=is_slow, later=timedelta(0))
         if status == 503:
             last = redelivered(body)
@@ -271,7 +272,7 @@ def test_every_mutated_request_gets_an_answer_and_is_not_retried_forever(
         assert "Crashed" not in decisions, log
         assert not any(token in text + log for token in tokens), (step, body)
         outcomes[status, decisions[0]] += 1
-    say(f"{count} mutated requests: {dict(outcomes)}")
+    print_figure(f"{count} mutated requests: {dict(outcomes)}")
     assert {status for status, _ in outcomes} == ANSWERS
 
 
@@ -279,23 +280,23 @@ def test_an_error_that_utf_8_cannot_encode_is_answered(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_: Invocation) -> Answer:
-        raise ValueError("what came is \ud800")
+        raise ValueError("invalid: \ud800")
 
     monkeypatch.setattr(label_node, "run", fail)
     entry_points, body = EntryPoints(harness, monkeypatch), push(_documents(harness)[0])
     answer = entry_points.post("label_node", body, is_slow=False, later=timedelta(0))
-    assert answer == (503, "Crashed: ValueError: what came is ?\n")
-    assert check_line(entry_points.read_log())["note"] == "ValueError: what came is ?"
+    assert answer == (503, "Crashed: ValueError: invalid: ?\n")
+    assert check_line(entry_points.read_log())["note"] == "ValueError: invalid: ?"
 
 
 def check_line(line: str) -> Document:
-    """A line of the log, which any reader of JSON can take."""
+    """Parse a line of the log, which must be valid JSON in UTF-8."""
     document: Document = json.loads(line)
     json.dumps(document, ensure_ascii=False).encode()
     return document
 
 
 def tokens_in(harness: Harness) -> set[str]:
-    """The secret halves of the tokens that the VMs of the slice were given."""
-    found = [life.metadata_of(life.get(harness, path)) for path in life.vms(harness)]
+    """The secrets of the tokens in the metadata of the VMs."""
+    found = [helpers.metadata_of(helpers.get(harness, path)) for path in helpers.vms(harness)]
     return {metadata[TOKEN_KEY].partition(".")[2] for metadata in found}

@@ -1,4 +1,4 @@
-"""Mutated TPUNodeGroups in every step, and mutated reviews in the webhook: each has an answer."""
+"""Mutated TPUNodeGroups in every step, and mutated reviews in the webhook: each is answered."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def mutate(random: Random, document: Document) -> None:
 
 
 def draw_groups(count: int, seed: int) -> Iterator[Document]:
-    """TPUNodeGroups with the identity of a genuine one, and anything else in them."""
+    """TPUNodeGroups with the identity of a real one and arbitrary other values."""
     random = Random(seed)
     for number in range(count):
         raw = raw_group(deleting=number % 3 == 0)

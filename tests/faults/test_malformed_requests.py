@@ -1,4 +1,4 @@
-"""Mutated CertificateSigningRequests: the step has an answer for each, and approves only a VM's own."""
+"""Mutated CertificateSigningRequests: the step answers each, and approves only the VM's own."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ from tests.faults.test_malformed_messages import (
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.signing_requests import STRANGE_NAMES, USAGES, kubelets, pem, raw_request
-from tests.stories import life
-from tests.stories.life import ONE_HOST
+from tests.stories import helpers
+from tests.stories.helpers import ONE_HOST
 
 CSR = "/apis/certificates.k8s.io/v1/certificatesigningrequests/csr-x"
-NOBODY_JOINS = Options(agents=agents.Timings(lease_s=LAZY_LEASE_S, joins=False))
+NO_JOIN = Options(agents=agents.Timings(lease_s=LAZY_LEASE_S, joins=False))
 VALUES = [value for value in JUNK if "\\ud" not in json.dumps(value)]
-"""API servers write valid Unicode alone."""
+"""API servers write only valid Unicode."""
 Document = dict[str, Any]
 
 
 class Requests:
-    """Mutated requests by the holder of a VM's token, from a seed."""
+    """Mutated requests of the holder of a VM's token, from a seed."""
 
     def __init__(self, vm: str, token_id: str, now: str, seed: int) -> None:
         self._random = Random(seed)
@@ -57,18 +57,18 @@ class Requests:
         )
         self._genuine = [raw_request(text, token_id=token_id, created=now) for text in texts]
 
-    def draw(self) -> Document:
-        """A request as an API server would never show it, or nearly so."""
+    def generate(self) -> Document:
+        """A request that is mutated, or a genuine one."""
         document = copy.deepcopy(self._random.choice(self._genuine))
         if self._random.random() < 0.5:
-            spoiled = self._spoil(base64.b64decode(document["spec"]["request"]))
-            document["spec"]["request"] = base64.b64encode(spoiled).decode()
+            corrupted = self._corrupt(base64.b64decode(document["spec"]["request"]))
+            document["spec"]["request"] = base64.b64encode(corrupted).decode()
         for _ in range(self._random.choice((0, 0, 1, 2))):
             holder, key = self._random.choice(list(list_places(document)))
             holder[key] = copy.deepcopy(self._random.choice(VALUES))
         return document
 
-    def _spoil(self, text: bytes) -> bytes:
+    def _corrupt(self, text: bytes) -> bytes:
         """Change bytes of the DER in the block, or of the text around it."""
         head, body, tail = text.partition(b"-----\n")[0], text.splitlines()[1:-1], b"-----END"
         der = bytearray(base64.b64decode(b"".join(body)))
@@ -82,7 +82,7 @@ class Requests:
 
 
 def is_own(document: Document, vm: str, token_id: str) -> bool:
-    """Whether a request may be approved, as another reading of it finds: the last of all blocks, and the
+    """Whether a request may be approved, by an independent parser: it reads the last PEM block and the
     names from their text."""
     spec = document["spec"]
     text = base64.b64decode(spec["request"])
@@ -112,20 +112,20 @@ def is_own(document: Document, vm: str, token_id: str) -> bool:
     ],
 )
 def test_every_mutated_request_for_a_certificate_is_answered_and_only_a_vms_own_is_approved(
-    say: Callable[[str], None], count: int, seed: int
+    print_figure: Callable[[str], None], count: int, seed: int
 ) -> None:
-    harness = Harness(NOBODY_JOINS)
+    harness = Harness(NO_JOIN)
     harness.apply(manifest(**ONE_HOST))
-    life.until(harness, lambda: len(life.secrets(harness)) == 1)
-    harness.run_for(life.MINUTE)
-    vm = life.vm_name(life.vms(harness)[0])
-    token = life.metadata_of(life.get(harness, life.vms(harness)[0]))["kubeadm-join-token"]
-    shown: Document = {}
+    helpers.until(harness, lambda: len(helpers.secrets(harness)) == 1)
+    harness.run_for(helpers.MINUTE)
+    vm = helpers.vm_name(helpers.vms(harness)[0])
+    token = helpers.metadata_of(helpers.get(harness, helpers.vms(harness)[0]))["kubeadm-join-token"]
+    served: Document = {}
 
     def answer(_step: str, call: str) -> Response | None:
-        """The API server shows the mutated request, and takes what is done about it."""
+        """The API server returns the mutated request, and accepts all writes about it."""
         if call == f"GET {CSR}":
-            return Response.of_json(shown)
+            return Response.of_json(served)
         is_write = call.startswith(f"PUT {CSR}") or "/secrets/" in call or "/events" in call
         return Response.of_json({"kind": "Status"}) if is_write else None
 
@@ -136,7 +136,7 @@ def test_every_mutated_request_for_a_certificate_is_answered_and_only_a_vms_own_
     runtime, log = harness.runtime("approve_join"), harness.log.lines
     outcomes: Counter[str] = Counter()
     for number in range(count):
-        shown = requests.draw()
+        served = requests.generate()
         log.clear()
         runtime.monotonic = slow() if number % 16 == 0 else lambda: 0.0
         reply = handle("approve_join", approve_join.run, body, runtime)
@@ -144,10 +144,10 @@ def test_every_mutated_request_for_a_certificate_is_answered_and_only_a_vms_own_
         assert reply.http in ANSWERS
         if reply.http == 503:
             reply = handle("approve_join", approve_join.run, redelivered(body), runtime)
-            assert reply.http == 204, shown
-        assert CRASHED not in {line["decision"] for line in log}, (shown, log)
+            assert reply.http == 204, served
+        assert CRASHED not in {line["decision"] for line in log}, (served, log)
         assert token[7:] not in json.dumps(log)
         if reply.outcome == "Approving":
-            assert is_own(shown, vm, token[:6]), shown
-    say(f"{count} mutated requests for certificates: {dict(outcomes)}")
+            assert is_own(served, vm, token[:6]), served
+    print_figure(f"{count} mutated requests for certificates: {dict(outcomes)}")
     assert {"Approving", "Denied", "NothingToDo", "TryAgain"} <= set(outcomes)

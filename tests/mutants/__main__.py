@@ -1,6 +1,6 @@
-"""``make mutants``: how many of a sample of mutants the tests notice.
+"""``make mutants``: measure how many of a sample of mutants the tests detect.
 
-Each mutant runs in a copy of the tree, with the tests that ran its line: first those of tests/unit,
+Each mutant runs in a copy of the tree, with the tests that run its line: first those of tests/unit,
 then, if none fails, the others. The first run records which test runs which line, in build/mutants;
 ``--map`` records it again.
 """
@@ -36,24 +36,25 @@ from tests.mutants.tree import ROOT, copied_tree, run_pytest
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 UNIT = "tests/unit/"
 FIRST = 10
-"""So many tests run before the others of a stage."""
+"""The number of tests of a stage that run before the others."""
 SECONDS = {True: 10.0, False: 20.0}
-"""How long the tests of a mutant may take, as recorded: those of tests/unit, and the others."""
+"""The limit of the recorded time of a mutant's tests: of those in tests/unit (True), and of the
+others."""
 
 
 class Outcome(StrEnum):
-    """What came of a mutant."""
+    """The result of the tests of a mutant."""
 
     KILLED = "killed"
     TIMED_OUT = "timed out"
     SURVIVED = "survived"
     NOT_COVERED = "not covered"
-    UNCONFIRMED = "killed by a test that fails without it, too"
+    UNCONFIRMED = "killed by a test that also fails without it"
 
 
 @dataclass(frozen=True)
 class Result:
-    """A mutant, what came of it, and the test that failed."""
+    """A mutant, its outcome, and the test that failed."""
 
     mutant: Mutant
     outcome: Outcome
@@ -62,8 +63,8 @@ class Result:
     note: str = ""
 
     @property
-    def is_noticed(self) -> bool:
-        """Whether a test fails or takes too long."""
+    def is_detected(self) -> bool:
+        """True if a test fails or takes too long."""
         return self.outcome in (Outcome.KILLED, Outcome.TIMED_OUT)
 
     def __str__(self) -> str:
@@ -73,7 +74,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Bench:
-    """A copy of the tree, and what is known of its tests."""
+    """A copy of the tree, with the coverage map of its tests."""
 
     copy: Path
     map: CoverageMap
@@ -99,8 +100,8 @@ class Bench:
         return Result(mutant, Outcome.SURVIVED, note=f"{ran} of {len(tests)} tests")
 
     def _list_parts(self, tests: Sequence[str]) -> Iterator[tuple[bool, Sequence[str]]]:
-        """The tests as they run, with whether they are those of tests/unit: the first few mostly
-        notice a mutant, and to collect those of many files takes longer."""
+        """The tests in groups, each with whether it is of tests/unit. The first few tests detect most
+        mutants, and the collection of tests from many files takes longer."""
         for by_unit in (True, False):
             stage = [test for test in tests if test.startswith(UNIT) is by_unit]
             stage = self.map.take(stage, SECONDS[by_unit])
@@ -118,7 +119,7 @@ class Bench:
         failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", output, re.MULTILINE)
         if code is None or "Failed: Timeout" in output:
             return Outcome.TIMED_OUT, ""
-        if code in (0, 5):  # 5: none of the tests is there any more
+        if code in (0, 5):  # 5: none of the tests exists any more
             return Outcome.SURVIVED, ""
         return Outcome.KILLED, failed[1] if failed else "import"
 
@@ -141,7 +142,7 @@ def list_all_mutants(sources: dict[str, str]) -> list[Mutant]:
 
 
 def read_equivalent() -> list[tuple[tuple[str, str, str], str]]:
-    """Mutants that no test can notice, each with the reason."""
+    """Mutants that no test can detect, each with the reason."""
     entries = tomllib.loads(EQUIVALENT.read_text()).get("equivalent", [])
     return [
         ((entry["file"], entry["before"], entry["after"]), entry["reason"]) for entry in entries
@@ -149,7 +150,7 @@ def read_equivalent() -> list[tuple[tuple[str, str, str], str]]:
 
 
 def confirm(bench: Bench, results: Sequence[Result]) -> Iterator[Result]:
-    """Run the tests that failed without a mutant: one that fails so proves nothing."""
+    """Run the failed tests without a mutant; a test that fails then does not prove anything."""
     tests = sorted({result.test for result in results if "::" in result.test})
     _, output = bench.run_tests(tests) if tests else (0, "")
     failed = set(re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", output, re.MULTILINE))
@@ -160,21 +161,21 @@ def confirm(bench: Bench, results: Sequence[Result]) -> Iterator[Result]:
 
 
 def score(results: Sequence[Result]) -> str:
-    """The two scores and the number of each outcome."""
-    noticed = [result for result in results if result.is_noticed]
-    by_unit = sum(result.by_unit for result in noticed)
+    """Render the two scores and the number of each outcome."""
+    detected = [result for result in results if result.is_detected]
+    by_unit = sum(result.by_unit for result in detected)
     numbers = Counter(result.outcome for result in results)
     counts = ", ".join(f"{number} {outcome}" for outcome, number in numbers.most_common())
     total = max(1, len(results))
     return (
         f"{len(results)} mutants: {counts}\n"
         f"score by unit tables: {by_unit / total:.0%}\n"
-        f"score by all tests:   {len(noticed) / total:.0%}"
+        f"score by all tests:   {len(detected) / total:.0%}"
     )
 
 
 def default_seed() -> int:
-    """A seed that is the same for a commit, and another for the next one."""
+    """A seed that depends on the commit."""
     command = ["git", "rev-parse", "HEAD"]
     output = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return int(output[:8], 16)
@@ -210,8 +211,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results.append(result)
         results = list(confirm(bench, results))
     for title, chosen in (
-        ("Not noticed", [result for result in results if not result.is_noticed]),
-        ("Noticed by no unit table", [r for r in results if r.is_noticed and not r.by_unit]),
+        ("Not detected", [result for result in results if not result.is_detected]),
+        ("Not detected by unit tests", [r for r in results if r.is_detected and not r.by_unit]),
     ):
         print(f"\n{title}: {len(chosen)}", *map(str, chosen), sep="\n")
     print(f"\n{score(results)}")

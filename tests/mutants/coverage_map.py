@@ -23,14 +23,14 @@ _GROUP = re.compile(r"@[^@\[\]/]+$")
 
 @dataclass(frozen=True)
 class CoverageMap:
-    """The tests of each line of ``sources``, as these were when the map was made."""
+    """The tests of each line of ``sources``, which are the files at the time of the recording."""
 
     sources: Mapping[str, str]
     test_files: Mapping[str, str]
     seconds: Mapping[str, float]
-    """Of the tests that passed."""
+    """The duration of each test that passed."""
     lines: Mapping[str, Mapping[int, frozenset[str]]]
-    """By path and line, the tests that ran it."""
+    """The tests that ran a line, by path and line."""
 
     @cached_property
     def breadth(self) -> Mapping[str, int]:
@@ -43,9 +43,9 @@ class CoverageMap:
     def find_tests(self, mutant: Mutant, source: str) -> list[str]:
         """The tests of a mutant's lines, the most specific and fastest first.
 
-        A line that is newer than the map has the tests of its whole file: first those that run
-        little else. So has one that runs at import. But before them come the tests that have the
-        constant's name in theirs, and those that import its module or run a line that uses it.
+        A line that is newer than the map, or that runs at import, has the tests of its whole file,
+        first those that run few other lines. Before them are the tests that have the name of the
+        constant in their names, and those that import its module or run a line that uses it.
         """
         lines = self.lines.get(mutant.path, {})
         numbers = _old_lines(self.sources.get(mutant.path, ""), source)
@@ -62,7 +62,7 @@ class CoverageMap:
         return list(dict.fromkeys([*named, *self._sort(using), *self._sort(found)]))
 
     def take(self, tests: Sequence[str], seconds: float) -> list[str]:
-        """The first tests, as far as they fit into a time, and at least one."""
+        """Select the first tests whose total time is within the limit, and at least one."""
         chosen = []
         for test in tests:
             if self.seconds[test] <= seconds or test == tests[0]:
@@ -80,18 +80,18 @@ class CoverageMap:
         return self._list_tests(imports)
 
     def _find_running(self, path: str) -> list[str]:
-        """The tests of the files that run a program in a process of its own, which coverage does not
+        """The tests of the files that run a program in its own process, which coverage does not
         measure."""
         program = path.removesuffix("/__main__.py").replace("/", ".")
         return self._list_tests(re.compile(rf"python -m {program}\b"))
 
     def _list_tests(self, pattern: re.Pattern[str]) -> list[str]:
-        """The tests of the files that have the pattern."""
+        """The tests of the files that match the pattern."""
         files = {file for file, text in self.test_files.items() if pattern.search(text)}
         return [test for test in self.seconds if test.partition("::")[0] in files]
 
     def _find_uses(self, names: Sequence[str]) -> tuple[list[str], Counter[str]]:
-        """The tests that are named after one of the names, and those of the lines that use one."""
+        """The tests whose names contain one of the names, and those of the lines that use one."""
         used = re.compile(rf"\b(?:{'|'.join(names)})\b")
         lines = (
             self.lines.get(path, {}).get(number, ())
@@ -103,8 +103,8 @@ class CoverageMap:
         return named, Counter(test for tests in lines for test in tests)
 
     def _sort(self, found: Counter[str]) -> list[str]:
-        """The tests that run much of what counts, little else, and are fast come first; the second
-        case of a test comes after the first of each other test."""
+        """Sort tests: first those that run many of the lines and few others, and are fast. The second
+        case of a test is after the first cases of all other tests."""
 
         def cost(test: str) -> tuple[float, str]:
             return self.breadth[test] / found[test] * (0.1 + self.seconds[test]), test
@@ -119,7 +119,7 @@ class CoverageMap:
 
 
 def _old_lines(old: str, new: str) -> dict[int, int]:
-    """The number that each line of the new source had in the old one; 0 for a new line."""
+    """Map each line number of the new source to that in the old one; 0 for a new line."""
     numbers = dict.fromkeys(range(1, new.count("\n") + 2), 0)
     matcher = difflib.SequenceMatcher(None, old.splitlines(), new.splitlines(), autojunk=False)
     for block in matcher.get_matching_blocks():
@@ -130,9 +130,10 @@ def _old_lines(old: str, new: str) -> dict[int, int]:
 def order_tests(
     tests: Sequence[str], recorded: Mapping[str, str], current: Mapping[str, str]
 ) -> list[str]:
-    """Run a file that has changed since the map was made as a whole, before the others.
+    """Order the tests: first the complete files that have changed since the recording, then the other
+    tests.
 
-    Of a file that is gone nothing runs.
+    Files that no longer exist are omitted.
     """
     files = dict.fromkeys(test.partition("::")[0] for test in tests)
     changed = [path for path in files if path in current and current[path] != recorded.get(path)]

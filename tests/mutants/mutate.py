@@ -1,4 +1,4 @@
-"""The mutants of a module: small changes of its source that some test should notice."""
+"""The mutants of a module: small changes of its source that a test should detect."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Mutant:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What identifies the mutant as long as its lines stay the same, wherever they are."""
+        """Identifies the mutant independently of its line number."""
         return self.path, self.before, self.after
 
     def __str__(self) -> str:
@@ -95,7 +95,7 @@ def _changed_lines(before: list[str], after: list[str]) -> tuple[str, str]:
 
 def _edits(node: ast.AST, *, in_function: bool, names: tuple[str, ...]) -> Iterator[_Edit]:
     """The changes of a node and of what it contains."""
-    if _is_left_alone(node):
+    if _is_excluded(node):
         return
     if not in_function:
         names = _defined_names(node) or names
@@ -124,8 +124,9 @@ def _defined_names(node: ast.AST) -> tuple[str, ...]:
     return ()
 
 
-def _is_left_alone(node: ast.AST) -> bool:
-    """True for what only people read, what only a type checker reads, and the start of a program."""
+def _is_excluded(node: ast.AST) -> bool:
+    """True for docstrings and log lines, for code that only a type checker reads, and for the start of a
+    program."""
     match node:
         case ast.JoinedStr():  # its parts have no exact positions before Python 3.12
             return True
@@ -140,7 +141,7 @@ def _is_left_alone(node: ast.AST) -> bool:
         case ast.Call(func=ast.Attribute(attr=attr, value=value)):
             return attr in _LOG_METHODS and "log" in ast.unparse(value)
         case ast.Expr(value=call):
-            return _is_left_alone(call)
+            return _is_excluded(call)
     return False
 
 

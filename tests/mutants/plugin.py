@@ -19,7 +19,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep the tests of the order. A file in the order stands for all tests in it."""
+    """Select the tests in the order file. A file name there selects all tests of the file."""
     path: Path | None = config.getoption("order")
     if path is None:
         return

@@ -24,7 +24,7 @@ _SLOW_IMPORTS = ("aiohttp", "cryptography.x509", "hypothesis", "kubernetes.clien
 
 
 def list_files(*folders: str) -> list[str]:
-    """The files that git knows or would add, by their paths."""
+    """The paths of the files that git tracks or would add."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *folders]
     output = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return sorted(path for path in output.split("\0") if path and (ROOT / path).is_file())
@@ -32,7 +32,7 @@ def list_files(*folders: str) -> list[str]:
 
 @contextmanager
 def copied_tree() -> Iterator[Path]:
-    """A copy of the tree, as a repository of its own because some tests ask git for files."""
+    """A copy of the tree in its own repository, because some tests list files with git."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copy = Path(folder) / "tree"
         for path in list_files():
@@ -71,7 +71,7 @@ def _run_child(
     copy: Path, command: list[str], output: Path, environment: Mapping[str, str]
 ) -> None:
     os.setsid()
-    gc.freeze()  # the garbage collector would copy all that the parent knows of the tests
+    gc.freeze()  # otherwise the garbage collector would touch, and so copy, the memory of the parent
     with output.open("w") as stream:
         for descriptor in (sys.stdout, sys.stderr):
             os.dup2(stream.fileno(), descriptor.fileno())

@@ -1,4 +1,4 @@
-"""A program of this project as a person starts it, and what is left of it afterwards."""
+"""A program of this project in its own process, and a check of what it leaves."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ import psutil
 from tests.harness import ROOT
 
 TIMEOUT_S = 240.0
-"""Ends what hangs. It is no limit for what is slow, and lower only than pytest's own."""
+"""Ends a program that hangs. It is not a limit for slow programs, but lower than pytest's time limit."""
 
 
 class Program:
-    """``python -m <module>`` with its temporary files under ``folder``, which marks its children."""
+    """``python -m <module>``. Its temporary files are in ``folder``, by which its children are found."""
 
     def __init__(self, folder: Path, module: str, *arguments: str, root: Path = ROOT) -> None:
         self._folder = folder
@@ -39,55 +39,55 @@ class Program:
 
     @property
     def output(self) -> str:
-        """What it has written so far."""
+        """The output so far."""
         return self._path.read_text()
 
     def until(self, condition: Callable[[], bool], within_s: float = TIMEOUT_S) -> None:
-        """Wait; fails when it takes longer, or the program ends before."""
+        """Wait until the condition is true; fail after the timeout, or if the program ends."""
         deadline = time.monotonic() + within_s
         while not condition():
             assert self.process.poll() is None, self.output
             assert time.monotonic() < deadline, self.output
             time.sleep(0.05)
 
-    def until_it_says(self, text: str, within_s: float = TIMEOUT_S) -> None:
-        """Wait for a text in its output."""
+    def wait_for_output(self, text: str, within_s: float = TIMEOUT_S) -> None:
+        """Wait until the output contains a text."""
         self.until(lambda: text in self.output, within_s)
 
     def stop(self, number: signal.Signals = signal.SIGINT, within_s: float = TIMEOUT_S) -> int:
-        """End it as a terminal or an init system does; its exit code."""
+        """Send a signal and wait until the program ends; return its exit code."""
         self.process.send_signal(number)
         return self.process.wait(timeout=within_s)
 
     def children(self) -> list[psutil.Process]:
-        """All processes that carry its mark, itself apart."""
+        """List the other processes that have the folder in their command line or environment."""
         return [
             process
             for process in psutil.process_iter()
-            if process.pid != self.process.pid and self._bears_mark(process)
+            if process.pid != self.process.pid and self._is_child(process)
         ]
 
     def until_alone(self, within_s: float = TIMEOUT_S) -> None:
-        """Wait until nothing is left of its children, itself being dead."""
+        """Wait until no child is left after the program has ended."""
         deadline = time.monotonic() + within_s
         while self.children():
             assert time.monotonic() < deadline, self.children()
             time.sleep(0.05)
 
     def files(self) -> list[Path]:
-        """What is left of its temporary files."""
+        """List the remaining temporary files."""
         return list((self._folder / "tmp").iterdir())
 
-    def _bears_mark(self, process: psutil.Process) -> bool:
+    def _is_child(self, process: psutil.Process) -> bool:
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
-            said = [*process.cmdline(), *process.environ().values()]
-            return any(str(self._folder) in text for text in said)
+            texts = [*process.cmdline(), *process.environ().values()]
+            return any(str(self._folder) in text for text in texts)
         return False
 
 
 @contextmanager
 def running(folder: Path, module: str, *arguments: str, root: Path = ROOT) -> Iterator[Program]:
-    """A program that is ended with the block, if it has not ended before."""
+    """A program that is stopped at the end of the block if it still runs."""
     program = Program(folder, module, *arguments, root=root)
     try:
         yield program
@@ -97,17 +97,17 @@ def running(folder: Path, module: str, *arguments: str, root: Path = ROOT) -> It
 
 
 class Local:
-    """A ``make local`` that is up, as somebody with kubectl uses it."""
+    """A running ``make local``, used with kubectl."""
 
     def __init__(self, program: Program, kubectl: str = "kubectl") -> None:
-        program.until_it_says(STARTED)
+        program.wait_for_output(STARTED)
         self.program = program
         self.kubeconfig = Path(_find(r"^export KUBECONFIG=(\S+)$", program))
         self.compute_url = _find(r"^Compute Engine +(\S+)", program)
         self._kubectl = kubectl
 
     def kubectl(self, *arguments: str, standard_input: str = "", code: int = 0) -> str:
-        """What kubectl says."""
+        """Run kubectl; return its output."""
         done = subprocess.run(
             [self._kubectl, *arguments],
             env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
@@ -122,7 +122,7 @@ class Local:
 
 
 STARTED = "Ctrl-C stops it."
-"""The end of what ``make local`` says when it is up."""
+"""The end of the output of ``make local`` when it is ready."""
 
 
 def _find(pattern: str, program: Program) -> str:

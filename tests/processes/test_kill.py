@@ -1,7 +1,7 @@
-"""The real ``kill -9``: of the relay, and of a function between an insert and its answer.
+"""A real ``kill -9`` of the relay, and of a function between an insert and its answer.
 
-Everything is in processes of its own here; times are short. The life ends as if nothing had been:
-Ready, then gone, each resource inserted once.
+Each component runs in its own process, with short delays. The result is the same as without the kill:
+the slice becomes Ready and is deleted, and each resource is inserted once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.manifests import manifest
 pytestmark = [pytest.mark.processes, pytest.mark.real]
 
 GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
-LIFE_WITHIN = timedelta(seconds=90)
+TIMEOUT = timedelta(seconds=90)
 SHORT = (0.1, 0.3)
 INSERTS = (
     "instanceTemplates.insert",
@@ -45,13 +45,13 @@ QUICK_GCE = gce.Timings(
     bulk_check_s=SHORT,
     ici_activation_s=SHORT,
 )
-QUICK_GUESTS = agents.Timings(
+QUICK_AGENTS = agents.Timings(
     boot_s=SHORT, prepare_s=SHORT, join_s=SHORT, ready_s=SHORT, plugin_s=SHORT
 )
 
 
 class NeverAnswered:
-    """A body that never comes."""
+    """A response body that is never sent."""
 
     def subscribe(
         self, on_chunk: Callable[[bytes], None], on_end: Callable[[], None]
@@ -60,11 +60,11 @@ class NeverAnswered:
         return self
 
     def cancel(self) -> None:
-        """Whoever waited is gone."""
+        """The client has disconnected."""
 
 
-class HeldAnswer:
-    """A Compute Engine that does the first insert of one collection and never answers it."""
+class UnansweredInsert:
+    """A Compute Engine that executes the first insert of one collection and never answers it."""
 
     def __init__(self, engine: Application, collection: str) -> None:
         self._engine = engine
@@ -73,34 +73,35 @@ class HeldAnswer:
 
     def handle(self, request: Request) -> Response:
         response = self._engine.handle(request)
-        is_meant = request.method == "POST" and request.path.endswith(f"/{self._collection}")
-        if not is_meant or self.has_arrived.is_set():
+        is_insert = request.method == "POST" and request.path.endswith(f"/{self._collection}")
+        if not is_insert or self.has_arrived.is_set():
             return response
         self.has_arrived.set()
         stream: Stream = NeverAnswered()
         return Response(response.status, response.headers, stream=stream)
 
 
-class Life:
-    """One slice under a supervisor, from apply to gone, and what was seen of it."""
+class Lifecycle:
+    """One slice under a supervisor, from apply to gone, with its operations and the ended
+    subprocesses."""
 
     def __init__(self) -> None:
-        self.made: Counter[str] = Counter()
+        self.operations: Counter[str] = Counter()
         self.ended: list[str] = []
 
     def observe(self, event: Event) -> None:
-        """Count the operations begun, and note the children that ended."""
+        """Count the started operations, and record the subprocesses that ended."""
         if isinstance(event, SubprocessEnded):
             self.ended.append(event.process)
         if isinstance(event, AuditEntry) and event.entry.get("operation", {}).get("first"):
             method = event.entry["protoPayload"]["methodName"]
-            self.made[method.rpartition("compute.")[2]] += 1
+            self.operations[method.rpartition("compute.")[2]] += 1
 
     async def run(
         self, supervisor: Supervisor, fault: Callable[[], Coroutine[Any, Any, None]]
     ) -> None:
-        """Apply, let the fault happen, wait for Ready, delete, wait until nothing is left."""
-        async with asyncio.timeout(LIFE_WITHIN.total_seconds()), supervisor.client() as client:
+        """Apply, kill, wait for Ready, delete, and wait until nothing is left."""
+        async with asyncio.timeout(TIMEOUT.total_seconds()), supervisor.client() as client:
             code, answer = await client.request("POST", GROUPS, _standard())
             assert code == 201, answer
             await fault()
@@ -108,7 +109,7 @@ class Life:
             await client.request("DELETE", f"{GROUPS}/my-slice")
             await self._until(client, lambda groups: not groups)
         assert supervisor.gce.leftovers() == []
-        assert {method: self.made[method] for method in INSERTS} == dict.fromkeys(INSERTS, 1)
+        assert {method: self.operations[method] for method in INSERTS} == dict.fromkeys(INSERTS, 1)
 
     async def _until(
         self, client: ClusterClient, condition: Callable[[list[dict[str, Any]]], bool]
@@ -127,21 +128,21 @@ def _is_ready(groups: list[dict[str, Any]]) -> bool:
 
 
 def _setup(folder: Path, in_front: Callable[[Application], Application] = lambda it: it) -> Setup:
-    return Setup(folder, gce=QUICK_GCE, agents=QUICK_GUESTS, scripts=0, in_front=in_front)
+    return Setup(folder, gce=QUICK_GCE, agents=QUICK_AGENTS, scripts=0, in_front=in_front)
 
 
-def test_a_relay_that_is_killed_is_started_again_and_misses_nothing(tmp_path: Path) -> None:
-    async def story() -> None:
-        life = Life()
-        async with open_supervisor(_setup(tmp_path), life.observe) as supervisor:
+def test_a_killed_relay_is_restarted_and_misses_no_event(tmp_path: Path) -> None:
+    async def run() -> None:
+        lifecycle = Lifecycle()
+        async with open_supervisor(_setup(tmp_path), lifecycle.observe) as supervisor:
 
             async def fault() -> None:
                 supervisor.subprocesses["relay"].kill()
 
-            await life.run(supervisor, fault)
-        assert life.ended == ["relay"]
+            await lifecycle.run(supervisor, fault)
+        assert lifecycle.ended == ["relay"]
 
-    asyncio.run(story())
+    asyncio.run(run())
 
 
 def _kill_worker(supervisor: Supervisor, step: str) -> None:
@@ -172,21 +173,21 @@ def _kill_server(supervisor: Supervisor, step: str) -> None:
 def test_a_function_killed_between_an_insert_and_its_answer_inserts_once(
     tmp_path: Path, collection: str, kill: Callable[[Supervisor, str], None], ended: list[str]
 ) -> None:
-    async def story() -> None:
-        life = Life()
-        held: list[HeldAnswer] = []
+    async def run() -> None:
+        lifecycle = Lifecycle()
+        engines: list[UnansweredInsert] = []
 
         def in_front(engine: Application) -> Application:
-            held.append(HeldAnswer(engine, collection))
-            return held[0]
+            engines.append(UnansweredInsert(engine, collection))
+            return engines[0]
 
-        async with open_supervisor(_setup(tmp_path, in_front), life.observe) as supervisor:
+        async with open_supervisor(_setup(tmp_path, in_front), lifecycle.observe) as supervisor:
 
             async def fault() -> None:
-                await held[0].has_arrived.wait()
+                await engines[0].has_arrived.wait()
                 kill(supervisor, "create_resources")
 
-            await life.run(supervisor, fault)
-        assert life.ended == ended
+            await lifecycle.run(supervisor, fault)
+        assert lifecycle.ended == ended
 
-    asyncio.run(story())
+    asyncio.run(run())

@@ -1,4 +1,4 @@
-"""The webhook's process at its end: no review is lost while others still send some."""
+"""Shutdown of the webhook: reviews that are sent during the drain time are still answered."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def running(folder: Path, drain_seconds: str) -> Iterator[tuple[Program, ssl.SSL
         f"--drain-seconds={drain_seconds}",
     )
     try:
-        program.until_it_says('"started"')
+        program.wait_for_output('"started"')
         yield program, ssl.create_default_context(cadata=ca.certificate_pem)
     finally:
         if program.process.poll() is None:
@@ -51,29 +51,29 @@ def running(folder: Path, drain_seconds: str) -> Iterator[tuple[Program, ssl.SSL
             program.process.wait()
 
 
-def test_after_sigterm_reviews_are_answered_and_their_connections_let_go(tmp_path: Path) -> None:
+def test_after_sigterm_reviews_are_answered_and_connections_closed(tmp_path: Path) -> None:
     with running(tmp_path, "600") as (program, trust):
         (line,) = (one for one in program.output.splitlines() if '"started"' in one)
         url = f"https://{LOOPBACK}:{json.loads(line)['port']}/mutate"
         body = json.dumps(as_review(stateful_set())).encode()
         program.process.send_signal(signal.SIGTERM)
-        program.until_it_says('"ending"')
+        program.wait_for_output('"ending"')
         for _ in range(2):
             with urllib.request.urlopen(url, data=body, context=trust, timeout=30) as answer:
                 assert answer.status == 200
                 assert answer.headers["Connection"] == "close"
                 assert json.load(answer)["response"]["patchType"] == "JSONPatch"
-        # Who interrupts it does not want to wait.
+        # SIGINT ends the drain time.
         assert program.stop(signal.SIGINT) == 0
 
 
-def test_it_ends_by_itself_when_the_time_is_over(tmp_path: Path) -> None:
+def test_the_webhook_ends_after_the_drain_time(tmp_path: Path) -> None:
     with running(tmp_path, "0.1") as (program, _):
         assert program.stop(signal.SIGTERM) == 0
         assert '"ended"' in program.output
 
 
-def test_the_time_fits_into_what_the_deployment_gives() -> None:
+def test_the_drain_time_is_shorter_than_the_grace_period_of_the_deployment() -> None:
     (deployment,) = (
         one for one in yaml.safe_load_all(DEPLOYMENT.read_text()) if one["kind"] == "Deployment"
     )

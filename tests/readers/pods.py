@@ -1,4 +1,4 @@
-"""Pods as they come from their admission, for readers of their variables."""
+"""Pods after their admission, for tests of libraries that read their variables."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from tests.unit.inject_env.workloads import Answered, pod, stateful_set
 
 
-def of_set(
+def admitted_pod(
     number: int,
     hosts: int,
     *containers: Any,
     annotations: Mapping[str, str] | None = None,
     **spec: Any,
 ) -> Answered:
-    """A Pod of a StatefulSet ``web`` that has passed the webhook, in its template and by itself."""
-    made = stateful_set(*containers, replicas=hosts, pod=spec)
-    made["spec"]["template"]["metadata"]["annotations"] = dict(annotations or {})
-    template = Answered(made).target["spec"]["template"]
+    """A Pod of a StatefulSet ``web``; the webhook has changed the template and the Pod."""
+    workload = stateful_set(*containers, replicas=hosts, pod=spec)
+    workload["spec"]["template"]["metadata"]["annotations"] = dict(annotations or {})
+    template = Answered(workload).target["spec"]["template"]
     member = pod(
         name=f"web-{number}",
         owner="StatefulSet",

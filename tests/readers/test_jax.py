@@ -1,7 +1,7 @@
-# ruff: noqa: E501  (a table reads best with a row on a line)
-"""JAX reads what is injected as it is meant: its own code, on a machine without TPUs.
+# ruff: noqa: E501  (one line per table row)
+"""JAX reads the injected variables as intended; its own code runs on a machine without TPUs.
 
-Looking into libtpu and asking the metadata server is switched off; the reading of variables is JAX's.
+Its use of libtpu and of the metadata server is patched; the code that reads variables is unchanged.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.readers.pods import of_set
+from tests.readers.pods import admitted_pod
 from tests.real_parts import miss
 from tests.unit.inject_env.workloads import (
     Answered,
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.real
 
 
 def read(variables: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What JAX makes of an environment."""
+    """Return the configuration that JAX reads from variables."""
     try:
         from jax._src.clusters import cloud_tpu_cluster
     except ImportError:
@@ -44,7 +44,7 @@ def read(variables: Mapping[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[
     }
 
 
-READ = [
+KNOWN_RESULTS = [
     ("val-jax-prefers-addresses",
      {"TPU_PROCESS_ADDRESSES": "a:8476,b:8476", "TPU_WORKER_HOSTNAMES": "a", "TPU_WORKER_ID": "1"},
      (2, 1, "a:8482")),
@@ -60,8 +60,10 @@ READ = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("row, variables, expected", READ, ids=[row for row, *_ in READ])
-def test_jax_reads_variables_as_it_is_known_to(
+@pytest.mark.parametrize(
+    "row, variables, expected", KNOWN_RESULTS, ids=[row for row, *_ in KNOWN_RESULTS]
+)
+def test_jax_reads_variables_as_documented(
     row: str,
     variables: dict[str, str],
     expected: tuple[int, int, str],
@@ -72,28 +74,30 @@ def test_jax_reads_variables_as_it_is_known_to(
 
 
 @pytest.mark.parametrize("number", [0, 1, 3])
-def test_a_pod_of_a_stateful_set_is_its_process(
+def test_a_pod_of_a_stateful_set_is_the_process_of_its_index(
     number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = of_set(number, 4, nodeSelector=selector("tpu-v6e-slice", "4x4")).env()
-    found = read(seen, monkeypatch)
+    variables = admitted_pod(number, 4, nodeSelector=selector("tpu-v6e-slice", "4x4")).env()
+    found = read(variables, monkeypatch)
     assert found == {"process_count": 4, "process_id": number, "coordinator": "web-0.nginx:8482"}
-    assert found["coordinator"] == seen["JAX_COORDINATOR_ADDRESS"]
+    assert found["coordinator"] == variables["JAX_COORDINATOR_ADDRESS"]
     assert (str(found["process_count"]), str(found["process_id"])) == (
-        seen["JAX_PROCESS_COUNT"],
-        seen["JAX_PROCESS_ID"],
+        variables["JAX_PROCESS_COUNT"],
+        variables["JAX_PROCESS_ID"],
     )
 
 
 def test_two_containers_of_a_tpu7x_host_are_two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     both = (container("a", 2), container("b", 2))
-    answered = of_set(1, 2, *both, nodeSelector=selector("tpu7x", "2x2x2"))
+    answered = admitted_pod(1, 2, *both, nodeSelector=selector("tpu7x", "2x2x2"))
     found = [read(answered.env(name), monkeypatch) for name in ("a", "b")]
     assert [one["process_id"] for one in found] == [2, 3]
     assert {one["process_count"] for one in found} == {4}
 
 
-def test_a_pod_of_the_second_slice_comes_after_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_of_the_second_slice_follow_those_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     hosts = ",".join(f"ms-slice-1-{number}.ms" for number in range(4))
     target = pod(
         container(env=[{"name": "TPU_WORKER_HOSTNAMES", "value": hosts}]),
@@ -103,15 +107,15 @@ def test_a_pod_of_the_second_slice_comes_after_the_first(monkeypatch: pytest.Mon
         labels={**jobset_labels(2, 1), "batch.kubernetes.io/job-name": "ms-slice-1"},
         annotations={"batch.kubernetes.io/job-completion-index": "3"},
     )
-    seen = Answered(target).env()
-    found = read(seen, monkeypatch)
+    variables = Answered(target).env()
+    found = read(variables, monkeypatch)
     assert found == {"process_count": 8, "process_id": 7, "coordinator": "ms-slice-0-0.ms:8482"}
-    assert found["coordinator"] == seen["JAX_COORDINATOR_ADDRESS"]
+    assert found["coordinator"] == variables["JAX_COORDINATOR_ADDRESS"]
 
 
 def test_a_slice_of_one_host_is_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = of_set(0, 1, nodeSelector=selector("tpu7x", "2x2x1")).env()
-    assert read(seen, monkeypatch) == {
+    variables = admitted_pod(0, 1, nodeSelector=selector("tpu7x", "2x2x1")).env()
+    assert read(variables, monkeypatch) == {
         "process_count": 1,
         "process_id": 0,
         "coordinator": "localhost:8482",

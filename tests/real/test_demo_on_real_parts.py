@@ -79,7 +79,7 @@ def run_local(
 
 @pytest.mark.usefixtures("untouched")
 def test_the_demo_creates_and_deletes_a_group_on_a_real_cluster(
-    tmp_path: Path, cluster: OwnControlPlane, say: Callable[[str], None]
+    tmp_path: Path, cluster: OwnControlPlane, print_figure: Callable[[str], None]
 ) -> None:
     demo = run_demo(tmp_path, cluster)
     assert demo.process.returncode == 0, demo.output
@@ -93,7 +93,7 @@ def test_the_demo_creates_and_deletes_a_group_on_a_real_cluster(
     assert demo.children() == []
     assert demo.files() == []
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
-    say(f"make demo on a real control plane: {took}")
+    print_figure(f"make demo on a real control plane: {took}")
 
 
 @contextmanager
@@ -125,7 +125,7 @@ def run_jobset_demo(folder: Path, cluster: ControlPlane, *arguments: str) -> Pro
 
 @pytest.mark.usefixtures("own_definition", "untouched")
 def test_the_jobset_demo_runs_with_the_real_crd_and_scheduler_and_leaves_no_object(
-    tmp_path: Path, cluster: OwnControlPlane, say: Callable[[str], None]
+    tmp_path: Path, cluster: OwnControlPlane, print_figure: Callable[[str], None]
 ) -> None:
     demo = run_jobset_demo(tmp_path, cluster)
     assert demo.process.returncode == 0, demo.output
@@ -138,7 +138,7 @@ def test_the_jobset_demo_runs_with_the_real_crd_and_scheduler_and_leaves_no_obje
     assert demo.children() == []
     assert demo.files() == []
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
-    say(f"make demo-jobset on a real control plane: {took}")
+    print_figure(f"make demo-jobset on a real control plane: {took}")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_ctrl_c_deletes_the_jobset_of_the_demo(
         before = list_everything(cluster)
         kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
         with running(tmp_path, "local.show.jobset_demo", *kubeconfig) as demo:
-            demo.until_it_says(text, LIFECYCLE_TIMEOUT_S)
+            demo.wait_for_output(text, LIFECYCLE_TIMEOUT_S)
             assert demo.stop(signal.SIGINT, CLEAN_WITHIN_S) == 130, demo.output
         assert list_everything(cluster) ^ before == set()
     assert "Traceback" not in demo.output
@@ -176,7 +176,7 @@ def test_the_objects_of_a_killed_jobset_demo_are_reported_and_deleted_by_clean(
 ) -> None:
     kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
     with running(tmp_path / "killed", "local.show.jobset_demo", *kubeconfig) as demo:
-        demo.until_it_says("Pod multislice-slice-0-0: Running", LIFECYCLE_TIMEOUT_S)
+        demo.wait_for_output("Pod multislice-slice-0-0: Running", LIFECYCLE_TIMEOUT_S)
         demo.stop(signal.SIGKILL)
         demo.until_alone()
     rejected = run_jobset_demo(tmp_path / "rejected", cluster)
@@ -306,7 +306,7 @@ def test_ctrl_c_at_any_time_leaves_no_object(
 ) -> None:
     kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
     with running(tmp_path, "local.show.demo", *kubeconfig) as demo:
-        demo.until_it_says(text)
+        demo.wait_for_output(text)
         assert demo.stop(signal.SIGINT, CLEAN_WITHIN_S) == 130, demo.output
     assert demo.output.endswith("interrupted by SIGINT; nothing runs any more\n")
     assert "Traceback" not in demo.output

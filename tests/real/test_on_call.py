@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.first_slice import parse_page, render_page
-from tests.on_call import EXPECTED, PAGE, open_desk, play_page
+from tests.on_call import EXPECTED, PAGE, open_tool_terminal, play_page
 from tests.real_parts import miss
 
 
@@ -21,7 +21,7 @@ def test_each_fault_is_found_explained_and_resolved(tmp_path: Path) -> None:
     kubectl = shutil.which("kubectl")
     if kubectl is None:
         miss("there is no kubectl here")
-    with open_desk(tmp_path, kubectl) as run:
+    with open_tool_terminal(tmp_path, kubectl) as run:
         play_page(PAGE.read_text(), run, print)
 
 
@@ -29,7 +29,7 @@ def test_the_page_shows_the_expected_output_of_each_command() -> None:
     shown = iter(parse_page(PAGE.read_text()))
     for expected in EXPECTED:
         step = next(one for one in shown if one.command.startswith(expected.command))
-        assert expected.is_in(step.output), step.command
+        assert expected.matches(step.output), step.command
 
 
 def test_the_page_fits_a_terminal_of_80_columns() -> None:

@@ -7,7 +7,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from tests.stories.conftest import EMBEDDED_ALONE, EVERY_DAY_ON_REAL
+from tests.stories.conftest import EMBEDDED_ONLY, FAST_ON_REAL
 
 ROOT = Path(__file__).parents[2]
 COLLECT = """
@@ -45,7 +45,7 @@ def name_of(case: str) -> str:
 def runs_on_both(case: str) -> bool:
     """Return whether the story does not need the embedded cluster."""
     module = case.partition(".py::")[0]
-    return f"tests.stories.{module}" not in EMBEDDED_ALONE
+    return f"tests.stories.{module}" not in EMBEDDED_ONLY
 
 
 def test_every_story_runs_on_the_embedded_cluster_and_on_a_real_control_plane() -> None:
@@ -55,4 +55,4 @@ def test_every_story_runs_on_the_embedded_cluster_and_on_a_real_control_plane() 
 
 
 def test_the_daily_run_on_a_real_control_plane_has_one_case_of_each_listed_story() -> None:
-    assert sorted(map(name_of, cases("real"))) == sorted(EVERY_DAY_ON_REAL)
+    assert sorted(map(name_of, cases("real"))) == sorted(FAST_ON_REAL)

@@ -1,1 +1,2 @@
-"""How much one installation carries: long runs that write down figures for `docs/scale.md`."""
+"""Measurements of the size that one installation supports; long runs, with figures for
+`docs/scale.md`."""

@@ -1,7 +1,7 @@
-"""Figures of the runs at scale: kept in ``figures.json``, shown in `docs/scale.md`.
+"""Figures of the runs at scale: stored in ``figures.json``, shown in `docs/scale.md`.
 
-A run keeps its figures with the day and the machine. ``python -m tests.scale.figures`` writes the
-tables of the page anew from what is kept; no figure there is written by hand.
+A run stores its figures with the date and the machine. ``python -m tests.scale.figures`` writes the
+tables of the page from the stored figures.
 """
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ import psutil
 Value = str | int | float
 
 KEEP = "SCALE_KEEP"
-"""An environment variable: ``make scale`` sets it."""
-KEPT = Path(__file__).with_name("figures.json")
+"""With this environment variable, which ``make scale`` sets, figures are stored."""
+STORED = Path(__file__).with_name("figures.json")
 PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
 _END = "<!-- end -->"
 
 
-def tell(run: str, figures: Mapping[str, Value], say: Callable[[str], None]) -> None:
-    """Show a run's figures after the tests; keep them, too, where `KEEP` asks for it."""
+def report(run: str, figures: Mapping[str, Value], print_figure: Callable[[str], None]) -> None:
+    """Print a run's figures after the tests; store them if `KEEP` is set."""
     for name, value in figures.items():
-        say(f"{run}: {name}: {value}")
+        print_figure(f"{run}: {name}: {value}")
     if os.environ.get(KEEP):
-        keep(run, figures)
+        store(run, figures)
 
 
-def keep(run: str, figures: Mapping[str, Value], kept: Path = KEPT) -> None:
-    """Keep a run's figures in the place of those it had before."""
-    known = load(kept)
+def store(run: str, figures: Mapping[str, Value], stored: Path = STORED) -> None:
+    """Store a run's figures in place of its previous ones."""
+    known = load(stored)
     known[run] = {"taken": _where_and_when(), **figures}
-    kept.write_text(json.dumps(known, indent=2, sort_keys=False) + "\n")
+    stored.write_text(json.dumps(known, indent=2, sort_keys=False) + "\n")
 
 
-def load(kept: Path = KEPT) -> dict[str, dict[str, Value]]:
-    """All that is kept, by run."""
-    found: dict[str, dict[str, Value]] = json.loads(kept.read_text()) if kept.exists() else {}
+def load(stored: Path = STORED) -> dict[str, dict[str, Value]]:
+    """Load the stored figures, by run."""
+    found: dict[str, dict[str, Value]] = json.loads(stored.read_text()) if stored.exists() else {}
     return found
 
 
-def refresh(page: str, kept: Mapping[str, Mapping[str, Value]]) -> str:
-    """The page with its tables as the figures are.
+def refresh(page: str, stored: Mapping[str, Mapping[str, Value]]) -> str:
+    """The page with its tables rendered from the figures.
 
-    A run's table stands between ``<!-- figures: RUN -->`` and ``<!-- end -->``. Raises `ValueError`
-    for a run that has no place.
+    A run's table is between ``<!-- figures: RUN -->`` and ``<!-- end -->``. Raises `ValueError` for a
+    run without these comments.
     """
-    for run, figures in kept.items():
+    for run, figures in stored.items():
         start = page.index(begin := f"<!-- figures: {run} -->\n") + len(begin)
         page = page[:start] + render(figures) + page[page.index(_END, start) :]
     return page

@@ -1,4 +1,4 @@
-"""A fleet of small slices on a virtual clock, and what it costs minute by minute."""
+"""A fleet of small slices on a virtual clock, and its calls by minute."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from local.cloud.simulation import identity, topic
 from shared.base.names import STEPS
 from tests.harness import Harness
 from tests.manifests import manifest
-from tests.stories.life import MINUTE, ONE_HOST, STANDARD
+from tests.stories.helpers import MINUTE, ONE_HOST, STANDARD
 
 RATE_QUOTA = 1_500
-"""Requests a minute of each group: the default that Compute Engine's page on rate quotas gave."""
+"""Requests per minute of each quota group: the default in Compute Engine's documentation."""
 _GROUPS = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What has been done: calls that arrived, messages, and what became of them."""
+    """Numbers of calls that servers received, invocations and nacks."""
 
     reads: int
-    """Calls to Compute Engine that only read; of the steps."""
+    """Reads of Compute Engine by the steps."""
     writes: int
-    refused: int
-    """Calls to Compute Engine beyond the rate quota; they are among the others, too."""
+    rejected: int
+    """Calls to Compute Engine that the rate quota rejected; reads and writes include them."""
     kubernetes: int
-    """Calls of the steps to the API server, without the sweep's."""
+    """Calls of the steps to the API server, without those of the sweep."""
     sweep: int
     """The sweep's calls to the API server."""
     invocations: int
     nacks: int
-    """Deliveries that Pub/Sub has to make again."""
+    """Deliveries that Pub/Sub must repeat."""
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
@@ -55,7 +55,7 @@ def _values(cost: Cost) -> tuple[int, ...]:
 
 
 class Fleet:
-    """So many slices, half of one host and half of two, in one simulation."""
+    """A number of slices in one simulation, half of them with one host and half with two."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -65,47 +65,47 @@ class Fleet:
 
     @property
     def hosts(self) -> int:
-        """All VMs of it."""
+        """The number of VMs."""
         return self.size + self.size // 2
 
     def apply(self) -> None:
-        """All of them at once."""
+        """Apply all groups at the same time."""
         for number in range(self.size):
             shape = ONE_HOST if number % 2 == 0 else {}
             self.harness.apply(manifest(f"slice-{number}", instanceConfig=STANDARD, **shape))
 
     def delete(self) -> None:
-        """All of them at once."""
+        """Delete all groups at the same time."""
         for number in range(self.size):
             self.harness.delete(f"slice-{number}")
 
     def count_ready(self) -> int:
-        """How many are Ready."""
+        """Count the groups that are Ready."""
         return sum(_is_ready(group) for group in self._groups())
 
     def count_left(self) -> int:
-        """How many groups there are."""
+        """Count the existing groups."""
         return len(self._groups())
 
     def minutes(self, count: int) -> list[Cost]:
-        """Let so many minutes pass; what each has cost."""
+        """Let minutes pass; return the cost of each."""
         return [self.minute() for _ in range(count)]
 
     def minute(self) -> Cost:
-        """Let a minute pass; what it has cost."""
+        """Let a minute pass; return its cost."""
         before = self.cost()
         self.harness.run_for(MINUTE)
         return self.cost() - before
 
     def cost(self) -> Cost:
-        """All that has been done so far."""
+        """The cost so far."""
         calls = self.harness.simulation.kube.calls.by_user
         by_step = {step: calls[identity(step.replace("_", "-")).name] for step in STEPS}
         gce = self._count_gce()
         return Cost(
             reads=gce["read"],
             writes=gce["write"],
-            refused=gce["refused"],
+            rejected=gce["rejected"],
             kubernetes=sum(count for step, count in by_step.items() if step != "sweep"),
             sweep=by_step["sweep"],
             invocations=len(self.harness.answers),
@@ -113,11 +113,11 @@ class Fleet:
         )
 
     def dead_letters(self) -> int:
-        """Messages that were given up."""
+        """The number of dead letters."""
         return sum(self._subscription(step).counts.dead_lettered for step in STEPS)
 
     def list_bytes(self) -> int:
-        """How much a list of all groups is, as the sweep reads it page by page."""
+        """The size of a list of all groups, which the sweep reads in pages."""
         request = Request.of("GET", _GROUPS, headers={"Authorization": "Bearer sweep"})
         return len(self.harness.simulation.kube.handle(request).body)
 
@@ -125,7 +125,7 @@ class Fleet:
         log = self.harness.simulation.gce.calls
         for record in log.records:
             self._counted["write" if record.is_write else "read"] += 1
-            self._counted["refused"] += record.status == 403
+            self._counted["rejected"] += record.status == 403
         log.clear()
         return self._counted
 

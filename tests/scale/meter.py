@@ -1,4 +1,4 @@
-"""What the steps cost the API server and Compute Engine, counted where their calls leave them."""
+"""Counts the calls of the steps to the API server and Compute Engine."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ class Reading:
     """Counts by step."""
 
     messages: Counter[str]
-    """Messages that came to its inbox."""
+    """Messages in the step's topic."""
     invocations: Counter[str]
     kubernetes: Counter[str]
     """Calls to the API server."""
     bytes_read: Counter[str]
-    """What the API server answered, uncompressed."""
+    """The size of the API server's answers, uncompressed."""
     compute: Counter[str]
     """Calls to Compute Engine."""
     status_writes: Counter[str]
     nacks: Counter[str]
 
     def __sub__(self, other: Reading) -> Reading:
-        """What has been added; what has not changed is left out."""
-        mine, theirs = vars(self), vars(other)
-        return Reading(**{name: mine[name] - theirs[name] for name in mine})
+        """The differences; counts that did not change are omitted."""
+        own, others = vars(self), vars(other)
+        return Reading(**{name: own[name] - others[name] for name in own})
 
 
 @dataclass
 class Meter:
-    """Counts from now on."""
+    """Counts from its creation on."""
 
     harness: Harness
     _kubernetes: Counter[str] = field(default_factory=Counter)
@@ -61,7 +61,7 @@ class Meter:
         self.harness.hooks.before = self._before
 
     def read(self) -> Reading:
-        """All that was counted so far."""
+        """The counts so far."""
         subscriptions = {step: self._subscription(step) for step in STEPS}
         return Reading(
             messages=Counter({step: one.counts.received for step, one in subscriptions.items()}),
@@ -73,8 +73,8 @@ class Meter:
             nacks=Counter({step: one.counts.refused for step, one in subscriptions.items()}),
         )
 
-    def most_calls_of_an_invocation(self) -> dict[str, int]:
-        """By step: how many calls, to whom ever, its longest invocation has made."""
+    def max_calls_of_an_invocation(self) -> dict[str, int]:
+        """By step: the largest number of calls of one invocation, to all APIs."""
         most: dict[str, int] = {}
         for line in self.harness.log.lines:
             calls = line.get("calls")

@@ -1,7 +1,7 @@
-"""The largest slice there is, 512 hosts, on a real API server: to Ready, lost at once, and gone.
+"""A slice of 512 hosts on a real API server: it becomes Ready, all VMs are preempted, and it is deleted.
 
-On a virtual clock: what it takes Compute Engine and the VMs is as they are simulated, calls to the
-API server and to Compute Engine take no time. What is measured is how many there are.
+The clock is virtual: the durations of Compute Engine and of the VMs are simulated, and calls take no
+time. The number of calls is measured.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tests.real.bridge.installation import Installation, install
 from tests.real_parts import open_own_control_plane
 from tests.scale import figures
 from tests.scale.meter import Meter, Reading
-from tests.stories import life
-from tests.stories.life import HOUR, MINUTE, NAME, SPOT
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE, NAME, SPOT
 
 pytestmark = [
     pytest.mark.slow,
@@ -41,7 +41,7 @@ LONG_GRACE = Grace(real_s=120, renewed_after_s=60)
 
 @pytest.fixture
 def installation() -> Iterator[Installation]:
-    """One whose controller is patient with hundreds of kubelets."""
+    """An installation whose node controller has a long grace period, for hundreds of kubelets."""
     accounts = [*(step.replace("_", "-") for step in STEPS), "relay"]
     with open_own_control_plane(controller_flags=LONG_GRACE.controller_flags) as own:
         installed = install(own, manifests(), accounts, LONG_GRACE)
@@ -49,8 +49,8 @@ def installation() -> Iterator[Installation]:
         installed.close()
 
 
-class Life:
-    """A slice's life in phases, and what each has cost."""
+class Lifecycle:
+    """The phases of a slice, with the cost of each."""
 
     def __init__(self, hosts: int) -> None:
         self.harness = Harness()
@@ -58,36 +58,36 @@ class Life:
         self.hosts = hosts
         self.found: dict[str, figures.Value] = {"hosts": hosts}
 
-    def rise(self) -> None:
-        """From apply to Ready."""
-        wanted = manifest(
+    def create(self) -> None:
+        """Apply the group, and wait until it is Ready."""
+        applied = manifest(
             nodeCount=self.hosts, topology=TOPOLOGIES[self.hosts], instanceConfig=SPOT
         )
         with self._phase("to Ready"):
-            self.harness.apply(wanted)
+            self.harness.apply(applied)
             began = self.harness.clock.now()
-            joined = self._until(lambda: len(life.nodes(self.harness)) == self.hosts, HOUR)
+            joined = self._until(lambda: len(helpers.nodes(self.harness)) == self.hosts, HOUR)
             ready = self._until(lambda: self.harness.is_ready(NAME), HOUR)
             self.found["apply to the last Node registered, s"] = _seconds(joined - began)
             self.found["last Node registered to Ready, s"] = _seconds(ready - joined)
             self.harness.run_for(2 * MINUTE)
 
     def lose_all(self) -> Reading:
-        """All VMs preempted in the same moment."""
-        with self._phase("all preempted at once"):
+        """Preempt all VMs at the same time."""
+        with self._phase("all preempted"):
             before = self.meter.read()
-            for vm in life.vms(self.harness):
+            for vm in helpers.vms(self.harness):
                 self.harness.simulation.gce.faults.preempt(vm)
             began = self.harness.clock.now()
-            told = self._until(
-                lambda: life.condition_of(self.harness)[1] == "Preempted", 5 * MINUTE
+            reported = self._until(
+                lambda: helpers.condition_of(self.harness)[1] == "Preempted", 5 * MINUTE
             )
-            self.found["preemption to its condition, s"] = _seconds(told - began)
+            self.found["preemption to its condition, s"] = _seconds(reported - began)
             self.harness.run_for(5 * MINUTE)
             return self.meter.read() - before
 
-    def go(self) -> None:
-        """From delete to gone."""
+    def delete(self) -> None:
+        """Delete the group, and wait until it is gone."""
         with self._phase("to gone"):
             self.harness.delete(NAME)
             began = self.harness.clock.now()
@@ -96,7 +96,7 @@ class Life:
             self.harness.run_for(10 * MINUTE)
 
     def _until(self, holds: Callable[[], bool], timeout: timedelta) -> datetime:
-        life.until(self.harness, holds, timeout)
+        helpers.until(self.harness, holds, timeout)
         return self.harness.clock.now()
 
     @contextmanager
@@ -110,23 +110,23 @@ class Life:
         self.found[f"{name}: status writes"] = spent.status_writes.total()
 
 
-def test_the_largest_slice_gets_ready_is_lost_at_once_and_leaves_nothing(
-    installation: Installation, say: Callable[[str], None]
+def test_the_largest_slice_becomes_ready_is_preempted_and_leaves_nothing(
+    installation: Installation, print_figure: Callable[[str], None]
 ) -> None:
     with on_installation(installation):
-        story = Life(HOSTS)
-        story.rise()
-        lost = story.lose_all()
-        said = life.condition_of(story.harness)
-        story.go()
-    for step, most in story.meter.most_calls_of_an_invocation().items():
-        story.found[f"most calls of one invocation: {step}"] = most
-    figures.tell("slice", story.found, say)
-    assert said[:2] == ("False", "Preempted")
-    assert said[2].startswith(f"{HOSTS} of {HOSTS} nodes are not ready: ")
+        lifecycle = Lifecycle(HOSTS)
+        lifecycle.create()
+        lost = lifecycle.lose_all()
+        condition = helpers.condition_of(lifecycle.harness)
+        lifecycle.delete()
+    for step, most in lifecycle.meter.max_calls_of_an_invocation().items():
+        lifecycle.found[f"most calls of one invocation: {step}"] = most
+    figures.report("slice", lifecycle.found, print_figure)
+    assert condition[:2] == ("False", "Preempted")
+    assert condition[2].startswith(f"{HOSTS} of {HOSTS} nodes are not ready: ")
     assert lost.status_writes.total() <= 10
     assert lost.nacks.total() == 0
-    assert story.harness.leftovers() == []
+    assert lifecycle.harness.leftovers() == []
 
 
 def _row(spent: Reading, step: str) -> str:

@@ -1,4 +1,4 @@
-"""docs/scale.md shows what the runs have measured, and nothing else."""
+"""docs/scale.md shows exactly the stored figures."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from pathlib import Path
 
 import pytest
 
-from tests.scale.figures import PAGE, keep, load, refresh
+from tests.scale.figures import PAGE, load, refresh, store
 
-SHAPE = "before\n<!-- figures: run -->\nold\n<!-- end -->\nafter\n"
+SAMPLE_PAGE = "before\n<!-- figures: run -->\nold\n<!-- end -->\nafter\n"
 
 
-def test_the_page_shows_the_figures_that_are_kept() -> None:
-    """``python -m tests.scale.figures`` makes it so."""
+def test_the_page_has_the_stored_figures() -> None:
+    """``python -m tests.scale.figures`` updates the page."""
     text = PAGE.read_text()
     assert refresh(text, load()) == text
 
 
-def test_a_run_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
-    kept = tmp_path / "figures.json"
-    keep("run", {"calls": 1_234}, kept)
-    keep("other", {"calls": 1}, kept)
-    keep("run", {"calls": 4_321, "words": "two, three"}, kept)
-    assert list(load(kept)) == ["run", "other"]
-    assert "| calls | 4,321 |\n| words | two, three |\n" in refresh(
-        SHAPE, {"run": load(kept)["run"]}
+def test_a_run_replaces_the_previous_one(tmp_path: Path) -> None:
+    stored = tmp_path / "figures.json"
+    store("run", {"calls": 1_234}, stored)
+    store("other", {"calls": 1}, stored)
+    store("run", {"calls": 4_321, "text": "two, three"}, stored)
+    assert list(load(stored)) == ["run", "other"]
+    assert "| calls | 4,321 |\n| text | two, three |\n" in refresh(
+        SAMPLE_PAGE, {"run": load(stored)["run"]}
     )
 
 
-def test_figures_without_a_place_are_an_error(tmp_path: Path) -> None:
-    kept = tmp_path / "figures.json"
-    keep("elsewhere", {"calls": 1}, kept)
+def test_figures_without_a_table_on_the_page_are_an_error(tmp_path: Path) -> None:
+    stored = tmp_path / "figures.json"
+    store("elsewhere", {"calls": 1}, stored)
     with pytest.raises(ValueError, match="substring"):
-        refresh(SHAPE, load(kept))
+        refresh(SAMPLE_PAGE, load(stored))

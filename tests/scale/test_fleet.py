@@ -1,6 +1,6 @@
-"""A thousand slices of one or two hosts: all at once, settled, and gone again.
+"""A thousand slices of one or two hosts are created together, settle, and are deleted together.
 
-Compute Engine keeps to its rate quota meanwhile: what comes too often is refused and tried again.
+Compute Engine applies its rate quota: calls beyond it are rejected, and the steps retry them.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(14_400), pytest.mark.xdist_g
 
 SIZE = int(os.environ.get("SCALE_FLEET", "1000"))
 PAGE_SIZE = 500
-LONGEST_MINUTES = 240
+TIMEOUT_MINUTES = 240
 SETTLING_MINUTES = 65
-"""A resync that the quota has refused comes again with a group's hourly look."""
+"""A resync that the quota rejected is repeated with the group's hourly resync."""
 LEAK_REPORTS = 1
 """Runs of report_leaks in an hour."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """What a fleet's life has cost, phase by phase, a minute an entry."""
+    """The costs of a fleet's phases, by minute."""
 
     size: int
     hosts: int
-    rising: list[Cost]
+    creation: list[Cost]
     settled: list[Cost]
-    going: list[Cost]
+    deletion: list[Cost]
     list_bytes: int
     ready: int
     left: int
@@ -46,24 +46,24 @@ class Record:
 
 @pytest.fixture(scope="module")
 def record() -> Record:
-    """Apply all, let them settle, watch an hour, delete all."""
+    """Create all slices, let them settle, measure an hour, and delete all."""
     fleet = Fleet(SIZE)
     fleet.apply()
-    rising = _until(fleet, lambda: fleet.count_ready() == SIZE)
+    creation = _until(fleet, lambda: fleet.count_ready() == SIZE)
     ready = fleet.count_ready()
     fleet.minutes(SETTLING_MINUTES)
     list_bytes = fleet.list_bytes()
     settled = fleet.minutes(60)
     fleet.delete()
-    going = _until(fleet, lambda: fleet.count_left() == 0)
+    deletion = _until(fleet, lambda: fleet.count_left() == 0)
     left = fleet.count_left()
     fleet.minutes(10)
     return Record(
         size=SIZE,
         hosts=fleet.hosts,
-        rising=rising,
+        creation=creation,
         settled=settled,
-        going=going,
+        deletion=deletion,
         list_bytes=list_bytes,
         ready=ready,
         left=left,
@@ -72,47 +72,47 @@ def record() -> Record:
     )
 
 
-def test_all_get_ready_within_the_rate_quota_and_none_is_leaked(
-    record: Record, say: Callable[[str], None]
+def test_all_slices_become_ready_within_the_rate_quota_and_none_is_leaked(
+    record: Record, print_figure: Callable[[str], None]
 ) -> None:
-    figures.tell("fleet", _figures(record), say)
+    figures.report("fleet", _figures(record), print_figure)
     assert record.ready == record.size
     assert record.left == 0
     assert record.leftovers == []
     assert record.dead_letters == 0
 
 
-def test_settled_it_costs_two_lists_a_minute_a_look_per_group_and_a_report_of_leaks_an_hour(
+def test_a_settled_fleet_costs_two_lists_a_minute_and_hourly_resyncs_and_leak_reports(
     record: Record,
 ) -> None:
-    spent = _sum(record.settled)
+    cost = _sum(record.settled)
     pages = math.ceil(record.size / PAGE_SIZE)
-    # Requests for certificates stay for an hour in a cluster, and for ever in the embedded one.
+    # A cluster deletes signing requests after an hour; the embedded one keeps them.
     pages_of_requests = math.ceil(record.hosts / PAGE_SIZE)
-    assert spent.sweep <= len(record.settled) * (pages + pages_of_requests)
-    assert spent.invocations == len(record.settled) + record.size + LEAK_REPORTS
-    assert spent.writes == 0
-    assert spent.reads <= 2 * record.size
-    assert spent.kubernetes == 2 * record.size + LEAK_REPORTS * pages
-    assert spent.nacks == 0
+    assert cost.sweep <= len(record.settled) * (pages + pages_of_requests)
+    assert cost.invocations == len(record.settled) + record.size + LEAK_REPORTS
+    assert cost.writes == 0
+    assert cost.reads <= 2 * record.size
+    assert cost.kubernetes == 2 * record.size + LEAK_REPORTS * pages
+    assert cost.nacks == 0
 
 
 def _figures(record: Record) -> dict[str, figures.Value]:
-    rising, settled, going = map(_sum, (record.rising, record.settled, record.going))
-    busiest = max((*record.rising, *record.going), key=lambda minute: minute.gce)
+    creation, settled, deletion = map(_sum, (record.creation, record.settled, record.deletion))
+    busiest = max((*record.creation, *record.deletion), key=lambda minute: minute.gce)
     return {
         "slices, half of one host and half of two": record.size,
         "hosts": record.hosts,
         "rate quota, calls a minute of each quota group": RATE_QUOTA,
-        "created together: minutes until all are Ready": len(record.rising),
-        "created: calls to Compute Engine": rising.gce,
-        "created: of these, rejected by the quota": rising.refused,
-        "created: calls to the API server": rising.kubernetes,
-        "created: invocations": rising.invocations,
-        "created: redeliveries": rising.nacks,
-        "deleted together: minutes until all are gone": len(record.going),
-        "deleted: calls to Compute Engine": going.gce,
-        "deleted: of these, rejected by the quota": going.refused,
+        "created together: minutes until all are Ready": len(record.creation),
+        "created: calls to Compute Engine": creation.gce,
+        "created: of these, rejected by the quota": creation.rejected,
+        "created: calls to the API server": creation.kubernetes,
+        "created: invocations": creation.invocations,
+        "created: redeliveries": creation.nacks,
+        "deleted together: minutes until all are gone": len(record.deletion),
+        "deleted: calls to Compute Engine": deletion.gce,
+        "deleted: of these, rejected by the quota": deletion.rejected,
         "most calls to Compute Engine in a minute": busiest.gce,
         "settled, in an hour: pages of group lists": settled.sweep,
         "settled: size of such a list, KB a group": round(
@@ -132,6 +132,6 @@ def _sum(minutes: list[Cost]) -> Cost:
 
 def _until(fleet: Fleet, holds: Callable[[], bool]) -> list[Cost]:
     minutes: list[Cost] = []
-    while not holds() and len(minutes) < LONGEST_MINUTES:
+    while not holds() and len(minutes) < TIMEOUT_MINUTES:
         minutes.append(fleet.minute())
     return minutes

@@ -1,4 +1,4 @@
-"""The relay in a real cluster of a thousand Nodes, and of Pods of JobSets, that are not ours."""
+"""The relay in a real cluster with a thousand Nodes, and Pods of JobSets, that belong to no group."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.real.relay.test_jobsets import JOBSETS, MANIFESTS
 from tests.real.relay.waiting import until
 from tests.real_parts import get_jobset_crd
 from tests.scale import figures
-from tests.scale.crowd import STATUS_EVERY_S, open_crowd
+from tests.scale.foreign_nodes import STATUS_EVERY_S, open_foreign_nodes
 
 pytestmark = [
     pytest.mark.slow,
@@ -36,16 +36,16 @@ pytestmark = [
 
 NODE_COUNT, POD_COUNT = 1_000, 5_000
 MINUTES = 5
-MOST_MEMORY_MB = 150
-MOST_CPU_PERCENT = 10
-"""Of one core, while kubelets are five times as busy as usual."""
+MAX_MEMORY_MB = 150
+MAX_CPU_PERCENT = 10
+"""Of one core, while kubelets send their status five times as often as usual."""
 TIMEOUT_S = 300.0
 GROUP = "train"
 OUR_NODE = f"{resource_name(GROUP)}-ab12"
 
 
-def test_among_a_thousand_foreign_nodes_it_is_small_and_silent(
-    own_control_plane: OwnControlPlane, tmp_path: Path, say: Callable[[str], None]
+def test_the_relay_needs_little_memory_and_publishes_nothing_about_a_thousand_foreign_nodes(
+    own_control_plane: OwnControlPlane, tmp_path: Path, print_figure: Callable[[str], None]
 ) -> None:
     own_control_plane.run_kubectl("apply", "-k", INSTALLATION)
     files = [argument for path in (*MANIFESTS, get_jobset_crd()) for argument in ("-f", str(path))]
@@ -54,10 +54,10 @@ def test_among_a_thousand_foreign_nodes_it_is_small_and_silent(
     until(lambda: _is_served(own_control_plane, JOBSETS), "JobSets are served")
     with open_subscriptions() as subscriptions:
         found = asyncio.run(_measure(own_control_plane, subscriptions, tmp_path))
-    figures.tell("relay", found, say)
+    figures.report("relay", found, print_figure)
     assert found["messages published"] == 0
-    assert float(found["highest memory, MB"]) < MOST_MEMORY_MB
-    assert float(found["CPU, % of a core"]) < MOST_CPU_PERCENT
+    assert float(found["highest memory, MB"]) < MAX_MEMORY_MB
+    assert float(found["CPU, % of a core"]) < MAX_CPU_PERCENT
 
 
 def _is_served(plane: OwnControlPlane, path: str) -> bool:
@@ -70,27 +70,27 @@ async def _measure(
     port = urlsplit(plane.server).port
     assert port is not None
     kubeconfig = write_kubeconfig(plane, folder, port, request_token(plane))
-    async with open_crowd(plane, NODE_COUNT, POD_COUNT) as crowd:
-        await crowd.register()
-        living = asyncio.create_task(crowd.live())
-        await crowd.fill()
-        await crowd.until_ready()
+    async with open_foreign_nodes(plane, NODE_COUNT, POD_COUNT) as foreign:
+        await foreign.register()
+        kubelets = asyncio.create_task(foreign.send_heartbeats())
+        await foreign.fill()
+        await foreign.until_ready()
         began = time.monotonic()
         with run_relay(kubeconfig, subscriptions.address, JOBSETS="true") as relay:
             await asyncio.to_thread(relay.wait_until_listed, kinds=KINDS)
             listed_s = time.monotonic() - began
             before = await asyncio.to_thread(_read, relay)
-            beaten = crowd.heartbeats
+            heartbeats = foreign.heartbeats
             await asyncio.sleep(60 * MINUTES)
             after = await asyncio.to_thread(_read, relay)
-            beaten = crowd.heartbeats - beaten
-            ready = await crowd.count_ready()
+            heartbeats = foreign.heartbeats - heartbeats
+            ready = await foreign.count_ready()
             reaction_s = await asyncio.to_thread(_time_reaction, plane, relay, subscriptions)
-            living.cancel()
-            await asyncio.gather(living, return_exceptions=True)
+            kubelets.cancel()
+            await asyncio.gather(kubelets, return_exceptions=True)
             await asyncio.to_thread(_list_again, plane, relay)
             highest_mb = _highest_mb(relay.process.pid)
-    assert after["events"] - before["events"] >= beaten > NODE_COUNT
+    assert after["events"] - before["events"] >= heartbeats > NODE_COUNT
     cpu_s = after["cpu_s"] - before["cpu_s"]
     return {
         "foreign Nodes": NODE_COUNT,
@@ -123,9 +123,9 @@ def _read(relay: RelayProcess) -> dict[str, float]:
 def _time_reaction(
     plane: OwnControlPlane, relay: RelayProcess, subscriptions: Subscriptions
 ) -> float:
-    """From the answer to a kubelet's write until the message has been read."""
+    """The time from a kubelet's write to the receipt of the message."""
     assert plane.request("POST", GROUPS, group_with_resources(GROUP))[0] == 201
-    until(lambda: relay.metric("groups") == 1, "the relay knows the group")
+    until(lambda: relay.metric("groups") == 1, "the relay has read the group")
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": OUR_NODE}}
     began = time.monotonic()
     assert plane.register_node(node)[0] == 201
@@ -134,13 +134,14 @@ def _time_reaction(
 
 
 def _list_again(plane: OwnControlPlane, relay: RelayProcess) -> None:
-    """A restarted API server knows no old versions: all is listed while all is remembered."""
+    """Restart the API server, which forgets old resource versions, so that the relay lists everything
+    again while its cache is full."""
     plane.restart_api_server()
     relay.wait_until_listed(times=2, kinds=KINDS)
 
 
 def _highest_mb(pid: int) -> float:
-    """The most memory that a process has held at a time (VmHWM)."""
+    """The peak memory of a process (VmHWM)."""
     status = Path(f"/proc/{pid}/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
     return int(line.split()[1]) * 1024 / 1e6

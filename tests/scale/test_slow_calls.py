@@ -1,4 +1,5 @@
-"""An API server and a Compute Engine that are slow to answer: no invocation gets all done."""
+"""With slow APIs, one invocation has no time for all calls about a large slice; later ones complete the
+work."""
 
 from __future__ import annotations
 
@@ -12,19 +13,19 @@ from local.cloud.simulation import PROJECT
 from shared.frame.step import SECONDS_FOR_CALLS, SECONDS_FOR_OTHER_CALLS
 from tests.harness import Harness
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import HOUR, MINUTE, NAME, SPOT
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE, NAME, SPOT
+from tests.stories.test_api_errors import dead_letters
 from tests.stories.test_jobset_slices import new_harness, post, selecting, until_running
-from tests.stories.test_refusals import dead_letters
 
 
 @dataclass
 class SlowCalls:
-    """Lets the steps' own clocks go on by some seconds at each of their calls."""
+    """Advances the clocks of the steps by some seconds at each of their calls."""
 
     harness: Harness
     a_call_s: float = 1.0
-    """Of 64 Nodes, a second each needs more than two invocations of 30 seconds."""
+    """With 64 Nodes, a second per call needs more than two invocations of 30 seconds."""
     passed_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -52,37 +53,38 @@ _LONG = (pytest.mark.slow, pytest.mark.timeout(7_200))
         pytest.param(864, "12x12x24", 0.25, id="864 hosts, slower", marks=_LONG),
     ],
 )
-def test_what_one_invocation_leaves_undone_the_next_ones_do(
-    hosts: int, topology: str, a_call_s: float, say: life.Say
+def test_later_invocations_complete_what_one_has_no_time_for(
+    hosts: int, topology: str, a_call_s: float, print_figure: helpers.PrintFigure
 ) -> None:
     harness = Harness()
     SlowCalls(harness, a_call_s)
     harness.apply(manifest(nodeCount=hosts, topology=topology, instanceConfig=SPOT))
-    life.until_ready(harness, timeout=HOUR)
+    helpers.until_ready(harness, timeout=HOUR)
     harness.run_for(10 * MINUTE)
-    assert life.secrets(harness) == []
+    assert helpers.secrets(harness) == []
     harness.delete(NAME)
-    life.until_gone(harness, timeout=HOUR)
+    helpers.until_gone(harness, timeout=HOUR)
     harness.run_for(10 * MINUTE)
     assert harness.leftovers() == []
     lines = [line for line in harness.log.lines if line["step"] in ("label_node", "tear_down")]
     decisions = Counter((line["step"], line["decision"]) for line in lines)
     longest_s = max(sum(line.get("calls", {}).values()) for line in lines) * a_call_s
-    say(
-        f"{hosts} hosts, {a_call_s} s a call: {longest_s:.0f} s of calls at most, {dict(decisions)}"
+    print_figure(
+        f"slow calls, {hosts} hosts, {a_call_s} s per call: longest invocation {longest_s:.0f} s; "
+        + ", ".join(f"{step} {decision} {count}" for (step, decision), count in decisions.items())
     )
     assert longest_s <= SECONDS_FOR_CALLS - SECONDS_FOR_OTHER_CALLS + 5 * a_call_s
     assert [line for line in lines if "no answer within 30 s" in line.get("note", "")] == []
     assert decisions["tear_down", "Partly"] > 0
-    assert decisions["label_node", "Partly"] > 0 or a_call_s < 0.25  # its Nodes come one by one
+    assert decisions["label_node", "Partly"] > 0 or a_call_s < 0.25  # its Nodes join one by one
     assert dead_letters(harness) == []
 
 
-def test_a_batch_of_tokens_is_handed_on_when_there_is_no_time_to_read_all_of_its_vms() -> None:
-    harness = Harness(replace(life.vm_options(), sinks=False))
+def test_a_batch_of_tokens_is_continued_by_another_invocation_without_a_nack() -> None:
+    harness = Harness(replace(helpers.vm_options(), sinks=False))
     SlowCalls(harness)
     harness.apply(manifest(nodeCount=32, topology="4x4x8", instanceConfig=SPOT))
-    life.until(harness, lambda: len(life.nodes(harness)) == 32, timeout=30 * MINUTE)
+    helpers.until(harness, lambda: len(helpers.nodes(harness)) == 32, timeout=30 * MINUTE)
     nacks = [
         answer for step, answer in harness.answers if step == "inject_token" and answer.http > 299
     ]
@@ -90,44 +92,46 @@ def test_a_batch_of_tokens_is_handed_on_when_there_is_no_time_to_read_all_of_its
 
 
 def test_a_node_without_our_label_is_found_among_many_vms_that_never_join() -> None:
-    """A resync asks for ten Nodes by name and begins with another VM each time; no relay names it."""
-    harness = Harness(replace(life.vm_options(joins=False), relays=False))
-    alone: dict[str, Any] = {
+    """A resync reads ten Nodes by name, beginning with another VM each time. Without the relay, no
+    message names the Node."""
+    harness = Harness(replace(helpers.vm_options(joins=False), relays=False))
+    single_hosts: dict[str, Any] = {
         "nodeCount": 64,
         "topology": "2x2x1",
         "targetSizePolicyMode": "INDIVIDUAL",
     }
-    harness.apply(manifest(**alone, instanceConfig=SPOT, bootstrapKubernetes=None))
-    life.until(harness, lambda: len(life.vms(harness)) == 64)
+    harness.apply(manifest(**single_hosts, instanceConfig=SPOT, bootstrapKubernetes=None))
+    helpers.until(harness, lambda: len(helpers.vms(harness)) == 64)
     harness.run_for(MINUTE)
     SlowCalls(harness)
-    name = sorted(map(life.vm_name, life.vms(harness)))[-1]
-    place = {"providerID": f"gce://{PROJECT}/us-central1-c/{name}"}
-    late = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": place}
-    harness.simulation.admin("POST", "/api/v1/nodes", late, **life.as_kubelet(name))
-    life.until(harness, lambda: life.summary(harness).get("joined") == 1, timeout=2 * HOUR)
+    name = sorted(map(helpers.vm_name, helpers.vms(harness)))[-1]
+    spec = {"providerID": f"gce://{PROJECT}/us-central1-c/{name}"}
+    late = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
+    harness.simulation.admin("POST", "/api/v1/nodes", late, **helpers.as_kubelet(name))
+    helpers.until(harness, lambda: helpers.summary(harness).get("joined") == 1, timeout=2 * HOUR)
 
 
-def test_vms_that_never_join_are_told_and_deleted_all_the_same() -> None:
-    """Their Nodes are looked for by name, a call each: more than an invocation has time for."""
-    harness = Harness(life.vm_options(joins=False))
+def test_vms_that_never_join_are_reported_and_deleted() -> None:
+    """The step reads their Nodes by name, with one call each, for which an invocation has no time."""
+    harness = Harness(helpers.vm_options(joins=False))
     harness.apply(manifest(nodeCount=64, topology="4x8x8", instanceConfig=SPOT))
-    life.until(harness, lambda: len(life.vms(harness)) == 64)
+    helpers.until(harness, lambda: len(helpers.vms(harness)) == 64)
     harness.run_for(MINUTE)
     SlowCalls(harness)
-    life.until_reason(harness, "NodeJoinTimeout", timeout=HOUR)
+    helpers.until_reason(harness, "NodeJoinTimeout", timeout=HOUR)
     harness.delete(NAME)
-    life.until(harness, lambda: life.vms(harness) == [], timeout=10 * MINUTE)
-    life.until_gone(harness, timeout=HOUR)
+    helpers.until(harness, lambda: helpers.vms(harness) == [], timeout=10 * MINUTE)
+    helpers.until_gone(harness, timeout=HOUR)
 
 
 def test_a_large_slice_of_a_jobset_is_released() -> None:
-    """Whether Pods are on it is asked of all of its Nodes: a call each would be more than the time."""
+    """The step lists the Pods of all Nodes of the slice. One call per Node would exceed the time
+    limit."""
     harness = new_harness()
     post(harness, **selecting(**{"cloud.google.com/gke-tpu-topology": "8x16"}))
     until_running(harness)
-    assert len(life.vms(harness)) == 32
+    assert len(helpers.vms(harness)) == 32
     SlowCalls(harness)
-    life.until(harness, lambda: life.vms(harness) == [], timeout=HOUR)
+    helpers.until(harness, lambda: helpers.vms(harness) == [], timeout=HOUR)
     harness.run_for(10 * MINUTE)
     assert harness.leftovers() == []

@@ -8,17 +8,17 @@ import pytest
 
 from tests.real.bridge.clusters import on_installation
 
-EVERY_DAY_ON_REAL = frozenset(
+FAST_ON_REAL = frozenset(
     {
-        "test_budget.py::test_a_whole_life_stays_within_its_budget",
+        "test_budget.py::test_the_lifecycle_of_a_slice_stays_within_its_budget",
         "test_budget.py::test_nothing_is_listed_per_event_that_grows_with_the_cluster",
         "test_deletions.py::test_vms_are_deleted_within_minutes_whatever_else_fails_or_hangs",
-        "test_deletions.py::test_a_process_that_dies_after_the_first_write_cordons_at_the_next_delivery",
+        "test_deletions.py::test_a_process_that_is_killed_after_the_first_write_cordons_at_the_next_delivery",
         "test_deletions.py::test_a_node_that_cannot_be_deleted_is_named_and_delays_nothing_else",
         "test_deletions.py::test_a_forged_message_keeps_no_token_valid_and_no_node_schedulable",
-        "test_either_alone.py::test_a_whole_life",
-        "test_either_alone.py::test_duplicate_and_reordered_messages_create_nothing_twice",
-        "test_either_alone.py::test_messages_of_a_predecessor_do_not_touch_its_successor",
+        "test_events_or_sweep_only.py::test_the_lifecycle_of_a_slice_completes",
+        "test_events_or_sweep_only.py::test_duplicate_and_reordered_messages_create_nothing_twice",
+        "test_events_or_sweep_only.py::test_messages_of_a_predecessor_do_not_touch_its_successor",
         "test_joins.py::test_a_vms_own_request_is_approved",
         "test_joins.py::test_several_requests_of_one_vm_are_each_approved",
         "test_joins.py::test_a_request_may_have_any_name_that_the_cluster_accepts",
@@ -31,17 +31,17 @@ EVERY_DAY_ON_REAL = frozenset(
         "test_joins.py::test_a_request_that_another_client_approves_is_reported",
         "test_joins.py::test_a_renewal_by_a_joined_kubelet_is_left_to_the_cluster",
         "test_leaks.py::test_a_slice_whose_finalizer_was_removed_is_reported_with_all_that_is_left",
-        "test_lives.py::test_the_readme_of_tpu_operator_works_unchanged",
-        "test_lives.py::test_a_group_with_a_long_name_becomes_ready_and_is_deleted_completely",
-        "test_lives.py::test_every_valid_spec_becomes_ready_and_is_deleted_completely",
-        "test_lives.py::test_labels_and_taints_of_the_user_are_on_every_node",
-        "test_lives.py::test_labels_and_taints_are_set_on_nodes_that_joined_by_other_means",
-        "test_lives.py::test_events_report_a_life_in_the_words_of_tpu_operator",
-        "test_lives.py::test_kubectl_get_prints_readable_columns",
-        "test_lives.py::test_deletion_is_reported_step_by_step",
-        "test_lives.py::test_a_pause_during_creation_creates_nothing_more",
-        "test_lives.py::test_a_group_applied_again_while_the_old_one_is_deleted_waits_only_for_the_name",
-        "test_lives.py::test_a_group_force_deleted_and_applied_again_does_not_touch_its_predecessor",
+        "test_lifecycle.py::test_the_example_in_the_readme_of_tpu_operator_works_unchanged",
+        "test_lifecycle.py::test_a_group_with_a_long_name_becomes_ready_and_is_deleted_completely",
+        "test_lifecycle.py::test_every_valid_spec_becomes_ready_and_is_deleted_completely",
+        "test_lifecycle.py::test_labels_and_taints_of_the_user_are_on_every_node",
+        "test_lifecycle.py::test_labels_and_taints_are_set_on_nodes_that_joined_by_other_means",
+        "test_lifecycle.py::test_the_events_of_a_slice_have_the_messages_of_tpu_operator",
+        "test_lifecycle.py::test_kubectl_get_prints_readable_columns",
+        "test_lifecycle.py::test_deletion_is_reported_step_by_step",
+        "test_lifecycle.py::test_a_pause_during_creation_creates_nothing_more",
+        "test_lifecycle.py::test_a_group_applied_again_while_the_old_one_is_deleted_waits_only_for_the_name",
+        "test_lifecycle.py::test_a_group_force_deleted_and_applied_again_does_not_touch_its_predecessor",
         "test_losses.py::test_a_vm_deleted_manually_is_recreated_and_admitted_again",
         "test_losses.py::test_a_node_of_a_ready_group_deleted_manually_is_reported_with_what_to_do",
         "test_losses.py::test_a_node_deleted_manually_is_reported_lost_and_returns_with_its_vm",
@@ -52,22 +52,22 @@ EVERY_DAY_ON_REAL = frozenset(
         "test_losses.py::test_a_wiped_status_is_rebuilt_without_a_second_insert",
         "test_losses.py::test_a_removed_finalizer_or_label_of_a_group_is_restored",
         "test_losses.py::test_a_recreated_vm_that_joins_by_other_means_takes_over_its_predecessors_node",
-        "test_mended.py::test_a_node_of_another_machine_with_our_proof_is_not_touched",
-        "test_mended.py::test_an_invalid_time_in_a_status_does_not_keep_the_sweep_from_other_groups",
-        "test_refusals.py::test_a_message_about_a_group_whose_namespace_is_gone_is_acknowledged",
-        "test_refusals.py::test_deleting_a_namespace_deletes_its_groups",
-        "test_refusals.py::test_the_definition_rejects_an_invalid_spec_and_names_the_field",
-        "test_refusals.py::test_the_functions_reject_what_an_older_definition_accepts",
-        "test_refusals.py::test_a_group_with_finalizers_of_tpu_operator_is_not_handled_until_they_are_gone",
-        "test_refusals.py::test_a_group_with_children_of_tpu_operator_is_not_handled_until_they_are_gone",
-        "test_refusals.py::test_a_kubeconfig_that_cannot_be_used_is_named_in_the_log",
-        "test_refusals.py::test_missing_permissions_are_named_and_used_once_granted",
-        "test_refusals.py::test_messages_while_a_starting_api_server_refuses_everyone_are_not_lost",
-        "test_refusals.py::test_missing_permission_to_read_nodes_is_reported_in_the_condition",
-        "test_refusals.py::test_without_permission_to_write_the_status_the_log_reports_it_and_nothing_is_created",
-        "test_refusals.py::test_missing_permission_to_write_events_stops_nothing",
-        "test_refusals.py::test_a_deletion_without_permissions_continues_once_they_are_granted",
-        "test_refusals.py::test_refused_secrets_are_reported_with_the_missing_permission",
+        "test_regressions.py::test_a_node_of_another_machine_with_our_proof_is_not_touched",
+        "test_regressions.py::test_an_invalid_time_in_a_status_does_not_keep_the_sweep_from_other_groups",
+        "test_api_errors.py::test_a_message_about_a_group_whose_namespace_is_gone_is_acknowledged",
+        "test_api_errors.py::test_deleting_a_namespace_deletes_its_groups",
+        "test_api_errors.py::test_the_definition_rejects_an_invalid_spec_and_names_the_field",
+        "test_api_errors.py::test_the_functions_reject_what_an_older_definition_accepts",
+        "test_api_errors.py::test_a_group_with_finalizers_of_tpu_operator_is_not_handled_until_they_are_gone",
+        "test_api_errors.py::test_a_group_with_children_of_tpu_operator_is_not_handled_until_they_are_gone",
+        "test_api_errors.py::test_a_kubeconfig_that_cannot_be_used_is_named_in_the_log",
+        "test_api_errors.py::test_missing_permissions_are_named_and_used_once_granted",
+        "test_api_errors.py::test_messages_while_a_starting_api_server_refuses_everyone_are_not_lost",
+        "test_api_errors.py::test_missing_permission_to_read_nodes_is_reported_in_the_condition",
+        "test_api_errors.py::test_without_permission_to_write_the_status_the_log_reports_it_and_nothing_is_created",
+        "test_api_errors.py::test_missing_permission_to_write_events_stops_nothing",
+        "test_api_errors.py::test_a_deletion_without_permissions_continues_once_they_are_granted",
+        "test_api_errors.py::test_refused_secrets_are_reported_with_the_missing_permission",
         "test_retries.py::test_a_transient_error_is_reported_after_ten_minutes_and_cleared_when_it_ends",
         "test_tokens.py::test_a_group_deleted_right_after_its_tokens_were_written_leaves_none",
         "test_tokens.py::test_secrets_of_others_survive_a_group",
@@ -75,7 +75,7 @@ EVERY_DAY_ON_REAL = frozenset(
 )
 """The stories whose first case runs on a real control plane in `make test-real`: each kind of call to
 Kubernetes is in one of them. `make test-all` runs all stories there, in all cases."""
-EMBEDDED_ALONE = frozenset(
+EMBEDDED_ONLY = frozenset(
     {
         "tests.stories.test_clocks",
         "tests.stories.test_jobset_slices",
@@ -87,29 +87,29 @@ EMBEDDED_ALONE = frozenset(
         "tests.stories.test_upgrades",
     }
 )
-"""Stories in which Pods run (a real control plane alone has no kubelets), clocks are wrong, or manifests
-change (there they are applied once for all)."""
+"""Stories in which Pods run (a real control plane has no kubelets), clocks are wrong, or manifests
+change (on a real control plane they are applied once for all stories)."""
 REAL = pytest.param("real", marks=pytest.mark.real)
 LONG_S = 1800
-"""How long one of those may take there."""
+"""The time limit of one of them there, in seconds."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    told: set[str] = set()
+    seen: set[str] = set()
     for item in items:
         if not item.get_closest_marker("real"):
             continue
         story = item.nodeid.removeprefix("tests/stories/").partition("[")[0]
         if story != item.nodeid.partition("[")[0]:
-            if story in told or story not in EVERY_DAY_ON_REAL:
+            if story in seen or story not in FAST_ON_REAL:
                 item.add_marker(pytest.mark.slow)
-            told.add(story)
+            seen.add(story)
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.timeout(LONG_S))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    real = [] if metafunc.module.__name__ in EMBEDDED_ALONE else [REAL]
+    real = [] if metafunc.module.__name__ in EMBEDDED_ONLY else [REAL]
     metafunc.parametrize("cluster", ["embedded", *real], indirect=True)
 
 

@@ -1,4 +1,4 @@
-"""What stories of JobSets share, whichever kind of slice they get."""
+"""Helpers of stories about JobSets, for both providers of slices."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from local.jobsets import PodBehaviour
 from tests import jobset_objects as objects
 from tests.harness import Harness
 from tests.jobset_objects import JOBSET, NAMESPACE
-from tests.stories import life
-from tests.stories.life import HOUR
+from tests.stories import helpers
+from tests.stories.helpers import HOUR
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
@@ -19,22 +19,22 @@ OPTIONS = "/api/v1/namespaces/tpu-functions/configmaps"
 MERGE = {"Content-Type": "application/merge-patch+json"}
 SECOND = timedelta(seconds=1)
 NAME = "train-bfcf5ebea76efcf5"
-"""Of the slice, be it a TPUNodeGroup or a node pool."""
-RUNS_ON = PodBehaviour(ends=lambda _: "")
-"""Pods run until somebody deletes them."""
+"""The name of the slice: of the TPUNodeGroup or the node pool."""
+RUNS_FOREVER = PodBehaviour(ends=lambda _: "")
+"""Pods run until they are deleted."""
 
 
 def is_first_attempt(pod: dict[str, Any]) -> bool:
-    """Whether a Pod is from before the first restart of its JobSet."""
+    """True if the Pod was created before the first restart of its JobSet."""
     return bool(pod["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] == "0")
 
 
 FAILS_ONCE = PodBehaviour(ends=lambda pod: "Failed" if is_first_attempt(pod) else "")
-"""Pods fail until the JobSet's first restart, and run on from then."""
+"""Pods fail until the JobSet's first restart, and run after it."""
 
 
 def apply_options(harness: Harness) -> None:
-    """Create the ConfigMap that says what slices are made of."""
+    """Create the ConfigMap with the template of slices."""
     harness.simulation.admin("POST", OPTIONS, objects.config_map())
 
 
@@ -66,16 +66,19 @@ def are_running(harness: Harness, replicas: int = 1) -> bool:
 
 
 def until(harness: Harness, holds: Callable[[], bool], timeout: timedelta = HOUR) -> None:
-    """Let time pass until something holds, by ten seconds: to ask after each event takes long."""
+    """Let time pass until the condition is true; check every ten seconds, because that is faster than
+    after each event."""
     end = harness.clock.now() + timeout
     while not holds():
-        assert harness.clock.now() < end, life.describe_state(harness)
+        assert harness.clock.now() < end, helpers.describe_state(harness)
         harness.run_for(10 * SECOND)
 
 
 def reported_events(harness: Harness) -> list[str]:
     """List the Events about Pods and JobSets, by the time of their first occurrence."""
     events = harness.simulation.admin("GET", f"/api/v1/namespaces/{NAMESPACE}/events")["items"]
-    mine = [one for one in events if one["involvedObject"]["kind"] in ("Pod", "JobSet")]
-    mine.sort(key=lambda one: (one["firstTimestamp"], int(one["metadata"]["resourceVersion"])))
-    return [f"{one['involvedObject']['kind']} {one['reason']}: {one['message']}" for one in mine]
+    reported = [one for one in events if one["involvedObject"]["kind"] in ("Pod", "JobSet")]
+    reported.sort(key=lambda one: (one["firstTimestamp"], int(one["metadata"]["resourceVersion"])))
+    return [
+        f"{one['involvedObject']['kind']} {one['reason']}: {one['message']}" for one in reported
+    ]

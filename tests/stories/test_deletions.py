@@ -1,4 +1,4 @@
-"""A deletion goes on whatever fails or hangs, and says what keeps it: VMs cost money."""
+"""A deletion continues if calls fail or hang, and reports what it waits for: VMs are billed."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from shared.base.names import RESOURCE_NAME_LABEL
 from shared.frame.message import Cause, Message
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Policy
-from tests.harness import Death, Harness
+from tests.harness import Harness, ProcessKilled
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import HOUR, MINUTE, NAME, SPOT
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE, NAME, SPOT
 
 HANGS_S = 31.0
 
 
 def unjoined(hosts: int = 2, topology: str = "2x2x2") -> Harness:
-    """A group whose VMs run, have their tokens and never join."""
-    harness = Harness(life.vm_options(joins=False))
+    """A group whose VMs run and have tokens, but never join."""
+    harness = Harness(helpers.vm_options(joins=False))
     harness.apply(manifest(nodeCount=hosts, topology=topology, instanceConfig=SPOT))
-    life.until(harness, lambda: len(life.secrets(harness)) == hosts)
+    helpers.until(harness, lambda: len(helpers.secrets(harness)) == hosts)
     harness.run_for(3 * MINUTE)
     return harness
 
 
 def joined() -> Harness:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     return harness
 
 
-def hang(harness: Harness, is_meant: Callable[[str], bool]) -> None:
-    """tear_down's calls of this kind are answered after its time is over."""
+def hang(harness: Harness, matches: Callable[[str], bool]) -> None:
+    """Answer tear_down's calls of this kind only after its time limit."""
     passed = 0.0
 
     def before(step: str, call: str) -> None:
         nonlocal passed
-        if step == "tear_down" and is_meant(call):
+        if step == "tear_down" and matches(call):
             passed += HANGS_S
 
     harness.hooks.before = before
     harness.runtime("tear_down").monotonic = lambda: harness.clock.now().timestamp() + passed
 
 
-def refuse(harness: Harness, is_meant: Callable[[str], bool], http: int = 403) -> None:
+def refuse(harness: Harness, matches: Callable[[str], bool], http: int = 403) -> None:
     def before(step: str, call: str) -> None:
-        if step == "tear_down" and is_meant(call):
+        if step == "tear_down" and matches(call):
             raise CallError(call, http, "Forbidden", "admission webhook x denied the request")
 
     harness.hooks.before = before
@@ -79,10 +79,10 @@ FAILURES: dict[str, tuple[Callable[[], Harness], Callable[[Harness], None]]] = {
         lambda harness: hang(harness, is_node_list),
     ),
     "a revocation hangs": (unjoined, lambda harness: hang(harness, is_revocation)),
-    "a revocation is refused": (unjoined, lambda harness: refuse(harness, is_revocation)),
+    "a revocation is rejected": (unjoined, lambda harness: refuse(harness, is_revocation)),
     "cordons hang": (joined, lambda harness: hang(harness, is_cordon)),
-    "cordons are refused": (joined, lambda harness: refuse(harness, is_cordon)),
-    "it may not publish to itself": (
+    "cordons are rejected": (joined, lambda harness: refuse(harness, is_cordon)),
+    "a missing permission to publish to its own topic": (
         lambda: unjoined(64, "4x8x8"),
         lambda harness: refuse(harness, lambda call: call == "publish tear_down"),
     ),
@@ -93,52 +93,52 @@ FAILURES: dict[str, tuple[Callable[[], Harness], Callable[[Harness], None]]] = {
 def test_vms_are_deleted_within_minutes_whatever_else_fails_or_hangs(
     case: tuple[Callable[[], Harness], Callable[[Harness], None]],
 ) -> None:
-    make, befall = case
+    make, inject = case
     harness = make()
-    befall(harness)
+    inject(harness)
     harness.delete(NAME)
-    life.until(harness, lambda: life.vms(harness) == [], timeout=10 * MINUTE)
+    helpers.until(harness, lambda: helpers.vms(harness) == [], timeout=10 * MINUTE)
 
 
-def test_a_process_that_dies_after_the_first_write_cordons_at_the_next_delivery() -> None:
+def test_a_process_that_is_killed_after_the_first_write_cordons_at_the_next_delivery() -> None:
     harness = joined()
-    dead = False
+    is_killed = False
 
     def before(step: str, call: str) -> None:
-        nonlocal dead
-        if step == "tear_down" and is_cordon(call) and not dead:
-            dead = True
-            raise Death
+        nonlocal is_killed
+        if step == "tear_down" and is_cordon(call) and not is_killed:
+            is_killed = True
+            raise ProcessKilled
 
     harness.hooks.before = before
     cordoned: set[str] = set()
     harness.delete(NAME)
 
-    def is_over() -> bool:
-        nodes = life.nodes(harness)
+    def is_complete() -> bool:
+        nodes = helpers.nodes(harness)
         cordoned.update(name for name, one in nodes.items() if one["spec"].get("unschedulable"))
         return not nodes
 
-    life.until(harness, is_over)
-    assert dead
+    helpers.until(harness, is_complete)
+    assert is_killed
     assert len(cordoned) == 2
 
 
 def test_a_node_that_cannot_be_deleted_is_named_and_delays_nothing_else() -> None:
     harness = joined()
-    kept = sorted(life.nodes(harness))[0]
-    refuse(harness, lambda call: call == f"DELETE /api/v1/nodes/{kept}")
+    undeletable = sorted(helpers.nodes(harness))[0]
+    refuse(harness, lambda call: call == f"DELETE /api/v1/nodes/{undeletable}")
     harness.delete(NAME)
     harness.run_for(HOUR)
-    assert list(life.nodes(harness)) == [kept]
-    assert life.of_kind(harness, "instanceTemplates") == []
-    assert life.of_kind(harness, "resourcePolicies") == []
-    status, reason, message = life.condition_of(harness)
+    assert list(helpers.nodes(harness)) == [undeletable]
+    assert helpers.of_kind(harness, "instanceTemplates") == []
+    assert helpers.of_kind(harness, "resourcePolicies") == []
+    status, reason, message = helpers.condition_of(harness)
     assert (status, reason) == ("False", "PermissionDenied")
-    assert f"(DELETE /api/v1/nodes/{kept})" in message
+    assert f"(DELETE /api/v1/nodes/{undeletable})" in message
     assert "managed instance group" not in message
     harness.hooks.before = lambda _step, _call: None
-    life.until_gone(harness, timeout=HOUR)
+    helpers.until_gone(harness, timeout=HOUR)
     assert harness.leftovers() == []
 
 
@@ -159,23 +159,24 @@ def test_a_forged_message_keeps_no_token_valid_and_no_node_schedulable(
     harness.delete(NAME)
     message = Message("default", NAME, uid, Cause.CONTINUED, now, **names)
     harness.simulation.publish("tear_down", message.encode(), {})
-    life.until(harness, lambda: life.vms(harness) == [], timeout=10 * MINUTE)
-    assert life.secrets(harness) == []
+    helpers.until(harness, lambda: helpers.vms(harness) == [], timeout=10 * MINUTE)
+    assert helpers.secrets(harness) == []
 
 
 def test_a_foreign_policy_of_the_groups_name_causes_no_loop_of_messages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The entry is gone since before the deletion, and somebody has made a policy of that name."""
+    """The status has no entry of the policy since before the deletion; a user created a policy of its
+    name."""
     harness = joined()
     status = (harness.group(NAME) or {})["status"]
     status["resources"]["workloadPolicy"] |= {"state": "Gone", "since": "2025-12-31T00:00:00Z"}
-    life.patch(harness, f"{life.group_path()}/status", {"status": status})
+    helpers.patch(harness, f"{helpers.group_path()}/status", {"status": status})
     find = Gce.find_policy
 
     def find_foreign(gce: Gce, project: str, region: str, name: str) -> Policy | None:
         found = find(gce, project, region, name)
-        return replace(found, description="made manually") if found else None
+        return replace(found, description="created manually") if found else None
 
     monkeypatch.setattr(Gce, "find_policy", find_foreign)
     harness.delete(NAME)
@@ -187,29 +188,29 @@ def test_a_foreign_policy_of_the_groups_name_causes_no_loop_of_messages(
 
 def test_a_node_that_lost_our_label_right_before_the_deletion_is_deleted_with_the_group() -> None:
     harness = joined()
-    name, _ = life.nodes(harness)
-    harness.hooks.before = lambda step, _call: _die_if(step == "label_node")
+    name, _ = helpers.nodes(harness)
+    harness.hooks.before = lambda step, _call: _kill_if(step == "label_node")
     label = {"metadata": {"labels": {RESOURCE_NAME_LABEL: None}}}
-    life.patch(harness, f"/api/v1/nodes/{name}", label)
+    helpers.patch(harness, f"/api/v1/nodes/{name}", label)
     harness.delete(NAME)
-    life.until_gone(harness)
-    assert life.nodes(harness) == {}
+    helpers.until_gone(harness)
+    assert helpers.nodes(harness) == {}
 
 
-def _die_if(is_so: bool) -> None:
-    if is_so:
-        raise Death
+def _kill_if(condition: bool) -> None:
+    if condition:
+        raise ProcessKilled
 
 
-@pytest.mark.parametrize("refused_by", ["call", "operation"])
+@pytest.mark.parametrize("rejected_by", ["call", "operation"])
 def test_a_template_that_something_else_uses_does_not_keep_the_nodes(
-    refused_by: Literal["call", "operation"],
+    rejected_by: Literal["call", "operation"],
 ) -> None:
-    harness = Harness(Options(gce=Timings(in_use_refused_by=refused_by)))
-    life.ready_slice(harness, manifest())
-    (mine,) = life.of_kind(harness, "instanceGroupManagers")
-    (template,) = life.of_kind(harness, "instanceTemplates")
-    mig = life.get(harness, mine)
+    harness = Harness(Options(gce=Timings(in_use_refused_by=rejected_by)))
+    helpers.ready_slice(harness, manifest())
+    (mine,) = helpers.of_kind(harness, "instanceGroupManagers")
+    (template,) = helpers.of_kind(harness, "instanceTemplates")
+    mig = helpers.get(harness, mine)
     body = {
         "name": "other",
         "baseInstanceName": "other",
@@ -219,11 +220,11 @@ def test_a_template_that_something_else_uses_does_not_keep_the_nodes(
     act = harness.simulation.gce.faults.act_by_hand
     act("POST", mine.rpartition("/")[0], body)
     harness.delete(NAME)
-    life.until(harness, lambda: life.nodes(harness) == {}, timeout=10 * MINUTE)
-    life.until_reason(harness, "InUse", timeout=30 * MINUTE)
-    assert "cannot be deleted" in life.condition_of(harness)[2]
-    assert "other" in life.condition_of(harness)[2]
-    assert life.of_kind(harness, "instanceTemplates") == [template]
+    helpers.until(harness, lambda: helpers.nodes(harness) == {}, timeout=10 * MINUTE)
+    helpers.until_reason(harness, "InUse", timeout=30 * MINUTE)
+    assert "cannot be deleted" in helpers.condition_of(harness)[2]
+    assert "other" in helpers.condition_of(harness)[2]
+    assert helpers.of_kind(harness, "instanceTemplates") == [template]
     act("DELETE", mine.rpartition("/")[0] + "/other")
-    life.until_gone(harness, timeout=HOUR)
+    helpers.until_gone(harness, timeout=HOUR)
     assert harness.leftovers() == []

@@ -1,4 +1,4 @@
-"""JobSets whose slices are TPUNodeGroups: from a Pod that no Node takes to nothing left of it."""
+"""JobSets whose slices are TPUNodeGroups, from an unschedulable Pod to the deletion of the group."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from tests import jobset_objects as objects
 from tests.harness import Harness
 from tests.jobset_objects import JOBSET, NAMESPACE
 from tests.manifests import manifest
-from tests.stories import life
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE
 from tests.stories.jobsets import (
     FAILS_ONCE,
     JOBSETS,
@@ -28,7 +29,7 @@ from tests.stories.jobsets import (
     NAME,
     OPTIONS,
     PODS,
-    RUNS_ON,
+    RUNS_FOREVER,
     SECOND,
     apply,
     apply_options,
@@ -39,7 +40,6 @@ from tests.stories.jobsets import (
     reported_events,
     until,
 )
-from tests.stories.life import HOUR, MINUTE
 
 MAY_RESTART = {"failurePolicy": {"maxRestarts": 1}}
 
@@ -76,7 +76,7 @@ def test_a_jobset_gets_its_slice_runs_and_leaves_nothing_behind() -> None:
     harness = new_harness()
     post(harness)
     until(harness, lambda: are_running(harness))
-    nodes = {node["metadata"]["name"] for node in life.nodes(harness).values()}
+    nodes = {node["metadata"]["name"] for node in helpers.nodes(harness).values()}
     assert {pod["spec"]["nodeName"] for pod in pods(harness)} == nodes
     until_gone(harness)
     harness.run_for(10 * MINUTE)
@@ -99,7 +99,7 @@ def until_reported(harness: Harness, words: str) -> None:
 
 
 def selecting(**labels: str) -> dict[str, Any]:
-    """A change: the JobSet's Pods select by these, too."""
+    """A change that adds node selectors to the JobSet's Pods."""
     one = objects.jobset()["spec"]["replicatedJobs"][0]
     one["template"]["spec"]["template"]["spec"]["nodeSelector"] |= labels
     return {"spec": {"replicatedJobs": [one]}}
@@ -129,12 +129,12 @@ def test_a_restart_keeps_the_slice() -> None:
     harness.run_for(5 * MINUTE)
     assert are_running(harness)
     assert uid(harness) == before
-    assert harness.made["instanceGroupManagers.insert"] == 1
+    assert harness.operations["instanceGroupManagers.insert"] == 1
 
 
 def test_a_jobset_that_is_recreated_immediately_keeps_its_slice() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until_running(harness)
     before = uid(harness)
@@ -157,7 +157,7 @@ def marks(harness: Harness) -> dict[str, str]:
 
 def test_a_jobset_that_is_deleted_leaves_nothing_behind() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until_running(harness)
     delete(harness)
@@ -213,7 +213,7 @@ def test_an_unsupported_accelerator_is_reported_once() -> None:
 
 def test_a_jobset_that_requests_another_slice_gets_it() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until_running(harness)
     before = uid(harness)
@@ -231,9 +231,9 @@ def test_a_jobset_that_requests_another_slice_gets_it() -> None:
 
 
 def test_a_jobset_that_requires_a_label_which_its_slice_lacks_gets_another() -> None:
-    """The template has the label since; nothing else has changed."""
+    """Afterwards the template has the label; nothing else has changed."""
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until_running(harness)
     before = uid(harness)
@@ -241,20 +241,20 @@ def test_a_jobset_that_requires_a_label_which_its_slice_lacks_gets_another() -> 
     harness.run_for(10 * SECOND)
     template = objects.options(spec={"nodeLabels": {"rack": "a"}})
     harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", {"data": template}, **MERGE)
-    made = objects.jobset()
-    (job,) = made["spec"]["replicatedJobs"]
+    jobset = objects.jobset()
+    (job,) = jobset["spec"]["replicatedJobs"]
     expression = {"key": "rack", "operator": "In", "values": ["a"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
     job["template"]["spec"]["template"]["spec"]["affinity"] = {"nodeAffinity": required}
-    apply(harness, made)
+    apply(harness, jobset)
     until_running(harness)
     assert uid(harness) != before
 
 
 def test_a_slice_in_use_is_not_replaced_until_it_is_free() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until_running(harness)
     before = uid(harness)
@@ -281,7 +281,7 @@ def test_a_slice_in_use_is_not_replaced_until_it_is_free() -> None:
 @pytest.mark.parametrize("job", ["other", objects.JOB])
 def test_a_slice_with_running_pods_is_deleted_when_they_have_ended(job: str) -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until_running(harness)
     node = pods(harness)[0]["spec"]["nodeName"]
@@ -307,7 +307,7 @@ def test_a_slice_with_running_pods_is_deleted_when_they_have_ended(job: str) -> 
 
 def test_a_slice_whose_creation_failed_is_created_again_when_its_template_is_fixed() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     wrong = objects.options(spec={"project": "other-project"})
     harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", {"data": wrong}, **MERGE)
     post(harness)
@@ -330,14 +330,14 @@ def test_foreign_resources_are_not_touched() -> None:
 
 def test_each_job_gets_a_slice_of_its_own() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     one = objects.jobset()["spec"]["replicatedJobs"][0]
     post(harness, spec={"replicatedJobs": [{**one, "replicas": 2}]})
     running = ["Running"] * 8
     until(harness, lambda: phases(harness) == running)
     pools = {
         node["metadata"]["name"]: node["metadata"]["labels"]["cloud.google.com/gke-nodepool"]
-        for node in life.nodes(harness).values()
+        for node in helpers.nodes(harness).values()
     }
     places = {
         (pod["metadata"]["labels"]["batch.kubernetes.io/job-name"], pools[pod["spec"]["nodeName"]])
@@ -348,20 +348,20 @@ def test_each_job_gets_a_slice_of_its_own() -> None:
 
 def test_a_job_that_a_jobset_no_longer_has_loses_its_slice() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     one = objects.jobset()["spec"]["replicatedJobs"][0]
     post(harness, spec={"replicatedJobs": [{**one, "replicas": 2}]})
-    until(harness, lambda: harness.is_ready(NAME) and len(life.nodes(harness)) == 8)
+    until(harness, lambda: harness.is_ready(NAME) and len(helpers.nodes(harness)) == 8)
     delete(harness)
     harness.run_for(10 * SECOND)
     post(harness)
-    until(harness, lambda: len(life.nodes(harness)) == 4)
+    until(harness, lambda: len(helpers.nodes(harness)) == 4)
     assert harness.is_ready(NAME)
 
 
 def test_the_slice_of_a_suspended_jobset_is_released_if_configured() -> None:
     harness = new_harness({"suspended_release": 10 * MINUTE})
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until_running(harness)
     suspend(harness, is_suspended=True)
@@ -379,7 +379,7 @@ def suspend(harness: Harness, *, is_suspended: bool) -> None:
 
 def test_the_slice_of_a_suspended_jobset_is_kept_if_its_release_is_off() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until_running(harness)
     suspend(harness, is_suspended=True)
@@ -387,17 +387,17 @@ def test_the_slice_of_a_suspended_jobset_is_kept_if_its_release_is_off() -> None
     assert harness.is_ready(NAME)
 
 
-# What goes wrong
+# Errors
 
 
 def preempt_one(harness: Harness) -> None:
-    harness.simulation.gce.faults.preempt(life.vms(harness)[0])
+    harness.simulation.gce.faults.preempt(helpers.vms(harness)[0])
 
 
 def spot_slice(settings: dict[str, Any] | None = None) -> Harness:
     """A simulation in which a JobSet runs on a Spot slice."""
     harness = new_harness(settings)
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness, **selecting(**{"cloud.google.com/gke-spot": "true"}))
     until_running(harness)
     return harness
@@ -427,13 +427,13 @@ def test_a_slice_that_has_lost_a_host_is_recreated_if_configured() -> None:
 
 
 def test_a_slice_without_any_host_is_created_again_for_waiting_pods() -> None:
-    harness = new_harness(options=life.watchful())
-    harness.jobsets.behaviour = RUNS_ON
+    harness = new_harness(options=helpers.with_heartbeats())
+    harness.jobsets.behaviour = RUNS_FOREVER
     spot = selecting(**{"cloud.google.com/gke-spot": "true"})
     post(harness, spec={**spot["spec"], **MAY_RESTART})
     until_running(harness)
     before = uid(harness)
-    for vm in life.vms(harness):
+    for vm in helpers.vms(harness):
         harness.simulation.gce.faults.preempt(vm)
     harness.run_for(3 * MINUTE)
     harness.jobsets.behaviour = FAILS_ONCE
@@ -442,7 +442,7 @@ def test_a_slice_without_any_host_is_created_again_for_waiting_pods() -> None:
 
 
 def grant(harness: Harness, step: str, *verbs: str) -> None:
-    """What a step may do with TPUNodeGroups."""
+    """Set the verbs that a step may use on TPUNodeGroups."""
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
     rule = {"apiGroups": ["tpu.google.com"], "resources": ["tpunodegroups"], "verbs": list(verbs)}
     change = {"rules": [rule]}
@@ -470,9 +470,9 @@ def serve_jobsets(harness: Harness, *, is_served: bool) -> None:
 
 
 def test_jobsets_that_are_not_served_are_not_mistaken_for_deleted() -> None:
-    """As when another release of JobSet serves another version of its API."""
+    """Serve another version of the JobSet API, as another release of JobSet does."""
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until_running(harness)
     before = uid(harness)
@@ -526,7 +526,7 @@ def test_a_slice_whose_pods_cannot_be_listed_is_kept_and_the_error_reported() ->
 
 
 def list_of(harness: Harness, resources: list[str]) -> None:
-    """What release_slice may list of the core API."""
+    """Set the resources of the core API that release_slice may list."""
     path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/tpu-functions-release-slice"
     rules = harness.simulation.admin("GET", path)["rules"]
     (mine,) = [rule for rule in rules if "nodes" in rule["resources"]]
@@ -534,9 +534,9 @@ def list_of(harness: Harness, resources: list[str]) -> None:
     harness.simulation.admin("PATCH", path, {"rules": rules}, **MERGE)
 
 
-def test_the_sweep_alone_is_enough() -> None:
+def test_the_sweep_without_events_is_enough() -> None:
     harness = new_harness(options=Options(relays=False))
-    # Each VM is let in by the next sweep: the first Pods still run when the last begin.
+    # Each VM joins after the next sweep, so the first Pods must still run when the last ones start.
     harness.jobsets.behaviour = replace(harness.jobsets.behaviour, run_s=180.0)
     post(harness)
     until_running(harness)
@@ -546,9 +546,10 @@ def test_the_sweep_alone_is_enough() -> None:
 
 
 def test_an_invalid_release_deadline_delays_nothing() -> None:
-    """The minute reads the marks of all slices: one that it could not read would keep all others."""
+    """The sweep reads the deadlines of all slices. A deadline that it cannot parse must not block
+    others."""
     harness = new_harness(options=Options(relays=False))
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until_running(harness)
     wrong = {"tpu-functions.dev/release-after": "0001-01-01T00:00:00+14:00"}
@@ -559,7 +560,7 @@ def test_an_invalid_release_deadline_delays_nothing() -> None:
     until_gone(harness)
 
 
-def test_a_whole_life_costs_few_calls(say: life.Say) -> None:
+def test_the_lifecycle_of_a_jobset_slice_takes_few_calls(print_figure: helpers.PrintFigure) -> None:
     harness = new_harness()
     post(harness)
     until_running(harness)
@@ -575,21 +576,21 @@ def test_a_whole_life_costs_few_calls(say: life.Say) -> None:
         for step in ("provision_slice", "release_slice")
     }
     for step, count in calls.items():
-        say(f"calls, a JobSet's slice {step:<16} Kubernetes {count:>5}")
+        print_figure(f"calls, JobSet slice {step:<16} Kubernetes {count:>5}")
     assert calls["provision_slice"] <= 10
-    nodes_and_their_pods = 1 + 4
-    assert calls["release_slice"] <= 8 + nodes_and_their_pods
+    lists_of_nodes_and_pods = 1 + 4
+    assert calls["release_slice"] <= 8 + lists_of_nodes_and_pods
 
 
 def just_before(
     harness: Harness, step: str, method: str, path: str, act: Callable[[], None]
 ) -> None:
-    """Something happens just before a step's first call of this kind."""
+    """Call ``act`` just before a step's first call of this kind."""
     happened: list[str] = []
 
     def before(who: str, call: str) -> None:
-        said, _, where = call.partition(" ")
-        if (who, said) == (step, method) and where.startswith(path) and not happened:
+        verb, _, target = call.partition(" ")
+        if (who, verb) == (step, method) and target.startswith(path) and not happened:
             happened.append(call)
             act()
 
@@ -601,7 +602,7 @@ GROUPS = f"/apis/tpu.google.com/v1alpha1/namespaces/{NAMESPACE}/tpunodegroups"
 
 def test_two_concurrent_invocations_create_one_slice() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     messages: list[bytes] = []
 
     def run_concurrently() -> None:
@@ -614,15 +615,15 @@ def test_two_concurrent_invocations_create_one_slice() -> None:
     harness.run_for(5 * SECOND)
     (pod,) = pods(harness)
     metadata, now = pod["metadata"], harness.clock.now()
-    told_of = Message(
+    message = Message(
         NAMESPACE, metadata["name"], metadata["uid"], Cause.UNSCHEDULABLE, now, kind="Pod"
     )
-    messages.append(told_of.encode())
-    harness.simulation.publish("provision_slice", told_of.encode(), {})
+    messages.append(message.encode())
+    harness.simulation.publish("provision_slice", message.encode(), {})
     until_running(harness)
-    assert harness.made["instanceGroupManagers.insert"] == 1
-    looked = [line for line in harness.log.lines if line["step"] == "provision_slice"]
-    assert [line["decision"] for line in looked if line["trigger"] == "Unschedulable"] == [
+    assert harness.operations["instanceGroupManagers.insert"] == 1
+    lines = [line for line in harness.log.lines if line["step"] == "provision_slice"]
+    assert [line["decision"] for line in lines if line["trigger"] == "Unschedulable"] == [
         "Creating",
         "Provisioning",
     ]
@@ -639,11 +640,11 @@ def test_a_slice_that_is_gone_before_its_deletion_is_reported() -> None:
     post(harness)
     until_running(harness)
 
-    def vanish() -> None:
+    def delete_group() -> None:
         harness.simulation.admin("DELETE", f"{GROUPS}/{NAME}")
         harness.simulation.admin("PATCH", f"{GROUPS}/{NAME}", NO_FINALIZERS, **MERGE)
 
-    just_before(harness, "release_slice", "DELETE", GROUPS, vanish)
+    just_before(harness, "release_slice", "DELETE", GROUPS, delete_group)
     until_reported(harness, "TPUNodeGroupNotFound")
     assert reported_events(harness)[1:] == [
         f"JobSet TPUNodeGroupNotFound: TPUNodeGroup {NAME} was gone before it could be deleted",
@@ -655,24 +656,24 @@ NO_FINALIZERS = {"metadata": {"finalizers": None}}
 
 def test_a_slice_that_is_needed_again_during_its_release_is_not_deleted() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until_running(harness)
     before = uid(harness)
 
-    def want_again() -> None:
+    def recreate_jobset() -> None:
         post(harness)
         change = {"metadata": {"annotations": {"tpu-functions.dev/release-after": None}}}
         harness.simulation.admin("PATCH", f"{GROUPS}/{NAME}", change, **MERGE)
 
-    just_before(harness, "release_slice", "DELETE", GROUPS, want_again)
+    just_before(harness, "release_slice", "DELETE", GROUPS, recreate_jobset)
     delete(harness)
     harness.run_for(10 * MINUTE)
     assert uid(harness) == before
     assert are_running(harness)
 
 
-def test_a_pod_that_no_longer_wants_a_slice_gets_none() -> None:
+def test_a_pod_that_no_longer_needs_a_slice_gets_none() -> None:
     harness = new_harness()
     pause(harness, "true")
     post(harness)
@@ -698,7 +699,8 @@ def test_a_pod_without_a_jobset_gets_no_slice() -> None:
 
 
 def test_a_pod_with_the_key_of_another_namespaces_job_gets_no_slice() -> None:
-    """Nodes of such a slice would take the other Job's Pods, and take them along when it goes."""
+    """Pods of the other Job would run on the Nodes of such a slice, and be evicted when it is
+    deleted."""
     harness = new_harness()
     other = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
     harness.simulation.admin("POST", "/api/v1/namespaces", other)
@@ -733,7 +735,7 @@ def test_without_a_provider_nothing_is_done() -> None:
 
 def test_a_slice_is_not_replaced_while_pods_of_the_former_job_write_a_checkpoint() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until_running(harness)
     before = uid(harness)
@@ -759,13 +761,13 @@ def test_a_slice_is_not_replaced_while_pods_of_the_former_job_write_a_checkpoint
 
 def test_a_slice_whose_node_was_deleted_is_created_again_for_the_waiting_pod() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
-    made = objects.small_jobset()
-    made["spec"] |= MAY_RESTART
-    apply(harness, made)
+    harness.jobsets.behaviour = RUNS_FOREVER
+    jobset = objects.small_jobset()
+    jobset["spec"] |= MAY_RESTART
+    apply(harness, jobset)
     until(harness, lambda: phases(harness) == ["Running"])
     before = uid(harness)
-    (node,) = life.nodes(harness)
+    (node,) = helpers.nodes(harness)
     harness.simulation.admin("DELETE", f"/api/v1/nodes/{node}")
     until(harness, lambda: phases(harness) == ["Pending"])
     until(harness, lambda: phases(harness) == ["Running"])
@@ -774,10 +776,10 @@ def test_a_slice_whose_node_was_deleted_is_created_again_for_the_waiting_pod() -
 
 def test_a_slice_that_has_lost_a_node_is_reported() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until_running(harness)
-    node = sorted(life.nodes(harness))[-1]
+    node = sorted(helpers.nodes(harness))[-1]
     harness.simulation.admin("DELETE", f"/api/v1/nodes/{node}")
     until_reported(
         harness, f"TPUNodeGroupLost: TPUNodeGroup {NAME} does not recover by itself: Node"
@@ -786,7 +788,7 @@ def test_a_slice_that_has_lost_a_node_is_reported() -> None:
 
 def test_a_pod_that_claims_to_be_the_first_of_a_running_job_does_not_replace_its_slice() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until_running(harness)
     before, first = uid(harness), pods(harness)[0]

@@ -1,4 +1,5 @@
-"""With one VM's bootstrap token nobody gets the certificate of another Node; its own VM gets its own."""
+"""A VM gets the certificate of its own Node with its bootstrap token, and no certificate of another
+Node."""
 
 from __future__ import annotations
 
@@ -18,50 +19,50 @@ from tests.harness import Harness
 from tests.manifests import manifest
 from tests.signing_requests import STRANGE_NAMES, USAGES, kubelets, pem
 from tests.signing_requests import manifest as request_manifest
-from tests.stories import life
-from tests.stories.life import MINUTE, NAME, STANDARD, Say
+from tests.stories import helpers
+from tests.stories.helpers import MINUTE, NAME, STANDARD, PrintFigure
 
 NODES = "/api/v1/nodes"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-NOBODY_JOINS = agents.Timings(lease_s=LAZY_LEASE_S, joins=False)
-EVENTS_ALONE = Options(sweeps=False, agents=NOBODY_JOINS)
-SWEEP_ALONE = Options(relays=False, sinks=False, agents=NOBODY_JOINS)
-BOTH = Options(agents=NOBODY_JOINS)
+NO_JOIN = agents.Timings(lease_s=LAZY_LEASE_S, joins=False)
+EVENTS_ONLY = Options(sweeps=False, agents=NO_JOIN)
+SWEEP_ONLY = Options(relays=False, sinks=False, agents=NO_JOIN)
+BOTH = Options(agents=NO_JOIN)
 OTHER: dict[str, Any] = {"instanceConfig": STANDARD}
 
 
-class Place:
-    """Two groups whose VMs have their tokens and have not asked for anything yet."""
+class TwoGroups:
+    """Two groups whose VMs have tokens and have not requested certificates yet."""
 
     def __init__(self, options: Options = BOTH) -> None:
         self.harness = harness = Harness(options)
         harness.apply(manifest(**OTHER))
         harness.apply(manifest("other", **OTHER))
-        life.until(harness, lambda: len(life.secrets(harness)) == 4)
+        helpers.until(harness, lambda: len(helpers.secrets(harness)) == 4)
         harness.run_for(2 * MINUTE)
-        mine = life.resource_name(harness)
-        vms = sorted(life.vms(harness), key=lambda path: mine not in path)
+        mine = helpers.resource_name(harness)
+        vms = sorted(helpers.vms(harness), key=lambda path: mine not in path)
         self.paths = vms
-        self.a, self.b, self.foreign, _ = map(life.vm_name, vms)
+        self.a, self.b, self.foreign, _ = map(helpers.vm_name, vms)
         self.token = self.token_of(vms[0])
 
     def token_of(self, path: str) -> str:
-        return life.metadata_of(life.get(self.harness, path))["kubeadm-join-token"]
+        return helpers.metadata_of(helpers.get(self.harness, path))["kubeadm-join-token"]
 
-    def ask(
+    def request(
         self, text: bytes, *, token: str = "", name: str = "csr-1", usages: Sequence[str] = USAGES
     ) -> Response:
-        """Ask for a certificate with the token of VM A, or another one."""
-        return _ask(self.harness, text, token=token or self.token, name=name, usages=usages)
+        """Request a certificate with the token of VM A, or another one."""
+        return _request(self.harness, text, token=token or self.token, name=name, usages=usages)
 
     def decisions(self, name: str = "csr-1") -> list[str]:
-        """What was decided of a request, and whether it is signed."""
+        """The decisions about a request, and ``Issued`` if it is signed."""
         status = self.harness.simulation.admin("GET", f"{CSRS}/{name}")["status"]
         types = [one["type"] for one in status.get("conditions", [])]
         return [*types, *(["Issued"] if status.get("certificate") else [])]
 
     def lines(self) -> list[str]:
-        """The lines about single requests: what the alert counts, with their notes."""
+        """The log lines about single requests, which the alert counts, with their notes."""
         log = self.harness.log.lines
         return [
             f"{line['decision']}: {line['note']}"
@@ -70,7 +71,7 @@ class Place:
         ]
 
 
-def _ask(
+def _request(
     harness: Harness, text: bytes, *, token: str, name: str, usages: Sequence[str] = USAGES
 ) -> Response:
     body = json.dumps(request_manifest(text, name=name, usages=usages)).encode()
@@ -79,61 +80,63 @@ def _ask(
 
 
 by_either = pytest.mark.parametrize(
-    "options", [EVENTS_ALONE, SWEEP_ALONE], ids=["events alone", "sweep alone"]
+    "options", [EVENTS_ONLY, SWEEP_ONLY], ids=["events only", "sweep only"]
 )
 
 
 @by_either
 def test_a_vms_own_request_is_approved(options: Options) -> None:
-    place = Place(options)
-    assert place.ask(pem(kubelets(place.a))).status == 201
-    place.harness.run_for(2 * MINUTE)
-    assert place.decisions() == ["Approved", "Issued"]
-    assert place.lines() == []
+    groups = TwoGroups(options)
+    assert groups.request(pem(kubelets(groups.a))).status == 201
+    groups.harness.run_for(2 * MINUTE)
+    assert groups.decisions() == ["Approved", "Issued"]
+    assert groups.lines() == []
 
 
 @by_either
 def test_several_requests_of_one_vm_are_each_approved(options: Options) -> None:
-    place = Place(options)
+    groups = TwoGroups(options)
     for number in range(3):
-        place.ask(pem(kubelets(place.a)), name=f"csr-{number}")
-    place.harness.run_for(2 * MINUTE)
-    assert [place.decisions(f"csr-{number}") for number in range(3)] == [["Approved", "Issued"]] * 3
+        groups.request(pem(kubelets(groups.a)), name=f"csr-{number}")
+    groups.harness.run_for(2 * MINUTE)
+    assert [groups.decisions(f"csr-{number}") for number in range(3)] == [
+        ["Approved", "Issued"]
+    ] * 3
 
 
 @by_either
 @pytest.mark.parametrize("name", ["csr-7x2k9", "node-csr-Ab_9-xYz", "0"])
 def test_a_request_may_have_any_name_that_the_cluster_accepts(options: Options, name: str) -> None:
-    place = Place(options)
-    assert place.ask(pem(kubelets(place.a)), name=name).status == 201
-    place.harness.run_for(2 * MINUTE)
-    assert place.decisions(name) == ["Approved", "Issued"]
+    groups = TwoGroups(options)
+    assert groups.request(pem(kubelets(groups.a)), name=name).status == 201
+    groups.harness.run_for(2 * MINUTE)
+    assert groups.decisions(name) == ["Approved", "Issued"]
 
 
 @by_either
 def test_a_request_that_no_parser_reads_completely_is_denied_and_stops_no_other(
     options: Options,
 ) -> None:
-    place = Place(options)
-    place.ask(pem(kubelets(place.a), names_der=STRANGE_NAMES), name="csr-0")
-    place.ask(pem(kubelets(place.b)), name="csr-1", token=place.token_of(place.paths[1]))
-    place.harness.run_for(2 * MINUTE)
-    assert place.decisions("csr-0") == ["Denied"]
-    assert place.decisions("csr-1") == ["Approved", "Issued"]
+    groups = TwoGroups(options)
+    groups.request(pem(kubelets(groups.a), names_der=STRANGE_NAMES), name="csr-0")
+    groups.request(pem(kubelets(groups.b)), name="csr-1", token=groups.token_of(groups.paths[1]))
+    groups.harness.run_for(2 * MINUTE)
+    assert groups.decisions("csr-0") == ["Denied"]
+    assert groups.decisions("csr-1") == ["Approved", "Issued"]
 
 
-@pytest.mark.parametrize("options", [EVENTS_ALONE, BOTH], ids=["events alone", "both"])
+@pytest.mark.parametrize("options", [EVENTS_ONLY, BOTH], ids=["events only", "both"])
 def test_a_flood_by_one_token_does_not_delay_other_vms_at_the_relay(
     options: Options,
 ) -> None:
-    place = Place(options)
+    groups = TwoGroups(options)
     for number in range(100):
-        place.ask(pem(kubelets(place.a)), name=f"flood-{number:03}")
-    place.ask(pem(kubelets(place.b)), name="csr-1", token=place.token_of(place.paths[1]))
-    place.harness.run_for(MINUTE)
-    assert place.decisions("csr-1") == ["Approved", "Issued"]
-    asked = [line for line in place.harness.log.lines if line["step"] == "approve_join"]
-    assert sum(line["calls"]["gce"] for line in asked if "calls" in line) <= 10
+        groups.request(pem(kubelets(groups.a)), name=f"flood-{number:03}")
+    groups.request(pem(kubelets(groups.b)), name="csr-1", token=groups.token_of(groups.paths[1]))
+    groups.harness.run_for(MINUTE)
+    assert groups.decisions("csr-1") == ["Approved", "Issued"]
+    lines = [line for line in groups.harness.log.lines if line["step"] == "approve_join"]
+    assert sum(line["calls"]["gce"] for line in lines if "calls" in line) <= 10
 
 
 BURSTS: dict[str, dict[str, Any]] = {
@@ -148,26 +151,29 @@ BURSTS: dict[str, dict[str, Any]] = {
     ["64 hosts", pytest.param("512 hosts", marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
 )
 def test_a_burst_of_requests_is_approved_before_any_kubelet_times_out(
-    size: str, options: Options, say: Say
+    size: str, options: Options, print_figure: PrintFigure
 ) -> None:
-    """kubeadm waits five minutes. An approval is two calls and one read, and no status is written."""
+    """kubeadm waits five minutes. An approval takes two calls and one read, and writes no status."""
     harness, change = Harness(options), BURSTS[size]
     harness.apply(manifest(**change, instanceConfig=STANDARD))
     count = change["nodeCount"]
-    life.until(harness, lambda: len(life.secrets(harness)) == count)
+    helpers.until(harness, lambda: len(helpers.secrets(harness)) == count)
     harness.run_for(2 * MINUTE)
-    for path in life.vms(harness):
-        token = life.metadata_of(life.get(harness, path))["kubeadm-join-token"]
-        vm = life.vm_name(path)
-        _ask(harness, pem(kubelets(vm)), token=token, name=f"csr-{vm}")
+    for path in helpers.vms(harness):
+        token = helpers.metadata_of(helpers.get(harness, path))["kubeadm-join-token"]
+        vm = helpers.vm_name(path)
+        _request(harness, pem(kubelets(vm)), token=token, name=f"csr-{vm}")
     harness.log.lines.clear()
     begun = harness.clock.now()
-    life.until(harness, lambda: _count_issued(harness) == count, 2 * MINUTE)
+    helpers.until(harness, lambda: _count_issued(harness) == count, 2 * MINUTE)
     took = harness.clock.now() - begun
     work = [line for line in harness.log.lines if line["step"] == "approve_join"]
     reads = sum(line["calls"]["gce"] for line in work)
     calls = sum(line["calls"]["kubernetes"] for line in work)
-    say(f"a burst of {size}: {len(work)} invocations, {reads} reads, {calls} calls, {took}")
+    print_figure(
+        f"join requests of {size}: {len(work)} invocations, {reads} GCE reads, "
+        f"{calls} Kubernetes calls, {took}"
+    )
     assert reads == count
     assert calls <= 2 * count + 2 * len(work)
     assert len(work) <= count / 20 + 10
@@ -185,17 +191,17 @@ DENIED = {
         "control-plane-1 is not the name of a TPUNodeGroup's VM",
     ),
     "one organization more": (
-        lambda place: {
-            "text": pem([(NameOID.ORGANIZATION_NAME, "system:masters"), *kubelets(place.a)])
+        lambda groups: {
+            "text": pem([(NameOID.ORGANIZATION_NAME, "system:masters"), *kubelets(groups.a)])
         },
         "its organization is not system:nodes alone",
     ),
     "an alternative name": (
-        lambda place: {"text": pem(kubelets(place.a), names=["kubernetes.default"])},
+        lambda groups: {"text": pem(kubelets(groups.a), names=["kubernetes.default"])},
         "it asks for alternative names",
     ),
     "two requests in one": (
-        lambda place: {"text": pem(kubelets(place.a)) + pem(kubelets("control-plane-1"))},
+        lambda groups: {"text": pem(kubelets(groups.a)) + pem(kubelets("control-plane-1"))},
         "it is not a certificate request: it must be one PEM block, CERTIFICATE REQUEST, and nothing "
         "else",
     ),
@@ -208,25 +214,25 @@ def test_a_request_that_no_vm_of_ours_sends_is_denied_and_the_token_revoked(
     case: tuple[Any, str], options: Options
 ) -> None:
     wrong, why = case
-    place = Place(options)
-    place.ask(**wrong(place))
-    place.harness.run_for(timedelta(seconds=70))
-    assert place.decisions() == ["Denied"]
-    assert place.lines() == [f"JoinDenied: {why}"]
-    assert f"bootstrap-token-{place.token[:6]}" not in life.secrets(place.harness)
-    assert len(life.secrets(place.harness)) == 3
-    events = place.harness.simulation.admin("GET", "/api/v1/namespaces/default/events")["items"]
+    groups = TwoGroups(options)
+    groups.request(**wrong(groups))
+    groups.harness.run_for(timedelta(seconds=70))
+    assert groups.decisions() == ["Denied"]
+    assert groups.lines() == [f"JoinDenied: {why}"]
+    assert f"bootstrap-token-{groups.token[:6]}" not in helpers.secrets(groups.harness)
+    assert len(helpers.secrets(groups.harness)) == 3
+    events = groups.harness.simulation.admin("GET", "/api/v1/namespaces/default/events")["items"]
     (event,) = (one for one in events if one["message"].startswith("Signing request"))
     assert event["reason"] == "JoinDenied"
     assert event["type"] == "Warning"
     assert event["message"] == (
-        f"Signing request csr-1 by token {place.token[:6]} is denied: {why}."
+        f"Signing request csr-1 by token {groups.token[:6]} is denied: {why}."
     )
-    assert place.token[7:] not in json.dumps([place.harness.log.lines, events])
+    assert groups.token[7:] not in json.dumps([groups.harness.log.lines, events])
 
 
 def test_a_request_by_a_foreign_token_is_denied_and_the_token_reported() -> None:
-    place = Place()
+    groups = TwoGroups()
     foreign = {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -240,13 +246,13 @@ def test_a_request_by_a_foreign_token_is_denied_and_the_token_reported() -> None
             "auth-extra-groups": "system:bootstrappers:tpu-functions",
         },
     }
-    place.harness.simulation.admin("POST", "/api/v1/namespaces/kube-system/secrets", foreign)
-    place.harness.run_for(timedelta(seconds=10))
-    place.ask(pem(kubelets("control-plane-1")), token="foreig.0123456789abcdef")
-    place.harness.run_for(2 * MINUTE)
-    assert place.decisions() == ["Denied"]
-    assert "bootstrap-token-foreig" in life.secrets(place.harness)
-    refusal, denial = place.lines()
+    groups.harness.simulation.admin("POST", "/api/v1/namespaces/kube-system/secrets", foreign)
+    groups.harness.run_for(timedelta(seconds=10))
+    groups.request(pem(kubelets("control-plane-1")), token="foreig.0123456789abcdef")
+    groups.harness.run_for(2 * MINUTE)
+    assert groups.decisions() == ["Denied"]
+    assert "bootstrap-token-foreig" in helpers.secrets(groups.harness)
+    refusal, denial = groups.lines()
     assert denial == "JoinDenied: control-plane-1 is not the name of a TPUNodeGroup's VM"
     assert refusal.startswith("JoinDenied: its token foreig could not be revoked: ")
     assert "tpu-functions may only create and delete bootstrap tokens of its own" in refusal
@@ -257,12 +263,14 @@ def test_a_request_by_a_foreign_token_is_denied_and_the_token_reported() -> None
 
 
 def test_a_denial_is_reported_at_the_vm_with_what_to_do() -> None:
-    place = Place()
-    place.ask(pem(kubelets(place.a), names=["kubernetes.default"]))
-    place.harness.run_for(5 * timedelta(seconds=1))
-    assert life.pending(place.harness)[place.a] == "JoinDenied"
-    life.until_reason(place.harness, "JoinDenied", timeout=2 * MINUTE)  # when the MIG is ready, too
-    _, _, message = life.condition_of(place.harness)
+    groups = TwoGroups()
+    groups.request(pem(kubelets(groups.a), names=["kubernetes.default"]))
+    groups.harness.run_for(5 * timedelta(seconds=1))
+    assert helpers.pending(groups.harness)[groups.a] == "JoinDenied"
+    helpers.until_reason(
+        groups.harness, "JoinDenied", timeout=2 * MINUTE
+    )  # when the MIG is ready, too
+    _, _, message = helpers.condition_of(groups.harness)
     assert message.endswith("Find out who had the token, then delete the VM.")
 
 
@@ -271,82 +279,86 @@ def test_a_denial_is_reported_at_the_vm_with_what_to_do() -> None:
 def test_another_vms_certificate_is_never_approved_and_the_attempt_is_reported(
     victim: str, options: Options
 ) -> None:
-    place = Place(options)
-    name: str = getattr(place, victim)
+    groups = TwoGroups(options)
+    name: str = getattr(groups, victim)
     group = NAME if victim == "b" else "other"
-    place.ask(pem(kubelets(name)))
-    life.until(
-        place.harness,
-        lambda: life.pending(place.harness, group).get(name) == "JoinNotApproved",
+    groups.request(pem(kubelets(name)))
+    helpers.until(
+        groups.harness,
+        lambda: helpers.pending(groups.harness, group).get(name) == "JoinNotApproved",
         3 * MINUTE,
     )
-    place.harness.run_for(20 * MINUTE)
-    assert place.decisions() == []
-    assert life.pending(place.harness, group)[name] == "JoinNotApproved"
+    groups.harness.run_for(20 * MINUTE)
+    assert groups.decisions() == []
+    assert helpers.pending(groups.harness, group)[name] == "JoinNotApproved"
     if options.sweeps:
-        assert set(place.lines()) == {
+        assert set(groups.lines()) == {
             f"JoinNotApproved: VM {name} holds the token "
-            f"{place.token_of(next(path for path in place.paths if path.endswith(name)))[:6]}, but "
-            f"the request was made with {place.token[:6]}: the token was renewed, or it belongs to "
+            f"{groups.token_of(next(path for path in groups.paths if path.endswith(name)))[:6]}, but "
+            f"the request was made with {groups.token[:6]}: the token was renewed, or it belongs to "
             "another VM"
         }
 
 
 def test_a_vm_that_is_gone_is_never_approved_and_the_attempt_is_reported() -> None:
-    place = Place(SWEEP_ALONE)
-    gone = f"{life.resource_name(place.harness)}-zzzz"
-    place.ask(pem(kubelets(gone)))
-    place.harness.run_for(20 * MINUTE)
-    assert place.decisions() == []
-    assert set(place.lines()) == {f"JoinNotApproved: Compute Engine has no VM {gone}"}
+    groups = TwoGroups(SWEEP_ONLY)
+    gone = f"{helpers.resource_name(groups.harness)}-zzzz"
+    groups.request(pem(kubelets(gone)))
+    groups.harness.run_for(20 * MINUTE)
+    assert groups.decisions() == []
+    assert set(groups.lines()) == {f"JoinNotApproved: Compute Engine has no VM {gone}"}
 
 
 def test_a_node_created_manually_before_approval_is_not_counted_and_revokes_nothing() -> None:
-    place = Place()
-    labels = {RESOURCE_NAME_LABEL: life.resource_name(place.harness)}
+    groups = TwoGroups()
+    labels = {RESOURCE_NAME_LABEL: helpers.resource_name(groups.harness)}
     made = {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": place.a, "labels": labels},
-        "spec": {"providerID": f"gce://{PROJECT}/us-central1-c/{place.a}"},
+        "metadata": {"name": groups.a, "labels": labels},
+        "spec": {"providerID": f"gce://{PROJECT}/us-central1-c/{groups.a}"},
     }
-    answer = place.harness.simulation.admin("POST", NODES, made)
+    answer = groups.harness.simulation.admin("POST", NODES, made)
     assert answer["message"] == (
-        f'nodes "{place.a}" is forbidden: ValidatingAdmissionPolicy '
+        f'nodes "{groups.a}" is forbidden: ValidatingAdmissionPolicy '
         "'tpu-functions-node-registrations' with binding 'tpu-functions-node-registrations' denied "
         "request: a Node whose name begins with tng- is registered by the kubelet of that VM alone, as "
         "system:node and its name"
     )
-    place.harness.run_for(5 * MINUTE)
-    assert life.summary(place.harness)["joined"] == 0
-    assert f"bootstrap-token-{place.token[:6]}" in life.secrets(place.harness)
-    place.ask(pem(kubelets(place.a)))
-    place.harness.run_for(MINUTE)
-    assert place.decisions() == ["Approved", "Issued"]
-    registered = place.harness.simulation.admin("POST", NODES, made, **life.as_kubelet(place.a))
+    groups.harness.run_for(5 * MINUTE)
+    assert helpers.summary(groups.harness)["joined"] == 0
+    assert f"bootstrap-token-{groups.token[:6]}" in helpers.secrets(groups.harness)
+    groups.request(pem(kubelets(groups.a)))
+    groups.harness.run_for(MINUTE)
+    assert groups.decisions() == ["Approved", "Issued"]
+    registered = groups.harness.simulation.admin(
+        "POST", NODES, made, **helpers.as_kubelet(groups.a)
+    )
     assert registered["kind"] == "Node"
-    life.until(place.harness, lambda: life.summary(place.harness)["joined"] == 1, 2 * MINUTE)
-    assert f"bootstrap-token-{place.token[:6]}" not in life.secrets(place.harness)
+    helpers.until(
+        groups.harness, lambda: helpers.summary(groups.harness)["joined"] == 1, 2 * MINUTE
+    )
+    assert f"bootstrap-token-{groups.token[:6]}" not in helpers.secrets(groups.harness)
 
 
 def test_a_vm_whose_token_was_renewed_in_between_sends_a_new_request_and_joins() -> None:
-    place = Place()
-    old, new = place.token, "abcdef.0123456789abcdef"
-    _renew(place, new)
-    place.ask(pem(kubelets(place.a)), token=old)
-    place.harness.run_for(timedelta(seconds=30))
-    assert place.decisions() == []
-    assert life.pending(place.harness)[place.a] == "JoinNotApproved"
-    place.ask(pem(kubelets(place.a)), token=new, name="csr-2")
-    place.harness.run_for(timedelta(seconds=30))
-    assert place.decisions() == []
-    assert place.decisions("csr-2") == ["Approved", "Issued"]
+    groups = TwoGroups()
+    old, new = groups.token, "abcdef.0123456789abcdef"
+    _renew(groups, new)
+    groups.request(pem(kubelets(groups.a)), token=old)
+    groups.harness.run_for(timedelta(seconds=30))
+    assert groups.decisions() == []
+    assert helpers.pending(groups.harness)[groups.a] == "JoinNotApproved"
+    groups.request(pem(kubelets(groups.a)), token=new, name="csr-2")
+    groups.harness.run_for(timedelta(seconds=30))
+    assert groups.decisions() == []
+    assert groups.decisions("csr-2") == ["Approved", "Issued"]
 
 
-def _renew(place: Place, token: str) -> None:
-    """The VM holds another token, which is valid, as after a renewal."""
-    faults, path = place.harness.simulation.gce.faults, place.paths[0]
-    found = life.get(place.harness, path)
+def _renew(groups: TwoGroups, token: str) -> None:
+    """The VM has another valid token, as after a renewal."""
+    faults, path = groups.harness.simulation.gce.faults, groups.paths[0]
+    found = helpers.get(groups.harness, path)
     items = [
         {**item, "value": token} if item["key"] == "kubeadm-join-token" else item
         for item in found["metadata"]["items"]
@@ -354,8 +366,8 @@ def _renew(place: Place, token: str) -> None:
     body = {"fingerprint": found["metadata"]["fingerprint"], "items": items}
     faults.act_by_hand("POST", f"{path}/setMetadata", body)
     secrets = "/api/v1/namespaces/kube-system/secrets"
-    old = f"{secrets}/bootstrap-token-{place.token[:6]}"
-    secret = place.harness.simulation.admin("GET", old)
+    old = f"{secrets}/bootstrap-token-{groups.token[:6]}"
+    secret = groups.harness.simulation.admin("GET", old)
     token_id, _, rest = token.partition(".")
     secret["metadata"] = {
         "name": f"bootstrap-token-{token_id}",
@@ -364,47 +376,49 @@ def _renew(place: Place, token: str) -> None:
     }
     del secret["data"]["token-id"], secret["data"]["token-secret"]
     secret["stringData"] = {"token-id": token_id, "token-secret": rest}
-    place.harness.simulation.admin("POST", secrets, secret)
-    place.harness.run_for(timedelta(seconds=10))
+    groups.harness.simulation.admin("POST", secrets, secret)
+    groups.harness.run_for(timedelta(seconds=10))
 
 
 def test_while_compute_engine_does_not_answer_requests_wait_and_are_approved_afterwards() -> None:
-    place = Place()
-    error = {"error": {"code": 503, "message": "away", "errors": [{"reason": "backendError"}]}}
+    groups = TwoGroups()
+    error = {
+        "error": {"code": 503, "message": "unavailable", "errors": [{"reason": "backendError"}]}
+    }
 
-    def away(step: str, call: str) -> Response | None:
-        is_meant = step == "approve_join" and "/compute/" in call
-        return Response.of_json(error, 503) if is_meant else None
+    def unavailable(step: str, call: str) -> Response | None:
+        matches = step == "approve_join" and "/compute/" in call
+        return Response.of_json(error, 503) if matches else None
 
-    place.harness.hooks.instead = away
-    place.ask(pem(kubelets(place.a)))
-    place.harness.run_for(4 * MINUTE)
-    assert place.decisions() == []
-    assert {line.partition(": ")[0] for line in place.lines()} == {"JoinNotApproved"}
-    place.harness.hooks.instead = lambda _step, _call: None
-    place.harness.run_for(2 * MINUTE)
-    assert place.decisions() == ["Approved", "Issued"]
+    groups.harness.hooks.instead = unavailable
+    groups.request(pem(kubelets(groups.a)))
+    groups.harness.run_for(4 * MINUTE)
+    assert groups.decisions() == []
+    assert {line.partition(": ")[0] for line in groups.lines()} == {"JoinNotApproved"}
+    groups.harness.hooks.instead = lambda _step, _call: None
+    groups.harness.run_for(2 * MINUTE)
+    assert groups.decisions() == ["Approved", "Issued"]
 
 
 def test_a_flood_of_requests_by_one_token_does_not_delay_other_vms() -> None:
-    place = Place(SWEEP_ALONE)
+    groups = TwoGroups(SWEEP_ONLY)
     for number in range(300):
-        place.ask(pem(kubelets(place.b)), name=f"flood-{number}")
-    own = place.token_of(next(path for path in place.paths if path.endswith(place.b)))
-    place.ask(pem(kubelets(place.b)), token=own)
-    before = len(place.harness.answers)
-    place.harness.run_for(65 * timedelta(seconds=1))
-    assert place.decisions() == ["Approved", "Issued"]
-    answers = [step for step, _ in place.harness.answers[before:] if step == "approve_join"]
+        groups.request(pem(kubelets(groups.b)), name=f"flood-{number}")
+    own = groups.token_of(next(path for path in groups.paths if path.endswith(groups.b)))
+    groups.request(pem(kubelets(groups.b)), token=own)
+    before = len(groups.harness.answers)
+    groups.harness.run_for(65 * timedelta(seconds=1))
+    assert groups.decisions() == ["Approved", "Issued"]
+    answers = [step for step, _ in groups.harness.answers[before:] if step == "approve_join"]
     assert len(answers) == 1
 
 
 @by_either
 def test_a_request_that_another_client_approves_is_reported(options: Options) -> None:
-    place = Place(options)
-    place.ask(pem(kubelets(place.b)))
-    place.harness.run_for(MINUTE)
-    request = place.harness.simulation.admin("GET", f"{CSRS}/csr-1")
+    groups = TwoGroups(options)
+    groups.request(pem(kubelets(groups.b)))
+    groups.harness.run_for(MINUTE)
+    request = groups.harness.simulation.admin("GET", f"{CSRS}/csr-1")
     approved = {
         "type": "Approved",
         "status": "True",
@@ -412,32 +426,32 @@ def test_a_request_that_another_client_approves_is_reported(options: Options) ->
         "message": "It looked well.",
     }
     request["status"] = {"conditions": [approved]}
-    place.harness.simulation.admin("PUT", f"{CSRS}/csr-1/approval", request)
-    place.harness.run_for(90 * timedelta(seconds=1))
+    groups.harness.simulation.admin("PUT", f"{CSRS}/csr-1/approval", request)
+    groups.harness.run_for(90 * timedelta(seconds=1))
     assert (
         "JoinApprovedElsewhere: another approver has approved it (ByHand), so a token of the group "
         "system:bootstrappers:tpu-functions is enough for any Node's certificate. Remove the binding "
         "or the approver that allows it"
-    ) in place.lines()
+    ) in groups.lines()
 
 
 def test_a_renewal_by_a_joined_kubelet_is_left_to_the_cluster() -> None:
-    """It comes with the Node's own certificate, not with a token: approve_join has no part in it."""
+    """The kubelet renews with its certificate, not with a token, so approve_join does not handle it."""
     harness = Harness()
-    life.ready_slice(harness, manifest())
-    asked = [line for line in harness.log.lines if line["step"] == "approve_join"]
-    assert {line["decision"] for line in asked} == {"Approving"}
-    vm = sorted(life.nodes(harness))[0]
+    helpers.ready_slice(harness, manifest())
+    lines = [line for line in harness.log.lines if line["step"] == "approve_join"]
+    assert {line["decision"] for line in lines} == {"Approving"}
+    vm = sorted(helpers.nodes(harness))[0]
     renewal = request_manifest(pem(kubelets(vm)), name="csr-renewal")
-    harness.simulation.admin("POST", CSRS, renewal, **life.as_kubelet(vm))
-    life.until(
+    harness.simulation.admin("POST", CSRS, renewal, **helpers.as_kubelet(vm))
+    helpers.until(
         harness,
         lambda: "certificate" in harness.simulation.admin("GET", f"{CSRS}/csr-renewal")["status"],
         MINUTE,
     )
     harness.run_for(10 * MINUTE)
     again = [line for line in harness.log.lines if line["step"] == "approve_join"]
-    assert again == asked
+    assert again == lines
 
 
 @pytest.mark.parametrize(
@@ -445,25 +459,27 @@ def test_a_renewal_by_a_joined_kubelet_is_left_to_the_cluster() -> None:
     [("GET", "/instances/"), ("PUT", "/approval")],
     ids=["VM not read", "not approved"],
 )
-def test_an_error_of_approve_join_is_reported_at_its_vm_and_not_as_a_vm_that_is_late(
+def test_an_error_of_approve_join_is_reported_at_its_vm_and_not_as_a_join_timeout(
     verb: str, part: str
 ) -> None:
     harness = Harness()
-    said = {"code": 403, "message": "may not"}
-    denied = Response.of_json({"kind": "Status", "reason": "Forbidden", "error": said, **said}, 403)
+    error = {"code": 403, "message": "may not"}
+    denied = Response.of_json(
+        {"kind": "Status", "reason": "Forbidden", "error": error, **error}, 403
+    )
     is_denied = True
 
     def instead(step: str, call: str) -> Response | None:
-        is_meant = step == "approve_join" and call.startswith(verb) and part in call
-        return denied if is_denied and is_meant else None
+        matches = step == "approve_join" and call.startswith(verb) and part in call
+        return denied if is_denied and matches else None
 
     harness.hooks.instead = instead
     harness.apply(manifest())
-    life.until_reason(harness, "JoinNotApproved", timeout=6 * MINUTE)
-    assert set(life.pending(harness)) <= set(map(life.vm_name, life.vms(harness)))
+    helpers.until_reason(harness, "JoinNotApproved", timeout=6 * MINUTE)
+    assert set(helpers.pending(harness)) <= set(map(helpers.vm_name, helpers.vms(harness)))
     lines = [line for line in harness.log.lines if line.get("decision") == "JoinNotApproved"]
     assert lines
     assert all(line["note"].endswith(": may not") for line in lines)
     is_denied = False
-    life.until_ready(harness)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)

@@ -1,4 +1,4 @@
-"""A process that is late: what it still wanted to do is not done."""
+"""A process that is delayed: its remaining calls are not executed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from shared.ports.google_credentials import GoogleCredentials
 from tests.harness import Harness
 from tests.late import SlowCredentials
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import MINUTE, ONE_HOST
-from tests.stories.test_lives import harness_for
+from tests.stories import helpers
+from tests.stories.helpers import MINUTE, ONE_HOST
+from tests.stories.test_lifecycle import harness_for
 
 TEMPLATE = f"projects/{PROJECT}/global/instanceTemplates/my-template"
 OWN_TEMPLATE: dict[str, Any] = {
@@ -23,11 +23,11 @@ OWN_TEMPLATE: dict[str, Any] = {
     "bootstrapKubernetes": None,
     "instanceTemplateURI": TEMPLATE,
 }
-"""A group whose MIG needs nothing that a tear-down deletes: nothing of it stops a late insert."""
+"""A group whose MIG needs no resource that the deletion removes, so a late insert would succeed."""
 
 
 class Expired(SlowCredentials):
-    """Credentials whose token ends when the group's status says that the MIG is being inserted."""
+    """Credentials whose token expires when the status reports the insert of the MIG as an intent."""
 
     def __init__(self, harness: Harness, delay: timedelta) -> None:
         super().__init__(self._wait)
@@ -37,30 +37,30 @@ class Expired(SlowCredentials):
 
     @property
     def valid(self) -> bool:
-        group = self._harness.group(life.NAME) or {}
+        group = self._harness.group(helpers.NAME) or {}
         resources = group.get("status", {}).get("resources", {})
         state = resources.get("managedInstanceGroup", {}).get("state")
         return self.fetched > 0 or state != "Creating"
 
     def apply(self, headers: dict[str, str], token: str | None = None) -> None:
-        """The simulator takes everybody."""
+        """The simulator accepts requests without credentials."""
 
     def _wait(self) -> str:
         self.fetched += 1
-        self._harness.delete(life.NAME)
+        self._harness.delete(helpers.NAME)
         self._harness.run_for(self._delay)
         return "token"
 
 
 @pytest.mark.parametrize("seconds", [31, 170, 3600])
 def test_a_slow_token_inserts_no_mig_for_a_deleted_group(seconds: int) -> None:
-    wanted = manifest(**OWN_TEMPLATE)
-    harness = harness_for(wanted["spec"])
+    applied = manifest(**OWN_TEMPLATE)
+    harness = harness_for(applied["spec"])
     slow = Expired(harness, timedelta(seconds=seconds))
     harness.runtime("create_resources").clients.credentials = GoogleCredentials(lambda: slow)
-    harness.apply(wanted)
-    life.until(harness, lambda: slow.fetched == 1)
-    life.until_gone(harness)
+    harness.apply(applied)
+    helpers.until(harness, lambda: slow.fetched == 1)
+    helpers.until_gone(harness)
     harness.run_for(10 * MINUTE)
     assert harness.leftovers() == [TEMPLATE]
-    assert harness.made["instanceGroupManagers.insert"] == 0
+    assert harness.operations["instanceGroupManagers.insert"] == 0

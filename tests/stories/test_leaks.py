@@ -12,8 +12,8 @@ from local.gce import Principal
 from shared.ports.gce import calls as gce_calls
 from tests.harness import Harness
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import HOUR, MINUTE, NAME, REGION, ZONE
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE, NAME, REGION, ZONE
 
 LEAKED = "report_leaks: LeakedSlice"
 
@@ -30,24 +30,24 @@ def runs(harness: Harness) -> list[dict[str, Any]]:
 
 
 def force_delete(harness: Harness, name: str = NAME) -> None:
-    """Somebody deletes the group and removes the finalizer."""
+    """Delete the group and remove its finalizer, as a user would."""
     harness.delete(name)
-    life.patch(harness, life.group_path(name), {"metadata": {"finalizers": []}})
+    helpers.patch(harness, helpers.group_path(name), {"metadata": {"finalizers": []}})
     assert harness.group(name) is None
 
 
 def force_deleted(**change: Any) -> tuple[Harness, str]:
     """A simulation with a slice whose group is gone, and the name of its resources."""
     harness = Harness()
-    life.ready_slice(harness, manifest(**change))
-    name = life.resource_name(harness)
+    helpers.ready_slice(harness, manifest(**change))
+    name = helpers.resource_name(harness)
     force_delete(harness)
     return harness, name
 
 
 def test_a_slice_whose_finalizer_was_removed_is_reported_with_all_that_is_left() -> None:
     harness, name = force_deleted()
-    vms = sorted(life.vm_name(vm) for vm in life.vms(harness))
+    vms = sorted(helpers.vm_name(vm) for vm in helpers.vms(harness))
     harness.run_for(2 * HOUR)
     line = errors(harness)[0]
     commands = [
@@ -71,7 +71,7 @@ def test_it_is_reported_each_hour_until_it_is_deleted_and_nothing_is_deleted_by_
     harness, name = force_deleted()
     left = harness.simulation.gce.leftovers()
     harness.run_for(4 * HOUR)
-    assert 3 <= len(errors(harness)) <= 4, "once an hour, of what is an hour old"
+    assert 3 <= len(errors(harness)) <= 4, "once an hour, if the leak is an hour old"
     assert harness.simulation.gce.leftovers() == left
     harness.simulation.gce.faults.act_by_hand("DELETE", f"{ZONE}/instanceGroupManagers/{name}")
     harness.run_for(10 * MINUTE)
@@ -100,12 +100,12 @@ def test_only_the_remaining_resources_of_a_slice_are_reported() -> None:
 
 def test_an_existing_group_is_never_reported_as_leaked() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     harness.run_for(3 * HOUR)
     harness.simulation.gce.faults.fail_next("instanceGroupManagers.delete", calls=20, http=503)
     harness.delete(NAME)
     harness.run_for(3 * HOUR)
-    life.until_gone(harness, timeout=24 * HOUR)
+    helpers.until_gone(harness, timeout=24 * HOUR)
     harness.run_for(2 * HOUR)
     assert errors(harness) == []
     assert {line["decision"] for line in runs(harness)} == {"NoLeaks"}
@@ -141,7 +141,7 @@ def test_a_run_costs_three_lists_and_a_leak_few_calls_more(
 ) -> None:
     monkeypatch.setattr(gce_calls, "PAGE_SIZE", 6)
     harness = Harness()
-    life.ready_slice(harness, manifest(nodeCount=hosts, topology=topology))
+    helpers.ready_slice(harness, manifest(nodeCount=hosts, topology=topology))
     harness.run_for(2 * HOUR)
     assert runs(harness)[-1]["calls"] == {"gce": 3, "kubernetes": 1}
     force_delete(harness)
@@ -158,7 +158,7 @@ def test_leaks_that_are_not_reported_immediately_are_counted(
     harness = Harness()
     for name in ("first", "second"):
         harness.apply(manifest(name))
-        life.until_ready(harness, name)
+        helpers.until_ready(harness, name)
         force_delete(harness, name)
         harness.run_for(MINUTE)
     harness.run_for(2 * HOUR)
@@ -172,7 +172,7 @@ def test_a_project_that_cannot_be_listed_does_not_affect_reports_about_others() 
     harness = Harness(
         projects=frozenset({PROJECT, denied}), callers={"report_leaks": Principal("report@leaks")}
     )
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     force_delete(harness)
     harness.run_for(2 * HOUR)
     assert errors(harness)
@@ -194,15 +194,15 @@ def test_a_slice_whose_finalizer_was_removed_while_another_one_keeps_the_group_i
     None
 ):
     harness = Harness()
-    life.ready_slice(harness, manifest())
-    name = life.resource_name(harness)
+    helpers.ready_slice(harness, manifest())
+    name = helpers.resource_name(harness)
     both = ["example.com/keeps", "tpu-functions.dev/cleanup"]
-    life.patch(harness, life.group_path(), {"metadata": {"finalizers": both}})
+    helpers.patch(harness, helpers.group_path(), {"metadata": {"finalizers": both}})
     harness.run_for(2 * HOUR)
     assert errors(harness) == []
     harness.simulation.pubsub.begin_outage()
     harness.delete(NAME)
-    life.patch(harness, life.group_path(), {"metadata": {"finalizers": both[:1]}})
+    helpers.patch(harness, helpers.group_path(), {"metadata": {"finalizers": both[:1]}})
     harness.simulation.pubsub.end_outage()
     harness.run_for(2 * HOUR)
     assert harness.group(NAME) is not None

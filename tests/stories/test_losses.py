@@ -1,7 +1,7 @@
-"""What is lost, and what people see of it: VMs, Nodes, links, labels, whole groups.
+"""Losses of VMs, Nodes, the interconnect, labels and the MIG, and how the status reports them.
 
-A BULK slice that was complete is told about and not bought again; an INDIVIDUAL group is repaired by
-Compute Engine, and its new VMs are let in.
+The loss of a VM of a complete BULK slice is reported, and the VM is not recreated. Compute Engine
+repairs an INDIVIDUAL group, and the new VMs join.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
 from tests.harness import RESERVATION, Harness
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import HOUR, MINUTE, NAME, ONE_HOST, SPOT
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE, NAME, ONE_HOST, SPOT
 
 TWO_SINGLE = {**ONE_HOST, "nodeCount": 2}
 
 
 def ready(harness: Harness, **change: Any) -> list[str]:
-    """A Ready slice; the paths of its VMs."""
-    life.ready_slice(harness, manifest(**change))
-    return life.vms(harness)
+    """Create a Ready slice; return the paths of its VMs."""
+    helpers.ready_slice(harness, manifest(**change))
+    return helpers.vms(harness)
 
 
 def status_writes(harness: Harness) -> int:
@@ -42,127 +42,127 @@ def node_lists(harness: Harness) -> int:
     return harness.simulation.kube.calls.count(user=user, resource="nodes", verb="list")
 
 
-# VMs that Compute Engine takes back
+# VMs that Compute Engine stops
 
 
 def test_a_preempted_vm_of_a_slice_is_named_and_not_recreated() -> None:
-    harness = Harness(life.watchful())
+    harness = Harness(helpers.with_heartbeats())
     lost, _ = ready(harness, instanceConfig=SPOT)
     harness.simulation.gce.faults.preempt(lost)
-    life.until_reason(harness, "Preempted", timeout=2 * MINUTE)
-    name = life.vm_name(lost)
+    helpers.until_reason(harness, "Preempted", timeout=2 * MINUTE)
+    name = helpers.vm_name(lost)
     text = f"1 of 2 nodes are not ready: {name}. {REASONS[Reason.PREEMPTED]}"
-    said = ("False", "Preempted", text)
-    assert life.condition_of(harness) == said
-    assert life.pending(harness) == {name: "Preempted"}
-    assert ("Warning", "Preempted", said[2]) in life.events(harness)
+    expected = ("False", "Preempted", text)
+    assert helpers.condition_of(harness) == expected
+    assert helpers.pending(harness) == {name: "Preempted"}
+    assert ("Warning", "Preempted", text) in helpers.events(harness)
     harness.run_for(2 * HOUR)
-    assert life.condition_of(harness) == said
-    assert life.columns(harness)["NODES"] == "1/2"
-    assert harness.made["instances.insert"] == 2
-    life.assert_deleted_completely(harness)
+    assert helpers.condition_of(harness) == expected
+    assert helpers.columns(harness)["NODES"] == "1/2"
+    assert harness.operations["instances.insert"] == 2
+    helpers.assert_deleted_completely(harness)
 
 
 def test_64_vms_preempted_together_cause_few_writes_and_one_reason() -> None:
-    """And few lists of all their Nodes: what they read does not grow with the square of their number."""
+    """The number of reads must not grow with the square of the number of VMs."""
     harness = Harness()
     lost = ready(harness, nodeCount=64, topology="4x8x8", instanceConfig=SPOT)
     before, lists = status_writes(harness), node_lists(harness)
     for vm in lost:
         harness.simulation.gce.faults.preempt(vm)
     harness.run_for(2 * MINUTE)
-    assert life.condition_of(harness)[:2] == ("False", "Preempted")
-    told = life.pending(harness)
-    assert next(iter(told.values())) == "Preempted"
-    assert 1 <= len(told) <= 16
-    assert life.condition_of(harness)[2].startswith("64 of 64 nodes are not ready: ")
+    assert helpers.condition_of(harness)[:2] == ("False", "Preempted")
+    pending = helpers.pending(harness)
+    assert next(iter(pending.values())) == "Preempted"
+    assert 1 <= len(pending) <= 16
+    assert helpers.condition_of(harness)[2].startswith("64 of 64 nodes are not ready: ")
     assert status_writes(harness) - before <= 4
     assert node_lists(harness) - lists <= 6
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_vm_is_restarted_after_a_host_error_and_needs_no_token() -> None:
-    harness = Harness(life.watchful())
+    harness = Harness(helpers.with_heartbeats())
     lost, _ = ready(harness)
     tokens = harness.simulation.gce.calls.counts()["instances.setMetadata"]
-    uids = {node["metadata"]["uid"] for node in life.nodes(harness).values()}
+    uids = {node["metadata"]["uid"] for node in helpers.nodes(harness).values()}
     harness.simulation.gce.faults.host_error(lost)
-    life.until_reason(harness, "Preempted", timeout=2 * MINUTE)
-    life.until_ready(harness, timeout=10 * MINUTE)
+    helpers.until_reason(harness, "Preempted", timeout=2 * MINUTE)
+    helpers.until_ready(harness, timeout=10 * MINUTE)
     assert harness.simulation.gce.calls.counts()["instances.setMetadata"] == tokens
-    assert {node["metadata"]["uid"] for node in life.nodes(harness).values()} == uids
-    assert life.pending(harness) == {}
-    assert life.secrets(harness) == []
+    assert {node["metadata"]["uid"] for node in helpers.nodes(harness).values()} == uids
+    assert helpers.pending(harness) == {}
+    assert helpers.secrets(harness) == []
 
 
-# VMs and groups that people delete
+# VMs and MIGs that users delete
 
 
 def test_a_vm_deleted_manually_is_recreated_and_admitted_again() -> None:
-    harness = Harness(life.watchful())
+    harness = Harness(helpers.with_heartbeats())
     lost, kept = ready(harness, **TWO_SINGLE)
-    before = life.nodes(harness)
+    before = helpers.nodes(harness)
     harness.simulation.gce.faults.act_by_hand("DELETE", lost)
-    life.until(harness, lambda: not harness.is_ready(NAME), 5 * MINUTE)
-    assert life.pending(harness) == {life.vm_name(lost): "NodeLost"}
-    life.until_ready(harness, timeout=10 * MINUTE)
-    after = life.nodes(harness)
+    helpers.until(harness, lambda: not harness.is_ready(NAME), 5 * MINUTE)
+    assert helpers.pending(harness) == {helpers.vm_name(lost): "NodeLost"}
+    helpers.until_ready(harness, timeout=10 * MINUTE)
+    after = helpers.nodes(harness)
     assert set(after) == set(before)
-    renewed = life.vm_name(lost)
+    renewed = helpers.vm_name(lost)
     assert after[renewed]["metadata"]["uid"] != before[renewed]["metadata"]["uid"]
-    assert after[renewed]["metadata"]["labels"][VM_ID_LABEL] == life.get(harness, lost)["id"]
-    unchanged = life.vm_name(kept)
+    assert after[renewed]["metadata"]["labels"][VM_ID_LABEL] == helpers.get(harness, lost)["id"]
+    unchanged = helpers.vm_name(kept)
     assert after[unchanged]["metadata"]["uid"] == before[unchanged]["metadata"]["uid"]
     assert harness.simulation.gce.calls.counts()["instances.setMetadata"] == 3
     harness.run_for(5 * MINUTE)
-    assert life.secrets(harness) == []
-    life.assert_deleted_completely(harness)
+    assert helpers.secrets(harness) == []
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_vm_of_a_slice_deleted_manually_is_lost_and_not_recreated() -> None:
-    harness = Harness(life.watchful())
+    harness = Harness(helpers.with_heartbeats())
     lost, _ = ready(harness)
     harness.simulation.gce.faults.act_by_hand("DELETE", lost)
-    life.until_reason(harness, "NodeLost", timeout=5 * MINUTE)
-    name = life.vm_name(lost)
+    helpers.until_reason(harness, "NodeLost", timeout=5 * MINUTE)
+    name = helpers.vm_name(lost)
     harness.run_for(HOUR)
-    assert life.condition_of(harness)[:2] == ("False", "NodeLost")
-    assert name in life.condition_of(harness)[2]
-    assert life.pending(harness) == {name: "NodeLost"}
-    assert name not in life.nodes(harness)
-    assert harness.made["instances.insert"] == 2
-    life.assert_deleted_completely(harness)
+    assert helpers.condition_of(harness)[:2] == ("False", "NodeLost")
+    assert name in helpers.condition_of(harness)[2]
+    assert helpers.pending(harness) == {name: "NodeLost"}
+    assert name not in helpers.nodes(harness)
+    assert harness.operations["instances.insert"] == 2
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_mig_deleted_manually_before_completion_is_created_again() -> None:
     harness = Harness()
     harness.apply(manifest())
-    life.until(harness, lambda: bool(life.vms(harness)))
+    helpers.until(harness, lambda: bool(helpers.vms(harness)))
     harness.run_for(timedelta(seconds=10))
-    (path,) = life.of_kind(harness, "instanceGroupManagers")
+    (path,) = helpers.of_kind(harness, "instanceGroupManagers")
     harness.simulation.gce.faults.act_by_hand("DELETE", path)
-    life.until_ready(harness)
-    assert harness.made["instanceGroupManagers.insert"] == 2
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness)
+    assert harness.operations["instanceGroupManagers.insert"] == 2
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_mig_deleted_manually_after_completion_is_reported_lost() -> None:
     harness = Harness()
     ready(harness)
-    (path,) = life.of_kind(harness, "instanceGroupManagers")
+    (path,) = helpers.of_kind(harness, "instanceGroupManagers")
     harness.simulation.gce.faults.act_by_hand("DELETE", path)
-    life.until_reason(harness, "ResourceLost", timeout=5 * MINUTE)
+    helpers.until_reason(harness, "ResourceLost", timeout=5 * MINUTE)
     text = (
-        f"The managed instance group {life.resource_name(harness)} is gone. The slice was complete "
+        f"The managed instance group {helpers.resource_name(harness)} is gone. The slice was complete "
         "and its managed instance group is gone. It is not created again: delete the group "
         "and apply it again."
     )
     harness.run_for(2 * HOUR)
-    assert life.condition_of(harness) == ("False", "ResourceLost", text)
-    assert ("Warning", "ResourceLost", text) in life.events(harness)
-    assert harness.made["instanceGroupManagers.insert"] == 1
-    assert life.nodes(harness) == {}
-    life.assert_deleted_completely(harness)
+    assert helpers.condition_of(harness) == ("False", "ResourceLost", text)
+    assert ("Warning", "ResourceLost", text) in helpers.events(harness)
+    assert harness.operations["instanceGroupManagers.insert"] == 1
+    assert helpers.nodes(harness) == {}
+    helpers.assert_deleted_completely(harness)
 
 
 def no_capacity(harness: Harness, vms: int | None) -> None:
@@ -178,11 +178,11 @@ def no_reservation(harness: Harness, vms: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "block, model, reason, words",
+    "block, model, reason, text",
     [
         (
             no_capacity,
-            {"instanceConfig": life.STANDARD},
+            {"instanceConfig": helpers.STANDARD},
             "InsufficientCapacity",
             "ZONE_RESOURCE_POOL_EXHAUSTED",
         ),
@@ -191,45 +191,49 @@ def no_reservation(harness: Harness, vms: int | None) -> None:
     ids=["stockout", "removed reservation"],
 )
 def test_a_blocked_repair_is_reported_with_its_vm_and_continues_by_itself(
-    block: Callable[[Harness, int | None], None], model: dict[str, Any], reason: str, words: str
+    block: Callable[[Harness, int | None], None], model: dict[str, Any], reason: str, text: str
 ) -> None:
-    harness = Harness(life.watchful())
+    harness = Harness(helpers.with_heartbeats())
     lost, _ = ready(harness, **TWO_SINGLE, **model)
     block(harness, 1)
     harness.simulation.gce.faults.act_by_hand("DELETE", lost)
-    life.until_reason(harness, reason, timeout=10 * MINUTE)
+    helpers.until_reason(harness, reason, timeout=10 * MINUTE)
     before = status_writes(harness)
     harness.run_for(HOUR)
-    status, told, message = life.condition_of(harness)
-    assert (status, told) == ("False", reason)
-    assert message.startswith(f"VM {life.vm_name(lost)} of projects/")
-    assert words in message
+    status, found_reason, message = helpers.condition_of(harness)
+    assert (status, found_reason) == ("False", reason)
+    assert message.startswith(f"VM {helpers.vm_name(lost)} of projects/")
+    assert text in message
     assert message.endswith(REASONS[Reason(reason)])
-    assert life.condition_of(harness, "ManagedInstanceGroupReady") == (status, told, message)
+    assert helpers.condition_of(harness, "ManagedInstanceGroupReady") == (
+        status,
+        found_reason,
+        message,
+    )
     assert status_writes(harness) - before <= 2
     block(harness, None)
-    life.until_ready(harness, timeout=HOUR)
-    assert life.condition_of(harness, "ManagedInstanceGroupReady")[:2] == ("True", "Ready")
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=HOUR)
+    assert helpers.condition_of(harness, "ManagedInstanceGroupReady")[:2] == ("True", "Ready")
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_bulk_slice_that_loses_a_vm_before_completion_reports_that_the_others_are_billed() -> (
     None
 ):
-    harness = Harness(life.vm_options(joins=False))
+    harness = Harness(helpers.vm_options(joins=False))
     harness.apply(manifest())
-    life.until(harness, lambda: len(life.vms(harness)) == 2)
+    helpers.until(harness, lambda: len(helpers.vms(harness)) == 2)
     harness.run_for(2 * MINUTE)
-    lost, _ = life.vms(harness)
+    lost, _ = helpers.vms(harness)
     harness.simulation.gce.faults.act_by_hand("DELETE", lost)
     text = (
         "Before the slice was complete, 1 of its 2 VMs were deleted. Compute Engine does not recreate "
         "VMs of a BULK slice. The others wait and are billed: delete the group and apply it again."
     )
-    life.until_reason(harness, "NodeLost", timeout=15 * MINUTE)
+    helpers.until_reason(harness, "NodeLost", timeout=15 * MINUTE)
     harness.run_for(HOUR)
-    assert life.condition_of(harness) == ("False", "NodeLost", text)
-    life.assert_deleted_completely(harness)
+    assert helpers.condition_of(harness) == ("False", "NodeLost", text)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_the_end_of_max_run_duration_is_reported_as_such() -> None:
@@ -237,11 +241,11 @@ def test_the_end_of_max_run_duration_is_reported_as_such() -> None:
     flex = {"provisioningModel": "FLEX_START", "reservation": None, "maxRunDuration": "90m"}
     ready(harness, instanceConfig=flex)
     harness.run_for(2 * HOUR)
-    status, reason, message = life.condition_of(harness)
+    status, reason, message = helpers.condition_of(harness)
     assert (status, reason) == ("False", "MaxRunDurationReached")
     assert message.endswith(REASONS[Reason.MAX_RUN_DURATION_REACHED])
-    assert "NodeLost" not in {told for _, told, _ in life.events(harness)}
-    life.assert_deleted_completely(harness)
+    assert "NodeLost" not in {event for _, event, _ in helpers.events(harness)}
+    helpers.assert_deleted_completely(harness)
 
 
 # Nodes
@@ -250,24 +254,24 @@ def test_the_end_of_max_run_duration_is_reported_as_such() -> None:
 def test_a_node_that_flaps_for_an_hour_costs_a_status_write_a_minute() -> None:
     harness = Harness()
     _, flapping = ready(harness)
-    path = f"/api/v1/nodes/{life.vm_name(flapping)}/status"
+    path = f"/api/v1/nodes/{helpers.vm_name(flapping)}/status"
     before = status_writes(harness)
     for half_minute in range(120):
-        word = "False" if half_minute % 2 == 0 else "True"
-        life.patch(harness, path, {"status": {"conditions": conditions(harness, path, word)}})
+        status = "False" if half_minute % 2 == 0 else "True"
+        helpers.patch(harness, path, {"status": {"conditions": conditions(harness, path, status)}})
         if half_minute == 0:
             harness.run_for(timedelta(seconds=20))
-            assert life.condition_of(harness)[:2] == ("False", "NodeNotReady")
+            assert helpers.condition_of(harness)[:2] == ("False", "NodeNotReady")
             harness.run_for(timedelta(seconds=10))
         else:
             harness.run_for(timedelta(seconds=30))
     assert status_writes(harness) - before <= 60
-    life.until_ready(harness, timeout=3 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=3 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 def conditions(harness: Harness, path: str, ready: str) -> list[dict[str, Any]]:
-    """A Node's conditions with another word for Ready."""
+    """A Node's conditions with another status of Ready."""
     found = harness.simulation.admin("GET", path.removesuffix("/status"))["status"]["conditions"]
     moment = render_time(harness.clock.now())
     return [
@@ -280,74 +284,74 @@ def conditions(harness: Harness, path: str, ready: str) -> list[dict[str, Any]]:
 def test_a_node_of_a_ready_group_deleted_manually_is_reported_with_what_to_do(
     change: dict[str, Any],
 ) -> None:
-    harness = Harness(life.watchful())
+    harness = Harness(helpers.with_heartbeats())
     lost, _ = ready(harness, **change)
     harness.run_for(10 * MINUTE)
-    name = life.vm_name(lost)
+    name = helpers.vm_name(lost)
     harness.simulation.admin("DELETE", f"/api/v1/nodes/{name}")
-    life.until(harness, lambda: not harness.is_ready(NAME), MINUTE)
-    assert life.condition_of(harness)[1] == "NodeLost"
-    assert name in life.condition_of(harness)[2]
+    helpers.until(harness, lambda: not harness.is_ready(NAME), MINUTE)
+    assert helpers.condition_of(harness)[1] == "NodeLost"
+    assert name in helpers.condition_of(harness)[2]
     harness.run_for(3 * MINUTE)
-    what = (
+    advice = (
         ", or delete the VM so that it is recreated."
         if change
         else ". Do not delete VMs of a BULK slice: Compute Engine does not recreate them."
     )
-    text = f"Node {name} was deleted; its VM is running. Restart the kubelet on the VM{what}"
-    assert life.condition_of(harness) == ("False", "NodeDeleted", text)
-    assert ("Warning", "NodeDeleted", text) in life.events(harness)
+    text = f"Node {name} was deleted; its VM is running. Restart the kubelet on the VM{advice}"
+    assert helpers.condition_of(harness) == ("False", "NodeDeleted", text)
+    assert ("Warning", "NodeDeleted", text) in helpers.events(harness)
     harness.run_for(HOUR)
-    assert life.condition_of(harness) == ("False", "NodeDeleted", text)
-    life.assert_deleted_completely(harness)
+    assert helpers.condition_of(harness) == ("False", "NodeDeleted", text)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_node_deleted_manually_is_reported_lost_and_returns_with_its_vm() -> None:
-    harness = Harness(life.watchful())
+    harness = Harness(helpers.with_heartbeats())
     lost, _ = ready(harness)
-    harness.simulation.admin("DELETE", f"/api/v1/nodes/{life.vm_name(lost)}")
-    life.until(harness, lambda: not harness.is_ready(NAME), MINUTE)
-    assert life.condition_of(harness)[1] == "NodeLost"
+    harness.simulation.admin("DELETE", f"/api/v1/nodes/{helpers.vm_name(lost)}")
+    helpers.until(harness, lambda: not harness.is_ready(NAME), MINUTE)
+    assert helpers.condition_of(harness)[1] == "NodeLost"
     harness.simulation.gce.faults.act_by_hand("POST", f"{lost}/reset")
-    life.until_ready(harness)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_silent_kubelets_are_reported() -> None:
-    harness = Harness(life.watchful(lease_s=None))
+    harness = Harness(helpers.with_heartbeats(lease_s=None))
     harness.apply(manifest())
-    life.until_ready(harness)
-    life.until(harness, lambda: not harness.is_ready(NAME), 5 * MINUTE)
+    helpers.until_ready(harness)
+    helpers.until(harness, lambda: not harness.is_ready(NAME), 5 * MINUTE)
     harness.run_for(5 * MINUTE)
-    names = sorted(life.nodes(harness))
-    assert life.condition_of(harness)[:2] == ("False", "NodeNotReady")
-    assert life.condition_of(harness)[2].startswith("2 of 2 nodes are not ready: ")
-    assert life.pending(harness) == dict.fromkeys(names, "NodeNotReady")
-    life.assert_deleted_completely(harness)
+    names = sorted(helpers.nodes(harness))
+    assert helpers.condition_of(harness)[:2] == ("False", "NodeNotReady")
+    assert helpers.condition_of(harness)[2].startswith("2 of 2 nodes are not ready: ")
+    assert helpers.pending(harness) == dict.fromkeys(names, "NodeNotReady")
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_missing_device_plugin_is_reported() -> None:
-    harness = Harness(life.vm_options(plugin_s=None))
+    harness = Harness(helpers.vm_options(plugin_s=None))
     harness.apply(manifest())
-    life.until_reason(harness, "DevicePluginMissing", timeout=10 * MINUTE)
-    names = sorted(life.nodes(harness))
-    assert life.pending(harness) == dict.fromkeys(names, "DevicePluginMissing")
-    assert life.condition_of(harness)[2] == (
+    helpers.until_reason(harness, "DevicePluginMissing", timeout=10 * MINUTE)
+    names = sorted(helpers.nodes(harness))
+    assert helpers.pending(harness) == dict.fromkeys(names, "DevicePluginMissing")
+    assert helpers.condition_of(harness)[2] == (
         f"2 of 2 nodes are not ready: {', '.join(names)}. A Node is Ready but offers no google.com/tpu. "
         "Check the DaemonSet tpu-device-plugin in kube-system."
     )
-    assert life.condition_of(harness, "NodesJoined")[:2] == ("True", "Joined")
+    assert helpers.condition_of(harness, "NodesJoined")[:2] == ("True", "Joined")
     for name in names:
         path = f"/api/v1/nodes/{name}/status"
         offer = {"google.com/tpu": "4"}
-        life.patch(harness, path, {"status": {"capacity": offer, "allocatable": offer}})
-    life.until_ready(harness, timeout=5 * MINUTE)
+        helpers.patch(harness, path, {"status": {"capacity": offer, "allocatable": offer}})
+    helpers.until_ready(harness, timeout=5 * MINUTE)
 
 
 def test_a_node_of_another_machine_with_our_label_is_not_touched() -> None:
     harness = Harness()
     ready(harness)
-    labels = {RESOURCE_NAME_LABEL: life.resource_name(harness), ACCELERATOR_LABEL: "tpu7x"}
+    labels = {RESOURCE_NAME_LABEL: helpers.resource_name(harness), ACCELERATOR_LABEL: "tpu7x"}
     stranger = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -357,10 +361,10 @@ def test_a_node_of_another_machine_with_our_label_is_not_touched() -> None:
     harness.simulation.admin("POST", "/api/v1/nodes", stranger)
     harness.run_for(timedelta(minutes=5))
     harness.run_for(2 * HOUR)
-    assert life.summary(harness)["text"] == "2/2"
+    assert helpers.summary(harness)["text"] == "2/2"
     harness.delete(NAME)
-    life.until_gone(harness)
-    after = life.nodes(harness)["worker-1"]
+    helpers.until_gone(harness)
+    after = helpers.nodes(harness)["worker-1"]
     taints = [taint["key"] for taint in after["spec"].pop("taints", ())]
     assert {taint.partition("/")[0] for taint in taints} <= {"node.kubernetes.io"}
     assert after["spec"] == stranger["spec"]
@@ -372,40 +376,42 @@ def test_a_node_of_another_machine_with_our_label_is_not_touched() -> None:
 
 
 def test_a_vm_that_never_joins_is_reported_after_fifteen_minutes() -> None:
-    harness = Harness(life.vm_options(joins=False))
+    harness = Harness(helpers.vm_options(joins=False))
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
-    assert life.condition_of(harness)[:2] == ("False", "AwaitingNodeJoin")
+    assert helpers.condition_of(harness)[:2] == ("False", "AwaitingNodeJoin")
     harness.run_for(10 * MINUTE)
-    names = ", ".join(sorted(map(life.vm_name, life.vms(harness))))
-    assert life.condition_of(harness) == (
+    names = ", ".join(sorted(map(helpers.vm_name, helpers.vms(harness))))
+    assert helpers.condition_of(harness) == (
         "False",
         "NodeJoinTimeout",
         f"Waiting for 2 of 2 nodes to join the cluster; {names}. A VM has not joined in time. Read the "
         "cause in its serial port output: gcloud compute instances get-serial-port-output.",
     )
-    assert life.summary(harness)["failed"] == 2
-    assert set(life.pending(harness).values()) == {"NodeJoinTimeout"}
-    assert "NodeJoinTimeout" in [reason for _, reason, _ in life.events(harness)]
-    life.assert_deleted_completely(harness)
+    assert helpers.summary(harness)["failed"] == 2
+    assert set(helpers.pending(harness).values()) == {"NodeJoinTimeout"}
+    assert "NodeJoinTimeout" in [reason for _, reason, _ in helpers.events(harness)]
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_node_that_joins_without_a_providerid_is_reported_and_not_counted() -> None:
-    harness = Harness(life.vm_options(joins=False))
+    harness = Harness(helpers.vm_options(joins=False))
     harness.apply(manifest(**ONE_HOST))
-    life.until(harness, lambda: len(life.secrets(harness)) == 1)
-    name = life.vm_name(life.vms(harness)[0])
-    labels = {RESOURCE_NAME_LABEL: life.resource_name(harness)}
+    helpers.until(harness, lambda: len(helpers.secrets(harness)) == 1)
+    name = helpers.vm_name(helpers.vms(harness)[0])
+    labels = {RESOURCE_NAME_LABEL: helpers.resource_name(harness)}
     nameless = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
-    harness.simulation.admin("POST", "/api/v1/nodes", nameless, **life.as_kubelet(name))
+    harness.simulation.admin("POST", "/api/v1/nodes", nameless, **helpers.as_kubelet(name))
     harness.run_for(5 * MINUTE)
-    assert life.condition_of(harness)[1:] == (
+    assert helpers.condition_of(harness)[1:] == (
         "AwaitingNodeJoin",
         "Waiting for 1 of 1 nodes to join the cluster (1 nodes joined with missing ProviderID)",
     )
     found = harness.simulation.admin("GET", "/api/v1/namespaces/default/events")["items"]
-    told = {(event["involvedObject"]["kind"], event["reason"], event["message"]) for event in found}
-    assert ("Node", "MissingProviderID", f"Node {name} joined without a ProviderID") in told
+    reported = {
+        (event["involvedObject"]["kind"], event["reason"], event["message"]) for event in found
+    }
+    assert ("Node", "MissingProviderID", f"Node {name} joined without a ProviderID") in reported
 
 
 @pytest.mark.parametrize(
@@ -416,69 +422,69 @@ def test_a_node_that_joins_without_a_providerid_is_reported_and_not_counted() ->
         (JoinFault.TOKEN_EXPIRES,),
         (JoinFault.TOKEN_EXPIRES, JoinFault.KUBEADM_FAILS),
     ],
-    ids=["fails once", "fails with all tries of its token", "expires", "expires, then fails"],
+    ids=["fails once", "fails with all attempts of its token", "expires", "expires, then fails"],
 )
 def test_a_join_that_fails_at_first_succeeds_in_the_end(
     join_faults: tuple[JoinFault, ...],
 ) -> None:
-    harness = Harness(life.vm_options(join_faults=join_faults))
+    harness = Harness(helpers.vm_options(join_faults=join_faults))
     harness.apply(manifest())
-    life.until_ready(harness, timeout=3 * HOUR)
+    helpers.until_ready(harness, timeout=3 * HOUR)
     harness.run_for(5 * MINUTE)
-    assert life.condition_of(harness) == ("True", "Ready", "All nodes are ready")
-    life.assert_deleted_completely(harness)
+    assert helpers.condition_of(harness) == ("True", "Ready", "All nodes are ready")
+    helpers.assert_deleted_completely(harness)
 
 
 def test_unused_tokens_expire_after_an_hour() -> None:
-    harness = Harness(life.vm_options(joins=False))
+    harness = Harness(helpers.vm_options(joins=False))
     harness.apply(manifest())
-    life.until(harness, lambda: len(life.secrets(harness)) == 2)
-    first = life.secrets(harness)
+    helpers.until(harness, lambda: len(helpers.secrets(harness)) == 2)
+    first = helpers.secrets(harness)
     harness.run_for(timedelta(minutes=70))
-    assert not set(first) & set(life.secrets(harness))
-    assert len(life.secrets(harness)) <= 4
-    life.assert_deleted_completely(harness)
+    assert not set(first) & set(helpers.secrets(harness))
+    assert len(helpers.secrets(harness)) <= 4
+    helpers.assert_deleted_completely(harness)
 
 
-# links
+# interconnect
 
 
 @pytest.mark.parametrize("outcome, word", [("FAILED", "FAILED"), ("NEVER", "ACTIVATING")])
-def test_links_that_do_not_come_up_are_named(outcome: str, word: str) -> None:
+def test_an_interconnect_that_does_not_become_active_is_reported(outcome: str, word: str) -> None:
     harness = Harness()
     harness.apply(manifest())
-    life.until(harness, lambda: bool(life.vms(harness)))
-    (path,) = life.of_kind(harness, "instanceGroupManagers")
+    helpers.until(harness, lambda: bool(helpers.vms(harness)))
+    (path,) = helpers.of_kind(harness, "instanceGroupManagers")
     harness.simulation.gce.faults.break_wiring(path, outcome)
-    life.until_reason(harness, "InterconnectNotReady", timeout=10 * MINUTE)
+    helpers.until_reason(harness, "InterconnectNotReady", timeout=10 * MINUTE)
     harness.run_for(HOUR)
     text = (
         f"Compute Engine reports the interconnect between the chips as {word}. If it stays so for ten "
         "minutes, delete the group and apply it again."
     )
-    assert life.condition_of(harness) == ("False", "InterconnectNotReady", text)
-    assert life.condition_of(harness, "InterconnectReady") == ("False", "NotActive", text)
-    assert life.columns(harness)["NODES"] == "2/2"
-    life.assert_deleted_completely(harness)
+    assert helpers.condition_of(harness) == ("False", "InterconnectNotReady", text)
+    assert helpers.condition_of(harness, "InterconnectReady") == ("False", "NotActive", text)
+    assert helpers.columns(harness)["NODES"] == "2/2"
+    helpers.assert_deleted_completely(harness)
 
 
-# what people do to the object
+# changes of the object by users
 
 
 @pytest.mark.parametrize("change", [{}, TWO_SINGLE], ids=["BULK", "INDIVIDUAL"])
 def test_a_wiped_status_is_rebuilt_without_a_second_insert(change: dict[str, Any]) -> None:
     harness = Harness()
     ready(harness, **change)
-    before, made = life.summary(harness), dict(harness.made)
+    before, operations = helpers.summary(harness), dict(harness.operations)
     group = harness.group(NAME)
     assert group is not None
-    harness.simulation.admin("PUT", f"{life.group_path()}/status", {**group, "status": {}})
+    harness.simulation.admin("PUT", f"{helpers.group_path()}/status", {**group, "status": {}})
     assert not harness.is_ready(NAME)
-    life.until_ready(harness, timeout=5 * MINUTE)
+    helpers.until_ready(harness, timeout=5 * MINUTE)
     harness.run_for(HOUR)
-    assert life.summary(harness) == before
-    assert harness.made == made
-    life.assert_deleted_completely(harness)
+    assert helpers.summary(harness) == before
+    assert harness.operations == operations
+    helpers.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize("after_s", [1, 5, 20, 50, 80])
@@ -488,11 +494,11 @@ def test_a_status_wiped_during_creation_is_rebuilt_without_a_second_insert(after
     harness.run_for(timedelta(seconds=after_s))
     group = harness.group(NAME)
     assert group is not None
-    harness.simulation.admin("PUT", f"{life.group_path()}/status", {**group, "status": {}})
-    life.until_ready(harness, timeout=15 * MINUTE)
-    assert set(harness.made.values()) == {1, 2}
-    assert harness.made["instances.insert"] == 2
-    life.assert_deleted_completely(harness)
+    harness.simulation.admin("PUT", f"{helpers.group_path()}/status", {**group, "status": {}})
+    helpers.until_ready(harness, timeout=15 * MINUTE)
+    assert set(harness.operations.values()) == {1, 2}
+    assert harness.operations["instances.insert"] == 2
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_status_wiped_during_deletion_leaves_nothing_behind() -> None:
@@ -502,8 +508,8 @@ def test_a_status_wiped_during_deletion_leaves_nothing_behind() -> None:
     harness.run_for(timedelta(seconds=20))
     group = harness.group(NAME)
     assert group is not None
-    harness.simulation.admin("PUT", f"{life.group_path()}/status", {**group, "status": {}})
-    life.until_gone(harness)
+    harness.simulation.admin("PUT", f"{helpers.group_path()}/status", {**group, "status": {}})
+    helpers.until_gone(harness)
     harness.run_for(HOUR)
     assert harness.leftovers() == []
 
@@ -518,8 +524,8 @@ def test_a_removed_finalizer_or_label_of_a_group_is_restored(
 ) -> None:
     harness = Harness()
     ready(harness)
-    name = life.resource_name(harness)
-    life.patch(harness, life.group_path(), {"metadata": change})
+    name = helpers.resource_name(harness)
+    helpers.patch(harness, helpers.group_path(), {"metadata": change})
 
     def is_back() -> bool:
         group = harness.group(NAME)
@@ -530,29 +536,31 @@ def test_a_removed_finalizer_or_label_of_a_group_is_restored(
             FINALIZER in metadata.get("finalizers", []) and labels.get(RESOURCE_NAME_LABEL) == name
         )
 
-    life.until(harness, is_back, 2 * MINUTE)
+    helpers.until(harness, is_back, 2 * MINUTE)
     assert harness.is_ready(NAME)
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_recreated_vm_that_joins_by_other_means_takes_over_its_predecessors_node() -> None:
-    """No sweep runs, and no event of Compute Engine arrives: the Node of the old VM stays, and its other
-    boot makes the step read the VM."""
-    harness = Harness(replace(life.watchful(identity=life.by_other_means), sweeps=False))
-    life.ready_slice(harness, manifest(**TWO_SINGLE, bootstrapKubernetes=None))
-    lost, _ = life.vms(harness)
-    name, before = life.vm_name(lost), life.get(harness, lost)["id"]
-    uid = life.nodes(harness)[name]["metadata"]["uid"]
+    """No sweep runs, and no event of Compute Engine arrives. The Node of the old VM remains; the step
+    reads the VM because the Node's boot id has changed."""
+    harness = Harness(
+        replace(helpers.with_heartbeats(identity=helpers.by_other_means), sweeps=False)
+    )
+    helpers.ready_slice(harness, manifest(**TWO_SINGLE, bootstrapKubernetes=None))
+    lost, _ = helpers.vms(harness)
+    name, before = helpers.vm_name(lost), helpers.get(harness, lost)["id"]
+    uid = helpers.nodes(harness)[name]["metadata"]["uid"]
     harness.simulation.options = replace(harness.simulation.options, sinks=False)
     harness.simulation.gce.faults.act_by_hand("DELETE", lost)
     harness.run_for(10 * MINUTE)
-    node = life.nodes(harness)[name]["metadata"]
+    node = helpers.nodes(harness)[name]["metadata"]
     assert node["uid"] == uid
-    assert node["labels"][VM_ID_LABEL] == life.get(harness, lost)["id"] != before
-    asked = len(harness.answers)
+    assert node["labels"][VM_ID_LABEL] == helpers.get(harness, lost)["id"] != before
+    start = len(harness.answers)
     harness.simulation.options = replace(harness.simulation.options, sinks=True)
     harness.run_for(2 * HOUR)
-    assert life.condition_of(harness) == ("True", "Ready", "All nodes are ready")
-    assert "inject_token" not in {step for step, _ in harness.answers[asked:]}
-    assert "NodeJoinTimeout" not in {reason for _, reason, _ in life.events(harness)}
-    life.assert_deleted_completely(harness)
+    assert helpers.condition_of(harness) == ("True", "Ready", "All nodes are ready")
+    assert "inject_token" not in {step for step, _ in harness.answers[start:]}
+    assert "NodeJoinTimeout" not in {reason for _, reason, _ in helpers.events(harness)}
+    helpers.assert_deleted_completely(harness)

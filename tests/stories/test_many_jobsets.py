@@ -1,8 +1,7 @@
-"""A hundred JobSets at once: how long their slices take, and what giving them costs.
+"""A hundred JobSets at the same time: how long their slices take, and how many calls.
 
-TPU Provisioner, whose work this is, waits for each operation of GKE by asking every five seconds, in one
-of three workers (facts of its code: ``CONCURRENCY`` 3). What it would need for slices that take as long
-as these do is arithmetic, and printed beside what has been counted here.
+TPU Provisioner polls each operation of GKE every five seconds, with three workers (``CONCURRENCY`` 3 in
+its code). Its time and calls for slices that take as long are computed and printed for comparison.
 """
 
 from __future__ import annotations
@@ -21,41 +20,43 @@ from local.jobsets import PodBehaviour
 from shared.base.names import JOBSET_STEPS
 from tests import jobset_objects as objects
 from tests.harness import Harness
-from tests.stories.jobsets import JOBSETS, RUNS_ON, apply, phases, until
-from tests.stories.life import HOUR, MINUTE, Say
+from tests.stories.helpers import HOUR, MINUTE, PrintFigure
+from tests.stories.jobsets import JOBSETS, RUNS_FOREVER, apply, phases, until
 from tests.stories.test_jobset_slices import new_harness
 from tests.stories.test_node_pool_slices import new_harness as new_harness_of_pools
 
 COUNT = 100
 CALLS_EACH = 20
-"""Of both steps to the API server, for a JobSet's whole life."""
+"""Calls of both steps to the API server for the lifecycle of one JobSet."""
 CALLS_EACH_ON_GKE = 40
-"""The same, where most wait for their turn."""
+"""The same on GKE, where most JobSets wait for a slot."""
 CALLS_A_MINUTE = 4
-"""Of both steps, whatever the number of JobSets."""
+"""Calls of both steps to the API server per minute, for any number of JobSets."""
 GKE_CALLS_EACH = 24
-"""Of both steps to GKE for a pool's whole life, where the cluster carries out five operations at once
-and a hundred pools wait for their turn."""
+"""Calls of both steps to GKE for the lifecycle of one pool, if the cluster executes five operations at
+the same time and a hundred pools wait for a slot."""
 GKE_CALLS_A_MINUTE = 2
-"""Of both steps to GKE, whatever the number of JobSets: the lists of the minute."""
+"""Calls of both steps to GKE per minute, for any number of JobSets: the lists of the sweep."""
 POLL_EVERY_S, WORKERS = 5, 3
 
 
 def calls(harness: Harness) -> int:
-    """What both steps have asked the API server."""
+    """The number of calls of both steps to the API server."""
     by_user = harness.simulation.kube.calls.by_user
     return sum(by_user[identity(step.replace("_", "-")).name] for step in JOBSET_STEPS)
 
 
 def begin(harness: Harness, count: int = COUNT) -> None:
-    """Apply them all; their Pods run on for as long as nobody says otherwise."""
-    harness.jobsets.behaviour = RUNS_ON
+    """Apply all JobSets; their Pods run until the test ends them."""
+    harness.jobsets.behaviour = RUNS_FOREVER
     for number in range(count):
         apply(harness, objects.small_jobset(f"train-{number}"))
 
 
 @pytest.mark.slow
-def test_a_hundred_jobsets_get_their_slices_in_parallel_with_few_calls(say: Say) -> None:
+def test_a_hundred_jobsets_get_their_slices_in_parallel_with_few_calls(
+    print_figure: PrintFigure,
+) -> None:
     harness = new_harness()
     began = harness.clock.now()
     begin(harness)
@@ -66,13 +67,15 @@ def test_a_hundred_jobsets_get_their_slices_in_parallel_with_few_calls(say: Say)
     whole = harness.clock.now() - began
     spent, allowed = calls(harness), COUNT * CALLS_EACH + CALLS_A_MINUTE * ceil(whole / MINUTE)
     polled, polled_for = polling(COUNT, took)
-    say(f"{COUNT} JobSets at once: all run after {_say(took)}, all gone after {_say(whole)}")
-    say(
-        f"{COUNT} JobSets at once: {spent} calls of both steps, {allowed} allowed, none of them waits"
+    print_figure(
+        f"{COUNT} JobSets: all running after {_text(took)}, all slices deleted after {_text(whole)}"
     )
-    say(
-        f"{COUNT} JobSets at once: polling every {POLL_EVERY_S} s, {WORKERS} at a time: {polled} calls "
-        f"for the creations alone, the last done after {_say(polled_for)}"
+    print_figure(
+        f"{COUNT} JobSets: {spent} of {allowed} Kubernetes calls by both steps, none of them polls"
+    )
+    print_figure(
+        f"{COUNT} JobSets: with polling every {POLL_EVERY_S} s by {WORKERS} workers: {polled} calls for "
+        f"the creations only, the last one complete after {_text(polled_for)}"
     )
     assert spent <= allowed
     assert took < polled_for / 10
@@ -83,7 +86,7 @@ def test_a_hundred_jobsets_get_their_slices_in_parallel_with_few_calls(say: Say)
     [20, pytest.param(COUNT, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])],
 )
 def test_many_jobsets_get_their_pools_and_lose_them_as_fast_as_gke_changes_them(
-    count: int, say: Say
+    count: int, print_figure: PrintFigure
 ) -> None:
     harness = new_harness_of_pools()
     began = harness.clock.now()
@@ -98,14 +101,14 @@ def test_many_jobsets_get_their_pools_and_lose_them_as_fast_as_gke_changes_them(
     spent, done = harness.gke.calls.counts(), Counter(accepted(harness))
     polled, polled_for = polling(count, mean("nodePools.create"))
     polled_again, polled_for_again = polling(count, mean("nodePools.delete"))
-    say(
-        f"{count} JobSets at once on GKE: all run after {_say(took)}, all gone {_say(released)} after "
-        f"their end, {spent.total()} calls to GKE of which {spent.total() - done.total()} in vain, "
-        f"{calls(harness)} to the API server"
+    print_figure(
+        f"{count} JobSets on GKE: all running after {_text(took)}, all pools deleted {_text(released)} "
+        f"after their end; {spent.total()} calls to GKE, of which {spent.total() - done.total()} were "
+        f"rejected; {calls(harness)} Kubernetes calls"
     )
-    say(
-        f"{count} JobSets at once on GKE: polling, {WORKERS} at a time: {_say(polled_for)}, then "
-        f"{_say(polled_for_again)}, {polled + polled_again} calls"
+    print_figure(
+        f"{count} JobSets on GKE: with polling by {WORKERS} workers: {_text(polled_for)} for the "
+        f"creations, {_text(polled_for_again)} for the deletions, {polled + polled_again} calls"
     )
     assert {verb: done[f"nodePools.{verb}"] for verb in ("create", "update", "delete")} == {
         "create": count,
@@ -113,7 +116,7 @@ def test_many_jobsets_get_their_pools_and_lose_them_as_fast_as_gke_changes_them(
         "delete": count,
     }
     absent = [one for one in harness.gke.calls.records if one.status == 404]
-    assert not absent, "nothing is read that is not there"
+    assert not absent, "a step read a pool that does not exist"
     assert took < polled_for
     assert released < polled_for_again
     minutes = ceil((took + released) / MINUTE)
@@ -122,36 +125,37 @@ def test_many_jobsets_get_their_pools_and_lose_them_as_fast_as_gke_changes_them(
 
 
 def test_ended_jobsets_lose_their_slices_while_others_wait() -> None:
-    """A slice that nobody needs is paid for, and its chips may be what the others wait for."""
+    """An unneeded slice is billed, and other JobSets may wait for its chips."""
     harness = new_harness_of_pools(Options(pubsub=pubsub.Timings(delay_s=0.5)))
     begin(harness, 3)
     until(harness, lambda: phases(harness) == ["Running"] * 3)
-    over = {*harness.gke.leftovers()}
+    ended = {*harness.gke.leftovers()}
     for number in range(3, 18):
         apply(harness, objects.small_jobset(f"train-{number}"))
     harness.run_for(MINUTE)
     for number in range(3):
         harness.simulation.admin("DELETE", f"{JOBSETS}/train-{number}")
-    until(harness, lambda: over.isdisjoint(harness.gke.leftovers()), 8 * MINUTE)
+    until(harness, lambda: ended.isdisjoint(harness.gke.leftovers()), 8 * MINUTE)
     until(harness, lambda: phases(harness) == ["Running"] * 15)
 
 
 def accepted(harness: Harness) -> Iterator[str]:
-    """The calls that GKE has not refused."""
+    """The calls that GKE accepted."""
     return (record.verb for record in harness.gke.calls.records if record.status == 200)
 
 
 def mean(verb: str) -> timedelta:
-    """How long an operation of GKE takes."""
+    """The mean duration of an operation of GKE."""
     return timedelta(seconds=sum(OPERATION_S[verb]) / 2)
 
 
 def polling(count: int, each: timedelta) -> tuple[int, timedelta]:
-    """Calls, and when the last is done, where workers wait for operations that take so long."""
+    """The number of calls, and the time until the last operation is complete, if workers poll operations
+    of this duration."""
     polls = ceil(each / timedelta(seconds=POLL_EVERY_S)) + 1
-    get_and_ask = 2
-    return count * (polls + get_and_ask), ceil(count / WORKERS) * each
+    read_and_request = 2
+    return count * (polls + read_and_request), ceil(count / WORKERS) * each
 
 
-def _say(duration: timedelta) -> str:
+def _text(duration: timedelta) -> str:
     return f"{round(duration / MINUTE)} minutes"

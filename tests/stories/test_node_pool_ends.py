@@ -1,4 +1,4 @@
-"""What is told, and done, when GKE has made a node pool of a JobSet's, or deleted it, or could not."""
+"""Events and actions after GKE has created or deleted the node pool of a JobSet, or has failed to."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import pytest
 from local.base.http import Response
 from tests.harness import GKE_CLUSTER, GKE_REGION, Harness
 from tests.jobset_objects import JOBSET, pod
+from tests.stories.helpers import MINUTE
 from tests.stories.jobsets import (
     JOBSETS,
     MERGE,
     NAME,
     PODS,
-    RUNS_ON,
+    RUNS_FOREVER,
     SECOND,
     are_running,
     delete,
     reported_events,
     until,
 )
-from tests.stories.life import MINUTE
-from tests.stories.test_node_pool_slices import MAKING, is_gone, new_harness, post
+from tests.stories.test_node_pool_slices import CREATING, is_gone, new_harness, post
 
-MADE = f"Pod NodePoolCreationSucceeded: node pool {NAME} has been created"
+CREATED = f"Pod NodePoolCreationSucceeded: node pool {NAME} has been created"
 DELETED = f"JobSet NodePoolDeletionSucceeded: node pool {NAME} has been deleted"
 
 
 def end_of(method: str, cluster: str = GKE_CLUSTER, pool: str = NAME) -> bytes:
-    """What the log sinks publish when an operation about a node pool has ended."""
+    """The message of the log sinks about the end of a node pool operation."""
     labels = {"project_id": "my-gcp-project", "location": GKE_REGION, "cluster_name": cluster}
     entry = {
         "logName": "projects/my-gcp-project/logs/cloudaudit.googleapis.com%2Factivity",
@@ -46,7 +46,7 @@ def end_of(method: str, cluster: str = GKE_CLUSTER, pool: str = NAME) -> bytes:
 
 
 def answers(harness: Harness, step: str, data: bytes) -> list[str]:
-    """How a step answers a message."""
+    """Return the step's answer to a message."""
     before = len(harness.answers)
     harness.simulation.publish(step, data, {})
     harness.run_for(5 * SECOND)
@@ -56,7 +56,7 @@ def answers(harness: Harness, step: str, data: bytes) -> list[str]:
 def running() -> Harness:
     """A simulation in which a JobSet runs on its node pool."""
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until(harness, lambda: are_running(harness))
     return harness
@@ -64,13 +64,13 @@ def running() -> Harness:
 
 def test_the_creation_of_a_pool_is_reported_even_after_its_pod_has_started() -> None:
     harness = running()
-    assert reported_events(harness)[1:] == [MADE]
+    assert reported_events(harness)[1:] == [CREATED]
     harness.simulation.admin(
-        "DELETE", f"/api/v1/namespaces/default/events/{event_name(harness, MADE)}"
+        "DELETE", f"/api/v1/namespaces/default/events/{event_name(harness, CREATED)}"
     )
     outcome = answers(harness, "provision_slice", end_of("CreateNodePool"))
     assert outcome == ["CreationSucceeded"]
-    assert reported_events(harness)[1:] == [MADE]
+    assert reported_events(harness)[1:] == [CREATED]
 
 
 def event_name(harness: Harness, line: str) -> str:
@@ -97,7 +97,7 @@ def test_another_clusters_pools_are_ignored(step: str) -> None:
 
 def test_a_failed_creation_of_a_pool_is_reported_and_retried() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     harness.gke.faults.fail_operations("nodePools.create", code=8, message="no capacity")
     post(harness)
     until(harness, lambda: are_running(harness))
@@ -106,7 +106,7 @@ def test_a_failed_creation_of_a_pool_is_reported_and_retried() -> None:
         f"Pod NodePoolCreationFailed: node pool {NAME} could not be created: no capacity" in events
     )
     assert any(line.startswith("Pod NodePoolDeletionStarted: ") for line in events)
-    assert events[-1] == MADE
+    assert events[-1] == CREATED
 
 
 def test_a_failed_deletion_of_a_pool_is_reported_and_retried() -> None:
@@ -197,42 +197,42 @@ def test_an_error_of_a_manually_created_pod_is_reported_on_it() -> None:
     ]
 
 
-NO_ROOM = "Too many operations: please try again later."
+QUOTA_MESSAGE = "Too many operations: please try again later."
 
 
-def no_room(harness: Harness, verb: str, calls: int) -> None:
-    """GKE has no room for so many calls."""
-    harness.gke.faults.fail_next(verb, calls, 429, "rateLimitExceeded", NO_ROOM)
+def exceed_quota(harness: Harness, verb: str, calls: int) -> None:
+    """GKE rejects calls because of its quota."""
+    harness.gke.faults.fail_next(verb, calls, 429, "rateLimitExceeded", QUOTA_MESSAGE)
 
 
 def counts(harness: Harness) -> dict[str, int]:
-    """How often each Event was told, by its reason."""
+    """The number of occurrences of the Events, by reason."""
     events = harness.simulation.admin("GET", "/api/v1/namespaces/default/events")["items"]
     return {one["reason"]: one["count"] for one in events}
 
 
 def test_operations_beyond_gkes_limit_are_queued_and_reported_when_they_begin() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
-    no_room(harness, "nodePools.create", 3)
+    harness.jobsets.behaviour = RUNS_FOREVER
+    exceed_quota(harness, "nodePools.create", 3)
     post(harness)
     harness.run_for(30 * SECOND)
     assert reported_events(harness) == [
         f"Pod NodePoolQueued: node pool {NAME} waits for others that are being created or deleted: "
-        f"{NO_ROOM}"
+        f"{QUOTA_MESSAGE}"
     ]
     until(harness, lambda: are_running(harness))
-    assert reported_events(harness)[1:] == [MAKING, MADE]
-    no_room(harness, "nodePools.update", 2)
-    no_room(harness, "nodePools.delete", 3)
+    assert reported_events(harness)[1:] == [CREATING, CREATED]
+    exceed_quota(harness, "nodePools.update", 2)
+    exceed_quota(harness, "nodePools.delete", 3)
     delete(harness)
     until(harness, lambda: is_gone(harness))
-    told_of = counts(harness)
-    assert told_of["NodePoolQueued"] == told_of["NodePoolCreationStarted"] == 1
-    assert told_of["NodePoolDeletionStarted"] == 1
-    assert "NodePoolDeletionFailed" not in told_of
-    refused = [one for one in harness.gke.calls.records if one.status == 429]
-    assert len(refused) == 8, "each of them was made"
+    occurrences = counts(harness)
+    assert occurrences["NodePoolQueued"] == occurrences["NodePoolCreationStarted"] == 1
+    assert occurrences["NodePoolDeletionStarted"] == 1
+    assert "NodePoolDeletionFailed" not in occurrences
+    rejected = [one for one in harness.gke.calls.records if one.status == 429]
+    assert len(rejected) == 8, "all calls were sent"
 
 
 def test_calls_that_gke_is_too_busy_for_are_retried_and_not_reported() -> None:

@@ -1,4 +1,4 @@
-"""JobSets whose slices are GKE's node pools: from a Pod that no Node takes to nothing left of it."""
+"""JobSets whose slices are GKE node pools, from an unschedulable Pod to the deletion of the pool."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from shared.ports.gke_settings import GkeSettings
 from tests import jobset_objects as objects
 from tests.harness import GKE_CLUSTER, GKE_REGION, Harness
 from tests.jobset_objects import NAMESPACE
-from tests.stories import life
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE
 from tests.stories.jobsets import (
     JOBSETS,
     MERGE,
     NAME,
     PODS,
-    RUNS_ON,
+    RUNS_FOREVER,
     SECOND,
     apply,
     apply_options,
@@ -34,13 +35,12 @@ from tests.stories.jobsets import (
     reported_events,
     until,
 )
-from tests.stories.life import HOUR, MINUTE
 from tests.unit.builders import merge
 
 ZONE = f"{GKE_REGION}-c"
 SETTINGS = GkeSettings("my-gcp-project", GKE_REGION, GKE_CLUSTER, zone=ZONE)
 STEP = "provision_slice"
-MAKING = (
+CREATING = (
     f"Pod NodePoolCreationStarted: Creating node pool {NAME}, 4 hosts of ct6e-standard-4t (4x4), for "
     "Job train-workers-0 of JobSet train"
 )
@@ -54,9 +54,9 @@ def new_harness(options: Options | None = None) -> Harness:
 
 
 def post(harness: Harness, replicas: int = 1) -> None:
-    made = objects.jobset()
-    made["spec"]["replicatedJobs"][0]["replicas"] = replicas
-    apply(harness, made)
+    jobset = objects.jobset()
+    jobset["spec"]["replicatedJobs"][0]["replicas"] = replicas
+    apply(harness, jobset)
 
 
 def is_gone(harness: Harness) -> bool:
@@ -71,7 +71,7 @@ def test_a_jobset_gets_its_pool_runs_and_leaves_nothing_behind() -> None:
     harness.run_for(5 * MINUTE)
     assert harness.leftovers() == []
     assert reported_events(harness) == [
-        MAKING,
+        CREATING,
         f"Pod NodePoolCreationSucceeded: node pool {NAME} has been created",
         f"JobSet NodePoolDeletionStarted: Deleting node pool {NAME}: JobSet train has ended (Completed)",
         f"JobSet NodePoolDeletionSucceeded: node pool {NAME} has been deleted",
@@ -86,17 +86,17 @@ def test_a_jobset_gets_its_pool_runs_and_leaves_nothing_behind() -> None:
 
 def test_a_jobset_that_is_recreated_immediately_keeps_its_pool() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until(harness, lambda: are_running(harness))
-    nodes = set(life.nodes(harness))
+    nodes = set(helpers.nodes(harness))
     delete(harness)
     harness.run_for(10 * SECOND)
     post(harness)
     until(harness, lambda: are_running(harness))
     harness.run_for(10 * MINUTE)
     assert are_running(harness)
-    assert set(life.nodes(harness)) == nodes
+    assert set(helpers.nodes(harness)) == nodes
     assert harness.gke.calls.counts()["nodePools.delete"] == 0
 
 
@@ -124,7 +124,7 @@ def test_a_lasting_stockout_is_reported_once_although_gke_names_another_vm_each_
     lines = reported_events(harness)
     stockout = "Google Compute Engine: Not all instances running in IGM after "
     assert [line.partition(stockout)[0] for line in lines] == [
-        MAKING,
+        CREATING,
         f"Pod NodePoolCreationFailed: node pool {NAME} could not be created: ",
         f"Pod NodePoolDeletionStarted: Deleting node pool {NAME} to create it again: ",
     ]
@@ -132,7 +132,7 @@ def test_a_lasting_stockout_is_reported_once_although_gke_names_another_vm_each_
 
 
 def requiring(key: str, *values: str) -> dict[str, Any]:
-    """A change of a Pod: its node affinity requires one of these values."""
+    """A change that adds a required node affinity for one of these values to a Pod."""
     expression = {"key": key, "operator": "In", "values": list(values)}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
@@ -158,11 +158,11 @@ def test_no_pool_is_created_that_the_pod_would_not_fit(
 ) -> None:
     change, words = case
     harness = new_harness()
-    made = objects.jobset()
-    (job,) = made["spec"]["replicatedJobs"]
+    jobset = objects.jobset()
+    (job,) = jobset["spec"]["replicatedJobs"]
     template = job["template"]["spec"]["template"]
     template["spec"] = merge(template["spec"], change)
-    apply(harness, made)
+    apply(harness, jobset)
     harness.run_for(HOUR)
     assert harness.gke.calls.counts()["nodePools.create"] == 0
     (line,) = reported_events(harness)
@@ -171,13 +171,13 @@ def test_no_pool_is_created_that_the_pod_would_not_fit(
 
 def test_a_pod_runs_on_a_pool_that_meets_its_node_affinity() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
-    made = objects.jobset()
-    (job,) = made["spec"]["replicatedJobs"]
+    harness.jobsets.behaviour = RUNS_FOREVER
+    jobset = objects.jobset()
+    (job,) = jobset["spec"]["replicatedJobs"]
     template = job["template"]["spec"]["template"]
     template["spec"] = merge(template["spec"], requiring("team", "a", "b"))
     template["spec"]["nodeSelector"] |= {"team": "a", "node.kubernetes.io/team": "a"}
-    apply(harness, made)
+    apply(harness, jobset)
     until(harness, lambda: are_running(harness))
 
 
@@ -191,7 +191,7 @@ def test_a_pool_that_never_existed_is_not_reported_lost() -> None:
 
 def test_more_jobs_than_gke_has_operations_get_their_pools_and_leave_nothing_behind() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness, replicas=12)
     until(harness, lambda: are_running(harness, replicas=12), 2 * HOUR)
     assert len(harness.gke.leftovers()) == 12
@@ -206,8 +206,8 @@ def test_the_name_of_another_namespaces_pool_is_not_taken() -> None:
     harness = new_harness()
     other = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
     harness.simulation.admin("POST", "/api/v1/namespaces", other)
-    theirs = objects.jobset(metadata={"namespace": "other"}, spec={"suspend": True})
-    harness.simulation.admin("POST", JOBSETS.replace(NAMESPACE, "other"), theirs)
+    other = objects.jobset(metadata={"namespace": "other"}, spec={"suspend": True})
+    harness.simulation.admin("POST", JOBSETS.replace(NAMESPACE, "other"), other)
     owner = {"apiVersion": "example.com/v1", "kind": "Other", "name": objects.JOB, "uid": "1"}
     forged = objects.pod(
         metadata={"namespace": "other", "ownerReferences": [{**owner, "controller": True}]}
@@ -218,11 +218,11 @@ def test_the_name_of_another_namespaces_pool_is_not_taken() -> None:
     assert outcomes == {"InputRefused", "Swept"}
     post(harness)
     until(harness, lambda: reported_events(harness) != [], MINUTE)
-    assert reported_events(harness) == [MAKING]
+    assert reported_events(harness) == [CREATING]
 
 
-def look(harness: Harness) -> str:
-    """What the minute's message about the leader comes to."""
+def read_state(harness: Harness) -> str:
+    """Return the answer to the sweep's message about the leader."""
     (leader,) = (
         pod
         for pod in pods(harness)
@@ -246,8 +246,8 @@ def test_nodes_of_a_slowly_created_pool_get_their_full_time() -> None:
     harness.gke.faults.slow_operations("nodePools.create", 20 * 60)
     post(harness)
     until(harness, lambda: any("has been created" in line for line in reported_events(harness)))
-    assert not life.nodes(harness)
-    assert look(harness) == "Ready"
+    assert not helpers.nodes(harness)
+    assert read_state(harness) == "Ready"
     until(harness, lambda: are_running(harness))
     assert not [line for line in reported_events(harness) if "Unfit" in line]
 
@@ -256,17 +256,17 @@ def test_a_pod_that_fits_no_node_of_its_pool_is_reported_after_15_minutes() -> N
     harness = new_harness()
     harness.gke.faults.slow_operations("nodePools.create", 20 * 60)
     post(harness)
-    until(harness, lambda: len(life.nodes(harness)) > 0)
-    until(harness, lambda: close(harness), MINUTE)
+    until(harness, lambda: len(helpers.nodes(harness)) > 0)
+    until(harness, lambda: cordon_all(harness), MINUTE)
     harness.run_for(14 * MINUTE)
-    assert look(harness) == "Ready"
+    assert read_state(harness) == "Ready"
     harness.run_for(2 * MINUTE)
-    assert look(harness) == "Unfit"
+    assert read_state(harness) == "Unfit"
 
 
-def close(harness: Harness) -> bool:
-    """Close all Nodes to Pods; whether all four are there."""
-    nodes = list(life.nodes(harness).values())
+def cordon_all(harness: Harness) -> bool:
+    """Cordon all Nodes; return whether there are four."""
+    nodes = list(helpers.nodes(harness).values())
     for node in nodes:
         path = f"/api/v1/nodes/{node['metadata']['name']}"
         harness.simulation.admin("PATCH", path, {"spec": {"unschedulable": True}}, **MERGE)
@@ -275,16 +275,16 @@ def close(harness: Harness) -> bool:
 
 def test_a_busy_api_server_is_retried_and_not_mistaken_for_gke() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     post(harness)
     until(harness, lambda: are_running(harness))
-    refusals = [CallError("GET /api/v1/pods", 429, "TooManyRequests", "try later")]
+    errors = [CallError("GET /api/v1/pods", 429, "TooManyRequests", "try later")]
 
-    def be_busy(step: str, call: str) -> None:
-        if refusals and (step, call) == ("release_slice", "GET /api/v1/pods"):
-            raise refusals.pop()
+    def reject(step: str, call: str) -> None:
+        if errors and (step, call) == ("release_slice", "GET /api/v1/pods"):
+            raise errors.pop()
 
-    harness.hooks.before = be_busy
+    harness.hooks.before = reject
     delete(harness)
     until(harness, lambda: is_gone(harness))
     notes = [line for line in harness.log.lines if "TooManyRequests" in line.get("note", "")]

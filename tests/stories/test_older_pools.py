@@ -1,4 +1,4 @@
-"""Node pools that TPU Provisioner has made, of JobSets that live on under this system."""
+"""Node pools that TPU Provisioner created, of JobSets that this system now manages."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from shared.slices.by_node_pool.desired_pool import HASH_LABEL, build_desired_sl
 from shared.slices.jobsets import JOB_KEY_SELECTOR, find_leader, job_key
 from tests import jobset_objects as objects
 from tests.harness import GKE_CLUSTER, Harness
+from tests.stories.helpers import HOUR, MINUTE
 from tests.stories.jobsets import (
     FAILS_ONCE,
     NAME,
-    RUNS_ON,
+    RUNS_FOREVER,
     SECOND,
     apply,
     apply_options,
@@ -29,7 +30,6 @@ from tests.stories.jobsets import (
     reported_events,
     until,
 )
-from tests.stories.life import HOUR, MINUTE
 from tests.stories.test_node_pool_slices import SETTINGS, is_gone, new_harness, post
 
 OLDER = "train-bfcf5"
@@ -37,13 +37,13 @@ POOLS = f"/v1/{SETTINGS.cluster_path}/nodePools"
 
 
 KEY = {JOB_KEY_SELECTOR: job_key(objects.NAMESPACE, objects.JOB)}
-"""What the admission server of TPU Provisioner adds, where it is installed."""
+"""The fields that the admission server of TPU Provisioner adds."""
 
 
-def older_world(**change: Any) -> Harness:
-    """TPU Provisioner has just asked for a pool, and has been stopped."""
+def new_older_cluster(**change: Any) -> Harness:
+    """TPU Provisioner has just requested a pool, and was stopped."""
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     make(harness, **change)
     return harness
 
@@ -57,10 +57,10 @@ def make(harness: Harness, selector: Mapping[str, str] = KEY, **change: Any) -> 
         **change,
     }
     pool["config"]["labels"][HASH_LABEL] = "b49fcd4867"
-    ask(harness, "POST", POOLS, {"nodePool": pool})
+    send(harness, "POST", POOLS, {"nodePool": pool})
 
 
-def ask(harness: Harness, method: str, path: str, body: dict[str, Any]) -> None:
+def send(harness: Harness, method: str, path: str, body: dict[str, Any]) -> None:
     headers = {"content-type": "application/json"}
     data = json.dumps(body).encode()
     answer = harness.gke.handle(
@@ -79,7 +79,7 @@ def created(harness: Harness) -> int:
 
 
 def test_a_pool_in_creation_is_awaited_and_deleted_with_its_jobset() -> None:
-    harness = older_world()
+    harness = new_older_cluster()
     post(harness)
     until(harness, lambda: are_running(harness))
     harness.run_for(10 * MINUTE)
@@ -91,7 +91,7 @@ def test_a_pool_in_creation_is_awaited_and_deleted_with_its_jobset() -> None:
 
 def test_a_pool_whose_creation_failed_is_replaced() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     harness.gke.faults.fail_operations("nodePools.create", code=8, message="no capacity")
     make(harness)
     until(harness, lambda: harness.gke.find_pool(OLDER).status == "ERROR")  # type: ignore[union-attr]
@@ -106,8 +106,8 @@ def test_a_pool_whose_creation_failed_is_replaced() -> None:
 
 
 def test_a_pool_that_loses_its_nodes_and_regains_them_stays_the_only_one() -> None:
-    """A running JobSet is preempted while its pool mends itself."""
-    harness = older_world()
+    """A running JobSet is preempted while GKE repairs its pool."""
+    harness = new_older_cluster()
     post(harness)
     until(harness, lambda: are_running(harness))
     harness.gke.faults.lose_nodes(OLDER, 4)
@@ -117,7 +117,7 @@ def test_a_pool_that_loses_its_nodes_and_regains_them_stays_the_only_one() -> No
     harness.run_for(20 * MINUTE)
     assert pools(harness) == [OLDER]
     assert not are_running(harness)
-    ask(harness, "PUT", f"{POOLS}/{OLDER}", {"resourceLabels": {"labels": {"repaired": "yes"}}})
+    send(harness, "PUT", f"{POOLS}/{OLDER}", {"resourceLabels": {"labels": {"repaired": "yes"}}})
     until(harness, lambda: are_running(harness))
     assert pools(harness) == [OLDER]
     assert created(harness) == 1
@@ -128,7 +128,7 @@ def test_a_pool_that_loses_its_nodes_and_regains_them_stays_the_only_one() -> No
     [{"initialNodeCount": 2, "placementPolicy": {"type": "COMPACT", "tpuTopology": "2x4"}}],
 )
 def test_a_pool_that_is_not_what_the_pod_requests_is_replaced(change: dict[str, Any]) -> None:
-    harness = older_world(**change)
+    harness = new_older_cluster(**change)
     post(harness)
     until(harness, lambda: are_running(harness), 2 * HOUR)
     assert pools(harness) == [NAME]
@@ -136,20 +136,20 @@ def test_a_pool_that_is_not_what_the_pod_requests_is_replaced(change: dict[str, 
 
 def test_a_pool_of_another_job_whose_key_has_the_same_prefix_is_not_touched() -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
-    theirs = {"google.com/nodepool-manager": "tpu-provisioner"}
-    theirs |= {"google.com/tpu-provisioner-jobset-name": "other"}
-    harness.gke.faults.make_pool(GKE_CLUSTER, OLDER, theirs)
+    harness.jobsets.behaviour = RUNS_FOREVER
+    labels = {"google.com/nodepool-manager": "tpu-provisioner"}
+    labels |= {"google.com/tpu-provisioner-jobset-name": "other"}
+    harness.gke.faults.make_pool(GKE_CLUSTER, OLDER, labels)
     post(harness)
     until(harness, lambda: NAME in pools(harness))
 
 
 def selecting(**labels: str) -> dict[str, Any]:
-    """The JobSet, whose Pods select by these, too."""
-    made = objects.jobset()
-    (job,) = made["spec"]["replicatedJobs"]
+    """The JobSet, with additional node selectors of its Pods."""
+    jobset = objects.jobset()
+    (job,) = jobset["spec"]["replicatedJobs"]
     job["template"]["spec"]["template"]["spec"]["nodeSelector"] |= labels
-    return made
+    return jobset
 
 
 ICI = "cloud.google.com/gke-tpu-ici-resiliency"
@@ -171,7 +171,7 @@ def test_a_recreated_job_runs_whatever_it_selects_now(
 ) -> None:
     before, after, is_kept = case
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     make(harness, {**KEY, **before})
     apply(harness, selecting(**before))
     until(harness, lambda: are_running(harness))
@@ -192,7 +192,7 @@ def test_a_pool_is_kept_or_replaced_depending_on_what_its_pods_select(
     labels: dict[str, str], is_kept: bool
 ) -> None:
     harness = new_harness()
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     apply(harness, selecting(team="a"))
     until(harness, lambda: are_running(harness))
     delete(harness)
@@ -209,7 +209,7 @@ def test_a_pool_is_kept_or_replaced_depending_on_what_its_pods_select(
 
 GUIDE = Path(__file__).parents[2] / "docs" / "migrate-from-tpu-provisioner.md"
 STEPS = re.split(r"^[0-9]\. ", GUIDE.read_text().partition("## Steps")[2], flags=re.MULTILINE)[1:]
-THEIRS = {
+INSTALLED = {
     "mutatingwebhookconfiguration": [
         "tpu-provisioner-admission-controller",
         "tpu-provisioner-jobs",
@@ -225,14 +225,14 @@ THEIRS = {
         "tpu-provisioner-proxy-rolebinding",
     ],
 }
-"""What TPU Provisioner installs in a cluster outside of its namespace, over its releases."""
+"""The cluster-wide objects of all releases of TPU Provisioner."""
 
 
 def test_the_guide_deletes_everything_that_the_other_has_installed_and_its_webhook_first() -> None:
     text = STEPS[2].replace("\\\n", " ")
     lines = [line.split() for line in re.findall(r"^ *kubectl delete (.*)$", text, re.MULTILINE)]
     deleted = {kind: [name for name in names if name[:2] != "--"] for kind, *names in lines}
-    assert deleted == THEIRS
+    assert deleted == INSTALLED
     assert next(iter(deleted)) == "mutatingwebhookconfiguration"
 
 
@@ -243,7 +243,7 @@ def test_during_the_migration_a_jobset_keeps_running_and_can_restart(
     harness = Harness(slices={"jobset_provider": "", "gke": None})
     if not has_admission:
         harness.jobsets.controllers -= {Controller.JOB_SELECTOR}
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     make(harness, KEY if has_admission else {})
     apply(harness, objects.jobset(spec={"failurePolicy": {"maxRestarts": 1}}))
     until(harness, lambda: are_running(harness))

@@ -1,4 +1,4 @@
-"""Transient errors that last: after ten minutes the group says so, until they are over."""
+"""Transient errors that last: the group reports them after ten minutes, until they end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from local.base.http import Response
 from shared.base.names import VM_ID_LABEL
 from tests.harness import Harness
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import HOUR, MINUTE, NAME
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE, NAME
 
 CREATE, GET_MIG = "create_resources", "instanceGroupManagers.get"
 FOREVER = 100_000
@@ -30,7 +30,7 @@ def status_writes(harness: Harness) -> int:
 
 
 CASES = {
-    "the MIG cannot be made": ("instanceGroupManagers.insert", "create_resources"),
+    "the MIG cannot be created": ("instanceGroupManagers.insert", "create_resources"),
     "tokens cannot be written": ("instances.setMetadata", "inject_token"),
     "VMs cannot be listed": ("instances.list", "label_node"),
 }
@@ -45,9 +45,9 @@ def test_a_transient_error_is_reported_after_ten_minutes_and_cleared_when_it_end
     faults.fail_next(verb, calls=FOREVER, http=503)
     harness.apply(manifest())
     harness.run_for(9 * MINUTE)
-    assert "has failed since" not in life.condition_of(harness)[2]
+    assert "has failed since" not in helpers.condition_of(harness)[2]
     harness.run_for(20 * MINUTE)
-    message = life.condition_of(harness)[2]
+    message = helpers.condition_of(harness)[2]
     assert f"{step} has failed since 20" in message
     assert "503" in message
     assert "and is retried" in message
@@ -56,48 +56,48 @@ def test_a_transient_error_is_reported_after_ten_minutes_and_cleared_when_it_end
     intents = 12 if step == "create_resources" else 0
     assert status_writes(harness) - before <= intents
     faults.fail_next(verb, calls=0)
-    life.until_ready(harness, timeout=2 * HOUR)
+    helpers.until_ready(harness, timeout=2 * HOUR)
     harness.run_for(30 * MINUTE)
     assert retries(harness) == []
-    assert life.condition_of(harness) == ("True", "Ready", "All nodes are ready")
-    life.assert_deleted_completely(harness)
+    assert helpers.condition_of(harness) == ("True", "Ready", "All nodes are ready")
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_deletion_without_an_answer_reports_that() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     faults = harness.simulation.gce.faults
     faults.fail_next("instanceGroupManagers.delete", calls=FOREVER, http=503)
     harness.delete(NAME)
     harness.run_for(30 * MINUTE)
-    status, reason, message = life.condition_of(harness)
+    status, reason, message = helpers.condition_of(harness)
     assert (status, reason) == ("False", "DeletingMIG")
     assert message.startswith(
         "Waiting for ManagedInstanceGroup to be deleted. tear_down has failed since 20"
     )
     faults.fail_next("instanceGroupManagers.delete", calls=0)
-    life.until_gone(harness)
+    helpers.until_gone(harness)
     assert harness.leftovers() == []
 
 
 def test_a_ready_slice_stays_ready_while_its_hourly_resync_fails() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     faults = harness.simulation.gce.faults
     faults.fail_next("instances.list", calls=FOREVER, http=503)
     harness.run_for(2 * HOUR)
-    status, reason, message = life.condition_of(harness)
+    status, reason, message = helpers.condition_of(harness)
     assert (status, reason) == ("True", "Ready")
     assert message.startswith("All nodes are ready. label_node has failed since 20")
     faults.fail_next("instances.list", calls=0)
     harness.run_for(HOUR)
-    assert life.condition_of(harness) == ("True", "Ready", "All nodes are ready")
+    assert helpers.condition_of(harness) == ("True", "Ready", "All nodes are ready")
     assert retries(harness) == []
 
 
 def test_nothing_is_written_about_retries_while_there_is_no_error() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     before = status_writes(harness)
     harness.simulation.gce.faults.fail_next("instances.list", calls=1, http=503)
     harness.run_for(3 * HOUR)
@@ -110,17 +110,17 @@ def test_nothing_is_written_about_retries_while_there_is_no_error() -> None:
 def test_an_error_of_inject_token_is_over_though_a_vm_that_is_gone_never_gets_a_token() -> None:
     harness = Harness()
     harness.apply(manifest())
-    life.until(harness, lambda: len(life.vms(harness)) == 2)
+    helpers.until(harness, lambda: len(helpers.vms(harness)) == 2)
     faults = harness.simulation.gce.faults
     faults.fail_next("instances.list", calls=FOREVER, http=503)
-    faults.act_by_hand("DELETE", life.vms(harness)[0])
+    faults.act_by_hand("DELETE", helpers.vms(harness)[0])
     harness.run_for(20 * MINUTE)
-    assert "inject_token has failed since 20" in life.condition_of(harness)[2]
+    assert "inject_token has failed since 20" in helpers.condition_of(harness)[2]
     faults.fail_next("instances.list", calls=0)
     harness.run_for(HOUR)
     assert retries(harness) == []
-    assert "has failed since" not in life.condition_of(harness)[2]
-    life.assert_deleted_completely(harness)
+    assert "has failed since" not in helpers.condition_of(harness)[2]
+    helpers.assert_deleted_completely(harness)
 
 
 def test_secrets_that_cannot_be_created_are_reported_though_the_metadata_holds_tokens() -> None:
@@ -135,19 +135,19 @@ def test_secrets_that_cannot_be_created_are_reported_though_the_metadata_holds_t
     harness.hooks.instead = instead
     harness.apply(manifest())
     harness.run_for(20 * MINUTE)
-    assert "inject_token has failed since 20" in life.condition_of(harness)[2]
-    assert ": 503 : later" in life.condition_of(harness)[2]
+    assert "inject_token has failed since 20" in helpers.condition_of(harness)[2]
+    assert ": 503 : later" in helpers.condition_of(harness)[2]
     is_down = False
-    life.until_ready(harness)
+    helpers.until_ready(harness)
     harness.run_for(70 * MINUTE)
     assert retries(harness) == []
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_nodes_of_a_ready_slice_that_may_not_be_labelled_are_reported_after_ten_minutes() -> None:
     harness = Harness()
-    said = {"reason": "Forbidden", "message": "admission webhook x denied the request"}
-    denied = Response.of_json({"kind": "Status", **said}, 403)
+    error = {"reason": "Forbidden", "message": "admission webhook x denied the request"}
+    denied = Response.of_json({"kind": "Status", **error}, 403)
     is_denied = True
 
     def instead(step: str, call: str) -> Response | None:
@@ -156,9 +156,9 @@ def test_nodes_of_a_ready_slice_that_may_not_be_labelled_are_reported_after_ten_
 
     harness.hooks.instead = instead
     harness.apply(manifest())
-    life.until_ready(harness)
+    helpers.until_ready(harness)
     harness.run_for(30 * MINUTE)
-    status, _, message = life.condition_of(harness)
+    status, _, message = helpers.condition_of(harness)
     assert status == "True"
     assert message.startswith("All nodes are ready. label_node has failed since 20")
     assert "admission webhook x denied the request" in message
@@ -167,11 +167,11 @@ def test_nodes_of_a_ready_slice_that_may_not_be_labelled_are_reported_after_ten_
     assert status_writes(harness) == before
     is_denied = False
     harness.run_for(HOUR)
-    assert life.condition_of(harness) == ("True", "Ready", "All nodes are ready")
+    assert helpers.condition_of(harness) == ("True", "Ready", "All nodes are ready")
     assert retries(harness) == []
-    for node in life.nodes(harness).values():
+    for node in helpers.nodes(harness).values():
         assert VM_ID_LABEL in node["metadata"]["labels"]
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_refused_call_ends_the_report_of_an_older_transient_error() -> None:
@@ -180,11 +180,11 @@ def test_a_refused_call_ends_the_report_of_an_older_transient_error() -> None:
     faults.fail_next(GET_MIG, calls=FOREVER, http=503)
     harness.apply(manifest())
     harness.run_for(30 * MINUTE)
-    assert "create_resources has failed since" in life.condition_of(harness)[2]
+    assert "create_resources has failed since" in helpers.condition_of(harness)[2]
     faults.fail_next(GET_MIG, calls=0)
     faults.fail_next(GET_MIG, FOREVER, 403, "forbidden", "may not")
     harness.run_for(HOUR)
-    status, reason, message = life.condition_of(harness)
+    status, reason, message = helpers.condition_of(harness)
     assert (status, reason) == ("False", "PermissionDenied")
     assert "create_resources has failed since" not in message
     assert CREATE not in [one["step"] for one in retries(harness)]

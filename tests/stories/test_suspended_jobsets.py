@@ -1,4 +1,4 @@
-"""JobSets that are suspended, by their users or by a queue: they get no slice, and give theirs back."""
+"""JobSets that are suspended by users or by a queue get no slice, and their slices are released."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from tests import jobset_objects as objects
 from tests.harness import Harness
 from tests.jobset_objects import JOBSET
 from tests.stories import test_jobset_slices, test_node_pool_slices
+from tests.stories.helpers import MINUTE
 from tests.stories.jobsets import (
     JOBSETS,
     MERGE,
     OPTIONS,
-    RUNS_ON,
+    RUNS_FOREVER,
     SECOND,
     apply,
     pods,
     reported_events,
     until,
 )
-from tests.stories.life import MINUTE
 
 MODULE = Path(__file__).parents[2] / "infra" / "terraform"
 ZONE = test_node_pool_slices.ZONE
 
 
 def default_minutes() -> int:
-    """After how many minutes an installation releases the slice of a suspended JobSet by default."""
+    """Read the default time, in minutes, after which the slice of a suspended JobSet is released."""
     text = (MODULE / "variables.tf").read_text()
     found = re.search(
         r'variable "jobset_suspended_release_minutes" {.*?default += ([0-9]+)', text, re.S
@@ -46,17 +46,17 @@ def harness_of_groups() -> Harness:
     return test_jobset_slices.new_harness()
 
 
-WORLDS: dict[str, Callable[[], Harness]] = {
+HARNESSES: dict[str, Callable[[], Harness]] = {
     "node pools": test_node_pool_slices.new_harness,
     "TPUNodeGroups": harness_of_groups,
 }
 
 
-def scarce(kind: str) -> Harness:
-    """An installation by default, where the zone has one host."""
-    harness = WORLDS[kind]()
+def new_harness_with_one_host(kind: str) -> Harness:
+    """A default installation in a zone with one host."""
+    harness = HARNESSES[kind]()
     harness.configure(suspended_release=timedelta(minutes=default_minutes()))
-    harness.jobsets.behaviour = RUNS_ON
+    harness.jobsets.behaviour = RUNS_FOREVER
     if kind == "node pools":
         harness.gke.faults.set_capacity(ZONE, "ct6e-standard", 1)
     else:
@@ -71,13 +71,13 @@ def suspend(harness: Harness, name: str, *, is_suspended: bool) -> None:
 
 
 def small(name: str, *, is_suspended: bool) -> dict[str, Any]:
-    made = objects.small_jobset(name)
-    made["spec"]["suspend"] = is_suspended
-    return made
+    jobset = objects.small_jobset(name)
+    jobset["spec"]["suspend"] = is_suspended
+    return jobset
 
 
 def running(harness: Harness) -> set[str]:
-    """The JobSets of which a Pod runs."""
+    """The JobSets that have a running Pod."""
     return {
         pod["metadata"]["labels"]["jobset.sigs.k8s.io/jobset-name"]
         for pod in pods(harness)
@@ -85,12 +85,13 @@ def running(harness: Harness) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("kind", WORLDS)
+@pytest.mark.parametrize("kind", HARNESSES)
 def test_a_jobset_that_a_queue_prefers_runs_on_the_only_chips_and_the_other_after_it(
     kind: str,
 ) -> None:
-    """As Kueue does it: the low one is preempted and suspended, the high one is admitted."""
-    harness = scarce(kind)
+    """As with Kueue: the JobSet of low priority is preempted and suspended, the other one is
+    admitted."""
+    harness = new_harness_with_one_host(kind)
     apply(harness, small("low", is_suspended=False))
     until(harness, lambda: running(harness) == {"low"})
     apply(harness, small("high", is_suspended=True))
@@ -112,25 +113,25 @@ def test_a_jobset_that_a_queue_prefers_runs_on_the_only_chips_and_the_other_afte
     until(harness, lambda: harness.leftovers() == [])
 
 
-@pytest.mark.parametrize("kind", WORLDS)
+@pytest.mark.parametrize("kind", HARNESSES)
 def test_a_jobset_that_is_suspended_for_a_short_time_keeps_its_slice(kind: str) -> None:
-    harness = scarce(kind)
+    harness = new_harness_with_one_host(kind)
     apply(harness, small("low", is_suspended=False))
     until(harness, lambda: running(harness) == {"low"})
-    before = harness.made.copy()
+    before = harness.operations.copy()
     suspend(harness, "low", is_suspended=True)
     harness.run_for((default_minutes() - 1) * MINUTE)
     suspend(harness, "low", is_suspended=False)
     until(harness, lambda: running(harness) == {"low"}, MINUTE)
     harness.run_for(10 * MINUTE)
     assert running(harness) == {"low"}
-    assert harness.made == before
+    assert harness.operations == before
 
 
-@pytest.mark.parametrize("kind", WORLDS)
+@pytest.mark.parametrize("kind", HARNESSES)
 def test_a_jobset_that_is_suspended_while_its_pod_still_waits_gets_no_slice(kind: str) -> None:
-    harness = WORLDS[kind]()
-    harness.jobsets.behaviour = RUNS_ON
+    harness = HARNESSES[kind]()
+    harness.jobsets.behaviour = RUNS_FOREVER
     pause(harness, "true")
     apply(harness, small(JOBSET, is_suspended=False))
     until(harness, lambda: any("SlicePaused" in line for line in reported_events(harness)))

@@ -1,4 +1,4 @@
-"""Each VM gets its token by itself: what is wrong with one, or not ready yet, holds up no other."""
+"""VMs get their tokens independently: a VM that fails or is not ready yet delays no other VM."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from local import gce
 from local.base.http import Response
 from tests.harness import Harness
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import MINUTE, NAME, ONE_HOST, SPOT
+from tests.stories import helpers
+from tests.stories.helpers import MINUTE, NAME, ONE_HOST, SPOT
 
 TWO_SINGLE = {**ONE_HOST, "nodeCount": 2}
 FOUR: dict[str, Any] = {"nodeCount": 4, "topology": "2x2x4"}
@@ -27,14 +27,14 @@ UNREADABLE = {
 def refused_for(
     vm: str, http: int, reason: str, text: str
 ) -> Callable[[str, str], Response | None]:
-    """Compute Engine refuses inject_token one VM, always."""
+    """Compute Engine always denies inject_token access to one VM."""
     error = {"message": text, "domain": "global", "reason": reason}
     body = {"error": {"code": http, "message": text, "errors": [error]}}
 
     def answer(step: str, call: str) -> Response | None:
-        is_meant = step == "inject_token" and call.startswith("GET ") and call.endswith(f"/{vm}")
+        is_read = step == "inject_token" and call.startswith("GET ") and call.endswith(f"/{vm}")
         is_of_gce = "/compute/v1/" in call
-        return Response.of_json(body, http) if is_meant and is_of_gce else None
+        return Response.of_json(body, http) if is_read and is_of_gce else None
 
     return answer
 
@@ -44,100 +44,100 @@ def refused_for(
 def test_a_vm_that_cannot_be_read_does_not_keep_others_from_joining(
     refusal: tuple[int, str, str], by_resync: bool
 ) -> None:
-    harness = Harness(replace(life.vm_options(), sinks=not by_resync))
+    harness = Harness(replace(helpers.vm_options(), sinks=not by_resync))
     harness.apply(manifest(**FOUR, instanceConfig=SPOT))
-    life.until(harness, lambda: len(life.vms(harness)) == 4)
-    refused = sorted(map(life.vm_name, life.vms(harness)))[0]
-    harness.hooks.instead = refused_for(refused, *refusal)
-    life.until(harness, lambda: len(life.nodes(harness)) == 3, timeout=10 * MINUTE)
+    helpers.until(harness, lambda: len(helpers.vms(harness)) == 4)
+    denied = sorted(map(helpers.vm_name, helpers.vms(harness)))[0]
+    harness.hooks.instead = refused_for(denied, *refusal)
+    helpers.until(harness, lambda: len(helpers.nodes(harness)) == 3, timeout=10 * MINUTE)
     harness.run_for(5 * MINUTE)
-    assert refused not in life.nodes(harness)
+    assert denied not in helpers.nodes(harness)
     notes = {line.get("note", "") for line in harness.log.lines if line["step"] == "inject_token"}
-    assert any(f"instances.get of {refused}" in note for note in notes)
+    assert any(f"instances.get of {denied}" in note for note in notes)
     if refusal[0] == 403:
-        status, reason, message = life.condition_of(harness, "TokensInjected")
+        status, reason, message = helpers.condition_of(harness, "TokensInjected")
         assert (status, reason) == ("False", "PermissionDenied")
-        assert message.startswith(f"{refusal[2]} (instances.get of {refused}). ")
+        assert message.startswith(f"{refusal[2]} (instances.get of {denied}). ")
     harness.hooks.instead = lambda _step, _call: None
-    life.until_ready(harness, timeout=30 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=30 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_vms_that_are_being_recreated_are_awaited_without_a_nack() -> None:
-    """One nack would slow the whole subscription down."""
-    harness = Harness(life.watchful())
+    """A nack would delay all messages of the subscription."""
+    harness = Harness(helpers.with_heartbeats())
     many: dict[str, Any] = {**ONE_HOST, "nodeCount": 32}
-    life.ready_slice(harness, manifest(**many, instanceConfig=SPOT))
-    asked = len(harness.answers)
+    helpers.ready_slice(harness, manifest(**many, instanceConfig=SPOT))
+    start = len(harness.answers)
     calls = harness.simulation.gce.calls.counts()["instances.setMetadata"]
-    for vm in life.vms(harness):
+    for vm in helpers.vms(harness):
         harness.simulation.gce.faults.preempt(vm)
-    life.until(harness, lambda: not harness.is_ready(NAME), 2 * MINUTE)
-    life.until_ready(harness, timeout=20 * MINUTE)
-    answers = [answer for step, answer in harness.answers[asked:] if step == "inject_token"]
+    helpers.until(harness, lambda: not harness.is_ready(NAME), 2 * MINUTE)
+    helpers.until_ready(harness, timeout=20 * MINUTE)
+    answers = [answer for step, answer in harness.answers[start:] if step == "inject_token"]
     assert [answer.note for answer in answers if answer.http > 299] == []
     assert harness.simulation.gce.calls.counts()["instances.setMetadata"] - calls == 32
     harness.run_for(timedelta(minutes=10))
-    assert life.secrets(harness) == []
-    life.assert_deleted_completely(harness)
+    assert helpers.secrets(harness) == []
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_group_deleted_right_after_its_tokens_were_written_leaves_none() -> None:
-    """The metadata does not show them yet, so nothing says which they are."""
+    """The metadata has no tokens yet, so the token ids are unknown."""
     harness = Harness(
         replace(
-            life.vm_options(), gce=gce.Timings(operation_s={"instances.setMetadata": (8.0, 8.0)})
+            helpers.vm_options(), gce=gce.Timings(operation_s={"instances.setMetadata": (8.0, 8.0)})
         )
     )
     harness.apply(manifest(**FOUR, instanceConfig=SPOT))
-    life.until(harness, lambda: len(life.secrets(harness)) == 4)
-    life.assert_deleted_completely(harness)
+    helpers.until(harness, lambda: len(helpers.secrets(harness)) == 4)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_tokens_whose_metadata_could_not_be_written_are_deleted_with_the_group() -> None:
     harness = Harness()
     harness.simulation.gce.faults.fail_operations("instances.setMetadata", operations=4)
-    life.ready_slice(harness, manifest(**FOUR, instanceConfig=SPOT))
-    lost = life.secrets(harness)
+    helpers.ready_slice(harness, manifest(**FOUR, instanceConfig=SPOT))
+    lost = helpers.secrets(harness)
     assert len(lost) == 4
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_secrets_of_others_survive_a_group() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest(**ONE_HOST))
+    helpers.ready_slice(harness, manifest(**ONE_HOST))
     foreign = {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {
             "name": "keys",
-            "labels": {"tpu-functions.dev/resource-name": life.resource_name(harness)},
+            "labels": {"tpu-functions.dev/resource-name": helpers.resource_name(harness)},
         },
     }
     harness.simulation.admin("POST", "/api/v1/namespaces/kube-system/secrets", foreign)
     harness.delete(NAME)
-    life.until_gone(harness)
+    helpers.until_gone(harness)
     assert harness.leftovers() == ["Secret keys"]
     assert not any("left_undone" in line for line in harness.log.lines)
 
 
-def test_the_error_of_one_vm_is_not_over_because_another_vm_gets_its_token() -> None:
-    harness = Harness(life.vm_options(joins=False))
+def test_the_error_of_one_vm_is_not_cleared_when_another_vm_gets_its_token() -> None:
+    harness = Harness(helpers.vm_options(joins=False))
     harness.apply(manifest(**TWO_SINGLE))
-    life.until(harness, lambda: len(life.vms(harness)) == 2)
-    denied, other = life.vms(harness)
-    refused = Response.of_json({"error": {"code": 403, "message": "may not"}}, 403)
-    call = f"/{life.vm_name(denied)}/setMetadata"
-    harness.hooks.instead = lambda _step, made: refused if made.endswith(call) else None
-    life.until(
-        harness, lambda: life.condition_of(harness, "TokensInjected")[1] == "PermissionDenied"
+    helpers.until(harness, lambda: len(helpers.vms(harness)) == 2)
+    denied, other = helpers.vms(harness)
+    rejected = Response.of_json({"error": {"code": 403, "message": "may not"}}, 403)
+    call = f"/{helpers.vm_name(denied)}/setMetadata"
+    harness.hooks.instead = lambda _step, request: rejected if request.endswith(call) else None
+    helpers.until(
+        harness, lambda: helpers.condition_of(harness, "TokensInjected")[1] == "PermissionDenied"
     )
-    said = life.condition_of(harness, "TokensInjected")
-    assert f"may not (instances.set_metadata of {life.vm_name(denied)}). " in said[2]
+    condition = helpers.condition_of(harness, "TokensInjected")
+    assert f"may not (instances.set_metadata of {helpers.vm_name(denied)}). " in condition[2]
     for _ in range(20):
         harness.simulation.gce.faults.act_by_hand("POST", f"{other}/reset")
         harness.run_for(timedelta(seconds=20))
-        assert life.condition_of(harness, "TokensInjected") == said
+        assert helpers.condition_of(harness, "TokensInjected") == condition
     harness.hooks.instead = lambda _step, _call: None
     harness.run_for(10 * MINUTE)
-    assert life.condition_of(harness, "TokensInjected")[:2] == ("True", "Injected")
+    assert helpers.condition_of(harness, "TokensInjected")[:2] == ("True", "Injected")

@@ -1,7 +1,8 @@
-"""From a version whose tokens are in kubeadm's group to this one and back, while VMs join.
+"""Upgrade from a version whose tokens are in kubeadm's group, and downgrade, while VMs join.
 
-The older version: no approve_join, no rights for the new group, and a policy that refuses it. Its
-functions are this version's with ``JOIN_APPROVAL=external``, whose tokens are the same.
+The older version has no approve_join, no permissions for the new group, and a policy that rejects it.
+Its functions are simulated by those of this version with ``JOIN_APPROVAL=external``, whose tokens are
+equal.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from shared.frame.settings import JoinApproval
 from shared.node_groups.bootstrap import KUBEADM_GROUP
 from tests.harness import Harness, manifests
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import HOUR, MINUTE, STANDARD
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE, STANDARD
 
 SLOW_TO_JOIN = Options(agents=agents.Timings(lease_s=LAZY_LEASE_S, prepare_s=(240.0, 300.0)))
 NEW_GROUP_IN_POLICY = "'c3lzdGVtOmJvb3RzdHJhcHBlcnM6dHB1LWZ1bmN0aW9ucw==', "
@@ -34,66 +35,71 @@ NEW = [
     f"{RBAC}/namespaces/kube-system/roles/tpu-functions-joining-vm",
     *(f"{POLICIES}/validatingadmissionpolicies/tpu-functions-{one}" for one in NEW_POLICIES),
 ]
-"""What the older version's manifests have not. Bindings of a Role that is gone give nothing."""
+"""Objects that the older version does not have. A binding without its Role grants nothing."""
 
 
 class Upgrade:
-    """A cluster with the older version, and one slice of it that is Ready."""
+    """A cluster with the older version and one Ready slice."""
 
     def __init__(self) -> None:
         self.harness = Harness(SLOW_TO_JOIN)
-        self.bring_older_manifests()
+        self.apply_older_manifests()
         self.deploy("sweep", JoinApproval.EXTERNAL)
         self.deploy("inject_token", JoinApproval.EXTERNAL)
         self.harness.run_for(timedelta(seconds=10))
-        life.ready_slice(self.harness, manifest("old", instanceConfig=STANDARD))
-        self._joined = {name: self._describe(name) for name in life.nodes(self.harness)}
+        helpers.ready_slice(self.harness, manifest("old", instanceConfig=STANDARD))
+        self._joined = {name: self._describe(name) for name in helpers.nodes(self.harness)}
 
     def deploy(self, step: str, approval: JoinApproval) -> None:
-        """Deploy one function alone."""
-        kept = dict(self.harness.settings)
+        """Deploy one function only."""
+        before = dict(self.harness.settings)
         self.harness.configure(join_approval=approval)
-        self.harness.settings |= {name: kept[name] for name in kept if name != step}
+        self.harness.settings |= {name: before[name] for name in before if name != step}
 
-    def bring_manifests(self, *, external_approval: bool = False) -> None:
-        """Bindings, policies, the rights of approve_join and of the relay."""
+    def apply_manifests(self, *, external_approval: bool = False) -> None:
+        """Apply bindings, policies, and the permissions of approve_join and of the relay."""
         documents = manifests(external_approval=external_approval)
         self.harness.simulation.kube.apply_manifests(documents)
 
-    def bring_older_manifests(self) -> None:
+    def apply_older_manifests(self) -> None:
         self.harness.simulation.kube.apply_manifests(_list_older_manifests())
         for path in NEW:
             self.harness.simulation.admin("DELETE", path)
 
     def begin(self, name: str) -> None:
-        """Apply a slice, and wait until its VMs have tokens; none has joined yet."""
+        """Apply a slice, and wait until its VMs have tokens and none has joined."""
         self.harness.apply(manifest(name, instanceConfig=STANDARD))
-        before = set(life.secrets(self.harness))
-        life.until(self.harness, lambda: len({*life.secrets(self.harness)} - before) == 2)
-        assert life.summary(self.harness, name)["joined"] == 0
+        before = set(helpers.secrets(self.harness))
+        helpers.until(self.harness, lambda: len({*helpers.secrets(self.harness)} - before) == 2)
+        assert helpers.summary(self.harness, name)["joined"] == 0
 
     def groups_of_tokens(self) -> set[str]:
-        """The groups in which the tokens are that are valid now."""
+        """The authentication groups of the tokens that are valid now."""
         found = self.harness.simulation.admin("GET", "/api/v1/namespaces/kube-system/secrets")[
             "items"
         ]
         return {b64decode(secret["data"]["auth-extra-groups"]).decode() for secret in found}
 
     def until_ready(self, name: str, timeout: timedelta = 10 * MINUTE) -> None:
-        life.until_ready(self.harness, name, timeout)
+        helpers.until_ready(self.harness, name, timeout)
 
-    def list_touched(self) -> Iterator[str]:
-        """Nodes that had joined before, and are gone, others now, or were not Ready for a while."""
-        now = life.nodes(self.harness)
+    def list_changed_nodes(self) -> Iterator[str]:
+        """Nodes that joined before and are gone, were replaced, or were not Ready for a while."""
+        now = helpers.nodes(self.harness)
         for name, before in self._joined.items():
             if name not in now or self._describe(name) != before:
                 yield name
 
     def _describe(self, name: str) -> tuple[Any, ...]:
-        node = life.nodes(self.harness)[name]
+        node = helpers.nodes(self.harness)[name]
         (ready,) = (one for one in node["status"]["conditions"] if one["type"] == "Ready")
-        kept = (node["metadata"]["labels"], node["spec"])
-        return (node["metadata"]["uid"], ready["status"], ready["lastTransitionTime"], kept)
+        labels_and_spec = (node["metadata"]["labels"], node["spec"])
+        return (
+            node["metadata"]["uid"],
+            ready["status"],
+            ready["lastTransitionTime"],
+            labels_and_spec,
+        )
 
 
 def _list_older_manifests() -> Iterator[dict[str, Any]]:
@@ -110,31 +116,31 @@ def _list_older_manifests() -> Iterator[dict[str, Any]]:
 
 
 def test_upgrade_and_downgrade_in_two_runs_each_delay_no_vm_and_touch_no_node() -> None:
-    """As docs/operate.md has it: with external approval first, and last."""
+    """As in docs/operate.md: the first and the last run have external approval."""
     upgrade = Upgrade()
     upgrade.begin("early")
     assert upgrade.groups_of_tokens() == {KUBEADM_GROUP}
-    upgrade.bring_manifests(external_approval=True)
+    upgrade.apply_manifests(external_approval=True)
     upgrade.until_ready("early")
     upgrade.begin("between")
     upgrade.deploy("sweep", JoinApproval.APPROVE_JOIN)
     upgrade.deploy("inject_token", JoinApproval.APPROVE_JOIN)
     upgrade.begin("late")
     assert upgrade.groups_of_tokens() == {KUBEADM_GROUP, BOOTSTRAP_GROUP}
-    upgrade.bring_manifests()
+    upgrade.apply_manifests()
     upgrade.until_ready("between")
     upgrade.until_ready("late")
 
     upgrade.begin("last")
     upgrade.deploy("inject_token", JoinApproval.EXTERNAL)
     upgrade.deploy("sweep", JoinApproval.EXTERNAL)
-    upgrade.bring_manifests(external_approval=True)
+    upgrade.apply_manifests(external_approval=True)
     upgrade.until_ready("last")
-    upgrade.bring_older_manifests()
+    upgrade.apply_older_manifests()
     upgrade.begin("older")
     assert upgrade.groups_of_tokens() == {KUBEADM_GROUP}
     upgrade.until_ready("older")
-    assert list(upgrade.list_touched()) == []
+    assert list(upgrade.list_changed_nodes()) == []
     assert upgrade.harness.node_deletes() == 0
 
 
@@ -145,30 +151,30 @@ def test_functions_deployed_before_the_manifests_report_what_is_refused_and_cont
     upgrade.deploy("inject_token", JoinApproval.APPROVE_JOIN)
     upgrade.harness.apply(manifest("late", instanceConfig=STANDARD))
     upgrade.until_ready("early")
-    status, reason, message = life.condition_of(upgrade.harness, "TokensInjected", "late")
+    status, reason, message = helpers.condition_of(upgrade.harness, "TokensInjected", "late")
     assert (status, reason) == ("False", "PermissionDenied")
     assert (
         "'tpu-functions-bootstrap-tokens' denied request: bootstrap tokens of tpu-functions"
         in message
     )
-    upgrade.bring_manifests()
+    upgrade.apply_manifests()
     upgrade.until_ready("late")
-    assert list(upgrade.list_touched()) == []
+    assert list(upgrade.list_changed_nodes()) == []
 
 
 def test_after_a_downgrade_in_one_run_a_vm_with_a_newer_token_waits_for_the_next_token() -> None:
     upgrade = Upgrade()
-    upgrade.bring_manifests()
+    upgrade.apply_manifests()
     upgrade.deploy("sweep", JoinApproval.APPROVE_JOIN)
     upgrade.deploy("inject_token", JoinApproval.APPROVE_JOIN)
     upgrade.begin("late")
     upgrade.deploy("sweep", JoinApproval.EXTERNAL)
     upgrade.deploy("inject_token", JoinApproval.EXTERNAL)
-    upgrade.bring_older_manifests()
+    upgrade.apply_older_manifests()
     upgrade.harness.run_for(20 * MINUTE)
-    assert life.summary(upgrade.harness, "late")["joined"] == 0
+    assert helpers.summary(upgrade.harness, "late")["joined"] == 0
     upgrade.until_ready("late", HOUR)
-    assert list(upgrade.list_touched()) == []
+    assert list(upgrade.list_changed_nodes()) == []
     assert upgrade.harness.node_deletes() == 0
 
 
@@ -176,9 +182,9 @@ def test_with_external_approval_approve_join_gets_no_message() -> None:
     harness = Harness(seed=1)  # an API server knows tokens, and their groups, for ten seconds more
     harness.configure(join_approval=JoinApproval.EXTERNAL)
     harness.simulation.kube.apply_manifests(manifests(external_approval=True))
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     assert [answer for step, answer in harness.answers if step == "approve_join"] == []
     assert not harness.simulation.kube.calls.count(
         verb="list", resource="certificatesigningrequests", user="sweep"
     )
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)

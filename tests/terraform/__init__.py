@@ -1,1 +1,1 @@
-"""Terraform itself at work on the module of ``infra/terraform``, without a cloud."""
+"""Runs Terraform on the module in ``infra/terraform``, without a cloud."""

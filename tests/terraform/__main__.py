@@ -1,7 +1,7 @@
-"""Find the providers that Terraform needs for the module (``make terraform-validate``).
+"""Get the providers that Terraform needs for the module (``make terraform-validate``).
 
-Where the registry cannot be reached, build a stand-in with the providers' schemas, once. This needs no
-cloud.
+If the registry is not reachable, a stand-in with the providers' schemas is built once. No cloud is
+needed.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from tests.terraform import workspace
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code."""
+    """Run the command; return its exit code."""
     argparse.ArgumentParser(prog="python -m tests.terraform", description=__doc__).parse_args(
         arguments
     )
     try:
         try:
-            providers = _try()
+            providers = _find_providers()
         except workspace.Unavailable:
-            print("building a stand-in for the providers, once ...", flush=True)
+            print("building the stand-in for the providers ...", flush=True)
             workspace.build_stand_in(os.environ)
-            providers = _try()
+            providers = _find_providers()
     except workspace.Unavailable as error:
         print(f"make terraform-validate: {error}", file=sys.stderr)
         return 1
-    print(f"terraform works with {providers}")
+    print(f"terraform uses {providers}")
     return 0
 
 
-def _try() -> str:
+def _find_providers() -> str:
     with tempfile.TemporaryDirectory() as folder:
         return workspace.make(Path(folder)).providers
 

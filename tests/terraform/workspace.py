@@ -1,9 +1,8 @@
-"""A copy of the module in which Terraform can work, with providers for it.
+"""A copy of the module with initialized providers, in which Terraform can run.
 
-The providers are those of the versions that the module asks for, where Terraform can get them. Where
-it cannot, a stand-in takes their place: it knows their schemas and some of their checks
-(``tests/data/terraform``), which is what ``validate`` needs, and ``test`` with mock providers. It is
-built once, by ``make terraform-validate``.
+The providers have the versions that the module requires, if Terraform can get them. Otherwise a stand-in
+replaces them: it has their schemas and some of their checks (``tests/data/terraform``), as needed for
+``validate``, and for ``test`` with mock providers. ``make terraform-validate`` builds it once.
 """
 
 from __future__ import annotations
@@ -20,29 +19,29 @@ ROOT = Path(__file__).parents[2]
 STAND_IN = Path(__file__).parent / "stand_in"
 SCHEMAS = ROOT / "tests" / "data" / "terraform" / "provider-schema.json"
 CHECKS = SCHEMAS.with_name("checks.json")
-"""Patterns of arguments, as the providers' source has them; not all of them."""
+"""Patterns of arguments from the providers' source; not all of them."""
 VERSIONS = {"google": "7.45.0", "archive": "2.8.1", "time": "0.13.1"}
-"""Those whose schemas `SCHEMAS` holds."""
+"""The versions of the schemas in `SCHEMAS`."""
 _HOST = "registry.terraform.io"
 _TIMEOUT_S = 240.0
 
 
 class Unavailable(Exception):
-    """Terraform, or providers for it, cannot be had here; the message says what would help."""
+    """Terraform or its providers are not available; the message has the solution."""
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where Terraform works."""
+    """The folder and the environment of Terraform."""
 
     module: Path
     providers: str
-    """Whose schemas are used, in words."""
+    """A description of the providers."""
     environment: Mapping[str, str]
     mirror: Path | None
 
     def init(self, folder: Path) -> None:
-        """Get providers and modules ready in a folder. Raises `Unavailable`."""
+        """Initialize providers and modules in a folder. Raises `Unavailable`."""
         flags = [] if self.mirror is None else [f"-plugin-dir={self.mirror}"]
         done = self.run(folder, "init", "-backend=false", "-input=false", *flags)
         if done.returncode:
@@ -54,14 +53,14 @@ class Workspace:
 
 
 def find_terraform() -> str | None:
-    """The program, if it is there."""
+    """Return the program, or None."""
     return shutil.which("terraform")
 
 
 def make(folder: Path) -> Workspace:
-    """Copy the module and what it deploys, and find providers. Raises `Unavailable`."""
+    """Copy the module and the files that it deploys, and initialize providers. Raises `Unavailable`."""
     if find_terraform() is None:
-        raise Unavailable("there is no terraform here: install Terraform 1.9 or newer")
+        raise Unavailable("terraform is not installed: install Terraform 1.9 or newer")
     for part in ("infra", "functions", "shared"):
         shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns(".terraform*"))
     for name in ("main.py", "requirements.txt"):
@@ -81,28 +80,30 @@ def make(folder: Path) -> Workspace:
                 "Terraform cannot get the providers, and the stand-in is not built: "
                 "make terraform-validate"
             ) from None
-        words = (
+        description = (
             f"a stand-in with the schemas of google {VERSIONS['google']}: Terraform cannot get it"
         )
-        stand_in = Workspace(module, words, environment, _mirror(program))
+        stand_in = Workspace(module, description, environment, _mirror(program))
         stand_in.init(module)
         return stand_in
     return real
 
 
 def find_stand_in(environment: Mapping[str, str]) -> Path | None:
-    """The stand-in's program, if it has been built."""
+    """Return the stand-in's program if it was built."""
     program = _program(environment)
     return program if program.exists() else None
 
 
 def build_stand_in(environment: Mapping[str, str]) -> Path:
-    """The stand-in's program, built if need be. Raises `Unavailable`."""
+    """Return the stand-in's program; build it if necessary. Raises `Unavailable`."""
     program = _program(environment)
     if program.exists():
         return program
     if shutil.which("go") is None:
-        raise Unavailable("there is no Go to build the stand-in for the providers with")
+        raise Unavailable(
+            "Go is not installed; it is needed to build the stand-in for the providers"
+        )
     program.parent.mkdir(parents=True, exist_ok=True)
     unfinished = program.with_suffix(f".{os.getpid()}")
     done = subprocess.run(
@@ -127,22 +128,22 @@ def _program(environment: Mapping[str, str]) -> Path:
 
 
 def _mirror(program: Path) -> Path:
-    """A folder as Terraform looks for providers in."""
+    """Create the plugin folder in which Terraform finds the stand-in."""
     mirror = program.parent / "mirror"
     for name, version in VERSIONS.items():
-        place = mirror / _HOST / "hashicorp" / name / version / _platform()
-        target = place / f"terraform-provider-{name}_v{version}"
+        folder = mirror / _HOST / "hashicorp" / name / version / _platform()
+        target = folder / f"terraform-provider-{name}_v{version}"
         if not target.exists():
-            place.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             shutil.copy(program, target)
     return mirror
 
 
 def _platform() -> str:
-    asked = subprocess.run(
+    done = subprocess.run(
         ["go", "env", "GOOS", "GOARCH"], capture_output=True, text=True, check=True
     )
-    return "_".join(asked.stdout.split())
+    return "_".join(done.stdout.split())
 
 
 def _run(

@@ -310,7 +310,7 @@ def test_the_scores_count_the_mutants_that_are_killed_or_time_out() -> None:
     )
     assert score(found) == (
         "8 mutants: 3 killed, 2 survived, 1 timed out, 1 not covered, "
-        "1 killed by a test that fails without it, too\n"
+        "1 killed by a test that also fails without it\n"
         "score by unit tables: 25%\n"
         "score by all tests:   50%"
     )

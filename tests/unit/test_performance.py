@@ -37,7 +37,7 @@ def test_the_page_keeps_the_sections_that_were_not_run_again() -> None:
 
 
 def test_a_page_without_a_marker_for_the_output_is_an_error() -> None:
-    with pytest.raises(ValueError, match="has no place for the output of make bench"):
+    with pytest.raises(ValueError, match="has no marker for the output of make bench"):
         write_page("# Page\n", {})
 
 

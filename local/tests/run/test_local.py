@@ -297,7 +297,7 @@ def test_the_kubeconfig_of_a_kept_directory_remains_valid(tmp_path: Path) -> Non
 
 def test_sigterm_stops_it_cleanly(tmp_path: Path) -> None:
     with running(tmp_path, "local", *ANY_PORTS) as program:
-        program.until_it_says(STARTED)
+        program.wait_for_output(STARTED)
         assert program.stop(signal.SIGTERM) == 0
     assert program.children() == []
     assert program.files() == []
@@ -306,7 +306,7 @@ def test_sigterm_stops_it_cleanly(tmp_path: Path) -> None:
 @pytest.mark.real
 def test_killing_it_ends_its_processes(tmp_path: Path) -> None:
     with running(tmp_path, "local", *ANY_PORTS) as program:
-        program.until_it_says(STARTED)
+        program.wait_for_output(STARTED)
         local = WithoutKubectl(program)
         local.create(yaml.safe_load((EXAMPLES / "v6e-single-host.yaml").read_text()))
         program.until(lambda: set(local.reasons().values()) == {"Ready"})

@@ -19,13 +19,13 @@ MOST_MEMORY_MIB = 1536
 
 
 def test_the_demo_shows_a_slice_and_finds_no_leftovers(
-    tmp_path: Path, say: Callable[[str], None]
+    tmp_path: Path, print_figure: Callable[[str], None]
 ) -> None:
     with running(tmp_path, "local.show.demo") as demo:
         assert demo.process.wait(timeout=TIMEOUT_S) == 0, demo.output
     memory_mib = int(re.findall(r"at most (\d+) MiB", demo.output)[0])
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
-    say(f"make demo, set up: {took}, {memory_mib} MiB (PSS)")
+    print_figure(f"make demo, set up: {took}, {memory_mib} MiB (PSS)")
     assert memory_mib < MOST_MEMORY_MIB
     assert " supervisor " not in demo.output, "none of the processes ended by itself"
     assert demo.output.count("  none  ") == 7
@@ -72,13 +72,13 @@ def _check_story(demo: Program) -> None:
 @pytest.mark.real
 @pytest.mark.slow
 def test_the_demo_of_a_jobset_gives_each_job_a_slice_and_finds_no_leftovers(
-    tmp_path: Path, say: Callable[[str], None]
+    tmp_path: Path, print_figure: Callable[[str], None]
 ) -> None:
     with running(tmp_path, "local.show.jobset_demo") as demo:
         assert demo.process.wait(timeout=TIMEOUT_S) == 0, demo.output
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
     (memory,) = re.findall(r"at most (\d+ MiB)", demo.output)
-    say(f"make demo-jobset, set up: {took}, {memory} (PSS)")
+    print_figure(f"make demo-jobset, set up: {took}, {memory} (PSS)")
     story = (
         r"person +applies JobSet multislice",
         r"kubernetes +Pod multislice-slice-\d-0 is unschedulable",
@@ -108,12 +108,12 @@ INTERRUPTED = (
 
 @pytest.mark.real
 def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_no_leftovers(
-    tmp_path: Path, say: Callable[[str], None]
+    tmp_path: Path, print_figure: Callable[[str], None]
 ) -> None:
     with running(tmp_path, "local.show.jobset_demo", "--gke") as demo:
         assert demo.process.wait(timeout=TIMEOUT_S) == 0, demo.output
     (took,) = re.findall(r"Done in (.*)\.", demo.output)
-    say(f"make demo-jobset ARGS=--gke, set up: {took}")
+    print_figure(f"make demo-jobset ARGS=--gke, set up: {took}")
     story = (
         r"person +applies JobSet v4-2x2x4",
         r"relay +publishes to provision_slice",
@@ -145,7 +145,7 @@ def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_no_leftovers
 )
 def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path, text: str) -> None:
     with running(tmp_path, "local.show.demo") as demo:
-        demo.until_it_says(text)
+        demo.wait_for_output(text)
         assert demo.stop(signal.SIGINT) == 130, demo.output
     assert demo.output.endswith(INTERRUPTED[: None if text == "Setting up" else 1])
     assert "Traceback" not in demo.output
@@ -155,7 +155,7 @@ def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path, text: str) -> None
 
 def test_sigterm_ends_the_demo_like_ctrl_c(tmp_path: Path) -> None:
     with running(tmp_path, "local.show.demo") as demo:
-        demo.until_it_says("Pub/Sub at")
+        demo.wait_for_output("Pub/Sub at")
         assert demo.stop(signal.SIGTERM) == 143, demo.output
     assert demo.children() == []
 

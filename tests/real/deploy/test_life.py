@@ -46,7 +46,7 @@ from tests.real.deploy.outputs import (
 )
 from tests.real.inventory import list_everything
 from tests.real_parts import open_own_control_plane
-from tests.stories import life
+from tests.stories import helpers
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy life")]
 
@@ -184,14 +184,14 @@ def test_a_slice_becomes_ready_and_is_deleted_on_a_cluster_of_deploy_sh(
             }
             before = list_everything(deploy.plane)
             harness = Harness()
-            life.ready_slice(harness, manifest())
-            assert {tuple(labels(node)) for node in life.nodes(harness).values()} == {
+            helpers.ready_slice(harness, manifest())
+            assert {tuple(labels(node)) for node in helpers.nodes(harness).values()} == {
                 ("default-my-slice", "tpu7x", "2x2x2")
             }
-            assert life.summary(harness)["ready"] == 2
+            assert helpers.summary(harness)["ready"] == 2
             assert_policies_in_effect(installed, harness)
-            harness.run_for(life.HOUR)  # for the step that runs once an hour
-            life.assert_deleted_completely(harness)
+            harness.run_for(helpers.HOUR)  # for the step that runs once an hour
+            helpers.assert_deleted_completely(harness)
             left = {each.partition(" ")[0] for each in list_everything(deploy.plane) - before}
             assert left <= DELETED_BY_CLUSTER
         calls = harness.simulation.kube.calls

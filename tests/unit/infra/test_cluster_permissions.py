@@ -21,14 +21,14 @@ from tests.harness import Harness
 from tests.manifests import manifest
 from tests.signing_requests import kubelets, pem
 from tests.stories import (
+    helpers,
     jobsets,
-    life,
+    test_api_errors,
     test_jobset_slices,
     test_joins,
     test_losses,
-    test_refusals,
 )
-from tests.stories.life import HOUR, MINUTE
+from tests.stories.helpers import HOUR, MINUTE
 from tests.unit.test_manifests import Permission, expand
 
 pytestmark = pytest.mark.xdist_group("permissions in the cluster")
@@ -79,42 +79,42 @@ def is_covered(permission: Permission, call: Call) -> bool:
 
 def lose_a_vm_without_an_event() -> None:
     """A VM is recreated without a report of its loss: its Node still exists."""
-    harness = Harness(replace(life.watchful(), sinks=False))
-    life.ready_slice(harness, manifest(**test_losses.TWO_SINGLE))
-    harness.simulation.gce.faults.act_by_hand("DELETE", life.vms(harness)[0])
+    harness = Harness(replace(helpers.with_heartbeats(), sinks=False))
+    helpers.ready_slice(harness, manifest(**test_losses.TWO_SINGLE))
+    harness.simulation.gce.faults.act_by_hand("DELETE", helpers.vms(harness)[0])
     harness.run_for(30 * MINUTE)
-    life.until_ready(harness)
+    helpers.until_ready(harness)
 
 
 def delete_before_the_join() -> None:
     """A group is deleted when its VMs exist and none has joined."""
-    harness = Harness(life.vm_options(joins=False))
+    harness = Harness(helpers.vm_options(joins=False))
     harness.apply(manifest())
-    life.until(harness, lambda: len(life.vms(harness)) == 2)
+    helpers.until(harness, lambda: len(helpers.vms(harness)) == 2)
     harness.run_for(5 * MINUTE)
-    harness.delete(life.NAME)
-    life.until_gone(harness)
+    harness.delete(helpers.NAME)
+    helpers.until_gone(harness)
 
 
 def write_no_token() -> None:
     """Compute Engine rejects the tokens for some time."""
-    test_refusals.test_missing_permission_to_write_tokens_is_reported("instances.setMetadata")
+    test_api_errors.test_missing_permission_to_write_tokens_is_reported("instances.setMetadata")
 
 
 def run_beside_tpu_operator() -> None:
     """The CRDs of tpu-operator's child objects exist; the group has no child objects."""
     harness = Harness()
-    test_refusals._define_children(harness)
-    life.ready_slice(harness, manifest())
+    test_api_errors._define_children(harness)
+    helpers.ready_slice(harness, manifest())
     harness.run_for(2 * HOUR)  # report_leaks runs once an hour
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 def recreate_a_jobset() -> None:
     """A JobSet is recreated while its slice, which has a release deadline, is still being created."""
     harness = test_jobset_slices.new_harness()
     test_jobset_slices.post(harness)
-    life.until(harness, lambda: harness.group(jobsets.NAME) is not None)
+    helpers.until(harness, lambda: harness.group(jobsets.NAME) is not None)
     jobsets.delete(harness)
     harness.run_for(20 * jobsets.SECOND)
     assert "tpu-functions.dev/release-after" in test_jobset_slices.marks(harness)
@@ -124,10 +124,10 @@ def recreate_a_jobset() -> None:
 
 def request_a_control_planes_certificate() -> None:
     """The request is denied, and the token is revoked."""
-    place = test_joins.Place()
-    place.ask(pem(kubelets("control-plane-1")))
-    place.harness.run_for(MINUTE)
-    assert place.decisions() == ["Denied"]
+    groups = test_joins.TwoGroups()
+    groups.request(pem(kubelets("control-plane-1")))
+    groups.harness.run_for(MINUTE)
+    assert groups.decisions() == ["Denied"]
 
 
 # Scenarios that together need each permission: a component that lacks one makes no progress.
@@ -142,7 +142,7 @@ SCENARIOS: tuple[Callable[[], object], ...] = (
     recreate_a_jobset,
     test_jobset_slices.test_a_jobset_that_requests_another_slice_gets_it,
     test_jobset_slices.test_a_slice_that_has_lost_a_host_is_recreated_if_configured,
-    test_jobset_slices.test_the_sweep_alone_is_enough,
+    test_jobset_slices.test_the_sweep_without_events_is_enough,
 )
 
 

@@ -44,8 +44,8 @@ def test_the_files_are_formatted_by_terraform(terraform: Workspace) -> None:
     assert (done.stdout, done.returncode) == ("", 0)
 
 
-def test_the_module_is_valid(terraform: Workspace, say: Callable[[str], None]) -> None:
-    say(f"terraform: the module is validated with {terraform.providers}")
+def test_the_module_is_valid(terraform: Workspace, print_figure: Callable[[str], None]) -> None:
+    print_figure(f"terraform: the module is validated with {terraform.providers}")
     done = terraform.run(terraform.module, "validate")
     assert (done.stderr, done.returncode) == ("", 0)
 

@@ -29,8 +29,8 @@ from shared.slices.by_node_pool.provider import NodePools
 from shared.slices.provider import Slice
 from tests.harness import Harness
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import HOUR, MINUTE, NAME
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE, NAME
 from tests.unit.infra.terraform_module import ROOT, read, read_permissions
 
 pytestmark = pytest.mark.xdist_group("permissions of the table")
@@ -95,8 +95,8 @@ def harness_with(options: Options | None, permissions: dict[str, RecordingPermis
 def create_and_delete_by_events(permissions: dict[str, RecordingPermissions]) -> None:
     """A group is created and deleted; events trigger the steps."""
     harness = harness_with(None, permissions)
-    life.ready_slice(harness, manifest(**AS_A_SERVICE_ACCOUNT))
-    life.assert_deleted_completely(harness)
+    helpers.ready_slice(harness, manifest(**AS_A_SERVICE_ACCOUNT))
+    helpers.assert_deleted_completely(harness)
 
 
 def create_and_delete_by_the_sweep(permissions: dict[str, RecordingPermissions]) -> None:
@@ -105,27 +105,27 @@ def create_and_delete_by_the_sweep(permissions: dict[str, RecordingPermissions])
     harness.simulation.gce.faults.slow_operations("*.insert", 100)
     harness.simulation.gce.faults.slow_operations("*.delete", 100)
     harness.apply(manifest(**AS_A_SERVICE_ACCOUNT))
-    life.until_ready(harness, timeout=3 * HOUR)
+    helpers.until_ready(harness, timeout=3 * HOUR)
     harness.delete(NAME)
-    life.until_gone(harness, timeout=3 * HOUR)
+    helpers.until_gone(harness, timeout=3 * HOUR)
 
 
 def delete_before_the_join(permissions: dict[str, RecordingPermissions]) -> None:
     """A group is deleted when its VMs exist and none has joined."""
     harness = harness_with(Options(agents=agents.Timings(joins=False)), permissions)
     harness.apply(manifest(**AS_A_SERVICE_ACCOUNT))
-    life.until(harness, lambda: len(life.vms(harness)) == 2)
+    helpers.until(harness, lambda: len(helpers.vms(harness)) == 2)
     harness.run_for(5 * MINUTE)
     harness.delete(NAME)
-    life.until_gone(harness)
+    helpers.until_gone(harness)
 
 
 def leak_a_slice(permissions: dict[str, RecordingPermissions]) -> None:
     """The finalizer is removed manually, and report_leaks lists the resources."""
     harness = harness_with(None, permissions)
-    life.ready_slice(harness, manifest(**AS_A_SERVICE_ACCOUNT))
+    helpers.ready_slice(harness, manifest(**AS_A_SERVICE_ACCOUNT))
     harness.delete(NAME)
-    life.patch(harness, life.group_path(), {"metadata": {"finalizers": []}})
+    helpers.patch(harness, helpers.group_path(), {"metadata": {"finalizers": []}})
     harness.run_for(2 * HOUR)
 
 

@@ -13,7 +13,7 @@ import pytest
 from local.cloud.simulation import DEAD_LETTERS, PROJECT
 from local.pubsub.model import SubscriptionConfig
 from replay.commands import MANY
-from tests.harness import Death, Harness
+from tests.harness import Harness, ProcessKilled
 from tests.unit.replay.test_recording import entry, message
 from tests.unit.replay.tool import ALONE, Tool, training
 
@@ -138,7 +138,7 @@ def _make_dead_letters(tool: Tool, step: str) -> list[dict[str, Any]]:
 
     def crash(at: str, _call: str) -> None:
         if at == step:
-            raise Death
+            raise ProcessKilled
 
     tool.harness.hooks.before, original = crash, tool.harness.hooks.before
     tool.harness.run_until(lambda: pubsub.backlog(name) > 0, timedelta(hours=3))

@@ -21,7 +21,7 @@ from replay.observed_text import list_facts
 from shared.frame.plan import Emit
 from shared.frame.snapshot import FIELD, encode
 from tests.harness import Harness
-from tests.stories import life
+from tests.stories import helpers
 from tests.unit import test_label_node as labels
 from tests.unit.builders import NOW
 from tests.unit.replay.tool import Tool, training
@@ -59,17 +59,17 @@ def _record() -> tuple[Tool, set[str]]:
     slice_ = training()
     slice_["spec"]["instanceConfig"]["metadata"] = {"user-data": HIDDEN}
     harness.apply(slice_)
-    life.until_reason(harness, "InsufficientCapacity", "training")
+    helpers.until_reason(harness, "InsufficientCapacity", "training")
     harness.run_for(4 * MINUTES)
     harness.hooks.instead = deny
     harness.simulation.gce.faults.set_capacity(*STOCKOUT)
-    life.until_ready(harness, "training")
-    harness.simulation.gce.faults.host_error(life.vms(harness)[0])
-    life.until(harness, lambda: not harness.is_ready("training"))
-    life.until_ready(harness, "training")
+    helpers.until_ready(harness, "training")
+    harness.simulation.gce.faults.host_error(helpers.vms(harness)[0])
+    helpers.until(harness, lambda: not harness.is_ready("training"))
+    helpers.until_ready(harness, "training")
     harness.run_for(timedelta(hours=2))
     harness.delete("training")
-    life.until_gone(harness, "training")
+    helpers.until_gone(harness, "training")
     return tool, tokens
 
 

@@ -22,10 +22,10 @@ def test_case(case: Case) -> None:
     run(case, server, server.known)
 
 
-def test_case_names_are_unique(say: Callable[[str], None]) -> None:
+def test_case_names_are_unique(print_figure: Callable[[str], None]) -> None:
     names = [case.name for case in CASES]
     assert len(set(names)) == len(names)
-    say(f"Kubernetes contract: {len(names)} cases for the embedded API")
+    print_figure(f"Kubernetes contract: {len(names)} cases for the embedded API")
 
 
 @pytest.mark.parametrize("words", [*differences.KNOWN, *of_kubectl.KNOWN])

@@ -55,9 +55,9 @@ def test_run(
 
 
 def test_the_number_of_compared_commands_is_printed(
-    tally: list[int], say: Callable[[str], None]
+    tally: list[int], print_figure: Callable[[str], None]
 ) -> None:
-    say(
+    print_figure(
         f"kubectl: {sum(tally)} commands of {len(tally)} runs show the same on a real "
         "kube-apiserver and on the embedded API, but for known differences"
     )

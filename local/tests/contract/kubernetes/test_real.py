@@ -52,9 +52,9 @@ def test_case(case: Case, real: Real, tally: Tally) -> None:
 
 
 def test_the_number_of_compared_answers_is_printed(
-    tally: Tally, say: Callable[[str], None]
+    tally: Tally, print_figure: Callable[[str], None]
 ) -> None:
-    say(
+    print_figure(
         f"Kubernetes contract: {tally.cases} cases hold on a real kube-apiserver; of its "
         f"{tally.answers} answers the embedded API gives the same, but for known differences in "
         f"{len(tally.differing)} cases"

@@ -46,7 +46,7 @@ def test_an_emulator_that_exits_immediately_is_an_error_with_its_output(tmp_path
     program.write_text("#!/bin/sh\necho no Java here\nexit 1\n")
     program.chmod(0o755)
     with (
-        pytest.raises(pubsub_emulator.EmulatorError, match="it said:\nno Java here"),
+        pytest.raises(pubsub_emulator.EmulatorError, match="Output:\nno Java here"),
         pubsub_emulator.start(program),
     ):
         pass

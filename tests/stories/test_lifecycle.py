@@ -1,6 +1,6 @@
-"""Lives in which nothing goes wrong: what people apply, what they see, what is left of it.
+"""Slices without errors, from apply to deletion: status, Events, labels, and what is left.
 
-Everything that the README of tpu-operator and the examples of this project show is among it.
+The README of tpu-operator and the examples of this project are among the manifests.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import yaml
 from local.cloud.simulation import PROJECT
 from tests.harness import Harness
 from tests.manifests import V6E_IMAGE, manifest
-from tests.stories import life
-from tests.stories.life import HOUR, MINUTE, ONE_HOST, SPOT, STANDARD
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE, ONE_HOST, SPOT, STANDARD
 from tests.unit.builders import DATA
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
@@ -25,23 +25,25 @@ PAUSED = "tpu-functions.dev/paused"
 
 
 def harness_for(spec: dict[str, Any]) -> Harness:
-    """A simulation in which a spec can come true: its template there, its VMs joining somehow."""
+    """A simulation in which the spec can become Ready: its template exists, and its VMs can join."""
     joins = "bootstrapKubernetes" in spec
-    harness = Harness() if joins else Harness(life.JOINED_OTHERWISE)
+    harness = Harness() if joins else Harness(helpers.JOIN_BY_OTHER_MEANS)
     uri = spec.get("instanceTemplateURI", "")
     if uri:
         region = uri.split("/regions/")[1].split("/")[0] if "/regions/" in uri else ""
-        life.make_template(harness, {**life.template(), "name": uri.rpartition("/")[2]}, region)
+        helpers.create_template(
+            harness, {**helpers.template(), "name": uri.rpartition("/")[2]}, region
+        )
     return harness
 
 
-def test_the_readme_of_tpu_operator_works_unchanged() -> None:
+def test_the_example_in_the_readme_of_tpu_operator_works_unchanged() -> None:
     harness = Harness()
     readme = yaml.safe_load((EXAMPLES / "tpu-operator-readme.yaml").read_text())
-    life.ready_slice(harness, readme)
+    helpers.ready_slice(harness, readme)
     name = "my-tpu-node-group"
-    assert life.condition_of(harness, name=name) == ("True", "Ready", "All nodes are ready")
-    for node in life.nodes(harness).values():
+    assert helpers.condition_of(harness, name=name) == ("True", "Ready", "All nodes are ready")
+    for node in helpers.nodes(harness).values():
         labels = node["metadata"]["labels"]
         assert labels["cloud.google.com/tpu-node-group"] == "default-my-tpu-node-group"
         assert labels["cloud.google.com/tpu-node-group-namespace"] == "default"
@@ -50,7 +52,7 @@ def test_the_readme_of_tpu_operator_works_unchanged() -> None:
         assert labels["cloud.google.com/gke-tpu-accelerator"] == "tpu7x"
         assert labels["cloud.google.com/gke-accelerator-count"] == "4"
         assert node["status"]["allocatable"]["google.com/tpu"] == "4"
-    life.assert_deleted_completely(harness, name)
+    helpers.assert_deleted_completely(harness, name)
 
 
 @pytest.mark.parametrize(
@@ -66,10 +68,10 @@ def test_the_readme_of_tpu_operator_works_unchanged() -> None:
 def test_every_example_becomes_ready_and_is_deleted_completely(name: str) -> None:
     example = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
     harness = harness_for(example["spec"])
-    life.ready_slice(harness, example)
+    helpers.ready_slice(harness, example)
     harness.delete(example["metadata"]["name"])
-    life.until_gone(harness, example["metadata"]["name"])
-    templates = life.of_kind(harness, "instanceTemplates")
+    helpers.until_gone(harness, example["metadata"]["name"])
+    templates = helpers.of_kind(harness, "instanceTemplates")
     assert harness.leftovers() == ([] if "instanceConfig" in example["spec"] else templates)
 
 
@@ -77,20 +79,20 @@ def test_every_example_becomes_ready_and_is_deleted_completely(name: str) -> Non
 def test_a_group_with_a_long_name_becomes_ready_and_is_deleted_completely(length: int) -> None:
     name = f"{'long-' * 12}abc"[-length:]
     harness = Harness()
-    life.ready_slice(harness, {**manifest(), "metadata": {"namespace": "default", "name": name}})
-    assert len(life.nodes(harness)) == 2
-    assert life.condition_of(harness, name=name) == ("True", "Ready", "All nodes are ready")
-    life.assert_deleted_completely(harness, name)
+    helpers.ready_slice(harness, {**manifest(), "metadata": {"namespace": "default", "name": name}})
+    assert len(helpers.nodes(harness)) == 2
+    assert helpers.condition_of(harness, name=name) == ("True", "Ready", "All nodes are ready")
+    helpers.assert_deleted_completely(harness, name)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
 def test_every_valid_spec_becomes_ready_and_is_deleted_completely(row: dict[str, Any]) -> None:
-    wanted = manifest(**row["change"])
-    harness = harness_for(wanted["spec"])
+    applied = manifest(**row["change"])
+    harness = harness_for(applied["spec"])
     before = harness.leftovers()
-    life.ready_slice(harness, wanted)
-    count = wanted["spec"]["nodeCount"]
-    assert life.summary(harness) == {
+    helpers.ready_slice(harness, applied)
+    count = applied["spec"]["nodeCount"]
+    assert helpers.summary(harness) == {
         "desired": count,
         "running": count,
         "joined": count,
@@ -99,9 +101,9 @@ def test_every_valid_spec_becomes_ready_and_is_deleted_completely(row: dict[str,
         "failed": 0,
         "text": f"{count}/{count}",
     }
-    assert life.pending(harness) == {}
-    harness.delete(life.NAME)
-    life.until_gone(harness)
+    assert helpers.pending(harness) == {}
+    harness.delete(helpers.NAME)
+    helpers.until_gone(harness)
     harness.run_for(HOUR)
     assert harness.leftovers() == before
 
@@ -132,15 +134,15 @@ MODELS = {
 @pytest.mark.parametrize("change", MODELS.values(), ids=MODELS.keys())
 def test_v6e_and_tpu7x_work_with_each_provisioning_model(change: dict[str, Any]) -> None:
     harness = Harness()
-    wanted = manifest(**change)
-    life.ready_slice(harness, wanted)
-    model = wanted["spec"]["instanceConfig"].get("provisioningModel", "RESERVATION_BOUND")
-    shown = life.columns(harness, wide=True)
+    applied = manifest(**change)
+    helpers.ready_slice(harness, applied)
+    model = applied["spec"]["instanceConfig"].get("provisioningModel", "RESERVATION_BOUND")
+    shown = helpers.columns(harness, wide=True)
     assert shown["MODEL"] == model
-    assert shown["MACHINE"] == wanted["spec"]["instanceConfig"]["machineType"]
-    for vm in life.vms(harness):
-        assert life.get(harness, vm)["scheduling"]["provisioningModel"] == model
-    life.assert_deleted_completely(harness)
+    assert shown["MACHINE"] == applied["spec"]["instanceConfig"]["machineType"]
+    for vm in helpers.vms(harness):
+        assert helpers.get(harness, vm)["scheduling"]["provisioningModel"] == model
+    helpers.assert_deleted_completely(harness)
 
 
 def test_flex_start_waits_for_its_grant_and_is_granted_later() -> None:
@@ -156,52 +158,54 @@ def test_flex_start_waits_for_its_grant_and_is_granted_later() -> None:
     }
     harness.apply(manifest(nodeCount=4, topology="4x4", instanceConfig=config))
     harness.run_for(30 * MINUTE)
-    assert {life.get(harness, vm)["status"] for vm in life.vms(harness)} == {"PENDING"}
-    assert life.condition_of(harness)[:2] == ("False", "InsufficientCapacity")
-    assert life.secrets(harness) == []
+    assert {helpers.get(harness, vm)["status"] for vm in helpers.vms(harness)} == {"PENDING"}
+    assert helpers.condition_of(harness)[:2] == ("False", "InsufficientCapacity")
+    assert helpers.secrets(harness) == []
     faults.set_capacity("us-central1-c", "ct6e")
-    life.until_ready(harness)
-    running = [life.get(harness, vm) for vm in life.vms(harness)]
+    helpers.until_ready(harness)
+    running = [helpers.get(harness, vm) for vm in helpers.vms(harness)]
     assert [vm["scheduling"]["maxRunDuration"] for vm in running] == [{"seconds": "172800"}] * 4
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_several_single_hosts_are_separate_slices() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest(**{**ONE_HOST, "nodeCount": 3}))
-    assert life.of_kind(harness, "resourcePolicies") == []
-    assert len(life.nodes(harness)) == 3
+    helpers.ready_slice(harness, manifest(**{**ONE_HOST, "nodeCount": 3}))
+    assert helpers.of_kind(harness, "resourcePolicies") == []
+    assert len(helpers.nodes(harness)) == 3
     assert "InterconnectReady" not in [it["type"] for it in _conditions(harness)]
     assert "workloadPolicy" not in _status(harness)["resources"]
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_labels_and_taints_of_the_user_are_on_every_node() -> None:
     harness = Harness()
     taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
-    life.ready_slice(harness, manifest(nodeLabels={"team": "training"}, nodeTaints=[taint]))
-    for node in life.nodes(harness).values():
+    helpers.ready_slice(harness, manifest(nodeLabels={"team": "training"}, nodeTaints=[taint]))
+    for node in helpers.nodes(harness).values():
         assert node["metadata"]["labels"]["team"] == "training"
         assert taint in node["spec"]["taints"]
 
 
 def test_nodes_get_no_taint_unless_the_user_requests_it() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
-    assert all(not node["spec"].get("taints") for node in life.nodes(harness).values())
+    helpers.ready_slice(harness, manifest())
+    assert all(not node["spec"].get("taints") for node in helpers.nodes(harness).values())
 
 
 def test_labels_and_taints_are_set_on_nodes_that_joined_by_other_means() -> None:
-    harness = Harness(life.JOINED_OTHERWISE)
+    harness = Harness(helpers.JOIN_BY_OTHER_MEANS)
     taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
-    wanted = manifest(bootstrapKubernetes=None, nodeLabels={"team": "training"}, nodeTaints=[taint])
-    life.ready_slice(harness, wanted)
-    for node in life.nodes(harness).values():
+    applied = manifest(
+        bootstrapKubernetes=None, nodeLabels={"team": "training"}, nodeTaints=[taint]
+    )
+    helpers.ready_slice(harness, applied)
+    for node in helpers.nodes(harness).values():
         assert node["metadata"]["labels"]["team"] == "training"
         assert node["metadata"]["labels"]["cloud.google.com/gke-tpu-topology"] == "2x2x2"
         assert taint in node["spec"]["taints"]
     assert harness.simulation.gce.calls.counts()["instances.setMetadata"] == 0
-    assert life.condition_of(harness, "TokensInjected") == (
+    assert helpers.condition_of(harness, "TokensInjected") == (
         "True",
         "NotNeeded",
         "bootstrapKubernetes is not set: the VMs join by other means",
@@ -221,49 +225,49 @@ def test_the_users_settings_are_in_the_template() -> None:
         ],
     }
     harness.apply(manifest(instanceConfig=config))
-    life.until_ready(harness)
-    (path,) = life.of_kind(harness, "instanceTemplates")
-    made = life.get(harness, path)["properties"]
-    metadata = life.metadata_of(made)
+    helpers.until_ready(harness)
+    (path,) = helpers.of_kind(harness, "instanceTemplates")
+    properties = helpers.get(harness, path)["properties"]
+    metadata = helpers.metadata_of(properties)
     assert metadata["key1"] == "value1"
     assert "mine=1" in metadata["kube-labels"].split(",")
-    assert made["tags"]["items"] == ["tag1", "tag2"]
-    disk = made["disks"][0]["initializeParams"]
+    assert properties["tags"]["items"] == ["tag1", "tag2"]
+    disk = properties["disks"][0]["initializeParams"]
     assert (disk["diskSizeGb"], disk["diskType"]) == ("200", "hyperdisk-extreme")
-    interface = made["networkInterfaces"][0]
+    interface = properties["networkInterfaces"][0]
     assert interface["subnetwork"].endswith("regions/us-central1/subnetworks/training")
     assert "accessConfigs" not in interface
-    assert made["serviceAccounts"] == config["serviceAccounts"]
+    assert properties["serviceAccounts"] == config["serviceAccounts"]
 
 
 def test_the_template_has_no_token() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
-    (path,) = life.of_kind(harness, "instanceTemplates")
-    assert "kubeadm-join-token" not in life.metadata_of(life.get(harness, path)["properties"])
+    helpers.ready_slice(harness, manifest())
+    (path,) = helpers.of_kind(harness, "instanceTemplates")
+    assert "kubeadm-join-token" not in helpers.metadata_of(helpers.get(harness, path)["properties"])
 
 
 def test_vms_have_the_labels_that_identify_them_on_the_bill() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
-    for vm in life.vms(harness):
-        labels = life.get(harness, vm)["labels"]
+    helpers.ready_slice(harness, manifest())
+    for vm in helpers.vms(harness):
+        labels = helpers.get(harness, vm)["labels"]
         assert labels["tpu-node-group-namespace"] == "default"
         assert labels["tpu-node-group-name"] == "my-slice"
-        assert labels["tpu-functions-resource-name"] == life.resource_name(harness)
+        assert labels["tpu-functions-resource-name"] == helpers.resource_name(harness)
         assert labels["tpu-functions-cluster"]
 
 
 def test_every_resource_on_compute_engine_names_its_group() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
-    group = harness.group(life.NAME)
+    helpers.ready_slice(harness, manifest())
+    group = harness.group(helpers.NAME)
     assert group is not None
     for collection in ("resourcePolicies", "instanceTemplates", "instanceGroupManagers"):
-        (path,) = life.of_kind(harness, collection)
+        (path,) = helpers.of_kind(harness, collection)
         assert (
             f"group=default/my-slice uid={group['metadata']['uid']}"
-            in (life.get(harness, path)["description"])
+            in (helpers.get(harness, path)["description"])
         )
 
 
@@ -273,25 +277,25 @@ def test_a_user_template_is_used_and_not_deleted() -> None:
         "bootstrapKubernetes": None,
         "instanceTemplateURI": f"projects/{PROJECT}/global/instanceTemplates/my-template",
     }
-    wanted = manifest(**change)
-    harness = harness_for(wanted["spec"])
-    life.ready_slice(harness, wanted)
-    assert life.condition_of(harness, "InstanceTemplateReady") == (
+    applied = manifest(**change)
+    harness = harness_for(applied["spec"])
+    helpers.ready_slice(harness, applied)
+    assert helpers.condition_of(harness, "InstanceTemplateReady") == (
         "True",
         "ExternalTemplate",
         f"Using projects/{PROJECT}/global/instanceTemplates/my-template",
     )
-    labels = life.get(harness, life.vms(harness)[0])["labels"]
+    labels = helpers.get(harness, helpers.vms(harness)[0])["labels"]
     assert labels["tpu-node-group-name"] == "my-slice"
-    harness.delete(life.NAME)
-    life.until_gone(harness)
+    harness.delete(helpers.NAME)
+    helpers.until_gone(harness)
     assert harness.leftovers() == [f"projects/{PROJECT}/global/instanceTemplates/my-template"]
 
 
 def test_min_node_count_has_no_effect_and_a_warning_says_so() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest(minNodeCount=9))
-    warnings = [event for event in life.events(harness) if event[0] == "Warning"]
+    helpers.ready_slice(harness, manifest(minNodeCount=9))
+    warnings = [event for event in helpers.events(harness) if event[0] == "Warning"]
     assert warnings == [
         (
             "Warning",
@@ -301,11 +305,11 @@ def test_min_node_count_has_no_effect_and_a_warning_says_so() -> None:
     ]
 
 
-def test_events_report_a_life_in_the_words_of_tpu_operator() -> None:
+def test_the_events_of_a_slice_have_the_messages_of_tpu_operator() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
-    life.assert_deleted_completely(harness)
-    assert sorted(life.events(harness)) == [
+    helpers.ready_slice(harness, manifest())
+    helpers.assert_deleted_completely(harness)
+    assert sorted(helpers.events(harness)) == [
         ("Normal", "ChildResourcesProvisioned", "All child resources provisioned successfully"),
         ("Normal", "Cleanup", "TPU Node Group deletion initiated"),
         ("Normal", "NodesJoining", "Waiting for 1 of 2 nodes to join the cluster"),
@@ -317,7 +321,7 @@ def test_kubectl_get_prints_readable_columns() -> None:
     harness = Harness()
     harness.apply(manifest())
     harness.run_for(timedelta(seconds=1))
-    shown = life.columns(harness)
+    shown = helpers.columns(harness)
     assert shown.pop("AGE")
     assert shown == {
         "Name": "my-slice",
@@ -327,8 +331,8 @@ def test_kubectl_get_prints_readable_columns() -> None:
         "TOPOLOGY": "2x2x2",
         "MACHINE": "tpu7x-standard-4t",
     }
-    life.until_ready(harness)
-    shown = life.columns(harness, wide=True)
+    helpers.until_ready(harness)
+    shown = helpers.columns(harness, wide=True)
     assert shown.pop("AGE")
     assert shown == {
         "Name": "my-slice",
@@ -339,121 +343,121 @@ def test_kubectl_get_prints_readable_columns() -> None:
         "MACHINE": "tpu7x-standard-4t",
         "ZONE": "us-central1-c",
         "MODEL": "RESERVATION_BOUND",
-        "MIG": life.resource_name(harness),
+        "MIG": helpers.resource_name(harness),
     }
 
 
 def test_deletion_is_reported_step_by_step() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
-    harness.delete(life.NAME)
-    told: list[str] = []
+    helpers.ready_slice(harness, manifest())
+    harness.delete(helpers.NAME)
+    reasons: list[str] = []
 
     def is_gone() -> bool:
-        if harness.group(life.NAME) is None:
+        if harness.group(helpers.NAME) is None:
             return True
-        if life.condition_of(harness)[1] not in told:
-            told.append(life.condition_of(harness)[1])
+        if helpers.condition_of(harness)[1] not in reasons:
+            reasons.append(helpers.condition_of(harness)[1])
         return False
 
-    life.until(harness, is_gone)
-    assert told[:2] == ["Ready", "DeletingMIG"]
-    side_by_side = {"DeletingTemplate", "DeletingPolicy"}  # either may be the first to be gone
-    assert set(told[2:]) <= side_by_side
+    helpers.until(harness, is_gone)
+    assert reasons[:2] == ["Ready", "DeletingMIG"]
+    parallel = {"DeletingTemplate", "DeletingPolicy"}  # either may be gone first
+    assert set(reasons[2:]) <= parallel
 
 
 def test_a_pause_before_creation_creates_nothing_and_creation_continues_after_it() -> None:
     harness = Harness()
-    wanted = manifest()
-    wanted["metadata"]["annotations"] = {PAUSED: "true"}
-    harness.apply(wanted)
+    applied = manifest()
+    applied["metadata"]["annotations"] = {PAUSED: "true"}
+    harness.apply(applied)
     harness.run_for(HOUR)
-    assert life.condition_of(harness) == (
+    assert helpers.condition_of(harness) == (
         "False",
         "Paused",
         "The annotation tpu-functions.dev/paused stops creation. Remove it to continue.",
     )
     assert harness.simulation.gce.calls.writes() == 0
-    life.annotate(harness, PAUSED, None)
-    life.until_ready(harness, timeout=5 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.annotate(harness, PAUSED, None)
+    helpers.until_ready(harness, timeout=5 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_pause_during_creation_creates_nothing_more() -> None:
     harness = Harness()
     harness.apply(manifest())
-    life.until(harness, lambda: harness.made["resourcePolicies.insert"] == 1)
-    life.annotate(harness, PAUSED, "true")
+    helpers.until(harness, lambda: harness.operations["resourcePolicies.insert"] == 1)
+    helpers.annotate(harness, PAUSED, "true")
     harness.run_for(HOUR)
-    assert harness.made["instanceGroupManagers.insert"] == 0
-    assert life.condition_of(harness)[:2] == ("False", "Paused")
-    life.annotate(harness, PAUSED, None)
-    life.until_ready(harness)
-    assert harness.made["resourcePolicies.insert"] == 1
+    assert harness.operations["instanceGroupManagers.insert"] == 0
+    assert helpers.condition_of(harness)[:2] == ("False", "Paused")
+    helpers.annotate(harness, PAUSED, None)
+    helpers.until_ready(harness)
+    assert harness.operations["resourcePolicies.insert"] == 1
 
 
 def test_a_paused_group_can_be_deleted() -> None:
     harness = Harness()
-    wanted = manifest()
-    wanted["metadata"]["annotations"] = {PAUSED: "true"}
-    harness.apply(wanted)
+    applied = manifest()
+    applied["metadata"]["annotations"] = {PAUSED: "true"}
+    harness.apply(applied)
     harness.run_for(MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_complete_slice_stays_ready_when_it_is_paused() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
-    life.annotate(harness, PAUSED, "true")
+    helpers.ready_slice(harness, manifest())
+    helpers.annotate(harness, PAUSED, "true")
     harness.run_for(2 * HOUR)
-    assert life.condition_of(harness) == ("True", "Ready", "All nodes are ready")
+    assert helpers.condition_of(harness) == ("True", "Ready", "All nodes are ready")
 
 
 def test_a_group_applied_again_is_not_affected_by_its_predecessor() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
-    first, old_nodes = life.resource_name(harness), set(life.nodes(harness))
-    harness.delete(life.NAME)
-    life.until_gone(harness)
+    helpers.ready_slice(harness, manifest())
+    first, old_nodes = helpers.resource_name(harness), set(helpers.nodes(harness))
+    harness.delete(helpers.NAME)
+    helpers.until_gone(harness)
     harness.apply(manifest())
-    life.until_ready(harness)
-    assert life.resource_name(harness) != first
-    assert not old_nodes & set(life.nodes(harness))
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness)
+    assert helpers.resource_name(harness) != first
+    assert not old_nodes & set(helpers.nodes(harness))
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_group_applied_again_while_the_old_one_is_deleted_waits_only_for_the_name() -> None:
-    """The API server keeps the name until the old group's finalizer goes; not a second longer."""
+    """The name is free as soon as the finalizer of the old group is removed."""
     harness = Harness()
-    life.ready_slice(harness, manifest())
-    harness.delete(life.NAME)
+    helpers.ready_slice(harness, manifest())
+    harness.delete(helpers.NAME)
     harness.run_for(timedelta(seconds=5))
-    refused = harness.apply(manifest())
-    assert (refused["kind"], refused["reason"]) == ("Status", "AlreadyExists")
-    life.until_gone(harness)
+    rejected = harness.apply(manifest())
+    assert (rejected["kind"], rejected["reason"]) == ("Status", "AlreadyExists")
+    helpers.until_gone(harness)
     assert harness.apply(manifest())["kind"] == "TPUNodeGroup"
-    life.until_ready(harness)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_group_force_deleted_and_applied_again_does_not_touch_its_predecessor() -> None:
-    """Somebody removes the finalizer by hand: what is left is not the successor's."""
+    """A user removes the finalizer: the remaining resources do not belong to the successor."""
     harness = Harness()
-    life.ready_slice(harness, manifest())
-    first = life.resource_name(harness)
-    harness.delete(life.NAME)
-    life.patch(harness, life.group_path(), {"metadata": {"finalizers": []}})
+    helpers.ready_slice(harness, manifest())
+    first = helpers.resource_name(harness)
+    harness.delete(helpers.NAME)
+    helpers.patch(harness, helpers.group_path(), {"metadata": {"finalizers": []}})
     harness.apply(manifest())
-    life.until_ready(harness)
-    assert life.resource_name(harness) != first
-    assert life.summary(harness)["text"] == "2/2"
-    harness.delete(life.NAME)
-    life.until_gone(harness)
+    helpers.until_ready(harness)
+    assert helpers.resource_name(harness) != first
+    assert helpers.summary(harness)["text"] == "2/2"
+    harness.delete(helpers.NAME)
+    helpers.until_gone(harness)
     assert all(first in path for path in harness.leftovers())
 
 
 def _status(harness: Harness) -> dict[str, Any]:
-    group = harness.group(life.NAME)
+    group = harness.group(helpers.NAME)
     assert group is not None
     status: dict[str, Any] = group["status"]
     return status

@@ -1,4 +1,4 @@
-"""Conditions and events in the words that people know from tpu-operator."""
+"""Conditions and events with the reasons and messages of tpu-operator."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from tests.unit.specs import OWN_TEMPLATE
 from tests.unit.test_label_node import A, node
 
 GONE = Resource(RESOURCE, State.GONE, NOW)
-STANDS = Resource(RESOURCE, State.READY, NOW)
+EXISTS = Resource(RESOURCE, State.READY, NOW)
 DELETED: dict[str, tuple[dict[str, Resource], tuple[str, str]]] = {
-    "all stand": (
-        {POLICY: STANDS, TEMPLATE: STANDS, MIG: STANDS},
+    "all exist": (
+        {POLICY: EXISTS, TEMPLATE: EXISTS, MIG: EXISTS},
         ("DeletingMIG", "Waiting for ManagedInstanceGroup to be deleted"),
     ),
     "the MIG is gone": (
-        {POLICY: STANDS, TEMPLATE: STANDS, MIG: GONE},
+        {POLICY: EXISTS, TEMPLATE: EXISTS, MIG: GONE},
         ("DeletingTemplate", "Waiting for InstanceTemplate to be deleted"),
     ),
     "the template is gone too": (
-        {POLICY: STANDS, TEMPLATE: GONE, MIG: GONE},
+        {POLICY: EXISTS, TEMPLATE: GONE, MIG: GONE},
         ("DeletingPolicy", "Waiting for WorkloadPolicy to be deleted"),
     ),
     "all are gone": (
@@ -48,24 +48,24 @@ DELETED: dict[str, tuple[dict[str, Resource], tuple[str, str]]] = {
 
 
 @pytest.mark.parametrize("case", DELETED.values(), ids=DELETED)
-def test_a_group_that_goes_says_what_is_waited_for_when(
+def test_the_condition_of_a_deletion_names_the_resource_it_waits_for(
     case: tuple[dict[str, Resource], tuple[str, str]],
 ) -> None:
-    resources, said = case
-    verdict = find_readiness(group(deleting=True), Status(resources=resources))
-    assert (verdict.is_ready, verdict.reason, verdict.message) == (False, *said)
+    resources, (reason, message) = case
+    readiness = find_readiness(group(deleting=True), Status(resources=resources))
+    assert (readiness.is_ready, readiness.reason, readiness.message) == (False, reason, message)
 
 
-def test_a_template_of_ones_own_is_not_waited_for() -> None:
+def test_a_deletion_does_not_wait_for_a_user_template() -> None:
     own = group(deleting=True, change=OWN_TEMPLATE)
-    known = Status(resources={POLICY: STANDS, TEMPLATE: STANDS, MIG: GONE})
+    known = Status(resources={POLICY: EXISTS, TEMPLATE: EXISTS, MIG: GONE})
     assert find_readiness(own, known).reason == Reason.DELETING_POLICY
 
 
-def test_what_stands_in_the_way_of_a_deletion_is_said() -> None:
-    stuck = STANDS.with_error(Reason.IN_USE, "resourceInUseByAnotherResource", "used by b", NOW)
-    verdict = find_readiness(group(deleting=True), Status(resources={MIG: stuck}))
-    assert (verdict.reason, verdict.message) == (
+def test_the_condition_of_a_deletion_reports_an_error() -> None:
+    failed = EXISTS.with_error(Reason.IN_USE, "resourceInUseByAnotherResource", "used by b", NOW)
+    readiness = find_readiness(group(deleting=True), Status(resources={MIG: failed}))
+    assert (readiness.reason, readiness.message) == (
         Reason.IN_USE,
         "used by b. Something else uses the resource, so it cannot be deleted. Detach or delete what "
         "uses it. The deletion continues by itself.",
@@ -78,7 +78,7 @@ def nodes(ready: int) -> Status:
 
 
 @pytest.mark.parametrize(
-    "before, after, told",
+    "before, after, events",
     [
         (0, 1, [Event("NodesJoining", "Waiting for 1 of 2 nodes to join the cluster")]),
         (1, 1, []),
@@ -87,10 +87,10 @@ def nodes(ready: int) -> Status:
         (0, 0, []),
     ],
 )
-def test_joining_is_told_once_with_the_first_node_of_several(
-    before: int, after: int, told: list[Event]
+def test_joining_emits_one_event_at_the_first_of_several_nodes(
+    before: int, after: int, events: list[Event]
 ) -> None:
-    assert changes(group(), nodes(before), nodes(after)) == told
+    assert changes(group(), nodes(before), nodes(after)) == events
 
 
 def ready(status: str, reason: str) -> Status:
@@ -98,24 +98,27 @@ def ready(status: str, reason: str) -> Status:
 
 
 WAITING, READY = ready("False", Reason.AWAITING_NODE_JOIN), ready("True", "Ready")
-MAKING = ready("False", Reason.PROVISIONING)
-REFUSED = ready("False", Reason.INSUFFICIENT_CAPACITY)
+PROVISIONING = ready("False", Reason.PROVISIONING)
+FAILED = ready("False", Reason.INSUFFICIENT_CAPACITY)
 
 
 @pytest.mark.parametrize(
-    "before, after, told",
+    "before, after, events",
     [
         pytest.param(WAITING, READY, [Event("Provisioned", "All nodes are ready")], id="ready"),
         pytest.param(READY, READY, [], id="still ready"),
-        pytest.param(MAKING, WAITING, [], id="on its way"),
+        pytest.param(PROVISIONING, WAITING, [], id="nodes are joining"),
         pytest.param(
-            MAKING, REFUSED, [Event("InsufficientCapacity", "why", is_warning=True)], id="refused"
+            PROVISIONING,
+            FAILED,
+            [Event("InsufficientCapacity", "why", is_warning=True)],
+            id="an error",
         ),
-        pytest.param(REFUSED, REFUSED, [], id="still refused"),
+        pytest.param(FAILED, FAILED, [], id="the same error"),
     ],
 )
-def test_a_change_is_told_once(before: Status, after: Status, told: list[Event]) -> None:
-    assert changes(group(), before, after) == told
+def test_a_change_emits_one_event(before: Status, after: Status, events: list[Event]) -> None:
+    assert changes(group(), before, after) == events
 
 
 CHIPS = {
@@ -128,7 +131,7 @@ CHIPS = {
 
 
 @pytest.mark.parametrize("case", CHIPS.values(), ids=CHIPS)
-def test_a_ready_node_offers_all_chips_of_its_vm(
+def test_a_node_is_ready_only_with_all_chips_of_its_vm(
     case: tuple[str | None, str | None, bool],
 ) -> None:
     capacity, allocatable, is_ready = case
@@ -142,7 +145,7 @@ def test_a_ready_node_offers_all_chips_of_its_vm(
     assert [*given.ready] == ([A] if is_ready else [])
 
 
-def test_a_machine_that_is_not_known_gives_no_accelerator_labels() -> None:
+def test_an_unknown_machine_type_has_no_accelerator_labels() -> None:
     labels = group().node_labels(None)
     assert "cloud.google.com/gke-tpu-accelerator" not in labels
     assert "cloud.google.com/gke-accelerator-count" not in labels

@@ -1,6 +1,6 @@
-"""What stories share: to let a life go on, and to read of it what a person reads.
+"""Helpers of stories: let simulated time pass, and read the state.
 
-All questions are asked as a person asks them: of the API server, of Compute Engine, of the log.
+The state is read as users read it: from the API server, from Compute Engine and from the log.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ HOUR = timedelta(hours=1)
 NAME = "my-slice"
 ZONE = f"projects/{PROJECT}/zones/us-central1-c"
 REGION = f"projects/{PROJECT}/regions/us-central1"
-STEPS_ON_GCE = "user@example.com"
-"""Whom Compute Engine takes the steps for: here all have one identity."""
-AGENT_ON_GCE = "123456789012@cloudservices.gserviceaccount.com"
-"""Google's own, which makes the VMs of a managed instance group."""
+STEPS_EMAIL = "user@example.com"
+"""The identity of the steps on Compute Engine: all have the same one here."""
+SERVICE_AGENT_EMAIL = "123456789012@cloudservices.gserviceaccount.com"
+"""The Google APIs service agent, which creates the VMs of a MIG."""
 SPOT: Mapping[str, Any] = {"provisioningModel": "SPOT", "reservation": None}
 STANDARD: Mapping[str, Any] = {"provisioningModel": "STANDARD", "reservation": None}
 ONE_HOST: Mapping[str, Any] = {
@@ -33,34 +33,35 @@ ONE_HOST: Mapping[str, Any] = {
     "targetSizePolicyMode": "INDIVIDUAL",
 }
 
-Say = Callable[[str], None]
+PrintFigure = Callable[[str], None]
 
 
 def vm_options(**change: Any) -> Options:
-    """A simulation whose VMs behave otherwise; kubelets renew their Leases seldom unless it is said."""
+    """Options with other behaviour of VMs. By default, kubelets renew their Leases seldom."""
     return Options(agents=agents.Timings(**{"lease_s": LAZY_LEASE_S, **change}))
 
 
-def watchful(**change: Any) -> Options:
-    """A simulation in which kubelets renew their Leases as real ones do: silence shows in a minute."""
+def with_heartbeats(**change: Any) -> Options:
+    """Options with which kubelets renew their Leases as real ones do, so a dead kubelet is noticed
+    within a minute."""
     return Options(agents=agents.Timings(**{"lease_s": 10.0, **change}), kube=kube.ClusterOptions())
 
 
 def by_other_means(_: Machine) -> Identity:
-    """VMs whose image brings what makes them join."""
+    """The identity of VMs whose image contains credentials to join."""
     return Identity("https://10.128.0.2:6443", "", Bearer("admin"), impersonates=True)
 
 
 def as_kubelet(vm: str) -> dict[str, str]:
-    """The headers by which an administrator asks as a VM's kubelet."""
+    """The headers with which an administrator impersonates a VM's kubelet."""
     return {"Impersonate-User": f"system:node:{vm}", "Impersonate-Group": "system:nodes"}
 
 
-JOINED_OTHERWISE = vm_options(identity=by_other_means)
+JOIN_BY_OTHER_MEANS = vm_options(identity=by_other_means)
 
 
 def until(harness: Harness, holds: Callable[[], bool], timeout: timedelta = HOUR) -> None:
-    """Let time pass until something holds; it must come to it."""
+    """Let time pass until the condition is true; fail after the timeout."""
     assert harness.run_until(holds, timeout), describe_state(harness)
 
 
@@ -75,26 +76,26 @@ def until_gone(harness: Harness, name: str = NAME, timeout: timedelta = HOUR) ->
 def until_reason(
     harness: Harness, reason: str, name: str = NAME, timeout: timedelta = HOUR
 ) -> None:
-    """Let time pass until ``kubectl get tng`` shows a reason."""
+    """Let time pass until the condition Ready has the reason."""
     until(harness, lambda: harness.condition(name, "Ready").get("reason") == reason, timeout)
 
 
 def describe_state(harness: Harness) -> str:
-    """What a person would look at."""
+    """The status of all groups, the last log lines and all resources, for a failed assertion."""
     groups = harness.simulation.admin("GET", "/apis/tpu.google.com/v1alpha1/tpunodegroups")["items"]
-    told = [f"{group['metadata']['name']}: {group.get('status')}" for group in groups]
-    return "\n".join([*told, *map(str, harness.log.lines[-12:]), *harness.leftovers()])
+    groups_text = [f"{group['metadata']['name']}: {group.get('status')}" for group in groups]
+    return "\n".join([*groups_text, *map(str, harness.log.lines[-12:]), *harness.leftovers()])
 
 
 def ready_slice(harness: Harness, manifest: Mapping[str, Any]) -> None:
-    """Apply, wait until it is Ready, and for what is still on its way then."""
+    """Apply a group, wait until it is Ready, and two minutes more."""
     harness.apply(manifest)
     until_ready(harness, manifest["metadata"]["name"])
     harness.run_for(2 * MINUTE)
 
 
 def assert_deleted_completely(harness: Harness, name: str = NAME) -> None:
-    """Delete a group; it goes, and ten minutes later nothing of it is there."""
+    """Delete a group, and assert that nothing is left ten minutes after it is gone."""
     harness.delete(name)
     until_gone(harness, name)
     harness.run_for(10 * MINUTE)
@@ -108,7 +109,7 @@ def condition_of(harness: Harness, kind: str = "Ready", name: str = NAME) -> tup
 
 
 def resource_name(harness: Harness, name: str = NAME) -> str:
-    """The name that a group's resources bear."""
+    """The name of the group's resources."""
     group = harness.group(name)
     assert group is not None
     found: str = group["metadata"]["labels"]["tpu-functions.dev/resource-name"]
@@ -116,7 +117,7 @@ def resource_name(harness: Harness, name: str = NAME) -> str:
 
 
 def pending(harness: Harness, name: str = NAME) -> dict[str, str]:
-    """The VMs that hold a slice up, each with its reason."""
+    """The VMs that the slice waits for, each with its reason."""
     group = harness.group(name)
     assert group is not None
     return {entry["name"]: entry["why"] for entry in group["status"].get("pending", [])}
@@ -159,7 +160,7 @@ def of_kind(harness: Harness, collection: str) -> list[str]:
 
 
 def get(harness: Harness, path: str) -> dict[str, Any]:
-    """A resource of Compute Engine, as a person gets it."""
+    """A resource of Compute Engine, as a user reads it."""
     found: dict[str, Any] = harness.simulation.gce.faults.act_by_hand("GET", path)
     return found
 
@@ -178,13 +179,13 @@ def secrets(harness: Harness) -> list[str]:
 def events(harness: Harness, namespace: str = "default") -> list[tuple[str, str, str]]:
     """Type, reason and message of all Events about groups, oldest first."""
     found = harness.simulation.admin("GET", f"/api/v1/namespaces/{namespace}/events")["items"]
-    told = [event for event in found if event["involvedObject"]["kind"] == "TPUNodeGroup"]
-    told.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
-    return [(event["type"], event["reason"], event["message"]) for event in told]
+    of_groups = [event for event in found if event["involvedObject"]["kind"] == "TPUNodeGroup"]
+    of_groups.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
+    return [(event["type"], event["reason"], event["message"]) for event in of_groups]
 
 
 def columns(harness: Harness, name: str = NAME, *, wide: bool = False) -> dict[str, Any]:
-    """What ``kubectl get tng`` prints of a group, by column."""
+    """The columns of ``kubectl get tng`` for a group."""
     path = f"/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups/{name}"
     table = harness.simulation.admin(
         "GET", path, Accept="application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -210,7 +211,7 @@ def annotate(harness: Harness, key: str, value: str | None, name: str = NAME) ->
 
 
 def template(machine_type: str = "tpu7x-standard-4t", **change: Any) -> dict[str, Any]:
-    """An instance template of one's own, fit for TPUs, changed by its ``properties``' fields."""
+    """A user template for TPUs, with changed fields of its ``properties``."""
     properties = {
         "machineType": machine_type,
         "disks": [
@@ -230,8 +231,8 @@ def template(machine_type: str = "tpu7x-standard-4t", **change: Any) -> dict[str
     return {"name": "my-template", "properties": properties}
 
 
-def make_template(harness: Harness, body: Mapping[str, Any], region: str = "") -> None:
-    """Make a template by hand, in a region or globally, and wait until it is there."""
+def create_template(harness: Harness, body: Mapping[str, Any], region: str = "") -> None:
+    """Create a user template, in a region or globally, and wait until it exists."""
     scope = f"regions/{region}" if region else "global"
     path = f"projects/{PROJECT}/{scope}/instanceTemplates"
     harness.simulation.gce.faults.act_by_hand("POST", path, dict(body))

@@ -1,4 +1,4 @@
-"""Events alone and the sweep alone end every life right; so do outages, doubles and replays."""
+"""Events alone or the sweep alone are enough; outages, duplicates and replays change no result."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from local import pubsub
 from local.cloud.simulation import Options
 from tests.harness import Harness
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import HOUR, MINUTE, ONE_HOST, SPOT
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE, ONE_HOST, SPOT
 
-EVENTS_ALONE = Options(sweeps=False)
-SWEEP_ALONE = Options(relays=False, sinks=False)
+EVENTS_ONLY = Options(sweeps=False)
+SWEEP_ONLY = Options(relays=False, sinks=False)
 DAY = timedelta(days=1)
 
 either = pytest.mark.parametrize(
-    "options", [EVENTS_ALONE, SWEEP_ALONE], ids=["events alone", "sweep alone"]
+    "options", [EVENTS_ONLY, SWEEP_ONLY], ids=["events only", "sweep only"]
 )
 
 
@@ -32,61 +32,61 @@ either = pytest.mark.parametrize(
     [{}, {**ONE_HOST, "nodeCount": 3}, {"instanceConfig": SPOT}],
     ids=["BULK", "INDIVIDUAL", "SPOT"],
 )
-def test_a_whole_life(options: Options, change: dict[str, Any]) -> None:
+def test_the_lifecycle_of_a_slice_completes(options: Options, change: dict[str, Any]) -> None:
     harness = Harness(options)
     harness.apply(manifest(**change))
-    life.until_ready(harness)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 @either
 def test_vms_that_join_by_other_means(options: Options) -> None:
-    joined = life.JOINED_OTHERWISE
+    joined = helpers.JOIN_BY_OTHER_MEANS
     harness = Harness(replace(options, agents=joined.agents))
     harness.apply(manifest(bootstrapKubernetes=None))
-    life.until_ready(harness)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 @either
 def test_a_vm_preempted_after_completion(options: Options) -> None:
-    """The sweep alone cannot know why a VM is down; that it is, it sees within the hour."""
-    words = {"Preempted"} if options is EVENTS_ALONE else {"NodeLost", "NodeNotReady"}
+    """Without events, the sweep finds within an hour that a VM is down, but not why."""
+    words = {"Preempted"} if options is EVENTS_ONLY else {"NodeLost", "NodeNotReady"}
     harness = Harness(options)
-    life.ready_slice(harness, manifest(instanceConfig=SPOT))
-    lost = life.vms(harness)[0]
+    helpers.ready_slice(harness, manifest(instanceConfig=SPOT))
+    lost = helpers.vms(harness)[0]
     harness.simulation.gce.faults.preempt(lost)
-    life.until(harness, lambda: not harness.is_ready(life.NAME), 2 * HOUR)
-    assert list(life.pending(harness)) == [life.vm_name(lost)]
-    assert set(life.pending(harness).values()) <= words
-    life.assert_deleted_completely(harness)
+    helpers.until(harness, lambda: not harness.is_ready(helpers.NAME), 2 * HOUR)
+    assert list(helpers.pending(harness)) == [helpers.vm_name(lost)]
+    assert set(helpers.pending(harness).values()) <= words
+    helpers.assert_deleted_completely(harness)
 
 
 @either
 def test_a_vm_deleted_manually_from_a_group_with_repair(options: Options) -> None:
     harness = Harness(options)
-    life.ready_slice(harness, manifest(**{**ONE_HOST, "nodeCount": 2}))
-    lost = life.vms(harness)[0]
-    old = life.get(harness, lost)["id"]
+    helpers.ready_slice(harness, manifest(**{**ONE_HOST, "nodeCount": 2}))
+    lost = helpers.vms(harness)[0]
+    old = helpers.get(harness, lost)["id"]
     harness.simulation.gce.faults.act_by_hand("DELETE", lost)
 
     def is_back() -> bool:
         label = "node-restriction.kubernetes.io/tpu-functions-vm-id"
-        proved = {node["metadata"]["labels"].get(label) for node in life.nodes(harness).values()}
-        return len(proved) == 2 and old not in proved and harness.is_ready(life.NAME)
+        proved = {node["metadata"]["labels"].get(label) for node in helpers.nodes(harness).values()}
+        return len(proved) == 2 and old not in proved and harness.is_ready(helpers.NAME)
 
-    life.until(harness, is_back, 2 * HOUR)
-    life.assert_deleted_completely(harness)
+    helpers.until(harness, is_back, 2 * HOUR)
+    helpers.assert_deleted_completely(harness)
 
 
 @either
 @pytest.mark.parametrize("after_s", [0.5, 2, 4, 8, 20, 45, 70, 100])
 def test_deletion_during_creation(options: Options, after_s: float) -> None:
-    start = MINUTE if options is SWEEP_ALONE else timedelta(0)
+    start = MINUTE if options is SWEEP_ONLY else timedelta(0)
     harness = Harness(options)
     harness.apply(manifest())
     harness.run_for(start + timedelta(seconds=after_s))
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize("after_s", [0.5, 3, 30, 80, 400])
@@ -97,21 +97,21 @@ def test_pub_sub_is_unavailable_for_twenty_minutes(after_s: float) -> None:
     harness.simulation.pubsub.begin_outage()
     harness.run_for(20 * MINUTE)
     harness.simulation.pubsub.end_outage()
-    life.until_ready(harness, timeout=10 * MINUTE)
-    assert harness.made == _MADE
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=10 * MINUTE)
+    assert harness.operations == _INSERTED
+    helpers.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize("after_s", [0.5, 5, 40, 60])
 def test_pub_sub_is_unavailable_while_a_group_is_deleted(after_s: float) -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
-    harness.delete(life.NAME)
+    helpers.ready_slice(harness, manifest())
+    harness.delete(helpers.NAME)
     harness.run_for(timedelta(seconds=after_s))
     harness.simulation.pubsub.begin_outage()
     harness.run_for(20 * MINUTE)
     harness.simulation.pubsub.end_outage()
-    life.until_gone(harness, timeout=10 * MINUTE)
+    helpers.until_gone(harness, timeout=10 * MINUTE)
     assert harness.leftovers() == []
 
 
@@ -119,14 +119,14 @@ def test_pub_sub_is_unavailable_while_a_group_is_deleted(after_s: float) -> None
 def test_duplicate_and_reordered_messages_create_nothing_twice(seed: int) -> None:
     options = Options(pubsub=pubsub.Timings(duplicates=1.0, delay_s=5.0))
     harness = Harness(options, seed=seed)
-    life.ready_slice(harness, manifest())
-    assert harness.made == _MADE
-    assert life.condition_of(harness) == ("True", "Ready", "All nodes are ready")
-    life.assert_deleted_completely(harness)
-    assert harness.made == {**_MADE, **_DELETED}
+    helpers.ready_slice(harness, manifest())
+    assert harness.operations == _INSERTED
+    assert helpers.condition_of(harness) == ("True", "Ready", "All nodes are ready")
+    helpers.assert_deleted_completely(harness)
+    assert harness.operations == {**_INSERTED, **_DELETED}
 
 
-_MADE = {
+_INSERTED = {
     "resourcePolicies.insert": 1,
     "instanceTemplates.insert": 1,
     "instanceGroupManagers.insert": 1,
@@ -134,11 +134,11 @@ _MADE = {
 }
 
 
-_DELETED = {method.replace("insert", "delete"): count for method, count in _MADE.items()}
+_DELETED = {method.replace("insert", "delete"): count for method, count in _INSERTED.items()}
 
 
 class Recorder:
-    """All messages of a life, to be delivered once more."""
+    """Records all messages, to deliver them again."""
 
     def __init__(self, harness: Harness) -> None:
         self._harness = harness
@@ -153,9 +153,10 @@ class Recorder:
         self._publish: Callable[[str, bytes, dict[str, str]], None] = publish
 
     def replay(self, *, backwards: bool) -> None:
-        """Deliver all that are no SYNCs (those are dropped when they are old) and let them work."""
-        told = [it for it in self.messages if b'"Resync"' not in it[1] and it[0] != "sweep"]
-        for message in reversed(told) if backwards else told:
+        """Deliver all messages except resyncs, which steps drop if they are old, and let the steps
+        run."""
+        messages = [it for it in self.messages if b'"Resync"' not in it[1] and it[0] != "sweep"]
+        for message in reversed(messages) if backwards else messages:
             self._publish(*message)
             self._harness.run_for(timedelta(seconds=1))
 
@@ -165,9 +166,9 @@ replayed = pytest.mark.parametrize("backwards", [False, True], ids=["in order", 
 
 @replayed
 def test_messages_replayed_to_a_ready_slice_change_nothing(backwards: bool) -> None:
-    harness = Harness(EVENTS_ALONE)
+    harness = Harness(EVENTS_ONLY)
     recorder = Recorder(harness)
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     before, writes = _snapshot(harness), harness.simulation.gce.calls.writes()
     recorder.replay(backwards=backwards)
     assert len(recorder.messages) > 8
@@ -177,13 +178,13 @@ def test_messages_replayed_to_a_ready_slice_change_nothing(backwards: bool) -> N
 
 @replayed
 def test_messages_replayed_after_a_loss_change_nothing(backwards: bool) -> None:
-    harness = Harness(replace(life.watchful(), sweeps=False))
+    harness = Harness(replace(helpers.with_heartbeats(), sweeps=False))
     recorder = Recorder(harness)
-    life.ready_slice(harness, manifest(instanceConfig=SPOT))
-    harness.simulation.gce.faults.preempt(life.vms(harness)[0])
+    helpers.ready_slice(harness, manifest(instanceConfig=SPOT))
+    harness.simulation.gce.faults.preempt(helpers.vms(harness)[0])
     harness.run_for(10 * MINUTE)
     before, writes = _snapshot(harness), harness.simulation.gce.calls.writes()
-    assert life.condition_of(harness)[1] == "Preempted"
+    assert helpers.condition_of(harness)[1] == "Preempted"
     recorder.replay(backwards=backwards)
     assert _snapshot(harness) == before
     assert harness.simulation.gce.calls.writes() == writes
@@ -191,11 +192,11 @@ def test_messages_replayed_after_a_loss_change_nothing(backwards: bool) -> None:
 
 @replayed
 def test_messages_of_a_group_that_is_gone_change_nothing(backwards: bool) -> None:
-    harness = Harness(EVENTS_ALONE)
+    harness = Harness(EVENTS_ONLY)
     recorder = Recorder(harness)
-    life.ready_slice(harness, manifest())
-    harness.delete(life.NAME)
-    life.until_gone(harness)
+    helpers.ready_slice(harness, manifest())
+    harness.delete(helpers.NAME)
+    helpers.until_gone(harness)
     writes = harness.simulation.gce.calls.writes()
     recorder.replay(backwards=backwards)
     assert harness.leftovers() == []
@@ -204,13 +205,13 @@ def test_messages_of_a_group_that_is_gone_change_nothing(backwards: bool) -> Non
 
 @replayed
 def test_messages_of_a_predecessor_do_not_touch_its_successor(backwards: bool) -> None:
-    harness = Harness(EVENTS_ALONE)
+    harness = Harness(EVENTS_ONLY)
     recorder = Recorder(harness)
-    life.ready_slice(harness, manifest())
-    harness.delete(life.NAME)
-    life.until_gone(harness)
+    helpers.ready_slice(harness, manifest())
+    harness.delete(helpers.NAME)
+    helpers.until_gone(harness)
     old = list(recorder.messages)
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     before, writes = _snapshot(harness), harness.simulation.gce.calls.writes()
     recorder.messages = old
     recorder.replay(backwards=backwards)
@@ -219,5 +220,5 @@ def test_messages_of_a_predecessor_do_not_touch_its_successor(backwards: bool) -
 
 
 def _snapshot(harness: Harness) -> str:
-    """The group as it stands, its version with it: a write of any kind would show."""
-    return json.dumps(harness.group(life.NAME), sort_keys=True)
+    """The group with its resourceVersion, which any write changes."""
+    return json.dumps(harness.group(helpers.NAME), sort_keys=True)

@@ -1,4 +1,4 @@
-"""Stories that once ended wrong."""
+"""Regression tests for bugs that were fixed."""
 
 from __future__ import annotations
 
@@ -12,57 +12,62 @@ from local.cloud.simulation import Options
 from shared.base.names import RESOURCE_NAME_LABEL, VM_ID_LABEL
 from tests.harness import Harness
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import HOUR, MINUTE, ONE_HOST, SPOT, STANDARD
-from tests.stories.test_budget import Ledger
-from tests.stories.test_lives import EXAMPLES
-from tests.stories.test_refusals import INJECTED_ERRORS, OF_CALLS, TWO_SINGLE, denied, notes
+from tests.stories import helpers
+from tests.stories.helpers import HOUR, MINUTE, ONE_HOST, SPOT, STANDARD
+from tests.stories.test_api_errors import (
+    ERRORS_OF_CALLS,
+    INJECTED_ERRORS,
+    TWO_SINGLE,
+    denied,
+    notes,
+)
+from tests.stories.test_budget import CallCounter
+from tests.stories.test_lifecycle import EXAMPLES
 
 
-def test_the_sweep_alone_reports_a_stopped_vm_lost() -> None:
+def test_the_sweep_without_events_reports_a_stopped_vm_lost() -> None:
     harness = Harness(Options(relays=False, sinks=False))
-    life.ready_slice(harness, manifest(instanceConfig=SPOT))
-    lost = life.vms(harness)[0]
+    helpers.ready_slice(harness, manifest(instanceConfig=SPOT))
+    lost = helpers.vms(harness)[0]
     harness.simulation.gce.faults.preempt(lost)
-    life.until(harness, lambda: not harness.is_ready(life.NAME), 2 * HOUR)
-    assert life.pending(harness) == {life.vm_name(lost): "NodeLost"}
+    helpers.until(harness, lambda: not harness.is_ready(helpers.NAME), 2 * HOUR)
+    assert helpers.pending(harness) == {helpers.vm_name(lost): "NodeLost"}
 
 
 @pytest.mark.parametrize("mode", [{}, {**ONE_HOST, "nodeCount": 2}], ids=["BULK", "INDIVIDUAL"])
 def test_a_preempted_vm_stays_reported_while_its_node_is_not_known_to_be_dead(
     mode: dict[str, Any],
 ) -> None:
-    """Its Node is Ready for 50 seconds yet; another Node's change must not undo what is known."""
-    harness = Harness(life.watchful())
-    life.ready_slice(harness, manifest(instanceConfig=SPOT, **mode))
-    lost, other = map(life.vm_name, life.vms(harness))
-    harness.simulation.gce.faults.preempt(life.vms(harness)[0])
-    life.until_reason(harness, "Preempted")
-    life.patch(
+    """Its Node is still Ready for 50 seconds. A change of another Node must not clear the reason."""
+    harness = Harness(helpers.with_heartbeats())
+    helpers.ready_slice(harness, manifest(instanceConfig=SPOT, **mode))
+    lost, other = map(helpers.vm_name, helpers.vms(harness))
+    harness.simulation.gce.faults.preempt(helpers.vms(harness)[0])
+    helpers.until_reason(harness, "Preempted")
+    helpers.patch(
         harness,
         f"/api/v1/nodes/{other}",
         {"metadata": {"labels": {"cloud.google.com/gke-tpu-topology": "9x9"}}},
     )
     harness.run_for(timedelta(seconds=8))
-    assert life.condition_of(harness)[:2] == ("False", "Preempted")
-    assert life.pending(harness) == {lost: "Preempted"}
+    assert helpers.condition_of(harness)[:2] == ("False", "Preempted")
+    assert helpers.pending(harness) == {lost: "Preempted"}
 
 
 def test_64_vms_preempted_together_are_all_reported_lost() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest(nodeCount=64, topology="4x8x8", instanceConfig=SPOT))
-    for vm in life.vms(harness):
+    helpers.ready_slice(harness, manifest(nodeCount=64, topology="4x8x8", instanceConfig=SPOT))
+    for vm in helpers.vms(harness):
         harness.simulation.gce.faults.preempt(vm)
     harness.run_for(2 * MINUTE)
-    assert set(life.pending(harness).values()) <= {"Preempted", "NodeLost"}
+    assert set(helpers.pending(harness).values()) <= {"Preempted", "NodeLost"}
 
 
 def test_a_node_of_another_machine_with_our_proof_is_not_touched() -> None:
-
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     labels = {
-        RESOURCE_NAME_LABEL: life.resource_name(harness),
+        RESOURCE_NAME_LABEL: helpers.resource_name(harness),
         "cloud.google.com/gke-tpu-accelerator": "tpu7x",
         VM_ID_LABEL: "12345",
     }
@@ -77,32 +82,31 @@ def test_a_node_of_another_machine_with_our_proof_is_not_touched() -> None:
         },
     )
     harness.run_for(timedelta(minutes=5))
-    assert life.nodes(harness)["worker-1"]["metadata"]["labels"] == labels
-    assert life.summary(harness)["joined"] == 2
+    assert helpers.nodes(harness)["worker-1"]["metadata"]["labels"] == labels
+    assert helpers.summary(harness)["joined"] == 2
 
 
-@pytest.mark.parametrize("name", sorted(INJECTED_ERRORS.keys() - OF_CALLS))
+@pytest.mark.parametrize("name", sorted(INJECTED_ERRORS.keys() - ERRORS_OF_CALLS))
 def test_the_reason_of_an_individual_group_that_waits_does_not_flap(name: str) -> None:
     injected = INJECTED_ERRORS[name]
     harness = Harness()
     injected.begin(harness.simulation.gce.faults)
     harness.apply(manifest(**{**TWO_SINGLE, **injected.change}))
-    life.until_reason(harness, injected.reason, timeout=5 * MINUTE)
+    helpers.until_reason(harness, injected.reason, timeout=5 * MINUTE)
     for _ in range(40):
         harness.run_for(MINUTE)
-        assert life.condition_of(harness)[:2] == ("False", injected.reason)
+        assert helpers.condition_of(harness)[:2] == ("False", injected.reason)
 
 
 def test_a_refused_read_is_reported_by_an_event() -> None:
     harness = Harness()
     denied("compute.instanceGroupManagers.get").begin(harness.simulation.gce.faults)
     harness.apply(manifest())
-    life.until_reason(harness, "PermissionDenied", timeout=5 * MINUTE)
-    assert [event for event in life.events(harness) if event[1] == "PermissionDenied"]
+    helpers.until_reason(harness, "PermissionDenied", timeout=5 * MINUTE)
+    assert [event for event in helpers.events(harness) if event[1] == "PermissionDenied"]
 
 
 def test_a_kubeconfig_that_is_not_yaml_is_named_in_the_log() -> None:
-
     harness = Harness()
     harness.kubeconfig("create_resources").write_text("not: [a kubeconfig")
     harness.apply(manifest())
@@ -110,33 +114,34 @@ def test_a_kubeconfig_that_is_not_yaml_is_named_in_the_log() -> None:
     assert "cannot be used: " in notes(harness, "create_resources")
 
 
-def test_an_example_in_an_ai_zone() -> None:
-
+def test_the_example_in_an_ai_zone_becomes_ready() -> None:
     harness = Harness()
-    life.ready_slice(harness, yaml.safe_load((EXAMPLES / "v6e-8x8-flex-start.yaml").read_text()))
+    helpers.ready_slice(harness, yaml.safe_load((EXAMPLES / "v6e-8x8-flex-start.yaml").read_text()))
 
 
 def test_a_group_of_single_hosts_that_waits_for_capacity_is_observed_cheaply() -> None:
     harness = Harness()
-    ledger = Ledger(harness)
+    counter = CallCounter(harness)
     harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 0)
     harness.apply(manifest(**{**TWO_SINGLE, "instanceConfig": STANDARD}))
-    life.until_reason(harness, "InsufficientCapacity", timeout=5 * MINUTE)
+    helpers.until_reason(harness, "InsufficientCapacity", timeout=5 * MINUTE)
     minutes = []
     for _ in range(60):
-        before = ledger.cost()
+        before = counter.cost()
         harness.run_for(MINUTE)
-        minutes.append(ledger.cost() - before)
+        minutes.append(counter.cost() - before)
     assert max(cost.reads for cost in minutes) <= 2
     harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 2)
-    life.until_ready(harness)
+    helpers.until_ready(harness)
 
 
 def test_an_invalid_time_in_a_status_does_not_keep_the_sweep_from_other_groups() -> None:
     harness = Harness(Options(relays=False))
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     odd = "2026-11-20T10:00:00+99:00"
-    answer = life.patch(harness, f"{life.group_path()}/status", {"status": {"completedAt": odd}})
+    answer = helpers.patch(
+        harness, f"{helpers.group_path()}/status", {"status": {"completedAt": odd}}
+    )
     assert answer["status"]["completedAt"] == odd
     harness.apply(manifest("other"))
-    life.until_ready(harness, "other", 2 * HOUR)
+    helpers.until_ready(harness, "other", 2 * HOUR)

@@ -1,7 +1,7 @@
-"""Rejections by the spec, the messages, Compute Engine and the cluster, and what users read then.
+"""Errors of messages, specs, Compute Engine and the cluster, and how the status reports them.
 
-Each rejection is reported on the object, with what would be valid. It loses nothing, it is not retried
-for ever, and when its cause is gone, the group continues without help.
+The status reports each error with the valid values or the next step. No message is lost or retried
+forever, and the group continues without help when the cause is fixed.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from shared.base.reasons import REASONS, Reason
 from shared.frame.step import handle
 from tests.harness import RESERVATION, Harness, manifests
 from tests.manifests import manifest
-from tests.stories import life
-from tests.stories.life import (
-    AGENT_ON_GCE,
+from tests.stories import helpers
+from tests.stories.helpers import (
     HOUR,
     MINUTE,
     NAME,
     ONE_HOST,
     REGION,
+    SERVICE_AGENT_EMAIL,
     STANDARD,
-    STEPS_ON_GCE,
+    STEPS_EMAIL,
 )
 from tests.unit.builders import DATA
 
@@ -48,13 +48,13 @@ def dead_letters(harness: Harness) -> list[bytes]:
 
 
 def most_attempts(harness: Harness) -> int:
-    """The most often that any message was delivered."""
+    """The largest number of deliveries of a message."""
     attempts: list[int] = [line.get("attempt", 0) for line in harness.log.lines]
     return max(attempts)
 
 
 def notes(harness: Harness, step: str) -> str:
-    """What the log says of a step's refusals."""
+    """The notes of a step in the log."""
     return "\n".join(
         str(line["note"]) for line in harness.log.lines if line["step"] == step and "note" in line
     )
@@ -82,21 +82,21 @@ POISON: dict[str, tuple[bytes, str]] = {
 }
 
 
-@pytest.mark.parametrize("data, words", POISON.values(), ids=POISON.keys())
-def test_an_unreadable_message_becomes_a_dead_letter(data: bytes, words: str) -> None:
+@pytest.mark.parametrize("data, text", POISON.values(), ids=POISON.keys())
+def test_an_unreadable_message_becomes_a_dead_letter(data: bytes, text: str) -> None:
     harness = Harness()
     harness.simulation.publish("label_node", data, {})
     harness.run_for(2 * HOUR)
     (letter,) = harness.simulation.pubsub.dead_letters
     assert (letter.message.data, letter.attempts) == (data, 10)
-    told = [line for line in harness.log.lines if line["decision"] == "Poison"]
-    assert len(told) == 10
-    assert {line["severity"] for line in told} == {"WARNING"}
-    assert f"message {letter.message.id}{words}" in told[0]["note"]
+    poison = [line for line in harness.log.lines if line["decision"] == "Poison"]
+    assert len(poison) == 10
+    assert {line["severity"] for line in poison} == {"WARNING"}
+    assert f"message {letter.message.id}{text}" in poison[0]["note"]
 
 
 @pytest.mark.parametrize(
-    "body, words",
+    "body, text",
     [
         (b"", "the push request is no JSON: "),
         (b"{}", "the push request has no 'message'; it must be a Pub/Sub push envelope"),
@@ -107,17 +107,17 @@ def test_an_unreadable_message_becomes_a_dead_letter(data: bytes, words: str) ->
     ],
     ids=["empty", "no envelope", "no base64"],
 )
-def test_a_request_that_is_not_a_push_is_answered_with_its_error(body: bytes, words: str) -> None:
+def test_a_request_that_is_not_a_push_is_answered_with_its_error(body: bytes, text: str) -> None:
     harness = Harness()
     run = import_module("functions.create_resources").run
     answer = handle("create_resources", run, body, harness.runtime("create_resources"))
     assert (answer.http, answer.outcome) == (400, "Poison")
-    assert words in answer.note
+    assert text in answer.note
 
 
 def test_audit_entries_that_trigger_no_step_change_nothing() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     rows = map(json.loads, (DATA / "audit-log-entries.jsonl").read_text().splitlines())
     entries = [row["entry"] for row in rows if row["wakes"] == "none"]
     assert len(entries) > 10
@@ -134,7 +134,7 @@ def test_audit_entries_that_trigger_no_step_change_nothing() -> None:
 
 def test_a_message_about_a_group_whose_namespace_is_gone_is_acknowledged() -> None:
     harness = Harness()
-    told = {
+    message = {
         "version": 1,
         "kind": "TPUNodeGroup",
         "namespace": "gone",
@@ -144,7 +144,7 @@ def test_a_message_about_a_group_whose_namespace_is_gone_is_acknowledged() -> No
         "at": "2026-01-01T00:00:00Z",
     }
     for step in ("create_resources", "inject_token", "label_node", "tear_down"):
-        harness.simulation.publish(step, json.dumps(told).encode(), {})
+        harness.simulation.publish(step, json.dumps(message).encode(), {})
     harness.run_for(timedelta(seconds=5))
     assert [answer.outcome for _, answer in harness.answers] == ["GroupGone"] * 4
     assert most_attempts(harness) == 1
@@ -165,7 +165,7 @@ def test_deleting_a_namespace_deletes_its_groups(after_s: int) -> None:
     harness.apply(manifest(namespace="team"))
     harness.run_for(timedelta(seconds=after_s))
     harness.simulation.admin("DELETE", "/api/v1/namespaces/team")
-    life.until(harness, lambda: harness.group(NAME, "team") is None)
+    helpers.until(harness, lambda: harness.group(NAME, "team") is None)
     harness.run_for(MINUTE)
     assert harness.simulation.admin("GET", "/api/v1/namespaces/team")["reason"] == "NotFound"
     harness.run_for(HOUR)
@@ -179,8 +179,8 @@ def test_deleting_a_namespace_deletes_its_groups(after_s: int) -> None:
 # specs
 
 
-def loosen(harness: Harness) -> None:
-    """A definition as an older installation may have it: without a rule in it."""
+def remove_validation(harness: Harness) -> None:
+    """A CRD without one of its rules, as an older installation may have it."""
     name = "tpunodegroups.tpu.google.com"
     crd = harness.simulation.admin("GET", f"{CRD}/{name}")
     rest = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -222,49 +222,51 @@ def test_the_definition_rejects_an_invalid_spec_and_names_the_field(
     change: dict[str, Any], path: str, _: str
 ) -> None:
     harness = Harness()
-    refused = harness.apply(manifest(**change))
-    assert (refused["kind"], refused["code"], refused["reason"]) == ("Status", 422, "Invalid")
-    assert path in [cause["field"] for cause in refused["details"]["causes"]]
+    rejected = harness.apply(manifest(**change))
+    assert (rejected["kind"], rejected["code"], rejected["reason"]) == ("Status", 422, "Invalid")
+    assert path in [cause["field"] for cause in rejected["details"]["causes"]]
 
 
 ADVICE = ". Delete the group, correct the spec and apply it again."
 
 
-@pytest.mark.parametrize("change, _, words", MISTAKES.values(), ids=MISTAKES.keys())
+@pytest.mark.parametrize("change, _, text", MISTAKES.values(), ids=MISTAKES.keys())
 def test_the_functions_reject_what_an_older_definition_accepts(
-    change: dict[str, Any], _: str, words: str
+    change: dict[str, Any], _: str, text: str
 ) -> None:
     harness = Harness()
-    loosen(harness)
+    remove_validation(harness)
     harness.apply(manifest(**change))
-    life.until_reason(harness, "InvalidSpec", timeout=MINUTE)
-    message = life.condition_of(harness)[2]
-    assert words in message.removesuffix(ADVICE).split("; ")
-    assert ("Warning", "InvalidSpec", life.condition_of(harness)[2]) in life.events(harness)
+    helpers.until_reason(harness, "InvalidSpec", timeout=MINUTE)
+    message = helpers.condition_of(harness)[2]
+    assert text in message.removesuffix(ADVICE).split("; ")
+    assert ("Warning", "InvalidSpec", helpers.condition_of(harness)[2]) in helpers.events(harness)
     before = len(harness.answers)
     harness.run_for(59 * MINUTE)
-    looks = [step for step, _ in harness.answers[before:] if step not in ("sweep", "report_leaks")]
-    assert len(looks) <= 1
+    answers = [
+        step for step, _ in harness.answers[before:] if step not in ("sweep", "report_leaks")
+    ]
+    assert len(answers) <= 1
     assert harness.simulation.gce.calls.writes() == 0
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_project_that_is_not_served_is_rejected_by_name() -> None:
     harness = Harness(projects=frozenset({"other-project", "third-project"}))
     harness.apply(manifest())
-    life.until_reason(harness, "InvalidSpec", timeout=MINUTE)
-    assert life.condition_of(harness)[2] == (
+    helpers.until_reason(harness, "InvalidSpec", timeout=MINUTE)
+    assert helpers.condition_of(harness)[2] == (
         f"spec.project: {PROJECT} is not served by this installation; it serves other-project, "
         f"third-project (Terraform's variable projects){ADVICE}"
     )
     assert len(harness.simulation.gce.calls.records) == 0
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 # tpu-operator
 
 
-THEIRS = (
+MANAGED_ELSEWHERE = (
     "tpu-operator manages this group: it has its finalizers or children. tpu-functions does nothing "
     "until they are removed. Migrate the group, or leave it to tpu-operator."
 )
@@ -272,18 +274,18 @@ THEIRS = (
 
 def test_a_group_with_finalizers_of_tpu_operator_is_not_handled_until_they_are_gone() -> None:
     harness = Harness()
-    wanted = manifest()
-    wanted["metadata"]["finalizers"] = ["tpu.google.com/cleanup-mig"]
-    harness.apply(wanted)
+    applied = manifest()
+    applied["metadata"]["finalizers"] = ["tpu.google.com/cleanup-mig"]
+    harness.apply(applied)
     harness.run_for(HOUR)
-    assert life.condition_of(harness) == ("False", "ManagedElsewhere", THEIRS)
+    assert helpers.condition_of(harness) == ("False", "ManagedElsewhere", MANAGED_ELSEWHERE)
     assert _calls_about_the_group(harness) == []
     group = harness.group(NAME)
     assert group is not None
     assert group["metadata"]["finalizers"] == ["tpu.google.com/cleanup-mig"]
-    life.patch(harness, life.group_path(), {"metadata": {"finalizers": []}})
-    life.until_ready(harness, timeout=5 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.patch(harness, helpers.group_path(), {"metadata": {"finalizers": []}})
+    helpers.until_ready(harness, timeout=5 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_a_group_with_children_of_tpu_operator_is_not_handled_until_they_are_gone() -> None:
@@ -299,21 +301,21 @@ def test_a_group_with_children_of_tpu_operator_is_not_handled_until_they_are_gon
     }
     harness.simulation.admin("POST", path, child)
     harness.run_for(HOUR)
-    assert life.condition_of(harness) == ("False", "ManagedElsewhere", THEIRS)
+    assert helpers.condition_of(harness) == ("False", "ManagedElsewhere", MANAGED_ELSEWHERE)
     assert _calls_about_the_group(harness) == []
     harness.simulation.admin("DELETE", f"{path}/my-slice-mig-{suffix}")
-    life.until_ready(harness, timeout=40 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=40 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 def _calls_about_the_group(harness: Harness) -> list[str]:
-    """Calls to Compute Engine, without the lists in which leaked slices are looked for."""
+    """Calls to Compute Engine, without the lists by which leaked slices are found."""
     verbs = [record.verb for record in harness.simulation.gce.calls.records]
     return [verb for verb in verbs if not verb.endswith(".aggregatedList")]
 
 
 def _define_children(harness: Harness) -> None:
-    """Definitions by the names that tpu-operator's have."""
+    """Create the CRDs of tpu-operator's child objects."""
     kinds = ("WorkloadPolicy", "InstanceTemplate", "ManagedInstanceGroup")
     plurals = ("workloadpolicies", "instancetemplates", "managedinstancegroups")
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -338,25 +340,25 @@ def _define_children(harness: Harness) -> None:
         harness.simulation.admin("POST", CRD, definition)
 
 
-# Compute Engine says no, and one day yes
+# errors of Compute Engine that end
 
 
-def nothing(_: Faults) -> None:
-    """The simulation is as it should be."""
+def inject_nothing(_: Faults) -> None:
+    """Do not inject anything."""
 
 
 @dataclass(frozen=True)
 class InjectedError:
-    """Something that Compute Engine refuses, until it is mended."""
+    """An error of Compute Engine, how it is injected, and how its cause is fixed."""
 
     begin: Callable[[Faults], object]
     end: Callable[[Faults], object]
     reason: str
-    words: str
+    text: str
     change: dict[str, Any] = field(default_factory=dict)
 
 
-def denied(permission: str, email: str = STEPS_ON_GCE) -> InjectedError:
+def denied(permission: str, email: str = STEPS_EMAIL) -> InjectedError:
     return InjectedError(
         lambda faults: faults.remove_permission(email, permission),
         lambda faults: faults.remove_permission(email, permission, removed=False),
@@ -403,7 +405,7 @@ INJECTED_ERRORS: dict[str, InjectedError] = {
         "QuotaExceeded",
         "Quota 'INSTANCE_TEMPLATES' exceeded.  Limit: 0.0",
     ),
-    "quota of groups": InjectedError(
+    "quota of MIGs": InjectedError(
         lambda faults: faults.set_count_quota("instanceGroupManagers", 0),
         lambda faults: faults.set_count_quota("instanceGroupManagers", None),
         "QuotaExceeded",
@@ -433,23 +435,23 @@ INJECTED_ERRORS: dict[str, InjectedError] = {
         "ApiDisabled",
         "Compute Engine API has not been used in project 123456789012 before or it is disabled.",
     ),
-    "agent may not create VMs": denied("compute.instances.create", AGENT_ON_GCE),
-    "steps may not make templates": denied("compute.instanceTemplates.create"),
-    "steps may not make groups": denied("compute.instanceGroupManagers.create"),
+    "agent may not create VMs": denied("compute.instances.create", SERVICE_AGENT_EMAIL),
+    "steps may not create templates": denied("compute.instanceTemplates.create"),
+    "steps may not create MIGs": denied("compute.instanceGroupManagers.create"),
 }
-OF_CALLS = {
+ERRORS_OF_CALLS = {
     "quota of templates",
-    "quota of groups",
+    "quota of MIGs",
     "API disabled",
-    "steps may not make templates",
-    "steps may not make groups",
+    "steps may not create templates",
+    "steps may not create MIGs",
 }
-"""Troubles that end a call; the others befall the making of VMs."""
+"""Errors of calls; the others are errors of the creation of VMs."""
 CASES = [
     pytest.param(injected, mode, id=f"{name}, {word}")
     for name, injected in INJECTED_ERRORS.items()
     for word, mode in {"BULK": {}, "INDIVIDUAL": dict(TWO_SINGLE)}.items()
-    if word == "BULK" or name in OF_CALLS
+    if word == "BULK" or name in ERRORS_OF_CALLS
 ]
 
 
@@ -460,33 +462,33 @@ def test_an_error_is_quoted_and_cleared_when_its_cause_is_fixed(
     harness = Harness()
     injected.begin(harness.simulation.gce.faults)
     harness.apply(manifest(**{**mode, **injected.change}))
-    life.until_reason(harness, injected.reason, timeout=5 * MINUTE)
+    helpers.until_reason(harness, injected.reason, timeout=5 * MINUTE)
     harness.run_for(40 * MINUTE)
-    status, reason, message = life.condition_of(harness)
+    status, reason, message = helpers.condition_of(harness)
     assert (status, reason) == ("False", injected.reason)
-    assert injected.words in message
-    assert [event for event in life.events(harness) if event[1] == injected.reason]
+    assert injected.text in message
+    assert [event for event in helpers.events(harness) if event[1] == injected.reason]
     assert most_attempts(harness) <= 5
     assert harness.simulation.gce.calls.writes() <= 25
     injected.end(harness.simulation.gce.faults)
-    life.until_ready(harness, timeout=40 * MINUTE)
+    helpers.until_ready(harness, timeout=40 * MINUTE)
     assert dead_letters(harness) == []
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
-@pytest.mark.parametrize("name", sorted(INJECTED_ERRORS.keys() - OF_CALLS))
+@pytest.mark.parametrize("name", sorted(INJECTED_ERRORS.keys() - ERRORS_OF_CALLS))
 def test_individual_vms_that_cannot_be_created_are_reported_and_created_later(name: str) -> None:
     injected = INJECTED_ERRORS[name]
     harness = Harness()
     injected.begin(harness.simulation.gce.faults)
     harness.apply(manifest(**{**TWO_SINGLE, **injected.change}))
-    life.until_reason(harness, injected.reason, timeout=5 * MINUTE)
-    assert injected.words in life.condition_of(harness)[2]
+    helpers.until_reason(harness, injected.reason, timeout=5 * MINUTE)
+    assert injected.text in helpers.condition_of(harness)[2]
     harness.run_for(40 * MINUTE)
     assert most_attempts(harness) <= 5
     injected.end(harness.simulation.gce.faults)
-    life.until_ready(harness, timeout=40 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=40 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize(
@@ -505,12 +507,12 @@ def test_a_missing_permission_is_reported_in_the_condition_that_it_concerns(
     harness = Harness()
     injected.begin(harness.simulation.gce.faults)
     harness.apply(manifest())
-    life.until_reason(harness, "PermissionDenied", timeout=5 * MINUTE)
-    assert life.condition_of(harness, condition)[:2] == ("False", "PermissionDenied")
-    assert injected.words in life.condition_of(harness)[2]
+    helpers.until_reason(harness, "PermissionDenied", timeout=5 * MINUTE)
+    assert helpers.condition_of(harness, condition)[:2] == ("False", "PermissionDenied")
+    assert injected.text in helpers.condition_of(harness)[2]
     injected.end(harness.simulation.gce.faults)
-    life.until_ready(harness, timeout=10 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=10 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize("permission", ["instances.setMetadata", "instances.get"])
@@ -520,25 +522,25 @@ def test_missing_permission_to_write_tokens_is_reported(permission: str) -> None
     injected.begin(harness.simulation.gce.faults)
     harness.apply(manifest())
     harness.run_for(5 * MINUTE)
-    assert life.condition_of(harness, "TokensInjected")[:2] == ("False", "PermissionDenied")
-    assert injected.words in life.condition_of(harness, "TokensInjected")[2]
+    assert helpers.condition_of(harness, "TokensInjected")[:2] == ("False", "PermissionDenied")
+    assert injected.text in helpers.condition_of(harness, "TokensInjected")[2]
     assert not harness.is_ready(NAME)
     injected.end(harness.simulation.gce.faults)
-    life.until_ready(harness, timeout=10 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=10 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_an_unknown_machine_type_is_reported() -> None:
     harness = Harness()
     harness.apply(manifest(instanceConfig={"machineType": "tpu7x-imaginary-4t"}))
     harness.run_for(10 * MINUTE)
-    status, reason, message = life.condition_of(harness)
+    status, reason, message = helpers.condition_of(harness)
     assert (status, reason) == ("False", "InvalidSpec")
     assert "tpu7x-imaginary-4t" in message
-    life.assert_deleted_completely(harness)
+    helpers.assert_deleted_completely(harness)
 
 
-# a template of one's own
+# user templates
 
 
 TEMPLATE_URI = f"projects/{PROJECT}/global/instanceTemplates/my-template"
@@ -550,25 +552,25 @@ OWN: dict[str, Any] = {
 
 
 def test_a_missing_template_is_reported_and_used_once_it_exists() -> None:
-    harness = Harness(life.JOINED_OTHERWISE)
+    harness = Harness(helpers.JOIN_BY_OTHER_MEANS)
     harness.apply(manifest(**OWN))
-    life.until_reason(harness, "InvalidTemplate", timeout=MINUTE)
+    helpers.until_reason(harness, "InvalidTemplate", timeout=MINUTE)
     harness.run_for(20 * MINUTE)
-    told = (
+    text = (
         f"instance template my-template: failed to fetch external template: {TEMPLATE_URI} does "
         "not exist (notFound). The group's own instance template is missing or does not fit. Create or "
         "replace it. The group continues by itself."
     )
-    assert life.condition_of(harness) == ("False", "InvalidTemplate", told)
-    assert ("Warning", "InvalidInstanceTemplate", told) in life.events(harness)
-    life.make_template(harness, life.template())
-    life.until_ready(harness, timeout=40 * MINUTE)
+    assert helpers.condition_of(harness) == ("False", "InvalidTemplate", text)
+    assert ("Warning", "InvalidInstanceTemplate", text) in helpers.events(harness)
+    helpers.create_template(harness, helpers.template())
+    helpers.until_ready(harness, timeout=40 * MINUTE)
     harness.delete(NAME)
-    life.until_gone(harness)
+    helpers.until_gone(harness)
     assert harness.leftovers() == [TEMPLATE_URI]
 
 
-UNFIT: dict[str, tuple[dict[str, Any], str]] = {
+WRONG_TEMPLATES: dict[str, tuple[dict[str, Any], str]] = {
     "no TPU": (
         {"machine_type": "n2-standard-4"},
         'machine type "n2-standard-4" is not supported',
@@ -584,44 +586,44 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("properties, words", UNFIT.values(), ids=UNFIT.keys())
-def test_an_unfit_template_is_reported_and_not_used(properties: dict[str, Any], words: str) -> None:
-    harness = Harness(life.JOINED_OTHERWISE)
-    life.make_template(harness, life.template(**properties))
+@pytest.mark.parametrize("properties, text", WRONG_TEMPLATES.values(), ids=WRONG_TEMPLATES.keys())
+def test_a_wrong_template_is_reported_and_not_used(properties: dict[str, Any], text: str) -> None:
+    harness = Harness(helpers.JOIN_BY_OTHER_MEANS)
+    helpers.create_template(harness, helpers.template(**properties))
     harness.apply(manifest(**OWN))
-    life.until_reason(harness, "InvalidTemplate", timeout=MINUTE)
-    assert f"invalid external template: {words}" in life.condition_of(harness)[2]
+    helpers.until_reason(harness, "InvalidTemplate", timeout=MINUTE)
+    assert f"invalid external template: {text}" in helpers.condition_of(harness)[2]
     harness.run_for(HOUR)
-    assert life.of_kind(harness, "instanceGroupManagers") == []
+    assert helpers.of_kind(harness, "instanceGroupManagers") == []
     harness.delete(NAME)
-    life.until_gone(harness)
+    helpers.until_gone(harness)
     assert harness.leftovers() == [TEMPLATE_URI]
 
 
-# deletion that is refused
+# errors during a deletion
 
 
 def test_a_mig_in_use_by_a_backend_service_is_deleted_when_it_is_no_longer_used() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
-    (path,) = life.of_kind(harness, "instanceGroupManagers")
+    helpers.ready_slice(harness, manifest())
+    (path,) = helpers.of_kind(harness, "instanceGroupManagers")
     harness.simulation.gce.faults.use_group(path, "serving")
     harness.delete(NAME)
-    life.until_reason(harness, "InUse", timeout=5 * MINUTE)
-    assert "is already being used by " in life.condition_of(harness)[2]
-    assert "serving" in life.condition_of(harness)[2]
-    assert [event for event in life.events(harness) if event[1] == "InUse"]
+    helpers.until_reason(harness, "InUse", timeout=5 * MINUTE)
+    assert "is already being used by " in helpers.condition_of(harness)[2]
+    assert "serving" in helpers.condition_of(harness)[2]
+    assert [event for event in helpers.events(harness) if event[1] == "InUse"]
     harness.run_for(HOUR)
     assert harness.group(NAME) is not None
     assert most_attempts(harness) <= 5
     harness.simulation.gce.faults.use_group(path)
-    life.until_gone(harness, timeout=40 * MINUTE)
+    helpers.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
 
 def is_reported(harness: Harness) -> bool:
-    """Whether an Event says that something is not permitted."""
-    return "PermissionDenied" in {reason for _, reason, _ in life.events(harness)}
+    """True if an Event reports a missing permission."""
+    return "PermissionDenied" in {reason for _, reason, _ in helpers.events(harness)}
 
 
 @pytest.mark.parametrize(
@@ -639,33 +641,35 @@ def test_a_delete_without_permission_is_reported_and_executed_once_permitted(
 ) -> None:
     injected = denied(f"compute.{permission}")
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     injected.begin(harness.simulation.gce.faults)
     harness.delete(NAME)
-    life.until(harness, lambda: permission == "instances.list" or is_reported(harness), 2 * MINUTE)
+    helpers.until(
+        harness, lambda: permission == "instances.list" or is_reported(harness), 2 * MINUTE
+    )
     harness.run_for(20 * MINUTE)
-    if permission != "instances.list":  # needed only where a Node is missing
-        assert REASONS[Reason.PERMISSION_DENIED] in life.condition_of(harness)[2]
-        assert life.condition_of(harness)[:2] == ("False", "PermissionDenied")
-        assert injected.words in life.condition_of(harness)[2]
+    if permission != "instances.list":  # needed only if a Node is missing
+        assert REASONS[Reason.PERMISSION_DENIED] in helpers.condition_of(harness)[2]
+        assert helpers.condition_of(harness)[:2] == ("False", "PermissionDenied")
+        assert injected.text in helpers.condition_of(harness)[2]
     injected.end(harness.simulation.gce.faults)
-    life.until_gone(harness, timeout=40 * MINUTE)
+    helpers.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
 
 def test_a_disabled_api_keeps_a_group_until_it_is_enabled() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     harness.simulation.gce.faults.disable_api(PROJECT)
     harness.delete(NAME)
     harness.run_for(20 * MINUTE)
-    assert life.condition_of(harness)[:2] == ("False", "ApiDisabled")
+    assert helpers.condition_of(harness)[:2] == ("False", "ApiDisabled")
     harness.simulation.gce.faults.disable_api(PROJECT, disabled=False)
-    life.until_gone(harness, timeout=40 * MINUTE)
+    helpers.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
 
-# injected that passes
+# transient errors
 
 
 VERBS = (
@@ -679,11 +683,11 @@ VERBS = (
 )
 
 
-def once(harness: Harness) -> None:
-    """Everything was made and deleted once."""
+def assert_each_operation_once(harness: Harness) -> None:
+    """Assert that each resource was created and deleted once."""
     three = ("resourcePolicies", "instanceTemplates", "instanceGroupManagers")
-    made = {f"{kind}.{verb}": 1 for kind in three for verb in ("insert", "delete")}
-    assert harness.made == {**made, "instances.insert": 2, "instances.delete": 2}
+    operations = {f"{kind}.{verb}": 1 for kind in three for verb in ("insert", "delete")}
+    assert harness.operations == {**operations, "instances.insert": 2, "instances.delete": 2}
 
 
 @pytest.mark.parametrize("calls", [1, 3])
@@ -692,9 +696,9 @@ def test_a_lost_answer_creates_nothing_twice(verb: str, calls: int) -> None:
     harness = Harness()
     harness.simulation.gce.faults.fail_next(verb, calls=calls, carried_out=True)
     harness.apply(manifest())
-    life.until_ready(harness)
-    life.assert_deleted_completely(harness)
-    once(harness)
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)
+    assert_each_operation_once(harness)
     assert dead_letters(harness) == []
 
 
@@ -703,9 +707,9 @@ def test_a_failed_call_is_retried(verb: str) -> None:
     harness = Harness()
     harness.simulation.gce.faults.fail_next(verb, calls=3)
     harness.apply(manifest())
-    life.until_ready(harness)
-    life.assert_deleted_completely(harness)
-    once(harness)
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)
+    assert_each_operation_once(harness)
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "instances.setMetadata"])
@@ -713,8 +717,8 @@ def test_a_failed_operation_is_retried(verb: str) -> None:
     harness = Harness()
     harness.simulation.gce.faults.fail_operations(verb, operations=2)
     harness.apply(manifest())
-    life.until_ready(harness)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize("http", [403, 429])
@@ -725,10 +729,10 @@ def test_a_slice_survives_minutes_of_rate_limiting(http: int, after_s: int) -> N
     harness.run_for(timedelta(seconds=after_s))
     harness.simulation.gce.faults.rate_limit(seconds=300, http=http)
     harness.run_for(timedelta(seconds=300))
-    life.until_ready(harness, timeout=15 * MINUTE)
+    helpers.until_ready(harness, timeout=15 * MINUTE)
     harness.simulation.gce.faults.rate_limit(seconds=300, http=http)
-    life.assert_deleted_completely(harness)
-    once(harness)
+    helpers.assert_deleted_completely(harness)
+    assert_each_operation_once(harness)
     assert dead_letters(harness) == []
     assert most_attempts(harness) <= 5
 
@@ -743,16 +747,16 @@ def test_a_slice_survives_ten_minutes_of_503_by_compute_engine() -> None:
     assert most_attempts(harness) <= 5
     assert dead_letters(harness) == []
     faults.fail_next("*", calls=0)
-    life.until_ready(harness, timeout=15 * MINUTE)
-    life.assert_deleted_completely(harness)
-    once(harness)
+    helpers.until_ready(harness, timeout=15 * MINUTE)
+    helpers.assert_deleted_completely(harness)
+    assert_each_operation_once(harness)
 
 
 def begin_deletion(harness: Harness) -> list[bool]:
-    """Delete the group; whether each of its Nodes is cordoned five seconds later."""
+    """Delete the group; return for each Node whether it is cordoned five seconds later."""
     harness.delete(NAME)
     harness.run_for(timedelta(seconds=5))
-    nodes = life.nodes(harness).values()
+    nodes = helpers.nodes(harness).values()
     return [node["spec"].get("unschedulable", False) for node in nodes]
 
 
@@ -761,34 +765,34 @@ CLEANUP = ("Normal", "Cleanup", "TPU Node Group deletion initiated")
 
 def test_a_deletion_is_reported_and_cordons_while_compute_engine_answers_503() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     faults = harness.simulation.gce.faults
     faults.fail_next("*", calls=100_000)
     assert begin_deletion(harness) == [True, True]
     waiting = "Waiting for ManagedInstanceGroup to be deleted"
-    assert life.condition_of(harness) == ("False", "DeletingMIG", waiting)
-    assert CLEANUP in life.events(harness)
+    assert helpers.condition_of(harness) == ("False", "DeletingMIG", waiting)
+    assert CLEANUP in helpers.events(harness)
     harness.run_for(20 * MINUTE)
-    status, reason, message = life.condition_of(harness)
+    status, reason, message = helpers.condition_of(harness)
     assert (status, reason) == ("False", "DeletingMIG")
     assert message.startswith(f"{waiting}. tear_down has failed since 20")
     assert "and is retried: instance_group_managers.get: 503 backendError" in message
     faults.fail_next("*", calls=0)
-    life.until_gone(harness, timeout=40 * MINUTE)
+    helpers.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
 
 def test_a_deletion_is_reported_and_cordons_without_permission_to_read_the_mig() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     injected = denied("compute.instanceGroupManagers.get")
     injected.begin(harness.simulation.gce.faults)
     assert begin_deletion(harness) == [True, True]
-    assert life.condition_of(harness)[:2] == ("False", "PermissionDenied")
-    assert injected.words in life.condition_of(harness)[2]
-    assert CLEANUP in life.events(harness)
+    assert helpers.condition_of(harness)[:2] == ("False", "PermissionDenied")
+    assert injected.text in helpers.condition_of(harness)[2]
+    assert CLEANUP in helpers.events(harness)
     injected.end(harness.simulation.gce.faults)
-    life.until_gone(harness, timeout=40 * MINUTE)
+    helpers.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
 
@@ -796,31 +800,31 @@ def test_a_deletion_reports_why_it_waits_and_not_why_the_creation_waited() -> No
     harness = Harness()
     faults = harness.simulation.gce.faults
     faults.set_capacity("us-central1-c", "tpu7x", 0)
-    harness.apply(manifest(instanceConfig=life.STANDARD))
-    life.until_reason(harness, "InsufficientCapacity", timeout=5 * MINUTE)
+    harness.apply(manifest(instanceConfig=helpers.STANDARD))
+    helpers.until_reason(harness, "InsufficientCapacity", timeout=5 * MINUTE)
     faults.fail_next("*", calls=100_000)
     begin_deletion(harness)
     waiting = "Waiting for ManagedInstanceGroup to be deleted"
-    assert life.condition_of(harness) == ("False", "DeletingMIG", waiting)
-    assert CLEANUP in life.events(harness)
+    assert helpers.condition_of(harness) == ("False", "DeletingMIG", waiting)
+    assert CLEANUP in helpers.events(harness)
     faults.fail_next("*", calls=0)
-    life.until_gone(harness, timeout=40 * MINUTE)
+    helpers.until_gone(harness, timeout=40 * MINUTE)
 
 
-def test_operations_that_compute_engine_no_longer_knows_do_no_harm() -> None:
+def test_a_slice_works_although_its_operations_no_longer_exist() -> None:
     harness = Harness()
     harness.apply(manifest())
     for _ in range(90):
         harness.run_for(timedelta(seconds=2))
         harness.simulation.gce.faults.forget_operations()
-    life.until_ready(harness)
+    helpers.until_ready(harness)
     harness.delete(NAME)
     for _ in range(90):
         harness.run_for(timedelta(seconds=2))
         harness.simulation.gce.faults.forget_operations()
-    life.until_gone(harness)
+    helpers.until_gone(harness)
     assert harness.leftovers() == []
-    once(harness)
+    assert_each_operation_once(harness)
 
 
 @pytest.mark.parametrize("verbs", ["*.insert", "*.delete", "instances.setMetadata"])
@@ -828,14 +832,14 @@ def test_operations_that_take_ten_minutes_are_awaited(verbs: str) -> None:
     harness = Harness()
     harness.simulation.gce.faults.slow_operations(verbs, 600)
     harness.apply(manifest())
-    life.until_ready(harness, timeout=2 * HOUR)
+    helpers.until_ready(harness, timeout=2 * HOUR)
     harness.delete(NAME)
-    life.until_gone(harness, timeout=2 * HOUR)
+    helpers.until_gone(harness, timeout=2 * HOUR)
     assert harness.leftovers() == []
-    once(harness)
+    assert_each_operation_once(harness)
 
 
-# the cluster says no
+# errors of the cluster
 
 
 @pytest.mark.parametrize(
@@ -844,24 +848,24 @@ def test_operations_that_take_ten_minutes_are_awaited(verbs: str) -> None:
 def test_a_kubeconfig_that_cannot_be_used_is_named_in_the_log(content: str | None) -> None:
     harness = Harness()
     path = harness.kubeconfig("create_resources")
-    right = path.read_text()
+    valid = path.read_text()
     if content is None:
         path.unlink()
     else:
         path.write_text(content)
     harness.apply(manifest())
     harness.run_for(5 * MINUTE)
-    told = notes(harness, "create_resources")
-    assert f"KUBECONFIG='{path}' cannot be used: " in told
-    assert "It must name a file in kubeconfig form with a current context." in told
+    text = notes(harness, "create_resources")
+    assert f"KUBECONFIG='{path}' cannot be used: " in text
+    assert "It must name a file in kubeconfig form with a current context." in text
     assert dead_letters(harness) == []
-    path.write_text(right)
-    life.until_ready(harness, timeout=10 * MINUTE)
-    life.assert_deleted_completely(harness)
+    path.write_text(valid)
+    helpers.until_ready(harness, timeout=10 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize(
-    "step, right",
+    "step, message",
     [
         ("create_resources", 'cannot get resource "namespaces"'),
         ("inject_token", 'cannot get resource "namespaces"'),
@@ -869,58 +873,58 @@ def test_a_kubeconfig_that_cannot_be_used_is_named_in_the_log(content: str | Non
         ("sweep", 'cannot get resource "namespaces"'),
     ],
 )
-def test_missing_permissions_are_named_and_used_once_granted(step: str, right: str) -> None:
+def test_missing_permissions_are_named_and_used_once_granted(step: str, message: str) -> None:
     harness = Harness()
     name = f"tpu-functions-{step.replace('_', '-')}"
     binding = _delete_and_return(harness, f"{RBAC}/clusterrolebindings/{name}")
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
-    assert right in notes(harness, step)
+    assert message in notes(harness, step)
     assert f"system:serviceaccount:tpu-functions:{step.replace('_', '-')}" in notes(harness, step)
     assert most_attempts(harness) <= 5
     assert dead_letters(harness) == []
     harness.simulation.admin("POST", f"{RBAC}/clusterrolebindings", binding)
-    life.until_ready(harness, timeout=40 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=40 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_messages_while_a_starting_api_server_refuses_everyone_are_not_lost() -> None:
-    """Its first answers are 403, to rights that stand: it has not read the roles yet."""
+    """An API server that has not read the roles yet answers 403, although the permission exists."""
     harness = Harness()
-    life.ready_slice(harness, manifest(instanceConfig=life.SPOT))
+    helpers.ready_slice(harness, manifest(instanceConfig=helpers.SPOT))
     binding = _delete_and_return(harness, f"{RBAC}/clusterrolebindings/tpu-functions-label-node")
-    harness.simulation.gce.faults.preempt(life.vms(harness)[0])
-    life.until(harness, lambda: "cannot list resource" in notes(harness, "label_node"))
+    harness.simulation.gce.faults.preempt(helpers.vms(harness)[0])
+    helpers.until(harness, lambda: "cannot list resource" in notes(harness, "label_node"))
     harness.simulation.admin("POST", f"{RBAC}/clusterrolebindings", binding)
-    life.until_reason(harness, "Preempted", timeout=MINUTE)
+    helpers.until_reason(harness, "Preempted", timeout=MINUTE)
 
 
 def test_missing_permission_to_read_nodes_is_reported_in_the_condition() -> None:
     harness = Harness()
-    right = _drop_rule(harness, "clusterroles/tpu-functions-label-node", "nodes")
+    complete = _drop_rule(harness, "clusterroles/tpu-functions-label-node", "nodes")
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
-    status, reason, message = life.condition_of(harness, "NodesJoined")
+    status, reason, message = helpers.condition_of(harness, "NodesJoined")
     assert (status, reason) == ("False", "PermissionDenied")
     assert 'User "system:serviceaccount:tpu-functions:label-node"' in message
     assert 'cannot list resource "nodes"' in message
-    harness.simulation.admin("PUT", f"{RBAC}/clusterroles/tpu-functions-label-node", right)
-    life.until_ready(harness, timeout=40 * MINUTE)
-    life.assert_deleted_completely(harness)
+    harness.simulation.admin("PUT", f"{RBAC}/clusterroles/tpu-functions-label-node", complete)
+    helpers.until_ready(harness, timeout=40 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_without_permission_to_write_the_status_the_log_reports_it_and_nothing_is_created() -> None:
     harness = Harness()
-    right = _drop_rule(
+    complete = _drop_rule(
         harness, "clusterroles/tpu-functions-create-resources", "tpunodegroups/status"
     )
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
     assert 'cannot update resource "tpunodegroups/status"' in notes(harness, "create_resources")
     assert harness.simulation.gce.calls.writes() == 0
-    harness.simulation.admin("PUT", f"{RBAC}/clusterroles/tpu-functions-create-resources", right)
-    life.until_ready(harness, timeout=40 * MINUTE)
-    life.assert_deleted_completely(harness)
+    harness.simulation.admin("PUT", f"{RBAC}/clusterroles/tpu-functions-create-resources", complete)
+    helpers.until_ready(harness, timeout=40 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_missing_permission_to_write_events_stops_nothing() -> None:
@@ -928,22 +932,22 @@ def test_missing_permission_to_write_events_stops_nothing() -> None:
     for step in ("create-resources", "label-node", "tear-down"):
         _drop_rule(harness, f"clusterroles/tpu-functions-{step}", "events")
     harness.apply(manifest())
-    life.until_ready(harness)
-    life.assert_deleted_completely(harness)
-    assert life.events(harness) == []
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)
+    assert helpers.events(harness) == []
     undone = [str(line["left_undone"]) for line in harness.log.lines if "left_undone" in line]
     assert any('cannot create resource "events"' in text for text in undone)
 
 
 def test_a_deletion_without_permissions_continues_once_they_are_granted() -> None:
     harness = Harness()
-    life.ready_slice(harness, manifest())
+    helpers.ready_slice(harness, manifest())
     binding = _delete_and_return(harness, f"{RBAC}/clusterrolebindings/tpu-functions-tear-down")
     harness.delete(NAME)
     harness.run_for(10 * MINUTE)
     assert 'cannot get resource "namespaces"' in notes(harness, "tear_down")
     harness.simulation.admin("POST", f"{RBAC}/clusterrolebindings", binding)
-    life.until_gone(harness, timeout=40 * MINUTE)
+    helpers.until_gone(harness, timeout=40 * MINUTE)
     assert harness.leftovers() == []
 
 
@@ -953,14 +957,14 @@ def test_refused_secrets_are_reported_with_the_missing_permission() -> None:
     binding = _delete_and_return(harness, f"{path}/tpu-functions-inject-token")
     harness.apply(manifest())
     harness.run_for(10 * MINUTE)
-    status, reason, message = life.condition_of(harness, "TokensInjected")
+    status, reason, message = helpers.condition_of(harness, "TokensInjected")
     assert (status, reason) == ("False", "PermissionDenied")
     assert 'in the namespace "kube-system"' in message
     assert "system:serviceaccount:tpu-functions:inject-token" in message
-    assert life.secrets(harness) == []
+    assert helpers.secrets(harness) == []
     harness.simulation.admin("POST", path, binding)
-    life.until_ready(harness, timeout=40 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=40 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 def test_tokens_are_not_reported_as_injected_while_their_secrets_cannot_be_created() -> None:
@@ -968,21 +972,21 @@ def test_tokens_are_not_reported_as_injected_while_their_secrets_cannot_be_creat
     role = "namespaces/kube-system/roles/tpu-functions-inject-token"
     complete = _drop_rule(harness, role, "secrets")
     harness.apply(manifest())
-    life.until(
-        harness, lambda: life.condition_of(harness, "TokensInjected")[1] == "PermissionDenied"
+    helpers.until(
+        harness, lambda: helpers.condition_of(harness, "TokensInjected")[1] == "PermissionDenied"
     )
     since = harness.condition(NAME, "TokensInjected")["lastTransitionTime"]
-    harness.run_for(10 * MINUTE)  # the metadata of the VMs holds tokens
+    harness.run_for(10 * MINUTE)  # the metadata of the VMs has tokens
     condition = harness.condition(NAME, "TokensInjected")
     assert (condition["reason"], condition["lastTransitionTime"]) == ("PermissionDenied", since)
     assert 'cannot create resource "secrets"' in condition["message"]
     harness.simulation.admin("PUT", f"{RBAC}/{role}", complete)
-    life.until_ready(harness, timeout=40 * MINUTE)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness, timeout=40 * MINUTE)
+    helpers.assert_deleted_completely(harness)
 
 
 def _delete_and_return(harness: Harness, path: str) -> dict[str, Any]:
-    """Delete an object of the installation; what is to be made to have it again."""
+    """Delete an object of the installation; return the manifest that creates it again."""
     found = harness.simulation.admin("DELETE", path)
     assert found["kind"] != "Status" or found["status"] == "Success"
     name = path.rpartition("/")[2]
@@ -996,7 +1000,7 @@ def _delete_and_return(harness: Harness, path: str) -> dict[str, Any]:
 
 
 def _drop_rule(harness: Harness, role: str, resource: str) -> dict[str, Any]:
-    """Remove a rule from a role. Returns the role as it was, to be written back."""
+    """Remove a rule from a role; return the complete role, to be written again later."""
     path = f"{RBAC}/{role}"
     found = harness.simulation.admin("GET", path)
     rules = [rule for rule in found["rules"] if resource not in rule["resources"]]
@@ -1006,30 +1010,30 @@ def _drop_rule(harness: Harness, role: str, resource: str) -> dict[str, Any]:
 
 
 PAGE = Response(404, {"Content-Type": "text/html"}, b"<!DOCTYPE html><title>Error 404</title>")
-"""What a load balancer answers that does not know Compute Engine."""
+"""The answer of a load balancer that has no route to Compute Engine."""
 
 
 @pytest.mark.parametrize("change", [{}, TWO_SINGLE], ids=["BULK", "INDIVIDUAL"])
 def test_a_404_that_is_not_an_answer_of_compute_engine_does_not_mean_that_a_slice_is_gone(
     change: dict[str, Any],
 ) -> None:
-    harness = Harness(life.watchful())
-    life.ready_slice(harness, manifest(**change))
+    harness = Harness(helpers.with_heartbeats())
+    helpers.ready_slice(harness, manifest(**change))
     before = harness.simulation.gce.leftovers()
-    nodes = life.nodes(harness).keys()
+    nodes = helpers.nodes(harness).keys()
     harness.hooks.instead = lambda _step, call: PAGE if "/compute/" in call else None
-    (vm, _) = life.vms(harness)
+    (vm, _) = helpers.vms(harness)
     harness.simulation.gce.faults.host_error(vm)
     harness.run_for(HOUR)
-    assert life.nodes(harness).keys() == nodes
+    assert helpers.nodes(harness).keys() == nodes
     harness.delete(NAME)
     harness.run_for(HOUR)
     assert harness.simulation.gce.leftovers() == before
-    message = life.condition_of(harness)[2]
+    message = helpers.condition_of(harness)[2]
     assert "tear_down has failed since" in message
     assert "another server answers in place of the API (404); check its address, DNS" in message
     harness.hooks.instead = lambda _step, _call: None
-    life.until_gone(harness)
+    helpers.until_gone(harness)
     assert harness.leftovers() == []
 
 
@@ -1037,11 +1041,11 @@ def test_a_404_that_is_not_an_answer_of_compute_engine_does_not_mean_that_a_slic
 def test_a_page_in_place_of_the_api_servers_answer_does_not_mean_that_an_object_is_gone(
     page: Response,
 ) -> None:
-    harness = Harness(life.watchful())
-    life.ready_slice(harness, manifest())
+    harness = Harness(helpers.with_heartbeats())
+    helpers.ready_slice(harness, manifest())
     harness.hooks.instead = lambda _step, call: None if "/compute/" in call else page
     lines = len(harness.log.lines)
-    (vm, _) = life.vms(harness)
+    (vm, _) = helpers.vms(harness)
     harness.simulation.gce.faults.host_error(vm)
     harness.delete(NAME)
     harness.run_for(10 * MINUTE)
@@ -1050,22 +1054,24 @@ def test_a_page_in_place_of_the_api_servers_answer_does_not_mean_that_an_object_
     notes = " ".join(line.get("note", "") for line in harness.log.lines[lines:])
     assert "the cluster does not serve this API, or another server answers in its place" in notes
     harness.hooks.instead = lambda _step, _call: None
-    life.until_gone(harness)
+    helpers.until_gone(harness)
     assert harness.leftovers() == []
 
 
 def test_a_very_long_error_is_cut_in_the_middle_so_that_the_advice_stays() -> None:
     harness = Harness()
-    words = f"Quota 'TPUS' exceeded.{' in region us-central1,' * 2_600} Limit: 8."
+    text = f"Quota 'TPUS' exceeded.{' in region us-central1,' * 2_600} Limit: 8."
     harness.simulation.gce.faults.fail_next(
-        "instanceGroupManagers.insert", 100_000, 403, "quotaExceeded", words
+        "instanceGroupManagers.insert", 100_000, 403, "quotaExceeded", text
     )
     harness.apply(manifest())
-    life.until_reason(harness, "QuotaExceeded")
+    helpers.until_reason(harness, "QuotaExceeded")
     for kind in ("ManagedInstanceGroupReady", "Ready"):
-        message = life.condition_of(harness, kind)[2]
+        message = helpers.condition_of(harness, kind)[2]
         assert len(message) == 1024
-        assert message.startswith(f"managed instance group {life.resource_name(harness)}: Quota 'T")
+        assert message.startswith(
+            f"managed instance group {helpers.resource_name(harness)}: Quota 'T"
+        )
         assert message.endswith(f"Limit: 8. (quotaExceeded). {REASONS[Reason.QUOTA_EXCEEDED]}")
 
 
@@ -1084,22 +1090,22 @@ LOCATION = (
         ("instances.setMetadata", "TokensInjected"),
     ],
 )
-def test_an_organization_policy_that_refuses_a_call_is_reported_at_once(
+def test_an_organization_policy_that_refuses_a_call_is_reported_immediately(
     verb: str, condition: str
 ) -> None:
-    """Compute Engine answers 412, as it does when a fingerprint is stale."""
+    """Compute Engine answers 412, as it does if a fingerprint is stale."""
     harness = Harness()
     faults = harness.simulation.gce.faults
     faults.fail_next(verb, 100_000, 412, "conditionNotMet", LOCATION)
     harness.apply(manifest())
-    life.until_reason(harness, "PolicyViolation", timeout=5 * MINUTE)
-    status, reason, message = life.condition_of(harness, condition)
+    helpers.until_reason(harness, "PolicyViolation", timeout=5 * MINUTE)
+    status, reason, message = helpers.condition_of(harness, condition)
     assert (status, reason) == ("False", "PolicyViolation")
     assert LOCATION[:-1] in message
     assert message.endswith(REASONS[Reason.POLICY_VIOLATION])
     faults.fail_next(verb, 0)
-    life.until_ready(harness)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)
 
 
 @pytest.mark.parametrize("verb", ["resourcePolicies.insert", "instanceGroupManagers.insert"])
@@ -1109,9 +1115,9 @@ def test_a_condition_that_no_rule_knows_is_reported_while_it_is_retried(verb: st
     faults.fail_next(verb, 100_000, 412, "conditionNotMet", "Something is not met.")
     harness.apply(manifest())
     harness.run_for(20 * MINUTE)
-    message = life.condition_of(harness)[2]
+    message = helpers.condition_of(harness)[2]
     assert "create_resources has failed since " in message
     assert "Something is not met" in message
     faults.fail_next(verb, 0)
-    life.until_ready(harness)
-    life.assert_deleted_completely(harness)
+    helpers.until_ready(harness)
+    helpers.assert_deleted_completely(harness)

@@ -1,4 +1,4 @@
-"""The same functions with their packages imported the obvious way: what `make bench` compares with."""
+"""The functions with ordinary imports of the client libraries, for comparison in `make bench`."""
 
 from __future__ import annotations
 
