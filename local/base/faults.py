@@ -63,13 +63,13 @@ class FaultPlan(Generic[_Refused, _Failure]):
         self._slow: dict[str, float] = {}
         self._denied: defaultdict[str, set[str]] = defaultdict(set)
 
-    def add_refusal(self, verbs: str, calls: int, refused: _Refused, *, carried_out: bool) -> None:
+    def add_refusal(self, verbs: str, calls: int, refused: _Refused, *, executed: bool) -> None:
         """Let the next ``calls`` matches fail, before or after each is executed."""
-        (self._lost_answers if carried_out else self._refusals).add(verbs, calls, refused)
+        (self._lost_answers if executed else self._refusals).add(verbs, calls, refused)
 
-    def take_refusal(self, verb: str, *, carried_out: bool) -> _Refused | None:
+    def take_refusal(self, verb: str, *, executed: bool) -> _Refused | None:
         """Use up the next planned refusal for this verb; ``None`` if there is none."""
-        return (self._lost_answers if carried_out else self._refusals).take(verb)
+        return (self._lost_answers if executed else self._refusals).take(verb)
 
     def add_failure(self, verbs: str, operations: int, failure: _Failure) -> None:
         """Let the next ``operations`` matches fail."""
@@ -116,14 +116,14 @@ class FaultControls(ABC, Generic[_Refused, _Failure]):
         http: int = 503,
         reason: str = "backendError",
         message: str = "",
-        carried_out: bool = False,
+        executed: bool = False,
     ) -> None:
         """Reject the next matching calls; 0 ends that for the same ``verbs``.
 
-        With ``carried_out`` the call takes effect and only its answer is an error.
+        With ``executed`` the call takes effect and only its answer is an error.
         """
         refused = self._make_refusal(http, reason, message)
-        self.plan.add_refusal(verbs, calls, refused, carried_out=carried_out)
+        self.plan.add_refusal(verbs, calls, refused, executed=executed)
 
     def slow_operations(self, verbs: str, seconds: float) -> None:
         """Let matching operations take this much longer from now on; 0 ends it."""

@@ -179,8 +179,8 @@ class Faults(FaultControls[Refused, OperationError]):
         vm = self._find_running(instance)
         vm.lose_host("compute.instances.terminateOnHostMaintenance", principal="")
 
-    def act_by_hand(self, method: str, path: str, body: Document | None = None) -> Document:
-        """Make a call as a person with all permissions: ``act_by_hand("DELETE", vm)``.
+    def act_as_user(self, method: str, path: str, body: Document | None = None) -> Document:
+        """Make a call as a person with all permissions: ``act_as_user("DELETE", vm)``.
 
         ``path`` is a resource, optionally with a verb (``.../reset``).
         Returns the answer, or raises `Refused`.
@@ -194,7 +194,7 @@ class Faults(FaultControls[Refused, OperationError]):
             raise UnknownFault(f"there is no {group}")
         found.backend_service = backend_service
 
-    def break_wiring(self, group: str, outcome: str = "NEVER") -> None:
+    def break_interconnect(self, group: str, outcome: str = "NEVER") -> None:
         """Let the interconnect of a MIG's slice never come up (``NEVER``), or fail (``FAILED``).
 
         ``ACTIVE`` lets the next one come up.

@@ -117,7 +117,7 @@ class Router:
             if call.project not in self._context.projects:
                 raise NOT_FOUND.refused(resource=f"projects/{call.project}")
             self._context.fault_plan.refuse(call.route, call.project)
-            self._raise_planned_error(call, carried_out=False)
+            self._raise_planned_error(call, executed=False)
             self._check_place(call)
             if call.route.body:
                 call = replace(call, body=parse_body(call.request.body, call.route.body))
@@ -125,7 +125,7 @@ class Router:
         except Refused as refused:
             self._log(call, refused)
             raise
-        self._raise_planned_error(call, carried_out=True)
+        self._raise_planned_error(call, executed=True)
         return document
 
     def _check_place(self, call: Call) -> None:
@@ -141,8 +141,8 @@ class Router:
         repeated = self._context.operations.find_repeated(call) if call.route.writes else None
         return _document(repeated or call.route.answer(call))
 
-    def _raise_planned_error(self, call: Call, *, carried_out: bool) -> None:
-        refused = self._context.fault_plan.take_refusal(call.route.verb, carried_out=carried_out)
+    def _raise_planned_error(self, call: Call, *, executed: bool) -> None:
+        refused = self._context.fault_plan.take_refusal(call.route.verb, executed=executed)
         if refused is not None:
             raise refused
 

@@ -88,11 +88,11 @@ class PoolApi:
     def answer(self, call: Call) -> tuple[Document, str]:
         """Answer a call: the document and its message's name. Raises `Refused`."""
         call.check()
-        planned = self._plan.take_refusal(call.verb, carried_out=False)
+        planned = self._plan.take_refusal(call.verb, executed=False)
         if planned is not None:
             raise planned
         answer = self._execute(call)
-        planned = self._plan.take_refusal(call.verb, carried_out=True)
+        planned = self._plan.take_refusal(call.verb, executed=True)
         if planned is not None:
             raise planned
         return answer

@@ -362,7 +362,7 @@ class Supervisor:
     async def _start_compute_engine(self, stack: AsyncExitStack) -> None:
         if self.setup.for_examples:
             self.gce.faults.set_reservation(_RESERVATION, "tpu7x-standard-4t", 4096)
-            self.gce.faults.act_by_hand("POST", _TEMPLATES, _OWN_TEMPLATE)
+            self.gce.faults.act_as_user("POST", _TEMPLATES, _OWN_TEMPLATE)
         runner, port = await serve(
             self.setup.in_front(self.gce), host=LOOPBACK, port=self.setup.ports.compute
         )

@@ -108,7 +108,7 @@ class Cloud:
     def create_foreign(self, name: str) -> str:
         """Create a policy outside the suite; return its path."""
         body = {"name": name, "workloadPolicy": {"type": "HIGH_THROUGHPUT"}}
-        self._loopback.call(lambda: self.faults.act_by_hand("POST", POLICIES, body))
+        self._loopback.call(lambda: self.faults.act_as_user("POST", POLICIES, body))
         self._sleep(60)
         return f"{POLICIES}/{name}"
 
@@ -214,7 +214,7 @@ def test_every_vm_has_the_label_of_the_run(start: Start) -> None:
     def check_labels(request: Request) -> None:
         if request.method == "DELETE":
             vms = [path for path in cloud.simulator.leftovers() if "/instances/" in path]
-            found = [cloud.faults.act_by_hand("GET", vm) for vm in vms]
+            found = [cloud.faults.act_as_user("GET", vm) for vm in vms]
             labels.update(vm["name"].split("-")[1] == vm["labels"]["tngtest"] for vm in found)
 
     cloud.before_request = check_labels
@@ -325,7 +325,7 @@ def test_a_signal_during_an_operation_leaves_no_resource(start: Start, nth: int)
 
 def test_an_insert_without_an_answer_leaves_no_resource(start: Start) -> None:
     cloud = start(list_lag_s=(60.0, 60.0))
-    cloud.faults.fail_next("resourcePolicies.insert", 1, http=503, carried_out=True)
+    cloud.faults.fail_next("resourcePolicies.insert", 1, http=503, executed=True)
     assert cloud.ask("--only", "list-lag") == 1
     assert "503 backendError" in cloud.read_answers()["list-lag"]["error"]
     assert cloud.simulator.leftovers() == []

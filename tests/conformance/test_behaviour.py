@@ -418,7 +418,7 @@ def test_a_delete_that_answers_404_is_complete(collection: str) -> None:
     harness = Harness()
     helpers.ready_slice(harness, manifest())
     verb = f"{collection}.delete"
-    harness.simulation.gce.faults.fail_next(verb, http=404, reason="notFound", carried_out=True)
+    harness.simulation.gce.faults.fail_next(verb, http=404, reason="notFound", executed=True)
     helpers.assert_deleted_completely(harness)
     assert harness.operations[verb] == 1
 
@@ -522,4 +522,4 @@ def _kinds(harness: Harness) -> list[str]:
 
 
 def _delete_manually(harness: Harness, path: str) -> None:
-    harness.simulation.gce.faults.act_by_hand("DELETE", path)
+    harness.simulation.gce.faults.act_as_user("DELETE", path)

@@ -161,7 +161,7 @@ def of_kind(harness: Harness, collection: str) -> list[str]:
 
 def get(harness: Harness, path: str) -> dict[str, Any]:
     """A resource of Compute Engine, as a user reads it."""
-    found: dict[str, Any] = harness.simulation.gce.faults.act_by_hand("GET", path)
+    found: dict[str, Any] = harness.simulation.gce.faults.act_as_user("GET", path)
     return found
 
 
@@ -235,5 +235,5 @@ def create_template(harness: Harness, body: Mapping[str, Any], region: str = "")
     """Create a user template, in a region or globally, and wait until it exists."""
     scope = f"regions/{region}" if region else "global"
     path = f"projects/{PROJECT}/{scope}/instanceTemplates"
-    harness.simulation.gce.faults.act_by_hand("POST", path, dict(body))
+    harness.simulation.gce.faults.act_as_user("POST", path, dict(body))
     harness.run_for(timedelta(seconds=10))

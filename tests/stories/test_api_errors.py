@@ -694,7 +694,7 @@ def assert_each_operation_once(harness: Harness) -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_lost_answer_creates_nothing_twice(verb: str, calls: int) -> None:
     harness = Harness()
-    harness.simulation.gce.faults.fail_next(verb, calls=calls, carried_out=True)
+    harness.simulation.gce.faults.fail_next(verb, calls=calls, executed=True)
     harness.apply(manifest())
     helpers.until_ready(harness)
     helpers.assert_deleted_completely(harness)

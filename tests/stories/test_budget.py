@@ -130,7 +130,7 @@ def excess(cost: Cost, allowed: Cost, rejected_writes: int = 0) -> dict[str, int
 
 @dataclass(frozen=True)
 class Budget:
-    """The limits in docs/operate.md for the lifecycle of a slice."""
+    """The limits in docs/cost.md for the lifecycle of a slice."""
 
     invocations: int
     calls: int
@@ -138,7 +138,7 @@ class Budget:
 
 def read_budget(nodes: int) -> Budget:
     """Read the page's row for this number of VMs, which must agree with the page's formula."""
-    page = (ROOT / "docs" / "operate.md").read_text()
+    page = (ROOT / "docs" / "cost.md").read_text()
     (formula,) = re.findall(r"at most (\d+) \+ (\d+)N invocations and (\d+) \+ (\d+)N calls", page)
     rows = re.findall(rf"^\| {nodes} \| (\d+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \|$", page, re.M)
     base, each, base_calls, each_calls = map(int, formula)

@@ -88,9 +88,9 @@ def run_lifecycle(options: Options, **change: Any) -> None:
     one, other = helpers.vms(harness)
     assert_stays_ready(harness, joined)
     faults = harness.simulation.gce.faults
-    assert_recovers(harness, lambda: faults.act_by_hand("POST", f"{one}/reset"))
+    assert_recovers(harness, lambda: faults.act_as_user("POST", f"{one}/reset"))
     assert uids(harness) == joined
-    assert_recovers(harness, lambda: faults.act_by_hand("DELETE", one))
+    assert_recovers(harness, lambda: faults.act_as_user("DELETE", one))
     assert_recovers(harness, lambda: faults.preempt(other))
     assert set(helpers.vms(harness)) == {one, other}
     assert_stays_ready(harness, uids(harness))

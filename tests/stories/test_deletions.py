@@ -217,7 +217,7 @@ def test_a_template_that_something_else_uses_does_not_keep_the_nodes(
         "targetSize": 0,
         "versions": [{"instanceTemplate": mig["instanceTemplate"]}],
     }
-    act = harness.simulation.gce.faults.act_by_hand
+    act = harness.simulation.gce.faults.act_as_user
     act("POST", mine.rpartition("/")[0], body)
     harness.delete(NAME)
     helpers.until(harness, lambda: helpers.nodes(harness) == {}, timeout=10 * MINUTE)

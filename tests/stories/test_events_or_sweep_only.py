@@ -68,7 +68,7 @@ def test_a_vm_deleted_manually_from_a_group_with_repair(options: Options) -> Non
     helpers.ready_slice(harness, manifest(**{**ONE_HOST, "nodeCount": 2}))
     lost = helpers.vms(harness)[0]
     old = helpers.get(harness, lost)["id"]
-    harness.simulation.gce.faults.act_by_hand("DELETE", lost)
+    harness.simulation.gce.faults.act_as_user("DELETE", lost)
 
     def is_back() -> bool:
         label = "node-restriction.kubernetes.io/tpu-functions-vm-id"

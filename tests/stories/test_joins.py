@@ -364,7 +364,7 @@ def _renew(groups: TwoGroups, token: str) -> None:
         for item in found["metadata"]["items"]
     ]
     body = {"fingerprint": found["metadata"]["fingerprint"], "items": items}
-    faults.act_by_hand("POST", f"{path}/setMetadata", body)
+    faults.act_as_user("POST", f"{path}/setMetadata", body)
     secrets = "/api/v1/namespaces/kube-system/secrets"
     old = f"{secrets}/bootstrap-token-{groups.token[:6]}"
     secret = groups.harness.simulation.admin("GET", old)

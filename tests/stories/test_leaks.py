@@ -73,13 +73,13 @@ def test_it_is_reported_each_hour_until_it_is_deleted_and_nothing_is_deleted_by_
     harness.run_for(4 * HOUR)
     assert 3 <= len(errors(harness)) <= 4, "once an hour, if the leak is an hour old"
     assert harness.simulation.gce.leftovers() == left
-    harness.simulation.gce.faults.act_by_hand("DELETE", f"{ZONE}/instanceGroupManagers/{name}")
+    harness.simulation.gce.faults.act_as_user("DELETE", f"{ZONE}/instanceGroupManagers/{name}")
     harness.run_for(10 * MINUTE)
     for path in (
         f"projects/{PROJECT}/global/instanceTemplates/{name}",
         f"{REGION}/resourcePolicies/{name}",
     ):
-        harness.simulation.gce.faults.act_by_hand("DELETE", path)
+        harness.simulation.gce.faults.act_as_user("DELETE", path)
     harness.run_for(MINUTE)
     reported = len(errors(harness))
     harness.run_for(3 * HOUR)
@@ -89,7 +89,7 @@ def test_it_is_reported_each_hour_until_it_is_deleted_and_nothing_is_deleted_by_
 
 def test_only_the_remaining_resources_of_a_slice_are_reported() -> None:
     harness, name = force_deleted()
-    harness.simulation.gce.faults.act_by_hand("DELETE", f"{ZONE}/instanceGroupManagers/{name}")
+    harness.simulation.gce.faults.act_as_user("DELETE", f"{ZONE}/instanceGroupManagers/{name}")
     harness.run_for(2 * HOUR)
     assert [command.split()[2] for command in errors(harness)[-1]["commands"]] == [
         "instance-templates",
@@ -129,7 +129,7 @@ def test_resources_without_this_clusters_mark_are_not_reported(description: str)
         "description": mark,
         "workloadPolicy": {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "2x2x2"},
     }
-    harness.simulation.gce.faults.act_by_hand("POST", f"{REGION}/resourcePolicies", body)
+    harness.simulation.gce.faults.act_as_user("POST", f"{REGION}/resourcePolicies", body)
     harness.run_for(3 * HOUR)
     assert len(runs(harness)) == 3
     assert errors(harness) == []

@@ -102,7 +102,7 @@ def test_a_vm_deleted_manually_is_recreated_and_admitted_again() -> None:
     harness = Harness(helpers.with_heartbeats())
     lost, kept = ready(harness, **TWO_SINGLE)
     before = helpers.nodes(harness)
-    harness.simulation.gce.faults.act_by_hand("DELETE", lost)
+    harness.simulation.gce.faults.act_as_user("DELETE", lost)
     helpers.until(harness, lambda: not harness.is_ready(NAME), 5 * MINUTE)
     assert helpers.pending(harness) == {helpers.vm_name(lost): "NodeLost"}
     helpers.until_ready(harness, timeout=10 * MINUTE)
@@ -122,7 +122,7 @@ def test_a_vm_deleted_manually_is_recreated_and_admitted_again() -> None:
 def test_a_vm_of_a_slice_deleted_manually_is_lost_and_not_recreated() -> None:
     harness = Harness(helpers.with_heartbeats())
     lost, _ = ready(harness)
-    harness.simulation.gce.faults.act_by_hand("DELETE", lost)
+    harness.simulation.gce.faults.act_as_user("DELETE", lost)
     helpers.until_reason(harness, "NodeLost", timeout=5 * MINUTE)
     name = helpers.vm_name(lost)
     harness.run_for(HOUR)
@@ -140,7 +140,7 @@ def test_a_mig_deleted_manually_before_completion_is_created_again() -> None:
     helpers.until(harness, lambda: bool(helpers.vms(harness)))
     harness.run_for(timedelta(seconds=10))
     (path,) = helpers.of_kind(harness, "instanceGroupManagers")
-    harness.simulation.gce.faults.act_by_hand("DELETE", path)
+    harness.simulation.gce.faults.act_as_user("DELETE", path)
     helpers.until_ready(harness)
     assert harness.operations["instanceGroupManagers.insert"] == 2
     helpers.assert_deleted_completely(harness)
@@ -150,7 +150,7 @@ def test_a_mig_deleted_manually_after_completion_is_reported_lost() -> None:
     harness = Harness()
     ready(harness)
     (path,) = helpers.of_kind(harness, "instanceGroupManagers")
-    harness.simulation.gce.faults.act_by_hand("DELETE", path)
+    harness.simulation.gce.faults.act_as_user("DELETE", path)
     helpers.until_reason(harness, "ResourceLost", timeout=5 * MINUTE)
     text = (
         f"The managed instance group {helpers.resource_name(harness)} is gone. The slice was complete "
@@ -196,7 +196,7 @@ def test_a_blocked_repair_is_reported_with_its_vm_and_continues_by_itself(
     harness = Harness(helpers.with_heartbeats())
     lost, _ = ready(harness, **TWO_SINGLE, **model)
     block(harness, 1)
-    harness.simulation.gce.faults.act_by_hand("DELETE", lost)
+    harness.simulation.gce.faults.act_as_user("DELETE", lost)
     helpers.until_reason(harness, reason, timeout=10 * MINUTE)
     before = status_writes(harness)
     harness.run_for(HOUR)
@@ -225,7 +225,7 @@ def test_a_bulk_slice_that_loses_a_vm_before_completion_reports_that_the_others_
     helpers.until(harness, lambda: len(helpers.vms(harness)) == 2)
     harness.run_for(2 * MINUTE)
     lost, _ = helpers.vms(harness)
-    harness.simulation.gce.faults.act_by_hand("DELETE", lost)
+    harness.simulation.gce.faults.act_as_user("DELETE", lost)
     text = (
         "Before the slice was complete, 1 of its 2 VMs were deleted. Compute Engine does not recreate "
         "VMs of a BULK slice. The others wait and are billed: delete the group and apply it again."
@@ -312,7 +312,7 @@ def test_a_node_deleted_manually_is_reported_lost_and_returns_with_its_vm() -> N
     harness.simulation.admin("DELETE", f"/api/v1/nodes/{helpers.vm_name(lost)}")
     helpers.until(harness, lambda: not harness.is_ready(NAME), MINUTE)
     assert helpers.condition_of(harness)[1] == "NodeLost"
-    harness.simulation.gce.faults.act_by_hand("POST", f"{lost}/reset")
+    harness.simulation.gce.faults.act_as_user("POST", f"{lost}/reset")
     helpers.until_ready(harness)
     helpers.assert_deleted_completely(harness)
 
@@ -455,7 +455,7 @@ def test_an_interconnect_that_does_not_become_active_is_reported(outcome: str, w
     harness.apply(manifest())
     helpers.until(harness, lambda: bool(helpers.vms(harness)))
     (path,) = helpers.of_kind(harness, "instanceGroupManagers")
-    harness.simulation.gce.faults.break_wiring(path, outcome)
+    harness.simulation.gce.faults.break_interconnect(path, outcome)
     helpers.until_reason(harness, "InterconnectNotReady", timeout=10 * MINUTE)
     harness.run_for(HOUR)
     text = (
@@ -552,7 +552,7 @@ def test_a_recreated_vm_that_joins_by_other_means_takes_over_its_predecessors_no
     name, before = helpers.vm_name(lost), helpers.get(harness, lost)["id"]
     uid = helpers.nodes(harness)[name]["metadata"]["uid"]
     harness.simulation.options = replace(harness.simulation.options, sinks=False)
-    harness.simulation.gce.faults.act_by_hand("DELETE", lost)
+    harness.simulation.gce.faults.act_as_user("DELETE", lost)
     harness.run_for(10 * MINUTE)
     node = helpers.nodes(harness)[name]["metadata"]
     assert node["uid"] == uid

@@ -113,7 +113,7 @@ def test_an_error_of_inject_token_is_over_though_a_vm_that_is_gone_never_gets_a_
     helpers.until(harness, lambda: len(helpers.vms(harness)) == 2)
     faults = harness.simulation.gce.faults
     faults.fail_next("instances.list", calls=FOREVER, http=503)
-    faults.act_by_hand("DELETE", helpers.vms(harness)[0])
+    faults.act_as_user("DELETE", helpers.vms(harness)[0])
     harness.run_for(20 * MINUTE)
     assert "inject_token has failed since 20" in helpers.condition_of(harness)[2]
     faults.fail_next("instances.list", calls=0)

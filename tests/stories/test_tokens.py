@@ -135,7 +135,7 @@ def test_the_error_of_one_vm_is_not_cleared_when_another_vm_gets_its_token() -> 
     condition = helpers.condition_of(harness, "TokensInjected")
     assert f"may not (instances.set_metadata of {helpers.vm_name(denied)}). " in condition[2]
     for _ in range(20):
-        harness.simulation.gce.faults.act_by_hand("POST", f"{other}/reset")
+        harness.simulation.gce.faults.act_as_user("POST", f"{other}/reset")
         harness.run_for(timedelta(seconds=20))
         assert helpers.condition_of(harness, "TokensInjected") == condition
     harness.hooks.instead = lambda _step, _call: None

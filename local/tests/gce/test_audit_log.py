@@ -229,7 +229,7 @@ def test_the_first_entries_of_the_migs_agent_have_the_project_number(slice_cloud
 def test_an_entry_names_its_caller(slice_cloud: Cloud) -> None:
     slice_cloud.make_group(bulk=False)
     vm = slice_cloud.run_until_running(2)[0]
-    slice_cloud.faults.act_by_hand("DELETE", f"{ZONE_PATH}/instances/{vm['name']}")
+    slice_cloud.faults.act_as_user("DELETE", f"{ZONE_PATH}/instances/{vm['name']}")
     slice_cloud.clock.run_for(120)
     callers = {
         (describe(entry), entry["protoPayload"]["authenticationInfo"].get("principalEmail"))
@@ -267,7 +267,7 @@ def test_successful_and_failed_reads_are_not_logged(cloud: Cloud) -> None:
 
 
 def test_a_call_with_a_lost_answer_is_logged_without_an_error(cloud: Cloud) -> None:
-    cloud.faults.fail_next("resourcePolicies.insert", carried_out=True)
+    cloud.faults.fail_next("resourcePolicies.insert", executed=True)
     status, _ = cloud.send("POST", POLICY.rpartition("/")[0], policy_body())
     cloud.clock.run_for(10)
     assert status == 503

@@ -55,13 +55,13 @@ def user_call(
     """A call by a user. ``{vm}`` in ``path`` is replaced by the path of the VM."""
 
     def run(cloud: Cloud, vm: str) -> object:
-        return cloud.faults.act_by_hand(method, path.format(vm=vm), make_body(cloud, vm))
+        return cloud.faults.act_as_user(method, path.format(vm=vm), make_body(cloud, vm))
 
     return Action(name, run, refusals)
 
 
 def same_metadata(cloud: Cloud, vm: str) -> Document:
-    return dict(cloud.faults.act_by_hand("GET", vm)["metadata"])
+    return dict(cloud.faults.act_as_user("GET", vm)["metadata"])
 
 
 VM_ERRORS = (NOT_FOUND, NOT_READY)
@@ -149,7 +149,7 @@ def test_an_unexpected_error_of_an_action_is_raised(slice_cloud: Cloud) -> None:
 def test_a_manual_resize_changes_the_size(slice_cloud: Cloud, size: int) -> None:
     slice_cloud.make_group(size=2, bulk=False)
     slice_cloud.run_until_running(2)
-    slice_cloud.faults.act_by_hand("POST", f"{GROUP}/resize?size={size}")
+    slice_cloud.faults.act_as_user("POST", f"{GROUP}/resize?size={size}")
     slice_cloud.clock.run_for(600)
     assert slice_cloud.get(GROUP)["targetSize"] == len(slice_cloud.managed()) == size
 

@@ -42,11 +42,11 @@ def test_a_fault_can_be_injected_over_http(slice_cloud: Cloud) -> None:
 
 def test_user_actions_can_be_triggered_over_http(slice_cloud: Cloud) -> None:
     status, operation = control(
-        slice_cloud, "POST", "act_by_hand", {"method": "DELETE", "path": POLICY}
+        slice_cloud, "POST", "act_as_user", {"method": "DELETE", "path": POLICY}
     )
     assert (status, operation["user"]) == (200, "alice@example.com")
     status, error = control(
-        slice_cloud, "POST", "act_by_hand", {"method": "DELETE", "path": POLICY}
+        slice_cloud, "POST", "act_as_user", {"method": "DELETE", "path": POLICY}
     )
     assert (status, error["error"]["errors"][0]["reason"]) == (400, "resourceNotReady")
 
@@ -110,7 +110,7 @@ def test_planned_errors_count_down_and_match_by_pattern(cloud: Cloud) -> None:
 
 
 def test_a_call_with_a_lost_answer_takes_effect(cloud: Cloud) -> None:
-    cloud.faults.fail_next("resourcePolicies.insert", carried_out=True)
+    cloud.faults.fail_next("resourcePolicies.insert", executed=True)
     assert cloud.send("POST", POLICY.rpartition("/")[0], policy_body())[0] == 503
     assert cloud.simulator.leftovers() == [POLICY]
 
@@ -151,7 +151,7 @@ def test_a_rate_quota_applies_per_method_group_and_resets_every_minute(cloud: Cl
 def test_the_interconnect_can_fail_or_never_become_ready(
     slice_cloud: Cloud, outcome: str, state: str
 ) -> None:
-    slice_cloud.faults.break_wiring(GROUP, outcome)
+    slice_cloud.faults.break_interconnect(GROUP, outcome)
     slice_cloud.make_group()
     slice_cloud.run_until_running(2)
     slice_cloud.clock.run_for(3600)

@@ -174,7 +174,7 @@ def test_a_waiting_bulk_mig_is_deleted_immediately(slice_cloud: Cloud) -> None:
 def test_a_lost_vm_of_a_bulk_mig_is_not_recreated(slice_cloud: Cloud) -> None:
     slice_cloud.make_group()
     vm = slice_cloud.run_until_running(2)[0]
-    slice_cloud.faults.act_by_hand("DELETE", f"{ZONE_PATH}/instances/{vm['name']}")
+    slice_cloud.faults.act_as_user("DELETE", f"{ZONE_PATH}/instances/{vm['name']}")
     slice_cloud.clock.run_for(24 * 3600)
     lost = next(one for one in slice_cloud.managed() if one["name"] == vm["name"])
     assert "instanceStatus" not in lost
@@ -242,7 +242,7 @@ def test_a_repairing_mig_recreates_a_stopped_vm_with_its_name(slice_cloud: Cloud
     vm = slice_cloud.run_until_running(2)[0]
     slice_cloud.clock.run_for(5)
     del slice_cloud.log[:]
-    slice_cloud.faults.act_by_hand("POST", f"{ZONE_PATH}/instances/{vm['name']}/stop")
+    slice_cloud.faults.act_as_user("POST", f"{ZONE_PATH}/instances/{vm['name']}/stop")
     slice_cloud.clock.run_for(600)
     recreated = next(one for one in slice_cloud.managed() if one["name"] == vm["name"])
     assert recreated["instanceStatus"] == "RUNNING"
@@ -262,7 +262,7 @@ def test_a_repairing_mig_recreates_a_stopped_vm_with_its_name(slice_cloud: Cloud
 def test_a_repair_is_logged_at_its_start_with_the_reason(slice_cloud: Cloud) -> None:
     slice_cloud.make_group(bulk=False, repair=True)
     vm = slice_cloud.run_until_running(2)[0]
-    slice_cloud.faults.act_by_hand("POST", f"{ZONE_PATH}/instances/{vm['name']}/stop")
+    slice_cloud.faults.act_as_user("POST", f"{ZONE_PATH}/instances/{vm['name']}/stop")
     slice_cloud.clock.run_until(lambda: "recreateInstance" in str(slice_cloud.methods()), 60)
     assert slice_cloud.log[-1]["protoPayload"]["status"]["message"] == (
         f"Instance Group Manager 'projects/{NUMBER}/zones/{ZONE}/instanceGroupManagers/slice' "
@@ -276,7 +276,7 @@ def test_a_repair_is_logged_at_its_start_with_the_reason(slice_cloud: Cloud) -> 
 def test_a_repairing_mig_replaces_a_deleted_vm(slice_cloud: Cloud) -> None:
     slice_cloud.make_group(bulk=False, repair=True)
     vm = slice_cloud.run_until_running(2)[0]
-    slice_cloud.faults.act_by_hand("DELETE", f"{ZONE_PATH}/instances/{vm['name']}")
+    slice_cloud.faults.act_as_user("DELETE", f"{ZONE_PATH}/instances/{vm['name']}")
     slice_cloud.clock.run_until(lambda: len(slice_cloud.vms("RUNNING")) == 1, 60)
     names = {one["name"] for one in slice_cloud.run_until_running(2)}
     assert vm["name"] in names
@@ -287,7 +287,7 @@ def test_a_repaired_vm_can_keep_its_id() -> None:
     cloud.make_parts()
     cloud.make_group(bulk=False, repair=True)
     vm = cloud.run_until_running(2)[0]
-    cloud.faults.act_by_hand("DELETE", f"{ZONE_PATH}/instances/{vm['name']}")
+    cloud.faults.act_as_user("DELETE", f"{ZONE_PATH}/instances/{vm['name']}")
     cloud.clock.run_for(600)
     assert vm["id"] in {one["id"] for one in cloud.run_until_running(2)}
 

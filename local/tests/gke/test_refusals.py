@@ -159,14 +159,14 @@ def test_a_permission_can_be_revoked() -> None:
     )
 
 
-@pytest.mark.parametrize("carried_out", [False, True])
-def test_a_call_can_fail_on_demand(carried_out: bool) -> None:
+@pytest.mark.parametrize("executed", [False, True])
+def test_a_call_can_fail_on_demand(executed: bool) -> None:
     gke = Gke()
-    gke.faults.fail_next("nodePools.create", carried_out=carried_out)
+    gke.faults.fail_next("nodePools.create", executed=executed)
     assert gke.refusal("POST", POOLS, {"nodePool": pool_body()}) == (
         "503 UNAVAILABLE backendError The service is currently unavailable."
     )
-    assert bool(gke.simulator.leftovers()) is carried_out
+    assert bool(gke.simulator.leftovers()) is executed
 
 
 def test_a_body_that_is_no_json_is_an_error() -> None:

@@ -81,7 +81,7 @@ def lose_a_vm_without_an_event() -> None:
     """A VM is recreated without a report of its loss: its Node still exists."""
     harness = Harness(replace(helpers.with_heartbeats(), sinks=False))
     helpers.ready_slice(harness, manifest(**test_losses.TWO_SINGLE))
-    harness.simulation.gce.faults.act_by_hand("DELETE", helpers.vms(harness)[0])
+    harness.simulation.gce.faults.act_as_user("DELETE", helpers.vms(harness)[0])
     harness.run_for(30 * MINUTE)
     helpers.until_ready(harness)
 
