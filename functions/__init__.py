@@ -9,20 +9,22 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
 
 1. ``open`` finds the object that the trigger names, and builds the work: object, trigger, time, and the
    ports for all calls (``work.gce``, ``work.cluster``, ``work.provider``).
-2. ``observe`` reads. Its result is a dataclass; there is one for each case that ``decide`` tells apart.
+2. ``observe`` reads. Its result is a dataclass, one for each case that ``decide`` distinguishes.
 3. ``decide`` is pure: from the observation and the time to a `Plan`, an outcome and actions in order.
-   The frame executes the actions. If one fails, its kind (`shared.frame.plan`) says what follows:
+   The frame executes the actions in order. What follows a failed call depends on the kind of the action
+   (`shared.frame.plan`). Of an action in another one, the outer kind counts:
 
-   - `ForOne`, the actions on one object of many: only these end, and the plan goes on. Its error is
-     raised at the end of the plan.
-   - `Send`, which publishes messages, `Emit`, which writes an Event, and `Attempt`, which wraps any
-     other action: a failure is only logged. Two wrappers change that: in a `ForOne` it is an error of
-     the object, in a `Require` it ends the plan. The function `resync` returns a `Send` in a `Require`.
-   - `Batch`, a list of actions on one object each (`NamedAction`): a failure ends only one of them, and
-     is raised at the end of the plan, or only logged if it is an `Attempt`. A batch is executed for as
-     long as there is time. If objects are left then, a `Resume` ends the plan and publishes the message
-     that continues it; without a `Resume` they are dropped.
-   - Any other action: the plan ends with the error. So it does if time runs out in a `ForOne`.
+   ======================= =========================================================================
+   `Send` (messages),      The error is logged, and the plan continues.
+   `Emit` (an Event),
+   `Attempt` (any action)
+   `ForOne` (actions on    The rest of the `ForOne` is skipped, and the plan continues. The error is
+   one object of many)     raised at the end of the plan. Without time for a call, the plan ends.
+   `Batch` (an action for  The same, for each object; the errors of an `Attempt` are logged. Without
+   each object)            time for the next object, a `Resume` ends the plan and publishes the
+                           message that continues it. Without a `Resume`, objects are dropped.
+   `Require`, any other    The plan ends with the error.
+   ======================= =========================================================================
 
    `Fail` raises an error of the observation. `ABORT_AFTER_FAILURE`, or a `Batch` with ``is_required``,
    ends the plan there if a `ForOne` or `Batch` has failed. `ObserveAgain` ends the plan, and the step
@@ -39,8 +41,8 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
      for which ``recover`` has no plan, or whose report fails.
    - After any other error the message is acknowledged, with the outcome ``Refused``.
 
-   If the calls on several objects have failed, this is done for the first error alone. A resync repeats
-   the other calls.
+   If the calls on several objects have failed, ``recover`` gets only the first error, and that error
+   decides whether the message is retried. A resync repeats the other calls.
 5. ``give_up`` returns a plan that records a transient error in the status (``retries``) or as an Event,
    if Pub/Sub does not retry the message: after five attempts, and always for a resync, because the sweep
    publishes another one.

@@ -2,8 +2,9 @@
 
 Triggers: CertificateSigningRequests of kubelets that use this system's bootstrap tokens. The relay
 publishes new ones, and the sweep those that are still pending. Both also publish requests that another
-approver has approved, for a log line: the token of any VM is enough for any Node's certificate then. A
-message of the step itself names the requests for which it had no time.
+approver has approved, which are only logged: such an approver compares no tokens, so with it the token
+of any VM is enough for any Node's certificate. A message of the step itself names the requests for which
+it had no time.
 
 A request is approved if it has exactly the form that a kubelet sends, its Node has the name of a VM
 that the MIG of a group created, and that VM's metadata holds the token of the requester. This
@@ -21,8 +22,8 @@ A revoked token stays in its VM's metadata, and inject_token may create its Secr
 then makes another request of a wrong form, it is denied again.
 
 The step writes no status, because a group's start makes as many requests as it has VMs. It triggers
-label_node about requests that are denied or NotApproved. A request that is denied, late, or approved by
-another gets a log line of its own.
+label_node about requests that are denied or NotApproved. These requests get a log line of their own:
+those that are denied, late, or approved by another, and those whose approval the API server rejects.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Triggers: the group was added; its generation, pause, label or finalizer changed; an insert of one of its
 resources or a change to its MIG ended; the insert of a VM failed; a resync; a message of label_node, if
-MIG and VMs contradict the status; a message of tear_down about a group that is not being deleted.
+VMs or Nodes contradict the condition of the MIG, or a group is accepted and not served; a message of
+tear_down about a group that is not being deleted.
 
 The first invocation takes ownership (label and finalizer) and inserts policy and template, without
 waiting for one before the other.
@@ -94,9 +95,9 @@ class ObservedResources:
     """Whether this invocation inserts although the status Creating is only seconds old.
 
     Normally such a status (`lifecycle.YOUNG`) means that another invocation is inserting the resource
-    now, and this one waits. After a redelivery, most probably the earlier invocation of the same message
-    wrote it, and has ended. Only in the first observation: what was written since is of an invocation
-    that still runs."""
+    now, and this one waits. If the message is redelivered, its earlier invocation most probably wrote
+    the status, and has ended. False in a second observation: a status that was written after the first
+    one is of an invocation that still runs."""
 
     @property
     def report(self) -> CreationReport:
@@ -263,7 +264,8 @@ def _is_known_failure(work: GroupWork) -> bool:
 def _has_error(known: Status) -> bool:
     """Whether the status reports an error of the MIG or its VMs."""
     condition = known.conditions.get(Type.MIG_READY)
-    return condition is not None and condition.reason not in ("Ready", Reason.PROVISIONING)
+    no_errors = ("Ready", Reason.PROVISIONING, Reason.PAUSED)
+    return condition is not None and condition.reason not in no_errors
 
 
 def _has_mig(known: Status) -> bool:
@@ -336,7 +338,13 @@ def _reject(
     now: datetime,
 ) -> Plan:
     known = replace(known, observed_generation=group.generation, resources=dict(entries))
-    message = f"{'; '.join(violations)}. Delete the group, correct the spec and apply it again."
+    advice = "Delete the group, correct the spec and apply it again."
+    if not group.violations:  # only the project is not served
+        advice = (
+            "Add the project there, and the group continues within an hour, or delete the group, "
+            "correct the spec and apply it again."
+        )
+    message = f"{'; '.join(violations)}. {advice}"
     known = known.with_condition(
         Type.ACCEPTED, False, Reason.INVALID_SPEC, message, group=group, now=now
     )

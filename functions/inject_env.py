@@ -2,8 +2,8 @@
 
 It adds variables that are missing, updates those that it has injected before, and removes them from a
 Pod template that needs them no longer. An annotation on the template lists the injected variables with
-digests. The template also gets the label ``tpu-functions.dev/inject: enabled``, unless it is marked so:
-then the webhook reviews its Pods, too.
+digests. The template also gets the label ``tpu-functions.dev/inject: enabled``, if it is not marked so
+already, for the webhook to review its Pods, too.
 
 Values that users have set are kept. Two kinds of them count as not set: an empty value, and
 ``localhost`` in a variable that names hosts, if the slice has several.

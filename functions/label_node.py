@@ -17,12 +17,13 @@ What is done to a Node depends on its VM:
 - The VM is gone: a Node with its name is deleted.
 - Any other Node is left alone.
 
-Nodes are listed by the resource-name label. Kubelets that join with our tokens register with it; other
-Nodes get it when the step labels them, so until then, and if it is removed, they are read by name.
+Nodes are listed by the resource-name label. Kubelets that join with our tokens register with it. The
+step labels other Nodes. A Node that has no label yet, or has lost it, is read by its name.
 
 The step owns the conditions NodesJoined (tear_down writes it during a deletion) and InterconnectReady.
 It triggers inject_token for VMs whose Nodes remain from predecessors, and both inject_token and
-create_resources if their conditions contradict what it has observed.
+create_resources if their conditions contradict what it has observed. A group that is not served any
+more, but accepted, is such a contradiction.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ from shared.ports.kubernetes.nodes import Node, parse_node
 
 DEBOUNCE = timedelta(seconds=10)
 """After a loss has been reported, an event about any VM within this time reads only that VM, and writes
-no status. If many VMs are lost together, each would otherwise read all others. The price: a VM that is
-preempted within this time is counted as ``NodeLost``, because only the event, which is not there when
-the VM is counted, says why it was lost."""
+no status. If many VMs are lost together, each would otherwise read all others. The price: only the event
+says that a VM was preempted, so a VM that is preempted within this time is later counted as
+``NodeLost``."""
 FEW = 4
 """More VMs than this are read from one list. Lists may lag, so missing VMs are then read one by one."""
 UNLABELLED_LATE_AFTER = timedelta(minutes=5)
@@ -98,10 +99,16 @@ class ObservedNodes:
 
 @dataclass(frozen=True)
 class NothingToCount:
-    """A group that is being deleted (outcome ``Deleting``), or is not owned, not served or unreadable
-    (``NotOurs``)."""
+    """A group that is being deleted (outcome ``Deleting``), not served (``NotServed``) or not owned
+    (``NotOwned``).
+
+    ``can_be_served`` is false if its spec cannot be read, or this installation does not serve its
+    project.
+    """
 
     group: AnyGroup
+    status: Status
+    can_be_served: bool = True
 
 
 def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
@@ -109,9 +116,9 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
     group, settings = work.group, work.settings
     is_served = isinstance(group, NodeGroup) and settings.serves(group.spec.project)
     if not isinstance(group, NodeGroup) or not is_served:
-        return NothingToCount(group)
+        return NothingToCount(group, work.status, can_be_served=False)
     if group.deleting is not None or not group.is_owned:
-        return NothingToCount(group)
+        return NothingToCount(group, work.status)
     timeout = settings.join_timeout
     if is_debounced(work.trigger, work.status, work.now):
         members = _read_one(work, group)
@@ -136,7 +143,7 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
 def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
     """Decide what to do to the Nodes, and what the status reports."""
     if isinstance(observed, NothingToCount):
-        return Plan("Deleting" if observed.group.deleting else "NotOurs")
+        return _decide_without_count(observed, now)
     node_actions = _build_batch(observed, now)
     if observed.is_debounced:
         return Plan("Debounced", (node_actions,))
@@ -169,6 +176,19 @@ STEP = Step(
     "label_node", open_group, observe, decide, recover, give_up=report_retry, snapshot=SNAPSHOT
 )
 run = STEP.run
+
+
+def _decide_without_count(observed: NothingToCount, now: datetime) -> Plan:
+    if observed.group.deleting is not None:
+        return Plan("Deleting")
+    if observed.can_be_served:
+        return Plan("NotOwned")
+    # Only create_resources reports this. It has not yet if the group was accepted before the project was
+    # removed from the settings, or by a version that could read the spec.
+    if not observed.status.is_true(Type.ACCEPTED):
+        return Plan("NotServed")
+    message = message_about(observed.group, Cause.FORWARDED, now)
+    return Plan("NotServed", (Send("create_resources", (message,)),))
 
 
 def is_debounced(trigger: Trigger, known: Status, now: datetime) -> bool:
@@ -302,10 +322,11 @@ def _find_mig_for_interconnect(work: GroupWork, members: Members) -> Mig | None:
 def _build_batch(observed: ObservedNodes, now: datetime) -> Batch:
     """The actions on Nodes. Nodes that the trigger names come first.
 
-    A message that continues a batch names the next Nodes (at most `MAX_NAMES`), whose VMs are read
-    again. The new batch starts at the first of them, by name, and goes on to the group's last Node: so
-    the sequence of messages ends even if the actions have no effect. Nodes after the named ones are only
-    labelled, because their VMs are not read: a resync deletes those whose VMs are gone.
+    A message that continues a batch names the first Nodes that are left (at most `MAX_NAMES`), whose VMs
+    are read again. The new batch starts at the first of them, by name, and goes on to the group's last
+    Node. It executes at least one action, so each message starts later than the one before, and the
+    sequence ends even if the actions have no effect. Nodes after the named ones are only labelled,
+    because their VMs are not read: a resync deletes those whose VMs are gone.
     """
     members, named = observed.members, set(observed.trigger.nodes)
     nodes = sorted(members.nodes, key=lambda node: (node.name not in named, node.name))

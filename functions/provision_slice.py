@@ -18,11 +18,11 @@ deletes the slice, and creates it again when it is gone. Two kinds of slices are
 
   - Pods of other Jobs, or of an older Job of the same name;
   - Pods of the Job that are being deleted, because they may be writing a checkpoint;
-  - a first Pod of the Job that runs already. The leader only claims the index then: anyone can write
-    the annotation.
+  - a first Pod of the Job that runs already. A Job has only one, so the annotation of the Pod that waits
+    is false then: anyone can write it.
 
-The ConfigMap ``jobsets`` can pause creating and replacing. If the Pod can use the slice, the release
-deadline, after which release_slice would delete the slice, is removed.
+The ConfigMap ``jobsets`` can pause creating and replacing. A slice that is kept for a Pod loses its
+release deadline, after which release_slice would delete it.
 
 GKE changes a few node pools at a time and rejects other changes. A creation that is rejected for this
 reason is not retried through Pub/Sub: when an operation ends, the step selects the Pods that try next.

@@ -10,8 +10,8 @@ ends, it selects the next.
 gone, has no such Job any more, or has been suspended for a time that is a setting. The first observation
 of such a slice sets its release deadline, and the first one after the deadline deletes it, when no Pods
 run on it any more. The delay lets a JobSet that is deleted and recreated under the same name keep its
-slices. A slice that has failed for good and has no ready Node is deleted without a delay. So is one
-whose deadline cannot be written, when no Pods run on it.
+slices. Without a delay, two kinds of slices are deleted: those that have failed for good and have no
+ready Node, and those whose deadline cannot be written, when no Pods run on them.
 
 By the setting `Settings.lost_rebuild`, a slice that a JobSet needs and that has lost Nodes for good is
 deleted, so that provision_slice creates it again. That applies to TPUNodeGroups alone, because GKE does
@@ -102,7 +102,7 @@ class ObservedCreation:
 
 @dataclass(frozen=True)
 class ObservedFailedUpdate:
-    """A node pool whose update has failed; ``None``: it is gone.
+    """A node pool whose update has failed. ``slice`` is ``None`` if the pool is gone.
 
     If the pool needs a deadline, the update may have been its write. Then ``slice.refusal`` is set, and
     the pool is deleted without a deadline, as soon as no Pods run on it.

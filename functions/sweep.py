@@ -234,6 +234,13 @@ def _has_invalid_spec(known: Status) -> bool:
     return any(one is not None and one.reason == Reason.INVALID_SPEC for one in found)
 
 
+def _is_rejected(known: Status) -> bool:
+    """Whether create_resources has rejected the group. That may be outdated: its project may be served
+    again."""
+    accepted = known.conditions.get(Type.ACCEPTED)
+    return accepted is not None and not accepted.is_true
+
+
 def last_progress(group: AnyGroup, known: Status) -> datetime:
     """The time of the last change. The first occurrence of an error is one; that it persists, or that
     the failed call is repeated, is not."""
@@ -287,7 +294,7 @@ def _list_by_state(group: AnyGroup, known: Status) -> Iterator[str]:
     has_mig = mig is not None and mig.state is State.READY
     is_mig_ready, was_complete = known.is_true(Type.MIG_READY), known.completed_at is not None
     have_all_joined = known.is_true(Type.NODES_JOINED)
-    if not group.is_owned or mig is None or not is_mig_ready:
+    if not group.is_owned or mig is None or not is_mig_ready or _is_rejected(known):
         yield "create_resources"
     if not has_mig and not was_complete:
         return
@@ -299,8 +306,9 @@ def _list_by_state(group: AnyGroup, known: Status) -> Iterator[str]:
         yield "label_node"
     elif not (isinstance(group, NodeGroup) and group.spec.is_bulk):
         # VMs are being created one by one (a BULK group has none before it has all).
-        # create_resources counts those that run. More than have joined: a VM may need a token. More than
-        # are ready: a Node may have joined or become ready. Fewer: a VM is lost.
+        # create_resources counts those that run. If more VMs run than have joined, one may need a token.
+        # If more run than are ready, a Node may have joined or become ready. If fewer run than that, a
+        # VM is lost.
         if counts.running > counts.joined and not have_all_joined:
             yield "inject_token"
         if counts.running != counts.ready:

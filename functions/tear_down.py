@@ -11,9 +11,12 @@ When the MIG is gone, template and policy are deleted, and the Node objects. Whe
 remaining tokens are revoked and the finalizer is removed. Each invocation continues up to the next
 operation that takes time.
 
-`lifecycle.TABLE` decides when a resource is gone: it was never inserted; or it is not found and no
-insert may still arrive, because it had existed, its insert has failed, or the newest intent is 150
-seconds old; or its name belongs to a resource that was never ours and is not touched.
+`lifecycle.TABLE` decides when a resource is gone. One of these must hold:
+
+- It was never inserted.
+- It is not found, and its insert cannot take effect any more: it has existed, the insert has failed, or
+  the newest intent is 150 seconds old.
+- The resource of its name was never ours. That one is not touched.
 """
 
 from __future__ import annotations
@@ -74,11 +77,12 @@ from shared.ports.kubernetes.nodes import Node, parse_node
 
 
 class Stage(Enum):
-    """How far a deletion is, by the status. The names are in this order."""
+    """How far a deletion is, by the status. The members are in the order of the deletion."""
 
     UNREPORTED = auto()
-    """This step has not written a status. A GONE in it is of create_resources and may be old, if
-    somebody else has deleted a complete slice: `announce_deletion` replaces it."""
+    """tear_down has not written the status of this deletion yet. An entry may be GONE all the same:
+    create_resources writes that if somebody else has deleted a resource of a complete slice. It may be
+    outdated, so `announce_deletion` resets such an entry, and the resource is read again."""
     REPORTED = auto()
     """The MIG's delete has not begun."""
     DELETING_MIG = auto()

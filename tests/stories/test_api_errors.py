@@ -257,9 +257,23 @@ def test_a_project_that_is_not_served_is_rejected_by_name() -> None:
     helpers.until_reason(harness, "InvalidSpec", timeout=MINUTE)
     assert helpers.condition_of(harness)[2] == (
         f"spec.project: {PROJECT} is not served by this installation; it serves other-project, "
-        f"third-project (Terraform's variable projects){ADVICE}"
+        "third-project (Terraform's variable projects). Add the project there, and the group continues "
+        "within an hour, or delete the group, correct the spec and apply it again."
     )
     assert len(harness.simulation.gce.calls.records) == 0
+    helpers.assert_deleted_completely(harness)
+
+
+def test_a_ready_slice_reports_within_an_hour_that_its_project_is_not_served_any_more() -> None:
+    harness = Harness()
+    helpers.ready_slice(harness, manifest())
+    writes = harness.simulation.gce.calls.writes()
+    harness.configure(projects=frozenset({"other-project"}))
+    helpers.until_reason(harness, "InvalidSpec", timeout=HOUR + MINUTE)
+    assert helpers.condition_of(harness, "Accepted")[1] == "InvalidSpec"
+    harness.configure(projects=frozenset({PROJECT}))
+    helpers.until_reason(harness, "Ready", timeout=HOUR + MINUTE)
+    assert harness.simulation.gce.calls.writes() == writes
     helpers.assert_deleted_completely(harness)
 
 

@@ -154,7 +154,7 @@ def plans(group: AnyGroup, known: Status) -> Iterator[Plan]:
         yield create_resources.decide(ObservedUnreadable(group, known), NOW)
         yield tear_down.decide(UnreadableRemains(group, known), NOW)
         yield inject_token.decide(NothingToInject(group, known, can_be_served=False), NOW)
-        yield label_node.decide(label_node.NothingToCount(group), NOW)
+        yield label_node.decide(label_node.NothingToCount(group, known, can_be_served=False), NOW)
         return
     nothing: dict[str, Found | None] = {}
     for found in (nothing, absent, present):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from functions.label_node import ObservedNodes, decide, is_debounced
+from functions.label_node import NothingToCount, ObservedNodes, decide, is_debounced
 from shared.base.names import BOOT_ID_LABEL, VM_ID_LABEL
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
@@ -20,7 +20,7 @@ from shared.frame.message import Cause, Message
 from shared.frame.plan import Action, Batch, Emit, Plan, Send
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
 from shared.node_groups.health import Members
-from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import (
     MIG,
     Condition,
@@ -35,7 +35,7 @@ from shared.node_groups.work import WriteStatus
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import Node, parse_node
-from tests.unit.builders import NOW, RESOURCE, flat, group
+from tests.unit.builders import NOW, RESOURCE, flat, group, unreadable_group
 from tests.unit.test_create_resources import instance_group
 from tests.unit.test_inject_token import OLD, instance
 
@@ -550,6 +550,28 @@ def test_the_join_of_the_last_node_triggers_the_other_steps() -> None:
         for message in action.messages
     ]
     assert sends == [("inject_token", "Resync"), ("create_resources", "Forwarded")]
+
+
+@pytest.mark.parametrize(
+    "about",
+    [unreadable_group(), group(change={"project": "other-project"})],
+    ids=["spec", "project"],
+)
+def test_a_group_that_is_not_served_any_more_triggers_create_resources_once(
+    about: AnyGroup,
+) -> None:
+    def plan(status: str) -> Plan:
+        accepted = Condition(status, "Valid", "", NOW, 1)
+        known = Status(conditions={Type.ACCEPTED: accepted})
+        return decide(NothingToCount(about, known, can_be_served=False), NOW)
+
+    (send,) = plan("True").actions
+    assert isinstance(send, Send)
+    assert (send.step, [one.cause for one in send.messages]) == (
+        "create_resources",
+        [Cause.FORWARDED],
+    )
+    assert plan("False") == Plan("NotServed")
 
 
 def test_a_resync_of_a_slice_with_too_few_vms_triggers_create_resources() -> None:

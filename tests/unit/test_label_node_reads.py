@@ -36,17 +36,19 @@ D, E, F = (f"{RESOURCE}-{name}" for name in ("dddd", "eeee", "ffff"))
 
 
 @pytest.mark.parametrize(
-    "about",
+    "about, can_be_served",
     [
-        pytest.param(unreadable_group(), id="unreadable"),
-        pytest.param(group(change={"project": "other-project"}), id="not served"),
-        pytest.param(group(deleting=True), id="being deleted"),
-        pytest.param(group(owned=False), id="not owned"),
+        pytest.param(unreadable_group(), False, id="unreadable"),
+        pytest.param(group(change={"project": "other-project"}), False, id="not served"),
+        pytest.param(group(deleting=True), True, id="being deleted"),
+        pytest.param(group(owned=False), True, id="not owned"),
     ],
 )
-def test_nothing_is_read_for_a_group_without_nodes_to_count(about: AnyGroup) -> None:
+def test_nothing_is_read_for_a_group_without_nodes_to_count(
+    about: AnyGroup, can_be_served: bool
+) -> None:
     work, reads = reading_work(about, Status(), RESYNC, {})
-    assert observe(work) == NothingToCount(about)
+    assert observe(work) == NothingToCount(about, Status(), can_be_served=can_be_served)
     assert reads.calls == []
 
 

@@ -92,6 +92,14 @@ STEPS: dict[str, tuple[NodeGroup, Status, tuple[str, ...]]] = {
         known(Type.MIG_READY, Type.NODES_JOINED, resources=EXISTING),
         ("label_node",),
     ),
+    "ready, and rejected since": (
+        group(),
+        replace(
+            known(Type.MIG_READY, Type.NODES_JOINED, false=Type.ACCEPTED, resources=EXISTING),
+            observed_generation=2,
+        ),
+        ("create_resources", "label_node"),
+    ),
     "a group without its label": (
         group(labels={}),
         known(Type.MIG_READY, Type.NODES_JOINED, Type.READY, resources=EXISTING),

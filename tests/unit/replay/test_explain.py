@@ -71,7 +71,7 @@ SITUATIONS: dict[str, tuple[Callable[[Tool], None], dict[str, str], list[str]]] 
         {
             "create_resources": "Inserting",
             "inject_token": "AllHaveTokens",
-            "label_node": "NotOurs",
+            "label_node": "NotOwned",
             "tear_down": "NotDeleted",
         },
         ["create_resources"],
@@ -121,7 +121,7 @@ SITUATIONS: dict[str, tuple[Callable[[Tool], None], dict[str, str], list[str]]] 
         {
             "create_resources": "InvalidSpec",
             "inject_token": "NotServed",
-            "label_node": "NotOurs",
+            "label_node": "NotServed",
             "tear_down": "NotDeleted",
         },
         ["create_resources"],
