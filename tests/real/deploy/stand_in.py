@@ -21,7 +21,8 @@ with calls.open("a", encoding="utf-8") as file:
     file.write(f"{program} {line}\n")
 numbered = f"#{calls.read_text().splitlines().count(f'{program} {line}')} {line}"
 if sys.argv[1:2] == ["secrets"] and "--data-file=-" in sys.argv:
-    Path(os.environ["SECRETS"], sys.argv[3]).write_text(sys.stdin.read())
+    name = sys.argv[4] if sys.argv[2] == "versions" else sys.argv[3]
+    Path(os.environ["SECRETS"], name).write_text(sys.stdin.read())
 for pattern, output, code in json.loads(Path(os.environ["ANSWERS"]).read_text())[program]:
     if re.search(pattern, numbered):
         print(output, file=sys.stderr if code else sys.stdout)
