@@ -200,6 +200,7 @@ ACCEPTED = [
     ),
     pytest.param(config(machineType="tpu7-standard-4t"), id="tpu7"),
     pytest.param(config(machineType="tpu7x-standard-4t-tpu"), id="machine-type-with-suffix"),
+    pytest.param(config(machineType=f"tpu7x-{'a' * 54}-4t"), id="longest-machine-type"),
     pytest.param(config(reservation="projects/other-project/reservations/r"), id="shared"),
     pytest.param(config(provisioningModel="SPOT", reservation=None), id="spot"),
     pytest.param(flex("168h"), id="flex-start"),

@@ -36,6 +36,7 @@ VALID: dict[str, tuple[dict[str, Any], str]] = {
         manifest(pem(kubelets(LONGEST))),
         LONGEST,
     ),
+    "the longest name of a Node": (manifest(pem(kubelets("a" * 253))), "a" * 253),
     "an RSA key": (
         manifest(OWN, usages=["key encipherment", *USAGES]),
         VM,

@@ -124,6 +124,13 @@ CASES: dict[str, tuple[Status, Trigger, bool, dict[str, Any], list[str]]] = {
         {},
         ["find_policy", "find_template", "list_nodes"],
     ),
+    "MIG and policy were gone before: template and Nodes": (
+        reported_status({**MIG_GONE, POLICY: GONE}),
+        RESYNC,
+        True,
+        {},
+        ["find_template", "list_nodes"],
+    ),
     "no resource has an intent: only the Nodes": (
         reported_status({kind: Resource(RESOURCE) for kind in ALL_READY}),
         RESYNC,

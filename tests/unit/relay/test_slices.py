@@ -199,6 +199,7 @@ def test_a_deleted_or_recovered_slice_is_no_longer_shown(scrape: Scrape) -> None
     assert scrape.gauge("slice_longest_in_state_seconds", "NotReady", "QuotaExceeded") == 0
     assert scrape.gauge("slices", "Ready", "Ready") == 1
     assert scrape.gauge("slices", "NotReady", "NotReported") == 1
+    assert scrape.gauge("slice_longest_in_state_seconds", "NotReady", "NotReported") == 0
     scrape.slices.relisted([])
     assert scrape.gauge("slices", "NotReady", "NotReported") == 0
     assert scrape.gauge("chips", "Ready") == 0
