@@ -199,14 +199,16 @@ def test_a_deleted_or_recovered_slice_is_no_longer_shown(scrape: Scrape) -> None
     assert scrape.gauge("slice_longest_in_state_seconds", "NotReady", "QuotaExceeded") == 0
     assert scrape.gauge("slices", "Ready", "Ready") == 1
     assert scrape.gauge("slices", "NotReady", "NotReported") == 1
-    assert scrape.gauge("slice_longest_in_state_seconds", "NotReady", "NotReported") == 0
     scrape.slices.relisted([])
     assert scrape.gauge("slices", "NotReady", "NotReported") == 0
     assert scrape.gauge("chips", "Ready") == 0
 
 
-def test_a_time_in_the_future_counts_as_now(scrape: Scrape) -> None:
-    scrape.slices.relisted([slice_at(500, "False", "Paused")])
+@pytest.mark.parametrize("time", [at(500), "0000-01-01T00:00:00Z"], ids=["future", "invalid"])
+def test_a_time_in_the_future_or_an_invalid_time_counts_as_now(scrape: Scrape, time: str) -> None:
+    raw = slice_at(0, "False", "Paused")
+    raw["status"]["conditions"][0]["lastTransitionTime"] = time
+    scrape.slices.relisted([raw])
     assert scrape.gauge("slice_longest_in_state_seconds", "NotReady", "Paused") == 0
 
 
