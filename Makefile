@@ -1,4 +1,4 @@
-# `make help` lists the targets. Each installs what it needs first.
+# `make help` lists the targets. Each target first installs its requirements.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,12 +6,12 @@ STAMP := $(VENV)/.set-up
 LOCAL := $(VENV)/.set-up-local
 READERS := $(VENV)/.readers
 
-# Only from the command line: an exported KUBECONFIG may name a cluster that is not meant.
+# Only from the command line: an exported KUBECONFIG may be for another cluster.
 ifeq ($(origin KUBECONFIG),command line)
 CLUSTER := --kubeconfig "$(KUBECONFIG)"
 endif
 
-# Only from the command line, too: resources in this project are billed.
+# Also only from the command line, because resources in this project are billed.
 ifeq ($(origin PROJECT),command line)
 CLOUD := --project "$(PROJECT)" $(if $(ZONE),--zone "$(ZONE)")
 endif
@@ -22,7 +22,7 @@ endif
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
 
-setup: $(STAMP) ## Create the virtual environment .venv with everything for contributors
+setup: $(STAMP) ## Create the virtual environment .venv with all packages for contributors
 
 # requirements-dev.txt includes requirements-local.txt.
 $(STAMP): requirements-dev.txt
@@ -37,7 +37,7 @@ $(READERS): tests/readers/requirements.txt $(STAMP)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r tests/readers/requirements.txt
 	@touch $@
 
-demo: $(LOCAL) ## Show a slice from apply to gone; KUBECONFIG=PATH: on that cluster
+demo: $(LOCAL) ## Show a slice from apply to deletion; KUBECONFIG=PATH: on that cluster
 	@$(BIN)/python -m local.show.demo $(CLUSTER) $(ARGS)
 
 demo-jobset: $(LOCAL) ## Show a JobSet with a slice for each Job; KUBECONFIG=PATH: on that cluster
@@ -46,7 +46,7 @@ demo-jobset: $(LOCAL) ## Show a JobSet with a slice for each Job; KUBECONFIG=PAT
 recording: $(LOCAL) ## Record the demo as docs/demo.svg
 	@$(BIN)/python -m local.show.recording
 
-local: $(LOCAL) ## Run everything on this machine until Ctrl-C; ARGS="--dir DIR" keeps credentials
+local: $(LOCAL) ## Run the whole system on this machine until Ctrl-C; ARGS="--dir DIR" keeps credentials
 	@$(BIN)/python -m local $(CLUSTER) $(ARGS)
 
 test: $(STAMP) ## Run the tests (about five minutes on two cores)
@@ -61,7 +61,7 @@ test-real: $(STAMP) $(READERS) ## Run the tests on a real control plane, Pub/Sub
 test-all: $(STAMP) ## Run all tests, also the slow ones, on random examples
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --hypothesis-profile=random
 
-mutants: $(STAMP) ## Change the product line by line: does a test fail? ARGS="--seed N --count 100"
+mutants: $(STAMP) ## Check that changes of single lines of the product make a test fail; ARGS="--seed N --count 100"
 	@$(BIN)/python -m tests.mutants $(ARGS)
 
 test-cloud: named-project $(STAMP) ## Test assumptions about Compute Engine in a real project: PROJECT=ID; ARGS=--dry-run shows the cost

@@ -22,25 +22,25 @@ main() {
   cd "$(dirname "$0")"
   # shellcheck source=infra/preflight.sh
   . infra/preflight.sh
-  temporary=$(mktemp -d) beside='' && trap 'rm -rf "$temporary" ${beside:+"$beside"}' EXIT
+  temporary=$(mktemp -d) overlay_copy='' && trap 'rm -rf "$temporary" ${overlay_copy:+"$overlay_copy"}' EXIT
   check_tools
   if $has_settings; then read_settings; fi
-  if has gcloud; then check_cloud; fi
-  if has kubectl; then check_cluster; fi
-  stop_if_missing
+  if is_installed gcloud; then check_cloud; fi
+  if is_installed kubectl; then check_cluster; fi
+  stop_on_problems
   "$mode"
 }
 
 read_arguments() {
-  mode=install images='' relay_image='' inject_env_image='' builder=cloud-build nodes_pull=false assumes_yes=false cluster=''
+  mode=install images='' relay_image='' inject_env_image='' builder=cloud-build nodes_pull=false is_confirmed=false cluster=''
   while [ $# -gt 0 ]; do
     case $1 in
       --dry-run) mode=show_plan ;;
       --destroy) mode=destroy ;;
-      --images) name_images "${2:?--images needs REPOSITORY:TAG}"; shift ;;
+      --images) parse_images "${2:?--images needs REPOSITORY:TAG}"; shift ;;
       --nodes-pull) nodes_pull=true ;;
       --docker) builder=docker ;;
-      --yes) assumes_yes=true ;;
+      --yes) is_confirmed=true ;;
       -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p;}' "$0"; exit ;;
       -*) fail "unknown option $1; see ./deploy.sh --help" ;;
       *) [ -z "$cluster" ] || fail "one cluster at a time, not $cluster and $1"; cluster=$1 ;;
@@ -51,8 +51,8 @@ read_arguments() {
   [[ $cluster =~ ^[a-z][a-z0-9-]*$ ]] || fail "CLUSTER must be lower-case letters, digits and hyphens, not $cluster"
 }
 
-# A digest names one image: the relay's, unless the name ends with /inject-env.
-name_images() { # REPOSITORY:TAG or REPOSITORY[/NAME]@DIGEST
+# A digest identifies one image: the relay's, unless the name ends with /inject-env.
+parse_images() { # REPOSITORY:TAG or REPOSITORY[/NAME]@DIGEST
   images+=${images:+ }$1
   [[ ! ${1%[:@]*} =~ [[:upper:]] ]] || fail "--images $1: image names are lower-case; replace OWNER by the repository's owner in lower case"
   case $1 in
@@ -69,56 +69,56 @@ name_images() { # REPOSITORY:TAG or REPOSITORY[/NAME]@DIGEST
   esac
 }
 
-say() { printf '\n== %s\n' "$*"; }
+print_heading() { printf '\n== %s\n' "$*"; }
 fail() { printf 'deploy.sh: %s\n' "$*" >&2 && exit 1; }
 tf() { terraform -chdir=infra/terraform "$@"; }
 
 confirm() {
-  $assumes_yes && return
+  $is_confirmed && return
   read -rp "$1 [y/N] " || true
   [[ $REPLY == [yY]* ]] || fail "not confirmed; nothing was changed"
 }
 
 show_plan() {
-  say "Google Cloud" && tf plan -input=false -var-file="$cluster.tfvars"
-  say "Cluster"
+  print_heading "Google Cloud" && tf plan -input=false -var-file="$cluster.tfvars"
+  print_heading "Cluster"
   if [ -z "$resources" ] || ! tf output -raw component 2>/dev/null | grep Component >/dev/null; then
     echo "$overlay would be created from Terraform's outputs and applied"
   elif [ -z "$(kubectl get namespace tpu-functions --ignore-not-found --output=name)" ]; then echo "all of $overlay would be applied"
-  else show_difference; fi
-  say "Nothing was changed"
+  else diff_overlay; fi
+  print_heading "Nothing was changed"
 }
 
-# Compares with a copy of the overlay beside it, so that relative paths stay valid.
-show_difference() {
-  beside=$(mktemp -d infra/kubernetes/overlays/.dry-run.XXXXXX)
-  if [ -d "$overlay" ]; then cp -R "$overlay/." "$beside"; fi
-  write_overlay "$beside"
+# Compares the cluster with a copy of the overlay in the same folder, so that relative paths stay valid.
+diff_overlay() {
+  overlay_copy=$(mktemp -d infra/kubernetes/overlays/.dry-run.XXXXXX)
+  if [ -d "$overlay" ]; then cp -R "$overlay/." "$overlay_copy"; fi
+  write_overlay "$overlay_copy"
   echo "compared with Terraform's current outputs, without the changes planned above; images: ${images:-"the current ones, but an installation would build new ones"}"
-  kubectl diff --kustomize "$beside" && echo "no change" || [ $? -eq 1 ] || fail "kubectl diff failed"
+  kubectl diff --kustomize "$overlay_copy" && echo "no change" || [ $? -eq 1 ] || fail "kubectl diff failed"
 }
 
 install() {
-  say "Google Cloud" && tf plan -input=false -var-file="$cluster.tfvars" -out="$temporary/plan"
+  print_heading "Google Cloud" && tf plan -input=false -var-file="$cluster.tfvars" -out="$temporary/plan"
   confirm "Apply this to $project, and the manifests to $context?"
   tf apply -input=false "$temporary/plan"
   if [ -z "$images" ]; then build_images; fi
-  say "Cluster"
+  print_heading "Cluster"
   [ -f "$overlay/kustomization.yaml" ] || echo "$overlay is created: change it as you need, and keep it in version control"
   write_overlay "$overlay"
   check_images
   kubectl apply --kustomize "$overlay"
   check_rollouts
   check_policy
-  say "Terraform's outputs" && tf output
-  check_path
-  say "Installed; all checks succeeded"
+  print_heading "Terraform's outputs" && tf output
+  check_label_node
+  print_heading "Installed; all checks succeeded"
 }
 
 # Deploys the digests that were built: the tag is unique to this run, and used only to find them.
 build_images() {
   local name digest repository tag
-  say "Images"
+  print_heading "Images"
   repository=$(tf output -raw image_repository)
   tag=$(git describe --always --dirty 2>/dev/null || echo untracked)-$(date -u +%Y%m%d%H%M%S)
   if [ "$builder" = cloud-build ]; then
@@ -141,7 +141,7 @@ write_overlay() { # FOLDER
   local name to=$1/deployed && mkdir -p "$to"
   tf output -raw component >"$temporary/component"
   list_images "$to/kustomization.yaml" >"$temporary/images"
-  { without_policies <"$temporary/component" | without_device_plugin && echo images: && cat "$temporary/images"; } >"$to/kustomization.yaml"
+  { remove_policies <"$temporary/component" | remove_device_plugin && echo images: && cat "$temporary/images"; } >"$to/kustomization.yaml"
   if [ ! -f "$1/kustomization.yaml" ]; then
     tf output -raw overlay >"$temporary/overlay"
     if has_pull_secret; then add_component ../../components/image-pull-secret <"$temporary/overlay"
@@ -149,7 +149,7 @@ write_overlay() { # FOLDER
   fi
 }
 
-# An image that is not given stays as it is.
+# An image without an option keeps its current name.
 list_images() { # FILE
   local name image
   for name in relay inject-env; do
@@ -173,13 +173,13 @@ check_images() {
   [ -z "$unnamed" ] || fail "$overlay includes $unnamed, but no image is given for it: add --images REPOSITORY/$unnamed@sha256:..."
 }
 
-# Kubernetes before 1.30 has no admission policies: the last component removes them.
-without_policies() {
+# Removes the admission policies for Kubernetes before 1.30, by a component that is listed last.
+remove_policies() {
   if [ "$minor" -ge 30 ]; then cat; else add_component ../../../components/without-admission-policies; fi
 }
 
-# GKE has its own device plugin, whose DaemonSet has the same name.
-without_device_plugin() {
+# Removes the device plugin on GKE, which has its own, with a DaemonSet of the same name.
+remove_device_plugin() {
   if $is_gke && ! grep -q /without-device-plugin "$temporary/component"; then
     add_component ../../../components/without-device-plugin
   else cat; fi
@@ -193,7 +193,7 @@ add_component() { # FOLDER
     END { if (listing) print last; else if (!done) print "components:\n" last }'
 }
 
-# A Pod waits without a limit for a missing Secret.
+# A Pod waits for a missing Secret without a time limit, so the error names the Secret.
 check_rollouts() {
   local name found why
   for name in relay inject-env; do
@@ -225,7 +225,7 @@ check_policy() {
 # Sends label_node a message about an absent group: its log line shows that it has called the cluster. An
 # error is retried twice, because the first call of a new instance may fail. A missing line or a 403 is
 # retried longer: a grant can take ten minutes to have effect.
-check_path() {
+check_label_node() {
   local id found='' try
   for try in {1..10}; do
     id=$(gcloud pubsub topics publish "$prefix-label-node" --project="$project" --format='value(messageIds[0])' \
@@ -243,21 +243,21 @@ check_path() {
   fail "everything is installed, but label_node does not work: ${found:-"its log has no line for message $id"}"$'\n'"fix that (docs/cluster-access.md), and run this again; its log: gcloud logging read 'resource.labels.service_name:label-node' --project=$project --limit=20"
 }
 
-# Terraform's resources first: no group needs the functions any more, and an interrupted run can be repeated
-# as long as the objects are in the cluster.
+# Deletes Terraform's resources first: no group needs the functions any more, and an interrupted run can be
+# repeated while the objects are in the cluster.
 destroy() {
   local left kinds=namespaces,customresourcedefinitions,clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts
-  say "Google Cloud" && tf plan -destroy -input=false -var-file="$cluster.tfvars" -out="$temporary/plan"
-  say "Cluster" && echo "then all objects of $overlay are deleted from $context"
+  print_heading "Google Cloud" && tf plan -destroy -input=false -var-file="$cluster.tfvars" -out="$temporary/plan"
+  print_heading "Cluster" && echo "then all objects of $overlay are deleted from $context"
   confirm "Uninstall tpu-functions from $context and from $projects?"
-  check_nothing_left # again: time has passed before the confirmation
-  stop_if_missing
+  check_nothing_left # again: groups may have been created before the confirmation
+  stop_on_problems
   tf apply -input=false "$temporary/plan"
   if [ -s "$temporary/manifests" ]; then kubectl delete --ignore-not-found --filename="$temporary/manifests"; fi
   kinds+=,deployments,daemonsets,services,configmaps,mutatingwebhookconfigurations
   [ "$minor" -lt 30 ] || kinds+=,validatingadmissionpolicies,validatingadmissionpolicybindings
-  left=$(list_ours "$kinds")
-  say "Uninstalled. $overlay and infra/terraform/$cluster.tfvars remain."
+  left=$(list_own_objects "$kinds")
+  print_heading "Uninstalled. $overlay and infra/terraform/$cluster.tfvars remain."
   [ -z "$left" ] || printf 'These objects remain in the cluster, because the overlay does not have them; delete what is not needed:\n%s\n' "$left"
 }
 

@@ -1,56 +1,58 @@
 #!/usr/bin/env bash
-# What deploy.sh reads and checks before it changes anything; it is sourced, not run. All errors are
-# collected and reported together, each with what to do. Works in bash 3.2, which has no empty arrays: lists
-# are strings of words.
+# The settings that deploy.sh reads and the checks that it makes before it changes anything; it sources this
+# file. All problems are collected and reported together, each with a remedy. Works in bash 3.2, where empty
+# arrays fail with `set -u`: lists are strings of words.
 # shellcheck disable=SC2034,SC2154  # deploy.sh reads some of these variables, and sets others
 
-missing='' misses=0 refused='' has_settings=false
-miss() { missing+=$'\n'"  - $1"$'\n'"      $2"$'\n' misses=$((misses + 1)); }
+problems='' problem_count=0 rejection='' has_settings=false
+add_problem() { # PROBLEM REMEDY
+  problems+=$'\n'"  - $1"$'\n'"      $2"$'\n' problem_count=$((problem_count + 1))
+}
 
-has() { command -v "$1" >/dev/null; }
+is_installed() { command -v "$1" >/dev/null; }
 
-stop_if_missing() {
-  [ -z "$refused" ] || printf 'deploy.sh: %s\n' "$refused" >&2
-  if [ "$misses" -eq 0 ] && [ -z "$refused" ]; then return; fi
-  [ "$misses" -ne 0 ] || exit 1
-  printf 'deploy.sh: %d problem(s); nothing was changed\n%s' "$misses" "$missing" >&2
+stop_on_problems() {
+  [ -z "$rejection" ] || printf 'deploy.sh: %s\n' "$rejection" >&2
+  if [ "$problem_count" -eq 0 ] && [ -z "$rejection" ]; then return; fi
+  [ "$problem_count" -ne 0 ] || exit 1
+  printf 'deploy.sh: %d problem(s); nothing was changed\n%s' "$problem_count" "$problems" >&2
   exit 1
 }
 
 check_tools() {
   local tool
   for tool in gcloud terraform kubectl curl; do
-    has "$tool" || miss "$tool is not installed" "install $tool, and put it on PATH"
+    is_installed "$tool" || add_problem "$tool is not installed" "install $tool, and put it on PATH"
   done
-  [ "$builder" != docker ] || docker info >/dev/null 2>&1 || miss "docker does not answer" "start it, or omit --docker"
+  [ "$builder" != docker ] || docker info >/dev/null 2>&1 || add_problem "docker does not answer" "start it, or omit --docker"
   [ -f "infra/terraform/$cluster.tfvars" ] ||
-    miss "infra/terraform/$cluster.tfvars does not exist" \
+    add_problem "infra/terraform/$cluster.tfvars does not exist" \
       "copy an example, and edit it: cp infra/terraform/examples/self-managed-id-token/cluster.tfvars infra/terraform/$cluster.tfvars"
-  if [ -f "infra/terraform/$cluster.tfvars" ] && has terraform && has kubectl; then has_settings=true; fi
+  if [ -f "infra/terraform/$cluster.tfvars" ] && is_installed terraform && is_installed kubectl; then has_settings=true; fi
   context=none
-  if has kubectl; then context=$(kubectl config current-context 2>/dev/null) || context=none; fi
+  if is_installed kubectl; then context=$(kubectl config current-context 2>/dev/null) || context=none; fi
 }
 
 read_settings() {
   local asked answer
-  say "Settings of $cluster"
+  print_heading "Settings of $cluster"
   if ! tf init -no-color -input=false >"$temporary/init" 2>&1; then
-    miss "terraform init failed: $(grep -m 1 -A 4 'Error: ' "$temporary/init" | tr -s '\n│╷╵ ' ' ' || tail -n 1 "$temporary/init")" \
+    add_problem "terraform init failed: $(grep -m 1 -A 4 'Error: ' "$temporary/init" | tr -s '\n│╷╵ ' ' ' || tail -n 1 "$temporary/init")" \
       "terraform -chdir=infra/terraform init shows the whole error"
     has_settings=false
     return
   fi
   if [ "$(tf workspace show)" != "$cluster" ]; then tf workspace select -or-create "$cluster" >/dev/null; fi
-  asked='var.project_id, var.region, var.name_prefix, var.jobset_provider'
-  asked+=', join(" ", distinct(concat([var.project_id], var.projects, [for pools in var.node_pools[*] : coalesce(pools.project_id, var.project_id)])))'
-  asked+=', join(" ", values(coalesce(var.cluster_access.kubeconfig_secrets, {})))'
-  asked+=', var.relay_identity.workload_identity_federation == null ? "" : "federation"'
-  asked+=', join(" ", flatten([for pools in var.node_pools[*] : [coalesce(pools.project_id, var.project_id), pools.location, pools.cluster]]))'
-  asked+=', var.join_approval'
-  # Warnings precede the answer. For a rejected setting there is an answer, too, and an error on stderr.
-  if ! answer=$(tf console -no-color -var-file="$cluster.tfvars" <<<"join(\"|\", [$asked])" 2>"$temporary/console") ||
+  expressions='var.project_id, var.region, var.name_prefix, var.jobset_provider'
+  expressions+=', join(" ", distinct(concat([var.project_id], var.projects, [for pools in var.node_pools[*] : coalesce(pools.project_id, var.project_id)])))'
+  expressions+=', join(" ", values(coalesce(var.cluster_access.kubeconfig_secrets, {})))'
+  expressions+=', var.relay_identity.workload_identity_federation == null ? "" : "federation"'
+  expressions+=', join(" ", flatten([for pools in var.node_pools[*] : [coalesce(pools.project_id, var.project_id), pools.location, pools.cluster]]))'
+  expressions+=', var.join_approval'
+  # Warnings precede the answer. A rejected setting causes an answer, too, and an error on stderr.
+  if ! answer=$(tf console -no-color -var-file="$cluster.tfvars" <<<"join(\"|\", [$expressions])" 2>"$temporary/console") ||
     grep -q '^Error: ' "$temporary/console"; then
-    refused="infra/terraform/$cluster.tfvars: Terraform rejects it"$'\n'"$(sed -n '/^Error: /,$p' "$temporary/console")"
+    rejection="infra/terraform/$cluster.tfvars: Terraform rejects it"$'\n'"$(sed -n '/^Error: /,$p' "$temporary/console")"
     has_settings=false
     return
   fi
@@ -62,12 +64,12 @@ read_settings() {
   overlay=infra/kubernetes/overlays/$cluster
   echo "project $project, region $region, TPUs in $projects, context $context"
   for answer in $projects; do
-    [ -z "$(placeholder "$answer")" ] || echo "note: $answer$(placeholder "$answer")"
+    [ -z "$(describe_placeholder "$answer")" ] || echo "note: $answer$(describe_placeholder "$answer")"
   done
 }
 
 # The project names of the examples, which a user may have forgotten to replace.
-placeholder() { # PROJECT
+describe_placeholder() { # PROJECT
   case $1 in
     my-gcp-project | my-tpu-project | my-other-tpu-project)
       echo " is the name in the examples; check infra/terraform/$cluster.tfvars" ;;
@@ -76,34 +78,34 @@ placeholder() { # PROJECT
 
 check_cloud() {
   local one secret apis permissions has_account=true
-  # In a file that only the owner can read: a command line is visible to all users of the machine.
+  # The token is in a file that only its owner can read: a command line is visible to all users of the machine.
   (umask 077; gcloud auth print-access-token 2>/dev/null | sed 's/^/Authorization: Bearer /' >"$temporary/header") ||
-    { miss "gcloud has no account" "gcloud auth login"; has_account=false; }
+    { add_problem "gcloud has no account" "gcloud auth login"; has_account=false; }
   gcloud auth application-default print-access-token >/dev/null 2>&1 ||
-    { miss "Terraform has no credentials" "gcloud auth application-default login"; has_account=false; }
+    { add_problem "Terraform has no credentials" "gcloud auth application-default login"; has_account=false; }
   # The other checks need credentials and settings.
   if ! $has_account || ! $has_settings; then return 0; fi
   account=$(gcloud config get account 2>/dev/null || true)
   for one in $projects; do
     if ! gcloud projects describe "$one" >/dev/null 2>&1; then
-      example=$(placeholder "$one" | sed 's/^ /: it /')
-      miss "project $one does not exist, or you cannot read it$example" "gcloud projects describe $one"
+      example=$(describe_placeholder "$one" | sed 's/^ /: it /')
+      add_problem "project $one does not exist, or you cannot read it$example" "gcloud projects describe $one"
       continue
     fi
-    name_needs "$one"
+    set_requirements "$one"
     check_apis "$one" "$apis"
     check_permissions "$one" "$permissions"
   done
   [ "$mode" != destroy ] || return 0
   for secret in $secrets; do
     [ -n "$(gcloud secrets versions list "$secret" --project="$project" --filter=state=ENABLED --limit=1 --format='value(name)' 2>/dev/null)" ] ||
-      miss "secret $secret does not exist, or has no enabled version" "docs/install.md, Kubeconfigs"
+      add_problem "secret $secret does not exist, or has no enabled version" "docs/install.md, Kubeconfigs"
   done
 }
 
 # Sets apis and permissions: the APIs and permissions that the module and the images need in a project, as far as
 # they can be tested on a project. --destroy needs fewer, with `delete` instead of `create`.
-name_needs() { # PROJECT
+set_requirements() { # PROJECT
   apis=compute permissions="resourcemanager.projects.setIamPolicy iam.roles.create logging.sinks.create"
   if [ "$1" = "$project" ]; then
     apis+=" serviceusage cloudresourcemanager iam"
@@ -126,46 +128,46 @@ check_apis() { # PROJECT "API ..."
   local one enabled
   [ -n "$2" ] || return 0
   enabled=$(gcloud services list --enabled --project="$1" --format='value(config.name)' 2>"$temporary/gcloud") || {
-    miss "project $1: its APIs cannot be listed: $(head -n 1 "$temporary/gcloud")" "$(grant "$1" roles/serviceusage.serviceUsageViewer)"
+    add_problem "project $1: its APIs cannot be listed: $(head -n 1 "$temporary/gcloud")" "$(render_grant "$1" roles/serviceusage.serviceUsageViewer)"
     return
   }
   for one in $2; do
     grep -qx "$one.googleapis.com" <<<"$enabled" ||
-      miss "project $1: the API $one.googleapis.com is disabled" "gcloud services enable $one.googleapis.com --project=$1"
+      add_problem "project $1: the API $one.googleapis.com is disabled" "gcloud services enable $one.googleapis.com --project=$1"
   done
 }
 
 check_permissions() { # PROJECT "PERMISSION ..."
   local one answer why granted='' unknown=''
-  # One unknown permission makes Google reject the whole request: then each is requested alone.
-  granted=$(ask_permissions "$1" "$2" 2>/dev/null) || for one in $2; do
-    if answer=$(ask_permissions "$1" "$one" 2>"$temporary/curl"); then granted+=$answer; else unknown+=" $one"; fi
+  # Google rejects a request with an unknown permission as a whole: then each permission is tested separately.
+  granted=$(test_permissions "$1" "$2" 2>/dev/null) || for one in $2; do
+    if answer=$(test_permissions "$1" "$one" 2>"$temporary/curl"); then granted+=$answer; else unknown+=" $one"; fi
   done
   if [ "$unknown" = " $2" ]; then
     why=$(head -n 1 "$temporary/curl")
-    miss "project $1: your permissions cannot be checked: $why" "gcloud projects get-iam-policy $1"
+    add_problem "project $1: your permissions cannot be checked: $why" "gcloud projects get-iam-policy $1"
     return
   fi
   [ -z "$unknown" ] || echo "project $1: these permissions cannot be checked:$unknown"
   for one in $2; do
     case "$unknown " in *" $one "*) continue ;; esac
-    grep -q "\"$one\"" <<<"$granted" || miss "project $1: you lack $one" "$(grant "$1" "$(role_with "$one")")"
+    grep -q "\"$one\"" <<<"$granted" || add_problem "project $1: you lack $one" "$(render_grant "$1" "$(find_role "$one")")"
   done
 }
 
-ask_permissions() { # PROJECT "PERMISSION ..."
+test_permissions() { # PROJECT "PERMISSION ..."
   local comma='", "' base=${CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDRESOURCEMANAGER:-https://cloudresourcemanager.googleapis.com/}
   curl --silent --show-error --fail --header "@$temporary/header" --header 'Content-Type: application/json' \
     --data "{\"permissions\": [\"${2// /$comma}\"]}" "${base}v1/projects/$1:testIamPermissions"
 }
 
-grant() { # PROJECT ROLE
+render_grant() { # PROJECT ROLE
   local member=user:${account:-YOU}
   case $member in *.gserviceaccount.com) member=serviceAccount:$account ;; esac
   echo "gcloud projects add-iam-policy-binding $1 --member=$member --role=$2"
 }
 
-role_with() { # PERMISSION
+find_role() { # PERMISSION
   case $1 in
     resourcemanager.projects.*) echo roles/resourcemanager.projectIamAdmin ;;
     iam.roles.*) echo roles/iam.roleAdmin ;;
@@ -182,19 +184,19 @@ role_with() { # PERMISSION
 check_cluster() {
   local version
   version=$(kubectl get --raw /version 2>"$temporary/kubectl") || {
-    miss "the cluster does not answer: $(head -n 1 "$temporary/kubectl")" "kubectl config use-context CONTEXT$(if_gone)"
+    add_problem "the cluster does not answer: $(head -n 1 "$temporary/kubectl")" "kubectl config use-context CONTEXT$(suggest_destroy)"
     return
   }
   minor=$(sed -n 's/.*"minor": *"\([0-9]*\).*/\1/p' <<<"$version")
   case $version in *-gke.*) is_gke=true ;; *) is_gke=false ;; esac
   $has_settings || return 0
   check_context
-  if [ "$mode" = destroy ]; then check_nothing_left; check_overlay; else check_pulls; check_approval "$version"; fi
+  if [ "$mode" = destroy ]; then check_nothing_left; check_overlay; else check_image_pulls; check_join_approval "$version"; fi
   [ "$minor" -ge 30 ] || echo "Kubernetes 1.$minor has no ValidatingAdmissionPolicies: permissions on Secrets and Nodes are not restricted (SECURITY.md)"
   kubectl auth can-i '*' '*' --all-namespaces >/dev/null 2>&1 ||
-    miss "you are not an administrator of the cluster" "kubectl create clusterrolebinding you-admin --clusterrole=cluster-admin --user=YOU"
+    add_problem "you are not an administrator of the cluster" "kubectl create clusterrolebinding you-admin --clusterrole=cluster-admin --user=YOU"
   [ -z "$jobsets" ] || [ "$mode" = destroy ] || kubectl get customresourcedefinitions jobsets.jobset.x-k8s.io >/dev/null 2>&1 ||
-    miss "jobset_provider is $jobsets, but JobSet is not installed in the cluster" "https://jobset.sigs.k8s.io/docs/installation"
+    add_problem "jobset_provider is $jobsets, but JobSet is not installed in the cluster" "https://jobset.sigs.k8s.io/docs/installation"
   [ "$mode" = destroy ] || ! $is_gke || [ "$jobsets" = gke ] ||
     echo "this cluster is on GKE: no VM of a TPUNodeGroup can join it by kubeadm; for slices of JobSets, set jobset_provider = \"gke\" (docs/install.md, A cluster)"
   ! kubectl get customresourcedefinitions workloadpolicies.tpu.google.com >/dev/null 2>&1 ||
@@ -203,7 +205,7 @@ check_cluster() {
 
 # GKE's kubelets pull from Artifact Registry with their Nodes' account. The setup of other kubelets cannot be
 # read: a relay that runs from that registry proves that they can pull; otherwise the user must say so.
-check_pulls() {
+check_image_pulls() {
   local from=${relay_image:-$region-docker.pkg.dev/} runs
   from=${from%%/*}
   case $from in *-docker.pkg.dev | gcr.io | *.gcr.io) ;; *) return 0 ;; esac
@@ -213,16 +215,17 @@ check_pulls() {
   case $runs in [1-9]*" $from/"*) return 0 ;; esac
   if has_pull_secret; then
     if [ ! -f "$overlay/kustomization.yaml" ] || grep -q image-pull-secret "$overlay/kustomization.yaml"; then return 0; fi
-    miss "the Secret tpu-functions-images exists, but no component of $overlay uses it" \
+    add_problem "the Secret tpu-functions-images exists, but no component of $overlay uses it" \
       "add ../../components/image-pull-secret as its last component"
     return
   fi
-  miss "the Nodes of this cluster need credentials to pull images from $from" \
+  add_problem "the Nodes of this cluster need credentials to pull images from $from" \
     "create the Secret tpu-functions-images; or set up a credential provider and pass --nodes-pull; or use other --images (docs/install.md, Images)"
 }
 
-# Each bootstrap token is in system:bootstrappers, too, and has its permissions. No VM joins GKE with a token.
-check_approval() { # VERSION
+# Each bootstrap token is also in the group system:bootstrappers and has its permissions. VMs cannot join GKE with
+# a token.
+check_join_approval() { # VERSION
   local may
   case $1 in *-gke.*) return 0 ;; esac
   if [ "$approval" = external ]; then
@@ -234,37 +237,37 @@ check_approval() { # VERSION
   case $may in
     no*) return 0 ;;
     yes*) ;;
-    *) miss "it cannot be checked whether the cluster approves the requests of bootstrap tokens" "kubectl auth can-i create certificatesigningrequests.certificates.k8s.io --subresource=nodeclient --as=system:bootstrap:aaaaaa --as-group=system:bootstrappers"
+    *) add_problem "it cannot be checked whether the cluster approves the requests of bootstrap tokens" "kubectl auth can-i create certificatesigningrequests.certificates.k8s.io --subresource=nodeclient --as=system:bootstrap:aaaaaa --as-group=system:bootstrappers"
       return 0 ;;
   esac
-  miss "the cluster approves the requests of all bootstrap tokens, so that each token fits every Node" \
+  add_problem "the cluster approves the requests of all bootstrap tokens, so that each token fits every Node" \
       "remove system:bootstrappers from the ClusterRoleBindings to system:certificates.k8s.io:certificatesigningrequests:nodeclient, or set join_approval = \"external\""
 }
 
 has_pull_secret() { kubectl --namespace=tpu-functions get secret tpu-functions-images >/dev/null 2>&1; }
 
-if_gone() {
+suggest_destroy() {
   [ "$mode" != destroy ] ||
     echo "; if the cluster no longer exists, or never had tpu-functions: terraform -chdir=infra/terraform destroy -var-file=$cluster.tfvars (docs/install.md, A cluster that is gone)"
 }
 
 # The relay's settings in the cluster name the installation that it belongs to.
 check_context() {
-  local whose one
-  whose=$(kubectl --namespace=tpu-functions get configmaps --selector=app.kubernetes.io/component=relay \
+  local installations one
+  installations=$(kubectl --namespace=tpu-functions get configmaps --selector=app.kubernetes.io/component=relay \
     --output=jsonpath='{range .items[*]}{.data.PUBSUB_PROJECT}/{.data.TOPIC_PREFIX}{"\n"}{end}' 2>"$temporary/kubectl") || {
-    miss "the relay's settings in context $context cannot be read: $(head -n 1 "$temporary/kubectl")" "kubectl config use-context CONTEXT"
+    add_problem "the relay's settings in context $context cannot be read: $(head -n 1 "$temporary/kubectl")" "kubectl config use-context CONTEXT"
     return
   }
-  whose=$(grep -v '^/' <<<"$whose" | sort -u) || true
-  for one in $whose; do
+  installations=$(grep -v '^/' <<<"$installations" | sort -u) || true
+  for one in $installations; do
     [ "$one" = "$project/$prefix-" ] ||
-      miss "context $context has the installation of project ${one%/*} with prefix ${one#*/}, but $cluster is project $project with prefix $prefix-" \
+      add_problem "context $context has the installation of project ${one%/*} with prefix ${one#*/}, but $cluster is project $project with prefix $prefix-" \
         "kubectl config use-context CONTEXT"
   done
-  [ "$mode" != destroy ] || [ -n "$whose" ] || [ -z "$resources" ] ||
-    miss "context $context has no installation, but Terraform has $(wc -l <<<"$resources" | tr -d ' ') resource(s) of $cluster" \
-      "kubectl config use-context CONTEXT$(if_gone)"
+  [ "$mode" != destroy ] || [ -n "$installations" ] || [ -z "$resources" ] ||
+    add_problem "context $context has no installation, but Terraform has $(wc -l <<<"$resources" | tr -d ' ') resource(s) of $cluster" \
+      "kubectl config use-context CONTEXT$(suggest_destroy)"
 }
 
 # A failing call ends the run: kubectl or gcloud has printed the reason.
@@ -272,30 +275,30 @@ check_nothing_left() {
   local found home location name
   found=$(kubectl get customresourcedefinitions tpunodegroups.tpu.google.com --ignore-not-found --output=name)
   [ -z "$found" ] || found=$(kubectl get tpunodegroups --all-namespaces --no-headers -o custom-columns=:.metadata.namespace,:.metadata.name)
-  [ -z "$found" ] || miss "TPUNodeGroups exist, and nothing would delete their slices: $(awk '{printf "%s/%s ", $1, $2}' <<<"$found")" \
+  [ -z "$found" ] || add_problem "TPUNodeGroups exist, and nothing would delete their slices: $(awk '{printf "%s/%s ", $1, $2}' <<<"$found")" \
     "kubectl delete tpunodegroups --all --all-namespaces"
   [ "$jobsets" = gke ] || return 0
   read -r home location name <<<"$pools"
   # Read from GKE: a pool that is being created, or has failed, has no Nodes but is billed.
   found=$(gcloud container node-pools list --project="$home" --location="$location" --cluster="$name" --format='value(name,config.labels)' |
     awk '/google.com\/nodepool-manager=tpu-provisioner/ {print $1}')
-  [ -z "$found" ] || miss "node pools of JobSets exist, and nothing would delete them: $(tr '\n' ' ' <<<"$found")" \
+  [ -z "$found" ] || add_problem "node pools of JobSets exist, and nothing would delete them: $(tr '\n' ' ' <<<"$found")" \
     "delete their JobSets, and wait until the node pools are gone"
 }
 
-# The manifests must be known before Terraform's resources are deleted.
+# The manifests must be rendered before Terraform's resources are deleted.
 check_overlay() {
   local found fix="restore it from version control, or create it again: ./deploy.sh $cluster"
   if [ -f "$overlay/kustomization.yaml" ]; then
     kubectl kustomize "$overlay" >"$temporary/manifests" 2>"$temporary/kubectl" ||
-      miss "$overlay cannot be rendered: $(head -n 1 "$temporary/kubectl")" "$fix"
+      add_problem "$overlay cannot be rendered: $(head -n 1 "$temporary/kubectl")" "$fix"
   else
-    found=$(list_ours namespaces,customresourcedefinitions)
-    [ -z "$found" ] || miss "$overlay does not exist, but tpu-functions is in the cluster" "$fix"
+    found=$(list_own_objects namespaces,customresourcedefinitions)
+    [ -z "$found" ] || add_problem "$overlay does not exist, but tpu-functions is in the cluster" "$fix"
   fi
 }
 
-list_ours() { # KINDS
+list_own_objects() { # KINDS
   kubectl get "$1" --all-namespaces --selector=app.kubernetes.io/part-of=tpu-functions \
     --output=jsonpath='{range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name}{"\n"}{end}' | sed 's, /, ,'
 }

@@ -1,9 +1,9 @@
-"""Makes a virtual environment, says how far it is, and when pip fails, what pip hid.
+"""Create a virtual environment with progress lines and, if pip fails, the causes from its log.
 
     python3 infra/set_up.py .venv requirements-local.txt
 
-Standard library only: it runs before anything is installed. pip compiles nothing: a small part of the
-packages is imported, and Python compiles that part at its first import.
+It uses only the standard library, because it runs before anything is installed. pip does not compile the
+packages: few modules are imported, and Python compiles each at its first import.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from pathlib import Path
 
 OLDEST = (3, 11)
 EVERY = 20
-"""Packages between two lines."""
+"""The number of packages for each progress line."""
 _SHOWN = 5
 
 
 def count_packages(requirements: str) -> int:
-    """How many packages a file of pinned requirements names."""
+    """Return the number of packages in a file of pinned requirements."""
     return sum("==" in line for line in requirements.splitlines() if line[:1].isalnum())
 
 
 def report_progress(lines: Iterable[str], total: int) -> Iterator[str]:
-    """What a person reads of pip's output: a line for some packages, and all errors and warnings, each
-    with its indented lines."""
+    """Yield a line for every `EVERY` packages, and all errors and warnings with their indented lines."""
     seen: set[str] = set()
     is_error = False
     for line in lines:
@@ -42,20 +41,20 @@ def report_progress(lines: Iterable[str], total: int) -> Iterator[str]:
             if len(seen) % EVERY == 0:
                 yield f"  {len(seen)} of {total} packages found"
         elif line.startswith("Installing collected packages"):
-            yield "  installing them, which takes as long again"
+            yield "  installing them, which takes about as long"
         elif is_error:
             yield line.rstrip()
 
 
 def find_causes(log: str) -> list[str]:
-    """What the package index answered, which pip writes to its log only: the last few of each kind."""
+    """Return the last errors of the package index, which pip writes only to its log."""
     pattern = re.compile(r"(Could not fetch URL .*|HTTP error \d+ .*|.*Retrying .*broken by .*)")
     found = [match[1].strip() for line in log.splitlines() if (match := pattern.search(line))]
     return list(dict.fromkeys(found))[-_SHOWN:]
 
 
 def main(folder: str, requirements: str) -> int:
-    """Set up ``folder`` with the packages of a file of requirements; the exit code."""
+    """Set up ``folder`` with the packages of a requirements file. Returns the exit code."""
     if sys.version_info < OLDEST:
         oldest = ".".join(map(str, OLDEST))
         print(f"tpu-functions needs Python {oldest} or newer: make PYTHON=python{oldest} setup")
@@ -63,7 +62,7 @@ def main(folder: str, requirements: str) -> int:
     began = time.monotonic()
     total = count_packages(Path(requirements).read_text())
     print(f"Setting up {folder}: packages to install: {total}, in a minute or two ...", flush=True)
-    # pip comes last: without it, an earlier run was interrupted.
+    # venv installs pip last: if pip is missing, an earlier run was interrupted.
     if not Path(folder, "bin", "pip").exists():
         try:
             venv.create(folder, with_pip=True)

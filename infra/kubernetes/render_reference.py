@@ -1,4 +1,4 @@
-"""Writes docs/reference/tpunodegroup.md: the fields of a TPUNodeGroup, as crd.yaml has them.
+"""Write docs/reference/tpunodegroup.md, the fields of a TPUNodeGroup, from crd.yaml.
 
 python infra/kubernetes/render_reference.py           # write the page
 python infra/kubernetes/render_reference.py --check   # exit 1 if the page is out of date
@@ -25,8 +25,8 @@ _HEAD = """\
 
 <!-- Written by infra/kubernetes/render_reference.py from base/crd.yaml: change that. -->
 
-`{group}/{version}`, {scope}; `kubectl get {short}`, or with others of the category
-`kubectl get {category}`. `kubectl explain {short}.spec --recursive` says the same as this page.
+`{group}/{version}`, {scope}; `kubectl get {short}`, or `kubectl get {category}` with the other kinds of
+the category. `kubectl explain {short}.spec --recursive` has the same content as this page.
 
 {description}
 """
@@ -45,7 +45,7 @@ _LIMITS: Mapping[str, Callable[[Any], str]] = {
 
 
 def render(crd: Schema) -> str:
-    """The whole page, in Markdown, from the CustomResourceDefinition."""
+    """Return the whole page, in Markdown, from the CustomResourceDefinition."""
     spec, version = crd["spec"], crd["spec"]["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]
     names = spec["names"]
@@ -61,9 +61,9 @@ def render(crd: Schema) -> str:
     parts = [
         head,
         *_sections("spec", properties["spec"]),
-        "## What is refused\n",
-        "Besides what the tables above say, in these words:\n",
-        _table(("Field", "Message"), _refusals("", schema)),
+        "## Validation rules\n",
+        "In addition to the limits in the tables above, with these messages:\n",
+        _table(("Field", "Message"), _validation_rules("", schema)),
         *_sections("status", properties["status"]),
         "## Columns\n",
         _table(
@@ -75,7 +75,7 @@ def render(crd: Schema) -> str:
 
 
 def _sections(path: str, schema: Schema) -> Iterator[str]:
-    """A heading, a sentence and a table for this object, then for the objects within it."""
+    """Yield a heading, a sentence and a table for this object, then for its nested objects."""
     yield f"{'###' if '.' in path else '##'} {path}\n"
     yield f"{schema['description']}\n"
     yield from _tables(path, schema)
@@ -86,7 +86,7 @@ def _tables(path: str, schema: Schema) -> Iterator[str]:
     fields = schema["properties"]
     rows = (_field(name, fields[name], name in required) for name in fields)
     yield _table(("Field", "Type", "Meaning"), rows)
-    for names in _alike(fields):
+    for names in _group_by_schema(fields):
         first = fields[names[0]]
         name, description = names[0], first["description"]
         if len(names) > 1:
@@ -95,8 +95,8 @@ def _tables(path: str, schema: Schema) -> Iterator[str]:
         yield from _sections(heading, {**first.get("items", first), "description": description})
 
 
-def _alike(fields: Schema) -> list[list[str]]:
-    """The names of the fields that hold objects, those of one schema (a YAML alias) together."""
+def _group_by_schema(fields: Schema) -> list[list[str]]:
+    """Return the names of the fields with objects, grouped by schema (a YAML alias)."""
     groups: dict[int, list[str]] = {}
     for name, field in fields.items():
         properties = field.get("items", field).get("properties")
@@ -137,11 +137,11 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _refusals(path: str, schema: Schema) -> Iterator[tuple[str, str]]:
+def _validation_rules(path: str, schema: Schema) -> Iterator[tuple[str, str]]:
     for rule in schema.get("x-kubernetes-validations", ()):
         yield f"`{(path + rule.get('fieldPath', '')).lstrip('.')}`", rule["message"]
     for name, field in schema.get("properties", {}).items():
-        yield from _refusals(f"{path}.{name}", field)
+        yield from _validation_rules(f"{path}.{name}", field)
 
 
 def _column(column: Schema) -> tuple[str, str, str]:
@@ -157,7 +157,7 @@ def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or with ``--check`` say whether it is up to date. Returns the exit code."""
+    """Write the page, or with ``--check`` compare it. Returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="only compare, exit 1 on a difference")
     page = render(yaml.safe_load(CRD.read_text()))

@@ -1,1 +1,1 @@
-"""The files of a release: ``make release`` makes them, the workflow ``release.yaml`` publishes them."""
+"""The files of a release: ``make release`` builds them, the workflow ``release.yaml`` publishes them."""

@@ -1,6 +1,6 @@
-"""``make release``: all files of a release that need no registry, in build/release.
+"""``make release``: build all files of a release that need no registry, in build/release.
 
-The release's version is `replay.VERSION`. docs/releasing.md says what a maintainer does.
+The release's version is `replay.VERSION`. docs/releasing.md has the steps of a maintainer.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHECKSUMS = "SHA256SUMS"
 MANIFESTS = "tpu-functions.yaml"
 IMAGES = ("relay", "inject-env")
 PROJECT = "my-gcp-project"
-"""What an installer replaces in the manifests."""
+"""The placeholder in the manifests that the user replaces by a project."""
 SBOMS = {
     "functions": "requirements.txt",
     "relay": "relay/requirements.txt",
@@ -41,12 +41,12 @@ _DIGEST = re.compile(r"(?P<name>[a-z-]+)=(?P<digest>sha256:[0-9a-f]{64})")
 
 
 class ReleaseError(Exception):
-    """The files of the release cannot be made; the message says why, and what to do."""
+    """The files of the release cannot be built. The message has the reason and the remedy."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is released, and from where it will be installed."""
+    """The version that is released, and the repository and images from which it is installed."""
 
     version: str
     repository: str
@@ -54,28 +54,31 @@ class Settings:
     digests: Mapping[str, str] = field(default_factory=dict)
     is_snapshot: bool = False
     added: Path | None = None
-    """A folder with more files of the release."""
+    """A folder with additional files of the release."""
 
     @property
     def name(self) -> str:
-        """The version as it stands in names: that of a snapshot is no release's."""
+        """The version in the names of files and images. A snapshot has a suffix."""
         return f"{self.version}-snapshot" if self.is_snapshot else self.version
 
     @property
     def images(self) -> str:
-        """Where the images are; names there have no capitals."""
+        """The repository of the images. Its name is lower-case, as registries require."""
         return f"ghcr.io/{self.repository.lower()}"
 
 
 def name_tool(version: str) -> str:
-    """What ``kubectl-tng`` is called when it was made by this Python on this machine."""
+    """Return the name of ``kubectl-tng`` as built by this Python on this machine."""
     system, machine = platform.system().lower(), platform.machine().lower()
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     return f"kubectl-tng-{version}-{system}-{machine}-{python}"
 
 
 def find_violations(settings: Settings, tag: str | None, text: str, changed: str) -> list[str]:
-    """Why this is no release, each with what to do. ``changed``: files that are not committed."""
+    """Return the violations that prevent a release, each with its remedy.
+
+    ``changed``: the uncommitted files, as git status prints them.
+    """
     found = []
     if tag is not None and tag != f"v{settings.version}":
         found.append(
@@ -97,7 +100,7 @@ def find_violations(settings: Settings, tag: str | None, text: str, changed: str
 
 
 def render_notes(settings: Settings, text: str) -> str:
-    """What is new, and the images."""
+    """Return the release notes: links, the images and the section of the changelog."""
     section = changelog.UNRELEASED if settings.is_snapshot else settings.version
     base = f"https://github.com/{settings.repository}/blob/v{settings.version}"
     notes = changelog.point_links_to(changelog.find_section(text, section) or "", base)
@@ -107,13 +110,13 @@ def render_notes(settings: Settings, text: str) -> str:
 
 
 def name_image(settings: Settings, image: str) -> str:
-    """An image with its tag, and its digest where that is known."""
+    """Return an image with its tag and, if known, its digest."""
     name = f"{settings.images}/{image}:{settings.name}"
     return f"{name}@{settings.digests[image]}" if image in settings.digests else name
 
 
 def build(settings: Settings, folder: Path) -> None:
-    """Make all files in a folder, in place of what is there. Raises `ReleaseError`."""
+    """Build all files in a folder, whose content is deleted first. Raises `ReleaseError`."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     tracked = _git("ls-files", "-z").rstrip("\0").split("\0")
@@ -134,7 +137,7 @@ def build(settings: Settings, folder: Path) -> None:
 
 
 def render_manifests(settings: Settings, kubectl: str = "kubectl") -> str:
-    """What the cluster needs, in one file, with the release's images. Raises `ReleaseError`."""
+    """Return all manifests in one file, with the release's images. Raises `ReleaseError`."""
     if shutil.which(kubectl) is None:
         raise ReleaseError("kubectl, which renders the manifests, is not on PATH: install it")
     images = [
@@ -181,15 +184,17 @@ def _parse_digest(text: str) -> tuple[str, str]:
 
 def _parse_folder(text: str) -> Path:
     if not Path(text).is_dir():
-        raise argparse.ArgumentTypeError(f"{text} is no folder")
+        raise argparse.ArgumentTypeError(f"{text} is not a folder")
     return Path(text)
 
 
 def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """The exit code."""
+    """Build or check a release. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="make release", description=__doc__)
     parser.add_argument(
-        "--snapshot", action="store_true", help="try it: no section in CHANGELOG.md is needed"
+        "--snapshot",
+        action="store_true",
+        help="build a trial version without a section in CHANGELOG.md",
     )
     parser.add_argument("--tag", help="the tag that was pushed, to be compared with the version")
     parser.add_argument(
@@ -201,12 +206,12 @@ def main(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         "--digest", type=_parse_digest, action="append", default=[], metavar="IMAGE=sha256:..."
     )
     parser.add_argument(
-        "--add", type=_parse_folder, metavar="FOLDER", help="more files of the release"
+        "--add", type=_parse_folder, metavar="FOLDER", help="additional files of the release"
     )
     parser.add_argument(
-        "--check", action="store_true", help="only say whether this can be released"
+        "--check", action="store_true", help="only check whether this can be released"
     )
-    parser.add_argument("--tool", action="store_true", help="make kubectl-tng alone")
+    parser.add_argument("--tool", action="store_true", help="build only kubectl-tng")
     options = parser.parse_args(arguments)
     settings = Settings(
         VERSION, options.repository, dict(options.digest), options.snapshot, options.add

@@ -1,4 +1,4 @@
-"""Archives and checksums that depend on nothing but the files: no times, owners, umasks or orders."""
+"""Reproducible archives and checksums: they do not depend on times, owners, umasks or file order."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 _OLDEST = (1980, 1, 1, 0, 0, 0)
-"""The first time that a zip file can hold."""
+"""The earliest time that the zip format supports."""
 
 
 def list_function_files(names: Iterable[str]) -> list[str]:
-    """The functions' source among files of the repository, as the Terraform module selects it."""
+    """Return the files of the functions' archive, as the Terraform module selects them."""
     return sorted(
         name
         for name in names
@@ -30,7 +30,7 @@ def write_zip(target: Path, root: Path, names: Iterable[str]) -> None:
         for name in sorted(names):
             entry = zipfile.ZipInfo(name, _OLDEST)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.create_system = 3  # Unix, also where this runs on something else
+            entry.create_system = 3  # Unix, on any system
             entry.external_attr = 0o100644 << 16
             archive.writestr(entry, (root / name).read_bytes())
 
@@ -51,7 +51,7 @@ def write_tar(target: Path, root: Path, names: Iterable[str], prefix: str) -> No
 
 
 def render_checksums(folder: Path) -> str:
-    """The SHA-256 of each file of a folder, as ``sha256sum --check`` reads it."""
+    """Return the SHA-256 of each file of a folder, in the format of ``sha256sum --check``."""
     return "".join(
         f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
         for path in sorted(folder.iterdir())

@@ -30,7 +30,7 @@ class Pin:
 
 
 def parse_pins(requirements: str) -> Iterator[Pin]:
-    """The packages of a requirements file as pip-compile writes it."""
+    """Yield the packages of a requirements file that pip-compile has written."""
     for line in requirements.replace("\\\n", " ").splitlines():
         found = _PIN.match(line)
         if found:
@@ -38,7 +38,7 @@ def parse_pins(requirements: str) -> Iterator[Pin]:
 
 
 def render_sbom(part: str, version: str, requirements: str, at: datetime) -> str:
-    """The SBOM of a part. The same requirements give the same text."""
+    """Return the SBOM of a part. It is the same text for the same requirements and time."""
     root = Component(
         name=f"tpu-functions-{part}",
         type=ComponentType.APPLICATION,

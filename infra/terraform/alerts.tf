@@ -1,9 +1,9 @@
-# Alerts on what is not visible in the cluster. Created only with notification_channels.
+# Alerts on failures that are not visible in the cluster. They are created only with notification_channels.
 
 locals {
   alerts = length(var.notification_channels) > 0
 
-  # Counts of log lines, by a field of theirs; alert_policies has a condition on each.
+  # Counts of log lines, by one of their fields. alert_policies has a condition on each.
   alert_metrics = {
     leaked_slices = {
       name        = "${var.name_prefix}-leaked-slices"
@@ -39,11 +39,11 @@ locals {
       reducer  = null
       group_by = null
       runbook  = "dead-letters"
-      advice   = "A step did not acknowledge a message in ten attempts: it cannot decode the message, or the function did not work for that time. `PUBSUB_PROJECT=${var.project_id} TOPIC_PREFIX=${local.topic_prefix} kubectl tng dead-letters list` names the step and says why. If it says that the message can be read, correct the function, then replay the message."
+      advice   = "A step did not acknowledge a message in ten attempts: it cannot decode the message, or the function failed during that time. `PUBSUB_PROJECT=${var.project_id} TOPIC_PREFIX=${local.topic_prefix} kubectl tng dead-letters list` shows the step and the reason. If the message can be decoded, fix the function, then replay the message."
     }
 
-    # A sink drops what it cannot publish. Of the sinks of other projects Monitoring knows where they are in
-    # this project's metrics scope.
+    # A sink drops entries that it cannot publish. Monitoring has the metrics of another project's sinks only if
+    # that project is in this project's metrics scope.
     sinks = {
       title     = "a log sink fails"
       condition = "A sink could not publish entries of the audit log"
@@ -59,7 +59,7 @@ locals {
       reducer  = "REDUCE_SUM"
       group_by = ["resource.labels.name"]
       runbook  = "a-log-sink-fails"
-      advice   = "What a sink drops is lost; slices react up to a minute later, because the sweep finds it. Usually the sink's writer may not publish to the step's topic: `terraform apply` grants it again. Errors in the first minutes after an installation pass by themselves."
+      advice   = "The sink drops entries that it cannot publish. Slices then react up to a minute later, with the next sweep. Usually the sink's writer has no permission to publish to the step's topic: `terraform apply` grants it again. Errors in the first minutes after an installation need no action."
     }
 
     waiting = {
@@ -77,13 +77,14 @@ locals {
       reducer  = null
       group_by = null
       runbook  = "messages-are-waiting"
-      advice   = "The function answers with errors, or not at all: usually it cannot reach the API server, or its settings are wrong. The subscription has the function's name; its log has the reason."
+      advice   = "The function returns errors, or does not respond: usually it cannot reach the API server, or its settings are wrong. The subscription has the function's name; its log has the reason."
     }
 
-    # A step that cannot do its work acknowledges what the sweep triggers again: no message waits then.
+    # A failing step acknowledges messages that the sweep publishes again, so the alert on waiting messages does
+    # not fire.
     failing = {
       title     = "a step fails"
-      condition = "A step has warned in each five minutes of the last fifteen"
+      condition = "A step has logged warnings or errors in each of the last three intervals of five minutes"
       filter = [
         "resource.type = \"cloud_run_revision\"",
         "resource.labels.service_name = one_of(${join(", ", [for function in google_cloudfunctions2_function.step : jsonencode(function.name)])})",
@@ -97,11 +98,11 @@ locals {
       reducer  = "REDUCE_SUM"
       group_by = ["resource.labels.service_name"]
       runbook  = "a-step-fails"
-      advice   = "The service has the function's name. `decision` and `note` in its log say what does not answer or what is refused: `gcloud logging read 'severity>=WARNING AND resource.type=\"cloud_run_revision\"' --project=${var.project_id} --limit=20`. Slices are neither made nor deleted by that step meanwhile."
+      advice   = "The service has the function's name. `decision` and `note` in its log name the API that does not respond, or the request that is rejected: `gcloud logging read 'severity>=WARNING AND resource.type=\"cloud_run_revision\"' --project=${var.project_id} --limit=20`. Until this is fixed, the step creates and deletes no slices."
     }
 
-    # A leaked slice costs money until it is deleted. It is reported after two runs, an hour apart: report_leaks
-    # remembers nothing, and a person may be deleting it just now.
+    # A leaked slice is billed until it is deleted. The alert needs two runs, an hour apart: report_leaks has no
+    # state, and a user may be deleting the slice during the first.
     leaked_slices = {
       title     = "a slice is leaked"
       condition = "A slice without a TPUNodeGroup was found in two runs"
@@ -116,11 +117,11 @@ locals {
       reducer  = "REDUCE_SUM"
       group_by = ["metric.labels.slice"]
       runbook  = "leaked-slices"
-      advice   = "Its TPUNodeGroup is gone, and its VMs are billed. The log line names all that is left and the commands that delete it: `gcloud logging read 'jsonPayload.decision=\"LeakedSlice\"' --project=${var.project_id} --freshness=3h --format='value(jsonPayload.note)'`."
+      advice   = "Its TPUNodeGroup is gone, and its VMs are billed. The log line names all its remaining resources and the commands that delete them: `gcloud logging read 'jsonPayload.decision=\"LeakedSlice\"' --project=${var.project_id} --freshness=3h --format='value(jsonPayload.note)'`."
     }
 
-    # Normally a request is approved within seconds. What is counted here is a token in the wrong hands, or a cluster in
-    # which somebody else approves, too.
+    # Normally a request is approved within seconds. Other cases mean that an attacker may have a token, or that
+    # another approver is active in the cluster.
     refused_joins = {
       title     = "a join was not approved"
       condition = "A request for a Node's certificate was not approved by approve_join"
@@ -135,7 +136,7 @@ locals {
       reducer  = "REDUCE_SUM"
       group_by = ["metric.labels.decision"]
       runbook  = "a-join-was-not-approved"
-      advice   = "JoinDenied: the holder of a bootstrap token asked for what no kubelet asks for; tpu-functions' token is revoked; of another token the line names the Secret to delete. JoinNotApproved: a request has been pending for two minutes, because the VM holds another token or cannot be read. JoinApprovedElsewhere: the cluster itself approves requests by tpu-functions' tokens, so that each token can join as any Node. The lines name the request and what is wrong: `gcloud logging read 'jsonPayload.decision:\"Join\"' --project=${var.project_id} --freshness=1h --format='value(jsonPayload.note)'`."
+      advice   = "JoinDenied: the holder of a bootstrap token requested something that no kubelet requests. A token of tpu-functions is revoked; for another token, the line names the Secret to delete. JoinNotApproved: a request has been pending for two minutes, because the VM holds another token or cannot be read. JoinApprovedElsewhere: the cluster itself approves requests by tpu-functions' tokens, so that each token can join as any Node. The lines name the request and the reason: `gcloud logging read 'jsonPayload.decision:\"Join\"' --project=${var.project_id} --freshness=1h --format='value(jsonPayload.note)'`."
     }
   }
 }
@@ -199,11 +200,11 @@ resource "google_monitoring_alert_policy" "this" {
     content   = "${each.value.advice} Runbook: docs/operate.md#${each.value.runbook}."
   }
 
-  # Monitoring refuses a condition on a metric that does not exist.
+  # Monitoring rejects a condition on a metric that does not exist.
   depends_on = [time_sleep.apis, google_logging_metric.alerts]
 }
 
-# The sweep runs once a minute. Without it nothing continues what no event announces.
+# The sweep runs once a minute. Without it, steps do not continue work for which there is no event.
 resource "google_monitoring_alert_policy" "sweep_absent" {
   count = local.alerts ? 1 : 0
 
@@ -234,14 +235,14 @@ resource "google_monitoring_alert_policy" "sweep_absent" {
 
   documentation {
     mime_type = "text/markdown"
-    content   = "Slices that wait for capacity are not continued, and lost messages are not made up for. Either Cloud Scheduler does not publish (`gcloud scheduler jobs describe ${google_cloud_scheduler_job.sweep.name} --location=${google_cloud_scheduler_job.sweep.region} --project=${var.project_id}`: is it paused?), or the function fails (`gcloud logging read 'resource.labels.service_name=\"${google_cloudfunctions2_function.step["sweep"].name}\"' --project=${var.project_id} --limit=20`). Runbook: docs/operate.md#the-sweep-does-not-run."
+    content   = "Slices that wait for capacity do not progress, and lost messages are not replaced. Either Cloud Scheduler does not publish (`gcloud scheduler jobs describe ${google_cloud_scheduler_job.sweep.name} --location=${google_cloud_scheduler_job.sweep.region} --project=${var.project_id}`: is it paused?), or the function fails (`gcloud logging read 'resource.labels.service_name=\"${google_cloudfunctions2_function.step["sweep"].name}\"' --project=${var.project_id} --limit=20`). Runbook: docs/operate.md#the-sweep-does-not-run."
   }
 
   depends_on = [time_sleep.apis]
 }
 
-# The relay's metrics are there where the cluster has Managed Service for Prometheus (component
-# monitoring-google), under the cluster's name.
+# The relay's metrics exist only if Managed Service for Prometheus scrapes them (component monitoring-google).
+# Their label `cluster` has the cluster's name.
 resource "google_monitoring_alert_policy" "relay_down" {
   count = local.alerts && var.relay_metrics_cluster != "" ? 1 : 0
 
@@ -261,14 +262,14 @@ resource "google_monitoring_alert_policy" "relay_down" {
       duration            = "300s"
       evaluation_interval = "60s"
 
-      # Before the first scrape Monitoring does not know the metrics.
+      # The metrics do not exist before the first scrape.
       disable_metric_validation = true
     }
   }
 
   documentation {
     mime_type = "text/markdown"
-    content   = "Changes in the cluster reach the steps by the sweep alone, up to a minute late. `kubectl --namespace=${local.namespace} describe pods --selector=app.kubernetes.io/name=relay` and the Pod's log say why. Runbook: docs/operate.md#tpurelayabsent."
+    content   = "Until it is up, only the sweep triggers the steps for changes in the cluster, up to a minute late. `kubectl --namespace=${local.namespace} describe pods --selector=app.kubernetes.io/name=relay` and the Pod's log show the reason. Runbook: docs/operate.md#tpurelayabsent."
   }
 
   depends_on = [time_sleep.apis]

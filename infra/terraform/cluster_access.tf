@@ -1,10 +1,10 @@
-# How the functions get into the cluster, in one of three ways.
+# How the functions authenticate to the cluster's API server: by one of three methods.
 
 locals {
   kubeconfig_secrets = var.cluster_access.kubeconfig_secrets
   kubeconfig_folder  = "/secrets/kubeconfig"
 
-  # One of these is set, or none: then it is a kubeconfig.
+  # At most one of these is set. If none is, the functions use a kubeconfig.
   id_token     = var.cluster_access.google_id_token
   access_token = var.cluster_access.google_access_token
 
@@ -34,7 +34,7 @@ locals {
   )...)
 }
 
-# The secrets and their versions are made outside: what is in them must not come into the state.
+# Secrets and their versions are created outside of Terraform, so that the state does not contain credentials.
 resource "google_secret_manager_secret_iam_member" "kubeconfig" {
   for_each = local.kubeconfig_secrets == null ? {} : local.kubeconfig_secrets
 
@@ -46,14 +46,14 @@ resource "google_secret_manager_secret_iam_member" "kubeconfig" {
   depends_on = [time_sleep.accounts]
 }
 
-# GKE's DNS-based endpoint lets in whoever has this right; what they may do there, RBAC says.
+# GKE's DNS-based endpoint admits accounts with this permission. RBAC limits what they may do in the cluster.
 resource "google_project_iam_custom_role" "gke" {
   count = local.access_token == null ? 0 : 1
 
   project     = local.access_token.project_id
   role_id     = replace("${var.name_prefix}_gke", "-", "_")
   title       = "${var.name_prefix} gke"
-  description = "Connecting tpu-functions to the cluster's API server"
+  description = "Connection of tpu-functions to the cluster's API server"
   permissions = keys(local.permissions.cluster_project)
 
   depends_on = [time_sleep.apis]
@@ -69,7 +69,7 @@ resource "google_project_iam_member" "gke" {
   depends_on = [time_sleep.accounts]
 }
 
-# Whom the API server sees: the names that RBAC binds.
+# The users as which the API server authenticates the steps. RBAC binds roles to them.
 
 locals {
   oidc_prefix = "gcp:"
@@ -80,8 +80,8 @@ locals {
     if local.kubeconfig_secrets == null
   }
 
-  # Anybody can have Google make a token for this audience: only these accounts are let in, by their
-  # unique ids, because an e-mail can be given to another account later.
+  # Any Google account can get a token for this audience, so only the steps' accounts are admitted: by unique
+  # id, because an e-mail can be reused by a later account.
   authentication_configuration = local.id_token == null ? null : yamlencode({
     apiVersion = "apiserver.config.k8s.io/v1"
     kind       = "AuthenticationConfiguration"

@@ -1,15 +1,15 @@
-# The functions: one a step, all from one archive, each with an identity of its own.
+# The functions: one for each step, all from one archive, each with its own service account.
 
 locals {
   repository = "${path.module}/../.."
 
-  # All that is deployed, and nothing else.
+  # The only files that are deployed.
   source_files = setunion(
     ["main.py", "requirements.txt"],
     fileset(local.repository, "{functions,shared}/**/*.{py,sh}"),
   )
 
-  # What the functions and kubectl tng read alike.
+  # Settings that both the functions and kubectl tng read.
   installation_environment = {
     PUBSUB_PROJECT            = var.project_id
     TOPIC_PREFIX              = local.topic_prefix
@@ -20,8 +20,8 @@ locals {
 
   function_names = { for step, slug in local.slugs : step => "${var.name_prefix}-${slug}" }
 
-  # The address that Cloud Run computes from names alone. It can be told to the function itself, which
-  # its own uri cannot.
+  # The address that Cloud Run derives from names. It can be a setting of the function itself; the function's
+  # attribute uri cannot.
   push_audiences = {
     for step, name in local.function_names :
     step => "https://${name}-${data.google_project.this.number}.${var.region}.run.app"
@@ -52,7 +52,7 @@ resource "google_storage_bucket" "source" {
   uniform_bucket_level_access = true
   public_access_prevention    = "enforced"
 
-  # It holds nothing that is not in the repository.
+  # All content is also in the repository.
   force_destroy = true
 
   depends_on = [time_sleep.apis]
@@ -60,7 +60,7 @@ resource "google_storage_bucket" "source" {
 
 resource "google_storage_bucket_object" "source" {
   bucket = google_storage_bucket.source.name
-  # Another content is another name, by which the functions notice it.
+  # The name changes with the content, so that the functions are deployed again.
   name   = "source-${data.archive_file.source.output_md5}.zip"
   source = data.archive_file.source.output_path
 
@@ -83,7 +83,7 @@ resource "google_cloudfunctions2_function" "step" {
     entry_point     = each.key
     service_account = google_service_account.builder.id
 
-    # Ours instead of gcf-artifacts, which all functions of the project share: the builder may write here alone.
+    # Not gcf-artifacts, which all functions of the project share: the builder may write only to this repository.
     docker_repository = google_artifact_registry_repository.images.id
 
     source {
@@ -106,12 +106,12 @@ resource "google_cloudfunctions2_function" "step" {
     min_instance_count               = var.min_instances
     max_instance_count               = var.max_instances
 
-    # A step looks three times at most and makes calls for 30 seconds after each look; what takes longer
-    # than the subscription waits would be delivered a second time meanwhile.
+    # A step observes at most three times and makes calls for 30 seconds after each. The limit is below the ack
+    # deadline, after which Pub/Sub would deliver the message again.
     timeout_seconds = 100
 
     environment_variables = merge(local.cluster_environment, local.installation_environment, {
-      # Requests beyond the threads would wait inside the instance while their deadline runs.
+      # With fewer threads, requests would wait inside the instance until their deadline.
       THREADS              = tostring(var.concurrency)
       PUSH_AUDIENCE        = local.push_audiences[each.key]
       PUSH_SERVICE_ACCOUNT = google_service_account.pusher.email
@@ -149,6 +149,6 @@ resource "google_cloudfunctions2_function" "step" {
     }
   }
 
-  # A build or a start that comes before these permissions take effect fails.
+  # Builds and starts fail before these permissions take effect.
   depends_on = [time_sleep.permissions]
 }

@@ -10,7 +10,7 @@ resource "google_service_account" "step" {
   depends_on = [time_sleep.apis]
 }
 
-# A role a step: for Compute Engine in each served project, for node pools in the cluster's.
+# One role for each step: for Compute Engine in each served project, for node pools in the cluster's project.
 
 locals {
   step_permissions = {
@@ -34,7 +34,7 @@ resource "google_project_iam_custom_role" "step" {
   project     = each.value.project
   role_id     = replace("${var.name_prefix}_${each.value.step}", "-", "_")
   title       = "${var.name_prefix} ${local.slugs[each.value.step]}"
-  description = "What ${each.value.step} of tpu-functions does on ${contains(local.jobset_steps, each.value.step) ? "GKE" : "Compute Engine"}"
+  description = "Permissions of ${each.value.step} of tpu-functions on ${contains(local.jobset_steps, each.value.step) ? "GKE" : "Compute Engine"}"
   permissions = local.step_permissions[each.value.step]
 
   depends_on = [time_sleep.apis]
@@ -50,12 +50,12 @@ resource "google_project_iam_member" "step" {
   depends_on = [time_sleep.accounts]
 }
 
-# What only concerns VMs and templates with names of ours, in roles of their own: a condition on a name grants
-# nothing on resources without one, lists and MIGs among them.
+# Separate roles for permissions only on VMs and instance templates whose name begins with tng-. They are granted
+# with a condition on the name. Such a condition grants nothing for lists and MIGs, whose names IAM does not know.
 
 locals {
-  # The zone and the project are in the name, too.
-  names_of_ours = join(" || ", [
+  # resource.name also has the project and the zone.
+  is_own_name = join(" || ", [
     for kind in ["instances", "instanceTemplates"] : "resource.name.extract(\"/${kind}/{name}\").startsWith(\"tng-\")"
   ])
   named_roles = {
@@ -70,7 +70,7 @@ resource "google_project_iam_custom_role" "named" {
   project     = each.value.project
   role_id     = replace("${var.name_prefix}_${each.value.step}_named", "-", "_")
   title       = "${var.name_prefix} ${local.slugs[each.value.step]}, by name"
-  description = "What ${each.value.step} of tpu-functions does to VMs and templates whose name begins with tng-"
+  description = "Permissions of ${each.value.step} of tpu-functions on VMs and templates whose name begins with tng-"
   permissions = keys(local.permissions[each.value.step].named)
 
   depends_on = [time_sleep.apis]
@@ -85,13 +85,13 @@ resource "google_project_iam_member" "named" {
 
   condition {
     title      = "${var.name_prefix} names"
-    expression = local.names_of_ours
+    expression = local.is_own_name
   }
 
   depends_on = [time_sleep.accounts]
 }
 
-# VMs that run as a service account: only who may act as it may make them or write their metadata.
+# Service accounts of VMs: a step that creates the VMs or writes their metadata must be able to act as them.
 
 locals {
   vm_service_account_users = {
@@ -112,7 +112,7 @@ resource "google_service_account_iam_member" "vm" {
   depends_on = [time_sleep.accounts]
 }
 
-# Steps trigger each other.
+# Steps publish triggers to each other's topics.
 
 locals {
   step_publishers = merge([
@@ -165,7 +165,7 @@ resource "google_service_account_iam_member" "pusher" {
 }
 
 # Cloud Build builds the functions and, for deploy.sh, the images as this account. Projects whose default
-# accounts have no permissions, as newer organizations want it, build too.
+# accounts have no permissions, the default in newer organizations, can build, too.
 
 resource "google_service_account" "builder" {
   project      = var.project_id
@@ -183,8 +183,8 @@ resource "google_project_iam_member" "builder" {
   depends_on = [time_sleep.accounts]
 }
 
-# Cloud Functions copies the archive into a bucket of its own, which comes with the first function of a
-# region: no grant on the bucket itself can be there before.
+# Cloud Functions copies the archive into a bucket that it creates with the first function of a region. The grant
+# must exist before the bucket, so it is on the project, with a condition.
 resource "google_project_iam_member" "builder_copies" {
   project = var.project_id
   role    = "roles/storage.objectViewer"

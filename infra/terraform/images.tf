@@ -1,5 +1,5 @@
-# Where the images are: those that Cloud Functions builds of the functions, and those of the relay and of
-# inject-env, which deploy.sh has built.
+# The repository for images: Cloud Functions builds those of the functions, deploy.sh those of the relay and of
+# inject-env.
 
 resource "google_artifact_registry_repository" "images" {
   project       = var.project_id

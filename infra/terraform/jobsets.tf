@@ -1,14 +1,14 @@
-# Slices for JobSets: two more steps, and what node pools of GKE need where slices are those. Nothing of
-# it is made while jobset_provider is empty.
+# Slices for JobSets: two additional steps and, with GKE's node pools, their settings and grants. Nothing here is
+# created while jobset_provider is empty.
 
 locals {
   jobset_steps = var.jobset_provider == "" ? [] : ["provision_slice", "release_slice"]
 
-  # The cluster in which node pools are made, as a list of one, or of none.
+  # The cluster in which node pools are created: a list of one item, or an empty list.
   node_pools         = var.jobset_provider == "gke" ? var.node_pools[*] : []
   node_pool_projects = toset([for pools in local.node_pools : coalesce(pools.project_id, var.project_id)])
 
-  # The sweep passes the minute on to the steps of JobSets.
+  # Steps that need the settings of JobSets. The sweep triggers the steps of JobSets, too.
   jobset_readers = setunion(local.jobset_steps, length(local.jobset_steps) == 0 ? [] : ["sweep"])
   jobset_environment = length(local.jobset_steps) == 0 ? {} : merge(
     {
@@ -38,7 +38,7 @@ locals {
   )
 }
 
-# Node pools run as a service account: only who may act as it may make them.
+# Service accounts of Nodes: a step that creates node pools must be able to act as them.
 
 locals {
   node_service_account_users = {

@@ -1,7 +1,7 @@
-# What all files share: the steps and their names, who may do what, and the APIs.
+# Common definitions: the steps and their names, their permissions, and the APIs.
 
 locals {
-  # Each has a function, a topic and an identity.
+  # Each step has a function, a topic and a service account.
   slugs = {
     for step in concat(["create_resources", "inject_token", "label_node", "tear_down", "approve_join", "sweep", "report_leaks"], local.jobset_steps) :
     step => replace(step, "_", "-")
@@ -10,7 +10,7 @@ locals {
 
   topic_prefix = "${var.name_prefix}-"
 
-  # Which permission each step (and the relay) needs, where, and for what.
+  # The permissions of each step and of the relay, with scope and purpose.
   permissions = yamldecode(file("${path.module}/permissions.yaml"))
 
   served_projects = toset(length(var.projects) == 0 ? [var.project_id] : var.projects)
@@ -56,6 +56,6 @@ resource "google_project_service" "this" {
   project = each.value.project
   service = each.value.service
 
-  # Others may use it by now.
+  # Other software in the project may use it.
   disable_on_destroy = false
 }

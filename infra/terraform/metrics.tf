@@ -45,7 +45,7 @@ resource "google_logging_metric" "invocations" {
   depends_on = [time_sleep.apis]
 }
 
-# From the receipt of a message to the answer, the cold start of an instance not included.
+# From the receipt of a message to the response, without the cold start of an instance.
 resource "google_logging_metric" "duration" {
   project         = var.project_id
   name            = "${var.name_prefix}-invocation-duration"
@@ -68,7 +68,7 @@ resource "google_logging_metric" "duration" {
     }
   }
 
-  # 10 ms to 164 s: a function has 100 seconds.
+  # 10 ms to 164 s: the timeout of a function is 100 s.
   bucket_options {
     exponential_buckets {
       num_finite_buckets = 14

@@ -1,4 +1,4 @@
-# The functions' way to a private API server, and who may use the subnets of a Shared VPC.
+# The functions' egress to a private API server, and grants on the subnets of a Shared VPC.
 
 locals {
   direct_egress = var.vpc_egress.direct

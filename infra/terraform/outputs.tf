@@ -25,19 +25,19 @@ locals {
     var.join_approval == "external" ? ["join-approval-external"] : [],
     var.jobset_provider == "" ? [] : ["jobsets"],
     var.jobset_provider == "tpu-node-group" ? ["jobsets-node-groups"] : [],
-    # GKE has a device plugin of its own.
+    # GKE has its own device plugin.
     var.jobset_provider == "gke" ? ["without-device-plugin"] : [],
     var.jobset_provider == "" || length(local.users) == 0 ? [] : ["jobsets-google-identities"],
   )
 }
 
 output "installation" {
-  description = "The overlay's ConfigMap `installation`: the users to whom RBAC grants the steps' permissions, and the relay's Google identity. Without steps that use a kubeconfig: these are ServiceAccounts of the cluster."
+  description = "The overlay's ConfigMap `installation`: the users to whom RBAC grants the steps' permissions, and the relay's Google identity. With `kubeconfig_secrets` it has no users: the steps are ServiceAccounts of the cluster."
   value       = local.installation
 }
 
 output "component" {
-  description = "A kustomize component with all that the overlay needs: `installation`, `relay_settings` and the components that follow from `join_approval` and `jobset_provider`. deploy.sh writes it."
+  description = "A kustomize component with the settings of the overlay: `installation`, `relay_settings` and the components for `join_approval` and `jobset_provider`. deploy.sh writes it."
   value = yamlencode(merge({
     apiVersion = "kustomize.config.k8s.io/v1alpha1"
     kind       = "Component"
@@ -63,7 +63,7 @@ output "component" {
 }
 
 output "overlay" {
-  description = "A kustomize overlay to start with, for a folder of infra/kubernetes/overlays, with `component` in its folder `deployed`."
+  description = "An initial kustomize overlay for a folder of infra/kubernetes/overlays, which has `component` in its subfolder `deployed`."
   value = yamlencode({
     apiVersion = "kustomize.config.k8s.io/v1beta1"
     kind       = "Kustomization"
@@ -110,12 +110,12 @@ output "relay_key_command" {
 }
 
 output "authentication_configuration" {
-  description = "With `google_id_token`: the file for the API server's --authentication-config (from Kubernetes 1.34; from 1.30 with apiVersion apiserver.config.k8s.io/v1beta1). Of Google's accounts it admits only those of the steps. Null otherwise."
+  description = "With `google_id_token`: the file for the API server's --authentication-config (from Kubernetes 1.34; from 1.30 with apiVersion apiserver.config.k8s.io/v1beta1). It admits only the steps' service accounts. Null otherwise."
   value       = local.authentication_configuration
 }
 
 output "kubeconfig_commands" {
-  description = "With `kubeconfig_secrets`: for each step, the command that replaces its kubeconfig. It has effect immediately, without a deployment."
+  description = "With `kubeconfig_secrets`: for each step, the command that replaces its kubeconfig. It takes effect immediately, without a deployment."
   value = {
     for step, secret in local.kubeconfig_secrets == null ? {} : local.kubeconfig_secrets :
     step => "gcloud secrets versions add ${secret} --project=${var.project_id} --data-file=kubeconfig-${local.slugs[step]}"

@@ -1,9 +1,9 @@
-# What Google has accepted takes effect later: an API that was just enabled answers that it has not been
-# used, a new account is not known everywhere for a minute, a grant takes two minutes as a rule and seven
-# or more at times. Each of these waits once, when something of it is made, and not again.
+# Changes on Google Cloud take effect with a delay: an API that was just enabled returns that it is not enabled,
+# a new service account is unknown to some services for a minute, a grant usually takes two minutes, sometimes
+# seven or more. Each time_sleep waits once, when one of its resources is created.
 #
-# Two things are not waited for, because they recover automatically: Pub/Sub delivers again what a function
-# refuses before run.invoker has taken effect; what a new sink could not publish, the sweep finds.
+# Two delays need no wait, because they have no lasting effect: Pub/Sub delivers messages again that Cloud Run
+# rejects before run.invoker takes effect, and the sweep makes up for entries that a new sink could not publish.
 
 resource "time_sleep" "apis" {
   create_duration = "60s"
@@ -19,7 +19,7 @@ resource "time_sleep" "accounts" {
   )
 }
 
-# What a build or a start of a function needs.
+# The grants that a function's build or start needs.
 resource "time_sleep" "permissions" {
   create_duration = "120s"
   triggers = merge(

@@ -1,10 +1,10 @@
-# For each step a topic, and a subscription that pushes to the step's function.
+# A topic for each step, and a subscription that pushes to the step's function.
 
 locals {
   ack_deadline_seconds  = 120
   max_delivery_attempts = 10
 
-  # Google's own account that delivers, counts attempts and forwards dead letters.
+  # Pub/Sub's service agent, which delivers messages, counts attempts and forwards dead letters.
   pubsub_agent = "serviceAccount:service-${data.google_project.this.number}@gcp-sa-pubsub.iam.gserviceaccount.com"
 }
 
@@ -26,7 +26,7 @@ resource "google_pubsub_subscription" "step" {
   topic   = google_pubsub_topic.step[each.key].id
   labels  = var.labels
 
-  # For a push this is how long a request may take.
+  # For a push, the timeout of the request.
   ack_deadline_seconds = local.ack_deadline_seconds
 
   push_config {
@@ -53,11 +53,11 @@ resource "google_pubsub_subscription" "step" {
     ttl = ""
   }
 
-  # A push before the permission to call the function takes effect would only be rejected.
+  # Pushes are rejected until the permission to call the function takes effect.
   depends_on = [google_cloud_run_service_iam_member.pusher]
 }
 
-# Dead letters: messages that a step has not acknowledged in ten attempts. It could not decode them, or did not work.
+# Dead letters: messages that a step has not acknowledged in ten attempts, because it cannot decode them or fails.
 resource "google_pubsub_topic" "dead_letters" {
   project = var.project_id
   name    = "${local.topic_prefix}dead-letters"
@@ -73,14 +73,14 @@ resource "google_pubsub_subscription" "dead_letters" {
   labels  = var.labels
 
   ack_deadline_seconds       = 60
-  message_retention_duration = "2678400s" # 31 days, the longest there is
+  message_retention_duration = "2678400s" # 31 days, the maximum
 
   expiration_policy {
     ttl = ""
   }
 }
 
-# Without these two, forwarding to the dead letters silently does not happen.
+# Without these two grants, Pub/Sub forwards no dead letters, and reports no error.
 resource "google_pubsub_topic_iam_member" "dead_letters" {
   project = var.project_id
   topic   = google_pubsub_topic.dead_letters.name

@@ -1,4 +1,4 @@
-# The relay's Google identity, in one of four ways, and the topics to which it may publish.
+# The relay's Google identity, by one of four methods, and the topics to which it may publish.
 
 locals {
   namespace     = "tpu-functions"
@@ -8,7 +8,7 @@ locals {
   federation = var.relay_identity.workload_identity_federation
   gke_pool   = try("${var.relay_identity.gke_workload_identity.project_id}.svc.id.goog", null)
 
-  # The relay publishes as itself, as the VM it runs on, or as an account of its own.
+  # The relay publishes as its Kubernetes ServiceAccount, as its VM's service account, or as its own.
   relay_has_account = local.gke_pool != null || var.relay_identity.key_file
   relay_members = concat(
     [
@@ -31,7 +31,7 @@ resource "google_pubsub_topic_iam_member" "relay" {
   depends_on = [time_sleep.accounts]
 }
 
-# A cluster's own tokens, exchanged for Google's: no key anywhere.
+# Workload Identity Federation: the relay exchanges a token of the cluster for Google's. No key is needed.
 
 resource "google_iam_workload_identity_pool" "relay" {
   count = local.federation == null ? 0 : 1
@@ -57,12 +57,12 @@ resource "google_iam_workload_identity_pool_provider" "relay" {
 
   oidc {
     issuer_uri = local.federation.issuer
-    # Without it Google fetches the keys from the issuer, which must then be reachable for Google.
+    # Without it, Google fetches the keys from the issuer, which must be reachable from the internet.
     jwks_json = local.federation.jwks
   }
 }
 
-# An account of its own: for a key that is made outside, or for GKE's workload identity.
+# The relay's own service account: for a key that the user creates, or for Workload Identity Federation for GKE.
 
 resource "google_service_account" "relay" {
   count = local.relay_has_account ? 1 : 0

@@ -1,7 +1,7 @@
-"""Writes the tables of README.md: the inputs and outputs that variables.tf and outputs.tf have.
+"""Write the tables of README.md: the inputs of variables.tf and the outputs of outputs.tf.
 
-python infra/terraform/render_readme.py           # write them
-python infra/terraform/render_readme.py --check   # exit 1 if they are out of date
+python infra/terraform/render_readme.py           # write the tables
+python infra/terraform/render_readme.py --check   # exit 1 if the tables are out of date
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TABLES = re.compile(r"(<!-- from variables.tf and outputs.tf -->\n).*(<!-- end 
 
 
 def render(readme: str) -> str:
-    """The page with its tables as they should be."""
+    """Return the page with its tables rendered again."""
     inputs = [
         (f"`{name}`", _type(body), _default(body), body["description"])
         for name, body in _named("variables.tf", "variable")
@@ -47,7 +47,7 @@ def _named(file: str, kind: str) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _type(body: Mapping[str, Any]) -> str:
-    """Without what an object holds: that is described, and stands in variables.tf."""
+    """Render the type, without the attributes of an object, which the description explains."""
     written = str(body["type"]).removeprefix("${").removesuffix("}")
     before, is_object, _ = written.partition("object(")
     return f"{before}object{')' * before.count('(')}" if is_object else written

@@ -53,7 +53,7 @@ ValidatingAdmissionPolicy limits the two steps to TPUNodeGroups that were create
 the annotations of existing ones.
 """
 _NARROW = """\
-These limits are not possible: a list needs a permission on the project and shows as much as a `get`
+Narrower limits are not possible: a list needs a permission on the project and shows as much as a `get`
 of each VM, its metadata included, so a condition on `instances.get` would hide nothing. IAM has no
 conditions on names of MIGs, workload policies and operations. It is not documented on which resource
 the insert of a MIG needs `compute.instances.create`. An instance template of your own may have any
@@ -69,7 +69,7 @@ only the named subnets. Do not let others read VMs there: a join token is in a V
 VM has joined.
 
 Below each table is what an attacker with that identity can do on Google Cloud. The
-[threat model](../threat-model.md) has the cluster's part, and the whole.
+[threat model](../threat-model.md) covers the cluster, and both together.
 """
 _LIMITS = (
     (

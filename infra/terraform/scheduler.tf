@@ -1,4 +1,4 @@
-# The sweep: once a minute it triggers the steps for groups that wait for something without an event.
+# The sweep's job. Once a minute, the sweep triggers the steps for groups whose progress causes no event.
 
 resource "google_cloud_scheduler_job" "sweep" {
   project     = var.project_id
@@ -8,7 +8,7 @@ resource "google_cloud_scheduler_job" "sweep" {
   schedule    = "* * * * *"
   time_zone   = "Etc/UTC"
 
-  # Cloud Scheduler publishes as its own service agent. What it cannot publish comes again in a minute.
+  # Cloud Scheduler publishes as its service agent. A failed publish is followed by the next one in a minute.
   pubsub_target {
     topic_name = google_pubsub_topic.step["sweep"].id
     data       = base64encode(jsonencode({ version = 1, kind = "Sweep" }))

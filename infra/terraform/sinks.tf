@@ -1,5 +1,5 @@
-# The audit log: entries that concern a step go to the step's topic, of Compute Engine in each served project, of
-# node pools in their cluster's. A step without a filter learns nothing from the log.
+# Log sinks publish the audit log entries that a step needs to its topic: those of Compute Engine from each served
+# project, those of node pools from the cluster's project. A step without a filter has no sink.
 
 locals {
   filters = {

@@ -9,7 +9,7 @@ variable "project_id" {
 }
 
 variable "region" {
-  description = "Region of the functions; best that of the cluster's API server."
+  description = "Region of the functions, preferably the region of the cluster's API server."
   type        = string
 
   validation {
@@ -30,7 +30,7 @@ variable "name_prefix" {
 
   validation {
     condition     = !startswith(var.name_prefix, "gcp-")
-    error_message = "name_prefix must not begin with gcp-: Google keeps that for itself."
+    error_message = "name_prefix must not begin with gcp-: Google reserves this prefix."
   }
 }
 
@@ -46,7 +46,7 @@ variable "projects" {
 }
 
 variable "cluster_access" {
-  description = "How the functions authenticate to the cluster; exactly one of three. `kubeconfig_secrets`: for each step the name of a secret in project_id with a kubeconfig; it must have a version before the first apply. `google_id_token`: an API server that trusts Google's ID tokens (output authentication_configuration), with its address, its CA (PEM) and the audience that it accepts (default: the address). `google_access_token`: GKE, with the address of the endpoint, its CA (PEM) and the cluster's project."
+  description = "How the functions authenticate to the cluster; exactly one of three methods. `kubeconfig_secrets`: for each step, the name of a secret in project_id with a kubeconfig; it must have a version before the first apply. `google_id_token`: an API server that trusts Google's ID tokens (output authentication_configuration), with its address, its CA (PEM) and the audience that it accepts (default: the address). `google_access_token`: GKE, with the address of the endpoint, its CA (PEM) and the cluster's project."
   type = object({
     kubeconfig_secrets = optional(map(string))
     google_id_token = optional(object({
@@ -99,7 +99,7 @@ variable "cluster_access" {
 }
 
 variable "relay_identity" {
-  description = "The Google identity with which the relay publishes; exactly one of four. `workload_identity_federation`: tokens of a self-managed cluster, with their issuer, the cluster's public keys (`kubectl get --raw /openid/v1/jwks`; without them Google fetches them from the issuer) and, if `<name_prefix>-cluster` is taken, the id of the pool. `vm_service_account`: the e-mail of the service account of the relay's VM. `key_file`: a service account of its own, whose key you create. `gke_workload_identity`: GKE, with the cluster's project."
+  description = "The Google identity with which the relay publishes; exactly one of four methods. `workload_identity_federation`: tokens of a self-managed cluster, with their issuer, the cluster's public keys (`kubectl get --raw /openid/v1/jwks`; without them Google fetches them from the issuer) and, if `<name_prefix>-cluster` is taken, the id of the pool. `vm_service_account`: the e-mail of the service account of the relay's VM. `key_file`: a service account of its own, whose key you create. `gke_workload_identity`: GKE, with the cluster's project."
   type = object({
     workload_identity_federation = optional(object({
       issuer  = string
@@ -125,7 +125,7 @@ variable "relay_identity" {
 
   validation {
     condition     = alltrue([for cluster in var.relay_identity.workload_identity_federation[*] : startswith(cluster.issuer, "https://")])
-    error_message = "relay_identity: issuer must be the https:// address that the API server's --service-account-issuer names, to the letter."
+    error_message = "relay_identity: issuer must be the https:// address that the API server's --service-account-issuer has, character for character."
   }
 
   validation {
@@ -140,12 +140,12 @@ variable "relay_identity" {
 
   validation {
     condition     = alltrue([for email in var.relay_identity.vm_service_account[*] : can(regex("^[a-z0-9-]+@[a-z0-9.-]+[.]gserviceaccount[.]com$", email))])
-    error_message = "relay_identity.vm_service_account must be a service account's e-mail, as `gcloud compute instances describe` shows it."
+    error_message = "relay_identity.vm_service_account must be a service account's e-mail, as shown by `gcloud compute instances describe`."
   }
 }
 
 variable "vpc_egress" {
-  description = "How the functions reach an API server that has only a private address. Empty: over the internet. `direct`: addresses in a subnet (a /26 or larger; for a Shared VPC, the project's Cloud Run service agent needs roles/compute.networkUser on it). `connector`: the id of a Serverless VPC Access connector. Only private ranges use it, Google's APIs do not. The first connection of a new instance may take some seconds or fail; it is retried once immediately, and then by Pub/Sub."
+  description = "How the functions connect to an API server that has only a private address. Empty: over the internet. `direct`: addresses in a subnet (a /26 or larger; for a Shared VPC, the project's Cloud Run service agent needs roles/compute.networkUser on it). `connector`: the id of a Serverless VPC Access connector. Only traffic to private ranges uses it, traffic to Google's APIs does not. The first connection of a new instance may take some seconds or fail; it is retried once immediately, and then by Pub/Sub."
   type = object({
     direct = optional(object({
       network    = optional(string)
@@ -189,7 +189,7 @@ variable "shared_vpc_subnets" {
 }
 
 variable "vm_service_accounts" {
-  description = "E-mails of the service accounts that TPU VMs may use, in `instanceConfig.serviceAccounts` or in a user's instance template. Compute Engine rejects a group with another one. Empty: VMs have none."
+  description = "E-mails of the service accounts that TPU VMs may use, in `instanceConfig.serviceAccounts` or in a user's instance template. Compute Engine rejects a group with another account. Empty: VMs have no service account."
   type        = list(string)
   default     = []
 
@@ -200,7 +200,7 @@ variable "vm_service_accounts" {
 }
 
 variable "extra_permissions" {
-  description = "Additional permissions in the served projects (of provision_slice and release_slice: in the project of `node_pools`), by step: if Google requires more than it documents, or for your own templates (such as `compute.images.useReadOnly`)."
+  description = "Additional permissions by step, in the served projects (for provision_slice and release_slice: in the project of `node_pools`). Use it if Google requires more than it documents, or for your own templates (such as `compute.images.useReadOnly`)."
   type        = map(list(string))
   default     = {}
 
@@ -216,7 +216,7 @@ variable "extra_permissions" {
 }
 
 variable "join_approval" {
-  description = "Who approves the certificates of joining VMs. `approve_join`: the function, only for the VM that has the token. `external`: the cluster, for any Node that the holder of a token requests; root on one VM, or whoever reads its metadata, can then become any Node."
+  description = "Who approves the certificates of joining VMs. `approve_join`: the function, only for the VM that has the token. `external`: the cluster, for any Node that the holder of a token requests; root on one VM, or anyone who can read its metadata, can then become any Node."
   type        = string
   default     = "approve_join"
 
@@ -227,7 +227,7 @@ variable "join_approval" {
 }
 
 variable "node_join_timeout_seconds" {
-  description = "How long a started VM may take to join before its group reports NodeJoinTimeout."
+  description = "Seconds that a started VM may take to join before its group reports NodeJoinTimeout."
   type        = number
   default     = 900
 
@@ -238,7 +238,7 @@ variable "node_join_timeout_seconds" {
 }
 
 variable "jobset_provider" {
-  description = "How JobSets get slices. `gke`: node pools, configured by `node_pools`. `tpu-node-group`: TPUNodeGroups, configured by the cluster's ConfigMap tpu-functions/jobsets. Empty: not at all. JobSet must be installed in the cluster."
+  description = "The kind of slices for JobSets. `gke`: node pools, configured by `node_pools`. `tpu-node-group`: TPUNodeGroups, configured by the cluster's ConfigMap tpu-functions/jobsets. Empty: JobSets get no slices. JobSet must be installed in the cluster."
   type        = string
   default     = ""
   nullable    = false
@@ -250,7 +250,7 @@ variable "jobset_provider" {
 }
 
 variable "node_pools" {
-  description = "With jobset_provider gke: the cluster (its project, by default project_id, its location and name), and common settings of the node pools for JobSets: the zone for Pods that select none; the service account of Nodes, and others that a Pod may select; network tags; labels of Pods that are copied to their Nodes; additional networks; a secondary boot disk with images; type, key and confidential mode of the boot disk; secure boot; whether Spot and reservations are ignored; the maximum of Pods on a Node."
+  description = "With jobset_provider gke: the cluster (its project, by default project_id, its location and name), and common settings of the node pools for JobSets: the zone for Pods that select none; the service account of Nodes, and others that a Pod may select; network tags; labels of Pods that are copied to their Nodes; additional networks; a secondary boot disk with images; type, key and confidential mode of the boot disk; secure boot; whether Spot and reservations are ignored; the maximum number of Pods on a Node."
   type = object({
     project_id            = optional(string)
     location              = string
@@ -281,7 +281,7 @@ variable "node_pools" {
     error_message = "node_pools.location must be the cluster's region or zone, such as us-east5."
   }
 
-  # What the functions refuse to start with is refused here.
+  # The rules below reject settings with which the functions would not start.
   validation {
     condition     = alltrue([for pools in var.node_pools[*] : can(regex("^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$", pools.cluster))])
     error_message = "node_pools.cluster must be the cluster's name: at most 40 lower-case letters, digits and hyphens."
@@ -297,7 +297,7 @@ variable "node_pools" {
       for key in flatten([for pools in var.node_pools[*] : pools.pod_to_node_labels]) :
       can(regex("^([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$", key)) && !can(regex("(^|[.])(google[.]com|tpu-functions[.]dev)/", key))
     ])
-    error_message = "node_pools.pod_to_node_labels must be labels of Pods that are not under google.com or tpu-functions.dev: those say whose a Node is."
+    error_message = "node_pools.pod_to_node_labels must be labels of Pods that are not under google.com or tpu-functions.dev, which are reserved."
   }
 
   validation {
@@ -332,7 +332,7 @@ variable "node_pools" {
 }
 
 variable "jobset_suspended_release_minutes" {
-  description = "Minutes until the slice of a suspended JobSet is released, so that a queue can give its chips to another. 0: never."
+  description = "Minutes until the slice of a suspended JobSet is released, so that a queue can give its chips to another JobSet. 0: never."
   type        = number
   default     = 5
   nullable    = false
@@ -373,12 +373,12 @@ variable "concurrency" {
 
   validation {
     condition     = var.concurrency >= 1 && var.concurrency <= 80 && floor(var.concurrency) == var.concurrency
-    error_message = "concurrency must be a whole number from 1 to 80: a thread each in one process with one CPU."
+    error_message = "concurrency must be a whole number from 1 to 80: each message has a thread, and an instance has one CPU."
   }
 }
 
 variable "min_instances" {
-  description = "Instances of each function that are kept warm, which are billed also when idle. 0: the first message after a pause waits some seconds for a cold start."
+  description = "Minimum number of instances of each function. They are billed also when idle. 0: the first message after a pause waits some seconds for a cold start."
   type        = number
   default     = 0
 
@@ -389,7 +389,7 @@ variable "min_instances" {
 }
 
 variable "max_instances" {
-  description = "Maximum of instances of each function: times concurrency, the messages that are handled at the same time. More concurrent calls use more of Compute Engine's rate quota."
+  description = "Maximum number of instances of each function. Multiplied by concurrency, it is the number of messages that are handled at the same time. More concurrent calls use more of Compute Engine's rate quota."
   type        = number
   default     = 10
 
@@ -411,7 +411,7 @@ variable "available_memory" {
 }
 
 variable "ingress_settings" {
-  description = "From where the functions can be called. ALLOW_INTERNAL_ONLY includes Pub/Sub pushes of the same project. Whatever the setting, only the service account of Pub/Sub's pushes is admitted."
+  description = "The sources from which the functions can be called. ALLOW_INTERNAL_ONLY includes Pub/Sub pushes of the same project. Whatever the setting, only the service account of Pub/Sub's pushes is admitted."
   type        = string
   default     = "ALLOW_INTERNAL_ONLY"
 
@@ -422,7 +422,7 @@ variable "ingress_settings" {
 }
 
 variable "push_verification" {
-  description = "Who verifies the signature of a push's token. `platform`: Cloud Run, which admits only the service account of Pub/Sub's pushes and removes the signature; the function still compares audience and e-mail. `signature`: the function, too; only for a service that gets tokens with their signature."
+  description = "Where the signature of a push's token is verified. `platform`: by Cloud Run, which admits only the service account of Pub/Sub's pushes and removes the signature; the function still compares audience and e-mail. `signature`: also by the function; only for a service that receives tokens with their signature."
   type        = string
   default     = "platform"
   nullable    = false
@@ -457,7 +457,7 @@ variable "notification_channels" {
 
   validation {
     condition     = alltrue([for channel in var.notification_channels : can(regex("^projects/[^/]+/notificationChannels/[0-9]+$", channel))])
-    error_message = "notification_channels must hold ids such as projects/my-project/notificationChannels/123, as `gcloud beta monitoring channels list` shows them."
+    error_message = "notification_channels must hold ids such as projects/my-project/notificationChannels/123, as shown by `gcloud beta monitoring channels list`."
   }
 }
 

@@ -1,5 +1,5 @@
 terraform {
-  # Validation that looks at several variables at once came with 1.9.
+  # 1.9 is the first version in which a validation may refer to other variables.
   required_version = ">= 1.9"
 
   required_providers {

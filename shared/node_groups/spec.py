@@ -110,7 +110,7 @@ _LABEL_KEYS = (
     ),
     Must(
         lambda key: not _OURS.search(key),
-        "keys must not be those that say what slice a Node belongs to, which are set for you",
+        "keys must not be those that identify the slice of a Node, which are set automatically",
     ),
 )
 
@@ -178,7 +178,7 @@ _INSTANCE_CONFIG = Record(
                 ),
                 Must(
                     lambda key: key not in _RESERVED_METADATA,
-                    "keys must not be those that are written for each VM when it is made or joins",
+                    "keys must not be those that are written for each VM when it is created or joins",
                 ),
             ),
         ),

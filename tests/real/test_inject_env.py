@@ -414,6 +414,6 @@ def test_a_pod_that_was_not_injected_is_rejected(cluster: ControlPlane) -> None:
     done = cluster.run_kubectl("create", "-f", "-", stdin=json.dumps(unnumbered))
     assert done.returncode == 1
     assert done.stderr.strip().endswith(
-        "denied request: a container that wants google.com/tpu has no TPU_WORKER_ID: inject-env in "
-        "tpu-functions could not be asked, or warned of what it could not know"
+        "denied request: a container that requests google.com/tpu has no TPU_WORKER_ID: the webhook "
+        "inject-env in tpu-functions was unavailable, or its warning has the reason"
     )

@@ -607,7 +607,7 @@ def limited(installed: OwnControlPlane) -> OwnControlPlane:
 
 
 DENIAL_OF_KEEPERS = (
-    "'tpu-guardrails-keepers' denied request: only who may write ConfigMap "
+    "'tpu-guardrails-keepers' denied request: only users who may write ConfigMap "
     "tpu-functions/tpu-guardrails may write a ConfigMap tpu-guardrails\n"
 )
 

@@ -278,7 +278,7 @@ NOT_FOR_KUBELETS = (
 NOT_RESERVED = (
     "nodeLabels must not be tpu-functions.dev/*, cloud.google.com/gke-tpu-*, "
     "cloud.google.com/gke-accelerator-count or cloud.google.com/tpu-node-group*, "
-    "which say what slice a Node belongs to and are set for you"
+    "which identify the slice of a Node and are set automatically"
 )
 RESERVED = (
     "kubeadm-join-token",
@@ -407,7 +407,7 @@ REJECTED = [
             f"metadata-{key}",
             config(metadata={key: "x"}),
             METADATA,
-            f"metadata must not hold {key}, which is written for each VM when it is made or joins",
+            f"metadata must not hold {key}, which is written for each VM when it is created or joins",
         )
         for key in RESERVED
     ),

@@ -252,7 +252,7 @@ HOLDER: Manifest = {
         ),
         pytest.param(
             {"request": "a", "signerName": "kubernetes.io/legacy-unknown"},
-            "a bootstrap token of tpu-functions may only ask for a kubelet's client certificate",
+            "a bootstrap token of tpu-functions may only request a kubelet's client certificate",
             id="to-another-signer",
         ),
     ],

@@ -203,7 +203,7 @@ def test_a_check_builds_nothing(
     [
         (["--digest", "relay=sha256:12"], "relay=sha256:12: it must be relay=sha256:..."),
         (["--digest", f"other={DIGEST}"], "it must be relay=sha256:... or inject-env=..."),
-        (["--add", "missing"], "missing is no folder"),
+        (["--add", "missing"], "missing is not a folder"),
     ],
 )
 def test_wrong_usage_is_an_error(

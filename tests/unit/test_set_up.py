@@ -30,7 +30,7 @@ def test_the_progress_has_a_line_for_every_20_packages_and_every_error() -> None
     assert list(report_progress(lines, 41)) == [
         "  20 of 41 packages found",
         "  40 of 41 packages found",
-        "  installing them, which takes as long again",
+        "  installing them, which takes about as long",
         "ERROR: These are not pinned:",
         "    c>=1 (from b==1.0)",
         "    d>=1 (from b==1.0)",

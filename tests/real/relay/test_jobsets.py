@@ -147,7 +147,7 @@ def test_the_steps_of_jobsets_may_delete_slices_of_jobsets_and_no_other_group(
     group = manifest("train-0123456789abcdef")
     group["metadata"]["labels"] = {"tpu-functions.dev/jobset-name": "train"}
     setup.ask("POST", "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups", group)
-    error = "the steps of JobSets may only touch TPUNodeGroups made for JobSets"
+    error = "the steps of JobSets may only create, change and delete TPUNodeGroups"
     delete = ("delete", "tng", "--as=system:serviceaccount:tpu-functions:release-slice")
     until(
         lambda: error in setup.plane.run_kubectl(*delete, "other", "--dry-run=server").stderr,

@@ -454,11 +454,11 @@ SLICE: Manifest = {
     "spec": {"nodeCount": 2},
 }
 NOT_FOR_JOBSETS = (
-    "the steps of JobSets may only touch TPUNodeGroups made for JobSets, which have the label "
+    "the steps of JobSets may only create, change and delete TPUNodeGroups with the label "
     "tpu-functions.dev/jobset-name"
 )
 ONLY_ANNOTATIONS = (
-    "of a TPUNodeGroup that is there the steps of JobSets may only change annotations"
+    "the steps of JobSets may only change the annotations of an existing TPUNodeGroup"
 )
 CHANGES = {
     "create a slice": ("CREATE", {}, {}, ""),

@@ -370,7 +370,7 @@ def test_conditional_roles_grant_the_named_permissions_of_the_table() -> None:
     assert role["permissions"] == "${keys(local.permissions[each.value.step].named)}"
     assert role["for_each"] == member["for_each"] == "${local.named_roles}"
     assert member["role"] == "${google_project_iam_custom_role.named[each.key].name}"
-    assert member["condition"][0]["expression"] == "${local.names_of_ours}"
+    assert member["condition"][0]["expression"] == "${local.is_own_name}"
 
 
 def test_no_predefined_roles_are_granted_except_these() -> None:

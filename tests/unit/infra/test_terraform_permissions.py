@@ -73,7 +73,7 @@ def named_permissions_of(step: str) -> set[str]:
 
 def condition() -> str:
     """The condition on names, as Terraform writes it."""
-    text = read().locals["names_of_ours"]
+    text = read().locals["is_own_name"]
     (kinds,) = re.findall(r"for kind in \[(.*?)]", text)
     (term,) = re.findall(r': "(resource.*)"', text)
     plain = term.replace('\\"', '"')

@@ -102,7 +102,7 @@ def test_pods_of_a_leader_worker_set_are_not_rejected() -> None:
 def test_a_marked_deployment_is_rejected_without_a_review_of_the_webhook() -> None:
     made = deployment(pod={"nodeSelector": selector("tpu7x", "2x2x1")})
     made["metadata"]["labels"] = MARK
-    assert "could not be asked" in refusal(MARKED, "CREATE", made)
+    assert "was unavailable" in refusal(MARKED, "CREATE", made)
     assert refusal(MARKED, "CREATE", Answered(made).target) == ""
 
 

@@ -1,4 +1,4 @@
-# The same for deploy.sh: a copy of this as infra/terraform/gke.tfvars, then ./deploy.sh gke
+# The settings of main.tf for deploy.sh: copy this file to infra/terraform/gke.tfvars, then run ./deploy.sh gke
 
 project_id = "my-gcp-project"
 region     = "us-central1"

@@ -1,5 +1,5 @@
-# A GKE cluster: the functions authenticate to its API server with access tokens, the relay uses GKE's
-# workload identity. Address and CA as the cluster's kubeconfig has them:
+# A GKE cluster: the functions authenticate to its API server with access tokens, the relay uses Workload
+# Identity Federation for GKE. The cluster's kubeconfig has the address and the CA, which this command writes:
 #
 #   gcloud container clusters describe my-cluster --location=us-central1 \
 #     --format='value(masterAuth.clusterCaCertificate)' | base64 --decode > gke-ca.crt
@@ -32,7 +32,7 @@ module "tpu_functions" {
   relay_identity = {
     gke_workload_identity = { project_id = "my-gcp-project" }
   }
-  # The private endpoint; its authorized networks must hold this subnet.
+  # For the private endpoint, whose authorized networks must include this subnet.
   vpc_egress = {
     direct = { network = "default", subnetwork = "default" }
   }

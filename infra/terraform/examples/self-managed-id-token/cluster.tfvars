@@ -1,4 +1,4 @@
-# The same for deploy.sh: a copy of this as infra/terraform/research.tfvars, then ./deploy.sh research
+# The settings of main.tf for deploy.sh: copy this file to infra/terraform/research.tfvars, then run ./deploy.sh research
 
 project_id  = "my-gcp-project"
 region      = "us-central1"

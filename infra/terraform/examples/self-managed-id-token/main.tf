@@ -1,5 +1,5 @@
 # A self-managed cluster whose API server trusts Google's ID tokens, and whose relay runs on a VM that has
-# a service account. No secret anywhere. After the apply:
+# a service account. It needs no secrets. After the apply:
 #
 #   terraform output -raw authentication_configuration   # for the API server's --authentication-config
 
@@ -38,7 +38,7 @@ module "tpu_functions" {
 }
 
 output "authentication_configuration" {
-  description = "What the API server's --authentication-config holds."
+  description = "The file for the API server's --authentication-config."
   value       = module.tpu_functions.authentication_configuration
 }
 

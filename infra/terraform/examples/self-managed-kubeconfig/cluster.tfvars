@@ -1,4 +1,4 @@
-# The same for deploy.sh: a copy of this as infra/terraform/tpu.tfvars, then ./deploy.sh tpu
+# The settings of main.tf for deploy.sh: copy this file to infra/terraform/tpu.tfvars, then run ./deploy.sh tpu
 
 project_id = "my-gcp-project"
 region     = "us-central1"
@@ -18,7 +18,7 @@ cluster_access = {
 relay_identity = {
   workload_identity_federation = {
     issuer = "https://kubernetes.default.svc.cluster.local"
-    # What `kubectl get --raw /openid/v1/jwks` prints.
+    # The output of `kubectl get --raw /openid/v1/jwks`.
     jwks = <<-JSON
       {"keys": []}
     JSON

@@ -1,8 +1,8 @@
-# A cluster whose API server cannot be given an OIDC issuer: the functions come with kubeconfigs from
-# Secret Manager, the relay by workload identity federation. TPUs in two projects, on a Shared VPC.
+# A cluster whose API server cannot have an OIDC issuer: the functions use kubeconfigs from Secret Manager, the
+# relay uses Workload Identity Federation. The TPUs are in two projects, on a Shared VPC.
 #
-# Before the first apply, a kubeconfig for each step, each with the token of the ServiceAccount of its
-# name in the namespace tpu-functions:
+# Before the first apply, create a kubeconfig for each step, with a token of the ServiceAccount of the same name
+# in the namespace tpu-functions, and store it:
 #
 #   for step in create-resources inject-token label-node tear-down approve-join sweep report-leaks; do
 #     gcloud secrets create tpu-functions-$step --replication-policy=automatic --data-file=kubeconfig-$step
@@ -68,6 +68,6 @@ output "component" {
 }
 
 output "kubeconfig_commands" {
-  description = "What gives a step another kubeconfig."
+  description = "For each step, the command that replaces its kubeconfig."
   value       = module.tpu_functions.kubeconfig_commands
 }

@@ -1,4 +1,4 @@
-# What is refused before anything is made, with a message that says what would be right.
+# Settings that the validation rules of variables.tf reject, before any resource is planned.
 
 mock_provider "google" {}
 mock_provider "archive" {}
@@ -13,7 +13,7 @@ variables {
   relay_identity = { key_file = true }
 }
 
-run "a_project_number" {
+run "project_id_rejects_a_project_number" {
   command = plan
 
   variables {
@@ -23,7 +23,7 @@ run "a_project_number" {
   expect_failures = [var.project_id]
 }
 
-run "a_zone_for_a_region" {
+run "region_rejects_a_zone" {
   command = plan
 
   variables {
@@ -33,7 +33,7 @@ run "a_zone_for_a_region" {
   expect_failures = [var.region]
 }
 
-run "a_long_prefix" {
+run "name_prefix_rejects_more_than_13_characters" {
   command = plan
 
   variables {
@@ -43,7 +43,7 @@ run "a_long_prefix" {
   expect_failures = [var.name_prefix]
 }
 
-run "the_prefix_of_google" {
+run "name_prefix_rejects_the_reserved_prefix_gcp" {
   command = plan
 
   variables {
@@ -53,7 +53,7 @@ run "the_prefix_of_google" {
   expect_failures = [var.name_prefix]
 }
 
-run "two_ways_into_the_cluster" {
+run "cluster_access_rejects_two_methods" {
   command = plan
 
   variables {
@@ -66,7 +66,7 @@ run "two_ways_into_the_cluster" {
   expect_failures = [var.cluster_access]
 }
 
-run "no_way_into_the_cluster" {
+run "cluster_access_rejects_no_method" {
   command = plan
 
   variables {
@@ -76,7 +76,7 @@ run "no_way_into_the_cluster" {
   expect_failures = [var.cluster_access]
 }
 
-run "secrets_for_some_steps" {
+run "kubeconfig_secrets_rejects_missing_steps" {
   command = plan
 
   variables {
@@ -86,7 +86,7 @@ run "secrets_for_some_steps" {
   expect_failures = [var.cluster_access]
 }
 
-run "a_ca_in_base64" {
+run "cluster_access_rejects_a_ca_certificate_in_base64" {
   command = plan
 
   variables {
@@ -96,7 +96,7 @@ run "a_ca_in_base64" {
   expect_failures = [var.cluster_access]
 }
 
-run "a_server_without_scheme" {
+run "cluster_access_rejects_a_server_without_https" {
   command = plan
 
   variables {
@@ -106,7 +106,7 @@ run "a_server_without_scheme" {
   expect_failures = [var.cluster_access]
 }
 
-run "no_identity_of_the_relay" {
+run "relay_identity_rejects_no_identity" {
   command = plan
 
   variables {
@@ -116,7 +116,7 @@ run "no_identity_of_the_relay" {
   expect_failures = [var.relay_identity]
 }
 
-run "two_identities_of_the_relay" {
+run "relay_identity_rejects_two_identities" {
   command = plan
 
   variables {
@@ -126,7 +126,7 @@ run "two_identities_of_the_relay" {
   expect_failures = [var.relay_identity]
 }
 
-run "keys_that_are_no_json" {
+run "relay_identity_rejects_jwks_that_is_not_json" {
   command = plan
 
   variables {
@@ -136,7 +136,7 @@ run "keys_that_are_no_json" {
   expect_failures = [var.relay_identity]
 }
 
-run "two_ways_to_the_vpc" {
+run "vpc_egress_rejects_both_direct_and_connector" {
   command = plan
 
   variables {
@@ -146,7 +146,7 @@ run "two_ways_to_the_vpc" {
   expect_failures = [var.vpc_egress]
 }
 
-run "permissions_of_no_step" {
+run "extra_permissions_rejects_an_unknown_step" {
   command = plan
 
   variables {
@@ -156,7 +156,7 @@ run "permissions_of_no_step" {
   expect_failures = [var.extra_permissions]
 }
 
-run "a_role_for_a_permission" {
+run "extra_permissions_rejects_a_role" {
   command = plan
 
   variables {
@@ -166,7 +166,7 @@ run "a_role_for_a_permission" {
   expect_failures = [var.extra_permissions]
 }
 
-run "fewer_at_most_than_at_least" {
+run "max_instances_rejects_a_value_below_min_instances" {
   command = plan
 
   variables {
@@ -177,7 +177,7 @@ run "fewer_at_most_than_at_least" {
   expect_failures = [var.max_instances]
 }
 
-run "an_old_python" {
+run "runtime_rejects_python_310" {
   command = plan
 
   variables {
@@ -187,7 +187,7 @@ run "an_old_python" {
   expect_failures = [var.runtime]
 }
 
-run "a_provider_of_slices_that_is_none" {
+run "jobset_provider_rejects_an_unknown_provider" {
   command = plan
 
   variables {
@@ -197,7 +197,7 @@ run "a_provider_of_slices_that_is_none" {
   expect_failures = [var.jobset_provider]
 }
 
-run "node_pools_that_nobody_makes" {
+run "node_pools_is_rejected_without_jobset_provider_gke" {
   command = plan
 
   variables {
@@ -207,7 +207,7 @@ run "node_pools_that_nobody_makes" {
   expect_failures = [var.node_pools]
 }
 
-run "node_pools_of_no_cluster" {
+run "node_pools_is_required_with_jobset_provider_gke" {
   command = plan
 
   variables {
@@ -217,7 +217,7 @@ run "node_pools_of_no_cluster" {
   expect_failures = [var.node_pools]
 }
 
-run "node_pools_in_a_zone_of_another_region" {
+run "node_pools_rejects_a_zone_of_another_region" {
   command = plan
 
   variables {
@@ -228,7 +228,7 @@ run "node_pools_in_a_zone_of_another_region" {
   expect_failures = [var.node_pools]
 }
 
-run "node_pools_without_an_account" {
+run "node_pools_rejects_a_service_account_that_is_not_an_email" {
   command = plan
 
   variables {
@@ -239,7 +239,7 @@ run "node_pools_without_an_account" {
   expect_failures = [var.node_pools]
 }
 
-run "node_pools_of_a_cluster_without_a_name" {
+run "node_pools_rejects_an_empty_cluster_name" {
   command = plan
 
   variables {
@@ -250,7 +250,7 @@ run "node_pools_of_a_cluster_without_a_name" {
   expect_failures = [var.node_pools]
 }
 
-run "node_pools_of_a_project_without_an_id" {
+run "node_pools_rejects_a_project_name_as_project_id" {
   command = plan
 
   variables {
@@ -261,7 +261,7 @@ run "node_pools_of_a_project_without_an_id" {
   expect_failures = [var.node_pools]
 }
 
-run "nodes_with_labels_of_the_platform" {
+run "pod_to_node_labels_rejects_labels_under_google_com" {
   command = plan
 
   variables {
@@ -272,7 +272,7 @@ run "nodes_with_labels_of_the_platform" {
   expect_failures = [var.node_pools]
 }
 
-run "nodes_with_labels_of_ours" {
+run "pod_to_node_labels_rejects_labels_under_tpu_functions_dev" {
   command = plan
 
   variables {
@@ -283,7 +283,7 @@ run "nodes_with_labels_of_ours" {
   expect_failures = [var.node_pools]
 }
 
-run "nodes_with_two_labels_in_one" {
+run "pod_to_node_labels_rejects_two_labels_in_one_item" {
   command = plan
 
   variables {
@@ -294,7 +294,7 @@ run "nodes_with_two_labels_in_one" {
   expect_failures = [var.node_pools]
 }
 
-run "nodes_in_half_a_network" {
+run "additional_networks_rejects_an_empty_subnetwork" {
   command = plan
 
   variables {
@@ -305,7 +305,7 @@ run "nodes_in_half_a_network" {
   expect_failures = [var.node_pools]
 }
 
-run "nodes_in_two_networks_in_one" {
+run "additional_networks_rejects_two_networks_in_one_item" {
   command = plan
 
   variables {
@@ -316,7 +316,7 @@ run "nodes_in_two_networks_in_one" {
   expect_failures = [var.node_pools]
 }
 
-run "nodes_with_too_many_pods" {
+run "max_pods_per_node_rejects_more_than_256" {
   command = plan
 
   variables {
@@ -327,7 +327,7 @@ run "nodes_with_too_many_pods" {
   expect_failures = [var.node_pools]
 }
 
-run "half_a_minute" {
+run "jobset_lost_rebuild_minutes_rejects_a_fraction" {
   command = plan
 
   variables {
@@ -337,7 +337,7 @@ run "half_a_minute" {
   expect_failures = [var.jobset_lost_rebuild_minutes]
 }
 
-run "a_suspension_of_no_time" {
+run "jobset_suspended_release_minutes_rejects_a_negative_number" {
   command = plan
 
   variables {
@@ -347,7 +347,7 @@ run "a_suspension_of_no_time" {
   expect_failures = [var.jobset_suspended_release_minutes]
 }
 
-run "secrets_for_steps_of_jobsets_that_are_not_there" {
+run "kubeconfig_secrets_rejects_jobset_steps_without_jobset_provider" {
   command = plan
 
   variables {
@@ -359,7 +359,7 @@ run "secrets_for_steps_of_jobsets_that_are_not_there" {
   expect_failures = [var.cluster_access]
 }
 
-run "a_served_project_by_number" {
+run "projects_rejects_a_project_number" {
   command = plan
 
   variables {
@@ -369,7 +369,7 @@ run "a_served_project_by_number" {
   expect_failures = [var.projects]
 }
 
-run "secrets_by_their_long_names" {
+run "kubeconfig_secrets_rejects_full_resource_names" {
   command = plan
 
   variables {
@@ -384,7 +384,7 @@ run "secrets_by_their_long_names" {
   expect_failures = [var.cluster_access]
 }
 
-run "an_issuer_without_tls" {
+run "relay_identity_rejects_an_http_issuer" {
   command = plan
 
   variables {
@@ -394,7 +394,7 @@ run "an_issuer_without_tls" {
   expect_failures = [var.relay_identity]
 }
 
-run "a_pool_with_a_short_name" {
+run "relay_identity_rejects_a_pool_id_below_4_characters" {
   command = plan
 
   variables {
@@ -404,7 +404,7 @@ run "a_pool_with_a_short_name" {
   expect_failures = [var.relay_identity]
 }
 
-run "an_account_of_a_person" {
+run "relay_identity_rejects_a_user_as_vm_service_account" {
   command = plan
 
   variables {
@@ -414,7 +414,7 @@ run "an_account_of_a_person" {
   expect_failures = [var.relay_identity]
 }
 
-run "a_connector_by_its_short_name" {
+run "vpc_egress_rejects_a_short_connector_name" {
   command = plan
 
   variables {
@@ -424,7 +424,7 @@ run "a_connector_by_its_short_name" {
   expect_failures = [var.vpc_egress]
 }
 
-run "a_subnet_by_its_long_name" {
+run "shared_vpc_subnets_rejects_a_full_subnet_name" {
   command = plan
 
   variables {
@@ -434,7 +434,7 @@ run "a_subnet_by_its_long_name" {
   expect_failures = [var.shared_vpc_subnets]
 }
 
-run "vms_that_run_as_a_person" {
+run "vm_service_accounts_rejects_a_user" {
   command = plan
 
   variables {
@@ -444,7 +444,7 @@ run "vms_that_run_as_a_person" {
   expect_failures = [var.vm_service_accounts]
 }
 
-run "a_join_in_no_time" {
+run "node_join_timeout_seconds_rejects_zero" {
   command = plan
 
   variables {
@@ -454,7 +454,7 @@ run "a_join_in_no_time" {
   expect_failures = [var.node_join_timeout_seconds]
 }
 
-run "more_at_once_than_an_instance_has_threads_for" {
+run "concurrency_rejects_more_than_80" {
   command = plan
 
   variables {
@@ -464,7 +464,7 @@ run "more_at_once_than_an_instance_has_threads_for" {
   expect_failures = [var.concurrency]
 }
 
-run "fewer_instances_than_none" {
+run "min_instances_rejects_a_negative_number" {
   command = plan
 
   variables {
@@ -474,7 +474,7 @@ run "fewer_instances_than_none" {
   expect_failures = [var.min_instances]
 }
 
-run "memory_without_a_unit" {
+run "available_memory_rejects_a_number_without_a_unit" {
   command = plan
 
   variables {
@@ -484,7 +484,7 @@ run "memory_without_a_unit" {
   expect_failures = [var.available_memory]
 }
 
-run "an_ingress_that_is_none" {
+run "ingress_settings_rejects_an_unknown_value" {
   command = plan
 
   variables {
@@ -494,7 +494,7 @@ run "an_ingress_that_is_none" {
   expect_failures = [var.ingress_settings]
 }
 
-run "a_channel_by_its_address" {
+run "notification_channels_rejects_an_email" {
   command = plan
 
   variables {
@@ -504,7 +504,7 @@ run "a_channel_by_its_address" {
   expect_failures = [var.notification_channels]
 }
 
-run "a_cluster_name_that_ends_a_query" {
+run "relay_metrics_cluster_rejects_a_quotation_mark" {
   command = plan
 
   variables {
@@ -514,7 +514,7 @@ run "a_cluster_name_that_ends_a_query" {
   expect_failures = [var.relay_metrics_cluster]
 }
 
-run "a_label_with_capitals" {
+run "labels_rejects_capitals" {
   command = plan
 
   variables {
@@ -524,7 +524,7 @@ run "a_label_with_capitals" {
   expect_failures = [var.labels]
 }
 
-run "a_verification_of_nobody" {
+run "push_verification_rejects_an_unknown_value" {
   command = plan
 
   variables {
@@ -534,7 +534,7 @@ run "a_verification_of_nobody" {
   expect_failures = [var.push_verification]
 }
 
-run "an_image_reader_that_is_no_account" {
+run "image_readers_rejects_allUsers" {
   command = plan
 
   variables {
@@ -544,7 +544,7 @@ run "an_image_reader_that_is_no_account" {
   expect_failures = [var.image_readers]
 }
 
-run "an_approval_that_is_none" {
+run "join_approval_rejects_an_unknown_value" {
   command = plan
 
   variables {

@@ -1,5 +1,5 @@
-# The module as a whole, with providers that only pretend: what each way into the cluster and of the
-# relay makes, and what is refused.
+# The plan of the whole module with mock providers: the resources and outputs of each cluster_access,
+# relay_identity and jobset_provider. validation.tftest.hcl has the settings that are rejected.
 
 mock_provider "google" {
   mock_data "google_project" {
@@ -31,7 +31,7 @@ variables {
   relay_identity = { vm_service_account = "tpu-vms@my-project.iam.gserviceaccount.com" }
 }
 
-run "id_token" {
+run "cluster_access_google_id_token_with_the_relay_as_its_vm" {
   assert {
     condition = google_cloudfunctions2_function.step["sweep"].service_config[0].environment_variables == tomap({
       CLUSTER_SERVER            = "https://10.128.0.2:6443"
@@ -48,36 +48,36 @@ run "id_token" {
       PUSH_VERIFICATION         = "platform"
       THREADS                   = "8"
     })
-    error_message = "The environment is not what the functions read."
+    error_message = "The environment must have exactly the settings that the functions read."
   }
 
   assert {
     condition     = output.inject_token_user == "gcp:mocked@my-project.iam.gserviceaccount.com"
-    error_message = "The API server names users as its AuthenticationConfiguration says."
+    error_message = "The user of inject_token must have the prefix of the AuthenticationConfiguration."
   }
 
   assert {
     condition     = yamldecode(output.authentication_configuration).jwt[0].issuer.audiences == ["https://10.128.0.2:6443"]
-    error_message = "The audience is to be the one of the functions' tokens."
+    error_message = "The AuthenticationConfiguration must have the audience of the functions' tokens."
   }
 
   assert {
     condition     = yamldecode(output.authentication_configuration).jwt[0].claimValidationRules[1].expression == "claims.sub in [\"117\",\"117\",\"117\",\"117\",\"117\",\"117\",\"117\"]"
-    error_message = "Only the steps' own accounts are to be let in."
+    error_message = "The AuthenticationConfiguration must admit the steps' service accounts and no others."
   }
 
   assert {
     condition = keys(google_logging_project_sink.step) == [
       "my-project/create_resources", "my-project/inject_token", "my-project/label_node", "my-project/tear_down",
     ]
-    error_message = "A sink for each step that has a filter."
+    error_message = "Each step that has a filter must have a log sink, and no other step."
   }
 
   assert {
     condition = keys(google_project_iam_custom_role.step) == [
       "my-project/approve_join", "my-project/create_resources", "my-project/inject_token", "my-project/label_node", "my-project/report_leaks", "my-project/tear_down",
     ]
-    error_message = "A role for each step that calls Compute Engine."
+    error_message = "Each step that calls Compute Engine must have a custom role, and no other step."
   }
 
   assert {
@@ -85,7 +85,7 @@ run "id_token" {
       startswith(google_logging_metric.invocations.filter, "resource.type=\"cloud_run_revision\" AND resource.labels.service_name=(\"tpu-functions-approve-join\" OR \"tpu-functions-create-resources\" OR \"tpu-functions-")
       && endswith(google_logging_metric.duration.filter, "\") AND jsonPayload.step:* AND jsonPayload.decision:* AND jsonPayload.milliseconds>=0")
     )
-    error_message = "The metrics read the log lines of the functions."
+    error_message = "The log-based metrics must select the log lines of the functions."
   }
 
   assert {
@@ -94,7 +94,7 @@ run "id_token" {
       "my-project/report_leaks" = "compute.instanceTemplates.get"
       "my-project/tear_down"    = "compute.instanceTemplates.delete,compute.instanceTemplates.get"
     }
-    error_message = "What concerns VMs and templates with names of ours has roles of its own."
+    error_message = "Permissions on VMs and templates whose name begins with tng- must be in separate roles."
   }
 
   assert {
@@ -102,36 +102,36 @@ run "id_token" {
       for member in google_project_iam_member.named :
       member.condition[0].expression == "resource.name.extract(\"/instances/{name}\").startsWith(\"tng-\") || resource.name.extract(\"/instanceTemplates/{name}\").startsWith(\"tng-\")"
     ]) && !contains(google_project_iam_custom_role.step["my-project/inject_token"].permissions, "compute.instances.setMetadata")
-    error_message = "Those roles hold for names of ours alone."
+    error_message = "The separate roles must be granted with a condition on the name prefix tng-, and their permissions must not be in the unconditional role."
   }
 
   assert {
     condition     = length(google_project_service.this) == 10 && length(google_monitoring_alert_policy.this) == 0 && length(google_logging_metric.alerts) == 0 && length(google_monitoring_alert_policy.sweep_absent) == 0 && length(google_monitoring_alert_policy.relay_down) == 0
-    error_message = "Only what this way needs is enabled."
+    error_message = "Only the APIs for these settings must be enabled, and no alerts be created."
   }
 
   assert {
     condition     = google_project_iam_member.builder_copies.condition[0].expression == "resource.name.startsWith(\"projects/_/buckets/gcf-v2-sources-123456789012-us-central1\")"
-    error_message = "The builder reads no bucket but those of the sources."
+    error_message = "The builder must be able to read only the source buckets of Cloud Functions."
   }
 
   assert {
     condition     = output.image_repository == "us-central1-docker.pkg.dev/my-project/tpu-functions" && output.image_sources == "gs://my-project-tpu-functions-source/images" && output.image_builder == "projects/my-project/serviceAccounts/mocked@my-project.iam.gserviceaccount.com"
-    error_message = "deploy.sh builds images as the builder, of the installation's own bucket, into its own repository."
+    error_message = "The outputs for deploy.sh must name the repository, bucket and builder of this installation."
   }
 
   assert {
     condition     = length(google_artifact_registry_repository_iam_member.reader) == 0
-    error_message = "Nobody reads the images before somebody is named."
+    error_message = "Without image_readers, the repository must have no readers."
   }
 
   assert {
     condition     = length(google_service_account.relay) == 0 && output.relay_member == "serviceAccount:tpu-vms@my-project.iam.gserviceaccount.com"
-    error_message = "The relay publishes as its VM."
+    error_message = "The relay must publish as the service account of its VM, without one of its own."
   }
 }
 
-run "kubeconfig_and_federation" {
+run "cluster_access_kubeconfig_secrets_with_workload_identity_federation" {
   variables {
     projects = ["tpu-one", "tpu-two"]
     cluster_access = {
@@ -160,17 +160,17 @@ run "kubeconfig_and_federation" {
 
   assert {
     condition     = google_cloudfunctions2_function.step["label_node"].service_config[0].environment_variables["KUBECONFIG"] == "/secrets/kubeconfig/kubeconfig"
-    error_message = "KUBECONFIG is to name the file in the secret's volume."
+    error_message = "KUBECONFIG must be the file in the secret's volume."
   }
 
   assert {
     condition     = google_cloudfunctions2_function.step["label_node"].service_config[0].secret_volumes[0].secret == "c"
-    error_message = "Each step mounts its own secret."
+    error_message = "Each step must mount its own secret."
   }
 
   assert {
     condition     = alltrue([for name in ["CLUSTER_SERVER", "CLUSTER_CA", "CLUSTER_TOKEN"] : !contains(keys(google_cloudfunctions2_function.step["sweep"].service_config[0].environment_variables), name)])
-    error_message = "One way into the cluster only."
+    error_message = "With a kubeconfig, the environment must not have CLUSTER_* settings."
   }
 
   assert {
@@ -181,76 +181,76 @@ run "kubeconfig_and_federation" {
       export PUBSUB_PROJECT='my-project'
       export TOPIC_PREFIX='tpu-functions-'
     END
-    error_message = "kubectl tng has the settings of the functions."
+    error_message = "tool_environment must have the settings of the functions for kubectl tng."
   }
 
   assert {
     condition     = length(google_logging_project_sink.step) == 8 && google_cloudfunctions2_function.step["sweep"].service_config[0].environment_variables["PROJECTS"] == "tpu-one,tpu-two"
-    error_message = "Each served project has its sinks."
+    error_message = "Each served project must have its sinks, and be in PROJECTS."
   }
 
   assert {
     condition     = contains(google_project_iam_custom_role.step["tpu-two/create_resources"].permissions, "compute.images.useReadOnly") && !contains(google_project_iam_custom_role.step["tpu-two/tear_down"].permissions, "compute.images.useReadOnly")
-    error_message = "Extra permissions go to the step that they are meant for."
+    error_message = "An extra permission must be granted to its step only."
   }
 
   assert {
     condition     = keys(google_service_account_iam_member.vm) == ["tpu-vms@tpu-one.iam.gserviceaccount.com/create_resources", "tpu-vms@tpu-one.iam.gserviceaccount.com/inject_token"]
-    error_message = "Only who makes VMs or writes their metadata may act as their account."
+    error_message = "Only steps that create VMs or write their metadata may act as the VMs' service account."
   }
 
   assert {
     condition     = keys(google_compute_subnetwork_iam_member.user) == ["net-host/us-central1/tpu/agent-of-tpu-one", "net-host/us-central1/tpu/agent-of-tpu-two", "net-host/us-central1/tpu/create_resources"]
-    error_message = "Who makes VMs on a shared subnet may use it."
+    error_message = "create_resources and the service agents that create VMs must be able to use a shared subnet."
   }
 
   assert {
     condition     = output.relay_member == "principal://iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/tpu-functions/subject/system:serviceaccount:tpu-functions:relay"
-    error_message = "The relay publishes as the cluster's own ServiceAccount."
+    error_message = "The relay must publish as its ServiceAccount in the cluster."
   }
 
   assert {
     condition     = yamldecode(output.component).configMapGenerator[0].literals == ["relay-audience=//iam.googleapis.com/projects/123456789012/locations/global/workloadIdentityPools/tpu-functions/providers/cluster"] && output.inject_token_user == "system:serviceaccount:tpu-functions:inject-token"
-    error_message = "The overlay needs the audience, and no users."
+    error_message = "The ConfigMap installation must have the audience and no users."
   }
 
   assert {
     condition     = output.kubeconfig_commands["sweep"] == "gcloud secrets versions add e --project=my-project --data-file=kubeconfig-sweep"
-    error_message = "Each secret's command."
+    error_message = "kubeconfig_commands must have the command for each step's secret."
   }
 
   assert {
     condition     = keys(google_monitoring_alert_policy.this) == ["dead_letters", "failing", "leaked_slices", "refused_joins", "sinks", "waiting"] && keys(google_logging_metric.alerts) == ["leaked_slices", "refused_joins"] && length(google_monitoring_alert_policy.sweep_absent) == 1
-    error_message = "Somebody is to be told."
+    error_message = "With notification_channels, all alert policies and their metrics must be created."
   }
 
   assert {
     condition     = strcontains(google_monitoring_alert_policy.this["sinks"].conditions[0].condition_threshold[0].filter, "resource.labels.name = one_of(\"tpu-functions-create-resources\", \"tpu-functions-inject-token\", \"tpu-functions-label-node\", \"tpu-functions-tear-down\")")
-    error_message = "Each sink is watched, once, in however many projects it is."
+    error_message = "The alert on sinks must name each sink once, also if several projects have it."
   }
 
   assert {
     condition     = google_monitoring_alert_policy.relay_down[0].conditions[0].condition_prometheus_query_language[0].query == "absent(tpu_functions_relay_groups{cluster=\"research\",namespace=\"tpu-functions\"}) or max(tpu_functions_relay_watch_without_contact_seconds{cluster=\"research\",namespace=\"tpu-functions\"}) > 255"
-    error_message = "The relay is down when its metrics are absent, or when it has no contact."
+    error_message = "The alert relay_down must cover absent metrics and lost contact with the API server."
   }
 
   assert {
     condition     = google_artifact_registry_repository_iam_member.reader["nodes-of-cluster@my-project.iam.gserviceaccount.com"].role == "roles/artifactregistry.reader"
-    error_message = "Nodes may pull images, and nothing else."
+    error_message = "Nodes must have only the role for pulling images."
   }
 
   assert {
     condition     = google_cloudfunctions2_function.step["sweep"].service_config[0].environment_variables["PUSH_VERIFICATION"] == "signature"
-    error_message = "The functions verify tokens as they are asked to."
+    error_message = "PUSH_VERIFICATION must have the value of push_verification."
   }
 
   assert {
     condition     = google_cloudfunctions2_function.step["sweep"].service_config[0].vpc_connector_egress_settings == "PRIVATE_RANGES_ONLY" && google_cloudfunctions2_function.step["sweep"].service_config[0].direct_vpc_egress == null
-    error_message = "Private ranges only, by the connector."
+    error_message = "Only private ranges must use the connector, without direct egress."
   }
 }
 
-run "gke" {
+run "cluster_access_google_access_token_with_gke_workload_identity" {
   variables {
     name_prefix = "research"
     cluster_access = {
@@ -262,92 +262,92 @@ run "gke" {
 
   assert {
     condition     = google_cloudfunctions2_function.step["sweep"].service_config[0].environment_variables["CLUSTER_TOKEN"] == "google-access-token" && !contains(keys(google_cloudfunctions2_function.step["sweep"].service_config[0].environment_variables), "CLUSTER_AUDIENCE")
-    error_message = "An access token has no audience."
+    error_message = "With an access token, the environment must not have CLUSTER_AUDIENCE."
   }
 
   assert {
     condition     = contains(yamldecode(output.component).configMapGenerator[0].literals, "relay=mocked@my-project.iam.gserviceaccount.com") && contains(yamldecode(output.component).configMapGenerator[0].literals, "tear-down=mocked@my-project.iam.gserviceaccount.com")
-    error_message = "GKE knows accounts by their e-mails."
+    error_message = "The ConfigMap installation must have e-mails without a prefix: GKE uses them as user names."
   }
 
   assert {
     condition     = google_service_account_iam_member.relay["gke-home.svc.id.goog"].member == "serviceAccount:gke-home.svc.id.goog[tpu-functions/relay]"
-    error_message = "The ServiceAccount relay acts for the account."
+    error_message = "The ServiceAccount relay must be able to impersonate the relay's service account."
   }
 
   assert {
     condition     = yamldecode(output.overlay).components == ["deployed", "../../components/google-identities", "../../components/relay-gke-workload-identity"]
-    error_message = "The overlay has the components of these ways."
+    error_message = "The overlay must have the components for these settings."
   }
 
   assert {
     condition     = length(google_project_iam_member.gke) == 7 && google_project_iam_custom_role.gke[0].project == "gke-home"
-    error_message = "All steps connect to the cluster."
+    error_message = "All steps must have the permission to connect to the cluster."
   }
 
   assert {
     condition     = google_cloudfunctions2_function.step["sweep"].service_config[0].direct_vpc_network_interface[0].subnetwork == "default" && google_cloudfunctions2_function.step["sweep"].service_config[0].direct_vpc_egress == "VPC_EGRESS_PRIVATE_RANGES_ONLY"
-    error_message = "Private ranges only, directly."
+    error_message = "Only private ranges must use direct egress."
   }
 
   assert {
     condition     = google_pubsub_topic.step["label_node"].name == "research-label-node" && google_project_iam_custom_role.step["my-project/label_node"].role_id == "research_label_node" && google_storage_bucket.source.name == "my-project-research-source"
-    error_message = "All names begin with the prefix."
+    error_message = "All names must begin with the prefix."
   }
 }
 
-run "key_file" {
+run "relay_identity_key_file_creates_a_service_account" {
   variables {
     relay_identity = { key_file = true }
   }
 
   assert {
     condition     = output.relay_key_command == "gcloud iam service-accounts keys create key.json --iam-account=mocked@my-project.iam.gserviceaccount.com --project=my-project"
-    error_message = "The key is made outside."
+    error_message = "relay_key_command must create the key of the relay's service account."
   }
 
   assert {
     condition     = length(google_service_account_iam_member.relay) == 0
-    error_message = "Nobody else acts for the account."
+    error_message = "No member may impersonate the relay's service account."
   }
 }
 
-run "approval_is_the_functions_by_default" {
+run "join_approval_is_approve_join_by_default" {
   assert {
     condition     = alltrue([for step in google_cloudfunctions2_function.step : step.service_config[0].environment_variables["JOIN_APPROVAL"] == "approve_join"])
-    error_message = "Tokens are of the functions' own group."
+    error_message = "By default, JOIN_APPROVAL must be approve_join for each step."
   }
 }
 
-run "external_approval" {
+run "join_approval_external_permits_the_group_of_kubeadm" {
   variables {
     join_approval = "external"
   }
 
   assert {
     condition     = alltrue([for step in google_cloudfunctions2_function.step : step.service_config[0].environment_variables["JOIN_APPROVAL"] == "external"])
-    error_message = "Tokens are of kubeadm's group."
+    error_message = "JOIN_APPROVAL must be external for each step."
   }
 
   assert {
     condition     = yamldecode(output.component).components == ["../../../components/join-approval-external"]
-    error_message = "The policy must admit tokens of kubeadm's group."
+    error_message = "The component join-approval-external must be listed: its policy permits tokens of kubeadm's group."
   }
 }
 
-run "jobsets_get_nothing_by_default" {
+run "no_resource_for_jobsets_is_planned_by_default" {
   assert {
     condition     = length(google_cloudfunctions2_function.step) == 7 && length(google_pubsub_topic.step) == 7 && length(google_pubsub_topic_iam_member.relay) == 4 && !contains(keys(google_pubsub_topic_iam_member.step), "sweep/provision_slice")
-    error_message = "Nothing of JobSets is made before somebody asks for it."
+    error_message = "Without jobset_provider, no function, topic or grant for JobSets must be planned."
   }
 
   assert {
     condition     = !contains(keys(yamldecode(output.component)), "components")
-    error_message = "The cluster gets nothing of JobSets either."
+    error_message = "Without jobset_provider, the overlay must have no components for JobSets."
   }
 }
 
-run "jobsets_by_node_groups" {
+run "jobset_provider_tpu_node_group" {
   variables {
     jobset_provider             = "tpu-node-group"
     jobset_lost_rebuild_minutes = 20
@@ -362,27 +362,27 @@ run "jobsets_by_node_groups" {
       JOBSET_SUSPENDED_RELEASE_MINUTES = "5"
       JOBSET_LOST_REBUILD_MINUTES      = "20"
     }
-    error_message = "The environment is not what the steps read."
+    error_message = "The environment must have exactly the settings of JobSets that the steps read."
   }
 
   assert {
     condition     = strcontains(output.tool_environment, "export JOBSET_PROVIDER='tpu-node-group'\n")
-    error_message = "kubectl tng explains JobSets by the same settings."
+    error_message = "tool_environment must have the settings of JobSets."
   }
 
   assert {
     condition     = google_cloudfunctions2_function.step["sweep"].service_config[0].environment_variables["JOBSET_PROVIDER"] == "tpu-node-group" && !contains(keys(google_cloudfunctions2_function.step["tear_down"].service_config[0].environment_variables), "JOBSET_PROVIDER")
-    error_message = "Of the other steps only the sweep needs to know."
+    error_message = "Of the other steps, only the sweep must have JOBSET_PROVIDER."
   }
 
   assert {
     condition     = length(google_cloudfunctions2_function.step) == 9 && length(google_pubsub_subscription.step) == 9 && length(google_cloud_run_service_iam_member.pusher) == 9
-    error_message = "Two more steps, each with a topic."
+    error_message = "The two additional steps must each have a function and a subscription."
   }
 
   assert {
     condition     = setsubtract(keys(google_pubsub_topic_iam_member.relay), ["approve_join", "create_resources", "label_node", "tear_down"]) == toset(["provision_slice", "release_slice"])
-    error_message = "The relay may publish to the two additional topics."
+    error_message = "The relay must be able to publish to the two additional topics."
   }
 
   assert {
@@ -390,31 +390,31 @@ run "jobsets_by_node_groups" {
       for pair in ["sweep/provision_slice", "sweep/release_slice", "provision_slice/provision_slice", "release_slice/release_slice"] :
       contains(keys(google_pubsub_topic_iam_member.step), pair)
     ])
-    error_message = "The sweep wakes the two, and each itself."
+    error_message = "The sweep must be able to publish to both topics, and each step to its own."
   }
 
   assert {
     condition     = length(google_logging_project_sink.step) == 4 && length(google_project_iam_custom_role.step) == 6 && length(google_service_account_iam_member.node) == 0 && length(google_project_service.this) == 10
-    error_message = "Slices that are TPUNodeGroups need nothing more in the cloud."
+    error_message = "With tpu-node-group, no additional sinks, roles or APIs must be planned."
   }
 
   assert {
     condition     = yamldecode(output.component).components == ["../../../components/jobsets", "../../../components/jobsets-node-groups", "../../../components/jobsets-google-identities"]
-    error_message = "The cluster gets the components of JobSets, the identities last."
+    error_message = "The component must list the components of JobSets, with the identities last."
   }
 
   assert {
     condition     = contains(yamldecode(output.component).configMapGenerator[0].literals, "provision-slice=gcp:mocked@my-project.iam.gserviceaccount.com")
-    error_message = "The overlay needs the users of the two steps."
+    error_message = "The ConfigMap installation must have the users of the two steps."
   }
 
   assert {
     condition     = length(regexall("117", yamldecode(output.authentication_configuration).jwt[0].claimValidationRules[1].expression)) == 9
-    error_message = "The accounts of the two steps are let in, too."
+    error_message = "The AuthenticationConfiguration must also admit the accounts of the two steps."
   }
 }
 
-run "jobsets_by_node_pools" {
+run "jobset_provider_gke" {
   variables {
     projects = ["tpu-one"]
     cluster_access = {
@@ -469,37 +469,37 @@ run "jobsets_by_node_pools" {
       GCP_FORCE_ON_DEMAND              = "false"
       GKE_MAX_PODS_PER_NODE            = "15"
     }
-    error_message = "The environment is not what node pools are made by."
+    error_message = "The environment must have exactly the settings of node pools."
   }
 
   assert {
     condition = setsubtract(keys(google_logging_project_sink.step), [
       "tpu-one/create_resources", "tpu-one/inject_token", "tpu-one/label_node", "tpu-one/tear_down",
     ]) == toset(["gke-home/provision_slice", "gke-home/release_slice"])
-    error_message = "What becomes of node pools is in the log of the cluster's project."
+    error_message = "The sinks for node pools must be in the cluster's project."
   }
 
   assert {
     condition = toset(google_project_iam_custom_role.step["gke-home/provision_slice"].permissions) == toset(["container.clusters.get", "container.clusters.update"]) && [
       for name in keys(google_project_iam_custom_role.step) : name if endswith(name, "_slice")
     ] == ["gke-home/provision_slice", "gke-home/release_slice"]
-    error_message = "The two steps may do what node pools need, in the cluster's project alone."
+    error_message = "The two steps must have the permissions for node pools, only in the cluster's project."
   }
 
   assert {
     condition = keys(google_service_account_iam_member.node) == [
       "other-nodes@gke-home.iam.gserviceaccount.com/provision_slice", "tpu-nodes@gke-home.iam.gserviceaccount.com/provision_slice",
     ]
-    error_message = "Only who makes Nodes may act as their accounts."
+    error_message = "Only provision_slice may act as the Nodes' service accounts."
   }
 
   assert {
     condition     = contains(keys(google_project_service.this), "gke-home/container.googleapis.com") && !contains(keys(google_project_service.this), "gke-home/compute.googleapis.com")
-    error_message = "The API of GKE is on in the cluster's project."
+    error_message = "The GKE API, and not Compute Engine's, must be enabled in the cluster's project."
   }
 
   assert {
     condition     = yamldecode(output.component).components == ["../../../components/jobsets", "../../../components/without-device-plugin"]
-    error_message = "GKE has a device plugin of its own; node pools need nothing more in the cluster, ServiceAccounts no users."
+    error_message = "With gke, the component must list jobsets and without-device-plugin only."
   }
 }
