@@ -201,12 +201,21 @@ check_rollouts() {
     [ -n "$found" ] || continue
     kubectl --namespace=tpu-functions rollout status "deployment/$name" --timeout=180s && continue
     why="kubectl --namespace=tpu-functions describe pods --selector=app.kubernetes.io/name=$name shows the reason"
-    kubectl --namespace=tpu-functions get pods --selector="app.kubernetes.io/name=$name" --output=jsonpath='{..waiting.reason}' |
-      grep -v ImagePull >/dev/null || why="its Node cannot pull its image (docs/install.md, Images)"
+    case $(read_pods "$name" '{..waiting.reason}') in *ImagePull*) why="its Node cannot pull its image (docs/install.md, Images)" ;; esac
+    case $(read_pods "$name" '{..conditions[?(@.status=="False")].reason}') in
+      *Unschedulable*) why="no Node can run its Pod. If all Nodes are control planes or TPU VMs, list the component control-plane-taint last in $overlay/kustomization.yaml" ;;
+    esac
+    [ "$name" != relay ] || ! grep -qs relay-key-secret "$overlay/kustomization.yaml" ||
+      kubectl --namespace=tpu-functions get secret relay-google-key >/dev/null 2>&1 ||
+      why="its Secret relay-google-key is missing (docs/install.md, After the first run)"
     [ "$name" = relay ] || kubectl --namespace=tpu-functions get secret inject-env-tls >/dev/null 2>&1 ||
       why="its Secret inject-env-tls is missing (docs/injection.md, Switch it on)"
     fail "$name is not ready: $why; fix that, and run this again"
   done
+}
+
+read_pods() { # NAME JSONPATH
+  kubectl --namespace=tpu-functions get pods --selector="app.kubernetes.io/name=$1" --output=jsonpath="$2" || true
 }
 
 # The policy must reject a Secret that is not a bootstrap token, although inject_token may create Secrets.
@@ -224,7 +233,7 @@ check_policy() {
 
 # Sends label_node a message about an absent group: its log line shows that it has called the cluster. An
 # error is retried twice, because the first call of a new instance may fail. A missing line or a 403 is
-# retried longer: a grant can take ten minutes to have effect.
+# retried for ten minutes, in which a grant has effect.
 check_label_node() {
   local id found='' try
   for try in {1..10}; do
@@ -236,7 +245,8 @@ check_label_node() {
     done
     case $found in
       PushRefused* | CannotStart*) break ;;
-      '' | *' 403 '*) echo "no answer yet, attempt $try of 10: ${found:-no log line}" && sleep 5 ;;
+      '') echo "no answer yet, attempt $try of 10: no log line" && sleep 5 ;;
+      *' 403 '*) echo "no answer yet, attempt $try of 10: $found" && sleep 60 ;;
       *) [ "$try" -lt 3 ] || break ;;
     esac
   done

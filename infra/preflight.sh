@@ -26,15 +26,21 @@ check_tools() {
   done
   [ "$builder" != docker ] || docker info >/dev/null 2>&1 || add_problem "docker does not answer" "start it, or omit --docker"
   [ -f "infra/terraform/$cluster.tfvars" ] ||
-    add_problem "infra/terraform/$cluster.tfvars does not exist" \
+    add_problem "infra/terraform/$cluster.tfvars does not exist$(list_settings)" \
       "copy an example, and edit it: cp infra/terraform/examples/self-managed-id-token/cluster.tfvars infra/terraform/$cluster.tfvars"
   if [ -f "infra/terraform/$cluster.tfvars" ] && is_installed terraform && is_installed kubectl; then has_settings=true; fi
   context=none
   if is_installed kubectl; then context=$(kubectl config current-context 2>/dev/null) || context=none; fi
 }
 
+list_settings() {
+  local file names=''
+  for file in infra/terraform/*.tfvars; do [ ! -f "$file" ] || names+=" $(basename "$file" .tfvars)"; done
+  [ -z "$names" ] || echo "; there are settings of:$names"
+}
+
 read_settings() {
-  local asked answer
+  local expressions answer name
   print_heading "Settings of $cluster"
   if ! tf init -no-color -input=false >"$temporary/init" 2>&1; then
     add_problem "terraform init failed: $(grep -m 1 -A 4 'Error: ' "$temporary/init" | tr -s '\n│╷╵ ' ' ' || tail -n 1 "$temporary/init")" \
@@ -56,7 +62,16 @@ read_settings() {
     has_settings=false
     return
   fi
+  # Terraform ignores unknown variables with a warning.
+  sed -n 's/.*does not declare a variable named "\([^"]*\)".*/\1/p' <<<"$answer" | while read -r name; do
+    echo "note: infra/terraform/$cluster.tfvars sets $name, which is not a setting: correct its name or delete it (infra/terraform/README.md)"
+  done
   answer=$(tail -n 1 <<<"$answer" | sed 's/^"\(.*\)"$/\1/')
+  if [ "$answer" = '(known after apply)' ]; then
+    rejection="infra/terraform/$cluster.tfvars: a required setting is missing or misspelled: project_id, region, cluster_access and relay_identity are required (infra/terraform/README.md)"
+    has_settings=false
+    return
+  fi
   IFS='|' read -r project region prefix jobsets projects secrets federation pools approval <<<"$answer"
   resources=$(tf state list -no-color 2>"$temporary/state") || grep -q '^No state file was found' "$temporary/state" ||
     fail "terraform state list failed: $(cat "$temporary/state")"
@@ -119,7 +134,7 @@ set_requirements() { # PROJECT
   if [ "$mode" = destroy ]; then
     apis=${apis#compute} permissions=${permissions//.create/.delete}
   elif [ "$1" = "$project" ]; then
-    permissions+=" iam.serviceAccounts.actAs serviceusage.services.enable"
+    permissions+=" iam.serviceAccounts.actAs serviceusage.services.enable logging.logEntries.list"
     [ -n "$images" ] || [ "$builder" = docker ] || permissions+=" cloudbuild.builds.create"
   fi
 }
@@ -174,6 +189,7 @@ find_role() { # PERMISSION
     iam.serviceAccounts.actAs) echo roles/iam.serviceAccountUser ;;
     iam.serviceAccounts.*) echo roles/iam.serviceAccountAdmin ;;
     iam.workloadIdentityPools.*) echo roles/iam.workloadIdentityPoolAdmin ;;
+    logging.logEntries.list) echo roles/logging.viewer ;;
     logging.*) echo roles/logging.configWriter ;;
     serviceusage.*) echo roles/serviceusage.serviceUsageAdmin ;;
     cloudbuild.*) echo roles/cloudbuild.builds.editor ;;
@@ -220,7 +236,7 @@ check_image_pulls() {
     return
   fi
   add_problem "the Nodes of this cluster need credentials to pull images from $from" \
-    "create the Secret tpu-functions-images; or set up a credential provider and pass --nodes-pull; or use other --images (docs/install.md, Images)"
+    "pass the --images of the last run; or create the Secret tpu-functions-images; or set up a credential provider and pass --nodes-pull; or use other --images (docs/install.md, Images)"
 }
 
 # Each bootstrap token is also in the group system:bootstrappers and has its permissions. VMs cannot join GKE with
@@ -265,9 +281,15 @@ check_context() {
       add_problem "context $context has the installation of project ${one%/*} with prefix ${one#*/}, but $cluster is project $project with prefix $prefix-" \
         "kubectl config use-context CONTEXT"
   done
-  [ "$mode" != destroy ] || [ -n "$installations" ] || [ -z "$resources" ] ||
-    add_problem "context $context has no installation, but Terraform has $(wc -l <<<"$resources" | tr -d ' ') resource(s) of $cluster" \
-      "kubectl config use-context CONTEXT$(suggest_destroy)"
+  if [ -z "$installations" ] && [ -n "$resources" ]; then
+    if [ "$mode" = destroy ]; then
+      add_problem "context $context has no installation, but Terraform has $(wc -l <<<"$resources" | tr -d ' ') resource(s) of $cluster" \
+        "kubectl config use-context CONTEXT$(suggest_destroy)"
+    else echo "note: $cluster is installed on Google Cloud, and context $context has no installation: is it the right cluster?"; fi
+  elif [ -n "$installations" ] && grep -q '^No state file was found' "$temporary/state"; then
+    add_problem "context $context has the installation, but Terraform has no state of $cluster here" \
+      "run it where the state is, or copy backend.tf or terraform.tfstate.d from there (docs/install.md, Upgrade)"
+  fi
 }
 
 # A failing call ends the run: kubectl or gcloud has printed the reason.

@@ -94,7 +94,7 @@ variable "cluster_access" {
       for cluster in concat(var.cluster_access.google_id_token[*], var.cluster_access.google_access_token[*]) :
       startswith(trimspace(cluster.ca_certificate), "-----BEGIN CERTIFICATE-----")
     ])
-    error_message = "cluster_access: ca_certificate must be the cluster's CA in PEM form, as in file(\"ca.crt\"). A kubeconfig has it in base64: base64decode it."
+    error_message = "cluster_access: ca_certificate must be the cluster's CA in PEM form: the lines of /etc/kubernetes/pki/ca.crt. A kubeconfig has it in base64: decode it with base64 --decode."
   }
 }
 

@@ -97,6 +97,7 @@ def test_an_installation_succeeds_and_a_second_one_changes_only_the_image(
         ]
         assert first.calls.index(apply) < first.calls.index(built)
         assert image_of_the_relay(deploy) == f"{REPOSITORY}/relay@{DIGEST}"
+        deploy.terraform = [HAS_STATE]
         second = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
         assert second.code == 0, second.output
         changed = [
@@ -193,8 +194,8 @@ def test_a_component_listed_after_deployed_is_reported(deploy: Installer) -> Non
 
 PULL_PROBLEM = (
     "  - the Nodes of this cluster need credentials to pull images from us-central1-docker.pkg.dev\n"
-    "      create the Secret tpu-functions-images; or set up a credential provider and pass "
-    "--nodes-pull; or use other --images (docs/install.md, Images)\n"
+    "      pass the --images of the last run; or create the Secret tpu-functions-images; or set up a "
+    "credential provider and pass --nodes-pull; or use other --images (docs/install.md, Images)\n"
 )
 
 
@@ -267,6 +268,38 @@ def test_a_relay_image_that_cannot_be_pulled_is_reported(deploy: Installer) -> N
     assert ran.output.endswith(
         "deploy.sh: relay is not ready: its Node cannot pull its image "
         "(docs/install.md, Images); fix that, and run this again\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "pods, why",
+    [
+        pytest.param(
+            "",
+            "kubectl --namespace=tpu-functions describe pods --selector="
+            "app.kubernetes.io/name=relay shows the reason",
+            id="unknown",
+        ),
+        pytest.param(
+            "Unschedulable",
+            "no Node can run its Pod. If all Nodes are control planes or TPU VMs, list the component "
+            f"control-plane-taint last in {OVERLAY}/kustomization.yaml",
+            id="no Node",
+        ),
+    ],
+)
+def test_a_relay_that_does_not_become_ready_is_reported_with_the_reason(
+    pods: str, why: str, deploy: Installer
+) -> None:
+    deploy.kubectl = [
+        ("rollout status deployment/relay", "error: timed out waiting", 1),
+        ("get pods --selector=app.kubernetes.io/name=relay.*conditions", pods, 0),
+        ("get pods --selector=app.kubernetes.io/name=relay", "", 0),
+    ]
+    ran = deploy.run("--yes", "prod")
+    assert ran.code == 1
+    assert ran.output.endswith(
+        f"deploy.sh: relay is not ready: {why}; fix that, and run this again\n"
     )
 
 
@@ -543,7 +576,7 @@ def test_only_an_error_that_may_be_temporary_is_retried(
     logged: str, publishes: int, installed: Installer
 ) -> None:
     installed.gcloud, installed.kubectl = [("logging read", logged, 0)], [ROLLED_OUT]
-    installed.sleep = [(" [45]$", "", 0)]
+    installed.sleep = [(" (4|5|60)$", "", 0)]
     ran = installed.run("--yes", "--images", "example.test/tpu:1", "prod")
     assert ran.code == 1
     assert len([call for call in ran.calls if "topics publish" in call]) == publishes
@@ -633,6 +666,63 @@ def test_a_cluster_of_another_installation_is_not_changed(
         "      kubectl config use-context CONTEXT\n"
     )
     assert ran.changing_calls() == []
+
+
+@pytest.mark.parametrize("mode", [[], ["--destroy"]])
+def test_a_folder_without_the_state_of_the_installation_is_rejected(
+    mode: list[str], installed: Installer
+) -> None:
+    installed.terraform = []
+    ran = installed.run(*mode, "--yes", "prod")
+    assert ran.code == 1
+    assert ran.output.partition("deploy.sh: ")[2] == (
+        "1 problem(s); nothing was changed\n"
+        "\n  - context tests has the installation, but Terraform has no state of prod here\n"
+        "      run it where the state is, or copy backend.tf or terraform.tfstate.d from there "
+        "(docs/install.md, Upgrade)\n"
+    )
+    assert ran.changing_calls() == []
+
+
+def test_an_installation_into_another_cluster_than_before_is_noted(read_only: Installer) -> None:
+    read_only.terraform = [HAS_STATE]
+    ran = read_only.run("prod", answer="n\n")
+    assert (
+        "\nnote: prod is installed on Google Cloud, and context tests has no installation: is it the "
+        "right cluster?\n"
+    ) in ran.output
+
+
+def test_a_missing_required_setting_is_reported(read_only: Installer) -> None:
+    read_only.terraform = [("console", "(known after apply)", 0)]
+    ran = read_only.run("prod")
+    assert ran.code == 1
+    assert ran.output.endswith(
+        "deploy.sh: infra/terraform/prod.tfvars: a required setting is missing or misspelled: "
+        "project_id, region, cluster_access and relay_identity are required "
+        "(infra/terraform/README.md)\n"
+    )
+
+
+def test_an_unknown_setting_is_noted(read_only: Installer) -> None:
+    warning = (
+        "Warning: Value for undeclared variable\n\nThe root module does not declare a variable named "
+        '"nameprefix" but a value was found\n'
+    )
+    output = warning + read_only.settings.console_output()
+    read_only.terraform = [("console", output, 0)]
+    ran = read_only.run("prod", answer="n\n")
+    assert (
+        "\nnote: infra/terraform/prod.tfvars sets nameprefix, which is not a setting: correct its name "
+        "or delete it (infra/terraform/README.md)\n"
+    ) in ran.output
+
+
+def test_a_misspelled_cluster_is_reported_with_the_existing_ones(read_only: Installer) -> None:
+    ran = read_only.run("prood")
+    assert (
+        "\n  - infra/terraform/prood.tfvars does not exist; there are settings of: prod\n"
+    ) in ran.output
 
 
 MANUAL_DESTROY = (
@@ -819,7 +909,7 @@ def test_a_webhook_without_its_certificate_ends_the_run(deploy: Installer) -> No
             "deploy.sh: inject-env is not ready: its Secret inject-env-tls is missing "
             "(docs/injection.md, Switch it on); fix that, and run this again\n"
         )
-        deploy.kubectl = []
+        deploy.kubectl, deploy.terraform = [], [HAS_STATE]
         secret = {"metadata": {"name": "inject-env-tls"}, "type": "Opaque"}
         deploy.plane.request("POST", "/api/v1/namespaces/tpu-functions/secrets", secret)
         again = deploy.run("--yes", "--images", "example.test/tpu:1", "prod")
@@ -832,6 +922,7 @@ def test_destroy_is_rejected_until_no_group_exists_and_can_be_repeated_after_an_
 ) -> None:
     with simulated_kubelet(deploy.plane):
         assert deploy.run("--yes", "--images", "example.test/tpu:1", "prod").code == 0
+    deploy.terraform = [HAS_STATE]
     groups = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
     group = manifest()
     code, _ = deploy.plane.request("POST", groups, group)
@@ -859,7 +950,7 @@ def test_destroy_is_rejected_until_no_group_exists_and_can_be_repeated_after_an_
     failed = deploy.run("--destroy", "--yes", "prod")
     assert failed.code == 1
     assert re.match(r"terraform \S+ apply -input=false \S+/plan$", failed.changing_calls()[0])
-    deploy.kubectl, deploy.terraform = [], []
+    deploy.kubectl, deploy.terraform = [], [("state list", "", 0)]
     limits = {"metadata": {"name": "tpu-guardrails", "labels": dict([OWN_LABEL.split("=")])}}
     deploy.plane.request("POST", "/api/v1/namespaces/default/configmaps", limits)
     with simulated_kubelet(deploy.plane):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from local.control_plane.plane import OwnControlPlane
 from shared.base.names import ACCELERATOR_LABEL, JOB_KEY, JOBSET_NAME, TOPOLOGY_LABEL, TPU_RESOURCE
 from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, OPT_OUT, job_key
+from tests.harness import ROOT
 from tests.manifests import manifest
 from tests.real.relay.conftest import INSTALLATION, MERGE_PATCH, RelaySetup
 from tests.real.relay.process import RelayProcess, request_token, run_relay, write_kubeconfig
@@ -54,6 +56,22 @@ def _run_jobset_relay(setup: RelaySetup, folder: str) -> Iterator[RelayProcess]:
     kubeconfig = write_kubeconfig(setup.plane, setup.folder / folder, setup.proxy.port, token)
     with run_relay(kubeconfig, setup.subscriptions.address, JOBSETS="true") as relay:
         yield relay
+
+
+@pytest.mark.usefixtures("permissions")
+def test_the_template_of_slices_is_kept_when_the_manifests_are_applied_again(
+    setup: RelaySetup,
+) -> None:
+    page = (ROOT / "docs" / "jobsets.md").read_text()
+    (command,) = re.findall(
+        r"^kubectl (.*patch configmap jobsets.*jobset-template.yaml)$", page, re.M
+    )
+    _kubectl(setup.plane, *command.replace("=examples", f"={ROOT}/examples").split())
+    options = str(COMPONENTS / "jobsets" / "options.yaml")
+    for _ in range(2):
+        _kubectl(setup.plane, "apply", "-f", options)
+    path = "/api/v1/namespaces/tpu-functions/configmaps/jobsets"
+    assert "kind: TPUNodeGroup" in setup.ask("GET", path)["data"]["template"]
 
 
 @pytest.mark.usefixtures("permissions")
