@@ -13,10 +13,10 @@ installation must serve the group's project, and the group must not be being del
 A request is denied only if it can never become valid: it has another form, or no VM of a group can have
 its Node name. Its token is revoked, because a denied kubelet makes a new request every 32 seconds.
 Any other request stays pending. The outcome is ``Pending`` while this may end by itself, for example
-because an API is unavailable. It is ``NotApproved`` if the VM holds another token, or after
-two minutes, or if the Node name is a VM's name with a domain: then label_node reports it on the group.
-The outcome ``Deleting``, of a request for a group that is being deleted, is not reported. A kubelet
-waits 15 minutes, and a request that is older than 20 is not approved any more.
+because an API is unavailable. It is ``NotApproved`` if the VM holds another token, or after two minutes,
+or if the Node name is a VM's name with a domain: then label_node reports it on the group. A request for
+a group that is being deleted is not reported (``Deleting``). A kubelet waits 15 minutes, and a request
+that is older than 20 is not approved any more.
 
 A revoked token stays in its VM's metadata, and inject_token may create its Secret again. If its holder
 then makes another request of a wrong form, it is denied again.

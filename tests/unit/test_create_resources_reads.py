@@ -53,6 +53,7 @@ def event(method: str, *, has_failed: bool = False) -> Trigger:
 POLICY_CREATED = event("compute.resourcePolicies.insert")
 VM_FAILED = event("compute.instances.insert", has_failed=True)
 REPORTED = {Type.MIG_READY: Condition("False", "QuotaExceeded", "", NOW, 1)}
+PAUSED = {Type.MIG_READY: Condition("False", "Paused", "", NOW, 1)}
 WAITING = {Type.MIG_READY: Condition("False", "Provisioning", "", NOW, 1)}
 ALL_READY = {**POLICY_AND_TEMPLATE_READY, MIG: ready(MIG)}
 BEING_CREATED = {POLICY: creating(), TEMPLATE: creating()}
@@ -177,6 +178,14 @@ CASES: dict[str, tuple[AnyGroup, Status, Trigger, bool, dict[str, Any], list[str
         True,
         {},
         [],
+    ),
+    "the insert of a VM has failed while the group is paused: the MIG and its VMs": (
+        group(),
+        Status(resources=ALL_READY, conditions=PAUSED),
+        VM_FAILED,
+        True,
+        {"find_mig": instance_group(creating=1)},
+        ["find_mig", "list_managed_instances"],
     ),
     "the insert of the MIG has failed: the MIG": (
         group(),
