@@ -139,7 +139,7 @@ GROUP_CASES = (
         get(GROUPS, accept=TABLE).has(
             {
                 "columnDefinitions.1.name": "READY",
-                "columnDefinitions.1.description": "Whether all Nodes of the slice are there and "
+                "columnDefinitions.1.description": "Whether all Nodes of the slice exist and "
                 "usable.",
                 "rows.0.cells.1": "False",
                 "rows.0.cells.2": "Provisioning",
