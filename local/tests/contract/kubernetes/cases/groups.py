@@ -139,7 +139,7 @@ GROUP_CASES = (
         get(GROUPS, accept=TABLE).has(
             {
                 "columnDefinitions.1.name": "READY",
-                "columnDefinitions.1.description": "Whether all Nodes of the slice exist and "
+                "columnDefinitions.1.description": "Whether all Nodes of the slice exist and are "
                 "usable.",
                 "rows.0.cells.1": "False",
                 "rows.0.cells.2": "Provisioning",
