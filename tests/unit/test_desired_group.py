@@ -118,6 +118,11 @@ def test_a_pod_with_eight_chips_gets_a_slice_of_one_host() -> None:
     assert one.body["spec"]["targetSizePolicyMode"] == "INDIVIDUAL"
 
 
+def test_a_job_key_of_five_characters_is_long_enough() -> None:
+    labels = {"jobset.sigs.k8s.io/job-key": KEY[:5]}
+    assert build_desired({"metadata": {"labels": labels}}).name == f"train-{KEY[:5]}"
+
+
 PROVISIONING_MODELS: dict[str, tuple[dict[str, str], dict[str, Any], dict[str, Any]]] = {
     "the template's model": (
         {},

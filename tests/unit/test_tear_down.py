@@ -29,6 +29,7 @@ from shared.node_groups.status import (
     TEMPLATE,
     Condition,
     Counts,
+    Pending,
     Resource,
     ResourceError,
     State,
@@ -406,6 +407,16 @@ def test_joined_nodes_are_counted_if_they_were_read() -> None:
     known = replace(UNREPORTED, counts=Counts(2, joined=2))
     assert first_status(decide(beginning(node(), status=known), NOW)).counts.joined == 1
     assert first_status(decide(beginning(status=known, note="503"), NOW)).counts.joined == 2
+
+
+@pytest.mark.parametrize("entry, are_kept", [(DELETING, True), (GONE, False)])
+def test_vms_are_counted_and_named_until_the_mig_is_gone(entry: Resource, are_kept: bool) -> None:
+    given = observed_remains({MIG: entry}, {MIG: OWN_MIG} if are_kept else {}, {MIG: RUNNING})
+    pending = (Pending(VM, "NodeNotReady", EARLIER),)
+    known = replace(given.status, counts=Counts(2, running=2, joined=1), pending=pending)
+    after = first_status(decide(replace(given, status=known), NOW))
+    expected = (known.counts, pending) if are_kept else (Counts(2), ())
+    assert (after.counts, after.pending) == expected
 
 
 def test_a_failed_delete_is_reported_with_its_error() -> None:

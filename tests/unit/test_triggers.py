@@ -440,6 +440,9 @@ class Cluster:
     def list_groups_named(self, _name: str) -> list[Mapping[str, Any]]:
         return [self._raw]
 
+    def find_group(self, _namespace: str, name: str) -> Mapping[str, Any] | None:
+        return self._raw if self._raw["metadata"]["name"] == name else None
+
 
 def target(body: bytes, raw: Mapping[str, Any] | None = None) -> str:
     """Return the key of the group that a body names, or the outcome if there is nothing to do."""
@@ -479,6 +482,21 @@ def test_another_group_with_the_label_is_not_the_group_of_an_entry() -> None:
 def test_an_unreadable_group_is_not_the_group_of_an_entry() -> None:
     unread = raw_group(change={"nodeLocation": None})
     assert target(own_entry("mig-insert-last"), unread) == "NotOurs"
+
+
+@pytest.mark.parametrize(
+    "change, outcome", [({"name": "gone"}, "GroupGone"), ({"uid": "of another"}, "GroupReplaced")]
+)
+def test_the_log_line_names_a_group_that_a_message_names_and_that_is_gone(
+    change: dict[str, Any], outcome: str
+) -> None:
+    message = replace(MESSAGE, **change)
+    trigger = Trigger(message.cause, NOW, message)
+    invocation = SimpleNamespace(cluster=Cluster(raw_group()), trigger=trigger, facts={})
+    with pytest.raises(NothingToDo) as raised:
+        find_group(cast("Invocation", invocation))
+    assert raised.value.outcome == outcome
+    assert invocation.facts == {"group": f"default/{message.name}"}
 
 
 def test_a_failed_insert_of_a_vm_triggers_create_resources() -> None:
