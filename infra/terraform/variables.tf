@@ -92,9 +92,9 @@ variable "cluster_access" {
   validation {
     condition = alltrue([
       for cluster in concat(var.cluster_access.google_id_token[*], var.cluster_access.google_access_token[*]) :
-      startswith(trimspace(cluster.ca_certificate), "-----BEGIN CERTIFICATE-----")
+      can(regex("^-----BEGIN CERTIFICATE-----\\s[A-Za-z0-9+/=\\s]+-----END CERTIFICATE-----", trimspace(cluster.ca_certificate)))
     ])
-    error_message = "cluster_access: ca_certificate must be the cluster's CA in PEM form: the lines of /etc/kubernetes/pki/ca.crt. A kubeconfig has it in base64: decode it with base64 --decode."
+    error_message = "cluster_access: ca_certificate must be the cluster's CA in PEM form: all lines of /etc/kubernetes/pki/ca.crt. A kubeconfig has it in base64: decode it with base64 --decode."
   }
 }
 
@@ -129,8 +129,8 @@ variable "relay_identity" {
   }
 
   validation {
-    condition     = alltrue([for cluster in var.relay_identity.workload_identity_federation[*] : cluster.jwks == null ? true : can(jsondecode(cluster.jwks).keys)])
-    error_message = "relay_identity: jwks must be the JSON that `kubectl get --raw /openid/v1/jwks` prints."
+    condition     = alltrue([for cluster in var.relay_identity.workload_identity_federation[*] : cluster.jwks == null ? true : try(length(jsondecode(cluster.jwks).keys) > 0, false)])
+    error_message = "relay_identity: jwks must be the JSON that `kubectl get --raw /openid/v1/jwks` prints, with the cluster's keys."
   }
 
   validation {

@@ -26,7 +26,7 @@ variables {
   project_id = "my-project"
   region     = "us-central1"
   cluster_access = {
-    google_id_token = { server = "https://10.128.0.2:6443", ca_certificate = "-----BEGIN CERTIFICATE-----\n" }
+    google_id_token = { server = "https://10.128.0.2:6443", ca_certificate = "-----BEGIN CERTIFICATE-----\nTUlJ\n-----END CERTIFICATE-----\n" }
   }
   relay_identity = { vm_service_account = "tpu-vms@my-project.iam.gserviceaccount.com" }
 }
@@ -35,7 +35,7 @@ run "cluster_access_google_id_token_with_the_relay_as_its_vm" {
   assert {
     condition = google_cloudfunctions2_function.step["sweep"].service_config[0].environment_variables == tomap({
       CLUSTER_SERVER            = "https://10.128.0.2:6443"
-      CLUSTER_CA                = base64encode("-----BEGIN CERTIFICATE-----\n")
+      CLUSTER_CA                = base64encode("-----BEGIN CERTIFICATE-----\nTUlJ\n-----END CERTIFICATE-----\n")
       CLUSTER_TOKEN             = "google-id-token"
       CLUSTER_AUDIENCE          = "https://10.128.0.2:6443"
       PUBSUB_PROJECT            = "my-project"
@@ -146,7 +146,7 @@ run "cluster_access_kubeconfig_secrets_with_workload_identity_federation" {
       }
     }
     relay_identity = {
-      workload_identity_federation = { issuer = "https://kubernetes.default.svc", jwks = "{\"keys\": []}" }
+      workload_identity_federation = { issuer = "https://kubernetes.default.svc", jwks = "{\"keys\": [{}]}" }
     }
     shared_vpc_subnets    = [{ project_id = "net-host", region = "us-central1", name = "tpu" }]
     vm_service_accounts   = ["tpu-vms@tpu-one.iam.gserviceaccount.com"]
@@ -254,7 +254,7 @@ run "cluster_access_google_access_token_with_gke_workload_identity" {
   variables {
     name_prefix = "research"
     cluster_access = {
-      google_access_token = { server = "https://34.1.2.3", ca_certificate = "-----BEGIN CERTIFICATE-----\n", project_id = "gke-home" }
+      google_access_token = { server = "https://34.1.2.3", ca_certificate = "-----BEGIN CERTIFICATE-----\nTUlJ\n-----END CERTIFICATE-----\n", project_id = "gke-home" }
     }
     relay_identity = { gke_workload_identity = { project_id = "gke-home" } }
     vpc_egress     = { direct = { subnetwork = "default" } }

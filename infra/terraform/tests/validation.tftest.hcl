@@ -8,7 +8,7 @@ variables {
   project_id = "my-project"
   region     = "us-central1"
   cluster_access = {
-    google_id_token = { server = "https://10.128.0.2:6443", ca_certificate = "-----BEGIN CERTIFICATE-----" }
+    google_id_token = { server = "https://10.128.0.2:6443", ca_certificate = "-----BEGIN CERTIFICATE-----\nTUlJ\n-----END CERTIFICATE-----" }
   }
   relay_identity = { key_file = true }
 }
@@ -58,8 +58,8 @@ run "cluster_access_rejects_two_methods" {
 
   variables {
     cluster_access = {
-      google_id_token     = { server = "https://10.0.0.1", ca_certificate = "-----BEGIN CERTIFICATE-----" }
-      google_access_token = { server = "https://10.0.0.1", ca_certificate = "-----BEGIN CERTIFICATE-----", project_id = "p" }
+      google_id_token     = { server = "https://10.0.0.1", ca_certificate = "-----BEGIN CERTIFICATE-----\nTUlJ\n-----END CERTIFICATE-----" }
+      google_access_token = { server = "https://10.0.0.1", ca_certificate = "-----BEGIN CERTIFICATE-----\nTUlJ\n-----END CERTIFICATE-----", project_id = "p" }
     }
   }
 
@@ -96,11 +96,21 @@ run "cluster_access_rejects_a_ca_certificate_in_base64" {
   expect_failures = [var.cluster_access]
 }
 
+run "cluster_access_rejects_the_ca_certificate_of_the_examples" {
+  command = plan
+
+  variables {
+    cluster_access = { google_id_token = { server = "https://10.0.0.1", ca_certificate = "-----BEGIN CERTIFICATE-----\nthe content of /etc/kubernetes/pki/ca.crt of the control plane\n-----END CERTIFICATE-----" } }
+  }
+
+  expect_failures = [var.cluster_access]
+}
+
 run "cluster_access_rejects_a_server_without_https" {
   command = plan
 
   variables {
-    cluster_access = { google_id_token = { server = "10.0.0.1:6443", ca_certificate = "-----BEGIN CERTIFICATE-----" } }
+    cluster_access = { google_id_token = { server = "10.0.0.1:6443", ca_certificate = "-----BEGIN CERTIFICATE-----\nTUlJ\n-----END CERTIFICATE-----" } }
   }
 
   expect_failures = [var.cluster_access]
@@ -131,6 +141,16 @@ run "relay_identity_rejects_jwks_that_is_not_json" {
 
   variables {
     relay_identity = { workload_identity_federation = { issuer = "https://kubernetes.default.svc", jwks = "jwks.json" } }
+  }
+
+  expect_failures = [var.relay_identity]
+}
+
+run "relay_identity_rejects_jwks_without_keys" {
+  command = plan
+
+  variables {
+    relay_identity = { workload_identity_federation = { issuer = "https://kubernetes.default.svc", jwks = "{\"keys\": []}" } }
   }
 
   expect_failures = [var.relay_identity]

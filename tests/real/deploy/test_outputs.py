@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("terraform")]
 ID_TOKEN_ACCESS = {
     "google_id_token": {
         "server": "https://10.128.0.2:6443",
-        "ca_certificate": "-----BEGIN CERTIFICATE-----\n",
+        "ca_certificate": "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n",
         "audience": AUDIENCE,
     }
 }

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from local.control_plane.plane import OwnControlPlane
-from tests.real.deploy.installer import ROOT, Installer, installer
+from tests.real.deploy.installer import Installer, installer
 from tests.real_parts import miss, open_own_control_plane
+from tests.terraform.examples import EXAMPLES, read_settings
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy settings")]
 
-EXAMPLES = ROOT / "infra" / "terraform" / "examples"
 EXPECTED = {
     "gke": "project my-gcp-project, region us-central1, TPUs in my-gcp-project,",
     "gke-jobsets": "project my-gcp-project, region us-central1, TPUs in my-gcp-project,",
@@ -51,7 +51,7 @@ def deploy(tmp_path: Path, plane: OwnControlPlane) -> Iterator[Installer]:
 
 def write_settings(deploy: Installer, example: str, more: str = "", **changes: str) -> None:
     """Write an example's settings, with changes, as those of ``prod``."""
-    text = (EXAMPLES / example / "cluster.tfvars").read_text()
+    text = read_settings(example)
     for before, after in changes.items():
         text = text.replace(before, after)
     (deploy.tree / "infra" / "terraform" / "prod.tfvars").write_text(text + more)
@@ -108,6 +108,25 @@ def test_a_setting_that_terraform_rejects_is_reported_with_terraforms_error(
     ) in ran.output
     assert "region must be a region such as us-central1, not a zone." in ran.output
     assert ran.changing_calls() == []
+
+
+@pytest.mark.parametrize(
+    "example, message",
+    [
+        ("self-managed-id-token", "ca_certificate must be the cluster's CA in PEM form"),
+        ("self-managed-kubeconfig", "jwks must be the JSON that `kubectl get --raw"),
+        ("gke", "ca_certificate must be the cluster's CA in PEM form"),
+        ("gke-jobsets", "ca_certificate must be the cluster's CA in PEM form"),
+    ],
+)
+def test_the_placeholders_of_the_examples_are_rejected(
+    example: str, message: str, deploy: Installer
+) -> None:
+    copied = (EXAMPLES / example / "cluster.tfvars").read_text()
+    (deploy.tree / "infra" / "terraform" / "prod.tfvars").write_text(copied)
+    ran = deploy.run("--dry-run", "prod")
+    assert ran.code == 1
+    assert message in " ".join(ran.output.split())
 
 
 def test_unreadable_settings_are_reported_with_terraforms_error(deploy: Installer) -> None:

@@ -7,17 +7,16 @@ Without a cloud: ``validate`` uses only the schemas, and ``test`` mocks the plan
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from tests.real_parts import miss
 from tests.terraform import workspace
+from tests.terraform.examples import EXAMPLES, read_settings
 from tests.terraform.workspace import Workspace
-from tests.unit.infra.terraform_module import MODULE
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("terraform")]
-EXAMPLES = sorted(path.name for path in (MODULE / "examples").iterdir())
+NAMES = sorted(path.name for path in EXAMPLES.iterdir())
 A_PLAN = """\
 mock_provider "google" {}
 mock_provider "archive" {}
@@ -50,7 +49,7 @@ def test_the_module_is_valid(terraform: Workspace, print_figure: Callable[[str],
     assert (done.stderr, done.returncode) == ("", 0)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", NAMES)
 def test_an_example_is_valid(terraform: Workspace, name: str) -> None:
     folder = terraform.module / "examples" / name
     for file in ("ca.crt", "gke-ca.crt", "jwks.json"):
@@ -60,12 +59,13 @@ def test_an_example_is_valid(terraform: Workspace, name: str) -> None:
     assert (done.stderr, done.returncode) == ("", 0)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", NAMES)
 def test_the_settings_of_an_example_can_be_planned(terraform: Workspace, name: str) -> None:
     folder = terraform.module / "plans"
     folder.mkdir(exist_ok=True)
     (folder / "plan.tftest.hcl").write_text(A_PLAN)
-    settings = Path("examples", name, "cluster.tfvars")
+    settings = folder / "settings.tfvars"
+    settings.write_text(read_settings(name))
     done = terraform.run(terraform.module, "test", "-test-directory=plans", f"-var-file={settings}")
     assert "1 passed, 0 failed" in done.stdout, done.stdout + done.stderr
 
