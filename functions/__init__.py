@@ -11,41 +11,51 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
    ports for all calls (``work.gce``, ``work.cluster``, ``work.provider``).
 2. ``observe`` reads. Its result is a dataclass, one for each case that ``decide`` distinguishes.
 3. ``decide`` is pure: from the observation and the time to a `Plan`, an outcome and actions in order.
-   The frame executes the actions in order. What follows a failed call depends on the kind of the action
-   (`shared.frame.plan`). Of an action in another one, the outer kind counts:
+   The frame executes the actions in order. What follows an error that an action raises depends on the
+   kind of the action (`shared.frame.plan`):
 
    ======================= =========================================================================
    `Send` (messages),      The error is logged, and the plan continues.
    `Emit` (an Event),
    `Attempt` (any action)
-   `ForOne` (actions on    The rest of the `ForOne` is skipped, and the plan continues. The error is
-   one object of many)     raised at the end of the plan. Without time for a call, the plan ends.
-   `Batch` (an action for  The same, for each object; the errors of an `Attempt` are logged. Without
-   each object)            time for the next object, a `Resume` ends the plan and publishes the
-                           message that continues it. Without a `Resume`, objects are dropped.
-   `Require`, any other    The plan ends with the error.
+   `ForOne` (actions on    The other actions on this object are skipped, and the plan continues. The
+   one object of many)     error is raised at the end of the plan. Without time for a call, the plan
+                           ends.
+   `Batch` (an action for  The plan continues with the next object. The error is raised at the end of
+   each of many objects)   the plan; that of an `Attempt` is logged. Without time for the next object,
+                           a `Resume` ends the plan and publishes the message that continues it;
+                           without a `Resume` the remaining objects are skipped.
+   `Require` (any action), The plan ends with the error.
+   any other action
    ======================= =========================================================================
+
+   In a `ForOne` or `Require`, the error of a `Send`, `Emit` or `Attempt` is treated like any other.
+
+   Some actions do not raise errors that a person must act on, so the plan continues: `Insert` and
+   `Delete` record them in the entry of their resource in the status, which a later `WriteResults`
+   writes, and `Approve` in a list for `ReportFailedApprovals`.
 
    `Fail` raises an error of the observation. `ABORT_AFTER_FAILURE`, or a `Batch` with ``is_required``,
    ends the plan there if a `ForOne` or `Batch` has failed. `ObserveAgain` ends the plan, and the step
    observes and decides again. A plan of release_slice has ``parts``, a plan for each slice: a failure
    ends only its part, and ``recover`` is asked for each.
-4. ``recover`` gets the error of a failed call. It returns another plan, mostly one that reports an
-   environment error on the object: an error that ends when a person or Google changes something, such as
-   a quota, a permission or the capacity of a zone. ``None`` leaves the error to the frame:
+4. ``recover`` gets the error that has ended ``observe`` or the plan. It returns another plan, mostly one
+   that reports an environment error on the object: an error that ends when a person or Google changes
+   something, such as a quota, a permission or the capacity of a zone. It is asked once (release_slice:
+   twice). What fails after that is left to the frame, and so is an error for which it returns ``None``:
 
    - 404, 409 and 412 show that the observation is stale. The frame calls ``open``, ``observe`` and
      ``decide`` again (``is_first_observation`` is false then), until it has observed three times in all.
      If the third is stale, too, Pub/Sub retries the message.
-   - After a transient error, such as a 503, Pub/Sub retries the message. So it does after a 401 or 403
-     for which ``recover`` has no plan, or whose report fails.
+   - After a transient error, such as a 503, Pub/Sub retries the message, until it has made five attempts
+     in all. A resync is not retried, because the sweep publishes another one. A 401 or 403 for which
+     ``recover`` has no plan, or whose report fails, is treated like a transient error.
    - After any other error the message is acknowledged, with the outcome ``Refused``.
 
    If the calls on several objects have failed, ``recover`` gets only the first error, and that error
    decides whether the message is retried. A resync repeats the other calls.
-5. ``give_up`` returns a plan that records a transient error in the status (``retries``) or as an Event,
-   if Pub/Sub does not retry the message: after five attempts, and always for a resync, because the sweep
-   publishes another one.
+5. ``give_up`` is asked after a transient error of the last attempt (of a resync: of the only one). It
+   returns a plan that records the error in the status (``retries``) or as an Event.
 
 ``SNAPSHOT`` is about the log line alone: it selects what of the observation is written there, without
 secrets, for ``kubectl tng timeline --why``. A plan that ``needs_attention`` makes it a warning.

@@ -1,29 +1,37 @@
 """approve_join: approve a certificate request for a VM's Node if it was made with that VM's token.
 
-Triggers: CertificateSigningRequests of kubelets that use this system's bootstrap tokens. The relay
-publishes new ones, and the sweep those that are still pending. Both also publish requests that another
-approver has approved, which are only logged: such an approver compares no tokens, so with it the token
-of any VM is enough for any Node's certificate. A message of the step itself names the requests for which
-it had no time.
+Triggers: messages that name CertificateSigningRequests of kubelets that use this system's bootstrap
+tokens:
+
+- The relay publishes new requests, and the sweep those that are still pending. Both also publish
+  requests that another approver has approved, which are only logged: such an approver compares no
+  tokens, so with it the token of any VM is enough for any Node's certificate.
+- The step itself publishes the requests for which it had no time.
 
 A request is approved if it has exactly the form that a kubelet sends, its Node has the name of a VM
 that the MIG of a group created, and that VM's metadata holds the token of the requester. This
 installation must serve the group's project, and the group must not be being deleted.
 
-A request is denied only if it can never become valid: it has another form, or no VM of a group can have
-its Node name. Its token is revoked, because a denied kubelet makes a new request every 32 seconds.
-Any other request stays pending. The outcome is ``Pending`` while this may end by itself, for example
-because an API is unavailable. It is ``NotApproved`` if the VM holds another token, or after two minutes,
-or if the Node name is a VM's name with a domain: then label_node reports it on the group. A request for
-a group that is being deleted is not reported (``Deleting``). A kubelet waits 15 minutes, and a request
-that is older than 20 is not approved any more.
+A request is denied only if it can never become valid: it has another form, or its Node name is not
+formed like the name of a group's VM. Its token is revoked, because a denied kubelet makes a new request
+every 32 seconds.
+
+Any other request stays pending, with one of these outcomes:
+
+- ``Pending``, while the obstacle may end by itself: for example, an API is unavailable.
+- ``NotApproved``, if the VM holds another token, if the Node name is a VM's name with a domain, and for
+  any obstacle that lasts longer than two minutes.
+- ``Deleting``, if the group is being deleted.
+
+A kubelet waits 15 minutes, and a request that is older than 20 is not approved any more.
 
 A revoked token stays in its VM's metadata, and inject_token may create its Secret again. If its holder
 then makes another request of a wrong form, it is denied again.
 
 The step writes no status, because a group's start makes as many requests as it has VMs. It triggers
-label_node about requests that are denied or NotApproved. These requests get a log line of their own:
-those that are denied, late, or approved by another, and those whose approval the API server rejects.
+label_node, which reports the requests that are denied or NotApproved on the group. These requests get a
+log line of their own: those that are denied, late, or approved by another, and those whose approval the
+API server rejects.
 """
 
 from __future__ import annotations
@@ -85,9 +93,8 @@ class ObservedRequests:
     unread: tuple[str, ...] = ()
     """The names of requests that there was no time to read."""
     is_repetition: bool = False
-    """Whether an earlier delivery or observation may have published unread requests. If this one fails,
-    the message is retried, and the retry publishes them; if each attempt did, messages would multiply.
-    So they are published only if nothing fails (`forward_rest`)."""
+    """Whether this is a later attempt: the message was redelivered, or is observed again. An earlier
+    attempt may have published the unread names already (`forward_rest`)."""
     errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of requests that could not be read."""
 

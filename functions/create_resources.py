@@ -1,15 +1,22 @@
 """create_resources: from a TPUNodeGroup to its workload policy, instance template and MIG.
 
-Triggers: the group was added; its generation, pause, label or finalizer changed; an insert of one of its
-resources or a change to its MIG ended; the insert of a VM failed; a resync; a message of label_node, if
-VMs or Nodes contradict the condition of the MIG, or a group is accepted and not served; a message of
-tear_down about a group that is not being deleted.
+Triggers:
+
+- The group was added, or its generation, pause, label or finalizer changed.
+- An insert of one of its resources or a change to its MIG ended, or the insert of a VM failed.
+- A resync.
+- A message of label_node: VMs or Nodes contradict the condition of the MIG, or Accepted is true for a
+  group that is not served any more.
+- A message of tear_down, which was triggered about a group that is not being deleted.
 
 The first invocation takes ownership (label and finalizer) and inserts policy and template, without
-waiting for one before the other.
-A later one, when both exist, inserts the MIG. An INDIVIDUAL group has no policy, and a user's own
+waiting for one before the other. A later one, when both exist, inserts the MIG. A group whose VMs are
+created one by one (targetSizePolicyMode INDIVIDUAL instead of BULK) has no policy, and a user's own
 template is only read. Nothing is inserted for a group with an invalid spec, for a paused one, and for
-one that tpu-operator manages. `node_groups.lifecycle.TABLE` decides about each resource.
+one that tpu-operator manages.
+
+`node_groups.lifecycle.TABLE` decides about each resource. The status is written before an insert: the
+entry of the resource becomes Creating (the intent), so that an invocation that dies is noticed.
 
 The step owns the conditions Accepted, WorkloadPolicyReady, InstanceTemplateReady and
 ManagedInstanceGroupReady. They report the errors of Compute Engine, except transient ones.
@@ -92,12 +99,12 @@ class ObservedResources:
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
     members: tuple[ManagedInstance, ...] = ()
     may_repeat_insert: bool = False
-    """Whether this invocation inserts although the status Creating is only seconds old.
+    """Whether this invocation inserts although an entry became Creating only seconds ago.
 
-    Normally such a status (`lifecycle.YOUNG`) means that another invocation is inserting the resource
-    now, and this one waits. If the message is redelivered, its earlier invocation most probably wrote
-    the status, and has ended. False in a second observation: a status that was written after the first
-    one is of an invocation that still runs."""
+    Normally another invocation has just written such an entry (`lifecycle.YOUNG`) and is inserting the
+    resource now, so this one waits. It need not wait if its message is a redelivery: most probably the
+    entry is of the earlier delivery, whose invocation has ended. In a second observation it must wait:
+    an entry that was not there in the first one is of an invocation that still runs."""
 
     @property
     def report(self) -> CreationReport:
@@ -220,8 +227,8 @@ def _is_known_absent(work: GroupWork, spec: Spec, kind: str) -> bool:
     """Whether the status shows that a resource without an entry, or with a Pending one, does not exist.
     Then it is inserted without a read.
 
-    It may exist if it is a user's own template, if the group has our finalizer and no entry (its status
-    was lost), and in a second observation.
+    It may exist if it is a user's own template, if its entry was lost (the group has our finalizer, so
+    there was one), and in a second observation: the answer to an insert may have been 409.
     """
     is_users_own = kind == TEMPLATE and spec.user_template is not None
     is_status_lost = kind not in work.status.resources and work.group.has_finalizer
@@ -243,14 +250,14 @@ def _is_known_ready(work: GroupWork, spec: Spec, kind: str, resource: Resource) 
 
 
 def _concerns(work: GroupWork, kind: str) -> bool:
-    """Whether the trigger can have changed the resource. An event about another kind cannot while the
-    resource's own insert runs, whose end will trigger the step, too."""
+    """Whether the resource is read after this trigger. While it is being inserted, an event about
+    another kind is no reason to read it: the end of its own insert will trigger the step."""
     event = work.trigger.event
     if event is None or not work.is_first_observation or kind == MIG:
         return True
     resource = work.status.resources.get(kind)
-    is_being_made = resource is not None and resource.state is State.CREATING
-    return not is_being_made or KINDS[kind].collection in event.method
+    is_creating = resource is not None and resource.state is State.CREATING
+    return not is_creating or KINDS[kind].collection in event.method
 
 
 def _is_known_failure(work: GroupWork) -> bool:
@@ -341,8 +348,8 @@ def _reject(
     advice = "Delete the group, correct the spec and apply it again."
     if not group.violations:  # only the project is not served
         advice = (
-            "Add the project there, and the group continues within an hour, or delete the group, "
-            "correct the spec and apply it again."
+            "Add the project to this variable, and the group continues within an hour, or delete the "
+            "group, correct the spec and apply it again."
         )
     message = f"{'; '.join(violations)}. {advice}"
     known = known.with_condition(

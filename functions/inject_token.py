@@ -1,17 +1,23 @@
 """inject_token: write a bootstrap token into the metadata of each VM that has to join.
 
-Triggers: the end of a VM's insert, start or reset, or its automatic restart; a message of the step
-itself, which names VMs; a message of label_node about VMs with stale Nodes; a resync, from the sweep or,
-if the condition TokensInjected is not up to date, from label_node.
+Triggers:
 
-A resync lists the group's VMs, publishes the names of those that need a token in batches to
-this step's own topic, and writes the condition TokensInjected, which this step owns.
+- A resync, from the sweep or, if the condition TokensInjected is not up to date, from label_node.
+- The end of a VM's insert, start or reset, or its automatic restart.
+- A message that names VMs: from label_node about VMs with stale Nodes, and from the step itself.
 
-Any other trigger names VMs. For each of them that has not joined and whose metadata can be written: the
-stale Node of its predecessor is deleted; a new token is written to the metadata by one setMetadata,
-unless the old one is valid for ten more minutes; the token's Secret is created. The Secret is built from
-the metadata, so a repetition creates the same Secret. If the cluster has another CA since, the metadata
-is written again, with the old token and the hash of the new CA.
+A resync lists the group's VMs, publishes the names of those that need a token in batches to this step's
+own topic, and writes the condition TokensInjected, which this step owns.
+
+Any other trigger names VMs. The step does this for each of them that has not joined and whose metadata
+can be written:
+
+1. Delete the stale Node of its predecessor.
+2. Write a new token to the metadata by one setMetadata, unless the old one is valid for ten more
+   minutes. If the cluster's CA has changed since, the metadata is written with the old token and the
+   hash of the new CA.
+3. Create the token's Secret from the metadata. A repetition builds the same Secret, and that it exists
+   is no error.
 
 VMs are independent: an error of one is raised after the others have their tokens. The names of VMs that
 there was no time to read are published to this step's topic. The metadata of a VM that is being created
@@ -114,9 +120,8 @@ class ObservedVms:
     unread: tuple[str, ...] = ()
     """The names of VMs that there was no time to read."""
     is_repetition: bool = False
-    """Whether an earlier delivery or observation may have published unread VMs. If this one fails, the
-    message is retried, and the retry publishes them; if each attempt did, messages would multiply. So
-    they are published only if nothing fails (`forward_rest`)."""
+    """Whether this is a later attempt: the message was redelivered, or is observed again. An earlier
+    attempt may have published the unread names already (`forward_rest`)."""
     errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of VMs that could not be read."""
 

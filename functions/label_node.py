@@ -1,8 +1,12 @@
 """label_node: match Nodes to VMs, label and count them, and report what keeps the slice from Ready.
 
-Triggers: a Node of the group was added, changed or deleted; a VM was preempted, failed, stopped or
-deleted; a resync, which lists the group's VMs; a message of the step itself that names the Nodes for
-which the last invocation had no time; a message of approve_join about VMs that cannot join.
+Triggers:
+
+- A Node of the group was added, changed or deleted.
+- A VM was preempted, failed, stopped or deleted.
+- A resync, which lists the group's VMs.
+- A message of approve_join about VMs that cannot join.
+- A message of the step itself that names the Nodes for which the last invocation had no time.
 
 A VM has joined if a Node matches it (`membership.is_match`): the Node's providerID is the VM's, its name
 up to the first dot is the VM's name, and it does not remain from a predecessor of the VM. The VM must
@@ -10,10 +14,10 @@ have been created by the group's MIG, and must have got a token of ours, unless 
 What is done to a Node depends on its VM:
 
 - The VM was read, and the Node matches: the step revokes the VM's token, then sets the Node's labels and
-  taints. One label, the VM's id, proves the match; a kubelet cannot write it. A Node that has it
-  must match again, but needs no token in the metadata any more.
-- The VM was not read, and the Node has that label: it counts as matching. Its labels are corrected, and
-  nothing is revoked.
+  taints. One label, the VM's id, proves the match; a kubelet cannot write it. When the VM of a Node with
+  this proof is read again, the Node must still match, but needs no token in the metadata any more.
+- The VM was not read now, and the Node has the proof: it counts as matching. Its labels are corrected,
+  and nothing is revoked.
 - The VM is gone: a Node with its name is deleted.
 - Any other Node is left alone.
 
@@ -28,9 +32,10 @@ more, but accepted, is such a contradiction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 
 from shared.base.errors import CallError
 from shared.base.reasons import REASONS, VM_LOSSES, Reason
@@ -224,10 +229,11 @@ def _read_instances(
 ) -> dict[str, Instance | None]:
     """Read all VMs on a resync, otherwise the VMs of the trigger and of Nodes without proof.
 
-    Some Nodes need their VMs again: the Nodes that a message of this step names, because a Node is
-    deleted only if its VM is gone now; a changed Node of a VM that is reported lost, because the VM may
-    be back; and, without bootstrap tokens, a Node that has rebooted since its proof, because the
-    VM may be another one.
+    The VMs of some Nodes with proof are read again:
+
+    - of Nodes that a message of this step names: a Node is deleted only if its VM is gone now;
+    - of a changed Node whose VM is reported lost: the VM may be back;
+    - without bootstrap tokens, of a Node that has rebooted since its proof: it may be another VM.
     """
     if work.trigger.is_resync:
         return dict(_list_instances(work, group))
@@ -294,10 +300,10 @@ def _read_missing_instances(
     nodes: Mapping[str, Node],
     instances: dict[str, Instance | None],
 ) -> None:
-    """Read one by one the VMs of Nodes that the list of VMs lacks: lists may lag, so absence there
-    proves nothing.
+    """Read one by one the VMs of Nodes that have none in ``instances``, and add them.
 
-    Without a resync, only VMs of Nodes without proof are read.
+    On a resync the list of VMs may lag, so absence there proves nothing. Otherwise these are the VMs of
+    Nodes without proof that were read by name, after `_read_instances`.
     """
     missing = {
         node.vm
@@ -320,28 +326,31 @@ def _find_mig_for_interconnect(work: GroupWork, members: Members) -> Mig | None:
 
 
 def _build_batch(observed: ObservedNodes, now: datetime) -> Batch:
-    """The actions on Nodes. Nodes that the trigger names come first.
-
-    A message that continues a batch names the first Nodes that are left (at most `MAX_NAMES`), whose VMs
-    are read again. The new batch starts at the first of them, by name, and goes on to the group's last
-    Node. It executes at least one action, so each message starts later than the one before, and the
-    sequence ends even if the actions have no effect. Nodes after the named ones are only labelled,
-    because their VMs are not read: a resync deletes those whose VMs are gone.
-    """
-    members, named = observed.members, set(observed.trigger.nodes)
-    nodes = sorted(members.nodes, key=lambda node: (node.name not in named, node.name))
-    if observed.trigger.cause == Cause.CONTINUED:
-        first = min(named, default="")
-        nodes = sorted(
-            (node for node in members.nodes if node.name >= first), key=lambda node: node.name
-        )
+    """The actions on Nodes. Without time for all, a message to this step names the next Nodes (at most
+    `MAX_NAMES`) and continues the batch."""
+    members = observed.members
     actions = tuple(
         NamedAction(node.name, ForOne(actions))
-        for node in nodes
+        for node in _order_nodes(members.nodes, observed.trigger)
         if (actions := tuple(_node_actions(members, node, now)))
     )
     message = message_about(members.group, Cause.CONTINUED, now)
     return Batch(actions, Resume(STEP.name, message, names_nodes=True))
+
+
+def _order_nodes(nodes: Iterable[Node], trigger: Trigger) -> list[Node]:
+    """The Nodes in the order of the batch: those that the trigger names first, then by name.
+
+    A message that continues a batch names c and d, for example, of a to f: then the batch is c, d, e, f.
+    It executes at least one action, so each message begins at a later name, and the sequence ends even
+    if the actions have no effect. The VMs of c and d were read again. Those of e and f were not, so
+    these Nodes are only labelled: a resync deletes Nodes whose VMs are gone.
+    """
+    if trigger.cause == Cause.CONTINUED:
+        first = min(trigger.nodes, default="")
+        return sorted((node for node in nodes if node.name >= first), key=lambda node: node.name)
+    named = set(trigger.nodes)
+    return sorted(nodes, key=lambda node: (node.name not in named, node.name))
 
 
 def _node_actions(members: Members, node: Node, now: datetime) -> Iterator[Action]:
@@ -409,9 +418,15 @@ def _is_stale(members: Members, node: Node) -> bool:
 
 
 def _list_node_events(members: Members) -> Iterator[Action]:
+    """The Events on Nodes that do not count, at most `BATCH`: all Nodes of a large slice may have the
+    same defect, and the group's own Events are written after these."""
+    return islice(_warn_about_nodes(members), BATCH)
+
+
+def _warn_about_nodes(members: Members) -> Iterator[Emit]:
     for node in members.without_provider_id():
         text = f"Node {node.name} joined without a ProviderID"
-        yield Emit(Event("MissingProviderID", text, is_warning=True), node.raw)
+        yield Emit(Event("MissingProviderID", text, is_warning=True), node.raw, once=True)
     for node in members.nodes:
         vm = find_vm_of_misnamed(members.group, node)
         if vm is not None:
@@ -420,4 +435,4 @@ def _list_node_events(members: Members) -> Iterator[Action]:
                 f"name: it is not counted, and not deleted with the group. Delete it and register "
                 f"the kubelet as {vm} (--hostname-override; kubeadm: nodeRegistration.name)."
             )
-            yield Emit(Event("NodeNameMismatch", text, is_warning=True), node.raw)
+            yield Emit(Event("NodeNameMismatch", text, is_warning=True), node.raw, once=True)

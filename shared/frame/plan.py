@@ -292,9 +292,8 @@ ABORT_AFTER_FAILURE = Batch((), is_required=True)
 def forward_rest(plan: Plan, sends: Iterable[Send], *, is_repetition: bool) -> Plan:
     """``plan``, which also publishes messages about the objects for which there was no time.
 
-    They are published first, so that no failure of other objects delays these. A repetition publishes
-    them only if nothing fails: the first execution has published them, and a message that is retried
-    must not multiply.
+    The first attempt publishes them in any case, before its other actions. A repetition publishes them
+    only if nothing has failed: otherwise each retry of the message would publish them again.
     """
     rest = tuple(ForOne((send,)) for send in sends)
     if not rest:

@@ -257,8 +257,8 @@ def test_a_project_that_is_not_served_is_rejected_by_name() -> None:
     helpers.until_reason(harness, "InvalidSpec", timeout=MINUTE)
     assert helpers.condition_of(harness)[2] == (
         f"spec.project: {PROJECT} is not served by this installation; it serves other-project, "
-        "third-project (Terraform's variable projects). Add the project there, and the group continues "
-        "within an hour, or delete the group, correct the spec and apply it again."
+        "third-project (Terraform's variable projects). Add the project to this variable, and the "
+        "group continues within an hour, or delete the group, correct the spec and apply it again."
     )
     assert len(harness.simulation.gce.calls.records) == 0
     helpers.assert_deleted_completely(harness)

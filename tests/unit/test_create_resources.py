@@ -346,8 +346,8 @@ def test_the_condition_of_a_project_that_is_not_served_names_the_served_ones() -
     condition = outcome_status(decide(given, NOW)).conditions[Type.READY]
     assert condition.message == (
         "spec.project: other-project is not served by this installation; it serves my-gcp-project "
-        "(Terraform's variable projects). Add the project there, and the group continues within an "
-        "hour, or delete the group, correct the spec and apply it again."
+        "(Terraform's variable projects). Add the project to this variable, and the group continues "
+        "within an hour, or delete the group, correct the spec and apply it again."
     )
 
 

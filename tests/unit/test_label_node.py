@@ -535,9 +535,26 @@ def test_a_node_with_the_provider_id_of_a_vm_and_another_name_gets_an_event() ->
                 is_warning=True,
             ),
             misnamed.raw,
+            once=True,
         )
     ]
     assert DeleteNode not in kinds(plan)
+
+
+@pytest.mark.parametrize("is_nameless", [False, True])
+def test_twenty_nodes_of_a_large_slice_with_the_same_defect_get_an_event(is_nameless: bool) -> None:
+    vms = [f"{RESOURCE}-{number:04}" for number in range(2304)]
+    nodes = [
+        node(name, proved=False, provider_id="")
+        if is_nameless
+        else node(
+            f"a-{name}", proved=False, provider_id=f"gce://my-gcp-project/us-central1-c/{name}"
+        )
+        for name in vms
+    ]
+    given = on_resync(*nodes, instances={name: vm(name) for name in vms})
+    events = [action for action in flat(decide(given, NOW)) if isinstance(action, Emit)]
+    assert (len(events), all(event.once for event in events)) == (20, True)
 
 
 def test_the_join_of_the_last_node_triggers_the_other_steps() -> None:
