@@ -1,8 +1,12 @@
 """tear_down: delete all resources of a deleted TPUNodeGroup, then remove its finalizer.
 
-Triggers: the group got its deletionTimestamp; its finalizers changed since; a delete of its MIG,
-template or policy ended; a resync; a message of the step itself, which continues a batch; a message of
-create_resources about a group that is being deleted.
+Triggers:
+
+- The group got its deletionTimestamp, or its finalizers changed since.
+- A delete of its MIG, template or policy ended.
+- A resync.
+- A message of create_resources, which was triggered about a group that is being deleted.
+- A message of the step itself, which continues a batch.
 
 The first plan writes the status, revokes tokens and cordons Nodes. That needs no call to Compute Engine.
 Then the step observes again, with another 30 seconds for calls, and deletes the MIG with its VMs. VMs
@@ -14,8 +18,8 @@ operation that takes time.
 `lifecycle.TABLE` decides when a resource is gone. One of these must hold:
 
 - It was never inserted.
-- It is not found, and its insert cannot take effect any more: it has existed, the insert has failed, or
-  the newest intent is 150 seconds old.
+- It is not found, and no insert can still create it: it has existed before, its insert has failed, or
+  its entry became Creating at least 150 seconds ago.
 - The resource of its name was never ours. That one is not touched.
 """
 
@@ -79,12 +83,13 @@ from shared.ports.kubernetes.nodes import Node, parse_node
 class Stage(Enum):
     """How far a deletion is, by the status. The members are in the order of the deletion."""
 
-    UNREPORTED = auto()
-    """tear_down has not written the status of this deletion yet. An entry may be GONE all the same:
-    create_resources writes that if somebody else has deleted a resource of a complete slice. It may be
-    outdated, so `announce_deletion` resets such an entry, and the resource is read again."""
-    REPORTED = auto()
-    """The MIG's delete has not begun."""
+    UNANNOUNCED = auto()
+    """tear_down has not written the status of this deletion yet. A resource may be GONE in the status
+    all the same: create_resources writes that if somebody else has deleted it from a complete slice.
+    That may be outdated, so `announce_deletion` resets the entry, and the resource is read again."""
+    ANNOUNCED = auto()
+    """The status is written: the MIG's entry is Deleting, if there is a MIG. Its delete has not been
+    called, so the entry has no operation."""
     DELETING_MIG = auto()
     MIG_GONE = auto()
 
@@ -101,8 +106,8 @@ class ObservedRemains:
     nodes: tuple[Node, ...] = ()
     instances: tuple[Instance, ...] = ()
     is_resync: bool = False
-    """Whether the trigger is a resync. Only then a failed delete is retried, because the intervals of
-    resyncs grow."""
+    """Whether the trigger is a resync. Only then a failed delete is retried: its own failure is an event
+    that triggers the step, so that retries would follow each other immediately."""
     notes: tuple[str, ...] = ()
     """Errors of reads without which the deletion continues."""
 
@@ -157,8 +162,8 @@ def observe(work: GroupWork) -> Observed:
     if group.deleting is None or not group.has_finalizer:
         return observed
     stage = find_stage(group, work.status)
-    # Each invocation tries to cordon once, in its first observation; the status must be written.
-    if stage is Stage.UNREPORTED or (stage is Stage.REPORTED and work.is_first_observation):
+    # The status must be written first. After that, each invocation tries once to cordon what is left.
+    if stage is Stage.UNANNOUNCED or (stage is Stage.ANNOUNCED and work.is_first_observation):
         beginning = _observe_beginning(work, group)
         if not beginning.is_prepared:
             return beginning
@@ -257,12 +262,12 @@ def is_announced(group: NodeGroup, known: Status) -> bool:
 def find_stage(group: NodeGroup, known: Status) -> Stage:
     """How far the deletion is, by the status."""
     if not is_announced(group, known):
-        return Stage.UNREPORTED
+        return Stage.UNANNOUNCED
     mig = known.resources.get(MIG)
     if mig is not None and mig.state is State.GONE:
         return Stage.MIG_GONE
     is_begun = mig is not None and mig.state is State.DELETING and bool(mig.operation)
-    return Stage.DELETING_MIG if is_begun else Stage.REPORTED
+    return Stage.DELETING_MIG if is_begun else Stage.ANNOUNCED
 
 
 def _observe_beginning(work: GroupWork, group: NodeGroup) -> ObservedBeginning:
@@ -382,7 +387,7 @@ def _begin(observed: ObservedBeginning, now: datetime) -> Plan:
     """Report the deletion, revoke the group's tokens if a VM has no proved Node, cordon the Nodes."""
     group = observed.group
     proved = _list_proved(group, observed.nodes)
-    has_tokens = group.spec.joins_with_tokens and len(proved) < group.spec.node_count
+    may_have_tokens = group.spec.joins_with_tokens and len(proved) < group.spec.node_count
     is_first = not is_announced(group, observed.status)
     cordons = tuple(
         NamedAction(
@@ -393,7 +398,7 @@ def _begin(observed: ObservedBeginning, now: datetime) -> Plan:
     )
     actions: tuple[Action | Batch, ...] = (
         *((WriteStatus(_announce(observed, len(proved), now)),) if is_first else ()),
-        *((Attempt(RevokeTokens()),) if is_first and has_tokens else ()),
+        *((Attempt(RevokeTokens()),) if is_first and may_have_tokens else ()),
         Batch(cordons),
         ObserveAgain("the status is written; cordoning is best effort"),
     )
@@ -452,18 +457,25 @@ def _delete_mig(
 ) -> Plan:
     note, write = "; ".join(observed.notes), _write(observed, transitions, now)
     if transitions[MIG].action is not ResourceAction.DELETE:
-        return Plan(_name_wait([transitions[MIG].resource]), (write,), note)
+        return Plan(_name_wait([transitions[MIG]]), (write,), note)
     labels = Batch(tuple(_label_nodes(observed)))
     delete = (write, Delete(MIG, observed.group.spec), WriteResults())
     return Plan("DeletingMIG", (*delete, labels), note)
 
 
-def _name_wait(resources: Iterable[Resource]) -> str:
+def _name_wait(transitions: Iterable[Transition]) -> str:
     """The outcome while nothing is deleted, by what is left."""
-    left = [one for one in resources if one.state is not State.GONE]
-    if any(one.state in (State.PENDING, State.FAILED, State.CREATING) for one in left):
+    left = [one for one in transitions if one.resource.state is not State.GONE]
+    if any(_may_still_be_created(one) for one in left):
         return "AwaitingCreate"
-    return "DeleteFailed" if any(one.error for one in left) else "AwaitingDelete"
+    return "DeleteFailed" if any(one.resource.error for one in left) else "AwaitingDelete"
+
+
+def _may_still_be_created(one: Transition) -> bool:
+    """Whether the deletion waits because an insert may be in progress: also after an insert that has
+    failed, since another invocation may have begun the next one."""
+    is_uncreated = one.resource.state in (State.PENDING, State.FAILED, State.CREATING)
+    return is_uncreated and one.action is not ResourceAction.FAIL
 
 
 def _label_nodes(observed: ObservedRemains) -> Iterator[NamedAction]:
@@ -514,8 +526,7 @@ def _delete_rest(
         if transition.action is ResourceAction.DELETE
     ]
     if not deletes:
-        left = (one.resource for one in transitions.values())
-        return Plan(_name_wait(left), (write, delete_nodes))
+        return Plan(_name_wait(transitions.values()), (write, delete_nodes))
     return Plan("DeletingRest", (write, *deletes, WriteResults(), delete_nodes))
 
 

@@ -69,7 +69,11 @@ class RemoveFinalizer:
 
 @dataclass(frozen=True)
 class Insert:
-    """Insert one of the three resources. The intent (``Creating``) is already written."""
+    """Insert one of the three resources. The intent (``Creating``) is already written.
+
+    An environment error is recorded in the resource's entry and not raised: the plan continues, and
+    a later action writes the status.
+    """
 
     kind: str
     spec: Spec = field(repr=False)
@@ -127,7 +131,11 @@ class Insert:
 
 @dataclass(frozen=True)
 class Delete:
-    """Delete one of the three resources. The intent (``Deleting``) is already written."""
+    """Delete one of the three resources. The intent (``Deleting``) is already written.
+
+    An environment error is recorded in the resource's entry and not raised: the plan continues, and
+    `WriteResults` writes the status.
+    """
 
     kind: str
     spec: Spec = field(repr=False)
@@ -201,7 +209,7 @@ def _without_secret(error: CallError, secret: str) -> CallError:
 
 @dataclass(frozen=True)
 class CreateSecret:
-    """Make a token valid: create its Secret from the VM's metadata."""
+    """Make a token valid: create its Secret from the VM's metadata. It is no error if it exists."""
 
     token: Token
     vm: str

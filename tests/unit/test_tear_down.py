@@ -212,6 +212,14 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
         "DeleteFailed",
         ["WriteStatus"],
     ),
+    "a MIG whose ownership mark was changed before the deletion is reported": (
+        observed_remains(
+            {MIG: READY.fail("ResourceConflict", "alreadyExists", "not ours", EARLIER)},
+            {MIG: replace(OWN_MIG, description="another mark")},
+        ),
+        "DeleteFailed",
+        ["WriteStatus"],
+    ),
     "a MIG that was Gone before the deletion is read again": (
         observed_remains({**ALL_READY, MIG: GONE}, {MIG: OWN_MIG}),
         "DeletingMIG",
@@ -297,11 +305,11 @@ def test_a_group_without_the_finalizer_needs_no_action() -> None:
     )
 
 
-UNREPORTED = Status(resources=ALL_READY)
-REPORTED = replace(UNREPORTED, observed_generation=group(deleting=True).generation)
+UNANNOUNCED = Status(resources=ALL_READY)
+ANNOUNCED = replace(UNANNOUNCED, observed_generation=group(deleting=True).generation)
 
 
-def beginning(*nodes: Node, status: Status = UNREPORTED, note: str = "") -> ObservedBeginning:
+def beginning(*nodes: Node, status: Status = UNANNOUNCED, note: str = "") -> ObservedBeginning:
     return ObservedBeginning(group(deleting=True), status, nodes, note)
 
 
@@ -365,7 +373,7 @@ BEGINNINGS: dict[str, tuple[ObservedBeginning, list[str]]] = {
         ["WriteStatus", "RevokeTokens", "ObserveAgain"],
     ),
     "completed actions are not repeated": (
-        beginning(node(VM, unschedulable=True), node(f"{RESOURCE}-cd34"), status=REPORTED),
+        beginning(node(VM, unschedulable=True), node(f"{RESOURCE}-cd34"), status=ANNOUNCED),
         ["PatchNode", "ObserveAgain"],
     ),
     "Nodes that cannot be read do not delay the deletion": (
@@ -387,13 +395,13 @@ def test_a_deletion_begins_with_the_actions_that_are_missing(
     "given, is_prepared",
     [
         pytest.param(
-            beginning(status=UNREPORTED), False, id="the status does not report the deletion"
+            beginning(status=UNANNOUNCED), False, id="the status does not report the deletion"
         ),
-        pytest.param(beginning(node(), status=REPORTED), False, id="a Node is not cordoned"),
-        pytest.param(beginning(status=REPORTED, note="503"), False, id="Nodes were not read"),
-        pytest.param(beginning(node("a"), status=REPORTED), True, id="a Node that is not owned"),
+        pytest.param(beginning(node(), status=ANNOUNCED), False, id="a Node is not cordoned"),
+        pytest.param(beginning(status=ANNOUNCED, note="503"), False, id="Nodes were not read"),
+        pytest.param(beginning(node("a"), status=ANNOUNCED), True, id="a Node that is not owned"),
         pytest.param(
-            beginning(node(unschedulable=True), status=REPORTED), True, id="all Nodes are cordoned"
+            beginning(node(unschedulable=True), status=ANNOUNCED), True, id="all Nodes are cordoned"
         ),
     ],
 )
@@ -404,7 +412,7 @@ def test_a_deletion_is_prepared_when_it_is_reported_and_all_nodes_are_cordoned(
 
 
 def test_joined_nodes_are_counted_if_they_were_read() -> None:
-    known = replace(UNREPORTED, counts=Counts(2, joined=2))
+    known = replace(UNANNOUNCED, counts=Counts(2, joined=2))
     assert first_status(decide(beginning(node(), status=known), NOW)).counts.joined == 1
     assert first_status(decide(beginning(status=known, note="503"), NOW)).counts.joined == 2
 
@@ -457,7 +465,7 @@ def test_an_error_is_recorded_at_the_resource_of_the_call_or_the_next_one(
 ) -> None:
     entries, call, kind = case
     error = CallError(call, 403, "forbidden", "Required 'x' permission")
-    plan = recover(group_work(replace(REPORTED, resources=entries)), error)
+    plan = recover(group_work(replace(ANNOUNCED, resources=entries)), error)
     assert plan is not None
     after = first_status(plan)
     errors = {name: entry.error for name, entry in after.resources.items() if entry.error}
