@@ -1,9 +1,10 @@
 """inject_env: an admission webhook that adds TPU environment variables to workloads.
 
-It adds variables that are missing, updates those that it has injected before, and removes them from a
-Pod template that needs them no longer. An annotation on the template lists the injected variables with
-digests. The template also gets the label ``tpu-functions.dev/inject: enabled``, if it is not marked so
-already, for the webhook to review its Pods, too.
+It concerns workloads that request TPUs. It adds variables that are missing, updates those that it has
+injected before, and removes those that no longer follow from the workload. An annotation on a Pod
+template lists the injected variables with digests. The template also gets the label
+``tpu-functions.dev/inject: enabled``, if it is not marked so already, for the webhook to review its
+Pods, too.
 
 Values that users have set are kept. Two kinds of them count as not set: an empty value, and
 ``localhost`` in a variable that names hosts, if the slice has several.
@@ -13,7 +14,7 @@ disabled``. The webhook copies a workload's ``disabled`` to its template as a la
 the Pods. If the workload is marked ``enabled`` later, its next review replaces the copy. What was
 injected before ``disabled`` stays.
 
-Problems of a workload, such as contradictions between it and its slice, are warnings, or errors by a
+Problems of a workload, such as contradictions between it and its slice, are warnings, or rejections by a
 setting. If nothing at all is injected because of problems, an annotation on the template says which.
 """
 
@@ -40,13 +41,13 @@ from shared.tpu_env.variables import (
     Value,
     decide_variables,
 )
-from shared.tpu_env.workloads import NOT_INJECTED, FieldPath, Workload, read
+from shared.tpu_env.workloads import NOT_INJECTED, FieldPath, Workload, read_tpu_workload
 
 INJECT = "tpu-functions.dev/inject"
 MARKS = (INJECT, "gke-tpu-env-injector.aaronbatilo.dev/inject")
-"""Keys of the label or annotation that says whether to inject. `inject` needs none: the API server
-selects what it sends. The second key is gke-tpu-env-injector's, whose manifests keep working. It knows
-no value but ``enabled``."""
+"""Keys of the label or annotation that says whether to inject. `inject` does not require ``enabled``,
+because the API server sends only what is to be injected. The second key is gke-tpu-env-injector's, whose
+manifests keep working. It knows no value but ``enabled``."""
 ENABLED, DISABLED = "enabled", "disabled"
 _FIXED = (
     "TPU_WORKER_ID",
@@ -64,7 +65,8 @@ _FIXED = (
 class InjectionSettings:
     """The settings of the webhook.
 
-    ``is_strict``: reject a workload with problems instead of warning about them.
+    ``is_strict``: reject a workload with problems instead of warning about them. An update is not
+    rejected for problems that the stored object has already: its controller must be able to write it.
     """
 
     is_strict: bool
@@ -73,7 +75,7 @@ class InjectionSettings:
 
 def inject(request: AdmissionRequest, settings: InjectionSettings) -> AdmissionResponse:
     """The patch that adds missing variables to a workload, and warnings about its problems."""
-    workload = read(request.target) if _is_injectable(request) else None
+    workload = read_tpu_workload(request.target) if _is_injectable(request) else None
     if workload is None:
         return AdmissionResponse()
     own = request.target["metadata"]
@@ -81,12 +83,20 @@ def inject(request: AdmissionRequest, settings: InjectionSettings) -> AdmissionR
         return AdmissionResponse(patch=tuple(_mark_template(workload, DISABLED)))
     if _has_opted_out(workload, own):
         return AdmissionResponse()
-    environment = decide_variables(without_injected(workload), settings.ports)
-    problems = (*environment.problems, *_find_contradictions(workload, environment))
-    if problems and settings.is_strict:
-        return AdmissionResponse(refusal="; ".join(problems))
+    environment, problems = _decide(workload, settings)
+    stored = read_tpu_workload(request.old) if settings.is_strict and problems else None
+    known = _decide(stored, settings)[1] if stored is not None else ()
+    added = [problem for problem in problems if problem not in known]
+    if added and settings.is_strict:
+        return AdmissionResponse(refusal="; ".join(added))
     patch = [*build_patch(workload, environment), *_annotate_problems(workload, environment)]
     return AdmissionResponse(patch=tuple(patch), warnings=(*problems, *environment.notices))
+
+
+def _decide(workload: Workload, settings: InjectionSettings) -> tuple[Environment, tuple[str, ...]]:
+    """The variables of a workload, and its problems."""
+    environment = decide_variables(without_injected(workload), settings.ports)
+    return environment, (*environment.problems, *_find_contradictions(workload, environment))
 
 
 def _is_injectable(request: AdmissionRequest) -> bool:
@@ -185,8 +195,8 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
 def _annotate_problems(workload: Workload, environment: Environment) -> Iterator[Operation]:
     """Write on a template why nothing is injected.
 
-    If a Pod has this annotation, `read` reports it as the Pod's problem, so that nothing is injected
-    there either.
+    If a Pod has this annotation, `read_tpu_workload` reports it as the Pod's problem, so that nothing is
+    injected there either.
     """
     if not workload.has_template:
         return

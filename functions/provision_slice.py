@@ -4,9 +4,13 @@ The provider of slices is GKE, where a slice is a node pool, or this system, whe
 (`shared.slices.provider`). A Job's first Pod is the one with completion index 0. A leader is a Pod that
 waits for a slice and has this index by its annotation.
 
-Triggers: the first Pod of a Job is unschedulable; a node pool was created or deleted; a resync about
-such a Pod; a message of the sweep, each minute. The sweep's message names no Pod: the step lists the
-Pods that wait, and publishes resyncs about them to its own topic, at intervals that grow with the wait.
+Triggers:
+
+- The first Pod of a Job is unschedulable.
+- A resync about such a Pod.
+- A message of the sweep, each minute. It names no Pod: the step lists the Pods that wait, and publishes
+  resyncs about them to its own topic, at intervals that grow with the wait.
+- An operation of GKE has ended that created or deleted a node pool.
 
 `slices.lifecycle.ROWS` decides about each Pod. Besides creating slices, the step replaces some: it
 deletes the slice, and creates it again when it is gone. Two kinds of slices are replaced:
@@ -18,8 +22,8 @@ deletes the slice, and creates it again when it is gone. Two kinds of slices are
 
   - Pods of other Jobs, or of an older Job of the same name;
   - Pods of the Job that are being deleted, because they may be writing a checkpoint;
-  - a first Pod of the Job that runs already. A Job has only one, so the annotation of the Pod that waits
-    is false then: anyone can write it.
+  - the Job's first Pod. Then the Pod that waits is another one, and its annotation claims falsely that
+    it is the first: anyone can write that.
 
 The ConfigMap ``jobsets`` can pause creating and replacing. A slice that is kept for a Pod loses its
 release deadline, after which release_slice would delete it.
@@ -92,7 +96,7 @@ from shared.slices.work import (
     find_environment_reason,
     is_out_of_slots,
     list_jobs_on,
-    resync,
+    require_send,
     set_trace_id,
     slice_work_fields,
 )
@@ -118,7 +122,8 @@ class ObservedPod:
 
     ``jobset`` is ``None`` if it does not exist. ``users`` are the Jobs whose Pods keep the existing
     slice from being replaced (`list_jobs_on`); they are read only if the slice is not as asked.
-    ``wording``: how the provider's slices are called in Events. ``is_resync``: the trigger is a resync.
+    ``wording``: the provider, used only for how its slices are called in Events. ``is_resync``: the
+    trigger is a resync.
     """
 
     leader: Leader
@@ -176,7 +181,7 @@ def open_pod(invocation: Invocation, is_first_observation: bool) -> PodWork:
     """The work for the Pod that the trigger names. Raises `NothingToDo` and `CallError`."""
     work = PodWork(**slice_work_fields(invocation, is_first_observation=is_first_observation))
     message = invocation.trigger.message
-    if message is not None:  # a message of the sweep names no object and is not kept in the trigger
+    if message is not None:  # it is also None for a message of the sweep, which names no object
         work.leader = _find_leader(message, work)
         work.about = work.leader.raw
     return work
@@ -245,7 +250,7 @@ def _find_leader(message: Message, work: PodWork) -> Leader:
 def _observe_queue(work: PodWork) -> ObservedQueue:
     provider = work.provider
     waiting = find_leaders(work.cluster.list_pending_pods())
-    # By the sweep's minute: this run may begin later.
+    # Computed for the minute of the sweep's message: this run may begin later.
     due = tuple(leader for leader in waiting if is_due(leader, work.trigger.at, provider))
     slots = None
     if provider.concurrency_limit is not None and len(due) > concurrency.MIN_SELECTED:
@@ -259,7 +264,7 @@ def _decide_to_trigger(observed: ObservedQueue, now: datetime) -> Plan:
     if observed.slots is not None:
         due = select_leaders(due, observed.slots, now)
     facts = {"waiting": observed.waiting, "triggered": len(due)}
-    return Plan("Swept", resync(NAME, _messages(due, now)), facts=facts)
+    return Plan("Swept", require_send(NAME, _messages(due, now)), facts=facts)
 
 
 def _messages(leaders: Iterable[Leader], now: datetime) -> list[Message]:
@@ -267,7 +272,11 @@ def _messages(leaders: Iterable[Leader], now: datetime) -> list[Message]:
 
 
 def _observe_operation(work: PodWork, event: LogEvent) -> ObservedOperation:
-    """Read the Pod of the operation's slice, and the Pods that may try next."""
+    """Read the Pod of the operation's slice, and the Pods that may try next.
+
+    Both steps of JobSets get the end of each operation. After a deletion, this step changes a slice in
+    the same invocation, and release_slice only publishes resyncs. After a creation it is the reverse.
+    """
     work.facts["slice"] = event.name
     pods = work.cluster.list_pending_pods()
     pod: Mapping[str, Any] | None = next(
@@ -335,8 +344,8 @@ def _and_trigger_next(
     ]
     left, selected = select_next(observed.others, changed, now, rejected=rejected)
     facts = {"without_slice": left, "triggered": len(selected)}
-    resyncs = resync(NAME, _messages(selected, now))
-    return replace(plan, actions=(*plan.actions, *resyncs), facts={**plan.facts, **facts})
+    sends = require_send(NAME, _messages(selected, now))
+    return replace(plan, actions=(*plan.actions, *sends), facts={**plan.facts, **facts})
 
 
 def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossible:
@@ -361,7 +370,7 @@ def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossi
                 existing.name,
                 work.now,
                 replaced_for=desired.owner,
-                waiting_uid=leader.owner_uid,
+                waiting_job_uid=leader.owner_uid,
             )
     return ObservedPod(
         leader=leader,
@@ -426,7 +435,7 @@ def build_situation(observed: ObservedPod, now: datetime) -> Situation:
         situation,
         is_as_asked=_is_as_asked(existing, observed.desired),
         deadline=lifecycle.find_deadline(existing, now),
-        is_unfit=is_unfit,  # used on resyncs alone: only they read `since` (`_needs_node_ages`)
+        is_unfit=is_unfit,  # the rows use it on resyncs alone, since GKE's ages are read only then
     )
 
 

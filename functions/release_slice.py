@@ -1,10 +1,13 @@
 """release_slice: delete a slice that its JobSet needs no longer, normally half a minute later.
 
-Triggers: a JobSet has completed, failed or was deleted; a node pool was created or deleted, or its
-update has failed; a resync about a slice; a message of the sweep, each minute. The sweep's message names
-no slice: the step lists all, and publishes resyncs about those that need an action or a report to its
-own topic. GKE changes only a few node pools at a time: the step selects some, and when an operation
-ends, it selects the next.
+Triggers:
+
+- A JobSet has completed, failed or was deleted.
+- A resync about a slice.
+- A message of the sweep, each minute. It names no slice: the step lists all, and publishes resyncs about
+  those that need an action or a report to its own topic.
+- An operation of GKE has ended that created or deleted a node pool, or an update of one has failed. GKE
+  changes only a few node pools at a time: the step selects some, and when an operation ends, the next.
 
 `slices.lifecycle.ROWS` decides about each slice. A slice is not needed if its JobSet has ended or is
 gone, has no such Job any more, or has been suspended for a time that is a setting. The first observation
@@ -47,7 +50,7 @@ from shared.slices.work import (
     is_out_of_slots,
     jobset_reference,
     list_jobs_on,
-    resync,
+    require_send,
     set_trace_id,
     slice_work_fields,
 )
@@ -62,8 +65,8 @@ DELETE_METHOD, UPDATE_METHOD = "container.nodePools.delete", "container.nodePool
 class ObservedSlice:
     """A slice and its JobSet (``None``: gone).
 
-    ``users`` are the Jobs whose Pods run on a slice that is to be deleted; ``users_error`` is the error
-    of that read.
+    ``wording``: the provider, used only for how its slices are called in Events. ``users`` are the Jobs
+    whose Pods run on a slice that is to be deleted; ``users_error`` is the error of that read.
     ``refusal`` is the error if its release deadline cannot be written.
     """
 
@@ -168,7 +171,7 @@ def decide(observed: Observed, now: datetime) -> Plan:
     if isinstance(observed, ObservedSlices):
         return plan
     messages = _messages(observed.following, now)
-    return replace(plan, actions=resync(NAME, messages), facts={"triggered": len(messages)})
+    return replace(plan, actions=require_send(NAME, messages), facts={"triggered": len(messages)})
 
 
 def recover(work: SliceWork, error: CallError) -> Plan | None:
@@ -200,12 +203,14 @@ def report_retry(work: SliceWork, error: Exception) -> Plan:
     return Plan(GIVEN_UP, (Emit(event, once=True),))
 
 
-# Two recoveries: after a deadline that cannot be written, the deletion instead of it may fail, too.
+# Two recoveries: if a deadline cannot be written, the slice is deleted instead, and that may fail, too.
 STEP = Step(NAME, open_slices, observe, decide, recover, recoveries=2, give_up=report_retry)
 run = STEP.run
 
 
 def _release_without_deadline(work: SliceWork, existing: Slice, refusal: str) -> Plan:
+    # Only the plans for these two set deadlines: for an ObservedFailedUpdate, the deadline counts as
+    # refused already.
     observed: ObservedSlices | ObservedCreation = work.observed
     one = next(one for one in observed.slices if one.existing == existing)
     return _decide_about_slice(_with_users(work, replace(one, refusal=refusal)), work.now)
@@ -268,7 +273,7 @@ def _jobset_key(existing: Slice) -> tuple[str, str]:
 def _decide_to_trigger(observed: ObservedAll, now: datetime) -> Plan:
     to_report = [one.existing for one in observed.slices if is_report_due(one, now)]
     messages = _messages([*_select_next(observed.slices, observed.limit, now), *to_report], now)
-    return Plan("Swept", resync(NAME, messages), facts={"triggered": len(messages)})
+    return Plan("Swept", require_send(NAME, messages), facts={"triggered": len(messages)})
 
 
 def is_report_due(one: ObservedSlice, now: datetime) -> bool:
@@ -424,7 +429,7 @@ def _observe_deletion(
 def _decide_after_deletion(observed: ObservedDeletion, now: datetime) -> Plan:
     event = observed.event
     messages = _messages(observed.following, now)
-    actions, facts = resync(NAME, messages), {"triggered": len(messages)}
+    actions, facts = require_send(NAME, messages), {"triggered": len(messages)}
     if observed.has_jobset and is_superseded(event, observed.existing):
         return Plan("Superseded", actions, facts=facts)
     template = lifecycle.NOT_DELETED if event.has_failed else lifecycle.DELETED

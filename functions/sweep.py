@@ -60,8 +60,8 @@ class ObservedGroups:
 
     groups: tuple[AnyGroup, ...]
     at: datetime
-    """The time of the message: a resync is due by this minute. The run may begin later, such as when the
-    API server is available again; the minutes since then have messages of their own."""
+    """The time of the message. Whether a resync is due is computed for this minute, even if the run
+    begins later, such as when the API server is available again: each minute has its own message."""
     listing_steps: tuple[str, ...] = ()
     """The steps that list their objects themselves and are due."""
     unparsable: tuple[str, ...] = ()
@@ -305,10 +305,10 @@ def _list_by_state(group: AnyGroup, known: Status) -> Iterator[str]:
             yield "inject_token"
         yield "label_node"
     elif not (isinstance(group, NodeGroup) and group.spec.is_bulk):
-        # VMs are being created one by one (a BULK group has none before it has all).
+        # VMs are being created one by one (a BULK group has none before it has all), and
         # create_resources counts those that run. If more VMs run than have joined, one may need a token.
-        # If more run than are ready, a Node may have joined or become ready. If fewer run than that, a
-        # VM is lost.
+        # If more VMs run than Nodes are ready, a Node may have joined or become ready since; if fewer
+        # do, a VM is lost.
         if counts.running > counts.joined and not have_all_joined:
             yield "inject_token"
         if counts.running != counts.ready:

@@ -106,8 +106,8 @@ def set_trace_id(work: SliceWork, existing: Slice) -> None:
         work.facts["uid"] = metadata["uid"]
 
 
-def resync(step: str, messages: Sequence[Message]) -> tuple[Action, ...]:
-    """Publish resyncs to a step's topic; a failure ends the plan, so that they are published again."""
+def require_send(step: str, messages: Sequence[Message]) -> tuple[Action, ...]:
+    """Publish messages to a step's topic. If that fails, the plan ends, so that all are retried."""
     return (Require(Send(step, tuple(messages))),) if messages else ()
 
 
@@ -127,23 +127,23 @@ def list_jobs_on(
     now: datetime,
     *,
     replaced_for: Owner | None = None,
-    waiting_uid: str = "",
+    waiting_job_uid: str = "",
 ) -> tuple[str, ...]:
     """The Jobs whose Pods run on a slice and keep it from being deleted. Of many Nodes, only the first
     with such a Job counts: the caller asks whether there is any.
 
     ``replaced_for`` is the Job for which the slice is replaced: its Pods do not count, except those that
-    are ending, because they may be writing a checkpoint. ``waiting_uid`` is the uid of the Job of the
-    first Pod that waits, if any. With it, two more kinds of this Job's Pods count: those of an older Job
-    of the same name, and a first Pod. If the Job's first Pod runs, the one that waits only claims to be
-    it, by annotations that anyone can write.
+    are ending, because they may be writing a checkpoint. ``waiting_job_uid`` is the uid of this Job, if
+    the slice is replaced because a Pod waits that claims to be the Job's first. With it, two more kinds
+    of the Job's Pods count: those of an older Job of the same name, and the first Pod. If the first Pod
+    runs, the claim of the waiting one is false: it is an annotation, which anyone can write.
     """
     nodes = {node["metadata"]["name"] for node in cluster.list_nodes_of_slice(name)}
     for pods in _list_pods_on(cluster, nodes):
         counted = (
             pod
             for pod in pods
-            if replaced_for is None or not _is_replaced(pod, replaced_for, waiting_uid)
+            if replaced_for is None or not _is_replaced(pod, replaced_for, waiting_job_uid)
         )
         found = tuple(find_jobs(counted, now))
         if found:
@@ -151,13 +151,13 @@ def list_jobs_on(
     return ()
 
 
-def _is_replaced(pod: Mapping[str, Any], owner: Owner, waiting_uid: str) -> bool:
+def _is_replaced(pod: Mapping[str, Any], owner: Owner, waiting_job_uid: str) -> bool:
     """Whether a Pod belongs to this Job and does not keep its slice from being replaced."""
     metadata = pod["metadata"]
     if _job_of_pod(metadata) != job_of(owner) or "deletionTimestamp" in metadata:
         return False
     job, is_first = find_controller(metadata) or {}, is_first_pod(metadata)
-    return not waiting_uid or (job.get("uid") == waiting_uid and not is_first)
+    return not waiting_job_uid or (job.get("uid") == waiting_job_uid and not is_first)
 
 
 def _list_pods_on(cluster: Cluster, nodes: set[str]) -> Iterator[list[dict[str, Any]]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 MAX_BYTES = 7 * 1024 * 1024
@@ -40,11 +40,13 @@ class NoReviewError(ValueError):
 
 @dataclass(frozen=True)
 class AdmissionRequest:
-    """The request of an AdmissionReview. ``target`` is the object; empty if there is none."""
+    """The request of an AdmissionReview. ``target`` is the object, ``old`` the stored one of an UPDATE;
+    both are empty if there is none."""
 
     uid: str
     operation: str
     target: Object
+    old: Object = field(default_factory=dict)
     namespace: str = ""
     sub_resource: str = ""
 
@@ -111,6 +113,7 @@ def _decode(body: bytes) -> tuple[str, AdmissionRequest]:
         uid=request["uid"],
         operation=operation,
         target=_read_target(request.get("object"), operation),
+        old=request.get("oldObject") or {},
         namespace=str(request.get("namespace") or ""),
         sub_resource=str(request.get("subResource") or ""),
     )

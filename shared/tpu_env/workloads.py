@@ -99,7 +99,7 @@ class Workload:
         return bool(self.path)
 
 
-def read(document: Object) -> Workload | None:
+def read_tpu_workload(document: Object) -> Workload | None:
     """The workload of an object; ``None`` if it is not one that requests TPUs."""
     reader = _READERS.get(str(document.get("kind")))
     found = reader(document) if reader is not None else None

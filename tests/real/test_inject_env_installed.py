@@ -526,9 +526,13 @@ def has_event(plane: OwnControlPlane, text: str) -> bool:
 
 
 @pytest.mark.usefixtures("installed")
-def test_the_webhook_reads_its_settings_from_the_deployments_variables(
+def test_strict_mode_rejects_new_problems_and_lets_controllers_write_a_stored_workload(
     plane: OwnControlPlane, services: ServiceNetwork, tmp_path: Path
 ) -> None:
+    kubectl(plane, "set", "env", "deployment/inject-env", "INJECT_STRICT=false", "-n", NAMESPACE)
+    with running(plane, tmp_path) as services.process_port:
+        until(partial(is_injected, plane), "the API server calls the webhook")
+        kubectl(plane, "create", "-f", "-", stdin=json.dumps(CONTRADICTORY))
     (block,) = (one for one in blocks_of(PAGE, "yaml") if "INJECT_STRICT" in one)
     patch = yaml.safe_load(block)["patches"][0]["patch"]
     kubectl(plane, "patch", "deployment", "inject-env", "-n", NAMESPACE, "--patch", patch)
@@ -536,9 +540,45 @@ def test_the_webhook_reads_its_settings_from_the_deployments_variables(
     with running(plane, tmp_path) as services.process_port:
         until(partial(is_injected, plane), "the API server calls the webhook")
         result = plane.run_kubectl("create", "--dry-run=server", "-f", "-", stdin=mismatched)
+        # The controller of Deployments writes the revision into the Deployment before it rolls out.
+        kubectl(plane, "set", "image", "deployment/stored", "worker=python:3.13")
+        until(lambda: find_revision(plane) == "2", "the controller writes the Deployment")
+        kubectl(plane, "delete", "deployment", "stored")
     assert result.stderr.strip().endswith(
         "denied the request: topology 2x2x2 needs 2 Pods, and there are 3; set their number to 2"
     )
+
+
+CONTRADICTORY: Document = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "stored", "labels": {"tpu-functions.dev/inject": "enabled"}},
+    "spec": {
+        "selector": {"matchLabels": {"app": "stored"}},
+        "template": {
+            "metadata": {"labels": {"app": "stored"}},
+            "spec": {
+                "nodeSelector": {
+                    "cloud.google.com/gke-tpu-accelerator": "tpu7x",
+                    "cloud.google.com/gke-tpu-topology": "2x2x2",
+                },
+                "containers": [
+                    {
+                        "name": "worker",
+                        "image": "python:3.12",
+                        "resources": {"limits": {"google.com/tpu": "4"}},
+                    }
+                ],
+            },
+        },
+    },
+}
+"""A Deployment's Pods have no names that are known, and its slice has two hosts."""
+
+
+def find_revision(plane: OwnControlPlane) -> str:
+    annotations = read(plane, "deployment", "stored")["metadata"].get("annotations", {})
+    return str(annotations.get("deployment.kubernetes.io/revision", ""))
 
 
 def test_the_api_server_calls_the_function_with_its_token(

@@ -270,4 +270,4 @@ def test_a_step_of_jobsets_has_exactly_the_permissions_on_gke_that_it_uses(step:
 @pytest.mark.parametrize("step", JOBSET_STEPS)
 def test_a_step_of_jobsets_publishes_only_to_itself(step: str) -> None:
     assert set(PERMISSIONS[step]["topics"]) == {step}
-    assert "resync(NAME, " in (ROOT / "functions" / f"{step}.py").read_text()
+    assert "require_send(NAME, " in (ROOT / "functions" / f"{step}.py").read_text()

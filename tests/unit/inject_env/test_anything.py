@@ -276,4 +276,6 @@ def test_a_mutation_receives_the_content_of_the_review() -> None:
     with pytest.raises(NoReviewError) as raised:
         review(json.dumps(body).encode(), note)
     assert str(raised.value) == "the Pod is not formed as an API server sends it"
-    assert requests == [AdmissionRequest("u-1", "UPDATE", {"kind": "Pod"}, "ml", "status")]
+    assert requests == [
+        AdmissionRequest("u-1", "UPDATE", {"kind": "Pod"}, namespace="ml", sub_resource="status")
+    ]

@@ -75,6 +75,19 @@ def test_a_contradiction_is_a_warning_and_a_rejection_in_strict_mode(
     assert Answered(target, is_strict=True).response["status"]["message"] == warning
 
 
+def test_an_update_is_rejected_in_strict_mode_only_for_problems_that_are_new() -> None:
+    stored = stateful_set(replicas=1, pod=TWO_HOSTS)
+    annotated = {**stored, "metadata": {**stored["metadata"], "annotations": {"revision": "2"}}}
+    unchanged = Answered(annotated, is_strict=True, operation="UPDATE", oldObject=stored)
+    warning = "topology 2x2x2 needs 2 Pods, and there is 1; set their number to 2"
+    assert (unchanged.response["allowed"], unchanged.warnings) == (True, [warning])
+    scaled = stateful_set(replicas=3, pod=TWO_HOSTS)
+    changed = Answered(scaled, is_strict=True, operation="UPDATE", oldObject=stored)
+    assert changed.response["status"]["message"] == (
+        "topology 2x2x2 needs 2 Pods, and there are 3; set their number to 2"
+    )
+
+
 def test_the_unchanged_example_of_tpu_operators_readme_is_injected() -> None:
     """The variables of its manifest; its program sets more."""
     manual = given(
