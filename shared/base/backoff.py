@@ -24,11 +24,11 @@ def is_due(since: datetime, at: datetime, lag: float = 0.0) -> bool:
     point = TICK
     while True:
         gap = min(MAX_GAP, max(TICK, point / 8))
-        look = point + (gap - TICK) * lag
-        if look > waited:
+        offset = point + (gap - TICK) * lag
+        if offset > waited:
             return False
         if gap == MAX_GAP:
-            return (waited - look) % MAX_GAP < TICK
-        if look > waited - TICK:
+            return (waited - offset) % MAX_GAP < TICK
+        if offset > waited - TICK:
             return True
         point += gap
