@@ -37,19 +37,21 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
 
    `Fail` raises an error of the observation. `ABORT_AFTER_FAILURE`, or a `Batch` with ``is_required``,
    ends the plan there if a `ForOne` or `Batch` has failed. `ObserveAgain` ends the plan, and the step
-   observes and decides again. A plan of release_slice has ``parts``, a plan for each slice: a failure
-   ends only its part, and ``recover`` is asked for each.
+   observes and decides again. A plan of release_slice has ``parts``, a plan for each slice, which are
+   executed after its actions: a failure ends only its part, and ``recover`` is asked for each.
 4. ``recover`` gets the error that has ended ``observe`` or the plan. It returns another plan, mostly one
    that reports an environment error on the object: an error that ends when a person or Google changes
-   something, such as a quota, a permission or the capacity of a zone. It is asked once (release_slice:
-   twice). What fails after that is left to the frame, and so is an error for which it returns ``None``:
+   something, such as a quota, a permission or the capacity of a zone. An error of this plan is left to
+   the frame (in release_slice, ``recover`` gets that one, too). So is an error for which it returns
+   ``None``:
 
    - 404, 409 and 412 show that the observation is stale. The frame calls ``open``, ``observe`` and
      ``decide`` again (``is_first_observation`` is false then), until it has observed three times in all.
      If the third is stale, too, Pub/Sub retries the message.
    - After a transient error, such as a 503, Pub/Sub retries the message, until it has made five attempts
-     in all. A resync is not retried, because the sweep publishes another one. A 401 or 403 for which
-     ``recover`` has no plan, or whose report fails, is treated like a transient error.
+     in all. A resync is not retried, because the sweep publishes another one: after a minute to an hour,
+     depending on the object. A 401 or 403 for which ``recover`` has no plan, or whose report fails, is
+     treated like a transient error.
    - After any other error the message is acknowledged, with the outcome ``Refused``.
 
    If the calls on several objects have failed, ``recover`` gets only the first error, and that error
@@ -59,6 +61,9 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
 
 ``SNAPSHOT`` is about the log line alone: it selects what of the observation is written there, without
 secrets, for ``kubectl tng timeline --why``. A plan that ``needs_attention`` makes it a warning.
+
+A message is redelivered (``is_redelivered``) if Pub/Sub counts an earlier attempt that was not
+acknowledged. A duplicate that Pub/Sub delivers without a count looks like a first delivery.
 
 A variable ``known`` is a group's `Status` as it was read, with the changes of this decision so far.
 Before a status is written, `readiness.conclude` computes its condition Ready from the others.

@@ -94,7 +94,8 @@ class ObservedRequests:
     """The names of requests that there was no time to read."""
     is_repetition: bool = False
     """Whether this is a later attempt: the message was redelivered, or is observed again. An earlier
-    attempt may have published the unread names already (`forward_rest`)."""
+    attempt may have published the unread names, so this one does only if all else succeeds
+    (`forward_rest`)."""
     errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of requests that could not be read."""
 
@@ -272,7 +273,7 @@ def _assess(candidate: Candidate, now: datetime) -> _Assessment:
     obstacle = _find_obstacle(candidate, now)
     if not obstacle:
         return _Assessment(candidate, "Approving")
-    # A wrong token is shown on the group at once (NotApproved), and in the log when the request is late.
+    # A wrong token is reported on the group immediately (NotApproved), and in the log when it is late.
     has_other_token = find_token_of_vm(candidate, now) not in ("", request.token_id)
     outcome = NOT_APPROVED if is_late or has_other_token else "Pending"
     return _Assessment(candidate, outcome, obstacle, has_log_line=is_late)

@@ -210,7 +210,10 @@ def _has_operator_children(work: GroupWork) -> bool:
 
 
 def _list_kinds_to_read(work: GroupWork, spec: Spec) -> Iterator[str]:
-    """The kinds whose state does not follow from the status, as far as the trigger concerns them."""
+    """The kinds whose state does not follow from the status, as far as the trigger concerns them.
+
+    A kind that is not read is inserted if its entry is Pending, otherwise its entry stays as it is.
+    """
     if _is_known_failure(work):
         return
     for kind in spec.resource_kinds:
@@ -262,7 +265,7 @@ def _concerns(work: GroupWork, kind: str) -> bool:
 
 def _is_known_failure(work: GroupWork) -> bool:
     """Whether the event is another failed insert of a VM, and the condition already reports an error.
-    Then nothing is read."""
+    Then nothing is read, and the condition stays as it is."""
     event = work.trigger.event
     is_failure = event is not None and event.has_failed and event.concerns_vm
     return is_failure and _has_error(work.status)
@@ -294,8 +297,8 @@ def _read_operations(
 def _read_members(work: GroupWork, spec: Spec, found: Found | None) -> tuple[ManagedInstance, ...]:
     """Read the MIG's members with their errors, if the creation or repair of a VM may have failed.
 
-    While an error is reported, they are read whenever the MIG is: otherwise the error would seem to be
-    over.
+    The condition of a MIG that was read is computed without the former one. So while that reports an
+    error, the members are read, too: otherwise the error would seem to be over.
     """
     event = work.trigger.event
     may_have_failed = event is None or event.has_failed or _has_error(work.status)
@@ -421,7 +424,8 @@ def _build_entries(observed: ObservedResources, now: datetime) -> dict[str, Reso
     """An entry for each resource that the spec needs.
 
     A group that has our finalizer and no entry has lost its status, and an insert may be in progress. So
-    the new entry is Creating since now, and the insert is repeated: at worst Compute Engine answers 409.
+    the new entry is Creating since now. Unlike another young entry, it is inserted immediately
+    (`lifecycle.Guard.LOST`): at worst Compute Engine answers 409.
     """
     spec = observed.group.spec
     name = observed.group.resource_name

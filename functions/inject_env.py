@@ -45,8 +45,9 @@ from shared.tpu_env.workloads import NOT_INJECTED, FieldPath, Workload, read_tpu
 
 INJECT = "tpu-functions.dev/inject"
 MARKS = (INJECT, "gke-tpu-env-injector.aaronbatilo.dev/inject")
-"""Keys of the label or annotation that says whether to inject. `inject` does not require ``enabled``,
-because the API server sends only what is to be injected. The second key is gke-tpu-env-injector's, whose
+"""Keys of the label or annotation that says whether to inject. `inject` does not check for ``enabled``:
+the API server sends only workloads that have it, on themselves or on their template or namespace
+(infra/kubernetes/components/inject-env/webhook.yaml). The second key is gke-tpu-env-injector's, whose
 manifests keep working. It knows no value but ``enabled``."""
 ENABLED, DISABLED = "enabled", "disabled"
 _FIXED = (

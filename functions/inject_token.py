@@ -97,7 +97,8 @@ class Vm:
 
     @property
     def has_joined(self) -> bool:
-        """Whether there is a Node of its name that is not stale. label_node asks more of a Node
+        """Whether there is a Node of its name that is not stale. Only the VM can have registered it: an
+        admission policy reserves such names (infra/kubernetes/base). label_node asks more of a Node
         (`membership.is_match`), and sends a message if the Node turns out to be stale."""
         return self.node is not None and not self.is_node_stale
 
@@ -121,7 +122,8 @@ class ObservedVms:
     """The names of VMs that there was no time to read."""
     is_repetition: bool = False
     """Whether this is a later attempt: the message was redelivered, or is observed again. An earlier
-    attempt may have published the unread names already (`forward_rest`)."""
+    attempt may have published the unread names, so this one does only if all else succeeds
+    (`forward_rest`)."""
     errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of VMs that could not be read."""
 

@@ -50,9 +50,9 @@ from shared.node_groups.bootstrap import find_token
 from shared.node_groups.health import Members, reported_lost
 from shared.node_groups.membership import (
     find_vm_of_misnamed,
-    has_vm_name,
     is_of_predecessor,
     is_vm_name,
+    may_be_own,
     proof_patch,
 )
 from shared.node_groups.node_group import AnyGroup, NodeGroup
@@ -213,7 +213,7 @@ def is_debounced(trigger: Trigger, known: Status, now: datetime) -> bool:
 
 def _read_one(work: GroupWork, group: NodeGroup) -> Members:
     """Read the VM that the event names, and the Node of its name."""
-    (vm,) = work.trigger.vms
+    (vm,) = work.trigger.vms  # an event about a VM names exactly one
     instance = work.gce.find_instance(group.spec.project, group.spec.zone, vm)
     raw = work.cluster.find_node(vm)
     nodes = (parse_node(raw),) if raw is not None else ()
@@ -341,10 +341,11 @@ def _build_batch(observed: ObservedNodes, now: datetime) -> Batch:
 def _order_nodes(nodes: Iterable[Node], trigger: Trigger) -> list[Node]:
     """The Nodes in the order of the batch: those that the trigger names first, then by name.
 
-    A message that continues a batch names c and d, for example, of a to f: then the batch is c, d, e, f.
-    It executes at least one action, so each message begins at a later name, and the sequence ends even
-    if the actions have no effect. The VMs of c and d were read again. Those of e and f were not, so
-    these Nodes are only labelled: a resync deletes Nodes whose VMs are gone.
+    A message that continues a batch begins where the last one ended, and a message has room for
+    `MAX_NAMES` names. If it names c and d of a to f, the batch is c, d, e, f. At least one action is
+    executed, so each message begins at a later name, and the sequence ends even if the actions have no
+    effect. The VMs of c and d were read again. Those of e and f were not, so these Nodes are only
+    labelled: a resync deletes Nodes whose VMs are gone.
     """
     if trigger.cause == Cause.CONTINUED:
         first = min(trigger.nodes, default="")
@@ -355,7 +356,7 @@ def _order_nodes(nodes: Iterable[Node], trigger: Trigger) -> list[Node]:
 
 def _node_actions(members: Members, node: Node, now: datetime) -> Iterator[Action]:
     if node.vm in members.instances and members.instances[node.vm] is None:
-        if has_vm_name(members.group, node):
+        if may_be_own(members.group, node):
             yield DeleteNode(node.name, node.uid)
     elif members.is_own(node):  # it matches its VM, or is proved and the VM was not read
         yield from _prove(members, node, now)

@@ -17,8 +17,9 @@ deletes the slice, and creates it again when it is gone. Two kinds of slices are
 
 - On a resync, one that could not be created or has no ready Node any more. It is kept if its provider
   retries by itself.
-- One with other properties or labels than the Pod asks for. It is kept as long as any of these Pods run
-  on it (`list_jobs_on`):
+- One with other properties or labels than the Pod asks for. Running Pods of the Job do not prevent that,
+  because they cannot work without the first one. These Pods do, as long as they run on the slice
+  (`list_jobs_on`):
 
   - Pods of other Jobs, or of an older Job of the same name;
   - Pods of the Job that are being deleted, because they may be writing a checkpoint;
@@ -120,8 +121,8 @@ class PodWork(SliceWork):
 class ObservedPod:
     """A Pod that waits, and its slice.
 
-    ``jobset`` is ``None`` if it does not exist. ``users`` are the Jobs whose Pods keep the existing
-    slice from being replaced (`list_jobs_on`); they are read only if the slice is not as asked.
+    ``jobset`` is ``None`` if it does not exist. ``users`` are the Jobs with Pods that prevent that the
+    existing slice is replaced; they are read only if the slice is not as asked.
     ``wording``: the provider, used only for how its slices are called in Events. ``is_resync``: the
     trigger is a resync.
     """
@@ -286,7 +287,7 @@ def _observe_operation(work: PodWork, event: LogEvent) -> ObservedOperation:
     if event.method == CREATE_METHOD:
         pod = pod or _find_started_pod_of(event.name, work)
     elif not event.has_failed:
-        # A deletion that has failed is left to the sweep: repeated here, it might fail at once, forever.
+        # A deletion that has failed is left to the sweep: repeated here, it might fail in a loop.
         leader = find_leader(pod) if pod else None
         observed = _observe_pod(work, leader) if leader else None
     work.about = pod

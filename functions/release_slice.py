@@ -90,7 +90,8 @@ class ObservedSlices:
 class ObservedCreation:
     """The end of a node pool's creation, which leaves a free slot.
 
-    ``first`` is the slice that this invocation changes; ``None``: no slice needs a change.
+    ``first`` is the slice that this invocation changes; ``None``: no slice needs a change, or the one
+    that was selected is gone.
     ``following`` are the slices that get resyncs, because they can be changed next.
     """
 
@@ -209,8 +210,8 @@ run = STEP.run
 
 
 def _release_without_deadline(work: SliceWork, existing: Slice, refusal: str) -> Plan:
-    # Only the plans for these two set deadlines: for an ObservedFailedUpdate, the deadline counts as
-    # refused already.
+    # Only the plans for ObservedSlices and ObservedCreation set deadlines. For an ObservedFailedUpdate
+    # the deadline counts as refused already.
     observed: ObservedSlices | ObservedCreation = work.observed
     one = next(one for one in observed.slices if one.existing == existing)
     return _decide_about_slice(_with_users(work, replace(one, refusal=refusal)), work.now)
@@ -231,7 +232,7 @@ def is_retry_reported(one: ObservedSlice, now: datetime) -> bool:
     """Whether a transient error is reported: the slice has been due for release for ten minutes.
 
     If the JobSet is gone and no release deadline could be written, nothing tells since when the slice
-    has been due. Then only the log has the error: to report it at once would also report the normal
+    has been due. Then only the log has the error: to report it immediately would also report the normal
     answer "running incompatible operation", which GKE gives for some minutes while it changes the pool
     or the cluster.
     """
@@ -347,10 +348,10 @@ def _set_subject(work: SliceWork, existing: Slice, jobset: Mapping[str, Any] | N
 
 
 def _with_users(work: SliceWork, one: ObservedSlice) -> ObservedSlice:
-    """Add the Jobs for which a deletion waits.
+    """Add the Jobs for which a deletion waits, if the slice is to be deleted when nobody uses it.
 
-    The slice's own Job counts, because it may be writing its last checkpoint. If the slice is rebuilt
-    for it, only its Pods that are ending count (`list_jobs_on`).
+    Its own Job counts, too, because it may be writing its last checkpoint. If the slice is rebuilt for
+    its own Job, of that Job's Pods only those that are ending count (`list_jobs_on`).
     """
     row, existing = _find_row(one, work.now), one.existing
     if row.action is not SliceAction.DELETE or lifecycle.find_phase(existing) in lifecycle.DEAD:
@@ -391,7 +392,7 @@ def _observe_operation(work: SliceWork, event: LogEvent) -> ObservedCreation | O
 
     Both steps of JobSets get the end of each operation. After a creation, this step changes a slice in
     the same invocation, and provision_slice only publishes resyncs. After a deletion it is the reverse.
-    After a deletion that has failed, no slice is selected: deletions that fail at once would trigger
+    After a deletion that has failed, no slice is selected: deletions that fail immediately would trigger
     each other.
     """
     provider, is_deletion = work.provider, event.method == DELETE_METHOD

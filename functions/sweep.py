@@ -133,8 +133,8 @@ def decide(observed: ObservedGroups, now: datetime) -> Plan:
 def recover(work: Work, error: CallError) -> Plan | None:
     """Report a topic to which nothing could be published.
 
-    The message is not retried, because a retry would publish to the other topics twice; the next run
-    publishes to this one. It is retried if the groups could not be listed.
+    The message is not retried, because a retry would publish to the other topics twice. The lost resyncs
+    are made up for by the next ones of their groups. It is retried if the groups could not be listed.
     """
     if not isinstance(work.observed, ObservedGroups) or work.observed.failure is not None:
         return None

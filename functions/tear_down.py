@@ -11,9 +11,9 @@ Triggers:
 The first plan writes the status, revokes tokens and cordons Nodes. That needs no call to Compute Engine.
 Then the step observes again, with another 30 seconds for calls, and deletes the MIG with its VMs. VMs
 cost money, so their delete does not wait for Nodes or tokens: only the write of the status must succeed.
-When the MIG is gone, template and policy are deleted, and the Node objects. When these are gone, the
-remaining tokens are revoked and the finalizer is removed. Each invocation continues up to the next
-operation that takes time.
+When the MIG is gone, template and policy are deleted, and the Node objects. When template and policy
+are gone and no delete of a Node fails, the remaining tokens are revoked and the finalizer is removed.
+Each invocation continues up to the next operation that takes time.
 
 `lifecycle.TABLE` decides when a resource is gone. One of these must hold:
 
@@ -54,7 +54,7 @@ from shared.node_groups.lifecycle import (
     is_surely_absent,
     make_observation,
 )
-from shared.node_groups.membership import has_vm_name, proof_patch
+from shared.node_groups.membership import may_be_own, proof_patch
 from shared.node_groups.node_group import NodeGroup, Spec, UnreadableGroup
 from shared.node_groups.resources import KINDS, MIG_COLLECTION, Found, find_kind
 from shared.node_groups.snapshot import RULES
@@ -88,8 +88,8 @@ class Stage(Enum):
     all the same: create_resources writes that if somebody else has deleted it from a complete slice.
     That may be outdated, so `announce_deletion` resets the entry, and the resource is read again."""
     ANNOUNCED = auto()
-    """The status is written: the MIG's entry is Deleting, if there is a MIG. Its delete has not been
-    called, so the entry has no operation."""
+    """The status is written, and no operation of a delete is recorded. The MIG's entry is Deleting if
+    the MIG existed, or still Creating, with the insert's operation, if its insert may be in progress."""
     DELETING_MIG = auto()
     MIG_GONE = auto()
 
@@ -106,8 +106,8 @@ class ObservedRemains:
     nodes: tuple[Node, ...] = ()
     instances: tuple[Instance, ...] = ()
     is_resync: bool = False
-    """Whether the trigger is a resync. Only then a failed delete is retried: its own failure is an event
-    that triggers the step, so that retries would follow each other immediately."""
+    """Whether the trigger is a resync. Only then a failed delete is retried. The end of a failed delete
+    triggers the step, too: if that retried it, retries would follow each other immediately."""
     notes: tuple[str, ...] = ()
     """Errors of reads without which the deletion continues."""
 
@@ -131,8 +131,8 @@ class ObservedBeginning:
 
     @property
     def vm_nodes(self) -> list[Node]:
-        """The Nodes that have names of the group's VMs, sorted. Whether they match is not known here."""
-        found = (node for node in self.nodes if has_vm_name(self.group, node))
+        """The Nodes that may be those of the group's VMs (`may_be_own`), sorted by name."""
+        found = (node for node in self.nodes if may_be_own(self.group, node))
         return sorted(found, key=lambda node: node.name)
 
     @property
@@ -337,7 +337,8 @@ def _observe_operation(
 
 
 def _observe_nodes_and_vms(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
-    """Read Nodes and VMs before the MIG's delete begins, unless all VMs had joined.
+    """Read Nodes and VMs before the MIG's delete begins, unless the status counts all VMs as joined: the
+    announcement of the deletion has counted the Nodes with proof.
 
     Without the VMs, a Node that lacks the resource-name label cannot be found at the end. An error or a
     timeout of these reads does not delay the delete.
@@ -380,7 +381,7 @@ def _observe_unproved(work: GroupWork, observed: ObservedRemains) -> ObservedRem
 
 def _list_proved(group: NodeGroup, nodes: Iterable[Node]) -> frozenset[str]:
     """The VMs with proved Nodes. label_node has revoked their tokens."""
-    return frozenset(node.vm for node in nodes if node.proved_vm_id and has_vm_name(group, node))
+    return frozenset(node.vm for node in nodes if node.proved_vm_id and may_be_own(group, node))
 
 
 def _begin(observed: ObservedBeginning, now: datetime) -> Plan:
@@ -487,7 +488,7 @@ def _label_nodes(observed: ObservedRemains) -> Iterator[NamedAction]:
     members = {instance.name: instance for instance in observed.instances}
     machine_type = observed.status.machine_type
     for node in observed.nodes:
-        if node.vm not in members or not has_vm_name(observed.group, node):
+        if node.vm not in members or not may_be_own(observed.group, node):
             continue
         patch = dict(proof_patch(observed.group, node, machine_type, members[node.vm]))
         if not node.is_unschedulable:
@@ -510,7 +511,7 @@ def _delete_rest(
     nodes = tuple(
         NamedAction(node.name, DeleteNode(node.name, node.uid))
         for node in observed.nodes
-        if has_vm_name(observed.group, node) and not node.is_deleting
+        if may_be_own(observed.group, node) and not node.is_deleting
     )
     again = Resume(STEP.name, message_about(observed.group, Cause.CONTINUED, now))
     delete_nodes = Batch(nodes, again, is_required=True)

@@ -12,9 +12,9 @@ from shared.base.timestamps import CLOCKS_DIFFER_BY, guess_time
 from shared.frame.decode import Trigger
 from shared.node_groups.membership import (
     find_vm_of_misnamed,
-    has_vm_name,
     is_match,
     is_vm_name,
+    may_be_own,
 )
 from shared.node_groups.node_group import InstanceConfig, NodeGroup
 from shared.node_groups.resources import machine_of
@@ -142,7 +142,7 @@ class Members:
 
     def _is_match(self, node: Node) -> bool:
         if node.vm not in self.instances:
-            return bool(node.proved_vm_id) and has_vm_name(self.group, node)
+            return bool(node.proved_vm_id) and may_be_own(self.group, node)
         instance = self.instances[node.vm]
         return instance is not None and is_match(self.group, node, instance)
 
@@ -255,7 +255,7 @@ class _Count:
         """The VMs of a complete slice that do not exist or whose Node was deleted."""
         for node in self.members.nodes:
             is_gone = self.members.instances.get(node.vm, node) is None
-            if is_gone and has_vm_name(self.members.group, node):
+            if is_gone and may_be_own(self.members.group, node):
                 yield node.vm
         names = {*(node.name for node in self.members.nodes), *self.members.unread_nodes}
         for name in self.trigger.nodes:

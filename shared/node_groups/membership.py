@@ -102,9 +102,9 @@ def is_vm_name(group: NodeGroup, name: str) -> bool:
     return find_resource_name(name) == group.resource_name
 
 
-def has_vm_name(group: NodeGroup, node: Node) -> bool:
-    """Whether a Node has the name, project and zone of a VM of this group. Its labels prove nothing,
-    because any Node can have them."""
+def may_be_own(group: NodeGroup, node: Node) -> bool:
+    """Whether a Node may be that of a VM of this group: its name is a VM's, and its providerID is this
+    VM's or empty. Labels do not count, because any Node can have them. `is_match` asks for more."""
     spec = group.spec
     place = f"gce://{spec.project}/{spec.zone}/{node.vm}"
     return node.provider_id in ("", place) and is_vm_name(group, node.vm)
