@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -159,6 +159,15 @@ def count(
     return _Count(members, trigger, join_timeout, known, now).build()
 
 
+def _select_pending(pending: Sequence[Pending]) -> tuple[Pending, ...]:
+    """The entries for the status, the most severe first: at most `MAX_PENDING`, and among them always
+    the newest loss, by whose time label_node debounces events."""
+    kept, rest = pending[: MAX_PENDING - 1], pending[MAX_PENDING - 1 :]
+    losses = [entry for entry in rest if entry.why in VM_LOSSES]
+    last = max(losses, key=lambda entry: entry.since) if losses else next(iter(rest), None)
+    return (*kept, last) if last is not None else tuple(kept)
+
+
 @dataclass(frozen=True)
 class _Count:
     """One count of a slice, from the observation, the trigger and the earlier status."""
@@ -186,7 +195,7 @@ class _Count:
             ready=ready,
             failed=failed,
         )
-        return replace(known, counts=counts, pending=pending[:MAX_PENDING])
+        return replace(known, counts=counts, pending=_select_pending(pending))
 
     @cached_property
     def ready(self) -> Mapping[str, Node]:

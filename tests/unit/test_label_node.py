@@ -22,6 +22,7 @@ from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
 from shared.node_groups.health import Members
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import (
+    MAX_PENDING,
     MIG,
     Condition,
     Counts,
@@ -479,6 +480,17 @@ def test_a_loss_within_ten_seconds_of_a_reported_loss_is_debounced(
     trigger: Trigger, known: Status, after_s: int, is_within_debounce: bool
 ) -> None:
     assert is_debounced(trigger, known, NOW + timedelta(seconds=after_s)) is is_within_debounce
+
+
+def test_events_are_debounced_also_after_more_losses_than_the_status_names() -> None:
+    earlier = NOW - timedelta(minutes=1)
+    lost = [f"{RESOURCE}-{number:04}" for number in range(MAX_PENDING)]
+    full = replace(
+        LOSS_REPORTED, pending=tuple(Pending(name, "Preempted", earlier) for name in lost)
+    )
+    after = result(observed(trigger=preempted(B), known=full, instances={B: vm(B, "STOPPING")}))
+    assert after.pending == (*full.pending[:-1], Pending(B, "Preempted", NOW))
+    assert is_debounced(preempted(A), after, NOW + timedelta(seconds=9))
 
 
 def test_a_debounced_loss_writes_no_status_and_deletes_only_the_node_of_a_deleted_vm() -> None:
