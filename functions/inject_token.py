@@ -17,7 +17,7 @@ can be written:
    minutes. If the cluster's CA has changed since, the metadata is written with the old token and the
    hash of the new CA.
 3. Create the token's Secret from the metadata. A repetition builds the same Secret, and that it exists
-   is no error.
+   is no error. If the VM had a token before and has joined meanwhile, the token is revoked again.
 
 VMs are independent: an error of one is raised after the others have their tokens. The names of VMs that
 there was no time to read are published to this step's topic. The metadata of a VM that is being created
@@ -49,7 +49,7 @@ from shared.frame.plan import (
 from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step, is_retried
 from shared.node_groups import readiness, token_report
-from shared.node_groups.actions import CreateSecret, DeleteNode, SetMetadata
+from shared.node_groups.actions import CreateSecret, DeleteNode, RevokeIfJoined, SetMetadata
 from shared.node_groups.bootstrap import (
     TOKEN_LIFE,
     Token,
@@ -288,7 +288,10 @@ def _list_vms(work: GroupWork, group: NodeGroup) -> Iterator[Vm]:
 
 
 def _inject(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:
-    """The actions for one VM: none, create the Secret of its token, or inject a new token."""
+    """The actions for one VM: none, create the Secret of its token, or inject a new token.
+
+    A VM that had a token may join at any time, also while these actions are executed.
+    """
     if vm.has_joined or not _is_metadata_writable(vm, observed.trigger):
         return
     if vm.node is not None:
@@ -300,6 +303,8 @@ def _inject(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:
     if metadata != vm.instance.metadata:  # also after a rotation of the cluster's CA
         yield SetMetadata(observed.group.spec, vm.instance, metadata)
     yield CreateSecret(token, vm.instance.name)
+    if vm.token is not None and vm.node is None:
+        yield RevokeIfJoined(token.id, vm.instance.name)
 
 
 def _build_metadata(observed: ObservedVms, vm: Vm, token: Token) -> dict[str, str]:

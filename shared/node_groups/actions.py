@@ -232,6 +232,29 @@ class CreateSecret:
 
 
 @dataclass(frozen=True)
+class RevokeIfJoined:
+    """Revoke a VM's token if its Node exists now.
+
+    The VM may have joined since it was observed. Then label_node may have revoked the token before
+    `CreateSecret` has made it valid again, and would not do so a second time. A VM that joins after this
+    read is left to label_node.
+    """
+
+    token_id: str
+    vm: str
+
+    def apply(self, work: GroupWork) -> None:
+        try:
+            if work.cluster.find_node(self.vm) is not None:
+                work.cluster.delete_token_secret(self.token_id)
+        except CallError as error:
+            raise error.about(self.vm) from error
+
+    def describe(self) -> str:
+        return f"revoke the token of {self.vm} if it has joined meanwhile"
+
+
+@dataclass(frozen=True)
 class DeleteSecret:
     """Revoke a VM's token."""
 

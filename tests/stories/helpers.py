@@ -5,6 +5,8 @@ The state is read as users read it: from the API server, from Compute Engine and
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -237,3 +239,24 @@ def create_template(harness: Harness, body: Mapping[str, Any], region: str = "")
     path = f"projects/{PROJECT}/{scope}/instanceTemplates"
     harness.simulation.gce.faults.act_as_user("POST", path, dict(body))
     harness.run_for(timedelta(seconds=10))
+
+
+def just_before(
+    harness: Harness, step: str, method: str, path: str, act: Callable[[], None]
+) -> None:
+    """Call ``act`` just before a step's first call of this kind."""
+    happened: list[str] = []
+
+    def before(who: str, call: str) -> None:
+        verb, _, target = call.partition(" ")
+        if (who, verb) == (step, method) and target.startswith(path) and not happened:
+            happened.append(call)
+            act()
+
+    harness.hooks.before = before
+
+
+def envelope(data: bytes) -> bytes:
+    """A push request with this message."""
+    message = {"messageId": "1", "data": base64.b64encode(data).decode()}
+    return json.dumps({"message": message}).encode()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -582,21 +579,6 @@ def test_the_lifecycle_of_a_jobset_slice_takes_few_calls(print_figure: helpers.P
     assert calls["release_slice"] <= 8 + lists_of_nodes_and_pods
 
 
-def just_before(
-    harness: Harness, step: str, method: str, path: str, act: Callable[[], None]
-) -> None:
-    """Call ``act`` just before a step's first call of this kind."""
-    happened: list[str] = []
-
-    def before(who: str, call: str) -> None:
-        verb, _, target = call.partition(" ")
-        if (who, verb) == (step, method) and target.startswith(path) and not happened:
-            happened.append(call)
-            act()
-
-    harness.hooks.before = before
-
-
 GROUPS = f"/apis/tpu.google.com/v1alpha1/namespaces/{NAMESPACE}/tpunodegroups"
 
 
@@ -607,9 +589,14 @@ def test_two_concurrent_invocations_create_one_slice() -> None:
 
     def run_concurrently() -> None:
         run = import_module("functions.provision_slice").run
-        handle("provision_slice", run, envelope(messages[0]), harness.runtime("provision_slice"))
+        handle(
+            "provision_slice",
+            run,
+            helpers.envelope(messages[0]),
+            harness.runtime("provision_slice"),
+        )
 
-    just_before(harness, "provision_slice", "POST", GROUPS, run_concurrently)
+    helpers.just_before(harness, "provision_slice", "POST", GROUPS, run_concurrently)
     harness.simulation.options = replace(harness.simulation.options, relays=False)
     post(harness)
     harness.run_for(5 * SECOND)
@@ -629,12 +616,6 @@ def test_two_concurrent_invocations_create_one_slice() -> None:
     ]
 
 
-def envelope(data: bytes) -> bytes:
-    """A push request with this message."""
-    message = {"messageId": "1", "data": base64.b64encode(data).decode()}
-    return json.dumps({"message": message}).encode()
-
-
 def test_a_slice_that_is_gone_before_its_deletion_is_reported() -> None:
     harness = new_harness()
     post(harness)
@@ -644,7 +625,7 @@ def test_a_slice_that_is_gone_before_its_deletion_is_reported() -> None:
         harness.simulation.admin("DELETE", f"{GROUPS}/{NAME}")
         harness.simulation.admin("PATCH", f"{GROUPS}/{NAME}", NO_FINALIZERS, **MERGE)
 
-    just_before(harness, "release_slice", "DELETE", GROUPS, delete_group)
+    helpers.just_before(harness, "release_slice", "DELETE", GROUPS, delete_group)
     until_reported(harness, "TPUNodeGroupNotFound")
     assert reported_events(harness)[1:] == [
         f"JobSet TPUNodeGroupNotFound: TPUNodeGroup {NAME} was gone before it could be deleted",
@@ -666,7 +647,7 @@ def test_a_slice_that_is_needed_again_during_its_release_is_not_deleted() -> Non
         change = {"metadata": {"annotations": {"tpu-functions.dev/release-after": None}}}
         harness.simulation.admin("PATCH", f"{GROUPS}/{NAME}", change, **MERGE)
 
-    just_before(harness, "release_slice", "DELETE", GROUPS, recreate_jobset)
+    helpers.just_before(harness, "release_slice", "DELETE", GROUPS, recreate_jobset)
     delete(harness)
     harness.run_for(10 * MINUTE)
     assert uid(harness) == before

@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from cryptography.x509.oid import NameOID
 
+from functions import label_node
 from local.base.http import Request, Response
 from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Options
 from local.vm import agents
 from shared.base.names import RESOURCE_NAME_LABEL
+from shared.frame.message import Cause, Message
+from shared.frame.step import handle
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.signing_requests import STRANGE_NAMES, USAGES, kubelets, pem
@@ -23,6 +27,8 @@ from tests.stories import helpers
 from tests.stories.helpers import MINUTE, NAME, STANDARD, PrintFigure
 
 NODES = "/api/v1/nodes"
+GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
+SECRETS = "/api/v1/namespaces/kube-system/secrets"
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 NO_JOIN = agents.Timings(lease_s=LAZY_LEASE_S, joins=False)
 EVENTS_ONLY = Options(sweeps=False, agents=NO_JOIN)
@@ -340,6 +346,39 @@ def test_a_node_created_manually_before_approval_is_not_counted_and_revokes_noth
     assert f"bootstrap-token-{groups.token[:6]}" not in helpers.secrets(groups.harness)
 
 
+def test_a_token_that_is_created_again_while_its_vm_joins_is_revoked() -> None:
+    """inject_token observes a VM with an unused token, the VM joins and label_node revokes the token;
+    then inject_token creates the token's Secret again."""
+    groups = TwoGroups()
+    harness = groups.harness
+    token = f"bootstrap-token-{groups.token[:6]}"
+    uid = harness.simulation.admin("GET", f"{GROUPS}/{NAME}")["metadata"]["uid"]
+    message = Message("default", NAME, uid, Cause.RESYNC, harness.clock.now())
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {
+            "name": groups.a,
+            "labels": {RESOURCE_NAME_LABEL: helpers.resource_name(harness)},
+        },
+        "spec": {"providerID": f"gce://{PROJECT}/us-central1-c/{groups.a}"},
+    }
+    revoked: list[bool] = []
+
+    def join() -> None:
+        harness.simulation.admin("POST", NODES, node, **helpers.as_kubelet(groups.a))
+        body = helpers.envelope(replace(message, at=harness.clock.now()).encode())
+        handle("label_node", label_node.run, body, harness.runtime("label_node"))
+        revoked.append(token not in helpers.secrets(harness))
+
+    helpers.just_before(harness, "inject_token", "POST", SECRETS, join)
+    helpers.until(harness, lambda: bool(revoked), 10 * MINUTE)
+    assert revoked == [True]
+    harness.run_for(10 * MINUTE)
+    assert helpers.summary(harness)["joined"] == 1
+    assert token not in helpers.secrets(harness)
+
+
 def test_a_vm_whose_token_was_renewed_in_between_sends_a_new_request_and_joins() -> None:
     groups = TwoGroups()
     old, new = groups.token, "abcdef.0123456789abcdef"
@@ -364,8 +403,7 @@ def _renew(groups: TwoGroups, token: str) -> None:
     ]
     body = {"fingerprint": found["metadata"]["fingerprint"], "items": items}
     faults.act_as_user("POST", f"{path}/setMetadata", body)
-    secrets = "/api/v1/namespaces/kube-system/secrets"
-    old = f"{secrets}/bootstrap-token-{groups.token[:6]}"
+    old = f"{SECRETS}/bootstrap-token-{groups.token[:6]}"
     secret = groups.harness.simulation.admin("GET", old)
     token_id, _, rest = token.partition(".")
     secret["metadata"] = {
@@ -375,7 +413,7 @@ def _renew(groups: TwoGroups, token: str) -> None:
     }
     del secret["data"]["token-id"], secret["data"]["token-secret"]
     secret["stringData"] = {"token-id": token_id, "token-secret": rest}
-    groups.harness.simulation.admin("POST", secrets, secret)
+    groups.harness.simulation.admin("POST", SECRETS, secret)
     groups.harness.run_for(timedelta(seconds=10))
 
 

@@ -37,6 +37,7 @@ from shared.node_groups.actions import (
     Insert,
     PatchNode,
     RemoveFinalizer,
+    RevokeIfJoined,
     RevokeTokens,
     SetMetadata,
     TakeOwnership,
@@ -329,6 +330,17 @@ def test_the_bootstrap_group_of_a_token_depends_on_the_approver(
     assert base64.b64decode(manifest["data"]["auth-extra-groups"]).decode() == bootstrap_group
 
 
+@pytest.mark.parametrize("node, revoked", [({"kind": "Node"}, ["abcdef"]), (None, [])])
+def test_a_token_is_revoked_if_the_vm_has_joined_meanwhile(
+    node: dict[str, str] | None, revoked: list[str]
+) -> None:
+    calls: list[str] = []
+    cluster = SimpleNamespace(find_node={"vm": node}.__getitem__, delete_token_secret=calls.append)
+    group_work, _ = work(None, Status())
+    RevokeIfJoined("abcdef", "vm").apply(replace(group_work, cluster=cast("Cluster", cluster)))
+    assert calls == revoked
+
+
 APPLIED: list[tuple[Any, str, tuple[Any, ...]]] = [
     (DeleteSecret("abcdef", "vm"), "delete_token_secret", ("abcdef",)),
     (RevokeTokens(), "delete_token_secrets", (RESOURCE,)),
@@ -368,6 +380,7 @@ DESCRIBED: list[tuple[Action, str]] = [
     (SetMetadata(SPEC, instance("vm"), {}), "write the join token into the metadata of vm"),
     (CreateSecret(TOKEN, "vm"), "make the token of vm valid"),
     (DeleteSecret("abcdef", "vm"), "revoke the token of vm"),
+    (RevokeIfJoined("abcdef", "vm"), "revoke the token of vm if it has joined meanwhile"),
     (RevokeTokens(), "revoke all tokens of the group"),
     (PatchNode("n", "u", {"b": 1, "a": 2}), "patch the Node n: ['a', 'b']"),
     (DeleteNode("n", "u"), "delete the Node n"),

@@ -74,11 +74,11 @@ CASES: dict[str, tuple[Vm, list[str]]] = {
     ),
     "a VM with a token in its metadata gets the Secret": (
         Vm(instance(token=OLD), None, OLD),
-        ["CreateSecret oldold"],
+        ["CreateSecret oldold", "RevokeIfJoined"],
     ),
     "a token that expires soon is replaced": (
         Vm(instance(), None, Token("oldold", "o" * 16, NOW + timedelta(minutes=5))),
-        ["SetMetadata", "CreateSecret newnew"],
+        ["SetMetadata", "CreateSecret newnew", "RevokeIfJoined"],
     ),
     "a VM that has joined needs no action": (Vm(instance(token=OLD), node(), OLD), []),
     "the stale Node of a recreated VM is deleted first": (
@@ -104,7 +104,7 @@ def test_a_vm_gets_the_token_that_it_needs(case: tuple[Vm, list[str]]) -> None:
 
 def test_a_valid_token_is_written_again_with_the_hash_of_a_new_ca() -> None:
     plan = decide(replace(observed(Vm(instance(token=OLD), None, OLD)), ca_hash="sha256:new"), NOW)
-    assert describe(plan) == ["SetMetadata", "CreateSecret oldold"]
+    assert describe(plan) == ["SetMetadata", "CreateSecret oldold", "RevokeIfJoined"]
     write = flat(plan)[0]
     assert isinstance(write, SetMetadata)
     assert write.items == {
@@ -234,8 +234,8 @@ def test_a_resync_publishes_the_vms_that_need_a_token(case: tuple[Vm, bool]) -> 
 @pytest.mark.parametrize(
     "left, actions",
     [
-        (MIN_LEFT, ["CreateSecret oldold"]),
-        (MIN_LEFT - SECOND, ["SetMetadata", "CreateSecret newnew"]),
+        (MIN_LEFT, ["CreateSecret oldold", "RevokeIfJoined"]),
+        (MIN_LEFT - SECOND, ["SetMetadata", "CreateSecret newnew", "RevokeIfJoined"]),
     ],
 )
 def test_a_token_is_replaced_in_its_last_ten_minutes(left: timedelta, actions: list[str]) -> None:

@@ -136,6 +136,7 @@ SCENARIOS: tuple[Callable[[], object], ...] = (
     delete_before_the_join,
     write_no_token,
     request_a_control_planes_certificate,
+    test_joins.test_a_token_that_is_created_again_while_its_vm_joins_is_revoked,
     test_losses.test_a_vm_deleted_manually_is_recreated_and_admitted_again,
     run_beside_tpu_operator,
     test_jobset_slices.test_a_jobset_gets_its_slice_runs_and_leaves_nothing_behind,
