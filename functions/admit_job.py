@@ -16,9 +16,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from shared.base.environment import SettingsError
+from shared.base.jobs import JOB_KEY_SELECTOR
 from shared.base.names import JOB_KEY, TOPOLOGY_LABEL
 from shared.base.pods import count_chips
-from shared.slices.jobsets import JOB_KEY_SELECTOR, has_opted_out
+from shared.slices.jobsets import has_opted_out
 from shared.tpu_env.admission import (
     AdmissionRequest,
     AdmissionResponse,

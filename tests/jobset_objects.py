@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml
 
+from shared.base.jobs import job_key
 from shared.base.names import POOL_LABEL
-from shared.slices.jobsets import job_key
 from tests.unit.builders import merge
 
 NAMESPACE = "default"

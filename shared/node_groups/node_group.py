@@ -10,6 +10,13 @@ from typing import Any
 
 from shared.base.documents import read_list, read_mapping, read_number, read_texts
 from shared.base.fields import Violation, is_yes
+from shared.base.jobs import (
+    JOB_KEY_SELECTOR,
+    JOB_LABEL,
+    job_key,
+    may_be_slice_name,
+    slice_name,
+)
 from shared.base.names import (
     ACCELERATOR_COUNT_LABEL,
     ACCELERATOR_LABEL,
@@ -17,7 +24,9 @@ from shared.base.names import (
     GROUP_LABEL,
     GROUP_NAME_LABEL,
     GROUP_NAMESPACE_LABEL,
+    JOBSET_LABEL,
     PAUSED_ANNOTATION,
+    POOL_LABEL,
     RESOURCE_NAME_LABEL,
     THEIR_FINALIZER_PREFIX,
     TOPOLOGY_LABEL,
@@ -258,10 +267,41 @@ def parse(raw: Mapping[str, Any], cluster: str) -> AnyGroup:
         "finalizers": tuple(
             one for one in read_list(metadata, "finalizers") if isinstance(one, str)
         ),
-        "violations": (*([name_violation] if name_violation else ()), *given.violations),
         "raw": raw,
     }
+    common["violations"] = (
+        *([name_violation] if name_violation else ()),
+        *given.violations,
+        *_find_foreign_labels(
+            given.get("nodeLabels", {}),
+            **{key: common[key] for key in ("namespace", "labels", "annotations")},
+        ),
+    )
     return UnreadableGroup(**common) if spec is None else NodeGroup(**common, spec=spec)
+
+
+def _find_foreign_labels(
+    node_labels: Mapping[str, str],
+    *,
+    namespace: str,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+) -> Iterator[Violation]:
+    """The labels of Nodes that would make them part of another Job's slice.
+
+    The Pods of a JobSet's Job select Nodes by these two labels. Nodes of a group in another namespace
+    that has them would get these Pods, with their Secrets.
+    """
+    job = labels.get(JOB_LABEL) or annotations.get(JOB_LABEL, "")
+    key = job_key(namespace, job) if job else ""
+    name = slice_name(labels.get(JOBSET_LABEL, ""), key) if job else ""
+    if node_labels.get(JOB_KEY_SELECTOR, key) != key:
+        text = "must be the key of the Job for which this group was created; leave it out"
+        yield Violation(f"spec.nodeLabels.{JOB_KEY_SELECTOR}", text)
+    pool = node_labels.get(POOL_LABEL, "")
+    if may_be_slice_name(pool) and pool != name:
+        text = "must not be the name of another Job's slice; leave it out"
+        yield Violation(f"spec.nodeLabels.{POOL_LABEL}", text)
 
 
 def parse_template_uri(uri: str) -> TemplateRef | None:

@@ -6,7 +6,6 @@ of ``namespace/name`` in hex. It is the same after restarts and unique in the cl
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from typing import Any
 
 from shared.base.documents import read_mapping, read_mappings, read_text, read_texts
 from shared.base.fields import is_yes
+from shared.base.jobs import JOB_KEY_SELECTOR, job_key
 from shared.base.names import (
     ACCELERATOR_LABEL,
     COMPLETION_INDEX,
@@ -26,8 +26,6 @@ from shared.base.names import (
 from shared.base.pods import find_controller
 from shared.base.timestamps import guess_time
 
-JOB_KEY_SELECTOR = "job-key"
-"""The label of a slice's Nodes that the Pods of its Job select; see ``admit_job``."""
 EXCLUSIVE_TOPOLOGY = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
 """A label or annotation of a Pod, a Job or a JobSet: no slice is created for it."""
@@ -186,11 +184,6 @@ def requests_chips(jobset: Mapping[str, Any]) -> bool:
         for container in read_mappings(_pod_spec(job), "containers")
         for part in ("requests", "limits")
     )
-
-
-def job_key(namespace: str, job: str) -> str:
-    """The ``job-key`` that JobSet computes for a Job."""
-    return hashlib.sha1(f"{namespace}/{job}".encode(), usedforsecurity=False).hexdigest()
 
 
 def find_key_violation(leader: Leader) -> str | None:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
+from shared.base.jobs import job_key, slice_name
 from shared.slices.jobsets import (
     Leader,
     find_end,
@@ -15,11 +16,10 @@ from shared.slices.jobsets import (
     has_job,
     has_opted_out,
     is_suspended,
-    job_key,
     list_replicated_jobs,
 )
 from shared.slices.lifecycle import Need
-from shared.slices.provider import Slice, slice_name
+from shared.slices.provider import Slice
 
 MAX_JOBS = 10_000
 """How many Jobs of one JobSet are compared by name: users can write billions of replicas."""

@@ -18,9 +18,6 @@ from shared.slices.selection import Selection
 RELEASE_AFTER = timedelta(seconds=30)
 """The time from a JobSet's end to the deletion of its slices. A JobSet that is recreated within it keeps
 them."""
-_KEY_LENGTH = 16
-_MAX_NAME = 40
-"""The documented limit of a node pool's name."""
 
 
 class SliceState(StrEnum):
@@ -136,12 +133,6 @@ class Provider(Wording, Protocol):
 
     def set_release_deadline(self, existing: Slice, release_after: datetime | None) -> None:
         """Write the release deadline, or remove it (``None``)."""
-
-
-def slice_name(jobset: str, job_key: str) -> str:
-    """The name of a Job's slice: at most 40 characters, of which 16 are from the Job's key (64 bits)."""
-    key = job_key[:_KEY_LENGTH]
-    return f"{jobset[: _MAX_NAME - 1 - len(key)].rstrip('-.')}-{key}".replace(".", "-")
 
 
 def short_hash(text: str) -> str:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from shared.base import backoff
+from shared.base.jobs import job_key, slice_name
 from shared.base.pods import find_controller
 from shared.base.timestamps import guess_time, parse_time
 from shared.frame.message import POD_KIND, Cause, Message
@@ -18,16 +19,8 @@ from shared.slices.jobsets import (
     find_jobset_name,
     find_leader,
     is_first_pod,
-    job_key,
 )
-from shared.slices.provider import (
-    DesiredSlice,
-    InputError,
-    Provider,
-    Slice,
-    SliceState,
-    slice_name,
-)
+from shared.slices.provider import DesiredSlice, InputError, Provider, Slice, SliceState
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ import pytest
 
 from local.base.http import Request
 from local.jobsets import Controller
+from shared.base.jobs import JOB_KEY_SELECTOR, job_key
 from shared.frame.settings import GKE
 from shared.slices.by_node_pool.desired_pool import HASH_LABEL, build_desired_slice
-from shared.slices.jobsets import JOB_KEY_SELECTOR, find_leader, job_key
+from shared.slices.jobsets import find_leader
 from tests import jobset_objects as objects
 from tests.harness import GKE_CLUSTER, Harness
 from tests.stories.helpers import HOUR, MINUTE

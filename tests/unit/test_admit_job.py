@@ -17,7 +17,7 @@ import yaml
 
 from functions.admit_job import AdmissionSettings, admit, read_admission
 from shared.base.environment import SettingsError
-from shared.slices.jobsets import job_key
+from shared.base.jobs import job_key
 from shared.tpu_env.admission import review
 from tests.admission import evaluate
 from tests.unit.inject_env.workloads import Manifest, as_review, container, job, selector

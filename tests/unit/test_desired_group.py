@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from shared.base.jobs import job_key
 from shared.node_groups.node_group import InstanceConfig, parse
 from shared.slices.by_node_group.desired_group import build_desired_slice
-from shared.slices.jobsets import Leader, find_leader, job_key
+from shared.slices.jobsets import Leader, find_leader
 from shared.slices.provider import DesiredSlice, InputError, Owner
 from tests.jobset_objects import NAMESPACE, options, selector, waiting_pod
 from tests.unit.builders import CLUSTER, readable

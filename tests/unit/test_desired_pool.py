@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from shared.base.environment import SettingsError, Variables
+from shared.base.jobs import job_key, slice_name
 from shared.ports.gke_settings import GkeSettings, Network, read_gke_settings
 from shared.slices.by_node_pool.desired_pool import (
     NETWORKS,
@@ -32,8 +33,8 @@ from shared.slices.by_node_pool.found_pools import (
     read_older,
     read_slice,
 )
-from shared.slices.jobsets import Leader, find_leader, job_key
-from shared.slices.provider import InputError, NameConflict, Owner, Slice, SliceState, slice_name
+from shared.slices.jobsets import Leader, find_leader
+from shared.slices.provider import InputError, NameConflict, Owner, Slice, SliceState
 from shared.slices.selectors import COPY_LABELS, SPOT
 from tests.unit.builders import DATA
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.slices.jobsets import find_foreign_key, find_leader, job_key
+from shared.base.jobs import job_key
+from shared.slices.jobsets import find_foreign_key, find_leader
 from tests.unit.builders import DATA
 
 DOCUMENT: dict[str, Any] = yaml.safe_load((DATA / "tpu_provisioner.yaml").read_text())

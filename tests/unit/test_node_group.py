@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.base.fields import Violation
+from shared.base.jobs import JOB_LABEL, job_key
+from shared.base.names import POOL_LABEL
 from shared.node_groups import node_group
 from shared.node_groups.node_group import (
     InstanceConfig,
@@ -347,3 +349,41 @@ def test_a_namespaced_name_that_is_too_long_for_a_label_is_omitted(
 def test_the_cluster_label_of_a_vm_is_truncated_to_63_characters() -> None:
     found = readable(node_group.parse(raw_group(), "c" * 64))
     assert found.vm_labels()["tpu-functions-cluster"] == "c" * 63
+
+
+KEY = job_key("default", "train-workers-0")
+FOREIGN_KEY = job_key("other", "train-workers-0")
+OF_THE_JOB = {"labels": {"tpu-functions.dev/jobset-name": "train", JOB_LABEL: "train-workers-0"}}
+LEAVE_OUT = "spec.nodeLabels.%s: must %s; leave it out"
+NO_KEY = LEAVE_OUT % ("job-key", "be the key of the Job for which this group was created")
+NO_NAME = LEAVE_OUT % (POOL_LABEL, "not be the name of another Job's slice")
+
+
+@pytest.mark.parametrize(
+    "node_labels, metadata, messages",
+    [
+        pytest.param({"job-key": KEY}, OF_THE_JOB, [], id="the key of its own Job"),
+        pytest.param(
+            {"job-key": KEY},
+            {"annotations": {JOB_LABEL: "train-workers-0"}},
+            [],
+            id="a Job whose name is too long for a label",
+        ),
+        pytest.param({"job-key": KEY}, {}, [NO_KEY], id="a key without a Job"),
+        pytest.param({"job-key": FOREIGN_KEY}, OF_THE_JOB, [NO_KEY], id="another namespace's key"),
+        pytest.param({"job-key": ""}, {}, [], id="an empty key"),
+        pytest.param({POOL_LABEL: f"train-{KEY[:16]}"}, OF_THE_JOB, [], id="its own name"),
+        pytest.param({POOL_LABEL: f"train-{KEY[:16]}"}, {}, [NO_NAME], id="a name without a Job"),
+        pytest.param(
+            {POOL_LABEL: f"train-{FOREIGN_KEY[:16]}"}, OF_THE_JOB, [NO_NAME], id="another slice"
+        ),
+        pytest.param({POOL_LABEL: "train"}, {}, [], id="a name that no JobSet's slice has"),
+    ],
+)
+def test_nodes_of_a_group_cannot_be_part_of_the_slice_of_another_job(
+    node_labels: dict[str, str], metadata: dict[str, Any], messages: list[str]
+) -> None:
+    """The Pods of a Job select its slice by these labels, in all namespaces."""
+    raw = raw_group(change={"nodeLabels": node_labels})
+    raw["metadata"] = {**raw["metadata"], **metadata}
+    assert [str(one) for one in node_group.parse(raw, CLUSTER).violations] == messages

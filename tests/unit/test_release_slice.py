@@ -22,6 +22,7 @@ from functions.release_slice import (
     select,
 )
 from shared.base.errors import CallError
+from shared.base.jobs import job_key, slice_name
 from shared.base.timestamps import render_time
 from shared.frame.audit_log import LogEvent
 from shared.frame.message import Cause
@@ -37,9 +38,8 @@ from shared.slices.actions import (
     SliceActionError,
 )
 from shared.slices.by_node_group.provider import GroupSlices
-from shared.slices.jobsets import job_key
 from shared.slices.need import find_jobset_of
-from shared.slices.provider import Owner, Slice, SliceState, slice_name
+from shared.slices.provider import Owner, Slice, SliceState
 from shared.slices.work import SliceWork
 from tests import jobset_objects as objects
 from tests.jobset_objects import JOB, with_condition

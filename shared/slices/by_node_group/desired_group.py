@@ -13,6 +13,7 @@ from typing import Any
 from shared.base import topology
 from shared.base.accelerators import CHIP_BOUNDS, SLICE_HOST_CHIPS
 from shared.base.fields import any_of
+from shared.base.jobs import JOB_LABEL, slice_name
 from shared.base.names import (
     ACCELERATOR_LABEL,
     GROUP,
@@ -27,7 +28,7 @@ from shared.base.topology import Machine
 from shared.node_groups.spec import Given
 from shared.slices.by_node_group.node_fit import NodeFit
 from shared.slices.jobsets import Leader, find_key_violation
-from shared.slices.provider import DesiredSlice, InputError, Owner, short_hash, slice_name
+from shared.slices.provider import DesiredSlice, InputError, Owner, short_hash
 from shared.slices.selectors import (
     RESERVATION,
     SPOT,
@@ -35,8 +36,6 @@ from shared.slices.selectors import (
     reservation_path,
 )
 
-JOB_LABEL = "tpu-functions.dev/job-name"
-"""On the group of a JobSet: its Job. It is an annotation if the name is too long for a label."""
 JOB_KEY_LABEL = "tpu-functions.dev/job-key"
 HASH_ANNOTATION = "tpu-functions.dev/slice-hash"
 TEMPLATE_HASH_ANNOTATION = "tpu-functions.dev/template-hash"

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from shared.base.jobs import JOB_KEY_SELECTOR
 from shared.base.names import (
     ACCELERATOR_COUNT_LABEL,
     ACCELERATOR_LABEL,
@@ -24,7 +25,7 @@ from shared.base.names import (
 )
 from shared.base.topology import Machine
 from shared.node_groups.spec import is_settable_label, region_of
-from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, JOB_KEY_SELECTOR, Leader
+from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, Leader
 from shared.slices.provider import InputError
 from shared.slices.selection import build_selection
 from shared.slices.selectors import (

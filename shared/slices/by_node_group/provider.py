@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from shared.base.documents import read_mappings, read_text
+from shared.base.jobs import JOB_LABEL, slice_name
 from shared.base.names import JOBSET_LABEL, KIND
 from shared.base.reasons import VM_LOSSES, Reason
 from shared.base.timestamps import find_time, guess_time, render_time
@@ -15,12 +16,11 @@ from shared.ports.kubernetes.cluster import Cluster
 from shared.slices.by_node_group.desired_group import (
     HASH_ANNOTATION,
     JOB_KEY_LABEL,
-    JOB_LABEL,
     TEMPLATE_HASH_ANNOTATION,
     build_desired_slice,
 )
 from shared.slices.jobsets import Leader
-from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, SliceState, slice_name
+from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, SliceState
 
 RELEASE_ANNOTATION = "tpu-functions.dev/release-after"
 LOST_AFTER = timedelta(minutes=10)

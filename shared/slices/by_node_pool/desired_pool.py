@@ -15,6 +15,7 @@ from shared.base.accelerators import GENERATIONS, SLICE_HOST_CHIPS, Generation
 from shared.base.documents import without_empty
 from shared.base.environment import split_items
 from shared.base.fields import any_of
+from shared.base.jobs import JOB_KEY_SELECTOR, slice_name
 from shared.base.names import (
     ACCELERATOR_COUNT_LABEL,
     ACCELERATOR_LABEL,
@@ -34,8 +35,8 @@ from shared.ports.gke_settings import (
     is_below,
     parse_networks,
 )
-from shared.slices.jobsets import JOB_KEY_SELECTOR, Leader, find_key_violation
-from shared.slices.provider import DesiredSlice, InputError, Owner, short_hash, slice_name
+from shared.slices.jobsets import Leader, find_key_violation
+from shared.slices.provider import DesiredSlice, InputError, Owner, short_hash
 from shared.slices.selection import Selection, build_selection
 from shared.slices.selectors import (
     COPY_LABELS,

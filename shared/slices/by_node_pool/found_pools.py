@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from shared.base.jobs import job_key
 from shared.base.names import POOL_LABEL
 from shared.slices.by_node_pool.desired_pool import (
     HASH_LABEL,
@@ -21,7 +22,6 @@ from shared.slices.by_node_pool.desired_pool import (
     MANAGER_LABEL,
     PARENT,
 )
-from shared.slices.jobsets import job_key
 from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, SliceState
 
 _OLD_JOBSET_LABEL = "provisioner-nodepool-id"

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from local.control_plane.plane import OwnControlPlane
+from shared.base.jobs import job_key
 from shared.base.names import ACCELERATOR_LABEL, JOB_KEY, JOBSET_NAME, TOPOLOGY_LABEL, TPU_RESOURCE
-from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, OPT_OUT, job_key
+from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, OPT_OUT
 from tests.harness import ROOT
 from tests.manifests import manifest
 from tests.real.relay.conftest import INSTALLATION, MERGE_PATCH, RelaySetup

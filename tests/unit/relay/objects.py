@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shared.base.jobs import job_key
 from shared.base.names import (
     ACCELERATOR_LABEL,
     COMPLETION_INDEX,
@@ -20,7 +21,6 @@ from shared.base.names import (
     VERSION,
     VM_ID_LABEL,
 )
-from shared.slices.jobsets import job_key
 
 Raw = dict[str, Any]
 
