@@ -89,11 +89,16 @@ def test_kubectl_shows_a_slice_from_apply_to_deletion(local: Local) -> None:
         wait_output = local.kubectl(
             "wait", "--for=condition=Ready", "tng/training", "--timeout=240s"
         )
+        assert watching.stdout is not None
+        watched = ""
+        for line in watching.stdout:  # the last line may follow after the wait has ended
+            watched += line
+            if re.match(r"training +True +Ready +2/2", line):
+                break
         watching.terminate()
-        watch_output = watching.communicate()[0]
     assert wait_output == "tpunodegroup.tpu.google.com/training condition met\n"
     assert re.search(
-        r"training +False +Provisioning +0/2 .*training +True +Ready +2/2", watch_output, re.DOTALL
+        r"training +False +Provisioning +0/2 .*training +True +Ready +2/2", watched, re.DOTALL
     )
     listed = local.kubectl("get", "tng")
     assert listed.split()[:6] == ["NAME", "READY", "REASON", "NODES", "TOPOLOGY", "MACHINE"]
