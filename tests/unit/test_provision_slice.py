@@ -35,7 +35,13 @@ from shared.slices.actions import (
 from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.jobsets import Leader, find_leader
 from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, SliceState
-from shared.slices.waiting import PodsWithoutSlice, build_message, find_wait_start, is_first_pod_of
+from shared.slices.waiting import (
+    PodsWithoutSlice,
+    build_message,
+    find_wait_start,
+    is_first_pod_of,
+    select_leaders,
+)
 from shared.slices.work import find_jobs
 from tests import jobset_objects as objects
 from tests.jobset_objects import JOB, with_condition
@@ -526,3 +532,23 @@ def test_the_first_pod_of_a_job_is_recognized_by_the_name_of_its_slice(
 ) -> None:
     metadata, is_first = case
     assert is_first_pod_of(objects.pod(metadata=metadata), DESIRED.name) is is_first
+
+
+def test_many_pods_of_one_namespace_do_not_keep_those_of_another_from_a_slot() -> None:
+    """All Pods of the other namespace have waited longer."""
+    many = [leader(metadata={"namespace": "other", "uid": f"uid-{n}"}) for n in range(1000)]
+    mine = leader()
+    waits = [
+        next(
+            minute
+            for minute in range(1000)
+            if mine in select_leaders([*many, mine], 2, NOW + timedelta(minutes=start + minute))
+        )
+        for start in range(0, 10_000, 1000)
+    ]
+    assert max(waits) < 15
+
+
+def test_the_pods_of_one_namespace_get_slots_by_their_waits() -> None:
+    waiting = [leader(metadata={"uid": f"uid-{n}"}) for n in range(20)]
+    assert select_leaders(waiting, 6, NOW)[:3] == waiting[:3]
