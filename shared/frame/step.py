@@ -406,7 +406,7 @@ def _answer(
     # The sender's clock may be behind, such as that of an operator's computer.
     sent = max(trigger.at, delivery.published or trigger.at)
     if trigger.is_resync and runtime.now() - sent > MAX_RESYNC_AGE:
-        return Answer(ACKNOWLEDGED, "StaleResync", "a newer one is on its way")
+        return Answer(ACKNOWLEDGED, "StaleResync", "the sweep publishes another one")
     is_last_try = _is_last_try(delivery, runtime)
     invocation = Invocation(runtime, step, trigger, started, facts, is_last_try)
     try:
