@@ -159,15 +159,6 @@ def count(
     return _Count(members, trigger, join_timeout, known, now).build()
 
 
-def _select_pending(pending: Sequence[Pending]) -> tuple[Pending, ...]:
-    """The entries for the status, the most severe first: at most `MAX_PENDING`, and among them always
-    the newest loss, by whose time label_node debounces events."""
-    kept, rest = pending[: MAX_PENDING - 1], pending[MAX_PENDING - 1 :]
-    losses = [entry for entry in rest if entry.why in VM_LOSSES]
-    last = max(losses, key=lambda entry: entry.since) if losses else next(iter(rest), None)
-    return (*kept, last) if last is not None else tuple(kept)
-
-
 @dataclass(frozen=True)
 class _Count:
     """One count of a slice, from the observation, the trigger and the earlier status."""
@@ -195,7 +186,7 @@ class _Count:
             ready=ready,
             failed=failed,
         )
-        return replace(known, counts=counts, pending=_select_pending(pending))
+        return replace(known, counts=counts, pending=self._select(pending))
 
     @cached_property
     def ready(self) -> Mapping[str, Node]:
@@ -221,6 +212,19 @@ class _Count:
         for name, why in self._reasons().items():
             entry = self.before.get(name)
             yield entry if entry is not None and entry.why == why else Pending(name, why, self.now)
+
+    def _select(self, pending: Sequence[Pending]) -> tuple[Pending, ...]:
+        """The entries for the status: the first `MAX_PENDING`, of which the loss of the trigger's VM
+        replaces the last one.
+
+        label_node debounces events by the time of the newest loss. Other VMs must not replace an entry:
+        those that the status does not name are new at each count.
+        """
+        event = self.trigger.event
+        lost = [
+            one for one in pending[MAX_PENDING:] if event is not None and one.name == event.name
+        ]
+        return (*pending[: MAX_PENDING - len(lost)], *lost)
 
     def _reasons(self) -> dict[str, str]:
         """The reason of each VM: its loss, otherwise its Node's problem, otherwise why it has not

@@ -493,6 +493,19 @@ def test_events_are_debounced_also_after_more_losses_than_the_status_names() -> 
     assert is_debounced(preempted(A), after, NOW + timedelta(seconds=9))
 
 
+@pytest.mark.parametrize("count", [MAX_PENDING, MAX_PENDING + 1, 64])
+def test_a_resync_changes_nothing_about_losses_that_are_reported_already(count: int) -> None:
+    names = [f"{RESOURCE}-{number:04}" for number in range(count)]
+    vms = {name: vm(name, "TERMINATED") for name in names}
+    nodes = [node(name, ready=False) for name in names]
+    change = {"nodeCount": count, "topology": "2x2x1", "targetSizePolicyMode": "INDIVIDUAL"}
+    own = group(change=change)
+    first = result(on_resync(*nodes, known=COMPLETE, about=own, instances=vms))
+    given = on_resync(*nodes, known=first, about=own, instances=vms)
+    assert result(given, NOW + timedelta(minutes=5)).pending == first.pending
+    assert len(first.pending) == MAX_PENDING
+
+
 def test_a_debounced_loss_writes_no_status_and_deletes_only_the_node_of_a_deleted_vm() -> None:
     one = observed(
         node(B), known=LOSS_REPORTED, trigger=preempted(B), instances={B: vm(B, "STOPPING")}
