@@ -17,7 +17,8 @@ can be written:
    minutes. If the cluster's CA has changed since, the metadata is written with the old token and the
    hash of the new CA.
 3. Create the token's Secret from the metadata. A repetition builds the same Secret, and that it exists
-   is no error. If the VM had a token before and has joined meanwhile, the token is revoked again.
+   is no error.
+4. If the VM had a token before, and has joined while this was done, revoke the token again.
 
 VMs are independent: an error of one is raised after the others have their tokens. The names of VMs that
 there was no time to read are published to this step's topic. The metadata of a VM that is being created
@@ -49,7 +50,13 @@ from shared.frame.plan import (
 from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step, is_retried
 from shared.node_groups import readiness, token_report
-from shared.node_groups.actions import CreateSecret, DeleteNode, RevokeIfJoined, SetMetadata
+from shared.node_groups.actions import (
+    CreateSecret,
+    DeleteNode,
+    DeleteSecret,
+    RevokeIfJoined,
+    SetMetadata,
+)
 from shared.node_groups.bootstrap import (
     TOKEN_LIFE,
     Token,
@@ -290,8 +297,12 @@ def _list_vms(work: GroupWork, group: NodeGroup) -> Iterator[Vm]:
 def _inject(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:
     """The actions for one VM: none, create the Secret of its token, or inject a new token.
 
-    A VM that had a token may join at any time, also while these actions are executed.
+    A VM that had a token may join at any time, also while these actions are executed. Then label_node
+    may revoke the token before its Secret is created again, so it is revoked once more.
     """
+    if vm.has_joined and vm.token is not None and observed.is_repetition:
+        # An earlier attempt may have created the Secret, and have failed before it revoked the token.
+        yield DeleteSecret(vm.token.id, vm.instance.name)
     if vm.has_joined or not _is_metadata_writable(vm, observed.trigger):
         return
     if vm.node is not None:
@@ -303,8 +314,9 @@ def _inject(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:
     if metadata != vm.instance.metadata:  # also after a rotation of the cluster's CA
         yield SetMetadata(observed.group.spec, vm.instance, metadata)
     yield CreateSecret(token, vm.instance.name)
-    if vm.token is not None and vm.node is None:
-        yield RevokeIfJoined(token.id, vm.instance.name)
+    if vm.token is not None:
+        stale_uid = vm.node.uid if vm.node is not None else ""
+        yield RevokeIfJoined(token.id, vm.instance.name, stale_uid)
 
 
 def _build_metadata(observed: ObservedVms, vm: Vm, token: Token) -> dict[str, str]:
@@ -350,13 +362,13 @@ def _needs_injection(vm: Vm, trigger: Trigger, now: datetime) -> bool:
 def _report(observed: ObservedVms, now: datetime) -> WriteStatus:
     """Write TokensInjected from the list of a resync."""
     group = observed.group
-    waiting = [
+    unjoined = [
         vm.instance.name
         for vm in observed.vms
         if not vm.has_joined and _is_metadata_writable(vm, observed.trigger)
     ]
     done = sum(vm.has_joined or _has_valid_token(vm, now) for vm in observed.vms)
-    known = token_report.add_condition(group, observed.status, waiting, done, now)
+    known = token_report.add_condition(group, observed.status, unjoined, done, now)
     return WriteStatus(readiness.conclude(group, known, now))
 
 

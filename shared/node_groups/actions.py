@@ -233,7 +233,7 @@ class CreateSecret:
 
 @dataclass(frozen=True)
 class RevokeIfJoined:
-    """Revoke a VM's token if its Node exists now.
+    """Revoke a VM's token if its Node exists now, other than the stale one.
 
     The VM may have joined since it was observed. Then label_node may have revoked the token before
     `CreateSecret` has made it valid again, and would not do so a second time. A VM that joins after this
@@ -242,10 +242,13 @@ class RevokeIfJoined:
 
     token_id: str
     vm: str
+    stale_uid: str = ""
+    """The uid of the Node of the VM's predecessor, which has been deleted."""
 
     def apply(self, work: GroupWork) -> None:
         try:
-            if work.cluster.find_node(self.vm) is not None:
+            node = work.cluster.find_node(self.vm)
+            if node is not None and node["metadata"]["uid"] != self.stale_uid:
                 work.cluster.delete_token_secret(self.token_id)
         except CallError as error:
             raise error.about(self.vm) from error

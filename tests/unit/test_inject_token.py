@@ -15,7 +15,7 @@ from shared.frame.audit_log import LogEvent
 from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
 from shared.frame.plan import ABORT_AFTER_FAILURE, Attempt, Fail, ForOne, Plan, Send
-from shared.node_groups.actions import CreateSecret, DeleteNode, SetMetadata
+from shared.node_groups.actions import CreateSecret, DeleteNode, RevokeIfJoined, SetMetadata
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import Condition, Retry, Status, Type
@@ -100,6 +100,20 @@ def test_a_vm_gets_the_token_that_it_needs(case: tuple[Vm, list[str]]) -> None:
     plan = decide(observed(vm), NOW)
     assert describe(plan) == expected
     assert plan.outcome == ("Injecting" if expected else "NothingToDo")
+
+
+@pytest.mark.parametrize("is_repetition, actions", [(True, ["DeleteSecret"]), (False, [])])
+def test_a_repetition_revokes_the_token_of_a_vm_that_has_joined_since(
+    is_repetition: bool, actions: list[str]
+) -> None:
+    """The earlier attempt may have created the Secret, and have failed before it revoked the token."""
+    given = observed(Vm(instance(token=OLD), node(), OLD))
+    assert describe(decide(replace(given, is_repetition=is_repetition), NOW)) == actions
+
+
+def test_the_stale_node_of_a_recreated_vm_does_not_revoke_its_token() -> None:
+    plan = decide(observed(Vm(instance(token=OLD), node(), OLD, is_node_stale=True)), NOW)
+    assert flat(plan)[-1] == RevokeIfJoined("oldold", VM, "node-uid")
 
 
 def test_a_valid_token_is_written_again_with_the_hash_of_a_new_ca() -> None:
