@@ -265,7 +265,7 @@ def _concerns(work: GroupWork, kind: str) -> bool:
 
 def _is_known_failure(work: GroupWork) -> bool:
     """Whether the event is another failed insert of a VM, and the condition already reports an error.
-    Then nothing is read, and the condition stays as it is."""
+    Then nothing is read: the MIG exists, and its condition stays as it is."""
     event = work.trigger.event
     is_failure = event is not None and event.has_failed and event.concerns_vm
     return is_failure and _has_error(work.status)

@@ -33,7 +33,7 @@ from shared.tpu_env.admission import (
     escape,
     set_keys,
 )
-from shared.tpu_env.container_env import INJECTED, list_containers, without_injected
+from shared.tpu_env.container_env import INJECTED, build_container_envs, without_injected
 from shared.tpu_env.variables import (
     LISTS,
     Environment,
@@ -84,20 +84,41 @@ def inject(request: AdmissionRequest, settings: InjectionSettings) -> AdmissionR
         return AdmissionResponse(patch=tuple(_mark_template(workload, DISABLED)))
     if _has_opted_out(workload, own):
         return AdmissionResponse()
-    environment, problems = _decide(workload, settings)
-    stored = read_tpu_workload(request.old) if settings.is_strict and problems else None
-    known = _decide(stored, settings)[1] if stored is not None else ()
-    added = [problem for problem in problems if problem not in known]
-    if added and settings.is_strict:
-        return AdmissionResponse(refusal="; ".join(added))
+    environment, problems = _find_environment(workload, settings)
+    if problems and settings.is_strict:
+        known = _list_stored_problems(request, workload, settings)
+        added = [problem for problem in problems if problem not in known]
+        if added:
+            return AdmissionResponse(refusal="; ".join(added))
     patch = [*build_patch(workload, environment), *_annotate_problems(workload, environment)]
     return AdmissionResponse(patch=tuple(patch), warnings=(*problems, *environment.notices))
 
 
-def _decide(workload: Workload, settings: InjectionSettings) -> tuple[Environment, tuple[str, ...]]:
+def _find_environment(
+    workload: Workload, settings: InjectionSettings
+) -> tuple[Environment, tuple[str, ...]]:
     """The variables of a workload, and its problems."""
     environment = decide_variables(without_injected(workload), settings.ports)
     return environment, (*environment.problems, *_find_contradictions(workload, environment))
+
+
+def _list_stored_problems(
+    request: AdmissionRequest, workload: Workload, settings: InjectionSettings
+) -> tuple[str, ...]:
+    """The problems that the stored workload of an update has, if it was reviewed: not if it has opted
+    out, and not if only the update marks it."""
+    stored = read_tpu_workload(request.old)
+    if stored is None:
+        return ()
+    own = request.old["metadata"]
+    has_opted_out = _is_marked(own, (INJECT,), DISABLED) or _has_opted_out(stored, own)
+    was_marked, is_marked = (
+        _is_marked(one, MARKS, ENABLED) or _is_marked(holder.metadata, MARKS, ENABLED)
+        for one, holder in ((own, stored), (request.target["metadata"], workload))
+    )
+    if has_opted_out or (is_marked and not was_marked):
+        return ()
+    return _find_environment(stored, settings)[1]
 
 
 def _is_injectable(request: AdmissionRequest) -> bool:
@@ -146,7 +167,7 @@ def _find_contradictions(workload: Workload, environment: Environment) -> tuple[
     """
     found = (
         problem
-        for container in list_containers(workload, environment)
+        for container in build_container_envs(workload, environment)
         for entry in container.entries()
         if entry["name"] in container.wanted and "valueFrom" not in entry
         for problem in _check_value(
@@ -173,13 +194,15 @@ def _check_value(name: str, given: str, wanted: Value) -> Iterator[str]:
 
 def build_patch(workload: Workload, environment: Environment) -> Iterator[Operation]:
     """The operations that add missing variables and update injected ones."""
-    containers = list_containers(workload, environment)
+    containers = build_container_envs(workload, environment)
     for container in containers:
         yield from container.patch()
     if not workload.has_template:
         return
     # With this mark the webhook also reviews the template's Pods, and the admission policy of
-    # infra/kubernetes/components/inject-env rejects those that it could not review.
+    # infra/kubernetes/components/inject-env rejects those that it could not review. If the template has
+    # the label ``disabled`` here, it is the copy of a former mark: the workload is marked ``enabled``
+    # now, otherwise it would have opted out.
     has_old_copy = _is_marked(workload.metadata, (INJECT,), DISABLED)
     if has_old_copy or not _is_marked(workload.metadata, MARKS, ENABLED):
         yield from _mark_template(workload, ENABLED)
@@ -189,7 +212,7 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
         note = json.dumps(written, separators=(",", ":"), sort_keys=True)
         yield from set_keys(workload.metadata, base, "annotations", {INJECTED: note})
     elif containers:
-        # Without variables, `list_containers` returns only containers that the annotation names.
+        # Without variables, these are only containers that the annotation names.
         yield {"op": "remove", "path": f"{base}/annotations/{escape(INJECTED)}"}
 
 

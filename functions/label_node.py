@@ -341,10 +341,10 @@ def _build_batch(observed: ObservedNodes, now: datetime) -> Batch:
 def _order_nodes(nodes: Iterable[Node], trigger: Trigger) -> list[Node]:
     """The Nodes in the order of the batch: those that the trigger names first, then by name.
 
-    A message that continues a batch begins where the last one ended, and a message has room for
-    `MAX_NAMES` names. If it names c and d of a to f, the batch is c, d, e, f. At least one action is
-    executed, so each message begins at a later name, and the sequence ends even if the actions have no
-    effect. The VMs of c and d were read again. Those of e and f were not, so these Nodes are only
+    If the message continues a batch, the first name in it is where to continue: with c and d of a to f,
+    the batch is c, d, e, f. At least one action is executed, so each message begins at a later name, and
+    the sequence ends even if the actions have no effect. The message names d as well, up to `MAX_NAMES`
+    Nodes, for the VMs of c and d to be read again. Those of e and f are not, so these Nodes are only
     labelled: a resync deletes Nodes whose VMs are gone.
     """
     if trigger.cause == Cause.CONTINUED:
@@ -419,15 +419,19 @@ def _is_stale(members: Members, node: Node) -> bool:
 
 
 def _list_node_events(members: Members) -> Iterator[Action]:
-    """The Events on Nodes that do not count, at most `BATCH`: all Nodes of a large slice may have the
-    same defect, and the group's own Events are written after these."""
-    return islice(_warn_about_nodes(members), BATCH)
+    """The Events on Nodes that do not count, at most `BATCH` of each kind: all Nodes of a large slice
+    may have the same defect, and the group's own Events are written after these."""
+    yield from islice(_list_nameless(members), BATCH)
+    yield from islice(_list_misnamed(members), BATCH)
 
 
-def _warn_about_nodes(members: Members) -> Iterator[Emit]:
+def _list_nameless(members: Members) -> Iterator[Emit]:
     for node in members.without_provider_id():
         text = f"Node {node.name} joined without a ProviderID"
         yield Emit(Event("MissingProviderID", text, is_warning=True), node.raw, once=True)
+
+
+def _list_misnamed(members: Members) -> Iterator[Emit]:
     for node in members.nodes:
         vm = find_vm_of_misnamed(members.group, node)
         if vm is not None:

@@ -17,14 +17,15 @@ deletes the slice, and creates it again when it is gone. Two kinds of slices are
 
 - On a resync, one that could not be created or has no ready Node any more. It is kept if its provider
   retries by itself.
-- One with other properties or labels than the Pod asks for. Running Pods of the Job do not prevent that,
-  because they cannot work without the first one. These Pods do, as long as they run on the slice
+- One with other properties or labels than the Pod asks for, unless one of these Pods runs on it
   (`list_jobs_on`):
 
-  - Pods of other Jobs, or of an older Job of the same name;
-  - Pods of the Job that are being deleted, because they may be writing a checkpoint;
-  - the Job's first Pod. Then the Pod that waits is another one, and its annotation claims falsely that
-    it is the first: anyone can write that.
+  - a Pod of another Job, or of an older Job of the same name;
+  - a Pod of the Job that is being deleted, because it may be writing a checkpoint;
+  - another Pod of the Job with index 0: then that one is the Job's first Pod, and the annotation of the
+    Pod that waits is false. Anyone can write it.
+
+  The Job's other Pods do not count, because they cannot work without the first one.
 
 The ConfigMap ``jobsets`` can pause creating and replacing. A slice that is kept for a Pod loses its
 release deadline, after which release_slice would delete it.

@@ -312,7 +312,9 @@ def select(slices: Iterable[Slice], slots: int, now: datetime) -> list[Slice]:
     waiting = sorted(
         slices, key=lambda one: (one.release_after or datetime.max.replace(tzinfo=UTC), one.name)
     )
-    return concurrency.select(waiting, slots, now, lambda one: one.name)
+    return concurrency.select(
+        waiting, slots, now, lambda one: one.name, lambda one: one.owner.namespace
+    )
 
 
 def _messages(slices: Iterable[Slice], now: datetime) -> list[Message]:

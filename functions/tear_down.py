@@ -89,7 +89,7 @@ class Stage(Enum):
     That may be outdated, so `announce_deletion` resets the entry, and the resource is read again."""
     ANNOUNCED = auto()
     """The status is written, and no operation of a delete is recorded. The MIG's entry is Deleting if
-    the MIG existed, or still Creating, with the insert's operation, if its insert may be in progress."""
+    the MIG existed. Otherwise it is unchanged, such as Creating with the operation of the insert."""
     DELETING_MIG = auto()
     MIG_GONE = auto()
 
@@ -337,8 +337,8 @@ def _observe_operation(
 
 
 def _observe_nodes_and_vms(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
-    """Read Nodes and VMs before the MIG's delete begins, unless the status counts all VMs as joined: the
-    announcement of the deletion has counted the Nodes with proof.
+    """Read Nodes and VMs before the MIG's delete begins, unless each VM has a Node with proof:
+    `_announce` has counted these in ``counts.joined``, if it could read the Nodes.
 
     Without the VMs, a Node that lacks the resource-name label cannot be found at the end. An error or a
     timeout of these reads does not delay the delete.
@@ -476,7 +476,7 @@ def _may_still_be_created(one: Transition) -> bool:
     """Whether the deletion waits because an insert may be in progress: also after an insert that has
     failed, since another invocation may have begun the next one."""
     is_uncreated = one.resource.state in (State.PENDING, State.FAILED, State.CREATING)
-    return is_uncreated and one.action is not ResourceAction.FAIL
+    return is_uncreated and one.action is not ResourceAction.REPORT
 
 
 def _label_nodes(observed: ObservedRemains) -> Iterator[NamedAction]:

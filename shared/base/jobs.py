@@ -12,6 +12,7 @@ JOB_KEY_SELECTOR = "job-key"
 _KEY_LENGTH = 16
 _MAX_NAME = 40
 """The documented limit of a node pool's name."""
+_JOB_KEY = re.compile("[0-9a-f]{40}")
 _SLICE_NAME = re.compile(rf".+-[0-9a-f]{{{_KEY_LENGTH}}}")
 
 
@@ -24,6 +25,11 @@ def slice_name(jobset: str, job_key: str) -> str:
     """The name of a Job's slice: at most 40 characters, of which 16 are from the Job's key (64 bits)."""
     key = job_key[:_KEY_LENGTH]
     return f"{jobset[: _MAX_NAME - 1 - len(key)].rstrip('-.')}-{key}".replace(".", "-")
+
+
+def may_be_job_key(value: str) -> bool:
+    """Whether some Job may have this key."""
+    return _JOB_KEY.fullmatch(value) is not None
 
 
 def may_be_slice_name(name: str) -> bool:

@@ -88,8 +88,8 @@ class ResourceAction(StrEnum):
     DELETE = "delete"
     WAIT = "wait"
     """Wait for an operation, a retry time or another resource: its end or a resync triggers the step."""
-    FAIL = "fail"
-    """Record the error; the user or Compute Engine must change something."""
+    REPORT = "report"
+    """Record the error in the entry: the user or Compute Engine must change something."""
     NOTHING = "nothing"
 
 
@@ -179,13 +179,13 @@ TABLE: tuple[ResourceRow, ...] = (
     ResourceRow(_CREATE, ANY_STATE, (_P.OURS,), ANY_OPERATION, (),
         _S.READY, _A.NOTHING, "It exists."),
     ResourceRow(_CREATE, ANY_STATE, (_P.UNFIT,), ANY_OPERATION, (),
-        _S.FAILED, _A.FAIL, "The user must replace the template.", _F.UNFIT),
+        _S.FAILED, _A.REPORT, "The user must replace the template.", _F.UNFIT),
     ResourceRow(_CREATE, ANY_STATE, (_P.NOT_OURS,), ANY_OPERATION, (),
-        _S.FAILED, _A.FAIL, "It is never adopted or changed.", _F.NAME_TAKEN),
+        _S.FAILED, _A.REPORT, "It is never adopted or changed.", _F.NAME_TAKEN),
     ResourceRow(_CREATE, ANY_STATE, (_P.NOT_READ,), ANY_OPERATION, (_G.EXTERNAL,),
         _SAME, _A.NOTHING, "Nothing new is known."),
     ResourceRow(_CREATE, ANY_STATE, (_P.ABSENT,), ANY_OPERATION, (_G.EXTERNAL,),
-        _S.FAILED, _A.FAIL, "The user must create the template.", _F.MISSING),
+        _S.FAILED, _A.REPORT, "The user must create the template.", _F.MISSING),
 
     ResourceRow(_CREATE, (_S.CREATING,), _NOT_SEEN, ANY_OPERATION, (_G.LOST, _G.PAUSED),
         _SAME, _A.NOTHING, "A paused group inserts nothing."),
@@ -205,7 +205,7 @@ TABLE: tuple[ResourceRow, ...] = (
     ResourceRow(_CREATE, (_S.CREATING, _S.DELETING), (_P.ABSENT,), (_Op.RUNNING,), (),
         _SAME, _A.WAIT, "The end of the operation triggers the step."),
     ResourceRow(_CREATE, (_S.CREATING, _S.DELETING), (_P.ABSENT,), _HAS_ERROR, (),
-        _S.FAILED, _A.FAIL, "The insert failed.", _F.OPERATION),
+        _S.FAILED, _A.REPORT, "The insert failed.", _F.OPERATION),
 
     ResourceRow(_CREATE, ANY_STATE, _NOT_SEEN, ANY_OPERATION, (_G.PAUSED,),
         _SAME, _A.NOTHING, "A paused group inserts nothing."),
@@ -217,7 +217,7 @@ TABLE: tuple[ResourceRow, ...] = (
     ResourceRow(_TEAR_DOWN, ANY_STATE, (_P.NOT_READ, _P.UNFIT), ANY_OPERATION, (),
         _SAME, _A.NOTHING, "Nothing new is known, or it is the user's."),
     ResourceRow(_TEAR_DOWN, ANY_STATE, (_P.NOT_OURS,), ANY_OPERATION, (_G.KNOWN,),
-        _SAME, _A.FAIL, "It was ours: a person must restore the mark or delete it.", _F.MARK_LOST),
+        _SAME, _A.REPORT, "It was ours: a person must restore the mark or delete it.", _F.MARK_LOST),
     ResourceRow(_TEAR_DOWN, ANY_STATE, (_P.NOT_OURS,), ANY_OPERATION, (),
         _S.GONE, _A.NOTHING, "It was never ours."),
 
@@ -239,11 +239,11 @@ TABLE: tuple[ResourceRow, ...] = (
     ResourceRow(_TEAR_DOWN, (_S.GONE,), (_P.OURS,), ANY_OPERATION, (),
         _S.DELETING, _A.DELETE, "It exists after all."),
     ResourceRow(_TEAR_DOWN, ANY_STATE, (_P.OURS,), _HAS_ERROR, (_G.BLOCKED,),
-        _SAME, _A.FAIL, "The MIG is deleted first.", _F.OPERATION),
+        _SAME, _A.REPORT, "The MIG is deleted first.", _F.OPERATION),
     ResourceRow(_TEAR_DOWN, (_S.DELETING,), (_P.OURS,), (_Op.FAILING,), (),
-        _SAME, _A.FAIL, "The delete has not ended.", _F.OPERATION),
+        _SAME, _A.REPORT, "The delete has not ended.", _F.OPERATION),
     ResourceRow(_TEAR_DOWN, (_S.DELETING,), (_P.OURS,), (_Op.FAILED,), (_G.TOO_EARLY,),
-        _SAME, _A.FAIL, "The delete is retried on a resync.", _F.OPERATION),
+        _SAME, _A.REPORT, "The delete is retried on a resync.", _F.OPERATION),
     ResourceRow(_TEAR_DOWN, ANY_STATE, (_P.OURS,), _HAS_ERROR, (),
         _S.DELETING, _A.DELETE, "The error stays recorded until the delete succeeds.", _F.OPERATION),
     ResourceRow(_TEAR_DOWN, ANY_STATE, (_P.OURS,), ANY_OPERATION, (_G.BLOCKED,),

@@ -14,6 +14,7 @@ from shared.base.jobs import (
     JOB_KEY_SELECTOR,
     JOB_LABEL,
     job_key,
+    may_be_job_key,
     may_be_slice_name,
     slice_name,
 )
@@ -295,7 +296,8 @@ def _find_foreign_labels(
     job = labels.get(JOB_LABEL) or annotations.get(JOB_LABEL, "")
     key = job_key(namespace, job) if job else ""
     name = slice_name(labels.get(JOBSET_LABEL, ""), key) if job else ""
-    if node_labels.get(JOB_KEY_SELECTOR, key) != key:
+    selector = node_labels.get(JOB_KEY_SELECTOR, "")
+    if may_be_job_key(selector) and selector != key:
         text = "must be the key of the Job for which this group was created; leave it out"
         yield Violation(f"spec.nodeLabels.{JOB_KEY_SELECTOR}", text)
     pool = node_labels.get(POOL_LABEL, "")

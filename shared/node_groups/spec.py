@@ -2,7 +2,8 @@
 
 The CRD (infra/kubernetes/base/crd.yaml) has the same rules at the same paths, in tpu-operator's words if
 it has the rule, too. The functions validate again, because the CRD may be older than the functions, or
-an object older than a rule.
+an object older than a rule. One rule is not in the CRD, because it depends on the group's Job:
+`node_group.parse` has it.
 """
 
 from __future__ import annotations

@@ -6,10 +6,11 @@ There is no queue: the step selects from the slices that wait now.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
+from hashlib import sha256
 from typing import TypeVar
-from zlib import crc32
 
 from shared.slices.provider import Slice, SliceState
 
@@ -24,17 +25,32 @@ def count_slots(concurrency_limit: int, slices: Iterable[Slice]) -> int:
     return max(MIN_SELECTED, concurrency_limit - sum(one.state in _CHANGING for one in slices))
 
 
-def select(waiting: Sequence[T], slots: int, now: datetime, key: Callable[[T], str]) -> list[T]:
+def select(
+    waiting: Sequence[T],
+    slots: int,
+    now: datetime,
+    key: Callable[[T], str],
+    namespace: Callable[[T], str],
+) -> list[T]:
     """Select from ``waiting``, longest wait first, those that may try now.
 
-    Half of the slots are for the longest waits; the others are selected at random each time, so slices
-    that are always rejected do not block the rest.
+    Half of the slots are for the longest waits. The others are selected at random each time, from the
+    namespaces in turn: neither slices that are always rejected nor a namespace with very many block the
+    rest.
     """
-    first = (slots + 1) // 2
-    others = sorted(waiting[first:], key=lambda one: hash_to_unit(f"{key(one)} {now.isoformat()}"))
-    return [*waiting[:first], *others[: slots - first]]
+
+    def draw(text: str) -> float:
+        return hash_to_unit(f"{text} {now.isoformat()}")
+
+    first, counts = (slots + 1) // 2, Counter[str]()
+    others: list[tuple[int, float, T]] = []
+    for one in sorted(waiting[first:], key=lambda one: draw(key(one))):
+        others.append((counts[namespace(one)], draw(namespace(one)), one))
+        counts[namespace(one)] += 1
+    others.sort(key=lambda other: other[:2])
+    return [*waiting[:first], *(one for _, _, one in others[: slots - first])]
 
 
 def hash_to_unit(text: str) -> float:
     """A pseudo-random number from 0 to 1 that is computed from a text."""
-    return crc32(text.encode()) / 2**32
+    return int.from_bytes(sha256(text.encode()).digest()[:4], "big") / 2**32

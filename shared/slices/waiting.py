@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -101,20 +100,10 @@ def find_leaders_without_slice(
 
 
 def select_leaders(leaders: Sequence[Leader], slots: int, now: datetime) -> list[Leader]:
-    """Select Pods for the free slots (`concurrency.select`), the longest waits of each namespace first:
-    the Pods of one namespace, however many they are, cannot take all slots."""
-    return concurrency.select(_take_turns(leaders, now), slots, now, lambda leader: leader.uid)
-
-
-def _take_turns(leaders: Iterable[Leader], now: datetime) -> list[Leader]:
-    """The leaders, given in the order of their waits, with their namespaces in turn. The order of the
-    namespaces is random each time."""
-    counts, ranked = Counter[str](), list[tuple[int, float, Leader]]()
-    for leader in leaders:
-        place = concurrency.hash_to_unit(f"{leader.namespace} {now.isoformat()}")
-        ranked.append((counts[leader.namespace], place, leader))
-        counts[leader.namespace] += 1
-    return [leader for _, _, leader in sorted(ranked, key=lambda one: one[:2])]
+    """Select Pods for the free slots (`concurrency.select`)."""
+    return concurrency.select(
+        leaders, slots, now, lambda leader: leader.uid, lambda leader: leader.namespace
+    )
 
 
 def select_next(

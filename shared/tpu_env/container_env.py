@@ -51,8 +51,9 @@ def without_injected(workload: Workload) -> Workload:
     return replace(workload, spec=spec)
 
 
-def list_containers(workload: Workload, environment: Environment) -> list[ContainerEnv]:
-    """The containers that get variables and, in a template, those that got some before.
+def build_container_envs(workload: Workload, environment: Environment) -> list[ContainerEnv]:
+    """The variables before and after the patch, of each container that gets variables and, in a
+    template, of those that got some before.
 
     A StatefulSet with ``replicas: 0`` (``workers`` is ``None``) gets no variables. Those that it got
     before are kept if its template has never selected a topology: they follow from the former replicas,

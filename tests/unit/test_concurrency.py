@@ -37,7 +37,7 @@ def test_each_slice_in_progress_takes_a_slot_and_a_minimum_stays_free(
 
 
 def select(waiting: list[str], slots: int, minute: int = 0) -> list[str]:
-    return concurrency.select(waiting, slots, NOW + minute * MINUTE, str)
+    return concurrency.select(waiting, slots, NOW + minute * MINUTE, str, lambda _: "default")
 
 
 WAITING = [f"pod-{number:02}" for number in range(20)]

@@ -273,7 +273,7 @@ TRANSITIONS: dict[str, TransitionCase] = {
             EARLIER,
             error=ResourceError(Reason.INSUFFICIENT_CAPACITY, ERROR.code, ERROR.message, NOW),
         ),
-        ResourceAction.FAIL,
+        ResourceAction.REPORT,
     ),
     "an unclassified error has the reason Refused": (
         Goal.CREATE,
@@ -287,7 +287,7 @@ TRANSITIONS: dict[str, TransitionCase] = {
             EARLIER,
             error=ResourceError(Reason.REFUSED, "INTERNAL_ERROR", "oops", NOW),
         ),
-        ResourceAction.FAIL,
+        ResourceAction.REPORT,
     ),
     "a delete is rejected, because another resource uses the resource": (
         Goal.TEAR_DOWN,
@@ -301,7 +301,7 @@ TRANSITIONS: dict[str, TransitionCase] = {
             "op",
             ResourceError(Reason.IN_USE, USED.code, USED.message, NOW),
         ),
-        ResourceAction.FAIL,
+        ResourceAction.REPORT,
     ),
     "an insert fails, because another resource uses a resource that it needs": (
         Goal.CREATE,
@@ -313,7 +313,7 @@ TRANSITIONS: dict[str, TransitionCase] = {
             EARLIER,
             error=ResourceError(Reason.REFUSED, USED.code, USED.message, NOW),
         ),
-        ResourceAction.FAIL,
+        ResourceAction.REPORT,
     ),
     "a resource without the ownership mark is a conflict": (
         Goal.CREATE,
@@ -331,7 +331,7 @@ TRANSITIONS: dict[str, TransitionCase] = {
                 NOW,
             ),
         ),
-        ResourceAction.FAIL,
+        ResourceAction.REPORT,
     ),
     "a resource without the ownership mark is a conflict after a failed operation": (
         Goal.CREATE,
@@ -349,7 +349,7 @@ TRANSITIONS: dict[str, TransitionCase] = {
                 NOW,
             ),
         ),
-        ResourceAction.FAIL,
+        ResourceAction.REPORT,
     ),
     "a template of the user that cannot be used": (
         Goal.CREATE,
@@ -361,7 +361,7 @@ TRANSITIONS: dict[str, TransitionCase] = {
             NOW,
             error=ResourceError(Reason.INVALID_TEMPLATE, "", "no boot disk", NOW),
         ),
-        ResourceAction.FAIL,
+        ResourceAction.REPORT,
     ),
     "a template of the user that does not exist": (
         Goal.CREATE,
@@ -378,7 +378,7 @@ TRANSITIONS: dict[str, TransitionCase] = {
                 NOW,
             ),
         ),
-        ResourceAction.FAIL,
+        ResourceAction.REPORT,
     ),
     "a delete is an intent and keeps the last error": (
         Goal.TEAR_DOWN,
@@ -406,7 +406,7 @@ TRANSITIONS: dict[str, TransitionCase] = {
             "op",
             ResourceError(Reason.INSUFFICIENT_CAPACITY, ERROR.code, ERROR.message, NOW),
         ),
-        ResourceAction.FAIL,
+        ResourceAction.REPORT,
     ),
     "a rejected delete is retried on a resync": (
         Goal.TEAR_DOWN,
@@ -453,7 +453,7 @@ TRANSITIONS: dict[str, TransitionCase] = {
                 NOW,
             ),
         ),
-        ResourceAction.FAIL,
+        ResourceAction.REPORT,
     ),
     "a Gone resource has no error": (
         Goal.TEAR_DOWN,

@@ -371,7 +371,7 @@ NO_NAME = LEAVE_OUT % (POOL_LABEL, "not be the name of another Job's slice")
         ),
         pytest.param({"job-key": KEY}, {}, [NO_KEY], id="a key without a Job"),
         pytest.param({"job-key": FOREIGN_KEY}, OF_THE_JOB, [NO_KEY], id="another namespace's key"),
-        pytest.param({"job-key": ""}, {}, [], id="an empty key"),
+        pytest.param({"job-key": "my-team"}, {}, [], id="a text that is no Job's key"),
         pytest.param({POOL_LABEL: f"train-{KEY[:16]}"}, OF_THE_JOB, [], id="its own name"),
         pytest.param({POOL_LABEL: f"train-{KEY[:16]}"}, {}, [NO_NAME], id="a name without a Job"),
         pytest.param(

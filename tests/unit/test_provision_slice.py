@@ -547,8 +547,3 @@ def test_many_pods_of_one_namespace_do_not_keep_those_of_another_from_a_slot() -
         for start in range(0, 10_000, 1000)
     ]
     assert max(waits) < 15
-
-
-def test_the_pods_of_one_namespace_get_slots_by_their_waits() -> None:
-    waiting = [leader(metadata={"uid": f"uid-{n}"}) for n in range(20)]
-    assert select_leaders(waiting, 6, NOW)[:3] == waiting[:3]

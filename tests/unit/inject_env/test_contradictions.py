@@ -88,6 +88,31 @@ def test_an_update_is_rejected_in_strict_mode_only_for_problems_that_are_new() -
     )
 
 
+@pytest.mark.parametrize(
+    "stored_mark, new_mark, is_allowed",
+    [
+        ("disabled", "enabled", False),
+        ("", "enabled", False),
+        ("enabled", "enabled", True),
+        ("", "", True),
+    ],
+)
+def test_the_problems_of_a_stored_workload_count_only_if_it_was_reviewed(
+    stored_mark: str, new_mark: str, is_allowed: bool
+) -> None:
+    """Without any mark, its namespace has it."""
+
+    def marked(mark: str) -> Manifest:
+        made = stateful_set(replicas=1, pod=TWO_HOSTS)
+        labels = {"tpu-functions.dev/inject": mark} if mark else {}
+        return {**made, "metadata": {**made["metadata"], "labels": labels}}
+
+    answered = Answered(
+        marked(new_mark), is_strict=True, operation="UPDATE", oldObject=marked(stored_mark)
+    )
+    assert answered.response["allowed"] is is_allowed
+
+
 def test_the_unchanged_example_of_tpu_operators_readme_is_injected() -> None:
     """The variables of its manifest; its program sets more."""
     manual = given(
