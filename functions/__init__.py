@@ -38,7 +38,8 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
    `Fail` raises an error of the observation. `ABORT_AFTER_FAILURE`, or a `Batch` with ``is_required``,
    ends the plan there if a `ForOne` or `Batch` has failed. `ObserveAgain` ends the plan, and the step
    observes and decides again. A plan of release_slice has ``parts``, a plan for each slice, which are
-   executed after its actions: a failure ends only its part, and ``recover`` is asked for each.
+   executed after its actions: an error ends only its part, and ``recover`` is asked for each. Without
+   time for a call, the plan ends.
 4. ``recover`` gets the error that has ended ``observe`` or the plan. It returns another plan, mostly one
    that reports an environment error on the object: an error that ends when a person or Google changes
    something, such as a quota, a permission or the capacity of a zone. An error of this plan is left to
@@ -57,7 +58,8 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
    If the calls on several objects have failed, ``recover`` gets only the first error, and that error
    decides whether the message is retried. A resync repeats the other calls.
 5. ``give_up`` is asked after a transient error of the last attempt (of a resync: of the only one). It
-   returns a plan that records the error in the status (``retries``) or as an Event.
+   returns a plan that records the error in the status (``retries``) or as an Event. The frame removes
+   the step's entry in ``retries`` after a resync without errors; inject_token removes its own.
 
 ``SNAPSHOT`` is about the log line alone: it selects what of the observation is written there, without
 secrets, for ``kubectl tng timeline --why``. A plan that ``needs_attention`` makes it a warning.

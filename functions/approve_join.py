@@ -29,9 +29,9 @@ A revoked token stays in its VM's metadata, and inject_token may create its Secr
 then makes another request of a wrong form, it is denied again.
 
 The step writes no status, because a group's start makes as many requests as it has VMs. It triggers
-label_node, which reports the requests that are denied or NotApproved on the group. These requests get a
-log line of their own: those that are denied, late, or approved by another, and those whose approval the
-API server rejects.
+label_node, which reports the requests that are denied or NotApproved on the group. A request that is
+denied, late, or approved by another, or whose approval the API server rejects, also gets a log line of
+its own.
 """
 
 from __future__ import annotations

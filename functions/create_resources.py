@@ -174,7 +174,8 @@ def decide(observed: ObservedResources | ObservedUnreadable, now: datetime) -> P
 def recover(work: GroupWork, error: CallError) -> Plan | None:
     """Report an environment error in the condition of the resource that the call was about.
 
-    Errors of other calls are reported in that of the MIG, which the group's VMs depend on.
+    Errors of other calls are reported in that of the MIG, which the group's VMs depend on. After an
+    event about one VM, the error is only in the log (`report_environment_error`).
     """
     condition = CONDITION_OF[find_kind(error.call) or MIG]
 
@@ -423,9 +424,10 @@ def _name_outcome(
 def _build_entries(observed: ObservedResources, now: datetime) -> dict[str, Resource]:
     """An entry for each resource that the spec needs.
 
-    A group that has our finalizer and no entry has lost its status, and an insert may be in progress. So
-    the new entry is Creating since now. Unlike another young entry, it is inserted immediately
-    (`lifecycle.Guard.LOST`): at worst Compute Engine answers 409.
+    The entries of a new group are Pending. A group that has our finalizer and no entry has lost its
+    status, and an insert may be in progress: its new entry is Creating since now. It is inserted
+    immediately (the rows of `lifecycle.TABLE` for Creating and `Guard.LOST`), and not first in 5 seconds
+    like one that was read from the status: at worst Compute Engine answers 409.
     """
     spec = observed.group.spec
     name = observed.group.resource_name

@@ -11,8 +11,9 @@ Values that users have set are kept. Two kinds of them count as not set: an empt
 
 A workload or its Pod template opts out by the label or annotation ``tpu-functions.dev/inject:
 disabled``. The webhook copies a workload's ``disabled`` to its template as a label, for the reviews of
-the Pods. If the workload is marked ``enabled`` later, its next review replaces the copy. What was
-injected before ``disabled`` stays.
+the Pods. So if the workload is marked ``enabled``, a label ``disabled`` of its template counts as an old
+copy and is replaced, also if a user has written it; only an annotation counts there. What was injected
+before ``disabled`` stays.
 
 Problems of a workload, such as contradictions between it and its slice, are warnings, or rejections by a
 setting. If nothing at all is injected because of problems, an annotation on the template says which.
@@ -194,9 +195,9 @@ def _check_value(name: str, given: str, wanted: Value) -> Iterator[str]:
 
 def build_patch(workload: Workload, environment: Environment) -> Iterator[Operation]:
     """The operations that add missing variables and update injected ones."""
-    containers = build_container_envs(workload, environment)
-    for container in containers:
-        yield from container.patch()
+    envs = build_container_envs(workload, environment)
+    for env in envs:
+        yield from env.patch()
     if not workload.has_template:
         return
     # With this mark the webhook also reviews the template's Pods, and the admission policy of
@@ -208,10 +209,10 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
         yield from _mark_template(workload, ENABLED)
     base = f"{workload.path}/metadata"
     if environment.variables:
-        written = {key: digest for one in containers for key, digest in one.written()}
+        written = {key: digest for one in envs for key, digest in one.written()}
         note = json.dumps(written, separators=(",", ":"), sort_keys=True)
         yield from set_keys(workload.metadata, base, "annotations", {INJECTED: note})
-    elif containers:
+    elif envs:
         # Without variables, these are only containers that the annotation names.
         yield {"op": "remove", "path": f"{base}/annotations/{escape(INJECTED)}"}
 

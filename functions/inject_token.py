@@ -18,7 +18,8 @@ can be written:
    hash of the new CA.
 3. Create the token's Secret from the metadata. A repetition builds the same Secret, and that it exists
    is no error.
-4. If the VM had a token before, and has joined while this was done, revoke the token again.
+4. If the VM had a token before and a Node of its name exists now, the VM has joined meanwhile, and
+   label_node may have revoked the token before item 3 made it valid again: revoke it.
 
 VMs are independent: an error of one is raised after the others have their tokens. The names of VMs that
 there was no time to read are published to this step's topic. The metadata of a VM that is being created
@@ -194,7 +195,8 @@ def decide(observed: ObservedVms | NothingToInject, now: datetime) -> Plan:
 
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
-    """Report an environment error in the condition of this step."""
+    """Report an environment error in the condition of this step; after an event about one VM only in
+    the log, because the next resync tries the VM again (`report_environment_error`)."""
 
     def add_error(known: Status, reason: Reason) -> Status:
         message = f"{error.message} ({error.call}). {REASONS[reason]}"

@@ -18,7 +18,8 @@ What is done to a Node depends on its VM:
   this proof is read again, the Node must still match, but needs no token in the metadata any more.
 - The VM was not read now, and the Node has the proof: it counts as matching. Its labels are corrected,
   and nothing is revoked.
-- The VM is gone: a Node with its name is deleted.
+- The VM is gone: a Node with its name is deleted, unless its providerID names something else
+  (`membership.may_be_own`).
 - Any other Node is left alone.
 
 Nodes are listed by the resource-name label. Kubelets that join with our tokens register with it. The
@@ -205,6 +206,7 @@ def is_debounced(trigger: Trigger, known: Status, now: datetime) -> bool:
     if trigger.event is None or not trigger.event.concerns_vm:
         return False
     ready = known.conditions.get(Type.READY)
+    # `Status.pending` names the VMs that keep the group from Ready, lost ones included.
     losses = (entry.since for entry in known.pending if entry.why in VM_LOSSES)
     newest = max(losses, default=None)
     has_loss = ready is not None and ready.reason in VM_LOSSES
@@ -339,13 +341,13 @@ def _build_batch(observed: ObservedNodes, now: datetime) -> Batch:
 
 
 def _order_nodes(nodes: Iterable[Node], trigger: Trigger) -> list[Node]:
-    """The Nodes in the order of the batch: those that the trigger names first, then by name.
+    """The Nodes of the batch, in order: those that the trigger names, then the others by name.
 
-    If the message continues a batch, the first name in it is where to continue: with c and d of a to f,
-    the batch is c, d, e, f. At least one action is executed, so each message begins at a later name, and
-    the sequence ends even if the actions have no effect. The message names d as well, up to `MAX_NAMES`
-    Nodes, for the VMs of c and d to be read again. Those of e and f are not, so these Nodes are only
-    labelled: a resync deletes Nodes whose VMs are gone.
+    A message that continues a batch names Nodes that are left. There may be more of them than a message
+    has room for (`message.MAX_NAMES`), so the batch goes on with all Nodes from the first name on. At
+    least one action is executed, so each message begins at a later name, and the sequence ends even if
+    the actions have no effect. Only the VMs of the named Nodes are read again. The other Nodes are only
+    labelled: a resync deletes those whose VMs are gone.
     """
     if trigger.cause == Cause.CONTINUED:
         first = min(trigger.nodes, default="")

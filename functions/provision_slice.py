@@ -22,8 +22,8 @@ deletes the slice, and creates it again when it is gone. Two kinds of slices are
 
   - a Pod of another Job, or of an older Job of the same name;
   - a Pod of the Job that is being deleted, because it may be writing a checkpoint;
-  - another Pod of the Job with index 0: then that one is the Job's first Pod, and the annotation of the
-    Pod that waits is false. Anyone can write it.
+  - another Pod of the Job with index 0. A Job has only one, so one of the two annotations is false:
+    anyone can write them. The slice of the one that runs is kept.
 
   The Job's other Pods do not count, because they cannot work without the first one.
 
@@ -338,6 +338,7 @@ def _and_trigger_next(
     name of the slice whose creation has just been rejected, if any."""
     if observed.others is None:
         return plan
+    # Also a deadline that is removed as an `Attempt` is a change of a node pool.
     actions = (one.action if isinstance(one, Attempt) else one for one in plan.actions)
     changed = [
         action.desired.name if isinstance(action, CreateSlice) else action.existing.name

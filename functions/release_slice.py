@@ -132,10 +132,15 @@ class ObservedDeletion:
 
 @dataclass(frozen=True)
 class ObservedAll:
-    """All slices, once a minute; at most ``limit`` can change at the same time (``None``: all)."""
+    """All slices, once a minute; at most ``limit`` can change at the same time (``None``: all).
+
+    ``at``: the time of the sweep's message. Whether a report is due is computed for this minute, because
+    this run may begin later.
+    """
 
     slices: tuple[ObservedSlice, ...]
     limit: int | None
+    at: datetime
 
 
 Observed = ObservedSlices | ObservedCreation | ObservedDeletion | ObservedFailedUpdate | ObservedAll
@@ -247,7 +252,8 @@ def _observe_all(work: SliceWork) -> ObservedAll:
     slices = list(work.provider.list_all())
     jobsets = list(work.cluster.list_jobsets()) if slices else []
     work.facts["slices"] = len(slices)
-    return ObservedAll(_with_jobsets(work, slices, jobsets), work.provider.concurrency_limit)
+    observed = _with_jobsets(work, slices, jobsets)
+    return ObservedAll(observed, work.provider.concurrency_limit, work.trigger.at)
 
 
 def _with_jobsets(
@@ -272,18 +278,18 @@ def _jobset_key(existing: Slice) -> tuple[str, str]:
 
 
 def _decide_to_trigger(observed: ObservedAll, now: datetime) -> Plan:
-    to_report = [one.existing for one in observed.slices if is_report_due(one, now)]
+    to_report = [one.existing for one in observed.slices if is_report_due(one, observed.at)]
     messages = _messages([*_select_next(observed.slices, observed.limit, now), *to_report], now)
     return Plan("Swept", require_send(NAME, messages), facts={"triggered": len(messages)})
 
 
-def is_report_due(one: ObservedSlice, now: datetime) -> bool:
+def is_report_due(one: ObservedSlice, at: datetime) -> bool:
     """Whether the slice needs a report and no action. Reports repeat at growing intervals or, if the
     provider does not tell since when the slice has been in this state (GKE), each minute."""
-    row, since = _find_row(one, now), one.existing.since
+    row, since = _find_row(one, at), one.existing.since
     if row.action is not SliceAction.NOTHING or row.event is None:
         return False
-    return since is None or backoff.is_due(since, now)
+    return since is None or backoff.is_due(since, at)
 
 
 def is_change_due(one: ObservedSlice, now: datetime) -> bool:

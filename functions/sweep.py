@@ -75,14 +75,15 @@ class ObservedGroups:
 
 def observe(work: Work) -> ObservedGroups:
     """List the groups, and the requests for certificates if VMs join with tokens."""
-    # A repetition leaves the steps of JobSets to the next run: most probably they have been triggered.
     is_repetition = work.trigger.is_redelivered or not work.is_first_observation
-    jobset_steps = JOBSET_STEPS if work.settings.jobset_provider and not is_repetition else ()
+    jobset_steps = JOBSET_STEPS if work.settings.jobset_provider else ()
     cluster_id = work.cluster.get_cluster_id()
     try:
         found = list(work.cluster.list_groups())
     except (CallError, OutOfTimeError) as error:
-        return ObservedGroups((), work.trigger.at, jobset_steps, failure=error)
+        # The message is retried. If it was before, the first attempt has triggered the steps of JobSets.
+        steps = () if is_repetition else jobset_steps
+        return ObservedGroups((), work.trigger.at, steps, failure=error)
     groups, unparsable = parse_groups(found, cluster_id)
     # Only if the groups could be listed: otherwise the message is retried, and leaks would be logged by
     # each attempt.

@@ -18,8 +18,9 @@ Each invocation continues up to the next operation that takes time.
 `lifecycle.TABLE` decides when a resource is gone. One of these must hold:
 
 - It was never inserted.
-- It is not found, and no insert can still create it: it has existed before, its insert has failed, or
-  its entry became Creating at least 150 seconds ago.
+- It is not found, and no insert can still create it: it has existed before, or the operation of its
+  insert has failed, or 150 seconds have passed since its entry became Creating (or was set back after an
+  insert was rejected).
 - The resource of its name was never ours. That one is not touched.
 """
 
@@ -162,7 +163,8 @@ def observe(work: GroupWork) -> Observed:
     if group.deleting is None or not group.has_finalizer:
         return observed
     stage = find_stage(group, work.status)
-    # The status must be written first. After that, each invocation tries once to cordon what is left.
+    # The status must be written first. After that, each invocation tries once to cordon what is left;
+    # its second observation goes on, whatever is left.
     if stage is Stage.UNANNOUNCED or (stage is Stage.ANNOUNCED and work.is_first_observation):
         beginning = _observe_beginning(work, group)
         if not beginning.is_prepared:
@@ -170,11 +172,12 @@ def observe(work: GroupWork) -> Observed:
         observed = replace(observed, nodes=beginning.nodes)
     if stage is not Stage.MIG_GONE:
         observed = _observe_resource(work, observed, MIG)
-        if observed.found.get(MIG) is not None:
+        is_gone = _advance(observed, MIG, work.now).resource.state is State.GONE
+        if observed.found.get(MIG) is not None and not is_gone:
             is_begun = stage is Stage.DELETING_MIG
             return observed if is_begun else _observe_nodes_and_vms(work, observed)
-    # The MIG was not found, now or before. If it may still arrive, nothing is deleted yet: then these
-    # reads only show what is gone already.
+    # The MIG was not found, now or before, or was never ours. If it may still arrive, nothing is deleted
+    # yet: then these reads only show what is gone already.
     for kind in _list_kinds_after_mig(group.spec):
         if not _is_gone(work.status, kind) and _concerns(work, kind):
             observed = _observe_resource(work, observed, kind)
@@ -473,8 +476,8 @@ def _name_wait(transitions: Iterable[Transition]) -> str:
 
 
 def _may_still_be_created(one: Transition) -> bool:
-    """Whether the deletion waits because an insert may be in progress: also after an insert that has
-    failed, since another invocation may have begun the next one."""
+    """Whether the deletion waits because an insert may be in progress: also if the last one was
+    rejected, since another invocation may have begun the next. With the action REPORT, it was found."""
     is_uncreated = one.resource.state in (State.PENDING, State.FAILED, State.CREATING)
     return is_uncreated and one.action is not ResourceAction.REPORT
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 
 from functions.release_slice import (
+    ObservedAll,
     ObservedCreation,
     ObservedSlice,
     ObservedSlices,
@@ -439,6 +440,14 @@ SWEEP_CASES: dict[str, tuple[ObservedSlice, bool, bool]] = {
         True,
     ),
 }
+
+
+def test_a_report_that_was_due_in_the_minute_of_the_message_is_made_by_a_late_run() -> None:
+    lost = observed(replace(LOST, since=NOW - timedelta(minutes=30)), RUNNING)
+    late = NOW + timedelta(minutes=1)
+    assert (is_report_due(lost, NOW), is_report_due(lost, late)) == (True, False)
+    assert decide(ObservedAll((lost,), None, NOW), late).facts == {"triggered": 1}
+    assert decide(ObservedAll((lost,), None, late), late).facts == {"triggered": 0}
 
 
 @pytest.mark.parametrize("case", SWEEP_CASES.values(), ids=SWEEP_CASES)

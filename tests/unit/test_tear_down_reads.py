@@ -117,6 +117,13 @@ CASES: dict[str, tuple[Status, Trigger, bool, dict[str, Any], list[str]]] = {
         {"find_mig": None},
         ["find_mig", "find_policy", "find_template", "list_nodes"],
     ),
+    "the MIG of this name was never ours: policy, template and Nodes": (
+        reported_status({**ALL_READY, MIG: creating(5)}),
+        RESYNC,
+        False,
+        {"find_mig": replace(OWN_MIG, description="another mark")},
+        ["find_mig", "find_policy", "find_template", "list_nodes"],
+    ),
     "the MIG was gone before: policy, template and Nodes": (
         reported_status(MIG_GONE),
         RESYNC,
