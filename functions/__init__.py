@@ -54,6 +54,8 @@ the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.s
      depending on the object. A 401 or 403 for which ``recover`` has no plan, or whose report fails, is
      treated like a transient error.
    - After any other error the message is acknowledged, with the outcome ``Refused``.
+   - If there is no time for a call, ``observe`` or the plan ends with an `OutOfTimeError`. ``recover``
+     is not asked, and Pub/Sub retries the message as after a transient error.
 
    If the calls on several objects have failed, ``recover`` gets only the first error, and that error
    decides whether the message is retried. A resync repeats the other calls.

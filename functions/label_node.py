@@ -346,8 +346,8 @@ def _order_nodes(nodes: Iterable[Node], trigger: Trigger) -> list[Node]:
     A message that continues a batch names Nodes that are left. There may be more of them than a message
     has room for (`message.MAX_NAMES`), so the batch goes on with all Nodes from the first name on. At
     least one action is executed, so each message begins at a later name, and the sequence ends even if
-    the actions have no effect. Only the VMs of the named Nodes are read again. The other Nodes are only
-    labelled: a resync deletes those whose VMs are gone.
+    the actions have no effect. Only the VMs of the named Nodes, and of Nodes without proof, are read.
+    The others are only labelled: a resync deletes those whose VMs are gone.
     """
     if trigger.cause == Cause.CONTINUED:
         first = min(trigger.nodes, default="")

@@ -27,8 +27,9 @@ deletes the slice, and creates it again when it is gone. Two kinds of slices are
 
   The Job's other Pods do not count, because they cannot work without the first one.
 
-The ConfigMap ``jobsets`` can pause creating and replacing. A slice that is kept for a Pod loses its
-release deadline, after which release_slice would delete it.
+The ConfigMap ``jobsets`` can pause creating and replacing. release_slice goes on meanwhile, and also
+deletes lost slices that are to be created again. A slice that is kept for a Pod loses its release
+deadline, after which release_slice would delete it.
 
 GKE changes a few node pools at a time and rejects other changes. A creation that is rejected for this
 reason is not retried through Pub/Sub: when an operation ends, the step selects the Pods that try next.

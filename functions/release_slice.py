@@ -13,8 +13,8 @@ Triggers:
 gone, has no such Job any more, or has been suspended for a time that is a setting. The first observation
 of such a slice sets its release deadline, and the first one after the deadline deletes it, when no Pods
 run on it any more. The delay lets a JobSet that is deleted and recreated under the same name keep its
-slices. Without a delay, two kinds of slices are deleted: those that have failed for good and have no
-ready Node, and those whose deadline cannot be written, when no Pods run on them.
+slices. Of the slices that are not needed, two kinds are deleted without a delay: those that have failed
+for good and have no ready Node, and those whose deadline cannot be written, when no Pods run on them.
 
 By the setting `Settings.lost_rebuild`, a slice that a JobSet needs and that has lost Nodes for good is
 deleted, so that provision_slice creates it again. That applies to TPUNodeGroups alone, because GKE does

@@ -81,7 +81,8 @@ def observe(work: Work) -> ObservedGroups:
     try:
         found = list(work.cluster.list_groups())
     except (CallError, OutOfTimeError) as error:
-        # The message is retried. If it was before, the first attempt has triggered the steps of JobSets.
+        # The message is retried. Of the attempts that fail here, only the first triggers the steps of
+        # JobSets; the one that succeeds triggers them once more.
         steps = () if is_repetition else jobset_steps
         return ObservedGroups((), work.trigger.at, steps, failure=error)
     groups, unparsable = parse_groups(found, cluster_id)

@@ -6,7 +6,7 @@ Triggers:
 - A delete of its MIG, template or policy ended.
 - A resync.
 - A message of create_resources, which was triggered about a group that is being deleted.
-- A message of the step itself, which continues a batch.
+- A message of the step itself, which continues the deletion of Nodes.
 
 The first plan writes the status, revokes tokens and cordons Nodes. That needs no call to Compute Engine.
 Then the step observes again, with another 30 seconds for calls, and deletes the MIG with its VMs. VMs
@@ -341,7 +341,8 @@ def _observe_operation(
 
 def _observe_nodes_and_vms(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
     """Read Nodes and VMs before the MIG's delete begins, unless each VM has a Node with proof:
-    `_announce` has counted these in ``counts.joined``, if it could read the Nodes.
+    `_announce` has counted these in ``counts.joined``. If it could not read the Nodes, the count is that
+    of label_node, which sets the proof of each Node that it counts.
 
     Without the VMs, a Node that lacks the resource-name label cannot be found at the end. An error or a
     timeout of these reads does not delay the delete.
