@@ -50,6 +50,15 @@ def test_half_of_the_slots_go_to_the_objects_that_have_waited_longest(slots: int
     assert selected[: (slots + 1) // 2] == WAITING[: (slots + 1) // 2]
 
 
+@pytest.mark.parametrize("minute", range(10))
+def test_the_other_slots_go_to_the_namespaces_in_turn(minute: int) -> None:
+    waiting = [f"{namespace}/{number:02}" for namespace in "abc" for number in range(20)]
+    now = NOW + minute * MINUTE
+    selected = concurrency.select(waiting, 6, now, str, lambda one: one[0])
+    assert selected[:3] == waiting[:3]
+    assert {one[0] for one in selected[3:]} == {*"abc"}
+
+
 def test_all_waiting_objects_are_selected_if_there_are_enough_slots() -> None:
     assert select([], 5) == []
     assert sorted(select(WAITING[:3], 5)) == WAITING[:3]

@@ -92,6 +92,7 @@ def test_an_update_is_rejected_in_strict_mode_only_for_problems_that_are_new() -
     "stored_mark, new_mark, is_allowed",
     [
         ("disabled", "enabled", False),
+        ("disabled", "", False),
         ("", "enabled", False),
         ("enabled", "enabled", True),
         ("", "", True),
