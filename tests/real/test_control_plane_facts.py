@@ -362,7 +362,7 @@ PERMISSIONS: dict[str, dict[str, str]] = {
         **COMMON,
         "groups": "get list",
         "nodes": "get list delete",
-        "secrets of kube-system": "create",
+        "secrets of kube-system": "create delete",
         "the CA": "get",
     },
     "label-node": {
