@@ -8,13 +8,13 @@ from functools import singledispatch
 from typing import Any
 
 from functions.approve_join import ObservedRequests
+from functions.approve_join.join_requests import Candidate
 from functions.create_resources import ObservedResources, ObservedUnreadable
 from functions.inject_token import NothingToInject, ObservedVms
 from functions.label_node import NothingToCount, ObservedNodes
 from functions.tear_down import ObservedBeginning, ObservedRemains, UnreadableRemains
 from shared.base.names import TOKEN_KEY
 from shared.base.timestamps import render_time
-from shared.node_groups.join_requests import Candidate
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.resources import Found
 from shared.node_groups.status import NOUN, Status, Type

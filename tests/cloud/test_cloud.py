@@ -231,7 +231,7 @@ def test_an_answer_that_differs_is_printed_and_is_not_an_error(
     assert "2 of 2 questions answered; 2 differ from the assumption." in out
     assert (
         "- bulk-config: a BULK MIG with allInstancesConfig: rejected: 400 invalid; assumed:"
-        " accepted (shared/node_groups/user_template.py)."
+        " accepted (functions/create_resources/user_template.py)."
     ) in out
     assert "- repair: numeric id: the same; assumed: another" in out
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from functions.label_node.health import Members
 from shared.base.reasons import Reason
 from shared.node_groups.events import changes
-from shared.node_groups.health import Members
 from shared.node_groups.readiness import find_readiness
 from shared.node_groups.status import (
     MIG,

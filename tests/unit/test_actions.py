@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from functions.approve_join.join_requests import Report, Revoke, WriteDecision
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
 from shared.base.reasons import Reason
@@ -44,7 +45,6 @@ from shared.node_groups.actions import (
     WriteResults,
 )
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token
-from shared.node_groups.join_requests import Report, Revoke, WriteDecision
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Status
 from shared.node_groups.work import GroupWork, WriteStatus
 from shared.ports.gce.calls import Gce

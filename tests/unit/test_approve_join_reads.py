@@ -10,13 +10,13 @@ from typing import Any, cast
 import pytest
 
 from functions.approve_join import ObservedRequests, decide, observe
+from functions.approve_join.join_requests import Candidate, JoinWork, Report, Revoke
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.logs import make_logger
 from shared.frame.decode import Trigger
 from shared.frame.message import Cause, message_about_requests
 from shared.frame.step import execute
 from shared.node_groups import node_group
-from shared.node_groups.join_requests import Candidate, JoinWork, Report, Revoke
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
 from tests.signing_requests import kubelets, pem, raw_request

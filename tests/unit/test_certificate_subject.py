@@ -10,7 +10,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.node_groups.certificate_subject import Subject, read_subject
+from functions.approve_join.certificate_subject import Subject, read_subject
 from tests.signing_requests import STRANGE_NAMES, USAGES, kubelets, manifest, pem
 
 VM = "tng-my-slice-0123abcd-x7k2"

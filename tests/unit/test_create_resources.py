@@ -14,6 +14,7 @@ from functions.create_resources import (
     WriteInsertResults,
     decide,
 )
+from functions.create_resources.user_template import find_template_violation
 from shared.base.reasons import REASONS, Reason
 from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
@@ -32,7 +33,6 @@ from shared.node_groups.status import (
     Status,
     Type,
 )
-from shared.node_groups.user_template import find_template_violation
 from shared.node_groups.work import WriteStatus
 from shared.ports.gce.values import GceError, ManagedInstance, Mig, Operation, Policy, Template
 from shared.ports.kubernetes.access_settings import Kubeconfig

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from functions.label_node import NothingToCount, ObservedNodes, decide, is_debounced
+from functions.label_node.health import Members
 from shared.base.names import BOOT_ID_LABEL, VM_ID_LABEL
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
@@ -19,7 +20,6 @@ from shared.frame.decode import Trigger
 from shared.frame.message import Cause, Message
 from shared.frame.plan import Action, Batch, Emit, Plan, Send
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
-from shared.node_groups.health import Members
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import (
     MAX_PENDING,

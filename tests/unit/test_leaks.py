@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from shared.node_groups.leaks import (
+from functions.report_leaks.leaks import (
     MIGS,
     POLICIES,
     TEMPLATES,

@@ -11,10 +11,11 @@ from functools import partial
 import pytest
 
 from functions import create_resources
+from functions.create_resources.creation_report import CreationReport
+from functions.label_node import health, interconnect, join_report
 from shared.base.names import PAUSED_ANNOTATION
 from shared.base.reasons import REASONS, VM_LOSSES, Reason
-from shared.node_groups import health, interconnect, join_report, readiness, status
-from shared.node_groups.creation_report import CreationReport
+from shared.node_groups import readiness, status
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import (
     MIG,

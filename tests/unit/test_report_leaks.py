@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 
 from functions.report_leaks import MAX_LEAKS, LeakWork, ObservedLeaks, ReportLeak, decide, observe
+from functions.report_leaks.leaks import MIGS, POLICIES, TEMPLATES, Leak
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.logs import make_logger
 from shared.frame.decode import Trigger
 from shared.frame.plan import Fail, StaleObservation
-from shared.node_groups.leaks import MIGS, POLICIES, TEMPLATES, Leak
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import ListedResource
 from shared.ports.kubernetes.cluster import Cluster

@@ -28,6 +28,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from functions.create_resources.creation_report import CreationReport
+from functions.create_resources.user_template import find_template_violation
 from shared.base.errors import CallError
 from shared.base.reasons import REASONS, Reason
 from shared.frame.decode import Trigger
@@ -37,7 +39,6 @@ from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step
 from shared.node_groups import readiness
 from shared.node_groups.actions import Insert, TakeOwnership
-from shared.node_groups.creation_report import CreationReport
 from shared.node_groups.lifecycle import (
     Goal,
     ResourceAction,
@@ -72,7 +73,6 @@ from shared.node_groups.status import (
     Type,
 )
 from shared.node_groups.unreadable import restore_entries
-from shared.node_groups.user_template import find_template_violation
 from shared.node_groups.work import (
     GroupWork,
     WriteStatus,

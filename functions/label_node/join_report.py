@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from functions.label_node.health import Members
 from shared.base.reasons import VM_LOSSES, Reason, find_advice
-from shared.node_groups.health import Members
 from shared.node_groups.readiness import awaiting_message
 from shared.node_groups.status import Status, Type
 

@@ -40,6 +40,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from functions.approve_join.join_requests import (
+    DENIED,
+    ELSEWHERE,
+    NOT_APPROVED,
+    Approve,
+    Cache,
+    Candidate,
+    JoinWork,
+    Report,
+    Revoke,
+    WriteDecision,
+    find_candidate,
+    find_token_of_vm,
+)
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, find_resource_name
 from shared.base.signing_requests import TOO_OLD_AFTER
@@ -57,20 +71,6 @@ from shared.frame.plan import (
 )
 from shared.frame.snapshot import Rules
 from shared.frame.step import Invocation, Step, is_retried, work_fields
-from shared.node_groups.join_requests import (
-    DENIED,
-    ELSEWHERE,
-    NOT_APPROVED,
-    Approve,
-    Cache,
-    Candidate,
-    JoinWork,
-    Report,
-    Revoke,
-    WriteDecision,
-    find_candidate,
-    find_token_of_vm,
-)
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.snapshot import RULES, leave_out_all
 from shared.node_groups.work import message_about

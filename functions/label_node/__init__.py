@@ -38,6 +38,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 
+from functions.label_node import health, interconnect, join_report
+from functions.label_node.health import Members, reported_lost
 from shared.base.errors import CallError
 from shared.base.reasons import REASONS, VM_LOSSES, Reason
 from shared.frame.decode import Trigger
@@ -45,10 +47,9 @@ from shared.frame.message import BATCH, Cause
 from shared.frame.plan import Action, Batch, Emit, ForOne, NamedAction, Plan, Resume, Send
 from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step
-from shared.node_groups import health, interconnect, join_report, readiness
+from shared.node_groups import readiness
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
 from shared.node_groups.bootstrap import find_token
-from shared.node_groups.health import Members, reported_lost
 from shared.node_groups.membership import (
     find_vm_of_misnamed,
     is_of_predecessor,

@@ -32,6 +32,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from functions.inject_token import token_report
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import CA_HASH_KEY
 from shared.base.reasons import REASONS, Reason
@@ -50,7 +51,7 @@ from shared.frame.plan import (
 )
 from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step, is_retried
-from shared.node_groups import readiness, token_report
+from shared.node_groups import readiness
 from shared.node_groups.actions import (
     CreateSecret,
     DeleteNode,

@@ -18,10 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from shared.base.errors import CallError, OutOfTimeError
-from shared.frame.plan import Fail, Plan, StaleObservation, Work
-from shared.frame.step import Invocation, Step, is_retried, work_fields
-from shared.node_groups.leaks import (
+from functions.report_leaks.leaks import (
     LISTED_KINDS,
     MIGS,
     PREFIX,
@@ -32,6 +29,9 @@ from shared.node_groups.leaks import (
     render_commands,
     render_message,
 )
+from shared.base.errors import CallError, OutOfTimeError
+from shared.frame.plan import Fail, Plan, StaleObservation, Work
+from shared.frame.step import Invocation, Step, is_retried, work_fields
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import ListedResource, TemplateRef
 
