@@ -77,7 +77,7 @@ def test_the_page_names_settings_of_three_terraform_files() -> None:
 def list_limits() -> list[str]:
     """List the public constants of the product that are a number or a duration."""
     return [
-        f"{'.'.join(path.relative_to(ROOT).with_suffix('').parts)}.{name.id}"
+        f"{'.'.join(path.relative_to(ROOT).with_suffix('').parts).removesuffix('.__init__')}.{name.id}"
         for folder in ("functions", "shared", "relay")
         for path in sorted((ROOT / folder).rglob("*.py"))
         for statement in ast.parse(path.read_text()).body
