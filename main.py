@@ -8,8 +8,6 @@ all of them.
 from __future__ import annotations
 
 import gc
-import json
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -19,11 +17,10 @@ from typing import TYPE_CHECKING
 
 from shared.base.environment import SettingsError
 from shared.base.logs import make_logger
-from shared.frame.decode import find_message_id
-from shared.frame.push import Gate
 from shared.frame.runtime import get_runtime
-from shared.frame.settings import Pusher
 from shared.frame.step import ACKNOWLEDGED, TRY_AGAIN, handle
+from shared.triggers.decode import find_message_id
+from shared.triggers.push import Gate, Pusher
 
 if TYPE_CHECKING:
     import flask
@@ -72,24 +69,6 @@ def provision_slice(request: flask.Request) -> tuple[str, int]:
 def release_slice(request: flask.Request) -> tuple[str, int]:
     """Delete a slice whose JobSet has ended or is gone."""
     return _serve("release_slice", request)
-
-
-def inject_env(request: flask.Request) -> tuple[str, int] | tuple[str, int, dict[str, str]]:
-    """Answer an admission review of a workload with its TPU variables."""
-    from functions.inject_env import inject, read_injection
-    from shared.tpu_env.admission import MAX_BYTES, NoReviewError, review
-
-    if (request.content_length or 0) > MAX_BYTES:
-        return f"a review has at most {MAX_BYTES} bytes\n", 413
-    try:
-        settings = read_injection(os.environ)
-        reviewed = review(request.get_data(), lambda asked: inject(asked, settings))
-    except NoReviewError as error:
-        return _encodable(f"{error}\n"), 400
-    except SettingsError as error:
-        make_logger().error("inject_env: CannotStart", step="inject_env", note=str(error))
-        return _encodable(f"CannotStart: {error}\n"), 500
-    return json.dumps(reviewed.document), 200, {"Content-Type": "application/json"}
 
 
 def _serve(step: str, request: flask.Request) -> tuple[str, int]:

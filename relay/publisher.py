@@ -25,7 +25,7 @@ from relay import metrics
 from relay.changes.pending import OutgoingMessage
 from relay.kinds import TRIGGERED_STEPS
 from shared.base.names import JOBSET_KIND, KIND, SIGNING_REQUEST_KIND, topic_id
-from shared.frame.message import POD_KIND, Message
+from shared.triggers.message import POD_KIND, Message
 
 CALL_TIMEOUT_S = 10.0
 MAX_MESSAGES = 300

@@ -12,9 +12,9 @@ from replay.errors import ReplayError
 from replay.publications import Publication
 from shared.base.names import JOBSET_STEPS
 from shared.base.timestamps import render_time
-from shared.frame.audit_log import find_steps, parse_entry
-from shared.frame.message import PoisonError
 from shared.frame.settings import GKE, Settings
+from shared.triggers.audit_log import find_steps, parse_entry
+from shared.triggers.message import PoisonError
 
 FILTERS = Path(__file__).parent.parent / "infra" / "terraform" / "filters"
 """The filters of the log sinks, a file a step."""

@@ -16,7 +16,7 @@ from replay.recording import DEAD_LETTER_SOURCE, Rules, read_message
 from replay.subscriptions import Pulled, Subscriptions
 from shared.base.names import JOBSET_STEPS, STEPS, topic_id
 from shared.base.timestamps import guess_time, render_time
-from shared.frame.message import PoisonError
+from shared.triggers.message import PoisonError
 
 STEP = "dead_letters"
 """Makes the name of their topic and subscription, like a step's."""

@@ -20,13 +20,13 @@ from shared.base.backoff import TICK
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.reasons import REASONS
 from shared.base.timestamps import render_time
-from shared.frame.decode import Trigger
-from shared.frame.message import Cause, Message
 from shared.frame.step import Step
 from shared.node_groups import status
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import Condition, Status, Type
 from shared.node_groups.work import GroupWork, message_about
+from shared.triggers.decode import Trigger
+from shared.triggers.message import Cause, Message
 
 STEPS: tuple[Step[Any, Any], ...] = (
     create_resources.STEP,

@@ -17,9 +17,9 @@ from typing import Any
 
 from replay.publications import GROUP_STEPS, Publication
 from shared.base.names import CLUSTER_STEPS, JOBSET_STEPS, topic_id
-from shared.frame.audit_log import find_steps
-from shared.frame.decode import Trigger, decode
-from shared.frame.message import PoisonError
+from shared.triggers.audit_log import find_steps
+from shared.triggers.decode import Trigger, decode
+from shared.triggers.message import PoisonError
 
 DEAD_LETTER_SOURCE = "CloudPubSubDeadLetterSourceSubscription"
 """On a dead letter: the id of its original subscription."""

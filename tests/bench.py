@@ -52,14 +52,14 @@ from local.cloud.simulation import PROJECT, identity, topic
 from local.kube import CertificateAuthority
 from local.pubsub.server import serve as serve_pubsub
 from shared.base.names import BOOTSTRAP_GROUP, CLUSTER_STEPS, FINALIZER, RESOURCE_NAME_LABEL, STEPS
-from shared.frame.message import Cause, message_about_requests
 from shared.node_groups.node_group import resource_name
+from shared.triggers.message import Cause, message_about_requests
 from tests.harness import Harness, manifests
 from tests.manifests import manifest
 from tests.signing_requests import kubelets, pem
 from tests.signing_requests import manifest as request_manifest
-from tests.unit.inject_env.workloads import as_review, stateful_set
 from tests.unit.large_slices import CASES, Decide
+from tests.unit.webhook.workloads import as_review, stateful_set
 
 ROUNDS = 3
 WARM_PUSHES = 30

@@ -33,13 +33,13 @@ from local.vm.transport import InProcess, Network
 from relay.changes.outbox import Outbox
 from shared.base.errors import CallError
 from shared.base.names import JOBSET_STEPS, STEPS
-from shared.frame.message import Message
 from shared.frame.settings import Settings
 from shared.frame.step import Answer, Runtime, handle
 from shared.ports.gce.clients import Clients
 from shared.ports.gke import GkeClient
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.connection import Connection
+from shared.triggers.message import Message
 
 ROOT = Path(__file__).parent.parent
 COMPONENTS = ROOT / "infra" / "kubernetes" / "components"

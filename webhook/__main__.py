@@ -13,11 +13,11 @@ from functools import partial
 
 import structlog
 
-from functions.admit_job import admit
-from functions.inject_env import inject
 from shared.base.environment import SettingsError
 from shared.base.logs import configure_daemon
+from webhook.admit_job import admit
 from webhook.certificate import Certificate, UnusableCertificate
+from webhook.inject_env import inject
 from webhook.server import Webhook, serve
 from webhook.settings import WebhookSettings, read_settings
 

@@ -25,7 +25,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from shared.tpu_env.admission import MAX_BYTES, OUTCOMES, Mutation, NoReviewError, Reviewed, review
+from webhook.tpu_env.admission import MAX_BYTES, OUTCOMES, Mutation, NoReviewError, Reviewed, review
 
 BODY_WITHIN_S = 10.0
 """The API server waits at most 30 seconds for a complete answer."""

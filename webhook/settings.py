@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from functions.admit_job import AdmissionSettings, read_admission
-from functions.inject_env import InjectionSettings, read_injection
 from shared.base.environment import Variables
+from webhook.admit_job import AdmissionSettings, read_admission
+from webhook.inject_env import InjectionSettings, read_injection
 
 TRUE_WORDS = ("1", "true", "yes")
 

@@ -57,7 +57,6 @@ from functions.approve_join.join_requests import (
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, find_resource_name
 from shared.base.signing_requests import TOO_OLD_AFTER
-from shared.frame.message import Cause, message_about_requests
 from shared.frame.plan import (
     Action,
     Attempt,
@@ -75,6 +74,7 @@ from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.snapshot import RULES, leave_out_all
 from shared.node_groups.work import message_about
 from shared.ports.kubernetes.events import Event
+from shared.triggers.message import Cause, message_about_requests
 
 SECONDS_FOR_WRITING = 15.0
 """Reading leaves so many seconds for writing."""

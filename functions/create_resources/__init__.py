@@ -32,8 +32,6 @@ from functions.create_resources.creation_report import CreationReport
 from functions.create_resources.user_template import find_template_violation
 from shared.base.errors import CallError
 from shared.base.reasons import REASONS, Reason
-from shared.frame.decode import Trigger
-from shared.frame.message import Cause
 from shared.frame.plan import Action, Plan, Send
 from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step
@@ -82,6 +80,8 @@ from shared.node_groups.work import (
     report_retry,
 )
 from shared.ports.gce.values import ManagedInstance, Mig, Operation, Template
+from shared.triggers.decode import Trigger
+from shared.triggers.message import Cause
 
 
 @dataclass(frozen=True)

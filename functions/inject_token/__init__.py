@@ -36,8 +36,6 @@ from functions.inject_token import token_report
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import CA_HASH_KEY
 from shared.base.reasons import REASONS, Reason
-from shared.frame.decode import Trigger
-from shared.frame.message import BATCH, Cause
 from shared.frame.plan import (
     ABORT_AFTER_FAILURE,
     Action,
@@ -81,6 +79,8 @@ from shared.node_groups.work import (
 )
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node, parse_node
+from shared.triggers.decode import Trigger
+from shared.triggers.message import BATCH, Cause
 
 MIN_LEFT = timedelta(minutes=10)
 """A token with less time left is replaced if its VM has not joined."""

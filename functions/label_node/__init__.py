@@ -42,8 +42,6 @@ from functions.label_node import health, interconnect, join_report
 from functions.label_node.health import Members, reported_lost
 from shared.base.errors import CallError
 from shared.base.reasons import REASONS, VM_LOSSES, Reason
-from shared.frame.decode import Trigger
-from shared.frame.message import BATCH, Cause
 from shared.frame.plan import Action, Batch, Emit, ForOne, NamedAction, Plan, Resume, Send
 from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step
@@ -71,6 +69,8 @@ from shared.node_groups.work import (
 from shared.ports.gce.values import Instance, Mig
 from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import Node, parse_node
+from shared.triggers.decode import Trigger
+from shared.triggers.message import BATCH, Cause
 
 DEBOUNCE = timedelta(seconds=10)
 """After a loss has been reported, an event about any VM within this time reads only that VM, and writes

@@ -9,7 +9,6 @@ from functools import cached_property
 
 from shared.base.reasons import VM_LOSSES, Reason
 from shared.base.timestamps import CLOCKS_DIFFER_BY, guess_time
-from shared.frame.decode import Trigger
 from shared.node_groups.membership import (
     find_vm_of_misnamed,
     is_match,
@@ -21,6 +20,7 @@ from shared.node_groups.resources import machine_of
 from shared.node_groups.status import MAX_PENDING, Pending, Status, Type
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node
+from shared.triggers.decode import Trigger
 
 PLUGIN_LATE_AFTER = timedelta(minutes=2)
 """A Node that is Ready this long and offers no TPU lacks its device plugin."""

@@ -48,8 +48,6 @@ from shared.base.errors import CallError
 from shared.base.fields import is_yes
 from shared.base.reasons import Reason
 from shared.base.timestamps import guess_time
-from shared.frame.audit_log import LogEvent
-from shared.frame.message import Message
 from shared.frame.plan import Attempt, Emit, NothingToDo, Plan
 from shared.frame.step import Invocation, Step
 from shared.ports.kubernetes.cluster import Cluster
@@ -103,6 +101,8 @@ from shared.slices.work import (
     set_trace_id,
     slice_work_fields,
 )
+from shared.triggers.audit_log import LogEvent
+from shared.triggers.message import Message
 
 NAME = "provision_slice"
 UNFIT_AFTER = timedelta(minutes=15)

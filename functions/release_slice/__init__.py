@@ -31,8 +31,6 @@ from typing import Any
 from shared.base import backoff
 from shared.base.errors import CallError
 from shared.base.names import JOBSET_KIND
-from shared.frame.audit_log import LogEvent
-from shared.frame.message import SLICE_KIND, Cause, Message
 from shared.frame.plan import Emit, Fail, Plan, join_outcomes
 from shared.frame.settings import Settings
 from shared.frame.step import Invocation, Step
@@ -54,6 +52,8 @@ from shared.slices.work import (
     set_trace_id,
     slice_work_fields,
 )
+from shared.triggers.audit_log import LogEvent
+from shared.triggers.message import SLICE_KIND, Cause, Message
 
 NAME = "release_slice"
 

@@ -35,7 +35,6 @@ from shared.base.signing_requests import (
     SigningRequest,
     find_signing_request,
 )
-from shared.frame.message import BATCH, SWEEP_KIND, Cause, Message, message_about_requests
 from shared.frame.plan import Action, Fail, ForOne, Plan, Send, Work
 from shared.frame.settings import JoinApproval
 from shared.frame.step import SECONDS_FOR_OTHER_CALLS, Step, open_work
@@ -43,6 +42,7 @@ from shared.node_groups import node_group, status
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status, Type
 from shared.node_groups.work import message_about
+from shared.triggers.message import BATCH, SWEEP_KIND, Cause, Message, message_about_requests
 
 SETTLED_EVERY_MINUTES = 60
 MAX_SKIPPED = 20

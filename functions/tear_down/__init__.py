@@ -33,7 +33,6 @@ from enum import Enum, auto
 
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.reasons import REASONS, Reason
-from shared.frame.message import Cause
 from shared.frame.plan import Action, Attempt, Batch, NamedAction, ObserveAgain, Plan, Resume, Send
 from shared.frame.snapshot import Rules, whole
 from shared.frame.step import SECONDS_FOR_OTHER_CALLS, Step
@@ -79,6 +78,7 @@ from shared.node_groups.work import (
 )
 from shared.ports.gce.values import Instance, Operation
 from shared.ports.kubernetes.nodes import Node, parse_node
+from shared.triggers.message import Cause
 
 
 class Stage(Enum):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from shared.frame.message import Cause
+from shared.triggers.message import Cause
 
 FIRST_GAP = timedelta(seconds=3)
 WIDEST_GAP = timedelta(seconds=10)

@@ -25,7 +25,7 @@ from shared.base.names import (
     is_dns_label,
     is_dns_subdomain,
 )
-from shared.frame.message import Cause
+from shared.triggers.message import Cause
 
 GroupKey = tuple[str, str]
 """The namespace and name of a group."""

@@ -14,8 +14,8 @@ from typing import Any
 from relay.changes.pending import MessageSubject, PendingTriggers
 from relay.kinds import PROVISION_SLICE, RELEASE_SLICE
 from shared.base.names import JOBSET_KIND
-from shared.frame.message import POD_KIND, Cause
 from shared.slices.jobsets import Leader, find_end, find_end_time, find_leader, requests_chips
+from shared.triggers.message import POD_KIND, Cause
 
 RECENT = timedelta(hours=1)
 """A JobSet that had ended before it was first observed is reported if it ended within this time.

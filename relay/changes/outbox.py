@@ -63,7 +63,7 @@ from shared.base.signing_requests import (
     TOO_OLD_AFTER,
     find_signing_request,
 )
-from shared.frame.message import Cause
+from shared.triggers.message import Cause
 
 _GROUP_KINDS = frozenset[WatchedKind]({"TPUNodeGroup", "Node"})
 _OF_THE_CLUSTER = frozenset[WatchedKind]({"Node", "CertificateSigningRequest"})

@@ -9,7 +9,7 @@ from itertools import islice
 
 from relay.changes.coalescing import Coalescer, PendingTrigger
 from shared.base.names import KIND, SIGNING_REQUEST_KIND
-from shared.frame.message import BATCH, MAX_NAMES, Cause, Message, message_about_requests
+from shared.triggers.message import BATCH, MAX_NAMES, Cause, Message, message_about_requests
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from shared.base.errors import CallError, OutOfTimeError
-from shared.frame.decode import Trigger
-from shared.frame.message import MAX_NAMES, Message
 from shared.frame.settings import Settings
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.events import Event
+from shared.triggers.decode import Trigger
+from shared.triggers.message import MAX_NAMES, Message
 
 Publish = Callable[[str, Sequence[Message]], None]
 """Publish messages to a step's topic. Raises `CallError`."""

@@ -11,13 +11,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from shared.base.logs import make_logger
-from shared.frame.message import Message
 from shared.frame.plan import Publish
 from shared.frame.settings import Settings, from_environment
 from shared.frame.step import Runtime
 from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.pubsub import Topics
+from shared.triggers.message import Message
 
 if TYPE_CHECKING:
     from shared.ports.gke import GkeClient

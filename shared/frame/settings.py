@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 
 from shared.base.environment import Variables, read_minutes, read_seconds, read_url, split_items
 from shared.ports.kubernetes.access_settings import Access, read_access
+from shared.triggers.push import GOOGLES_CERTIFICATES, Pusher, PushVerification
 
 if TYPE_CHECKING:
     from shared.ports.gke_settings import GkeSettings
-
-GOOGLES_CERTIFICATES = "https://www.googleapis.com/oauth2/v1/certs"
-"""Where Google publishes the keys that sign its ID tokens, as X.509 by key id."""
 
 JOBSET_PROVIDERS = (GKE, TPU_NODE_GROUP) = ("gke", "tpu-node-group")
 """The kinds of JobSets' slices: node pools of GKE, or TPUNodeGroups."""
@@ -32,25 +30,6 @@ class JoinApproval(StrEnum):
 
 
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
-
-
-class PushVerification(StrEnum):
-    """Who verifies the signature of a push's token."""
-
-    PLATFORM = "platform"
-    """Cloud Run: IAM lets only the push account call the service, and the signature is removed."""
-    SIGNATURE = "signature"
-    """The function itself, wherever it runs."""
-
-
-@dataclass(frozen=True)
-class Pusher:
-    """The push account, as in the OIDC tokens of the push subscriptions."""
-
-    service_account: str
-    audience: str
-    certificates_url: str
-    verification: PushVerification = PushVerification.SIGNATURE
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from shared.base.errors import STALE_ANSWERS, CallError, OutOfTimeError
 from shared.frame import snapshot
-from shared.frame.decode import Delivery, Trigger, decode
-from shared.frame.message import PoisonError
 from shared.frame.plan import (
     BEST_EFFORT,
     Action,
@@ -39,6 +37,8 @@ from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access import AccessError
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
+from shared.triggers.decode import Delivery, Trigger, decode
+from shared.triggers.message import PoisonError
 
 if TYPE_CHECKING:
     from shared.ports.gke import GkeClient

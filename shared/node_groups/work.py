@@ -9,8 +9,6 @@ from typing import Any
 
 from shared.base.errors import CallError
 from shared.base.reasons import REASONS, Reason
-from shared.frame.audit_log import LogEvent
-from shared.frame.message import Message
 from shared.frame.plan import Emit, NothingToDo, Plan, Work
 from shared.frame.step import Invocation, is_stale, work_fields
 from shared.node_groups import node_group, readiness, status
@@ -18,6 +16,8 @@ from shared.node_groups.events import changes
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import Status, Type
 from shared.ports.classify import verdict_of
+from shared.triggers.audit_log import LogEvent
+from shared.triggers.message import Message
 
 
 @dataclass(kw_only=True)

@@ -11,7 +11,6 @@ from shared.base import backoff
 from shared.base.jobs import job_key, slice_name
 from shared.base.pods import find_controller
 from shared.base.timestamps import guess_time, parse_time
-from shared.frame.message import POD_KIND, Cause, Message
 from shared.slices import concurrency
 from shared.slices.jobsets import (
     Leader,
@@ -21,6 +20,7 @@ from shared.slices.jobsets import (
     is_first_pod,
 )
 from shared.slices.provider import DesiredSlice, InputError, Provider, Slice, SliceState
+from shared.triggers.message import POD_KIND, Cause, Message
 
 
 @dataclass(frozen=True)

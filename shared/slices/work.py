@@ -11,8 +11,6 @@ from shared.base.errors import CallError
 from shared.base.names import JOB_NAME, JOBSET_GROUP, JOBSET_KIND, JOBSET_VERSION
 from shared.base.pods import find_controller, list_tpu_containers
 from shared.base.timestamps import guess_time
-from shared.frame.audit_log import LogEvent
-from shared.frame.message import Message
 from shared.frame.plan import Action, NothingToDo, Require, Send, Work
 from shared.frame.settings import Settings
 from shared.frame.step import Invocation, is_stale, work_fields
@@ -21,6 +19,8 @@ from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.nodes import parse_node
 from shared.slices.jobsets import is_first_pod
 from shared.slices.provider import Owner, Provider, Slice
+from shared.triggers.audit_log import LogEvent
+from shared.triggers.message import Message
 
 if TYPE_CHECKING:
     from shared.ports.gke import GkeClient

@@ -209,33 +209,5 @@ def test_each_step_works_with_the_deployed_files_and_packages(
     assert token not in log.read_text()
 
 
-REVIEW = {
-    "apiVersion": "admission.k8s.io/v1",
-    "kind": "AdmissionReview",
-    "request": {
-        "uid": "u-1",
-        "operation": "CREATE",
-        "object": {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "p"},
-            "spec": {"containers": [{"name": "c", "image": "i"}]},
-        },
-    },
-}
-
-
-@pytest.mark.real
-@pytest.mark.timeout(1800)
-@pytest.mark.xdist_group("bundle")
-def test_the_webhook_works_with_the_deployed_files_and_packages(
-    deployment: Deployment, tmp_path: Path
-) -> None:
-    with function(deployment, "inject_env", tmp_path / "log") as url:
-        code, answer = post(url, json.dumps(REVIEW).encode())
-    assert code == 200
-    assert json.loads(answer)["response"] == {"uid": "u-1", "allowed": True}
-
-
 def test_all_entry_points_have_a_test() -> None:
-    assert set(list_entry_points()) == {*STEPS, *JOBSET_STEPS, "inject_env"}
+    assert set(list_entry_points()) == {*STEPS, *JOBSET_STEPS}

@@ -18,7 +18,7 @@ from tests.bench import Bench
 from tests.bundle.bundle import ROOT
 from tests.bundle.dockerfile import build
 from tests.real.relay.waiting import until
-from tests.unit.inject_env.workloads import as_review, job, jobset_labels, selector
+from tests.unit.webhook.workloads import as_review, job, jobset_labels, selector
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1800), pytest.mark.xdist_group("bundle")]
 

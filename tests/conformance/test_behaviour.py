@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from local.cloud.simulation import PROJECT, Options, identity
-from shared.frame.message import Cause, Message
+from shared.triggers.message import Cause, Message
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import helpers

@@ -25,10 +25,10 @@ import main
 from functions import label_node
 from shared.base.logs import make_logger
 from shared.base.names import JOBSET_KIND, JOBSET_STEPS, STEPS, TOKEN_KEY
-from shared.frame.decode import decode
-from shared.frame.message import POD_KIND, SLICE_KIND, SWEEP_KIND, Cause, Message
 from shared.frame.settings import GKE
 from shared.frame.step import MAX_ATTEMPTS, Answer, Invocation
+from shared.triggers.decode import decode
+from shared.triggers.message import POD_KIND, SLICE_KIND, SWEEP_KIND, Cause, Message
 from tests import jobset_objects as objects
 from tests.bench import push
 from tests.harness import GKE_CLUSTER, Harness

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from shared.tpu_env.admission import NoReviewError, review
 from tests.faults.test_malformed_messages import JUNK, list_places
 from tests.unit.builders import raw_group
-from tests.unit.inject_env.test_anything import WORKLOADS
-from tests.unit.inject_env.workloads import as_review, injecting
 from tests.unit.test_any_object import FULL, MUTABLE_FIELDS, check
+from tests.unit.webhook.test_anything import WORKLOADS
+from tests.unit.webhook.workloads import as_review, injecting
+from webhook.tpu_env.admission import NoReviewError, review
 
 Document = dict[str, Any]
 COUNTS = pytest.mark.parametrize(

@@ -20,8 +20,8 @@ from local.base.http import Response
 from local.cloud.simulation import LAZY_LEASE_S, Options
 from local.vm import agents
 from shared.base.timestamps import render_time
-from shared.frame.message import Cause, message_about_requests
 from shared.frame.step import CRASHED, handle
+from shared.triggers.message import Cause, message_about_requests
 from tests.bench import push
 from tests.faults.test_malformed_messages import (
     ANSWERS,

@@ -18,7 +18,7 @@ from local.base.ports import LOOPBACK
 from local.kube import CertificateAuthority
 from tests.harness import ROOT
 from tests.processes.program import Program
-from tests.unit.inject_env.workloads import as_review, stateful_set
+from tests.unit.webhook.workloads import as_review, stateful_set
 from webhook.server import LAST_ANSWERS_S
 from webhook.settings import read_settings
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tests.unit.inject_env.workloads import Answered, pod, stateful_set
+from tests.unit.webhook.workloads import Answered, pod, stateful_set
 
 
 def admitted_pod(

@@ -15,13 +15,7 @@ import pytest
 
 from tests.readers.pods import admitted_pod
 from tests.real_parts import miss
-from tests.unit.inject_env.workloads import (
-    Answered,
-    container,
-    jobset_labels,
-    pod,
-    selector,
-)
+from tests.unit.webhook.workloads import Answered, container, jobset_labels, pod, selector
 
 pytestmark = pytest.mark.real
 

@@ -20,8 +20,8 @@ import pytest
 
 from tests.readers.pods import admitted_pod
 from tests.real_parts import miss
-from tests.unit.inject_env.test_shapes import TOPOLOGY
-from tests.unit.inject_env.workloads import container, selector
+from tests.unit.webhook.test_shapes import TOPOLOGY
+from tests.unit.webhook.workloads import container, selector
 
 pytestmark = pytest.mark.real
 

@@ -17,8 +17,8 @@ import yaml
 from local.control_plane.plane import ControlPlane
 from tests.real.relay.waiting import until
 from tests.real.webhooks import serving
-from tests.unit.inject_env.lws import mutate
-from tests.unit.inject_env.workloads import (
+from tests.unit.webhook.lws import mutate
+from tests.unit.webhook.workloads import (
     Manifest,
     container,
     deployment,

@@ -17,19 +17,16 @@ import sys
 import tempfile
 import threading
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from wsgiref.simple_server import WSGIRequestHandler, make_server
+from typing import Any
 
-import flask
 import pytest
 import yaml
 
-import main
 from local.base.ports import LOOPBACK, find_free_ports
 from local.control_plane.plane import OwnControlPlane
 from local.kube import CertificateAuthority
@@ -38,9 +35,6 @@ from tests.overlays import define_anything, write_overlay
 from tests.real.relay.waiting import until
 from tests.real_parts import open_own_control_plane
 from webhook.settings import read_settings
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("inject-env-installed")]
 
@@ -116,67 +110,11 @@ def services() -> Iterator[ServiceNetwork]:
         network.close()
 
 
-class Function:
-    """The entry point as Cloud Run serves it: over TLS, and only to callers with its token."""
-
-    token = "an-id-token"
-
-    def __init__(self) -> None:
-        ca = CertificateAuthority.create(datetime.now(UTC))
-        self.ca_bundle = base64.b64encode(ca.certificate_pem.encode()).decode()
-        self.statuses: list[int] = []
-        self._server = make_server(LOOPBACK, 0, self._serve, handler_class=Quiet)
-        tls = ca.server_context((LOOPBACK,), datetime.now(UTC))
-        self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self.host = f"{LOOPBACK}:{self._server.server_port}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def configure(self, folder: Path) -> Path:
-        """Write the API server's files of the page on injection, and return the first one's path."""
-        admission, kubeconfig = (
-            yaml.safe_load(one)
-            for one in blocks_of(PAGE, "yaml")
-            if "ubeconfig" in one or "tokenFile" in one
-        )
-        admission["plugins"][0]["configuration"]["kubeConfigFile"] = f"{folder}/webhooks.kubeconfig"
-        kubeconfig["users"] = [{"name": self.host, "user": {"tokenFile": f"{folder}/token"}}]
-        (folder / "token").write_text(self.token)
-        (folder / "webhooks.kubeconfig").write_text(yaml.safe_dump(kubeconfig))
-        (folder / "admission.yaml").write_text(yaml.safe_dump(admission))
-        return folder / "admission.yaml"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    def _serve(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        request = flask.Request(environ)
-        if request.headers.get("Authorization") != f"Bearer {self.token}":
-            self.statuses.append(403)
-            return flask.Response(status=403)(environ, start)
-        answer = main.inject_env(request)
-        self.statuses.append(answer[1])
-        return flask.Response(*answer)(environ, start)
-
-
-class Quiet(WSGIRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name in the base class
-        """Do not log requests."""
-
-
-@pytest.fixture(scope="module")
-def function() -> Iterator[Function]:
-    served = Function()
-    yield served
-    served.close()
-
-
 @pytest.fixture(scope="module")
 def plane(
-    services: ServiceNetwork, function: Function, tmp_path_factory: pytest.TempPathFactory
+    services: ServiceNetwork, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OwnControlPlane]:
-    """A control plane with the namespace. It reaches Services through the network, and the function with
-    a token."""
+    """A control plane with the namespace. It reaches Services through the network."""
     folder = tmp_path_factory.mktemp("plane")
     connection = {
         "proxyProtocol": "HTTPConnect",
@@ -190,7 +128,6 @@ def plane(
     (folder / "egress.yaml").write_text(yaml.safe_dump(egress))
     flags = [
         f"--egress-selector-config-file={folder}/egress.yaml",
-        f"--admission-control-config-file={function.configure(folder)}",
     ]
     with open_own_control_plane(flags) as started:
         kubectl(started, "apply", "-f", str(NAMESPACES))
@@ -579,16 +516,3 @@ CONTRADICTORY: Document = {
 def find_revision(plane: OwnControlPlane) -> str:
     annotations = read(plane, "deployment", "stored")["metadata"].get("annotations", {})
     return str(annotations.get("deployment.kubernetes.io/revision", ""))
-
-
-def test_the_api_server_calls_the_function_with_its_token(
-    plane: OwnControlPlane, function: Function
-) -> None:
-    configuration = yaml.safe_load((COMPONENT / "webhook.yaml").read_text())
-    configuration["metadata"]["name"] = "function.tpu-functions.dev"
-    for one in configuration["webhooks"]:
-        one["clientConfig"] = {"url": f"https://{function.host}/", "caBundle": function.ca_bundle}
-    kubectl(plane, "delete", "mutatingwebhookconfigurations", "--all")
-    kubectl(plane, "apply", "-f", "-", stdin=json.dumps(configuration))
-    until(partial(is_injected, plane), "the API server calls the function")
-    assert set(function.statuses) == {200}

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import yaml
 
-from functions.admit_job import AdmissionSettings, admit
 from local.base.access import read_kubeconfig
 from local.base.cluster_client import ClusterClient
 from local.control_plane import jobset_crd
@@ -24,6 +23,7 @@ from local.tests.jobsets.cluster import SLICE, TPU, Manifest, jobset
 from tests.real.relay.waiting import until
 from tests.real.webhooks import Served, serving
 from tests.real_parts import get_jobset_crd, open_own_control_plane
+from webhook.admit_job import AdmissionSettings, admit
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("jobsets")]
 

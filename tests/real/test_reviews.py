@@ -1,7 +1,7 @@
 """The reviews that a real API server sends to the webhook, as recorded in ``tests/data/reviews``.
 
 ``RECORD_REVIEWS=1 python -m pytest tests/real/test_reviews.py`` writes the recordings again; without
-it, they are compared with new reviews. tests/unit/inject_env/test_reviews.py tests the
+it, they are compared with new reviews. tests/unit/webhook/test_reviews.py tests the
 answers to them.
 """
 
@@ -19,11 +19,10 @@ import yaml
 from aiohttp import web
 
 from local.control_plane.plane import ControlPlane
-from shared.tpu_env.admission import Mutation
 from tests.real.relay.waiting import until
 from tests.real.test_inject_env import COMPONENT, OWN_MARK, apply, complete, marked
 from tests.real.webhooks import serving
-from tests.unit.inject_env.workloads import (
+from tests.unit.webhook.workloads import (
     Manifest,
     injecting,
     job,
@@ -32,6 +31,7 @@ from tests.unit.inject_env.workloads import (
     stateful_set,
 )
 from webhook.server import Webhook
+from webhook.tpu_env.admission import Mutation
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("inject-env")]
 

@@ -14,9 +14,9 @@ from typing import Any
 import yaml
 
 from local.kube import CertificateAuthority
-from shared.tpu_env.admission import Mutation
 from webhook.certificate import Certificate
 from webhook.server import Webhook, serve
+from webhook.tpu_env.admission import Mutation
 
 
 class Served:

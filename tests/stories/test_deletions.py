@@ -13,9 +13,9 @@ from local.cloud.simulation import Options
 from local.gce.timings import Timings
 from shared.base.errors import CallError
 from shared.base.names import RESOURCE_NAME_LABEL
-from shared.frame.message import Cause, Message
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Policy
+from shared.triggers.message import Cause, Message
 from tests.harness import Harness, ProcessKilled
 from tests.manifests import manifest
 from tests.stories import helpers

@@ -10,9 +10,9 @@ import pytest
 
 from local.cloud.simulation import Options
 from shared.base.names import JOBSET_STEPS
-from shared.frame.message import Cause, Message
 from shared.frame.settings import TPU_NODE_GROUP
 from shared.frame.step import handle
+from shared.triggers.message import Cause, Message
 from tests import jobset_objects as objects
 from tests.harness import Harness
 from tests.jobset_objects import JOBSET, NAMESPACE

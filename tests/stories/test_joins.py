@@ -17,8 +17,8 @@ from local.base.http import Request, Response
 from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Options
 from local.vm import agents
 from shared.base.names import RESOURCE_NAME_LABEL
-from shared.frame.message import Cause, Message
 from shared.frame.step import handle
+from shared.triggers.message import Cause, Message
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.signing_requests import STRANGE_NAMES, USAGES, kubelets, pem

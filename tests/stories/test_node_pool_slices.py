@@ -11,10 +11,10 @@ import pytest
 from functions import provision_slice
 from local.cloud.simulation import Options
 from shared.base.errors import CallError
-from shared.frame.message import POD_KIND, Cause, Message
 from shared.frame.settings import GKE
 from shared.frame.step import handle
 from shared.ports.gke_settings import GkeSettings
+from shared.triggers.message import POD_KIND, Cause, Message
 from tests import jobset_objects as objects
 from tests.harness import GKE_CLUSTER, GKE_REGION, Harness
 from tests.jobset_objects import NAMESPACE

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
-from shared.frame.decode import Trigger
 from shared.frame.settings import Settings
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import Status
@@ -15,6 +14,7 @@ from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
 from shared.slices.provider import Provider
 from shared.slices.work import SliceWork
+from shared.triggers.decode import Trigger
 from tests.unit.builders import NOW
 from tests.unit.test_create_resources import SETTINGS
 

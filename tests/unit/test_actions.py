@@ -15,7 +15,6 @@ from functions.approve_join.join_requests import Report, Revoke, WriteDecision
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
 from shared.base.reasons import Reason
-from shared.frame.message import Cause, Message
 from shared.frame.plan import (
     Action,
     Attempt,
@@ -53,6 +52,7 @@ from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.events import Event
 from shared.slices.actions import CreateSlice, DeleteSlice, SetReleaseDeadline
 from shared.slices.provider import DesiredSlice, Owner, Slice, SliceState
+from shared.triggers.message import Cause, Message
 from tests.unit.builders import NOW, RESOURCE, group, raw_group
 from tests.unit.test_create_resources import ADDED, SETTINGS
 from tests.unit.test_inject_token import instance

@@ -13,12 +13,12 @@ from functions.approve_join import ObservedRequests, decide, observe
 from functions.approve_join.join_requests import Candidate, JoinWork, Report, Revoke
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.logs import make_logger
-from shared.frame.decode import Trigger
-from shared.frame.message import Cause, message_about_requests
 from shared.frame.step import execute
 from shared.node_groups import node_group
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
+from shared.triggers.decode import Trigger
+from shared.triggers.message import Cause, message_about_requests
 from tests.signing_requests import kubelets, pem, raw_request
 from tests.unit.builders import CLUSTER, NOW, RESOURCE, raw_group
 from tests.unit.reads import Reads

@@ -16,8 +16,6 @@ from functions.create_resources import (
 )
 from functions.create_resources.user_template import find_template_violation
 from shared.base.reasons import REASONS, Reason
-from shared.frame.decode import Trigger
-from shared.frame.message import Cause, Message
 from shared.frame.plan import Action, Plan, Send
 from shared.frame.settings import Settings
 from shared.node_groups.actions import Insert, TakeOwnership
@@ -36,6 +34,8 @@ from shared.node_groups.status import (
 from shared.node_groups.work import WriteStatus
 from shared.ports.gce.values import GceError, ManagedInstance, Mig, Operation, Policy, Template
 from shared.ports.kubernetes.access_settings import Kubeconfig
+from shared.triggers.decode import Trigger
+from shared.triggers.message import Cause, Message
 from tests.unit.builders import NOW, RESOURCE, group, unreadable_group
 
 URI = "projects/my-gcp-project/x/" + RESOURCE

@@ -9,12 +9,12 @@ import pytest
 from functions.create_resources import ObservedResources, ObservedUnreadable, observe, recover
 from shared.base.errors import CallError
 from shared.base.reasons import Reason
-from shared.frame.audit_log import LogEvent
-from shared.frame.decode import Trigger
-from shared.frame.message import Cause, Message
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Condition, Status, Type
 from shared.ports.gce.values import ManagedInstance, Operation
+from shared.triggers.audit_log import LogEvent
+from shared.triggers.decode import Trigger
+from shared.triggers.message import Cause, Message
 from tests.unit.builders import NOW, RESOURCE, group, unreadable_group
 from tests.unit.reads import reading_work
 from tests.unit.test_create_resources import (

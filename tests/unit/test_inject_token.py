@@ -11,9 +11,6 @@ from functions.inject_token import MIN_LEFT, NothingToInject, ObservedVms, Vm, d
 from shared.base.errors import CallError
 from shared.base.names import CA_HASH_KEY
 from shared.base.reasons import Reason
-from shared.frame.audit_log import LogEvent
-from shared.frame.decode import Trigger
-from shared.frame.message import Cause, Message
 from shared.frame.plan import ABORT_AFTER_FAILURE, Attempt, Fail, ForOne, Plan, Send
 from shared.node_groups.actions import CreateSecret, DeleteNode, RevokeIfJoined, SetMetadata
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
@@ -22,6 +19,9 @@ from shared.node_groups.status import Condition, Retry, Status, Type
 from shared.node_groups.work import WriteStatus
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node, parse_node
+from shared.triggers.audit_log import LogEvent
+from shared.triggers.decode import Trigger
+from shared.triggers.message import Cause, Message
 from tests.unit.builders import NOW, RESOURCE, flat, group
 
 VM = f"{RESOURCE}-ab12"

@@ -10,7 +10,6 @@ import jsonpatch
 import pytest
 import yaml
 
-from functions.admit_job import AdmissionSettings, admit
 from local.jobsets import Controller
 from local.tests.jobsets.cluster import Cluster
 from shared.base.environment import Variables
@@ -20,8 +19,9 @@ from shared.slices.by_node_group.desired_group import build_desired_slice as bui
 from shared.slices.by_node_pool.desired_pool import build_desired_slice as build_pool
 from shared.slices.jobsets import find_leader
 from shared.slices.provider import DesiredSlice
-from shared.tpu_env.admission import AdmissionRequest
 from tests.jobset_objects import waiting_pod
+from webhook.admit_job import AdmissionSettings, admit
+from webhook.tpu_env.admission import AdmissionRequest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PATHS = sorted(EXAMPLES.glob("jobset-v*.yaml"))

@@ -15,9 +15,6 @@ from shared.base.names import BOOT_ID_LABEL, VM_ID_LABEL
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
 from shared.base.topology import find_machine
-from shared.frame.audit_log import LogEvent
-from shared.frame.decode import Trigger
-from shared.frame.message import Cause, Message
 from shared.frame.plan import Action, Batch, Emit, Plan, Send
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
 from shared.node_groups.node_group import AnyGroup, NodeGroup
@@ -36,6 +33,9 @@ from shared.node_groups.work import WriteStatus
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import Node, parse_node
+from shared.triggers.audit_log import LogEvent
+from shared.triggers.decode import Trigger
+from shared.triggers.message import Cause, Message
 from tests.unit.builders import NOW, RESOURCE, flat, group, unreadable_group
 from tests.unit.test_create_resources import instance_group
 from tests.unit.test_inject_token import OLD, instance

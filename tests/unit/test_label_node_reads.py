@@ -10,10 +10,10 @@ import pytest
 
 from functions.label_node import NothingToCount, ObservedNodes, observe
 from shared.base.names import BOOT_ID_LABEL
-from shared.frame.decode import Trigger
-from shared.frame.message import Cause, Message
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import Condition, Pending, Status, Type
+from shared.triggers.decode import Trigger
+from shared.triggers.message import Cause, Message
 from tests.unit.builders import NOW, RESOURCE, group, unreadable_group
 from tests.unit.reads import reading_work
 from tests.unit.test_create_resources import instance_group

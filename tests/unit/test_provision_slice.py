@@ -21,8 +21,6 @@ from shared.base import backoff
 from shared.base.errors import CallError
 from shared.base.names import JOBSET_NAME
 from shared.base.timestamps import render_time
-from shared.frame.audit_log import LogEvent
-from shared.frame.message import Message
 from shared.frame.plan import Action, Attempt, Emit, Plan, Require, Send
 from shared.ports.kubernetes.events import Event
 from shared.slices.actions import (
@@ -43,6 +41,8 @@ from shared.slices.waiting import (
     select_leaders,
 )
 from shared.slices.work import find_jobs
+from shared.triggers.audit_log import LogEvent
+from shared.triggers.message import Message
 from tests import jobset_objects as objects
 from tests.jobset_objects import JOB, with_condition
 from tests.unit.builders import NOW, merge

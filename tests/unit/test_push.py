@@ -20,10 +20,9 @@ from local.base.http import Request, Response
 from local.base.ports import LOOPBACK, find_free_ports
 from local.pubsub.model import PushIdentity
 from local.pubsub.tokens import PushTokens
-from shared.frame.push import Gate, Refusal
 from shared.frame.runtime import get_runtime
-from shared.frame.settings import Pusher, PushVerification
 from shared.ports.id_tokens import KeysError, fetch_certificates
+from shared.triggers.push import Gate, Pusher, PushVerification, Refusal
 from tests.loopback import Loopback, open_loopback
 
 EMAIL = "pusher@my-project.iam.gserviceaccount.com"

@@ -25,8 +25,6 @@ from functions.release_slice import (
 from shared.base.errors import CallError
 from shared.base.jobs import job_key, slice_name
 from shared.base.timestamps import render_time
-from shared.frame.audit_log import LogEvent
-from shared.frame.message import Cause
 from shared.frame.plan import Attempt, Emit, Fail, Plan, Require, Send
 from shared.frame.settings import Settings
 from shared.ports.kubernetes.access_settings import Kubeconfig
@@ -42,6 +40,8 @@ from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.need import find_jobset_of
 from shared.slices.provider import Owner, Slice, SliceState
 from shared.slices.work import SliceWork
+from shared.triggers.audit_log import LogEvent
+from shared.triggers.message import Cause
 from tests import jobset_objects as objects
 from tests.jobset_objects import JOB, with_condition
 from tests.unit.builders import NOW

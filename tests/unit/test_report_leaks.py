@@ -13,11 +13,11 @@ from functions.report_leaks import MAX_LEAKS, LeakWork, ObservedLeaks, ReportLea
 from functions.report_leaks.leaks import MIGS, POLICIES, TEMPLATES, Leak
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.logs import make_logger
-from shared.frame.decode import Trigger
 from shared.frame.plan import Fail, StaleObservation
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import ListedResource
 from shared.ports.kubernetes.cluster import Cluster
+from shared.triggers.decode import Trigger
 from tests.unit.builders import CLUSTER, NOW, RESOURCE, UID, group, raw_group
 from tests.unit.reads import Reads
 from tests.unit.test_create_resources import SETTINGS, instance_group, policy, template

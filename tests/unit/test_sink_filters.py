@@ -13,8 +13,8 @@ import pytest
 
 from local.cloud.logging_query import MAX_CHARACTERS, QueryError
 from local.cloud.sinks import Sinks
-from shared.frame import audit_log
-from shared.frame.decode import decode
+from shared.triggers import audit_log
+from shared.triggers.decode import decode
 
 ROOT = Path(__file__).parents[2]
 FILTERS = {

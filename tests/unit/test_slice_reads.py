@@ -28,11 +28,11 @@ from shared.base.errors import CallError
 from shared.base.jobs import job_key, slice_name
 from shared.base.names import JOBSET_KIND
 from shared.base.timestamps import render_time
-from shared.frame.audit_log import LogEvent
-from shared.frame.decode import Trigger
-from shared.frame.message import SLICE_KIND, Cause, Message
 from shared.slices.provider import InputError, Owner, Slice
 from shared.slices.work import SliceWork
+from shared.triggers.audit_log import LogEvent
+from shared.triggers.decode import Trigger
+from shared.triggers.message import SLICE_KIND, Cause, Message
 from tests import jobset_objects as objects
 from tests.jobset_objects import JOB
 from tests.unit import test_provision_slice, test_release_slice

@@ -15,8 +15,6 @@ import pytest
 
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.logs import make_logger
-from shared.frame.decode import Trigger, decode
-from shared.frame.message import MAX_NAMES, Cause, Message
 from shared.frame.plan import (
     ABORT_AFTER_FAILURE,
     Action,
@@ -56,6 +54,8 @@ from shared.ports.kubernetes.access import AccessError
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.kubernetes.events import Event
+from shared.triggers.decode import Trigger, decode
+from shared.triggers.message import MAX_NAMES, Cause, Message
 from tests.bench import push
 
 STEP = "label_node"

@@ -30,8 +30,6 @@ from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import BOOTSTRAP_GROUP, KUBELET_SIGNER
 from shared.base.reasons import Reason
 from shared.base.signing_requests import SigningRequest
-from shared.frame.decode import Trigger
-from shared.frame.message import SWEEP_KIND, Cause, Message
 from shared.frame.plan import Fail, Plan, Send, Work
 from shared.frame.settings import JoinApproval
 from shared.node_groups.node_group import NodeGroup
@@ -49,6 +47,8 @@ from shared.node_groups.status import (
     render,
 )
 from shared.ports.kubernetes.cluster import Cluster
+from shared.triggers.decode import Trigger
+from shared.triggers.message import SWEEP_KIND, Cause, Message
 from tests.unit.builders import CLUSTER, NOW, flat, group, raw_group
 from tests.unit.test_create_resources import OWN, SETTINGS
 

@@ -18,8 +18,6 @@ from functions.tear_down import (
 from shared.base.errors import CallError
 from shared.base.names import VM_ID_LABEL
 from shared.base.reasons import Reason
-from shared.frame.decode import Trigger
-from shared.frame.message import Cause, Message
 from shared.frame.plan import Plan
 from shared.node_groups.actions import Delete, PatchNode
 from shared.node_groups.resources import Found
@@ -40,6 +38,8 @@ from shared.node_groups.status import (
 from shared.node_groups.work import GroupWork, WriteStatus
 from shared.ports.gce.values import GceError, Instance, Operation
 from shared.ports.kubernetes.nodes import Node, parse_node
+from shared.triggers.decode import Trigger
+from shared.triggers.message import Cause, Message
 from tests.unit.builders import NOW, RESOURCE, flat, group, unreadable_group
 from tests.unit.test_create_resources import instance_group, policy, template
 from tests.unit.test_inject_token import instance

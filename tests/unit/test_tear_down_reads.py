@@ -18,9 +18,6 @@ from functions.tear_down import (
 )
 from shared.base.errors import CallError, OutOfTimeError
 from shared.base.reasons import REASONS, Reason
-from shared.frame.audit_log import LogEvent
-from shared.frame.decode import Trigger
-from shared.frame.message import Cause, Message
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import (
     MIG,
@@ -33,6 +30,9 @@ from shared.node_groups.status import (
     Type,
     render,
 )
+from shared.triggers.audit_log import LogEvent
+from shared.triggers.decode import Trigger
+from shared.triggers.message import Cause, Message
 from tests.unit.builders import NOW, RESOURCE, group, unreadable_group
 from tests.unit.reads import reading_work
 from tests.unit.test_inject_token import instance

@@ -16,19 +16,13 @@ from hypothesis import strategies as st
 
 from shared.base.fields import show
 from shared.base.names import JOBSET_STEPS, STEPS
-from shared.frame.audit_log import LogEvent, find_steps
-from shared.frame.decode import Delivery, Trigger, decode
-from shared.frame.message import (
-    MAX_NAMES,
-    Cause,
-    Message,
-    PoisonError,
-    message_about_requests,
-)
 from shared.frame.plan import NothingToDo
 from shared.frame.step import Invocation
 from shared.node_groups.work import find_group
 from shared.ports.gce.values import Instance
+from shared.triggers.audit_log import LogEvent, find_steps
+from shared.triggers.decode import Delivery, Trigger, decode
+from shared.triggers.message import MAX_NAMES, Cause, Message, PoisonError, message_about_requests
 from tests.unit.builders import CLUSTER, DATA, NAME, NOW, RESOURCE, UID, raw_group
 
 MESSAGE = Message("default", NAME, UID, Cause.NODES_CHANGED, NOW, nodes=("n",), vms=("v",))

@@ -10,8 +10,8 @@ import pytest
 
 from local.cloud.sinks import Sinks
 from local.tests.gke.small_gke import CLUSTER, NAME, POOL, POOLS, PROJECT, ZONE, Gke, pool_body
-from shared.frame.audit_log import LogEvent, find_steps
-from shared.frame.decode import decode
+from shared.triggers.audit_log import LogEvent, find_steps
+from shared.triggers.decode import decode
 from tests.harness import filters
 
 

@@ -20,9 +20,9 @@ from relay.settings import VARIABLES as RELAY_VARIABLES
 from relay.watching.watch import Timing
 from shared.base.names import JOBSET_STEPS, STEPS, topic_id
 from shared.frame import settings
-from shared.frame.decode import decode
-from shared.frame.message import SWEEP_KIND
 from shared.frame.step import MAX_OBSERVATIONS, SECONDS_FOR_CALLS
+from shared.triggers.decode import decode
+from shared.triggers.message import SWEEP_KIND
 from tests.unit.infra.terraform_module import (
     MODULE,
     ROOT,

@@ -15,7 +15,7 @@ from local.base.http import Response
 from relay import daemon
 from relay.changes.pending import OutgoingMessage
 from relay.publisher import PubSubPublisher
-from shared.frame.message import Cause, Message
+from shared.triggers.message import Cause, Message
 from tests.unit.relay.objects import group
 from tests.unit.relay.scripted_api import GROUPS, ScriptedApi, error_response
 from tests.unit.relay.small_pubsub import SmallPubSub

@@ -20,7 +20,7 @@ from shared.base.names import (
     TOPOLOGY_LABEL,
     VM_ID_LABEL,
 )
-from shared.frame.message import Cause
+from shared.triggers.message import Cause
 from tests.unit.relay.objects import (
     OWN_LABELS,
     RESOURCE_NAME,

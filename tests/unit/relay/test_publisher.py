@@ -16,7 +16,7 @@ from relay import publisher
 from relay.changes.pending import OutgoingMessage
 from relay.publisher import NoCredentials, PubSubPublisher, find_credentials
 from shared.base.names import JOBSET_KIND
-from shared.frame.message import POD_KIND, Cause, Message, message_about_requests
+from shared.triggers.message import POD_KIND, Cause, Message, message_about_requests
 from tests.unit.relay.small_pubsub import SmallPubSub
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

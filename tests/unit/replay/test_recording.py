@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from replay.publications import Publication
 from replay.recording import Rules, read_line, read_recording
-from shared.frame.message import PoisonError
+from shared.triggers.message import PoisonError
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 RULES = Rules(None, "tpu-functions-", NOW)

@@ -20,13 +20,13 @@ from relay.changes.pending import OutgoingMessage
 from relay.publisher import PubSubPublisher, find_credentials
 from shared.base.errors import CallError
 from shared.base.names import topic_id
-from shared.frame.decode import Delivery, decode
-from shared.frame.message import Cause, Message
 from shared.frame.plan import Publish
 from shared.frame.runtime import make_publish
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.pubsub import Topics
+from shared.triggers.decode import Delivery, decode
+from shared.triggers.message import Cause, Message
 
 PREFIX = "tpu-functions-"
 STEP = "label_node"

@@ -20,7 +20,7 @@ from shared.base.jobs import JOB_KEY_SELECTOR
 from shared.base.names import JOB_KEY, TOPOLOGY_LABEL
 from shared.base.pods import count_chips
 from shared.slices.jobsets import has_opted_out
-from shared.tpu_env.admission import (
+from webhook.tpu_env.admission import (
     AdmissionRequest,
     AdmissionResponse,
     Object,
@@ -28,7 +28,7 @@ from shared.tpu_env.admission import (
     escape,
     set_keys,
 )
-from shared.tpu_env.workloads import TEMPLATE
+from webhook.tpu_env.workloads import TEMPLATE
 
 LOCATION_HINT = "cloud.google.com/gke-location-hint"
 RESERVED_OR_SPOT = (

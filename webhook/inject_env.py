@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shared.base.environment import SettingsError
-from shared.tpu_env.admission import (
+from webhook.tpu_env.admission import (
     AdmissionRequest,
     AdmissionResponse,
     Object,
@@ -34,15 +34,9 @@ from shared.tpu_env.admission import (
     escape,
     set_keys,
 )
-from shared.tpu_env.container_env import INJECTED, build_container_envs, without_injected
-from shared.tpu_env.variables import (
-    LISTS,
-    Environment,
-    Ports,
-    Value,
-    decide_variables,
-)
-from shared.tpu_env.workloads import NOT_INJECTED, FieldPath, Workload, read_tpu_workload
+from webhook.tpu_env.container_env import INJECTED, build_container_envs, without_injected
+from webhook.tpu_env.variables import LISTS, Environment, Ports, Value, decide_variables
+from webhook.tpu_env.workloads import NOT_INJECTED, FieldPath, Workload, read_tpu_workload
 
 INJECT = "tpu-functions.dev/inject"
 MARKS = (INJECT, "gke-tpu-env-injector.aaronbatilo.dev/inject")

@@ -12,8 +12,8 @@ from typing import Any
 
 import jsonpatch
 
-from functions.inject_env import InjectionSettings, inject
-from shared.tpu_env.admission import Mutation, review
+from webhook.inject_env import InjectionSettings, inject
+from webhook.tpu_env.admission import Mutation, review
 
 Manifest = dict[str, Any]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.unit.inject_env.workloads import Answered, Manifest
+from tests.unit.webhook.workloads import Answered, Manifest
 
 CONFIGURATION = "lws-mutating-webhook-configuration"
 """The name of the webhook configuration in LeaderWorkerSet's manifests."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.unit.inject_env.workloads import Answered, container, selector, stateful_set
+from tests.unit.webhook.workloads import Answered, container, selector, stateful_set
 
 DATA = Path(__file__).parents[2] / "data" / "topology.yaml"
 TOPOLOGY: dict[str, Any] = yaml.safe_load(DATA.read_text())

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tests.unit.inject_env.workloads import Answered
+from tests.unit.webhook.workloads import Answered
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "workload"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shared.base.names import is_dns_label
-from shared.frame.message import PoisonError
+from shared.triggers.message import PoisonError
 
 _VERSION_PREFIX = re.compile(r"^(v1|beta|alpha)\.")
 _RESOURCE_NAME = re.compile(r"tng-[-a-z0-9]*-[0-9a-f]{8}")

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.tpu_env.workloads import name_hosts
-from tests.unit.inject_env.lws import (
+from tests.unit.webhook.lws import (
     CONFIGURATION,
     ORDERS,
     OWN_CONFIGURATION,
@@ -16,7 +15,8 @@ from tests.unit.inject_env.lws import (
     Admitted,
     mutate,
 )
-from tests.unit.inject_env.workloads import Answered, Manifest, container, group_pod, selector
+from tests.unit.webhook.workloads import Answered, Manifest, container, group_pod, selector
+from webhook.tpu_env.workloads import name_hosts
 
 TWO_HOSTS: dict[str, Any] = {"nodeSelector": selector("tpu7x", "2x2x2")}
 LISTED = (

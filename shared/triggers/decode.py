@@ -17,8 +17,8 @@ from typing import Any
 from shared.base.fields import show
 from shared.base.names import JOBSET_KIND, KIND, SIGNING_REQUEST_KIND
 from shared.base.timestamps import LONG_AGO, guess_time
-from shared.frame.audit_log import LogEvent, find_steps, parse_entry
-from shared.frame.message import (
+from shared.triggers.audit_log import LogEvent, find_steps, parse_entry
+from shared.triggers.message import (
     MESSAGE_VERSION,
     POD_KIND,
     SLICE_KIND,

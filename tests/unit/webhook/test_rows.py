@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.tpu_env.admission import MAX_BYTES, NoReviewError, review
-from tests.unit.inject_env.lws import ORDERS, Admitted, mutate
-from tests.unit.inject_env.workloads import (
+from tests.unit.webhook.lws import ORDERS, Admitted, mutate
+from tests.unit.webhook.workloads import (
     Answered,
     as_review,
     container,
@@ -28,6 +27,7 @@ from tests.unit.inject_env.workloads import (
     selector,
     stateful_set,
 )
+from webhook.tpu_env.admission import MAX_BYTES, NoReviewError, review
 
 DATA = Path(__file__).parents[2] / "data"
 ROWS: dict[str, dict[str, Any]] = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.inject_env.workloads import (
+from tests.unit.webhook.workloads import (
     Answered,
     Manifest,
     container,

@@ -13,19 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import flask
 import pytest
 
-import main
-from functions.inject_env import read_injection
 from local.kube import CertificateAuthority
 from shared.base.environment import SettingsError
-from shared.tpu_env.admission import MAX_BYTES, AdmissionResponse, Mutation
-from tests.unit.inject_env.workloads import as_review, injecting, stateful_set
+from tests.unit.webhook.workloads import as_review, injecting, stateful_set
 from webhook import server
 from webhook.certificate import Certificate, UnusableCertificate
+from webhook.inject_env import read_injection
 from webhook.server import Webhook, serve
 from webhook.settings import read_settings
+from webhook.tpu_env.admission import MAX_BYTES, AdmissionResponse, Mutation
 
 MUTATIONS: Mapping[str, Mutation] = {"/mutate": injecting()}
 
@@ -294,17 +292,3 @@ def test_an_invalid_setting_is_an_error_that_names_it(
     with pytest.raises(SettingsError) as raised:
         read_injection(environment)
     assert str(raised.value) == message
-
-
-@pytest.mark.parametrize(
-    "body, status",
-    [(json.dumps(as_review(stateful_set())), 200), ("{", 400), ("x" * (MAX_BYTES + 1), 413)],
-    ids=["a review", "no review", "too large"],
-)
-def test_the_function_answers_as_the_server_does(body: str, status: int) -> None:
-    app = flask.Flask("test")
-    with app.test_request_context("/", method="POST", data=body):
-        answer = main.inject_env(flask.request)
-    assert answer[1] == status
-    if status == 200:
-        assert json.loads(answer[0])["response"]["uid"] == "u-1"

@@ -15,15 +15,15 @@ import jsonpatch
 import pytest
 import yaml
 
-from functions.admit_job import AdmissionSettings, admit, read_admission
 from shared.base.environment import SettingsError
 from shared.base.jobs import job_key
-from shared.tpu_env.admission import review
 from tests.admission import evaluate
-from tests.unit.inject_env.workloads import Manifest, as_review, container, job, selector
+from tests.unit.webhook.workloads import Manifest, as_review, container, job, selector
+from webhook.admit_job import AdmissionSettings, admit, read_admission
 from webhook.settings import read_settings
+from webhook.tpu_env.admission import review
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 ROWS: dict[str, dict[str, Any]] = {
     row["id"]: row
     for row in yaml.safe_load((ROOT / "tests/data/tpu_provisioner.yaml").read_text())["rows"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from shared.base.names import COMPLETION_INDEX
 from shared.base.pods import find_controller, list_tpu_containers, parse_count
-from shared.tpu_env.admission import Object
+from webhook.tpu_env.admission import Object
 
 POD_INDEX = "apps.kubernetes.io/pod-index"
 JOBSET = "jobset.sigs.k8s.io"

@@ -11,9 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
-from shared.frame.settings import Pusher, PushVerification
 from shared.ports.id_tokens import (
     ALGORITHM,
     KeysError,
@@ -31,6 +31,29 @@ _REMOVED = ".SIGNATURE_REMOVED_BY_GOOGLE"
 _REFETCH_AFTER_S = 60.0
 """The minimum interval between fetches for unknown keys: anybody can send an invented key id."""
 _RETRY_AFTER_S = 5.0
+
+
+GOOGLES_CERTIFICATES = "https://www.googleapis.com/oauth2/v1/certs"
+"""Where Google publishes the keys that sign its ID tokens, as X.509 by key id."""
+
+
+class PushVerification(StrEnum):
+    """Who verifies the signature of a push's token."""
+
+    PLATFORM = "platform"
+    """Cloud Run: IAM lets only the push account call the service, and the signature is removed."""
+    SIGNATURE = "signature"
+    """The function itself, wherever it runs."""
+
+
+@dataclass(frozen=True)
+class Pusher:
+    """The push account, as in the OIDC tokens of the push subscriptions."""
+
+    service_account: str
+    audience: str
+    certificates_url: str
+    verification: PushVerification = PushVerification.SIGNATURE
 
 
 @dataclass(frozen=True)

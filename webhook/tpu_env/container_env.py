@@ -16,16 +16,9 @@ from functools import cached_property
 from typing import Any
 
 from shared.base.pods import CONTAINER_LISTS
-from shared.tpu_env.admission import Object, Operation
-from shared.tpu_env.variables import (
-    LISTS,
-    LOCALHOST,
-    Environment,
-    Value,
-    render,
-    selects_topology,
-)
-from shared.tpu_env.workloads import Workload
+from webhook.tpu_env.admission import Object, Operation
+from webhook.tpu_env.variables import LISTS, LOCALHOST, Environment, Value, render, selects_topology
+from webhook.tpu_env.workloads import Workload
 
 INJECTED = "tpu-functions.dev/injected"
 """Annotation of a Pod template: the injected variables, with digests of their values, as JSON."""

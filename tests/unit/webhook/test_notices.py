@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.inject_env.workloads import (
+from tests.unit.webhook.workloads import (
     ACCELERATOR,
     TOPOLOGY,
     Answered,

@@ -11,9 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shared.tpu_env.admission import AdmissionRequest, NoReviewError, Operation, review, set_keys
-from shared.tpu_env.workloads import MAX_WORKERS
-from tests.unit.inject_env.workloads import (
+from tests.unit.webhook.workloads import (
     Answered,
     Manifest,
     as_review,
@@ -26,6 +24,8 @@ from tests.unit.inject_env.workloads import (
     selector,
     stateful_set,
 )
+from webhook.tpu_env.admission import AdmissionRequest, NoReviewError, Operation, review, set_keys
+from webhook.tpu_env.workloads import MAX_WORKERS
 
 TPU7X = selector("tpu7x", "2x2x2")
 WORKLOADS: list[Manifest] = [

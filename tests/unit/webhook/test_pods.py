@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.admission import refusal
-from tests.unit.inject_env.workloads import (
+from tests.unit.webhook.workloads import (
     Answered,
     Manifest,
     container,

@@ -17,8 +17,8 @@ from shared.base.accelerators import CHIP_BOUNDS, GENERATIONS, Generation
 from shared.base.names import ACCELERATOR_LABEL, INSTANCE_TYPE_LABEL, TOPOLOGY_LABEL
 from shared.base.pods import CONTAINER_LISTS, count_chips, list_tpu_containers, parse_count
 from shared.base.topology import TOPOLOGY, parse_dimensions
-from shared.tpu_env.admission import Object
-from shared.tpu_env.workloads import (
+from webhook.tpu_env.admission import Object
+from webhook.tpu_env.workloads import (
     MAX_WORKERS,
     FieldPath,
     Multislice,

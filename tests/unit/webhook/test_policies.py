@@ -10,8 +10,8 @@ import yaml
 
 from shared.base.pods import count_chips
 from tests.admission import evaluate, refusal
-from tests.unit.inject_env.lws import mutate
-from tests.unit.inject_env.workloads import (
+from tests.unit.webhook.lws import mutate
+from tests.unit.webhook.workloads import (
     Answered,
     Manifest,
     container,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from shared.tpu_env.admission import Operation, review
-from tests.unit.inject_env.workloads import injecting
+from tests.unit.webhook.workloads import injecting
+from webhook.tpu_env.admission import Operation, review
 
 RECORDINGS = Path(__file__).parents[2] / "data" / "reviews"
 TEMPLATE = "/spec/template"
