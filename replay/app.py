@@ -12,7 +12,7 @@ from typing import IO, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from replay import VERSION, dead_letter_commands
+from replay import dead_letter_commands
 from replay.audit_log import find_projects, make_publications, make_query, read_filters
 from replay.commands import (
     MANY,
@@ -41,6 +41,7 @@ from replay.recording import Recording, Rules, read_recording
 from replay.timeline_html import render_html
 from replay.ways import Ways, open_ways
 from shared.base.environment import SettingsError
+from version import VERSION
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 HELP_OPTIONS = ["-h", "--help"]

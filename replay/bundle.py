@@ -37,6 +37,7 @@ def build(target: Path, requirements: str) -> None:
             _copy_distribution(name, version, site)
         for package in PACKAGES:
             shutil.copytree(ROOT / package, site / package, ignore=_LEFT_OUT)
+        shutil.copy(ROOT / "version.py", site)
         shutil.copytree(FILTERS, site / FILTERS.relative_to(ROOT))
         target.parent.mkdir(parents=True, exist_ok=True)
         python = f"python{sys.version_info.major}.{sys.version_info.minor}"

@@ -1,6 +1,6 @@
 """``make release``: build all files of a release that need no registry, in build/release.
 
-The release's version is `replay.VERSION`. docs/releasing.md has the steps of a maintainer.
+The release's version is `version.VERSION`. docs/releasing.md has the steps of a maintainer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import yaml
 
 from infra.release import archives, changelog
 from infra.release.sbom import render_sbom
-from replay import VERSION, bundle
+from replay import bundle
+from version import VERSION
 
 ROOT = Path(__file__).parents[2]
 NOTES = "notes.md"
@@ -82,7 +83,7 @@ def find_violations(settings: Settings, tag: str | None, text: str, changed: str
     found = []
     if tag is not None and tag != f"v{settings.version}":
         found.append(
-            f"the tag is {tag}, and the version in replay/__init__.py is {settings.version}: delete "
+            f"the tag is {tag}, and the version in version.py is {settings.version}: delete "
             f"the tag, and push v{settings.version}, or the version that the tag has"
         )
     if settings.is_snapshot:

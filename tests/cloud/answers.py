@@ -11,10 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from replay import VERSION
 from replay.output import print_paragraph, print_table
 from tests.cloud.project import Document
 from tests.cloud.questions import Facts, Question
+from version import VERSION
 
 FORMAT = 1
 _NUMBER = re.compile(

@@ -23,10 +23,11 @@ from infra.release.changelog import find_section, point_links_to
 from infra.release.sbom import parse_pins, render_sbom
 from local.base.clock import VirtualClock
 from local.kube import KubeApi
-from replay import VERSION, bundle
+from replay import bundle
 from tests.bundle.bundle import list_uploaded
 from tests.harness import ROOT
 from tests.unit.infra.test_kustomize import KUBECTL
+from version import VERSION
 
 CHANGELOG = """\
 # Changelog
@@ -65,7 +66,7 @@ def list_tracked() -> list[str]:
     return [name for name in done.stdout.split("\0") if (ROOT / name).is_file()]
 
 
-def test_every_file_has_the_version_of_replay() -> None:
+def test_every_file_has_the_version() -> None:
     pattern = re.compile(
         r"(?:\bref=v|/download/v|newTag: \"|(?:functions|source|tng|relay|inject-env)[-:]"
         r"|(?:tag|origin|annotate|message) v)(\d+\.\d+\.\d+)\b"
@@ -79,13 +80,13 @@ def test_every_file_has_the_version_of_replay() -> None:
                     for found in pattern.findall(line)
                     if found != VERSION and name != "CHANGELOG.md"
                 ]
-    assert others == [], f"the version in replay/__init__.py is {VERSION}"
+    assert others == [], f"the version in version.py is {VERSION}"
 
 
-def test_the_packages_metadata_take_the_version_from_replay() -> None:
+def test_the_packages_metadata_take_the_version_from_the_root() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     assert 'dynamic = ["version"]' in project
-    assert 'version = {attr = "replay.VERSION"}' in project
+    assert 'version = {attr = "version.VERSION"}' in project
     assert re.search(r'^version = "', project, re.MULTILINE) is None
     assert re.fullmatch(r"\d+\.\d+\.\d+", VERSION)
 
@@ -152,7 +153,7 @@ def test_the_notes_name_an_image_by_its_digest_if_it_is_known() -> None:
             "v0.3.0",
             "",
             [
-                "the tag is v0.3.0, and the version in replay/__init__.py is 0.2.0: delete the tag, "
+                "the tag is v0.3.0, and the version in version.py is 0.2.0: delete the tag, "
                 "and push v0.2.0, or the version that the tag has"
             ],
         ),

@@ -13,11 +13,11 @@ import yaml
 
 from infra.release import __main__ as release
 from infra.release import archives
-from replay import VERSION
 from tests.harness import ROOT
 from tests.real_parts import miss
 from tests.terraform import workspace
 from tests.unit.infra.test_kustomize import KUBECTL, USERS
+from version import VERSION
 
 PAGE = (ROOT / "docs" / "install.md").read_text()
 WITHOUT = PAGE[PAGE.index("## Without deploy.sh") :]

@@ -22,7 +22,6 @@ from local.base.clock import VirtualClock
 from local.control_plane.binaries import find
 from local.kube import KubeApi
 from relay.settings import read_settings
-from replay import VERSION
 from shared.base.names import BOOTSTRAP_GROUP, JOBSET_STEPS, STEPS
 from shared.node_groups.bootstrap import KUBEADM_GROUP
 from tests.admission import evaluate, refusal
@@ -30,6 +29,7 @@ from tests.overlays import COMPONENTS, EXAMPLE, KUBERNETES, NAMES, write_overlay
 from tests.real.deploy.outputs import JOBSETS, USERS_WITH_JOBSETS
 from tests.unit.test_manifests import DOCUMENTS, LABELS, SECRET, Permission, merge_patch
 from tests.unit.test_manifests import expand as expand_role
+from version import VERSION
 
 Manifest = dict[str, Any]
 

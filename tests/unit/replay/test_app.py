@@ -12,7 +12,6 @@ import typer
 from google.auth.exceptions import RefreshError
 from typer.testing import CliRunner, Result
 
-from replay import VERSION
 from replay.app import app
 from replay.errors import in_plain_words
 from replay.explain import STEPS
@@ -22,6 +21,7 @@ from replay.reference import refresh
 from replay.ways import with_default_kubeconfig
 from shared.base.errors import CallError, OutOfTimeError
 from shared.ports.kubernetes.access import AccessError
+from version import VERSION
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "reference" / "replay.md"

@@ -13,6 +13,7 @@ from replay import completion, ways
 from replay.app import app
 from replay.bundle import REQUIREMENTS, ROOT, WrongVersionError, build
 from tests.unit.replay.tool import Tool, training
+from version import VERSION
 
 
 @pytest.fixture(name="offered")
@@ -92,6 +93,7 @@ def test_the_file_runs_as_kubectls_plugin_without_other_files(tmp_path: Path) ->
             timeout=240,
         )
 
+    assert run(str(program), "--version").stdout == f"tpu-functions replay {VERSION}\n"
     shown = run(str(program), "explain", "--help")
     assert shown.stdout.startswith("Usage: kubectl tng explain [OPTIONS] {NAMESPACE/NAME}"), shown
     assert run(str(tmp_path / "kubectl_complete-tng"), "rec").stdout.splitlines() == [

@@ -1,0 +1,3 @@
+"""The version of the whole project. It is defined only here."""
+
+VERSION = "0.2.0"
