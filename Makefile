@@ -62,10 +62,10 @@ test-all: $(STAMP) ## Run all tests, also the slow ones, on random examples
 	@$(BIN)/python -m pytest -q -n 2 --dist loadgroup --hypothesis-profile=random
 
 mutants: $(STAMP) ## Check that changes of single lines of the product make a test fail; ARGS="--seed N --count 100"
-	@$(BIN)/python -m tests.mutants $(ARGS)
+	@$(BIN)/python -m tools.mutants $(ARGS)
 
 test-cloud: named-project $(STAMP) ## Test assumptions about Compute Engine in a real project: PROJECT=ID; ARGS=--dry-run shows the cost
-	@$(BIN)/python -m tests.cloud $(CLOUD) $(ARGS)
+	@$(BIN)/python -m tools.cloud $(CLOUD) $(ARGS)
 
 named-project:
 	$(if $(CLOUD),,$(error PROJECT is not set: make test-cloud PROJECT=ID [ZONE=ZONE] [ARGS=--dry-run]; see docs/test-cloud.md))
@@ -89,14 +89,14 @@ format: $(STAMP) ## Format the code
 	@$(BIN)/ruff format .
 
 bench: $(STAMP) ## Measure cold start, reaction, time and calls, as ratios of one run
-	@$(BIN)/python -m tests.bench
+	@$(BIN)/python -m tools.bench
 
 performance: $(STAMP) ## Run the benchmark and write its output into docs/performance.md; ARGS="SECTION ..."
-	@$(BIN)/python -m tests.performance $(ARGS)
+	@$(BIN)/python -m tools.performance $(ARGS)
 
 scale: $(STAMP) ## Measure the capacity of one installation, into docs/scale.md (hours)
-	@SCALE_KEEP=1 $(BIN)/python -m pytest -q tests/scale
-	@$(BIN)/python -m tests.scale.figures
+	@SCALE_KEEP=1 $(BIN)/python -m pytest -q tests/tools/scale
+	@$(BIN)/python -m tools.scale.figures
 
 kubectl-tng: $(STAMP) ## Build kubectl tng as one file, build/kubectl-tng
 	@$(BIN)/python -m replay.bundle build/kubectl-tng

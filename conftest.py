@@ -14,7 +14,9 @@ import tests
 # All helpers, so that their failing asserts show values as those of a test do. A module that is
 # imported before this call would be left out.
 pytest.register_assert_rewrite(
-    "local.tests", *(f"tests.{module.name}" for module in pkgutil.iter_modules(tests.__path__))
+    "local.tests",
+    "tools",
+    *(f"tests.{module.name}" for module in pkgutil.iter_modules(tests.__path__)),
 )
 
 from tests import real_parts  # noqa: E402

@@ -32,10 +32,10 @@ from local.vm.conversation import Bearer, Identity
 from local.vm.kubelet import KubeletBehaviour
 from local.vm.transport import InProcess
 from shared.base.names import JOBSET_STEPS, STEPS
-from tests.bench import Bench, make_group, push
 from tests.bundle.bundle import ROOT, copy_uploaded, list_uploaded, make_environment, pip, run
 from tests.loopback import Google, MetadataServer, TrustsGoogle, encode_ca, is_id_token
 from tests.real.relay.waiting import until
+from tools.bench import Bench, make_group, push
 
 AUDIENCE = "my-cluster"
 PUSHER = f"pusher@{PROJECT}.iam.gserviceaccount.com"

@@ -14,11 +14,11 @@ import pytest
 from local.base.ports import LOOPBACK, find_free_ports
 from local.cloud.simulation import PROJECT
 from local.kube import CertificateAuthority
-from tests.bench import Bench
 from tests.bundle.bundle import ROOT
 from tests.bundle.dockerfile import build
 from tests.real.relay.waiting import until
 from tests.unit.webhook.workloads import as_review, job, jobset_labels, selector
+from tools.bench import Bench
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1800), pytest.mark.xdist_group("bundle")]
 

@@ -30,7 +30,6 @@ from shared.frame.step import MAX_ATTEMPTS, Answer, Invocation
 from shared.triggers.decode import decode
 from shared.triggers.message import POD_KIND, SLICE_KIND, SWEEP_KIND, Cause, Message
 from tests import jobset_objects as objects
-from tests.bench import push
 from tests.harness import GKE_CLUSTER, Harness
 from tests.jobset_objects import NAMESPACE
 from tests.manifests import manifest
@@ -46,6 +45,7 @@ from tests.stories.jobsets import (
 )
 from tests.stories.test_node_pool_slices import SETTINGS
 from tests.unit.builders import DATA
+from tools.bench import push
 
 ANSWERS = {204, 400, 503}
 LATER = timedelta(hours=1)

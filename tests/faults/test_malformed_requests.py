@@ -22,7 +22,6 @@ from local.vm import agents
 from shared.base.timestamps import render_time
 from shared.frame.step import CRASHED, handle
 from shared.triggers.message import Cause, message_about_requests
-from tests.bench import push
 from tests.faults.test_malformed_messages import (
     ANSWERS,
     JUNK,
@@ -35,6 +34,7 @@ from tests.manifests import manifest
 from tests.signing_requests import STRANGE_NAMES, USAGES, kubelets, pem, raw_request
 from tests.stories import helpers
 from tests.stories.helpers import ONE_HOST
+from tools.bench import push
 
 CSR = "/apis/certificates.k8s.io/v1/certificatesigningrequests/csr-x"
 NO_JOIN = Options(agents=agents.Timings(lease_s=LAZY_LEASE_S, joins=False))

@@ -1,6 +1,6 @@
 """docs/first-slice.md shows the real output of its commands.
 
-``python -m tests.first_slice`` generates the page.
+``python -m tools.first_slice`` generates the page.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import pytest
 
 from local.control_plane.binaries import find
 from local.control_plane.plane import OwnControlPlane
-from tests.first_slice import PAGE, Step, mask, open_terminal, parse_page, play, render_page
 from tests.real.inventory import list_everything
 from tests.real_parts import miss
+from tools.first_slice import PAGE, Step, mask, open_terminal, parse_page, play, render_page
 
 real = pytest.mark.real
 processes = pytest.mark.processes

@@ -1,6 +1,6 @@
 """docs/on-call.md: a stockout, a preemption, lost messages and a dead letter, resolved with the tool.
 
-``python -m tests.on_call`` generates the page.
+``python -m tools.on_call`` generates the page.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.first_slice import parse_page, render_page
-from tests.on_call import EXPECTED, PAGE, open_tool_terminal, play_page
 from tests.real_parts import miss
+from tools.first_slice import parse_page, render_page
+from tools.on_call import EXPECTED, PAGE, open_tool_terminal, play_page
 
 
 @pytest.mark.real

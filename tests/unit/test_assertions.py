@@ -25,7 +25,7 @@ def _name_module(path: Path) -> str:
 
 HELPERS = [
     _name_module(path)
-    for path in sorted((ROOT / "tests").rglob("*.py"))
+    for path in sorted([*(ROOT / "tests").rglob("*.py"), *(ROOT / "tools").rglob("*.py")])
     if not path.name.startswith("test_") and _has_assert(path)
 ]
 

@@ -8,16 +8,16 @@ import pytest
 
 from local.control_plane import __main__ as control_plane
 from local.show import recording
-from tests import bench, first_slice, on_call, performance
 from tests.terraform import __main__ as terraform
+from tools import bench, first_slice, on_call, performance
 
 PROGRAMS: dict[str, Callable[[list[str]], int | str]] = {
     "make control-plane": control_plane.main,
     "python -m local.show.recording": recording.main,
-    "python -m tests.bench": bench.main,
-    "python -m tests.first_slice": first_slice.main,
-    "python -m tests.on_call": on_call.main,
-    "python -m tests.performance": performance.main,
+    "python -m tools.bench": bench.main,
+    "python -m tools.first_slice": first_slice.main,
+    "python -m tools.on_call": on_call.main,
+    "python -m tools.performance": performance.main,
     "python -m tests.terraform": terraform.main,
 }
 

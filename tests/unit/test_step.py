@@ -56,7 +56,7 @@ from shared.ports.kubernetes.connection import Connection
 from shared.ports.kubernetes.events import Event
 from shared.triggers.decode import Trigger, decode
 from shared.triggers.message import MAX_NAMES, Cause, Message
-from tests.bench import push
+from tools.bench import push
 
 STEP = "label_node"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -21,7 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 from random import Random
 
-from tests.mutants.coverage_map import (
+from tools.mutants.coverage_map import (
     FOLDERS,
     STORED,
     CoverageMap,
@@ -30,8 +30,8 @@ from tests.mutants.coverage_map import (
     order_tests,
     read_sources,
 )
-from tests.mutants.mutate import Mutant, list_mutants
-from tests.mutants.tree import ROOT, copied_tree, run_pytest
+from tools.mutants.mutate import Mutant, list_mutants
+from tools.mutants.tree import ROOT, copied_tree, run_pytest
 
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 UNIT = "tests/unit/"

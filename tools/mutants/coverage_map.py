@@ -12,8 +12,8 @@ from functools import cached_property
 
 from coverage import CoverageData
 
-from tests.mutants.mutate import Mutant
-from tests.mutants.tree import ROOT, copied_tree, list_files, run_pytest
+from tools.mutants.mutate import Mutant
+from tools.mutants.tree import ROOT, copied_tree, list_files, run_pytest
 
 FOLDERS = ("functions", "shared", "relay")
 STORED = ROOT / "build" / "mutants"

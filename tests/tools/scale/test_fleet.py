@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.scale import figures
-from tests.scale.fleet import NOTHING, RATE_QUOTA, Cost, Fleet
+from tools.scale import figures
+from tools.scale.fleet import NOTHING, RATE_QUOTA, Cost, Fleet
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(14_400), pytest.mark.xdist_group("fleet")]
 

@@ -1,10 +1,10 @@
-"""Generate the table of questions in `docs/test-cloud.md`: ``python -m tests.cloud.reference``."""
+"""Generate the table of questions in `docs/test-cloud.md`: ``python -m tools.cloud.reference``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cloud.questions import QUESTIONS, Question
+from tools.cloud.questions import QUESTIONS, Question
 
 PAGE = Path(__file__).parents[2] / "docs" / "test-cloud.md"
 _BEGIN, _END = "<!-- questions from the code -->\n", "<!-- end -->"

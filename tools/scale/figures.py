@@ -1,6 +1,6 @@
 """Figures of the runs at scale: stored in ``figures.json``, shown in `docs/scale.md`.
 
-A run stores its figures with the date and the machine. ``python -m tests.scale.figures`` writes the
+A run stores its figures with the date and the machine. ``python -m tools.scale.figures`` writes the
 tables of the page from the stored figures.
 """
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from replay.output import print_paragraph, print_table
-from tests.cloud.project import Document
-from tests.cloud.questions import Facts, Question
+from tools.cloud.project import Document
+from tools.cloud.questions import Facts, Question
 from version import VERSION
 
 FORMAT = 1

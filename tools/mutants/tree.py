@@ -54,7 +54,7 @@ def run_pytest(
     for name in _SLOW_IMPORTS:
         importlib.import_module(name)
     output = copy.parent / "output"
-    command = ["-q", "-p", "no:cacheprovider", "-p", "tests.mutants.plugin", *TESTS, *arguments]
+    command = ["-q", "-p", "no:cacheprovider", "-p", "tools.mutants.plugin", *TESTS, *arguments]
     process = multiprocessing.get_context("fork").Process(
         target=_run_child, args=(copy, command, output, environment)
     )

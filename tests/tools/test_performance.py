@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tests.bench import PARTS, PEER, PEER_KUBERNETES, SIZES, slice_times
-from tests.performance import LEFT, PAGE, Bar, draw, draw_plots, read_page, split_output, write_page
+from tools.bench import PARTS, PEER, PEER_KUBERNETES, SIZES, slice_times
+from tools.performance import LEFT, PAGE, Bar, draw, draw_plots, read_page, split_output, write_page
 
 TIMES = """
 where the time of a slice goes: seconds

@@ -12,7 +12,7 @@
 - Reviews of the webhook: latency over a persistent connection, and reviews per second of one process.
   The benchmark fails if the 99th percentile of the latency exceeds 50 ms.
 
-``python -m tests.bench cold-start`` prints one section; `tests.performance` writes the page.
+``python -m tools.bench cold-start`` prints one section; `tools.performance` writes the page.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ WARM_PUSHES = 30
 REVIEWS = 300
 REVIEW_P99_S = 0.05
 CONNECTIONS = 8
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 PLAIN_IMPORTS = Path(__file__).with_name("plain_imports_main.py")
 PYTHON = Path(sys.executable)
 
@@ -515,7 +515,7 @@ def main(arguments: Sequence[str] | None = None) -> str:
     """Print the figures of the chosen sections. Returns an error if they are too bad, or an empty
     text."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.bench",
+        prog="python -m tools.bench",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from shared.base.timestamps import parse_time
-from tests.cloud.project import (
+from tools.cloud.project import (
     LABEL,
     MIG,
     POLICY,

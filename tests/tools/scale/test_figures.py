@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.scale.figures import PAGE, load, refresh, store
+from tools.scale.figures import PAGE, load, refresh, store
 
 SAMPLE_PAGE = "before\n<!-- figures: run -->\nold\n<!-- end -->\nafter\n"
 
 
 def test_the_page_has_the_stored_figures() -> None:
-    """``python -m tests.scale.figures`` updates the page."""
+    """``python -m tools.scale.figures`` updates the page."""
     text = PAGE.read_text()
     assert refresh(text, load()) == text
 

@@ -23,12 +23,12 @@ from local.cloud.logging import CloudLogging, serve
 from local.gce import Inventory, Principal, Simulator, Timings
 from local.tests.gce.small_cloud import RecordingAgent
 from replay import cloud_logging
-from tests.cloud import reference
-from tests.cloud.__main__ import Dependencies, main, open_clients
-from tests.cloud.answers import redact
-from tests.cloud.project import MIG, POLICY, TEMPLATE, CallError, Project, Time
-from tests.cloud.questions import QUESTIONS, Question
 from tests.loopback import Loopback, open_loopback
+from tools.cloud import reference
+from tools.cloud.__main__ import Dependencies, main, open_clients
+from tools.cloud.answers import redact
+from tools.cloud.project import MIG, POLICY, TEMPLATE, CallError, Project, Time
+from tools.cloud.questions import QUESTIONS, Question
 
 PROJECT, NUMBER = "some-project", "123456789012"
 PERSON = "user@example.com"
@@ -270,7 +270,7 @@ def test_an_unexpected_error_does_not_stop_the_other_questions(
 
     first, second = QUESTIONS[:2]
     odd = replace(first, ask=fail)
-    monkeypatch.setattr("tests.cloud.questions.QUESTIONS", (odd, second))
+    monkeypatch.setattr("tools.cloud.questions.QUESTIONS", (odd, second))
     cloud = start()
     assert cloud.ask() == 1
     answers = cloud.read_answers()
@@ -630,7 +630,7 @@ def test_each_question_refers_to_an_existing_file_and_heading(question: Question
 
 def test_the_page_is_generated_from_the_questions() -> None:
     page = reference.PAGE.read_text()
-    assert page == reference.refresh(page), "run python -m tests.cloud.reference"
+    assert page == reference.refresh(page), "run python -m tools.cloud.reference"
 
 
 def test_make_requires_the_project() -> None:
@@ -640,5 +640,5 @@ def test_make_requires_the_project() -> None:
     assert "PROJECT is not set: make test-cloud PROJECT=ID" in failed.stderr
     options = ["PROJECT=some-project", "ZONE=us-east1-d", "ARGS=--dry-run"]
     run = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=True)
-    expected = '-m tests.cloud --project "some-project" --zone "us-east1-d" --dry-run'
+    expected = '-m tools.cloud --project "some-project" --zone "us-east1-d" --dry-run'
     assert expected in run.stdout

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.first_slice import Run, Step, open_terminal, parse_page, render_page
 from tests.harness import ROOT
+from tools.first_slice import Run, Step, open_terminal, parse_page, render_page
 
 PAGE = ROOT / "docs" / "on-call.md"
 WITHIN_S = 150.0
@@ -134,7 +134,7 @@ def open_tool_terminal(folder: Path, kubectl: str) -> Iterator[Run]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the page again. Returns the exit code."""
-    argparse.ArgumentParser(prog="python -m tests.on_call", description=__doc__).parse_args(
+    argparse.ArgumentParser(prog="python -m tools.on_call", description=__doc__).parse_args(
         arguments
     )
     text = PAGE.read_text()

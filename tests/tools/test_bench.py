@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench import find_slowness
+from tools.bench import find_slowness
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """``make performance``: runs the benchmark and writes its figures and plots into `docs/performance.md`.
 
 The page has the unchanged output of the benchmark between two comments; the plots are drawn from it.
-``python -m tests.performance SECTION...`` runs some sections and keeps the output of the others.
+``python -m tools.performance SECTION...`` runs some sections and keeps the output of the others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance.md"
 _OUTPUT = re.compile(r"(?<=<!-- output of make bench -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _FENCED = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -110,7 +110,7 @@ def draw_plots(sections: Mapping[str, str]) -> dict[str, str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the benchmark and write its output into the page. Returns the benchmark's exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.performance",
+        prog="python -m tools.performance",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -118,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "sections", nargs="*", metavar="SECTION", help="all by default; `make bench` has the names"
     )
     chosen = parser.parse_args(arguments).sections
-    command = [sys.executable, "-m", "tests.bench", *chosen]
+    command = [sys.executable, "-m", "tools.bench", *chosen]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
     print(done.stdout)
     if done.returncode:

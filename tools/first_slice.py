@@ -173,7 +173,7 @@ def _run(command: str, environment: Mapping[str, str]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the page again. Returns the exit code."""
-    argparse.ArgumentParser(prog="python -m tests.first_slice", description=__doc__).parse_args(
+    argparse.ArgumentParser(prog="python -m tools.first_slice", description=__doc__).parse_args(
         arguments
     )
     binaries = find(os.environ)

@@ -7,15 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.mutants.__main__ import (
-    Outcome,
-    Result,
-    list_all_mutants,
-    read_equivalent,
-    score,
-)
-from tests.mutants.coverage_map import FOLDERS, CoverageMap, order_tests, read_sources
-from tests.mutants.mutate import Mutant, list_mutants
+from tools.mutants.__main__ import Outcome, Result, list_all_mutants, read_equivalent, score
+from tools.mutants.coverage_map import FOLDERS, CoverageMap, order_tests, read_sources
+from tools.mutants.mutate import Mutant, list_mutants
 
 
 def changes(source: str) -> set[tuple[str, str]]:

@@ -20,10 +20,10 @@ from tests.real.bridge.clusters import on_installation
 from tests.real.bridge.heartbeats import Grace
 from tests.real.bridge.installation import Installation, install
 from tests.real_parts import open_own_control_plane
-from tests.scale import figures
-from tests.scale.meter import Meter, Reading
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, NAME, SPOT
+from tools.scale import figures
+from tools.scale.meter import Meter, Reading
 
 pytestmark = [
     pytest.mark.slow,

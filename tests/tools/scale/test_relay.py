@@ -24,8 +24,8 @@ from tests.real.relay.process import RelayProcess, request_token, run_relay, wri
 from tests.real.relay.test_jobsets import JOBSETS, MANIFESTS
 from tests.real.relay.waiting import until
 from tests.real_parts import get_jobset_crd
-from tests.scale import figures
-from tests.scale.foreign_nodes import STATUS_EVERY_S, open_foreign_nodes
+from tools.scale import figures
+from tools.scale.foreign_nodes import STATUS_EVERY_S, open_foreign_nodes
 
 pytestmark = [
     pytest.mark.slow,

@@ -26,9 +26,9 @@ from replay import output
 from replay.cloud_logging import CloudLogging, Logs
 from replay.output import print_paragraph
 from shared.base.errors import CallError as LogError
-from tests.cloud.answers import Answer, Report, print_answers, print_questions
-from tests.cloud.project import CallError, Project, Time, Unanswered, list_runs
-from tests.cloud.questions import FOREIGN_ACCOUNT, WITH_TPU, Question, select_questions
+from tools.cloud.answers import Answer, Report, print_answers, print_questions
+from tools.cloud.project import CallError, Project, Time, Unanswered, list_runs
+from tools.cloud.questions import FOREIGN_ACCOUNT, WITH_TPU, Question, select_questions
 
 DONE, UNANSWERED, USAGE, LEFTOVERS = 0, 1, 2, 3
 ZONE = "us-east5-b"
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None, dependencies: Dependencies | No
 
 def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.cloud",
+        prog="python -m tools.cloud",
         description=(__doc__ or "").replace("``", ""),
         epilog=_EXIT_CODES,
     )

@@ -1,0 +1,1 @@
+"""Programs for contributors: measurements, mutants, tutorials."""
