@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from shared.base.errors import CallError
+from shared.ports.errors import CallError
 
 MAX_PAGE = 1_000
 SECONDS_A_CALL = 1.0

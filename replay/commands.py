@@ -14,8 +14,8 @@ from replay.errors import ReplayError, in_plain_words
 from replay.output import Format, print_sent
 from replay.publications import Publication, Sent, publish
 from replay.ways import Ways
-from shared.base.errors import CallError
 from shared.base.names import JOBSET_STEPS, STEPS
+from shared.ports.errors import CallError
 
 MANY = 20
 """More recorded messages than this are published only after a question."""

@@ -24,7 +24,7 @@ from replay.output import (
 from replay.publications import Sent, publish
 from replay.recording import Rules
 from replay.ways import Ways
-from shared.base.errors import CallError
+from shared.ports.errors import CallError
 
 commands = typer.Typer(
     name="dead-letters",

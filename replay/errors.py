@@ -5,7 +5,7 @@ from __future__ import annotations
 from google.auth.exceptions import GoogleAuthError
 
 from shared.base.environment import SettingsError
-from shared.base.errors import CallError, OutOfTimeError
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.kubernetes.access import AccessError
 
 

@@ -17,7 +17,6 @@ from replay.errors import in_plain_words
 from replay.publications import get_group
 from replay.ways import Ways
 from shared.base.backoff import TICK
-from shared.base.errors import CallError, OutOfTimeError
 from shared.base.reasons import REASONS
 from shared.base.timestamps import render_time
 from shared.frame.step import Step
@@ -25,6 +24,7 @@ from shared.node_groups import status
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import Condition, Status, Type
 from shared.node_groups.work import GroupWork, message_about
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.triggers.decode import Trigger
 from shared.triggers.message import Cause, Message
 

@@ -14,13 +14,13 @@ from replay.decisions import decide_again
 from replay.errors import ReplayError
 from replay.timeline import Timeline, read_timeline
 from replay.ways import Ways
-from shared.base.errors import CallError
 from shared.base.timestamps import CLOCKS_DIFFER_BY, guess_time, render_time
 from shared.base.topology import MACHINE_TYPE
 from shared.node_groups import node_group, status
 from shared.node_groups.node_group import AnyGroup, NodeGroup, resource_name
 from shared.node_groups.resources import machine_of
 from shared.node_groups.status import Type
+from shared.ports.errors import CallError
 
 ReadEntries = Callable[[str, datetime], Sequence[Mapping[str, Any]]]
 """The entries that a query finds, the oldest first, and since when. Raises `CallError`."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.base.errors import CallError
+from shared.ports.errors import CallError
 
 PULL_S = 3.0
 """How long a pull waits for messages."""

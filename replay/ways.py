@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from replay.cloud_logging import CloudLogging, Logs
 from replay.subscriptions import Subscriptions
 from shared.base.environment import Variables
-from shared.base.errors import OutOfTimeError
 from shared.frame.settings import Settings, from_environment
 from shared.frame.step import SECONDS_FOR_CALLS
+from shared.ports.errors import OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access_settings import read_access

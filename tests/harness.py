@@ -31,10 +31,10 @@ from local.vm.conversation import Bearer, Identity
 from local.vm.kubelet import KubeletBehaviour
 from local.vm.transport import InProcess, Network
 from relay.changes.outbox import Outbox
-from shared.base.errors import CallError
 from shared.base.names import JOBSET_STEPS, STEPS
 from shared.frame.settings import Settings
 from shared.frame.step import Answer, Runtime, handle
+from shared.ports.errors import CallError
 from shared.ports.gce.clients import Clients
 from shared.ports.gke import GkeClient
 from shared.ports.kubernetes.access_settings import Kubeconfig

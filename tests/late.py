@@ -10,7 +10,7 @@ from google.auth.credentials import Credentials
 
 from local.base.clock import VirtualClock
 from local.base.http import Application, Request, Response
-from shared.base.errors import OutOfTimeError
+from shared.ports.errors import OutOfTimeError
 
 TIME_FOR_CALLS_S = 30.0
 NEVER = datetime.max

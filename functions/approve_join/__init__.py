@@ -54,7 +54,6 @@ from functions.approve_join.join_requests import (
     find_candidate,
     find_token_of_vm,
 )
-from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, find_resource_name
 from shared.base.signing_requests import TOO_OLD_AFTER
 from shared.frame.plan import (
@@ -73,6 +72,7 @@ from shared.frame.step import Invocation, Step, is_retried, work_fields
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.snapshot import RULES, leave_out_all
 from shared.node_groups.work import message_about
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.kubernetes.events import Event
 from shared.triggers.message import Cause, message_about_requests
 

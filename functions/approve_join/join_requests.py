@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import Any
 
 from functions.approve_join.certificate_subject import Subject, read_subject
-from shared.base.errors import CallError
 from shared.base.names import find_resource_name
 from shared.base.signing_requests import SigningRequest, find_signing_request
 from shared.frame.plan import Work
 from shared.node_groups import node_group
 from shared.node_groups.bootstrap import find_token
 from shared.node_groups.node_group import AnyGroup, NodeGroup
+from shared.ports.errors import CallError
 from shared.ports.gce.values import Instance
 
 _PERMANENT_ERRORS = (400, 403, 422)

@@ -30,7 +30,6 @@ from datetime import datetime
 
 from functions.create_resources.creation_report import CreationReport
 from functions.create_resources.user_template import find_template_violation
-from shared.base.errors import CallError
 from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import Action, Plan, Send
 from shared.frame.snapshot import Rules, whole
@@ -79,6 +78,7 @@ from shared.node_groups.work import (
     report_environment_error,
     report_retry,
 )
+from shared.ports.errors import CallError
 from shared.ports.gce.values import ManagedInstance, Mig, Operation, Template
 from shared.triggers.decode import Trigger
 from shared.triggers.message import Cause

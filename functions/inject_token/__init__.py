@@ -33,7 +33,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from functions.inject_token import token_report
-from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import CA_HASH_KEY
 from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import (
@@ -77,6 +76,7 @@ from shared.node_groups.work import (
     report_environment_error,
     report_retry,
 )
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node, parse_node
 from shared.triggers.decode import Trigger

@@ -40,7 +40,6 @@ from itertools import islice
 
 from functions.label_node import health, interconnect, join_report
 from functions.label_node.health import Members, reported_lost
-from shared.base.errors import CallError
 from shared.base.reasons import REASONS, VM_LOSSES, Reason
 from shared.frame.plan import Action, Batch, Emit, ForOne, NamedAction, Plan, Resume, Send
 from shared.frame.snapshot import Rules, whole
@@ -66,6 +65,7 @@ from shared.node_groups.work import (
     report_environment_error,
     report_retry,
 )
+from shared.ports.errors import CallError
 from shared.ports.gce.values import Instance, Mig
 from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import Node, parse_node

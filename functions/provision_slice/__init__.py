@@ -44,12 +44,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.base.errors import CallError
 from shared.base.fields import is_yes
 from shared.base.reasons import Reason
 from shared.base.timestamps import guess_time
 from shared.frame.plan import Attempt, Emit, NothingToDo, Plan
 from shared.frame.step import Invocation, Step
+from shared.ports.errors import CallError
 from shared.ports.kubernetes.cluster import Cluster
 from shared.slices import concurrency, lifecycle
 from shared.slices.actions import (

@@ -29,11 +29,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shared.base import backoff
-from shared.base.errors import CallError
 from shared.base.names import JOBSET_KIND
 from shared.frame.plan import Emit, Fail, Plan, join_outcomes
 from shared.frame.settings import Settings
 from shared.frame.step import Invocation, Step
+from shared.ports.errors import CallError
 from shared.slices import concurrency, lifecycle
 from shared.slices.actions import DeleteSlice, SetReleaseDeadline, SliceActionError, build_plan
 from shared.slices.lifecycle import Deadline, Row, Situation, SliceAction, SliceTrigger

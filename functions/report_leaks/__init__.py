@@ -29,9 +29,9 @@ from functions.report_leaks.leaks import (
     render_commands,
     render_message,
 )
-from shared.base.errors import CallError, OutOfTimeError
 from shared.frame.plan import Fail, Plan, StaleObservation, Work
 from shared.frame.step import Invocation, Step, is_retried, work_fields
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import ListedResource, TemplateRef
 

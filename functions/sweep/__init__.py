@@ -26,7 +26,6 @@ from typing import Any
 
 from shared.base import backoff
 from shared.base.documents import read_mapping
-from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import JOBSET_STEPS
 from shared.base.reasons import Reason
 from shared.base.signing_requests import (
@@ -42,6 +41,7 @@ from shared.node_groups import node_group, status
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status, Type
 from shared.node_groups.work import message_about
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.triggers.message import BATCH, SWEEP_KIND, Cause, Message, message_about_requests
 
 SETTLED_EVERY_MINUTES = 60

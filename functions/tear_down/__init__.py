@@ -31,7 +31,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
 
-from shared.base.errors import CallError, OutOfTimeError
 from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import Action, Attempt, Batch, NamedAction, ObserveAgain, Plan, Resume, Send
 from shared.frame.snapshot import Rules, whole
@@ -76,6 +75,7 @@ from shared.node_groups.work import (
     report_environment_error,
     report_retry,
 )
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance, Operation
 from shared.ports.kubernetes.nodes import Node, parse_node
 from shared.triggers.message import Cause

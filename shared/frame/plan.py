@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from shared.base.errors import CallError, OutOfTimeError
 from shared.frame.settings import Settings
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.events import Event

@@ -17,8 +17,8 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, get_args, get_type_hints
 
-from shared.base.errors import CallError, OutOfTimeError
 from shared.frame.plan import Plan
+from shared.ports.errors import CallError, OutOfTimeError
 
 FIELD = "snapshot"
 """The name of the field in the log line."""

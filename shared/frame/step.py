@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from shared.base.errors import STALE_ANSWERS, CallError, OutOfTimeError
 from shared.frame import snapshot
 from shared.frame.plan import (
     BEST_EFFORT,
@@ -32,6 +31,7 @@ from shared.frame.plan import (
 )
 from shared.frame.settings import Settings
 from shared.ports.classify import ErrorKind, verdict_of
+from shared.ports.errors import STALE_ANSWERS, CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access import AccessError

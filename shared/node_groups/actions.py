@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.base.errors import CallError
 from shared.base.names import BOOTSTRAP_GROUP, FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
 from shared.base.reasons import Reason
 from shared.frame.plan import StaleObservation
@@ -19,6 +18,7 @@ from shared.node_groups.resources import KINDS, request_id
 from shared.node_groups.status import MIG, NOUN, Resource, State
 from shared.node_groups.work import GroupWork
 from shared.ports.classify import IN_USE_CODES, verdict_of
+from shared.ports.errors import CallError
 from shared.ports.gce.values import Instance
 
 NOT_READY = "resourceNotReady"

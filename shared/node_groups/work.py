@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from shared.base.errors import CallError
 from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import Emit, NothingToDo, Plan, Work
 from shared.frame.step import Invocation, is_stale, work_fields
@@ -16,6 +15,7 @@ from shared.node_groups.events import changes
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import Status, Type
 from shared.ports.classify import verdict_of
+from shared.ports.errors import CallError
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Message
 

@@ -10,8 +10,8 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from shared.base.errors import CallError
 from shared.base.reasons import Reason
+from shared.ports.errors import CallError
 
 
 class ErrorKind(StrEnum):

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
-from shared.base.errors import CallError
 from shared.ports.connection_errors import explain_page, is_answer_of_api
+from shared.ports.errors import CallError
 from shared.ports.google_credentials import GoogleCredentials, Headers, open_client
 
 GkeMethod = Literal[

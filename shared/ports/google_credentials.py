@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from shared.base.errors import CallError
 from shared.ports.connection_errors import explain
+from shared.ports.errors import CallError
 
 Headers = tuple[tuple[str, str], ...]
 AnswerT = TypeVar("AnswerT")

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared.base.errors import CallError
 from shared.base.names import topic_id
+from shared.ports.errors import CallError
 
 _PUBLISH_TIMEOUT_S = 10.0
 _MESSAGES_A_CALL = 1_000

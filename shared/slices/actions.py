@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from shared.base.errors import CallError
 from shared.base.timestamps import render_time
 from shared.frame.plan import Action, Attempt, Emit, Plan, Work
+from shared.ports.errors import CallError
 from shared.ports.kubernetes.events import Event
 from shared.slices.lifecycle import Row, SliceAction
 from shared.slices.provider import RELEASE_AFTER, DesiredSlice, Slice, Wording

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from shared.base.errors import CallError
 from shared.base.names import JOB_NAME, JOBSET_GROUP, JOBSET_KIND, JOBSET_VERSION
 from shared.base.pods import find_controller, list_tpu_containers
 from shared.base.timestamps import guess_time
@@ -15,6 +14,7 @@ from shared.frame.plan import Action, NothingToDo, Require, Send, Work
 from shared.frame.settings import Settings
 from shared.frame.step import Invocation, is_stale, work_fields
 from shared.ports.classify import verdict_of
+from shared.ports.errors import CallError
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.nodes import parse_node
 from shared.slices.jobsets import is_first_pod

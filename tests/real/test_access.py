@@ -21,8 +21,8 @@ from google.auth.compute_engine import _metadata
 from local.base.ports import LOOPBACK
 from local.control_plane.plane import OwnControlPlane
 from local.kube import CertificateAuthority
-from shared.base.errors import CallError
 from shared.base.names import BOOTSTRAP_GROUP, RESOURCE_NAME_LABEL, STEPS
+from shared.ports.errors import CallError
 from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubeconfig, TokenKind
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection

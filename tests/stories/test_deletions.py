@@ -11,8 +11,8 @@ import pytest
 
 from local.cloud.simulation import Options
 from local.gce.timings import Timings
-from shared.base.errors import CallError
 from shared.base.names import RESOURCE_NAME_LABEL
+from shared.ports.errors import CallError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Policy
 from shared.triggers.message import Cause, Message

@@ -10,9 +10,9 @@ import pytest
 
 from functions import provision_slice
 from local.cloud.simulation import Options
-from shared.base.errors import CallError
 from shared.frame.settings import GKE
 from shared.frame.step import handle
+from shared.ports.errors import CallError
 from shared.ports.gke_settings import GkeSettings
 from shared.triggers.message import POD_KIND, Cause, Message
 from tests import jobset_objects as objects

@@ -21,10 +21,10 @@ from local.base.clock import LoopClock
 from local.base.http import Request, Response
 from local.base.ports import LOOPBACK, find_free_ports
 from local.kube import CertificateAuthority
-from shared.base.errors import CallError
 from shared.base.reasons import Reason
 from shared.ports.classify import ErrorKind, Verdict, verdict_of
 from shared.ports.connection_errors import explain
+from shared.ports.errors import CallError
 from shared.ports.kubernetes.access import AccessError
 from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubeconfig, TokenKind
 from shared.ports.kubernetes.cluster import Cluster

@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 
 from functions.approve_join.join_requests import Report, Revoke, WriteDecision
-from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
 from shared.base.reasons import Reason
 from shared.frame.plan import (
@@ -46,6 +45,7 @@ from shared.node_groups.actions import (
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Status
 from shared.node_groups.work import GroupWork, WriteStatus
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Operation
 from shared.ports.kubernetes.cluster import Cluster

@@ -11,11 +11,11 @@ import pytest
 from functions.approve_join import ObservedRequests, ReportFailedApprovals, decide
 from functions.approve_join.certificate_subject import Subject
 from functions.approve_join.join_requests import Approve, Candidate, Report, Revoke, WriteDecision
-from shared.base.errors import CallError
 from shared.base.signing_requests import SigningRequest, find_signing_request
 from shared.frame.plan import ABORT_AFTER_FAILURE, Emit, Fail, ForOne, Plan, Send
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token
 from shared.node_groups.node_group import NodeGroup
+from shared.ports.errors import CallError
 from shared.ports.gce.values import Instance
 from shared.triggers.message import Cause, Message, message_about_requests
 from tests.signing_requests import kubelets, pem, raw_request

@@ -11,10 +11,10 @@ import pytest
 
 from functions.approve_join import ObservedRequests, decide, observe
 from functions.approve_join.join_requests import Candidate, JoinWork, Report, Revoke
-from shared.base.errors import CallError, OutOfTimeError
 from shared.base.logs import make_logger
 from shared.frame.step import execute
 from shared.node_groups import node_group
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
 from shared.triggers.decode import Trigger

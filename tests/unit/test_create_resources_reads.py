@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from functions.create_resources import ObservedResources, ObservedUnreadable, observe, recover
-from shared.base.errors import CallError
 from shared.base.reasons import Reason
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Condition, Status, Type
+from shared.ports.errors import CallError
 from shared.ports.gce.values import ManagedInstance, Operation
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.decode import Trigger

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.base.errors import STALE_ANSWERS, CallError
 from shared.base.reasons import REASONS, Reason, refresh
 from shared.frame.step import is_stale
 from shared.ports.classify import ErrorKind, Verdict, classify, verdict_of
+from shared.ports.errors import STALE_ANSWERS, CallError
 from tests.unit.builders import DATA
 
 ROWS: dict[str, dict[str, Any]] = {

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from shared.base.errors import OutOfTimeError
+from shared.ports.errors import OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients
 from shared.ports.gce.values import Instance

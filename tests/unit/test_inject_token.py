@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 import pytest
 
 from functions.inject_token import MIN_LEFT, NothingToInject, ObservedVms, Vm, decide
-from shared.base.errors import CallError
 from shared.base.names import CA_HASH_KEY
 from shared.base.reasons import Reason
 from shared.frame.plan import ABORT_AFTER_FAILURE, Attempt, Fail, ForOne, Plan, Send
@@ -17,6 +16,7 @@ from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import Condition, Retry, Status, Type
 from shared.node_groups.work import WriteStatus
+from shared.ports.errors import CallError
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node, parse_node
 from shared.triggers.audit_log import LogEvent

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from functions.inject_token import ObservedVms, observe
-from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import CA_HASH_KEY
 from shared.node_groups.bootstrap import ca_hash
 from shared.node_groups.status import Status
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance
 from tests.unit.builders import group
 from tests.unit.reads import reading_work

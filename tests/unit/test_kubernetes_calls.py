@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from shared.base.errors import CallError
+from shared.ports.errors import CallError
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.kubernetes.events import Event

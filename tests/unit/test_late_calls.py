@@ -16,7 +16,7 @@ from local.base.http import Application, Request, Response
 from local.gce import Principal, Timings, listing
 from local.gce.inprocess import mount
 from local.tests.gce.small_cloud import PROJECT, REGION, ZONE, Cloud
-from shared.base.errors import CallError, OutOfTimeError
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce import calls as gce_calls
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from shared.base.errors import CallError
+from shared.ports.errors import CallError
 from shared.ports.gke import GkeClient
 from shared.ports.kubernetes.cluster import Cluster
 from shared.slices.by_node_group.desired_group import (

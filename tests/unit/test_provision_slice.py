@@ -18,10 +18,10 @@ from functions.provision_slice import (
     recover,
 )
 from shared.base import backoff
-from shared.base.errors import CallError
 from shared.base.names import JOBSET_NAME
 from shared.base.timestamps import render_time
 from shared.frame.plan import Action, Attempt, Emit, Plan, Require, Send
+from shared.ports.errors import CallError
 from shared.ports.kubernetes.events import Event
 from shared.slices.actions import (
     AnySliceAction,

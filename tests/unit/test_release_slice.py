@@ -22,11 +22,11 @@ from functions.release_slice import (
     recover,
     select,
 )
-from shared.base.errors import CallError
 from shared.base.jobs import job_key, slice_name
 from shared.base.timestamps import render_time
 from shared.frame.plan import Attempt, Emit, Fail, Plan, Require, Send
 from shared.frame.settings import Settings
+from shared.ports.errors import CallError
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.events import Event
 from shared.slices.actions import (

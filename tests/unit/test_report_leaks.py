@@ -11,9 +11,9 @@ import pytest
 
 from functions.report_leaks import MAX_LEAKS, LeakWork, ObservedLeaks, ReportLeak, decide, observe
 from functions.report_leaks.leaks import MIGS, POLICIES, TEMPLATES, Leak
-from shared.base.errors import CallError, OutOfTimeError
 from shared.base.logs import make_logger
 from shared.frame.plan import Fail, StaleObservation
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import ListedResource
 from shared.ports.kubernetes.cluster import Cluster

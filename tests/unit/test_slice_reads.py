@@ -24,10 +24,10 @@ from functions.release_slice import (
     ObservedFailedUpdate,
     ObservedSlices,
 )
-from shared.base.errors import CallError
 from shared.base.jobs import job_key, slice_name
 from shared.base.names import JOBSET_KIND
 from shared.base.timestamps import render_time
+from shared.ports.errors import CallError
 from shared.slices.provider import InputError, Owner, Slice
 from shared.slices.work import SliceWork
 from shared.triggers.audit_log import LogEvent

@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions import approve_join, create_resources, inject_token, label_node, tear_down
-from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import PAUSED_ANNOTATION, TOKEN_EXPIRY_KEY, TOKEN_KEY, VM_ID_LABEL
 from shared.base.reasons import Reason
 from shared.frame.plan import NothingToDo, ObserveAgain, Plan
@@ -38,6 +37,7 @@ from shared.frame.step import Invocation, Step, handle, open_work
 from shared.node_groups.node_group import InstanceConfig
 from shared.node_groups.status import Pending, Status
 from shared.node_groups.work import WriteStatus
+from shared.ports.errors import CallError, OutOfTimeError
 from tests.unit import large_slices, test_step
 from tests.unit import test_approve_join as joins
 from tests.unit import test_create_resources as creation

@@ -13,7 +13,6 @@ from typing import cast
 
 import pytest
 
-from shared.base.errors import CallError, OutOfTimeError
 from shared.base.logs import make_logger
 from shared.frame.plan import (
     ABORT_AFTER_FAILURE,
@@ -49,6 +48,7 @@ from shared.frame.step import (
     open_work,
     work_fields,
 )
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access import AccessError
 from shared.ports.kubernetes.access_settings import Kubeconfig

@@ -26,7 +26,6 @@ from functions.sweep import (
     recover,
 )
 from shared.base import backoff
-from shared.base.errors import CallError, OutOfTimeError
 from shared.base.names import BOOTSTRAP_GROUP, KUBELET_SIGNER
 from shared.base.reasons import Reason
 from shared.base.signing_requests import SigningRequest
@@ -46,6 +45,7 @@ from shared.node_groups.status import (
     Type,
     render,
 )
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.kubernetes.cluster import Cluster
 from shared.triggers.decode import Trigger
 from shared.triggers.message import SWEEP_KIND, Cause, Message

@@ -15,7 +15,6 @@ from functions.tear_down import (
     decide,
     recover,
 )
-from shared.base.errors import CallError
 from shared.base.names import VM_ID_LABEL
 from shared.base.reasons import Reason
 from shared.frame.plan import Plan
@@ -36,6 +35,7 @@ from shared.node_groups.status import (
     render,
 )
 from shared.node_groups.work import GroupWork, WriteStatus
+from shared.ports.errors import CallError
 from shared.ports.gce.values import GceError, Instance, Operation
 from shared.ports.kubernetes.nodes import Node, parse_node
 from shared.triggers.decode import Trigger

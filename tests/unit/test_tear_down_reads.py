@@ -16,7 +16,6 @@ from functions.tear_down import (
     observe,
     recover,
 )
-from shared.base.errors import CallError, OutOfTimeError
 from shared.base.reasons import REASONS, Reason
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import (
@@ -30,6 +29,7 @@ from shared.node_groups.status import (
     Type,
     render,
 )
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.decode import Trigger
 from shared.triggers.message import Cause, Message

@@ -9,8 +9,8 @@ import pytest
 from google.api_core.exceptions import Forbidden, RetryError
 from google.auth.exceptions import DefaultCredentialsError
 
-from shared.base.errors import CallError
 from shared.ports import pubsub
+from shared.ports.errors import CallError
 from shared.ports.pubsub import Topics
 
 

@@ -25,7 +25,7 @@ from typing import Any
 from replay import output
 from replay.cloud_logging import CloudLogging, Logs
 from replay.output import print_paragraph
-from shared.base.errors import CallError as LogError
+from shared.ports.errors import CallError as LogError
 from tools.cloud.answers import Answer, Report, print_answers, print_questions
 from tools.cloud.project import CallError, Project, Time, Unanswered, list_runs
 from tools.cloud.questions import FOREIGN_ACCOUNT, WITH_TPU, Question, select_questions

@@ -11,8 +11,8 @@ import pytest
 from local.gce import Principal
 from local.gke import Timings
 from local.tests.gke.small_gke import CLUSTER, SETTINGS, ZONE, Gke
-from shared.base.errors import CallError, OutOfTimeError
 from shared.ports.classify import verdict_of
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gke import GkeClient
 from shared.slices.by_node_pool.provider import NodePools
 from shared.slices.lifecycle import Phase, find_phase

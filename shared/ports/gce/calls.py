@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from shared.base.errors import CallError
 from shared.ports.connection_errors import explain_page, is_answer_of_api
+from shared.ports.errors import CallError
 from shared.ports.gce.clients import Clients
 from shared.ports.gce.values import (
     Instance,

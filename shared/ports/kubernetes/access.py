@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from shared.base.errors import CallError
 from shared.ports.connection_errors import explain
+from shared.ports.errors import CallError
 from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubeconfig, TokenKind
 
 _METADATA_CALL = "token from the metadata server"

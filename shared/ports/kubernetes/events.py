@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from shared.base.errors import CallError
 from shared.base.timestamps import render_time
+from shared.ports.errors import CallError
 from shared.ports.kubernetes.transport import MERGE_PATCH, Transport, quoted
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shared.base.errors import CallError
 from shared.base.names import GROUP, JOBSET_LABEL, PLURAL, RESOURCE_NAME_LABEL, VERSION
+from shared.ports.errors import CallError
 from shared.ports.kubernetes.transport import MERGE_PATCH, NOT_SERVED, Transport, quoted
 
 _GROUPS = f"/apis/{GROUP}/{VERSION}"

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from shared.base.errors import CallError
 from shared.base.names import RESOURCE_NAME_LABEL
+from shared.ports.errors import CallError
 from shared.ports.kubernetes.transport import Transport
 
 _SECRETS = "/api/v1/namespaces/kube-system/secrets"

@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from shared.base.documents import parse_json
-from shared.base.errors import CallError
 from shared.ports.connection_errors import explain
+from shared.ports.errors import CallError
 from shared.ports.kubernetes.access import Session
 from shared.ports.kubernetes.connection import Connection
 

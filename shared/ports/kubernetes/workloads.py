@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from shared.base.errors import CallError
 from shared.base.names import JOB_KEY, JOB_NAME, JOBSET_GROUP, JOBSET_PLURAL, JOBSET_VERSION
+from shared.ports.errors import CallError
 from shared.ports.kubernetes.transport import NOT_SERVED, Transport, quoted
 
 _JOBSETS = f"/apis/{JOBSET_GROUP}/{JOBSET_VERSION}"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from shared.base.errors import CallError
+from shared.ports.errors import CallError
 from shared.ports.gke import GkeClient, GkeMethod
 from shared.ports.gke_settings import GkeSettings
 from shared.slices.by_node_pool.desired_pool import build_desired_slice

@@ -19,7 +19,7 @@ from replay.output import printable, render_age
 from replay.publications import GROUP_STEPS
 from replay.reference import refresh
 from replay.ways import with_default_kubeconfig
-from shared.base.errors import CallError, OutOfTimeError
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.kubernetes.access import AccessError
 from version import VERSION
 

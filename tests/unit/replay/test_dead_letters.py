@@ -10,7 +10,7 @@ import pytest
 
 from local.cloud.simulation import topic
 from replay.dead_letters import LEASE_S, MAX_LISTED
-from shared.base.errors import CallError
+from shared.ports.errors import CallError
 from tests.harness import Harness
 from tests.unit.replay.tool import ALONE, Tool, training
 

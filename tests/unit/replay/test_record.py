@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from local.cloud.simulation import topic
-from shared.base.errors import CallError
+from shared.ports.errors import CallError
 from tests.unit.replay.test_recording import message
 from tests.unit.replay.tool import Tool
 

@@ -22,7 +22,7 @@ from replay.app import app
 from replay.cloud_logging import MAX_PAGE, Page
 from replay.subscriptions import MAX_PULLED, Pulled, Subscriptions
 from replay.ways import Ways
-from shared.base.errors import CallError
+from shared.ports.errors import CallError
 from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from tests.harness import Harness

@@ -18,10 +18,10 @@ from local.tests.contract.pubsub.bench import Bench, Push, Receiver
 from local.tests.contract.pubsub.case import Differs, case
 from relay.changes.pending import OutgoingMessage
 from relay.publisher import PubSubPublisher, find_credentials
-from shared.base.errors import CallError
 from shared.base.names import topic_id
 from shared.frame.plan import Publish
 from shared.frame.runtime import make_publish
+from shared.ports.errors import CallError
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.pubsub import Topics
