@@ -261,7 +261,7 @@ def _concerns(work: GroupWork, kind: str) -> bool:
         return True
     resource = work.status.resources.get(kind)
     is_creating = resource is not None and resource.state is State.CREATING
-    return not is_creating or KINDS[kind].collection in event.method
+    return not is_creating or event.kind == KINDS[kind].collection
 
 
 def _is_known_failure(work: GroupWork) -> bool:

@@ -31,6 +31,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
 
+from shared.base.names import MIGS
 from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import Action, Attempt, Batch, NamedAction, ObserveAgain, Plan, Resume, Send
 from shared.frame.snapshot import Rules, whole
@@ -55,7 +56,7 @@ from shared.node_groups.lifecycle import (
 )
 from shared.node_groups.membership import may_be_own, proof_patch
 from shared.node_groups.node_group import NodeGroup, Spec, UnreadableGroup
-from shared.node_groups.resources import KINDS, MIG_COLLECTION, Found, find_kind
+from shared.node_groups.resources import KINDS, Found, find_kind
 from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import (
     MIG,
@@ -304,7 +305,7 @@ def _concerns(work: GroupWork, kind: str) -> bool:
     event = work.trigger.event
     if event is None or not work.is_first_observation:
         return True
-    concerns_kind = KINDS[kind].collection in event.method or MIG_COLLECTION in event.method
+    concerns_kind = event.kind in (KINDS[kind].collection, MIGS)
     resource = work.status.resources.get(kind)
     return concerns_kind or resource is None or resource.state is not State.DELETING
 

@@ -50,6 +50,10 @@ JOB_NAME = "batch.kubernetes.io/job-name"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 """Keys that JobSet and the Job controller write on Jobs and Pods."""
 
+POLICIES, TEMPLATES, MIGS = "resourcePolicies", "instanceTemplates", "instanceGroupManagers"
+VMS, NODE_POOLS = "instances", "nodePools"
+"""The kinds of resources in Google's APIs. Errors of calls and events of the audit log name them so."""
+
 SYSTEM_NAMESPACE = "tpu-functions"
 """Where this system's own objects are in the cluster."""
 JOBSET_LABEL = "tpu-functions.dev/jobset-name"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from shared.base.names import KUBE_LABELS_KEY, STARTUP_SCRIPT_KEY
+from shared.base.names import KUBE_LABELS_KEY, MIGS, POLICIES, STARTUP_SCRIPT_KEY, TEMPLATES
 from shared.base.timestamps import render_time
 from shared.base.topology import Machine, find_machine
 from shared.node_groups.bootstrap import render_startup_script
@@ -28,7 +28,6 @@ _TERMINATION = {"SPOT": "STOP", "RESERVATION_BOUND": "DELETE", "FLEX_START": "DE
 """The termination action of a VM by provisioning model. SPOT and RESERVATION_BOUND are as in
 tpu-operator."""
 
-MIG_COLLECTION = "instanceGroupManagers"
 _KINDS_OF_SERVICES = {
     "instance_group_managers": MIG,
     "zone_operations": MIG,
@@ -224,7 +223,7 @@ class ResourceKind:
     """The calls of one kind of resource, and the scope of its operations: a zone, region or global."""
 
     collection: str
-    """Its name in the methods of the audit log, as in ``compute.resourcePolicies.insert``."""
+    """Its name in Compute Engine's API, as in the events of the audit log."""
     find: Callable[[Gce, Spec, str], Found | None]
     insert: Callable[[Gce, Spec, Mapping[str, Any], str], Operation]
     delete: Callable[[Gce, Spec, str], Operation | None]
@@ -233,7 +232,7 @@ class ResourceKind:
 
 KINDS: Mapping[str, ResourceKind] = {
     POLICY: ResourceKind(
-        collection="resourcePolicies",
+        collection=POLICIES,
         find=lambda gce, spec, name: gce.find_policy(spec.project, spec.region, name),
         insert=lambda gce, spec, body, request: gce.insert_policy(
             spec.project, spec.region, body, request
@@ -242,7 +241,7 @@ KINDS: Mapping[str, ResourceKind] = {
         scope=lambda spec: spec.region,
     ),
     TEMPLATE: ResourceKind(
-        collection="nstanceTemplates",  # instanceTemplates and regionInstanceTemplates
+        collection=TEMPLATES,
         find=lambda gce, spec, name: gce.find_template(
             spec.user_template or TemplateRef(spec.project, name)
         ),
@@ -251,7 +250,7 @@ KINDS: Mapping[str, ResourceKind] = {
         scope=lambda _: "",
     ),
     MIG: ResourceKind(
-        collection=MIG_COLLECTION,
+        collection=MIGS,
         find=lambda gce, spec, name: gce.find_mig(spec.project, spec.zone, name),
         insert=lambda gce, spec, body, request: gce.insert_mig(
             spec.project, spec.zone, body, request

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shared.base.names import is_dns_label
+from shared.base.names import NODE_POOLS, VMS, is_dns_label
 from shared.triggers.message import PoisonError
 
 _VERSION_PREFIX = re.compile(r"^(v1|beta|alpha)\.")
@@ -17,7 +17,7 @@ _SLICE_NAME = re.compile(r"[a-z0-9][-a-z0-9]*-[0-9a-f]{16}")
 _PATH = re.compile(
     r"projects/(?P<project>[^/]+)/"
     r"(?:global|(?:zones|regions)/(?P<location>[^/]+))/"
-    r"(?:instances|instanceTemplates|instanceGroupManagers|resourcePolicies)/(?P<name>[^/]+)"
+    r"(?P<kind>instances|instanceTemplates|instanceGroupManagers|resourcePolicies)/(?P<name>[^/]+)"
 )
 
 
@@ -25,7 +25,8 @@ _PATH = re.compile(
 class LogEvent:
     """The end of an operation, from an audit log entry.
 
-    ``method`` has no API version. ``name`` is the resource's. ``location`` is the zone or region (empty:
+    ``method`` has no API version. ``name`` is the resource's, ``kind`` its collection in the API, such
+    as ``instances`` or ``nodePools``. ``location`` is the zone or region (empty:
     global), or the location of a node pool's cluster. ``has_failed``: the operation has failed;
     ``words`` is then the entry's error message. ``cluster`` is a node pool's.
     """
@@ -34,13 +35,14 @@ class LogEvent:
     project: str
     location: str
     name: str
+    kind: str
     has_failed: bool = False
     words: str = ""
     cluster: str = ""
 
     @property
     def concerns_vm(self) -> bool:
-        return self.method.startswith("compute.instances.")
+        return self.kind == VMS
 
     @property
     def resource_name(self) -> str:
@@ -132,7 +134,7 @@ def _read_compute(method: str, resource: str, labels: Mapping[str, Any]) -> LogE
     if path is None:
         return None
     project = str(labels.get("project_id") or path["project"])
-    return LogEvent(method, project, path["location"] or "", path["name"])
+    return LogEvent(method, project, path["location"] or "", path["name"], path["kind"])
 
 
 def _read_container(method: str, _resource: str, labels: Mapping[str, Any]) -> LogEvent | None:
@@ -142,7 +144,7 @@ def _read_container(method: str, _resource: str, labels: Mapping[str, Any]) -> L
     project, location, pool, cluster = (str(labels.get(name) or "") for name in names)
     if known is None or not (location and pool and cluster):
         return None
-    return LogEvent(known, project, location, pool, cluster=cluster)
+    return LogEvent(known, project, location, pool, NODE_POOLS, cluster=cluster)
 
 
 _NODE_POOL_METHODS = {

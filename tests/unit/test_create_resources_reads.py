@@ -45,8 +45,9 @@ ALL = ["find_policy", "find_template", "find_mig"]
 
 
 def event(method: str, *, has_failed: bool = False) -> Trigger:
-    name = f"{RESOURCE}-ab12" if method.startswith("compute.instances") else RESOURCE
-    found = LogEvent(method, "my-gcp-project", "us-central1-c", name, has_failed=has_failed)
+    kind = method.split(".")[1]
+    name = f"{RESOURCE}-ab12" if kind == "instances" else RESOURCE
+    found = LogEvent(method, "my-gcp-project", "us-central1-c", name, kind, has_failed=has_failed)
     return Trigger(method, NOW, event=found)
 
 

@@ -128,7 +128,7 @@ def test_a_valid_token_is_written_again_with_the_hash_of_a_new_ca() -> None:
 
 
 def test_a_vm_that_is_being_staged_gets_a_token_after_the_end_of_its_insert() -> None:
-    event = LogEvent("compute.instances.insert", "my-gcp-project", "us-central1-c", VM)
+    event = LogEvent("compute.instances.insert", "my-gcp-project", "us-central1-c", VM, "instances")
     ended = Trigger(event.method, NOW, event=event)
     staged = observed(Vm(instance(status="STAGING"), None, None), trigger=ended)
     assert describe(decide(staged, NOW)) == ["SetMetadata", "CreateSecret newnew"]

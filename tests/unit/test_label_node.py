@@ -57,7 +57,7 @@ RESOURCES_READY = Status(
 
 
 def preempted(vm: str, method: str = "compute.instances.preempted") -> Trigger:
-    event = LogEvent(method, "my-gcp-project", "us-central1-c", vm)
+    event = LogEvent(method, "my-gcp-project", "us-central1-c", vm, "instances")
     return Trigger(method, NOW, event=event)
 
 

@@ -404,7 +404,9 @@ def sent(plan: Plan) -> list[Message]:
 
 
 def test_a_finished_deletion_serves_its_own_pod_and_triggers_a_pod_for_each_free_slot() -> None:
-    event = LogEvent("container.nodePools.delete", "p", "us-central1", DESIRED.name, cluster="c")
+    event = LogEvent(
+        "container.nodePools.delete", "p", "us-central1", DESIRED.name, "nodePools", cluster="c"
+    )
     first, second, third = another_job("first"), another_job("second"), another_job("third")
     others = PodsWithoutSlice(
         5, ((POD.leader, DESIRED), first, second, third), (PROVISIONING, PROVISIONING)
@@ -427,7 +429,9 @@ def test_a_finished_deletion_serves_its_own_pod_and_triggers_a_pod_for_each_free
 
 
 def test_a_finished_creation_without_a_pod_triggers_the_waiting_pods() -> None:
-    event = LogEvent("container.nodePools.create", "p", "us-central1", "gone", cluster="c")
+    event = LogEvent(
+        "container.nodePools.create", "p", "us-central1", "gone", "nodePools", cluster="c"
+    )
     others = PodsWithoutSlice(5, (another_job("first"),), ())
     observed = ObservedOperation(event, POOLS, None, has_pod=False, others=others)
     assert decide(observed, NOW) == Plan(
@@ -436,7 +440,9 @@ def test_a_finished_creation_without_a_pod_triggers_the_waiting_pods() -> None:
 
 
 def test_a_slice_that_is_not_changing_takes_no_slot() -> None:
-    event = LogEvent("container.nodePools.create", "p", "us-central1", "gone", cluster="c")
+    event = LogEvent(
+        "container.nodePools.create", "p", "us-central1", "gone", "nodePools", cluster="c"
+    )
     ready = [replace(PROVISIONING, name=name, state=SliceState.READY) for name in ("a", "b", "c")]
     others = PodsWithoutSlice(5, tuple(map(another_job, ("x", "y", "z"))), tuple(ready))
     observed = ObservedOperation(event, POOLS, None, has_pod=False, others=others)
@@ -444,7 +450,9 @@ def test_a_slice_that_is_not_changing_takes_no_slot() -> None:
 
 
 def test_the_removal_of_a_deadline_takes_a_slot() -> None:
-    event = LogEvent("container.nodePools.delete", "p", "us-central1", DESIRED.name, cluster="c")
+    event = LogEvent(
+        "container.nodePools.delete", "p", "us-central1", DESIRED.name, "nodePools", cluster="c"
+    )
     others = PodsWithoutSlice(3, tuple(map(another_job, ("x", "y", "z"))), (WITH_DEADLINE,))
     waiting, _ = observed_pod(WITH_DEADLINE)
     observed = ObservedOperation(event, POOLS, waiting, has_pod=True, others=others)

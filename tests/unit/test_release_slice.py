@@ -402,7 +402,9 @@ def test_a_failed_action_is_followed_by_the_expected_recovery(
     assert recover(work(observed(SLICE, None), observed(DUE, None), limit=limit), error) == plan
 
 
-DELETION = LogEvent("container.nodePools.delete", "p", "us-central1", NAME, cluster="c")
+DELETION = LogEvent(
+    "container.nodePools.delete", "p", "us-central1", NAME, "nodePools", cluster="c"
+)
 LATE_ENTRIES: dict[str, tuple[LogEvent, Slice | None, bool]] = {
     "deleted, and no slice exists": (DELETION, None, False),
     "deleted, and another is being deleted": (DELETION, BEING_DELETED, False),

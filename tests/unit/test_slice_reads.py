@@ -56,7 +56,9 @@ OTHER_JOB = "default/other-job"
 
 
 def operation(method: str, name: str = SLICE.name, **more: Any) -> Trigger:
-    event = LogEvent(f"container.nodePools.{method}", "p", "us-central1", name, cluster="c", **more)
+    event = LogEvent(
+        f"container.nodePools.{method}", "p", "us-central1", name, "nodePools", cluster="c", **more
+    )
     return Trigger(event.method, NOW, event=event)
 
 

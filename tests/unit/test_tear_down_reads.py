@@ -60,7 +60,9 @@ SLOW = OutOfTimeError("no answer within 19 s")
 
 
 def event(method: str) -> Trigger:
-    return Trigger(method, NOW, event=LogEvent(method, "my-gcp-project", "us-central1-c", RESOURCE))
+    kind = method.split(".")[1]
+    found = LogEvent(method, "my-gcp-project", "us-central1-c", RESOURCE, kind)
+    return Trigger(method, NOW, event=found)
 
 
 def reported_status(entries: Mapping[str, Resource], joined: int = 0) -> Status:
@@ -147,35 +149,35 @@ CASES: dict[str, tuple[Status, Trigger, bool, dict[str, Any], list[str]]] = {
     ),
     "the delete of the policy has ended: not the template": (
         reported_status(PARALLEL),
-        event("v1.compute.resourcePolicies.delete"),
+        event("compute.resourcePolicies.delete"),
         True,
         {},
         ["find_policy", "find_operation", "list_nodes"],
     ),
     "the delete of the template has ended: not the policy": (
         reported_status(PARALLEL),
-        event("v1.compute.instanceTemplates.delete"),
+        event("compute.instanceTemplates.delete"),
         True,
         {},
         ["find_template", "find_operation", "list_nodes"],
     ),
     "the delete of the MIG has ended: both": (
         reported_status(PARALLEL),
-        event("v1.compute.instanceGroupManagers.delete"),
+        event("compute.instanceGroupManagers.delete"),
         True,
         {"find_operation": ENDED},
         ["find_policy", "find_operation", "find_template", "find_operation", "list_nodes"],
     ),
     "the first observation was stale: both": (
         reported_status(PARALLEL),
-        event("v1.compute.resourcePolicies.delete"),
+        event("compute.resourcePolicies.delete"),
         False,
         {},
         ["find_policy", "find_operation", "find_template", "find_operation", "list_nodes"],
     ),
     "no delete of the template has begun: both": (
         reported_status({**PARALLEL, TEMPLATE: READY}),
-        event("v1.compute.resourcePolicies.delete"),
+        event("compute.resourcePolicies.delete"),
         True,
         {},
         ["find_policy", "find_operation", "find_template", "list_nodes"],

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.base.fields import show
-from shared.base.names import JOBSET_STEPS, STEPS
+from shared.base.names import JOBSET_STEPS, MIGS, NODE_POOLS, POLICIES, STEPS, TEMPLATES, VMS
 from shared.frame.plan import NothingToDo
 from shared.frame.step import Invocation
 from shared.node_groups.work import find_group
@@ -356,6 +356,16 @@ def test_an_entry_that_triggers_no_step_has_a_note_or_a_foreign_name(name: str) 
     assert (delivery.trigger is None) == bool(delivery.note)
 
 
+def test_an_event_has_the_kind_of_its_resource() -> None:
+    kinds = set()
+    for name, row in ENTRIES.items():
+        trigger = decode(own_entry(name)).trigger
+        if trigger is not None and trigger.event is not None:
+            assert trigger.event.kind == row["entry"]["protoPayload"]["resourceName"].split("/")[-2]
+            kinds.add(trigger.event.kind)
+    assert kinds == {VMS, TEMPLATES, MIGS, POLICIES, NODE_POOLS}
+
+
 POOLS: dict[str, Any] = {
     row["name"]: row
     for row in map(json.loads, (DATA / "node-pool-log-entries.jsonl").read_text().splitlines())
@@ -383,6 +393,7 @@ def test_the_entry_of_a_failed_node_pool_creation_names_the_pool_and_the_error()
         project="my-project",
         location="us-central1-c",
         name="my-jobset-759730a97e4373f3",
+        kind="nodePools",
         has_failed=True,
         words=words,
         cluster="my-cluster",

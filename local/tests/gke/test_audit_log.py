@@ -97,6 +97,7 @@ def test_the_last_entry_of_a_creation_is_decoded_with_gkes_message(gke: Gke) -> 
         PROJECT,
         "us-east5",
         NAME,
+        "nodePools",
         has_failed=True,
         words="Out of luck.",
         cluster=CLUSTER,
