@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -94,150 +95,83 @@ def cluster(
     }
 
 
-LESS_THAN_FIVE_MINUTES_AGO, FIVE_MINUTES_AGO = (
-    NOW - timedelta(minutes=5, seconds=-1),
-    NOW - timedelta(minutes=5),
+LESS_THAN_FIVE_MINUTES_AGO = NOW - timedelta(minutes=5, seconds=-1)
+FIVE_MINUTES_AGO = NOW - timedelta(minutes=5)
+ACTIVE = Condition("True", "Active", "", EARLIER, 1)
+INTERCONNECT_READY = replace(
+    COMPLETE, conditions={**COMPLETE.conditions, Type.INTERCONNECT_READY: ACTIVE}
 )
-INTERCONNECT_READY = Status(
-    conditions={
-        **COMPLETE.conditions,
-        Type.INTERCONNECT_READY: Condition("True", "Active", "", EARLIER, 1),
-    },
-    resources=COMPLETE.resources,
+LOST_A, LOST_B = (
+    replace(RESOURCES_READY, pending=(Pending(name, "NodeLost", EARLIER),)) for name in (A, B)
 )
-LOST_B = Status(resources=COMPLETE.resources, pending=(Pending(B, "NodeLost", EARLIER),))
-WITHOUT_BOOTSTRAP = group(change={"bootstrapKubernetes": None})
-MANY = tuple(node(name, proved=False) for name in (A, B, C, D, E))
-FOUR_OF = {name: vm(name) for name in (A, B, C, D)}
-CASES: dict[str, tuple[Any, Status, Trigger, Mapping[str, Any], list[str]]] = {
-    "a proved Node has changed, not all are ready": (
-        group(),
+BOTH = cluster(node(), node(B))
+UNPROVED_B = cluster(node(), node(B, proved=False))
+FOUR, FIVE = (
+    cluster(*(node(name, proved=False) for name in names), vms={name: vm(name) for name in VMS})
+    for VMS in [(A, B, C, D)]
+    for names in [(A, B, C, D), (A, B, C, D, E)]
+)
+UNLABELLED = cluster(node(B), unlabelled={A: node(proved=False, labelled=False).raw})
+
+
+def joining_b(started: datetime, state: str = "RUNNING") -> dict[str, Any]:
+    """A Node of A, and a VM of B without one."""
+    return cluster(node(), vms={A: vm(), B: vm(B, state, started)})
+
+
+NO_VM = ["find_nodes"]
+VM_A, VM_B = ([f"find_instances {name}", "find_nodes"] for name in (A, B))
+CASES: dict[str, tuple[Status, Trigger, Mapping[str, Any], list[str]]] = {
+    "a proved Node has changed": (RESOURCES_READY, NODES_CHANGED, cluster(node()), NO_VM),
+    "all are ready, the interconnect is not": (
         RESOURCES_READY,
         NODES_CHANGED,
-        cluster(node()),
-        ["find_instances", "find_nodes", "find_instances"],
+        BOTH,
+        [*NO_VM, "find_mig"],
     ),
-    "all are ready, and the interconnect is not": (
-        group(),
-        RESOURCES_READY,
-        NODES_CHANGED,
-        cluster(node(), node(B)),
-        ["find_instances", "find_nodes", "find_instances", "find_mig"],
-    ),
-    "all are ready, and the interconnect was ready": (
-        group(),
-        INTERCONNECT_READY,
-        NODES_CHANGED,
-        cluster(node(), node(B)),
-        ["find_instances", "find_nodes", "find_instances"],
-    ),
-    "all are ready, and the interconnect was ready, on a resync": (
-        group(),
-        INTERCONNECT_READY,
-        RESYNC,
-        cluster(node(), node(B)),
-        ["list_instances", "find_nodes", "find_instances", "find_mig"],
-    ),
-    "a Node is not proved": (
-        group(),
-        RESOURCES_READY,
-        NODES_CHANGED,
-        cluster(node(), node(B, proved=False)),
-        [f"find_instances {B}", "find_nodes", "find_instances", "find_mig"],
-    ),
-    "a VM was preempted": (
-        group(),
-        COMPLETE,
-        preempted(B),
-        cluster(node(), node(B)),
-        [f"find_instances {B}", "find_nodes", "find_instances", "find_mig"],
-    ),
-    "a Node has changed whose VM is reported lost": (
-        group(),
-        Status(resources=COMPLETE.resources, pending=(Pending(A, "NodeLost", EARLIER),)),
-        NODES_CHANGED,
-        cluster(node(), node(B)),
-        [f"find_instances {A}", "find_nodes", "find_instances", "find_mig"],
-    ),
-    "a Node has changed, and another VM is reported lost": (
-        group(),
-        LOST_B,
-        NODES_CHANGED,
-        cluster(node(), node(B)),
-        ["find_instances", "find_nodes", "find_instances"],
-    ),
-    "the remaining Nodes of a batch": (
-        group(),
-        RESOURCES_READY,
-        continued(B),
-        cluster(node(), node(B)),
-        [f"find_instances {B}", "find_nodes", "find_instances", "find_mig"],
-    ),
+    "all are ready, the interconnect, too": (INTERCONNECT_READY, NODES_CHANGED, BOTH, NO_VM),
+    "a Node is not proved": (RESOURCES_READY, NODES_CHANGED, UNPROVED_B, [*VM_B, "find_mig"]),
+    "a VM was preempted": (COMPLETE, preempted(B), BOTH, [*VM_B, "find_mig"]),
+    "a Node has changed whose VM is lost": (LOST_A, NODES_CHANGED, BOTH, [*VM_A, "find_mig"]),
+    "a Node has changed, another VM is lost": (LOST_B, NODES_CHANGED, BOTH, NO_VM),
+    "the remaining Nodes of a batch": (RESOURCES_READY, continued(B), BOTH, [*VM_B, "find_mig"]),
     "four VMs are read one by one": (
-        group(),
         RESOURCES_READY,
         NODES_CHANGED,
-        cluster(*MANY[:4], vms=FOUR_OF),
-        [f"find_instances {A} {B} {C} {D}", "find_nodes", "find_instances", "find_mig"],
+        FOUR,
+        [f"find_instances {A} {B} {C} {D}", "find_nodes", "find_mig"],
     ),
-    "five VMs are listed, and those that are not in the list are read": (
-        group(),
+    "five VMs are listed, and the missing one is read": (
         RESOURCES_READY,
         NODES_CHANGED,
-        cluster(*MANY, vms=FOUR_OF),
-        ["list_instances", f"find_instances {E}", "find_nodes", "find_instances", "find_mig"],
-    ),
-    "a Node has rebooted, and the group has bootstrap": (
-        group(),
-        RESOURCES_READY,
-        NODES_CHANGED,
-        cluster(node(boot="2", labels={BOOT_ID_LABEL: "1"})),
-        ["find_instances", "find_nodes", "find_instances"],
-    ),
-    "a Node has rebooted, and the group has no bootstrap": (
-        WITHOUT_BOOTSTRAP,
-        RESOURCES_READY,
-        NODES_CHANGED,
-        cluster(node(boot="2", labels={BOOT_ID_LABEL: "1"})),
-        [f"find_instances {A}", "find_nodes", "find_instances"],
+        FIVE,
+        ["list_instances", f"find_instances {E}", "find_nodes", "find_mig"],
     ),
     "a Node without the group's label has changed": (
-        group(),
         RESOURCES_READY,
         NODES_CHANGED,
-        cluster(node(B), unlabelled={A: node(proved=False, labelled=False).raw}),
-        ["find_instances", f"find_nodes {A}", f"find_instances {A}", "find_mig"],
+        UNLABELLED,
+        [f"find_nodes {A}", f"find_instances {A}", "find_mig"],
     ),
     "a VM that was started five minutes ago has no labelled Node": (
-        group(),
         RESOURCES_READY,
         RESYNC,
-        cluster(node(), vms={A: vm(), B: vm(B, started=FIVE_MINUTES_AGO)}),
-        ["list_instances", f"find_nodes {B}", "find_instances"],
+        joining_b(FIVE_MINUTES_AGO),
+        ["list_instances", f"find_nodes {B}"],
     ),
-    "a VM that was started less than five minutes ago": (
-        group(),
+    "a VM was started less than five minutes ago": (
         RESOURCES_READY,
         RESYNC,
-        cluster(node(), vms={A: vm(), B: vm(B, started=LESS_THAN_FIVE_MINUTES_AGO)}),
-        ["list_instances", "find_nodes", "find_instances"],
-    ),
-    "a VM that was started less than five minutes ago, whose kubelet does not set the label": (
-        WITHOUT_BOOTSTRAP,
-        RESOURCES_READY,
-        RESYNC,
-        cluster(node(), vms={A: vm(), B: vm(B, started=LESS_THAN_FIVE_MINUTES_AGO)}),
-        ["list_instances", f"find_nodes {B}", "find_instances"],
+        joining_b(LESS_THAN_FIVE_MINUTES_AGO),
+        ["list_instances", "find_nodes"],
     ),
     "a VM that does not run has no Node": (
-        group(),
         RESOURCES_READY,
         RESYNC,
-        cluster(node(), vms={A: vm(), B: vm(B, "STOPPING", FIVE_MINUTES_AGO)}),
-        ["list_instances", "find_nodes", "find_instances"],
+        joining_b(FIVE_MINUTES_AGO, "STOPPING"),
+        ["list_instances", "find_nodes"],
     ),
     "the VM of a Node is not in the list of VMs": (
-        group(),
         RESOURCES_READY,
         RESYNC,
         cluster(node(), node(B), vms={A: vm()}),
@@ -266,13 +200,34 @@ def test_no_vm_is_read_for_a_labelled_node_whose_name_no_vm_can_have(
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_label_node_reads_what_the_trigger_needs(
-    case: tuple[Any, Status, Trigger, Mapping[str, Any], list[str]],
+    case: tuple[Status, Trigger, Mapping[str, Any], list[str]],
 ) -> None:
-    about, known, trigger, answers, calls = case
-    work, reads = reading_work(about, known, trigger, answers)
+    known, trigger, answers, calls = case
+    work, reads = reading_work(group(), known, trigger, answers)
     observed = observe(work)
-    assert reads.calls == ["list_nodes", *calls]
+    read = [call for call in reads.calls if call != "find_instances"]  # of no VM
+    assert read == ["list_nodes", *calls]
     assert isinstance(observed, ObservedNodes)
     assert observed.members.has_all_vms is trigger.is_resync
     assert (observed.mig is not None) is ("find_mig" in calls)
     assert not observed.is_debounced
+
+
+WITHOUT_BOOTSTRAP = group(change={"bootstrapKubernetes": None})
+REBOOTED = cluster(node(boot="2", labels={BOOT_ID_LABEL: "1"}))
+
+
+def test_a_kubelet_without_bootstrap_sets_no_label_so_that_its_node_is_read_at_once() -> None:
+    answers = joining_b(LESS_THAN_FIVE_MINUTES_AGO)
+    work, reads = reading_work(WITHOUT_BOOTSTRAP, RESOURCES_READY, RESYNC, answers)
+    observe(work)
+    assert f"find_nodes {B}" in reads.calls
+
+
+@pytest.mark.parametrize("about, is_read", [(group(), False), (WITHOUT_BOOTSTRAP, True)])
+def test_the_vm_of_a_rebooted_node_is_read_if_it_has_no_bootstrap(
+    about: AnyGroup, is_read: bool
+) -> None:
+    work, reads = reading_work(about, RESOURCES_READY, NODES_CHANGED, REBOOTED)
+    observe(work)
+    assert (f"find_instances {A}" in reads.calls) is is_read

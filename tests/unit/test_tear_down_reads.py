@@ -83,113 +83,77 @@ ANSWERS: dict[str, Any] = {
 }
 MIG_GONE = {**ALL_READY, MIG: GONE}
 PARALLEL = {MIG: GONE, POLICY: DELETING, TEMPLATE: DELETING}
-CASES: dict[str, tuple[Status, Trigger, bool, dict[str, Any], list[str]]] = {
-    "all had joined: the MIG": (
-        reported_status(ALL_READY, joined=2),
-        RESYNC,
-        False,
-        {},
-        ["find_mig"],
-    ),
+OPERATION = "find_operation"
+BOTH = ["find_policy", OPERATION, "find_template", OPERATION, "list_nodes"]
+NOT_OURS = {"find_mig": replace(OWN_MIG, description="another mark")}
+CASES: dict[str, tuple[Mapping[str, Resource], int, Trigger, dict[str, Any], list[str]]] = {
+    "all had joined: the MIG": (ALL_READY, 2, RESYNC, {}, ["find_mig"]),
     "not all had joined: Nodes and VMs, too": (
-        reported_status(ALL_READY, joined=1),
+        ALL_READY,
+        1,
         RESYNC,
-        False,
         {},
         ["find_mig", "list_nodes", "list_instances", "find_nodes"],
     ),
     "the delete has begun: the MIG and the operation": (
-        reported_status({**ALL_READY, MIG: DELETING}),
+        {**ALL_READY, MIG: DELETING},
+        0,
         RESYNC,
-        True,
         {},
-        ["find_mig", "find_operation"],
+        ["find_mig", OPERATION],
     ),
     "the create has not ended: first its operation": (
-        reported_status({**ALL_READY, MIG: creating(5, "op")}, joined=2),
+        {**ALL_READY, MIG: creating(5, "op")},
+        2,
         RESYNC,
-        False,
         {},
-        ["find_operation", "find_mig"],
-    ),
-    "the MIG is gone: policy, template and Nodes": (
-        reported_status(ALL_READY),
-        RESYNC,
-        False,
-        {"find_mig": None},
-        ["find_mig", "find_policy", "find_template", "list_nodes"],
+        [OPERATION, "find_mig"],
     ),
     "the MIG of this name was never ours: policy, template and Nodes": (
-        reported_status({**ALL_READY, MIG: creating(5)}),
+        {**ALL_READY, MIG: creating(5)},
+        0,
         RESYNC,
-        False,
-        {"find_mig": replace(OWN_MIG, description="another mark")},
+        NOT_OURS,
         ["find_mig", "find_policy", "find_template", "list_nodes"],
     ),
-    "the MIG was gone before: policy, template and Nodes": (
-        reported_status(MIG_GONE),
-        RESYNC,
-        True,
-        {},
-        ["find_policy", "find_template", "list_nodes"],
-    ),
     "MIG and policy were gone before: template and Nodes": (
-        reported_status({**MIG_GONE, POLICY: GONE}),
+        {**MIG_GONE, POLICY: GONE},
+        0,
         RESYNC,
-        True,
         {},
         ["find_template", "list_nodes"],
     ),
-    "no resource has an intent: only the Nodes": (
-        reported_status({kind: Resource(RESOURCE) for kind in ALL_READY}),
-        RESYNC,
-        False,
-        {},
-        ["list_nodes"],
-    ),
     "the delete of the policy has ended: not the template": (
-        reported_status(PARALLEL),
+        PARALLEL,
+        0,
         event("compute.resourcePolicies.delete"),
-        True,
         {},
-        ["find_policy", "find_operation", "list_nodes"],
+        [*BOTH[:2], "list_nodes"],
     ),
     "the delete of the template has ended: not the policy": (
-        reported_status(PARALLEL),
+        PARALLEL,
+        0,
         event("compute.instanceTemplates.delete"),
-        True,
         {},
-        ["find_template", "find_operation", "list_nodes"],
+        BOTH[2:],
     ),
     "the delete of the MIG has ended: both": (
-        reported_status(PARALLEL),
+        PARALLEL,
+        0,
         event("compute.instanceGroupManagers.delete"),
-        True,
-        {"find_operation": ENDED},
-        ["find_policy", "find_operation", "find_template", "find_operation", "list_nodes"],
-    ),
-    "the first observation was stale: both": (
-        reported_status(PARALLEL),
-        event("compute.resourcePolicies.delete"),
-        False,
         {},
-        ["find_policy", "find_operation", "find_template", "find_operation", "list_nodes"],
-    ),
-    "no delete of the template has begun: both": (
-        reported_status({**PARALLEL, TEMPLATE: READY}),
-        event("compute.resourcePolicies.delete"),
-        True,
-        {},
-        ["find_policy", "find_operation", "find_template", "list_nodes"],
+        BOTH,
     ),
 }
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_only_the_resources_that_the_deletion_waits_for_are_read(
-    case: tuple[Status, Trigger, bool, dict[str, Any], list[str]],
+    case: tuple[Mapping[str, Resource], int, Trigger, dict[str, Any], list[str]],
 ) -> None:
-    known, trigger, is_first, answers, calls = case
+    entries, joined, trigger, answers, calls = case
+    known = reported_status(entries, joined)
+    is_first = entries[MIG] in (GONE, DELETING)  # else the deletion begins
     work, reads = reading_work(
         DELETED, known, trigger, ANSWERS | answers, is_first_observation=is_first
     )
@@ -198,11 +162,21 @@ def test_only_the_resources_that_the_deletion_waits_for_are_read(
     assert reads.calls == calls
     assert observed.is_resync is trigger.is_resync
     assert observed.notes == ()
-    found = {call.removeprefix("find_") for call in calls if call.startswith("find_")}
-    kinds = {MIG: "mig", POLICY: "policy", TEMPLATE: "template"}
-    was_read = {kind for kind in observed.found if kinds[kind] in found}
-    assert {kinds[kind] for kind in was_read} == found & set(kinds.values())
-    assert len(observed.operations) == calls.count("find_operation")
+    assert len(observed.operations) == calls.count(OPERATION)
+
+
+@pytest.mark.parametrize(
+    "entries, is_first", [(PARALLEL, False), ({**PARALLEL, TEMPLATE: READY}, True)]
+)
+def test_both_are_read_after_a_stale_observation_or_if_a_delete_has_not_begun(
+    entries: Mapping[str, Resource], is_first: bool
+) -> None:
+    trigger = event("compute.resourcePolicies.delete")
+    work, reads = reading_work(
+        DELETED, reported_status(entries), trigger, ANSWERS, is_first_observation=is_first
+    )
+    observe(work)
+    assert {"find_policy", "find_template"} <= {*reads.calls}
 
 
 @pytest.mark.parametrize(
