@@ -61,6 +61,7 @@ def creation() -> Creation:
 # Creation
 
 
+@pytest.mark.conformance("pol-condition-created", "pol-condition-ready")
 @pytest.mark.parametrize(
     "kind, noun, kind_in_message",
     [
@@ -78,6 +79,7 @@ def test_the_condition_of_a_resource_is_provisioning_until_it_exists(
     ]
 
 
+@pytest.mark.conformance("mig-parent-waits-stable")
 def test_the_condition_of_the_mig_is_ready_when_its_vms_exist(creation: Creation) -> None:
     name = helpers.resource_name(creation.harness)
     assert list(creation.conditions("ManagedInstanceGroupReady")) == [
@@ -88,6 +90,7 @@ def test_the_condition_of_the_mig_is_ready_when_its_vms_exist(creation: Creation
     ]
 
 
+@pytest.mark.conformance("mig-list-before-it-exists", "stat-ready")
 def test_ready_has_only_the_expected_reasons_during_creation(creation: Creation) -> None:
     reasons = [reason for _, reason, _ in creation.conditions("Ready")]
     assert reasons[0] == "Provisioning"
@@ -95,6 +98,7 @@ def test_ready_has_only_the_expected_reasons_during_creation(creation: Creation)
     assert list(creation.conditions("Ready"))[-1] == ("True", "Ready", "All nodes are ready")
 
 
+@pytest.mark.conformance("stat-awaiting")
 def test_nodes_that_have_not_joined_are_counted_in_the_message_of_tpu_operator() -> None:
     harness = Harness(helpers.vm_options(join_s=(10.0, 600.0)))
     harness.apply(manifest())
@@ -110,6 +114,7 @@ def test_nodes_that_have_not_joined_are_counted_in_the_message_of_tpu_operator()
     assert (summary["ready"], summary["reconciling"], summary["text"]) == (1, 1, "1/2")
 
 
+@pytest.mark.conformance("mig-op-done")
 def test_an_operation_is_in_the_status_while_it_runs(creation: Creation) -> None:
     states = [
         (entry["state"], "operation" in entry) for entry in creation.entries("managedInstanceGroup")
@@ -127,6 +132,7 @@ def test_the_status_has_the_uri_of_the_mig(creation: Creation) -> None:
     assert entry["uri"] == f"{ZONE}/instanceGroupManagers/{name}"
 
 
+@pytest.mark.conformance("stat-no-observed-generation")
 def test_every_condition_has_the_observed_generation(creation: Creation) -> None:
     conditions = creation.statuses[-1]["conditions"]
     assert {entry["observedGeneration"] for entry in conditions} == {1}
@@ -137,6 +143,7 @@ def test_a_creation_without_errors_emits_no_warning(creation: Creation) -> None:
     assert [event for event in helpers.events(creation.harness) if event[0] == "Warning"] == []
 
 
+@pytest.mark.conformance("mig-unstable")
 def test_a_slice_is_ready_within_40_seconds_of_its_last_node(creation: Creation) -> None:
     moments = [
         condition["lastTransitionTime"]
@@ -155,6 +162,9 @@ def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
+@pytest.mark.conformance(
+    "tok-latest-wins", "tok-other-group", "tok-shared-by-slice", "tok-not-removed-after-join"
+)
 def test_each_vm_has_its_own_token_and_none_is_valid_after_the_join(creation: Creation) -> None:
     tokens = {
         helpers.metadata_of(helpers.get(creation.harness, vm))["kubeadm-join-token"]
@@ -164,16 +174,19 @@ def test_each_vm_has_its_own_token_and_none_is_valid_after_the_join(creation: Cr
     assert helpers.secrets(creation.harness) == []
 
 
+@pytest.mark.conformance("tmpl-kube-labels-not-in-template", "boot-writes-always")
 def test_metadata_is_written_once_for_each_vm(creation: Creation) -> None:
     assert creation.harness.simulation.gce.calls.counts()["instances.setMetadata"] == 2
 
 
+@pytest.mark.conformance("node-label-no-write-when-right")
 def test_a_node_with_the_correct_labels_is_not_patched_again(creation: Creation) -> None:
     calls = creation.harness.simulation.kube.calls
     user = identity("label-node").name
     assert calls.count(user=user, verb="patch", resource="nodes", code=200) == 2
 
 
+@pytest.mark.conformance("pol-spec-always-differs")
 def test_a_settled_group_is_not_written() -> None:
     harness = Harness()
     helpers.ready_slice(harness, manifest())
@@ -198,6 +211,7 @@ def test_a_transient_error_is_retried_without_a_warning(verb: str, http: int) ->
     assert not any("operation" in helpers.entry(harness, kind) for kind in _kinds(harness))
 
 
+@pytest.mark.conformance("mig-insert-transient", "mig-terminal-is-forever", "stat-child-terminal")
 def test_an_unknown_error_is_reported_and_the_call_retried() -> None:
     harness = Harness()
     message = "an error that no rule matches"
@@ -210,6 +224,7 @@ def test_an_unknown_error_is_reported_and_the_call_retried() -> None:
     helpers.until_ready(harness)
 
 
+@pytest.mark.conformance("mig-op-failed")
 @pytest.mark.parametrize(
     "code, reason",
     [("INTERNAL_ERROR", ""), ("QUOTA_EXCEEDED", "QuotaExceeded")],
@@ -224,6 +239,13 @@ def test_a_failed_insert_is_retried(code: str, reason: str) -> None:
     assert "error" not in helpers.entry(harness, "managedInstanceGroup")
 
 
+@pytest.mark.conformance(
+    cases={
+        "instanceGroupManagers.get": "mig-get-error",
+        "instances.get": "stat-error",
+        "instances.list": "boot-list-fails",
+    }
+)
 @pytest.mark.parametrize("verb", ["instanceGroupManagers.get", "instances.list", "instances.get"])
 def test_a_failed_read_causes_no_warning(verb: str) -> None:
     harness = Harness()
@@ -232,6 +254,7 @@ def test_a_failed_read_causes_no_warning(verb: str) -> None:
     assert [event for event in helpers.events(harness) if event[0] == "Warning"] == []
 
 
+@pytest.mark.conformance("stat-ready-overwritten-by-blip")
 def test_a_failed_read_does_not_change_the_condition_of_a_ready_slice() -> None:
     harness = Harness()
     helpers.ready_slice(harness, manifest())
@@ -244,6 +267,7 @@ def test_a_failed_read_does_not_change_the_condition_of_a_ready_slice() -> None:
     assert rejected.count("instances.list") == 3
 
 
+@pytest.mark.conformance("mig-creation-failed")
 def test_a_group_waits_until_a_stockout_ends_and_becomes_ready() -> None:
     harness = Harness()
     faults = harness.simulation.gce.faults
@@ -290,6 +314,7 @@ def test_an_insert_that_refers_to_a_missing_resource_is_reported() -> None:
     assert message in helpers.condition_of(harness)[2]
 
 
+@pytest.mark.conformance("mig-op-expired")
 def test_a_slice_becomes_ready_although_its_operations_no_longer_exist() -> None:
     harness = Harness()
     harness.apply(manifest())
@@ -302,6 +327,7 @@ def test_a_slice_becomes_ready_although_its_operations_no_longer_exist() -> None
 # Nodes
 
 
+@pytest.mark.conformance("node-not-watched")
 def test_an_unready_node_makes_the_slice_unready_within_seconds() -> None:
     harness = Harness()
     helpers.ready_slice(harness, manifest())
@@ -318,6 +344,7 @@ def test_an_unready_node_makes_the_slice_unready_within_seconds() -> None:
     helpers.until_ready(harness, timeout=timedelta(minutes=3))
 
 
+@pytest.mark.conformance("stat-failed-never-set", "stat-no-deadline")
 def test_vms_that_never_join_are_named_and_counted_after_15_minutes() -> None:
     harness = Harness(helpers.vm_options(joins=False))
     harness.apply(manifest())
@@ -332,6 +359,7 @@ def test_vms_that_never_join_are_named_and_counted_after_15_minutes() -> None:
 # Deletion
 
 
+@pytest.mark.conformance("del-cordon", "del-order")
 def test_a_deletion_cordons_nodes_and_deletes_the_mig_before_the_template() -> None:
     harness = Harness()
     helpers.ready_slice(harness, manifest())
@@ -345,6 +373,7 @@ def test_a_deletion_cordons_nodes_and_deletes_the_mig_before_the_template() -> N
     assert harness.leftovers() == []
 
 
+@pytest.mark.conformance("del-nodes-only-labelled")
 @pytest.mark.parametrize(
     "options, change",
     [
@@ -364,6 +393,7 @@ def test_a_node_that_was_never_labelled_is_deleted_with_its_group(
     assert harness.leftovers() == []
 
 
+@pytest.mark.conformance("tok-gc-on-delete")
 def test_a_deletion_revokes_the_tokens_of_its_group_and_no_others() -> None:
     harness = Harness(helpers.vm_options(joins=False))
     other = {
@@ -382,6 +412,7 @@ def test_a_deletion_revokes_the_tokens_of_its_group_and_no_others() -> None:
     assert helpers.secrets(harness) == ["bootstrap-token-abcdef"]
 
 
+@pytest.mark.conformance("tok-gc-skipped-without-bootstrap")
 def test_without_bootstrapping_no_secret_is_touched() -> None:
     harness = Harness(helpers.JOIN_BY_OTHER_MEANS)
     helpers.ready_slice(harness, manifest(bootstrapKubernetes=None))
@@ -389,6 +420,7 @@ def test_without_bootstrapping_no_secret_is_touched() -> None:
     assert harness.simulation.kube.calls.count(verb="delete", resource="secrets") == 0
 
 
+@pytest.mark.conformance("del-child-error")
 @pytest.mark.parametrize("http, reason", [(503, "backendError"), (403, "forbidden")])
 def test_a_group_exists_until_a_refused_delete_succeeds(http: int, reason: str) -> None:
     harness = Harness()
@@ -402,6 +434,7 @@ def test_a_group_exists_until_a_refused_delete_succeeds(http: int, reason: str) 
     assert harness.leftovers() == []
 
 
+@pytest.mark.conformance("del-op-failed")
 def test_a_failed_delete_is_retried_within_two_minutes() -> None:
     harness = Harness()
     helpers.ready_slice(harness, manifest())
@@ -423,6 +456,7 @@ def test_a_delete_that_answers_404_is_complete(collection: str) -> None:
     assert harness.operations[verb] == 1
 
 
+@pytest.mark.conformance("del-child-op-404")
 def test_a_delete_whose_operation_fails_with_404_is_complete() -> None:
     harness = Harness()
     helpers.ready_slice(harness, manifest())
@@ -432,6 +466,7 @@ def test_a_delete_whose_operation_fails_with_404_is_complete() -> None:
     helpers.assert_deleted_completely(harness)
 
 
+@pytest.mark.conformance("del-child-404", "del-child-done-at-once")
 def test_resources_that_were_deleted_manually_are_not_deleted_again() -> None:
     harness = Harness()
     helpers.ready_slice(harness, manifest())
@@ -444,6 +479,9 @@ def test_resources_that_were_deleted_manually_are_not_deleted_again() -> None:
     assert not harness.operations
 
 
+@pytest.mark.conformance(
+    "dp-exists", "dp-kept-while-others", "dp-deleted-with-last", "del-device-plugin-condition"
+)
 def test_the_device_plugin_is_not_changed_by_groups() -> None:
     harness = Harness()
     path = "/apis/apps/v1/namespaces/kube-system/daemonsets/tpu-device-plugin"
@@ -454,6 +492,7 @@ def test_the_device_plugin_is_not_changed_by_groups() -> None:
     assert (after["metadata"]["uid"], after["spec"]) == (before["metadata"]["uid"], before["spec"])
 
 
+@pytest.mark.conformance("stat-gone")
 def test_a_message_about_a_group_that_is_gone_is_acknowledged() -> None:
     harness = Harness()
     message = Message("default", "never-was", "uid", Cause.ADDED, harness.clock.now())
@@ -466,6 +505,7 @@ def test_a_message_about_a_group_that_is_gone_is_acknowledged() -> None:
 # User templates
 
 
+@pytest.mark.conformance("byo-machine-type")
 def test_a_user_template_without_tpus_is_reported_and_its_replacement_is_used() -> None:
     harness = Harness(helpers.JOIN_BY_OTHER_MEANS)
     wrong = {**helpers.template("n1-standard-1"), "name": "a"}
@@ -485,6 +525,7 @@ def test_a_user_template_without_tpus_is_reported_and_its_replacement_is_used() 
     helpers.until_ready(harness)
 
 
+@pytest.mark.conformance("byo-regional-template")
 def test_a_regional_template_is_read_from_its_region() -> None:
     harness = Harness(helpers.JOIN_BY_OTHER_MEANS)
     helpers.create_template(harness, {**helpers.template("n1-standard-1"), "name": "a"})
@@ -494,6 +535,7 @@ def test_a_regional_template_is_read_from_its_region() -> None:
     assert harness.simulation.gce.calls.counts()["instanceTemplates.get"] == 0
 
 
+@pytest.mark.conformance("tmpl-none-for-byo", "byo-fetched-every-pass")
 def test_a_user_template_is_not_read_again_after_the_slice_is_ready() -> None:
     harness = Harness(helpers.JOIN_BY_OTHER_MEANS)
     helpers.create_template(harness, {**helpers.template(), "name": "a"})
@@ -505,6 +547,7 @@ def test_a_user_template_is_not_read_again_after_the_slice_is_ready() -> None:
     assert harness.operations["instanceTemplates.insert"] == 1  # by this test
 
 
+@pytest.mark.conformance("boot-byo-no-token")
 def test_vms_of_a_user_template_get_their_labels_without_a_call_per_vm() -> None:
     harness = Harness(helpers.JOIN_BY_OTHER_MEANS)
     helpers.create_template(harness, {**helpers.template(), "name": "a"})

@@ -54,6 +54,7 @@ def test_a_bulk_group_has_a_policy_with_its_topology() -> None:
     }
 
 
+@pytest.mark.conformance("name-region-from-zone", "pol-bulk-only")
 @pytest.mark.parametrize(
     "zone, region",
     [("us-central1-a", "us-central1"), ("us-south1-ai1b", "us-south1")],
@@ -66,6 +67,12 @@ def test_a_policy_is_in_the_region_of_the_zone(zone: str, region: str) -> None:
 # The template
 
 
+@pytest.mark.conformance(
+    cases={
+        "RESERVATION_BOUND-scheduling2": "tmpl-termination-reservation-bound",
+        "SPOT-scheduling1": "tmpl-set-fields-kept",
+    }
+)
 @pytest.mark.parametrize(
     "model, scheduling",
     [
@@ -94,6 +101,7 @@ def test_the_scheduling_of_vms_follows_from_the_provisioning_model(
     }
 
 
+@pytest.mark.conformance("tmpl-reservation-affinity")
 def test_the_template_refers_to_the_reservation_by_name() -> None:
     about = config(provisioningModel=None, reservation="test-reservation")
     assert properties(about)["reservation_affinity"] == {
@@ -103,6 +111,7 @@ def test_the_template_refers_to_the_reservation_by_name() -> None:
     }
 
 
+@pytest.mark.conformance("tmpl-no-reservation")
 def test_the_template_has_no_reservation_if_the_spec_has_none() -> None:
     found = properties(config(provisioningModel="SPOT", reservation=None))
     assert "reservation_affinity" not in found
@@ -114,6 +123,7 @@ def test_flex_start_uses_no_reservation() -> None:
     assert affinity == {"consume_reservation_type": "NO_RESERVATION"}
 
 
+@pytest.mark.conformance("tmpl-boot-disk")
 def test_the_boot_disk_follows_from_the_spec_and_is_deleted_with_its_vm() -> None:
     about = config(image="projects/p/global/images/i", bootDiskSizeGB=250, diskType="pd-ssd")
     assert properties(about)["disks"] == [
@@ -149,15 +159,18 @@ def test_the_subnetwork_follows_from_the_spec(given: str | None, expected: str) 
     assert properties(config(subnetwork=given))["network_interfaces"] == [{"subnetwork": expected}]
 
 
+@pytest.mark.conformance("tmpl-tags")
 def test_the_tags_are_those_of_the_spec() -> None:
     assert properties(config(networkTags=["tag1", "tag2"]))["tags"] == {"items": ["tag1", "tag2"]}
 
 
+@pytest.mark.conformance("tmpl-no-tags")
 @pytest.mark.parametrize("tags", [[], None])
 def test_the_template_has_no_tags_if_the_spec_has_none(tags: list[str] | None) -> None:
     assert "tags" not in properties(config(networkTags=tags))
 
 
+@pytest.mark.conformance("tmpl-service-account")
 def test_the_service_account_is_that_of_the_spec() -> None:
     accounts = [{"email": "default", "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}]
     assert properties(config(serviceAccounts=accounts))["service_accounts"] == accounts
@@ -167,12 +180,14 @@ def test_the_vms_have_no_service_account_if_the_spec_has_none() -> None:
     assert "service_accounts" not in properties(group())
 
 
+@pytest.mark.conformance("tmpl-startup-script")
 def test_the_startup_script_contains_version_project_and_zone() -> None:
     script = metadata(group())[STARTUP_SCRIPT_KEY]
     for value in ("1.31", "my-gcp-project", "us-central1-c"):
         assert value in script
 
 
+@pytest.mark.conformance("tmpl-no-script-without-bootstrap")
 @pytest.mark.parametrize("given", [{}, {"startup-script": "#!/bin/sh"}])
 def test_without_bootstrapping_the_metadata_has_only_the_startup_script_of_the_user(
     given: dict[str, str],
@@ -181,11 +196,13 @@ def test_without_bootstrapping_the_metadata_has_only_the_startup_script_of_the_u
     assert metadata(about) == {**given, KUBE_LABELS_KEY: LABELS}
 
 
+@pytest.mark.conformance("boot-vm-states-skipped")
 def test_the_template_has_the_node_labels() -> None:
     about = config(metadata={"kube-labels": "mine=1"})
     assert metadata(about)[KUBE_LABELS_KEY] == f"{LABELS},mine=1"
 
 
+@pytest.mark.conformance("boot-kube-labels-merge")
 @pytest.mark.parametrize(
     "existing, merged",
     [
@@ -203,6 +220,7 @@ def test_kube_labels_keeps_labels_of_other_writers(existing: str, merged: str) -
 # The managed instance group
 
 
+@pytest.mark.conformance("mig-bulk-without-policy", "mig-gce-body")
 def test_the_mig_of_a_bulk_group_has_the_policy_and_no_repair() -> None:
     name = RESOURCE
     assert mig_body(group(), None) == {
@@ -219,6 +237,7 @@ def test_the_mig_of_a_bulk_group_has_the_policy_and_no_repair() -> None:
     }
 
 
+@pytest.mark.conformance("pol-skip-individual", "mig-individual-repairs")
 def test_the_mig_of_an_individual_group_repairs_vms_and_has_no_policy() -> None:
     about = group(change=INDIVIDUAL)
     body = mig_body(about, None)
@@ -244,6 +263,7 @@ def test_a_user_template_is_used_from_the_scope_in_its_uri(scope: str) -> None:
 # Names
 
 
+@pytest.mark.conformance("name-hash-suffix", "name-template", "name-mig")
 def test_children_of_tpu_operator_are_recognized_by_name() -> None:
     parsed = parse(raw_group(name="my-tpu-group", uid="my-uid"), "cluster")
     assert parsed.operator_child_names == {
@@ -270,6 +290,7 @@ def test_a_vm_that_cannot_join_gets_no_token(status: str) -> None:
     assert describe(decide(observed(Vm(instance(status=status), None, None)), NOW)) == []
 
 
+@pytest.mark.conformance(cases={"-1-False": "tok-expired", "10-True": "tok-expires-soon"})
 @pytest.mark.parametrize(
     "minutes_left, is_kept", [(-1, False), (5, False), (9, False), (10, True), (45, True)]
 )

@@ -47,6 +47,13 @@ DELETED: dict[str, tuple[dict[str, Resource], tuple[str, str]]] = {
 }
 
 
+@pytest.mark.conformance(
+    cases={
+        "all are gone": "del-nodes",
+        "the MIG is gone": "del-wait-template",
+        "the template is gone too": "del-wait-policy",
+    }
+)
 @pytest.mark.parametrize("case", DELETED.values(), ids=DELETED)
 def test_the_condition_of_a_deletion_names_the_resource_it_waits_for(
     case: tuple[dict[str, Resource], tuple[str, str]],
@@ -77,6 +84,9 @@ def nodes(ready: int) -> Status:
     return Status(counts=Counts(desired=2, running=2, joined=ready, ready=ready))
 
 
+@pytest.mark.conformance(
+    cases={"0-1-events0": "stat-joining-event", "1-1-events1": "stat-no-joining-event"}
+)
 @pytest.mark.parametrize(
     "before, after, events",
     [
@@ -130,6 +140,7 @@ CHIPS = {
 }
 
 
+@pytest.mark.conformance(cases={"all": "node-ready-rule", "none": "node-ready-needs-chips"})
 @pytest.mark.parametrize("case", CHIPS.values(), ids=CHIPS)
 def test_a_node_is_ready_only_with_all_chips_of_its_vm(
     case: tuple[str | None, str | None, bool],
@@ -145,6 +156,7 @@ def test_a_node_is_ready_only_with_all_chips_of_its_vm(
     assert [*given.ready] == ([A] if is_ready else [])
 
 
+@pytest.mark.conformance("node-label-unknown-machine")
 def test_an_unknown_machine_type_has_no_accelerator_labels() -> None:
     labels = group().node_labels(None)
     assert "cloud.google.com/gke-tpu-accelerator" not in labels

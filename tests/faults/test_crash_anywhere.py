@@ -191,6 +191,7 @@ def first_call_of(step: str, calls: list[str]) -> int:
     return next(at for at, call in enumerate(calls) if call.startswith(f"{step}: "))
 
 
+@pytest.mark.conformance(cases={"deleted_during_creation-0": "del-during-create"})
 @pytest.mark.slow
 @pytest.mark.parametrize("shard", range(SHARDS))
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)

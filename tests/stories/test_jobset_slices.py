@@ -129,6 +129,7 @@ def test_a_restart_keeps_the_slice() -> None:
     assert harness.operations["instanceGroupManagers.insert"] == 1
 
 
+@pytest.mark.conformance("delete-jobset-recreated-same-name")
 def test_a_jobset_that_is_recreated_immediately_keeps_its_slice() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_FOREVER
@@ -168,6 +169,7 @@ def pause(harness: Harness, value: str | None) -> None:
     harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", {"data": {"paused": value}}, **MERGE)
 
 
+@pytest.mark.conformance("config-pause-creation")
 def test_a_pause_creates_nothing_and_still_deletes_the_slices_of_ended_jobsets() -> None:
     harness = new_harness()
     post(harness)
@@ -208,6 +210,7 @@ def test_an_unsupported_accelerator_is_reported_once() -> None:
     assert harness.leftovers() == []
 
 
+@pytest.mark.conformance("state-exists-and-differs", "event-deletion-started")
 def test_a_jobset_that_requests_another_slice_gets_it() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_FOREVER
@@ -249,6 +252,7 @@ def test_a_jobset_that_requires_a_label_which_its_slice_lacks_gets_another() -> 
     assert uid(harness) != before
 
 
+@pytest.mark.conformance("delete-recreate-deletes-in-use")
 def test_a_slice_in_use_is_not_replaced_until_it_is_free() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_FOREVER
@@ -374,6 +378,7 @@ def suspend(harness: Harness, *, is_suspended: bool) -> None:
     harness.simulation.admin("PATCH", f"{JOBSETS}/{JOBSET}", change, **MERGE)
 
 
+@pytest.mark.conformance("delete-jobset-suspended")
 def test_the_slice_of_a_suspended_jobset_is_kept_if_its_release_is_off() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_FOREVER
@@ -423,6 +428,7 @@ def test_a_slice_that_has_lost_a_host_is_recreated_if_configured() -> None:
     until_running(harness)
 
 
+@pytest.mark.conformance("state-error-and-matches")
 def test_a_slice_without_any_host_is_created_again_for_waiting_pods() -> None:
     harness = new_harness(options=helpers.with_heartbeats())
     harness.jobsets.behaviour = RUNS_FOREVER
@@ -448,6 +454,7 @@ def grant(harness: Harness, step: str, *verbs: str) -> None:
     assert answer["kind"] == "ClusterRole", answer
 
 
+@pytest.mark.conformance("state-get-500")
 def test_a_slice_that_cannot_be_listed_is_not_created() -> None:
     harness = new_harness()
     grant(harness, "provision-slice", "create")
@@ -489,6 +496,7 @@ def test_jobsets_that_are_not_served_are_not_mistaken_for_deleted() -> None:
     ) in notes
 
 
+@pytest.mark.conformance("state-create-request-refused", "event-creation-failed-request")
 def test_a_refused_creation_of_a_slice_is_reported_and_retried() -> None:
     harness = new_harness()
     grant(harness, "provision-slice", "get")
@@ -500,6 +508,7 @@ def test_a_refused_creation_of_a_slice_is_reported_and_retried() -> None:
     until_running(harness)
 
 
+@pytest.mark.conformance("delete-call-fails", "event-deletion-failed")
 def test_a_refused_deletion_of_a_slice_is_reported_and_retried() -> None:
     harness = new_harness()
     post(harness)
@@ -531,6 +540,7 @@ def list_of(harness: Harness, resources: list[str]) -> None:
     harness.simulation.admin("PATCH", path, {"rules": rules}, **MERGE)
 
 
+@pytest.mark.conformance("gc-interval")
 def test_the_sweep_without_events_is_enough() -> None:
     harness = new_harness(options=Options(relays=False))
     # Each VM joins after the next sweep, so the first Pods must still run when the last ones start.
@@ -582,6 +592,7 @@ def test_the_lifecycle_of_a_jobset_slice_takes_few_calls(print_figure: helpers.P
 GROUPS = f"/apis/tpu.google.com/v1alpha1/namespaces/{NAMESPACE}/tpunodegroups"
 
 
+@pytest.mark.conformance("state-duplicate-name-in-flight", "gc-on-every-replica")
 def test_two_concurrent_invocations_create_one_slice() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_FOREVER
@@ -616,6 +627,7 @@ def test_two_concurrent_invocations_create_one_slice() -> None:
     ]
 
 
+@pytest.mark.conformance("delete-not-found", "event-not-found")
 def test_a_slice_that_is_gone_before_its_deletion_is_reported() -> None:
     harness = new_harness()
     post(harness)
@@ -654,6 +666,7 @@ def test_a_slice_that_is_needed_again_during_its_release_is_not_deleted() -> Non
     assert are_running(harness)
 
 
+@pytest.mark.conformance("filter-not-rechecked-in-reconcile")
 def test_a_pod_that_no_longer_needs_a_slice_gets_none() -> None:
     harness = new_harness()
     pause(harness, "true")

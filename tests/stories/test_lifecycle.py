@@ -37,6 +37,7 @@ def harness_for(spec: dict[str, Any]) -> Harness:
     return harness
 
 
+@pytest.mark.conformance("name-owner-reference")
 def test_the_example_in_the_readme_of_tpu_operator_works_unchanged() -> None:
     harness = Harness()
     readme = yaml.safe_load((EXAMPLES / "tpu-operator-readme.yaml").read_text())
@@ -178,6 +179,7 @@ def test_several_single_hosts_are_separate_slices() -> None:
     helpers.assert_deleted_completely(harness)
 
 
+@pytest.mark.conformance("node-no-taint")
 def test_labels_and_taints_of_the_user_are_on_every_node() -> None:
     harness = Harness()
     taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
@@ -258,6 +260,7 @@ def test_vms_have_the_labels_that_identify_them_on_the_bill() -> None:
         assert labels["tpu-functions-cluster"]
 
 
+@pytest.mark.conformance("name-gce-equals-cr")
 def test_every_resource_on_compute_engine_names_its_group() -> None:
     harness = Harness()
     helpers.ready_slice(harness, manifest())
@@ -292,6 +295,7 @@ def test_a_user_template_is_used_and_not_deleted() -> None:
     assert harness.leftovers() == [f"projects/{PROJECT}/global/instanceTemplates/my-template"]
 
 
+@pytest.mark.conformance("val-unknown-field-minnodecount")
 def test_min_node_count_has_no_effect_and_a_warning_says_so() -> None:
     harness = Harness()
     helpers.ready_slice(harness, manifest(minNodeCount=9))
@@ -305,6 +309,9 @@ def test_min_node_count_has_no_effect_and_a_warning_says_so() -> None:
     ]
 
 
+@pytest.mark.conformance(
+    "mig-insert-pending", "mig-ready", "mig-parent-ready-event", "del-child-starts"
+)
 def test_the_events_of_a_slice_have_the_messages_of_tpu_operator() -> None:
     harness = Harness()
     helpers.ready_slice(harness, manifest())
@@ -347,6 +354,7 @@ def test_kubectl_get_prints_readable_columns() -> None:
     }
 
 
+@pytest.mark.conformance("del-wait-mig")
 def test_deletion_is_reported_step_by_step() -> None:
     harness = Harness()
     helpers.ready_slice(harness, manifest())

@@ -95,6 +95,7 @@ def test_another_clusters_pools_are_ignored(step: str) -> None:
     assert reported_events(harness) == before
 
 
+@pytest.mark.conformance("state-operation-done-with-error")
 def test_a_failed_creation_of_a_pool_is_reported_and_retried() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_FOREVER

@@ -63,6 +63,7 @@ def is_gone(harness: Harness) -> bool:
     return harness.gke.leftovers() == []
 
 
+@pytest.mark.conformance("event-creation-succeeded", "event-deletion-succeeded")
 def test_a_jobset_gets_its_pool_runs_and_leaves_nothing_behind() -> None:
     harness = new_harness()
     post(harness)

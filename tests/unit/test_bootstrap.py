@@ -43,6 +43,7 @@ PIN = "sha256:" + "0" * 64
 # --- tokens ---
 
 
+@pytest.mark.conformance("tok-format")
 def test_a_new_token_has_the_format_of_a_bootstrap_token() -> None:
     assert re.fullmatch(r"[a-z0-9]{6}\.[a-z0-9]{16}", new_token(os.urandom, NOW).text)
 
@@ -102,6 +103,7 @@ def test_an_expiry_that_is_not_a_time_is_rejected(expires: str) -> None:
         parse_token(TOKEN.text, expires)
 
 
+@pytest.mark.conformance("boot-cp-ip")
 def test_the_metadata_contains_the_endpoint_of_the_spec_unchanged() -> None:
     assert join_metadata(TOKEN, endpoint="[fd00::2]:443", ca_hash=PIN) == {
         "kubeadm-join-token": "abc123.0123456789abcdef",
@@ -114,6 +116,7 @@ def test_the_metadata_contains_the_endpoint_of_the_spec_unchanged() -> None:
 # --- the token's Secret ---
 
 
+@pytest.mark.conformance("name-secret", "tok-labels")
 def test_the_secret_of_a_token_has_the_fields_of_bootstrap_authentication() -> None:
     secret = token_secret(TOKEN, resource_name="tng-train-0a1b2c3d", vm="tng-train-0a1b2c3d-x1y2")
     assert {key: base64.b64decode(value).decode() for key, value in secret.pop("data").items()} == {
@@ -179,6 +182,7 @@ Z/7NAYxPCpUyAiAEjdBUiuMtxZ6ABhsoi+T0koFzK2xEkBLDRndZ8nJFSQ==
 EC_CA = make_ca(ec.generate_private_key(ec.SECP256R1()))
 
 
+@pytest.mark.conformance("boot-ca-hash")
 @pytest.mark.parametrize(
     "pem",
     [
@@ -209,6 +213,7 @@ def pem_of(der: bytes) -> str:
     return f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n"
 
 
+@pytest.mark.conformance("boot-ca-missing")
 @pytest.mark.parametrize(
     "pem, message",
     [

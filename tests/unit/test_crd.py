@@ -172,7 +172,13 @@ def side(row: Manifest, which: str) -> Manifest:
     return group(**{**user_template, **absent, **row[which]})
 
 
-@pytest.mark.parametrize("row", ROWS["updates"], ids=ids(ROWS["updates"]))
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, id=row["id"], marks=pytest.mark.conformance(*row.get("shows", [])))
+        for row in ROWS["updates"]
+    ],
+)
 def test_a_field_that_tpu_operator_makes_immutable_is_immutable(
     server: Server, row: Manifest
 ) -> None:
@@ -182,6 +188,7 @@ def test_a_field_that_tpu_operator_makes_immutable_is_immutable(
     assert any(text.endswith(row.get("message", " is immutable")) for text in messages), found
 
 
+@pytest.mark.conformance("val-bootstrap-version-default")
 def test_the_version_of_kubernetes_and_the_subnetwork_have_defaults(server: Server) -> None:
     stored = server.create(
         group(instanceConfig={"subnetwork": None}, bootstrapKubernetes={"version": None})

@@ -121,6 +121,7 @@ def outcome_status(plan: Plan) -> Status:
     return write.status
 
 
+@pytest.mark.conformance("stat-finalizers")
 def test_a_new_group_gets_finalizer_and_label_before_the_first_insert() -> None:
     plan = decide(observed(group(owned=False)), NOW)
 
@@ -233,6 +234,7 @@ OPERATIONS: dict[str, tuple[Operation | None, State, str]] = {
 }
 
 
+@pytest.mark.conformance(cases={"is running": "mig-op-still-running"})
 @pytest.mark.parametrize("case", OPERATIONS.values(), ids=OPERATIONS)
 def test_the_operation_of_an_insert_without_a_resource_decides_about_a_retry(
     case: tuple[Operation | None, State, str],
@@ -263,6 +265,7 @@ def test_the_mig_of_a_slice_that_was_complete_is_not_inserted_again() -> None:
     )
 
 
+@pytest.mark.conformance("tmpl-never-updated")
 def test_a_resource_with_another_ownership_mark_is_a_conflict_and_not_inserted() -> None:
     known = Status(resources=resources(**{POLICY: creating(), TEMPLATE: ready(TEMPLATE)}))
     given = observed(known=known, found={POLICY: policy("another mark")})
@@ -313,6 +316,7 @@ def test_a_group_that_is_being_deleted_triggers_tear_down() -> None:
     assert [action.step for action in plan.actions if isinstance(action, Send)] == ["tear_down"]
 
 
+@pytest.mark.conformance(cases={"children": "del-child-finalizers"})
 @pytest.mark.parametrize(
     "given",
     [
@@ -460,6 +464,16 @@ TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
 }
 
 
+@pytest.mark.conformance(
+    cases={
+        "deletes Spot VMs, which is valid": "byo-spot-action",
+        "has another shape": "byo-not-checked",
+        "has no scheduling": "byo-no-scheduling",
+        "migrates VMs on maintenance": "byo-maintenance",
+        "names its machine type by a URL": "byo-machine-type-url",
+        "stops reserved VMs": "byo-reservation-bound-action",
+    }
+)
 @pytest.mark.parametrize("case", TEMPLATES.values(), ids=TEMPLATES)
 def test_a_user_template_is_accepted_or_rejected_with_the_violation(
     case: tuple[dict[str, Any], str | None],

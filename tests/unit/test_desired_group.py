@@ -609,6 +609,7 @@ def test_a_change_that_needs_another_slice_changes_the_hash(case: str) -> None:
     assert OTHER[case]().hash != build_desired().hash
 
 
+@pytest.mark.conformance("state-other-jobset")
 def test_the_slice_of_another_jobset_has_another_name() -> None:
     labels = {"jobset.sigs.k8s.io/jobset-name": "train-2"}
     assert build_desired({"metadata": {"labels": labels}}).name == "train-2-bfcf5ebea76efcf5"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -115,21 +115,18 @@ def get_input_error(settings: GkeSettings = SETTINGS, **change: Any) -> str:
 
 # Pools as TPU Provisioner creates them
 
-DIFFERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "nodepool-simple": ("more of the key is in the name", {"name": "jobset-test-random-key"}),
-    "nodepool-spot": (
-        "a Pod that does not tolerate Spot gets no pool, so this Pod tolerates it",
-        {"given": {"tolerations": [TOLERATION]}},
-    ),
-    "nodepool-selector-system-label-copied": ("", {"config.labels_added": {}}),
-    "nodepool-service-account-annotation-empty": ("", {"config.serviceAccount": "default-sa"}),
-    "nodepool-tpu7x-single-host": ("", {"placementPolicy": {}}),
-    "nodepool-v6e-2x4-8-chips": ("", {"initialNodeCount": 1}),
-    "nodepool-v5e-2x4-8-chips": ("", {"initialNodeCount": 1, "placementPolicy": {}}),
-    "nodepool-v5e-2x2-4-chips": ("", {"placementPolicy": {}}),
-    "nodepool-v5p-2x2x1-4-chips": ("", {"placementPolicy": {}}),
+DIFFERS: dict[str, dict[str, Any]] = {
+    "nodepool-simple": {"name": "jobset-test-random-key"},
+    "nodepool-spot": {"given": {"tolerations": [TOLERATION]}},
+    "nodepool-selector-system-label-copied": {"config.labels_added": {}},
+    "nodepool-service-account-annotation-empty": {"config.serviceAccount": "default-sa"},
+    "nodepool-tpu7x-single-host": {"placementPolicy": {}},
+    "nodepool-v6e-2x4-8-chips": {"initialNodeCount": 1},
+    "nodepool-v5e-2x4-8-chips": {"initialNodeCount": 1, "placementPolicy": {}},
+    "nodepool-v5e-2x2-4-chips": {"placementPolicy": {}},
+    "nodepool-v5p-2x2x1-4-chips": {"placementPolicy": {}},
 }
-"""The differences from a row, with a reason unless the row is known to be wrong."""
+"""The differences from a row."""
 
 _ON_DEMAND = (
     "the Pod's nodeSelector has {}, which no on-demand Node has, and GCP_FORCE_ON_DEMAND is set: the "
@@ -148,6 +145,11 @@ INPUT_ERRORS: dict[str, str] = {
 }
 BASE_LABELS = ROWS["nodepool-simple"]["expect"]["node_pool"]["config.labels"]
 POOLS = [name for name, row in ROWS.items() if row["area"] == "nodepool"]
+
+
+def of_rows(names: Iterable[str]) -> list[Any]:
+    """Cases that are rows, and are marked as their tests."""
+    return [pytest.param(name, marks=pytest.mark.conformance(name)) for name in names]
 
 
 def settings_of(row: Mapping[str, Any]) -> GkeSettings:
@@ -179,10 +181,9 @@ def find_value(document: Mapping[str, Any], path: str) -> Any:
     return read_path(document, path)
 
 
-@pytest.mark.parametrize("name", [name for name in POOLS if name not in INPUT_ERRORS])
+@pytest.mark.parametrize("name", of_rows(name for name in POOLS if name not in INPUT_ERRORS))
 def test_a_pool_is_requested_as_tpu_provisioner_does(name: str) -> None:
-    _, change = DIFFERS.get(name, ("", {}))
-    row, change = ROWS[name], dict(change)
+    row, change = ROWS[name], dict(DIFFERS.get(name, {}))
     given = {**row["given"].get("pod", {}), **change.pop("given", {})}
     expected = {**row["expect"]["node_pool"], **change}
     request = body(settings_of(row), **given)
@@ -194,17 +195,20 @@ def test_a_pool_is_requested_as_tpu_provisioner_does(name: str) -> None:
         assert without_empty(find_value(request, path)) == without_empty(expected_value), path
 
 
-@pytest.mark.parametrize("name", INPUT_ERRORS)
+@pytest.mark.parametrize("name", of_rows(INPUT_ERRORS))
 def test_a_pool_that_the_pod_could_not_use_is_an_input_error(name: str) -> None:
     row = ROWS[name]
     assert get_input_error(settings_of(row), **row["given"].get("pod", {})) == INPUT_ERRORS[name]
 
 
-def test_each_row_that_is_known_to_be_wrong_has_a_difference() -> None:
+def test_each_row_that_is_known_to_be_wrong_has_a_difference_and_each_other_one_a_reason() -> None:
     wrong = {name for name in POOLS if ROWS[name]["verdict"] == "known_wrong"}
-    assert wrong <= {*DIFFERS, *INPUT_ERRORS}
+    changed = {*DIFFERS, *INPUT_ERRORS}
+    assert wrong <= changed
+    assert changed - wrong <= {*DOCUMENT["differs"]}
 
 
+@pytest.mark.conformance("hash-value-base-pod")
 def test_a_pool_is_requested_with_these_fields() -> None:
     assert body() == {
         "name": "jobset-test-random-key",
@@ -432,6 +436,9 @@ INPUTS: list[Any] = [
 ]
 
 
+@pytest.mark.conformance(
+    cases={"no key": "name-job-key-label-missing", "short key": "name-key-shorter-than-5"}
+)
 @pytest.mark.parametrize("given, message", INPUTS)
 def test_an_invalid_field_of_a_pod_is_an_input_error_with_the_valid_values(
     given: dict[str, Any], message: str
@@ -573,6 +580,7 @@ def test_a_single_host_slice_must_have_the_topology_of_gke(
     )
 
 
+@pytest.mark.conformance("config-zone-from-controller")
 def test_a_pod_without_a_zone_is_an_input_error_if_no_zone_is_set() -> None:
     assert get_input_error(replace(SETTINGS, zone="")) == (
         "the Pod selects no topology.kubernetes.io/zone and GCP_ZONE is not set: one of them must name the zone"
@@ -595,7 +603,13 @@ def test_the_annotations_of_a_pod_override_the_settings() -> None:
 def _machines() -> list[Any]:
     rows = [row for row in ROWS.values() if row["area"] == "machine_type"]
     return [
-        pytest.param(row["given"]["accelerator"], chips, expected, id=f"{row['id']}-{chips}")
+        pytest.param(
+            row["given"]["accelerator"],
+            chips,
+            expected,
+            id=f"{row['id']}-{chips}",
+            marks=pytest.mark.conformance(row["id"]),
+        )
         for row in rows
         if row["verdict"] == "same" and isinstance(row["expect"].get("machine_type"), list)
         for chips, expected in zip(row["given"]["tpu"], row["expect"]["machine_type"], strict=True)
@@ -609,6 +623,13 @@ def test_the_machine_type_follows_from_accelerator_and_chips(
     assert machine_type(accelerator, chips) == expected
 
 
+@pytest.mark.conformance(
+    cases={
+        "negative": "machine-negative",
+        "too many": "machine-v5p-8-not-checked",
+        "unknown accelerator": "machine-unknown-accelerator",
+    }
+)
 @pytest.mark.parametrize(
     "accelerator, chips",
     [("not-an-accel", 4), ("tpu-v5p-slice", -1), ("tpu-v5p-slice", 8)],
@@ -619,6 +640,7 @@ def test_a_machine_type_that_does_not_exist_is_an_input_error(accelerator: str, 
         machine_type(accelerator, chips)
 
 
+@pytest.mark.conformance("machine-sum-over-containers")
 def test_the_chips_of_all_containers_are_added() -> None:
     request = body(node_selector=_selector("tpu-v6e-slice", "2x4"), containers=[4, 4])
     assert request["config"]["machineType"] == "ct6e-standard-8t"
@@ -640,7 +662,12 @@ def _counts() -> Iterator[Any]:
         for topology, count in zip(topologies, counts, strict=True):
             chips = given.get("chips_per_host", 1 if topology == "1x1" else 4)
             yield pytest.param(
-                given["accelerator"], topology, chips, count, id=f"{row['id']}-{topology}"
+                given["accelerator"],
+                topology,
+                chips,
+                count,
+                id=f"{row['id']}-{topology}",
+                marks=pytest.mark.conformance(row["id"]),
             )
 
 
@@ -652,7 +679,10 @@ def test_the_number_of_nodes_follows_from_topology_and_chips(
 
 
 @pytest.mark.parametrize(
-    "row", ["count-unknown-accel", "count-not-a-topology", "count-v6e-three-dims", "count-zero-dim"]
+    "row",
+    of_rows(
+        ["count-unknown-accel", "count-not-a-topology", "count-v6e-three-dims", "count-zero-dim"]
+    ),
 )
 def test_a_topology_without_a_number_of_nodes_is_an_input_error(row: str) -> None:
     given = ROWS[row]["given"]
@@ -674,6 +704,7 @@ NAMES: list[Any] = [
 ]
 
 
+@pytest.mark.conformance(cases={"long": "name-long-jobset", "short": "name-short-jobset"})
 @pytest.mark.parametrize("row, jobset, name", NAMES)
 def test_a_name_has_64_bits_of_the_jobs_key(row: str, jobset: str, name: str) -> None:
     given = ROWS[row]["given"]["labels"]
@@ -682,6 +713,7 @@ def test_a_name_has_64_bits_of_the_jobs_key(row: str, jobset: str, name: str) ->
     assert len(name) <= 40
 
 
+@pytest.mark.conformance("name-same-after-restart", "name-job-key-algorithm")
 def test_the_key_of_a_job_and_the_name_of_its_slice_are_kept_over_restarts() -> None:
     assert job_key("default", "test-job") == ROWS["name-job-key-algorithm"]["expect"]["job_key"]
     again = {"jobset.sigs.k8s.io/restart-attempt": "3"}
@@ -690,6 +722,7 @@ def test_the_key_of_a_job_and_the_name_of_its_slice_are_kept_over_restarts() -> 
     ) == build_desired_slice(leader(), SETTINGS)
 
 
+@pytest.mark.conformance("name-collision-in-one-jobset", "name-collision-two-jobsets")
 def test_keys_that_differ_in_their_first_64_bits_have_different_names() -> None:
     prefix = "a" * 34
     names = {slice_name(f"{prefix}-{end}", f"75973{end:0>35}") for end in ("1", "2")}
@@ -722,6 +755,17 @@ def _hash(settings: GkeSettings = SETTINGS, **change: Any) -> str:
     return build_desired_slice(leader(**change), settings).hash
 
 
+@pytest.mark.conformance(
+    cases={
+        "all other settings": "hash-upgrade-settings-not-hashed hash-config-change-rebuilds",
+        "copied labels": "hash-restart-attempt-copied",
+        "labels": "hash-labels-differ",
+        "machine types": "hash-machine-type-differs",
+        "no fields": "hash-two-empty",
+        "reservations": "hash-value-base-pod-reservation",
+        "spot": "hash-value-base-pod-spot",
+    }
+)
 @pytest.mark.parametrize("case", HASHES, ids=[case[0] for case in HASHES])
 def test_the_hash_follows_from_the_fields_that_a_pool_must_have(
     case: tuple[str, Callable[[], str], Callable[[], str], bool],
@@ -730,6 +774,7 @@ def test_the_hash_follows_from_the_fields_that_a_pool_must_have(
     assert (one() == other()) is are_equal
 
 
+@pytest.mark.conformance("hash-value-2")
 def test_a_hash_is_computed_as_in_tpu_provisioner() -> None:
     assert make_hash(machine="ct5p-hightpu-4t") == ROWS["hash-value-2"]["expect"]["hash"]
 
@@ -794,6 +839,7 @@ def test_a_pool_is_read_as_the_slice_that_was_requested() -> None:
     assert found == Slice(desired.name, desired.owner, desired.hash, SliceState.READY)
 
 
+@pytest.mark.conformance("hash-already-labelled")
 def test_the_hash_of_a_pool_is_read_from_its_label() -> None:
     assert read_slice(labelled(hash="zzz")).hash == "zzz"
     assert read_slice(labelled(hash=None)).hash == ""
@@ -861,6 +907,7 @@ def test_a_pod_selects_a_pool_only_if_the_pool_has_the_required_labels(
     assert (one.is_selected and one.hash in ("", desired.hash)) is is_expected
 
 
+@pytest.mark.conformance(cases={"the oldest labels": "delete-legacy-id-label"})
 @pytest.mark.parametrize(
     "labels, owner",
     [
@@ -895,6 +942,7 @@ def test_a_release_deadline_is_read_back_and_does_not_change_the_other_labels() 
 # Settings
 
 
+@pytest.mark.conformance("config-list-spaces")
 def test_settings_are_read_from_their_variables() -> None:
     given = {
         **ENVIRONMENT,

@@ -186,6 +186,9 @@ OTHERS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.conformance(
+    cases={"a group of a user": "delete-node-not-managed gc-manager-label-not-checked"}
+)
 @pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
 def test_a_group_whose_labels_do_not_match_its_name_is_not_a_slice(change: dict[str, Any]) -> None:
     assert read_slice(group(**change), NOW) is None

@@ -127,6 +127,7 @@ def test_a_valid_token_is_written_again_with_the_hash_of_a_new_ca() -> None:
     }
 
 
+@pytest.mark.conformance("boot-vm-states")
 def test_a_vm_that_is_being_staged_gets_a_token_after_the_end_of_its_insert() -> None:
     event = LogEvent("compute.instances.insert", "my-gcp-project", "us-central1-c", VM, "instances")
     ended = Trigger(event.method, NOW, event=event)
@@ -166,6 +167,7 @@ def test_a_repetition_publishes_unread_vms_only_if_nothing_fails() -> None:
     assert isinstance(last.actions[0], Send)
 
 
+@pytest.mark.conformance("boot-keys")
 def test_the_metadata_of_other_writers_is_kept() -> None:
     plan = decide(observed(Vm(instance(), None, None)), NOW)
     action = flat(plan)[0]

@@ -66,7 +66,9 @@ def containers(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"name": f"c{number}", "resources": one} for number, one in enumerate(given)]
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.conformance(name)) for name in ROWS]
+)
 def test_a_pod_waits_for_a_slice_as_in_tpu_provisioner(name: str) -> None:
     row = ROWS[name]
     leader = find_leader(pod(**row["given"]["pod"]))

@@ -173,6 +173,12 @@ NODE_ACTIONS: dict[str, tuple[Node, Instance | None, list[type[Action]]]] = {
 }
 
 
+@pytest.mark.conformance(
+    cases={
+        "of a VM of the group": "node-match",
+        "proved, with a changed label": "node-label-corrected",
+    }
+)
 @pytest.mark.parametrize("case", NODE_ACTIONS.values(), ids=NODE_ACTIONS)
 def test_a_node_is_labelled_deleted_or_left_unchanged(
     case: tuple[Node, Instance | None, list[type[Action]]],
@@ -228,6 +234,15 @@ def test_a_node_of_another_machine_with_the_label_of_the_group_is_not_deleted() 
     assert DeleteNode not in kinds(plan)
 
 
+@pytest.mark.conformance(
+    "node-labels",
+    "node-label-readme-selector",
+    "labels.accelerator",
+    "labels.topology",
+    "labels.chips_per_node",
+    "labels.node_group",
+    "chips-vs-cores",
+)
 def test_a_node_gets_the_labels_of_tpu_operator_and_of_this_system() -> None:
     plan = decide(observed(node(proved=False, labelled=False), instances={A: vm()}), NOW)
     patch = next(action.patch for action in flat(plan) if isinstance(action, PatchNode))
@@ -414,6 +429,7 @@ READINESS: dict[str, tuple[ObservedNodes, tuple[str, str]]] = {
 }
 
 
+@pytest.mark.conformance(cases={"one has no chips for long": "dp-already-gone"})
 @pytest.mark.parametrize("case", READINESS.values(), ids=READINESS)
 def test_the_condition_ready_follows_from_the_nodes(
     case: tuple[ObservedNodes, tuple[str, str]],
@@ -515,6 +531,7 @@ def test_a_debounced_loss_writes_no_status_and_deletes_only_the_node_of_a_delete
     assert kinds(decide(replace(gone, is_debounced=True), NOW)) == [DeleteNode]
 
 
+@pytest.mark.conformance("node-ready-no-ici")
 def test_an_unknown_interconnect_delays_a_slice_for_at_most_five_minutes() -> None:
     given = observed(node(), node(B), mig=INTERCONNECT_UNKNOWN)
     first = result(given)
@@ -540,6 +557,7 @@ def test_the_status_counts_the_nodes_and_the_message_counts_the_missing_ones() -
     )
 
 
+@pytest.mark.conformance("node-missing-provider-id")
 def test_the_message_counts_nodes_without_a_provider_id_as_tpu_operator_does() -> None:
     given = observed(node(), node(B, proved=False, provider_id=""), instances={B: vm(B)})
     assert result(given).conditions[Type.NODES_JOINED].message == (

@@ -59,6 +59,7 @@ def identify(document: Manifest) -> str:
     return f"{document['kind']}-{document['metadata']['name']}"
 
 
+@pytest.mark.conformance("dp-not-updated")
 def test_every_manifest_of_the_folder_is_part_of_the_base() -> None:
     files = {path.name for path in BASE.glob("*.yaml")} - {"kustomization.yaml"}
     assert set(KUSTOMIZATION["resources"]) == files
@@ -469,6 +470,7 @@ def pod_of(kind: str, name: str, namespace: str) -> Manifest:
     return pod
 
 
+@pytest.mark.conformance("dp-daemonset", "dp-service-account-not-applied")
 def test_the_device_plugin_runs_only_on_tpu_nodes_and_tolerates_their_taints() -> None:
     pod = pod_of("DaemonSet", "tpu-device-plugin", "kube-system")
     required = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]

@@ -39,8 +39,12 @@ from tests.unit.specs import (
 SPECS = yaml.safe_load((DATA / "spec.yaml").read_text())
 
 
-def ids(rows: list[dict[str, Any]]) -> list[str]:
-    return [row["id"] for row in rows]
+def params(rows: list[dict[str, Any]]) -> list[Any]:
+    """The specs of a list, each with the behaviours that it is an example of."""
+    return [
+        pytest.param(row, id=row["id"], marks=pytest.mark.conformance(*row.get("shows", [])))
+        for row in rows
+    ]
 
 
 RAW = raw_group()
@@ -52,12 +56,12 @@ def list_violations(change: Change) -> tuple[Violation, ...]:
     return node_group.parse(changed, CLUSTER).violations
 
 
-@pytest.mark.parametrize("row", SPECS["valid"], ids=ids(SPECS["valid"]))
+@pytest.mark.parametrize("row", params(SPECS["valid"]))
 def test_a_valid_spec_has_no_violation(row: dict[str, Any]) -> None:
     assert list_violations(row["change"]) == ()
 
 
-@pytest.mark.parametrize("row", SPECS["invalid"], ids=ids(SPECS["invalid"]))
+@pytest.mark.parametrize("row", params(SPECS["invalid"]))
 def test_an_invalid_spec_has_a_violation_at_its_field(row: dict[str, Any]) -> None:
     violations = list_violations(row["change"])
 
@@ -67,11 +71,21 @@ def test_an_invalid_spec_has_a_violation_at_its_field(row: dict[str, Any]) -> No
         assert any(row["message"] in violation.text for violation in violations)
 
 
+@pytest.mark.conformance(
+    cases={"project-of-six": "val-project-too-short", "url": "val-byo-full-url-refused"}
+)
 @pytest.mark.parametrize("change", ACCEPTED)
 def test_a_spec_that_the_crd_accepts_has_no_violation(change: Change) -> None:
     assert list_violations(change) == ()
 
 
+@pytest.mark.conformance(
+    cases={
+        "negative-node-count": "val-nodecount-negative",
+        "startup-script-with-bootstrap": "tmpl-startup-script-wins",
+        "template-of-another-project": "val-byo-other-project",
+    }
+)
 @pytest.mark.parametrize("change, path, _message", [*REJECTED, *OUT_OF_BOUNDS])
 def test_a_spec_that_the_crd_rejects_has_a_violation_at_the_same_path(
     change: Change, path: str, _message: str
@@ -87,6 +101,7 @@ def test_every_documented_shape_has_no_violation(
     assert list_violations(shaped(machine_type, topology, hosts)) == ()
 
 
+@pytest.mark.conformance("rules.dims")
 @pytest.mark.parametrize("machine_type, topology, hosts, path, _message", MISFITS)
 def test_an_inconsistent_shape_has_one_violation_at_the_same_path(
     machine_type: str, topology: str, hosts: int, path: str, _message: str
@@ -219,12 +234,14 @@ def test_a_spec_with_any_json_values_can_be_parsed(
         parsed.node_labels(None)
 
 
+@pytest.mark.conformance("tmpl-default-reservation-bound")
 def test_the_provisioning_model_with_a_reservation_is_reservation_bound() -> None:
     source = group(change={"instanceConfig": {"provisioningModel": None}}).spec.source
     assert isinstance(source, InstanceConfig)
     assert source.provisioning_model == "RESERVATION_BOUND"
 
 
+@pytest.mark.conformance("tmpl-default-standard")
 def test_the_provisioning_model_without_a_reservation_is_standard() -> None:
     change = {"instanceConfig": {"provisioningModel": None, "reservation": None}}
     source = group(change=change).spec.source
@@ -281,6 +298,7 @@ def test_a_name_that_is_no_valid_vm_label_is_a_violation(name: str) -> None:
     assert violations[0].path == "metadata.name"
 
 
+@pytest.mark.conformance(cases={"1group": "val-name-not-gce-name"})
 @pytest.mark.parametrize("name", [*VALID_NAMES, "a" * 44 + "-b"])
 def test_a_resource_name_is_valid_on_compute_engine_for_any_group_name(name: str) -> None:
     name_on_gce = resource_name(CLUSTER, name, "uid")

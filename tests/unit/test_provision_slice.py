@@ -316,6 +316,13 @@ TABLE: dict[str, tuple[PodAt, Plan]] = {
 }
 
 
+@pytest.mark.conformance(
+    cases={
+        "no slice": "state-not-exists state-get-404",
+        "the slice is being created": "state-provisioning-and-matches state-operation-timeout",
+        "the slice is ready": "state-exists-and-matches",
+    }
+)
 @pytest.mark.parametrize("case", TABLE.values(), ids=TABLE)
 def test_the_plan_for_a_waiting_pod_follows_from_its_jobset_and_its_slice(
     case: tuple[PodAt, Plan],

@@ -298,6 +298,19 @@ def decide_about(*slices: ObservedSlice) -> Plan:
     return decide(ObservedSlices(slices), NOW)
 
 
+@pytest.mark.conformance(
+    cases={
+        "its JobSet is gone": "delete-jobset-gone delete-node-without-pool-label delete-node-too-young "
+        "delete-node-shutting-down delete-second-check-delay-unused "
+        "gc-error-jobset-gone-no-nodes gc-nodes-exist",
+        "being created, and its JobSet is gone": "delete-pool-without-nodes-running gc-not-error",
+        "lost": "delete-node-unknown-for-long gc-jobset-exists",
+        "lost, and its JobSet has failed": "delete-pool-error-jobset-finished gc-jobset-finished",
+        "due, and its JobSet has ended": "delete-jobset-completed",
+        "its JobSet is running": "delete-jobset-running",
+        "its deadline is ahead": "config-min-lifespan-zero",
+    }
+)
 @pytest.mark.parametrize("case", TABLE.values(), ids=TABLE)
 def test_the_plan_for_a_slice_follows_from_its_state_and_its_jobset(case: Case) -> None:
     existing, jobset, settings, plan = case

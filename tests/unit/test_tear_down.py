@@ -273,6 +273,7 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
 }
 
 
+@pytest.mark.conformance(cases={"the finalizer is removed after the last resource": "del-all-gone"})
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_plan_follows_from_the_resources_that_are_left(
     case: tuple[ObservedRemains, str, list[str]],
@@ -282,6 +283,7 @@ def test_the_plan_follows_from_the_resources_that_are_left(
     assert (plan.outcome, list_actions(plan)) == (outcome, actions)
 
 
+@pytest.mark.conformance("del-byo-template-kept")
 def test_a_template_of_the_user_is_not_deleted() -> None:
     change = {
         "instanceConfig": None,

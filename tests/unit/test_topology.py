@@ -46,6 +46,7 @@ def test_a_documented_shape_has_the_documented_number_of_vms(
         assert find_count_violation(topology, host, hosts + 1, mode) is not None
 
 
+@pytest.mark.conformance("generations.v6e")
 @pytest.mark.parametrize("name", FAMILY)
 def test_a_generation_has_the_documented_properties(name: str) -> None:
     row, generation = DOCUMENT["generations"][name], GROUP_GENERATIONS[FAMILY[name]]
@@ -85,6 +86,7 @@ def test_a_generation_has_dimensions_and_cores_and_a_name_in_libtpu() -> None:
     } == LIBTPU
 
 
+@pytest.mark.conformance("rules.chips_per_host_bounds", "request-three")
 def test_the_chip_bounds_of_a_host_are_those_of_the_device_plugin() -> None:
     documented = DOCUMENT["rules"]["chips_per_host_bounds"]
     assert {
@@ -92,6 +94,12 @@ def test_the_chip_bounds_of_a_host_are_those_of_the_device_plugin() -> None:
     } == documented
 
 
+@pytest.mark.conformance(
+    cases={
+        "ct6e-standard-2t-ct6e-2": "node-chips",
+        "zones/us-central1-a/machineTypes/tpu7x-standard-4t-tpu7x-4": "node-machine-type-url",
+    }
+)
 @pytest.mark.parametrize(
     "machine_type, family, chips",
     [
@@ -117,6 +125,13 @@ def test_a_machine_type_has_a_generation_and_chips(
     assert found.machine_type == machine_type.rsplit("/", 1)[-1]
 
 
+@pytest.mark.conformance(
+    cases={
+        "ct4p-hightpu-4t": "node-accelerator-older generations.v4",
+        "ct5lp-hightpu-4t": "generations.v5e",
+        "ct5p-hightpu-4t": "generations.v5p",
+    }
+)
 @pytest.mark.parametrize(
     "machine_type",
     [
@@ -171,12 +186,14 @@ VIOLATIONS = {
 }
 
 
+@pytest.mark.conformance("integer-division")
 @pytest.mark.parametrize("case", VIOLATIONS.values(), ids=VIOLATIONS)
 def test_a_shape_that_does_not_fit_is_rejected_with_the_reason(case: tuple[str, str, str]) -> None:
     topology, machine_type, message = case
     assert find_shape_violation(topology, machine(machine_type)) == message
 
 
+@pytest.mark.conformance("rules.chips", "v6e-8-two-meanings")
 @pytest.mark.parametrize("machine_type, hosts", [("ct6e-standard-8t", 1), ("ct6e-standard-4t", 2)])
 def test_the_number_of_vms_follows_from_topology_and_machine_type(
     machine_type: str, hosts: int
@@ -185,6 +202,7 @@ def test_the_number_of_vms_follows_from_topology_and_machine_type(
     assert find_count_violation("2x4", machine(machine_type), hosts, "BULK") is None
 
 
+@pytest.mark.conformance("rules.hosts")
 def test_a_wrong_size_of_a_bulk_group_is_reported_with_the_right_one() -> None:
     assert find_count_violation("4x4x4", machine("tpu7x-standard-4t"), 64, "BULK") == (
         "4x4x4 has 64 chips, which are 16 nodes of tpu7x-standard-4t (4 chips each), not 64"
@@ -200,6 +218,7 @@ def test_each_vm_of_an_individual_group_is_one_slice() -> None:
     )
 
 
+@pytest.mark.conformance("generations.tpu7x")
 @given(
     cubes=st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40)),
     offset=st.integers(0, 3),

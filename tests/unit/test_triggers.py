@@ -410,6 +410,7 @@ def test_an_error_without_a_message_is_named_by_its_code() -> None:
     assert (trigger.event.has_failed, trigger.event.words) == (True, "error code 13")
 
 
+@pytest.mark.conformance("state-stopping-and-matches", "state-stopping-wait")
 @pytest.mark.parametrize(
     "step, is_triggered",
     [("provision_slice", True), ("release_slice", True), ("tear_down", False)],

@@ -183,6 +183,7 @@ def test_a_step_has_exactly_the_permissions_in_the_cluster_that_it_uses(
     assert unused == set()
 
 
+@pytest.mark.conformance("dp-wakes-every-group")
 def test_the_relay_may_read_only_the_collections_that_it_watches() -> None:
     watched = [resource.path for resource in (*daemon.RESOURCES, *daemon.JOBSET_RESOURCES)]
     needed = {

@@ -16,6 +16,7 @@ def lines(text: str) -> list[str]:
 # --- reboots ---
 
 
+@pytest.mark.conformance("boot-script-reboot")
 def test_a_joined_vm_that_reboots_is_not_changed(vm: Vm) -> None:
     vm.inject()
     vm.boot().finish()

@@ -137,6 +137,7 @@ def test_the_port_is_6443_unless_the_endpoint_names_one(
 # --- waiting ---
 
 
+@pytest.mark.conformance("boot-script-wait")
 def test_a_vm_without_a_token_waits_for_one(vm: Vm) -> None:
     boot = vm.boot()
     assert boot.wait_for("waiting") == NO_TOKEN
