@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from random import Random
 
 from local.base.clock import Clock
@@ -18,7 +17,6 @@ from local.pubsub.errors import InvalidArgument, Unavailable, already_exists, no
 from local.pubsub.model import (
     DeadLetter,
     Message,
-    PushConfig,
     Received,
     SubscriptionConfig,
     check_ack_ids,
@@ -30,8 +28,6 @@ from local.pubsub.model import (
 from local.pubsub.subscription import Context, Pusher, Subscription, Timings
 
 MAX_DEAD_LETTERS_KEPT = 1_000
-DELETED_TOPIC = "_deleted-topic_"
-"""The topic of a subscription whose topic was deleted, as the service names it."""
 
 
 class PubSub:
@@ -48,7 +44,7 @@ class PubSub:
         self.dead_letters: deque[DeadLetter] = deque(maxlen=MAX_DEAD_LETTERS_KEPT)
         """The latest messages that subscriptions have dropped or dead-lettered."""
         self._clock = clock
-        self._topics: dict[str, Mapping[str, str]] = {}
+        self._topics: set[str] = set()
         self._subscriptions: dict[str, Subscription] = {}
         self._message_ids = itertools.count(random.randrange(10**15, 9 * 10**15))
         self._has_outage = False
@@ -66,34 +62,12 @@ class PubSub:
         """The behaviour of the service; may be changed in place."""
         return self._around.timings
 
-    def create_topic(self, name: str, labels: Mapping[str, str] | None = None) -> None:
+    def create_topic(self, name: str) -> None:
         """Create a topic. Raises `AlreadyExists`, `InvalidArgument`."""
         check_name(name, "topics")
         if name in self._topics:
             raise already_exists(name)
-        self._topics[name] = dict(labels or {})
-
-    def get_topic_labels(self, name: str) -> Mapping[str, str]:
-        """A topic's labels."""
-        check_name(name, "topics")
-        self._check_topic(name)
-        return self._topics[name]
-
-    def list_topics(self, project: str) -> list[str]:
-        """The names of a project's topics; ``project`` as in ``projects/P``."""
-        return sorted(name for name in self._topics if name.startswith(f"{project}/"))
-
-    def list_topic_subscriptions(self, topic: str) -> list[str]:
-        """The names of a topic's subscriptions."""
-        self.get_topic_labels(topic)
-        return sorted(subscription.config.name for subscription in self._subscriptions_of(topic))
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic; its subscriptions keep their messages."""
-        self.get_topic_labels(name)
-        del self._topics[name]
-        for subscription in self._subscriptions_of(name):
-            subscription.detached = True
+        self._topics.add(name)
 
     def create_subscription(self, config: SubscriptionConfig) -> Subscription:
         """Create a subscription; it gets messages that are published from now on.
@@ -101,8 +75,11 @@ class PubSub:
         Raises `AlreadyExists`, `InvalidArgument`, `OutOfRange`, and `NotFound` for a missing topic,
         the dead-letter topic too.
         """
-        self._check(config)
-        self.get_topic_labels(config.topic)
+        check_subscription(config)
+        if config.dead_letter:
+            self._check_topic(config.dead_letter.topic)
+        check_name(config.topic, "topics")
+        self._check_topic(config.topic)
         if config.name in self._subscriptions:
             raise already_exists(config.name)
         subscription = Subscription(config, self._around)
@@ -121,33 +98,21 @@ class PubSub:
         names = sorted(name for name in self._subscriptions if name.startswith(f"{project}/"))
         return [self._subscriptions[name] for name in names]
 
-    def update_subscription(self, config: SubscriptionConfig) -> Subscription:
-        """Change the settings of a subscription, except topic and filter.
-
-        Raises as `create_subscription` does.
-        """
-        found = self.get_subscription(config.name)
-        self._check(config)
-        found.change(config)
-        return found
-
     def delete_subscription(self, name: str) -> None:
         """Delete a subscription and its messages."""
         self.get_subscription(name).close()
         del self._subscriptions[name]
 
-    def publish(
-        self, topic: str, data: bytes, attributes: Mapping[str, str], *, ordering_key: str = ""
-    ) -> str:
+    def publish(self, topic: str, data: bytes, attributes: Mapping[str, str]) -> str:
         """Publish a message; returns its id.
 
-        An ordering key is delivered, but the order is not guaranteed. Raises `InvalidArgument` for an
-        empty message and for too many or too long attributes.
+        Raises `InvalidArgument` for an empty message and for too many or too long attributes.
         """
         self._check_here()
-        self.get_topic_labels(topic)
+        check_name(topic, "topics")
+        self._check_topic(topic)
         check_message(data, attributes)
-        return self._fan_out(topic, data, attributes, ordering_key)
+        return self._fan_out(topic, data, attributes)
 
     def pull(self, subscription: str, max_messages: int) -> list[Received]:
         """Lease at most ``max_messages`` messages that are ready.
@@ -180,22 +145,9 @@ class PubSub:
         for ack_id in ack_ids:
             found.modify_ack_deadline(ack_id, seconds)
 
-    def modify_push_config(self, subscription: str, push: PushConfig | None) -> None:
-        """Change the push endpoint; without one, the messages can be pulled."""
-        found = self.get_subscription(subscription)
-        found.change(replace(found.config, push=push))
-
     def backlog(self, subscription: str) -> int:
         """The number of unacknowledged messages."""
         return self.get_subscription(subscription).backlog
-
-    def idle(self) -> bool:
-        """Whether no push subscription has a message."""
-        return not any(
-            subscription.backlog
-            for subscription in self._subscriptions.values()
-            if subscription.config.push
-        )
 
     @property
     def has_outage(self) -> bool:
@@ -212,19 +164,13 @@ class PubSub:
         for subscription in self._subscriptions.values():
             subscription.resume()
 
-    def _fan_out(
-        self, topic: str, data: bytes, attributes: Mapping[str, str], ordering_key: str
-    ) -> str:
+    def _fan_out(self, topic: str, data: bytes, attributes: Mapping[str, str]) -> str:
         message_id = str(next(self._message_ids))
-        message = Message(message_id, data, dict(attributes), self._clock.now(), ordering_key)
-        for subscription in self._subscriptions_of(topic):
-            subscription.accept(message)
+        message = Message(message_id, data, dict(attributes), self._clock.now())
+        for subscription in self._subscriptions.values():
+            if subscription.config.topic == topic:
+                subscription.accept(message)
         return message_id
-
-    def _check(self, config: SubscriptionConfig) -> None:
-        check_subscription(config)
-        if config.dead_letter:
-            self._check_topic(config.dead_letter.topic)
 
     def _check_topic(self, name: str) -> None:
         if name not in self._topics:
@@ -234,15 +180,8 @@ class PubSub:
         if self._has_outage:
             raise Unavailable("The service was unable to fulfill your request. Please try again.")
 
-    def _subscriptions_of(self, topic: str) -> list[Subscription]:
-        return [
-            subscription
-            for subscription in self._subscriptions.values()
-            if subscription.config.topic == topic and not subscription.detached
-        ]
-
     def _forward_dead_letter(self, topic: str, letter: DeadLetter) -> bool:
-        if topic not in self._topics or self._has_outage:
+        if self._has_outage:
             return False
         _, project, _, subscription = letter.subscription.split("/")
         published = letter.message.publish_time
@@ -253,6 +192,6 @@ class PubSub:
             "CloudPubSubDeadLetterSourceSubscriptionProject": project,
             "CloudPubSubDeadLetterSourceTopicPublishTime": render_time(published),
         }
-        self._fan_out(topic, letter.message.data, attributes, letter.message.ordering_key)
+        self._fan_out(topic, letter.message.data, attributes)
         self.dead_letters.append(letter)
         return True

@@ -30,8 +30,6 @@ def render_envelope(message: Message, subscription: str, attempt: int | None) ->
     }
     if message.data:
         body["data"] = base64.b64encode(message.data).decode()
-    if message.ordering_key:
-        body["orderingKey"] = message.ordering_key
     if not message.attributes:
         del body["attributes"]
     envelope: dict[str, Any] = {"message": body, "subscription": subscription}

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
-from local.pubsub import filters
 from local.pubsub.errors import InvalidArgument, OutOfRange, PubSubError
 
-DAY_S = 86_400
 MAX_REQUEST_BYTES = 10_000_000
 MAX_MESSAGES = 1_000
 MAX_ATTRIBUTES = 100
 MAX_KEY_BYTES = 256
 MAX_VALUE_BYTES = 1024
-MAX_FILTER_BYTES = 256
 
 _ID = r"(?!goog)[A-Za-z][A-Za-z0-9._~+%-]{2,254}"
 _NAME = {kind: re.compile(rf"projects/[^/]+/{kind}/{_ID}") for kind in ("topics", "subscriptions")}
@@ -33,7 +30,6 @@ class Message:
     data: bytes
     attributes: Mapping[str, str]
     publish_time: datetime
-    ordering_key: str = ""
 
     @property
     def size_bytes(self) -> int:
@@ -91,9 +87,6 @@ class SubscriptionConfig:
     retry: RetryPolicy | None = None
     """Without one, a message is retried immediately."""
     dead_letter: DeadLetterPolicy | None = None
-    filter: str = ""
-    retention_s: int = 7 * DAY_S
-    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -101,8 +94,7 @@ class Counts:
     """The counters of a subscription."""
 
     received: int = 0
-    """Messages of the topic that match the filter."""
-    filtered: int = 0
+    """Messages of the topic."""
     delivered: int = 0
     """Deliveries begun, repeats and duplicates included."""
     acknowledged: int = 0
@@ -206,31 +198,23 @@ def _list_message_violations(data: bytes, attributes: Mapping[str, str]) -> Iter
 def _list_subscription_violations(config: SubscriptionConfig) -> Iterator[PubSubError]:
     if not 10 <= config.ack_deadline_s <= 600:
         yield InvalidArgument(_bad_deadline(config.ack_deadline_s, 10))
-    durations = [("message_retention_duration", float(config.retention_s), 600, 31 * DAY_S)]
     if config.retry:
         low, high = config.retry.minimum_backoff_s, config.retry.maximum_backoff_s
-        durations += [("minimum_backoff", low, 0, 600), ("maximum_backoff", high, 0, 600)]
-    for name, value, least, most in durations:
-        if not least <= value <= most:
+        for name, value in (("minimum_backoff", low), ("maximum_backoff", high)):
+            if not 0 <= value <= 600:
+                yield InvalidArgument(
+                    f"The value for {name} is out of bounds. You passed {value:.10g}s in the "
+                    "request, but the value must be between 0s and 600s."
+                )
+        if high < low:
             yield InvalidArgument(
-                f"The value for {name} is out of bounds. You passed {value:.10g}s in the request, "
-                f"but the value must be between {least:.10g}s and {most:.10g}s."
+                f"The value for maximum_backoff is too small. You passed {high:.10g}s in the "
+                f"request, but the minimum value is {low:.10g}s."
             )
-    if config.retry and high < low:
-        yield InvalidArgument(
-            f"The value for maximum_backoff is too small. You passed {high:.10g}s in the request, "
-            f"but the minimum value is {low:.10g}s."
-        )
     if config.dead_letter:
         attempts = config.dead_letter.max_delivery_attempts
         if refusal := _out_of("max_delivery_attempts", attempts, 5, 100):
             yield OutOfRange(refusal)
-    if len(config.filter.encode()) > MAX_FILTER_BYTES:
-        yield InvalidArgument(f"The filter is longer than {MAX_FILTER_BYTES} bytes.")
-    try:
-        filters.parse(config.filter)
-    except filters.FilterError as error:
-        yield InvalidArgument(f"Invalid filter: {error}")
 
 
 def _bad_deadline(seconds: float, least: int) -> str:

@@ -17,7 +17,6 @@ from random import Random
 from typing import Any
 
 from local.base.clock import Clock, Timer
-from local.pubsub import filters
 from local.pubsub.envelope import render_envelope
 from local.pubsub.errors import FailedPrecondition
 from local.pubsub.flow import PushFlow
@@ -37,6 +36,7 @@ Pusher = Callable[[str, dict[str, Any], float, Done], None]
 ACKNOWLEDGING = frozenset({102, 200, 201, 202, 204})
 """The documented statuses of success; all others are refusals, redirects and 203 too."""
 
+RETENTION = timedelta(days=7)
 MAX_HELD_BYTES = 128 * 1024 * 1024
 OVERHEAD_BYTES = 1_000
 """The estimated overhead of a message, which also limits the number of tiny messages."""
@@ -63,7 +63,7 @@ class Context:
     push: Pusher
     has_outage: Callable[[], bool]
     forward_dead_letter: Callable[[str, DeadLetter], bool]
-    """Publish to the topic; `False` when there is none of that name."""
+    """Publish to the topic; `False` during an outage."""
 
 
 @dataclass(eq=False)
@@ -89,11 +89,8 @@ class Subscription:
     around: Context
     counts: Counts = field(default_factory=Counts)
     flow: PushFlow = field(default_factory=PushFlow)
-    detached: bool = False
-    """Whether its topic was deleted."""
 
     def __post_init__(self) -> None:
-        self._passes = filters.parse(self.config.filter)
         self._held: OrderedDict[_Delivery, None] = OrderedDict()
         self._held_bytes = 0
         self._ready: deque[_Delivery] = deque()
@@ -116,10 +113,7 @@ class Subscription:
         return len(self._leases)
 
     def accept(self, message: Message) -> None:
-        """Accept a message of the topic if it matches the filter."""
-        if not self._passes(message.attributes):
-            self.counts.filtered += 1
-            return
+        """Accept a message of the topic."""
         self.counts.received += 1
         self._hold(message, delay_s=self._draw(self.around.timings.delay_s))
         if self.around.random.random() < self.around.timings.duplicates:
@@ -161,11 +155,6 @@ class Subscription:
         lease.timer.cancel()
         timer = self.around.clock.call_later(seconds, lambda: self._refuse(ack_id))
         self._leases[ack_id] = replace(lease, timer=timer)
-
-    def change(self, config: SubscriptionConfig) -> None:
-        """Change the settings; current leases and backoffs remain."""
-        self.config = config
-        self._wake_in(0)
 
     def close(self) -> None:
         """Drop all messages and stop."""
@@ -216,7 +205,7 @@ class Subscription:
         delivery.gone = True
 
     def _drop_excess(self) -> None:
-        oldest_kept = self.around.clock.now() - timedelta(seconds=self.config.retention_s)
+        oldest_kept = self.around.clock.now() - RETENTION
         while self._held:
             first = next(iter(self._held))
             if first.message.publish_time >= oldest_kept and self._held_bytes <= MAX_HELD_BYTES:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +10,6 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.pubsub_v1 import types
 
-from local.pubsub.core import DELETED_TOPIC
 from local.pubsub.errors import InvalidArgument, Unimplemented
 from local.pubsub.model import (
     DeadLetterPolicy,
@@ -21,25 +19,17 @@ from local.pubsub.model import (
     RetryPolicy,
     SubscriptionConfig,
 )
-from local.pubsub.subscription import Subscription
+from local.pubsub.subscription import RETENTION, Subscription
 
 DEFAULT_ACK_DEADLINE_S = 10
-DEFAULT_RETENTION = timedelta(days=7)
 DEFAULT_MINIMUM_BACKOFF = timedelta(seconds=10)
 DEFAULT_MAXIMUM_BACKOFF = timedelta(seconds=600)
 DEFAULT_DELIVERY_ATTEMPTS = 5
 
-_CHANGEABLE = {
-    "ack_deadline_seconds": "ack_deadline_s",
-    "dead_letter_policy": "dead_letter",
-    "labels": "labels",
-    "message_retention_duration": "retention_s",
-    "push_config": "push",
-    "retry_policy": "retry",
-}
 _NOT_OF_TOPICS = (
     "ingestion_data_source_settings",
     "kms_key_name",
+    "labels",
     "message_retention_duration",
     "message_storage_policy",
     "message_transforms",
@@ -52,19 +42,25 @@ _NOT_OF_SUBSCRIPTIONS = (
     "cloud_storage_config",
     "enable_exactly_once_delivery",
     "enable_message_ordering",
+    "filter",
+    "labels",
+    "message_retention_duration",
     "message_transforms",
     "retain_acked_messages",
     "tags",
 )
 
 
-def parse_topic(wire: types.Topic) -> tuple[str, dict[str, str]]:
-    """Parse a topic: name and labels.
-
-    Raises `Unimplemented` for unsupported fields.
-    """
+def parse_topic(wire: types.Topic) -> str:
+    """Parse a topic: its name. Raises `Unimplemented` for unsupported fields."""
     _refuse(wire, _NOT_OF_TOPICS)
-    return wire.name, dict(wire.labels)
+    return str(wire.name)
+
+
+def parse_message(wire: types.PubsubMessage) -> tuple[bytes, dict[str, str]]:
+    """Parse a message: data and attributes. Raises `Unimplemented` for an ordering key."""
+    _refuse(wire, ("ordering_key",))
+    return wire.data, dict(wire.attributes)
 
 
 def parse_subscription(wire: types.Subscription) -> SubscriptionConfig:
@@ -76,46 +72,14 @@ def parse_subscription(wire: types.Subscription) -> SubscriptionConfig:
     return SubscriptionConfig(
         name=wire.name,
         topic=wire.topic,
-        push=parse_push(wire.push_config),
+        push=_parse_push(wire.push_config),
         ack_deadline_s=wire.ack_deadline_seconds or DEFAULT_ACK_DEADLINE_S,
         retry=_parse_retry(wire),
         dead_letter=_parse_dead_letter(wire),
-        filter=wire.filter,
-        retention_s=int((wire.message_retention_duration or DEFAULT_RETENTION).total_seconds()),
-        labels=dict(wire.labels),
     )
 
 
-def parse_update(
-    wire: types.Subscription, paths: Sequence[str], present: SubscriptionConfig
-) -> SubscriptionConfig:
-    """The settings of ``present`` with those of ``wire`` that ``paths`` name.
-
-    Raises `InvalidArgument` for other paths than those of whole fields that can be changed.
-    """
-    request = "the UpdateSubscriptionRequest"
-    if not paths:
-        raise InvalidArgument(
-            f"The update_mask in {request} must be set, and must contain a non-empty paths list."
-        )
-    for path in paths:
-        if path not in types.Subscription.meta.fields:
-            raise InvalidArgument(
-                f"Invalid update_mask provided in {request}: '{path}' is not a known Subscription "
-                "field. Note that field paths must be of the form 'push_config' rather than "
-                "'pushConfig'."
-            )
-        if path not in _CHANGEABLE:
-            raise InvalidArgument(
-                f"Invalid update_mask provided in {request}: the '{path}' field in the "
-                "Subscription is not mutable."
-            )
-    asked = parse_subscription(wire)
-    changes = {_CHANGEABLE[path]: getattr(asked, _CHANGEABLE[path]) for path in paths}
-    return replace(present, **changes)
-
-
-def parse_push(wire: types.PushConfig) -> PushConfig | None:
+def _parse_push(wire: types.PushConfig) -> PushConfig | None:
     """Parse a push config; ``None`` without an endpoint.
 
     Raises `Unimplemented` for unwrapped pushes and `InvalidArgument` for other than HTTP.
@@ -138,12 +102,10 @@ def render_subscription(subscription: Subscription) -> types.Subscription:
     config = subscription.config
     wire = types.Subscription(
         name=config.name,
-        topic=DELETED_TOPIC if subscription.detached else config.topic,
+        topic=config.topic,
         push_config=_render_push(config.push),
         ack_deadline_seconds=config.ack_deadline_s,
-        message_retention_duration=_duration(config.retention_s),
-        filter=config.filter,
-        labels=dict(config.labels),
+        message_retention_duration=_duration(RETENTION.total_seconds()),
         state=types.Subscription.State.ACTIVE,
     )
     if config.retry:
@@ -171,7 +133,6 @@ def render_received(received: Received) -> types.ReceivedMessage:
             attributes=dict(message.attributes),
             message_id=message.id,
             publish_time=published,
-            ordering_key=message.ordering_key,
         ),
         delivery_attempt=received.delivery_attempt,
     )

@@ -93,8 +93,6 @@ class Service:
         ack_deadline_s: int = 10,
         retry: RetryPolicy | None = None,
         max_attempts: int | None = None,
-        filter_text: str = "",
-        retention_s: int = 3600,
     ) -> Subscription:
         return self.pubsub.create_subscription(
             SubscriptionConfig(
@@ -104,8 +102,6 @@ class Service:
                 ack_deadline_s=ack_deadline_s,
                 retry=retry,
                 dead_letter=DeadLetterPolicy(DEAD, max_attempts) if max_attempts else None,
-                filter=filter_text,
-                retention_s=retention_s,
             )
         )
 

@@ -61,7 +61,7 @@ def delivered_ids(service: Service) -> set[str]:
 @given(st.lists(ACTS, max_size=40))
 def test_every_message_ends_acknowledged_or_as_a_dead_letter(acts: list[Act]) -> None:
     service = Service()
-    subscription = service.subscribe(retry=RetryPolicy(1, 60), max_attempts=5, retention_s=DAY_S)
+    subscription = service.subscribe(retry=RetryPolicy(1, 60), max_attempts=5)
     for act in acts:
         act(service)
     settle(service)
@@ -79,7 +79,7 @@ def test_without_a_dead_letter_policy_every_message_ends_acknowledged(
     acts: list[Act], seed: int
 ) -> None:
     service = Service(Timings(duplicates=0.3, delay_s=5.0), seed=seed)
-    subscription = service.subscribe(retention_s=DAY_S)
+    subscription = service.subscribe()
     for act in acts:
         act(service)
     settle(service)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from local.pubsub.model import DeadLetter, PushConfig, RetryPolicy
+from local.pubsub.model import DeadLetter, RetryPolicy
 from local.pubsub.subscription import Timings
 from local.tests.pubsub.service import (
-    DEAD,
     DEAD_SUBSCRIPTION,
-    ENDPOINT,
     SUBSCRIPTION,
-    TOPIC,
     Service,
 )
 
@@ -24,47 +19,6 @@ NACKING = (100, 203, 205, 206, 301, 302, 400, 404, 408, 409, 429, 500, 503, None
 @pytest.fixture
 def service() -> Service:
     return Service()
-
-
-def test_the_envelope_has_ids_and_times_in_both_spellings(service: Service) -> None:
-    service.subscribe()
-    message_id = service.pubsub.publish(TOPIC, b"hello", {"cause": "Added"})
-    service.clock.run_for(1)
-    assert service.endpoint.pushes == [
-        (
-            0.0,
-            {
-                "message": {
-                    "data": "aGVsbG8=",
-                    "attributes": {"cause": "Added"},
-                    "messageId": message_id,
-                    "message_id": message_id,
-                    "publishTime": "2026-01-01T00:00:00.000Z",
-                    "publish_time": "2026-01-01T00:00:00.000Z",
-                },
-                "subscription": SUBSCRIPTION,
-            },
-        )
-    ]
-
-
-ENVELOPES: list[Any] = [
-    pytest.param(b"", {"k": "v"}, "", {"attributes": {"k": "v"}}, id="attributes alone"),
-    pytest.param(b"x", {}, "", {"data": "eA=="}, id="data alone"),
-    pytest.param(b"x", {}, "o1", {"data": "eA==", "orderingKey": "o1"}, id="an ordering key"),
-]
-
-
-@pytest.mark.parametrize("data,attributes,key,expected", ENVELOPES)
-def test_empty_fields_are_omitted_from_the_envelope(
-    service: Service, data: bytes, attributes: dict[str, str], key: str, expected: dict[str, Any]
-) -> None:
-    service.subscribe()
-    service.pubsub.publish(TOPIC, data, attributes, ordering_key=key)
-    service.clock.run_for(1)
-    (_, envelope) = service.endpoint.pushes[0]
-    stamps = {"messageId", "message_id", "publishTime", "publish_time"}
-    assert {k: v for k, v in envelope["message"].items() if k not in stamps} == expected
 
 
 def test_publish_returns_before_the_push(service: Service) -> None:
@@ -80,7 +34,6 @@ def test_an_acknowledging_status_acknowledges_the_message(service: Service, stat
     service.publish(b"x")
     service.clock.run_for(3600)
     assert (subscription.backlog, subscription.counts.delivered) == (0, 1)
-    assert service.pubsub.idle()
 
 
 @pytest.mark.parametrize("status", NACKING)
@@ -173,35 +126,6 @@ def test_the_window_doubles_with_each_round_of_successes(service: Service) -> No
     assert service.endpoint.most_in_flight == 8
 
 
-def test_pushes_have_the_delivery_attempt_only_with_a_dead_letter_policy(
-    service: Service,
-) -> None:
-    service.subscribe(retry=RetryPolicy(1, 1), max_attempts=5)
-    service.endpoint.statuses = [500, None, 200]
-    service.publish(b"x")
-    service.clock.run_for(60)
-    assert [envelope["deliveryAttempt"] for _, envelope in service.endpoint.pushes] == [1, 2, 3]
-
-
-def test_a_message_becomes_a_dead_letter_after_the_maximum_of_attempts(service: Service) -> None:
-    subscription = service.subscribe(retry=RetryPolicy(10, 600), max_attempts=5)
-    service.endpoint.statuses = [500]
-    message_id = service.pubsub.publish(TOPIC, b"x", {"cause": "Added"})
-    service.clock.run_for(3600)
-    (letter,) = service.pubsub.pull(DEAD_SUBSCRIPTION, 10)
-    assert len(service.endpoint.pushes) == 5
-    assert letter.message.data == b"x"
-    assert letter.message.id != message_id
-    assert letter.message.attributes == {
-        "cause": "Added",
-        "CloudPubSubDeadLetterSourceDeliveryCount": "5",
-        "CloudPubSubDeadLetterSourceSubscription": "inbox",
-        "CloudPubSubDeadLetterSourceSubscriptionProject": "p",
-        "CloudPubSubDeadLetterSourceTopicPublishTime": "2026-01-01T00:00:00.000Z",
-    }
-    assert (subscription.backlog, subscription.counts.dead_lettered) == (0, 1)
-
-
 def test_dead_letters_can_be_read_from_the_service(service: Service) -> None:
     service.subscribe(max_attempts=5)
     service.endpoint.statuses = [400]
@@ -210,18 +134,6 @@ def test_dead_letters_can_be_read_from_the_service(service: Service) -> None:
     (letter,) = service.pubsub.dead_letters
     assert isinstance(letter, DeadLetter)
     assert (letter.subscription, letter.message.data, letter.attempts) == (SUBSCRIPTION, b"x", 5)
-
-
-def test_a_message_is_retried_indefinitely_if_the_dead_letter_topic_is_absent(
-    service: Service,
-) -> None:
-    subscription = service.subscribe(retry=RetryPolicy(10, 10), max_attempts=5)
-    service.pubsub.delete_topic(DEAD)
-    service.endpoint.statuses = [500]
-    service.publish(b"x")
-    service.clock.run_for(100)
-    assert subscription.backlog == 1
-    assert len(service.endpoint.pushes) > 5
 
 
 def test_an_outage_stops_pushes_without_loss_of_messages(service: Service) -> None:
@@ -275,43 +187,3 @@ def test_without_injected_faults_messages_arrive_once_and_in_order(service: Serv
     service.clock.run_for(1)
     assert service.endpoint.datas == sorted(service.endpoint.datas)
     assert len(set(service.endpoint.datas)) == 20
-
-
-def test_a_subscription_with_an_empty_push_config_can_be_pulled(service: Service) -> None:
-    service.subscribe()
-    service.endpoint.statuses = [500]
-    service.publish(b"x")
-    service.clock.run_for(0.05)
-    service.pubsub.modify_push_config(SUBSCRIPTION, None)
-    assert [received.message.data for received in service.pull()] == [b"x"]
-
-
-def test_a_new_push_endpoint_receives_the_backlog(service: Service) -> None:
-    service.subscribe(push=False)
-    service.publish(b"x")
-    service.clock.run_for(60)
-    service.pubsub.modify_push_config(SUBSCRIPTION, PushConfig(ENDPOINT))
-    service.clock.run_for(1)
-    assert service.endpoint.times == [60.0]
-
-
-def test_a_deleted_subscription_does_not_push(service: Service) -> None:
-    service.subscribe(retry=RetryPolicy(10, 10))
-    service.endpoint.statuses = [500]
-    service.publish(b"x")
-    service.clock.run_for(1)
-    service.pubsub.delete_subscription(SUBSCRIPTION)
-    service.clock.run_for(3600)
-    assert len(service.endpoint.pushes) == 1
-
-
-def test_the_backlog_is_delivered_after_the_topic_was_deleted(
-    service: Service,
-) -> None:
-    service.subscribe()
-    service.publish(b"x")
-    service.pubsub.delete_topic(TOPIC)
-    service.pubsub.create_topic(TOPIC)
-    service.publish(b"y")
-    service.clock.run_for(1)
-    assert service.endpoint.datas == ["eA=="]

@@ -7,15 +7,14 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import grpc
-from google.api_core.exceptions import GoogleAPICallError
-from google.cloud import pubsub_v1
-from google.pubsub_v1 import PublisherClient as PlainPublisherClient
+from google.api_core.exceptions import GoogleAPICallError, NotFound
+from google.pubsub_v1 import PublisherClient, SubscriberClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
@@ -50,14 +49,13 @@ class Push:
 class Receiver:
     """Receives the pushes to one path of the endpoint, and answers each with the next of ``answers``.
 
-    The last answer is repeated. `None` means no answer until the case ends. With ``gathers``, the answer
-    to a push waits until that many pushes are in progress together, for two seconds at most.
+    The last answer is repeated. `None` means no answer until the case ends.
     """
 
     url: str
     answers: list[int | None]
-    gathers: int = 1
     most_in_progress: int = 0
+    _gathers: int = 1
     _pushes: list[Push] = field(default_factory=list)
     _in_progress: int = 0
     _changed: threading.Condition = field(default_factory=threading.Condition)
@@ -74,7 +72,7 @@ class Receiver:
             if status is None:
                 self._changed.wait_for(lambda: self._closed)
             else:
-                self._changed.wait_for(lambda: self.most_in_progress >= self.gathers, _TIMEOUT_S)
+                self._changed.wait_for(lambda: self.most_in_progress >= self._gathers, _TIMEOUT_S)
             self._in_progress -= 1
         return status
 
@@ -89,6 +87,12 @@ class Receiver:
             complete = self._changed.wait_for(lambda: len(self._pushes) >= count, WITHIN_S)
             assert complete, f"{self.url} received {len(self._pushes)} of {count} pushes"
             return self._pushes[:count]
+
+    def gather(self, count: int) -> None:
+        """Let each answer wait for ``count`` pushes in progress together, two seconds at most."""
+        with self._changed:
+            self.most_in_progress = 0
+            self._gathers = count
 
     def close(self) -> None:
         """Release the requests that are not answered."""
@@ -124,11 +128,11 @@ class Endpoint:
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
-    def open(self, answers: Sequence[int | None], gathers: int) -> Receiver:
+    def open(self, answers: Sequence[int | None]) -> Receiver:
         """Receive pushes at a new path and below it."""
         segment = secrets.token_hex(6)
         url = f"http://127.0.0.1:{self._server.server_port}/{segment}/push?from=pubsub"
-        receiver = Receiver(url, list(answers), gathers)
+        receiver = Receiver(url, list(answers))
         self._receivers[segment] = receiver
         return receiver
 
@@ -141,10 +145,9 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Clients:
-    """An application's clients: a batching and a plain publisher, a subscriber. They are not typed."""
+    """An application's clients. They are not typed."""
 
     address: str
-    batching: Any
     publisher: Any
     subscriber: Any
 
@@ -154,14 +157,11 @@ def connect(address: str) -> Iterator[Clients]:
     """Connect clients to the Pub/Sub at ``address``, without TLS and credentials."""
     with grpc.insecure_channel(address, options=_ANY_SIZE) as channel:
         transport = PublisherGrpcTransport(channel=channel)
-        batching = pubsub_v1.PublisherClient(transport=transport)
         yield Clients(
             address,
-            batching,
-            PlainPublisherClient(transport=transport),
-            pubsub_v1.SubscriberClient(transport=SubscriberGrpcTransport(channel=channel)),
+            PublisherClient(transport=transport),
+            SubscriberClient(transport=SubscriberGrpcTransport(channel=channel)),
         )
-        batching.stop()
 
 
 class Bench:
@@ -169,22 +169,22 @@ class Bench:
 
     def __init__(self, clients: Clients, endpoint: Endpoint) -> None:
         self.address = clients.address
-        self.batching = clients.batching
         self.publisher = clients.publisher
         self.subscriber = clients.subscriber
         self.project_id = f"p-{secrets.token_hex(6)}"
         self.project = f"projects/{self.project_id}"
         self._endpoint = endpoint
         self._receivers: list[Receiver] = []
+        self._subscriptions: list[str] = []
 
     def close(self) -> None:
-        """Delete the project's subscriptions and topics, so that nothing is pushed any more."""
+        """Delete the project's subscriptions, so that nothing is pushed any more."""
         for receiver in self._receivers:
             receiver.close()
-        for subscription in self.subscriber.list_subscriptions(project=self.project):
-            self.subscriber.delete_subscription(subscription=subscription.name)
-        for topic in self.publisher.list_topics(project=self.project):
-            self.publisher.delete_topic(topic=topic.name)
+        for name in self._subscriptions:
+            # A case may have deleted it.
+            with suppress(NotFound):
+                self.subscriber.delete_subscription(subscription=name)
 
     def describe_error(self, error: GoogleAPICallError) -> str:
         """Return an error's status and message, with the project's name replaced."""
@@ -214,34 +214,20 @@ class Bench:
         """Create a subscription, and return it. ``topic`` is an id."""
         topic = self.topic_name(fields.pop("topic", "main"))
         name = self.subscription_name(subscription_id)
-        return self.subscriber.create_subscription(request={"name": name, "topic": topic, **fields})
-
-    def update(self, *paths: str, subscription_id: str = "main", **fields: Any) -> Any:
-        """Update the fields of a subscription that ``paths`` name, and return it."""
-        named = {
-            "name": self.subscription_name(subscription_id),
-            "topic": self.topic_name(),
-            **fields,
-        }
-        return self.subscriber.update_subscription(
-            request={"subscription": named, "update_mask": {"paths": paths}}
+        created = self.subscriber.create_subscription(
+            request={"name": name, "topic": topic, **fields}
         )
+        self._subscriptions.append(name)
+        return created
 
     def push(self, receiver: Receiver, subscription_id: str = "main", **fields: Any) -> Any:
         """Create a subscription that pushes to the receiver."""
         push_config = {"push_endpoint": receiver.url, **fields.pop("push_config", {})}
         return self.subscribe(subscription_id, push_config=push_config, **fields)
 
-    def set_push_target(self, receiver: Receiver | None, subscription_id: str = "main") -> None:
-        """Make a subscription push to another receiver, or to none."""
-        self.subscriber.modify_push_config(
-            subscription=self.subscription_name(subscription_id),
-            push_config={"push_endpoint": receiver.url} if receiver else {},
-        )
-
-    def receiver(self, *answers: int | None, gathers: int = 1) -> Receiver:
+    def receiver(self, *answers: int | None) -> Receiver:
         """Open a receiver with these answers; the default answer is 204."""
-        receiver = self._endpoint.open(answers or (204,), gathers)
+        receiver = self._endpoint.open(answers or (204,))
         self._receivers.append(receiver)
         return receiver
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from local.tests.contract.pubsub.bench import WITHIN_S, Bench
-from local.tests.contract.pubsub.case import ACCEPTED, CASES, Case, Differs, case
+from local.tests.contract.pubsub.case import ACCEPTED, case
 
 _LEASE_S = 2
 """Much longer than a few calls take."""
@@ -31,13 +31,6 @@ def a_thousand_messages_in_one_call_get_ids_in_their_order(bench: Bench) -> Any:
         for received in bench.pull_many():
             found[received.message.message_id] = received.message.data
     return {"ids": len(ids), "different": len(set(ids)), "data of the last": found[ids[-1]]}
-
-
-@case(300)
-def the_batching_publisher_gets_an_id_for_each_message(bench: Bench) -> Any:
-    bench.topic()
-    sent = [bench.batching.publish(bench.topic_name(), b"x", k="v") for _ in range(300)]
-    return len({future.result(timeout=WITHIN_S) for future in sent})
 
 
 @case(9_900_000)
@@ -63,17 +56,16 @@ def a_message_can_have_100_attributes_with_the_longest_keys_and_values(bench: Be
     return dict(bench.pull().message.attributes) == attributes
 
 
-@case({"id": "the service's", "key": "k", "published": "just now"})
-def the_service_sets_id_and_publish_time_and_keeps_the_ordering_key(bench: Bench) -> Any:
+@case({"id": "the service's", "published": "just now"})
+def the_service_sets_id_and_publish_time(bench: Bench) -> Any:
     _open(bench)
     began = datetime.now(UTC)
     long_ago = datetime(2000, 1, 1, tzinfo=UTC)
-    message_id = bench.publish(ordering_key="k", message_id="mine", publish_time=long_ago)
+    message_id = bench.publish(message_id="mine", publish_time=long_ago)
     message = bench.pull().message
     about_now = timedelta(seconds=-1) < message.publish_time - began < timedelta(minutes=1)
     return {
         "id": "the service's" if message.message_id == message_id != "mine" else "the client's",
-        "key": message.ordering_key,
         "published": "just now" if about_now else "then",
     }
 
@@ -106,25 +98,6 @@ def a_subscription_receives_only_messages_published_after_its_creation(bench: Be
     bench.subscribe()
     bench.publish(b"after")
     return [bench.pull().message.data, *(one.message.data for one in bench.pull_now())]
-
-
-def _filter_case(text: str, passing: dict[str, str], others: dict[str, str]) -> None:
-    def act(bench: Bench) -> Any:
-        _open(bench, filter=text)
-        bench.publish(b"filtered out", attributes=others)
-        bench.publish(b"passes", attributes=passing)
-        return bench.pull().message.data
-
-    ignored = Differs(b"filtered out", "ignores filters")
-    CASES.append(Case(f"a subscription filters by {text}", act, b"passes", emulator=ignored))
-
-
-_filter_case('attributes.cause = "Added"', {"cause": "Added"}, {"cause": "Resync"})
-_filter_case('attributes.cause != "Resync"', {"cause": "Added"}, {"cause": "Resync"})
-_filter_case("attributes:cause", {"cause": ""}, {"reason": "Added"})
-_filter_case('hasPrefix(attributes.cause, "Add")', {"cause": "Added"}, {"cause": "Readded"})
-_filter_case('NOT attributes.cause = "Resync"', {"cause": "Added"}, {"cause": "Resync"})
-_filter_case('attributes.a = "1" AND attributes.b = "2"', {"a": "1", "b": "2"}, {"a": "1"})
 
 
 # Pulling
@@ -240,37 +213,6 @@ def a_pulled_message_that_is_nacked_five_times_becomes_a_dead_letter(bench: Benc
         "left": left,
         **bench.describe_letter(letter, message.message_id, published),
     }
-
-
-@case([b"before", b"after"])
-def a_stream_receives_earlier_and_later_messages(bench: Bench) -> Any:
-    _open(bench)
-    bench.publish(b"before")
-    received: queue.Queue[Any] = queue.Queue()
-    streaming = bench.subscriber.subscribe(bench.subscription_name(), callback=received.put)
-    messages = [received.get(timeout=WITHIN_S)]
-    bench.publish(b"after")
-    messages.append(received.get(timeout=WITHIN_S))
-    for message in messages:
-        message.ack_with_response().result(timeout=WITHIN_S)
-    streaming.cancel()
-    streaming.result(timeout=WITHIN_S)
-    return [message.data for message in messages]
-
-
-@case(True)
-def a_message_nacked_on_a_stream_is_redelivered(bench: Bench) -> Any:
-    _open(bench)
-    bench.publish()
-    received: queue.Queue[Any] = queue.Queue()
-    streaming = bench.subscriber.subscribe(bench.subscription_name(), callback=received.put)
-    first = received.get(timeout=WITHIN_S)
-    first.nack()
-    again = received.get(timeout=WITHIN_S)
-    again.ack_with_response().result(timeout=WITHIN_S)
-    streaming.cancel()
-    streaming.result(timeout=WITHIN_S)
-    return bool(first.message_id == again.message_id)
 
 
 def _wait_longer_than_a_lease(bench: Bench) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from google.auth import jwt
 
 from local.tests.contract.pubsub.bench import Bench, Push
-from local.tests.contract.pubsub.case import UNIMPLEMENTED, Differs, case
+from local.tests.contract.pubsub.case import Differs, case
 
 _ACCOUNT = "pusher@example.com"
 _EVERY = ("data", "messageId", "message_id", "publishTime", "publish_time")
@@ -80,11 +80,6 @@ def a_message_of_attributes_only_is_pushed_without_data(bench: Bench) -> Any:
     return _first_push(bench, b"", attributes={"k": "v"}).message.get("data")
 
 
-@case("k", emulator=Differs(None, "pushes no ordering key"))
-def a_push_has_the_ordering_key(bench: Bench) -> Any:
-    return _first_push(bench, ordering_key="k").message.get("orderingKey")
-
-
 @case("CloudPubSub-Google", emulator=Differs("Java", "has Java in `User-Agent`"))
 def a_push_has_the_User_Agent_of_Pub_Sub(bench: Bench) -> Any:
     return _first_push(bench).headers["user-agent"].partition("/")[0]
@@ -118,22 +113,6 @@ def the_default_audience_is_the_endpoint(bench: Bench) -> Any:
 @case(None)
 def a_push_without_an_identity_has_no_token(bench: Bench) -> Any:
     return _claims(bench)
-
-
-@case(
-    b"hello",
-    embedded=Differs(
-        "UNIMPLEMENTED The embedded Pub/Sub has no no_wrapper.",
-        UNIMPLEMENTED,
-        "steps read wrapped messages only",
-    ),
-)
-def a_push_can_be_unwrapped(bench: Bench) -> Any:
-    bench.topic()
-    receiver = bench.receiver()
-    bench.push(receiver, push_config={"no_wrapper": {"write_metadata": False}})
-    bench.publish(b"hello")
-    return receiver.wait(1)[0].raw
 
 
 # The answer
@@ -188,19 +167,19 @@ def a_push_without_an_answer_within_the_ack_deadline_is_repeated(bench: Bench) -
     return "after the deadline, while the first is in progress" if late else "early"
 
 
-@case(True)
-def a_message_for_an_endpoint_without_a_listener_is_pushed_to_the_next_endpoint(
-    bench: Bench,
-) -> Any:
+@case(b"x")
+def a_message_for_an_endpoint_without_a_listener_becomes_a_dead_letter(bench: Bench) -> Any:
     bench.topic()
-    receiver = bench.receiver()
+    bench.topic("dead")
+    bench.subscribe("dead", topic="dead")
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        nowhere = f"http://127.0.0.1:{unused.getsockname()[1]}/"
-        bench.subscribe(push_config={"push_endpoint": nowhere})
-        message_id = bench.publish()
-    bench.set_push_target(receiver)
-    return receiver.wait(1)[0].message["messageId"] == message_id
+        bench.subscribe(
+            push_config={"push_endpoint": f"http://127.0.0.1:{unused.getsockname()[1]}/"},
+            dead_letter_policy={"dead_letter_topic": bench.topic_name("dead")},
+        )
+        bench.publish()
+        return bench.pull("dead").message.data
 
 
 @case(True)
@@ -276,65 +255,14 @@ def a_push_has_no_delivery_attempt_without_a_dead_letter_policy(bench: Bench) ->
 )
 def concurrency_grows_while_pushes_succeed(bench: Bench) -> Any:
     bench.topic()
-    quick = bench.receiver()
-    bench.push(quick)
-    bench.publish_all([{"data": b"x"}] * 16)
-    quick.wait(16)
-    slow = bench.receiver(gathers=8)
-    bench.set_push_target(slow)
-    bench.publish_all([{"data": b"x"}] * 8)
-    slow.wait(8)
-    return slow.most_in_progress
-
-
-# Changes while messages wait
-
-
-@case({"pulled": b"x", "push endpoint": ""})
-def a_subscription_with_an_empty_push_config_can_be_pulled(bench: Bench) -> Any:
-    bench.topic()
-    receiver = bench.receiver(500)
-    bench.push(receiver)
-    bench.publish()
-    receiver.wait(1)
-    bench.set_push_target(None)
-    pulled = bench.pull()
-    found = bench.subscriber.get_subscription(subscription=bench.subscription_name())
-    return {"pulled": pulled.message.data, "push endpoint": found.push_config.push_endpoint}
-
-
-@case(b"x")
-def a_new_push_endpoint_receives_the_backlog(bench: Bench) -> Any:
-    bench.topic()
-    bench.subscribe()
-    bench.publish()
     receiver = bench.receiver()
-    bench.set_push_target(receiver)
-    return base64.b64decode(receiver.wait(1)[0].message["data"])
-
-
-@case({"old": 1, "new": True})
-def a_changed_push_endpoint_receives_the_unacknowledged_messages(bench: Bench) -> Any:
-    bench.topic()
-    old, new = bench.receiver(500), bench.receiver()
-    bench.push(old, retry_policy=_RETRY_POLICY)
-    message_id = bench.publish()
-    old.wait(1)
-    bench.set_push_target(new)
-    arrived = new.wait(1)[0].message["messageId"] == message_id
-    return {"old": old.count, "new": arrived}
-
-
-@case(True)
-def the_backlog_is_pushed_after_the_topic_was_deleted(bench: Bench) -> Any:
-    bench.topic()
-    receiver = bench.receiver(500, 204)
     bench.push(receiver)
-    bench.publish()
-    receiver.wait(1)
-    bench.publisher.delete_topic(topic=bench.topic_name())
-    first, again = receiver.wait(2)
-    return first.message["messageId"] == again.message["messageId"]
+    bench.publish_all([{"data": b"x"}] * 16)
+    receiver.wait(16)
+    receiver.gather(8)
+    bench.publish_all([{"data": b"x"}] * 8)
+    receiver.wait(24)
+    return receiver.most_in_progress
 
 
 @case(1)
@@ -349,22 +277,6 @@ def a_deleted_subscription_does_not_push(bench: Bench) -> Any:
     # By the sixth push to the other, the deleted subscription would have retried.
     other.wait(6)
     return deleted.count
-
-
-@case([])
-def a_pushed_and_acknowledged_message_leaves_the_backlog(bench: Bench) -> Any:
-    bench.topic()
-    receiver = bench.receiver(204, 500)
-    bench.push(receiver)
-    bench.publish(b"first")
-    receiver.wait(1)
-    bench.publish(b"second")
-    receiver.wait(2)
-    bench.set_push_target(None)
-    pulled = bench.pull()
-    return [
-        one.message.data for one in (pulled, *bench.pull_now()) if one.message.data != b"second"
-    ]
 
 
 def _first_push(bench: Bench, data: bytes = b"x", **message: Any) -> Push:
