@@ -1,6 +1,6 @@
 """A simulated Compute Engine: its HTTP API, strict, on a given clock.
 
-See docs/reference/simulated-compute-engine.md.
+See local/docs/simulated-compute-engine.md.
 """
 
 from local.base.controls import UnknownFault

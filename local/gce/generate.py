@@ -27,7 +27,7 @@ BODIES = (
     "ResourcePolicy",
 )
 FIELDS = Path(__file__).with_name("fields.json")
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "simulated-compute-engine.md"
+PAGE = Path(__file__).parents[1] / "docs" / "simulated-compute-engine.md"
 
 _SCALARS = {
     1: "number", 2: "number", 3: "int64", 4: "int64", 5: "int32", 8: "bool", 9: "string",

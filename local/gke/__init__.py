@@ -1,6 +1,6 @@
 """A simulated GKE: the HTTP API of node pools, strict, on a given clock.
 
-See docs/reference/simulated-container-engine.md.
+See local/docs/simulated-container-engine.md.
 """
 
 from local.gke.cluster import Cluster

@@ -8,7 +8,7 @@ from local.gce import generate
 from local.gke.refusals import CATALOGUE
 from local.gke.simulator import FAULTS
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "simulated-container-engine.md"
+PAGE = Path(__file__).parents[1] / "docs" / "simulated-container-engine.md"
 
 
 def with_tables(page: str) -> str:

@@ -1,6 +1,6 @@
 """An embedded Kubernetes API, for kubectl's everyday commands and for this project.
 
-`KubeApi` is the server. ``docs/reference/embedded-kubernetes.md`` lists its features and limits.
+`KubeApi` is the server. ``local/docs/embedded-kubernetes.md`` lists its features and limits.
 """
 
 from local.base.kubeconfig import kubeconfig

@@ -1,4 +1,4 @@
-"""The Python examples in the documentation run as printed."""
+"""The Python examples in the pages of the stand-ins run as printed, and links stay inside."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_docs import PAGES, ROOT
-
+LOCAL = Path(__file__).parents[1]
+PAGES = sorted(LOCAL.rglob("*.md"))
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _PAGES_WITH_EXAMPLES = {
     "embedded-kubernetes.md",
@@ -37,7 +37,7 @@ def run(example: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", example],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(LOCAL.parent)},
         input="\n",
         capture_output=True,
         text=True,
@@ -56,6 +56,16 @@ def test_a_python_example_runs_as_printed(page: str, example: str, tmp_path: Pat
 
 def test_each_page_of_a_simulated_service_has_an_example() -> None:
     assert {page for page, _ in EXAMPLES} >= _PAGES_WITH_EXAMPLES
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_link_leads_to_a_file_of_the_stand_ins(page: Path) -> None:
+    for link in re.findall(
+        r"\]\(([^)\s#:]+)[^)\s:]*\)", re.sub(r"`[^`\n]+`", "", page.read_text())
+    ):
+        target = (page.parent / link).resolve()
+        assert target.exists(), link
+        assert target.is_relative_to(LOCAL), link
 
 
 def test_an_example_with_an_unknown_argument_fails(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ PAGES = sorted(
         *ROOT.glob("*.md"),
         *(ROOT / "docs").rglob("*.md"),
         *(ROOT / "infra").rglob("*.md"),
-        ROOT / "local" / "README.md",
+        *(ROOT / "local").rglob("*.md"),
     ]
 )
 INDEX = ROOT / "docs" / "README.md"
@@ -64,7 +64,7 @@ def test_the_index_names_each_page_once() -> None:
     linked = [link for link in _LINK.findall(INDEX.read_text()) if "://" not in link]
     pages = {path for path in (ROOT / "docs").rglob("*.md") if path.parent.name != "decisions"}
     expected = pages - {INDEX} | {ROOT / "docs" / "decisions" / "README.md"}
-    expected |= {ROOT / "infra" / "terraform" / "README.md"}
+    expected |= {ROOT / "infra" / "terraform" / "README.md", ROOT / "local" / "README.md"}
     assert sorted(map(str, ((INDEX.parent / link).resolve() for link in linked))) == sorted(
         map(str, expected)
     )

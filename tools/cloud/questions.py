@@ -47,7 +47,7 @@ _REPAIR_S = 1200.0
 _LOG_S = 180.0
 _CAPACITY_S = 600.0
 _NAMED = "docs/how-it-works.md#not-known-for-sure"
-_DIFFERENCES = "docs/reference/simulated-compute-engine.md#where-it-differs-from-the-real-one"
+_DIFFERENCES = "local/docs/simulated-compute-engine.md#where-it-differs-from-the-real-one"
 
 Facts = dict[str, str]
 
@@ -558,7 +558,7 @@ QUESTIONS = (
             "another body": "rejected: 400 invalid",
         },
         "shared/node_groups/resources.py",
-        "docs/reference/simulated-compute-engine.md#refusals",
+        "local/docs/simulated-compute-engine.md#refusals",
         _ask_request_id,
     ),
     Question(
@@ -654,7 +654,7 @@ QUESTIONS = (
         f"nothing; if it is not rejected: 1 instance template, 1 VM {SMALL}",
         {"insert of a template": _ACCOUNT, "insert of a VM": _ACCOUNT},
         "shared/ports/classify.py",
-        "docs/reference/simulated-compute-engine.md#refusals",
+        "local/docs/simulated-compute-engine.md#refusals",
         _ask_act_as,
         cost_usd=CHEAP_USD,
         required_option=FOREIGN_ACCOUNT,

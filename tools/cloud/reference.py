@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from tools.cloud.questions import QUESTIONS, Question
@@ -23,7 +24,7 @@ def _render() -> str:
 
 def _render_row(question: Question) -> str:
     needs = f" Only with `{question.required_option}`." if question.required_option else ""
-    link = question.documented_in.removeprefix("docs/")
+    link = os.path.relpath(question.documented_in, "docs")
     title = Path(link.partition("#")[0]).stem.replace("-", " ")
     cells = (f"`{question.id}`", question.text + needs, question.creates, f"[{title}]({link})")
     return f"| {' | '.join(cells)} |\n"

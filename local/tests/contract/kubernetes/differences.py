@@ -1,6 +1,6 @@
 """Known differences between the answers of the embedded API and a real one.
 
-``docs/reference/embedded-kubernetes.md`` documents each. A known difference that does not occur any more
+``local/docs/embedded-kubernetes.md`` documents each. A known difference that does not occur any more
 is a failure.
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +12,8 @@ from local.tests.contract.kubernetes.cases import CASES
 from local.tests.contract.kubernetes.dialogue import Case, run
 from local.tests.contract.kubernetes.embedded import Embedded
 from local.tests.contract.kubernetes.kubectl import differences as of_kubectl
-from tests.harness import ROOT
 
-PAGE = (ROOT / "docs" / "reference" / "embedded-kubernetes.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "embedded-kubernetes.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -1,4 +1,4 @@
-"""The known differences, as the tables of docs/reference/embedded-pubsub.md."""
+"""The known differences, as the tables of local/docs/embedded-pubsub.md."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 from local.tests.contract.pubsub.cases import CASES, Case
 from local.tests.contract.pubsub.table import render_embedded, render_emulator
 
-PAGE = Path(__file__).parents[4] / "docs" / "reference" / "embedded-pubsub.md"
+PAGE = Path(__file__).parents[3] / "docs" / "embedded-pubsub.md"
 
 
 @pytest.mark.parametrize("render", [render_embedded, render_emulator])

@@ -1,6 +1,6 @@
 """Known differences between kubectl's output on the embedded API and on a real one.
 
-``docs/reference/embedded-kubernetes.md`` documents each. A known difference that does not occur any more
+``local/docs/embedded-kubernetes.md`` documents each. A known difference that does not occur any more
 is a failure.
 """
 
