@@ -1,11 +1,12 @@
-"""The steps, one file each, and two admission webhooks: `inject_env` and `admit_job`.
+"""The steps, one folder each.
 
 The life of a TPUNodeGroup is `create_resources`, `inject_token`, `approve_join`, `label_node`,
 `tear_down`. `provision_slice` and `release_slice` give slices to JobSets. `sweep` and `report_leaks` run
 at intervals.
 
-A file begins with the step's triggers and what it does. Then come the dataclasses, the functions that
-the constant ``STEP`` names, and their helpers, in order of use. `shared.frame.step` calls them so:
+The docstring of a folder has the step's triggers and what it does; the constant ``STEP`` names its
+functions. ``observe.py`` has what the step reads, ``decide.py`` what it does.
+`shared.frame.step` calls them so:
 
 1. ``open`` finds the object that the trigger names, and builds the work: object, trigger, time, and the
    ports for all calls (``work.gce``, ``work.cluster``, ``work.provider``).

@@ -103,12 +103,12 @@ def explain(ways: Ways, namespace: str, name: str) -> Explanation:
 
 def _ask_sweep(group: AnyGroup, known: Status, now: datetime) -> Sweep:
     minute = now.replace(second=0, microsecond=0)
-    ticks = (minute + count * TICK for count in range(1, sweep.SETTLED_EVERY_MINUTES + 1))
+    ticks = (minute + count * TICK for count in range(1, sweep.decide.SETTLED_EVERY_MINUTES + 1))
     return Sweep(
-        is_settled=sweep.is_settled(group, known),
-        is_due=sweep.is_due(group, known, now),
-        next_resync=next((tick for tick in ticks if sweep.is_due(group, known, tick)), None),
-        topics=sweep.list_steps(group, known),
+        is_settled=sweep.decide.is_settled(group, known),
+        is_due=sweep.decide.is_due(group, known, now),
+        next_resync=next((tick for tick in ticks if sweep.decide.is_due(group, known, tick)), None),
+        topics=sweep.decide.list_steps(group, known),
     )
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from google.auth.exceptions import GoogleAuthError
 
 from functions import provision_slice, release_slice
-from functions.provision_slice import PodWork
-from functions.release_slice import ObservedSlices
+from functions.provision_slice.observe import PodWork
+from functions.release_slice.observe import ObservedSlices
 from replay.errors import ReplayError, in_plain_words
 from replay.explain import CANNOT_OBSERVE, StepExplanation, publish_nothing, render_answer
 from replay.ways import Ways
@@ -109,7 +109,7 @@ def _ask_about_pod(ways: Ways, leader: Leader) -> StepExplanation:
     message = build_message(leader, now)
     work = PodWork(**_fields(ways, message, now), leader=leader, about=leader.raw)
     try:
-        plan = provision_slice.decide(provision_slice.observe(work), now)
+        plan = provision_slice.decide.decide(provision_slice.observe.observe(work), now)
     except (CallError, OutOfTimeError, GoogleAuthError) as error:
         return _cannot_observe(provision_slice.STEP.name, leader.name, error)
     return _answer(provision_slice.STEP.name, leader.name, plan, is_triggered=True)
@@ -120,7 +120,7 @@ def _ask_about_slices(ways: Ways, namespace: str, name: str) -> Iterator[StepExp
     message = Message(namespace, name, "", Cause.RESYNC, now, kind=JOBSET_KIND)
     work = SliceWork(**_fields(ways, message, now))
     try:
-        observed = release_slice.observe(work)
+        observed = release_slice.observe.observe(work)
     except (CallError, OutOfTimeError, GoogleAuthError) as error:
         yield _cannot_observe(step, "", error)
         return
@@ -128,7 +128,7 @@ def _ask_about_slices(ways: Ways, namespace: str, name: str) -> Iterator[StepExp
         if one.users_error is not None:
             yield _cannot_observe(step, one.existing.name, one.users_error)
             continue
-        plan = release_slice.decide(ObservedSlices((one,)), now)
+        plan = release_slice.decide.decide(ObservedSlices((one,)), now)
         is_triggered = release_slice.has_work(one, now)
         yield _answer(step, one.existing.name, plan, is_triggered=is_triggered)
 

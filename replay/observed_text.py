@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import singledispatch
 from typing import Any
 
-from functions.approve_join import ObservedRequests
 from functions.approve_join.join_requests import Candidate
-from functions.create_resources import ObservedResources, ObservedUnreadable
-from functions.inject_token import NothingToInject, ObservedVms
-from functions.label_node import NothingToCount, ObservedNodes
-from functions.tear_down import ObservedBeginning, ObservedRemains, UnreadableRemains
+from functions.approve_join.observe import ObservedRequests
+from functions.create_resources.observe import ObservedResources, ObservedUnreadable
+from functions.inject_token.observe import NothingToInject, ObservedVms
+from functions.label_node.observe import NothingToCount, ObservedNodes
+from functions.tear_down.observe import ObservedBeginning, ObservedRemains, UnreadableRemains
 from shared.base.names import TOKEN_KEY
 from shared.base.timestamps import render_time
 from shared.node_groups.node_group import AnyGroup

@@ -73,7 +73,7 @@ def resyncs(groups: Iterable[AnyGroup], step: str | None, now: datetime) -> Iter
 
 def select_topics(group: AnyGroup) -> tuple[str, ...]:
     """The topics of the steps that the sweep would trigger if the group were due."""
-    return sweep.list_steps(group, status.parse(group.raw.get("status")))
+    return sweep.decide.list_steps(group, status.parse(group.raw.get("status")))
 
 
 def publish(ways: Ways, publications: Iterable[Publication]) -> Iterator[Sent]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from functions.inject_token import Vm, decide
+from functions.inject_token.decide import decide
+from functions.inject_token.observe import Vm
 from shared.base.names import KUBE_LABELS_KEY, STARTUP_SCRIPT_KEY
 from shared.node_groups.bootstrap import Token
 from shared.node_groups.node_group import InstanceConfig, NodeGroup, parse

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from functions import create_resources, inject_token, label_node, tear_down
-from functions.inject_token import Vm
+from functions.inject_token.observe import Vm
 from shared.frame.plan import Plan
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import MIG, Status
@@ -49,13 +49,13 @@ def label(
         instances={name: read(name) for name in names(hosts)} if read else {},
         known=known,
     )
-    return partial(label_node.decide, given, NOW)
+    return partial(label_node.decide.decide, given, NOW)
 
 
 def inject(hosts: int) -> Decide:
     vms = [Vm(injection.instance(name), None, None) for name in names(hosts)]
     given = injection.observed(*vms, trigger=injection.RESYNC, about=about(hosts))
-    return partial(inject_token.decide, given, NOW)
+    return partial(inject_token.decide.decide, given, NOW)
 
 
 def create(hosts: int) -> Decide:
@@ -63,18 +63,18 @@ def create(hosts: int) -> Decide:
     known = Status(resources=deletion.ALL_READY)
     mig = creation.instance_group(target_size=hosts, creating=hosts)
     given = creation.observed(about(hosts), known, found={MIG: mig}, members=members)
-    return partial(create_resources.decide, given, NOW)
+    return partial(create_resources.decide.decide, given, NOW)
 
 
 def continue_tear_down(hosts: int, **fields: Any) -> Decide:
     given = replace(deletion.observed_remains(**fields), group=about(hosts, deleting=True))
-    return partial(tear_down.decide, given, NOW)
+    return partial(tear_down.decide.decide, given, NOW)
 
 
 def begin_tear_down(hosts: int) -> Decide:
     nodes = tuple(map(deletion.node, names(hosts)))
     given = replace(deletion.beginning(*nodes), group=about(hosts, deleting=True))
-    return partial(tear_down.decide, given, NOW)
+    return partial(tear_down.decide.decide, given, NOW)
 
 
 def unlabelled(hosts: int) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from functions import create_resources, inject_token, label_node, sweep, tear_down
-from functions.create_resources import ObservedResources, ObservedUnreadable
-from functions.inject_token import NothingToInject, ObservedVms
-from functions.sweep import ObservedGroups
-from functions.tear_down import ObservedRemains, UnreadableRemains
+from functions.create_resources.observe import ObservedResources, ObservedUnreadable
+from functions.inject_token.observe import NothingToInject, ObservedVms
+from functions.sweep.observe import ObservedGroups
+from functions.tear_down.observe import ObservedRemains, UnreadableRemains
 from shared.base.reasons import Reason
 from shared.base.timestamps import LONG_AGO
 from shared.frame.plan import Plan
@@ -151,23 +151,27 @@ def plans(group: AnyGroup, known: Status) -> Iterator[Plan]:
         MIG: instance_group(creating=1),
     }
     if not isinstance(group, NodeGroup):
-        yield create_resources.decide(ObservedUnreadable(group, known), NOW)
-        yield tear_down.decide(UnreadableRemains(group, known), NOW)
-        yield inject_token.decide(NothingToInject(group, known, can_be_served=False), NOW)
-        yield label_node.decide(label_node.NothingToCount(group, known, can_be_served=False), NOW)
+        yield create_resources.decide.decide(ObservedUnreadable(group, known), NOW)
+        yield tear_down.decide.decide(UnreadableRemains(group, known), NOW)
+        yield inject_token.decide.decide(NothingToInject(group, known, can_be_served=False), NOW)
+        yield label_node.decide.decide(
+            label_node.observe.NothingToCount(group, known, can_be_served=False), NOW
+        )
         return
     nothing: dict[str, Found | None] = {}
     for found in (nothing, absent, present):
         for trigger in (ADDED, RESYNC):
             observed = ObservedResources(group, known, trigger, SETTINGS.projects, found=found)
-            yield create_resources.decide(observed, NOW)
-        yield tear_down.decide(ObservedRemains(group, known, found=found), NOW)
+            yield create_resources.decide.decide(observed, NOW)
+        yield tear_down.decide.decide(ObservedRemains(group, known, found=found), NOW)
     if group.spec.bootstrap is None:
-        yield inject_token.decide(NothingToInject(group, known, can_be_served=True), NOW)
+        yield inject_token.decide.decide(NothingToInject(group, known, can_be_served=True), NOW)
     else:
-        yield inject_token.decide(ObservedVms(group, group.spec.bootstrap, known, RESYNC), NOW)
+        yield inject_token.decide.decide(
+            ObservedVms(group, group.spec.bootstrap, known, RESYNC), NOW
+        )
     for nodes, instances in (((), {}), ((node(), node(B)), {A: vm(), B: None})):
-        yield label_node.decide(
+        yield label_node.decide.decide(
             on_resync(*nodes, known=known, about=group, instances=instances), NOW
         )
 
@@ -184,7 +188,7 @@ def check(raw: dict[str, Any]) -> None:
                 assert status.render(status.parse(written)) == written
                 changes(group, known, action.status)
     list(changes(group, Status(), readiness.conclude(group, known, NOW)))
-    swept = sweep.decide(ObservedGroups((group,), NOW), NOW)
+    swept = sweep.decide.decide(ObservedGroups((group,), NOW), NOW)
     assert "skipped" not in swept.facts
 
 

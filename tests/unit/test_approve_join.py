@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from functions.approve_join import ObservedRequests, ReportFailedApprovals, decide
 from functions.approve_join.certificate_subject import Subject
+from functions.approve_join.decide import ReportFailedApprovals, decide
 from functions.approve_join.join_requests import Approve, Candidate, Report, Revoke, WriteDecision
+from functions.approve_join.observe import ObservedRequests
 from shared.base.signing_requests import SigningRequest, find_signing_request
 from shared.frame.plan import ABORT_AFTER_FAILURE, Emit, Fail, ForOne, Plan, Send
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token

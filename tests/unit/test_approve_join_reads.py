@@ -9,8 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from functions.approve_join import ObservedRequests, decide, observe
+from functions.approve_join.decide import decide
 from functions.approve_join.join_requests import Candidate, JoinWork, Report, Revoke
+from functions.approve_join.observe import ObservedRequests, observe
 from shared.base.logs import make_logger
 from shared.frame.step import execute
 from shared.node_groups import node_group

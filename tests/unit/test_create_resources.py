@@ -8,12 +8,8 @@ from typing import Any
 
 import pytest
 
-from functions.create_resources import (
-    ObservedResources,
-    ObservedUnreadable,
-    WriteInsertResults,
-    decide,
-)
+from functions.create_resources.decide import WriteInsertResults, decide
+from functions.create_resources.observe import ObservedResources, ObservedUnreadable
 from functions.create_resources.user_template import find_template_violation
 from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import Action, Plan, Send

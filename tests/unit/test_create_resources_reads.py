@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from functions.create_resources import ObservedResources, ObservedUnreadable, observe, recover
+from functions.create_resources import recover
+from functions.create_resources.observe import ObservedResources, ObservedUnreadable, observe
 from shared.base.reasons import Reason
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Condition, Status, Type

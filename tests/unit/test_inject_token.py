@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from functions.inject_token import MIN_LEFT, NothingToInject, ObservedVms, Vm, decide
+from functions.inject_token.decide import MIN_LEFT, decide
+from functions.inject_token.observe import NothingToInject, ObservedVms, Vm
 from shared.base.names import CA_HASH_KEY
 from shared.base.reasons import Reason
 from shared.frame.plan import ABORT_AFTER_FAILURE, Attempt, Fail, ForOne, Plan, Send

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from functions.inject_token import ObservedVms, observe
+from functions.inject_token.observe import ObservedVms, observe
 from shared.base.names import CA_HASH_KEY
 from shared.node_groups.bootstrap import ca_hash
 from shared.node_groups.status import Status

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from functions.label_node import NothingToCount, ObservedNodes, decide, is_debounced
+from functions.label_node.decide import decide
 from functions.label_node.health import Members
+from functions.label_node.observe import NothingToCount, ObservedNodes, is_debounced
 from shared.base.names import BOOT_ID_LABEL, VM_ID_LABEL
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time

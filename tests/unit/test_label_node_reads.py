@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from functions.label_node import NothingToCount, ObservedNodes, observe
+from functions.label_node.observe import NothingToCount, ObservedNodes, observe
 from shared.base.names import BOOT_ID_LABEL
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import Condition, Pending, Status, Type

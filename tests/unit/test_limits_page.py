@@ -24,7 +24,7 @@ SETTINGS = re.findall(
     re.MULTILINE,
 )
 NO_LIMITS = {
-    "functions.inject_token.READING_SHARE": "a share",
+    "functions.inject_token.observe.READING_SHARE": "a share",
     "shared.base.accelerators.SLICE_HOST_CHIPS": "a fact of the hardware",
     "shared.triggers.message.MESSAGE_VERSION": "a version",
     "shared.frame.snapshot.VERSION": "a version",

@@ -120,10 +120,10 @@ def _disconnected() -> ReadyMessage:
 
 def _rejected(*, has_operator_children: bool) -> ReadyMessage:
     """Return the message for a group that create_resources rejects."""
-    observed = create_resources.ObservedUnreadable(
+    observed = create_resources.observe.ObservedUnreadable(
         unreadable_group(), Status(), has_operator_children
     )
-    (write, *_) = create_resources.decide(observed, NOW).list_actions()
+    (write, *_) = create_resources.decide.decide(observed, NOW).list_actions()
     assert isinstance(write, WriteStatus)
     message = write.status.conditions[Type.READY].message
     return ReadyMessage(message, "" if has_operator_children else "spec.nodeLocation")

@@ -10,13 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from functions.provision_slice import (
-    ObservedOperation,
-    ObservedPod,
-    PodWork,
-    decide,
-    recover,
-)
+from functions.provision_slice import recover
+from functions.provision_slice.decide import decide
+from functions.provision_slice.observe import ObservedOperation, ObservedPod, PodWork
 from shared.base import backoff
 from shared.base.names import JOBSET_NAME
 from shared.base.timestamps import render_time

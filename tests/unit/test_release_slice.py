@@ -9,17 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from functions.release_slice import (
+from functions.release_slice import is_retry_reported, recover
+from functions.release_slice.decide import decide, is_report_due, is_superseded
+from functions.release_slice.observe import (
     ObservedAll,
     ObservedCreation,
     ObservedSlice,
     ObservedSlices,
-    decide,
     is_change_due,
-    is_report_due,
-    is_retry_reported,
-    is_superseded,
-    recover,
     select,
 )
 from shared.base.jobs import job_key, slice_name

@@ -9,8 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from functions.report_leaks import MAX_LEAKS, LeakWork, ObservedLeaks, ReportLeak, decide, observe
+from functions.report_leaks.decide import ReportLeak, decide
 from functions.report_leaks.leaks import MIGS, POLICIES, TEMPLATES, Leak
+from functions.report_leaks.observe import MAX_LEAKS, LeakWork, ObservedLeaks, observe
 from shared.base.logs import make_logger
 from shared.frame.plan import Fail, StaleObservation
 from shared.ports.errors import CallError, OutOfTimeError

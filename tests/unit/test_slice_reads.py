@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from functions import provision_slice, release_slice
-from functions.provision_slice import (
+from functions.provision_slice.observe import (
     ObservedImpossible,
     ObservedOperation,
     ObservedPod,
     ObservedQueue,
     PodWork,
 )
-from functions.release_slice import (
+from functions.release_slice.observe import (
     ObservedAll,
     ObservedCreation,
     ObservedDeletion,
@@ -123,7 +123,7 @@ def test_the_observed_users_of_a_slice_are_the_jobs_that_a_deletion_waits_for(
     existing, jobset, settings, answers, users = case
     reads = {"get": existing, "list_by_jobset": [existing], "find_jobset": jobset, **answers}
     work, _ = reading_slices(SliceWork, message(kind, name), reads, settings=settings)
-    observed = release_slice.observe(work)
+    observed = release_slice.observe.observe(work)
     assert isinstance(observed, ObservedSlices)
     (one,) = observed.slices
     assert (one.existing, one.jobset) == (existing, jobset)
@@ -135,7 +135,7 @@ def test_the_observed_users_of_a_slice_are_the_jobs_that_a_deletion_waits_for(
 
 def test_a_deleted_slice_is_not_observed() -> None:
     work, reads = reading_slices(SliceWork, message(SLICE_KIND, "x"), {"get": None})
-    assert release_slice.observe(work) == ObservedSlices(())
+    assert release_slice.observe.observe(work) == ObservedSlices(())
     assert reads.calls == ["get"]
 
 
@@ -143,7 +143,7 @@ def test_events_about_a_deleted_jobset_name_it() -> None:
     work, _ = reading_slices(
         SliceWork, message(SLICE_KIND, SLICE.name), {"get": SLICE, "find_jobset": None}
     )
-    release_slice.observe(work)
+    release_slice.observe.observe(work)
     assert work.subject is not None
     assert work.subject["kind"] == "JobSet"
     assert work.subject["metadata"]["name"] == "train"
@@ -161,7 +161,7 @@ def test_a_sweep_run_lists_jobsets_if_there_are_slices(
 ) -> None:
     answers = {"list_all": slices, "list_jobsets": [RUNNING]}
     work, reads = reading_slices(SliceWork, SWEEP, answers, limit=3)
-    observed = release_slice.observe(work)
+    observed = release_slice.observe.observe(work)
     assert isinstance(observed, ObservedAll)
     assert reads.calls == calls
     assert observed.limit == 3
@@ -186,7 +186,7 @@ def test_a_failed_update_is_matched_to_its_slice(
     answers = {"list_all": slices, "find_jobset": jobset, **IN_USE}
     trigger = operation("update", has_failed=True, words="its words")
     work, _ = reading_slices(SliceWork, trigger, answers)
-    observed = release_slice.observe(work)
+    observed = release_slice.observe.observe(work)
     assert isinstance(observed, ObservedFailedUpdate)
     assert (observed.slice.refusal if observed.slice else None) == failure
     assert bool(observed.slice and observed.slice.refusal) is is_due
@@ -200,7 +200,7 @@ DUE_BOTH = {"list_all": [DUE, SECOND_DUE], "list_jobsets": [COMPLETED]}
 def test_a_finished_creation_serves_the_first_release_and_triggers_the_others() -> None:
     answers = {**DUE_BOTH, "get": SECOND_DUE, **IN_USE}
     work, reads = reading_slices(SliceWork, operation("create"), answers, limit=10)
-    observed = release_slice.observe(work)
+    observed = release_slice.observe.observe(work)
     assert isinstance(observed, ObservedCreation)
     assert [(one.existing, one.users) for one in observed.slices] == [(SECOND_DUE, (OTHER_JOB,))]
     assert observed.following == (DUE,)
@@ -220,7 +220,7 @@ def test_a_finished_creation_whose_first_release_is_gone_triggers_the_others(
     answers: dict[str, Any], others: tuple[Slice, ...]
 ) -> None:
     work, _ = reading_slices(SliceWork, operation("create"), answers, limit=10)
-    assert release_slice.observe(work) == ObservedCreation(None, others)
+    assert release_slice.observe.observe(work) == ObservedCreation(None, others)
 
 
 ELSEWHERE = replace(WITH_DEADLINE, owner=replace(SLICE.owner, namespace="elsewhere"))
@@ -245,7 +245,7 @@ def test_a_finished_deletion_triggers_the_slices_that_can_be_changed(
 ) -> None:
     answers = {"list_all": slices, "list_jobsets": jobsets}
     work, _ = reading_slices(SliceWork, operation("delete"), answers, limit=10)
-    observed = release_slice.observe(work)
+    observed = release_slice.observe.observe(work)
     assert isinstance(observed, ObservedDeletion)
     assert observed.following == following
     assert (observed.existing, observed.has_jobset) == (existing, has_jobset)
@@ -255,7 +255,7 @@ def test_a_finished_deletion_triggers_the_slices_that_can_be_changed(
 def test_all_slices_are_left_to_the_sweep_after_a_deletion_that_has_failed() -> None:
     trigger = operation("delete", has_failed=True, words="its words")
     work, _ = reading_slices(SliceWork, trigger, DUE_BOTH, limit=10)
-    observed = release_slice.observe(work)
+    observed = release_slice.observe.observe(work)
     assert isinstance(observed, ObservedDeletion)
     assert (observed.following, observed.existing) == ((), DUE)
 
@@ -340,7 +340,7 @@ def test_the_observation_of_a_waiting_pod_has_its_slice_and_the_slices_users(
     trigger, has_waited, answers, existing, users = case
     waiting = leader(**LONG) if has_waited else LEADER
     work, _ = reading_slices(PodWork, trigger, POD_ANSWERS | answers, leader=waiting)
-    observed = provision_slice.observe(work)
+    observed = provision_slice.observe.observe(work)
     assert isinstance(observed, ObservedPod)
     assert (observed.leader, observed.desired, observed.jobset) == (waiting, DESIRED, RUNNING)
     assert observed.existing == existing
@@ -353,7 +353,7 @@ def test_the_observation_of_a_waiting_pod_has_its_slice_and_the_slices_users(
 @pytest.mark.parametrize("paused, is_paused", [("true", True), ("false", False), ("", False)])
 def test_creation_can_be_paused(paused: str, is_paused: bool) -> None:
     answers = {**POD_ANSWERS, "get_jobset_options": {"paused": paused}}
-    observed = provision_slice.observe(
+    observed = provision_slice.observe.observe(
         reading_slices(PodWork, POD_RESYNC, answers, leader=LEADER)[0]
     )
     assert isinstance(observed, ObservedPod)
@@ -365,7 +365,7 @@ def test_an_impossible_slice_is_not_read(labels: dict[str, str], has_opted_out: 
     jobset = merge(RUNNING, {"metadata": {"labels": labels}})
     answers = {"build_desired": InputError("what would be valid"), "find_jobset": jobset}
     work, reads = reading_slices(PodWork, POD_RESYNC, answers, leader=LEADER)
-    observed = provision_slice.observe(work)
+    observed = provision_slice.observe.observe(work)
     assert isinstance(observed, ObservedImpossible)
     assert observed.message == "what would be valid"
     assert observed.has_opted_out is has_opted_out
@@ -394,7 +394,7 @@ def test_a_sweep_run_counts_the_waiting_pods_and_the_free_slots(
     long_ago = [merge(pod, LONG) for pod in pods] if limit is None else pods
     answers = {"list_pending_pods": long_ago, "list_all": slices}
     work, reads = reading_slices(PodWork, SWEEP, answers, limit=limit)
-    observed = provision_slice.observe(work)
+    observed = provision_slice.observe.observe(work)
     assert isinstance(observed, ObservedQueue)
     assert observed.waiting == waiting
     assert observed.slots == (slots if len(observed.due) > 5 else None)
@@ -405,7 +405,7 @@ def test_a_late_sweep_run_finds_the_pods_of_the_minute_of_the_sweep() -> None:
     work, _ = reading_slices(PodWork, SWEEP, {"list_pending_pods": DUE_PODS})
     for at, count in ((NOW + timedelta(minutes=1), 12), (NOW, 0)):
         work.trigger = replace(SWEEP, at=at)
-        observed = provision_slice.observe(work)
+        observed = provision_slice.observe.observe(work)
         assert isinstance(observed, ObservedQueue)
         assert len(observed.due) == count
 
@@ -445,7 +445,7 @@ def test_a_finished_operation_is_matched_to_the_pod_of_its_slice(
     method, pods, answers, (has_pod, is_pod_read) = case
     reads = {**POD_ANSWERS, "list_pending_pods": pods, **answers}
     work, _ = reading_slices(PodWork, operation(method, POOL), reads)
-    observed = provision_slice.observe(work)
+    observed = provision_slice.observe.observe(work)
     assert isinstance(observed, ObservedOperation)
     assert (observed.has_pod, observed.waiting_pod is not None) == (has_pod, is_pod_read)
     assert work.about in ((OWN_POD, STARTED) if has_pod else (None,))
@@ -456,8 +456,8 @@ def test_a_finished_operation_is_matched_to_the_pod_of_its_slice(
 def test_a_pod_whose_slice_could_not_be_deleted_is_left_to_the_sweep() -> None:
     reads = {**POD_ANSWERS, "list_pending_pods": [OWN_POD]}
     trigger = operation("delete", POOL, has_failed=True, words="its words")
-    observed = provision_slice.observe(reading_slices(PodWork, trigger, reads)[0])
-    plan = provision_slice.decide(observed, NOW)
+    observed = provision_slice.observe.observe(reading_slices(PodWork, trigger, reads)[0])
+    plan = provision_slice.decide.decide(observed, NOW)
     assert (plan.outcome, plan.actions, plan.note) == ("DeletionFailed", (), "its words")
 
 
@@ -485,7 +485,7 @@ def test_a_finished_operation_finds_the_other_waiting_pods_if_slices_are_limited
         "list_all": [replace(SELF_HEALING, owner=replace(SELF_HEALING.owner, job="y"))],
     }
     work, _ = reading_slices(PodWork, operation("create", "other"), answers, limit=7)
-    observed = provision_slice.observe(work)
+    observed = provision_slice.observe.observe(work)
     assert isinstance(observed, ObservedOperation)
     assert observed.others is not None
     assert observed.others.limit == 7
@@ -511,7 +511,7 @@ def test_pods_are_listed_node_by_node_until_one_is_found(
         "list_pods_on": pods,
     }
     work, reads = reading_slices(SliceWork, message(SLICE_KIND, DUE.name), answers)
-    observed = release_slice.observe(work)
+    observed = release_slice.observe.observe(work)
     assert isinstance(observed, ObservedSlices)
     assert observed.slices[0].users == jobs
     assert reads.calls.count("list_pods_on") == calls
@@ -526,7 +526,7 @@ def test_the_pods_of_many_nodes_are_listed_by_one_call() -> None:
         "list_bound_pods": [elsewhere, running()],
     }
     work, reads = reading_slices(SliceWork, message(SLICE_KIND, DUE.name), answers)
-    observed = release_slice.observe(work)
+    observed = release_slice.observe.observe(work)
     assert isinstance(observed, ObservedSlices)
     assert observed.slices[0].users == (OTHER_JOB,)
     assert reads.calls.count("list_bound_pods") == 1
@@ -557,7 +557,7 @@ def test_a_replacement_waits_for_pods_of_the_same_job_that_are_ending(
 ) -> None:
     answers = {**POD_ANSWERS, "find": ANOTHER, **IN_USE, "list_pods_on": [pod]}
     work, _ = reading_slices(PodWork, POD_RESYNC, answers, leader=LEADER)
-    observed = provision_slice.observe(work)
+    observed = provision_slice.observe.observe(work)
     assert isinstance(observed, ObservedPod)
     assert observed.users == users
 
@@ -569,6 +569,6 @@ def test_a_rebuild_waits_for_pods_of_the_same_job_that_are_ending(
     reads = {"get": DEGRADED, "find_jobset": RUNNING, **IN_USE, "list_pods_on": [pod]}
     trigger = message(SLICE_KIND, SLICE.name)
     work, _ = reading_slices(SliceWork, trigger, reads, settings=REBUILDS)
-    observed = release_slice.observe(work)
+    observed = release_slice.observe.observe(work)
     assert isinstance(observed, ObservedSlices)
     assert observed.slices[0].users == users

@@ -170,7 +170,7 @@ CASES: dict[str, tuple[str, Any]] = {
         for name, make in large_slices.CASES.items()
     },
     **{
-        f"approve_join: {name}": ("approve_join", approve_join.ObservedRequests((case[0],)))
+        f"approve_join: {name}": ("approve_join", approve_join.observe.ObservedRequests((case[0],)))
         for name, case in joins.CASES.items()
     },
     "a group that is paused": (
@@ -180,7 +180,7 @@ CASES: dict[str, tuple[str, Any]] = {
     "a group that is not owned": ("create_resources", creation.observed(group(owned=False))),
     "a group that cannot be read": (
         "create_resources",
-        create_resources.ObservedUnreadable(unreadable_group(), Status()),
+        create_resources.observe.ObservedUnreadable(unreadable_group(), Status()),
     ),
     "a Node that was ready a moment ago": (
         "label_node",
@@ -210,7 +210,7 @@ CASES: dict[str, tuple[str, Any]] = {
     ),
     "an unreadable group that is being deleted": (
         "tear_down",
-        tear_down.UnreadableRemains(unreadable_group(deleting=True), Status()),
+        tear_down.observe.UnreadableRemains(unreadable_group(deleting=True), Status()),
     ),
 }
 
@@ -262,8 +262,8 @@ def test_the_metadata_of_a_vm_is_written_without_secrets(metadata: dict[str, str
     line = snapshot_of(label_node.STEP, given)
     assert "0123456789abcde" not in text_of(line)
     found = read(label_node.STEP, line)
-    assert describe(label_node.decide(found.observed, NOW)) == describe(
-        label_node.decide(given, NOW)
+    assert describe(label_node.decide.decide(found.observed, NOW)) == describe(
+        label_node.decide.decide(given, NOW)
     )
 
 
@@ -282,14 +282,14 @@ def test_a_spec_is_written_without_metadata_annotations_and_the_document() -> No
 
 
 def test_new_tokens_are_written_without_their_secrets() -> None:
-    vm = inject_token.Vm(injection.instance(RESOURCE), None, injection.OLD)
+    vm = inject_token.observe.Vm(injection.instance(RESOURCE), None, injection.OLD)
     line = snapshot_of(inject_token.STEP, injection.observed(vm))
     assert injection.NEW.secret not in text_of(line)
     assert injection.OLD.secret not in text_of(line)
     assert "sha256:" not in text_of(line)
 
 
-def large(hosts: int) -> label_node.ObservedNodes:
+def large(hosts: int) -> label_node.observe.ObservedNodes:
     """Return the observation of a slice whose Nodes and VMs differ as much as real ones."""
     random = Random(hosts)
     names = [f"{RESOURCE}-{number:04x}" for number in random.sample(range(16**4), hosts)]

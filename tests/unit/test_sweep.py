@@ -12,19 +12,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from functions.sweep import (
-    LEAKS_MINUTE,
-    ObservedGroups,
+from functions.sweep import recover
+from functions.sweep.decide import (
     decide,
     find_due_steps,
     is_due,
     is_settled,
     last_progress,
     list_steps,
-    observe,
-    parse_groups,
-    recover,
 )
+from functions.sweep.observe import LEAKS_MINUTE, ObservedGroups, observe, parse_groups
 from shared.base import backoff
 from shared.base.names import BOOTSTRAP_GROUP, KUBELET_SIGNER
 from shared.base.reasons import Reason

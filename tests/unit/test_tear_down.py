@@ -8,13 +8,9 @@ from typing import Any
 
 import pytest
 
-from functions.tear_down import (
-    ObservedBeginning,
-    ObservedRemains,
-    UnreadableRemains,
-    decide,
-    recover,
-)
+from functions.tear_down import recover
+from functions.tear_down.decide import decide
+from functions.tear_down.observe import ObservedBeginning, ObservedRemains, UnreadableRemains
 from shared.base.names import VM_ID_LABEL
 from shared.base.reasons import Reason
 from shared.frame.plan import Plan

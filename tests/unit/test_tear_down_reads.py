@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from functions.tear_down import (
+from functions.tear_down import recover
+from functions.tear_down.observe import (
     ObservedBeginning,
     ObservedRemains,
     UnreadableRemains,
     observe,
-    recover,
 )
 from shared.base.reasons import REASONS, Reason
 from shared.node_groups.node_group import AnyGroup

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from functions.report_leaks import LEAKED
+from functions.report_leaks.decide import LEAKED
 from shared.base.reasons import REASONS, Reason, find_entry
 from shared.frame import step
 from shared.slices.lifecycle import list_templates

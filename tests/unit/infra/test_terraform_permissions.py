@@ -220,14 +220,12 @@ def test_a_step_may_publish_only_to_the_topics_of_steps_that_it_triggers(step: s
 def topics_of(step: str) -> Iterator[str]:
     """Yield the steps that a module triggers, by its source."""
     for node in _walk_source(step):
-        is_send = isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Send"
+        is_send = isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Send", "Resume")
         value = node.args[0] if is_send and isinstance(node, ast.Call) else None
         if step == "sweep" and isinstance(node, ast.Yield):
             value = node.value
         if isinstance(value, ast.Constant) and value.value in STEPS:
             yield str(value.value)
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == "STEP.name":
-            yield step
 
 
 def _walk_source(step: str) -> Iterator[ast.AST]:

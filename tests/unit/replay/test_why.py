@@ -161,7 +161,7 @@ def line(**change: Any) -> dict[str, Any]:
     given = labels.on_resync(
         *nodes, instances={name: labels.vm(name) for name in (labels.A, labels.B)}
     )
-    plan = label_node.decide(given, NOW)
+    plan = label_node.decide.decide(given, NOW)
     found = encode(given, NOW, plan, rules_of(label_node.STEP))
     written = {"reason": "NodeNotReady", "message": "m"}
     return {
@@ -258,7 +258,7 @@ def test_an_event_after_a_status_write_does_not_hide_the_reason_of_ready() -> No
     given = labels.on_resync(
         labels.node(labels.A, proved=False, provider_id=""), instances={labels.A: labels.vm()}
     )
-    plan = label_node.decide(given, NOW)
+    plan = label_node.decide.decide(given, NOW)
     assert isinstance(plan.actions[-1], Emit)
     found = encode(given, NOW, plan, rules_of(label_node.STEP))
     written = {"reason": "NodeLost"}

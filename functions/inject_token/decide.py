@@ -1,0 +1,167 @@
+"""What inject_token does: pure, from what it has observed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+from functions.inject_token import token_report
+from functions.inject_token.observe import NothingToInject, ObservedVms, Vm
+from shared.frame.plan import (
+    ABORT_AFTER_FAILURE,
+    Action,
+    Attempt,
+    Batch,
+    Fail,
+    ForOne,
+    Plan,
+    Send,
+    forward_rest,
+)
+from shared.frame.step import is_retried
+from shared.node_groups import readiness
+from shared.node_groups.actions import (
+    CreateSecret,
+    DeleteNode,
+    DeleteSecret,
+    RevokeIfJoined,
+    SetMetadata,
+)
+from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
+from shared.node_groups.status import Type
+from shared.node_groups.work import WriteStatus, message_about
+from shared.triggers.decode import Trigger
+from shared.triggers.message import BATCH, Cause
+
+MIN_LEFT = timedelta(minutes=10)
+"""A token with less time left is replaced if its VM has not joined."""
+UNUSED_AFTER = timedelta(minutes=2)
+"""A token this old whose VM has not joined may lack its Secret: an invocation may have ended before it
+created the Secret."""
+
+
+def decide(observed: ObservedVms | NothingToInject, now: datetime) -> Plan:
+    """Decide which of the observed VMs get a token."""
+    if isinstance(observed, NothingToInject):
+        return _decide_without_tokens(observed, now)
+    if not observed.trigger.vms:
+        return _publish_batches(observed, now)
+    injections = [
+        ForOne(actions) for vm in observed.vms if (actions := tuple(_inject(observed, vm, now)))
+    ]
+    # The frame raises the first error: one that is retried comes first.
+    errors = sorted(observed.errors, key=is_retried, reverse=True)
+    failures = [ForOne((Fail(error),)) for error in errors]
+    plan = Plan("NothingToDo", tuple(failures))
+    if injections:
+        plan = Plan("Injecting", (*injections, *failures, *_end_error(observed, now)))
+    rest = _build_messages(observed, observed.unread, now)
+    return forward_rest(plan, rest, is_repetition=observed.is_repetition)
+
+
+def _decide_without_tokens(observed: NothingToInject, now: datetime) -> Plan:
+    if observed.group.deleting is not None:
+        return Plan("Deleting")
+    known = observed.status.without_retry("inject_token")
+    if not observed.can_be_served:
+        # create_resources reports why; this step only ends its own transient error.
+        write = WriteStatus(readiness.conclude(observed.group, known, now))
+        return Plan("NotServed", () if known == observed.status else (write,))
+    message = "bootstrapKubernetes is not set: the VMs join by other means"
+    known = known.with_condition(
+        Type.TOKENS_INJECTED, True, "NotNeeded", message, group=observed.group, now=now
+    )
+    write = WriteStatus(readiness.conclude(observed.group, known, now))
+    return Plan("NoBootstrap", (write,))
+
+
+def _inject(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:
+    """The actions for one VM: none, create the Secret of its token, or inject a new token.
+
+    A VM that had a token may join at any time, also while these actions are executed. Then label_node
+    may revoke the token before its Secret is created again, so it is revoked once more.
+    """
+    if vm.has_joined and vm.token is not None and observed.is_repetition:
+        # An earlier attempt may have created the Secret, and have failed before it revoked the token.
+        yield DeleteSecret(vm.token.id, vm.instance.name)
+    if vm.has_joined or not _is_metadata_writable(vm, observed.trigger):
+        return
+    if vm.node is not None:
+        yield DeleteNode(vm.node.name, vm.node.uid)
+    token = vm.token
+    if token is None or token.expires - now < MIN_LEFT:
+        token = observed.fresh[vm.instance.name]
+    metadata = _build_metadata(observed, vm, token)
+    if metadata != vm.instance.metadata:  # also after a rotation of the cluster's CA
+        yield SetMetadata(observed.group.spec, vm.instance, metadata)
+    yield CreateSecret(token, vm.instance.name)
+    if vm.token is not None:
+        stale_uid = vm.node.uid if vm.node is not None else ""
+        yield RevokeIfJoined(token.id, vm.instance.name, stale_uid)
+
+
+def _build_metadata(observed: ObservedVms, vm: Vm, token: Token) -> dict[str, str]:
+    """The VM's complete metadata, because setMetadata replaces all of it."""
+    added = join_metadata(token, endpoint=observed.bootstrap.endpoint, ca_hash=observed.ca_hash)
+    return {**vm.instance.metadata, **added}
+
+
+def _publish_batches(observed: ObservedVms, now: datetime) -> Plan:
+    """Publish the names of all VMs that need an injection, and report how many have a token."""
+    names = [vm.instance.name for vm in observed.vms if _needs_injection(vm, observed.trigger, now)]
+    sends = tuple(_build_messages(observed, names, now))
+    actions: tuple[Action, ...] = (*sends, _report(observed, now))
+    return Plan("PublishingVMs" if sends else "AllHaveTokens", actions)
+
+
+def _build_messages(observed: ObservedVms, names: Sequence[str], now: datetime) -> Iterator[Send]:
+    for start in range(0, len(names), BATCH):
+        batch = tuple(names[start : start + BATCH])
+        message = message_about(observed.group, Cause.VMS_NEED_TOKENS, now, vms=batch)
+        yield Send("inject_token", (message,))
+
+
+def _is_metadata_writable(vm: Vm, trigger: Trigger) -> bool:
+    """Whether Compute Engine accepts setMetadata for a VM in this state.
+
+    During an insert or start it answers "not ready". A VM whose insert or start has just ended may
+    still be STAGING.
+    """
+    return vm.instance.status == "RUNNING" or (
+        trigger.event is not None and vm.instance.status == "STAGING"
+    )
+
+
+def _needs_injection(vm: Vm, trigger: Trigger, now: datetime) -> bool:
+    if vm.has_joined or not _is_metadata_writable(vm, trigger):
+        return False
+    if vm.token is None or vm.token.expires - now < MIN_LEFT or vm.is_node_stale:
+        return True
+    return now - (vm.token.expires - TOKEN_LIFE) >= UNUSED_AFTER
+
+
+def _report(observed: ObservedVms, now: datetime) -> WriteStatus:
+    """Write TokensInjected from the list of a resync."""
+    group = observed.group
+    unjoined = [
+        vm.instance.name
+        for vm in observed.vms
+        if not vm.has_joined and _is_metadata_writable(vm, observed.trigger)
+    ]
+    done = sum(vm.has_joined or _has_valid_token(vm, now) for vm in observed.vms)
+    known = token_report.add_condition(group, observed.status, unjoined, done, now)
+    return WriteStatus(readiness.conclude(group, known, now))
+
+
+def _end_error(observed: ObservedVms, now: datetime) -> Iterator[Action | Batch]:
+    """End an error that an earlier invocation has reported about one of these VMs, if no VM of this
+    message fails."""
+    group, names = observed.group, [vm.instance.name for vm in observed.vms]
+    known = token_report.end_error(group, observed.status, names, now)
+    if known != observed.status:
+        yield ABORT_AFTER_FAILURE
+        yield Attempt(WriteStatus(readiness.conclude(group, known, now)))
+
+
+def _has_valid_token(vm: Vm, now: datetime) -> bool:
+    return vm.token is not None and vm.token.expires > now

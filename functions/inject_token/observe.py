@@ -1,0 +1,171 @@
+"""What inject_token reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from shared.base.names import CA_HASH_KEY
+from shared.node_groups.bootstrap import Token, ca_hash, find_token, new_token
+from shared.node_groups.membership import is_of_predecessor
+from shared.node_groups.node_group import AnyGroup, Bootstrap, NodeGroup
+from shared.node_groups.status import Status
+from shared.node_groups.work import GroupWork
+from shared.ports.errors import CallError, OutOfTimeError
+from shared.ports.gce.values import Instance
+from shared.ports.kubernetes.nodes import Node, parse_node
+from shared.triggers.decode import Trigger
+
+READING_SHARE = 1 / 3
+"""The share of the time for calls that reading may take: writing needs at least as many calls."""
+
+
+@dataclass(frozen=True)
+class Vm:
+    """A VM of the group and the Node of its name, as far as they exist."""
+
+    instance: Instance
+    node: Node | None
+    token: Token | None
+    """The token in its metadata, which may have expired; ``None`` if there is none that this system has
+    written (`find_token`)."""
+
+    is_node_stale: bool = False
+    """The Node is of a predecessor with the same name."""
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether there is a Node of its name that is not stale. Only the VM can have registered it: an
+        admission policy reserves such names (infra/kubernetes/base). label_node asks more of a Node
+        (`membership.is_match`), and sends a message if the Node turns out to be stale."""
+        return self.node is not None and not self.is_node_stale
+
+
+@dataclass(frozen=True)
+class ObservedVms:
+    """The VMs that the trigger names, or all VMs of the group on a resync.
+
+    ``fresh`` has a new token for each VM that may need one: decisions are pure, so randomness is part of
+    the observation.
+    """
+
+    group: NodeGroup
+    bootstrap: Bootstrap
+    status: Status
+    trigger: Trigger
+    vms: tuple[Vm, ...] = ()
+    fresh: Mapping[str, Token] = field(default_factory=dict)
+    ca_hash: str = ""
+    unread: tuple[str, ...] = ()
+    """The names of VMs that there was no time to read."""
+    is_repetition: bool = False
+    """Whether this is a later attempt: the message was redelivered, or is observed again. An earlier
+    attempt may have published the unread names, so this one does only if all else succeeds
+    (`forward_rest`)."""
+    errors: tuple[CallError | OutOfTimeError, ...] = ()
+    """The errors of VMs that could not be read."""
+
+
+@dataclass(frozen=True)
+class NothingToInject:
+    """A group whose VMs get no tokens: it is being deleted, or they join by other means.
+
+    ``can_be_served`` is false if its spec cannot be read, or this installation does not serve its
+    project.
+    """
+
+    group: AnyGroup
+    status: Status
+    can_be_served: bool = True
+
+
+def observe(work: GroupWork) -> ObservedVms | NothingToInject:
+    """Read the VMs and the Nodes of their names."""
+    group, known = work.group, work.status
+    if not isinstance(group, NodeGroup) or not work.settings.serves(group.spec.project):
+        return NothingToInject(group, known, can_be_served=False)
+    bootstrap = group.spec.bootstrap
+    if group.deleting is not None or bootstrap is None:
+        return NothingToInject(group, known)
+    if not work.trigger.vms:
+        vms = tuple(_list_vms(work, group))
+        return ObservedVms(group, bootstrap, known, work.trigger, vms)
+    vms, unread, errors = _read_named_vms(work, group)
+    return ObservedVms(
+        group,
+        bootstrap,
+        known,
+        work.trigger,
+        vms,
+        fresh={vm.instance.name: new_token(work.random_bytes, work.now) for vm in vms},
+        ca_hash=_get_ca_hash(work, vms) if vms else "",
+        unread=unread,
+        is_repetition=work.trigger.is_redelivered or not work.is_first_observation,
+        errors=errors,
+    )
+
+
+def _get_ca_hash(work: GroupWork, vms: Sequence[Vm]) -> str:
+    """The hash of the cluster's CA. It is read again if a VM has another one: then the CA that is kept
+    may be from before a rotation, and another process has written the new one."""
+    found = _read_ca_hash(work)
+    if all(vm.instance.metadata.get(CA_HASH_KEY, found) == found for vm in vms):
+        return found
+    work.cluster.forget_ca_certificate()
+    return _read_ca_hash(work)
+
+
+def _read_ca_hash(work: GroupWork) -> str:
+    try:
+        return ca_hash(work.cluster.get_ca_certificate(work.now))
+    except ValueError as error:
+        work.cluster.forget_ca_certificate()
+        raise CallError("read the cluster's CA", 422, "Invalid", str(error)) from error
+
+
+def _read_named_vms(
+    work: GroupWork, group: NodeGroup
+) -> tuple[tuple[Vm, ...], tuple[str, ...], tuple[CallError | OutOfTimeError, ...]]:
+    """The VMs, the names of those that there was no time to read, and the errors of the others.
+
+    The first VM is always read, so each invocation makes progress, however slow the calls are.
+    """
+    vms: list[Vm] = []
+    errors: list[CallError | OutOfTimeError] = []
+    names = work.trigger.vms
+    with work.reserve(work.remaining_s() * (1 - READING_SHARE)):
+        for index, name in enumerate(names):
+            if index and not work.has_time():
+                return tuple(vms), names[index:], tuple(errors)
+            try:
+                vm = _find_vm(work, group, name)
+            except CallError as error:
+                errors.append(error.about(name))
+            except OutOfTimeError as error:
+                errors.append(OutOfTimeError(f"{name}: {error}"))
+            else:
+                vms += [vm] if vm is not None else []
+    return tuple(vms), (), tuple(errors)
+
+
+def _find_vm(work: GroupWork, group: NodeGroup, name: str) -> Vm | None:
+    spec = group.spec
+    instance = work.gce.find_instance(spec.project, spec.zone, name)
+    if instance is None or not instance.is_member_of(spec.zone, group.resource_name):
+        return None
+    raw = work.cluster.find_node(name)
+    return _build_vm(group, instance, parse_node(raw) if raw else None, work.now)
+
+
+def _build_vm(group: NodeGroup, instance: Instance, node: Node | None, now: datetime) -> Vm:
+    is_stale = node is not None and is_of_predecessor(group, node, instance)
+    return Vm(instance, node, find_token(instance.metadata, now), is_stale)
+
+
+def _list_vms(work: GroupWork, group: NodeGroup) -> Iterator[Vm]:
+    spec, name = group.spec, group.resource_name
+    nodes = {node.vm: node for node in map(parse_node, work.cluster.list_nodes(name))}
+    for instance in work.gce.list_instances(spec.project, spec.zone, name):
+        if instance.is_member_of(spec.zone, name):
+            yield _build_vm(group, instance, nodes.get(instance.name), work.now)

@@ -1,0 +1,222 @@
+"""What label_node reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from functions.label_node.health import Members, reported_lost
+from shared.base.reasons import VM_LOSSES
+from shared.node_groups.membership import is_vm_name
+from shared.node_groups.node_group import AnyGroup, NodeGroup
+from shared.node_groups.status import Status, Type
+from shared.node_groups.work import GroupWork
+from shared.ports.gce.values import Instance, Mig
+from shared.ports.kubernetes.nodes import Node, parse_node
+from shared.triggers.decode import Trigger
+from shared.triggers.message import Cause
+
+DEBOUNCE = timedelta(seconds=10)
+"""After a loss has been reported, an event about any VM within this time reads only that VM, and writes
+no status. If many VMs are lost together, each would otherwise read all others. The price: only the event
+says that a VM was preempted, so a VM that is preempted within this time is later counted as
+``NodeLost``."""
+FEW = 4
+"""More VMs than this are read from one list. Lists may lag, so missing VMs are then read one by one."""
+UNLABELLED_LATE_AFTER = timedelta(minutes=5)
+"""A Node that should have the resource-name label, and is not listed by it, is read by name when its VM
+has run for this long."""
+
+
+@dataclass(frozen=True)
+class ObservedNodes:
+    """A group's VMs and Nodes. ``mig`` was read only if its interconnect matters now."""
+
+    members: Members
+    trigger: Trigger
+    join_timeout: timedelta
+    mig: Mig | None = None
+    is_debounced: bool = False
+    """Whether only the VM that the trigger names was read: a later trigger counts the slice."""
+
+    @property
+    def group(self) -> NodeGroup:
+        return self.members.group
+
+    @property
+    def status(self) -> Status:
+        return self.members.status
+
+
+@dataclass(frozen=True)
+class NothingToCount:
+    """A group that is being deleted (outcome ``Deleting``), not served (``NotServed``) or not owned
+    (``NotOwned``).
+
+    ``can_be_served`` is false if its spec cannot be read, or this installation does not serve its
+    project.
+    """
+
+    group: AnyGroup
+    status: Status
+    can_be_served: bool = True
+
+
+def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
+    """Read the group's Nodes, the VMs that the trigger concerns, and the MIG if it is needed."""
+    group, settings = work.group, work.settings
+    is_served = isinstance(group, NodeGroup) and settings.serves(group.spec.project)
+    if not isinstance(group, NodeGroup) or not is_served:
+        return NothingToCount(group, work.status, can_be_served=False)
+    if group.deleting is not None or not group.is_owned:
+        return NothingToCount(group, work.status)
+    timeout = settings.join_timeout
+    if is_debounced(work.trigger, work.status, work.now):
+        members = _read_one(work, group)
+        return ObservedNodes(members, work.trigger, timeout, is_debounced=True)
+    nodes = {node.name: node for node in map(parse_node, _list_nodes(work))}
+    instances = _read_instances(work, group, nodes)
+    unlisted = list(_list_unlabelled(work, group, nodes, instances))
+    found = work.cluster.find_nodes(unlisted)
+    nodes |= {name: parse_node(raw) for name, raw in found.items() if raw is not None}
+    _read_missing_instances(work, group, nodes, instances)
+    members = Members(
+        group,
+        work.status,
+        tuple(nodes.values()),
+        instances,
+        has_all_vms=work.trigger.is_resync,
+        unread_nodes=frozenset(unlisted) - found.keys(),
+    )
+    return ObservedNodes(members, work.trigger, timeout, _find_mig_for_interconnect(work, members))
+
+
+def is_debounced(trigger: Trigger, known: Status, now: datetime) -> bool:
+    """Whether the count is left to a later trigger: another event, a change of a Node or a resync.
+
+    True for an event about one VM, if Ready reports a loss of any VM, and the newest loss was reported
+    less than `DEBOUNCE` ago.
+    """
+    if trigger.event is None or not trigger.event.concerns_vm:
+        return False
+    ready = known.conditions.get(Type.READY)
+    # `Status.pending` names the VMs that keep the group from Ready, lost ones included.
+    losses = (entry.since for entry in known.pending if entry.why in VM_LOSSES)
+    newest = max(losses, default=None)
+    has_loss = ready is not None and ready.reason in VM_LOSSES
+    return has_loss and newest is not None and abs(now - newest) < DEBOUNCE
+
+
+def _read_one(work: GroupWork, group: NodeGroup) -> Members:
+    """Read the VM that the event names, and the Node of its name."""
+    (vm,) = work.trigger.vms  # an event about a VM names exactly one
+    instance = work.gce.find_instance(group.spec.project, group.spec.zone, vm)
+    raw = work.cluster.find_node(vm)
+    nodes = (parse_node(raw),) if raw is not None else ()
+    return Members(group, work.status, nodes, {vm: instance})
+
+
+def _list_nodes(work: GroupWork) -> list[dict[str, object]]:
+    return work.cluster.list_nodes(work.group.resource_name)
+
+
+def _read_instances(
+    work: GroupWork, group: NodeGroup, nodes: Mapping[str, Node]
+) -> dict[str, Instance | None]:
+    """Read all VMs on a resync, otherwise the VMs of the trigger and of Nodes without proof.
+
+    The VMs of some Nodes with proof are read again:
+
+    - of Nodes that a message of this step names: a Node is deleted only if its VM is gone now;
+    - of a changed Node whose VM is reported lost: the VM may be back;
+    - without bootstrap tokens, of a Node that has rebooted since its proof: it may be another VM.
+    """
+    if work.trigger.is_resync:
+        return dict(_list_instances(work, group))
+    unproved = {
+        node.vm
+        for node in nodes.values()
+        if not node.proved_vm_id and is_vm_name(group, node.vm)  # anyone can set the label
+    }
+    if not group.spec.joins_with_tokens:
+        unproved |= {node.vm for node in nodes.values() if node.has_rebooted}
+    named = {name.partition(".")[0] for name in work.trigger.nodes}
+    if work.trigger.cause != Cause.CONTINUED:
+        named &= reported_lost(work.status)
+    wanted = unproved | set(work.trigger.vms) | named
+    listed = _list_instances(work, group) if len(wanted) > FEW else {}
+    found = {vm: listed[vm] for vm in sorted(wanted) if vm in listed}
+    return {**found, **_find_instances(work, group, sorted(wanted - found.keys()))}
+
+
+def _list_instances(work: GroupWork, group: NodeGroup) -> dict[str, Instance]:
+    spec, name = group.spec, group.resource_name
+    found = work.gce.list_instances(spec.project, spec.zone, name)
+    return {vm.name: vm for vm in found if vm.is_member_of(spec.zone, name)}
+
+
+def _find_instances(
+    work: GroupWork, group: NodeGroup, names: list[str]
+) -> dict[str, Instance | None]:
+    """Read VMs one by one. There may not be time for all if they are many: then each invocation starts
+    at a random one."""
+    spec = group.spec
+    if len(names) > FEW:
+        names = work.rotate(names)
+    return work.gce.find_instances(spec.project, spec.zone, names)
+
+
+def _list_unlabelled(
+    work: GroupWork,
+    group: NodeGroup,
+    nodes: Mapping[str, Node],
+    instances: Mapping[str, Instance | None],
+) -> Iterator[str]:
+    """Nodes to be read by name: they lack the resource-name label and may belong to the group.
+
+    There may not be time for all, so each resync starts at a random one.
+    """
+    listed = {node.vm for node in nodes.values()}
+    yield from (name for name in work.trigger.nodes if name not in nodes)
+    if not work.trigger.is_resync:
+        return
+    registers_with_label = group.spec.joins_with_tokens  # their kubelets set it
+    for name in work.rotate(list(instances)):
+        instance = instances[name]
+        if name in listed or instance is None or instance.status != "RUNNING":
+            continue
+        late = instance.started and work.now - instance.started >= UNLABELLED_LATE_AFTER
+        if late or not registers_with_label:
+            yield name
+
+
+def _read_missing_instances(
+    work: GroupWork,
+    group: NodeGroup,
+    nodes: Mapping[str, Node],
+    instances: dict[str, Instance | None],
+) -> None:
+    """Read one by one the VMs of Nodes that have none in ``instances``, and add them.
+
+    On a resync the list of VMs may lag, so absence there proves nothing. Otherwise these are the VMs of
+    Nodes without proof that were read by name, after `_read_instances`.
+    """
+    missing = {
+        node.vm
+        for node in nodes.values()
+        if node.vm not in instances
+        and is_vm_name(group, node.vm)
+        and (work.trigger.is_resync or not node.proved_vm_id)
+    }
+    instances |= _find_instances(work, group, sorted(missing))
+
+
+def _find_mig_for_interconnect(work: GroupWork, members: Members) -> Mig | None:
+    """Read the MIG of a BULK group whose Nodes are all ready: on each resync, and on any other trigger
+    until its interconnect is up."""
+    group, spec = members.group, members.group.spec
+    is_known_ready = members.status.is_true(Type.INTERCONNECT_READY) and not work.trigger.is_resync
+    if not spec.is_bulk or is_known_ready or len(members.ready) < spec.node_count:
+        return None
+    return work.gce.find_mig(spec.project, spec.zone, group.resource_name)

@@ -1,0 +1,55 @@
+"""What report_leaks does: pure, from what it has observed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from functions.report_leaks.leaks import Leak, render_commands, render_message
+from functions.report_leaks.observe import LeakWork, ObservedLeaks
+from shared.frame.plan import Fail, Plan
+from shared.frame.step import is_retried
+
+LEAKED = "LeakedSlice"
+"""The decision in each leaked slice's log line. An alert in infra/terraform counts these lines."""
+
+
+@dataclass(frozen=True)
+class ReportLeak:
+    """Write an error about a leaked slice to the log."""
+
+    leak: Leak
+
+    def apply(self, work: LeakWork) -> None:
+        leak = self.leak
+        work.log.error(
+            f"report_leaks: {LEAKED}",
+            step="report_leaks",
+            decision=LEAKED,
+            group=leak.group,
+            slice=leak.name,
+            project=leak.project,
+            vms=len(leak.vms),
+            commands=list(render_commands(leak)),
+            note=render_message(leak),
+        )
+
+    def describe(self) -> str:
+        return f"report the leaked slice {self.leak.name}"
+
+
+def decide(observed: ObservedLeaks, _now: datetime) -> Plan:
+    """Report each leak. Without leaks, raise a failure, if any: one that is retried comes first.
+
+    After a report, errors are in the log line: a retry would report the leaks again.
+    """
+    reports = tuple(map(ReportLeak, observed.leaks))
+    errors = sorted(observed.failures, key=is_retried, reverse=True)
+    failures = () if reports else tuple(map(Fail, errors[:1]))
+    outcome = "LeaksFound" if reports else "NoLeaks"
+    facts = {"resources": observed.resources, "leaks": len(reports)}
+    if observed.left:
+        facts["left"] = observed.left
+    note = "; ".join(map(str, observed.failures)) if reports else ""
+    needs_attention = observed.left > 0 or bool(note)
+    return Plan(outcome, (*reports, *failures), note, facts, needs_attention=needs_attention)

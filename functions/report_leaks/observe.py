@@ -1,0 +1,96 @@
+"""What report_leaks reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from functions.report_leaks.leaks import (
+    LISTED_KINDS,
+    MIGS,
+    PREFIX,
+    TEMPLATES,
+    Leak,
+    find_leaks,
+    is_abandoned,
+)
+from shared.frame.plan import StaleObservation, Work
+from shared.ports.errors import CallError, OutOfTimeError
+from shared.ports.gce.calls import Gce
+from shared.ports.gce.values import ListedResource, TemplateRef
+
+MAX_LEAKS = 10
+"""How many leaked slices one invocation reads again and reports, the oldest first."""
+SECONDS_FOR_CONFIRMING = 15.0
+"""Listing leaves so many seconds for reading the groups and the suspected slices."""
+
+
+@dataclass(kw_only=True)
+class LeakWork(Work):
+    """Work that writes log lines about single slices."""
+
+    log: Any = field(repr=False)
+
+
+@dataclass(frozen=True)
+class ObservedLeaks:
+    """The leaked slices, and how many resources were listed.
+
+    ``failures`` are the errors of projects and of slices that could not be read. ``left`` is the number
+    of slices that look leaked and were not read again (`MAX_LEAKS`).
+    """
+
+    leaks: tuple[Leak, ...]
+    resources: int
+    failures: tuple[CallError | OutOfTimeError, ...] = ()
+    left: int = 0
+
+
+def observe(work: LeakWork) -> ObservedLeaks:
+    """List the resources that have names of this system, then the groups. Read leaks again."""
+    cluster = work.cluster.get_cluster_id()
+    listed: list[ListedResource] = []
+    failures: list[CallError | OutOfTimeError] = []
+    with work.reserve(SECONDS_FOR_CONFIRMING):
+        for project in work.rotate(sorted(work.settings.projects)):
+            try:
+                for kind in LISTED_KINDS:
+                    listed += work.gce.list_named(project, kind, PREFIX)
+            except (CallError, OutOfTimeError) as error:
+                failures.append(error)
+    groups = work.cluster.list_groups() if listed else ()
+    uids = {raw["metadata"]["uid"] for raw in groups if not is_abandoned(raw)}
+    # A kubeconfig that has changed meanwhile clears the id that the connection keeps.
+    if work.cluster.get_cluster_id() != cluster:
+        raise StaleObservation("the kubeconfig leads to another cluster now")
+    suspects = find_leaks(listed, uids, cluster, work.now)
+    leaks: list[Leak] = []
+    for suspect in suspects[:MAX_LEAKS]:
+        try:
+            leaks.append(confirm(work.gce, suspect))
+        except (CallError, OutOfTimeError) as error:
+            failures.append(error)
+    existing = tuple(leak for leak in leaks if leak.resources)
+    return ObservedLeaks(existing, len(listed), tuple(failures), len(suspects[MAX_LEAKS:]))
+
+
+def confirm(gce: Gce, leak: Leak) -> Leak:
+    """Read the slice's resources and VMs again: a list still shows what was deleted seconds ago."""
+    left = tuple(resource for resource in leak.resources if _exists(gce, resource))
+    vms: list[str] = []
+    for mig in (resource for resource in left if resource.service == MIGS):
+        found = gce.list_instances(mig.project, mig.location, mig.name)
+        vms += [vm.name for vm in found if vm.is_member_of(mig.location, mig.name)]
+    return replace(leak, resources=left, vms=tuple(vms))
+
+
+def _exists(gce: Gce, resource: ListedResource) -> bool:
+    project, location, name = resource.project, resource.location, resource.name
+    if resource.service == MIGS:
+        mig = gce.find_mig(project, location, name)
+        return mig is not None and mig.description == resource.description
+    if resource.service == TEMPLATES:
+        template = gce.find_template(TemplateRef(project, name, location))
+        return template is not None and template.description == resource.description
+    policy = gce.find_policy(project, location, name)
+    return policy is not None and policy.description == resource.description

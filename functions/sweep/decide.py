@@ -1,0 +1,204 @@
+"""What sweep does: pure, from what it has observed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from functions.sweep.observe import ObservedGroups
+from shared.base import backoff
+from shared.base.reasons import Reason
+from shared.base.signing_requests import MAX_REQUESTS_OF_TOKEN, TOO_OLD_AFTER, SigningRequest
+from shared.frame.plan import Action, Fail, ForOne, Plan, Send
+from shared.node_groups import status
+from shared.node_groups.node_group import AnyGroup, NodeGroup
+from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status, Type
+from shared.node_groups.work import message_about
+from shared.triggers.message import BATCH, SWEEP_KIND, Cause, Message, message_about_requests
+
+SETTLED_EVERY_MINUTES = 60
+MAX_SKIPPED = 20
+"""How many skipped objects the log line names at most."""
+_SPEC_CONDITIONS = (Type.ACCEPTED, Type.POLICY_READY, Type.TEMPLATE_READY, Type.MIG_READY)
+MIN_REQUEST_AGE = timedelta(seconds=30)
+"""Younger requests are left out: the relay publishes new ones itself."""
+
+
+def decide(observed: ObservedGroups, now: datetime) -> Plan:
+    """Trigger the steps that have work on groups, and the steps of JobSets."""
+    actions = [_send(step, [_build_run(observed.at)]) for step in observed.listing_steps]
+    if observed.failure is not None:
+        return Plan("Failed", (*actions, Fail(observed.failure)))
+    topics: dict[str, list[Message]] = {}
+    skipped = list(observed.unparsable)
+    for group in observed.groups:
+        try:
+            steps = find_due_steps(group, status.parse(group.raw.get("status")), observed.at)
+        except Exception as error:  # noqa: BLE001 - a bug that one group meets must not stop the others
+            skipped.append(f"{group.key}: {type(error).__name__}: {error}")
+            continue
+        for step in steps:
+            topics.setdefault(step, []).append(message_about(group, Cause.RESYNC, now))
+    actions += (_send(step, messages) for step, messages in topics.items())
+    actions += _publish_requests(observed.requests, now)
+    triggered = {step: len(messages) for step, messages in topics.items()}
+    facts: dict[str, Any] = {"groups": len(observed.groups), "triggered": triggered}
+    if skipped:
+        facts["skipped"] = skipped[:MAX_SKIPPED]
+    note = str(observed.requests_failure or "")
+    needs_attention = bool(skipped or note)
+    return Plan("Swept", tuple(actions), note, facts, needs_attention=needs_attention)
+
+
+def _publish_requests(requests: Iterable[SigningRequest], now: datetime) -> Iterator[Action]:
+    """Publish the requests for which a kubelet may wait, and those approved elsewhere, in batches.
+
+    Only the newest of each token are published, so that a flood by one token does not delay other VMs.
+    """
+    by_token: dict[str, list[SigningRequest]] = {}
+    for request in requests:
+        is_open = not request.is_decided or request.is_approved_elsewhere
+        if is_open and MIN_REQUEST_AGE <= now - request.created < TOO_OLD_AFTER:
+            by_token.setdefault(request.token_id, []).append(request)
+    names = [
+        request.name
+        for made in by_token.values()
+        for request in sorted(made, key=lambda one: one.created)[-MAX_REQUESTS_OF_TOKEN:]
+    ]
+    batches = [names[start : start + BATCH] for start in range(0, len(names), BATCH)]
+    messages = [message_about_requests(Cause.JOIN_REQUESTED, now, batch) for batch in batches]
+    if messages:
+        yield _send("approve_join", messages)
+
+
+def _build_run(at: datetime) -> Message:
+    """A message that triggers a step without naming an object: `Trigger.message` is ``None`` there."""
+    return Message("", "", "", Cause.SWEEP, at, kind=SWEEP_KIND)
+
+
+def _send(step: str, messages: list[Message]) -> Action:
+    """Publish to a step's topic. A failure does not stop the other topics; it is raised after them."""
+    return ForOne((Send(step, tuple(messages)),))
+
+
+def find_due_steps(group: AnyGroup, known: Status, at: datetime) -> tuple[str, ...]:
+    """The steps to which the run of this minute publishes a resync about a group."""
+    return list_steps(group, known) if is_due(group, known, at) else ()
+
+
+def list_steps(group: AnyGroup, known: Status) -> tuple[str, ...]:
+    """The steps that may have work with a group in this state."""
+    steps = tuple(_list_by_state(group, known))
+    retried = () if group.deleting is not None else (retry.step for retry in known.retries)
+    return tuple(dict.fromkeys((*steps, *retried)))
+
+
+def is_due(group: AnyGroup, known: Status, at: datetime) -> bool:
+    """Whether a resync is due in this minute: once an hour if the group is settled, else at growing
+    intervals."""
+    if is_settled(group, known):
+        minute = int(at.timestamp() // 60)
+        return minute % SETTLED_EVERY_MINUTES == _own_minute(group)
+    return backoff.is_due(last_progress(group, known), at)
+
+
+def is_settled(group: AnyGroup, known: Status) -> bool:
+    """Whether there is nothing to do until an event.
+
+    The group is Ready, or its spec is invalid, or it was paused before its first insert. Its label and
+    finalizer are set, and no step has a transient error.
+    """
+    if group.deleting is not None or not group.is_owned or known.retries:
+        return False
+    if _has_invalid_spec(known):
+        return known.observed_generation == group.generation
+    return known.is_true(Type.READY) or (group.is_paused and not _has_begun(group, known))
+
+
+def _has_invalid_spec(known: Status) -> bool:
+    """Whether a condition reports an invalid spec, by our rules or by Compute Engine's."""
+    found = (known.conditions.get(kind) for kind in _SPEC_CONDITIONS)
+    return any(one is not None and one.reason == Reason.INVALID_SPEC for one in found)
+
+
+def _is_rejected(known: Status) -> bool:
+    """Whether create_resources has rejected the group. That may be outdated: its project may be served
+    again."""
+    accepted = known.conditions.get(Type.ACCEPTED)
+    return accepted is not None and not accepted.is_true
+
+
+def last_progress(group: AnyGroup, known: Status) -> datetime:
+    """The time of the last change. The first occurrence of an error is one; that it persists, or that
+    the failed call is repeated, is not."""
+    moments = [group.created, group.deleting]
+    moments += [condition.since for condition in known.conditions.values()]
+    moments += [entry.since for entry in known.pending]
+    moments += [retry.since for retry in known.retries]
+    moments += [
+        resource.error.since if resource.error else resource.since
+        for resource in known.resources.values()
+        if not _is_retried(known, resource)
+    ]
+    return max(moment for moment in moments if moment is not None)
+
+
+def _is_retried(known: Status, resource: Resource) -> bool:
+    """Whether the resource's last change belongs to a call that is being retried: it was set to Creating
+    or Deleting before the call, or set back to Pending after the call had failed."""
+    step = {
+        State.PENDING: "create_resources",
+        State.CREATING: "create_resources",
+        State.DELETING: "tear_down",
+    }.get(resource.state)
+    return any(retry.step == step for retry in known.retries)
+
+
+def _own_minute(group: AnyGroup) -> int:
+    digest = hashlib.sha256(group.uid.encode()).digest()
+    return int.from_bytes(digest[:4], "big") % SETTLED_EVERY_MINUTES
+
+
+def _has_begun(group: AnyGroup, known: Status) -> bool:
+    """Whether any resource of the group may exist: an insert has begun, and it is not gone.
+
+    A user's own template is only read.
+    """
+    has_users_own = isinstance(group, NodeGroup) and group.spec.user_template is not None
+    return any(
+        resource.state not in (State.PENDING, State.GONE)
+        for kind, resource in known.resources.items()
+        if not (has_users_own and kind == TEMPLATE)
+    )
+
+
+def _list_by_state(group: AnyGroup, known: Status) -> Iterator[str]:
+    """The steps to trigger in this state. `list_steps` adds those that are being retried."""
+    if group.deleting is not None:
+        yield "tear_down"
+        return
+    mig, counts = known.resources.get(MIG), known.counts
+    has_mig = mig is not None and mig.state is State.READY
+    is_mig_ready, was_complete = known.is_true(Type.MIG_READY), known.completed_at is not None
+    have_all_joined = known.is_true(Type.NODES_JOINED)
+    if not group.is_owned or mig is None or not is_mig_ready or _is_rejected(known):
+        yield "create_resources"
+    if not has_mig and not was_complete:
+        return
+    if is_mig_ready or was_complete:
+        # All VMs have been created. A slice that was complete is counted whatever its MIG reports,
+        # because the event of a loss may be lost.
+        if has_mig and not have_all_joined:
+            yield "inject_token"
+        yield "label_node"
+    elif not (isinstance(group, NodeGroup) and group.spec.is_bulk):
+        # VMs are being created one by one (a BULK group has none before it has all), and
+        # create_resources counts those that run. If more VMs run than have joined, one may need a token.
+        # If more VMs run than Nodes are ready, a Node may have joined or become ready since; if fewer
+        # do, a VM is lost.
+        if counts.running > counts.joined and not have_all_joined:
+            yield "inject_token"
+        if counts.running != counts.ready:
+            yield "label_node"

@@ -1,0 +1,213 @@
+"""What tear_down does: pure, from what it has observed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from functions.tear_down.observe import (
+    Observed,
+    ObservedBeginning,
+    ObservedRemains,
+    UnreadableRemains,
+    advance,
+    is_announced,
+    list_kinds_after_mig,
+    list_proved,
+)
+from shared.frame.plan import Action, Attempt, Batch, NamedAction, ObserveAgain, Plan, Resume, Send
+from shared.node_groups import readiness
+from shared.node_groups.actions import (
+    Delete,
+    DeleteNode,
+    PatchNode,
+    RemoveFinalizer,
+    RevokeTokens,
+    WriteResults,
+)
+from shared.node_groups.lifecycle import ResourceAction, Transition, announce_deletion
+from shared.node_groups.membership import may_be_own, proof_patch
+from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.status import MIG, Counts, Resource, State, Status
+from shared.node_groups.unreadable import list_remaining, restore_entries
+from shared.node_groups.work import GroupWork, WriteStatus, message_about
+from shared.triggers.message import Cause
+
+
+def decide(observed: Observed, now: datetime) -> Plan:
+    """Decide what to delete next."""
+    if isinstance(observed, ObservedBeginning):
+        return _begin(observed, now)
+    group = observed.group
+    if group.deleting is None:
+        message = message_about(group, Cause.FORWARDED, now)
+        return Plan("NotDeleted", (Send("create_resources", (message,)),))
+    if not group.has_finalizer:
+        return Plan("NoFinalizer")
+    if isinstance(observed, UnreadableRemains):
+        return _finish_unreadable(observed, now)
+    transitions = _advance_all(observed, now)
+    if transitions[MIG].resource.state is not State.GONE:
+        return _delete_mig(observed, transitions, now)
+    return _delete_rest(observed, transitions, now)
+
+
+def find_gone(work: GroupWork) -> dict[str, Resource]:
+    """The entries of the resources that are gone: as observed or, if the observation has failed, by the
+    status."""
+    group, observed = work.group, work.observed
+    if isinstance(observed, ObservedRemains):
+        transitions = _advance_all(observed, work.now)
+        found = ((kind, one.resource) for kind, one in transitions.items())
+        return {kind: entry for kind, entry in found if entry.state is State.GONE}
+    if not isinstance(group, NodeGroup) or not is_announced(group, work.status):
+        return {}
+    entries = work.status.resources.items()
+    return {kind: entry for kind, entry in entries if entry.state is State.GONE}
+
+
+def _begin(observed: ObservedBeginning, now: datetime) -> Plan:
+    """Report the deletion, revoke the group's tokens if a VM has no proved Node, cordon the Nodes."""
+    group = observed.group
+    proved = list_proved(group, observed.nodes)
+    may_have_tokens = group.spec.joins_with_tokens and len(proved) < group.spec.node_count
+    is_first = not is_announced(group, observed.status)
+    cordons = tuple(
+        NamedAction(
+            node.name, Attempt(PatchNode(node.name, node.uid, {"spec": {"unschedulable": True}}))
+        )
+        for node in observed.vm_nodes
+        if not node.is_unschedulable
+    )
+    actions: tuple[Action | Batch, ...] = (
+        *((WriteStatus(_announce(observed, len(proved), now)),) if is_first else ()),
+        *((Attempt(RevokeTokens()),) if is_first and may_have_tokens else ()),
+        Batch(cordons),
+        ObserveAgain("the status is written; cordoning is best effort"),
+    )
+    return Plan("Cordoning", actions, observed.note, {"cordons": len(cordons)})
+
+
+def _announce(observed: ObservedBeginning, joined: int, now: datetime) -> Status:
+    """The first status of a deletion: without the errors of the creation."""
+    group, known = observed.group, observed.status
+    resources = announce_deletion(known.resources, group.resource_name, now)
+    counts = known.counts if observed.note else replace(known.counts, joined=joined)
+    known = replace(known, observed_generation=group.generation, resources=resources, counts=counts)
+    return readiness.conclude(group, known, now)
+
+
+def _finish_unreadable(observed: UnreadableRemains, now: datetime) -> Plan:
+    """Remove the finalizer if the status has no resource that may exist.
+
+    Otherwise a user must delete the resources and then remove the finalizer: ``Ready`` says which. This
+    step cannot see whether they are gone, since it does not know their project and zone.
+    """
+    known = restore_entries(observed.group, observed.status, now)
+    if not list_remaining(observed.group, known):
+        return Plan("Done", (RemoveFinalizer(),))
+    write = WriteStatus(readiness.conclude(observed.group, known, now))
+    return Plan("Unreadable", (write,), "; ".join(map(str, observed.group.violations)))
+
+
+def _advance_all(observed: ObservedRemains, now: datetime) -> dict[str, Transition]:
+    mig = advance(observed, MIG, now)
+    is_blocked = mig.resource.state is not State.GONE
+    kinds = list_kinds_after_mig(observed.group.spec)
+    return {MIG: mig} | {
+        kind: advance(observed, kind, now, is_blocked=is_blocked) for kind in kinds
+    }
+
+
+def _delete_mig(
+    observed: ObservedRemains, transitions: Mapping[str, Transition], now: datetime
+) -> Plan:
+    note, write = "; ".join(observed.notes), _write(observed, transitions, now)
+    if transitions[MIG].action is not ResourceAction.DELETE:
+        return Plan(_name_wait([transitions[MIG]]), (write,), note)
+    labels = Batch(tuple(_label_nodes(observed)))
+    delete = (write, Delete(MIG, observed.group.spec), WriteResults())
+    return Plan("DeletingMIG", (*delete, labels), note)
+
+
+def _name_wait(transitions: Iterable[Transition]) -> str:
+    """The outcome while nothing is deleted, by what is left."""
+    left = [one for one in transitions if one.resource.state is not State.GONE]
+    if any(_may_still_be_created(one) for one in left):
+        return "AwaitingCreate"
+    return "DeleteFailed" if any(one.resource.error for one in left) else "AwaitingDelete"
+
+
+def _may_still_be_created(one: Transition) -> bool:
+    """Whether the deletion waits because an insert may be in progress: also if the last one was
+    rejected, since another invocation may have begun the next. With the action REPORT, it was found."""
+    is_uncreated = one.resource.state in (State.PENDING, State.FAILED, State.CREATING)
+    return is_uncreated and one.action is not ResourceAction.REPORT
+
+
+def _label_nodes(observed: ObservedRemains) -> Iterator[NamedAction]:
+    """Label and cordon the Nodes without proof or without our labels.
+
+    The patch sets the resource-name label, too, by which Nodes are listed at the end. The Nodes need not
+    match their VMs (`membership.is_match`): both are about to be deleted.
+    """
+    members = {instance.name: instance for instance in observed.instances}
+    machine_type = observed.status.machine_type
+    for node in observed.nodes:
+        if node.vm not in members or not may_be_own(observed.group, node):
+            continue
+        patch = dict(proof_patch(observed.group, node, machine_type, members[node.vm]))
+        if not node.is_unschedulable:
+            patch["spec"] = {**patch.get("spec", {}), "unschedulable": True}
+        if patch:
+            yield NamedAction(node.name, Attempt(PatchNode(node.name, node.uid, patch)))
+
+
+def _revoke_all(observed: ObservedRemains) -> Iterator[Action]:
+    """Revoke all tokens of the group. Its VMs are gone, so inject_token writes no other one. An
+    invocation that read a VM before may still create a Secret, which is valid for an hour at most."""
+    if observed.group.spec.joins_with_tokens:
+        yield Attempt(RevokeTokens())
+
+
+def _delete_rest(
+    observed: ObservedRemains, transitions: Mapping[str, Transition], now: datetime
+) -> Plan:
+    write = _write(observed, transitions, now)
+    nodes = tuple(
+        NamedAction(node.name, DeleteNode(node.name, node.uid))
+        for node in observed.nodes
+        if may_be_own(observed.group, node) and not node.is_deleting
+    )
+    again = Resume("tear_down", message_about(observed.group, Cause.CONTINUED, now))
+    delete_nodes = Batch(nodes, again, is_required=True)
+    if all(one.resource.state is State.GONE for one in transitions.values()):
+        # A status is of use only if a failure or the time stops the plan at the Nodes: otherwise
+        # the group is gone after it.
+        last_write = (write,) if nodes else ()
+        end = (*_revoke_all(observed), RemoveFinalizer())
+        return Plan("Done", (*last_write, delete_nodes, *end))
+    deletes = [
+        Delete(kind, observed.group.spec)
+        for kind, transition in transitions.items()
+        if transition.action is ResourceAction.DELETE
+    ]
+    if not deletes:
+        return Plan(_name_wait(transitions.values()), (write, delete_nodes))
+    return Plan("DeletingRest", (write, *deletes, WriteResults(), delete_nodes))
+
+
+def _write(
+    observed: ObservedRemains, transitions: Mapping[str, Transition], now: datetime
+) -> WriteStatus:
+    known = observed.status
+    resources = {kind: transition.resource for kind, transition in transitions.items()}
+    if resources[MIG].state is State.GONE:
+        known = replace(known, counts=Counts(known.counts.desired), pending=())
+    known = replace(
+        known,
+        observed_generation=observed.group.generation,
+        resources={**known.resources, **resources},
+    )
+    return WriteStatus(readiness.conclude(observed.group, known, now))
