@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from local.cloud.simulation import PROJECT, Options, identity
-from shared.triggers.message import Cause, Message
 from tests.harness import Harness
 from tests.manifests import manifest
 from tests.stories import helpers
-from tests.stories.helpers import HOUR, MINUTE, NAME, ZONE
+from tests.stories.helpers import HOUR, MINUTE, NAME
 from tests.unit.specs import OWN_TEMPLATE
 
 MIGS = "instanceGroupManagers"
@@ -126,12 +125,6 @@ def test_an_operation_is_in_the_status_while_it_runs(creation: Creation) -> None
     ]
 
 
-def test_the_status_has_the_uri_of_the_mig(creation: Creation) -> None:
-    name = helpers.resource_name(creation.harness)
-    entry = helpers.entry(creation.harness, "managedInstanceGroup")
-    assert entry["uri"] == f"{ZONE}/instanceGroupManagers/{name}"
-
-
 @pytest.mark.conformance("stat-no-observed-generation")
 def test_every_condition_has_the_observed_generation(creation: Creation) -> None:
     conditions = creation.statuses[-1]["conditions"]
@@ -200,17 +193,6 @@ def test_a_settled_group_is_not_written() -> None:
 # Errors
 
 
-@pytest.mark.parametrize("http", [429, 500, 503, 504])
-@pytest.mark.parametrize("verb", ["resourcePolicies.insert", "instanceGroupManagers.insert"])
-def test_a_transient_error_is_retried_without_a_warning(verb: str, http: int) -> None:
-    harness = Harness()
-    harness.simulation.gce.faults.fail_next(verb, calls=2, http=http, reason="backendError")
-    helpers.ready_slice(harness, manifest())
-    assert harness.operations[verb] == 1
-    assert [event for event in helpers.events(harness) if event[0] == "Warning"] == []
-    assert not any("operation" in helpers.entry(harness, kind) for kind in _kinds(harness))
-
-
 @pytest.mark.conformance("mig-insert-transient", "mig-terminal-is-forever", "stat-child-terminal")
 def test_an_unknown_error_is_reported_and_the_call_retried() -> None:
     harness = Harness()
@@ -222,21 +204,6 @@ def test_an_unknown_error_is_reported_and_the_call_retried() -> None:
     helpers.until_reason(harness, "Refused")
     assert message in helpers.condition_of(harness)[2]
     helpers.until_ready(harness)
-
-
-@pytest.mark.conformance("mig-op-failed")
-@pytest.mark.parametrize(
-    "code, reason",
-    [("INTERNAL_ERROR", ""), ("QUOTA_EXCEEDED", "QuotaExceeded")],
-)
-def test_a_failed_insert_is_retried(code: str, reason: str) -> None:
-    harness = Harness()
-    harness.simulation.gce.faults.fail_operations("instanceGroupManagers.insert", code=code)
-    harness.apply(manifest())
-    if reason:
-        helpers.until_reason(harness, reason)
-    helpers.until_ready(harness)
-    assert "error" not in helpers.entry(harness, "managedInstanceGroup")
 
 
 @pytest.mark.conformance(
@@ -267,20 +234,6 @@ def test_a_failed_read_does_not_change_the_condition_of_a_ready_slice() -> None:
     assert rejected.count("instances.list") == 3
 
 
-@pytest.mark.conformance("mig-creation-failed")
-def test_a_group_waits_until_a_stockout_ends_and_becomes_ready() -> None:
-    harness = Harness()
-    faults = harness.simulation.gce.faults
-    faults.set_capacity("us-central1-c", "tpu7x", 0)
-    harness.apply(manifest(instanceConfig=dict(helpers.STANDARD)))
-    helpers.until_reason(harness, "InsufficientCapacity")
-    harness.run_for(5 * HOUR)
-    assert "ZONE_RESOURCE_POOL_EXHAUSTED" in helpers.condition_of(harness)[2]
-    faults.set_capacity("us-central1-c", "tpu7x")
-    helpers.until_ready(harness)
-    assert harness.operations["instanceGroupManagers.insert"] == 1
-
-
 def test_the_reason_of_a_vm_that_cannot_be_created_does_not_flap() -> None:
     harness = Harness()
     harness.simulation.gce.faults.set_capacity("us-central1-c", "tpu7x", 1)
@@ -292,17 +245,6 @@ def test_the_reason_of_a_vm_that_cannot_be_created_does_not_flap() -> None:
     )
 
 
-def test_ready_reports_a_missing_permission_to_write_tokens() -> None:
-    harness = Harness()
-    harness.simulation.gce.faults.fail_next(
-        "instances.setMetadata", calls=10_000, http=403, reason="forbidden"
-    )
-    harness.apply(manifest())
-    harness.run_for(HOUR)
-    assert helpers.condition_of(harness, "TokensInjected")[1] == "PermissionDenied"
-    assert helpers.condition_of(harness)[1] == "PermissionDenied"
-
-
 def test_an_insert_that_refers_to_a_missing_resource_is_reported() -> None:
     harness = Harness()
     message = "The resource 'projects/p/global/networks/n' was not found"
@@ -312,16 +254,6 @@ def test_an_insert_that_refers_to_a_missing_resource_is_reported() -> None:
     harness.apply(manifest())
     harness.run_for(HOUR)
     assert message in helpers.condition_of(harness)[2]
-
-
-@pytest.mark.conformance("mig-op-expired")
-def test_a_slice_becomes_ready_although_its_operations_no_longer_exist() -> None:
-    harness = Harness()
-    harness.apply(manifest())
-    helpers.until(harness, lambda: harness.operations["instanceGroupManagers.insert"] == 1)
-    helpers.until(harness, lambda: bool(helpers.of_kind(harness, MIGS)))
-    harness.simulation.gce.faults.forget_operations()
-    helpers.until_ready(harness)
 
 
 # Nodes
@@ -420,32 +352,6 @@ def test_without_bootstrapping_no_secret_is_touched() -> None:
     assert harness.simulation.kube.calls.count(verb="delete", resource="secrets") == 0
 
 
-@pytest.mark.conformance("del-child-error")
-@pytest.mark.parametrize("http, reason", [(503, "backendError"), (403, "forbidden")])
-def test_a_group_exists_until_a_refused_delete_succeeds(http: int, reason: str) -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
-    faults = harness.simulation.gce.faults
-    faults.fail_next("instanceGroupManagers.delete", calls=3, http=http, reason=reason)
-    harness.delete(NAME)
-    harness.run_for(timedelta(seconds=5))
-    assert harness.group(NAME) is not None
-    helpers.until_gone(harness)
-    assert harness.leftovers() == []
-
-
-@pytest.mark.conformance("del-op-failed")
-def test_a_failed_delete_is_retried_within_two_minutes() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
-    harness.simulation.gce.faults.fail_operations("instanceGroupManagers.delete")
-    harness.delete(NAME)
-    helpers.until(
-        harness, lambda: harness.operations["instanceGroupManagers.delete"] == 2, timeout=2 * MINUTE
-    )
-    helpers.until_gone(harness)
-
-
 @pytest.mark.parametrize("collection", [MIGS, "instanceTemplates", "resourcePolicies"])
 def test_a_delete_that_answers_404_is_complete(collection: str) -> None:
     harness = Harness()
@@ -490,16 +396,6 @@ def test_the_device_plugin_is_not_changed_by_groups() -> None:
     helpers.assert_deleted_completely(harness)
     after = harness.simulation.admin("GET", path)
     assert (after["metadata"]["uid"], after["spec"]) == (before["metadata"]["uid"], before["spec"])
-
-
-@pytest.mark.conformance("stat-gone")
-def test_a_message_about_a_group_that_is_gone_is_acknowledged() -> None:
-    harness = Harness()
-    message = Message("default", "never-was", "uid", Cause.ADDED, harness.clock.now())
-    harness.simulation.publish("create_resources", message.encode(), {})
-    harness.run_for(MINUTE)
-    answers = [answer for step, answer in harness.answers if step == "create_resources"]
-    assert [(answer.http, answer.outcome) for answer in answers] == [(204, "GroupGone")]
 
 
 # User templates
@@ -556,12 +452,6 @@ def test_vms_of_a_user_template_get_their_labels_without_a_call_per_vm() -> None
     labels = helpers.metadata_of(helpers.get(harness, vm))["kube-labels"]
     assert "cloud.google.com/gke-tpu-topology=2x2x2" in labels.split(",")
     assert harness.simulation.gce.calls.counts()["instances.setMetadata"] == 0
-
-
-def _kinds(harness: Harness) -> list[str]:
-    group = harness.group(NAME)
-    assert group is not None
-    return list(group["status"]["resources"])
 
 
 def _delete_manually(harness: Harness, path: str) -> None:
