@@ -260,26 +260,6 @@ def test_only_an_authentication_configuration_rejects_other_projects(setup: Setu
     assert error.http == (401 if setup.method == "AuthenticationConfiguration" else 403)
 
 
-def test_an_expired_token_is_renewed(setup: Setup) -> None:
-    access = setup.act_as(email_of("sweep"))
-    setup.google.ages_s = [3700]
-    cluster = open_cluster(access)
-    assert list(cluster.list_groups()) == []
-    assert cluster.calls == 2
-    assert setup.metadata.asked == ["identity", "identity"]
-
-
-def test_only_the_clusters_own_ca_is_trusted(setup: Setup) -> None:
-    access = setup.act_as(email_of("sweep"))
-    assert isinstance(access, GoogleToken)
-    other = CertificateAuthority.create(datetime.now(UTC)).certificate_pem
-    error = get_error(replace(access, ca_pem=other))
-    assert str(error).startswith(
-        f"{CALL}: 0 unreachable: {setup.plane.server}: its certificate is signed by another CA than "
-        "that of CLUSTER_CA ("
-    )
-
-
 NAMESPACE = "/api/v1/namespaces/tpu-functions"
 
 

@@ -17,15 +17,10 @@ import yaml
 from local.control_plane.plane import ControlPlane
 from tests.real.relay.waiting import until
 from tests.real.webhooks import serving
-from tests.unit.webhook.lws import mutate
 from tests.unit.webhook.workloads import (
     Manifest,
     container,
-    deployment,
-    group_pod,
     injecting,
-    job,
-    jobset_labels,
     pod,
     selector,
     stateful_set,
@@ -140,17 +135,6 @@ def test_a_stateful_set_is_applied_changed_and_applied_again(
     _kubectl(cluster, "-n", "ml", "delete", "statefulset", name)
 
 
-def test_the_list_of_hosts_changes_with_the_number_of_replicas(cluster: ControlPlane) -> None:
-    manifest = marked(stateful_set(name="grow", service="nginx", replicas=2))
-    apply(cluster, manifest)
-    manifest["spec"]["replicas"] = 3
-    apply(cluster, manifest)
-    variables = env_of(cluster, "statefulset", "grow")
-    assert variables["TPU_WORKER_HOSTNAMES"] == "grow-0.nginx,grow-1.nginx,grow-2.nginx"
-    assert variables["JAX_PROCESS_COUNT"] == "3"
-    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "grow")
-
-
 @pytest.mark.parametrize(
     "key, kind",
     [
@@ -206,89 +190,6 @@ def test_a_workload_in_kube_system_is_not_changed(cluster: ControlPlane) -> None
     assert "TPU_WORKER_HOSTNAMES" not in made
 
 
-def test_the_pods_of_a_job_are_created_with_their_variables(cluster: ControlPlane) -> None:
-    apply(cluster, marked(job(name="train", count=2, subdomain="train", pod=TPU7X)))
-    _kubectl(
-        cluster, "-n", "ml", "wait", "--for=create", "pod",
-        "-l", "batch.kubernetes.io/job-name=train", "--timeout=30s",
-    )  # fmt: skip
-    variables = env_of(cluster, "job", "train")
-    assert variables["TPU_WORKER_HOSTNAMES"] == "train-0.train,train-1.train"
-    assert variables["TPU_WORKER_ID"] == (
-        "<metadata.annotations['batch.kubernetes.io/job-completion-index']>"
-    )
-    _kubectl(cluster, "-n", "ml", "delete", "job", "train")
-
-
-def test_the_pods_of_a_jobset_have_their_slice_id_and_process_id(cluster: ControlPlane) -> None:
-    """The Job is as JobSet's controller creates it, with labels on the Job and on its Pods."""
-    labels = jobset_labels(2, 1, name="ms", job_name="slice")
-    made = marked(job(name="ms-slice-1", count=2, subdomain="ms", labels=labels, pod=TPU7X))
-    made["spec"]["template"]["metadata"]["labels"] = labels
-    apply(cluster, made)
-    selected = ("-l", "batch.kubernetes.io/job-name=ms-slice-1")
-
-    def pods() -> list[Manifest]:
-        found = _kubectl(cluster, "-n", "ml", "get", "pods", *selected, "-o", "json")
-        items: list[Manifest] = json.loads(found)["items"]
-        return items
-
-    until(lambda: len(pods()) == 2, "both Pods are created")
-    variables = [env_in(one) for one in pods()]
-    assert sorted(one["JAX_PROCESS_ID"] for one in variables) == ["2", "3"]
-    for one in variables:
-        assert one["MEGASCALE_COORDINATOR_ADDRESS"] == "ms-slice-0-0.ms"
-        assert (one["MEGASCALE_NUM_SLICES"], one["MEGASCALE_SLICE_ID"]) == ("2", "1")
-        assert one["TPU_WORKER_HOSTNAMES"] == "ms-slice-1-0.ms,ms-slice-1-1.ms"
-    _kubectl(cluster, "-n", "ml", "delete", "job", "ms-slice-1")
-
-
-def test_a_pod_of_a_leader_worker_set_has_the_hosts_of_its_group(cluster: ControlPlane) -> None:
-    """The Pod is as LeaderWorkerSet's webhook changes it, which is called first."""
-    made = marked(mutate(group_pod(name="llm-0-1", index=1, subdomain="llm", **TPU7X)))
-    made["metadata"]["ownerReferences"] = [owner("StatefulSet")]
-    trial = ("create", "--dry-run=server", "-o", "json", "-f", "-")
-    variables = env_in(json.loads(_kubectl(cluster, *trial, stdin=json.dumps(made))))
-    assert variables["TPU_WORKER_HOSTNAMES"] == "llm-0.llm,llm-0-1.llm"
-    assert (variables["TPU_WORKER_ID"], variables["JAX_PROCESS_ID"]) == ("1", "1")
-    assert variables["TPU_ACCELERATOR_TYPE"] == "tpu7x-16"
-
-
-def test_a_container_without_chips_does_not_block_its_pods(cluster: ControlPlane) -> None:
-    both = container(), container("side", tpu=0)
-    apply(cluster, marked(stateful_set(*both, name="both", replicas=2, pod=TPU7X)))
-    _kubectl(cluster, "-n", "ml", "wait", "--for=create", "pod/both-0", "--timeout=30s")
-    found = json.loads(_kubectl(cluster, "-n", "ml", "get", "pod", "both-0", "-o", "json"))
-    assert "env" not in found["spec"]["containers"][1]
-    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "both")
-
-
-def test_a_deployment_of_one_host_and_its_pods_have_their_variables(cluster: ControlPlane) -> None:
-    one_host = {"nodeSelector": selector("tpu7x", "2x2x1")}
-    made = marked(deployment(pod=one_host))
-    made["spec"]["selector"] = {"matchLabels": {"app": "serve"}}
-    output = apply(cluster, made)
-    assert "Warning" not in output
-    selected = ("-l", "app=serve", "-o", "json")
-
-    def pods() -> list[Manifest]:
-        items: list[Manifest] = json.loads(_kubectl(cluster, "-n", "ml", "get", "pods", *selected))[
-            "items"
-        ]
-        return items
-
-    until(lambda: len(pods()) == 1, "its Pod is created")
-    for variables in (env_in(pods()[0]), env_of(cluster, "deployment", "serve")):
-        assert (variables["TPU_WORKER_ID"], variables["TPU_WORKER_HOSTNAMES"]) == ("0", "localhost")
-    _kubectl(cluster, "-n", "ml", "delete", "deployment", "serve")
-
-
-def test_kubectl_prints_a_warning_for_a_pod_without_variables(cluster: ControlPlane) -> None:
-    made = json.dumps(marked(pod(name="bare")))
-    output = _kubectl(cluster, "create", "--dry-run=server", "-f", "-", stdin=made)
-    assert "Warning: tpu-functions: no TPU variables are injected: select a topology" in output
-
-
 @pytest.mark.parametrize(
     "command",
     [
@@ -311,61 +212,6 @@ def test_a_change_by_kubectl_keeps_the_injected_variables(
     after.pop("MINE", None)
     assert after == before
     _kubectl(cluster, "-n", "ml", "delete", "statefulset", "kept")
-
-
-def test_a_change_of_the_topology_removes_variables_of_the_previous_one(
-    cluster: ControlPlane,
-) -> None:
-    manifest = marked(stateful_set(name="moved", service="s", replicas=2, pod=TPU7X))
-    apply(cluster, manifest)
-    assert "TPU_PROCESS_ADDRESSES" in env_of(cluster, "statefulset", "moved")
-    spec = manifest["spec"]["template"]["spec"]
-    spec["nodeSelector"] = selector("tpu-v6e-slice", "2x4")
-    apply(cluster, manifest)
-    variables = env_of(cluster, "statefulset", "moved")
-    assert variables["TPU_ACCELERATOR_TYPE"] == "v6e-8"
-    assert not {"TPU_PROCESS_ADDRESSES", "TPU_PROCESS_PORT"} & set(variables)
-    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "moved")
-
-
-def test_the_entries_of_gke_tpu_env_injector_are_replaced(cluster: ControlPlane) -> None:
-    """The page on injection describes the steps; that injector adds an entry at each update."""
-    left = {"name": "TPU_WORKER_HOSTNAMES", "value": "old-0.s,old-1.s"}
-    made = stateful_set(container(env=[left, left]), name="old", service="s", replicas=3)
-    _kubectl(cluster, "create", "-f", "-", stdin=json.dumps(complete(made)))
-    _kubectl(cluster, "-n", "ml", "label", "statefulset", "old", f"{OTHER_MARK}=enabled")
-    _kubectl(cluster, "-n", "ml", "set", "env", "statefulset/old", "TPU_WORKER_HOSTNAMES-")
-    variables = env_of(cluster, "statefulset", "old")
-    assert variables["TPU_WORKER_HOSTNAMES"] == "old-0.s,old-1.s,old-2.s"
-    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "old")
-
-
-def test_the_pods_of_a_set_with_a_start_ordinal_get_worker_ids_from_zero(
-    cluster: ControlPlane,
-) -> None:
-    manifest = marked(stateful_set(name="late", service="late", replicas=2, start=5, pod=TPU7X))
-    manifest["spec"]["podManagementPolicy"] = "Parallel"
-    apply(cluster, manifest)
-    for number in (5, 6):
-        _kubectl(cluster, "-n", "ml", "wait", "--for=create", f"pod/late-{number}", "--timeout=30s")
-        variables = env_of(cluster, "pod", f"late-{number}")
-        assert variables["TPU_WORKER_ID"] == variables["JAX_PROCESS_ID"] == str(number - 5)
-        assert variables["TPU_WORKER_HOSTNAMES"] == "late-5.late,late-6.late"
-    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "late")
-
-
-def test_the_pods_of_a_scaled_set_have_the_same_hosts(cluster: ControlPlane) -> None:
-    manifest = marked(stateful_set(name="grown", service="grown", replicas=1, pod=TPU7X))
-    manifest["spec"]["podManagementPolicy"] = "Parallel"
-    assert "needs 2 Pods, and there is 1" in apply(cluster, manifest)
-    _kubectl(cluster, "-n", "ml", "scale", "statefulset/grown", "--replicas=2")
-    for number in (0, 1):
-        made = f"grown-{number}"
-        _kubectl(cluster, "-n", "ml", "wait", "--for=create", f"pod/{made}", "--timeout=30s")
-        variables = env_of(cluster, "pod", made)
-        assert variables["TPU_WORKER_HOSTNAMES"] == "grown-0.grown,grown-1.grown"
-        assert variables["JAX_PROCESS_COUNT"] == "2"
-    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "grown")
 
 
 def test_the_pods_of_a_contradictory_set_are_rejected(cluster: ControlPlane) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import copy
 import json
-import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -16,7 +15,7 @@ import pytest
 import yaml
 
 from local.control_plane.plane import ControlPlane, OwnControlPlane
-from shared.base.names import BOOTSTRAP_GROUP, FINALIZER, RESOURCE_NAME_LABEL, STEPS
+from shared.base.names import BOOTSTRAP_GROUP, FINALIZER, RESOURCE_NAME_LABEL
 from tests.guardrails import CASES, Case
 from tests.manifests import manifest
 from tests.overlays import EXAMPLE, NAMES, define_anything, write_overlay
@@ -150,34 +149,6 @@ def test_components_are_accepted_and_can_be_applied_again_without_change(
     assert code == 201, f"a restricted namespace rejects the relay: {result}"
 
 
-def test_monitoring_without_its_crds_is_rejected_and_the_rest_is_applied(
-    own_control_plane: OwnControlPlane, tmp_path: Path
-) -> None:
-    overlay = write_overlay(tmp_path, "monitoring-google", "monitoring-prometheus")
-    result = own_control_plane.run_kubectl("apply", "-k", str(overlay))
-    assert (result.returncode, len(result.stdout.splitlines())) == (1, len(DOCUMENTS) + 1)
-    for group, kind in MONITORED:
-        assert f'no matches for kind "{kind}" in version "{group}/v1"' in result.stderr
-
-
-def test_the_relay_runs_on_the_control_plane_with_the_component_control_plane_taint(
-    installed: OwnControlPlane, tmp_path: Path
-) -> None:
-    taint = {"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}
-    add_node(installed, "control-plane-1", {taint["key"]: ""}, [taint])
-    add_node(installed, "tng-a-1", {"cloud.google.com/gke-tpu-accelerator": "tpu7x"}, [])
-    installed.run_kubectl("delete", "deployment", "relay", "-n", "tpu-functions")
-    until(lambda: relay_state(installed) == set(), "the relay of earlier tests is deleted")
-    apply(installed, write_overlay(tmp_path / "without"))
-    until(
-        lambda: "Unschedulable" in relay_state(installed), "it stays pending without the component"
-    )
-    assert "control-plane-1" not in relay_state(installed)
-    apply(installed, write_overlay(tmp_path / "with", "control-plane-taint"))
-    until(lambda: "control-plane-1" in relay_state(installed), "it is bound to the control plane")
-    assert "tng-a-1" not in relay_state(installed)
-
-
 def add_node(
     plane: OwnControlPlane, name: str, labels: dict[str, str], taints: list[dict[str, str]]
 ) -> None:
@@ -197,16 +168,6 @@ def keep_ready(plane: OwnControlPlane, name: str) -> None:
         "status": {"capacity": resources, "allocatable": resources, "conditions": [condition]}
     }
     assert plane.request("PATCH", f"/api/v1/nodes/{name}/status", status, MERGE_PATCH)[0] == 200
-
-
-def relay_state(plane: OwnControlPlane) -> set[str]:
-    """Keep both Nodes Ready; return the Nodes of the relay's Pods, or why they are pending."""
-    for name in ("control-plane-1", "tng-a-1"):
-        keep_ready(plane, name)
-    pods = plane.request("GET", "/api/v1/namespaces/tpu-functions/pods")[1]["items"]
-    conditions = (one for pod in pods for one in pod["status"].get("conditions") or ())
-    reasons = {condition.get("reason", "") for condition in conditions}
-    return reasons | {pod["spec"].get("nodeName", "") for pod in pods}
 
 
 def test_the_relays_token_has_the_audience_and_the_subject_of_the_docs(
@@ -232,55 +193,6 @@ def with_users(
 ) -> OwnControlPlane:
     apply(installed, write_overlay(tmp_path_factory.mktemp("users"), "google-identities"))
     return installed
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_a_steps_user_has_the_permissions_of_its_service_account(
-    with_users: OwnControlPlane, step: str
-) -> None:
-    user = step.replace("_", "-")
-    requests = {
-        (namespace, verb, resource)
-        for namespace in ("default", "kube-system")
-        for verb in ("get", "list", "watch", "create", "update", "patch", "delete")
-        for resource in (f"tpunodegroups.{CRD.partition('.')[2]}", "nodes", "secrets", "events")
-    }
-    allowed = {one for one in requests if is_allowed(with_users, NAMES[user], *one)}
-    assert allowed == {one for one in requests if is_granted(user, *one)}
-
-
-def is_allowed(plane: OwnControlPlane, user: str, namespace: str, verb: str, resource: str) -> bool:
-    review = {
-        "spec": {
-            "user": user,
-            "groups": ["system:authenticated"],
-            "resourceAttributes": {
-                "namespace": namespace,
-                "verb": verb,
-                "resource": resource.partition(".")[0],
-                "group": resource.partition(".")[2],
-            },
-        }
-    }
-    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-    return bool(plane.request("POST", path, review)[1]["status"]["allowed"])
-
-
-def is_granted(account: str, namespace: str, verb: str, resource: str) -> bool:
-    """Return whether the base's roles grant a permission to a step's ServiceAccount."""
-    plural, _, group = resource.partition(".")
-    roles = (
-        one
-        for one in DOCUMENTS
-        if one["kind"] in ("Role", "ClusterRole")
-        and one["metadata"]["name"] == f"tpu-functions-{account}"
-        and one["metadata"].get("namespace", namespace) == namespace
-    )
-    return any(
-        plural in rule["resources"] and group in rule["apiGroups"] and verb in rule["verbs"]
-        for role in roles
-        for rule in role["rules"]
-    )
 
 
 def bootstrap_token(token_id: str) -> Document:
@@ -337,25 +249,6 @@ def test_a_user_cannot_read_foreign_secrets_by_deleting_all(
     assert result.stdout == ""
     assert result.stderr.startswith("Error from server (Forbidden): ")
     assert with_users.request("GET", f"{secrets}/keys")[0] == 200
-
-
-def test_the_admission_policy_restricts_a_user_to_nodes_of_this_system(
-    with_users: OwnControlPlane,
-) -> None:
-    add_node(with_users, "worker-1", {}, [])
-    add_node(with_users, "tng-b-1a2b3c4d-x1y2", {}, [])
-    own = label_node(with_users, "tng-b-1a2b3c4d-x1y2")
-    assert own.stdout == "node/tng-b-1a2b3c4d-x1y2 labeled\n", own.stderr
-    foreign = label_node(with_users, "worker-1")
-    assert foreign.stderr == (
-        'Error from server (Forbidden): nodes "worker-1" is forbidden: ValidatingAdmissionPolicy '
-        "'tpu-functions-nodes' with binding 'tpu-functions-nodes' denied request: tpu-functions may "
-        "only change and delete Nodes of its own VMs, whose names begin with tng-\n"
-    )
-
-
-def label_node(plane: OwnControlPlane, name: str) -> subprocess.CompletedProcess[str]:
-    return plane.run_kubectl("label", "node", name, "team=a", f"--as={NAMES['label-node']}")
 
 
 # The device plugin
@@ -426,15 +319,6 @@ def test_the_device_plugin_can_write_only_the_fields_of_a_kubelet_on_its_own_nod
     code, result = plugin.request("PATCH", path, change, MERGE_PATCH)
     assert (code, result.get("message", "").partition("forbidden: ")[2]) == (
         (403, PLUGIN_DENIAL + why) if why else (200, "")
-    )
-
-
-def test_the_device_plugin_cannot_evict_pods_from_the_control_plane(plugin: ControlPlane) -> None:
-    path = "/api/v1/nodes/control-plane-2?dryRun=All"
-    code, result = plugin.request("PATCH", path, NO_EXECUTE, MERGE_PATCH)
-    assert (code, result["message"].partition("forbidden: ")[2]) == (
-        403,
-        PLUGIN_DENIAL + NOT_ITS_NODE,
     )
 
 
@@ -523,65 +407,6 @@ def test_without_limits_no_group_is_created_and_existing_ones_can_be_deleted(
     assert installed.request("GET", held)[0] == 404
 
 
-def test_a_group_beyond_later_limits_can_be_changed_and_deleted(installed: OwnControlPlane) -> None:
-    create_namespace(installed, "late", OWN)
-    write_limits(installed, "late", {})
-    body = manifest("held", "late")
-    body["metadata"]["finalizers"] = [FINALIZER]
-    until(lambda: installed.request("POST", groups("late"), body)[0] in (201, 409), "is created")
-    write_limits(installed, "late", {"maxChips": "0"})
-    until(lambda: dry_run(installed, "late", manifest()) != "", "the new limit applies")
-    held = f"{groups('late')}/held"
-    labelled = {"metadata": {"labels": {RESOURCE_NAME_LABEL: "tng-held-1a2b3c4d"}}}
-    assert installed.request("PATCH", held, labelled, MERGE_PATCH)[0] == 200
-    assert installed.request("DELETE", held)[0] == 200
-    assert (
-        installed.request("PATCH", held, {"metadata": {"finalizers": None}}, MERGE_PATCH)[0] == 200
-    )
-
-
-def test_limits_apply_to_changes_of_a_node_count_that_is_mutable(
-    own_control_plane: OwnControlPlane, tmp_path: Path
-) -> None:
-    """No limited field is mutable today, but one may be in a later CRD."""
-    plane = own_control_plane
-    limits = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "tpu-guardrails", "namespace": "tpu-functions"},
-        "data": {"maxChips": "8"},
-    }
-    apply(plane, write_overlay(tmp_path, "guardrails", resources=[limits]))
-    loosened = copy.deepcopy(plane.request("GET", DEFINITION)[1])
-    spec = loosened["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    rules = spec["x-kubernetes-validations"]
-    spec["x-kubernetes-validations"] = [
-        rule for rule in rules if rule["message"] != "NodeCount is immutable"
-    ]
-    assert plane.request("PUT", DEFINITION, loosened)[0] == 200
-    single = {"machineType": "ct6e-standard-4t"}
-    body = manifest(
-        targetSizePolicyMode="INDIVIDUAL", nodeCount=1, topology="2x2", instanceConfig=single
-    )
-    until(lambda: plane.request("POST", groups("default"), body)[0] == 201, "it is created")
-    path = f"{groups('default')}/my-slice"
-
-    def resize(count: int) -> tuple[int, str]:
-        change = {"spec": {"nodeCount": count}}
-        code, answer = plane.request("PATCH", path, change, MERGE_PATCH)
-        return code, answer.get("message", "")
-
-    def exceed() -> str:
-        until(lambda: resize(2)[0] == 200, "the loosened definition is served")
-        code, message = resize(3)
-        return f"{code} {message}"
-
-    why = "spec.nodeCount: 3 slices of 2x2 have 12 chips; allowed: 8"
-    source = "(ConfigMap tpu-functions/tpu-guardrails)"
-    expected = denial("my-slice", "tpu-guardrails-cluster-update", f"{why} {source}")
-    until(lambda: exceed() == expected, f"the policy is in effect: {expected}")
-
-
 # Permissions to write the guardrails
 
 
@@ -629,11 +454,6 @@ def test_an_admin_of_a_namespace_cannot_change_its_limits(
     assert result.stderr.endswith(DENIAL_OF_KEEPERS), result.stdout + result.stderr
     limits = limited.request("GET", "/api/v1/namespaces/team/configmaps/tpu-guardrails")[1]
     assert limits["data"] == {"maxChips": "8"}
-
-
-def test_other_config_maps_are_not_restricted(limited: OwnControlPlane) -> None:
-    result = limited.run_kubectl("create", "configmap", "mine", "-n", "team", "--as=jane")
-    assert result.stdout == "configmap/mine created\n", result.stderr
 
 
 @pytest.mark.parametrize(

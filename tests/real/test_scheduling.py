@@ -44,14 +44,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnControlPlan
             assert program.stop(signal.SIGINT, CLEAN_WITHIN_S) == 0, program.output
 
 
-@pytest.fixture(autouse=True)
-def no_pods(cluster: OwnControlPlane) -> Iterator[None]:
-    """Delete the Pods after each test."""
-    yield
-    cluster.run_kubectl("delete", "job,pods", "--all", "--force", "--grace-period=0")
-    until(lambda: not _pods(cluster), "the Pods are deleted")
-
-
 def test_the_pods_of_tpu_operators_readme_are_bound_one_to_each_host(
     cluster: OwnControlPlane,
 ) -> None:
@@ -59,37 +51,6 @@ def test_the_pods_of_tpu_operators_readme_are_bound_one_to_each_host(
         _create(cluster, _readme_pod(f"tpu-worker-v7x-{number}"))
     until(lambda: all(_node_of(pod) for pod in _pods(cluster)), "both Pods are bound")
     assert sorted(map(_node_of, _pods(cluster))) == _slice_nodes(cluster)
-
-
-def test_a_third_pod_is_unschedulable_for_lack_of_chips(cluster: OwnControlPlane) -> None:
-    for number in range(3):
-        _create(cluster, _readme_pod(f"tpu-worker-v7x-{number}"))
-    until(lambda: sum(bool(_node_of(pod)) for pod in _pods(cluster)) == 2, "two Pods are bound")
-    (pending,) = [pod for pod in _pods(cluster) if not _node_of(pod)]
-    until(
-        lambda: "2 Insufficient google.com/tpu" in _why_pending(cluster, pending),
-        "it stays pending",
-    )
-
-
-@pytest.mark.parametrize(
-    "selector",
-    [
-        {"cloud.google.com/gke-tpu-topology": "2x2x4"},
-        {"cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice"},
-        {"cloud.google.com/tpu-node-group": "default-another"},
-    ],
-    ids=["topology", "accelerator", "group"],
-)
-def test_a_pod_for_another_slice_stays_pending(
-    cluster: OwnControlPlane, selector: dict[str, str]
-) -> None:
-    pod = _readme_pod("elsewhere")
-    pod["spec"]["nodeSelector"] |= selector
-    made = _create(cluster, pod)
-    words = "2 node(s) didn't match Pod's node affinity/selector"
-    until(lambda: words in _why_pending(cluster, made), "it is unschedulable")
-    assert not _node_of(_pods(cluster)[0])
 
 
 def test_the_job_of_the_examples_runs_on_a_slice(cluster: OwnControlPlane) -> None:
@@ -139,12 +100,6 @@ def _pods(cluster: OwnControlPlane) -> list[dict[str, Any]]:
 
 def _node_of(pod: dict[str, Any]) -> str:
     return str(pod["spec"].get("nodeName", ""))
-
-
-def _why_pending(cluster: OwnControlPlane, pod: dict[str, Any]) -> str:
-    _, found = cluster.request("GET", f"{PODS}/{pod['metadata']['name']}")
-    conditions = {entry["type"]: entry for entry in found["status"].get("conditions", [])}
-    return str(conditions.get("PodScheduled", {}).get("message", ""))
 
 
 def _slice_nodes(cluster: OwnControlPlane) -> list[str]:

@@ -56,7 +56,6 @@ FAST_ON_REAL = frozenset(
         "test_regressions.py::test_an_invalid_time_in_a_status_does_not_keep_the_sweep_from_other_groups",
         "test_api_errors.py::test_a_message_about_a_group_whose_namespace_is_gone_is_acknowledged",
         "test_api_errors.py::test_deleting_a_namespace_deletes_its_groups",
-        "test_api_errors.py::test_the_definition_rejects_an_invalid_spec_and_names_the_field",
         "test_api_errors.py::test_the_functions_reject_what_an_older_definition_accepts",
         "test_api_errors.py::test_a_group_with_finalizers_of_tpu_operator_is_not_handled_until_they_are_gone",
         "test_api_errors.py::test_a_group_with_children_of_tpu_operator_is_not_handled_until_they_are_gone",

@@ -193,6 +193,19 @@ def test_the_functions_reject_what_an_older_definition_accepts() -> None:
     helpers.assert_deleted_completely(harness)
 
 
+def test_a_project_that_is_not_served_is_rejected_by_name() -> None:
+    harness = Harness(projects=frozenset({"other-project", "third-project"}))
+    harness.apply(manifest())
+    helpers.until_reason(harness, "InvalidSpec", timeout=MINUTE)
+    assert helpers.condition_of(harness)[2] == (
+        f"spec.project: {PROJECT} is not served by this installation; it serves other-project, "
+        "third-project (Terraform's variable projects). Add the project to this variable, and the "
+        "group continues within an hour, or delete the group, correct the spec and apply it again."
+    )
+    assert len(harness.simulation.gce.calls.records) == 0
+    helpers.assert_deleted_completely(harness)
+
+
 def test_a_ready_slice_reports_within_an_hour_that_its_project_is_not_served_any_more() -> None:
     harness = Harness()
     helpers.ready_slice(harness, manifest())
@@ -284,10 +297,6 @@ def _define_children(harness: Harness) -> None:
 
 
 # errors of Compute Engine that end
-
-
-def inject_nothing(_: Faults) -> None:
-    """Do not inject anything."""
 
 
 @dataclass(frozen=True)

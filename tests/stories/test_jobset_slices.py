@@ -81,6 +81,30 @@ def test_a_jobset_gets_its_slice_runs_and_leaves_nothing_behind() -> None:
     assert reported_events(harness) == [CREATING, f"{DELETING} has ended (Completed)"]
 
 
+def running_jobset(settings: dict[str, Any] | None = None, **change: Any) -> Harness:
+    """A simulation in which a JobSet runs that does not end by itself."""
+    harness = new_harness(settings)
+    harness.jobsets.behaviour = RUNS_FOREVER
+    post(harness, **change)
+    until_running(harness)
+    return harness
+
+
+def occupy(harness: Harness, job: str, node: str) -> None:
+    """Create a Pod of another controller with the name of a Job on a Node."""
+    metadata = {
+        "name": "guest",
+        "labels": {"batch.kubernetes.io/job-name": job},
+        "ownerReferences": None,
+    }
+    guest = objects.pod(metadata=metadata, spec={"nodeName": node})
+    harness.simulation.admin("POST", PODS, guest)
+
+
+def evict(harness: Harness) -> None:
+    harness.simulation.admin("DELETE", f"{PODS}/guest", {"gracePeriodSeconds": 0})
+
+
 def uid(harness: Harness) -> str:
     group = harness.group(NAME, NAMESPACE)
     assert group is not None
@@ -100,6 +124,9 @@ def selecting(**labels: str) -> dict[str, Any]:
     one = objects.jobset()["spec"]["replicatedJobs"][0]
     one["template"]["spec"]["template"]["spec"]["nodeSelector"] |= labels
     return {"spec": {"replicatedJobs": [one]}}
+
+
+SPOT = selecting(**{"cloud.google.com/gke-spot": "true"})
 
 
 def test_the_log_lines_about_a_slice_have_one_trace() -> None:
@@ -131,10 +158,7 @@ def test_a_restart_keeps_the_slice() -> None:
 
 @pytest.mark.conformance("delete-jobset-recreated-same-name")
 def test_a_jobset_that_is_recreated_immediately_keeps_its_slice() -> None:
-    harness = new_harness()
-    harness.jobsets.behaviour = RUNS_FOREVER
-    post(harness)
-    until_running(harness)
+    harness = running_jobset()
     before = uid(harness)
     delete(harness)
     harness.run_for(20 * SECOND)
@@ -154,10 +178,7 @@ def marks(harness: Harness) -> dict[str, str]:
 
 
 def test_a_jobset_that_is_deleted_leaves_nothing_behind() -> None:
-    harness = new_harness()
-    harness.jobsets.behaviour = RUNS_FOREVER
-    post(harness)
-    until_running(harness)
+    harness = running_jobset()
     delete(harness)
     until_gone(harness)
     harness.run_for(10 * MINUTE)
@@ -189,37 +210,13 @@ def test_a_pause_creates_nothing_and_still_deletes_the_slices_of_ended_jobsets()
     until_running(harness)
 
 
-@pytest.mark.parametrize("yes", ["True", "true\n", "yes"])
-def test_a_pause_works_in_any_spelling(yes: str) -> None:
-    harness = new_harness()
-    pause(harness, yes)
-    post(harness)
-    harness.run_for(10 * MINUTE)
-    assert harness.leftovers() == []
-    assert reported_events(harness)[0].startswith("Pod SlicePaused: ")
-
-
-def test_an_unsupported_accelerator_is_reported_once() -> None:
-    harness = new_harness()
-    post(harness, **selecting(**{"cloud.google.com/gke-tpu-accelerator": "tpu-v5p-slice"}))
-    harness.run_for(HOUR)
-    assert reported_events(harness) == [
-        "Pod TPUNodeGroupCreationFailed: the Pod's nodeSelector cloud.google.com/gke-tpu-accelerator "
-        "is 'tpu-v5p-slice': it must be tpu-v6e-slice, tpu7 or tpu7x, which TPUNodeGroups are made of"
-    ]
-    assert harness.leftovers() == []
-
-
 @pytest.mark.conformance("state-exists-and-differs", "event-deletion-started")
 def test_a_jobset_that_requests_another_slice_gets_it() -> None:
-    harness = new_harness()
-    harness.jobsets.behaviour = RUNS_FOREVER
-    post(harness)
-    until_running(harness)
+    harness = running_jobset()
     before = uid(harness)
     delete(harness)
     harness.run_for(10 * SECOND)
-    post(harness, **selecting(**{"cloud.google.com/gke-spot": "true"}))
+    post(harness, **SPOT)
     until(harness, lambda: are_running(harness) and uid(harness) != before)
     group = harness.group(NAME, NAMESPACE)
     assert group is not None
@@ -230,71 +227,28 @@ def test_a_jobset_that_requests_another_slice_gets_it() -> None:
     )
 
 
-def test_a_jobset_that_requires_a_label_which_its_slice_lacks_gets_another() -> None:
-    """Afterwards the template has the label; nothing else has changed."""
-    harness = new_harness()
-    harness.jobsets.behaviour = RUNS_FOREVER
-    post(harness)
-    until_running(harness)
-    before = uid(harness)
-    delete(harness)
-    harness.run_for(10 * SECOND)
-    template = objects.options(spec={"nodeLabels": {"rack": "a"}})
-    harness.simulation.admin("PATCH", f"{OPTIONS}/jobsets", {"data": template}, **MERGE)
-    jobset = objects.jobset()
-    (job,) = jobset["spec"]["replicatedJobs"]
-    expression = {"key": "rack", "operator": "In", "values": ["a"]}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-    job["template"]["spec"]["template"]["spec"]["affinity"] = {"nodeAffinity": required}
-    apply(harness, jobset)
-    until_running(harness)
-    assert uid(harness) != before
-
-
 @pytest.mark.conformance("delete-recreate-deletes-in-use")
-def test_a_slice_in_use_is_not_replaced_until_it_is_free() -> None:
-    harness = new_harness()
-    harness.jobsets.behaviour = RUNS_FOREVER
-    post(harness)
-    until_running(harness)
+@pytest.mark.parametrize("job", ["other", objects.JOB])
+def test_a_slice_in_use_is_not_replaced_until_it_is_free(job: str) -> None:
+    harness = running_jobset()
     before = uid(harness)
     node = pods(harness)[0]["spec"]["nodeName"]
     delete(harness)
     harness.run_for(10 * SECOND)
-    guest = objects.pod(
-        metadata={
-            "name": "guest",
-            "labels": {"batch.kubernetes.io/job-name": "other"},
-            "ownerReferences": None,
-        },
-        spec={"nodeName": node},
-    )
-    harness.simulation.admin("POST", PODS, guest)
-    post(harness, **selecting(**{"cloud.google.com/gke-spot": "true"}))
-    until_reported(harness, "Pods of Job default/other run on it")
+    occupy(harness, job, node)
+    post(harness, **SPOT)
+    until_reported(harness, f"Pods of Job default/{job} run on it")
     harness.run_for(10 * MINUTE)
     assert uid(harness) == before
-    harness.simulation.admin("DELETE", f"{PODS}/guest", {"gracePeriodSeconds": 0})
+    evict(harness)
     until(harness, lambda: harness.group(NAME) is None or uid(harness) != before)
 
 
 @pytest.mark.parametrize("job", ["other", objects.JOB])
 def test_a_slice_with_running_pods_is_deleted_when_they_have_ended(job: str) -> None:
-    harness = new_harness()
-    harness.jobsets.behaviour = RUNS_FOREVER
-    post(harness)
-    until_running(harness)
+    harness = running_jobset()
     node = pods(harness)[0]["spec"]["nodeName"]
-    guest = objects.pod(
-        metadata={
-            "name": "guest",
-            "labels": {"batch.kubernetes.io/job-name": job},
-            "ownerReferences": None,
-        },
-        spec={"nodeName": node},
-    )
-    harness.simulation.admin("POST", PODS, guest)
+    occupy(harness, job, node)
     before = uid(harness)
     delete(harness)
     until_reported(
@@ -302,7 +256,7 @@ def test_a_slice_with_running_pods_is_deleted_when_they_have_ended(job: str) -> 
     )
     harness.run_for(10 * MINUTE)
     assert uid(harness) == before
-    harness.simulation.admin("DELETE", f"{PODS}/guest", {"gracePeriodSeconds": 0})
+    evict(harness)
     until_gone(harness)
 
 
@@ -360,11 +314,9 @@ def test_a_job_that_a_jobset_no_longer_has_loses_its_slice() -> None:
     assert harness.is_ready(NAME)
 
 
+@pytest.mark.conformance("delete-jobset-suspended")
 def test_the_slice_of_a_suspended_jobset_is_released_if_configured() -> None:
-    harness = new_harness({"suspended_release": 10 * MINUTE})
-    harness.jobsets.behaviour = RUNS_FOREVER
-    post(harness)
-    until_running(harness)
+    harness = running_jobset({"suspended_release": 10 * MINUTE})
     suspend(harness, is_suspended=True)
     harness.run_for(9 * MINUTE)
     assert harness.is_ready(NAME)
@@ -378,17 +330,6 @@ def suspend(harness: Harness, *, is_suspended: bool) -> None:
     harness.simulation.admin("PATCH", f"{JOBSETS}/{JOBSET}", change, **MERGE)
 
 
-@pytest.mark.conformance("delete-jobset-suspended")
-def test_the_slice_of_a_suspended_jobset_is_kept_if_its_release_is_off() -> None:
-    harness = new_harness()
-    harness.jobsets.behaviour = RUNS_FOREVER
-    post(harness)
-    until_running(harness)
-    suspend(harness, is_suspended=True)
-    harness.run_for(3 * HOUR)
-    assert harness.is_ready(NAME)
-
-
 # Errors
 
 
@@ -398,11 +339,7 @@ def preempt_one(harness: Harness) -> None:
 
 def spot_slice(settings: dict[str, Any] | None = None) -> Harness:
     """A simulation in which a JobSet runs on a Spot slice."""
-    harness = new_harness(settings)
-    harness.jobsets.behaviour = RUNS_FOREVER
-    post(harness, **selecting(**{"cloud.google.com/gke-spot": "true"}))
-    until_running(harness)
-    return harness
+    return running_jobset(settings, **SPOT)
 
 
 def test_a_slice_that_has_lost_a_host_is_reported_once() -> None:
@@ -432,8 +369,7 @@ def test_a_slice_that_has_lost_a_host_is_recreated_if_configured() -> None:
 def test_a_slice_without_any_host_is_created_again_for_waiting_pods() -> None:
     harness = new_harness(options=helpers.with_heartbeats())
     harness.jobsets.behaviour = RUNS_FOREVER
-    spot = selecting(**{"cloud.google.com/gke-spot": "true"})
-    post(harness, spec={**spot["spec"], **MAY_RESTART})
+    post(harness, spec={**SPOT["spec"], **MAY_RESTART})
     until_running(harness)
     before = uid(harness)
     for vm in helpers.vms(harness):
@@ -475,10 +411,7 @@ def serve_jobsets(harness: Harness, *, is_served: bool) -> None:
 
 def test_jobsets_that_are_not_served_are_not_mistaken_for_deleted() -> None:
     """Serve another version of the JobSet API, as another release of JobSet does."""
-    harness = new_harness()
-    harness.jobsets.behaviour = RUNS_FOREVER
-    post(harness)
-    until_running(harness)
+    harness = running_jobset()
     before = uid(harness)
     serve_jobsets(harness, is_served=False)
     for _ in range(3):
@@ -648,10 +581,7 @@ NO_FINALIZERS = {"metadata": {"finalizers": None}}
 
 
 def test_a_slice_that_is_needed_again_during_its_release_is_not_deleted() -> None:
-    harness = new_harness()
-    harness.jobsets.behaviour = RUNS_FOREVER
-    post(harness)
-    until_running(harness)
+    harness = running_jobset()
     before = uid(harness)
 
     def recreate_jobset() -> None:
@@ -727,32 +657,6 @@ def test_without_a_provider_nothing_is_done() -> None:
     assert {line["trigger"] for line in lines} == {"Unschedulable"}
 
 
-def test_a_slice_is_not_replaced_while_pods_of_the_former_job_write_a_checkpoint() -> None:
-    harness = new_harness()
-    harness.jobsets.behaviour = RUNS_FOREVER
-    post(harness)
-    until_running(harness)
-    before = uid(harness)
-    writer = objects.pod(
-        metadata={
-            "name": "writer",
-            "labels": {"batch.kubernetes.io/job-name": objects.JOB},
-            "ownerReferences": None,
-        },
-        spec={"nodeName": pods(harness)[0]["spec"]["nodeName"]},
-    )
-    harness.simulation.admin("POST", PODS, writer)
-    delete(harness)
-    post(harness, **selecting(**{"cloud.google.com/gke-spot": "true"}))
-    until_reported(
-        harness, f"Pods of Job default/{objects.JOB} run on it: it is replaced when they have ended"
-    )
-    harness.run_for(5 * MINUTE)
-    assert uid(harness) == before
-    harness.simulation.admin("DELETE", f"{PODS}/writer", {"gracePeriodSeconds": 0})
-    until(harness, lambda: are_running(harness) and uid(harness) != before)
-
-
 def test_a_slice_whose_node_was_deleted_is_created_again_for_the_waiting_pod() -> None:
     harness = new_harness()
     harness.jobsets.behaviour = RUNS_FOREVER
@@ -768,23 +672,8 @@ def test_a_slice_whose_node_was_deleted_is_created_again_for_the_waiting_pod() -
     assert uid(harness) != before
 
 
-def test_a_slice_that_has_lost_a_node_is_reported() -> None:
-    harness = new_harness()
-    harness.jobsets.behaviour = RUNS_FOREVER
-    post(harness)
-    until_running(harness)
-    node = sorted(helpers.nodes(harness))[-1]
-    harness.simulation.admin("DELETE", f"/api/v1/nodes/{node}")
-    until_reported(
-        harness, f"TPUNodeGroupLost: TPUNodeGroup {NAME} does not recover by itself: Node"
-    )
-
-
 def test_a_pod_that_claims_to_be_the_first_of_a_running_job_does_not_replace_its_slice() -> None:
-    harness = new_harness()
-    harness.jobsets.behaviour = RUNS_FOREVER
-    post(harness)
-    until_running(harness)
+    harness = running_jobset()
     before, first = uid(harness), pods(harness)[0]
     forged = objects.pod(
         metadata={"name": "forged", "ownerReferences": first["metadata"]["ownerReferences"]},

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from relay.watching.watch import Timing
-from tests.real.relay.conftest import GROUPS, INSTALLATION, NODES, RelaySetup
+from tests.real.relay.conftest import NODES, RelaySetup
 from tests.real.relay.process import request_token
 from tests.real.relay.waiting import until
 
@@ -150,49 +149,6 @@ def test_the_relay_logs_missing_permissions_and_continues_once_they_are_granted(
         relay.wait_until_listed()
         until(lambda: relay.get("/readyz") == (200, "ok\n"), "the relay is ready")
         until(lambda: relay.metric("published_messages_total") == 1, "it publishes the group")
-
-
-def test_the_relay_waits_for_a_crd_that_is_deleted_and_applied_again(setup: RelaySetup) -> None:
-    setup.add_group("old")
-    setup.subscriptions.wait_for_message("create_resources", "old", "Added")
-    setup.ask("DELETE", DEFINITION)
-    setup.relay.wait_for_line(_has_detail("TPUNodeGroup", "404"), "the kind does not exist")
-    until(lambda: setup.relay.metric("groups") == 0, "no group is cached")
-    setup.plane.run_kubectl("apply", "-k", INSTALLATION)
-    until(lambda: setup.plane.request("GET", GROUPS)[0] == 200, "groups are served")
-    setup.add_group("new", has_resources=True)
-    setup.subscriptions.wait_for_message("create_resources", "new", "Added")
-    node = setup.add_node("new", "ab12")
-    assert setup.subscriptions.wait_for_message("label_node", "new", "NodesChanged").nodes == [node]
-
-
-def test_a_relay_started_before_the_api_server_becomes_ready_once_it_is_reachable(
-    setup: RelaySetup,
-) -> None:
-    setup.add_group("train")
-    setup.proxy.disconnect()
-    with setup.another_relay() as relay:
-        relay.wait_for_line(_has_detail("Node", "Cannot connect"), "the API server is unreachable")
-        assert relay.get("/readyz")[0] == 503
-        assert relay.get("/healthz") == (200, "ok\n")
-        setup.proxy.reconnect()
-        relay.wait_until_listed()
-        until(lambda: relay.get("/readyz") == (200, "ok\n"), "the relay is ready")
-
-
-@pytest.mark.slow
-def test_the_relay_is_not_ready_after_a_long_time_without_the_api_server(setup: RelaySetup) -> None:
-    silent_s = Timing().silent_s
-    setup.proxy.disconnect()
-    until(lambda: setup.relay.get("/readyz")[0] == 503, "it becomes unready", silent_s + 60)
-    words = setup.relay.get("/readyz")[1]
-    assert words.startswith("TPUNodeGroup: no contact with the API server for 25")
-    assert setup.relay.metric("watch_without_contact_seconds", kind="Node") > silent_s
-    assert setup.relay.get("/healthz") == (200, "ok\n")
-    setup.add_group("train")
-    setup.proxy.reconnect()
-    setup.subscriptions.wait_for_message("create_resources", "train", "Added")
-    until(lambda: setup.relay.get("/readyz") == (200, "ok\n"), "it becomes ready again")
 
 
 def _has_detail(kind: str | None, words: str) -> Callable[[dict[str, Any]], bool]:
