@@ -75,7 +75,7 @@ control-plane: $(LOCAL) ## Build a real control plane and get JobSet's CRD, for 
 
 terraform-validate: $(STAMP) ## Validate the Terraform module, with its providers or a stand-in
 	@$(BIN)/python -m tests.terraform
-	@$(BIN)/python -m pytest -q -m real tests/unit/infra/test_terraform_cli.py
+	@$(BIN)/python -m pytest -q -m real tests/unit/infra/terraform/test_terraform_cli.py
 
 check: $(STAMP) ## Check lint, format, types, import contracts, shell scripts
 	@$(BIN)/ruff check .

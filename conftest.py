@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import pkgutil
 import signal
 from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
 
-import tests
-
 # All helpers, so that their failing asserts show values as those of a test do. A module that is
 # imported before this call would be left out.
-pytest.register_assert_rewrite(
-    "local.tests",
-    "tools",
-    *(f"tests.{module.name}" for module in pkgutil.iter_modules(tests.__path__)),
-)
+pytest.register_assert_rewrite("local.tests", "tests", "tools")
 
-from tests import real_parts  # noqa: E402
+from tests.support import real_parts  # noqa: E402
 
 control_plane = real_parts.control_plane
 installation = real_parts.installation

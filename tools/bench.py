@@ -54,11 +54,11 @@ from local.pubsub.server import serve as serve_pubsub
 from shared.base.names import BOOTSTRAP_GROUP, CLUSTER_STEPS, FINALIZER, RESOURCE_NAME_LABEL, STEPS
 from shared.node_groups.node_group import resource_name
 from shared.triggers.message import Cause, message_about_requests
-from tests.harness import Harness, manifests
-from tests.manifests import manifest
-from tests.signing_requests import kubelets, pem
-from tests.signing_requests import manifest as request_manifest
-from tests.unit.large_slices import CASES, Decide
+from tests.support.harness import Harness, manifests
+from tests.support.large_slices import CASES, Decide
+from tests.support.manifests import manifest
+from tests.support.signing_requests import kubelets, pem
+from tests.support.signing_requests import manifest as request_manifest
 from tests.unit.webhook.workloads import as_review, stateful_set
 
 ROUNDS = 3

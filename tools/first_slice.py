@@ -21,8 +21,8 @@ from pathlib import Path
 from local.__main__ import DEFAULT_PORTS
 from local.control_plane import plane
 from local.control_plane.binaries import find
-from tests.harness import ROOT
 from tests.processes.program import Local, running
+from tests.support.harness import ROOT
 
 PAGE = ROOT / "docs" / "first-slice.md"
 COMMAND_WITHIN_S = 310.0

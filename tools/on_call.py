@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.harness import ROOT
+from tests.support.harness import ROOT
 from tools.first_slice import Run, Step, open_terminal, parse_page, render_page
 
 PAGE = ROOT / "docs" / "on-call.md"

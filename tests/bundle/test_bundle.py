@@ -33,8 +33,8 @@ from local.vm.kubelet import KubeletBehaviour
 from local.vm.transport import InProcess
 from shared.base.names import JOBSET_STEPS, STEPS
 from tests.bundle.bundle import ROOT, copy_uploaded, list_uploaded, make_environment, pip, run
-from tests.loopback import Google, MetadataServer, TrustsGoogle, encode_ca, is_id_token
 from tests.real.relay.waiting import until
+from tests.support.loopback import Google, MetadataServer, TrustsGoogle, encode_ca, is_id_token
 from tools.bench import Bench, make_group, push
 
 AUDIENCE = "my-cluster"

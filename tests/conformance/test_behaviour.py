@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from local.cloud.simulation import PROJECT, Options, identity
-from tests.harness import Harness
-from tests.manifests import manifest
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, NAME
-from tests.unit.specs import OWN_TEMPLATE
+from tests.support.harness import Harness
+from tests.support.manifests import manifest
+from tests.support.specs import OWN_TEMPLATE
 
 MIGS = "instanceGroupManagers"
 

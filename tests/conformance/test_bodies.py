@@ -13,10 +13,10 @@ from shared.base.names import KUBE_LABELS_KEY, STARTUP_SCRIPT_KEY
 from shared.node_groups.bootstrap import Token
 from shared.node_groups.node_group import InstanceConfig, NodeGroup, parse
 from shared.node_groups.resources import merge_kube_labels, mig_body, policy_body, template_body
-from tests.unit.builders import NOW, RESOURCE, group, raw_group
-from tests.unit.specs import OWN_TEMPLATE
-from tests.unit.test_create_resources import template
-from tests.unit.test_inject_token import describe, instance, observed
+from tests.support.builders import NOW, RESOURCE, group, raw_group
+from tests.support.specs import OWN_TEMPLATE
+from tests.unit.functions.create_resources.test_decide import template
+from tests.unit.functions.inject_token.test_decide import describe, instance, observed
 
 INDIVIDUAL: dict[str, Any] = {
     "nodeCount": 4,

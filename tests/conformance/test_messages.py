@@ -21,9 +21,9 @@ from shared.node_groups.status import (
 )
 from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import parse_node
-from tests.unit.builders import NOW, RESOURCE, group
-from tests.unit.specs import OWN_TEMPLATE
-from tests.unit.test_label_node import A, node
+from tests.support.builders import NOW, RESOURCE, group
+from tests.support.specs import OWN_TEMPLATE
+from tests.unit.functions.label_node.test_decide import A, node
 
 GONE = Resource(RESOURCE, State.GONE, NOW)
 EXISTS = Resource(RESOURCE, State.READY, NOW)

@@ -20,9 +20,9 @@ from typing import Any
 import pytest
 
 from shared.base.names import STEPS
-from tests.harness import Harness, ProcessKilled
-from tests.manifests import manifest
 from tests.stories.helpers import PrintFigure
+from tests.support.harness import Harness, ProcessKilled
+from tests.support.manifests import manifest
 
 HOUR = timedelta(hours=1)
 MAX_DELAY = timedelta(seconds=15)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.harness import Harness, manifests
-from tests.manifests import manifest
 from tests.stories import helpers
 from tests.stories.helpers import MINUTE
+from tests.support.harness import Harness, manifests
+from tests.support.manifests import manifest
 
 
 def test_deleting_the_definition_deletes_its_groups_and_it_can_be_created_again() -> None:

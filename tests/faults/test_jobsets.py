@@ -24,7 +24,6 @@ from local.jobsets import PodBehaviour
 from shared.base.names import JOBSET_STEPS
 from shared.frame.settings import GKE, TPU_NODE_GROUP
 from shared.frame.step import ACKNOWLEDGED, TRY_AGAIN
-from tests import jobset_objects as objects
 from tests.faults.test_crash_anywhere import (
     Outcome,
     Point,
@@ -35,11 +34,12 @@ from tests.faults.test_crash_anywhere import (
     kind,
     run_scenario,
 )
-from tests.harness import Harness
 from tests.stories import test_duplicate_deliveries as duplicates
 from tests.stories.helpers import PrintFigure
 from tests.stories.jobsets import RUNS_FOREVER, apply, apply_options, delete, phases, pods, until
 from tests.stories.test_node_pool_slices import SETTINGS as POOL_SETTINGS
+from tests.support import jobset_objects as objects
+from tests.support.harness import Harness
 
 GROUPS = "/apis/tpu.google.com/v1alpha1/tpunodegroups"
 SETTINGS: dict[str, dict[str, Any]] = {

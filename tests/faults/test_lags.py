@@ -8,8 +8,8 @@ import pytest
 
 from local import gce
 from local.cloud.simulation import Options
-from tests.harness import Harness
-from tests.manifests import manifest
+from tests.support.harness import Harness
+from tests.support.manifests import manifest
 
 LAGS = {
     "the template is not visible to the MIG yet": gce.Timings(template_visibility_lag_s=(5.0, 5.0)),

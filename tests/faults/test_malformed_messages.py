@@ -29,10 +29,6 @@ from shared.frame.settings import GKE
 from shared.frame.step import MAX_ATTEMPTS, Answer, Invocation
 from shared.triggers.decode import decode
 from shared.triggers.message import POD_KIND, SLICE_KIND, SWEEP_KIND, Cause, Message
-from tests import jobset_objects as objects
-from tests.harness import GKE_CLUSTER, Harness
-from tests.jobset_objects import NAMESPACE
-from tests.manifests import manifest
 from tests.stories import helpers
 from tests.stories.jobsets import (
     NAME,
@@ -44,7 +40,11 @@ from tests.stories.jobsets import (
     until,
 )
 from tests.stories.test_node_pool_slices import SETTINGS
-from tests.unit.builders import DATA
+from tests.support import jobset_objects as objects
+from tests.support.builders import DATA
+from tests.support.harness import GKE_CLUSTER, Harness
+from tests.support.jobset_objects import NAMESPACE
+from tests.support.manifests import manifest
 from tools.bench import push
 
 ANSWERS = {204, 400, 503}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.faults.test_malformed_messages import JUNK, list_places
-from tests.unit.builders import raw_group
-from tests.unit.test_any_object import FULL, MUTABLE_FIELDS, check
+from tests.support.builders import raw_group
+from tests.unit.functions.test_any_object import FULL, MUTABLE_FIELDS, check
 from tests.unit.webhook.test_anything import WORKLOADS
 from tests.unit.webhook.workloads import as_review, injecting
 from webhook.tpu_env.admission import NoReviewError, review

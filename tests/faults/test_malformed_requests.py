@@ -29,11 +29,11 @@ from tests.faults.test_malformed_messages import (
     redelivered,
     slow,
 )
-from tests.harness import Harness
-from tests.manifests import manifest
-from tests.signing_requests import STRANGE_NAMES, USAGES, kubelets, pem, raw_request
 from tests.stories import helpers
 from tests.stories.helpers import ONE_HOST
+from tests.support.harness import Harness
+from tests.support.manifests import manifest
+from tests.support.signing_requests import STRANGE_NAMES, USAGES, kubelets, pem, raw_request
 from tools.bench import push
 
 CSR = "/apis/certificates.k8s.io/v1/certificatesigningrequests/csr-x"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.harness import ROOT
+from tests.support.harness import ROOT
 
 TIMEOUT_S = 240.0
 """Ends a program that hangs. It is not a limit for slow programs, but lower than pytest's time limit."""

@@ -23,7 +23,7 @@ from local.base.events import AuditEntry, Event, SubprocessEnded
 from local.base.http import Application, Request, Response, Stream, Subscription
 from local.run.supervisor import Setup, Supervisor, open_supervisor
 from local.vm import agents
-from tests.manifests import manifest
+from tests.support.manifests import manifest
 
 pytestmark = [pytest.mark.processes, pytest.mark.real]
 

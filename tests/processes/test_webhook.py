@@ -16,8 +16,8 @@ import yaml
 
 from local.base.ports import LOOPBACK
 from local.kube import CertificateAuthority
-from tests.harness import ROOT
 from tests.processes.program import Program
+from tests.support.harness import ROOT
 from tests.unit.webhook.workloads import as_review, stateful_set
 from webhook.server import LAST_ANSWERS_S
 from webhook.settings import read_settings

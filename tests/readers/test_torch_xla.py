@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.readers.pods import admitted_pod
-from tests.real_parts import miss
+from tests.support.real_parts import miss
 from tests.unit.webhook.test_shapes import TOPOLOGY
 from tests.unit.webhook.workloads import container, selector
 

@@ -26,9 +26,9 @@ from shared.ports.errors import CallError
 from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubeconfig, TokenKind
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
-from tests.loopback import Google, Issuer, MetadataServer, kubeconfig, open_loopback
 from tests.real.relay.waiting import until
-from tests.real_parts import open_own_control_plane
+from tests.support.loopback import Google, Issuer, MetadataServer, kubeconfig, open_loopback
+from tests.support.real_parts import open_own_control_plane
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("access")]
 

@@ -14,7 +14,7 @@ import pytest
 from local.control_plane.binaries import find
 from local.control_plane.plane import OwnControlPlane
 from tests.real.inventory import list_everything
-from tests.real_parts import miss
+from tests.support.real_parts import miss
 from tools.first_slice import PAGE, Step, mask, open_terminal, parse_page, play, render_page
 
 real = pytest.mark.real

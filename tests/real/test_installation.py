@@ -16,12 +16,12 @@ import yaml
 
 from local.control_plane.plane import ControlPlane, OwnControlPlane
 from shared.base.names import BOOTSTRAP_GROUP, FINALIZER, RESOURCE_NAME_LABEL
-from tests.guardrails import CASES, Case
-from tests.manifests import manifest
-from tests.overlays import EXAMPLE, NAMES, define_anything, write_overlay
 from tests.real.relay.waiting import until
-from tests.real_parts import open_own_control_plane
-from tests.unit.test_manifests import DOCUMENTS
+from tests.support.guardrails import CASES, Case
+from tests.support.manifests import manifest
+from tests.support.overlays import EXAMPLE, NAMES, define_anything, write_overlay
+from tests.support.real_parts import open_own_control_plane
+from tests.unit.infra.kubernetes.test_manifests import DOCUMENTS
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("installation")]
 

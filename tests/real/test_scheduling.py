@@ -16,10 +16,10 @@ import pytest
 import yaml
 
 from local.control_plane.plane import OwnControlPlane
-from tests.harness import ROOT
 from tests.processes.program import Local, running
 from tests.real.relay.waiting import until
-from tests.real_parts import open_own_control_plane
+from tests.support.harness import ROOT
+from tests.support.real_parts import open_own_control_plane
 
 pytestmark = [pytest.mark.real, pytest.mark.processes, pytest.mark.xdist_group("scheduling")]
 

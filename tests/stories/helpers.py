@@ -16,7 +16,7 @@ from local.base.machine import Machine
 from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Options
 from local.vm import agents
 from local.vm.conversation import Bearer, Identity
-from tests.harness import Harness
+from tests.support.harness import Harness
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)

@@ -7,11 +7,11 @@ from datetime import timedelta
 from typing import Any
 
 from local.jobsets import PodBehaviour
-from tests import jobset_objects as objects
-from tests.harness import Harness
-from tests.jobset_objects import JOBSET, NAMESPACE
 from tests.stories import helpers
 from tests.stories.helpers import HOUR
+from tests.support import jobset_objects as objects
+from tests.support.harness import Harness
+from tests.support.jobset_objects import JOBSET, NAMESPACE
 
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"

@@ -20,8 +20,6 @@ from local.cloud.simulation import PROJECT
 from local.gce.faults import Faults
 from shared.base.names import STEPS
 from shared.base.reasons import REASONS, Reason
-from tests.harness import RESERVATION, Harness, manifests
-from tests.manifests import manifest
 from tests.stories import helpers
 from tests.stories.helpers import (
     HOUR,
@@ -32,7 +30,9 @@ from tests.stories.helpers import (
     STANDARD,
     STEPS_EMAIL,
 )
-from tests.unit.builders import DATA
+from tests.support.builders import DATA
+from tests.support.harness import RESERVATION, Harness, manifests
+from tests.support.manifests import manifest
 
 TWO_SINGLE = {**ONE_HOST, "nodeCount": 2}
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

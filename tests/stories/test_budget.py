@@ -20,10 +20,10 @@ import pytest
 from local.base.http import Request, Response
 from local.cloud.simulation import identity
 from shared.base.names import STEPS
-from tests.harness import ROOT, Harness
-from tests.manifests import manifest
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, ONE_HOST, STANDARD, PrintFigure
+from tests.support.harness import ROOT, Harness
+from tests.support.manifests import manifest
 
 CLUSTER_STEPS = frozenset({"sweep", "report_leaks"})
 """The steps whose calls are about all groups."""

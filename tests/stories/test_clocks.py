@@ -17,10 +17,10 @@ from local import gce, kube
 from local.cloud.simulation import Clocks, Options
 from local.vm import agents
 from shared.base.names import VM_ID_LABEL
-from tests.harness import Harness
-from tests.manifests import manifest
 from tests.stories import helpers
 from tests.stories.helpers import MINUTE, NAME, ONE_HOST, SPOT
+from tests.support.harness import Harness
+from tests.support.manifests import manifest
 
 OFFSETS_S = (-300, -75, -45, 0, 75, 300)
 ALONE = (

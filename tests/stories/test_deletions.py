@@ -16,10 +16,10 @@ from shared.ports.errors import CallError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Policy
 from shared.triggers.message import Cause, Message
-from tests.harness import Harness, ProcessKilled
-from tests.manifests import manifest
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, NAME, SPOT
+from tests.support.harness import Harness, ProcessKilled
+from tests.support.manifests import manifest
 
 HANGS_S = 31.0
 

@@ -24,8 +24,8 @@ from tests.faults.test_crash_anywhere import (
     first_call_of,
     run_scenario,
 )
-from tests.harness import Harness
 from tests.stories.helpers import HOUR, PrintFigure
+from tests.support.harness import Harness
 
 SHARDS = 2
 """The points of a scenario are divided among this number of tests, which run in parallel."""

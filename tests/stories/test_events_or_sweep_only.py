@@ -12,10 +12,10 @@ import pytest
 
 from local import pubsub
 from local.cloud.simulation import Options
-from tests.harness import Harness
-from tests.manifests import manifest
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, ONE_HOST, SPOT
+from tests.support.harness import Harness
+from tests.support.manifests import manifest
 
 EVENTS_ONLY = Options(sweeps=False)
 SWEEP_ONLY = Options(relays=False, sinks=False)

@@ -13,10 +13,6 @@ from shared.base.names import JOBSET_STEPS
 from shared.frame.settings import TPU_NODE_GROUP
 from shared.frame.step import handle
 from shared.triggers.message import Cause, Message
-from tests import jobset_objects as objects
-from tests.harness import Harness
-from tests.jobset_objects import JOBSET, NAMESPACE
-from tests.manifests import manifest
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE
 from tests.stories.jobsets import (
@@ -37,6 +33,10 @@ from tests.stories.jobsets import (
     reported_events,
     until,
 )
+from tests.support import jobset_objects as objects
+from tests.support.harness import Harness
+from tests.support.jobset_objects import JOBSET, NAMESPACE
+from tests.support.manifests import manifest
 
 MAY_RESTART = {"failurePolicy": {"maxRestarts": 1}}
 

@@ -19,12 +19,12 @@ from local.vm import agents
 from shared.base.names import RESOURCE_NAME_LABEL
 from shared.frame.step import handle
 from shared.triggers.message import Cause, Message
-from tests.harness import Harness
-from tests.manifests import manifest
-from tests.signing_requests import STRANGE_NAMES, USAGES, kubelets, pem
-from tests.signing_requests import manifest as request_manifest
 from tests.stories import helpers
 from tests.stories.helpers import MINUTE, NAME, STANDARD, PrintFigure
+from tests.support.harness import Harness
+from tests.support.manifests import manifest
+from tests.support.signing_requests import STRANGE_NAMES, USAGES, kubelets, pem
+from tests.support.signing_requests import manifest as request_manifest
 
 NODES = "/api/v1/nodes"
 GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"

@@ -10,10 +10,10 @@ from functions import report_leaks
 from local.cloud.simulation import PROJECT
 from local.gce import Principal
 from shared.ports.gce import calls as gce_calls
-from tests.harness import Harness
-from tests.manifests import manifest
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, NAME, REGION, ZONE
+from tests.support.harness import Harness
+from tests.support.manifests import manifest
 
 LEAKED = "report_leaks: LeakedSlice"
 

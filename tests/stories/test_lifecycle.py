@@ -13,11 +13,11 @@ import pytest
 import yaml
 
 from local.cloud.simulation import PROJECT
-from tests.harness import Harness
-from tests.manifests import V6E_IMAGE, manifest
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, ONE_HOST, SPOT, STANDARD
-from tests.unit.builders import DATA
+from tests.support.builders import DATA
+from tests.support.harness import Harness
+from tests.support.manifests import V6E_IMAGE, manifest
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 ROWS: list[dict[str, Any]] = yaml.safe_load((DATA / "spec.yaml").read_text())["valid"]

@@ -19,10 +19,10 @@ from local.vm.kubelet import ACCELERATOR_LABEL
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, VM_ID_LABEL
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
-from tests.harness import RESERVATION, Harness
-from tests.manifests import manifest
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, NAME, ONE_HOST, SPOT
+from tests.support.harness import RESERVATION, Harness
+from tests.support.manifests import manifest
 
 TWO_SINGLE = {**ONE_HOST, "nodeCount": 2}
 

@@ -18,12 +18,12 @@ from local.cloud.simulation import Options, identity
 from local.gke.timings import OPERATION_S
 from local.jobsets import PodBehaviour
 from shared.base.names import JOBSET_STEPS
-from tests import jobset_objects as objects
-from tests.harness import Harness
 from tests.stories.helpers import HOUR, MINUTE, PrintFigure
 from tests.stories.jobsets import JOBSETS, RUNS_FOREVER, apply, phases, until
 from tests.stories.test_jobset_slices import new_harness
 from tests.stories.test_node_pool_slices import new_harness as new_harness_of_pools
+from tests.support import jobset_objects as objects
+from tests.support.harness import Harness
 
 COUNT = 100
 CALLS_EACH = 20

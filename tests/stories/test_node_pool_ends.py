@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from local.base.http import Response
-from tests.harness import GKE_CLUSTER, GKE_REGION, Harness
-from tests.jobset_objects import JOBSET, pod
 from tests.stories.helpers import MINUTE
 from tests.stories.jobsets import (
     JOBSETS,
@@ -24,6 +22,8 @@ from tests.stories.jobsets import (
     until,
 )
 from tests.stories.test_node_pool_slices import CREATING, is_gone, new_harness, post
+from tests.support.harness import GKE_CLUSTER, GKE_REGION, Harness
+from tests.support.jobset_objects import JOBSET, pod
 
 CREATED = f"Pod NodePoolCreationSucceeded: node pool {NAME} has been created"
 DELETED = f"JobSet NodePoolDeletionSucceeded: node pool {NAME} has been deleted"

@@ -15,9 +15,6 @@ from shared.frame.step import handle
 from shared.ports.errors import CallError
 from shared.ports.gke_settings import GkeSettings
 from shared.triggers.message import POD_KIND, Cause, Message
-from tests import jobset_objects as objects
-from tests.harness import GKE_CLUSTER, GKE_REGION, Harness
-from tests.jobset_objects import NAMESPACE
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE
 from tests.stories.jobsets import (
@@ -35,7 +32,10 @@ from tests.stories.jobsets import (
     reported_events,
     until,
 )
-from tests.unit.builders import merge
+from tests.support import jobset_objects as objects
+from tests.support.builders import merge
+from tests.support.harness import GKE_CLUSTER, GKE_REGION, Harness
+from tests.support.jobset_objects import NAMESPACE
 
 ZONE = f"{GKE_REGION}-c"
 SETTINGS = GkeSettings("my-gcp-project", GKE_REGION, GKE_CLUSTER, zone=ZONE)

@@ -16,8 +16,6 @@ from shared.base.jobs import JOB_KEY_SELECTOR, job_key
 from shared.frame.settings import GKE
 from shared.slices.by_node_pool.desired_pool import HASH_LABEL, build_desired_slice
 from shared.slices.jobsets import find_leader
-from tests import jobset_objects as objects
-from tests.harness import GKE_CLUSTER, Harness
 from tests.stories.helpers import HOUR, MINUTE
 from tests.stories.jobsets import (
     FAILS_ONCE,
@@ -32,6 +30,8 @@ from tests.stories.jobsets import (
     until,
 )
 from tests.stories.test_node_pool_slices import SETTINGS, is_gone, new_harness, post
+from tests.support import jobset_objects as objects
+from tests.support.harness import GKE_CLUSTER, Harness
 
 OLDER = "train-bfcf5"
 POOLS = f"/v1/{SETTINGS.cluster_path}/nodePools"

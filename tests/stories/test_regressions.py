@@ -10,8 +10,6 @@ import yaml
 
 from local.cloud.simulation import Options
 from shared.base.names import RESOURCE_NAME_LABEL, VM_ID_LABEL
-from tests.harness import Harness
-from tests.manifests import manifest
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, ONE_HOST, SPOT, STANDARD
 from tests.stories.test_api_errors import (
@@ -22,6 +20,8 @@ from tests.stories.test_api_errors import (
 )
 from tests.stories.test_budget import CallCounter
 from tests.stories.test_lifecycle import EXAMPLES
+from tests.support.harness import Harness
+from tests.support.manifests import manifest
 
 
 def test_the_sweep_without_events_reports_a_stopped_vm_lost() -> None:

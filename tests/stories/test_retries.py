@@ -8,10 +8,10 @@ import pytest
 
 from local.base.http import Response
 from shared.base.names import VM_ID_LABEL
-from tests.harness import Harness
-from tests.manifests import manifest
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, NAME
+from tests.support.harness import Harness
+from tests.support.manifests import manifest
 
 CREATE, GET_MIG = "create_resources", "instanceGroupManagers.get"
 FOREVER = 100_000

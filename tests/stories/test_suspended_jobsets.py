@@ -11,9 +11,6 @@ from typing import Any
 import pytest
 
 from local.jobsets import Controller
-from tests import jobset_objects as objects
-from tests.harness import Harness
-from tests.jobset_objects import JOBSET
 from tests.stories import test_jobset_slices, test_node_pool_slices
 from tests.stories.helpers import MINUTE
 from tests.stories.jobsets import (
@@ -27,6 +24,9 @@ from tests.stories.jobsets import (
     reported_events,
     until,
 )
+from tests.support import jobset_objects as objects
+from tests.support.harness import Harness
+from tests.support.jobset_objects import JOBSET
 
 MODULE = Path(__file__).parents[2] / "infra" / "terraform"
 ZONE = test_node_pool_slices.ZONE

@@ -11,10 +11,10 @@ import pytest
 
 from local import gce
 from local.base.http import Response
-from tests.harness import Harness
-from tests.manifests import manifest
 from tests.stories import helpers
 from tests.stories.helpers import MINUTE, NAME, ONE_HOST, SPOT
+from tests.support.harness import Harness
+from tests.support.manifests import manifest
 
 TWO_SINGLE = {**ONE_HOST, "nodeCount": 2}
 FOUR: dict[str, Any] = {"nodeCount": 4, "topology": "2x2x4"}

@@ -18,10 +18,10 @@ from local.vm import agents
 from shared.base.names import BOOTSTRAP_GROUP
 from shared.frame.settings import JoinApproval
 from shared.node_groups.bootstrap import KUBEADM_GROUP
-from tests.harness import Harness, manifests
-from tests.manifests import manifest
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, STANDARD
+from tests.support.harness import Harness, manifests
+from tests.support.manifests import manifest
 
 SLOW_TO_JOIN = Options(agents=agents.Timings(lease_s=LAZY_LEASE_S, prepare_s=(240.0, 300.0)))
 NEW_GROUP_IN_POLICY = "'c3lzdGVtOmJvb3RzdHJhcHBlcnM6dHB1LWZ1bmN0aW9ucw==', "

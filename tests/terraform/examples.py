@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tests.harness import ROOT
+from tests.support.harness import ROOT
 
 EXAMPLES = ROOT / "infra" / "terraform" / "examples"
 PEM = re.compile(r"(-----BEGIN CERTIFICATE-----\n).*?(\n *-----END)", re.DOTALL)

@@ -23,7 +23,7 @@ from local.cloud.logging import CloudLogging, serve
 from local.gce import Inventory, Principal, Simulator, Timings
 from local.tests.gce.small_cloud import RecordingAgent
 from replay import cloud_logging
-from tests.loopback import Loopback, open_loopback
+from tests.support.loopback import Loopback, open_loopback
 from tools.cloud import reference
 from tools.cloud.__main__ import Dependencies, main, open_clients
 from tools.cloud.answers import redact

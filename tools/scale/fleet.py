@@ -9,9 +9,9 @@ from typing import Any
 from local.base.http import Request
 from local.cloud.simulation import identity, topic
 from shared.base.names import STEPS
-from tests.harness import Harness
-from tests.manifests import manifest
 from tests.stories.helpers import MINUTE, ONE_HOST, STANDARD
+from tests.support.harness import Harness
+from tests.support.manifests import manifest
 
 RATE_QUOTA = 1_500
 """Requests per minute of each quota group: the default in Compute Engine's documentation."""

@@ -9,7 +9,7 @@ from local.base.http import Request, Response
 from local.cloud.simulation import topic
 from local.pubsub.subscription import Subscription
 from shared.base.names import STEPS
-from tests.harness import Harness
+from tests.support.harness import Harness
 
 _TOKENS = {f"Bearer {step.replace('_', '-')}": step for step in STEPS}
 

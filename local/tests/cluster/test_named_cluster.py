@@ -21,7 +21,7 @@ from local.cluster.owned import describe_process, find_claim
 from local.cluster.preflight import find_obstacle
 from local.kube import CertificateAuthority
 from local.tests.cluster.small_cluster import SmallCluster, claim, open_cluster
-from tests.harness import ROOT
+from tests.support.harness import ROOT
 
 
 def write_kubeconfig(folder: Path, cluster: dict[str, Any], user: dict[str, Any]) -> Path:

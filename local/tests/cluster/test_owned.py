@@ -34,7 +34,7 @@ from local.tests.cluster.small_cluster import (
 )
 from local.tests.jobsets.cluster import jobset
 from local.vm.kubeadm import signing_request
-from tests.harness import ROOT
+from tests.support.harness import ROOT
 
 CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"

@@ -9,7 +9,7 @@ import yaml
 
 from local.gce import InventoryUnreadable, read_inventory
 from local.gce.inventory import UnrestrictedInventory
-from tests.harness import ROOT
+from tests.support.harness import ROOT
 
 EXAMPLES = [
     document

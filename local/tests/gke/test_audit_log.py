@@ -12,7 +12,7 @@ from local.cloud.sinks import Sinks
 from local.tests.gke.small_gke import CLUSTER, NAME, POOL, POOLS, PROJECT, ZONE, Gke, pool_body
 from shared.triggers.audit_log import LogEvent, find_steps
 from shared.triggers.decode import decode
-from tests.harness import filters
+from tests.support.harness import filters
 
 
 @pytest.fixture

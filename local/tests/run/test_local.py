@@ -22,8 +22,8 @@ import yaml
 
 from local.base.ports import find_free_ports
 from local.run.supervisor import JOBSET_STEPS, STEPS
-from tests.harness import ROOT
 from tests.processes.program import STARTED, TIMEOUT_S, Local, Program, running
+from tests.support.harness import ROOT
 
 EXAMPLES = ROOT / "examples"
 ANY_PORTS = ("--port", "0", "--compute-port", "0", "--pubsub-port", "0")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness import ROOT
 from tests.processes.program import TIMEOUT_S, Program, running
+from tests.support.harness import ROOT
 
 pytestmark = pytest.mark.processes
 

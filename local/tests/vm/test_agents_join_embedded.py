@@ -24,7 +24,7 @@ from shared.node_groups.bootstrap import (
     render_startup_script,
     token_secret,
 )
-from tests.unit.startup.vm import Machine
+from tests.unit.shared.node_groups.startup.vm import Machine
 
 ADMIN_TOKEN = "an-administrator"
 NODE_PATH = "/api/v1/nodes/tng-train-0a1b2c3d-x1y2"

@@ -23,7 +23,7 @@ from local.vm.kubelet import KubeletBehaviour
 from local.vm.script_agent import ScriptAgent
 from local.vm.transport import Https, send_https
 from shared.node_groups.bootstrap import join_metadata, new_token, render_startup_script
-from tests.unit.startup.vm import Machine
+from tests.unit.shared.node_groups.startup.vm import Machine
 
 pytestmark = pytest.mark.processes
 

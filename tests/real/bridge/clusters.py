@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 
 from local.base.clock import VirtualClock
 from local.cloud.simulation import Options
-from tests.harness import using_clusters
 from tests.real.bridge.cluster import RealCluster
 from tests.real.bridge.installation import Installation
+from tests.support.harness import using_clusters
 
 
 class _RealClusters:

@@ -1,10 +1,10 @@
 """The lifecycle of a slice on a cluster that deploy.sh installed, with the identities that it binds.
 
 Only deploy.sh and the steps of docs/install.md before it install the product. Steps and relay run in
-the test (`tests.harness`), on a virtual clock and the simulated Compute Engine; they authenticate at
-the API server with real credentials: the kubeconfigs of the page, or ID tokens of an issuer that
-replaces Google in Terraform's AuthenticationConfiguration. The bridge adds its own resource to test
-which objects are in effect.
+the test (`tests.support.harness`), on a virtual clock and the simulated Compute Engine; they
+authenticate at the API server with real credentials: the kubeconfigs of the page, or ID tokens of
+an issuer that replaces Google in Terraform's AuthenticationConfiguration. The bridge adds its own
+resource to test which objects are in effect.
 """
 
 from __future__ import annotations
@@ -25,10 +25,6 @@ import yaml
 from local.base.http import Request
 from local.base.ports import LOOPBACK
 from local.kube import CertificateAuthority
-from tests import signing_requests
-from tests.harness import Harness
-from tests.loopback import Google, Issuer, open_loopback
-from tests.manifests import manifest
 from tests.real.bridge.administrator import MERGE_PATCH
 from tests.real.bridge.clusters import on_installation
 from tests.real.bridge.connections import Caller, trusting
@@ -45,8 +41,12 @@ from tests.real.deploy.outputs import (
     USERS,
 )
 from tests.real.inventory import list_everything
-from tests.real_parts import open_own_control_plane
 from tests.stories import helpers
+from tests.support import signing_requests
+from tests.support.harness import Harness
+from tests.support.loopback import Google, Issuer, open_loopback
+from tests.support.manifests import manifest
+from tests.support.real_parts import open_own_control_plane
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy life")]
 

@@ -23,7 +23,7 @@ from tests.real.deploy.outputs import (
     UNIQUE_IDS,
     Outputs,
 )
-from tests.real_parts import miss
+from tests.support.real_parts import miss
 from tests.terraform import workspace
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("terraform")]

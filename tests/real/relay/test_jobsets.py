@@ -14,12 +14,12 @@ from local.control_plane.plane import OwnControlPlane
 from shared.base.jobs import job_key
 from shared.base.names import ACCELERATOR_LABEL, JOB_KEY, JOBSET_NAME, TOPOLOGY_LABEL, TPU_RESOURCE
 from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, OPT_OUT
-from tests.harness import ROOT
-from tests.manifests import manifest
 from tests.real.relay.conftest import INSTALLATION, MERGE_PATCH, RelaySetup
 from tests.real.relay.process import RelayProcess, request_token, run_relay, write_kubeconfig
 from tests.real.relay.waiting import until
-from tests.real_parts import get_jobset_crd
+from tests.support.harness import ROOT
+from tests.support.manifests import manifest
+from tests.support.real_parts import get_jobset_crd
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("relay")]
 

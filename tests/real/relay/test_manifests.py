@@ -15,12 +15,12 @@ import yaml
 
 from local.control_plane.plane import OwnControlPlane
 from shared.base.names import BOOTSTRAP_GROUP, FINALIZER
-from tests.harness import manifests
-from tests.manifests import manifest
 from tests.real.relay.waiting import until
-from tests.real_parts import open_own_control_plane
-from tests.signing_requests import kubelets, pem
-from tests.signing_requests import manifest as signing_request
+from tests.support.harness import manifests
+from tests.support.manifests import manifest
+from tests.support.real_parts import open_own_control_plane
+from tests.support.signing_requests import kubelets, pem
+from tests.support.signing_requests import manifest as signing_request
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("manifests")]
 

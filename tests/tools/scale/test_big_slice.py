@@ -14,14 +14,14 @@ from datetime import datetime, timedelta
 import pytest
 
 from shared.base.names import STEPS
-from tests.harness import Harness, manifests
-from tests.manifests import manifest
 from tests.real.bridge.clusters import on_installation
 from tests.real.bridge.heartbeats import Grace
 from tests.real.bridge.installation import Installation, install
-from tests.real_parts import open_own_control_plane
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, NAME, SPOT
+from tests.support.harness import Harness, manifests
+from tests.support.manifests import manifest
+from tests.support.real_parts import open_own_control_plane
 from tools.scale import figures
 from tools.scale.meter import Meter, Reading
 

@@ -23,7 +23,7 @@ from tests.real.relay.messages import Subscriptions, open_subscriptions
 from tests.real.relay.process import RelayProcess, request_token, run_relay, write_kubeconfig
 from tests.real.relay.test_jobsets import JOBSETS, MANIFESTS
 from tests.real.relay.waiting import until
-from tests.real_parts import get_jobset_crd
+from tests.support.real_parts import get_jobset_crd
 from tools.scale import figures
 from tools.scale.foreign_nodes import STATUS_EVERY_S, open_foreign_nodes
 

@@ -17,8 +17,8 @@ from relay.metrics import CreationPhase, GroupState
 from relay.slices import MAX_COUNT, GroupRecord, Slices, read_phases, read_slice
 from relay.watching.projection import parse
 from shared.base.timestamps import parse_time, render_time
-from tests.harness import Harness
-from tests.manifests import manifest
+from tests.support.harness import Harness
+from tests.support.manifests import manifest
 from tests.unit.relay.objects import Raw, group
 from tests.unit.relay.test_malformed_objects import make_object, mutate
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.harness import Harness
+from tests.support.harness import Harness
 from tests.unit.replay.tool import ALONE, Tool
 
 

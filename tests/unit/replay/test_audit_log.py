@@ -16,9 +16,9 @@ from local.cloud.simulation import PROJECT, Options
 from replay.audit_log import TIMESTAMP_ATTRIBUTE, make_publications, read_filters
 from replay.cloud_logging import MAX_EXHAUSTED, SECONDS_A_CALL, Page, read_entry, read_pages
 from shared.ports.errors import CallError
-from tests.harness import Harness
+from tests.support.harness import Harness
+from tests.unit.infra.terraform.test_sink_filters import ENTRIES, EXCESS, FILTERS, POOLS, find_steps
 from tests.unit.replay.tool import Tool, training
-from tests.unit.test_sink_filters import ENTRIES, EXCESS, FILTERS, POOLS, find_steps
 
 REQUEST = types.ListLogEntriesRequest(resource_names=["projects/p"])
 NO_SINKS = Options(sinks=False, sweeps=False)

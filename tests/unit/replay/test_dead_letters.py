@@ -11,7 +11,7 @@ import pytest
 from local.cloud.simulation import topic
 from replay.dead_letters import LEASE_S, MAX_LISTED
 from shared.ports.errors import CallError
-from tests.harness import Harness
+from tests.support.harness import Harness
 from tests.unit.replay.tool import ALONE, Tool, training
 
 LETTERS = ("dead-letters",)

@@ -19,7 +19,7 @@ from replay.publications import GROUP_STEPS
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
 from shared.ports.gce.clients import Clients
-from tests.harness import Harness
+from tests.support.harness import Harness
 from tests.unit.replay.tool import ALONE, Tool, training
 
 

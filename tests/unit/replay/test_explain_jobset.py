@@ -9,8 +9,8 @@ import pytest
 
 from shared.frame.settings import GKE, TPU_NODE_GROUP
 from tests.faults.test_jobsets import SETTINGS, post, prepare, running, slices
-from tests.harness import Harness
 from tests.stories.jobsets import NAME, PODS, delete, pods, until
+from tests.support.harness import Harness
 from tests.unit.replay.tool import ALONE, Tool
 
 ABOUT = ("explain", "default/train", "--jobset")

@@ -8,7 +8,7 @@ import pytest
 
 from replay.commands import Topic
 from replay.publications import GROUP_STEPS
-from tests.harness import Harness
+from tests.support.harness import Harness
 from tests.unit.replay.tool import ALONE, Tool, training
 
 READY = timedelta(minutes=30)

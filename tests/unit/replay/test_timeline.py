@@ -17,7 +17,7 @@ from replay.timeline import COMPUTE, READY, RUNNING, STEP, VM, Timeline, read_ti
 from replay.timeline_html import MAX_VMS, render_html
 from replay.timeline_text import join_moments, render_cost, render_summary
 from shared.node_groups.node_group import resource_name
-from tests.harness import Harness
+from tests.support.harness import Harness
 from tests.unit.replay.tool import Tool, training
 
 NAME = "tng-training-0123abcd"

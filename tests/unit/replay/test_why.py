@@ -20,12 +20,12 @@ from replay.decisions import Decided, Decision, decide_again, render, to_documen
 from replay.observed_text import list_facts
 from shared.frame.plan import Emit
 from shared.frame.snapshot import FIELD, encode
-from tests.harness import Harness
 from tests.stories import helpers
-from tests.unit import test_label_node as labels
-from tests.unit.builders import NOW
+from tests.support.builders import NOW
+from tests.support.harness import Harness
+from tests.unit.functions.label_node import test_decide as labels
 from tests.unit.replay.tool import Tool, training
-from tests.unit.test_snapshot import CASES, rules_of
+from tests.unit.shared.frame.test_snapshot import CASES, rules_of
 
 ARGUMENTS = ("timeline", "default/training")
 MINUTES = timedelta(minutes=1)

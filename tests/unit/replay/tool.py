@@ -25,7 +25,7 @@ from replay.ways import Ways
 from shared.ports.errors import CallError
 from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access_settings import Kubeconfig
-from tests.harness import Harness
+from tests.support.harness import Harness
 
 ROOT = Path(__file__).parents[3]
 ALONE = Options(sweeps=False, relays=False, sinks=False)

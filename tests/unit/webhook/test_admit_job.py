@@ -17,7 +17,7 @@ import yaml
 
 from shared.base.environment import SettingsError
 from shared.base.jobs import job_key
-from tests.admission import evaluate
+from tests.support.admission import evaluate
 from tests.unit.webhook.workloads import Manifest, as_review, container, job, selector
 from webhook.admit_job import AdmissionSettings, admit, read_admission
 from webhook.settings import read_settings

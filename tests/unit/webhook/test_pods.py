@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.admission import refusal
+from tests.support.admission import refusal
 from tests.unit.webhook.workloads import (
     Answered,
     Manifest,

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from shared.base.pods import count_chips
-from tests.admission import evaluate, refusal
+from tests.support.admission import evaluate, refusal
 from tests.unit.webhook.lws import mutate
 from tests.unit.webhook.workloads import (
     Answered,

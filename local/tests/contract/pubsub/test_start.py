@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from local.tests.run.family import wait_until_gone
-from tests import pubsub_emulator
+from tests.support import pubsub_emulator
 
 _GONE_WITHIN_S = 30.0
 _START_ONE = """

@@ -18,8 +18,8 @@ from local.tests.contract.kubernetes.dialogue import (
     post,
     put,
 )
-from tests.unit import specs
-from tests.unit.builders import spec
+from tests.support import specs
+from tests.support.builders import spec
 
 GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/{ns}/tpunodegroups"
 GROUP = f"{GROUPS}/a"

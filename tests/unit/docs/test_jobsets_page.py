@@ -1,0 +1,24 @@
+"""The pages about JobSets name each setting and the event of the pause."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from shared.slices.lifecycle import list_templates
+
+ROOT = Path(__file__).parents[3]
+PAGES = "".join(
+    (ROOT / "docs" / name).read_text() for name in ("jobsets.md", "reference/jobset-slices.md")
+)
+
+
+def test_a_page_names_the_event_of_the_pause() -> None:
+    (name,) = {event.reason for event in list_templates() if not event.has_prefix}
+    assert f"`{name}`" in PAGES
+
+
+def test_a_page_names_each_setting() -> None:
+    settings = (ROOT / "shared" / "frame" / "settings.py").read_text()
+    names = set(re.findall(r'"(JOBSET_[A-Z_]+)"', settings))
+    assert {name for name in names if name not in PAGES} == set()

@@ -1,0 +1,42 @@
+"""Each file in examples/ can be applied to the cluster of `make local`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+import yaml
+
+from local.base.clock import VirtualClock
+from local.cluster.manifests import (
+    FOR_PODS,
+    read_definitions_for_examples,
+    read_manifests,
+    read_manifests_for_jobsets,
+)
+from local.kube import ADMIN, KubeApi
+from local.run.supervisor import TPU_NODE_GROUP
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+PATHS = sorted(EXAMPLES.rglob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> KubeApi:
+    api = KubeApi(VirtualClock(), random=Random(1), tokens={"admin": ADMIN})
+    api.apply_manifests(
+        [
+            *read_manifests(without=FOR_PODS),
+            *read_manifests_for_jobsets(TPU_NODE_GROUP),
+            *read_definitions_for_examples(),
+        ]
+    )
+    return api
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: str(path.relative_to(EXAMPLES)))
+def test_each_example_is_accepted_with_every_field(cluster: KubeApi, path: Path) -> None:
+    documents = list(yaml.safe_load_all(path.read_text()))
+    assert documents
+    cluster.apply_manifests(documents)

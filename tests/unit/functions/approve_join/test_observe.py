@@ -1,0 +1,272 @@
+"""The reads of approve_join about a request, its group and its VM, within the time limit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from functions.approve_join.decide import decide
+from functions.approve_join.join_requests import Candidate, JoinWork, Report, Revoke
+from functions.approve_join.observe import ObservedRequests, observe
+from shared.base.logs import make_logger
+from shared.frame.step import execute
+from shared.node_groups import node_group
+from shared.ports.errors import CallError, OutOfTimeError
+from shared.ports.gce.calls import Gce
+from shared.ports.kubernetes.cluster import Cluster
+from shared.triggers.decode import Trigger
+from shared.triggers.message import Cause, message_about_requests
+from tests.support.builders import CLUSTER, NOW, RESOURCE, raw_group
+from tests.support.reads import Reads
+from tests.support.signing_requests import kubelets, pem, raw_request
+from tests.unit.functions.approve_join.test_decide import candidate
+from tests.unit.functions.create_resources.test_decide import SETTINGS
+from tests.unit.functions.inject_token.test_decide import instance
+
+VM = f"{RESOURCE}-ab12"
+RAW = raw_request(pem(kubelets(VM)))
+DECIDED = {**RAW, "status": {"conditions": [{"type": "Denied"}]}}
+ELSEWHERE = raw_request(pem(kubelets("another-node")))
+WITH_DOMAIN = raw_request(pem(kubelets(f"{VM}.c.p.internal")))
+FORBIDDEN = CallError("GET x", 403, "Forbidden", "may not")
+ANSWERS: dict[str, Any] = {
+    "find_signing_request": RAW,
+    "get_cluster_id": CLUSTER,
+    "list_groups_named": [raw_group(uid="another"), raw_group()],
+    "find_instance": instance(VM),
+}
+
+
+def joining(
+    *names: str, remaining_s: Callable[[], float] = lambda: 30.0, **answers: Any
+) -> tuple[JoinWork, Reads]:
+    reads, nothing = Reads(ANSWERS | answers), cast("Any", None)
+    message = message_about_requests(Cause.JOIN_REQUESTED, NOW, names or ("csr",))
+    work = JoinWork(
+        settings=SETTINGS,
+        gce=cast("Gce", reads),
+        cluster=cast("Cluster", reads),
+        publish=nothing,
+        random_bytes=bytes,
+        remaining_s=remaining_s,
+        now=NOW,
+        trigger=Trigger("JoinRequested", NOW, message),
+        log=make_logger(),
+    )
+    return work, reads
+
+
+GROUP = ["get_cluster_id", "list_groups_named"]
+CASES: dict[str, tuple[dict[str, Any], list[str], dict[str, Any] | None]] = {
+    "for a Node of a group": (
+        {},
+        [*GROUP, "find_instance"],
+        {"group": node_group.parse(raw_group(), CLUSTER), "instance": instance(VM)},
+    ),
+    "for a Node whose VM does not exist": (
+        {"find_instance": None},
+        [*GROUP, "find_instance"],
+        {"group": node_group.parse(raw_group(), CLUSTER)},
+    ),
+    "deleted": ({"find_signing_request": None}, [], None),
+    "to another signer": (
+        {"find_signing_request": {**RAW, "spec": {**RAW["spec"], "signerName": "x"}}},
+        [],
+        None,
+    ),
+    "for a Node named like its VM with a domain": (
+        {"find_signing_request": WITH_DOMAIN},
+        [*GROUP, "find_instance"],
+        {"group": node_group.parse(raw_group(), CLUSTER), "instance": instance(VM)},
+    ),
+    "for a Node of no group": ({"find_signing_request": ELSEWHERE}, [], {}),
+    "for a group that does not exist": (
+        {"list_groups_named": [raw_group(uid="another")]},
+        GROUP,
+        {},
+    ),
+    "for a group that is being deleted": (
+        {"list_groups_named": [raw_group(deleting=True)]},
+        GROUP,
+        {"group": node_group.parse(raw_group(deleting=True), CLUSTER)},
+    ),
+    "for a group that is not served": (
+        {"list_groups_named": [raw_group(change={"project": "other-project"})]},
+        GROUP,
+        {
+            "group": node_group.parse(raw_group(change={"project": "other-project"}), CLUSTER),
+            "is_served": False,
+        },
+    ),
+    "the group cannot be read": ({"list_groups_named": FORBIDDEN}, GROUP, {"error": FORBIDDEN}),
+    "the VM cannot be read": (
+        {"find_instance": FORBIDDEN},
+        [*GROUP, "find_instance"],
+        {"group": node_group.parse(raw_group(), CLUSTER), "error": FORBIDDEN},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_group_and_the_vm_of_a_request_are_read(
+    case: tuple[dict[str, Any], list[str], dict[str, Any] | None],
+) -> None:
+    answers, calls, expected = case
+    work, reads = joining(**answers)
+    observed = observe(work)
+    assert reads.calls == ["find_signing_request", *calls]
+    assert (observed.unread, observed.errors) == ((), ())
+    if expected is None:
+        assert observed.candidates == ()
+        return
+    (found,) = observed.candidates
+    base = Candidate(found.request, found.subject, found.raw)
+    assert found == replace(base, **expected)
+    assert found.raw in (RAW, ELSEWHERE, WITH_DOMAIN)
+
+
+def test_a_decided_request_causes_no_further_read() -> None:
+    work, reads = joining(find_signing_request=DECIDED)
+    (found,) = observe(work).candidates
+    assert found.request.is_decided
+    assert reads.calls == ["find_signing_request"]
+
+
+def test_a_group_and_a_vm_are_read_once_for_many_requests() -> None:
+    work, reads = joining("csr-1", "csr-2", "csr-3")
+    assert len(observe(work).candidates) == 3
+    assert {call: reads.calls.count(call) for call in reads.calls} == {
+        "find_signing_request": 3,
+        "get_cluster_id": 1,
+        "list_groups_named": 1,
+        "find_instance": 1,
+    }
+
+
+@pytest.mark.parametrize("error", [FORBIDDEN, OutOfTimeError("slow")])
+def test_an_unreadable_request_does_not_stop_the_others(error: Exception) -> None:
+    def find(name: str) -> Any:
+        if name == "csr-1":
+            raise error
+        return RAW
+
+    observed = observe(joining("csr-1", "csr-2", find_signing_request=find)[0])
+    assert observed.errors == (error,)
+    assert len(observed.candidates) == 1
+
+
+@pytest.mark.parametrize("seconds, unread", [(1.0, ()), (0.0, ("csr-2",))])
+def test_all_requests_but_the_first_are_left_unread_beyond_the_time_limit(
+    seconds: float, unread: tuple[str, ...]
+) -> None:
+    def remaining_s() -> float:
+        if not seconds:
+            raise OutOfTimeError("no time")
+        return seconds
+
+    observed = observe(joining("csr-1", "csr-2", remaining_s=remaining_s)[0])
+    assert observed.unread == unread
+    assert len(observed.candidates) == 2 - len(unread)
+
+
+@pytest.mark.parametrize(
+    "is_redelivered, is_first, is_repetition",
+    [(False, True, False), (True, True, True), (False, False, True)],
+    ids=["first", "redelivered", "observed again"],
+)
+def test_a_redelivered_message_and_a_second_observation_are_repetitions(
+    is_redelivered: bool, is_first: bool, is_repetition: bool
+) -> None:
+    def remaining_s() -> float:
+        raise OutOfTimeError("no time")
+
+    work, _ = joining("csr-1", "csr-2", remaining_s=remaining_s)
+    trigger = replace(work.trigger, is_redelivered=is_redelivered)
+    observed = observe(replace(work, trigger=trigger, is_first_observation=is_first))
+    assert (observed.unread, observed.is_repetition) == (("csr-2",), is_repetition)
+
+
+def test_a_trigger_without_a_request_observes_none() -> None:
+    work, _ = joining()
+    assert observe(replace(work, trigger=Trigger("x", NOW))) == ObservedRequests()
+
+
+@pytest.mark.parametrize(
+    "outcome, severity", [("NotApproved", "WARNING"), ("Denied", "ERROR"), ("Failed", "ERROR")]
+)
+def test_the_log_line_about_a_request_has_the_fields_of_the_alert(
+    outcome: str, severity: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Report(outcome, "why", "csr", "node", "group").apply(joining()[0])
+    line = json.loads(capsys.readouterr().out)
+    assert line["severity"] == severity
+    assert {key: line[key] for key in ("decision", "note", "request", "node", "group", "step")} == {
+        "decision": f"Join{outcome}",
+        "note": "why",
+        "request": "csr",
+        "node": "node",
+        "group": "group",
+        "step": "approve_join",
+    }
+
+
+def test_a_token_that_cannot_be_revoked_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    Revoke("abcdef", "csr").apply(joining(delete_token_secret=FORBIDDEN)[0])
+    note = json.loads(capsys.readouterr().out)["note"]
+    assert note.startswith("its token abcdef could not be revoked: GET x: 403 Forbidden: may not.")
+    assert "Delete the Secret bootstrap-token-abcdef in kube-system" in note
+    Revoke("abcdef", "csr").apply(joining(delete_token_secret=None)[0])
+    assert capsys.readouterr().out == ""
+    unavailable = CallError("DELETE x", 503, "unavailable", "later")
+    with pytest.raises(CallError, match="later"):
+        Revoke("abcdef", "csr").apply(joining(delete_token_secret=unavailable)[0])
+
+
+WRITE_FORBIDDEN, INVALID = (CallError("PUT x", http, "x", "no") for http in (403, 422))
+REJECTIONS: dict[str, tuple[CallError, bool, bool]] = {
+    "rejected by an admission webhook": (INVALID, False, True),
+    "forbidden, again": (WRITE_FORBIDDEN, True, True),
+    "forbidden for the first time": (WRITE_FORBIDDEN, False, False),
+    "not answered": (CallError("PUT x", 503, "unavailable", "later"), True, False),
+}
+
+
+@pytest.mark.parametrize("case", REJECTIONS.values(), ids=REJECTIONS)
+def test_an_approval_that_fails_is_reported_at_the_vm_or_retried(
+    case: tuple[CallError, bool, bool],
+) -> None:
+    error, is_redelivered, is_reported = case
+    work, _ = joining(decide_signing_request=error)
+    sent: list[tuple[str, Any]] = []
+    trigger = replace(work.trigger, is_redelivered=is_redelivered)
+    work = replace(work, trigger=trigger, publish=lambda *one: sent.append(one))
+    names = ("csr-x", "csr-y")
+    both = [replace(candidate(), request=replace(candidate().request, name=one)) for one in names]
+    plan = decide(ObservedRequests(tuple(both)), NOW)
+    if not is_reported:
+        with pytest.raises(CallError, match=error.message):
+            execute(plan, work)
+        assert (sent, work.rejected) == ([], [])
+        return
+    execute(plan, work)
+    assert work.facts["rejected"] == [*names]
+    assert [(one.request.name, why) for one, why in work.rejected] == [
+        (name, error) for name in names
+    ]
+    ((step, (message,)),) = sent
+    assert (step, message.cause, message.vms) == ("label_node", Cause.JOIN_NOT_APPROVED, (VM,))
+
+
+def test_an_approval_that_fails_is_reported_even_if_another_request_cannot_be_read() -> None:
+    work, _ = joining(decide_signing_request=INVALID)
+    sent: list[tuple[str, Any]] = []
+    work = replace(work, publish=lambda *one: sent.append(one))
+    unavailable = CallError("GET csr-y", 503, "unavailable", "later")
+    plan = decide(ObservedRequests((candidate(),), errors=(unavailable,)), NOW)
+    with pytest.raises(CallError, match="later"):
+        execute(plan, work)
+    assert [(step, message.vms) for step, (message,) in sent] == [("label_node", (VM,))]

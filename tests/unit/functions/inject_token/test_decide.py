@@ -1,0 +1,467 @@
+"""The decisions of inject_token: for each VM no action, the Secret of its token, or a new token."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from functions.inject_token.decide import MIN_LEFT, decide
+from functions.inject_token.observe import NothingToInject, ObservedVms, Vm
+from shared.base.names import CA_HASH_KEY
+from shared.base.reasons import Reason
+from shared.frame.plan import ABORT_AFTER_FAILURE, Attempt, Fail, ForOne, Plan, Send
+from shared.node_groups.actions import CreateSecret, DeleteNode, RevokeIfJoined, SetMetadata
+from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
+from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.status import Condition, Retry, Status, Type
+from shared.node_groups.work import WriteStatus
+from shared.ports.errors import CallError
+from shared.ports.gce.values import Instance
+from shared.ports.kubernetes.nodes import Node, parse_node
+from shared.triggers.audit_log import LogEvent
+from shared.triggers.decode import Trigger
+from shared.triggers.message import Cause, Message
+from tests.support.builders import NOW, RESOURCE, flat, group
+
+VM = f"{RESOURCE}-ab12"
+BOOTED = NOW - timedelta(minutes=1)
+CREATED_BY = f"projects/1/zones/us-central1-c/instanceGroupManagers/{RESOURCE}"
+NEW = Token("newnew", "n" * 16, NOW + TOKEN_LIFE)
+OLD = Token("oldold", "o" * 16, NOW + timedelta(minutes=30))
+NAMED = Trigger("x", NOW, Message("default", "my-slice", "", Cause.VMS_NEED_TOKENS, NOW, vms=(VM,)))
+RESYNC = Trigger("Resync", NOW, Message("default", "my-slice", "", Cause.RESYNC, NOW))
+
+
+def instance(
+    name: str = VM,
+    status: str = "RUNNING",
+    token: Token | None = None,
+    started: datetime = BOOTED,
+    created: datetime = BOOTED,
+) -> Instance:
+    metadata = {"created-by": CREATED_BY}
+    if token is not None:
+        metadata |= join_metadata(token, endpoint="10.128.0.2", ca_hash="sha256:x")
+    return Instance(name, "42", status, created, started, CREATED_BY, "fp", metadata)
+
+
+def node() -> Node:
+    return parse_node({"metadata": {"name": VM, "uid": "node-uid"}})
+
+
+def observed(*vms: Vm, trigger: Trigger = NAMED, about: NodeGroup | None = None) -> ObservedVms:
+    fresh = {vm.instance.name: NEW for vm in vms}
+    own = about or group()
+    bootstrap = own.spec.bootstrap
+    assert bootstrap is not None
+    return ObservedVms(own, bootstrap, Status(), trigger, vms, fresh, "sha256:x")
+
+
+def describe(plan: Plan) -> list[str]:
+    return [
+        f"{type(action).__name__} {action.token.id}"
+        if isinstance(action, CreateSecret)
+        else type(action).__name__
+        for action in flat(plan)
+    ]
+
+
+CASES: dict[str, tuple[Vm, list[str]]] = {
+    "a new VM gets a token in its metadata, then the Secret": (
+        Vm(instance(), None, None),
+        ["SetMetadata", "CreateSecret newnew"],
+    ),
+    "a VM with a token in its metadata gets the Secret": (
+        Vm(instance(token=OLD), None, OLD),
+        ["CreateSecret oldold", "RevokeIfJoined"],
+    ),
+    "a token that expires soon is replaced": (
+        Vm(instance(), None, Token("oldold", "o" * 16, NOW + timedelta(minutes=5))),
+        ["SetMetadata", "CreateSecret newnew", "RevokeIfJoined"],
+    ),
+    "a VM that has joined needs no action": (Vm(instance(token=OLD), node(), OLD), []),
+    "the stale Node of a recreated VM is deleted first": (
+        Vm(instance(), node(), None, is_node_stale=True),
+        ["DeleteNode", "SetMetadata", "CreateSecret newnew"],
+    ),
+    "a VM that is stopping gets no token": (Vm(instance(status="STOPPING"), None, None), []),
+    "a VM that is being inserted gets no token yet": (
+        Vm(instance(status="PROVISIONING"), node(), None, is_node_stale=True),
+        [],
+    ),
+    "a VM that is being staged gets no token yet": (Vm(instance(status="STAGING"), None, None), []),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_vm_gets_the_token_that_it_needs(case: tuple[Vm, list[str]]) -> None:
+    vm, expected = case
+    plan = decide(observed(vm), NOW)
+    assert describe(plan) == expected
+    assert plan.outcome == ("Injecting" if expected else "NothingToDo")
+
+
+@pytest.mark.parametrize("is_repetition, actions", [(True, ["DeleteSecret"]), (False, [])])
+def test_a_repetition_revokes_the_token_of_a_vm_that_has_joined_since(
+    is_repetition: bool, actions: list[str]
+) -> None:
+    """The earlier attempt may have created the Secret, and have failed before it revoked the token."""
+    given = observed(Vm(instance(token=OLD), node(), OLD))
+    assert describe(decide(replace(given, is_repetition=is_repetition), NOW)) == actions
+
+
+def test_the_stale_node_of_a_recreated_vm_does_not_revoke_its_token() -> None:
+    plan = decide(observed(Vm(instance(token=OLD), node(), OLD, is_node_stale=True)), NOW)
+    assert flat(plan)[-1] == RevokeIfJoined("oldold", VM, "node-uid")
+
+
+def test_a_valid_token_is_written_again_with_the_hash_of_a_new_ca() -> None:
+    plan = decide(replace(observed(Vm(instance(token=OLD), None, OLD)), ca_hash="sha256:new"), NOW)
+    assert describe(plan) == ["SetMetadata", "CreateSecret oldold", "RevokeIfJoined"]
+    write = flat(plan)[0]
+    assert isinstance(write, SetMetadata)
+    assert write.items == {
+        **write.instance.metadata,
+        CA_HASH_KEY: "sha256:new",
+    }
+
+
+@pytest.mark.conformance("boot-vm-states")
+def test_a_vm_that_is_being_staged_gets_a_token_after_the_end_of_its_insert() -> None:
+    event = LogEvent("compute.instances.insert", "my-gcp-project", "us-central1-c", VM, "instances")
+    ended = Trigger(event.method, NOW, event=event)
+    staged = observed(Vm(instance(status="STAGING"), None, None), trigger=ended)
+    assert describe(decide(staged, NOW)) == ["SetMetadata", "CreateSecret newnew"]
+
+
+def test_an_unreadable_vm_does_not_stop_the_tokens_of_the_others() -> None:
+    error = CallError(f"instances.get of {VM}", 500, "internalError", "Internal error")
+    batch = replace(observed(Vm(instance(), None, None)), errors=(error,))
+    assert describe(decide(batch, NOW)) == ["SetMetadata", "CreateSecret newnew", "Fail"]
+    assert flat(decide(batch, NOW))[-1] == Fail(error)
+
+
+def test_a_transient_error_of_one_vm_is_raised_before_a_permanent_one_of_another() -> None:
+    permanent = CallError(f"instances.get of {VM}", 400, "invalid", "no")
+    transient = CallError(f"instances.get of {VM}-2", 503, "backendError", "later")
+    batch = replace(observed(), errors=(permanent, transient))
+    assert flat(decide(batch, NOW)) == [Fail(transient), Fail(permanent)]
+
+
+def test_vms_beyond_the_time_limit_are_published_again() -> None:
+    batch = replace(observed(Vm(instance(), None, None)), unread=(VM, f"{VM}-2"))
+    send = flat(decide(batch, NOW))[0]
+    assert isinstance(send, Send)
+    assert (send.step, [message.vms for message in send.messages]) == (
+        "inject_token",
+        [(VM, f"{VM}-2")],
+    )
+
+
+def test_a_repetition_publishes_unread_vms_only_if_nothing_fails() -> None:
+    batch = replace(observed(Vm(instance(), None, None)), unread=(VM,), is_repetition=True)
+    *_, barrier, last = decide(batch, NOW).actions
+    assert barrier == ABORT_AFTER_FAILURE
+    assert isinstance(last, ForOne)
+    assert isinstance(last.actions[0], Send)
+
+
+@pytest.mark.conformance("boot-keys")
+def test_the_metadata_of_other_writers_is_kept() -> None:
+    plan = decide(observed(Vm(instance(), None, None)), NOW)
+    action = flat(plan)[0]
+    assert isinstance(action, SetMetadata)
+    assert action.items["created-by"] == CREATED_BY
+    assert action.items["kubeadm-control-plane-ip"] == "10.128.0.2"
+
+
+def test_the_deletion_of_a_stale_node_names_its_uid() -> None:
+    plan = decide(observed(Vm(instance(), node(), None, is_node_stale=True)), NOW)
+    assert flat(plan)[0] == DeleteNode(VM, "node-uid")
+
+
+def test_a_resync_publishes_vms_to_the_same_step_in_batches_of_twenty() -> None:
+    vms = [Vm(instance(f"{RESOURCE}-{index:04}"), None, None) for index in range(45)]
+    plan = decide(observed(*vms, trigger=RESYNC), NOW)
+
+    batches = [
+        message.vms
+        for action in plan.actions
+        if isinstance(action, Send)
+        for message in action.messages
+    ]
+    assert [len(batch) for batch in batches] == [20, 20, 5]
+    assert isinstance(plan.actions[-1], WriteStatus)
+
+
+UNUSED = Token("oldold", "o" * 16, NOW + TOKEN_LIFE - timedelta(minutes=3))
+FRESH = Token("oldold", "o" * 16, NOW + TOKEN_LIFE - timedelta(seconds=30))
+
+
+@pytest.mark.parametrize(
+    "token, batches",
+    [pytest.param(FRESH, 0, id="fresh"), pytest.param(UNUSED, 1, id="unused for three minutes")],
+)
+def test_a_resync_publishes_a_vm_with_a_token_only_if_the_token_is_unused_for_two_minutes(
+    token: Token, batches: int
+) -> None:
+    plan = decide(observed(Vm(instance(token=token), None, token), trigger=RESYNC), NOW)
+    assert sum(isinstance(action, Send) for action in plan.actions) == batches
+
+
+def token_with(*, left: timedelta) -> Token:
+    return Token("oldold", "o" * 16, NOW + left)
+
+
+UNUSED_FOR_TWO_MINUTES = TOKEN_LIFE - timedelta(minutes=2)
+SECOND = timedelta(seconds=1)
+NEEDS: dict[str, tuple[Vm, bool]] = {
+    "no token": (Vm(instance(), None, None), True),
+    "a token that expires soon": (
+        Vm(instance(), None, token_with(left=MIN_LEFT - SECOND)),
+        True,
+    ),
+    "a token that is unused for two minutes": (
+        Vm(instance(), None, token_with(left=UNUSED_FOR_TWO_MINUTES)),
+        True,
+    ),
+    "a token that is unused for less than two minutes": (
+        Vm(instance(), None, token_with(left=UNUSED_FOR_TWO_MINUTES + SECOND)),
+        False,
+    ),
+    "a new token, and the Node of a predecessor": (
+        Vm(instance(), node(), token_with(left=TOKEN_LIFE), is_node_stale=True),
+        True,
+    ),
+    "a joined Node": (Vm(instance(), node(), None), False),
+    "a VM that is stopping": (Vm(instance(status="STOPPING"), None, None), False),
+}
+
+
+@pytest.mark.parametrize("case", NEEDS.values(), ids=NEEDS)
+def test_a_resync_publishes_the_vms_that_need_a_token(case: tuple[Vm, bool]) -> None:
+    vm, needs_token = case
+    plan = decide(observed(vm, trigger=RESYNC), NOW)
+    assert plan.outcome == ("PublishingVMs" if needs_token else "AllHaveTokens")
+    assert any(isinstance(action, Send) for action in plan.actions) is needs_token
+
+
+@pytest.mark.parametrize(
+    "left, actions",
+    [
+        (MIN_LEFT, ["CreateSecret oldold", "RevokeIfJoined"]),
+        (MIN_LEFT - SECOND, ["SetMetadata", "CreateSecret newnew", "RevokeIfJoined"]),
+    ],
+)
+def test_a_token_is_replaced_in_its_last_ten_minutes(left: timedelta, actions: list[str]) -> None:
+    assert timedelta(minutes=10) == MIN_LEFT
+    token = token_with(left=left)
+    assert describe(decide(observed(Vm(instance(token=token), None, token)), NOW)) == actions
+
+
+@pytest.mark.parametrize(
+    "left, provided",
+    [(SECOND, 1), (timedelta(), 0), (-SECOND, 0)],
+    ids=["valid", "expires now", "expired"],
+)
+def test_an_expired_token_does_not_count(left: timedelta, provided: int) -> None:
+    condition = report(observed(Vm(instance(), None, token_with(left=left)), trigger=RESYNC))
+    assert condition.message == f"{provided} of 2 VMs have a join token or have joined"
+
+
+def report(given: ObservedVms) -> Condition:
+    """Return TokensInjected as a resync writes it."""
+    write = decide(given, NOW).actions[-1]
+    assert isinstance(write, WriteStatus)
+    return write.status.conditions[Type.TOKENS_INJECTED]
+
+
+WITHOUT_TOKEN, WITH_TOKEN = (
+    Vm(instance(), None, None),
+    Vm(instance(token=OLD), None, token_with(left=TOKEN_LIFE)),
+)
+JOINED, STAGING = Vm(instance(), node(), None), Vm(instance(status="STAGING"), None, None)
+DENIED = Condition("False", Reason.PERMISSION_DENIED, "may not", NOW, 1)
+BEFORE: dict[str, tuple[Condition | None, Vm, str]] = {
+    "an error remains while a VM needs a token": (DENIED, WITHOUT_TOKEN, Reason.PERMISSION_DENIED),
+    "an error remains while the Secret of a token may be missing": (
+        DENIED,
+        WITH_TOKEN,
+        Reason.PERMISSION_DENIED,
+    ),
+    "an error is removed when the VM has joined": (DENIED, JOINED, Reason.PROVISIONING),
+    "an error is removed while no VM can get a token": (DENIED, STAGING, Reason.PROVISIONING),
+    "progress is counted": (
+        replace(DENIED, reason=Reason.PROVISIONING),
+        WITHOUT_TOKEN,
+        Reason.PROVISIONING,
+    ),
+    "a condition that was true is computed again": (
+        Condition("True", "Injected", "", NOW, 1),
+        WITHOUT_TOKEN,
+        Reason.PROVISIONING,
+    ),
+    "there is no condition": (None, WITHOUT_TOKEN, Reason.PROVISIONING),
+}
+
+
+@pytest.mark.parametrize("case", BEFORE.values(), ids=BEFORE)
+def test_a_resync_keeps_or_removes_the_error_of_a_batch(
+    case: tuple[Condition | None, Vm, str],
+) -> None:
+    before, vm, reason = case
+    known = Status(conditions={} if before is None else {Type.TOKENS_INJECTED: before})
+    assert report(replace(observed(vm, trigger=RESYNC), status=known)).reason == reason
+
+
+def test_an_error_remains_until_the_secrets_of_all_tokens_exist() -> None:
+    known = Status(conditions={Type.TOKENS_INJECTED: DENIED})
+    both = [replace(WITH_TOKEN, instance=instance(f"{RESOURCE}-{end}")) for end in ("ab12", "cd34")]
+    condition = report(replace(observed(*both, trigger=RESYNC), status=known))
+    assert (condition.is_true, condition.reason) == (False, Reason.PERMISSION_DENIED)
+
+
+def test_a_batch_without_an_error_removes_the_error_of_an_earlier_batch() -> None:
+    known = Status(conditions={Type.TOKENS_INJECTED: DENIED})
+    plan = decide(replace(observed(WITH_TOKEN), status=known), NOW)
+    assert plan.actions[-2] == ABORT_AFTER_FAILURE
+    condition = condition_after(plan.actions[-1])
+    assert (condition.is_true, condition.reason, condition.message) == (
+        False,
+        Reason.PROVISIONING,
+        "The last error has not occurred again",
+    )
+
+
+@pytest.mark.parametrize(
+    "before, vm",
+    [
+        (None, WITH_TOKEN),
+        (replace(DENIED, reason=Reason.PROVISIONING), WITH_TOKEN),
+        (DENIED, JOINED),
+    ],
+    ids=["there is no condition", "there was no error", "nothing is injected"],
+)
+def test_a_batch_that_removes_no_error_writes_no_status(before: Condition | None, vm: Vm) -> None:
+    known = Status(conditions={} if before is None else {Type.TOKENS_INJECTED: before})
+    plan = decide(replace(observed(vm), status=known), NOW)
+    assert ABORT_AFTER_FAILURE not in plan.actions
+    assert not any(isinstance(action, WriteStatus) for action in flat(plan))
+
+
+def condition_after(action: object) -> Condition:
+    """Return TokensInjected as the last action of a batch writes it."""
+    assert isinstance(action, Attempt)
+    assert isinstance(action.action, WriteStatus)
+    return action.action.status.conditions[Type.TOKENS_INJECTED]
+
+
+@pytest.mark.parametrize(
+    "vms, is_true, message",
+    [
+        ([], False, "0 of 2 VMs have a join token or have joined"),
+        (["token"], False, "1 of 2 VMs have a join token or have joined"),
+        (["token", "node"], True, "All 2 VMs have a join token or have joined"),
+    ],
+)
+def test_tokens_injected_counts_vms_with_a_token_or_a_node(
+    vms: list[str], is_true: bool, message: str
+) -> None:
+    given_vms = [
+        Vm(instance(token=OLD), None, OLD) if word == "token" else Vm(instance(), node(), None)
+        for word in vms
+    ]
+    given = observed(*given_vms, trigger=RESYNC)
+    write = decide(given, NOW).actions[-1]
+    assert isinstance(write, WriteStatus)
+    condition = write.status.conditions[Type.TOKENS_INJECTED]
+    assert (condition.is_true, condition.message) == (is_true, message)
+
+
+def test_a_group_without_bootstrap_needs_no_tokens() -> None:
+    about = group(change={"bootstrapKubernetes": None})
+    plan = decide(NothingToInject(about, Status()), NOW)
+    write = plan.actions[0]
+    assert isinstance(write, WriteStatus)
+    condition = write.status.conditions[Type.TOKENS_INJECTED]
+    assert (condition.is_true, condition.reason) == (True, "NotNeeded")
+
+
+def test_a_group_being_deleted_gets_no_token() -> None:
+    assert decide(NothingToInject(group(deleting=True), Status()), NOW) == Plan("Deleting")
+
+
+def test_the_text_of_a_plan_does_not_contain_the_secret_of_a_token() -> None:
+    plan = decide(observed(Vm(instance(), None, None)), NOW)
+    shown = repr(plan) + "".join(action.describe() for action in plan.list_actions())
+    assert NEW.secret not in shown
+
+
+def test_the_reason_of_the_condition_is_a_known_reason() -> None:
+    given = observed(trigger=RESYNC)
+    write = decide(given, NOW).actions[-1]
+    assert isinstance(write, WriteStatus)
+    condition = write.status.conditions[Type.TOKENS_INJECTED]
+    assert condition.reason in set(Reason)
+
+
+OTHER = f"{RESOURCE}-zz99"
+CONCERNS: dict[str, tuple[str, bool]] = {
+    "the error is about this VM": (f"503 (instances.set_metadata of {VM})", True),
+    "the error is about this VM and another": (f"503 of {OTHER}; 503 of {VM}", True),
+    "the error is about another VM": (f"503 (instances.set_metadata of {OTHER})", False),
+    "the error is about no VM": (
+        "503 (GET /api/v1/namespaces/kube-system/configmaps/kube-root-ca.crt)",
+        True,
+    ),
+    "the error is about the MIG": (f"503 (instances.list of {RESOURCE})", True),
+}
+
+
+@pytest.mark.parametrize("case", CONCERNS.values(), ids=CONCERNS)
+def test_a_success_for_a_vm_removes_an_error_that_may_be_about_this_vm(
+    case: tuple[str, bool],
+) -> None:
+    message, is_removed = case
+    retried = Status(retries=(Retry("inject_token", message, NOW),))
+    reported = Status(conditions={Type.TOKENS_INJECTED: replace(DENIED, message=message)})
+    for known in (retried, reported):
+        actions = decide(replace(observed(WITH_TOKEN), status=known), NOW).actions
+        assert (ABORT_AFTER_FAILURE in actions) is is_removed
+    last = decide(replace(observed(WITH_TOKEN), status=retried), NOW).actions[-1]
+    if is_removed:
+        assert isinstance(last, Attempt)
+        assert isinstance(last.action, WriteStatus)
+        assert last.action.status.retries == ()
+
+
+@pytest.mark.parametrize(
+    "vm, left",
+    [(WITHOUT_TOKEN, 1), (WITH_TOKEN, 1), (JOINED, 0), (STAGING, 0)],
+    ids=["needs a token", "has a token", "joined", "staging"],
+)
+def test_a_transient_error_is_removed_when_its_vm_no_longer_waits(vm: Vm, left: int) -> None:
+    known = Status(retries=(Retry("inject_token", f"503 of {VM}", NOW),))
+    write = decide(replace(observed(vm, trigger=RESYNC), status=known), NOW).actions[-1]
+    assert isinstance(write, WriteStatus)
+    assert len(write.status.retries) == left
+
+
+@pytest.mark.parametrize("name, is_kept", [(VM, True), (OTHER, False)])
+def test_an_error_about_a_vm_remains_only_while_this_vm_waits(name: str, is_kept: bool) -> None:
+    denied = replace(DENIED, message=f"may not (instances.set_metadata of {name})")
+    known = Status(conditions={Type.TOKENS_INJECTED: denied})
+    condition = report(replace(observed(WITHOUT_TOKEN, trigger=RESYNC), status=known))
+    assert (condition.reason == Reason.PERMISSION_DENIED) is is_kept
+
+
+def test_the_error_of_the_step_is_removed_from_a_group_that_is_no_longer_served() -> None:
+    failed = Status(retries=(Retry("inject_token", "503", NOW),))
+    plan = decide(NothingToInject(group(), failed, can_be_served=False), NOW)
+    assert plan.outcome == "NotServed"
+    (write,) = plan.actions
+    assert isinstance(write, WriteStatus)
+    assert write.status.retries == ()
+    assert decide(NothingToInject(group(), Status(), can_be_served=False), NOW) == Plan("NotServed")

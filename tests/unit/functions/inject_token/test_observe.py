@@ -1,0 +1,108 @@
+"""The reads of inject_token: VMs one by one, and the cluster's CA, which is cached."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from functions.inject_token.observe import ObservedVms, observe
+from shared.base.names import CA_HASH_KEY
+from shared.node_groups.bootstrap import ca_hash
+from shared.node_groups.status import Status
+from shared.ports.errors import CallError, OutOfTimeError
+from shared.ports.gce.values import Instance
+from tests.support.builders import group
+from tests.support.reads import reading_work
+from tests.unit.functions.inject_token.test_decide import NAMED, OLD, VM, instance
+from tests.unit.shared.node_groups.test_bootstrap import EC_CA, V1_CA
+
+CACHED, ROTATED = EC_CA, V1_CA
+
+
+@pytest.mark.parametrize(
+    "on_vm, now, reads",
+    [
+        pytest.param(None, CACHED, 1, id="the VM has no hash"),
+        pytest.param(CACHED, CACHED, 1, id="the VM has the same hash"),
+        pytest.param(ROTATED, ROTATED, 2, id="another process has read the new CA"),
+        pytest.param(CACHED, ROTATED, 1, id="the CA has changed, and the VM has the old hash"),
+    ],
+)
+def test_the_ca_is_read_again_if_a_vm_has_another_hash_than_the_cached_ca(
+    on_vm: str | None, now: str, reads: int
+) -> None:
+    """Otherwise processes would overwrite the new hash with the old one while they cache the old CA."""
+    vm = instance(token=OLD)
+    metadata = dict(vm.metadata)
+    if on_vm is None:
+        del metadata[CA_HASH_KEY]
+    else:
+        metadata[CA_HASH_KEY] = ca_hash(on_vm)
+    cluster = [CACHED, now]
+    answers = {
+        "find_instance": replace(vm, metadata=metadata),
+        "find_node": None,
+        "get_ca_certificate": lambda _: cluster[0],
+        "forget_ca_certificate": lambda: cluster.pop(0),
+    }
+    work, recorded = reading_work(group(), Status(), NAMED, answers)
+    found = observe(work)
+    assert isinstance(found, ObservedVms)
+    assert [one.instance.name for one in found.vms] == [VM]
+    assert recorded.calls.count("get_ca_certificate") == reads
+    assert found.ca_hash == ca_hash(now if reads == 2 else CACHED)
+
+
+def test_a_ca_that_is_no_certificate_is_an_error_and_is_read_again_next_time() -> None:
+    cluster = ["no certificate", CACHED]
+    answers = {
+        "find_instance": instance(token=OLD),
+        "find_node": None,
+        "get_ca_certificate": lambda _: cluster[0],
+        "forget_ca_certificate": lambda: cluster.pop(0),
+    }
+    work, _ = reading_work(group(), Status(), NAMED, answers)
+    with pytest.raises(CallError, match=r"^read the cluster's CA: 422 Invalid: "):
+        observe(work)
+    assert cluster == [CACHED]
+
+
+OTHER = f"{VM}-2"
+SLOW = OutOfTimeError("no answer within 10 s")
+BOTH = replace(NAMED, message=replace(NAMED.message, vms=(VM, OTHER))) if NAMED.message else NAMED
+
+
+@pytest.mark.parametrize(
+    "has_time, read, unread",
+    [(True, [OTHER], ()), (False, [], (OTHER,))],
+    ids=["time is left", "no time is left"],
+)
+def test_a_vm_whose_read_times_out_does_not_stop_the_tokens_of_the_others(
+    has_time: bool, read: list[str], unread: tuple[str, ...]
+) -> None:
+    hangs = True
+
+    def find(_project: str, _zone: str, name: str) -> Instance:
+        nonlocal hangs
+        if name == VM:
+            raise SLOW
+        hangs = False
+        return replace(instance(), name=name)
+
+    def remaining_s() -> float:
+        if hangs and not has_time and reads.calls:
+            raise SLOW
+        return 30.0
+
+    answers = {
+        "find_instance": find,
+        "find_node": None,
+        "get_ca_certificate": CACHED,
+        "forget_ca_certificate": None,
+    }
+    work, reads = reading_work(group(), Status(), BOTH, answers, remaining_s=remaining_s)
+    found = observe(work)
+    assert isinstance(found, ObservedVms)
+    assert ([one.instance.name for one in found.vms], found.unread) == (read, unread)
+    assert [str(error) for error in found.errors] == [f"{VM}: no answer within 10 s"]

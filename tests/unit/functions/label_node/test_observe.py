@@ -1,0 +1,233 @@
+"""The reads of label_node: as little as the trigger needs, and everything on a resync."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from functions.label_node.observe import NothingToCount, ObservedNodes, observe
+from shared.base.names import BOOT_ID_LABEL
+from shared.node_groups.node_group import AnyGroup
+from shared.node_groups.status import Condition, Pending, Status, Type
+from shared.triggers.decode import Trigger
+from shared.triggers.message import Cause, Message
+from tests.support.builders import NOW, RESOURCE, group, unreadable_group
+from tests.support.reads import reading_work
+from tests.unit.functions.create_resources.test_decide import instance_group
+from tests.unit.functions.label_node.test_decide import (
+    COMPLETE,
+    EARLIER,
+    LOSS_REPORTED,
+    NODES_CHANGED,
+    RESOURCES_READY,
+    RESYNC,
+    A,
+    B,
+    C,
+    node,
+    preempted,
+    vm,
+)
+
+D, E, F = (f"{RESOURCE}-{name}" for name in ("dddd", "eeee", "ffff"))
+
+
+@pytest.mark.parametrize(
+    "about, can_be_served",
+    [
+        pytest.param(unreadable_group(), False, id="unreadable"),
+        pytest.param(group(change={"project": "other-project"}), False, id="not served"),
+        pytest.param(group(deleting=True), True, id="being deleted"),
+        pytest.param(group(owned=False), True, id="not owned"),
+    ],
+)
+def test_nothing_is_read_for_a_group_without_nodes_to_count(
+    about: AnyGroup, can_be_served: bool
+) -> None:
+    work, reads = reading_work(about, Status(), RESYNC, {})
+    assert observe(work) == NothingToCount(about, Status(), can_be_served=can_be_served)
+    assert reads.calls == []
+
+
+def test_only_the_vm_of_a_debounced_event_is_read() -> None:
+    answers = {"find_instance": vm(B, "STOPPING"), "find_node": node(B).raw}
+    work, reads = reading_work(group(), LOSS_REPORTED, preempted(B), answers)
+    observed = observe(work)
+    assert isinstance(observed, ObservedNodes)
+    assert observed.is_debounced
+    assert observed.members.instances == {B: vm(B, "STOPPING")}
+    assert [one.name for one in observed.members.nodes] == [B]
+    assert reads.calls == ["find_instance", "find_node"]
+
+
+def test_the_vm_and_the_node_of_a_debounced_event_may_be_gone() -> None:
+    work, _ = reading_work(
+        group(), LOSS_REPORTED, preempted(B), {"find_instance": None, "find_node": None}
+    )
+    observed = observe(work)
+    assert isinstance(observed, ObservedNodes)
+    assert (observed.members.nodes, observed.members.instances) == ((), {B: None})
+
+
+def continued(*names: str) -> Trigger:
+    message = Message("default", "my-slice", "", Cause.CONTINUED, NOW, nodes=names)
+    return Trigger("Continued", NOW, message)
+
+
+def cluster(
+    *listed: Any, vms: Mapping[str, Any] | None = None, unlabelled: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return answers with labelled Nodes, VMs, and Nodes that only a read by name finds."""
+    existing = {name: vm(name) for name in (A, B)} if vms is None else vms
+    named = unlabelled or {}
+    return {
+        "list_nodes": [one.raw for one in listed],
+        "list_instances": [one for one in existing.values() if one is not None],
+        "find_instances": lambda _project, _zone, names: {
+            name: existing.get(name) for name in names
+        },
+        "find_nodes": lambda names: {name: named.get(name) for name in names},
+        "find_mig": instance_group(topologies={"2x2x2": "ACTIVE"}),
+    }
+
+
+LESS_THAN_FIVE_MINUTES_AGO = NOW - timedelta(minutes=5, seconds=-1)
+FIVE_MINUTES_AGO = NOW - timedelta(minutes=5)
+ACTIVE = Condition("True", "Active", "", EARLIER, 1)
+INTERCONNECT_READY = replace(
+    COMPLETE, conditions={**COMPLETE.conditions, Type.INTERCONNECT_READY: ACTIVE}
+)
+LOST_A, LOST_B = (
+    replace(RESOURCES_READY, pending=(Pending(name, "NodeLost", EARLIER),)) for name in (A, B)
+)
+BOTH = cluster(node(), node(B))
+UNPROVED_B = cluster(node(), node(B, proved=False))
+FOUR, FIVE = (
+    cluster(*(node(name, proved=False) for name in names), vms={name: vm(name) for name in VMS})
+    for VMS in [(A, B, C, D)]
+    for names in [(A, B, C, D), (A, B, C, D, E)]
+)
+UNLABELLED = cluster(node(B), unlabelled={A: node(proved=False, labelled=False).raw})
+
+
+def joining_b(started: datetime, state: str = "RUNNING") -> dict[str, Any]:
+    """A Node of A, and a VM of B without one."""
+    return cluster(node(), vms={A: vm(), B: vm(B, state, started)})
+
+
+NO_VM = ["find_nodes"]
+VM_A, VM_B = ([f"find_instances {name}", "find_nodes"] for name in (A, B))
+CASES: dict[str, tuple[Status, Trigger, Mapping[str, Any], list[str]]] = {
+    "a proved Node has changed": (RESOURCES_READY, NODES_CHANGED, cluster(node()), NO_VM),
+    "all are ready, the interconnect is not": (
+        RESOURCES_READY,
+        NODES_CHANGED,
+        BOTH,
+        [*NO_VM, "find_mig"],
+    ),
+    "all are ready, the interconnect, too": (INTERCONNECT_READY, NODES_CHANGED, BOTH, NO_VM),
+    "a Node is not proved": (RESOURCES_READY, NODES_CHANGED, UNPROVED_B, [*VM_B, "find_mig"]),
+    "a VM was preempted": (COMPLETE, preempted(B), BOTH, [*VM_B, "find_mig"]),
+    "a Node has changed whose VM is lost": (LOST_A, NODES_CHANGED, BOTH, [*VM_A, "find_mig"]),
+    "a Node has changed, another VM is lost": (LOST_B, NODES_CHANGED, BOTH, NO_VM),
+    "the remaining Nodes of a batch": (RESOURCES_READY, continued(B), BOTH, [*VM_B, "find_mig"]),
+    "four VMs are read one by one": (
+        RESOURCES_READY,
+        NODES_CHANGED,
+        FOUR,
+        [f"find_instances {A} {B} {C} {D}", "find_nodes", "find_mig"],
+    ),
+    "five VMs are listed, and the missing one is read": (
+        RESOURCES_READY,
+        NODES_CHANGED,
+        FIVE,
+        ["list_instances", f"find_instances {E}", "find_nodes", "find_mig"],
+    ),
+    "a Node without the group's label has changed": (
+        RESOURCES_READY,
+        NODES_CHANGED,
+        UNLABELLED,
+        [f"find_nodes {A}", f"find_instances {A}", "find_mig"],
+    ),
+    "a VM that was started five minutes ago has no labelled Node": (
+        RESOURCES_READY,
+        RESYNC,
+        joining_b(FIVE_MINUTES_AGO),
+        ["list_instances", f"find_nodes {B}"],
+    ),
+    "a VM was started less than five minutes ago": (
+        RESOURCES_READY,
+        RESYNC,
+        joining_b(LESS_THAN_FIVE_MINUTES_AGO),
+        ["list_instances", "find_nodes"],
+    ),
+    "a VM that does not run has no Node": (
+        RESOURCES_READY,
+        RESYNC,
+        joining_b(FIVE_MINUTES_AGO, "STOPPING"),
+        ["list_instances", "find_nodes"],
+    ),
+    "the VM of a Node is not in the list of VMs": (
+        RESOURCES_READY,
+        RESYNC,
+        cluster(node(), node(B), vms={A: vm()}),
+        ["list_instances", "find_nodes", f"find_instances {B}"],
+    ),
+}
+
+
+@pytest.mark.parametrize("trigger", [NODES_CHANGED, RESYNC], ids=["a changed Node", "a resync"])
+def test_no_vm_is_read_for_a_labelled_node_whose_name_no_vm_can_have(
+    trigger: Trigger,
+) -> None:
+    read_names: list[str] = []
+
+    def find_instances(_project: str, _zone: str, names: list[str]) -> dict[str, Any]:
+        read_names.extend(names)
+        return {name: vm(name) for name in names}
+
+    answers = cluster(node("10-0-0-5", proved=False), vms={A: vm()})
+    work, _ = reading_work(
+        group(), RESOURCES_READY, trigger, {**answers, "find_instances": find_instances}
+    )
+    observe(work)
+    assert read_names == []
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_label_node_reads_what_the_trigger_needs(
+    case: tuple[Status, Trigger, Mapping[str, Any], list[str]],
+) -> None:
+    known, trigger, answers, calls = case
+    work, reads = reading_work(group(), known, trigger, answers)
+    observed = observe(work)
+    read = [call for call in reads.calls if call != "find_instances"]  # of no VM
+    assert read == ["list_nodes", *calls]
+    assert isinstance(observed, ObservedNodes)
+    assert observed.members.has_all_vms is trigger.is_resync
+    assert (observed.mig is not None) is ("find_mig" in calls)
+    assert not observed.is_debounced
+
+
+WITHOUT_BOOTSTRAP = group(change={"bootstrapKubernetes": None})
+REBOOTED = cluster(node(boot="2", labels={BOOT_ID_LABEL: "1"}))
+
+
+def test_a_kubelet_without_bootstrap_sets_no_label_so_that_its_node_is_read_at_once() -> None:
+    answers = joining_b(LESS_THAN_FIVE_MINUTES_AGO)
+    work, reads = reading_work(WITHOUT_BOOTSTRAP, RESOURCES_READY, RESYNC, answers)
+    observe(work)
+    assert f"find_nodes {B}" in reads.calls
+
+
+@pytest.mark.parametrize("about, is_read", [(group(), False), (WITHOUT_BOOTSTRAP, True)])
+def test_the_vm_of_a_rebooted_node_is_read_if_it_has_no_bootstrap(
+    about: AnyGroup, is_read: bool
+) -> None:
+    work, reads = reading_work(about, RESOURCES_READY, NODES_CHANGED, REBOOTED)
+    observe(work)
+    assert (f"find_instances {A}" in reads.calls) is is_read

@@ -1,0 +1,560 @@
+"""provision_slice: a table of observations of a waiting Pod, and the plan for each of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from time import process_time
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from functions.provision_slice import recover
+from functions.provision_slice.decide import decide
+from functions.provision_slice.observe import ObservedOperation, ObservedPod, PodWork
+from shared.base import backoff
+from shared.base.names import JOBSET_NAME
+from shared.base.timestamps import render_time
+from shared.frame.plan import Action, Attempt, Emit, Plan, Require, Send
+from shared.ports.errors import CallError
+from shared.ports.kubernetes.events import Event
+from shared.slices.actions import (
+    AnySliceAction,
+    CreateSlice,
+    DeleteSlice,
+    SetReleaseDeadline,
+    SliceActionError,
+)
+from shared.slices.by_node_group.provider import GroupSlices
+from shared.slices.jobsets import Leader, find_leader
+from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, SliceState
+from shared.slices.waiting import (
+    PodsWithoutSlice,
+    build_message,
+    find_wait_start,
+    is_first_pod_of,
+    select_leaders,
+)
+from shared.slices.work import find_jobs
+from shared.triggers.audit_log import LogEvent
+from shared.triggers.message import Message
+from tests.support import jobset_objects as objects
+from tests.support.builders import NOW, merge
+from tests.support.jobset_objects import JOB, with_condition
+
+OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
+OWNER = Owner("default", "train", JOB)
+DESIRED = DesiredSlice(
+    "train-bfcf5ebea76efcf5", OWNER, "hash", "4 hosts of ct6e-standard-4t (4x4)", {}
+)
+READY = Slice(DESIRED.name, OWNER, "hash", SliceState.READY)
+PROVISIONING = replace(READY, state=SliceState.PROVISIONING)
+SELF_HEALING = replace(
+    READY, state=SliceState.FAILED, message="InsufficientCapacity: no v6e", is_self_healing=True
+)
+LOST = replace(SELF_HEALING, message="Preempted: 4 of 4 nodes are not ready", is_self_healing=False)
+ANOTHER = replace(READY, hash="other")
+JOBSET = objects.jobset()
+
+
+def leader(**change: Any) -> Leader:
+    found = find_leader(objects.waiting_pod(**change))
+    assert found is not None
+    return found
+
+
+PodAt = tuple[ObservedPod, datetime]
+
+
+def observed_pod(
+    existing: Slice | NameConflict | None = None, now: datetime = NOW, **more: Any
+) -> PodAt:
+    return replace(ObservedPod(leader(), DESIRED, existing, JOBSET, GroupSlices), **more), now
+
+
+def started_event(reason: str, message: str) -> Emit:
+    return Emit(Event(f"TPUNodeGroup{reason}", message))
+
+
+def warning(reason: str, message: str) -> Emit:
+    return Emit(Event(f"TPUNodeGroup{reason}", message, is_warning=True), once=True)
+
+
+def deadline_removed(existing: Slice) -> Attempt:
+    """Return the action that removes the slice's release deadline."""
+    return Attempt(SetReleaseDeadline(existing, None))
+
+
+def changed_jobset(**change: Any) -> dict[str, Any]:
+    """Return the JobSet with this change."""
+    jobset: dict[str, Any] = merge(JOBSET, change)
+    return jobset
+
+
+def opted_out(holder: str, value: str) -> dict[str, Any]:
+    return {"metadata": {holder: {OPT_OUT: value}}}
+
+
+CREATE = Plan(
+    "Creating",
+    (
+        CreateSlice(DESIRED),
+        started_event(
+            "CreationStarted",
+            "Creating TPUNodeGroup train-bfcf5ebea76efcf5, 4 hosts of ct6e-standard-4t (4x4), for Job "
+            "train-workers-0 of JobSet train",
+        ),
+    ),
+)
+PAUSED = Event(
+    "SlicePaused",
+    'No slice is created: the ConfigMap tpu-functions/jobsets has paused: "true". Remove this key to '
+    "continue",
+)
+PAUSE = Plan("SlicePaused", (Emit(PAUSED, once=True),))
+NAME = "TPUNodeGroup train-bfcf5ebea76efcf5"
+FAILURE = warning("CreationFailed", f"{NAME}: {SELF_HEALING.message}")
+LOSS = warning("CreationFailed", f"{NAME}: {LOST.message}")
+JOB_TEMPLATE = {"spec": objects.jobset()["spec"]["replicatedJobs"][0]["template"]["spec"]}
+
+
+def jobs(**template: Any) -> dict[str, Any]:
+    job = {"name": "workers", "replicas": 1, "template": {**JOB_TEMPLATE, **template}}
+    return {"spec": {"replicatedJobs": [{**job, "name": "others", "template": {}}, job]}}
+
+
+UNFIT = warning(
+    "Unfit",
+    f"{NAME} exists, but the scheduler finds no Node of it for the Pod: compare the scheduler's "
+    "message with kubectl get nodes --show-labels -l "
+    "cloud.google.com/gke-nodepool=train-bfcf5ebea76efcf5",
+)
+WITH_DEADLINE = replace(READY, release_after=NOW)
+SELF_HEALING_WITH_DEADLINE = replace(SELF_HEALING, release_after=NOW)
+LATER = datetime(2026, 11, 20, 10, 15, tzinfo=UTC)
+"""A quarter of an hour after the Pod began to wait."""
+
+TABLE: dict[str, tuple[PodAt, Plan]] = {
+    "no slice": (observed_pod(), CREATE),
+    "no slice, on a resync": (observed_pod(is_resync=True), CREATE),
+    "no slice, paused": (observed_pod(is_paused=True), PAUSE),
+    "the JobSet is gone": (observed_pod(jobset=None), Plan("JobSetGone")),
+    "the JobSet is being deleted": (
+        observed_pod(jobset=changed_jobset(metadata={"deletionTimestamp": "2026-11-20T10:00:00Z"})),
+        Plan("JobSetGone"),
+    ),
+    "the JobSet has other Jobs": (
+        observed_pod(
+            jobset=changed_jobset(spec={"replicatedJobs": [{"name": "others", "template": {}}]})
+        ),
+        Plan("NoSuchJob"),
+    ),
+    "the JobSet has completed": (
+        observed_pod(jobset=changed_jobset(**with_condition("Completed"))),
+        Plan("JobSetEnded"),
+    ),
+    "the JobSet has failed": (
+        observed_pod(jobset=changed_jobset(**with_condition("Failed"))),
+        Plan("JobSetEnded"),
+    ),
+    "the JobSet has opted out": (
+        observed_pod(jobset=changed_jobset(**opted_out("annotations", "True"))),
+        Plan("OptedOut"),
+    ),
+    "the JobSet has opted out by a label": (
+        observed_pod(jobset=changed_jobset(**opted_out("labels", "yes"))),
+        Plan("OptedOut"),
+    ),
+    "the JobSet is suspended": (
+        observed_pod(jobset=changed_jobset(spec={"suspend": True})),
+        Plan("Suspended"),
+    ),
+    "the JobSet is suspended, and its slice is ready": (
+        observed_pod(WITH_DEADLINE, jobset=changed_jobset(spec={"suspend": True})),
+        Plan("Suspended"),
+    ),
+    "the JobSet has been resumed": (
+        observed_pod(jobset=changed_jobset(spec={"suspend": False})),
+        CREATE,
+    ),
+    "the Job has opted out": (
+        observed_pod(jobset=changed_jobset(**jobs(**opted_out("labels", "true")))),
+        Plan("OptedOut"),
+    ),
+    "the Job has not opted out": (
+        observed_pod(jobset=changed_jobset(**jobs(**opted_out("labels", "false")))),
+        CREATE,
+    ),
+    "another object has the name": (
+        observed_pod(
+            NameConflict(DESIRED.name, "a TPUNodeGroup that was not created for a JobSet")
+        ),
+        Plan(
+            "NameConflict",
+            (
+                warning(
+                    "CreationFailed",
+                    "The Pod's slice needs the name train-bfcf5ebea76efcf5, but a TPUNodeGroup that "
+                    "was not created for a JobSet has this name. Delete that one, or give the JobSet "
+                    "another name",
+                ),
+            ),
+        ),
+    ),
+    "the slice is being created": (observed_pod(PROVISIONING), Plan("Provisioning")),
+    "the slice is ready": (observed_pod(READY), Plan("Ready")),
+    "the slice is ready and has a release deadline": (
+        observed_pod(WITH_DEADLINE),
+        Plan("Ready", (deadline_removed(WITH_DEADLINE),)),
+    ),
+    "the slice is ready, paused": (observed_pod(READY, is_paused=True), Plan("Ready")),
+    "the slice has no hash": (
+        observed_pod(replace(READY, hash="")),
+        Plan("Ready"),
+    ),
+    "the slice is being deleted": (
+        observed_pod(replace(READY, state=SliceState.DELETING)),
+        Plan("Deleting"),
+    ),
+    "the slice has another hash and is being deleted": (
+        observed_pod(replace(ANOTHER, state=SliceState.DELETING), is_resync=True),
+        Plan("Deleting"),
+    ),
+    "the slice is ready, the Pod has waited for 15 minutes": (
+        observed_pod(READY, is_resync=True, now=LATER),
+        Plan("Unfit", (UNFIT,)),
+    ),
+    "the slice is ready with a release deadline, the Pod has waited for 15 minutes": (
+        observed_pod(WITH_DEADLINE, is_resync=True, now=LATER),
+        Plan("Unfit", (deadline_removed(WITH_DEADLINE), UNFIT)),
+    ),
+    "the slice is ready, the Pod has waited for less than 15 minutes": (
+        observed_pod(READY, is_resync=True, now=LATER - timedelta(seconds=1)),
+        Plan("Ready"),
+    ),
+    "the slice is ready for 14 minutes, the Pod has waited for 15 minutes": (
+        observed_pod(
+            replace(READY, since=LATER - timedelta(minutes=14)), is_resync=True, now=LATER
+        ),
+        Plan("Ready"),
+    ),
+    "the slice is ready for 9 hours, the Pod has waited for less than 15 minutes": (
+        observed_pod(
+            replace(READY, since=LATER - timedelta(hours=9)),
+            is_resync=True,
+            now=LATER - timedelta(seconds=1),
+        ),
+        Plan("Ready"),
+    ),
+    "the slice is ready, the Pod has waited for 15 minutes, on an event": (
+        observed_pod(READY, now=LATER),
+        Plan("Ready"),
+    ),
+    "the slice has another hash": (
+        observed_pod(ANOTHER),
+        Plan(
+            "Replacing",
+            (
+                DeleteSlice(ANOTHER),
+                started_event(
+                    "DeletionStarted",
+                    f"Deleting {NAME} to create it again: the Pod asks for 4 hosts of "
+                    "ct6e-standard-4t (4x4) with other properties or Node labels than it has",
+                ),
+            ),
+        ),
+    ),
+    "the slice has another hash and is in use": (
+        observed_pod(ANOTHER, users=("default/serve-workers-0",)),
+        Plan(
+            "InUse",
+            (
+                warning(
+                    "CreationFailed",
+                    f"{NAME} is not what the Pod asks for (4 hosts of ct6e-standard-4t (4x4)), and "
+                    "Pods of Job default/serve-workers-0 run on it: it is replaced when they have ended",
+                ),
+            ),
+        ),
+    ),
+    "the slice has another hash, paused": (observed_pod(ANOTHER, is_paused=True), PAUSE),
+    "the slice waits for capacity": (observed_pod(SELF_HEALING), Plan("SliceFailed", (FAILURE,))),
+    "the slice waits for capacity, on a resync": (
+        observed_pod(SELF_HEALING, is_resync=True),
+        Plan("SliceFailed", (FAILURE,)),
+    ),
+    "the slice waits for capacity and has a release deadline": (
+        observed_pod(SELF_HEALING_WITH_DEADLINE),
+        Plan("SliceFailed", (deadline_removed(SELF_HEALING_WITH_DEADLINE), FAILURE)),
+    ),
+    "the slice was lost": (observed_pod(LOST), Plan("SliceFailed", (LOSS,))),
+    "the slice was lost, on a resync": (
+        observed_pod(LOST, is_resync=True),
+        Plan(
+            "Replacing",
+            (
+                DeleteSlice(LOST),
+                started_event(
+                    "DeletionStarted", f"Deleting {NAME} to create it again: {LOST.message}"
+                ),
+            ),
+        ),
+    ),
+    "the slice was lost, some of its Nodes are ready, on a resync": (
+        observed_pod(replace(LOST, has_ready_nodes=True), is_resync=True),
+        Plan("SliceFailed", (LOSS,)),
+    ),
+    "the slice was lost, paused, on a resync": (
+        observed_pod(LOST, is_resync=True, is_paused=True),
+        PAUSE,
+    ),
+}
+
+
+@pytest.mark.conformance(
+    cases={
+        "no slice": "state-not-exists state-get-404",
+        "the slice is being created": "state-provisioning-and-matches state-operation-timeout",
+        "the slice is ready": "state-exists-and-matches",
+    }
+)
+@pytest.mark.parametrize("case", TABLE.values(), ids=TABLE)
+def test_the_plan_for_a_waiting_pod_follows_from_its_jobset_and_its_slice(
+    case: tuple[PodAt, Plan],
+) -> None:
+    (observed, now), plan = case
+    assert decide(observed, now) == plan
+
+
+POOLS = cast("Any", SimpleNamespace(noun="node pool", event_prefix="NodePool", concurrency_limit=5))
+POD = ObservedPod(leader(), DESIRED, None, JOBSET, POOLS)
+
+
+def action_error(action: AnySliceAction, http: int, message: str = "no") -> SliceActionError:
+    reason = "forbidden" if http == 403 else "because"
+    return SliceActionError(action, CallError("nodePools.call", http, reason, message))
+
+
+def queued_event() -> Emit:
+    message = (
+        "node pool train-bfcf5ebea76efcf5 waits for others that are being created or deleted: no"
+    )
+    return Emit(Event("NodePoolQueued", message), once=True)
+
+
+def failed_event(what: str, error: CallError) -> Emit:
+    return Emit(Event(f"NodePool{what}Failed", str(error), is_warning=True), once=True)
+
+
+CREATION, DELETION = CreateSlice(DESIRED), DeleteSlice(LOST)
+ACTION_ERRORS: dict[str, tuple[CallError, bool, Plan | None]] = {
+    "no free slot": (action_error(CREATION, 429), False, Plan("Queued", (queued_event(),))),
+    "no free slot, on a resync": (
+        action_error(CREATION, 429),
+        True,
+        Plan("Queued", (queued_event(),)),
+    ),
+    "no free slot for a deletion": (
+        action_error(DELETION, 429),
+        False,
+        Plan("Queued", (queued_event(),)),
+    ),
+    "the parent of the slice does not exist": (
+        action_error(CREATION, 404),
+        True,
+        Plan("Refused", (failed_event("Creation", action_error(CREATION, 404)),)),
+    ),
+    "forbidden to create": (
+        action_error(CREATION, 403),
+        False,
+        Plan("PermissionDenied", (failed_event("Creation", action_error(CREATION, 403)),)),
+    ),
+    "forbidden to delete": (
+        action_error(DELETION, 403),
+        False,
+        Plan("PermissionDenied", (failed_event("Deletion", action_error(DELETION, 403)),)),
+    ),
+    "created concurrently": (action_error(CREATION, 409), False, None),
+    "deleted concurrently": (action_error(DELETION, 404), False, None),
+    "unavailable": (action_error(CREATION, 503), False, None),
+    "a forbidden read": (CallError("GET /x", 403, "Forbidden", "no"), False, None),
+}
+
+
+@pytest.mark.parametrize("case", ACTION_ERRORS.values(), ids=ACTION_ERRORS)
+def test_a_failed_action_is_followed_by_the_expected_recovery(
+    case: tuple[CallError, bool, Plan | None],
+) -> None:
+    error, is_resync, plan = case
+    work = SimpleNamespace(observed=replace(POD, is_resync=is_resync), provider=POOLS, now=NOW)
+    expected = plan and replace(plan, note=str(error))
+    assert recover(cast("PodWork", work), error) == expected
+
+
+def another_job(name: str) -> tuple[Leader, DesiredSlice]:
+    owner = replace(OWNER, job=name)
+    return leader(metadata={"name": name, "uid": name}), replace(DESIRED, name=name, owner=owner)
+
+
+def trigger(*leaders: Leader) -> Action:
+    return Require(Send("provision_slice", tuple(build_message(one, NOW) for one in leaders)))
+
+
+def sent(plan: Plan) -> list[Message]:
+    sends = (one.action for one in plan.actions if isinstance(one, Require))
+    return [message for send in sends if isinstance(send, Send) for message in send.messages]
+
+
+def test_a_finished_deletion_serves_its_own_pod_and_triggers_a_pod_for_each_free_slot() -> None:
+    event = LogEvent(
+        "container.nodePools.delete", "p", "us-central1", DESIRED.name, "nodePools", cluster="c"
+    )
+    first, second, third = another_job("first"), another_job("second"), another_job("third")
+    others = PodsWithoutSlice(
+        5, ((POD.leader, DESIRED), first, second, third), (PROVISIONING, PROVISIONING)
+    )
+    observed = ObservedOperation(event, POOLS, POD, has_pod=True, others=others)
+    plan = decide(observed, NOW)
+    assert plan.outcome == "Creating"
+    assert plan.actions[0] == CREATION
+    assert plan.facts == {"without_slice": 3, "triggered": 2}, (
+        "the Pod of the deleted slice takes one of three slots"
+    )
+    assert isinstance(plan.actions[-1], Require)
+    work = cast("PodWork", SimpleNamespace(observed=observed, provider=POOLS, now=NOW))
+    recovery = recover(work, action_error(CREATION, 429))
+    assert recovery is not None
+    assert (recovery.outcome, recovery.facts) == ("Queued", {"without_slice": 4, "triggered": 3})
+    assert sorted(message.name for message in sent(recovery)) == ["first", "second", "third"], (
+        "the Pod whose creation was rejected takes no slot"
+    )
+
+
+def test_a_finished_creation_without_a_pod_triggers_the_waiting_pods() -> None:
+    event = LogEvent(
+        "container.nodePools.create", "p", "us-central1", "gone", "nodePools", cluster="c"
+    )
+    others = PodsWithoutSlice(5, (another_job("first"),), ())
+    observed = ObservedOperation(event, POOLS, None, has_pod=False, others=others)
+    assert decide(observed, NOW) == Plan(
+        "NoPod", (trigger(another_job("first")[0]),), facts={"without_slice": 1, "triggered": 1}
+    )
+
+
+def test_a_slice_that_is_not_changing_takes_no_slot() -> None:
+    event = LogEvent(
+        "container.nodePools.create", "p", "us-central1", "gone", "nodePools", cluster="c"
+    )
+    ready = [replace(PROVISIONING, name=name, state=SliceState.READY) for name in ("a", "b", "c")]
+    others = PodsWithoutSlice(5, tuple(map(another_job, ("x", "y", "z"))), tuple(ready))
+    observed = ObservedOperation(event, POOLS, None, has_pod=False, others=others)
+    assert decide(observed, NOW).facts == {"without_slice": 3, "triggered": 3}
+
+
+def test_the_removal_of_a_deadline_takes_a_slot() -> None:
+    event = LogEvent(
+        "container.nodePools.delete", "p", "us-central1", DESIRED.name, "nodePools", cluster="c"
+    )
+    others = PodsWithoutSlice(3, tuple(map(another_job, ("x", "y", "z"))), (WITH_DEADLINE,))
+    waiting, _ = observed_pod(WITH_DEADLINE)
+    observed = ObservedOperation(event, POOLS, waiting, has_pod=True, others=others)
+    plan = decide(observed, NOW)
+    assert plan.actions[0] == deadline_removed(WITH_DEADLINE)
+    assert plan.facts == {"without_slice": 3, "triggered": 2}
+
+
+def test_the_wait_of_a_pod_begins_when_the_scheduler_reports_it_unschedulable() -> None:
+    assert find_wait_start(leader()) == datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("since", ["", "0000-12-31T10:00:00Z"])
+def test_the_wait_of_a_pod_without_the_schedulers_time_begins_with_its_creation(since: str) -> None:
+    status = objects.unschedulable(since)
+    assert find_wait_start(leader(status=status)) == datetime(2026, 11, 20, 9, 59, tzinfo=UTC)
+
+
+def test_the_backoff_of_a_wait_of_2000_years_is_computed_within_a_second() -> None:
+    """The sweep computes it for each waiting Pod every minute, even if the Pod's time is impossible."""
+    began = process_time()
+    assert backoff.is_due(NOW - timedelta(days=365 * 2_000), NOW) is False
+    assert process_time() - began < 1
+
+
+def on_node(phase: str, job: str = JOB, namespace: str = "default") -> dict[str, Any]:
+    pod: dict[str, Any] = objects.pod(
+        metadata={"namespace": namespace, "labels": {"batch.kubernetes.io/job-name": job}},
+        status={"phase": phase},
+    )
+    return pod
+
+
+def without_chips() -> dict[str, Any]:
+    pod = on_node("Running")
+    pod["spec"]["containers"] = [{"name": "main", "image": "busybox"}]
+    return pod
+
+
+def deleted(seconds: int) -> dict[str, Any]:
+    pod = on_node("Running")
+    pod["metadata"]["deletionTimestamp"] = render_time(NOW + timedelta(seconds=seconds))
+    return pod
+
+
+ON_NODES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "runs": (on_node("Running"), [f"default/{JOB}"]),
+    "has not started": (on_node("Pending", "other"), ["default/other"]),
+    "has ended": (on_node("Succeeded"), []),
+    "requests no chips": (without_chips(), []),
+    "is ending": (deleted(1), [f"default/{JOB}"]),
+    "is past its deletion time by less than ten minutes": (deleted(-599), [f"default/{JOB}"]),
+    "is past its deletion time by ten minutes": (deleted(-600), []),
+}
+
+
+@pytest.mark.parametrize("case", ON_NODES.values(), ids=ON_NODES)
+def test_a_pod_uses_a_slice_while_it_runs_and_requests_chips(
+    case: tuple[dict[str, Any], list[str]],
+) -> None:
+    pod, jobs = case
+    assert list(find_jobs([pod], NOW)) == jobs
+
+
+PODS: dict[str, tuple[dict[str, Any], bool]] = {
+    "the first Pod of the Job": ({}, True),
+    "the first Pod of the Job, on Kubernetes 1.27, which sets no label of the index": (
+        {"labels": {"batch.kubernetes.io/job-completion-index": None}},
+        True,
+    ),
+    "another Pod of the Job": (
+        {"annotations": {"batch.kubernetes.io/job-completion-index": "1"}},
+        False,
+    ),
+    "of another namespace, with the Job's key": ({"namespace": "other"}, False),
+    "of no Job": ({"ownerReferences": []}, False),
+    "with the JobSet's name only as an annotation": ({"labels": {JOBSET_NAME: None}}, True),
+    "of no JobSet": ({"labels": {JOBSET_NAME: None}, "annotations": {JOBSET_NAME: None}}, False),
+}
+
+
+@pytest.mark.parametrize("case", PODS.values(), ids=PODS)
+def test_the_first_pod_of_a_job_is_recognized_by_the_name_of_its_slice(
+    case: tuple[dict[str, Any], bool],
+) -> None:
+    metadata, is_first = case
+    assert is_first_pod_of(objects.pod(metadata=metadata), DESIRED.name) is is_first
+
+
+def test_many_pods_of_one_namespace_do_not_keep_those_of_another_from_a_slot() -> None:
+    """All Pods of the other namespace have waited longer."""
+    many = [leader(metadata={"namespace": "other", "uid": f"uid-{n}"}) for n in range(1000)]
+    mine = leader()
+    waits = [
+        next(
+            minute
+            for minute in range(1000)
+            if mine in select_leaders([*many, mine], 2, NOW + timedelta(minutes=start + minute))
+        )
+        for start in range(0, 10_000, 1000)
+    ]
+    assert max(waits) < 15

@@ -1,0 +1,95 @@
+"""Finding leaked slices, and the message about each of them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from functions.report_leaks.leaks import (
+    MIGS,
+    POLICIES,
+    TEMPLATES,
+    Leak,
+    find_leaks,
+    render_commands,
+    render_message,
+)
+from shared.ports.gce.values import ListedResource
+from tests.support.builders import CLUSTER, NOW, group
+
+GROUP = group()
+DAY = timedelta(days=1)
+LOCATIONS = {MIGS: "us-central1-c", TEMPLATES: "", POLICIES: "us-central1"}
+
+
+def listed(
+    service: str = MIGS, description: str = GROUP.mark, age: timedelta = DAY, project: str = "p"
+) -> ListedResource:
+    """Return a resource of the group, with changes."""
+    name = GROUP.resource_name
+    return ListedResource(project, service, LOCATIONS[service], name, description, NOW - age)
+
+
+def test_the_ownership_mark_of_a_group_is_parsed_back() -> None:
+    (leak,) = find_leaks([listed()], (), CLUSTER, NOW)
+    assert (leak.group, leak.uid, leak.name) == (GROUP.key, GROUP.uid, GROUP.resource_name)
+
+
+NOT_LEAKED = {
+    "its group exists": ([listed()], {GROUP.uid}, CLUSTER),
+    "the mark of another cluster": ([listed()], set(), "another"),
+    "no mark": ([listed(description="")], set(), CLUSTER),
+    "a mark followed by text": ([listed(description=f"{GROUP.mark} keep")], set(), CLUSTER),
+    "a mark preceded by text": ([listed(description=f"copy of {GROUP.mark}")], set(), CLUSTER),
+    "less than an hour old": ([listed(age=timedelta(minutes=59))], set(), CLUSTER),
+}
+
+
+@pytest.mark.parametrize("case", NOT_LEAKED)
+def test_such_a_resource_is_not_reported_as_leaked(case: str) -> None:
+    resources, uids, cluster = NOT_LEAKED[case]
+    assert find_leaks(resources, uids, cluster, NOW) == ()
+
+
+def test_a_slice_is_as_old_as_its_oldest_resource() -> None:
+    young = listed(MIGS, age=timedelta())
+    (leak,) = find_leaks([young, listed(TEMPLATES, age=timedelta(hours=1))], (), CLUSTER, NOW)
+    assert [one.service for one in leak.resources] == [MIGS, TEMPLATES]
+
+
+def test_slices_of_two_projects_are_listed_separately_the_oldest_first() -> None:
+    found = find_leaks(
+        [listed(), listed(project="q", age=2 * DAY), listed(TEMPLATES)], (), CLUSTER, NOW
+    )
+    assert [(leak.project, len(leak.resources)) for leak in found] == [("q", 1), ("p", 2)]
+
+
+def test_the_commands_delete_the_mig_first_and_name_each_location() -> None:
+    every = [listed(POLICIES), listed(TEMPLATES), listed(MIGS)]
+    (leak,) = find_leaks(every, (), CLUSTER, NOW)
+    name = GROUP.resource_name
+    assert render_commands(leak) == (
+        f"gcloud compute instance-groups managed delete {name} --zone=us-central1-c --project=p",
+        f"gcloud compute instance-templates delete {name} --project=p",
+        f"gcloud compute resource-policies delete {name} --region=us-central1 --project=p",
+    )
+
+
+def message(vms: int) -> str:
+    names = tuple(f"vm-{number}" for number in range(vms))
+    return render_message(Leak("p", GROUP.key, GROUP.uid, (listed(),), names))
+
+
+def test_the_message_names_the_resources_and_the_commands_that_delete_them() -> None:
+    name = GROUP.resource_name
+    assert message(2) == (
+        f"TPUNodeGroup {GROUP.key} (uid {GROUP.uid}) or its finalizer is gone, and project p "
+        f"still has its managed instance group {name} with 2 VMs (vm-0, vm-1). They stay until "
+        "you delete them, and running VMs are billed. To delete them, run in this order: "
+        "gcloud compute instance-groups managed "
+        f"delete {name} --zone=us-central1-c --project=p"
+    )
+    assert f"managed instance group {name}. They stay" in message(0)
+    assert "with 2304 VMs (vm-0, " in message(2304)
+    assert ", vm-15 and 2288 more). They stay" in message(2304)

@@ -1,0 +1,220 @@
+"""The reads of report_leaks before it reports a slice as leaked, and the report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from functions.report_leaks.decide import ReportLeak, decide
+from functions.report_leaks.leaks import MIGS, POLICIES, TEMPLATES, Leak
+from functions.report_leaks.observe import MAX_LEAKS, LeakWork, ObservedLeaks, observe
+from shared.base.logs import make_logger
+from shared.frame.plan import Fail, StaleObservation
+from shared.ports.errors import CallError, OutOfTimeError
+from shared.ports.gce.calls import Gce
+from shared.ports.gce.values import ListedResource
+from shared.ports.kubernetes.cluster import Cluster
+from shared.triggers.decode import Trigger
+from tests.support.builders import CLUSTER, NOW, RESOURCE, UID, group, raw_group
+from tests.support.reads import Reads
+from tests.unit.functions.create_resources.test_decide import (
+    SETTINGS,
+    instance_group,
+    policy,
+    template,
+)
+from tests.unit.functions.inject_token.test_decide import instance
+
+MARK = group().mark
+FORBIDDEN = CallError("list", 403, "forbidden", "may not list")
+SLOW = OutOfTimeError("no answer within 15 s")
+LOCATIONS = {MIGS: "us-central1-c", TEMPLATES: "", POLICIES: "us-central1"}
+
+
+def listed(
+    service: str, project: str = "my-gcp-project", name: str = RESOURCE, mark: str = MARK
+) -> ListedResource:
+    return ListedResource(project, service, LOCATIONS[service], name, mark, NOW - timedelta(days=1))
+
+
+ALL = [listed(service) for service in LOCATIONS]
+MEMBER = replace(instance(f"{RESOURCE}-ab12"), name=f"{RESOURCE}-ab12")
+EXISTING: dict[str, Any] = {
+    "get_cluster_id": CLUSTER,
+    "list_named": lambda _project, service, _prefix: [listed(service)],
+    "list_groups": [],
+    "find_mig": instance_group(description=MARK),
+    "find_policy": replace(policy(), description=MARK),
+    "find_template": replace(template(), description=MARK),
+    "list_instances": [MEMBER, replace(MEMBER, created_by="")],
+}
+
+
+def work(projects: tuple[str, ...] = ("my-gcp-project",), **answers: Any) -> tuple[LeakWork, Reads]:
+    reads, nothing = Reads(EXISTING | answers), cast("Any", None)
+    leak_work = LeakWork(
+        settings=replace(SETTINGS, projects=frozenset(projects)),
+        gce=cast("Gce", reads),
+        cluster=cast("Cluster", reads),
+        publish=nothing,
+        random_bytes=bytes,
+        remaining_s=lambda: 30.0,
+        now=NOW,
+        trigger=Trigger("Sweep", NOW),
+        log=make_logger(),
+    )
+    return leak_work, reads
+
+
+CASES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
+    "all its resources exist": ({}, [MIGS, TEMPLATES, POLICIES], [MEMBER.name]),
+    "its group exists": ({"list_groups": [raw_group(uid=UID)]}, [], []),
+    "all its resources were deleted meanwhile": (
+        {"find_mig": None, "find_policy": None, "find_template": None},
+        [],
+        [],
+    ),
+    "the MIG was deleted meanwhile": ({"find_mig": None}, [TEMPLATES, POLICIES], []),
+    "the policy was deleted meanwhile": ({"find_policy": None}, [MIGS, TEMPLATES], [MEMBER.name]),
+    "the template was deleted meanwhile": (
+        {"find_template": None},
+        [MIGS, POLICIES],
+        [MEMBER.name],
+    ),
+    "other resources have the names now": (
+        {
+            "find_mig": instance_group(description="x"),
+            "find_policy": replace(policy(), description="x"),
+            "find_template": replace(template(), description="x"),
+        },
+        [],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_slice_is_leaked_if_its_resources_exist_without_its_group(
+    case: tuple[dict[str, Any], list[str], list[str]],
+) -> None:
+    answers, services, vms = case
+    observed = observe(work(**answers)[0])
+    assert [one.service for leak in observed.leaks for one in leak.resources] == services
+    assert [vm for leak in observed.leaks for vm in leak.vms] == vms
+    assert (observed.resources, observed.failures, observed.left) == (3, (), 0)
+
+
+def test_the_groups_are_not_listed_if_no_resource_was_listed() -> None:
+    leaks, reads = work(list_named=[])
+    assert observe(leaks) == ObservedLeaks((), 0, (), 0)
+    assert "list_groups" not in reads.calls
+
+
+def test_a_project_that_cannot_be_listed_does_not_stop_the_others() -> None:
+    def list_named(project: str, service: str, _prefix: str) -> list[ListedResource]:
+        if project == "a-forbidden":
+            raise FORBIDDEN
+        return [listed(service, project)]
+
+    observed = observe(work(("my-gcp-project", "a-forbidden"), list_named=list_named)[0])
+    assert observed.failures == (FORBIDDEN,)
+    assert [leak.project for leak in observed.leaks] == ["my-gcp-project"]
+    plan = decide(observed, NOW)
+    assert [type(action) for action in plan.actions] == [ReportLeak]
+    assert (plan.note, plan.needs_attention) == (str(FORBIDDEN), True)
+
+
+def test_a_run_without_a_leak_is_retried_after_an_error() -> None:
+    plan = decide(ObservedLeaks((), 0, (FORBIDDEN,)), NOW)
+    assert (plan.outcome, plan.actions, plan.note) == ("NoLeaks", (Fail(FORBIDDEN),), "")
+
+
+@pytest.mark.parametrize("retried", [FORBIDDEN, SLOW], ids=["forbidden", "slow"])
+def test_a_retryable_error_is_raised_even_if_another_error_is_permanent(
+    retried: CallError | OutOfTimeError,
+) -> None:
+    invalid = CallError("list", 400, "invalid", "no")
+    assert decide(ObservedLeaks((), 0, (invalid, retried)), NOW).actions == (Fail(retried),)
+
+
+@pytest.mark.parametrize("error", [FORBIDDEN, SLOW], ids=["forbidden", "slow"])
+def test_a_slice_that_cannot_be_read_again_does_not_stop_the_others(error: Exception) -> None:
+    def list_named(project: str, service: str, _prefix: str) -> list[ListedResource]:
+        return [listed(service, project, mark=MARK.replace(UID, project))]
+
+    def find_mig(project: str, *_place: str) -> Any:
+        if project == "a":
+            raise error
+        return instance_group(description=MARK.replace(UID, project))
+
+    answers = {"list_named": list_named, "find_mig": find_mig}
+    observed = observe(work(("a", "b"), **answers)[0])
+    assert [leak.project for leak in observed.leaks] == ["b"]
+    assert observed.failures == (error,)
+
+
+def test_a_project_that_times_out_does_not_stop_the_others_and_may_be_listed_first_next_time() -> (
+    None
+):
+    listed_projects: list[str] = []
+
+    def list_named(project: str, service: str, _prefix: str) -> list[ListedResource]:
+        listed_projects.append(project)
+        if len(set(listed_projects)) > 1:
+            raise SLOW
+        return [listed(service, project)]
+
+    leak_work, _ = work(("a", "b"), list_named=list_named)
+    observed = observe(leak_work)
+    assert observed.failures == (SLOW,)
+    assert [leak.project for leak in observed.leaks] == ["a"]
+
+    leak_work.random_bytes = lambda size: b"\x01".rjust(size, b"\x00")
+    listed_projects.clear()
+    assert [leak.project for leak in observe(leak_work).leaks] == ["b"]
+
+
+def test_a_cluster_id_that_changes_during_the_reads_makes_the_observation_stale() -> None:
+    ids = iter([CLUSTER, "another"])
+    with pytest.raises(StaleObservation, match="another cluster now"):
+        observe(work(get_cluster_id=lambda: next(ids))[0])
+
+
+@pytest.mark.parametrize("more", [0, 2])
+def test_a_run_reports_a_limited_number_of_leaks(more: int) -> None:
+    def list_named(_project: str, service: str, _prefix: str) -> list[ListedResource]:
+        leaked = [
+            (f"{RESOURCE[:-1]}{number}", MARK.replace(UID, str(number)))
+            for number in range(MAX_LEAKS + more)
+        ]
+        return [listed(service, name=name, mark=mark) for name, mark in leaked]
+
+    gone: dict[str, Any] = dict.fromkeys(("find_mig", "find_policy", "find_template"))
+    observed = observe(work(list_named=list_named, **gone)[0])
+    assert observed.left == more
+    plan = decide(observed, NOW)
+    assert plan.needs_attention is (more > 0)
+    assert plan.facts.get("left", 0) == more
+
+
+def test_a_leak_is_logged_as_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    (leak,) = observe(work()[0]).leaks
+    plan = decide(ObservedLeaks((leak,), 3, (), 0), NOW)
+    assert (plan.outcome, plan.facts) == ("LeaksFound", {"resources": 3, "leaks": 1})
+    assert not plan.needs_attention
+    (action,) = plan.actions
+    leak_work, _ = work()
+    assert isinstance(action, ReportLeak)
+    action.apply(leak_work)
+    line = json.loads(capsys.readouterr().out)
+    assert (line["severity"], line["project"], line["vms"]) == ("ERROR", "my-gcp-project", 1)
+    assert action.describe() == f"report the leaked slice {RESOURCE}"
+    assert isinstance(leak, Leak)
+
+
+def test_a_run_without_a_leak_reports_nothing() -> None:
+    assert decide(ObservedLeaks((), 5, (), 0), NOW).outcome == "NoLeaks"

@@ -1,0 +1,559 @@
+"""tear_down: a table of observations of a group that is deleted, and the plan for each of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from functions.tear_down import recover
+from functions.tear_down.decide import decide
+from functions.tear_down.observe import ObservedBeginning, ObservedRemains, UnreadableRemains
+from shared.base.names import VM_ID_LABEL
+from shared.base.reasons import Reason
+from shared.frame.plan import Plan
+from shared.node_groups.actions import Delete, PatchNode
+from shared.node_groups.resources import Found
+from shared.node_groups.status import (
+    MIG,
+    POLICY,
+    TEMPLATE,
+    Condition,
+    Counts,
+    Pending,
+    Resource,
+    ResourceError,
+    State,
+    Status,
+    Type,
+    render,
+)
+from shared.node_groups.work import GroupWork, WriteStatus
+from shared.ports.errors import CallError
+from shared.ports.gce.values import GceError, Instance, Operation
+from shared.ports.kubernetes.nodes import Node, parse_node
+from shared.triggers.decode import Trigger
+from shared.triggers.message import Cause, Message
+from tests.support.builders import NOW, RESOURCE, flat, group, unreadable_group
+from tests.unit.functions.create_resources.test_decide import instance_group, policy, template
+from tests.unit.functions.inject_token.test_decide import instance
+
+EARLIER = NOW - timedelta(minutes=10)
+VM = f"{RESOURCE}-ab12"
+READY = Resource(RESOURCE, State.READY, EARLIER, "uri")
+GONE = Resource(RESOURCE, State.GONE, EARLIER, "uri")
+DELETING = Resource(RESOURCE, State.DELETING, EARLIER, "uri", operation="op")
+RUNNING, ENDED = Operation("op", False), Operation("op", True)
+FAILED = Operation("op", True, GceError("INTERNAL_ERROR", "Internal error", 500))
+ALL_READY = {POLICY: READY, TEMPLATE: READY, MIG: READY}
+
+
+def creating(seconds_ago: float, operation: str = "") -> Resource:
+    since: datetime = NOW - timedelta(seconds=seconds_ago)
+    return Resource(RESOURCE, State.CREATING, since, operation=operation)
+
+
+def failed(seconds_ago: float) -> Resource:
+    """Return a resource whose last insert failed, with an intent of this age."""
+    return creating(seconds_ago).fail("QuotaExceeded", "quotaExceeded", "no", NOW)
+
+
+def node(name: str = VM, *, proved: bool = True, place: str = "", **spec: Any) -> Node:
+    labels = {VM_ID_LABEL: "42"} if proved else {}
+    provider = place or f"gce://my-gcp-project/us-central1-c/{name}"
+    return parse_node(
+        {
+            "metadata": {
+                "name": name,
+                "uid": f"uid-of-{name}",
+                "creationTimestamp": "2026-11-20T09:30:00Z",
+                "labels": labels,
+            },
+            "spec": {"providerID": provider, **spec},
+        }
+    )
+
+
+def observed_remains(
+    entries: dict[str, Resource] | None = None,
+    found: dict[str, Found | None] | None = None,
+    operations: dict[str, Operation | None] | None = None,
+    nodes: tuple[Node, ...] = (),
+    instances: tuple[Instance, ...] = (),
+) -> ObservedRemains:
+    known = Status(resources=ALL_READY if entries is None else entries)
+    return ObservedRemains(
+        group(deleting=True),
+        known,
+        found or {},
+        operations or {},
+        nodes,
+        instances,
+        is_resync=True,
+    )
+
+
+def list_actions(plan: Plan) -> list[str]:
+    return [
+        f"Delete {action.kind}" if isinstance(action, Delete) else type(action).__name__
+        for action in flat(plan)
+    ]
+
+
+OWN_MIG, OWN_POLICY, OWN_TEMPLATE = instance_group(), policy(), template()
+CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
+    "the MIG is deleted first": (
+        observed_remains(found={MIG: OWN_MIG}),
+        "DeletingMIG",
+        ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
+    ),
+    "Nodes without the proof get it after the delete": (
+        observed_remains(
+            found={MIG: OWN_MIG}, nodes=(node(proved=False),), instances=(instance(),)
+        ),
+        "DeletingMIG",
+        ["WriteStatus", "Delete managedInstanceGroup", "WriteResults", "PatchNode"],
+    ),
+    "a running delete is awaited": (
+        observed_remains({MIG: DELETING}, {MIG: OWN_MIG}, {MIG: RUNNING}),
+        "AwaitingDelete",
+        ["WriteStatus"],
+    ),
+    "a delete that ended without an effect is repeated": (
+        observed_remains({MIG: DELETING}, {MIG: OWN_MIG}, {MIG: ENDED}),
+        "DeletingMIG",
+        ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
+    ),
+    "a running insert is awaited": (
+        observed_remains({MIG: creating(5, "op")}, {MIG: None}, {MIG: RUNNING}),
+        "AwaitingCreate",
+        ["WriteStatus"],
+    ),
+    "an intent without an operation may still be in progress": (
+        observed_remains({MIG: creating(149)}, {MIG: None}),
+        "AwaitingCreate",
+        ["WriteStatus"],
+    ),
+    "an intent without an operation has ended after 150 seconds": (
+        observed_remains(
+            {MIG: creating(150), POLICY: READY, TEMPLATE: READY},
+            {MIG: None, POLICY: OWN_POLICY, TEMPLATE: OWN_TEMPLATE},
+        ),
+        "DeletingRest",
+        ["WriteStatus", "Delete workloadPolicy", "Delete instanceTemplate", "WriteResults"],
+    ),
+    "another invocation's insert may follow an insert that failed recently": (
+        observed_remains({MIG: failed(149)}, {MIG: None}),
+        "AwaitingCreate",
+        ["WriteStatus"],
+    ),
+    "another invocation's insert may follow an intent that was cancelled recently": (
+        observed_remains({MIG: replace(failed(149), state=State.PENDING)}, {MIG: None}),
+        "AwaitingCreate",
+        ["WriteStatus"],
+    ),
+    "another invocation's insert of a template may follow, too": (
+        observed_remains({MIG: GONE, POLICY: GONE, TEMPLATE: failed(149)}, {TEMPLATE: None}),
+        "AwaitingCreate",
+        ["WriteStatus"],
+    ),
+    "an insert that failed 150 seconds ago created nothing": (
+        observed_remains({MIG: failed(150), POLICY: GONE, TEMPLATE: GONE}, {MIG: None}),
+        "Done",
+        ["RevokeTokens", "RemoveFinalizer"],
+    ),
+    "a resource without an intent does not exist": (
+        observed_remains({MIG: Resource(RESOURCE), POLICY: GONE, TEMPLATE: GONE}, {MIG: None}),
+        "Done",
+        ["RevokeTokens", "RemoveFinalizer"],
+    ),
+    "another invocation's MIG is deleted": (
+        observed_remains({MIG: failed(5)}, {MIG: OWN_MIG}),
+        "DeletingMIG",
+        ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
+    ),
+    "a missing entry counts as an intent of this moment": (
+        observed_remains({}, {MIG: None}),
+        "AwaitingCreate",
+        ["WriteStatus"],
+    ),
+    "template and policy are deleted in parallel, then Nodes": (
+        observed_remains(
+            {**ALL_READY, MIG: GONE}, {POLICY: OWN_POLICY, TEMPLATE: OWN_TEMPLATE}, nodes=(node(),)
+        ),
+        "DeletingRest",
+        [
+            "WriteStatus",
+            "Delete workloadPolicy",
+            "Delete instanceTemplate",
+            "WriteResults",
+            "DeleteNode",
+        ],
+    ),
+    "a policy with another ownership mark is not deleted": (
+        observed_remains(
+            {MIG: GONE, POLICY: creating(5), TEMPLATE: GONE},
+            {POLICY: policy("another mark")},
+        ),
+        "Done",
+        ["RevokeTokens", "RemoveFinalizer"],
+    ),
+    "an owned policy whose ownership mark was changed is reported and not deleted": (
+        observed_remains(
+            {MIG: GONE, POLICY: READY, TEMPLATE: GONE},
+            {POLICY: policy("another mark")},
+        ),
+        "DeleteFailed",
+        ["WriteStatus"],
+    ),
+    "a MIG whose ownership mark was changed before the deletion is reported": (
+        observed_remains(
+            {MIG: READY.fail("ResourceConflict", "alreadyExists", "not ours", EARLIER)},
+            {MIG: replace(OWN_MIG, description="another mark")},
+        ),
+        "DeleteFailed",
+        ["WriteStatus"],
+    ),
+    "a MIG that was Gone before the deletion is read again": (
+        observed_remains({**ALL_READY, MIG: GONE}, {MIG: OWN_MIG}),
+        "DeletingMIG",
+        ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
+    ),
+    "a failed delete waits for the sweep": (
+        replace(observed_remains({MIG: DELETING}, {MIG: OWN_MIG}, {MIG: FAILED}), is_resync=False),
+        "DeleteFailed",
+        ["WriteStatus"],
+    ),
+    "a successful insert may have created a MIG that is not visible yet": (
+        observed_remains({MIG: creating(5, "op")}, {MIG: None}, {MIG: ENDED}),
+        "AwaitingCreate",
+        ["WriteStatus"],
+    ),
+    "a failed insert created nothing": (
+        observed_remains(
+            {MIG: creating(5, "op"), POLICY: GONE, TEMPLATE: GONE},
+            {MIG: None},
+            {MIG: FAILED},
+        ),
+        "Done",
+        ["RevokeTokens", "RemoveFinalizer"],
+    ),
+    "the finalizer is removed after the last resource": (
+        observed_remains({MIG: GONE, POLICY: GONE, TEMPLATE: GONE}),
+        "Done",
+        ["RevokeTokens", "RemoveFinalizer"],
+    ),
+    "late Nodes are deleted before the group": (
+        observed_remains({MIG: GONE, POLICY: GONE, TEMPLATE: GONE}, nodes=(node(),)),
+        "Done",
+        ["WriteStatus", "DeleteNode", "RevokeTokens", "RemoveFinalizer"],
+    ),
+    "a Node that is already being deleted is not deleted again": (
+        observed_remains(
+            {MIG: GONE, POLICY: GONE, TEMPLATE: GONE},
+            nodes=(replace(node(), is_deleting=True),),
+        ),
+        "Done",
+        ["RevokeTokens", "RemoveFinalizer"],
+    ),
+    "a Node of another machine with the group's label is not deleted": (
+        observed_remains(
+            {MIG: GONE, POLICY: GONE, TEMPLATE: GONE},
+            nodes=(node("another-machine"), node(place="gce://other/us-central1-c/x")),
+        ),
+        "Done",
+        ["RevokeTokens", "RemoveFinalizer"],
+    ),
+}
+
+
+@pytest.mark.conformance(cases={"the finalizer is removed after the last resource": "del-all-gone"})
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_plan_follows_from_the_resources_that_are_left(
+    case: tuple[ObservedRemains, str, list[str]],
+) -> None:
+    given, outcome, actions = case
+    plan = decide(given, NOW)
+    assert (plan.outcome, list_actions(plan)) == (outcome, actions)
+
+
+@pytest.mark.conformance("del-byo-template-kept")
+def test_a_template_of_the_user_is_not_deleted() -> None:
+    change = {
+        "instanceConfig": None,
+        "bootstrapKubernetes": None,
+        "instanceTemplateURI": "projects/my-gcp-project/global/instanceTemplates/t",
+    }
+    own = group(deleting=True, change=change)
+    gone = Status(resources={MIG: GONE, POLICY: GONE, TEMPLATE: READY})
+    given = ObservedRemains(own, gone)
+    assert list_actions(decide(given, NOW)) == ["RemoveFinalizer"]
+
+
+def test_a_group_that_is_not_deleted_keeps_its_resources_and_is_forwarded() -> None:
+    plan = decide(ObservedRemains(group(), Status(resources=ALL_READY)), NOW)
+    assert (plan.outcome, list_actions(plan)) == ("NotDeleted", ["Send"])
+
+
+def test_a_group_without_the_finalizer_needs_no_action() -> None:
+    assert decide(ObservedRemains(group(deleting=True, owned=False), Status()), NOW) == Plan(
+        "NoFinalizer"
+    )
+
+
+UNANNOUNCED = Status(resources=ALL_READY)
+ANNOUNCED = replace(UNANNOUNCED, observed_generation=group(deleting=True).generation)
+
+
+def beginning(*nodes: Node, status: Status = UNANNOUNCED, note: str = "") -> ObservedBeginning:
+    return ObservedBeginning(group(deleting=True), status, nodes, note)
+
+
+def first_status(plan: Plan) -> Status:
+    """Return the status that the plan writes first."""
+    write = plan.actions[0]
+    assert isinstance(write, WriteStatus)
+    return write.status
+
+
+def patched(plan: Plan) -> list[str]:
+    return [action.name for action in flat(plan) if isinstance(action, PatchNode)]
+
+
+def test_a_deletion_begins_with_the_status_and_the_nodes() -> None:
+    plan = decide(beginning(node(), node(f"{RESOURCE}-zz99"), node("another-machine")), NOW)
+    assert (plan.outcome, list_actions(plan)) == (
+        "Cordoning",
+        ["WriteStatus", "PatchNode", "PatchNode", "ObserveAgain"],
+    )
+    assert patched(plan) == sorted([VM, f"{RESOURCE}-zz99"])
+    after = first_status(plan)
+    ready = after.conditions[Type.READY]
+    assert (ready.status, ready.reason) == ("False", "DeletingMIG")
+    assert ready.message == "Waiting for ManagedInstanceGroup to be deleted"
+    assert after.resources[MIG] == Resource(RESOURCE, State.DELETING, NOW, "uri")
+    assert after.counts.joined == 2
+
+
+def test_the_error_of_the_creation_is_removed_when_the_deletion_begins() -> None:
+    known = Status(resources={MIG: failed(600)})
+    after = first_status(decide(beginning(status=known), NOW))
+    assert after.resources[MIG] == replace(failed(600), error=None)
+    assert after.conditions[Type.READY].reason == "DeletingMIG"
+
+
+def test_a_resource_that_was_gone_before_the_deletion_is_deleting_until_it_is_read_again() -> None:
+    known = Status(resources={**ALL_READY, MIG: GONE, POLICY: GONE})
+    after = first_status(decide(beginning(status=known), NOW))
+    deleting = Resource(RESOURCE, State.DELETING, NOW)
+    assert after.resources == {MIG: deleting, POLICY: deleting, TEMPLATE: READY}
+    error = CallError("instance_group_managers.get", 403, "forbidden", "Required 'x' permission")
+    plan = recover(group_work(after), error)
+    assert plan is not None
+    ready = first_status(plan).conditions[Type.READY]
+    assert ready.reason == "PermissionDenied"
+    assert ready.message.startswith(
+        f"The managed instance group {RESOURCE} cannot be deleted: Required 'x' permission"
+    )
+
+
+def test_a_lost_status_is_replaced_by_an_intent_of_the_mig() -> None:
+    after = first_status(decide(beginning(status=Status()), NOW))
+    assert after.resources == {MIG: creating(0)}
+    assert after.conditions[Type.READY].reason == "DeletingMIG"
+
+
+BEGINNINGS: dict[str, tuple[ObservedBeginning, list[str]]] = {
+    "tokens of VMs that have not joined are revoked": (
+        beginning(node(VM, unschedulable=True)),
+        ["WriteStatus", "RevokeTokens", "ObserveAgain"],
+    ),
+    "completed actions are not repeated": (
+        beginning(node(VM, unschedulable=True), node(f"{RESOURCE}-cd34"), status=ANNOUNCED),
+        ["PatchNode", "ObserveAgain"],
+    ),
+    "Nodes that cannot be read do not delay the deletion": (
+        beginning(note="GET /api/v1/nodes: 503"),
+        ["WriteStatus", "RevokeTokens", "ObserveAgain"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BEGINNINGS.values(), ids=BEGINNINGS)
+def test_a_deletion_begins_with_the_actions_that_are_missing(
+    case: tuple[ObservedBeginning, list[str]],
+) -> None:
+    given, actions = case
+    assert list_actions(decide(given, NOW)) == actions
+
+
+@pytest.mark.parametrize(
+    "given, is_prepared",
+    [
+        pytest.param(
+            beginning(status=UNANNOUNCED), False, id="the status does not report the deletion"
+        ),
+        pytest.param(beginning(node(), status=ANNOUNCED), False, id="a Node is not cordoned"),
+        pytest.param(beginning(status=ANNOUNCED, note="503"), False, id="Nodes were not read"),
+        pytest.param(beginning(node("a"), status=ANNOUNCED), True, id="a Node that is not owned"),
+        pytest.param(
+            beginning(node(unschedulable=True), status=ANNOUNCED), True, id="all Nodes are cordoned"
+        ),
+    ],
+)
+def test_a_deletion_is_prepared_when_it_is_reported_and_all_nodes_are_cordoned(
+    given: ObservedBeginning, is_prepared: bool
+) -> None:
+    assert given.is_prepared is is_prepared
+
+
+def test_joined_nodes_are_counted_if_they_were_read() -> None:
+    known = replace(UNANNOUNCED, counts=Counts(2, joined=2))
+    assert first_status(decide(beginning(node(), status=known), NOW)).counts.joined == 1
+    assert first_status(decide(beginning(status=known, note="503"), NOW)).counts.joined == 2
+
+
+@pytest.mark.parametrize("entry, are_kept", [(DELETING, True), (GONE, False)])
+def test_vms_are_counted_and_named_until_the_mig_is_gone(entry: Resource, are_kept: bool) -> None:
+    given = observed_remains({MIG: entry}, {MIG: OWN_MIG} if are_kept else {}, {MIG: RUNNING})
+    pending = (Pending(VM, "NodeNotReady", EARLIER),)
+    known = replace(given.status, counts=Counts(2, running=2, joined=1), pending=pending)
+    after = first_status(decide(replace(given, status=known), NOW))
+    expected = (known.counts, pending) if are_kept else (Counts(2), ())
+    assert (after.counts, after.pending) == expected
+
+
+def test_a_failed_delete_is_reported_with_its_error() -> None:
+    given = replace(
+        observed_remains({MIG: DELETING}, {MIG: OWN_MIG}, {MIG: FAILED}), is_resync=False
+    )
+    after = first_status(decide(given, NOW))
+    assert after.resources[MIG].error == ResourceError(
+        Reason.REFUSED, "INTERNAL_ERROR", "Internal error", NOW
+    )
+    ready = after.conditions[Type.READY]
+    assert ready.reason == "Refused"
+    assert ready.message.startswith(
+        f"The managed instance group {RESOURCE} cannot be deleted: Internal error. The API rejected"
+    )
+
+
+MIG_GONE = {**ALL_READY, MIG: GONE}
+CALLS: dict[str, tuple[dict[str, Resource], str, str]] = {
+    "the MIG": (ALL_READY, "instance_group_managers.delete", MIG),
+    "its VMs": (ALL_READY, "instances.list", MIG),
+    "the policy": (MIG_GONE, "resource_policies.delete", POLICY),
+    "the policy's operation": (MIG_GONE, "region_operations.get", POLICY),
+    "the template": (MIG_GONE, "instance_templates.get", TEMPLATE),
+    "the template's operation": (MIG_GONE, "global_operations.get", TEMPLATE),
+    "a policy that is gone": (
+        {**MIG_GONE, POLICY: GONE},
+        "resource_policies.get",
+        TEMPLATE,
+    ),
+    "no resource": (MIG_GONE, "GET /api/v1/secrets", POLICY),
+}
+
+
+@pytest.mark.parametrize("case", CALLS.values(), ids=CALLS)
+def test_an_error_is_recorded_at_the_resource_of_the_call_or_the_next_one(
+    case: tuple[dict[str, Resource], str, str],
+) -> None:
+    entries, call, kind = case
+    error = CallError(call, 403, "forbidden", "Required 'x' permission")
+    plan = recover(group_work(replace(ANNOUNCED, resources=entries)), error)
+    assert plan is not None
+    after = first_status(plan)
+    errors = {name: entry.error for name, entry in after.resources.items() if entry.error}
+    assert list(errors) == [kind]
+    assert plan.outcome == errors[kind].reason == "PermissionDenied"
+    assert errors[kind].message.startswith(f"Required 'x' permission ({call}). ")
+
+
+def group_work(known: Status) -> GroupWork:
+    """Return the work on a group that is being deleted; it can make no call."""
+    nothing: Any = None
+    about = replace(group(deleting=True), raw={"status": render(known)})
+    return GroupWork(
+        settings=nothing,
+        gce=nothing,
+        cluster=nothing,
+        publish=nothing,
+        random_bytes=bytes,
+        now=NOW,
+        trigger=Trigger("Resync", NOW, Message("default", "my-slice", "", Cause.RESYNC, NOW)),
+        remaining_s=lambda: 30.0,
+        group=about,
+        status=known,
+        reported=known,
+    )
+
+
+REJECTED = {Type.ACCEPTED: Condition("False", Reason.INVALID_SPEC, "no zone", NOW, 1)}
+USERS_TEMPLATE = Resource("template-of-the-user", State.READY, NOW)
+UNREAD: dict[str, tuple[Status, str, list[str]]] = {
+    "no resource was created": (Status(conditions=REJECTED), "Done", ["RemoveFinalizer"]),
+    "no resource exists any more": (
+        Status(conditions=REJECTED, resources={MIG: GONE, TEMPLATE: USERS_TEMPLATE}),
+        "Done",
+        ["RemoveFinalizer"],
+    ),
+    "a resource may exist": (
+        Status(conditions=REJECTED, resources=ALL_READY),
+        "Unreadable",
+        ["WriteStatus"],
+    ),
+    "its status was lost": (Status(), "Unreadable", ["WriteStatus"]),
+}
+
+
+@pytest.mark.parametrize("case", UNREAD.values(), ids=UNREAD)
+def test_a_group_with_an_invalid_spec_keeps_its_finalizer_while_a_resource_may_exist(
+    case: tuple[Status, str, list[str]],
+) -> None:
+    known, outcome, actions = case
+    given = UnreadableRemains(unreadable_group(deleting=True), known)
+    plan = decide(given, NOW)
+    assert (plan.outcome, list_actions(plan)) == (outcome, actions)
+
+
+def test_the_message_of_an_unreadable_group_names_the_resources_to_delete() -> None:
+    uri = f"projects/p/zones/z/instanceGroupManagers/{RESOURCE}"
+    entries = {
+        POLICY: Resource(RESOURCE, State.READY, NOW),
+        TEMPLATE: USERS_TEMPLATE,
+        MIG: Resource(RESOURCE, State.READY, NOW, uri),
+    }
+    given = UnreadableRemains(
+        unreadable_group(deleting=True), Status(1, conditions=REJECTED, resources=entries)
+    )
+    assert find_ready(decide(given, NOW)) == (
+        "InvalidSpec",
+        "spec.nodeLocation: is required. Without a valid spec tpu-functions cannot delete the group's "
+        f"resources: managed instance group {uri}, workload policy {RESOURCE}. Delete them on Compute "
+        "Engine in this order, then remove the finalizer tpu-functions.dev/cleanup.",
+    )
+
+
+def test_a_lost_status_of_an_unreadable_group_does_not_mean_that_no_resource_exists() -> None:
+    group = unreadable_group(deleting=True)
+    plan = decide(UnreadableRemains(group, Status()), NOW)
+    reason, message = find_ready(plan)
+    assert (reason, f"managed instance group {RESOURCE}" in message) == ("InvalidSpec", True)
+    again = decide(UnreadableRemains(group, written(plan)), NOW)
+    assert again.outcome == "Unreadable"
+
+
+def written(plan: Plan) -> Status:
+    """Return the status that a plan writes."""
+    (write,) = plan.actions
+    assert isinstance(write, WriteStatus)
+    return write.status
+
+
+def find_ready(plan: Plan) -> tuple[str, str]:
+    """Return the reason and the message of Ready that a plan writes."""
+    ready = written(plan).conditions[Type.READY]
+    return ready.reason, ready.message

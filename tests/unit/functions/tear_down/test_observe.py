@@ -1,0 +1,390 @@
+"""The reads of tear_down in the order of a deletion, and the errors of reads that do not delay it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from functions.tear_down import recover
+from functions.tear_down.observe import (
+    ObservedBeginning,
+    ObservedRemains,
+    UnreadableRemains,
+    observe,
+)
+from shared.base.reasons import REASONS, Reason
+from shared.node_groups.node_group import AnyGroup
+from shared.node_groups.status import (
+    MIG,
+    POLICY,
+    TEMPLATE,
+    Counts,
+    Resource,
+    State,
+    Status,
+    Type,
+    render,
+)
+from shared.ports.errors import CallError, OutOfTimeError
+from shared.triggers.audit_log import LogEvent
+from shared.triggers.decode import Trigger
+from shared.triggers.message import Cause, Message
+from tests.support.builders import NOW, RESOURCE, group, unreadable_group
+from tests.support.reads import reading_work
+from tests.unit.functions.inject_token.test_decide import instance
+from tests.unit.functions.tear_down.test_decide import (
+    ALL_READY,
+    DELETING,
+    ENDED,
+    GONE,
+    OWN_MIG,
+    OWN_POLICY,
+    OWN_TEMPLATE,
+    READY,
+    VM,
+    creating,
+    first_status,
+    group_work,
+    node,
+)
+
+RESYNC = Trigger("Resync", NOW, Message("default", "my-slice", "", Cause.RESYNC, NOW))
+DELETED = group(deleting=True)
+OTHER = f"{RESOURCE}-cd34"
+FORBIDDEN = CallError("GET nodes", 403, "Forbidden", "may not list")
+SLOW = OutOfTimeError("no answer within 19 s")
+
+
+def event(method: str) -> Trigger:
+    kind = method.split(".")[1]
+    found = LogEvent(method, "my-gcp-project", "us-central1-c", RESOURCE, kind)
+    return Trigger(method, NOW, event=found)
+
+
+def reported_status(entries: Mapping[str, Resource], joined: int = 0) -> Status:
+    """Return the status of a deletion that has been reported."""
+    return Status(
+        observed_generation=1, resources=dict(entries), counts=Counts(desired=2, joined=joined)
+    )
+
+
+ANSWERS: dict[str, Any] = {
+    "list_nodes": [],
+    "find_mig": OWN_MIG,
+    "find_policy": OWN_POLICY,
+    "find_template": OWN_TEMPLATE,
+    "find_operation": ENDED,
+    "list_instances": [],
+    "find_nodes": lambda names: dict.fromkeys(names),
+}
+MIG_GONE = {**ALL_READY, MIG: GONE}
+PARALLEL = {MIG: GONE, POLICY: DELETING, TEMPLATE: DELETING}
+OPERATION = "find_operation"
+BOTH = ["find_policy", OPERATION, "find_template", OPERATION, "list_nodes"]
+NOT_OURS = {"find_mig": replace(OWN_MIG, description="another mark")}
+CASES: dict[str, tuple[Mapping[str, Resource], int, Trigger, dict[str, Any], list[str]]] = {
+    "all had joined: the MIG": (ALL_READY, 2, RESYNC, {}, ["find_mig"]),
+    "not all had joined: Nodes and VMs, too": (
+        ALL_READY,
+        1,
+        RESYNC,
+        {},
+        ["find_mig", "list_nodes", "list_instances", "find_nodes"],
+    ),
+    "the delete has begun: the MIG and the operation": (
+        {**ALL_READY, MIG: DELETING},
+        0,
+        RESYNC,
+        {},
+        ["find_mig", OPERATION],
+    ),
+    "the create has not ended: first its operation": (
+        {**ALL_READY, MIG: creating(5, "op")},
+        2,
+        RESYNC,
+        {},
+        [OPERATION, "find_mig"],
+    ),
+    "the MIG of this name was never ours: policy, template and Nodes": (
+        {**ALL_READY, MIG: creating(5)},
+        0,
+        RESYNC,
+        NOT_OURS,
+        ["find_mig", "find_policy", "find_template", "list_nodes"],
+    ),
+    "MIG and policy were gone before: template and Nodes": (
+        {**MIG_GONE, POLICY: GONE},
+        0,
+        RESYNC,
+        {},
+        ["find_template", "list_nodes"],
+    ),
+    "the delete of the policy has ended: not the template": (
+        PARALLEL,
+        0,
+        event("compute.resourcePolicies.delete"),
+        {},
+        [*BOTH[:2], "list_nodes"],
+    ),
+    "the delete of the template has ended: not the policy": (
+        PARALLEL,
+        0,
+        event("compute.instanceTemplates.delete"),
+        {},
+        BOTH[2:],
+    ),
+    "the delete of the MIG has ended: both": (
+        PARALLEL,
+        0,
+        event("compute.instanceGroupManagers.delete"),
+        {},
+        BOTH,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_only_the_resources_that_the_deletion_waits_for_are_read(
+    case: tuple[Mapping[str, Resource], int, Trigger, dict[str, Any], list[str]],
+) -> None:
+    entries, joined, trigger, answers, calls = case
+    known = reported_status(entries, joined)
+    is_first = entries[MIG] in (GONE, DELETING)  # else the deletion begins
+    work, reads = reading_work(
+        DELETED, known, trigger, ANSWERS | answers, is_first_observation=is_first
+    )
+    observed = observe(work)
+    assert isinstance(observed, ObservedRemains)
+    assert reads.calls == calls
+    assert observed.is_resync is trigger.is_resync
+    assert observed.notes == ()
+    assert len(observed.operations) == calls.count(OPERATION)
+
+
+@pytest.mark.parametrize(
+    "entries, is_first", [(PARALLEL, False), ({**PARALLEL, TEMPLATE: READY}, True)]
+)
+def test_both_are_read_after_a_stale_observation_or_if_a_delete_has_not_begun(
+    entries: Mapping[str, Resource], is_first: bool
+) -> None:
+    trigger = event("compute.resourcePolicies.delete")
+    work, reads = reading_work(
+        DELETED, reported_status(entries), trigger, ANSWERS, is_first_observation=is_first
+    )
+    observe(work)
+    assert {"find_policy", "find_template"} <= {*reads.calls}
+
+
+@pytest.mark.parametrize(
+    "about, observed",
+    [
+        pytest.param(unreadable_group(deleting=True), UnreadableRemains, id="unreadable"),
+        pytest.param(group(), ObservedRemains, id="not deleted"),
+        pytest.param(group(deleting=True, finalizers=[]), ObservedRemains, id="not owned"),
+    ],
+)
+def test_nothing_is_read_for_a_group_without_resources_to_delete(
+    about: AnyGroup, observed: type
+) -> None:
+    work, reads = reading_work(about, reported_status(ALL_READY), RESYNC, {})
+    assert type(observe(work)) is observed
+    assert reads.calls == []
+
+
+@pytest.mark.parametrize(
+    "known, is_beginning",
+    [
+        pytest.param(
+            Status(resources=ALL_READY), True, id="the status was written by another step"
+        ),
+        pytest.param(reported_status(ALL_READY), False, id="a Node could not be cordoned"),
+    ],
+)
+def test_a_second_observation_repeats_the_beginning_only_if_the_status_was_not_written(
+    known: Status, is_beginning: bool
+) -> None:
+    answers = ANSWERS | {"list_nodes": [node().raw]}
+    work, _ = reading_work(DELETED, known, RESYNC, answers, is_first_observation=False)
+    assert isinstance(observe(work), ObservedBeginning) is is_beginning
+
+
+BEGINNING: dict[str, tuple[Status, Any, bool, str]] = {
+    "the deletion is not reported yet": (Status(resources=ALL_READY), [], True, ""),
+    "a Node is not cordoned": (reported_status(ALL_READY), [node().raw], True, ""),
+    "all Nodes are cordoned": (
+        reported_status(ALL_READY, 2),
+        [node(unschedulable=True).raw],
+        False,
+        "",
+    ),
+    "the Nodes cannot be listed": (reported_status(ALL_READY), FORBIDDEN, True, str(FORBIDDEN)),
+    "there is no time to list the Nodes": (reported_status(ALL_READY), SLOW, True, str(SLOW)),
+}
+
+
+@pytest.mark.parametrize("case", BEGINNING.values(), ids=BEGINNING)
+def test_a_deletion_is_observed_as_beginning_until_it_is_reported_and_all_nodes_are_cordoned(
+    case: tuple[Status, Any, bool, str],
+) -> None:
+    known, nodes, is_beginning, note = case
+    work, _ = reading_work(DELETED, known, RESYNC, ANSWERS | {"list_nodes": nodes})
+    observed = observe(work)
+    assert isinstance(observed, ObservedBeginning) is is_beginning
+    assert getattr(observed, "note", "") == note
+
+
+MEMBERS = [replace(instance(name), name=name) for name in (VM, OTHER)]
+FOREIGN = replace(instance(VM), created_by="")
+UNPROVED: dict[str, tuple[dict[str, Any], list[str], list[str], tuple[str, ...]]] = {
+    "all are proved": (
+        {"list_nodes": [node().raw, node(OTHER).raw]},
+        [VM, OTHER],
+        [],
+        (),
+    ),
+    "a Node is missing": (
+        {
+            "list_nodes": [node().raw],
+            "list_instances": [*MEMBERS, FOREIGN],
+            "find_nodes": lambda _: {OTHER: node(OTHER, proved=False).raw},
+        },
+        [VM, OTHER],
+        [VM, OTHER],
+        (),
+    ),
+    "the missing Node does not exist": (
+        {"list_nodes": [node().raw], "list_instances": MEMBERS},
+        [VM],
+        [VM, OTHER],
+        (),
+    ),
+    "there was no time to read the missing Node": (
+        {"list_nodes": [node().raw], "list_instances": MEMBERS, "find_nodes": lambda _: {}},
+        [VM],
+        [VM, OTHER],
+        ("the Nodes of 1 VMs by name",),
+    ),
+    "the VMs cannot be listed": (
+        {"list_nodes": [node().raw], "list_instances": FORBIDDEN},
+        [VM],
+        [],
+        (str(FORBIDDEN),),
+    ),
+    "there is no time to list the VMs": (
+        {"list_nodes": [node().raw], "list_instances": SLOW},
+        [VM],
+        [],
+        (str(SLOW),),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNPROVED.values(), ids=UNPROVED)
+def test_nodes_without_the_proof_are_read_before_the_mig_is_deleted(
+    case: tuple[dict[str, Any], list[str], list[str], tuple[str, ...]],
+) -> None:
+    answers, nodes, instances, notes = case
+    work, _ = reading_work(
+        DELETED, reported_status(ALL_READY), RESYNC, ANSWERS | answers, is_first_observation=False
+    )
+    observed = observe(work)
+    assert isinstance(observed, ObservedRemains)
+    assert observed.found == {MIG: OWN_MIG}
+    assert [one.name for one in observed.nodes] == nodes
+    assert [one.name for one in observed.instances] == instances
+    assert len(observed.notes) == len(notes)
+    assert all(text in note for text, note in zip(notes, observed.notes, strict=True))
+
+
+ALL_GONE = dict.fromkeys(ALL_READY, GONE)
+
+
+@pytest.mark.parametrize(
+    "entries, found, call, is_shown",
+    [
+        pytest.param(ALL_READY, {}, "DELETE /api/v1/nodes/a", False, id="a Node cannot be deleted"),
+        pytest.param(ALL_GONE, {}, "GET /api/v1/nodes", True, id="all resources are gone"),
+        pytest.param(
+            {**ALL_GONE, POLICY: DELETING},
+            {POLICY: None},
+            "PATCH tpunodegroups/my-slice",
+            True,
+            id="the last resource was found to be gone",
+        ),
+    ],
+)
+def test_an_error_without_a_resource_is_reported_by_nodes_joined(
+    entries: dict[str, Resource], found: dict[str, None], call: str, is_shown: bool
+) -> None:
+    """Ready shows the error when the deletion does not wait for a resource any more."""
+    error = CallError(call, 403, "forbidden", "may not")
+    known = reported_status(entries)
+    work = group_work(known)
+    work.observed = ObservedRemains(DELETED, known, found) if found else None
+    plan = recover(work, error)
+    assert plan is not None
+    after = first_status(plan)
+    condition = after.conditions[Type.NODES_JOINED]
+    assert (condition.status, condition.reason) == ("False", "PermissionDenied")
+    assert condition.message == f"may not ({call}). {REASONS[Reason.PERMISSION_DENIED]}"
+    assert {name: entry.error for name, entry in after.resources.items() if entry.error} == {}
+    ready = after.conditions[Type.READY]
+    assert (ready.message == condition.message) is is_shown
+
+
+def test_ready_shows_why_the_finalizer_of_an_unreadable_group_cannot_be_removed() -> None:
+    error = CallError("PATCH tpunodegroups/my-slice", 422, "Invalid", "may not")
+    known = Status(conditions=reported_status(ALL_GONE).conditions)
+    about = replace(unreadable_group(deleting=True), raw={"status": render(known)})
+    work = replace(group_work(known), group=about)
+    work.observed = UnreadableRemains(about, known)
+    plan = recover(work, error)
+    assert plan is not None
+    after = first_status(plan)
+    ready = after.conditions[Type.READY]
+    assert ready.message.startswith("may not (PATCH tpunodegroups/my-slice).")
+    assert ready.reason == after.conditions[Type.NODES_JOINED].reason
+
+
+LONG_AGO = NOW - timedelta(days=1)
+ENTRIES: dict[str, tuple[Resource, bool]] = {
+    "no intent": (Resource(RESOURCE), False),
+    "an insert that was rejected long ago": (Resource(RESOURCE, State.FAILED, LONG_AGO), True),
+    "an intent that was withdrawn long ago": (Resource(RESOURCE, State.PENDING, LONG_AGO), True),
+    "an insert that was rejected at an unknown time": (Resource(RESOURCE, State.FAILED), True),
+    "a MIG that existed": (replace(Resource(RESOURCE), uri=READY.uri), True),
+    "an insert that has begun": (replace(Resource(RESOURCE), operation="op"), True),
+}
+
+
+@pytest.mark.parametrize("case", ENTRIES.values(), ids=ENTRIES)
+def test_the_mig_is_read_unless_no_intent_was_written_for_it(case: tuple[Resource, bool]) -> None:
+    entry, is_read = case
+    known = reported_status({**ALL_READY, MIG: entry}, joined=2)
+    work, reads = reading_work(DELETED, known, RESYNC, ANSWERS, is_first_observation=False)
+    observe(work)
+    assert ("find_mig" in reads.calls) is is_read
+
+
+@pytest.mark.parametrize("kind", [POLICY, TEMPLATE])
+@pytest.mark.parametrize(
+    "entry, is_read",
+    [
+        pytest.param(Resource(RESOURCE, State.FAILED, LONG_AGO), False, id="rejected long ago"),
+        pytest.param(Resource(RESOURCE, State.PENDING, LONG_AGO), False, id="withdrawn long ago"),
+        pytest.param(Resource(RESOURCE, State.FAILED, NOW), True, id="rejected now"),
+        pytest.param(replace(READY, state=State.FAILED), True, id="it existed"),
+    ],
+)
+def test_a_policy_or_template_whose_insert_was_rejected_long_ago_is_not_read(
+    kind: str, entry: Resource, is_read: bool
+) -> None:
+    """The API that rejected the insert may also reject reads: the group could not be deleted then."""
+    known = reported_status({**MIG_GONE, kind: entry}, joined=2)
+    work, reads = reading_work(DELETED, known, RESYNC, ANSWERS, is_first_observation=False)
+    observe(work)
+    assert (f"find_{'policy' if kind == POLICY else 'template'}" in reads.calls) is is_read

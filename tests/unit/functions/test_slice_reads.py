@@ -1,0 +1,575 @@
+"""The reads of the JobSet steps: for one slice, for a finished operation, in a sweep run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from functions import provision_slice, release_slice
+from functions.provision_slice.observe import (
+    ObservedImpossible,
+    ObservedOperation,
+    ObservedPod,
+    ObservedQueue,
+    PodWork,
+)
+from functions.release_slice.observe import (
+    ObservedAll,
+    ObservedCreation,
+    ObservedDeletion,
+    ObservedFailedUpdate,
+    ObservedSlices,
+)
+from shared.base.jobs import job_key, slice_name
+from shared.base.names import JOBSET_KIND
+from shared.base.timestamps import render_time
+from shared.ports.errors import CallError
+from shared.slices.provider import InputError, Owner, Slice
+from shared.slices.work import SliceWork
+from shared.triggers.audit_log import LogEvent
+from shared.triggers.decode import Trigger
+from shared.triggers.message import SLICE_KIND, Cause, Message
+from tests.support import jobset_objects as objects
+from tests.support.builders import NOW, merge
+from tests.support.jobset_objects import JOB
+from tests.support.reads import reading_slices
+from tests.unit.functions.provision_slice import test_decide as test_provision_slice
+from tests.unit.functions.provision_slice.test_decide import DESIRED, OPT_OUT, leader
+from tests.unit.functions.release_slice import test_decide as test_release_slice
+from tests.unit.functions.release_slice.test_decide import COMPLETED, REBUILDS, RUNNING, SETTINGS
+
+DEGRADED, DUE, LOST, WITH_DEADLINE, SLICE = (
+    replace(getattr(test_release_slice, name), raw={})
+    for name in ("DEGRADED", "DUE", "LOST", "WITH_DEADLINE", "SLICE")
+)
+ANOTHER, PROVISIONING, READY, SELF_HEALING = (
+    replace(getattr(test_provision_slice, name), raw={})
+    for name in ("ANOTHER", "PROVISIONING", "READY", "SELF_HEALING")
+)
+FORBIDDEN = CallError("GET pods", 403, "Forbidden", "may not list")
+SWEEP = Trigger("Sweep", NOW)
+SECOND, LONG_ENDED = timedelta(seconds=1), NOW - timedelta(minutes=10)
+OTHER_JOB = "default/other-job"
+
+
+def operation(method: str, name: str = SLICE.name, **more: Any) -> Trigger:
+    event = LogEvent(
+        f"container.nodePools.{method}", "p", "us-central1", name, "nodePools", cluster="c", **more
+    )
+    return Trigger(event.method, NOW, event=event)
+
+
+def message(kind: str, name: str) -> Trigger:
+    return Trigger("Resync", NOW, Message("default", name, "", Cause.RESYNC, NOW, kind=kind))
+
+
+def node(name: str = "node-1", **metadata: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name, **metadata}}
+
+
+def running(job: str = "other-job", **metadata: Any) -> dict[str, Any]:
+    labels = {"batch.kubernetes.io/job-name": job}
+    change: Any = {"metadata": {"labels": labels, **metadata}, "spec": {"nodeName": "node-1"}}
+    return {**merge(objects.pod(), change), "status": {"phase": "Running"}}
+
+
+FOLLOWER = {"annotations": {"batch.kubernetes.io/job-completion-index": "1"}}
+IN_USE: dict[str, Any] = {"list_nodes_of_slice": [node()], "list_pods_on": [running()]}
+USERS: dict[str, tuple[Slice, Any, Any, Mapping[str, Any], Any]] = {
+    "the slice is needed": (SLICE, RUNNING, SETTINGS, {}, ()),
+    "the deadline is set": (SLICE, COMPLETED, SETTINGS, {}, ()),
+    "a deletion waits for other Jobs": (DUE, COMPLETED, SETTINGS, IN_USE, (OTHER_JOB,)),
+    "a deletion waits for its own Job": (
+        DUE,
+        COMPLETED,
+        SETTINGS,
+        {**IN_USE, "list_pods_on": [running(JOB)]},
+        (f"default/{JOB}",),
+    ),
+    "a rebuild does not wait for its own Job": (
+        DEGRADED,
+        RUNNING,
+        REBUILDS,
+        {**IN_USE, "list_pods_on": [running(JOB)]},
+        (),
+    ),
+    "a rebuild waits for other Jobs": (DEGRADED, RUNNING, REBUILDS, IN_USE, (OTHER_JOB,)),
+    "a lost slice has no users": (LOST, RUNNING, REBUILDS, {}, ()),
+    "a due slice that recovered by itself has users": (
+        replace(LOST, is_self_healing=True, release_after=NOW),
+        COMPLETED,
+        SETTINGS,
+        IN_USE,
+        (OTHER_JOB,),
+    ),
+    "the Pods cannot be listed": (
+        DUE,
+        COMPLETED,
+        SETTINGS,
+        {**IN_USE, "list_pods_on": FORBIDDEN},
+        FORBIDDEN,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", USERS.values(), ids=USERS)
+@pytest.mark.parametrize("kind, name", [(SLICE_KIND, SLICE.name), (JOBSET_KIND, "train")])
+def test_the_observed_users_of_a_slice_are_the_jobs_that_a_deletion_waits_for(
+    case: tuple[Slice, Any, Any, Mapping[str, Any], Any], kind: str, name: str
+) -> None:
+    existing, jobset, settings, answers, users = case
+    reads = {"get": existing, "list_by_jobset": [existing], "find_jobset": jobset, **answers}
+    work, _ = reading_slices(SliceWork, message(kind, name), reads, settings=settings)
+    observed = release_slice.observe.observe(work)
+    assert isinstance(observed, ObservedSlices)
+    (one,) = observed.slices
+    assert (one.existing, one.jobset) == (existing, jobset)
+    assert (one.users_error or one.users) == users
+    assert work.subject is not None
+    assert work.subject["metadata"]["name"] == "train"
+    assert work.facts[kind.lower()] == f"default/{name}"
+
+
+def test_a_deleted_slice_is_not_observed() -> None:
+    work, reads = reading_slices(SliceWork, message(SLICE_KIND, "x"), {"get": None})
+    assert release_slice.observe.observe(work) == ObservedSlices(())
+    assert reads.calls == ["get"]
+
+
+def test_events_about_a_deleted_jobset_name_it() -> None:
+    work, _ = reading_slices(
+        SliceWork, message(SLICE_KIND, SLICE.name), {"get": SLICE, "find_jobset": None}
+    )
+    release_slice.observe.observe(work)
+    assert work.subject is not None
+    assert work.subject["kind"] == "JobSet"
+    assert work.subject["metadata"]["name"] == "train"
+
+
+@pytest.mark.parametrize(
+    "slices, calls",
+    [
+        ([], ["list_all"]),
+        ([SLICE, LOST], ["list_all", "list_jobsets"]),
+    ],
+)
+def test_a_sweep_run_lists_jobsets_if_there_are_slices(
+    slices: list[Slice], calls: list[str]
+) -> None:
+    answers = {"list_all": slices, "list_jobsets": [RUNNING]}
+    work, reads = reading_slices(SliceWork, SWEEP, answers, limit=3)
+    observed = release_slice.observe.observe(work)
+    assert isinstance(observed, ObservedAll)
+    assert reads.calls == calls
+    assert observed.limit == 3
+    assert [(one.existing, one.jobset) for one in observed.slices] == [
+        (one, RUNNING) for one in slices
+    ]
+    assert work.facts["slices"] == len(slices)
+
+
+UPDATES: dict[str, tuple[list[Slice], Any, tuple[str | None, bool, Any]]] = {
+    "of a pool that is no slice": ([replace(SLICE, name="x")], COMPLETED, (None, False, None)),
+    "of a slice that is needed": ([SLICE], RUNNING, ("", False, ())),
+    "that set the deadline": ([SLICE], COMPLETED, ("its words", True, (OTHER_JOB,))),
+}
+
+
+@pytest.mark.parametrize("case", UPDATES.values(), ids=UPDATES)
+def test_a_failed_update_is_matched_to_its_slice(
+    case: tuple[list[Slice], Any, tuple[str | None, bool, Any]],
+) -> None:
+    slices, jobset, (failure, is_due, _users) = case
+    answers = {"list_all": slices, "find_jobset": jobset, **IN_USE}
+    trigger = operation("update", has_failed=True, words="its words")
+    work, _ = reading_slices(SliceWork, trigger, answers)
+    observed = release_slice.observe.observe(work)
+    assert isinstance(observed, ObservedFailedUpdate)
+    assert (observed.slice.refusal if observed.slice else None) == failure
+    assert bool(observed.slice and observed.slice.refusal) is is_due
+    assert work.facts["slice"] == SLICE.name
+
+
+SECOND_DUE = replace(DUE, name="train-2", release_after=NOW - timedelta(minutes=1))
+DUE_BOTH = {"list_all": [DUE, SECOND_DUE], "list_jobsets": [COMPLETED]}
+
+
+def test_a_finished_creation_serves_the_first_release_and_triggers_the_others() -> None:
+    answers = {**DUE_BOTH, "get": SECOND_DUE, **IN_USE}
+    work, reads = reading_slices(SliceWork, operation("create"), answers, limit=10)
+    observed = release_slice.observe.observe(work)
+    assert isinstance(observed, ObservedCreation)
+    assert [(one.existing, one.users) for one in observed.slices] == [(SECOND_DUE, (OTHER_JOB,))]
+    assert observed.following == (DUE,)
+    assert "get" in reads.calls
+    assert work.facts["slice"] == SECOND_DUE.name
+
+
+@pytest.mark.parametrize(
+    "answers, others",
+    [
+        pytest.param({**DUE_BOTH, "get": None}, (DUE,), id="the first slice is gone"),
+        pytest.param({"list_all": [SLICE], "list_jobsets": [RUNNING]}, (), id="no slice is due"),
+        pytest.param({"list_all": []}, (), id="no slice exists"),
+    ],
+)
+def test_a_finished_creation_whose_first_release_is_gone_triggers_the_others(
+    answers: dict[str, Any], others: tuple[Slice, ...]
+) -> None:
+    work, _ = reading_slices(SliceWork, operation("create"), answers, limit=10)
+    assert release_slice.observe.observe(work) == ObservedCreation(None, others)
+
+
+ELSEWHERE = replace(WITH_DEADLINE, owner=replace(SLICE.owner, namespace="elsewhere"))
+
+
+@pytest.mark.parametrize(
+    "slices, jobsets, following, existing, has_jobset",
+    [
+        ([], [RUNNING], (), None, True),
+        ([SLICE], [RUNNING], (), SLICE, True),
+        ([DUE, WITH_DEADLINE], [COMPLETED], (DUE,), DUE, True),
+        ([ELSEWHERE], [RUNNING], (), None, True),
+        ([], [], (), None, False),
+    ],
+)
+def test_a_finished_deletion_triggers_the_slices_that_can_be_changed(
+    slices: list[Slice],
+    jobsets: list[Any],
+    following: tuple[Slice, ...],
+    existing: Slice | None,
+    has_jobset: bool,
+) -> None:
+    answers = {"list_all": slices, "list_jobsets": jobsets}
+    work, _ = reading_slices(SliceWork, operation("delete"), answers, limit=10)
+    observed = release_slice.observe.observe(work)
+    assert isinstance(observed, ObservedDeletion)
+    assert observed.following == following
+    assert (observed.existing, observed.has_jobset) == (existing, has_jobset)
+    assert (work.about is not None) is has_jobset
+
+
+def test_all_slices_are_left_to_the_sweep_after_a_deletion_that_has_failed() -> None:
+    trigger = operation("delete", has_failed=True, words="its words")
+    work, _ = reading_slices(SliceWork, trigger, DUE_BOTH, limit=10)
+    observed = release_slice.observe.observe(work)
+    assert isinstance(observed, ObservedDeletion)
+    assert (observed.following, observed.existing) == ((), DUE)
+
+
+LEADER = leader()
+LONG = {"status": objects.unschedulable("2026-11-20T08:00:00Z")}
+POD_ANSWERS: dict[str, Any] = {
+    "build_desired": DESIRED,
+    "find": None,
+    "find_jobset": RUNNING,
+    "get_jobset_options": {},
+}
+OLD_NODES = [
+    node("a", creationTimestamp="2026-11-20T08:30:00Z"),
+    node("b", creationTimestamp="2026-11-20T08:40:00Z"),
+    node("c"),
+]
+YOUNGEST = NOW - timedelta(minutes=80)
+POD_RESYNC, EVENT = (
+    message("Pod", LEADER.name),
+    Trigger("Added", NOW, Message("default", LEADER.name, "", Cause.ADDED, NOW, kind="Pod")),
+)
+PODS: dict[str, tuple[Trigger, bool, dict[str, Any], Any, tuple[str, ...]]] = {
+    "there is no slice": (POD_RESYNC, False, {}, None, ()),
+    "the slice is being created": (POD_RESYNC, True, {"find": PROVISIONING}, PROVISIONING, ()),
+    "the slice is ready, the Pod has waited briefly": (
+        POD_RESYNC,
+        False,
+        {"find": READY},
+        READY,
+        (),
+    ),
+    "the slice is ready, the Pod has waited long": (
+        POD_RESYNC,
+        True,
+        {"find": READY, "list_nodes_of_slice": OLD_NODES},
+        replace(READY, since=YOUNGEST),
+        (),
+    ),
+    "the slice is ready without Nodes, the Pod has waited long": (
+        POD_RESYNC,
+        True,
+        {"find": READY, "list_nodes_of_slice": []},
+        replace(READY, since=NOW),
+        (),
+    ),
+    "the slice is ready since a known time, the Pod has waited long": (
+        POD_RESYNC,
+        True,
+        {"find": replace(READY, since=NOW)},
+        replace(READY, since=NOW),
+        (),
+    ),
+    "the slice is ready, the Pod has waited long, on an event": (
+        EVENT,
+        True,
+        {"find": READY},
+        READY,
+        (),
+    ),
+    "the slice has another hash, and another Job uses it": (
+        POD_RESYNC,
+        False,
+        {"find": ANOTHER, **IN_USE},
+        ANOTHER,
+        (OTHER_JOB,),
+    ),
+    "the slice has another hash, and its own Job uses it": (
+        POD_RESYNC,
+        False,
+        {"find": ANOTHER, **IN_USE, "list_pods_on": [running(JOB, **FOLLOWER)]},
+        ANOTHER,
+        (),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PODS.values(), ids=PODS)
+def test_the_observation_of_a_waiting_pod_has_its_slice_and_the_slices_users(
+    case: tuple[Trigger, bool, dict[str, Any], Any, tuple[str, ...]],
+) -> None:
+    trigger, has_waited, answers, existing, users = case
+    waiting = leader(**LONG) if has_waited else LEADER
+    work, _ = reading_slices(PodWork, trigger, POD_ANSWERS | answers, leader=waiting)
+    observed = provision_slice.observe.observe(work)
+    assert isinstance(observed, ObservedPod)
+    assert (observed.leader, observed.desired, observed.jobset) == (waiting, DESIRED, RUNNING)
+    assert observed.existing == existing
+    assert observed.users == users
+    assert not observed.is_paused
+    assert observed.is_resync is trigger.is_resync
+    assert work.facts["slice"] == DESIRED.name
+
+
+@pytest.mark.parametrize("paused, is_paused", [("true", True), ("false", False), ("", False)])
+def test_creation_can_be_paused(paused: str, is_paused: bool) -> None:
+    answers = {**POD_ANSWERS, "get_jobset_options": {"paused": paused}}
+    observed = provision_slice.observe.observe(
+        reading_slices(PodWork, POD_RESYNC, answers, leader=LEADER)[0]
+    )
+    assert isinstance(observed, ObservedPod)
+    assert observed.is_paused is is_paused
+
+
+@pytest.mark.parametrize("labels, has_opted_out", [({}, False), ({OPT_OUT: "true"}, True)])
+def test_an_impossible_slice_is_not_read(labels: dict[str, str], has_opted_out: bool) -> None:
+    jobset = merge(RUNNING, {"metadata": {"labels": labels}})
+    answers = {"build_desired": InputError("what would be valid"), "find_jobset": jobset}
+    work, reads = reading_slices(PodWork, POD_RESYNC, answers, leader=LEADER)
+    observed = provision_slice.observe.observe(work)
+    assert isinstance(observed, ObservedImpossible)
+    assert observed.message == "what would be valid"
+    assert observed.has_opted_out is has_opted_out
+    assert reads.calls == ["build_desired", "find_jobset"]
+
+
+DUE_PODS = [
+    objects.waiting_pod(metadata={"uid": f"u{number}", "name": f"pod-{number}"})
+    for number in range(12)
+]
+
+
+@pytest.mark.parametrize(
+    "pods, limit, slices, waiting, slots",
+    [
+        pytest.param([], None, [], 0, None, id="no Pod waits"),
+        pytest.param(DUE_PODS, None, [], 12, None, id="no limit"),
+        pytest.param(
+            [*DUE_PODS, {"metadata": {}}][:12], 20, [PROVISIONING] * 3, 12, 17, id="a limit"
+        ),
+    ],
+)
+def test_a_sweep_run_counts_the_waiting_pods_and_the_free_slots(
+    pods: list[Any], limit: int | None, slices: list[Slice], waiting: int, slots: int | None
+) -> None:
+    long_ago = [merge(pod, LONG) for pod in pods] if limit is None else pods
+    answers = {"list_pending_pods": long_ago, "list_all": slices}
+    work, reads = reading_slices(PodWork, SWEEP, answers, limit=limit)
+    observed = provision_slice.observe.observe(work)
+    assert isinstance(observed, ObservedQueue)
+    assert observed.waiting == waiting
+    assert observed.slots == (slots if len(observed.due) > 5 else None)
+    assert ("list_all" in reads.calls) is (observed.slots is not None)
+
+
+def test_a_late_sweep_run_finds_the_pods_of_the_minute_of_the_sweep() -> None:
+    work, _ = reading_slices(PodWork, SWEEP, {"list_pending_pods": DUE_PODS})
+    for at, count in ((NOW + timedelta(minutes=1), 12), (NOW, 0)):
+        work.trigger = replace(SWEEP, at=at)
+        observed = provision_slice.observe.observe(work)
+        assert isinstance(observed, ObservedQueue)
+        assert len(observed.due) == count
+
+
+OWN_POD = objects.waiting_pod()
+POOL = slice_name("train", job_key("default", JOB))
+STARTED = running(JOB)
+OPERATIONS: dict[str, tuple[str, list[Any], dict[str, Any], tuple[bool, bool]]] = {
+    "a deletion for which a Pod waits": ("delete", [OWN_POD], {}, (True, True)),
+    "a deletion for which no Pod waits": ("delete", [], {}, (False, False)),
+    "a creation for which a Pod waits": ("create", [OWN_POD], {"list_all": []}, (True, False)),
+    "a creation whose Pod has started": (
+        "create",
+        [],
+        {"list_all": [READY], "list_job_pods": [node("x"), STARTED]},
+        (True, False),
+    ),
+    "a creation whose Pods are gone": (
+        "create",
+        [],
+        {"list_all": [READY], "list_job_pods": []},
+        (False, False),
+    ),
+    "a creation of a pool that is no slice": (
+        "create",
+        [],
+        {"list_all": [replace(READY, name="x")]},
+        (False, False),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OPERATIONS.values(), ids=OPERATIONS)
+def test_a_finished_operation_is_matched_to_the_pod_of_its_slice(
+    case: tuple[str, list[Any], dict[str, Any], tuple[bool, bool]],
+) -> None:
+    method, pods, answers, (has_pod, is_pod_read) = case
+    reads = {**POD_ANSWERS, "list_pending_pods": pods, **answers}
+    work, _ = reading_slices(PodWork, operation(method, POOL), reads)
+    observed = provision_slice.observe.observe(work)
+    assert isinstance(observed, ObservedOperation)
+    assert (observed.has_pod, observed.waiting_pod is not None) == (has_pod, is_pod_read)
+    assert work.about in ((OWN_POD, STARTED) if has_pod else (None,))
+    assert observed.others is None
+    assert work.facts["slice"] == POOL
+
+
+def test_a_pod_whose_slice_could_not_be_deleted_is_left_to_the_sweep() -> None:
+    reads = {**POD_ANSWERS, "list_pending_pods": [OWN_POD]}
+    trigger = operation("delete", POOL, has_failed=True, words="its words")
+    observed = provision_slice.observe.observe(reading_slices(PodWork, trigger, reads)[0])
+    plan = provision_slice.decide.decide(observed, NOW)
+    assert (plan.outcome, plan.actions, plan.note) == ("DeletionFailed", (), "its words")
+
+
+def test_a_finished_operation_finds_the_other_waiting_pods_if_slices_are_limited() -> None:
+    second = objects.waiting_pod(metadata={"name": "second", "uid": "second"})
+    third = objects.waiting_pod(metadata={"name": "third", "uid": "third"})
+    desired_slices = iter(
+        [
+            DESIRED,
+            replace(DESIRED, name="x", owner=Owner("default", "train", "x")),
+            InputError("no"),
+        ]
+    )
+
+    def build(_: Any) -> Any:
+        one = next(desired_slices)
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    answers = {
+        **POD_ANSWERS,
+        "list_pending_pods": [OWN_POD, second, third],
+        "build_desired": build,
+        "list_all": [replace(SELF_HEALING, owner=replace(SELF_HEALING.owner, job="y"))],
+    }
+    work, _ = reading_slices(PodWork, operation("create", "other"), answers, limit=7)
+    observed = provision_slice.observe.observe(work)
+    assert isinstance(observed, ObservedOperation)
+    assert observed.others is not None
+    assert observed.others.limit == 7
+    assert [desired.name for _, desired in observed.others.desired] == ["x"]
+
+
+@pytest.mark.parametrize(
+    "pods, nodes, calls, jobs",
+    [
+        ([running()], 3, 1, (OTHER_JOB,)),
+        ([], 3, 3, ()),
+        ([running(deletionTimestamp=render_time(LONG_ENDED))], 1, 1, ()),
+        ([running(deletionTimestamp=render_time(LONG_ENDED + SECOND))], 1, 1, (OTHER_JOB,)),
+    ],
+)
+def test_pods_are_listed_node_by_node_until_one_is_found(
+    pods: list[Any], nodes: int, calls: int, jobs: tuple[str, ...]
+) -> None:
+    answers = {
+        "get": DUE,
+        "find_jobset": COMPLETED,
+        "list_nodes_of_slice": [node(f"node-{number}") for number in range(nodes)],
+        "list_pods_on": pods,
+    }
+    work, reads = reading_slices(SliceWork, message(SLICE_KIND, DUE.name), answers)
+    observed = release_slice.observe.observe(work)
+    assert isinstance(observed, ObservedSlices)
+    assert observed.slices[0].users == jobs
+    assert reads.calls.count("list_pods_on") == calls
+
+
+def test_the_pods_of_many_nodes_are_listed_by_one_call() -> None:
+    elsewhere = merge(running("elsewhere"), {"spec": {"nodeName": "other"}})
+    answers = {
+        "get": DUE,
+        "find_jobset": COMPLETED,
+        "list_nodes_of_slice": [node(f"node-{number}") for number in range(100)],
+        "list_bound_pods": [elsewhere, running()],
+    }
+    work, reads = reading_slices(SliceWork, message(SLICE_KIND, DUE.name), answers)
+    observed = release_slice.observe.observe(work)
+    assert isinstance(observed, ObservedSlices)
+    assert observed.slices[0].users == (OTHER_JOB,)
+    assert reads.calls.count("list_bound_pods") == 1
+
+
+ENDING = {"deletionTimestamp": render_time(NOW + timedelta(minutes=10))}
+OWNED = {"ownerReferences": [{"kind": "Job", "name": JOB, "uid": "older-uid", "controller": True}]}
+OWN_JOB = f"default/{JOB}"
+OWN_PODS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "is running": (running(JOB, **FOLLOWER), ()),
+    "is ending": (running(JOB, **FOLLOWER, **ENDING), (OWN_JOB,)),
+    "is past its deletion time by less than ten minutes": (
+        running(JOB, deletionTimestamp=render_time(LONG_ENDED + SECOND)),
+        (OWN_JOB,),
+    ),
+    "is past its deletion time by ten minutes": (
+        running(JOB, deletionTimestamp=render_time(LONG_ENDED)),
+        (),
+    ),
+    "is of an older Job of that name": (running(JOB, **FOLLOWER, **OWNED), (OWN_JOB,)),
+    "is the first Pod of the Job, and the waiting Pod is forged": (running(JOB), (OWN_JOB,)),
+}
+
+
+@pytest.mark.parametrize("pod, users", OWN_PODS.values(), ids=OWN_PODS)
+def test_a_replacement_waits_for_pods_of_the_same_job_that_are_ending(
+    pod: dict[str, Any], users: tuple[str, ...]
+) -> None:
+    answers = {**POD_ANSWERS, "find": ANOTHER, **IN_USE, "list_pods_on": [pod]}
+    work, _ = reading_slices(PodWork, POD_RESYNC, answers, leader=LEADER)
+    observed = provision_slice.observe.observe(work)
+    assert isinstance(observed, ObservedPod)
+    assert observed.users == users
+
+
+@pytest.mark.parametrize("pod, users", list(OWN_PODS.values())[:4], ids=list(OWN_PODS)[:4])
+def test_a_rebuild_waits_for_pods_of_the_same_job_that_are_ending(
+    pod: dict[str, Any], users: tuple[str, ...]
+) -> None:
+    reads = {"get": DEGRADED, "find_jobset": RUNNING, **IN_USE, "list_pods_on": [pod]}
+    trigger = message(SLICE_KIND, SLICE.name)
+    work, _ = reading_slices(SliceWork, trigger, reads, settings=REBUILDS)
+    observed = release_slice.observe.observe(work)
+    assert isinstance(observed, ObservedSlices)
+    assert observed.slices[0].users == users

@@ -1,0 +1,199 @@
+"""The roles in the cluster match the calls of the components: no permission is missing or unused.
+
+The steps run through whole lifecycles on the embedded API, which enforces their roles and records
+their calls. The relay's reads are listed in its code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from local.kube.calls import Call, CallLog
+from relay import daemon
+from shared.base.names import JOBSET_STEPS, STEPS
+from tests.stories import (
+    helpers,
+    jobsets,
+    test_api_errors,
+    test_jobset_slices,
+    test_joins,
+    test_losses,
+)
+from tests.stories.helpers import HOUR, MINUTE
+from tests.support.harness import Harness
+from tests.support.manifests import manifest
+from tests.support.signing_requests import kubelets, pem
+from tests.unit.infra.kubernetes.test_manifests import Permission, expand
+
+pytestmark = pytest.mark.xdist_group("permissions in the cluster")
+
+KUBERNETES = Path(__file__).parents[4] / "infra" / "kubernetes"
+FILES = (
+    "base/rbac.yaml",
+    *(f"components/jobsets/{name}.yaml" for name in ("roles", "relay")),
+    "components/jobsets-node-groups/roles.yaml",
+)
+DOCUMENTS = [
+    document for name in FILES for document in yaml.safe_load_all((KUBERNETES / name).read_text())
+]
+
+
+def granted(account: str) -> set[Permission]:
+    """Return the permissions that the roles grant to a ServiceAccount of this system."""
+
+    def roles() -> Iterator[dict[str, Any]]:
+        for binding in DOCUMENTS:
+            if account in [one["name"] for one in binding.get("subjects", ())]:
+                namespace = binding["metadata"].get("namespace")
+                yield from (
+                    one
+                    for one in DOCUMENTS
+                    if one["kind"] == binding["roleRef"]["kind"]
+                    and one["metadata"]["name"] == binding["roleRef"]["name"]
+                    and one["metadata"].get("namespace") == namespace
+                )
+
+    return {permission for role in roles() for permission in expand(role)}
+
+
+def is_covered(permission: Permission, call: Call) -> bool:
+    """Return True if a call needs this permission."""
+    namespace, _, resource, verb = permission
+    resource_path = f"{call.resource}/{call.subresource}" if call.subresource else call.resource
+    if resource.startswith("signers/") and verb == "approve":
+        return resource_path == "certificatesigningrequests/approval"  # admission requires this one
+    if resource == resource_path == "events" and call.verb == "create":
+        return True  # the same call of the port increases the count of an equal Event
+    return (
+        namespace in ("*", call.namespace)
+        and resource in (resource_path, f"{resource_path}/{call.name}")
+        and verb == call.verb
+    )
+
+
+def lose_a_vm_without_an_event() -> None:
+    """A VM is recreated without a report of its loss: its Node still exists."""
+    harness = Harness(replace(helpers.with_heartbeats(), sinks=False))
+    helpers.ready_slice(harness, manifest(**test_losses.TWO_SINGLE))
+    harness.simulation.gce.faults.act_as_user("DELETE", helpers.vms(harness)[0])
+    harness.run_for(30 * MINUTE)
+    helpers.until_ready(harness)
+
+
+def delete_before_the_join() -> None:
+    """A group is deleted when its VMs exist and none has joined."""
+    harness = Harness(helpers.vm_options(joins=False))
+    harness.apply(manifest())
+    helpers.until(harness, lambda: len(helpers.vms(harness)) == 2)
+    harness.run_for(5 * MINUTE)
+    harness.delete(helpers.NAME)
+    helpers.until_gone(harness)
+
+
+def write_no_token() -> None:
+    """Compute Engine rejects the tokens for some time."""
+    test_api_errors.test_missing_permission_to_write_tokens_is_reported("instances.setMetadata")
+
+
+def run_beside_tpu_operator() -> None:
+    """The CRDs of tpu-operator's child objects exist; the group has no child objects."""
+    harness = Harness()
+    test_api_errors._define_children(harness)
+    helpers.ready_slice(harness, manifest())
+    harness.run_for(2 * HOUR)  # report_leaks runs once an hour
+    helpers.assert_deleted_completely(harness)
+
+
+def recreate_a_jobset() -> None:
+    """A JobSet is recreated while its slice, which has a release deadline, is still being created."""
+    harness = test_jobset_slices.new_harness()
+    test_jobset_slices.post(harness)
+    helpers.until(harness, lambda: harness.group(jobsets.NAME) is not None)
+    jobsets.delete(harness)
+    harness.run_for(20 * jobsets.SECOND)
+    assert "tpu-functions.dev/release-after" in test_jobset_slices.marks(harness)
+    test_jobset_slices.post(harness)
+    jobsets.until(harness, lambda: jobsets.are_running(harness))
+
+
+def request_a_control_planes_certificate() -> None:
+    """The request is denied, and the token is revoked."""
+    groups = test_joins.TwoGroups()
+    groups.request(pem(kubelets("control-plane-1")))
+    groups.harness.run_for(MINUTE)
+    assert groups.decisions() == ["Denied"]
+
+
+# Scenarios that together need each permission: a component that lacks one makes no progress.
+SCENARIOS: tuple[Callable[[], object], ...] = (
+    lose_a_vm_without_an_event,
+    delete_before_the_join,
+    write_no_token,
+    request_a_control_planes_certificate,
+    test_joins.test_a_token_that_is_created_again_while_its_vm_joins_is_revoked,
+    test_losses.test_a_vm_deleted_manually_is_recreated_and_admitted_again,
+    run_beside_tpu_operator,
+    test_jobset_slices.test_a_jobset_gets_its_slice_runs_and_leaves_nothing_behind,
+    recreate_a_jobset,
+    test_jobset_slices.test_a_jobset_that_requests_another_slice_gets_it,
+    test_jobset_slices.test_a_slice_that_has_lost_a_host_is_recreated_if_configured,
+    test_jobset_slices.test_the_sweep_without_events_is_enough,
+)
+
+
+@pytest.fixture(scope="module")
+def calls() -> set[Call]:
+    """All calls to the API server in these scenarios."""
+    found: set[Call] = set()
+    add = CallLog.add
+
+    def note(log: CallLog, call: Call) -> None:
+        found.add(replace(call, name=call.name if call.name in ONLY_NAMES else ""))
+        add(log, call)
+
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(CallLog, "add", note)
+        for run_scenario in SCENARIOS:
+            run_scenario()
+    return found
+
+
+ONLY_NAMES = {"kube-system", "kube-root-ca.crt", "jobsets"}
+"""The names to which roles limit a permission."""
+
+
+@pytest.mark.parametrize("step", [*STEPS, *JOBSET_STEPS])
+def test_a_step_has_exactly_the_permissions_in_the_cluster_that_it_uses(
+    step: str, calls: set[Call]
+) -> None:
+    account = step.replace("_", "-")
+    user = f"system:serviceaccount:tpu-functions:{account}"
+    made = {call for call in calls if call.user == user}
+    unused = {
+        permission
+        for permission in granted(account)
+        if not any(is_covered(permission, call) for call in made)
+    }
+    assert unused == set()
+
+
+@pytest.mark.conformance("dp-wakes-every-group")
+def test_the_relay_may_read_only_the_collections_that_it_watches() -> None:
+    watched = [resource.path for resource in (*daemon.RESOURCES, *daemon.JOBSET_RESOURCES)]
+    needed = {
+        ("*", group_of(path), path.rpartition("/")[2], verb)
+        for path in watched
+        for verb in ("list", "watch")
+    }
+    assert granted("relay") == needed | {("*", "", "namespaces/kube-system", "get")}
+
+
+def group_of(path: str) -> str:
+    """The API group of a collection."""
+    return path.split("/")[2] if path.startswith("/apis/") else ""

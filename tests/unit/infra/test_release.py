@@ -1,0 +1,393 @@
+"""``make release``: its files depend only on the tree, and its errors name what to do."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import subprocess
+import tarfile
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+
+import pytest
+import yaml
+
+from infra.release import __main__ as release
+from infra.release.archives import list_function_files, render_checksums, write_tar, write_zip
+from infra.release.changelog import find_section, point_links_to
+from infra.release.sbom import parse_pins, render_sbom
+from local.base.clock import VirtualClock
+from local.kube import KubeApi
+from replay import bundle
+from tests.bundle.bundle import list_uploaded
+from tests.support.harness import ROOT
+from tests.unit.infra.kubernetes.test_kustomize import KUBECTL
+from version import VERSION
+
+CHANGELOG = """\
+# Changelog
+
+## [Unreleased]
+
+- not yet
+
+## [0.2.0] - 2026-11-30
+
+### Added
+
+- a thing ([how](docs/install.md#it))
+
+## [0.1.0]
+
+- the first
+"""
+SETTINGS = release.Settings("0.2.0", "Acme/tpu-functions")
+DIGEST = f"sha256:{'ab' * 32}"
+AT = datetime(2026, 11, 30, tzinfo=UTC)
+needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="kubectl renders the manifests")
+
+
+# The version
+
+
+def list_tracked() -> list[str]:
+    done = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [name for name in done.stdout.split("\0") if (ROOT / name).is_file()]
+
+
+def test_every_file_has_the_version() -> None:
+    pattern = re.compile(
+        r"(?:\bref=v|/download/v|newTag: \"|(?:functions|source|tng|relay|inject-env)[-:]"
+        r"|(?:tag|origin|annotate|message) v)(\d+\.\d+\.\d+)\b"
+    )
+    others = []
+    for name in list_tracked():
+        if not name.startswith("tests/") and name.endswith((".md", ".yaml", ".tf", ".toml", ".sh")):
+            for number, line in enumerate((ROOT / name).read_text().splitlines(), 1):
+                others += [
+                    f"{name}:{number}: {found}"
+                    for found in pattern.findall(line)
+                    if found != VERSION and name != "CHANGELOG.md"
+                ]
+    assert others == [], f"the version in version.py is {VERSION}"
+
+
+def test_the_packages_metadata_take_the_version_from_the_root() -> None:
+    project = (ROOT / "pyproject.toml").read_text()
+    assert 'dynamic = ["version"]' in project
+    assert 'version = {attr = "version.VERSION"}' in project
+    assert re.search(r'^version = "', project, re.MULTILINE) is None
+    assert re.fullmatch(r"\d+\.\d+\.\d+", VERSION)
+
+
+# The notes
+
+
+@pytest.mark.parametrize(
+    "name, section",
+    [
+        ("Unreleased", "- not yet"),
+        ("0.2.0", "### Added\n\n- a thing ([how](docs/install.md#it))"),
+        ("0.1.0", "- the first"),
+        ("0.2", None),
+        ("0x2.0", None),
+    ],
+)
+def test_the_notes_are_the_section_of_the_version(name: str, section: str | None) -> None:
+    assert find_section(CHANGELOG, name) == section
+
+
+def test_the_changelog_of_the_project_can_be_read() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert find_section(text, "Unreleased") is not None, "an empty section needs the heading, too"
+    assert find_section(text, "Unreleased") or find_section(text, VERSION)
+
+
+@pytest.mark.parametrize(
+    "link, becomes",
+    [
+        ("[a](docs/a.md#b)", "[a](BASE/docs/a.md#b)"),
+        ("[a](README.md) [b](infra/x)", "[a](BASE/README.md) [b](BASE/infra/x)"),
+        ("[a](https://b/c)", "[a](https://b/c)"),
+        ("[a](#b)", "[a](#b)"),
+        ("f(docs/a.md)", "f(docs/a.md)"),
+    ],
+)
+def test_links_of_the_notes_point_to_the_files_of_the_tag(link: str, becomes: str) -> None:
+    assert point_links_to(link, "BASE") == becomes
+
+
+def test_the_notes_name_an_image_by_its_digest_if_it_is_known() -> None:
+    settings = release.Settings("0.2.0", "Acme/tpu-functions", {"relay": DIGEST})
+    base = "https://github.com/Acme/tpu-functions/blob/v0.2.0/docs/install.md"
+    assert release.render_notes(settings, CHANGELOG) == (
+        f"[How to install]({base}), and how to check these files. Images:\n\n"
+        f"- `ghcr.io/acme/tpu-functions/relay:0.2.0@{DIGEST}`\n"
+        "- `ghcr.io/acme/tpu-functions/inject-env:0.2.0`\n\n"
+        f"### Added\n\n- a thing ([how]({base}#it))\n"
+    )
+
+
+# Violations
+
+
+@pytest.mark.parametrize(
+    "version, is_snapshot, tag, changed, violations",
+    [
+        ("0.2.0", False, None, "", []),
+        ("0.2.0", False, "v0.2.0", "", []),
+        (
+            "0.2.0",
+            False,
+            "v0.3.0",
+            "",
+            [
+                "the tag is v0.3.0, and the version in version.py is 0.2.0: delete the tag, "
+                "and push v0.2.0, or the version that the tag has"
+            ],
+        ),
+        (
+            "0.3.0",
+            False,
+            None,
+            " M a.py\n?? b.py\n",
+            [
+                "CHANGELOG.md has no section for 0.3.0: rename the heading ## [Unreleased] to "
+                "## [0.3.0] - YYYY-MM-DD, and put an empty ## [Unreleased] above it. "
+                "To try it without: make release ARGS=--snapshot",
+                "there are changes that are not committed (a.py, b.py): commit them",
+            ],
+        ),
+        ("0.3.0", True, None, " M a.py\n", []),
+    ],
+)
+def test_a_violation_names_what_to_do_before_the_release(
+    version: str, is_snapshot: bool, tag: str | None, changed: str, violations: list[str]
+) -> None:
+    settings = release.Settings(version, "Acme/x", is_snapshot=is_snapshot)
+    assert release.find_violations(settings, tag, CHANGELOG, changed) == violations
+
+
+def test_a_release_with_violations_builds_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(release, "build", None)
+    monkeypatch.setattr(release, "VERSION", "98.0.0")
+    assert release.main(["--tag", "v99.0.0"], {}) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "make release: the tag is v99.0.0" in err
+    assert "make release: CHANGELOG.md has no section for 98.0.0" in err
+
+
+def test_a_check_builds_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(release, "build", None)
+    assert release.main(["--snapshot", "--check", "--tag", f"v{VERSION}"], {}) == 0
+    assert capsys.readouterr().out == f"{VERSION}-snapshot can be released\n"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--digest", "relay=sha256:12"], "relay=sha256:12: it must be relay=sha256:..."),
+        (["--digest", f"other={DIGEST}"], "it must be relay=sha256:... or inject-env=..."),
+        (["--add", "missing"], "missing is not a folder"),
+    ],
+)
+def test_wrong_usage_is_an_error(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        release.main(arguments, {})
+    assert message in capsys.readouterr().err
+
+
+# Archives
+
+
+def make_tree(folder: Path, names: list[str], at: int) -> Path:
+    """Write the files in this order, with times and permissions that depend on ``at``."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{name}\n")
+        path.chmod(0o700 if name.endswith(".sh") else 0o600 if at else 0o644)
+        os.utime(path, (at, at))
+    return folder
+
+
+def test_an_archive_depends_only_on_the_files(tmp_path: Path) -> None:
+    names = ["b/run.sh", "a.py", "b/a.py"]
+    builds = []
+    for at, order in enumerate((names, names[::-1])):
+        tree = make_tree(tmp_path / f"tree-{at}", order, at * 1_000_000_000)
+        write_zip(tmp_path / f"{at}.zip", tree, order)
+        write_tar(tmp_path / f"{at}.tar.gz", tree, order, "x-1")
+        builds.append([(tmp_path / f"{at}{end}").read_bytes() for end in (".zip", ".tar.gz")])
+    assert builds[0] == builds[1]
+    with zipfile.ZipFile(tmp_path / "0.zip") as archive:
+        assert archive.namelist() == sorted(names)
+        assert archive.read("b/a.py") == b"b/a.py\n"
+        assert {entry.date_time[0] for entry in archive.infolist()} == {1980}
+        assert {entry.external_attr >> 16 for entry in archive.infolist()} == {0o100644}
+    flags_and_time = (tmp_path / "0.tar.gz").read_bytes()[3:8]
+    assert flags_and_time == bytes(5), "the header has neither a file's name nor a time"
+    with tarfile.open(tmp_path / "0.tar.gz") as packed:
+        modes = {entry.name: (entry.mode, entry.mtime, entry.uid) for entry in packed}
+    assert modes == {
+        "x-1/a.py": (0o644, 0, 0),
+        "x-1/b/a.py": (0o644, 0, 0),
+        "x-1/b/run.sh": (0o755, 0, 0),
+    }
+
+
+def test_archives_of_different_contents_differ(tmp_path: Path) -> None:
+    archives = set()
+    for text in ("1", "2"):
+        (tmp_path / "a").write_text(text)
+        write_zip(tmp_path / "a.zip", tmp_path, ["a"])
+        write_tar(tmp_path / "a.tar.gz", tmp_path, ["a"], "x")
+        archives |= {(tmp_path / name).read_bytes() for name in ("a.zip", "a.tar.gz")}
+    assert len(archives) == 4
+
+
+def test_the_functions_archive_has_the_files_that_gcloud_and_terraform_deploy() -> None:
+    assert list_function_files(list_tracked()) == list_uploaded()
+
+
+def test_the_checksums_have_the_format_of_sha256sum(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        (tmp_path / name).write_text(name)
+    sums = [f"{hashlib.sha256(name.encode()).hexdigest()}  {name}\n" for name in ("a", "b")]
+    assert render_checksums(tmp_path) == "".join(sums)
+
+
+# SBOMs
+
+
+@pytest.mark.parametrize("part", release.SBOMS)
+def test_an_sbom_names_each_pinned_package_with_its_hashes(part: str) -> None:
+    requirements = (ROOT / release.SBOMS[part]).read_text()
+    text = render_sbom(part, "0.2.0", requirements, AT)
+    assert text == render_sbom(part, "0.2.0", requirements, AT)
+    bom = json.loads(text)
+    pins = re.findall(r"^([\w.-]+)(?:\[.*?\])?==(\S+)", requirements, re.MULTILINE)
+    assert len(pins) > 10
+    assert {(one["name"], one["version"]) for one in bom["components"]} == set(pins)
+    assert sum(len(one["hashes"]) for one in bom["components"]) == requirements.count("--hash=")
+    assert bom["metadata"]["component"]["name"] == f"tpu-functions-{part}"
+    assert bom["metadata"]["component"]["version"] == "0.2.0"
+    assert bom["metadata"]["timestamp"] == "2026-11-30T00:00:00+00:00"
+    assert (bom["bomFormat"], bom["specVersion"]) == ("CycloneDX", "1.6")
+
+
+def test_a_package_for_some_python_versions_is_optional() -> None:
+    pins = f'a[x]==1 \\\n    --hash=sha256:{"0" * 64}\nb==2 ; python_version < "3.12" \\\n    # via a\n'
+    assert [(pin.name, pin.is_conditional, len(pin.hashes)) for pin in parse_pins(pins)] == [
+        ("a", False, 1),
+        ("b", True, 0),
+    ]
+    bom = json.loads(render_sbom("x", "1", pins, AT))
+    assert [one["scope"] for one in bom["components"]] == ["required", "optional"]
+    assert [one["purl"] for one in bom["components"]] == ["pkg:pypi/a@1", "pkg:pypi/b@2"]
+
+
+# The manifests
+
+
+@needs_kubectl
+def test_the_manifests_are_the_base_with_the_releases_images() -> None:
+    settings = release.Settings("0.2.0", "Acme/tpu-functions", {"relay": DIGEST})
+    text = release.render_manifests(settings, str(KUBECTL))
+    documents = [one for one in yaml.safe_load_all(text) if one]
+    base = subprocess.run(
+        [str(KUBECTL), "kustomize", str(ROOT / "infra" / "kubernetes")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    expected = [one for one in yaml.safe_load_all(base.stdout) if one]
+    assert [one["kind"] for one in documents] == [one["kind"] for one in expected]
+    assert f"image: ghcr.io/acme/tpu-functions/relay@{DIGEST}\n" in text
+    assert "image: tpu-functions-relay" not in text
+    (data,) = [one["data"] for one in documents if one["metadata"]["name"].startswith("relay-")]
+    assert data == {
+        "PORT": "8080",
+        "PUBSUB_PROJECT": "my-gcp-project",
+        "TOPIC_PREFIX": "tpu-functions-",
+    }
+    assert "Replace my-gcp-project by" in text.splitlines()[0]
+    KubeApi(VirtualClock(), random=Random(1)).apply_manifests(documents)
+    tagged = release.render_manifests(SETTINGS, str(KUBECTL))
+    assert "image: ghcr.io/acme/tpu-functions/relay:0.2.0\n" in tagged
+
+
+def test_a_release_without_kubectl_names_what_is_missing() -> None:
+    with pytest.raises(release.ReleaseError, match=r"kubectl, which renders .* not on PATH"):
+        release.render_manifests(SETTINGS, "no-such-kubectl")
+
+
+# The whole release
+
+
+def build_twice(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, added: Path | None = None
+) -> tuple[Path, Path]:
+    """Return the folders of two builds of a snapshot."""
+    monkeypatch.setenv("PATH", f"{Path(str(KUBECTL)).parent}{os.pathsep}{os.environ['PATH']}")
+    settings = release.Settings(VERSION, "Acme/tpu-functions", is_snapshot=True, added=added)
+    for one in ("first", "second"):
+        release.build(settings, folder / one)
+    return folder / "first", folder / "second"
+
+
+@needs_kubectl
+def test_two_builds_of_a_tree_have_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bundle, "build", lambda path, text: path.write_text(text))
+    added = tmp_path / "added"
+    added.mkdir()
+    (added / "kubectl-tng-elsewhere").write_text("x")
+    first, second = build_twice(tmp_path, monkeypatch, added)
+    name = f"{VERSION}-snapshot"
+    assert {path.name for path in first.iterdir()} == {
+        "SHA256SUMS",
+        f"functions-source-{name}.zip",
+        *(f"{part}.cdx.json" for part in ("functions", "relay", "inject-env", "kubectl-tng")),
+        release.name_tool(name),
+        "kubectl-tng-elsewhere",
+        "notes.md",
+        f"tpu-functions-{name}.tar.gz",
+        "tpu-functions.yaml",
+    }
+    assert (first / "SHA256SUMS").read_text() == (second / "SHA256SUMS").read_text()
+    (first / "SHA256SUMS").rename(tmp_path / "sums")
+    assert (tmp_path / "sums").read_text() == render_checksums(first)
+    with tarfile.open(first / f"tpu-functions-{name}.tar.gz") as packed:
+        content = packed.extractfile(f"tpu-functions-{name}/deploy.sh")
+        assert isinstance(content, io.BufferedReader)
+        assert content.read() == (ROOT / "deploy.sh").read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+@needs_kubectl
+def test_two_builds_of_the_operators_tool_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = build_twice(tmp_path, monkeypatch)
+    assert (first / "SHA256SUMS").read_text() == (second / "SHA256SUMS").read_text()

@@ -1,0 +1,168 @@
+"""`make setup`: its progress, the package index's error after a failure, and the packages of a demo."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distribution, distributions
+from pathlib import Path
+
+import pytest
+
+from infra import set_up
+from infra.set_up import count_packages, find_causes, report_progress
+from tests.support.harness import ROOT
+
+LOCAL = (ROOT / "requirements-local.txt").read_text()
+PROGRAMS = ("functions", "shared", "relay", "replay", "webhook", "local")
+"""The packages that `make demo`, `make local` and `python -m replay` run."""
+
+
+def test_the_progress_has_a_line_for_every_20_packages_and_every_error() -> None:
+    lines = [f"Collecting package-{n}[x]==1.0 (from -r x)\n" for n in range(40)]
+    lines += ["  Downloading x.whl (3 kB)\n", "Collecting package-0==1.0 (from y)\n"]
+    lines += ["Installing collected packages: a, b\n", "ERROR: These are not pinned:\n"]
+    lines += ["    c>=1 (from b==1.0)\n", "    d>=1 (from b==1.0)\n", "Done\n", "  in time\n"]
+    assert list(report_progress(lines, 41)) == [
+        "  20 of 41 packages found",
+        "  40 of 41 packages found",
+        "  installing them, which takes about as long",
+        "ERROR: These are not pinned:",
+        "    c>=1 (from b==1.0)",
+        "    d>=1 (from b==1.0)",
+    ]
+
+
+def test_packages_are_counted_by_their_pins() -> None:
+    pinned = "# why\na==1\nb-c==2 ; python_version > '3'\n    # via a==1\n-r other.txt\n"
+    assert count_packages(pinned) == 2
+
+
+@pytest.mark.parametrize(
+    "line, cause",
+    [
+        (
+            "2026 Could not fetch URL https://index/x/: 403 Client Error: Forbidden - skipping",
+            "Could not fetch URL https://index/x/: 403 Client Error: Forbidden - skipping",
+        ),
+        (
+            "  WARNING: Retrying (Retry(total=4)) after connection broken by 'NewConnection'",
+            "WARNING: Retrying (Retry(total=4)) after connection broken by 'NewConnection'",
+        ),
+        ("2026 Looking in indexes", None),
+    ],
+)
+def test_the_error_of_the_index_is_found_in_pips_log(line: str, cause: str | None) -> None:
+    assert find_causes(f"{line}\n{line}\n") == ([cause] if cause else [])
+
+
+def test_an_error_of_ensurepip_is_reported_with_the_package_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(folder: str, *, with_pip: bool) -> None:
+        raise subprocess.CalledProcessError(1, [folder, "-m", "ensurepip", str(with_pip)])
+
+    monkeypatch.setattr(venv, "create", fail)
+    assert set_up.main(str(tmp_path / "venv"), str(ROOT / "requirements-local.txt")) == 1
+    assert (
+        "On Debian and Ubuntu install python3-venv, then run make again." in capsys.readouterr().out
+    )
+
+
+def test_an_unreachable_index_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text("no-such-package==1.0\n")
+    found = subprocess.run(
+        [sys.executable, ROOT / "infra" / "set_up.py", tmp_path / "venv", "requirements.txt"],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "PIP_INDEX_URL": "http://127.0.0.1:9/", "PIP_RETRIES": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 1
+    assert "packages to install: 1," in found.stdout
+    assert "the package index: " in found.stdout
+    assert "127.0.0.1" in found.stdout
+    assert found.stderr == ""
+
+
+def test_an_interrupted_setup_is_continued(tmp_path: Path) -> None:
+    venv.create(tmp_path / "venv", with_pip=False)
+    (tmp_path / "requirements.txt").write_text("# nothing\n")
+    assert set_up.main(str(tmp_path / "venv"), str(tmp_path / "requirements.txt")) == 0
+    assert (tmp_path / "venv" / "bin" / "pip").exists()
+
+
+def test_the_message_for_an_old_python_names_the_required_version(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    oldest = ".".join(map(str, set_up.OLDEST))
+    assert f'requires-python = ">={oldest}"' in (ROOT / "pyproject.toml").read_text()
+    monkeypatch.setattr(set_up, "OLDEST", (99, 1))
+    assert set_up.main(str(tmp_path / "venv"), "missing.txt") == 1
+    message = "tpu-functions needs Python 99.1 or newer: make PYTHON=python99.1 setup\n"
+    assert capsys.readouterr().out == message
+
+
+def list_imports() -> Iterator[str]:
+    """Yield the modules that the programs import; a name that is imported from a package may be one."""
+    files = [ROOT / "main.py", *(path for one in PROGRAMS for path in (ROOT / one).rglob("*.py"))]
+    for path in files:
+        if path.is_relative_to(ROOT / "local" / "tests"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                yield node.module
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def list_modules(found: Distribution) -> Iterator[str]:
+    for file in found.files or ():
+        if file.suffix in {".py", ".so"}:
+            parts = [*file.parts[:-1], file.name.partition(".")[0]]
+            yield ".".join(part for part in parts if part != "__init__")
+
+
+def test_the_local_requirements_have_every_package_that_the_programs_import() -> None:
+    pinned = re.findall(r"^([\w.-]+)(?:\[.*?\])?==", LOCAL, re.MULTILINE)
+    has = {name for package in pinned for name in list_modules(distribution(package))}
+    installed = {name for found in distributions() for name in list_modules(found)}
+    imported = {*list_imports()}
+    assert {"structlog", "google.cloud.logging_v2", "cel_expr_python.cel"} <= imported & has
+    assert imported & (installed - has) == set()
+
+
+def test_the_local_requirements_have_no_package_for_tests_checks_and_builds() -> None:
+    named = (ROOT / "requirements-dev.in").read_text()
+    others = set(re.findall(r"^([\w.-]+)(?:==\S+)?$", named, re.MULTILINE)) - {"packaging"}
+    assert {"pytest", "mypy", "ruff", "shiv"} <= others
+    assert [name for name in sorted(others) if re.search(rf"(?mi)^{name}==", LOCAL)] == []
+
+
+@pytest.mark.parametrize(
+    "target, needs",
+    [
+        ("demo", "LOCAL"),
+        ("demo-jobset", "LOCAL"),
+        ("recording", "LOCAL"),
+        ("local", "LOCAL"),
+        ("control-plane", "LOCAL"),
+        ("setup", "STAMP"),
+        ("test", "STAMP"),
+        ("check", "STAMP"),
+        ("kubectl-tng", "STAMP"),
+        ("lock", "STAMP"),
+    ],
+)
+def test_each_make_target_installs_the_requirements_that_it_needs(target: str, needs: str) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    assert re.search(rf"^{target}: \$\({needs}\)", makefile, re.MULTILINE)
+    files = {"LOCAL": "requirements-local.txt", "STAMP": "requirements-dev.txt"}
+    recipe = f"$({needs}): {files[needs]}\n\t@$(PYTHON) infra/set_up.py $(VENV) {files[needs]}\n"
+    assert recipe in makefile

@@ -1,0 +1,180 @@
+"""The workflows of GitHub Actions: their commands, permissions and actions."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.release.__main__ import IMAGES
+from local.control_plane import binaries
+from tests.support.harness import ROOT
+from tests.support.real_parts import miss
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*"))
+ON = True
+"""YAML 1.1 parses the key ``on`` as true."""
+
+
+def read(path: Path) -> dict[Any, Any]:
+    found: dict[Any, Any] = yaml.safe_load(path.read_text())
+    return found
+
+
+def list_steps(workflow: dict[Any, Any]) -> Iterator[dict[str, Any]]:
+    for job in workflow["jobs"].values():
+        yield from job.get("steps", ())
+
+
+RELEASE = read(ROOT / ".github" / "workflows" / "release.yaml")
+CI = read(ROOT / ".github" / "workflows" / "ci.yaml")
+
+
+def test_the_repository_has_a_workflow_for_ci_and_one_for_releases() -> None:
+    assert [path.name for path in WORKFLOWS] == ["ci.yaml", "release.yaml"]
+
+
+@pytest.mark.real
+def test_actionlint_reports_no_error() -> None:
+    if shutil.which("go") is None:
+        miss("Go is not installed, which builds actionlint")
+    folder = Path(
+        sys.executable
+    ).parent  # has shellcheck, which checks the scripts in the workflows
+    done = subprocess.run(
+        ["go", "tool", "actionlint", *map(str, WORKFLOWS)],
+        cwd=ROOT / "tests" / "workflows",
+        env={
+            **os.environ,
+            **binaries.GO_SETTINGS,
+            "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_every_action_is_pinned_by_commit_and_names_its_version(path: Path) -> None:
+    uses = re.findall(r"\buses: (.*)", path.read_text())
+    assert uses
+    for one in uses:
+        if not one.startswith("./"):
+            assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one), one
+
+
+def test_an_action_has_the_same_commit_in_all_workflows() -> None:
+    commits: dict[str, set[str]] = {}
+    for path in WORKFLOWS:
+        for name, commit in re.findall(r"uses: ([\w/-]+)@(.*)", path.read_text()):
+            commits.setdefault(name, set()).add(commit)
+    assert {name: found for name, found in commits.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize("workflow", [CI, RELEASE], ids=["ci", "release"])
+def test_a_workflow_that_runs_code_of_a_change_may_only_read(workflow: dict[Any, Any]) -> None:
+    assert workflow["permissions"] == {"contents": "read"}
+    for step in list_steps(workflow):
+        if step.get("uses", "").startswith("actions/checkout@"):
+            assert step["with"]["persist-credentials"] is False
+        # The shell would execute the value of an expression: scripts read values from the environment.
+        assert "${{" not in step.get("run", "")
+
+
+def test_only_the_jobs_that_publish_may_write() -> None:
+    writing = {
+        name: {scope for scope, level in job.get("permissions", {}).items() if level == "write"}
+        for name, job in RELEASE["jobs"].items()
+    }
+    assert {name: scopes for name, scopes in writing.items() if scopes} == {
+        "images": {"packages", "id-token", "attestations"},
+        "publish": {"contents", "id-token", "attestations"},
+    }
+
+
+def test_ci_uses_the_go_version_of_the_control_plane() -> None:
+    (settings,) = [s["with"] for s in list_steps(CI) if "setup-go@" in s.get("uses", "")]
+    path = ROOT / settings["go-version-file"]
+    assert path == binaries.HERE / "kubernetes" / "go.mod"
+    assert path.exists()
+
+
+def test_ci_runs_the_same_script_on_every_change() -> None:
+    assert set(CI[ON]) == {"push", "pull_request", "workflow_call"}
+    assert [step["run"] for step in list_steps(CI) if "run" in step] == [".ci/run"]
+
+
+@pytest.mark.parametrize(
+    "ref, is_released",
+    [
+        ("v0.2.0", True),
+        ("v10.20.30", True),
+        ("v0.2.0-rc1", False),
+        ("0.2.0", False),
+        ("main", False),
+    ],
+)
+def test_only_a_tag_of_a_version_starts_a_release(ref: str, is_released: bool) -> None:
+    assert set(RELEASE[ON]) == {"push"}
+    assert set(RELEASE[ON]["push"]) == {"tags"}
+    (pattern,) = RELEASE[ON]["push"]["tags"]
+    assert bool(re.fullmatch(pattern.replace(".", r"\."), ref)) is is_released
+
+
+def test_nothing_is_published_before_the_tests_have_passed() -> None:
+    jobs = RELEASE["jobs"]
+
+    def before(name: str) -> set[str]:
+        needs = jobs[name].get("needs", [])
+        direct = {needs} if isinstance(needs, str) else set(needs)
+        return direct.union(*map(before, direct))
+
+    assert jobs["test"]["uses"] == "./.github/workflows/ci.yaml"
+    assert before("images") == {"check", "test", "tool"}
+    assert before("publish") == {"check", "test", "images", "tool"}
+    (first,) = [step["run"] for step in jobs["check"]["steps"] if "run" in step]
+    assert first == 'make release ARGS="--check --tag $GITHUB_REF_NAME"'
+
+
+def test_each_image_is_built_for_both_platforms_and_attested() -> None:
+    steps = RELEASE["jobs"]["images"]["steps"]
+    built = {step["id"]: step["with"] for step in steps if "build-push" in step.get("uses", "")}
+    assert set(built) == {*IMAGES} == set(RELEASE["jobs"]["images"]["outputs"])
+    for name, settings in built.items():
+        assert (ROOT / settings["file"]).exists()
+        assert settings["file"] == f"{name.replace('inject-env', 'webhook')}/Dockerfile"
+        assert settings["platforms"] == "linux/amd64,linux/arm64"
+        assert (settings["push"], settings["sbom"], settings["provenance"]) == (
+            True,
+            True,
+            "mode=max",
+        )
+        tag = "${{ steps.names.outputs.images }}/%s:${{ steps.names.outputs.version }}"
+        assert settings["tags"] == tag % name
+    attested = [step["with"] for step in steps if "attest-" in step.get("uses", "")]
+    assert [one["subject-digest"] for one in attested] == [
+        f"${{{{ steps.{name}.outputs.digest }}}}" for name in built
+    ]
+
+
+def test_the_release_publishes_the_files_of_make_release() -> None:
+    steps = RELEASE["jobs"]["publish"]["steps"]
+    runs = [step["run"] for step in steps if "run" in step]
+    assert runs == [
+        'make release ARGS="--tag $GITHUB_REF_NAME --add build/tools '
+        '--digest relay=$RELAY --digest inject-env=$INJECT_ENV"',
+        'gh release create "$GITHUB_REF_NAME" build/release/* --verify-tag '
+        '--title "$GITHUB_REF_NAME" --notes-file build/release/notes.md',
+    ]
+    attested = [step["with"] for step in steps if "attest-" in step.get("uses", "")]
+    assert attested == [{"subject-path": "build/release/*"}]

@@ -1,0 +1,1 @@
+"""Rules for the code and the tests themselves."""

@@ -1,0 +1,203 @@
+"""The startup script around the join: packages, reboots, kernel, containerd and kubelet."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.shared.node_groups.startup.vm import Vm
+
+pytestmark = pytest.mark.processes
+
+
+def lines(text: str) -> list[str]:
+    return text.splitlines()
+
+
+# --- reboots ---
+
+
+@pytest.mark.conformance("boot-script-reboot")
+def test_a_joined_vm_that_reboots_is_not_changed(vm: Vm) -> None:
+    vm.inject()
+    vm.boot().finish()
+    before = vm.calls
+    boot = vm.boot()
+    assert boot.finish() == 0
+    assert boot.lines == [
+        "tpu-functions: joined: before this boot; the kubelet uses its own certificate"
+    ]
+    assert [call.split()[0] for call in vm.calls[len(before) :]] == ["curl"]
+
+
+def test_a_joined_vm_needs_no_metadata_server(vm: Vm) -> None:
+    vm.put("etc/kubernetes/kubelet.conf")
+    assert vm.boot(GCE_METADATA_HOST="127.0.0.1:1").finish() == 0
+
+
+def test_an_interrupted_attempt_is_reset_before_the_next(vm: Vm) -> None:
+    vm.put("etc/kubernetes/bootstrap-kubelet.conf")
+    vm.inject()
+    assert vm.boot().finish() == 0
+    kubeadm = [call.split()[1] for call in vm.calls_of("kubeadm")]
+    assert kubeadm == ["version", "reset", "join"]
+
+
+def test_a_fresh_vm_is_not_reset(vm: Vm) -> None:
+    vm.inject()
+    vm.boot().finish()
+    assert vm.calls_of("kubeadm reset") == []
+
+
+def test_a_second_run_ends_while_the_first_is_in_progress(vm: Vm) -> None:
+    first = vm.boot()
+    first.wait_for("waiting")
+    second = vm.boot()
+    assert second.finish() == 3
+    assert second.lines == [
+        "tpu-functions: gave-up: another run of this script is in progress on this VM"
+    ]
+    vm.inject()
+    assert first.finish() == 0
+
+
+# --- packages ---
+
+
+def test_an_image_with_all_packages_needs_no_egress(vm: Vm) -> None:
+    vm.inject()
+    assert vm.boot().finish() == 0
+    assert (vm.egress, vm.calls_of("apt-get")) == ([], [])
+
+
+def remove(vm: Vm, *names: str) -> None:
+    """Remove these from the image; apt-get can install them."""
+    for name in names:
+        vm.install(name, into=vm.state / "packages")
+        (vm.bin / name).unlink()
+
+
+def installed(vm: Vm) -> list[str]:
+    (call,) = vm.calls_of("apt-get -o")
+    return call.split()[8:]
+
+
+def test_all_packages_are_installed_on_an_image_without_them(vm: Vm) -> None:
+    remove(vm, "containerd", "kubelet", "kubeadm")
+    vm.inject()
+    boot = vm.boot()
+    assert boot.finish() == 0
+    assert boot.lines[0] == "tpu-functions: installing: containerd kubelet=1.31.* kubeadm=1.31.*"
+    assert installed(vm) == ["containerd", "kubelet=1.31.*", "kubeadm=1.31.*"]
+    assert vm.calls_of("apt-mark") == ["apt-mark hold kubelet kubeadm"]
+
+
+def test_packages_are_installed_from_the_repository_of_the_minor_version(vm: Vm) -> None:
+    remove(vm, "kubeadm")
+    vm.inject()
+    vm.boot().finish()
+    url = "https://pkgs.k8s.io/core:/stable:/v1.31/deb/"
+    assert vm.text("etc/apt/sources.list.d/kubernetes.list") == (
+        f"deb [signed-by=/etc/apt/keyrings/kubernetes.asc] {url} /\n"
+    )
+    (fetched,) = vm.egress
+    assert fetched.endswith(f"{url}Release.key")
+
+
+def test_apt_can_read_the_repository_and_its_key_with_any_umask(vm: Vm) -> None:
+    remove(vm, "kubeadm")
+    vm.inject()
+    vm.boot(umask=0o077).finish()
+    files = ("etc/apt/keyrings/kubernetes.asc", "etc/apt/sources.list.d/kubernetes.list")
+    assert {(vm.root / file).stat().st_mode & 0o777 for file in files} == {0o644}
+
+
+def test_only_missing_packages_are_installed(vm: Vm) -> None:
+    remove(vm, "kubeadm")
+    vm.inject()
+    vm.boot().finish()
+    assert installed(vm) == ["kubeadm=1.31.*"]
+
+
+@pytest.mark.parametrize("version", ["v1.30.9", "v1.32.0", "v1.3.1"])
+def test_a_package_of_another_minor_version_is_replaced(vm: Vm, version: str) -> None:
+    vm.install("kubelet", f"echo Kubernetes {version}")
+    vm.install("kubelet", into=vm.state / "packages")
+    vm.inject()
+    assert vm.boot().finish() == 0
+    assert installed(vm) == ["kubelet=1.31.*"]
+
+
+def test_the_script_ends_with_an_error_on_an_image_without_apt_get(vm: Vm) -> None:
+    remove(vm, "kubeadm", "apt-get")
+    boot = vm.boot()
+    assert boot.finish() == 2
+    assert boot.lines == [
+        "tpu-functions: gave-up: the image lacks kubeadm=1.31.*, and apt-get to install them"
+    ]
+
+
+def test_a_failed_installation_is_retried(vm: Vm) -> None:
+    remove(vm, "kubeadm")
+    fails_once = (
+        '[[ -e $SCRATCH/again ]] || { touch "$SCRATCH/again"; echo "E: no route"; exit 100; }\n'
+    )
+    vm.install(
+        "apt-get", fails_once + 'case "$*" in *install*) cp "$SCRATCH"/packages/* "$BIN" ;; esac'
+    )
+    vm.install("touch", ': >"$1"')
+    vm.inject()
+    boot = vm.boot()
+    assert boot.finish() == 0
+    assert boot.lines[1].startswith(
+        "tpu-functions: waiting: for packages or services: their setup failed"
+    )
+    assert "E: no route\n" in vm.log
+
+
+# --- kernel, containerd, kubelet ---
+
+
+def test_the_kernel_is_configured_for_this_boot_and_later_ones(vm: Vm) -> None:
+    vm.put("etc/fstab", "LABEL=root / ext4 defaults 0 1\n/swapfile none swap sw 0 0\n")
+    vm.inject()
+    vm.boot().finish()
+    assert lines(vm.text("etc/modules-load.d/tpu-functions.conf")) == ["overlay", "br_netfilter"]
+    assert lines(vm.text("etc/sysctl.d/90-tpu-functions.conf")) == [
+        "net.ipv4.ip_forward = 1",
+        "net.bridge.bridge-nf-call-iptables = 1",
+        "net.bridge.bridge-nf-call-ip6tables = 1",
+    ]
+    assert lines(vm.text("etc/fstab"))[1] == "# /swapfile none swap sw 0 0"
+    calls = [call for call in vm.calls if call.split()[0] in ("modprobe", "sysctl", "swapoff")]
+    assert calls == ["modprobe --all overlay br_netfilter", "sysctl --system", "swapoff --all"]
+
+
+def test_containerd_is_configured_to_use_systemd_cgroups(vm: Vm) -> None:
+    vm.inject()
+    vm.boot().finish()
+    assert vm.text("etc/containerd/config.toml") == "  SystemdCgroup = true\n"
+    assert "systemctl restart containerd" in vm.calls
+
+
+def test_a_containerd_with_systemd_cgroups_is_not_changed(vm: Vm) -> None:
+    vm.put("etc/containerd/config.toml", "# custom\nSystemdCgroup = true\n")
+    vm.inject()
+    vm.boot().finish()
+    assert vm.text("etc/containerd/config.toml").startswith("# custom")
+    assert "systemctl restart containerd" not in vm.calls
+
+
+def test_the_kubelet_starts_at_later_boots(vm: Vm) -> None:
+    vm.inject()
+    vm.boot().finish()
+    assert "systemctl enable kubelet" in vm.calls
+
+
+# --- the script itself ---
+
+
+def test_an_unexpected_failure_is_reported_before_the_script_ends(vm: Vm) -> None:
+    vm.put("run", "a file where a directory should be")
+    boot = vm.boot()
+    assert boot.finish() == 1
+    assert boot.lines[-1].startswith("tpu-functions: gave-up: line ")

@@ -1,0 +1,413 @@
+"""The calls that an action makes, and how it handles the answers."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from functions.approve_join.join_requests import Report, Revoke, WriteDecision
+from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
+from shared.base.reasons import Reason
+from shared.frame.plan import (
+    Action,
+    Attempt,
+    Emit,
+    Fail,
+    ForOne,
+    ObserveAgain,
+    Require,
+    Send,
+    StaleObservation,
+)
+from shared.frame.settings import JoinApproval
+from shared.node_groups import status
+from shared.node_groups.actions import (
+    SEEN_EVERYWHERE_AFTER,
+    CreateSecret,
+    Delete,
+    DeleteNode,
+    DeleteSecret,
+    Insert,
+    PatchNode,
+    RemoveFinalizer,
+    RevokeIfJoined,
+    RevokeTokens,
+    SetMetadata,
+    TakeOwnership,
+    WriteResults,
+)
+from shared.node_groups.bootstrap import TOKEN_LIFE, Token
+from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Status
+from shared.node_groups.work import GroupWork, WriteStatus
+from shared.ports.errors import CallError, OutOfTimeError
+from shared.ports.gce.calls import Gce
+from shared.ports.gce.values import Operation
+from shared.ports.kubernetes.cluster import Cluster
+from shared.ports.kubernetes.events import Event
+from shared.slices.actions import CreateSlice, DeleteSlice, SetReleaseDeadline
+from shared.slices.provider import DesiredSlice, Owner, Slice, SliceState
+from shared.triggers.message import Cause, Message
+from tests.support.builders import NOW, RESOURCE, group, raw_group
+from tests.unit.functions.create_resources.test_decide import ADDED, SETTINGS
+from tests.unit.functions.inject_token.test_decide import instance
+
+LONG_AGO = NOW - timedelta(hours=1)
+SPEC = group().spec
+OPERATION = Operation("operation-1", is_done=False)
+Outcome = Operation | CallError | None
+
+
+@dataclass
+class Scripted:
+    """Compute Engine with one answer, and a cluster that records the statuses that are written."""
+
+    answer: Outcome
+    written: list[Mapping[str, Any]] = field(default_factory=list)
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    """The arguments of each call."""
+
+    def __getattr__(self, _name: str) -> Any:
+        return self._answer
+
+    def _answer(self, *arguments: Any) -> Operation | None:
+        self.calls.append(arguments)
+        if isinstance(self.answer, CallError):
+            raise self.answer
+        return self.answer
+
+    def replace_status(self, raw: Mapping[str, Any], written: Mapping[str, Any]) -> Any:
+        self.written.append(written)
+        return {**raw, "status": written}
+
+
+def work(
+    answer: Outcome,
+    known: Status,
+    *,
+    is_first_observation: bool = True,
+    age: timedelta = timedelta(),
+) -> tuple[GroupWork, Scripted]:
+    scripted = Scripted(answer)
+    raw = raw_group(status=status.render(known))
+    return GroupWork(
+        settings=SETTINGS,
+        gce=cast("Gce", scripted),
+        cluster=cast("Cluster", scripted),
+        publish=lambda _topic, _messages: None,
+        random_bytes=bytes,
+        remaining_s=lambda: 30.0,
+        now=NOW + age,
+        trigger=ADDED,
+        is_first_observation=is_first_observation,
+        group=replace(group(), raw=raw),
+        status=known,
+        reported=known,
+    ), scripted
+
+
+def entries(state: State, others_since: Any = LONG_AGO) -> Status:
+    return Status(
+        resources={
+            TEMPLATE: Resource(RESOURCE, State.READY, others_since),
+            POLICY: Resource(RESOURCE, state, NOW),
+        }
+    )
+
+
+def error(http: int, reason: str) -> CallError:
+    return CallError("resource_policies.insert", http, reason, "a message")
+
+
+INSERT_ERRORS: dict[str, tuple[CallError, list[str]]] = {
+    "a resource is not ready: no operation was started": (
+        error(400, "resourceNotReady"),
+        ["Pending"],
+    ),
+    "too many requests": (error(429, "rateLimitExceeded"), ["Pending"]),
+    "no answer: an operation may have been started": (error(0, "unreachable"), []),
+    "an internal error of the API": (error(503, "backendError"), []),
+    "the name is taken": (error(409, "alreadyExists"), []),
+}
+
+
+@pytest.mark.parametrize("case", INSERT_ERRORS.values(), ids=INSERT_ERRORS)
+def test_an_insert_reverts_its_intent_only_if_no_operation_can_have_been_started(
+    case: tuple[CallError, list[str]],
+) -> None:
+    call_error, states = case
+    group_work, cluster = work(call_error, entries(State.CREATING))
+    with pytest.raises(CallError) as raised:
+        Insert(POLICY, SPEC, {"name": RESOURCE}).apply(group_work)
+    assert raised.value is call_error
+    assert [one["resources"][POLICY]["state"] for one in cluster.written] == states
+
+
+def test_an_environment_error_of_an_insert_is_recorded() -> None:
+    group_work, cluster = work(error(403, "quotaExceeded"), entries(State.CREATING))
+    Insert(POLICY, SPEC, {"name": RESOURCE}).apply(group_work)
+    entry = group_work.status.resources[POLICY]
+    assert entry.error is not None
+    assert (entry.state, entry.error.reason) == (State.FAILED, Reason.QUOTA_EXCEEDED)
+    assert cluster.written == []
+
+
+@pytest.mark.parametrize(
+    "is_first_observation, others_since, error_name, state",
+    [
+        pytest.param(True, LONG_AGO, "StaleObservation", State.PENDING, id="the first observation"),
+        pytest.param(False, NOW, "resourceNotReady", State.PENDING, id="inserted just now"),
+        pytest.param(False, None, "", State.FAILED, id="inserted at an unknown time"),
+        pytest.param(
+            False,
+            NOW - SEEN_EVERYWHERE_AFTER + timedelta(seconds=1),
+            "resourceNotReady",
+            State.PENDING,
+            id="may not be visible everywhere yet",
+        ),
+        pytest.param(False, NOW - SEEN_EVERYWHERE_AFTER, "", State.FAILED, id="visible everywhere"),
+        pytest.param(False, LONG_AGO, "", State.FAILED, id="absent"),
+    ],
+)
+def test_an_insert_that_refers_to_an_absent_resource_observes_again_retries_or_fails(
+    is_first_observation: bool, others_since: Any, error_name: str, state: State
+) -> None:
+    known = entries(State.CREATING, others_since)
+    group_work, _ = work(error(404, "notFound"), known, is_first_observation=is_first_observation)
+    found = ""
+    try:
+        Insert(POLICY, SPEC, {"name": RESOURCE}).apply(group_work)
+    except (CallError, StaleObservation) as one:
+        found = one.reason if isinstance(one, CallError) else type(one).__name__
+    assert (found, group_work.status.resources[POLICY].state) == (error_name, state)
+
+
+def test_the_request_id_of_an_insert_depends_on_the_time_of_the_intent_alone() -> None:
+    """Compute Engine identifies a repeated call by its request id."""
+
+    def find_request_id(age: timedelta, since: Any = NOW) -> Any:
+        known = Status(resources={POLICY: Resource(RESOURCE, State.CREATING, since)})
+        group_work, scripted = work(OPERATION, known, age=age)
+        Insert(POLICY, SPEC, {"name": RESOURCE}).apply(group_work)
+        return scripted.calls[-1][-1]
+
+    first = find_request_id(timedelta())
+    assert find_request_id(timedelta(seconds=5)) == first
+    assert find_request_id(timedelta(), NOW + timedelta(seconds=5)) != first
+
+
+def test_the_operation_of_a_delete_is_recorded() -> None:
+    group_work, _ = work(OPERATION, entries(State.DELETING))
+    Delete(POLICY, SPEC).apply(group_work)
+    assert group_work.status.resources[POLICY].operation == "operation-1"
+
+
+def test_a_delete_of_an_absent_resource_makes_the_step_observe_again() -> None:
+    group_work, _ = work(None, entries(State.DELETING))
+    with pytest.raises(StaleObservation, match="the workload policy is gone already"):
+        Delete(POLICY, SPEC).apply(group_work)
+
+
+IN_USE = error(400, "resourceInUseByAnotherResource")
+DELETES: dict[str, tuple[str, CallError, timedelta, str | None]] = {
+    "a template in use, less than five minutes after the delete began": (
+        TEMPLATE,
+        IN_USE,
+        timedelta(minutes=5, seconds=-1),
+        None,
+    ),
+    "a template in use for five minutes": (TEMPLATE, IN_USE, timedelta(minutes=5), Reason.IN_USE),
+    "a MIG in use": (MIG, IN_USE, timedelta(), Reason.IN_USE),
+    "no permission": (MIG, error(403, "forbidden"), timedelta(), Reason.PERMISSION_DENIED),
+    "no answer": (MIG, error(503, "backendError"), timedelta(), None),
+    "being created or deleted": (MIG, error(400, "resourceNotReady"), timedelta(), ""),
+}
+
+
+@pytest.mark.parametrize("case", DELETES.values(), ids=DELETES)
+def test_an_error_of_a_delete_is_retried_or_recorded(
+    case: tuple[str, CallError, timedelta, str | None],
+) -> None:
+    """Reason ``None``: the message is retried. An empty reason: the running operation is awaited."""
+    kind, call_error, age, reason = case
+    known = Status(resources={kind: Resource(RESOURCE, State.DELETING, NOW)})
+    group_work, _ = work(call_error, known, age=age)
+    if reason is None:
+        with pytest.raises(CallError, match="a message"):
+            Delete(kind, SPEC).apply(group_work)
+        return
+    Delete(kind, SPEC).apply(group_work)
+    error = group_work.status.resources[kind].error
+    assert (error.reason if error is not None else "") == reason
+
+
+@dataclass
+class Patched(Scripted):
+    """A cluster that records the patches of a group."""
+
+    patches: list[Mapping[str, Any]] = field(default_factory=list)
+
+    def patch_group(self, raw: Mapping[str, Any], **change: Any) -> Any:
+        self.patches.append(change)
+        return {**raw, "metadata": {**raw["metadata"], "resourceVersion": "8"}}
+
+
+OTHERS = "example.com/another"
+OWNERSHIPS: dict[str, tuple[list[str], list[str], list[str]]] = {
+    "no finalizer": ([], [FINALIZER], []),
+    "a finalizer of another controller": ([OTHERS], [OTHERS, FINALIZER], [OTHERS]),
+    "the finalizer of this system is set": ([FINALIZER, OTHERS], [FINALIZER, OTHERS], [OTHERS]),
+}
+
+
+@pytest.mark.parametrize("case", OWNERSHIPS.values(), ids=OWNERSHIPS)
+def test_the_finalizers_of_other_controllers_are_not_removed(
+    case: tuple[list[str], list[str], list[str]],
+) -> None:
+    before, taken, left = case
+    group_work, _ = work(None, Status())
+    cluster = Patched(None)
+    about = group(finalizers=before)
+    group_work = replace(group_work, group=about, cluster=cast("Cluster", cluster))
+    TakeOwnership().apply(group_work)
+    assert cluster.patches[0] == {
+        "finalizers": taken,
+        "labels": {RESOURCE_NAME_LABEL: about.resource_name},
+    }
+    assert group_work.group.raw["metadata"]["resourceVersion"] == "8"
+    RemoveFinalizer().apply(replace(group_work, group=about))
+    assert cluster.patches[1] == {"finalizers": left}
+
+
+def test_results_of_actions_are_written_once() -> None:
+    group_work, cluster = work(OPERATION, entries(State.DELETING))
+    Delete(POLICY, SPEC).apply(group_work)
+    assert cluster.written == []
+    WriteResults().apply(group_work)
+    assert [one["resources"][POLICY]["operation"] for one in cluster.written] == ["operation-1"]
+
+
+TOKEN = Token("abcdef", "secretsecret0000", NOW + TOKEN_LIFE)
+
+
+def test_an_error_of_a_metadata_write_does_not_contain_the_token() -> None:
+    text = f"{TOKEN.id}.{TOKEN.secret}"
+    quoting = CallError("instances.setMetadata", 400, "invalid", f"no value {text!r}")
+    group_work, _ = work(quoting, Status())
+    about = instance(f"{RESOURCE}-ab12")
+    with pytest.raises(CallError) as raised:
+        SetMetadata(SPEC, about, {TOKEN_KEY: text}).apply(group_work)
+    assert raised.value.message == "no value '[token]'"
+    assert (raised.value.http, raised.value.reason) == (400, "invalid")
+    with pytest.raises(CallError, match="no value"):
+        SetMetadata(SPEC, about, {}).apply(group_work)
+
+
+@pytest.mark.parametrize(
+    "approval, bootstrap_group",
+    [
+        (JoinApproval.APPROVE_JOIN, "system:bootstrappers:tpu-functions"),
+        (JoinApproval.EXTERNAL, "system:bootstrappers:kubeadm:default-node-token"),
+    ],
+)
+def test_the_bootstrap_group_of_a_token_depends_on_the_approver(
+    approval: JoinApproval, bootstrap_group: str
+) -> None:
+    created: list[Any] = []
+    group_work, _ = work(None, Status())
+    group_work = replace(
+        group_work,
+        settings=replace(SETTINGS, join_approval=approval),
+        cluster=cast("Cluster", SimpleNamespace(create_token_secret=created.append)),
+    )
+    CreateSecret(TOKEN, "vm").apply(group_work)
+    (manifest,) = created
+    assert base64.b64decode(manifest["data"]["auth-extra-groups"]).decode() == bootstrap_group
+
+
+@pytest.mark.parametrize("uid, revoked", [("new", ["abcdef"]), ("stale", []), (None, [])])
+def test_a_token_is_revoked_if_the_vm_has_joined_meanwhile(
+    uid: str | None, revoked: list[str]
+) -> None:
+    calls: list[str] = []
+    node = None if uid is None else {"metadata": {"uid": uid}}
+    cluster = SimpleNamespace(find_node={"vm": node}.__getitem__, delete_token_secret=calls.append)
+    group_work, _ = work(None, Status())
+    RevokeIfJoined("abcdef", "vm", "stale").apply(
+        replace(group_work, cluster=cast("Cluster", cluster))
+    )
+    assert calls == revoked
+
+
+APPLIED: list[tuple[Any, str, tuple[Any, ...]]] = [
+    (DeleteSecret("abcdef", "vm"), "delete_token_secret", ("abcdef",)),
+    (RevokeTokens(), "delete_token_secrets", (RESOURCE,)),
+    (DeleteNode("n", "u"), "delete_node", ("n", "u")),
+    (
+        PatchNode("n", "u", {"spec": {}}),
+        "patch_node",
+        ("n", {"spec": {}, "metadata": {"uid": "u"}}),
+    ),
+    (
+        PatchNode("n", "u", {"metadata": {"labels": {}}}),
+        "patch_node",
+        ("n", {"metadata": {"labels": {}, "uid": "u"}}),
+    ),
+]
+
+
+@pytest.mark.parametrize("action, call, arguments", APPLIED)
+def test_an_action_makes_one_call(action: Any, call: str, arguments: tuple[Any, ...]) -> None:
+    calls: list[tuple[Any, ...]] = []
+    cluster = SimpleNamespace(**{call: lambda *given: calls.append(given)})
+    group_work, _ = work(None, Status())
+    action.apply(replace(group_work, cluster=cast("Cluster", cluster)))
+    assert calls == [arguments]
+
+
+EVENT = Event("Reason", "a message")
+MESSAGE = Message("default", "my-slice", "", Cause.RESYNC, NOW)
+SLICE = Slice("pool", Owner("default", "train", "job"), "", SliceState.READY)
+DESCRIBED: list[tuple[Action, str]] = [
+    (WriteResults(), "write the results of the calls before"),
+    (WriteStatus(Status()), "write the status, if it has changed"),
+    (TakeOwnership(), "take ownership: finalizer and label"),
+    (RemoveFinalizer(), "remove the finalizer"),
+    (Insert(MIG, SPEC, {"name": "a"}), "insert the managed instance group a"),
+    (Delete(TEMPLATE, SPEC), "delete the instance template"),
+    (SetMetadata(SPEC, instance("vm"), {}), "write the join token into the metadata of vm"),
+    (CreateSecret(TOKEN, "vm"), "make the token of vm valid"),
+    (DeleteSecret("abcdef", "vm"), "revoke the token of vm"),
+    (RevokeIfJoined("abcdef", "vm"), "revoke the token of vm if it has joined meanwhile"),
+    (RevokeTokens(), "revoke all tokens of the group"),
+    (PatchNode("n", "u", {"b": 1, "a": 2}), "patch the Node n: ['a', 'b']"),
+    (DeleteNode("n", "u"), "delete the Node n"),
+    (Send("sweep", (MESSAGE, MESSAGE)), "trigger sweep (Resync)"),
+    (Emit(EVENT), "event Reason: a message"),
+    (Attempt(DeleteNode("n", "u")), "try to delete the Node n"),
+    (Require(DeleteNode("n", "u")), "delete the Node n"),
+    (Fail(OutOfTimeError("slow")), "fail: slow"),
+    (ForOne((DeleteNode("n", "u"), RemoveFinalizer())), "delete the Node n, remove the finalizer"),
+    (ObserveAgain("stale"), "observe again: stale"),
+    (DeleteSlice(SLICE), "delete the slice pool"),
+    (SetReleaseDeadline(SLICE, None), "remove the release deadline of pool"),
+    (
+        SetReleaseDeadline(SLICE, NOW),
+        "set the release deadline of pool to 2026-11-20T10:00:00Z",
+    ),
+    (CreateSlice(DesiredSlice("pool", SLICE.owner, "", "", {})), "create the slice pool"),
+    (WriteDecision("csr", {"type": "Approved"}, {}), "approve the signing request csr"),
+    (WriteDecision("csr", {"type": "Denied"}, {}), "deny the signing request csr"),
+    (Report("Denied", "why", "csr"), "report the signing request csr: Denied"),
+    (Revoke("abcdef", "csr"), "revoke the token abcdef"),
+]
+
+
+@pytest.mark.parametrize("action, text", DESCRIBED, ids=[text for _, text in DESCRIBED])
+def test_each_action_has_a_description(action: Action, text: str) -> None:
+    assert action.describe() == text

@@ -1,0 +1,73 @@
+"""Rendering and parsing a status that is empty, has only counts, or has an invalid time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from shared.node_groups.readiness import conclude
+from shared.node_groups.status import (
+    MAX_MESSAGE,
+    MAX_RETRY_MESSAGE,
+    Counts,
+    Status,
+    Type,
+    parse,
+    render,
+    shorten,
+)
+from tests.support.builders import NOW, group
+
+
+def test_a_new_status_is_rendered_as_an_empty_object() -> None:
+    assert render(Status()) == {}
+
+
+def test_the_counts_of_a_new_group_begin_at_zero() -> None:
+    assert render(Status(counts=Counts(desired=2))) == {
+        "nodeSummary": {
+            "desired": 2,
+            "running": 0,
+            "joined": 0,
+            "ready": 0,
+            "reconciling": 2,
+            "failed": 0,
+            "text": "0/2",
+        }
+    }
+
+
+def test_an_invalid_time_is_parsed_as_1970() -> None:
+    entry = {"name": "vm", "why": "NodeLost", "since": "yesterday"}
+    (pending,) = parse({"pending": [entry]}).pending
+    assert pending.since == datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "message, limit, left",
+    [
+        ("0123456789", 10, "0123456789"),
+        ("0123456789abcdefghij+", 20, "012 [...] bcdefghij+"),
+        ("", 10, ""),
+    ],
+)
+def test_a_message_that_is_too_long_is_shortened_in_its_middle(
+    message: str, limit: int, left: str
+) -> None:
+    assert shorten(message, limit) == left
+
+
+def test_long_errors_of_several_steps_leave_half_of_the_message_to_the_reason() -> None:
+    known = Status()
+    for step in ("create_resources", "inject_token", "label_node"):
+        known = known.with_retry(step, f"503 {step} " * MAX_RETRY_MESSAGE, NOW)
+    reason = f"Begin {'x' * 2_000} advice."
+    known = known.with_condition(
+        Type.ACCEPTED, False, "InvalidSpec", reason, group=group(), now=NOW
+    )
+    message = conclude(group(), known, NOW + timedelta(minutes=10)).conditions[Type.READY].message
+    assert message.startswith("Begin xxx")
+    assert "x advice. create_resources has failed since " in message
+    assert "503 label_node" in message
+    assert len(message) <= MAX_MESSAGE

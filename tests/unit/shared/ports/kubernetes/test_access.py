@@ -1,0 +1,496 @@
+"""Access to the cluster over TLS on loopback: Google tokens, kubeconfigs and certificates."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+from google.auth.compute_engine import _metadata
+from urllib3.exceptions import NameResolutionError
+
+from local import kube
+from local.base.clock import LoopClock
+from local.base.http import Request, Response
+from local.base.ports import LOOPBACK, find_free_ports
+from local.kube import CertificateAuthority
+from shared.base.reasons import Reason
+from shared.ports.classify import ErrorKind, Verdict, verdict_of
+from shared.ports.connection_errors import explain
+from shared.ports.errors import CallError
+from shared.ports.kubernetes.access import AccessError
+from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubeconfig, TokenKind
+from shared.ports.kubernetes.cluster import Cluster
+from shared.ports.kubernetes.connection import Connection
+from tests.support.loopback import (
+    Google,
+    Loopback,
+    MetadataServer,
+    TrustsGoogle,
+    is_id_token,
+    kubeconfig,
+    open_loopback,
+)
+
+EMAIL = "label-node@my-project.iam.gserviceaccount.com"
+USER, POWERLESS = "label-node", "powerless"
+CALL = "GET /api/v1/namespaces/kube-system"
+TOKEN = "token from the metadata server"
+AGE_BEFORE_RENEWAL_S = 3600 - 235
+AGE_AT_RENEWAL_S = 3600 - 220
+"""google-auth renews a token 225 s before it expires."""
+
+
+@dataclass
+class Servers:
+    """A cluster that trusts Google, and a function's metadata server."""
+
+    loopback: Loopback
+    ca: CertificateAuthority
+    api: TrustsGoogle
+    server: str
+    google: Google
+    metadata: MetadataServer
+
+    def access(self, kind: TokenKind = TokenKind.ID) -> GoogleToken:
+        """Return settings with which calls succeed."""
+        audience = self.server if kind is TokenKind.ID else ""
+        return GoogleToken(self.server, self.ca.certificate_pem, kind, audience)
+
+
+@pytest.fixture(scope="module")
+def running_servers() -> Iterator[tuple[Servers, str]]:
+    with open_loopback() as loopback:
+        now = datetime.now(UTC)
+        ca = CertificateAuthority.create(now)
+        users = {
+            USER: kube.User(USER, ("system:masters",)),
+            POWERLESS: kube.User(EMAIL, ()),
+        }
+        api = loopback.call(
+            lambda: kube.KubeApi(LoopClock(loopback.loop), random=Random(0), ca=ca, tokens=users)
+        )
+        google = Google(EMAIL)
+        guarded = TrustsGoogle(api, lambda token: token == USER, USER)
+        port = loopback.serve(guarded, ca.server_context((LOOPBACK,), now))
+        metadata = MetadataServer(google)
+        host = f"{LOOPBACK}:{loopback.serve(metadata)}"
+        yield Servers(loopback, ca, guarded, f"https://{LOOPBACK}:{port}", google, metadata), host
+
+
+@pytest.fixture
+def servers(running_servers: tuple[Servers, str], monkeypatch: pytest.MonkeyPatch) -> Servers:
+    """Return the servers without recorded calls: the valid token is accepted and no call fails."""
+    shared, host = running_servers
+    # google-auth reads this value from GCE_METADATA_HOST when the module is first imported.
+    monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", host)
+    google = Google(EMAIL, shared.google.keys)
+    metadata, api = shared.metadata, shared.api
+    metadata.google, metadata.answers, metadata.asked, metadata.given = google, [], [], []
+    api.accept, api.refuse, api.seen, api.user = is_id_token(google, shared.server), 0, [], USER
+    return replace(shared, google=google)
+
+
+def list_nodes(access: Access, calls: int = 1) -> Cluster:
+    """List the Nodes of a group this many times with the client of one process."""
+    cluster = open_cluster(access)
+    for _ in range(calls):
+        cluster.list_nodes("tng-x")
+    return cluster
+
+
+def open_cluster(access: Access) -> Cluster:
+    """Return the client of one process."""
+    return Cluster(Connection(access), "label_node", lambda: 5.0)
+
+
+def get_error(access: Access) -> CallError:
+    """Return the error of the call for the cluster's id."""
+    with pytest.raises(CallError) as raised:
+        open_cluster(access).get_cluster_id()
+    return raised.value
+
+
+# Google tokens
+
+
+def test_an_id_token_is_fetched_once_and_is_for_the_audience(servers: Servers) -> None:
+    cluster = list_nodes(servers.access(), calls=3)
+    assert servers.metadata.asked == ["identity"]
+    assert servers.api.seen == servers.metadata.given * 3
+    assert cluster.calls == 3
+
+
+def test_an_access_token_has_the_scopes_cloud_platform_and_userinfo_email(servers: Servers) -> None:
+    servers.api.accept = lambda token: token.startswith("ya29.")
+    list_nodes(servers.access(TokenKind.ACCESS), calls=2)
+    assert servers.metadata.asked == ["account", "token"]
+    assert servers.metadata.given == [
+        "ya29.0-https://www.googleapis.com/auth/cloud-platform,"
+        "https://www.googleapis.com/auth/userinfo.email"
+    ]
+
+
+@pytest.mark.parametrize("kind", TokenKind)
+@pytest.mark.parametrize("age_s, fetched", [(AGE_BEFORE_RENEWAL_S, 1), (AGE_AT_RENEWAL_S, 2)])
+def test_a_token_is_renewed_before_it_expires(
+    servers: Servers, kind: TokenKind, age_s: int, fetched: int
+) -> None:
+    servers.api.accept = lambda token: token in servers.metadata.given
+    servers.google.ages_s = [age_s]
+    list_nodes(servers.access(kind), calls=2)
+    assert len(servers.metadata.given) == fetched
+    assert servers.api.seen == [servers.metadata.given[0], servers.metadata.given[-1]]
+
+
+@pytest.mark.parametrize("kind", TokenKind)
+def test_a_rejected_token_is_renewed_once(servers: Servers, kind: TokenKind) -> None:
+    servers.api.accept = lambda token: token in servers.metadata.given
+    servers.api.refuse = 1
+    cluster = list_nodes(servers.access(kind))
+    assert len(servers.metadata.given) == 2
+    assert cluster.calls == 2
+
+
+def test_many_threads_fetch_one_token(servers: Servers) -> None:
+    cluster = open_cluster(servers.access())
+    threads = [threading.Thread(target=cluster.list_nodes, args=("tng-x",)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert servers.metadata.asked == ["identity"]
+    assert len(servers.api.seen) == 8
+
+
+def test_many_threads_with_one_rejected_token_renew_it_once(servers: Servers) -> None:
+    servers.google.ages_s = [60]
+    cluster = list_nodes(servers.access())
+    first = servers.metadata.given[0]
+    servers.api.accept = lambda token: token != first
+    threads = [threading.Thread(target=cluster.list_nodes, args=("tng-x",)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(servers.metadata.given) == 2
+
+
+HINTS = {
+    TokenKind.ID: "the API server does not accept the token: is https://accounts.google.com among its "
+    "issuers, and is CLUSTER_AUDIENCE, here {audience!r}, among the audiences?",
+    TokenKind.ACCESS: "the API server does not accept the token: CLUSTER_TOKEN=google-access-token is "
+    "for GKE, others need google-id-token",
+}
+
+
+@pytest.mark.parametrize("kind", TokenKind)
+def test_the_error_of_a_rejected_token_names_what_to_check_and_omits_the_token(
+    servers: Servers, kind: TokenKind
+) -> None:
+    access = replace(servers.access(kind), audience="another" if kind is TokenKind.ID else "")
+    error = get_error(access)
+    hint = HINTS[kind].format(audience="another")
+    assert str(error) == f"{CALL}: 401 Unauthorized: Unauthorized ({hint})"
+    assert verdict_of(error) == Verdict(ErrorKind.ENVIRONMENT, Reason.PERMISSION_DENIED)
+    assert servers.api.seen == servers.metadata.given
+    assert len(servers.metadata.given) == 2
+
+
+def test_the_error_of_a_missing_permission_is_the_message_of_the_api_server(
+    servers: Servers,
+) -> None:
+    servers.api.user = POWERLESS
+    error = get_error(servers.access())
+    assert str(error) == (
+        f'{CALL}: 403 Forbidden: namespaces "kube-system" is forbidden: User "{EMAIL}" cannot get '
+        'resource "namespaces" in API group "" in the namespace "kube-system"'
+    )
+
+
+# The metadata server
+
+
+def test_an_unavailable_metadata_server_is_called_once(servers: Servers) -> None:
+    servers.metadata.answers = [Response(503, {}, b"busy")]
+    error = get_error(servers.access())
+    assert str(error) == f"{TOKEN}: 503 refused: busy"
+    assert verdict_of(error).kind is ErrorKind.TRANSIENT
+    assert servers.metadata.asked == ["identity"]
+
+
+def test_the_error_of_an_unreachable_metadata_server_names_the_setting_that_needs_it(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (port,) = find_free_ports(1)
+    monkeypatch.setattr(_metadata, "_GCE_METADATA_HOST", f"{LOOPBACK}:{port}")
+    error = get_error(servers.access())
+    assert str(error) == (
+        f"{TOKEN}: 0 unreachable: Connection refused; CLUSTER_TOKEN=google-id-token is for functions "
+        "that run on Google Cloud"
+    )
+    assert verdict_of(error).kind is ErrorKind.TRANSIENT
+
+
+def test_a_call_to_the_metadata_server_ignores_the_proxy(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (port,) = find_free_ports(1)
+    monkeypatch.setenv("HTTP_PROXY", f"http://{LOOPBACK}:{port}")
+    list_nodes(servers.access())
+    assert servers.metadata.asked == ["identity"]
+
+
+UNUSABLE_ANSWERS: dict[str, tuple[Response, str]] = {
+    "no account": (
+        Response(404, {}, b"not found"),
+        "the metadata server knows no service account; the function must run as one",
+    ),
+    "no token": (
+        Response(200, {"Content-Type": "text/html"}, b"secret"),
+        "what the metadata server has answered is no such token",
+    ),
+    "a token without an expiry": (
+        Response(200, {"Content-Type": "text/html"}, b"e30.e30.secret"),
+        "what the metadata server has answered is no such token",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE_ANSWERS)
+def test_a_metadata_server_without_a_token_is_reported(servers: Servers, case: str) -> None:
+    answer, why = UNUSABLE_ANSWERS[case]
+    servers.metadata.answers = [answer]
+    with pytest.raises(AccessError) as raised:
+        open_cluster(servers.access()).get_cluster_id()
+    assert str(raised.value) == f"CLUSTER_TOKEN=google-id-token: {why}"
+    assert raised.value.__cause__ is None
+    list_nodes(servers.access())
+
+
+def test_an_error_of_the_metadata_server_is_quoted_up_to_200_characters(
+    servers: Servers,
+) -> None:
+    servers.metadata.answers = [Response(503, {}, b" " + b"x" * 300)]
+    error = get_error(servers.access())
+    assert (error.http, error.message) == (503, "x" * 200)
+
+
+class Proxy:
+    """A proxy in front of the API server whose answer is not JSON."""
+
+    def handle(self, _request: Request) -> Response:
+        return Response(502, {}, b"x" * 300)
+
+
+def test_an_answer_that_is_not_a_status_is_quoted_up_to_200_characters(
+    servers: Servers,
+) -> None:
+    tls = servers.ca.server_context((LOOPBACK,), datetime.now(UTC))
+    server = f"https://{LOOPBACK}:{servers.loopback.serve(Proxy(), tls)}"
+    error = get_error(replace(servers.access(TokenKind.ACCESS), server=server))
+    assert (error.http, error.reason, error.message) == (502, "", "x" * 200)
+
+
+# Certificates
+
+
+def serve_as(servers: Servers, ca: CertificateAuthority, host: str, age: timedelta) -> str:
+    """Serve the same cluster at another port, with another certificate."""
+    tls = ca.server_context((host,), datetime.now(UTC) - age)
+    return f"https://{LOOPBACK}:{servers.loopback.serve(servers.api, tls)}"
+
+
+YEARS = timedelta(days=800)
+CERTIFICATES: dict[str, tuple[bool, str, timedelta, str]] = {
+    "another CA": (
+        False,
+        LOOPBACK,
+        timedelta(),
+        "its certificate is signed by another CA than that of CLUSTER_CA (",
+    ),
+    "another address": (
+        True,
+        "10.0.0.2",
+        timedelta(),
+        "its certificate is for another name or address (",
+    ),
+    "expired": (True, LOOPBACK, YEARS, "its certificate has expired"),
+}
+
+
+@pytest.mark.parametrize("case", CERTIFICATES)
+def test_an_invalid_certificate_is_rejected_with_the_reason(servers: Servers, case: str) -> None:
+    is_ca_trusted, host, age, why = CERTIFICATES[case]
+    ca = CertificateAuthority.create(datetime.now(UTC) - YEARS)
+    given = ca if is_ca_trusted else servers.ca
+    server = serve_as(servers, ca, host, age)
+    error = get_error(replace(servers.access(), server=server, ca_pem=given.certificate_pem))
+    assert str(error).startswith(f"{CALL}: 0 unreachable: {server}: {why}")
+    assert verdict_of(error).kind is ErrorKind.TRANSIENT
+    assert servers.api.seen == []
+
+
+def test_both_cas_of_a_rotation_are_trusted(servers: Servers) -> None:
+    after = CertificateAuthority.create(datetime.now(UTC), "after")
+    both = servers.ca.certificate_pem + after.certificate_pem
+    for ca in (servers.ca, after):
+        server = serve_as(servers, ca, LOOPBACK, timedelta())
+        list_nodes(replace(servers.access(), server=server, ca_pem=both, audience=servers.server))
+    assert len(servers.api.seen) == 2
+
+
+def test_the_error_of_an_untrusted_certificate_names_kubeconfig_as_the_source_of_the_ca(
+    servers: Servers, tmp_path: Path
+) -> None:
+    other = CertificateAuthority.create(datetime.now(UTC))
+    path = tmp_path / "kubeconfig"
+    path.write_text(kubeconfig(servers.server, other.certificate_pem, USER))
+    message = get_error(Kubeconfig(str(path))).message
+    assert "its certificate is signed by another CA than that of KUBECONFIG (" in message
+
+
+def test_the_error_of_an_unreachable_cluster_names_its_address(servers: Servers) -> None:
+    (port,) = find_free_ports(1)
+    server = f"https://{LOOPBACK}:{port}"
+    error = get_error(replace(servers.access(), server=server))
+    assert str(error) == f"{CALL}: 0 unreachable: {server}: Connection refused"
+
+
+def test_the_error_of_a_timeout_names_the_address_of_the_cluster(servers: Servers) -> None:
+    with socket.create_server((LOOPBACK, 0)) as silent:
+        server = f"https://{LOOPBACK}:{silent.getsockname()[1]}"
+        access = replace(servers.access(), server=server)
+        cluster = Cluster(Connection(access), "label_node", lambda: 0.2)
+        with pytest.raises(CallError) as raised:
+            cluster.get_cluster_id()
+    assert raised.value.message == f"{server}: no answer in time"
+
+
+def test_a_host_name_that_cannot_be_resolved_is_reported() -> None:
+    error = NameResolutionError("api.example", None, socket.gaierror(-2, "Name not known"))  # type: ignore[arg-type]
+    assert explain(error) == "its name cannot be resolved"
+
+
+# Kubeconfigs
+
+
+def accept_only(servers: Servers, token: str) -> None:
+    """Let the cluster accept only this token."""
+    servers.api.accept = lambda found: found == token
+
+
+def write(servers: Servers, path: Path, token: str) -> Access:
+    """Replace the file, as a Secret volume does for a new version."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(kubeconfig(servers.server, servers.ca.certificate_pem, token))
+    fresh.replace(path)
+    return Kubeconfig(str(path))
+
+
+def test_a_changed_kubeconfig_is_read_again(servers: Servers, tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    accept_only(servers, "first")
+    cluster = list_nodes(write(servers, path, "first"))
+    accept_only(servers, "other")
+    write(servers, path, "other")
+    cluster.list_nodes("tng-x")
+    assert servers.api.seen == ["first", "other"]
+
+
+def test_a_kubeconfig_with_the_same_size_and_times_is_read_again_after_a_rejection(
+    servers: Servers, tmp_path: Path
+) -> None:
+    path = tmp_path / "kubeconfig"
+    accept_only(servers, "first")
+    cluster = list_nodes(write(servers, path, "first"))
+    accept_only(servers, "other")
+    before = path.stat()
+    path.write_text(path.read_text().replace("first", "other"))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    cluster.list_nodes("tng-x")
+    assert servers.api.seen == ["first", "first", "other"]
+
+
+def test_a_rejected_kubeconfig_is_reported(servers: Servers, tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    error = get_error(write(servers, path, "ended"))
+    assert str(error) == (
+        f"{CALL}: 401 Unauthorized: Unauthorized (KUBECONFIG={str(path)!r} was read again, and its "
+        "credentials are still refused)"
+    )
+    assert servers.api.seen == ["ended", "ended"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "- apiVersion: v1",
+        "kubeconfig",
+        "5",
+        "",
+        "{current-context: a, contexts: 5}",
+        "{current-context: a, contexts: [{name: a, context: 5}]}",
+    ],
+)
+def test_an_invalid_kubeconfig_is_reported_until_it_is_fixed(
+    text: str, servers: Servers, tmp_path: Path
+) -> None:
+    path = tmp_path / "kubeconfig"
+    accept_only(servers, "valid")
+    cluster = list_nodes(write(servers, path, "valid"))
+    path.write_text(text)
+    for _ in range(2):
+        with pytest.raises(AccessError) as raised:
+            cluster.list_nodes("tng-x")
+        assert str(raised.value).startswith(f"KUBECONFIG={str(path)!r} cannot be used: ")
+    write(servers, path, "valid")
+    cluster.list_nodes("tng-x")
+
+
+def test_the_cluster_id_is_read_again_after_the_kubeconfig_has_changed(
+    servers: Servers, tmp_path: Path
+) -> None:
+    path = tmp_path / "kubeconfig"
+    accept_only(servers, "valid")
+    cluster = list_nodes(write(servers, path, "valid"))
+    for _ in range(2):
+        cluster.get_cluster_id()
+    write(servers, path, "valid")
+    for _ in range(2):
+        cluster.get_cluster_id()
+    assert len(servers.api.seen) == 3
+
+
+def test_a_missing_file_in_a_list_of_kubeconfigs_is_skipped(
+    servers: Servers, tmp_path: Path
+) -> None:
+    path = tmp_path / "kubeconfig"
+    accept_only(servers, "valid")
+    write(servers, path, "valid")
+    cluster = list_nodes(Kubeconfig(f"{tmp_path / 'none'}{os.pathsep}{path}"))
+    cluster.list_nodes("tng-x")
+    assert len(servers.api.seen) == 2
+
+
+OPENSSL = {
+    **dict.fromkeys((2, 7, 18, 19, 20, 21), "is signed by another CA than that of SOME_CA (words)"),
+    **dict.fromkeys((62, 64), "is for another name or address (words)"),
+    10: "has expired",
+}
+
+
+@pytest.mark.parametrize("code", range(1, 95))
+def test_a_certificate_that_openssl_rejects_is_described_by_the_result(code: int) -> None:
+    error = ssl.SSLCertVerificationError("certificate verify failed")
+    error.verify_code, error.verify_message = code, "words."
+    described = OPENSSL.get(code, "cannot be verified (words)")
+    assert explain(error, "SOME_CA") == f"its certificate {described}"

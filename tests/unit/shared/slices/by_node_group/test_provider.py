@@ -1,0 +1,346 @@
+"""How a TPUNodeGroup is read as a slice."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from shared.base.reasons import Reason
+from shared.base.timestamps import render_time
+from shared.slices.by_node_group.desired_group import TEMPLATE_HASH_ANNOTATION, build_desired_slice
+from shared.slices.by_node_group.provider import (
+    LOST_AFTER,
+    has_outdated_template,
+    is_selected,
+    read_slice,
+)
+from shared.slices.jobsets import find_leader
+from shared.slices.provider import Owner, Slice, SliceState
+from tests.support.builders import NOW, merge
+from tests.support.jobset_objects import options, waiting_pod
+
+SINCE = "2026-11-20T09:30:00Z"
+MOMENT = datetime(2026, 11, 20, 9, 30, tzinfo=UTC)
+COMPLETE = {"completedAt": "2026-11-20T09:00:00Z"}
+SPOT = {"spec": {"instanceConfig": {"provisioningModel": "SPOT"}}}
+FLEX_START = {"spec": {"instanceConfig": {"provisioningModel": "FLEX_START"}}}
+ONE_HOST = {"spec": {"targetSizePolicyMode": "INDIVIDUAL"}}
+
+
+def group(**change: Any) -> dict[str, Any]:
+    """Return the group of the JobSet's Job as the API server returns it."""
+    leader = find_leader(waiting_pod())
+    assert leader is not None
+    read = {"metadata": {"uid": "u", "resourceVersion": "5", "creationTimestamp": SINCE}}
+    manifest: dict[str, Any] = merge(
+        merge(build_desired_slice(leader, options()).body, read), change
+    )
+    return manifest
+
+
+def ready(status: str, reason: str = "Ready", **rest: Any) -> dict[str, Any]:
+    """Return a change that sets the condition Ready."""
+    condition = {
+        "type": "Ready",
+        "status": status,
+        "reason": reason,
+        "message": "the cloud's message",
+    }
+    return {"status": {"conditions": [{**condition, "lastTransitionTime": SINCE}], **rest}}
+
+
+def read(change: dict[str, Any], now: datetime = NOW) -> Slice:
+    found = read_slice(group(**change), now)
+    assert found is not None
+    return found
+
+
+def test_a_slice_is_read() -> None:
+    manifest = group(metadata={"annotations": {"tpu-functions.dev/release-after": SINCE}})
+    found = read_slice(manifest, NOW)
+    assert found == Slice(
+        name="train-bfcf5ebea76efcf5",
+        owner=Owner("default", "train", "train-workers-0"),
+        hash=manifest["metadata"]["annotations"]["tpu-functions.dev/slice-hash"],
+        state=SliceState.PROVISIONING,
+        is_self_healing=True,
+        release_after=MOMENT,
+        since=MOMENT,
+    )
+
+
+STATES: dict[str, tuple[dict[str, Any], SliceState, str]] = {
+    "no status yet": ({}, SliceState.PROVISIONING, ""),
+    "resources are being created": (
+        ready("False", Reason.PROVISIONING),
+        SliceState.PROVISIONING,
+        "",
+    ),
+    "Nodes are joining": (ready("False", Reason.AWAITING_NODE_JOIN), SliceState.PROVISIONING, ""),
+    "the interconnect is not ready": (
+        ready("False", Reason.INTERCONNECT_NOT_READY),
+        SliceState.PROVISIONING,
+        "",
+    ),
+    "a new Node is not Ready": (ready("False", Reason.NODE_NOT_READY), SliceState.PROVISIONING, ""),
+    "a Node that was Ready is not": (
+        ready("False", Reason.NODE_NOT_READY, **COMPLETE),
+        SliceState.FAILED,
+        "NodeNotReady: the cloud's message",
+    ),
+    "no capacity": (
+        ready("False", Reason.INSUFFICIENT_CAPACITY),
+        SliceState.FAILED,
+        "InsufficientCapacity: the cloud's message",
+    ),
+    "an invalid spec": (
+        ready("False", Reason.INVALID_SPEC),
+        SliceState.FAILED,
+        "InvalidSpec: the cloud's message",
+    ),
+    "paused by a user": (
+        ready("False", Reason.PAUSED),
+        SliceState.FAILED,
+        "Paused: the cloud's message",
+    ),
+    "ready": (ready("True"), SliceState.READY, ""),
+    "being deleted": (
+        {"metadata": {"deletionTimestamp": SINCE}, **ready("True")},
+        SliceState.DELETING,
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STATES.values(), ids=STATES)
+def test_the_state_of_a_slice_follows_from_the_condition_ready(
+    case: tuple[dict[str, Any], SliceState, str],
+) -> None:
+    change, state, message = case
+    found = read(change)
+    assert (found.state, found.message, found.since) == (state, message, MOMENT)
+
+
+PREEMPTED = ready("False", Reason.PREEMPTED, **COMPLETE)
+LATER, SOON = MOMENT + LOST_AFTER, MOMENT + LOST_AFTER - timedelta(seconds=1)
+LOSSES: dict[str, tuple[dict[str, Any], datetime, bool]] = {
+    "never complete, no capacity": (ready("False", Reason.INSUFFICIENT_CAPACITY), LATER, True),
+    "never complete, and preempted": (ready("False", Reason.PREEMPTED), LATER, False),
+    "never complete, Spot, and preempted": (
+        {**ready("False", Reason.PREEMPTED), **SPOT},
+        MOMENT,
+        False,
+    ),
+    "a preempted host, within the limit": (PREEMPTED, SOON, True),
+    "a preempted host, after the limit": (PREEMPTED, LATER, False),
+    "a host that was deleted": (ready("False", Reason.NODE_LOST, **COMPLETE), LATER, False),
+    "a preempted Spot host": ({**PREEMPTED, **SPOT}, MOMENT, False),
+    "a Spot host that was deleted": (
+        {**ready("False", Reason.NODE_LOST, **COMPLETE), **SPOT},
+        SOON,
+        True,
+    ),
+    "a lost managed instance group": (
+        ready("False", Reason.RESOURCE_LOST, **COMPLETE),
+        MOMENT,
+        False,
+    ),
+    "a preempted single host": ({**PREEMPTED, **ONE_HOST}, LATER, True),
+    "a single host with a lost managed instance group": (
+        {**ready("False", Reason.RESOURCE_LOST, **COMPLETE), **ONE_HOST},
+        MOMENT,
+        False,
+    ),
+    "a single host with an expired run duration": (
+        merge({**PREEMPTED, **ONE_HOST}, FLEX_START),
+        LATER,
+        False,
+    ),
+    "a Node that is not Ready": (ready("False", Reason.NODE_NOT_READY, **COMPLETE), LATER, True),
+}
+
+
+@pytest.mark.parametrize("case", LOSSES.values(), ids=LOSSES)
+def test_a_slice_is_self_healing_if_its_failure_can_end_without_a_new_slice(
+    case: tuple[dict[str, Any], datetime, bool],
+) -> None:
+    change, now, is_self_healing = case
+    assert read(change, now).is_self_healing is is_self_healing
+
+
+def test_a_slice_has_ready_nodes_if_the_node_summary_counts_one() -> None:
+    assert read(ready("False", nodeSummary={"ready": 1})).has_ready_nodes
+    assert not read(ready("False", nodeSummary={"desired": 4})).has_ready_nodes
+
+
+JOBSET, JOB, KEY = (f"tpu-functions.dev/{name}" for name in ("jobset-name", "job-name", "job-key"))
+OTHERS: dict[str, dict[str, Any]] = {
+    "a group of a user": {"metadata": {"labels": None}},
+    "a name that does not match its labels": {"metadata": {"name": "train-bfcf5ebea76efcf6"}},
+    "without the JobSet": {"metadata": {"labels": {JOBSET: None}}},
+    "without the Job": {"metadata": {"labels": {JOB: None}}},
+    "without the key": {"metadata": {"labels": {KEY: None}}},
+    "the labels of another slice": {"metadata": {"labels": {KEY: "f" * 40}}},
+}
+
+
+@pytest.mark.conformance(
+    cases={"a group of a user": "delete-node-not-managed gc-manager-label-not-checked"}
+)
+@pytest.mark.parametrize("change", OTHERS.values(), ids=OTHERS)
+def test_a_group_whose_labels_do_not_match_its_name_is_not_a_slice(change: dict[str, Any]) -> None:
+    assert read_slice(group(**change), NOW) is None
+
+
+@pytest.mark.parametrize("text", ["soon", "0001-01-01T00:00:00+14:00", "9" * 300])
+def test_a_release_deadline_that_is_not_a_time_is_none(text: str) -> None:
+    annotations = {"tpu-functions.dev/release-after": text}
+    assert read({"metadata": {"annotations": annotations}}).release_after is None
+
+
+def test_a_slice_whose_transition_time_is_invalid_has_no_time() -> None:
+    change = ready("False", Reason.NODE_LOST, **COMPLETE)
+    change["status"]["conditions"][0]["lastTransitionTime"] = "2026-11-20T09:30:00+99:00"
+    found = read(change)
+    assert (found.state, found.since) == (SliceState.FAILED, None)
+
+
+FULL = ready("False", Reason.INSUFFICIENT_CAPACITY)
+OTHER = {"metadata": {"annotations": {TEMPLATE_HASH_ANNOTATION: "other"}}}
+TEMPLATES: dict[str, tuple[dict[str, Any], bool]] = {
+    "the current template": (FULL, False),
+    "another template": ({**FULL, **OTHER}, True),
+    "another template, and the group is complete": ({**ready("True", **COMPLETE), **OTHER}, False),
+    "another template, and the group is paused": (
+        {**ready("False", Reason.PAUSED), **OTHER},
+        False,
+    ),
+    "no hash of a template": (
+        {**FULL, "metadata": {"annotations": {TEMPLATE_HASH_ANNOTATION: None}}},
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TEMPLATES.values(), ids=TEMPLATES)
+def test_a_failed_group_of_another_template_has_an_outdated_template(
+    case: tuple[dict[str, Any], bool],
+) -> None:
+    change, is_outdated = case
+    leader = find_leader(waiting_pod())
+    assert leader is not None
+    assert (
+        has_outdated_template(group(**change), build_desired_slice(leader, options()))
+        is is_outdated
+    )
+
+
+def affine(key: str, *values: str) -> dict[str, Any]:
+    """Return a change by which the Pod requires a label of its Nodes by affinity."""
+    expression = {"key": key, "operator": "In", "values": list(values)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
+    return {"spec": {"affinity": {"nodeAffinity": required}}}
+
+
+SELECTIONS: dict[str, tuple[dict[str, Any], dict[str, str | None], bool]] = {
+    "the labels of the template": (affine("rack", "a"), {}, True),
+    "a label that was added to the template later": (
+        affine("rack", "a"),
+        {"rack": None},
+        False,
+    ),
+    "a label whose value in the template changed later": (
+        affine("rack", "a"),
+        {"rack": "b"},
+        False,
+    ),
+    "none of its labels": ({}, {"rack": None}, True),
+    "its topology": (affine("cloud.google.com/gke-tpu-topology", "4x4"), {}, True),
+}
+
+
+@pytest.mark.parametrize("case", SELECTIONS.values(), ids=SELECTIONS)
+def test_a_pod_selects_a_group_only_if_the_group_has_the_required_labels(
+    case: tuple[dict[str, Any], dict[str, str | None], bool],
+) -> None:
+    change, existing_labels, is_expected = case
+    leader = find_leader(waiting_pod(**change))
+    assert leader is not None
+    desired = build_desired_slice(leader, options(spec={"nodeLabels": {"rack": "a"}}))
+    found = merge(desired.body, {"spec": {"nodeLabels": existing_labels}})
+    assert is_selected(found, desired) is is_expected
+
+
+NODE_LOSSES = [Reason.NODE_DELETED, Reason.NODE_JOIN_TIMEOUT]
+
+
+@pytest.mark.parametrize("hosts", [{}, ONE_HOST], ids=["some hosts", "one host"])
+@pytest.mark.parametrize("reason", NODE_LOSSES)
+def test_a_vm_without_a_node_does_not_recover_if_its_slice_was_complete(
+    reason: str, hosts: dict[str, Any]
+) -> None:
+    lost, never_complete = ready("False", reason, **COMPLETE), ready("False", reason)
+    assert not read({**lost, **hosts}, LATER).is_self_healing
+    assert read({**lost, **hosts}, SOON).is_self_healing
+    assert read({**never_complete, **hosts}, LATER).is_self_healing
+
+
+def pending(*entries: tuple[str, datetime]) -> list[dict[str, Any]]:
+    """Return the entries of ``status.pending``, each with a reason and its time."""
+    return [
+        {"name": f"tng-{number}", "why": why, "since": render_time(since)}
+        for number, (why, since) in enumerate(entries)
+    ]
+
+
+HOUR_LATER = MOMENT + timedelta(hours=1)
+NODE_DELETED, NODE_LOST = (Reason.NODE_DELETED, HOUR_LATER), (Reason.NODE_LOST, HOUR_LATER)
+LATE_LOSSES: dict[str, tuple[Reason, list[Any], datetime]] = {
+    "a Node that was deleted after an hour": (
+        Reason.NODE_DELETED,
+        pending(NODE_DELETED),
+        HOUR_LATER,
+    ),
+    "a VM that was lost after an hour": (Reason.NODE_LOST, pending(NODE_LOST), HOUR_LATER),
+    "a VM that was lost before another Node was not Ready": (
+        Reason.NODE_LOST,
+        pending(NODE_LOST, (Reason.NODE_NOT_READY, HOUR_LATER + timedelta(minutes=9))),
+        HOUR_LATER,
+    ),
+    "two VMs, the second of which was lost an hour later": (
+        Reason.NODE_LOST,
+        pending((Reason.NODE_LOST, MOMENT), (Reason.PREEMPTED, HOUR_LATER)),
+        HOUR_LATER,
+    ),
+    "a VM that was lost, and a Node that was deleted an hour later": (
+        Reason.NODE_LOST,
+        pending((Reason.NODE_LOST, MOMENT), NODE_DELETED),
+        MOMENT,
+    ),
+    "a VM whose time is unreadable": (
+        Reason.NODE_LOST,
+        [{"name": "tng-0", "why": Reason.NODE_LOST, "since": "soon"}, "tng-1"],
+        MOMENT,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", LATE_LOSSES.values(), ids=LATE_LOSSES)
+def test_a_slice_with_a_lost_host_is_self_healing_for_ten_minutes_after_the_loss(
+    case: tuple[Reason, list[Any], datetime],
+) -> None:
+    reason, entries, lost_at = case
+    change = ready("False", reason, **COMPLETE, pending=entries)
+    assert read(change, lost_at + LOST_AFTER - timedelta(seconds=1)).is_self_healing
+    found = read(change, lost_at + LOST_AFTER)
+    assert not found.is_self_healing
+    assert found.since == lost_at, "the time until the rebuild is counted from the loss, too"
+
+
+def test_a_failed_slice_that_has_lost_no_host_has_failed_since_it_was_ready() -> None:
+    entries = pending((Reason.NODE_NOT_READY, HOUR_LATER))
+    found = read(ready("False", Reason.NODE_NOT_READY, **COMPLETE, pending=entries))
+    assert found.since == MOMENT

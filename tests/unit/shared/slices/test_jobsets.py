@@ -1,0 +1,141 @@
+"""Which Pods wait for a slice: the rows of TPU Provisioner, with corrections of known errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.base.jobs import job_key
+from shared.slices.jobsets import find_foreign_key, find_leader
+from tests.support.builders import DATA
+
+DOCUMENT: dict[str, Any] = yaml.safe_load((DATA / "tpu_provisioner.yaml").read_text())
+POD: Mapping[str, Any] = DOCUMENT["fixtures"]["pod"]
+ROWS: dict[str, dict[str, Any]] = {
+    row["id"]: row
+    for row in DOCUMENT["rows"]
+    if row["area"] == "filter" and "between_event_and_reconcile" not in row["given"]
+}
+CORRECTED = {
+    "filter-optout-capital": False,
+    "filter-tpu-zero": False,
+    "filter-no-controller-owner": False,
+}
+"""Rows that are known to be wrong, with the correct result: true if the Pod waits for a slice."""
+
+
+def pod(**change: Any) -> dict[str, Any]:
+    """Return the Pod of the table with the changes of a row."""
+    given = {**POD, **{name: change[name] for name in change.keys() - MERGED}}
+    maps = {name: merged(POD[name], change.get(name) or {}) for name in MERGED}
+    scheduled, owner = given["pod_scheduled"], given["owner"]
+    deleted = given["deletion_timestamp"]
+    return {
+        "metadata": {
+            "name": POD["name"],
+            "namespace": POD["namespace"],
+            "uid": "pod-uid",
+            "labels": maps["labels"],
+            "annotations": maps["annotations"],
+            "ownerReferences": [{"controller": True, **owner}] if owner else [],
+            **({"deletionTimestamp": deleted} if deleted else {}),
+        },
+        "spec": {
+            "nodeSelector": maps["node_selector"],
+            "containers": containers(given["containers"]),
+            "initContainers": containers(given.get("init_containers", [])),
+        },
+        "status": {
+            "phase": given["phase"],
+            "conditions": [{"type": "PodScheduled", **scheduled}] if scheduled else [],
+        },
+    }
+
+
+MERGED = {"labels", "annotations", "node_selector"}
+
+
+def merged(before: Mapping[str, str], change: Mapping[str, str | None]) -> dict[str, str]:
+    return {key: value for key, value in {**before, **change}.items() if value is not None}
+
+
+def containers(given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{"name": f"c{number}", "resources": one} for number, one in enumerate(given)]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.conformance(name)) for name in ROWS]
+)
+def test_a_pod_waits_for_a_slice_as_in_tpu_provisioner(name: str) -> None:
+    row = ROWS[name]
+    leader = find_leader(pod(**row["given"]["pod"]))
+    assert (leader is not None) is CORRECTED.get(name, row["expect"]["triggers"])
+
+
+def test_only_rows_that_are_known_to_be_wrong_are_corrected() -> None:
+    assert {ROWS[name]["verdict"] for name in CORRECTED} == {"known_wrong"}
+
+
+def test_the_fields_of_a_leader_are_read_from_its_pod() -> None:
+    leader = find_leader(pod(owner={"kind": "ReplicaSet", "name": "rs-1"}))
+    assert leader is not None
+    assert (leader.owner_kind, leader.owner_name) == ("ReplicaSet", "rs-1")
+    assert (leader.jobset, leader.job_key, leader.chips) == ("jobset-test", "random-key", 4)
+    assert (leader.accelerator, leader.topology) == ("tpu-v5p-slice", "8x16x16")
+
+
+@pytest.mark.parametrize("value", ["true", "True", "YES", " on ", "1"])
+def test_any_spelling_of_true_opts_out(value: str) -> None:
+    opt_out = {"tpu-provisioner.cloud.google.com/disable-autoprovisioning": value}
+    assert find_leader(pod(labels=opt_out)) is None
+
+
+@pytest.mark.parametrize("value", ["false", "no", "0", ""])
+def test_another_value_does_not_opt_out(value: str) -> None:
+    opt_out = {"tpu-provisioner.cloud.google.com/disable-autoprovisioning": value}
+    assert find_leader(pod(labels=opt_out)) is not None
+
+
+@pytest.mark.parametrize(
+    "invalid",
+    [
+        {},
+        {"metadata": None, "spec": [], "status": ""},
+        {"metadata": {"labels": [], "annotations": 3}, "spec": {"containers": "c"}},
+    ],
+)
+def test_a_pod_of_any_shape_is_read(invalid: dict[str, Any]) -> None:
+    assert find_leader(invalid) is None
+
+
+JOB = POD["owner"]["name"]
+OWN, FOREIGN = job_key("default", JOB), job_key("other", JOB)
+LABEL = "jobset.sigs.k8s.io/job-key"
+KEYS: dict[str, tuple[dict[str, Any], str | None]] = {
+    "the key of the Pod's Job": ({"labels": {LABEL: OWN}}, None),
+    "the key of the Pod's Job, also as a selector": (
+        {"labels": {LABEL: OWN}, "node_selector": {"job-key": OWN}},
+        None,
+    ),
+    "the key of a Job of another namespace": (
+        {"labels": {LABEL: FOREIGN}},
+        f"the label {LABEL} is '{FOREIGN}': for Job default/{JOB} JobSet computes {OWN}, and a slice is "
+        "made for no other Job",
+    ),
+    "the key of a Job of another namespace, as a selector": (
+        {"labels": {LABEL: OWN}, "node_selector": {"job-key": FOREIGN}},
+        f"the Pod's nodeSelector job-key is '{FOREIGN}': it must be the Pod's label {LABEL}, {OWN}: a "
+        "slice is made for no other Job",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", KEYS.values(), ids=KEYS)
+def test_the_key_of_another_job_is_a_violation(case: tuple[dict[str, Any], str | None]) -> None:
+    change, violation = case
+    leader = find_leader(pod(**change))
+    assert leader is not None
+    assert find_foreign_key(leader) == violation

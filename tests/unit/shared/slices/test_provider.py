@@ -1,0 +1,271 @@
+"""The slice providers: their requests to GKE and the cluster, and how they read the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+
+from shared.ports.errors import CallError
+from shared.ports.gke import GkeClient
+from shared.ports.kubernetes.cluster import Cluster
+from shared.slices.by_node_group.desired_group import (
+    TEMPLATE_HASH_ANNOTATION,
+    build_desired_slice,
+)
+from shared.slices.by_node_group.provider import GroupSlices
+from shared.slices.by_node_pool.found_pools import read_slice
+from shared.slices.by_node_pool.provider import NodePools
+from shared.slices.provider import NameConflict
+from tests.support.builders import NOW, merge
+from tests.support.jobset_objects import options
+from tests.support.reads import Reads
+from tests.unit.functions.provision_slice.test_decide import leader as group_leader
+from tests.unit.shared.slices.by_node_group import test_provider as groups
+from tests.unit.shared.slices.by_node_pool.test_desired_pool import SETTINGS, labelled, leader, pool
+
+PATH = SETTINGS.cluster_path
+DESIRED_POOL = NodePools(
+    SETTINGS, cast("GkeClient", None), lambda: 1.0, lambda _: ()
+).build_desired(leader())
+OWN_POOL = pool()
+UNMANAGED, ELSEWHERE, OTHERS = (
+    {**changed, "name": name}
+    for changed, name in (
+        (labelled(manager=None), "a"),
+        (labelled(namespace="elsewhere"), "b"),
+        (labelled(name="other"), "c"),
+    )
+)
+FAILED = {**OWN_POOL, "status": "ERROR"}
+UNTAGGED = {key: value for key, value in OWN_POOL.items() if key != "etag"}
+GONE = CallError("nodePools.get", 404, "notFound", "not found")
+FORBIDDEN = CallError("nodePools.get", 403, "forbidden", "may not")
+
+
+@dataclass
+class Gke:
+    """GKE with an answer for each method."""
+
+    answers: Mapping[str, Any]
+    requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def call(self, method: str, request: dict[str, Any], remaining_s: Callable[[], float]) -> Any:
+        assert remaining_s() == 7.0
+        self.requests.append((method, request))
+        answer = self.answers[method]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def node_pools(readiness: tuple[bool, ...] = (), **answers: Any) -> tuple[NodePools, Gke]:
+    gke = Gke(answers)
+    return NodePools(SETTINGS, cast("GkeClient", gke), lambda: 7.0, lambda _: readiness), gke
+
+
+def listing(*pools: Mapping[str, Any]) -> dict[str, Any]:
+    return {"list_node_pools": {"nodePools": list(pools)}}
+
+
+@pytest.mark.parametrize(
+    "readiness, has_ready_nodes, was_created",
+    [((), False, False), ((False, False), False, True), ((False, True), True, True)],
+)
+def test_nodes_are_read_only_for_a_failed_pool(
+    readiness: tuple[bool, ...], has_ready_nodes: bool, was_created: bool
+) -> None:
+    provider, gke = node_pools(readiness, **listing(FAILED))
+    found = provider.find(DESIRED_POOL)
+    assert found == replace(
+        read_slice(FAILED), has_ready_nodes=has_ready_nodes, was_created=was_created
+    )
+    assert gke.requests == [("list_node_pools", {"parent": PATH})]
+    healthy, _ = node_pools(readiness, **listing(OWN_POOL))
+    assert healthy.find(DESIRED_POOL) == read_slice(OWN_POOL)
+
+
+@pytest.mark.parametrize("pools", [(), (OTHERS, ELSEWHERE)])
+def test_a_job_without_a_pool_has_no_slice(pools: tuple[dict[str, Any], ...]) -> None:
+    assert node_pools(**listing(*pools))[0].find(DESIRED_POOL) is None
+    assert node_pools(list_node_pools={})[0].find(DESIRED_POOL) is None
+
+
+def test_an_unmanaged_pool_with_the_name_of_the_slice_is_a_conflict() -> None:
+    found = node_pools(**listing(labelled(manager=None)))[0].find(DESIRED_POOL)
+    assert isinstance(found, NameConflict)
+
+
+@pytest.mark.parametrize(
+    "answer, is_found",
+    [(OWN_POOL, True), (UNMANAGED, False), (ELSEWHERE, False), (GONE, False)],
+    ids=["the slice", "not managed", "of another namespace", "gone"],
+)
+def test_a_pool_is_read_by_its_name(answer: Any, is_found: bool) -> None:
+    provider, gke = node_pools(get_node_pool=answer)
+    assert provider.get("default", "pool-1") == (read_slice(OWN_POOL) if is_found else None)
+    assert gke.requests == [("get_node_pool", {"name": f"{PATH}/nodePools/pool-1"})]
+
+
+def test_an_error_of_a_read_is_raised() -> None:
+    with pytest.raises(CallError, match="forbidden"):
+        node_pools(get_node_pool=FORBIDDEN)[0].get("default", "pool-1")
+
+
+def test_pools_of_jobsets_are_listed() -> None:
+    provider, _ = node_pools((True,), **listing(FAILED, UNMANAGED, ELSEWHERE, OTHERS))
+    own = replace(read_slice(FAILED), has_ready_nodes=True)
+    jobset = own.owner.jobset
+    assert provider.list_by_jobset("default", jobset) == [own]
+    assert provider.list_by_jobset("elsewhere", jobset) == [read_slice(ELSEWHERE)]
+    others = [read_slice(ELSEWHERE), read_slice(OTHERS)]
+    assert list(provider.list_all()) == [own, *others]
+    assert list(provider.list_all(with_nodes=False)) == [read_slice(FAILED), *others]
+
+
+def test_a_pool_is_created() -> None:
+    provider, gke = node_pools(create_node_pool={})
+    provider.create(DESIRED_POOL)
+    assert gke.requests == [("create_node_pool", {"parent": PATH, "nodePool": DESIRED_POOL.body})]
+
+
+DELETES: dict[str, tuple[Any, Any, bool | str]] = {
+    "unchanged": ({**OWN_POOL, "etag": "1"}, {}, True),
+    "changed since it was read": ({**OWN_POOL, "etag": "2"}, {}, "has changed since it was read"),
+    "without etag": (UNTAGGED, {}, True),
+    "without etag, and changed": (
+        {**UNTAGGED, "status": "ERROR"},
+        {},
+        "has changed since it was read",
+    ),
+    "without etag, and not managed": (
+        {**UNMANAGED, "etag": ""},
+        {},
+        "has changed since it was read",
+    ),
+    "gone": (GONE, {}, False),
+    "gone between the calls": ({**OWN_POOL, "etag": "1"}, GONE, False),
+}
+
+
+@pytest.mark.parametrize("case", DELETES.values(), ids=DELETES)
+def test_a_pool_is_deleted_only_if_it_is_unchanged_since_it_was_read(
+    case: tuple[Any, Any, bool | str],
+) -> None:
+    found, deletion, outcome = case
+    provider, gke = node_pools(get_node_pool=found, delete_node_pool=deletion)
+    existing = read_slice({**OWN_POOL, "etag": "1"})
+    if isinstance(outcome, str):
+        with pytest.raises(CallError, match=outcome) as raised:
+            provider.delete(existing)
+        assert raised.value.http == 409
+        assert [method for method, _ in gke.requests] == ["get_node_pool"]
+        return
+    assert provider.delete(existing) is outcome
+    assert gke.requests[-1][1] == {"name": f"{PATH}/nodePools/{existing.name}"}
+    methods = [method for method, _ in gke.requests]
+    assert methods == ["get_node_pool", *(["delete_node_pool"] if found is not GONE else [])]
+
+
+@pytest.mark.parametrize("etag", ["", "1"])
+def test_the_release_deadline_is_written_with_the_etag_of_the_pool(etag: str) -> None:
+    provider, gke = node_pools(update_node_pool={})
+    existing = read_slice({**UNTAGGED, **({"etag": etag} if etag else {})})
+    provider.set_release_deadline(existing, NOW)
+    ((method, request),) = gke.requests
+    assert (method, request["name"]) == (
+        "update_node_pool",
+        f"{PATH}/nodePools/{existing.name}",
+    )
+    assert str(int(NOW.timestamp())) in request["labels"]["labels"].values()
+    assert request["etag"] == etag
+
+
+# Slices that are TPUNodeGroups
+
+DESIRED_GROUP = build_desired_slice(group_leader(), options())
+OWN = groups.group()
+FOREIGN = merge(OWN, {"metadata": {"labels": None}})
+
+
+def group_slices(**answers: Any) -> tuple[GroupSlices, Reads]:
+    reads = Reads(answers)
+    return GroupSlices(cast("Cluster", reads), lambda: NOW), reads
+
+
+def test_the_group_of_a_job_is_found() -> None:
+    provider, _ = group_slices(find_group=OWN, get_jobset_options=options())
+    found = provider.find(provider.build_desired(group_leader()))
+    assert found == replace(groups.read({}), is_selected=True)
+    assert provider.get("default", OWN["metadata"]["name"]) == groups.read({})
+
+
+def test_a_job_without_a_group_has_no_slice() -> None:
+    provider, _ = group_slices(find_group=None)
+    assert provider.find(DESIRED_GROUP) is None
+    assert provider.get("default", "x") is None
+
+
+@pytest.mark.parametrize(
+    "raw, owner, description",
+    [
+        (FOREIGN, DESIRED_GROUP.owner, "for a JobSet"),
+        (
+            OWN,
+            replace(DESIRED_GROUP.owner, job="x"),
+            "the TPUNodeGroup of Job train-workers-0 of JobSet train",
+        ),
+    ],
+)
+def test_a_group_of_another_owner_with_the_name_of_the_slice_is_a_conflict(
+    raw: Any, owner: Any, description: str
+) -> None:
+    provider, _ = group_slices(find_group=raw)
+    found = provider.find(replace(DESIRED_GROUP, owner=owner))
+    assert isinstance(found, NameConflict)
+    assert found.name == DESIRED_GROUP.name
+    assert found.description.endswith(description)
+
+
+def test_a_group_with_another_template_hash_is_not_self_healing() -> None:
+    changed = merge(OWN, {"metadata": {"annotations": {TEMPLATE_HASH_ANNOTATION: "x"}}})
+    provider, _ = group_slices(find_group=changed)
+    found = provider.find(DESIRED_GROUP)
+    assert found == replace(groups.read({}), is_self_healing=False)
+
+
+def test_groups_that_are_no_slices_are_not_listed() -> None:
+    calls: list[tuple[Any, ...]] = []
+
+    def listed(*arguments: Any) -> list[Any]:
+        calls.append(arguments)
+        return [OWN, FOREIGN]
+
+    provider, _ = group_slices(list_slice_groups=listed)
+    assert provider.list_all() == provider.list_by_jobset("default", "train") == [groups.read({})]
+    assert calls == [(), ("default", "train")]
+
+
+@pytest.mark.parametrize(
+    "deadline, text", [(NOW, "2026-11-20T10:00:00Z"), (None, None)], ids=["set", "removed"]
+)
+def test_a_group_is_created_annotated_and_deleted(deadline: Any, text: str | None) -> None:
+    calls: list[tuple[Any, ...]] = []
+
+    def record(*arguments: Any) -> bool:
+        calls.append(arguments)
+        return False
+
+    provider, reads = group_slices(create_group=record, annotate_group=record, delete_group=record)
+    existing = replace(groups.read({}), raw=OWN)
+    provider.create(DESIRED_GROUP)
+    provider.set_release_deadline(existing, deadline)
+    assert provider.delete(existing) is False
+    assert reads.calls == ["create_group", "annotate_group", "delete_group"]
+    assert calls == [
+        (DESIRED_GROUP.body,),
+        (OWN, {"tpu-functions.dev/release-after": text}),
+        (OWN,),
+    ]
