@@ -116,7 +116,7 @@ def _name_outcome(members: Members) -> str:
 
 def _count(observed: ObservedNodes, now: datetime) -> WriteStatus:
     group, members = observed.group, observed.members
-    known = health.count(members, observed.trigger, observed.join_timeout, observed.status, now)
+    known = health.count(members, observed.trigger, observed.join_timeout, now)
     known = join_report.add_condition(members, known, now)
     known = interconnect.add_condition(observed.mig, group, known, now)
     return WriteStatus(readiness.conclude(group, known, now))

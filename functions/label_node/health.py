@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 
+from functions.label_node import vm_reasons
+from functions.label_node.vm_reasons import Input
 from shared.base.reasons import VM_LOSSES, Reason
-from shared.base.timestamps import CLOCKS_DIFFER_BY, guess_time
+from shared.base.timestamps import guess_time
 from shared.node_groups.membership import (
     find_vm_of_misnamed,
     is_match,
@@ -22,8 +24,6 @@ from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node
 from shared.triggers.decode import Trigger
 
-PLUGIN_LATE_AFTER = timedelta(minutes=2)
-"""A Node that is Ready this long and offers no TPU lacks its device plugin."""
 LOSSES: Mapping[str, Reason] = {
     "compute.instances.preempted": Reason.PREEMPTED,
     "compute.instances.hostError": Reason.PREEMPTED,
@@ -35,22 +35,12 @@ LOSSES: Mapping[str, Reason] = {
     "compute.instances.delete": Reason.NODE_LOST,
 }
 """The reason of a lost VM by the method of its audit log entry, the only source for it."""
-STARTS_FOR = timedelta(minutes=5)
-"""How long a new Node may take to start its network and its device plugin (a guess). A Node of a slice
-that was never complete is reported as not Ready only after this time."""
 UP = frozenset({"PROVISIONING", "STAGING", "RUNNING"})
 HOLD_BACK = timedelta(minutes=1)
 """A Node of a complete slice that was not Ready counts as ready again only after this time, so that a
 flapping Node does not cause many status writes. The sweep triggers the count that is due then."""
 JOINS_FOR = timedelta(minutes=15)
 """A younger Node may have been not Ready because it was joining: `HOLD_BACK` does not apply to it."""
-JOINS_WITHIN = timedelta(minutes=10)
-"""A VM of a complete slice was started at most this long before the slice was complete (a guess, for
-VMs that no longer exist)."""
-_JOIN_REASONS = (Reason.JOIN_DENIED, Reason.JOIN_NOT_APPROVED)
-"""The reasons that ``approve_join`` reports for VMs. They are also the causes of its messages."""
-WAITS = "PENDING"
-"""The status of a flex-start VM that waits for capacity, perhaps for days."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +78,7 @@ class Members:
         return {
             vm: node
             for vm, node in self.joined.items()
-            if node.is_ready and node.offers(self.chips) and not self.is_down(node)
+            if node.is_ready and node.offers(self.chips) and not self.is_down(vm)
         }
 
     @cached_property
@@ -112,11 +102,18 @@ class Members:
         """The VMs whose loss the status reports."""
         return reported_lost(self.status)
 
-    def is_down(self, node: Node) -> bool:
-        """Whether the Node's VM does not run or is reported lost. The Node may still be Ready."""
-        if node.vm not in self.instances:
-            return node.vm in self.reported_lost
-        instance = self.instances[node.vm]
+    @cached_property
+    def earlier(self) -> Mapping[str, Pending]:
+        """What the status reports about VMs that were not ready, by VM."""
+        return {
+            entry.name: entry for entry in self.status.pending if entry.why in vm_reasons.SEVERITY
+        }
+
+    def is_down(self, vm: str) -> bool:
+        """Whether a VM does not run or, if it was not read, is reported lost. Its Node may be Ready."""
+        if vm not in self.instances:
+            return vm in self.reported_lost
+        instance = self.instances[vm]
         return instance is not None and instance.status not in UP
 
     def without_provider_id(self) -> Iterator[Node]:
@@ -152,209 +149,128 @@ def reported_lost(known: Status) -> frozenset[str]:
     return frozenset(entry.name for entry in known.pending if entry.why in VM_LOSSES)
 
 
-def count(
-    members: Members, trigger: Trigger, join_timeout: timedelta, known: Status, now: datetime
-) -> Status:
-    """``known`` with the counts and the VMs that block readiness."""
-    return _Count(members, trigger, join_timeout, known, now).build()
+def count(members: Members, trigger: Trigger, join_timeout: timedelta, now: datetime) -> Status:
+    """The group's status with the counts and the VMs that block readiness."""
+    known, desired, joined = members.status, members.group.spec.node_count, len(members.joined)
+    ready = {vm for vm in members.ready if not _is_held_back(members, vm, now)}
+    pending: list[Pending] = []
+    if len(ready) < desired:
+        inputs = _gather(members, trigger, join_timeout, now)
+        pending = _list_pending({name: vm for name, vm in inputs.items() if name not in ready})
+    running = max(known.counts.running, joined)
+    if members.has_all_vms:
+        running = sum(vm.status == "RUNNING" for vm in members.vms.values())
+    failed = sum(entry.why == Reason.NODE_JOIN_TIMEOUT for entry in pending)
+    counts = replace(
+        known.counts,
+        desired=desired,
+        running=running,
+        joined=joined,
+        ready=len(ready),
+        failed=failed,
+    )
+    return replace(known, counts=counts, pending=_select(pending, trigger))
 
 
-@dataclass(frozen=True)
-class _Count:
-    """One count of a slice, from the observation, the trigger and the earlier status."""
+def _is_held_back(members: Members, vm: str, now: datetime) -> bool:
+    """Whether a ready Node does not count yet (`HOLD_BACK`)."""
+    entry, completed_at = members.earlier.get(vm), members.status.completed_at
+    if entry is None or completed_at is None:
+        return False
+    created = guess_time(members.ready[vm].raw["metadata"].get("creationTimestamp"))
+    if created and created > completed_at and abs(now - created) < JOINS_FOR:
+        return False  # the Node of a recreated VM becomes Ready for the first time
+    return entry.why == Reason.NODE_NOT_READY and abs(now - entry.since) < HOLD_BACK
 
-    members: Members
-    trigger: Trigger
-    join_timeout: timedelta
-    known: Status
-    now: datetime
 
-    def build(self) -> Status:
-        """The earlier status with this count."""
-        members, known = self.members, self.known
-        desired, joined, ready = members.group.spec.node_count, len(members.joined), len(self.ready)
-        pending = () if ready >= desired else tuple(self._pending())
-        running = max(known.counts.running, joined)
-        if members.has_all_vms:
-            running = sum(vm.status == "RUNNING" for vm in members.vms.values())
-        failed = sum(entry.why == Reason.NODE_JOIN_TIMEOUT for entry in pending)
-        counts = replace(
-            known.counts,
-            desired=desired,
-            running=running,
-            joined=joined,
-            ready=ready,
-            failed=failed,
+def _select(pending: Sequence[Pending], trigger: Trigger) -> tuple[Pending, ...]:
+    """The entries for the status: the first `MAX_PENDING`, of which the loss of the trigger's VM
+    replaces the last one.
+
+    label_node debounces events by the time of the newest loss. Other VMs must not replace an entry:
+    those that the status does not name are new at each count.
+    """
+    event = trigger.event
+    lost = [one for one in pending[MAX_PENDING:] if event is not None and one.name == event.name]
+    return (*pending[: MAX_PENDING - len(lost)], *lost)
+
+
+def _list_pending(inputs: Mapping[str, Input]) -> list[Pending]:
+    """The VMs with reasons, the most severe ones first. An unchanged reason keeps its time."""
+    found = []
+    for name, vm in inputs.items():
+        reason = vm_reasons.find_reason(vm)
+        is_unchanged = vm.earlier is not None and vm.earlier.why == reason
+        since = vm.earlier.since if vm.earlier and is_unchanged else vm.now
+        found.append(Pending(name, reason, since))
+    return sorted(found, key=lambda entry: vm_reasons.SEVERITY[Reason(entry.why)])
+
+
+def _gather(
+    members: Members, trigger: Trigger, join_timeout: timedelta, now: datetime
+) -> dict[str, Input]:
+    """What is known about each VM: those that the status reports first, then those that are lost now."""
+    known, source = members.status, members.group.spec.source
+    max_run_s = source.max_run_s if isinstance(source, InstanceConfig) else 0
+    nodes_joined = known.conditions.get(Type.NODES_JOINED)
+    missing_since = nodes_joined.since if nodes_joined and not nodes_joined.is_true else now
+    is_rejection = trigger.cause in vm_reasons.JOIN_REASONS
+    rejected = dict.fromkeys(trigger.vms, Reason(trigger.cause)) if is_rejection else {}
+    losses = _find_loss_of_event(members, trigger)
+    gone = dict.fromkeys(_list_gone(members, trigger) if known.completed_at is not None else ())
+    kept = [entry.name for entry in members.earlier.values() if not _is_outdated(members, entry)]
+    return {
+        name: Input(
+            now=now,
+            join_timeout=join_timeout,
+            chips=members.chips,
+            max_run=timedelta(seconds=max_run_s) if max_run_s else None,
+            completed_at=known.completed_at,
+            all_joined_until=missing_since,
+            earlier=members.earlier.get(name),
+            is_outdated=name not in kept,
+            event_loss=losses.get(name),
+            is_gone=name in gone,
+            join_reason=rejected.get(name),
+            is_own=name in members.vms,
+            is_down=members.is_down(name),
+            instance=members.instances.get(name),
+            node=members.joined.get(name),
+            is_misnamed=name in members.misnamed,
         )
-        return replace(known, counts=counts, pending=self._select(pending))
-
-    @cached_property
-    def ready(self) -> Mapping[str, Node]:
-        """The ready Nodes by VM, without those that are held back (`HOLD_BACK`)."""
-        return {vm: node for vm, node in self.members.ready.items() if not self._is_held_back(vm)}
-
-    def _is_held_back(self, vm: str) -> bool:
-        entry, completed_at = self.before.get(vm), self.known.completed_at
-        if entry is None or completed_at is None:
-            return False
-        created = guess_time(self.members.ready[vm].raw["metadata"].get("creationTimestamp"))
-        if created and created > completed_at and abs(self.now - created) < JOINS_FOR:
-            return False  # the Node of a recreated VM becomes Ready for the first time
-        return entry.why == Reason.NODE_NOT_READY and abs(self.now - entry.since) < HOLD_BACK
-
-    @cached_property
-    def before(self) -> Mapping[str, Pending]:
-        """The VMs that blocked readiness before."""
-        return {entry.name: entry for entry in self.known.pending if entry.why in _BY_SEVERITY}
-
-    def _pending(self) -> Iterator[Pending]:
-        """The VMs that block readiness. An unchanged reason keeps its time."""
-        for name, why in self._reasons().items():
-            entry = self.before.get(name)
-            yield entry if entry is not None and entry.why == why else Pending(name, why, self.now)
-
-    def _select(self, pending: Sequence[Pending]) -> tuple[Pending, ...]:
-        """The entries for the status: the first `MAX_PENDING`, of which the loss of the trigger's VM
-        replaces the last one.
-
-        label_node debounces events by the time of the newest loss. Other VMs must not replace an entry:
-        those that the status does not name are new at each count.
-        """
-        event = self.trigger.event
-        lost = [
-            one for one in pending[MAX_PENDING:] if event is not None and one.name == event.name
-        ]
-        return (*pending[: MAX_PENDING - len(lost)], *lost)
-
-    def _reasons(self) -> dict[str, str]:
-        """The reason of each VM: its loss, otherwise its Node's problem, otherwise why it has not
-        joined."""
-        members, ready = self.members, self.ready
-        reasons = {
-            name: entry.why for name, entry in self.before.items() if not self._is_outdated(entry)
-        }
-        reasons |= dict(self._losses())
-        for name, node in members.joined.items():
-            if reasons.get(name) not in (Reason.PREEMPTED, Reason.MAX_RUN_DURATION_REACHED):
-                reasons[name] = self._why_not_ready(node)
-        for name, instance in members.vms.items():
-            if name not in members.joined and name not in reasons:
-                reasons[name] = self._why_not_joined(instance)
-        waiting = ((name, why) for name, why in reasons.items() if name not in ready)
-        return dict(sorted(waiting, key=lambda item: _BY_SEVERITY.index(item[1])))
-
-    def _is_outdated(self, entry: Pending) -> bool:
-        """Whether an earlier entry no longer holds: the VM runs again, was read, or is gone."""
-        is_loss = entry.why in VM_LOSSES
-        if entry.name not in self.members.instances:
-            return self.members.has_all_vms and not is_loss
-        instance = self.members.instances[entry.name]
-        return not is_loss or (instance is not None and instance.status in UP)
-
-    def _losses(self) -> Iterator[tuple[str, str]]:
-        event = self.trigger.event
-        if event is not None:
-            instance = self.members.instances.get(event.name)
-            started = instance.started if instance is not None else None
-            if started is None or started <= self.trigger.at:
-                yield event.name, self._why_lost(event.name, LOSSES.get(event.method))
-        if self.known.completed_at is None:
-            return
-        for name in self._gone_vms():
-            entry = self.before.get(name)
-            yield name, entry.why if entry is not None else self._why_lost(name)
-
-    def _gone_vms(self) -> Iterator[str]:
-        """The VMs of a complete slice that do not exist or whose Node was deleted."""
-        for node in self.members.nodes:
-            is_gone = self.members.instances.get(node.vm, node) is None
-            if is_gone and may_be_own(self.members.group, node):
-                yield node.vm
-        names = {*(node.name for node in self.members.nodes), *self.members.unread_nodes}
-        for name in self.trigger.nodes:
-            vm = name.partition(".")[0]
-            is_own = is_vm_name(self.members.group, vm)
-            if is_own and name not in names and vm not in self.members.vms:
-                yield vm
-
-    def _why_lost(self, name: str, why: str | None = None) -> str:
-        """The reason of a lost VM. The log does not tell the end at maxRunDuration from other ends, so
-        the VM's age decides."""
-        if why == Reason.PREEMPTED:
-            return why
-        source = self.members.group.spec.source
-        run = timedelta(seconds=source.max_run_s) if isinstance(source, InstanceConfig) else None
-        if not run:
-            return Reason.NODE_LOST
-        instance = self.members.instances.get(name)
-        if instance is not None and instance.started is not None:
-            started, margin = instance.started, CLOCKS_DIFFER_BY
-        elif self.known.completed_at is not None:
-            started, margin = self.known.completed_at, JOINS_WITHIN
-        else:
-            return Reason.NODE_LOST
-        has_ended = self.now - started >= run - min(margin, run / 4)
-        return Reason.MAX_RUN_DURATION_REACHED if has_ended else Reason.NODE_LOST
-
-    def _why_not_ready(self, node: Node) -> str:
-        if self.members.is_down(node):
-            return self._why_lost(node.vm)
-        is_late = node.ready_since is not None and self.now - node.ready_since >= PLUGIN_LATE_AFTER
-        if node.is_ready and not node.offers(self.members.chips) and is_late:
-            return Reason.DEVICE_PLUGIN_MISSING
-        return Reason.AWAITING_NODE_JOIN if self._is_starting(node) else Reason.NODE_NOT_READY
-
-    def _is_starting(self, node: Node) -> bool:
-        """Whether the Node is new and its slice was never complete: it need not be Ready yet."""
-        created = guess_time(node.raw["metadata"].get("creationTimestamp"))
-        is_new = created is not None and abs(self.now - created) < STARTS_FOR
-        return is_new and self.known.completed_at is None
-
-    def _why_not_joined(self, instance: Instance) -> str:
-        was_complete = self.known.completed_at is not None
-        if instance.status == WAITS:
-            return Reason.AWAITING_NODE_JOIN
-        if instance.status not in UP and was_complete:
-            return self._why_lost(instance.name)
-        if instance.name in self.members.misnamed:
-            return Reason.NODE_NAME_MISMATCH
-        join_reason = self._why_not_approved(instance.name)
-        if join_reason is not None and instance.status in UP:
-            return join_reason
-        started = instance.started or instance.created
-        if started is None:
-            return Reason.AWAITING_NODE_JOIN
-        if was_complete and started < self._complete_until(instance.name) - CLOCKS_DIFFER_BY:
-            return Reason.NODE_DELETED
-        is_late = self.now - started >= self.join_timeout
-        return Reason.NODE_JOIN_TIMEOUT if is_late else Reason.AWAITING_NODE_JOIN
-
-    def _why_not_approved(self, vm: str) -> Reason | None:
-        """The reason that ``approve_join`` has reported for the VM, kept until the VM has joined."""
-        if vm in self.trigger.vms and self.trigger.cause in _JOIN_REASONS:
-            return Reason(self.trigger.cause)
-        entry = self.before.get(vm)
-        return Reason(entry.why) if entry is not None and entry.why in _JOIN_REASONS else None
-
-    def _complete_until(self, name: str) -> datetime:
-        """Until when the VM certainly had a Node. If it runs and was started before, its Node was
-        deleted."""
-        entry = self.before.get(name)
-        if entry is not None and entry.why in (*VM_LOSSES, Reason.NODE_DELETED):
-            return entry.since
-        joined = self.known.conditions.get(Type.NODES_JOINED)
-        return self.now if joined is None or joined.is_true else joined.since
+        for name in dict.fromkeys((*kept, *losses, *gone, *members.joined, *members.vms))
+    }
 
 
-_BY_SEVERITY = (
-    Reason.PREEMPTED,
-    Reason.MAX_RUN_DURATION_REACHED,
-    Reason.NODE_LOST,
-    Reason.NODE_DELETED,
-    Reason.NODE_NAME_MISMATCH,
-    *_JOIN_REASONS,
-    Reason.NODE_JOIN_TIMEOUT,
-    Reason.DEVICE_PLUGIN_MISSING,
-    Reason.NODE_NOT_READY,
-    Reason.AWAITING_NODE_JOIN,
-)
+def _is_outdated(members: Members, entry: Pending) -> bool:
+    """Whether an earlier entry no longer holds: the VM runs again, was read, or is gone."""
+    is_loss = entry.why in VM_LOSSES
+    if entry.name not in members.instances:
+        return members.has_all_vms and not is_loss
+    instance = members.instances[entry.name]
+    return not is_loss or (instance is not None and instance.status in UP)
+
+
+def _find_loss_of_event(members: Members, trigger: Trigger) -> dict[str, Reason]:
+    """The loss that the trigger's event reports, by VM, unless the VM was started after the event."""
+    event = trigger.event
+    if event is None:
+        return {}
+    instance = members.instances.get(event.name)
+    if instance is not None and instance.started is not None and instance.started > trigger.at:
+        return {}
+    return {event.name: LOSSES.get(event.method, Reason.NODE_LOST)}
+
+
+def _list_gone(members: Members, trigger: Trigger) -> Iterator[str]:
+    """The VMs that do not exist or whose Node was deleted."""
+    for node in members.nodes:
+        is_read = node.vm in members.instances
+        if is_read and members.instances[node.vm] is None and may_be_own(members.group, node):
+            yield node.vm
+    names = {*(node.name for node in members.nodes), *members.unread_nodes}
+    for name in trigger.nodes:
+        vm = name.partition(".")[0]
+        is_own = is_vm_name(members.group, vm)
+        if is_own and name not in names and vm not in members.vms:
+            yield vm

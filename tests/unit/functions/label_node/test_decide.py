@@ -358,44 +358,12 @@ READINESS: dict[str, tuple[ObservedNodes, tuple[str, str]]] = {
         observed(node(), node(B, ready=False, created=NOW - timedelta(minutes=1))),
         ("False", "AwaitingNodeJoin"),
     ),
-    "one has just joined and has no chips yet": (
-        observed(node(), node(B, chips=0, changed=NOW, created=NOW - timedelta(minutes=1))),
-        ("False", "AwaitingNodeJoin"),
-    ),
-    "one joined five minutes ago and is not Ready": (
-        observed(node(), node(B, ready=False, created=NOW - timedelta(minutes=5))),
-        ("False", "NodeNotReady"),
-    ),
-    "a new one of a slice that was complete is not Ready": (
-        observed(node(), node(B, ready=False, created=NOW - timedelta(minutes=1)), known=COMPLETE),
-        ("False", "NodeNotReady"),
-    ),
     "one has no chips for long": (
         observed(node(), node(B, chips=0)),
         ("False", "DevicePluginMissing"),
     ),
-    "one has no chips yet": (
-        observed(node(), node(B, chips=0, changed=NOW)),
-        ("False", "NodeNotReady"),
-    ),
-    "one has too few chips": (observed(node(), node(B, chips=3)), ("False", "DevicePluginMissing")),
     "a VM has not joined in time": (
         on_resync(node(), instances={A: vm(), B: vm(B, started=NOW - timedelta(minutes=15))}),
-        ("False", "NodeJoinTimeout"),
-    ),
-    "a VM waits for capacity": (
-        on_resync(node(), instances={A: vm(), B: vm(B, "PENDING", NOW - timedelta(days=3))}),
-        ("False", "AwaitingNodeJoin"),
-    ),
-    "a VM was stopped before it could join": (
-        on_resync(node(), instances={A: vm(), B: vm(B, "TERMINATED")}),
-        ("False", "AwaitingNodeJoin"),
-    ),
-    "a VM was stopped before it had joined in time": (
-        on_resync(
-            node(),
-            instances={A: vm(), B: vm(B, "TERMINATED", NOW - timedelta(minutes=15))},
-        ),
         ("False", "NodeJoinTimeout"),
     ),
     "a VM of a complete slice was stopped, and its Node is gone": (
@@ -1042,12 +1010,6 @@ def test_a_rejected_join_of_a_joined_or_foreign_vm_is_not_reported() -> None:
         observed(node(), node(B), trigger=trigger, instances={A: vm(), foreign.name: foreign})
     )
     assert reported.pending == ()
-
-
-def test_a_rejected_join_of_a_vm_that_stops_is_no_longer_reported() -> None:
-    known = replace(RESOURCES_READY, pending=(Pending(B, Reason.JOIN_DENIED, EARLIER),))
-    given = on_resync(node(), known=known, instances={A: vm(), B: vm(B, "STOPPING", started=NOW)})
-    assert [entry.why for entry in result(given).pending] == [Reason.AWAITING_NODE_JOIN]
 
 
 def test_the_message_about_a_slice_without_vms_names_no_billed_vms() -> None:

@@ -1,0 +1,169 @@
+"""Why is a VM of a slice, or its Node, not ready: the reasons, the most severe first.
+
+`RULES` is the specification: the first rule that applies to the `Input` about a VM decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from shared.base.reasons import VM_LOSSES, Reason
+from shared.base.timestamps import CLOCKS_DIFFER_BY, guess_time
+from shared.node_groups.status import Pending
+from shared.ports.gce.values import Instance
+from shared.ports.kubernetes.nodes import Node
+
+PLUGIN_LATE_AFTER = timedelta(minutes=2)
+"""A Node that is Ready this long and offers no TPU lacks its device plugin."""
+STARTS_FOR = timedelta(minutes=5)
+"""How long a new Node may take to start its network and its device plugin (a guess). A Node of a slice
+that was never complete is reported as not Ready only after this time."""
+JOINS_WITHIN = timedelta(minutes=10)
+"""A VM of a complete slice was started at most this long before the slice was complete (a guess, for
+VMs that no longer exist)."""
+JOIN_REASONS = (Reason.JOIN_DENIED, Reason.JOIN_NOT_APPROVED)
+"""The reasons that ``approve_join`` reports for VMs. They are also the causes of its messages."""
+ENDS = (Reason.PREEMPTED, Reason.MAX_RUN_DURATION_REACHED)
+"""How Compute Engine ends VMs. A Node does not show it."""
+WAITS = "PENDING"
+"""The status of a flex-start VM that waits for capacity, perhaps for days."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """What is known about a VM that is not ready. Fields without a default are about the slice."""
+
+    now: datetime
+    join_timeout: timedelta
+    chips: int  # of each VM; 0 if not known yet
+    max_run: timedelta | None  # the spec's maxRunDuration
+    completed_at: datetime | None  # when the slice was complete for the first time
+    all_joined_until: datetime  # until when all VMs of a complete slice certainly had Nodes
+    earlier: Pending | None = None  # what the status reports about the VM
+    is_outdated: bool = False  # what was read since contradicts ``earlier``
+    event_loss: Reason | None = None  # from the trigger's event, unless the VM was started after it
+    is_gone: bool = False  # the slice was complete, and the VM does not exist or a Node was deleted
+    join_reason: Reason | None = None  # from the trigger, if it is a message of ``approve_join``
+    is_own: bool = False  # it was read and is the group's
+    is_down: bool = False  # it was read and does not run, or was not read and is reported lost
+    instance: Instance | None = None  # ``None``: the VM does not exist or was not read
+    node: Node | None = None  # the Node with which the VM has joined
+    is_misnamed: bool = False  # a Node with another name has the VM's providerID
+
+    @property
+    def kept_reason(self) -> Reason | None:
+        """The earlier reason, if nothing contradicts it or the VM is gone. Of a VM that has joined only
+        the ends of VMs are kept: its Node shows everything else."""
+        if self.earlier is None or (self.node is not None and self.earlier.why not in ENDS):
+            return None
+        is_contradicted = self.is_outdated or self.event_loss is not None
+        return Reason(self.earlier.why) if self.is_gone or not is_contradicted else None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether anything shows that the VM is gone or does not run."""
+        is_gone = self.is_gone and self.earlier is None
+        return self.is_stopped or self.event_loss is not None or is_gone
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the VM had joined and does not run."""
+        had_joined = self.node is not None or (self.lacks_node and self.completed_at is not None)
+        return had_joined and self.is_down
+
+    @property
+    def has_run_out(self) -> bool:
+        """Whether the VM is, or was, old enough for its maxRunDuration."""
+        if self.max_run is None:
+            return False
+        if self.instance is not None and self.instance.started is not None:
+            started, margin = self.instance.started, CLOCKS_DIFFER_BY
+        elif self.completed_at is not None:
+            started, margin = self.completed_at, JOINS_WITHIN
+        else:
+            return False
+        return self.now - started >= self.max_run - min(margin, self.max_run / 4)
+
+    @property
+    def lacks_node(self) -> bool:
+        """Whether the VM has not joined although it has capacity."""
+        is_waiting = self.instance is not None and self.instance.status == WAITS
+        return self.is_own and self.node is None and not is_waiting
+
+    @property
+    def started(self) -> datetime | None:
+        """When the VM was last started; when it was created if that is not known."""
+        return (self.instance.started or self.instance.created) if self.instance else None
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the VM was started too long ago for a VM that has not joined."""
+        return self.started is not None and self.now - self.started >= self.join_timeout
+
+    @property
+    def has_lost_node(self) -> bool:
+        """Whether the VM lacks a Node and certainly had one: it was started before all had joined."""
+        if not self.lacks_node or self.completed_at is None or self.started is None:
+            return False
+        until = self.all_joined_until
+        if self.earlier is not None and self.earlier.why in (*VM_LOSSES, Reason.NODE_DELETED):
+            until = self.earlier.since
+        return self.started < until - CLOCKS_DIFFER_BY
+
+    @property
+    def rejection(self) -> str | None:
+        """The reason that ``approve_join`` has reported for the VM, kept until it joins or stops."""
+        earlier = self.earlier.why if self.earlier is not None else None
+        reason = self.join_reason or (earlier if earlier in JOIN_REASONS else None)
+        return reason if self.lacks_node and not self.is_down else None
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether the Node is new and its slice was never complete: it need not be Ready yet."""
+        if self.node is None or self.completed_at is not None:
+            return False
+        created = guess_time(self.node.raw["metadata"].get("creationTimestamp"))
+        return created is not None and abs(self.now - created) < STARTS_FOR
+
+    @property
+    def lacks_chips(self) -> bool:
+        """Whether the Node has been Ready for long and does not offer the VM's chips."""
+        if self.node is None or self.node.ready_since is None:
+            return False
+        is_late = self.now - self.node.ready_since >= PLUGIN_LATE_AFTER
+        return is_late and not self.node.offers(self.chips)
+
+
+RULES: tuple[tuple[Reason, Callable[[Input], bool]], ...] = (
+    # An event reports that Compute Engine took the VM back. Nothing else shows this.
+    (Reason.PREEMPTED, lambda vm: vm.event_loss == Reason.PREEMPTED and not vm.is_gone),
+    # The VM is lost. The log does not tell the end at maxRunDuration from other ends, but the age does.
+    (Reason.MAX_RUN_DURATION_REACHED, lambda vm: vm.is_lost and vm.has_run_out),
+    # The VM is lost. An event is no proof against a Node: the VM may run again.
+    (Reason.NODE_LOST, lambda vm: vm.is_stopped or (vm.is_lost and vm.node is None)),
+    # The VM runs without the Node that it had, and neither of the next three reasons explains it.
+    (Reason.NODE_DELETED, lambda vm: vm.has_lost_node and not (vm.is_misnamed or vm.rejection)),
+    # The VM has not joined, because its Node has another name.
+    (Reason.NODE_NAME_MISMATCH, lambda vm: vm.lacks_node and vm.is_misnamed),
+    # The VM has not joined, because approve_join has denied the request for its Node's certificate.
+    (Reason.JOIN_DENIED, lambda vm: vm.rejection == Reason.JOIN_DENIED),
+    # The VM has not joined, because approve_join does not approve the request.
+    (Reason.JOIN_NOT_APPROVED, lambda vm: vm.rejection == Reason.JOIN_NOT_APPROVED),
+    # The VM has not joined in time, and it is not known why.
+    (Reason.NODE_JOIN_TIMEOUT, lambda vm: vm.lacks_node and vm.is_late),
+    # The VM has joined. Its Node is ready but for the chips.
+    (Reason.DEVICE_PLUGIN_MISSING, lambda vm: vm.lacks_chips),
+    # The VM has joined. Its Node is not ready, or was not a moment ago.
+    (Reason.NODE_NOT_READY, lambda vm: vm.node is not None and not vm.is_starting),
+    # Nothing is wrong yet: the VM waits for capacity or joins, or its Node starts.
+    (Reason.AWAITING_NODE_JOIN, lambda _: True),
+)
+SEVERITY = {reason: rank for rank, (reason, _) in enumerate(RULES)}
+"""The rank of each reason: the status reports the VMs with the most severe reasons first."""
+
+
+def find_reason(vm: Input) -> Reason:
+    """The reason that the VM is not ready: the earlier one if kept, else the first that applies."""
+    return vm.kept_reason or next(reason for reason, applies in RULES if applies(vm))
