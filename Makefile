@@ -24,13 +24,13 @@ help: ## List the targets
 
 setup: $(STAMP) ## Create the virtual environment .venv with all packages for contributors
 
-# requirements-dev.txt includes requirements-local.txt.
+# requirements-dev.txt includes local/requirements.txt.
 $(STAMP): requirements-dev.txt
 	@$(PYTHON) infra/set_up.py $(VENV) requirements-dev.txt
 	@touch $(LOCAL) $@
 
-$(LOCAL): requirements-local.txt
-	@$(PYTHON) infra/set_up.py $(VENV) requirements-local.txt
+$(LOCAL): local/requirements.txt
+	@$(PYTHON) infra/set_up.py $(VENV) local/requirements.txt
 	@touch $@
 
 $(READERS): tests/readers/requirements.txt $(STAMP)
@@ -107,6 +107,6 @@ release: $(STAMP) ## Build the files of a release in build/release (docs/releasi
 	@$(BIN)/python -m infra.release $(ARGS)
 
 lock: $(STAMP) ## Pin the requirements again, with hashes (on Python 3.11)
-	@for name in requirements relay/requirements webhook/requirements requirements-local requirements-dev replay/requirements tests/readers/requirements; do \
+	@for name in requirements relay/requirements webhook/requirements local/requirements requirements-dev replay/requirements tests/readers/requirements; do \
 	  $(BIN)/pip-compile --quiet --allow-unsafe --generate-hashes --no-strip-extras --no-emit-index-url \
 	    --no-emit-find-links --no-emit-trusted-host --output-file $$name.txt $$name.in || exit 1; done

@@ -1,6 +1,6 @@
 """Create a virtual environment with progress lines and, if pip fails, the causes from its log.
 
-    python3 infra/set_up.py .venv requirements-local.txt
+    python3 infra/set_up.py .venv local/requirements.txt
 
 It uses only the standard library, because it runs before anything is installed. pip does not compile the
 packages: few modules are imported, and Python compiles each at its first import.

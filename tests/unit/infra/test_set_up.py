@@ -17,7 +17,7 @@ from infra import set_up
 from infra.set_up import count_packages, find_causes, report_progress
 from tests.support.harness import ROOT
 
-LOCAL = (ROOT / "requirements-local.txt").read_text()
+LOCAL = (ROOT / "local/requirements.txt").read_text()
 PROGRAMS = ("functions", "shared", "relay", "replay", "webhook", "local")
 """The packages that `make demo`, `make local` and `python -m replay` run."""
 
@@ -67,7 +67,7 @@ def test_an_error_of_ensurepip_is_reported_with_the_package_to_install(
         raise subprocess.CalledProcessError(1, [folder, "-m", "ensurepip", str(with_pip)])
 
     monkeypatch.setattr(venv, "create", fail)
-    assert set_up.main(str(tmp_path / "venv"), str(ROOT / "requirements-local.txt")) == 1
+    assert set_up.main(str(tmp_path / "venv"), str(ROOT / "local/requirements.txt")) == 1
     assert (
         "On Debian and Ubuntu install python3-venv, then run make again." in capsys.readouterr().out
     )
@@ -163,6 +163,6 @@ def test_the_local_requirements_have_no_package_for_tests_checks_and_builds() ->
 def test_each_make_target_installs_the_requirements_that_it_needs(target: str, needs: str) -> None:
     makefile = (ROOT / "Makefile").read_text()
     assert re.search(rf"^{target}: \$\({needs}\)", makefile, re.MULTILINE)
-    files = {"LOCAL": "requirements-local.txt", "STAMP": "requirements-dev.txt"}
+    files = {"LOCAL": "local/requirements.txt", "STAMP": "requirements-dev.txt"}
     recipe = f"$({needs}): {files[needs]}\n\t@$(PYTHON) infra/set_up.py $(VENV) {files[needs]}\n"
     assert recipe in makefile

@@ -21,7 +21,7 @@ FILES = [
     "requirements.txt",
     "relay/requirements.txt",
     "webhook/requirements.txt",
-    "requirements-local.txt",
+    "local/requirements.txt",
     "requirements-dev.txt",
     "replay/requirements.txt",
     "tests/readers/requirements.txt",

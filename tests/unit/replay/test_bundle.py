@@ -67,7 +67,7 @@ def test_a_package_of_another_version_than_the_pinned_one_is_not_bundled(tmp_pat
 
 def test_the_bundled_packages_have_the_pins_of_a_checkout() -> None:
     pins = set(filter(lambda line: "==" in line, REQUIREMENTS.read_text().splitlines()))
-    checkout = (ROOT / "requirements-local.txt").read_text().splitlines()
+    checkout = (ROOT / "local/requirements.txt").read_text().splitlines()
     assert pins
     assert pins <= set(checkout)
 
