@@ -215,7 +215,7 @@ def _headlines(explanation: Explanation) -> Iterator[str]:
             yield f"What to check and what to do: {entry}"
     if group.deleting is not None:
         yield f"The group is being deleted, for {render_age(explanation.now - group.deleting)}."
-    yield f"Sweep: {_sweep_words(explanation)}."
+    yield _describe_sweep(explanation)
 
 
 def _print_conditions(explanation: Explanation) -> None:
@@ -257,18 +257,15 @@ def _print_answers(answers: Sequence[StepExplanation]) -> None:
             print_paragraph(answer.note, _INDENT)
 
 
-def _sweep_words(explanation: Explanation) -> str:
-    found = explanation.sweep
-    state = "settled, observed once an hour" if found.is_settled else "not settled"
-    due = "; due in this minute" if found.is_due else ""
-    topics = ", ".join(found.topics) or "no topic"
-    return f"{state}{due}; next resync {_when(found.next_resync, explanation.now)}, to {topics}"
-
-
-def _when(moment: datetime | None, now: datetime) -> str:
+def _describe_sweep(explanation: Explanation) -> str:
+    found, moment = explanation.sweep, explanation.sweep.next_resync
     if moment is None:
-        return "not within an hour (check your clock)"
-    return f"at {moment:%H:%M} UTC, in {render_age(moment - now)}"
+        when = "not within an hour (check your clock)"
+    else:
+        when = f"at {moment:%H:%M} UTC (in {render_age(moment - explanation.now)})"
+    state = "The group is settled" if found.is_settled else "The group is not settled"
+    resync = "a resync is due now, the next one is" if found.is_due else "the next resync is"
+    return f"{state}: {resync} {when}, to {', '.join(found.topics) or 'no step'}."
 
 
 def _condition_row(kind: Type, condition: Condition, now: datetime) -> tuple[str, ...]:

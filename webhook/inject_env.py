@@ -176,13 +176,13 @@ def _check_value(name: str, given: str, wanted: Value) -> Iterator[str]:
     if "$(" in given:
         return  # it refers to another variable, whose value is not known here
     if isinstance(wanted, FieldPath):
-        yield f"{name} is {given} in all Pods, and each has its own; leave it out"
+        yield f"{name} is {given} in all Pods, but each Pod needs its own value; leave it out"
     elif name in LISTS:
         entries, count = len(given.split(",")), len(wanted.split(","))
         if entries != count:
             yield f"{name} has {entries} entries for {count} workers"
         if name == "TPU_WORKER_HOSTNAMES" and ":" in given:
-            yield f"{name} has ports, and readers add their own; leave the ports out"
+            yield f"{name} has ports, but TPU libraries add their own; leave the ports out"
     elif name in _FIXED and given != wanted:
         yield f"{name} is {given} and should be {wanted}; leave it out"
 

@@ -38,7 +38,7 @@ ordinary review has ten to twenty kilobytes and does not wait for a large one.""
 
 _REVIEWS = Counter(
     "tpu_functions_webhook_reviews_total",
-    "Admission reviews, by path and by what came of them.",
+    "Admission reviews, by path and outcome.",
     ["path", "outcome"],
 )
 _SECONDS = Histogram(
@@ -95,12 +95,12 @@ class Webhook:
             # No API server compresses a review, and the size that counts here is the one on the wire.
             return _refuse(
                 HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-                f"a review has no Content-Encoding, and this one has {encoding!r}",
+                f"a review must not have a Content-Encoding; this one has {encoding!r}",
             )
         size = MAX_BYTES if request.content_length is None else request.content_length
         if size > MAX_BYTES:
             return _refuse(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a review has at most {MAX_BYTES} bytes"
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a review must have at most {MAX_BYTES} bytes"
             )
         large = size if size > LARGE_BYTES else 0
         if self._large_bytes + large > MAX_LARGE_BYTES:
@@ -112,7 +112,8 @@ class Webhook:
             return self._decide(mutate, request.path, body)
         except TimeoutError:
             return _refuse(
-                HTTPStatus.REQUEST_TIMEOUT, f"no whole body in {BODY_WITHIN_S:g} seconds"
+                HTTPStatus.REQUEST_TIMEOUT,
+                f"the body did not arrive within {BODY_WITHIN_S:g} seconds",
             )
         except ConnectionError:
             return _refuse(HTTPStatus.BAD_REQUEST, "the body ended early")

@@ -57,27 +57,26 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> W
         help="its key (GTEI_TLS_KEY_FILE; %(default)s)",
     )
     parser.add_argument(
-        "--host", default=variables.get("HOST"), help="the address to listen at (HOST; all)"
+        "--host", default=variables.get("HOST"), help="the address to listen on (HOST; all)"
     )
     parser.add_argument(
         "--port",
         type=int,
         default=variables.get("PORT") or "8443",
-        help="the port to listen at, 0 for any free one (PORT; 8443)",
+        help="the port to listen on, 0 for any free port (PORT; 8443)",
     )
     parser.add_argument(
         "--drain-seconds",
         type=_read_seconds,
         default=variables.get("DRAIN_SECONDS") or "10",
         metavar="SECONDS",
-        help="go on serving for so long after SIGTERM (DRAIN_SECONDS; 10)",
+        help="how long to serve after SIGTERM (DRAIN_SECONDS; 10)",
     )
     parser.add_argument(
         "--verbose",
         action="store_true",
         default=variables.get("GTEI_VERBOSE").lower() in TRUE_WORDS,
-        help="log each review, and not only those that were patched, warned of or refused "
-        "(GTEI_VERBOSE)",
+        help="log every review, not only those with a patch, a warning or a refusal (GTEI_VERBOSE)",
     )
     options = parser.parse_args(arguments)
     return WebhookSettings(
@@ -98,5 +97,5 @@ def _read_seconds(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not math.isfinite(seconds) or seconds < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} must be seconds, 0 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number of seconds, 0 or more")
     return seconds

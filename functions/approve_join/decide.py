@@ -195,7 +195,7 @@ def _find_obstacle(candidate: Candidate, now: datetime) -> str:
     if candidate.error is not None:
         return str(candidate.error)
     if now - candidate.request.created >= TOO_OLD_AFTER:
-        return "it is so old that no kubelet waits for it any more"
+        return "it is too old: its kubelet no longer waits for it"
     if group is None:
         return f"no TPUNodeGroup has a VM {node}"
     if not isinstance(group, NodeGroup):

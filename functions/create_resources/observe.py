@@ -134,7 +134,7 @@ def _is_known_ready(work: GroupWork, spec: Spec, kind: str, resource: Resource) 
 
 def _concerns(work: GroupWork, kind: str) -> bool:
     """Whether the resource is read after this trigger. While it is being inserted, an event about
-    another kind is no reason to read it: the end of its own insert will trigger the step."""
+    another kind does not require reading it: the end of its own insert will trigger the step."""
     event = work.trigger.event
     if event is None or not work.is_first_observation or kind == MIG:
         return True

@@ -17,7 +17,7 @@ can be written:
    minutes. If the cluster's CA has changed since, the metadata is written with the old token and the
    hash of the new CA.
 3. Create the token's Secret from the metadata. A repetition builds the same Secret, and that it exists
-   is no error.
+   is not an error.
 4. If the VM had a token before and a Node of its name exists now, the VM has joined meanwhile, and
    label_node may have revoked the token before item 3 made it valid again: revoke it.
 

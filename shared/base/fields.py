@@ -1,7 +1,7 @@
 """What a field of a manifest may hold, as rules that can be put together like a schema.
 
 A rule checks a value and yields `Violation`s, each with its path. No
-rule raises, whatever the value is: JSON of any shape can be asked about.
+rule raises: any JSON value can be checked.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Entries:
 
 @dataclass(frozen=True)
 class Record:
-    """An object with fields of its own; other fields are passed over, ``null`` is no value."""
+    """An object with fields of its own; other fields are ignored, and ``null`` counts as absent."""
 
     fields: Mapping[str, Rule]
     required: tuple[str, ...] = ()

@@ -58,9 +58,9 @@ _CONTINUES = "The group continues by itself."
 _WAIT = "Nothing to do."
 REASONS: dict[Reason, str] = {
     Reason.PROVISIONING: f"Compute Engine creates the resources or the VMs. {_WAIT}",
-    Reason.INSUFFICIENT_CAPACITY: "The zone has no such TPUs free. The group keeps waiting and "
-    "continues when capacity is available. To use another zone, provisioning model or reservation, "
-    "create a new TPUNodeGroup.",
+    Reason.INSUFFICIENT_CAPACITY: "The zone has no free TPU VMs of this kind. The group keeps "
+    "waiting and continues when capacity is available. To use another zone, provisioning model or "
+    "reservation, create a new TPUNodeGroup.",
     Reason.QUOTA_EXCEEDED: f"A quota is used up. Raise it or free some of it. {_CONTINUES}",
     Reason.RESERVATION_NOT_FOUND: "The reservation named in the spec does not exist in the zone. "
     "Create it, or create a new TPUNodeGroup that names another one.",
@@ -69,23 +69,21 @@ REASONS: dict[Reason, str] = {
     Reason.RESERVATION_MISMATCH: "The reservation is for other VMs than the group needs. Create a new "
     "TPUNodeGroup that names a matching one.",
     Reason.SUBNET_FULL: f"The subnetwork has no free addresses. Enlarge it or free some. {_CONTINUES}",
-    Reason.PERMISSION_DENIED: "A permission is missing. The message names it and the account that "
-    f"needs it: grant it. {_CONTINUES}",
+    Reason.PERMISSION_DENIED: "A permission is missing. Grant it to the account that needs it. "
+    f"{_CONTINUES}",
     Reason.API_DISABLED: "An API is not enabled in the project. Enable it: gcloud services enable. "
     f"{_CONTINUES}",
     Reason.POLICY_VIOLATION: "An organization policy forbids what the spec asks for. Ask for an "
     "exception, or create a new TPUNodeGroup with another spec.",
-    Reason.REFUSED: "The API rejected the request or failed; the message quotes it. Correct what it "
-    "names; for another spec, create a new TPUNodeGroup. After an internal error, wait: the request is "
-    "made again.",
+    Reason.REFUSED: "An API rejected the request or failed. Correct what its error names; for another "
+    "spec, create a new TPUNodeGroup. After an internal error, wait: the request is repeated.",
     Reason.IN_USE: "Something else uses the resource, so it cannot be deleted. Detach or delete what "
     "uses it. The deletion continues by itself.",
     Reason.INVALID_TEMPLATE: "The group's own instance template is missing or does not fit. Create or "
     f"replace it. {_CONTINUES}",
-    Reason.INVALID_SPEC: "The spec cannot work; the message names the field. Delete the group, correct "
-    "the field and apply it again.",
-    Reason.RESOURCE_CONFLICT: "A resource has the group's name and is not as the group needs it. It "
-    "is not touched. Correct or delete it, as the message says.",
+    Reason.INVALID_SPEC: "The spec is invalid. Delete the group, correct the field and apply it again.",
+    Reason.RESOURCE_CONFLICT: "A resource has the group's name but is not what the group needs. It is "
+    "not changed. Correct or delete it.",
     Reason.MANAGED_ELSEWHERE: "tpu-operator manages this group: it has its finalizers or children. "
     "Migrate the group, or leave it to tpu-operator.",
     Reason.PAUSED: "The annotation tpu-functions.dev/paused stops creation. Remove it to continue.",
@@ -100,8 +98,8 @@ REASONS: dict[Reason, str] = {
     Reason.JOIN_DENIED: "A request for the certificate of a VM's Node was denied: no kubelet sends "
     "such a request. If it is tpu-functions' token, it is revoked; else the log of approve_join names "
     "the Secret to delete. Find out who had the token, then delete the VM.",
-    Reason.DEVICE_PLUGIN_MISSING: "A Node is Ready but offers no google.com/tpu. Check the "
-    "DaemonSet tpu-device-plugin in kube-system.",
+    Reason.DEVICE_PLUGIN_MISSING: "A Node is Ready but does not offer all of its google.com/tpu chips. "
+    "Check the DaemonSet tpu-device-plugin in kube-system.",
     Reason.NODE_NOT_READY: "A Node has joined and is not Ready. Read its conditions: kubectl describe "
     "node.",
     Reason.NODE_LOST: "A VM or Node of the slice is gone. Compute Engine recreates VMs of an INDIVIDUAL "

@@ -26,7 +26,7 @@ def find_time(text: str | None) -> datetime | None:
 
 
 def guess_time(value: Any) -> datetime | None:
-    """The same for a field that anybody may have written: what is no time reads as absent."""
+    """The same for a field that anybody may have written: an invalid time counts as absent."""
     try:
         return find_time(value) if isinstance(value, str) else None
     except ValueError:

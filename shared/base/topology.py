@@ -36,7 +36,7 @@ class Machine:
 
 
 def find_machine(machine_type: str) -> Machine | None:
-    """The machine behind a machine type, given bare or as a URL; ``None`` if it is no v6e or v7."""
+    """The machine of a machine type (a name or a URL); ``None`` if it is not v6e or v7."""
     bare = machine_type.rsplit("/", 1)[-1]
     match = MACHINE_TYPE.fullmatch(bare)
     if match is None:
@@ -55,7 +55,7 @@ def find_unknown_shape_violation(topology: str) -> str | None:
     if any(_is_known_shape(topology, dimensions, it) for it in GROUP_GENERATIONS.values()):
         return None
     flat, cubic = _shapes_of(GROUP_GENERATIONS["ct6e"]), _shapes_of(GROUP_GENERATIONS["tpu7x"])
-    return f"{topology} is no shape of a slice; of ct6e {flat}; of tpu7 and tpu7x {cubic}"
+    return f"{topology} is not a slice topology; ct6e has {flat}; tpu7 and tpu7x have {cubic}"
 
 
 def find_shape_violation(topology: str, machine: Machine) -> str | None:
@@ -69,11 +69,13 @@ def find_shape_violation(topology: str, machine: Machine) -> str | None:
             f"as in {example}; {topology} has {len(dimensions)}"
         )
     if not _is_known_shape(topology, dimensions, generation):
-        return f"{topology} is no shape of {generation.family}; {_shapes_of(generation)}"
+        return f"{generation.family} has no slice of {topology}; it has {_shapes_of(generation)}"
     bounds = CHIP_BOUNDS[machine.chips]
     if any(size % bound for size, bound in zip(dimensions, bounds, strict=False)):
         host = "x".join(str(bound) for bound in bounds[: len(dimensions)])
-        return f"{topology} cannot be cut into hosts of {host} chips, as {machine.machine_type} has them"
+        return (
+            f"{topology} cannot be divided into hosts of {machine.machine_type}, {host} chips each"
+        )
     return None
 
 
@@ -115,6 +117,6 @@ def _is_known_shape(topology: str, dimensions: list[int], generation: Generation
 
 def _shapes_of(generation: Generation) -> str:
     if generation.dimensions == 2:
-        return "there are " + ", ".join(sorted(_V6E_SHAPES, key=chips_of))
+        return ", ".join(sorted(_V6E_SHAPES, key=chips_of))
     small = ", ".join(sorted(_TPU7_SMALL_SHAPES, key=chips_of))
-    return f"there are {small} and AxBxC of multiples of 4 with A<=B<=C, as 4x4x8"
+    return f"{small} and AxBxC of multiples of 4 with A<=B<=C, as 4x4x8"

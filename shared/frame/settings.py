@@ -115,7 +115,7 @@ def _projects(variables: Variables, default: str) -> frozenset[str]:
     listed = variables.get("PROJECTS") or default
     projects = frozenset(split_items(listed))
     if not projects and listed:
-        variables.reject("PROJECTS", "the ids of the projects with the TPUs, with commas between")
+        variables.reject("PROJECTS", "the ids of the projects with the TPUs, separated by commas")
     return projects
 
 

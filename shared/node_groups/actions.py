@@ -209,7 +209,7 @@ def _without_secret(error: CallError, secret: str) -> CallError:
 
 @dataclass(frozen=True)
 class CreateSecret:
-    """Make a token valid: create its Secret from the VM's metadata. It is no error if it exists."""
+    """Make a token valid: create its Secret from the VM's metadata. It is not an error if it exists."""
 
     token: Token
     vm: str

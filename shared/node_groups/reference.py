@@ -47,7 +47,7 @@ MEANINGS: Mapping[Guard, str] = {
     Guard.EXTERNAL: "the spec names an instance template",
     Guard.LOST: "the group has the finalizer, and its status has no entry",
     Guard.YOUNG: f"`since` is less than {_seconds(YOUNG)} ago, and the message is not redelivered",
-    Guard.TOO_EARLY: "the trigger is no resync; in creation, `since` is also less than "
+    Guard.TOO_EARLY: "the trigger is not a resync; in creation, `since` is also less than "
     f"{_seconds(RETRY_AFTER)} ago",
     Guard.NO_INTENT: "the entry has no `since`",
     Guard.OLD: f"`since` is {_seconds(SURELY_ABSENT_AFTER)} or longer ago",

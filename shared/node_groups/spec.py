@@ -73,7 +73,7 @@ _RESERVED_METADATA = (
 
 
 def parse_duration_s(text: str) -> int | None:
-    """``90s``, ``30m``, ``168h`` or ``7d`` in seconds; ``None`` if it is no such duration."""
+    """``90s``, ``30m``, ``168h`` or ``7d`` in seconds; ``None`` if it is not such a duration."""
     found = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
     return int(found[1]) * _SECONDS[found[2]] if found else None
 

@@ -84,7 +84,7 @@ class WriteStatus:
         work.write(self.status)
 
     def describe(self) -> str:
-        return "write the status, if it has changed"
+        return "update the status if it differs"
 
 
 def open_group(invocation: Invocation, is_first_observation: bool) -> GroupWork:

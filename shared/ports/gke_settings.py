@@ -15,7 +15,7 @@ OWN_DOMAIN = "tpu-functions.dev"
 OWNERSHIP_DOMAINS = ("google.com", OWN_DOMAIN)
 """Domains of the labels that show who owns a pool and when it may be deleted."""
 
-NETWORKS_MEANING = "network:subnetwork pairs with commas between"
+NETWORKS_MEANING = "network:subnetwork pairs, separated by commas"
 
 _PLACE = re.compile(r"[a-z]+-[a-z]+[0-9]+(-[a-z][a-z0-9]*)?")
 _ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z][a-z0-9]*")

@@ -65,10 +65,10 @@ def read_verified_claims(token: str, now: float) -> Mapping[str, Any]:
     except (ValueError, TypeError):
         claims = None
     if not isinstance(claims, dict):
-        raise TokenError("the token is no JWT")
+        raise TokenError("the token is not a JWT")
     end = claims.get("exp")
     if not isinstance(end, int | float) or not end + _CLOCKS_DIFFER_S >= now:
-        raise TokenError(f"the token ended at {end!r}, seconds since 1970")
+        raise TokenError(f"the token expired at {end!r} (seconds since 1970)")
     return claims
 
 
@@ -92,7 +92,7 @@ def _decode(url: str, data: bytes) -> Mapping[str, str]:
     except ValueError:
         found = None
     if not isinstance(found, dict) or not all(isinstance(pem, str) for pem in found.values()):
-        raise KeysError(f"what stands at {url} is not certificates in PEM form by key id")
+        raise KeysError(f"{url} did not return certificates in PEM form by key id")
     return found
 
 

@@ -207,7 +207,7 @@ def find_foreign_key(leader: Leader) -> str | None:
     would get that Job's Pods.
     """
     key = job_key(leader.namespace, leader.owner_name)
-    no_other = "a slice is made for no other Job"
+    no_other = "slices are created only for this Job"
     if leader.job_key != key:
         return (
             f"the label {JOB_KEY} is {leader.job_key!r}: for Job {leader.namespace}/"

@@ -138,7 +138,7 @@ def _json(raw: bytes, what: str) -> dict[str, Any]:
     except UnicodeEncodeError as error:
         raise PoisonError(f"{what} has a lone surrogate in it; it must be Unicode") from error
     except (ValueError, RecursionError) as error:
-        raise PoisonError(f"{what} is no JSON: {error}; it must be a JSON object") from error
+        raise PoisonError(f"{what} is not JSON: {error}; it must be a JSON object") from error
     if not isinstance(document, dict):
         raise PoisonError(f"{what} is {type(document).__name__}; it must be a JSON object")
     return document
@@ -148,7 +148,7 @@ def _data(message: dict[str, Any], message_id: str) -> bytes:
     try:
         return base64.b64decode(message.get("data") or "", validate=True)
     except (ValueError, TypeError) as error:
-        raise PoisonError(f"message {message_id}: 'data' is no base64: {error}") from error
+        raise PoisonError(f"message {message_id}: 'data' is not base64: {error}") from error
 
 
 def _read_trigger(

@@ -98,7 +98,7 @@ class Gate:
         key_id = find_key_id(token)
         if key_id is None:
             return Refusal(
-                UNAUTHORIZED, f"the token is no JWT that {ALGORITHM} signs with a named key"
+                UNAUTHORIZED, f"the token is not a JWT that {ALGORITHM} signs with a named key"
             )
         try:
             certificate = self._keys.find(key_id)
@@ -106,7 +106,7 @@ class Gate:
             return Refusal(UNAVAILABLE, str(error))
         if certificate is None:
             return Refusal(
-                UNAUTHORIZED, f"the token's key is none of those at {self._pusher.certificates_url}"
+                UNAUTHORIZED, f"{self._pusher.certificates_url} does not have the token's key"
             )
         return _check_token(token, certificate, self._pusher)
 
@@ -137,17 +137,17 @@ def _check_verified(token: str, pusher: Pusher, now: float) -> Refusal | None:
 def _check_claims(claims: Mapping[str, Any], pusher: Pusher) -> Refusal | None:
     found = {name: claims.get(name) for name in ("iss", "aud", "email", "email_verified")}
     if found["iss"] not in _ISSUERS:
-        return Refusal(UNAUTHORIZED, f"the token is by {found['iss']!r}, not by {_ISSUERS[0]}")
+        return Refusal(UNAUTHORIZED, f"the token's issuer is {found['iss']!r}, not {_ISSUERS[0]}")
     if found["aud"] != pusher.audience:
         return Refusal(
             UNAUTHORIZED,
-            f"the token is for {found['aud']!r}, not for PUSH_AUDIENCE={pusher.audience!r}",
+            f"the token's audience is {found['aud']!r}, not PUSH_AUDIENCE={pusher.audience!r}",
         )
     if found["email"] != pusher.service_account or found["email_verified"] is not True:
-        how = "" if found["email_verified"] is True else ", whose e-mail is not verified"
+        how = "" if found["email_verified"] is True else " (not verified)"
         return Refusal(
             FORBIDDEN,
-            f"the token is of {found['email']!r}{how}, not of PUSH_SERVICE_ACCOUNT="
+            f"the token's e-mail is {found['email']!r}{how}, not PUSH_SERVICE_ACCOUNT="
             f"{pusher.service_account!r}",
         )
     return None

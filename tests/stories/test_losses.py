@@ -337,8 +337,8 @@ def test_a_missing_device_plugin_is_reported() -> None:
     names = sorted(helpers.nodes(harness))
     assert helpers.pending(harness) == dict.fromkeys(names, "DevicePluginMissing")
     assert helpers.condition_of(harness)[2] == (
-        f"2 of 2 nodes are not ready: {', '.join(names)}. A Node is Ready but offers no google.com/tpu. "
-        "Check the DaemonSet tpu-device-plugin in kube-system."
+        f"2 of 2 nodes are not ready: {', '.join(names)}. A Node is Ready but does not offer "
+        "all of its google.com/tpu chips. Check the DaemonSet tpu-device-plugin in kube-system."
     )
     assert helpers.condition_of(harness, "NodesJoined")[:2] == ("True", "Joined")
     for name in names:

@@ -89,7 +89,7 @@ def review(body: bytes, mutate: Mutation) -> Reviewed:
         response = {"uid": request.uid, **_render(answer)}
     except _UNREADABLE as error:
         kind = request.target.get("kind") or "object"
-        raise NoReviewError(f"the {kind} is not formed as an API server sends it") from error
+        raise NoReviewError(f"the {kind} is malformed") from error
     return Reviewed(
         request, answer, {"apiVersion": version, "kind": "AdmissionReview", "response": response}
     )
@@ -99,9 +99,9 @@ def _decode(body: bytes) -> tuple[str, AdmissionRequest]:
     try:
         document = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise NoReviewError(f"the body is no JSON: {error}") from error
+        raise NoReviewError(f"the body is not JSON: {error}") from error
     if not isinstance(document, dict) or document.get("kind") != "AdmissionReview":
-        raise NoReviewError("the body is no AdmissionReview")
+        raise NoReviewError("the body is not an AdmissionReview")
     version = document.get("apiVersion")
     if version not in API_VERSIONS:
         raise NoReviewError(f"apiVersion is {version!r}; it must be {' or '.join(API_VERSIONS)}")
@@ -120,7 +120,7 @@ def _decode(body: bytes) -> tuple[str, AdmissionRequest]:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _read_target(target: Any, operation: str) -> Object:
@@ -128,9 +128,9 @@ def _read_target(target: Any, operation: str) -> Object:
     if target is None and operation not in ("CREATE", "UPDATE"):
         return {}
     if not isinstance(target, dict):
-        raise NoReviewError(f"request.object of {operation or 'the review'} is no object")
+        raise NoReviewError(f"request.object of {operation or 'the review'} is not an object")
     if not isinstance(target.get("metadata") or {}, dict):
-        raise NoReviewError("request.object.metadata is no object")
+        raise NoReviewError("request.object.metadata is not an object")
     return target
 
 

@@ -109,7 +109,7 @@ def decide_variables(workload: Workload, ports: Ports) -> Environment:
     slice_ = _read_slice(workload.spec)
     count = len(list_tpu_containers(workload.spec))
     if count > MAX_CONTAINERS:
-        too_many = f"{count} containers ask for google.com/tpu; {MAX_CONTAINERS} may"
+        too_many = f"{count} containers ask for google.com/tpu; at most {MAX_CONTAINERS} may"
         found = Environment({}, tuple(filter(None, (slice_.problem, too_many))))
     elif workload.workers is None:
         found = Environment({}, (slice_.problem,) if slice_.problem else ())
@@ -233,8 +233,8 @@ def _find_group_problems(workload: Workload, workers: Workers) -> Iterator[str]:
     ports = [one for it in every if (one := find_entry(it, "TPU_PROCESS_PORT"))]
     if not all(str(port.get("value") or "").isdecimal() for port in ports):
         yield (
-            "TPU_PROCESS_PORT is no literal port, and LeaderWorkerSet makes addresses of it; give it "
-            "one, or leave it out"
+            "TPU_PROCESS_PORT has no port number as its value, and LeaderWorkerSet builds addresses "
+            "from it; set a number, or leave it out"
         )
 
 
@@ -316,8 +316,8 @@ def _decide_process(
         addresses = numbers.addresses(process, workers.hosts)
         if addresses is None:
             problems.append(
-                "TPU_PROCESS_PORT is no literal port, so no addresses can be made of it; give it one, "
-                "or set TPU_PROCESS_ADDRESSES as well"
+                "TPU_PROCESS_PORT has no port number as its value, so no addresses can be built; set a "
+                "number, or set TPU_PROCESS_ADDRESSES as well"
             )
         else:
             found["TPU_PROCESS_ADDRESSES"] = ",".join(addresses)
@@ -327,8 +327,8 @@ def _decide_process(
         found |= _megascale(process, workers.slices, numbers)
         if process.count > 1 and workers.slices and numbers.megascale_ports()[0] is None:
             problems.append(
-                "MEGASCALE_PORT is no literal port, so MEGASCALE_COORDINATOR_ADDRESS has none; give it "
-                "one"
+                "MEGASCALE_PORT has no port number as its value, so MEGASCALE_COORDINATOR_ADDRESS has "
+                "no port; set a number"
             )
     problems += _find_long_lists(found)
     return found, problems
@@ -432,7 +432,7 @@ def _read_slice(spec: Object) -> _SelectedSlice:
     if not topology:
         return _SelectedSlice("", generation, None)
     if not TOPOLOGY.fullmatch(topology) or len(topology) > _LONGEST_TOPOLOGY:
-        problem = f"the node selector {TOPOLOGY_LABEL}={topology} is no topology, as 2x2x2 is"
+        problem = f"the node selector {TOPOLOGY_LABEL}={topology} is not a topology, as in 2x2x2"
         return _SelectedSlice("", generation, None, problem)
     chips, own = prod(_dimensions(topology)), sum(map(count_chips, _running_together(spec)))
     own = own or max(map(count_chips, list_tpu_containers(spec)), default=0)
@@ -442,7 +442,7 @@ def _read_slice(spec: Object) -> _SelectedSlice:
 
 def _find_chips_problem(topology: str, chips: int, own: int) -> str:
     if chips > MAX_WORKERS:
-        return f"topology {topology} has {chips} chips, and no slice more than {MAX_WORKERS}"
+        return f"topology {topology} has {chips} chips, but a slice has at most {MAX_WORKERS}"
     if chips % own:
         return (
             f"topology {topology} has {chips} chips, which Pods of {own} cannot share evenly; ask for "

@@ -145,7 +145,7 @@ def _read_stateful_set(document: Object) -> Workload | None:
     index = None if start else FieldPath(f"metadata.labels['{POD_INDEX}']")
     workers = Workers(name, (), index, service, count=replicas, first=start)
     if replicas > MAX_WORKERS:
-        wrong = f"StatefulSet {name} has {replicas} replicas, and no slice more than {MAX_WORKERS}"
+        wrong = f"StatefulSet {name} has {replicas} replicas, but a slice has at most {MAX_WORKERS}"
         workers = replace(workers, wrong=wrong)
     elif not service:
         workers = replace(workers, wrong=_WITHOUT_SERVICE.format(name))
@@ -191,7 +191,7 @@ def _job_workers(metadata: Object, spec: Object, subdomain: str) -> Workers | No
         nameless="" if subdomain else _without_subdomain(name, metadata),
     )
     if completions > MAX_WORKERS:
-        wrong = f"Job {shown} has {completions} completions, and no slice more than {MAX_WORKERS}"
+        wrong = f"Job {shown} has {completions} completions, but a slice has at most {MAX_WORKERS}"
     elif together != completions:
         wrong = (
             f"Job {shown}: parallelism {together} differs from completions {completions}: the workers "

@@ -1,8 +1,8 @@
 """The port to Compute Engine: all calls that are in the budget, and no others.
 
 Calls are single HTTP requests: ``*_unary`` methods never wait for an operation, and the client's own
-retries are off (Pub/Sub retries, and the budget counts). What comes back are small values; what
-is refused is a `CallError`. An absent resource is ``None``, and deleting it is no error. Each page of a
+retries are off (Pub/Sub retries, and the budget counts). Methods return small values and raise
+`CallError` for an error. An absent resource is ``None``, and deleting it is not an error. Each page of a
 list is a call of its own, with a deadline and a count of its own.
 """
 

@@ -181,14 +181,14 @@ def _credentials(access: GoogleToken) -> Any:
 
 
 def _refresh(credentials: Any, kind: TokenKind, timeout_s: float) -> None:
-    """Fetch a token now. google-auth's errors may quote what is no token to it: they stay here."""
+    """Fetch a token now. google-auth's errors may quote a malformed token, so they are not reported."""
     from google.auth.exceptions import GoogleAuthError
 
     try:
         credentials.refresh(_metadata_transport(kind, timeout_s))
     except (GoogleAuthError, ValueError, KeyError, TypeError):
         raise AccessError(
-            f"CLUSTER_TOKEN={kind}: what the metadata server has answered is no such token"
+            f"CLUSTER_TOKEN={kind}: the metadata server did not return such a token"
         ) from None
 
 

@@ -37,7 +37,7 @@ class Node:
     the control plane's clock alone, between two reports that it has seen."""
     ready_since: datetime | None
     boot_id: str
-    """Which boot of the machine its kubelet reports; empty if it is no value for a label."""
+    """Which boot of the machine its kubelet reports; empty if it is not a valid label value."""
     tpu_capacity: int
     tpu_allocatable: int
     raw: Mapping[str, Any]
@@ -131,7 +131,7 @@ class NodeCalls(Transport):
         return self._call("PATCH", f"/api/v1/nodes/{name}", patch, kind=MERGE_PATCH)
 
     def delete_node(self, name: str, uid: str) -> None:
-        """Delete this Node and no other with its name. It is no error if it is gone."""
+        """Delete this Node and no other with its name. It is not an error if it is gone."""
         self._delete(f"/api/v1/nodes/{name}", {"preconditions": {"uid": uid}})
 
     def list_nodes_of_slice(self, name: str) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ class TokenCalls(Transport):
                 raise
 
     def delete_token_secret(self, token_id: str) -> None:
-        """Revoke a bootstrap token. It is no error if it is gone."""
+        """Revoke a bootstrap token. It is not an error if it is gone."""
         self._delete(f"{_SECRETS}/bootstrap-token-{token_id}", {})
 
     def delete_token_secrets(self, resource_name: str) -> None:

@@ -21,7 +21,7 @@ from shared.ports.kubernetes.connection import Connection
 MERGE_PATCH = "application/merge-patch+json"
 _PAGE_SIZE = 500
 NOT_SERVED = "NotServed"
-"""The reason of an answer that is none of an API server about an object."""
+"""The reason of a 404 that is not a ``Status`` of an API server about an object."""
 _NOT_SERVED = "the cluster does not serve this API, or another server answers in its place"
 
 

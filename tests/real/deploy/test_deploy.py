@@ -567,7 +567,7 @@ def test_functions_that_cannot_reach_the_cluster_are_reported_at_the_end(
     [
         ("", 10),
         ("Refused\tGET /api/v1/namespaces/kube-system: 403 Forbidden: no right", 10),
-        ("PushRefused\tthe token is for 'x', not for PUSH_AUDIENCE='y'", 1),
+        ("PushRefused\tthe token's audience is 'x', not PUSH_AUDIENCE='y'", 1),
         ("CannotStart\tPUBSUB_PROJECT is not set", 1),
     ],
     ids=["no line", "a permission not yet granted", "wrong audience", "no settings"],

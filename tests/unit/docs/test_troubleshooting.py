@@ -69,5 +69,12 @@ def test_the_entry_of_a_reason_can_be_linked_to(reason: Reason) -> None:
     assert anchor in list_anchors(PAGE)
 
 
+@pytest.mark.parametrize("reason", REASONS)
+def test_the_entry_of_a_reason_begins_with_the_cause_that_the_catalogue_has(reason: Reason) -> None:
+    text = next(text for _, name, text in ENTRY.findall(PAGE.read_text()) if name == reason)
+    cause = REASONS[reason].partition(". ")[0].rstrip(".")
+    assert " ".join(text.split()).startswith(f"- **Means**: {cause}.")
+
+
 def test_an_unknown_reason_has_no_entry() -> None:
     assert (find_entry("Ready"), find_entry("")) == ("", "")

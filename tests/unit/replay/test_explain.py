@@ -189,9 +189,9 @@ def test_the_actions_are_listed_in_order(tool: Tool) -> None:
     document = tool.json("explain", "default/training")
     name = document["resourceName"]
     assert document["steps"][0]["actions"] == [
-        "write the status, if it has changed",
+        "update the status if it differs",
         "take ownership: finalizer and label",
-        "write the status, if it has changed",
+        "update the status if it differs",
         f"insert the workload policy {name}",
         f"insert the instance template {name}",
         "write the results of the inserts",
@@ -236,7 +236,10 @@ def test_a_group_without_a_status_is_explained_as_such(tool: Tool) -> None:
     _new(tool)
     first, sweep, *_ = tool.run("explain", "default/training").stdout.splitlines()
     assert first == "default/training is not Ready: no step has written its status yet."
-    assert sweep == "Sweep: not settled; next resync at 00:01 UTC, in 1m, to create_resources."
+    assert (
+        sweep
+        == "The group is not settled: the next resync is at 00:01 UTC (in 1m), to create_resources."
+    )
 
 
 def test_the_next_resync_is_when_the_sweep_publishes_it() -> None:

@@ -111,7 +111,7 @@ def test_a_slice_that_cannot_be_created_is_explained() -> None:
     tool.harness.simulation.admin("PATCH", f"{PODS}/{pod['metadata']['name']}", labels, **merge)
     ((_, _, _, outcome, note, actions),) = rows(tool)
     assert outcome == "InputRefused"
-    assert note.endswith("a slice is made for no other Job")
+    assert note.endswith("slices are created only for this Job")
     assert actions == [f"event TPUNodeGroupCreationFailed: {note}"]
     first = tool.run(*ABOUT).stdout.splitlines()[0]
     assert (

@@ -217,7 +217,7 @@ NO_TOPIC = (
 INVALID: dict[str, tuple[bytes, str]] = {
     "no JSON": (
         b"{oops",
-        "message of line 1 is no JSON: Expecting property name enclosed in double quotes: line 1 "
+        "message of line 1 is not JSON: Expecting property name enclosed in double quotes: line 1 "
         "column 2 (char 1); it must be a JSON object",
     ),
     "a list": (b"[1]", "message of line 1 is list; it must be a JSON object"),
@@ -236,7 +236,7 @@ INVALID: dict[str, tuple[bytes, str]] = {
     ),
     "data that is no base64": (
         b'{"data": "%%%"}',
-        "message of line 1: 'data' is no base64: Only base64 data is allowed",
+        "message of line 1: 'data' is not base64: Only base64 data is allowed",
     ),
     "attributes that are no text": (
         json.dumps({**pubsub(message()), "attributes": {"step": 1}}).encode(),

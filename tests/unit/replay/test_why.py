@@ -268,7 +268,7 @@ def test_an_event_after_a_status_write_does_not_hide_the_reason_of_ready() -> No
     assert again.today.ready == "NodeLost"
 
 
-WRITE = "write the status, if it has changed"
+WRITE = "update the status if it differs"
 
 
 def changed(**fields: Any) -> dict[str, Any]:

@@ -126,19 +126,19 @@ def test_a_body_of_any_form_has_an_answer(body: bytes) -> None:
 
 MALFORMED: list[tuple[str, str, str]] = [
     ("infinite replicas", '{"kind": "StatefulSet", "metadata": {}, "spec": {"replicas": 1e999}}',
-     "the StatefulSet is not formed as an API server sends it"),
+     "the StatefulSet is malformed"),
     ("infinite completions",
      '{"kind": "Job", "metadata": {}, "spec": {"completionMode": "Indexed", "completions": -1e999}}',
-     "the Job is not formed as an API server sends it"),
+     "the Job is malformed"),
     ("Infinity", '{"kind": "StatefulSet", "spec": {"replicas": Infinity}}',
-     "the body is no JSON: Infinity is no number"),
+     "the body is not JSON: Infinity is not a number"),
     ("NaN", '{"kind": "StatefulSet", "spec": {"replicas": NaN}}',
-     "the body is no JSON: NaN is no number"),
+     "the body is not JSON: NaN is not a number"),
     ("a list", "[]", "request.object of CREATE is no object"),
     ("a text", '"Pod"', "request.object of CREATE is no object"),
     ("nothing", "null", "request.object of CREATE is no object"),
     ("metadata of no object", '{"kind": "Node", "metadata": "x"}',
-     "request.object.metadata is no object"),
+     "request.object.metadata is not an object"),
 ]  # fmt: skip
 
 
@@ -182,12 +182,12 @@ HUGE: list[tuple[str, Manifest, str]] = [
     (
         "replicas",
         stateful_set(replicas=2**31 - 1),
-        "StatefulSet web has 2147483647 replicas, and no slice more than 9216",
+        "StatefulSet web has 2147483647 replicas, but a slice has at most 9216",
     ),
     (
         "completions",
         job(count=2**31 - 1),
-        "Job tpu-job has 2147483647 completions, and no slice more than 9216",
+        "Job tpu-job has 2147483647 completions, but a slice has at most 9216",
     ),
     (
         "topology",
@@ -197,7 +197,7 @@ HUGE: list[tuple[str, Manifest, str]] = [
             subdomain="s",
             nodeSelector=selector("tpu7x", "999x999x999"),
         ),
-        "topology 999x999x999 has 997002999 chips, and no slice more than 9216",
+        "topology 999x999x999 has 997002999 chips, but a slice has at most 9216",
     ),
     (
         "digits",
@@ -207,7 +207,7 @@ HUGE: list[tuple[str, Manifest, str]] = [
     (
         "containers",
         stateful_set(*(container(f"c{number}", 1) for number in range(2000))),
-        "2000 containers ask for google.com/tpu; 32 may",
+        "2000 containers ask for google.com/tpu; at most 32 may",
     ),
 ]
 
@@ -275,7 +275,7 @@ def test_a_mutation_receives_the_content_of_the_review() -> None:
     body = as_review({"kind": "Pod"}, operation="UPDATE", namespace="ml", subResource="status")
     with pytest.raises(NoReviewError) as raised:
         review(json.dumps(body).encode(), note)
-    assert str(raised.value) == "the Pod is not formed as an API server sends it"
+    assert str(raised.value) == "the Pod is malformed"
     assert requests == [
         AdmissionRequest("u-1", "UPDATE", {"kind": "Pod"}, namespace="ml", sub_resource="status")
     ]

@@ -157,8 +157,8 @@ WARNED: list[tuple[Manifest, str]] = [
     ),
     (
         group(container(env=[FIRST_PORT]))[0],
-        "TPU_PROCESS_PORT is no literal port, and LeaderWorkerSet makes addresses of it; give it one, "
-        "or leave it out",
+        "TPU_PROCESS_PORT has no port number as its value, and LeaderWorkerSet builds addresses from "
+        "it; set a number, or leave it out",
     ),
     (
         group(container(env=[{"name": "TPU_WORKER_ID", "value": "0"}]))[0],

@@ -145,5 +145,6 @@ def test_a_port_that_is_not_a_literal_is_a_warning() -> None:
     answered = pod_of_slice(own, container("b", 2), pod=TPU7X_TWO_HOSTS)
     assert answered.env("b")["MEGASCALE_COORDINATOR_ADDRESS"] == COORDINATOR
     assert answered.warnings == [
-        "MEGASCALE_PORT is no literal port, so MEGASCALE_COORDINATOR_ADDRESS has none; give it one"
+        "MEGASCALE_PORT has no port number as its value, so MEGASCALE_COORDINATOR_ADDRESS has no port; "
+        "set a number"
     ]

@@ -82,7 +82,7 @@ CONTRADICTORY: list[tuple[str, Manifest, int, str]] = [
         "too many",
         stateful_set(replicas=9217),
         9000,
-        "StatefulSet web has 9217 replicas, and no slice more than 9216",
+        "StatefulSet web has 9217 replicas, but a slice has at most 9216",
     ),
     ("no service, no topology", stateful_set(service=""), 0, WITHOUT_SERVICE),
     ("partial parallelism, no topology", job(count=8, parallelism=4), 0, PARTIAL_PARALLELISM),
@@ -131,7 +131,7 @@ WITHOUT_TEMPLATE: list[tuple[str, Manifest, int, str]] = [
         "no topology",
         stateful_set(pod={"nodeSelector": selector("tpu7x", "2x2x")}),
         0,
-        "the node selector cloud.google.com/gke-tpu-topology=2x2x is no topology, as 2x2x2 is",
+        "the node selector cloud.google.com/gke-tpu-topology=2x2x is not a topology, as in 2x2x2",
     ),
 ]
 

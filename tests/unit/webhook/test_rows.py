@@ -544,8 +544,8 @@ def test_an_answer_repeats_only_the_uid_of_the_request() -> None:
 @pytest.mark.parametrize(
     "body, message",
     [
-        (b"{", "the body is no JSON: "),
-        (b"[]", "the body is no AdmissionReview"),
+        (b"{", "the body is not JSON: "),
+        (b"[]", "the body is not an AdmissionReview"),
         (b'{"kind": "AdmissionReview", "apiVersion": "v2"}',
          "apiVersion is 'v2'; it must be admission.k8s.io/v1 or admission.k8s.io/v1beta1"),
         (b'{"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"}',

@@ -57,7 +57,7 @@ def test_the_machine_type_selects_the_accelerator_type() -> None:
 @pytest.mark.parametrize(
     "topology, chips, warning",
     [
-        ("2x2x", 4, "the node selector cloud.google.com/gke-tpu-topology=2x2x is no topology, as 2x2x2 is"),
+        ("2x2x", 4, "the node selector cloud.google.com/gke-tpu-topology=2x2x is not a topology, as in 2x2x2"),
         ("2x2x2", 3, "topology 2x2x2 has 8 chips, which Pods of 3 cannot share evenly; ask for as many "
          "google.com/tpu as a host has"),
     ],

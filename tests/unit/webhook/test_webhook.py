@@ -94,7 +94,7 @@ def test_a_body_with_a_content_encoding_is_rejected(encoding: str, tmp_path: Pat
     status, text = asyncio.run(run())
     assert (status, text) == (
         415,
-        f"a review has no Content-Encoding, and this one has '{encoding}'\n",
+        f"a review must not have a Content-Encoding; this one has '{encoding}'\n",
     )
 
 

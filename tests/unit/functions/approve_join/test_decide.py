@@ -103,7 +103,7 @@ CASES: dict[str, tuple[Candidate, str, list[str], str]] = {
         replace(candidate(), request=replace(candidate().request, created=OLD)),
         "NotApproved",
         ["report JoinNotApproved", NOT_APPROVED],
-        "it is so old that no kubelet waits for it any more",
+        "it is too old: its kubelet no longer waits for it",
     ),
     "an invalid request that was made with another token": (
         candidate(token=RENEWED, subject=Subject(VM, "it asks for alternative names")),

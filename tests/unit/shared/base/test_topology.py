@@ -165,23 +165,23 @@ VIOLATIONS = {
     "a shape that v6e does not have": (
         "4x2",
         "ct6e-standard-4t",
-        "4x2 is no shape of ct6e; there are 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16",
+        "ct6e has no slice of 4x2; it has 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16",
     ),
     "a shape that v7 does not have": (
         "2x2x3",
         "tpu7-standard-4t",
-        "2x2x3 is no shape of tpu7; there are 1x1x1, 2x2x1, 2x2x2, 2x2x4, 2x4x4 and AxBxC of "
+        "tpu7 has no slice of 2x2x3; it has 1x1x1, 2x2x1, 2x2x2, 2x2x4, 2x4x4 and AxBxC of "
         "multiples of 4 with A<=B<=C, as 4x4x8",
     ),
     "a slice smaller than a VM": (
         "1x1",
         "ct6e-standard-4t",
-        "1x1 cannot be cut into hosts of 2x2 chips, as ct6e-standard-4t has them",
+        "1x1 cannot be divided into hosts of ct6e-standard-4t, 2x2 chips each",
     ),
     "a slice that no number of VMs fills": (
         "2x2x2",
         "tpu7x-standard-8t",
-        "2x2x2 cannot be cut into hosts of 2x4x1 chips, as tpu7x-standard-8t has them",
+        "2x2x2 cannot be divided into hosts of tpu7x-standard-8t, 2x4x1 chips each",
     ),
 }
 

@@ -256,7 +256,7 @@ INVALID: dict[str, tuple[dict[str, str], str]] = {
     ),
     "no project": (
         MINIMAL | {"PROJECTS": " , "},
-        "PROJECTS=',' is wrong: it must be the ids of the projects with the TPUs, with commas between",
+        "PROJECTS=',' is wrong: it must be the ids of the projects with the TPUs, separated by commas",
     ),
     "a timeout of zero": (
         MINIMAL | {"NODE_JOIN_TIMEOUT_SECONDS": "0"},

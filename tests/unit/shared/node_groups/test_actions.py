@@ -375,7 +375,7 @@ MESSAGE = Message("default", "my-slice", "", Cause.RESYNC, NOW)
 SLICE = Slice("pool", Owner("default", "train", "job"), "", SliceState.READY)
 DESCRIBED: list[tuple[Action, str]] = [
     (WriteResults(), "write the results of the calls before"),
-    (WriteStatus(Status()), "write the status, if it has changed"),
+    (WriteStatus(Status()), "update the status if it differs"),
     (TakeOwnership(), "take ownership: finalizer and label"),
     (RemoveFinalizer(), "remove the finalizer"),
     (Insert(MIG, SPEC, {"name": "a"}), "insert the managed instance group a"),

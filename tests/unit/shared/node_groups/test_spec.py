@@ -145,14 +145,14 @@ def test_an_inconsistent_shape_has_one_violation_at_the_same_path(
         ),
         (
             {"topology": "2x2x3", "nodeCount": 3},
-            "spec.topology: 2x2x3 is no shape of tpu7x; there are 1x1x1, 2x2x1, 2x2x2, 2x2x4, "
+            "spec.topology: tpu7x has no slice of 2x2x3; it has 1x1x1, 2x2x1, 2x2x2, 2x2x4, "
             "2x4x4 and AxBxC of multiples of 4 with A<=B<=C, as 4x4x8",
         ),
         (
             {**OWN_TEMPLATE, "topology": "2x3"},
-            "spec.topology: 2x3 is no shape of a slice; "
-            "of ct6e there are 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16; "
-            "of tpu7 and tpu7x there are 1x1x1, 2x2x1, 2x2x2, 2x2x4, 2x4x4 and AxBxC of "
+            "spec.topology: 2x3 is not a slice topology; "
+            "ct6e has 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16; "
+            "tpu7 and tpu7x have 1x1x1, 2x2x1, 2x2x2, 2x2x4, 2x4x4 and AxBxC of "
             "multiples of 4 with A<=B<=C, as 4x4x8",
         ),
         (

@@ -174,7 +174,7 @@ LONG_NAME = show(".".join(["a" * 63] * 4)[:254])
 POISON: dict[str, tuple[bytes, str]] = {
     "no JSON": (
         b"x",
-        "the push request is no JSON: Expecting value: line 1 column 1 (char 0); "
+        "the push request is not JSON: Expecting value: line 1 column 1 (char 0); "
         "it must be a JSON object",
     ),
     "no object": (b"[]", "the push request is list; it must be a JSON object"),
@@ -188,16 +188,16 @@ POISON: dict[str, tuple[bytes, str]] = {
     ),
     "data that is no base64": (
         b'{"message": {"messageId": "17", "data": "!"}}',
-        "message 17: 'data' is no base64: Only base64 data is allowed",
+        "message 17: 'data' is not base64: Only base64 data is allowed",
     ),
     "no data": (
         b'{"message": {"messageId": "17"}}',
-        "message 17 is no JSON: Expecting value: line 1 column 1 (char 0); "
+        "message 17 is not JSON: Expecting value: line 1 column 1 (char 0); "
         "it must be a JSON object",
     ),
     "no id": (
         b'{"message": {}}',
-        "message unknown is no JSON: Expecting value: line 1 column 1 (char 0); "
+        "message unknown is not JSON: Expecting value: line 1 column 1 (char 0); "
         "it must be a JSON object",
     ),
     "data that is a list": (push(b"[]"), "message 17 is list; it must be a JSON object"),

@@ -101,10 +101,10 @@ def test_both_issuer_names_of_google_are_accepted() -> None:
 
 
 NO_TOKEN = "there is no bearer token"
-NO_JWT = "the token is no JWT that RS256 signs with a named key"
+NO_JWT = "the token is not a JWT that RS256 signs with a named key"
 WRONG_SIGNATURE = "the token's signature or its times are wrong"
-UNKNOWN_KEY = f"the token's key is none of those at {URL}"
-NOT_PUSHER = f", not of PUSH_SERVICE_ACCOUNT={EMAIL!r}"
+UNKNOWN_KEY = f"{URL} does not have the token's key"
+NOT_PUSHER = f", not PUSH_SERVICE_ACCOUNT={EMAIL!r}"
 OTHER = "other@my-project.iam.gserviceaccount.com"
 
 
@@ -135,33 +135,33 @@ INVALID_TOKENS: dict[str, tuple[Callable[[], str], int, str]] = {
     "a key of another signer": (lambda: mint(keys=OTHER_SIGNER), 401, UNKNOWN_KEY),
     "the signature of another token": (tampered, 401, WRONG_SIGNATURE),
     "no expiry": (lambda: forge({"exp": None}), 401, WRONG_SIGNATURE),
-    "an expiry that is no number": (lambda: forge({"exp": "soon"}), 401, WRONG_SIGNATURE),
+    "an expiry that is not a number": (lambda: forge({"exp": "soon"}), 401, WRONG_SIGNATURE),
     "another issuer": (
         lambda: forge({"iss": "https://issuer.example"}),
         401,
-        "the token is by 'https://issuer.example', not by https://accounts.google.com",
+        "the token's issuer is 'https://issuer.example', not https://accounts.google.com",
     ),
     "another audience": (
         lambda: mint(audience="https://sweep-abc.a.run.app"),
         401,
-        f"the token is for 'https://sweep-abc.a.run.app', not for PUSH_AUDIENCE={AUDIENCE!r}",
+        f"the token's audience is 'https://sweep-abc.a.run.app', not PUSH_AUDIENCE={AUDIENCE!r}",
     ),
     "several audiences": (
         lambda: forge({"aud": [AUDIENCE]}),
         401,
-        f"the token is for [{AUDIENCE!r}], not for PUSH_AUDIENCE={AUDIENCE!r}",
+        f"the token's audience is [{AUDIENCE!r}], not PUSH_AUDIENCE={AUDIENCE!r}",
     ),
-    "another account": (lambda: mint(OTHER), 403, f"the token is of {OTHER!r}{NOT_PUSHER}"),
-    "no account": (lambda: forge({"email": None}), 403, f"the token is of None{NOT_PUSHER}"),
+    "another account": (lambda: mint(OTHER), 403, f"the token's e-mail is {OTHER!r}{NOT_PUSHER}"),
+    "no account": (lambda: forge({"email": None}), 403, f"the token's e-mail is None{NOT_PUSHER}"),
     "an account that is not verified": (
         lambda: forge({"email_verified": False}),
         403,
-        f"the token is of {EMAIL!r}, whose e-mail is not verified{NOT_PUSHER}",
+        f"the token's e-mail is {EMAIL!r} (not verified){NOT_PUSHER}",
     ),
     "email_verified as a string": (
         lambda: forge({"email_verified": "true"}),
         403,
-        f"the token is of {EMAIL!r}, whose e-mail is not verified{NOT_PUSHER}",
+        f"the token's e-mail is {EMAIL!r} (not verified){NOT_PUSHER}",
     ),
     "a token without its signature": (
         lambda: mint().rpartition(".")[0] + ".SIGNATURE_REMOVED_BY_GOOGLE",
@@ -243,14 +243,14 @@ def test_the_claims_are_verified_on_cloud_run(case: str) -> None:
 def test_a_malformed_token_is_rejected_on_cloud_run(token: str) -> None:
     refusal = on_cloud_run().refuse(f"Bearer {token}")
     assert refusal in (
-        Refusal(401, "the token is no JWT"),
-        Refusal(401, "the token ended at None, seconds since 1970"),
+        Refusal(401, "the token is not a JWT"),
+        Refusal(401, "the token expired at None (seconds since 1970)"),
     )
 
 
 @pytest.mark.parametrize("end", [None, "soon", float("nan"), 1_000_000])
 def test_a_token_without_a_valid_expiry_is_rejected_on_cloud_run(end: Any) -> None:
-    why = f"the token ended at {end!r}, seconds since 1970"
+    why = f"the token expired at {end!r} (seconds since 1970)"
     assert on_cloud_run().refuse(without_signature(forge({"exp": end}))) == Refusal(401, why)
 
 
@@ -352,11 +352,11 @@ NO_KEYS = {
     "an error": (Response(500, {}, b"oops"), "the keys at {url} cannot be fetched: 500"),
     "no JSON": (
         Response(200, {}, b"<html>"),
-        "what stands at {url} is not certificates in PEM form by key id",
+        "{url} did not return certificates in PEM form by key id",
     ),
     "a JWK set": (
         Response.of_json({"keys": []}),
-        "what stands at {url} is not certificates in PEM form by key id",
+        "{url} did not return certificates in PEM form by key id",
     ),
 }
 
@@ -419,7 +419,7 @@ def test_only_an_accepted_push_reaches_the_step(
         "message": "label_node: PushRefused",
         "step": "label_node",
         "decision": "PushRefused",
-        "note": f"the token is of {OTHER!r}{NOT_PUSHER}",
+        "note": f"the token's e-mail is {OTHER!r}{NOT_PUSHER}",
         "message_id": "4711",
     }
 

@@ -255,11 +255,11 @@ UNUSABLE_ANSWERS: dict[str, tuple[Response, str]] = {
     ),
     "no token": (
         Response(200, {"Content-Type": "text/html"}, b"secret"),
-        "what the metadata server has answered is no such token",
+        "the metadata server did not return such a token",
     ),
     "a token without an expiry": (
         Response(200, {"Content-Type": "text/html"}, b"e30.e30.secret"),
-        "what the metadata server has answered is no such token",
+        "the metadata server did not return such a token",
     ),
 }
 

@@ -430,7 +430,7 @@ INPUTS: list[Any] = [
     ),
     pytest.param(
         {"annotations": {NETWORKS: "a:b, c"}},
-        "the Pod's annotation tpu-provisioner.cloud.google.com/additional-node-networks is 'a:b, c': it must be network:subnetwork pairs with commas between",
+        "the Pod's annotation tpu-provisioner.cloud.google.com/additional-node-networks is 'a:b, c': it must be network:subnetwork pairs, separated by commas",
         id="networks",
     ),
 ]
@@ -1011,7 +1011,7 @@ INVALID: list[Any] = [
     pytest.param({"GCP_ZONE": "us-east1-a"}, "GCP_ZONE='us-east1-a' is wrong: it must be a zone of the cluster's region, us-east5"),
     pytest.param({"GCP_ZONE": "us-east1-a", "GCP_CLUSTER_LOCATION": "us-east5-b"}, "GCP_ZONE='us-east1-a' is wrong: it must be a zone of the cluster's region, us-east5"),
     pytest.param({"GCP_POD_TO_NODE_LABELS": "a,google.com/b"}, "GCP_POD_TO_NODE_LABELS='a,google.com/b' is wrong: it must be labels of Pods that are not under google.com or tpu-functions.dev"),
-    pytest.param({"GCP_NODE_ADDITIONAL_NETWORKS": "n"}, "GCP_NODE_ADDITIONAL_NETWORKS='n' is wrong: it must be network:subnetwork pairs with commas between"),
+    pytest.param({"GCP_NODE_ADDITIONAL_NETWORKS": "n"}, "GCP_NODE_ADDITIONAL_NETWORKS='n' is wrong: it must be network:subnetwork pairs, separated by commas"),
     pytest.param({"GCP_NODE_SECURE_BOOT": "maybe"}, "GCP_NODE_SECURE_BOOT='maybe' is wrong: it must be true or false"),
     pytest.param({"GKE_MAX_PODS_PER_NODE": "257"}, "GKE_MAX_PODS_PER_NODE='257' is wrong: it must be a whole number from 8 to 256"),
     pytest.param({"GKE_MAX_PODS_PER_NODE": "7"}, "GKE_MAX_PODS_PER_NODE='7' is wrong: it must be a whole number from 8 to 256"),
