@@ -137,7 +137,7 @@ def test_each_decision_is_described_below_its_invocation() -> None:
     assert re.search(
         r"\d  label_node +AllReady  \[.*\]\n"
         r" +observed: 2 Nodes read: 2 wanted, 2 of the group, 2 ready; .*\n"
-        r" +decided, as this version does: AllReady \(Ready: Ready\): .*write the status",
+        r" +decided, as this version does: AllReady \(Ready: Ready\): .*update the status",
         text,
     )
     assert "would decide" not in text

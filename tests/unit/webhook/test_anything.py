@@ -134,9 +134,9 @@ MALFORMED: list[tuple[str, str, str]] = [
      "the body is not JSON: Infinity is not a number"),
     ("NaN", '{"kind": "StatefulSet", "spec": {"replicas": NaN}}',
      "the body is not JSON: NaN is not a number"),
-    ("a list", "[]", "request.object of CREATE is no object"),
-    ("a text", '"Pod"', "request.object of CREATE is no object"),
-    ("nothing", "null", "request.object of CREATE is no object"),
+    ("a list", "[]", "request.object of CREATE is not an object"),
+    ("a text", '"Pod"', "request.object of CREATE is not an object"),
+    ("nothing", "null", "request.object of CREATE is not an object"),
     ("metadata of no object", '{"kind": "Node", "metadata": "x"}',
      "request.object.metadata is not an object"),
 ]  # fmt: skip

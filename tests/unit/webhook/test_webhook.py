@@ -276,7 +276,10 @@ def test_the_drain_time_is_a_setting(
 def test_an_invalid_drain_time_is_an_error(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         read_settings([], {"DRAIN_SECONDS": text})
-    assert f"--drain-seconds: '{text}' must be seconds, 0 or more" in capsys.readouterr().err
+    assert (
+        f"--drain-seconds: '{text}' must be a number of seconds, 0 or more"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

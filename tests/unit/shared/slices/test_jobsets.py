@@ -122,12 +122,12 @@ KEYS: dict[str, tuple[dict[str, Any], str | None]] = {
     ),
     "the key of a Job of another namespace": (
         {"labels": {LABEL: FOREIGN}},
-        f"the label {LABEL} is '{FOREIGN}': for Job default/{JOB} JobSet computes {OWN}, and a slice is "
+        f"the label {LABEL} is '{FOREIGN}': for Job default/{JOB} JobSet computes {OWN}, and slices are "
         "created only for this Job",
     ),
     "the key of a Job of another namespace, as a selector": (
         {"labels": {LABEL: OWN}, "node_selector": {"job-key": FOREIGN}},
-        f"the Pod's nodeSelector job-key is '{FOREIGN}': it must be the Pod's label {LABEL}, {OWN}: a "
+        f"the Pod's nodeSelector job-key is '{FOREIGN}': it must be the Pod's label {LABEL}, {OWN}: "
         "slices are created only for this Job",
     ),
 }
