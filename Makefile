@@ -17,7 +17,7 @@ CLOUD := --project "$(PROJECT)" $(if $(ZONE),--zone "$(ZONE)")
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-jobset recording local test test-local test-real test-all test-cloud named-project mutants control-plane terraform-validate check format bench performance scale kubectl-tng release lock
+.PHONY: help setup demo demo-jobset recording local test test-local test-real test-all test-cloud named-project mutants control-plane terraform-validate check format pages bench performance scale kubectl-tng release lock
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 20
@@ -88,6 +88,9 @@ format: $(STAMP) ## Format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
+pages: $(STAMP) ## Render the reference pages and tables from the code; ARGS=--check: name those out of date
+	@$(BIN)/python -m tools.pages $(ARGS)
+
 bench: $(STAMP) ## Measure cold start, reaction, time and calls, as ratios of one run
 	@$(BIN)/python -m tools.bench
 
@@ -96,7 +99,7 @@ performance: $(STAMP) ## Run the benchmark and write its output into docs/perfor
 
 scale: $(STAMP) ## Measure the capacity of one installation, into docs/scale.md (hours)
 	@SCALE_KEEP=1 $(BIN)/python -m pytest -q tests/tools/scale
-	@$(BIN)/python -m tools.scale.figures
+	@$(BIN)/python -m tools.pages
 
 kubectl-tng: $(STAMP) ## Build kubectl tng as one file, build/kubectl-tng
 	@$(BIN)/python -m replay.bundle build/kubectl-tng

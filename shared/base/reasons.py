@@ -1,15 +1,8 @@
-"""The reasons of ``Ready=False``, which ``kubectl get tng`` shows, and their reference page.
-
-``python -m shared.base.reasons docs/reference/reasons.md`` writes the page's table.
-"""
+"""The reasons of ``Ready=False``, which ``kubectl get tng`` shows."""
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
-from pathlib import Path
-
-_BEGIN, _END = "<!-- reasons from the code -->\n", "<!-- end -->"
 
 
 class Reason(StrEnum):
@@ -134,27 +127,4 @@ _WORDS = frozenset(map(str, Reason))
 
 def find_entry(reason: str) -> str:
     """The page and anchor of a reason's entry in troubleshooting; empty for an unknown reason."""
-    return f"docs/{_PAGE}#{reason.lower()}" if reason in _WORDS else ""
-
-
-_PAGE = "troubleshooting.md"
-
-
-def render_reasons() -> str:
-    """The reasons of ``Ready=False``, as a Markdown table."""
-    rows = "".join(
-        f"| [`{reason}`](../{_PAGE}#{reason.lower()}) | {meaning} |\n"
-        for reason, meaning in REASONS.items()
-    )
-    return f"| Reason | What it means, and what to do |\n| --- | --- |\n{rows}"
-
-
-def refresh(text: str) -> str:
-    """The document with its table as it is now. Raises `ValueError` without a place for it."""
-    start = text.index(_BEGIN) + len(_BEGIN)
-    return text[:start] + render_reasons() + text[text.index(_END, start) :]
-
-
-if __name__ == "__main__":
-    document = Path(sys.argv[1])
-    document.write_text(refresh(document.read_text()))
+    return f"docs/troubleshooting.md#{reason.lower()}" if reason in _WORDS else ""

@@ -10,6 +10,7 @@ from local.control_plane import __main__ as control_plane
 from local.show import recording
 from tests.terraform import __main__ as terraform
 from tools import bench, first_slice, on_call, performance
+from tools.pages import __main__ as pages
 
 PROGRAMS: dict[str, Callable[[list[str]], int | str]] = {
     "make control-plane": control_plane.main,
@@ -17,6 +18,7 @@ PROGRAMS: dict[str, Callable[[list[str]], int | str]] = {
     "python -m tools.bench": bench.main,
     "python -m tools.first_slice": first_slice.main,
     "python -m tools.on_call": on_call.main,
+    "python -m tools.pages": pages.main,
     "python -m tools.performance": performance.main,
     "python -m tests.terraform": terraform.main,
 }

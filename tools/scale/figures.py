@@ -1,7 +1,7 @@
 """Figures of the runs at scale: stored in ``figures.json``, shown in `docs/scale.md`.
 
-A run stores its figures with the date and the machine. ``python -m tools.scale.figures`` writes the
-tables of the page from the stored figures.
+A run stores its figures with the date and the machine. ``make pages`` writes the tables of
+the page.
 """
 
 from __future__ import annotations
@@ -9,20 +9,19 @@ from __future__ import annotations
 import json
 import os
 import platform
-import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
 
+from tools.pages.markdown import render_table
+
 Value = str | int | float
 
 KEEP = "SCALE_KEEP"
 """With this environment variable, which ``make scale`` sets, figures are stored."""
 STORED = Path(__file__).with_name("figures.json")
-PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
-_END = "<!-- end -->"
 
 
 def report(run: str, figures: Mapping[str, Value], print_figure: Callable[[str], None]) -> None:
@@ -46,23 +45,15 @@ def load(stored: Path = STORED) -> dict[str, dict[str, Value]]:
     return found
 
 
-def refresh(page: str, stored: Mapping[str, Mapping[str, Value]]) -> str:
-    """The page with its tables rendered from the figures.
-
-    A run's table is between ``<!-- figures: RUN -->`` and ``<!-- end -->``. Raises `ValueError` for a
-    run without these comments.
-    """
-    for run, figures in stored.items():
-        start = page.index(begin := f"<!-- figures: {run} -->\n") + len(begin)
-        page = page[:start] + render(figures) + page[page.index(_END, start) :]
-    return page
+def render_parts(stored: Path = STORED) -> dict[str, str]:
+    """Render the table of each run for `docs/scale.md`, by its name there."""
+    return {f"figures of {run}": render(figures) for run, figures in load(stored).items()}
 
 
 def render(figures: Mapping[str, Value]) -> str:
     """A run's figures as a Markdown table, in the order in which they were taken."""
     rows = [(name, _text(value)) for name, value in figures.items() if name != "taken"]
-    lines = [("what", "figure"), ("---", "---:"), *rows]
-    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    table = render_table(("what", "figure"), rows)
     return f"{table}\n{figures['taken']}.\n"
 
 
@@ -75,8 +66,3 @@ def _where_and_when() -> str:
     memory = psutil.virtual_memory().total / 2**30
     machine = f"{cores} cores ({platform.machine()}), {memory:.0f} GiB, Python"
     return f"Taken {datetime.now(UTC):%Y-%m-%d} on {machine} {platform.python_version()}"
-
-
-if __name__ == "__main__":
-    PAGE.write_text(refresh(PAGE.read_text(), load()))
-    sys.stdout.write(f"{PAGE}\n")

@@ -17,25 +17,17 @@ from replay.errors import in_plain_words
 from replay.explain import STEPS
 from replay.output import printable, render_age
 from replay.publications import GROUP_STEPS
-from replay.reference import refresh
 from replay.ways import with_default_kubeconfig
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.kubernetes.access import AccessError
 from version import VERSION
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "reference" / "replay.md"
 TOOL: Any = typer.main.get_command(app)
 
 
 def run(*arguments: str, env: Mapping[str, str | None] | None = None, obj: Any = None) -> Result:
     return CliRunner().invoke(app, list(arguments), env=env, obj=obj)
-
-
-def test_the_page_has_the_text_of_help() -> None:
-    assert PAGE.read_text() == refresh(PAGE.read_text()), (
-        f"run python -m replay.reference {PAGE.relative_to(ROOT)}"
-    )
 
 
 def _list_commands(command: Any, *words: str) -> Iterator[str]:

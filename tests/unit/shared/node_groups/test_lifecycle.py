@@ -22,11 +22,10 @@ from shared.node_groups.lifecycle import (
     find_transition,
     make_observation,
 )
-from shared.node_groups.reference import MEANINGS, Situation, list_situations, refresh, rows_of
 from shared.node_groups.resources import Found
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, ResourceError, State
 from shared.ports.gce.values import GceError, Operation
-from tests.support.builders import DATA, NOW, RESOURCE, group
+from tests.support.builders import NOW, RESOURCE, group
 from tests.unit.functions.create_resources.test_decide import (
     OWN,
     URI,
@@ -34,8 +33,8 @@ from tests.unit.functions.create_resources.test_decide import (
     policy,
     template,
 )
+from tools.pages.resource_lifecycle import MEANINGS, Situation, list_situations, rows_of
 
-PAGE = DATA.parents[1] / "docs" / "reference" / "resource-lifecycle.md"
 EARLIER = NOW - timedelta(minutes=10)
 PREVIOUS_ERROR = ResourceError(Reason.QUOTA_EXCEEDED, "quotaExceeded", "no", EARLIER)
 ERROR = GceError("RESOURCE_POOL_EXHAUSTED", "No TPUs", 503)
@@ -439,18 +438,6 @@ def test_a_template_of_the_user_needs_no_ownership_mark(name: str) -> None:
 
 def test_every_guard_has_a_meaning() -> None:
     assert list(MEANINGS) == list(Guard)
-
-
-def test_the_resource_lifecycle_page_is_up_to_date() -> None:
-    text = PAGE.read_text()
-    assert refresh(text) == text, (
-        "run: python -m shared.node_groups.reference docs/reference/resource-lifecycle.md"
-    )
-
-
-def test_a_page_without_a_marker_for_the_table_is_an_error() -> None:
-    with pytest.raises(ValueError, match="substring not found"):
-        refresh("# Nothing")
 
 
 UNDATED = Resource(RESOURCE, State.CREATING)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from shared.base.reasons import REASONS, Reason, refresh
+from shared.base.reasons import REASONS, Reason
 from shared.frame.step import is_stale
 from shared.ports.classify import ErrorKind, Verdict, classify, verdict_of
 from shared.ports.errors import STALE_ANSWERS, CallError
@@ -298,17 +298,6 @@ def test_only_an_invalid_spec_is_a_user_error() -> None:
     }
     of_users = {verdict.reason for verdict in verdicts if verdict.kind is ErrorKind.USER}
     assert of_users == {Reason.INVALID_SPEC}
-
-
-def test_the_page_of_reasons_is_up_to_date() -> None:
-    page = DATA.parents[1] / "docs" / "reference" / "reasons.md"
-    text = page.read_text()
-    assert refresh(text) == text, "run: python -m shared.base.reasons docs/reference/reasons.md"
-
-
-def test_a_page_without_a_marker_for_the_table_is_an_error() -> None:
-    with pytest.raises(ValueError, match="substring not found"):
-        refresh("# Nothing")
 
 
 @pytest.mark.parametrize(

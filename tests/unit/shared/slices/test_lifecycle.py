@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from pathlib import Path
 
 import pytest
 
@@ -20,9 +19,7 @@ from shared.slices.lifecycle import (
     SliceTrigger,
     find_row,
 )
-from shared.slices.reference import refresh
 
-PAGE = Path(__file__).parents[4] / "docs" / "reference" / "slice-lifecycle.md"
 SITUATIONS = [
     Situation(**dict(zip(COLUMNS, values, strict=True))) for values in product(*COLUMNS.values())
 ]
@@ -129,18 +126,6 @@ def test_exactly_the_deletions_of_release_slice_have_an_event_for_a_slice_that_i
     for row in ROWS:
         is_own = row.action is DELETE and SliceTrigger.SLICE in row.cells["trigger"]
         assert (row.if_gone is not None) == is_own
-
-
-def test_the_slice_lifecycle_page_is_up_to_date() -> None:
-    text = PAGE.read_text()
-    assert refresh(text) == text, (
-        "run: python -m shared.slices.reference docs/reference/slice-lifecycle.md"
-    )
-
-
-def test_a_page_without_a_marker_for_the_tables_is_an_error() -> None:
-    with pytest.raises(ValueError, match="substring not found"):
-        refresh("# Nothing")
 
 
 FAILURES: dict[str, tuple[str, str, bool]] = {

@@ -1,17 +1,12 @@
-"""The tables and drawings in `docs/reference/resource-lifecycle.md`, from the code.
-
-``python -m shared.node_groups.reference <file>`` renders them.
-"""
+"""The tables and drawings in `docs/reference/resource-lifecycle.md`, from the lifecycle table."""
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from enum import StrEnum
 from itertools import combinations
-from pathlib import Path
 
 from shared.node_groups.lifecycle import (
     ANY_OPERATION,
@@ -30,8 +25,8 @@ from shared.node_groups.lifecycle import (
     find_row,
 )
 from shared.node_groups.status import State
+from tools.pages import markdown
 
-_END = "<!-- end -->"
 _HEADS = ("", "State", "Found", "Operation", "Guards", "Next", "Action", "Because", "Error")
 
 
@@ -76,14 +71,12 @@ def rows_of(goal: Goal) -> list[ResourceRow]:
 
 def render_guards() -> str:
     """The guards as a Markdown table."""
-    rows = "".join(f"| {guard} | {meaning} |\n" for guard, meaning in MEANINGS.items())
-    return f"| Guard | Holds if |\n| --- | --- |\n{rows}"
+    return markdown.render_table(("Guard", "Holds if"), MEANINGS.items())
 
 
 def render_table(goal: Goal) -> str:
     """The goal's rows as a Markdown table."""
-    lines = [_HEADS, ("---",) * len(_HEADS)]
-    lines += [
+    rows = (
         (
             str(number),
             _choice(row.states, ANY_STATE),
@@ -96,8 +89,8 @@ def render_table(goal: Goal) -> str:
             row.failure or "",
         )
         for number, row in enumerate(rows_of(goal), 1)
-    ]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    )
+    return markdown.render_table(_HEADS, rows)
 
 
 def _choice(chosen: tuple[StrEnum, ...], every: tuple[StrEnum, ...]) -> str:
@@ -134,24 +127,12 @@ def _label(action: ResourceAction, rows: set[int]) -> str:
     return f"{action} ({numbers})" if calls else f"({numbers})"
 
 
-PARTS: Mapping[str, Callable[[], str]] = {
-    "guards": render_guards,
-    "creation drawn": lambda: render_diagram(Goal.CREATE),
-    "creation": lambda: render_table(Goal.CREATE),
-    "tear-down drawn": lambda: render_diagram(Goal.TEAR_DOWN),
-    "tear-down": lambda: render_table(Goal.TEAR_DOWN),
-}
-
-
-def refresh(text: str) -> str:
-    """The document with its parts as they are now. Raises `ValueError` without a place for one."""
-    for name, render in PARTS.items():
-        begin = f"<!-- {name}, from the code -->\n"
-        start = text.index(begin) + len(begin)
-        text = text[:start] + render() + text[text.index(_END, start) :]
-    return text
-
-
-if __name__ == "__main__":
-    document = Path(sys.argv[1])
-    document.write_text(refresh(document.read_text()))
+def render() -> dict[str, str]:
+    """Render the page's parts by name."""
+    return {
+        "guards": render_guards(),
+        "creation drawn": render_diagram(Goal.CREATE),
+        "creation": render_table(Goal.CREATE),
+        "tear-down drawn": render_diagram(Goal.TEAR_DOWN),
+        "tear-down": render_table(Goal.TEAR_DOWN),
+    }

@@ -1,20 +1,14 @@
-"""Write docs/reference/permissions.md from permissions.yaml and the Roles of infra/kubernetes.
-
-python infra/terraform/render_reference.py           # write the page
-python infra/terraform/render_reference.py --check   # exit 1 if the page is out of date
-"""
+"""The page `docs/reference/permissions.md`, from permissions.yaml and the Roles of infra/kubernetes."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "reference" / "permissions.md"
+from tools.pages.markdown import ROOT, render_table
+
 PERMISSIONS = ROOT / "infra" / "terraform" / "permissions.yaml"
 KUBERNETES = ROOT / "infra" / "kubernetes"
 ROLES = (
@@ -38,7 +32,7 @@ JOBSET_STEPS = ("provision_slice", "release_slice")
 _HEAD = """\
 # Permissions
 
-<!-- Written by infra/terraform/render_reference.py from permissions.yaml and the Roles: edit those. -->
+<!-- rendered by make pages from infra/terraform/permissions.yaml and the Roles: change those -->
 
 All permissions of each part, with their purpose. On Google Cloud they are those that Google documents
 for the methods that a step calls; tests compare them with the calls of the steps to the simulated
@@ -115,7 +109,7 @@ _WHERE_OF_JOBSETS = {**_WHERE, "project": "the project of the cluster with the n
 def render() -> str:
     """The page."""
     permissions = yaml.safe_load(PERMISSIONS.read_text())
-    narrow = _table(("Limited by", "What"), list(_LIMITS))
+    narrow = render_table(("Limited by", "What"), list(_LIMITS))
     parts = [_HEAD, f"## How narrow they are on Google Cloud\n\n{narrow}", _NARROW]
     parts += ["## On Google Cloud\n", *_cloud(permissions), "\n## In the cluster\n"]
     for name in (*(step.replace("_", "-") for step in (*STEPS, *JOBSET_STEPS)), "relay"):
@@ -137,12 +131,12 @@ def _cloud(permissions: dict[str, Any]) -> Iterator[str]:
             for step, reason in (permissions[part].get("topics") or {}).items()
         ]
         stolen = f"An attacker with this identity: {permissions[part]['stolen'].strip()}\n"
-        yield f"### {part}\n\n{_table(('Permission', 'On', 'Why'), rows)}\n{stolen}"
+        yield f"### {part}\n\n{render_table(('Permission', 'On', 'Why'), rows)}\n{stolen}"
     rows = [
         (f"`{permission}`", "the cluster's project", reason)
         for permission, reason in permissions["cluster_project"].items()
     ]
-    yield f"### All steps, with a cluster on GKE\n\n{_table(('Permission', 'On', 'Why'), rows)}"
+    yield f"### All steps, with a cluster on GKE\n\n{render_table(('Permission', 'On', 'Why'), rows)}"
 
 
 def _roles(name: str) -> str:
@@ -158,7 +152,7 @@ def _roles(name: str) -> str:
         if document["kind"] in ("ClusterRole", "Role") and document["metadata"]["name"] in named
         for rule in document["rules"]
     ]
-    return f"### {name}\n\n{_table(('Verbs', 'Resources', 'Where'), rows)}"
+    return f"### {name}\n\n{render_table(('Verbs', 'Resources', 'Where'), rows)}"
 
 
 def _resources(rule: dict[str, Any]) -> str:
@@ -170,14 +164,3 @@ def _resources(rule: dict[str, Any]) -> str:
 def _scope(document: dict[str, Any]) -> str:
     namespace = document["metadata"].get("namespace")
     return f"namespace {namespace}" if namespace else "the cluster"
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
-if __name__ == "__main__":
-    if "--check" in sys.argv:
-        sys.exit(PAGE.read_text() != render())
-    PAGE.write_text(render())

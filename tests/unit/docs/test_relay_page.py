@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from relay.changes.coalescing import WIDEST_GAP, WIDEST_RETRY_GAP
 from relay.daemon import SHUTDOWN_S
 from relay.outcomes import MEANINGS, End
-from relay.reference import PAGES, refresh
 from relay.watching.watch import Timing
-
-FOLDER = Path(__file__).parents[3] / "docs" / "reference"
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_the_tables_of_a_page_are_generated_from_the_code(page: str) -> None:
-    text = (FOLDER / page).read_text()
-    assert refresh(page, text) == text, f"run: python -m relay.reference docs/reference/{page}"
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_without_a_marker_for_its_table_is_an_error(page: str) -> None:
-    with pytest.raises(ValueError, match="substring not found"):
-        refresh(page, "# Nothing")
 
 
 def test_every_end_of_a_watch_is_documented() -> None:

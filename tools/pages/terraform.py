@@ -1,31 +1,24 @@
-"""Write the tables of README.md: the inputs of variables.tf and the outputs of outputs.tf.
-
-python infra/terraform/render_readme.py           # write the tables
-python infra/terraform/render_readme.py --check   # exit 1 if the tables are out of date
-"""
+"""The tables of `infra/terraform/README.md`: the inputs of variables.tf, the outputs of outputs.tf."""
 
 from __future__ import annotations
 
 import json
-import re
-import sys
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import hcl2
 from hcl2.utils import SerializationOptions
 
-HERE = Path(__file__).resolve().parent
-README = HERE / "README.md"
+from tools.pages.markdown import ROOT, render_table
+
+MODULE = ROOT / "infra" / "terraform"
 _OPTIONS = SerializationOptions(
     with_comments=False, explicit_blocks=False, strip_string_quotes=True
 )
-_TABLES = re.compile(r"(<!-- from variables.tf and outputs.tf -->\n).*(<!-- end -->\n)", re.DOTALL)
 
 
-def render(readme: str) -> str:
-    """Return the page with its tables rendered again."""
+def render() -> dict[str, str]:
+    """Render both tables, with headings."""
     inputs = [
         (f"`{name}`", _type(body), _default(body), body["description"])
         for name, body in _named("variables.tf", "variable")
@@ -33,15 +26,15 @@ def render(readme: str) -> str:
     outputs = [(f"`{name}`", body["description"]) for name, body in _named("outputs.tf", "output")]
     tables = (
         "## Inputs\n\n"
-        + _table(("Name", "Type", "Default", "Meaning"), inputs)
+        + render_table(("Name", "Type", "Default", "Meaning"), inputs)
         + "\n## Outputs\n\n"
-        + _table(("Name", "Meaning"), outputs)
+        + render_table(("Name", "Meaning"), outputs)
     )
-    return _TABLES.sub(lambda found: found[1] + tables + found[2], readme)
+    return {"inputs and outputs": tables}
 
 
 def _named(file: str, kind: str) -> list[tuple[str, Mapping[str, Any]]]:
-    with (HERE / file).open() as text:
+    with (MODULE / file).open() as text:
         document = hcl2.load(text, serialization_options=_OPTIONS)
     return [(name, body) for entry in document[kind] for name, body in entry.items()]
 
@@ -55,16 +48,3 @@ def _type(body: Mapping[str, Any]) -> str:
 
 def _default(body: Mapping[str, Any]) -> str:
     return f"`{json.dumps(body['default'])}`" if "default" in body else "required"
-
-
-def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = [tuple(head), *map(tuple, rows)]
-    lines.insert(1, tuple("---" for _ in lines[0]))
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
-if __name__ == "__main__":
-    text = README.read_text()
-    if "--check" in sys.argv:
-        sys.exit(text != render(text))
-    README.write_text(render(text))

@@ -1,11 +1,8 @@
-"""The tables and the diagram in `docs/reference/slice-lifecycle.md`:
-``python -m shared.slices.reference <file>`` renders them."""
+"""The tables and the diagram in `docs/reference/slice-lifecycle.md`, from the lifecycle table."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from shared.slices.lifecycle import (
@@ -20,8 +17,8 @@ from shared.slices.lifecycle import (
     SliceAction,
     SliceTrigger,
 )
+from tools.pages.markdown import render_table
 
-_BEGIN, _END = "<!-- lifecycle from the code -->\n", "<!-- end -->"
 _CONDITIONS = {
     "is_as_asked": ("as the Pod asks", "not as the Pod asks"),
     "is_in_use": ("in use", "not in use"),
@@ -36,17 +33,11 @@ _TABLES = {
 _HEAD = ("trigger", "slice", "its JobSet", "conditions", "outcome", "action", "Event")
 
 
-def render_lifecycle() -> str:
+def render() -> dict[str, str]:
     """The diagram, the phases, the table of each step, and the other Events, as Markdown."""
     parts = [_render_diagram(), _render_phases()]
     parts += [f"{heading}\n\n{_render_rows(triggers)}" for heading, triggers in _TABLES.items()]
-    return "\n".join([*parts, _render_other_events()])
-
-
-def refresh(text: str) -> str:
-    """The document with its tables as they are now. Raises `ValueError` without a place for them."""
-    start = text.index(_BEGIN) + len(_BEGIN)
-    return f"{text[:start]}\n{render_lifecycle()}\n{text[text.index(_END, start) :]}"
+    return {"lifecycle": "\n".join(["", *parts, _render_other_events(), ""])}
 
 
 def _render_diagram() -> str:
@@ -84,16 +75,12 @@ def _order(column: str, values: Iterable[Any]) -> list[Any]:
 
 
 def _render_phases() -> str:
-    return "".join(map(_render_line, [("slice", "meaning"), ("---", "---"), *PHASES.items()]))
+    return render_table(("slice", "meaning"), PHASES.items())
 
 
 def _render_rows(triggers: set[SliceTrigger]) -> str:
     rows = [_render_row(row) for row in ROWS if row.cells["trigger"] & triggers]
-    return "".join(map(_render_line, [_HEAD, ["---"] * len(_HEAD), *rows]))
-
-
-def _render_line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |\n"
+    return render_table(_HEAD, rows)
 
 
 def _render_row(row: Row) -> tuple[str, ...]:
@@ -137,10 +124,4 @@ def _render_event(event: EventTemplate) -> str:
 
 def _render_other_events() -> str:
     rows = ((_render_event(event), when) for event, when in BESIDES_THE_TABLE.items())
-    table = "".join(map(_render_line, [("Event", "when"), ("---", "---"), *rows]))
-    return f"## Other Events\n\n{table}"
-
-
-if __name__ == "__main__":
-    document = Path(sys.argv[1])
-    document.write_text(refresh(document.read_text()))
+    return "## Other Events\n\n" + render_table(("Event", "when"), rows)

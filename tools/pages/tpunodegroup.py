@@ -1,29 +1,22 @@
-"""Write docs/reference/tpunodegroup.md, the fields of a TPUNodeGroup, from crd.yaml.
-
-python infra/kubernetes/render_reference.py           # write the page
-python infra/kubernetes/render_reference.py --check   # exit 1 if the page is out of date
-"""
+"""The page `docs/reference/tpunodegroup.md`: the fields of a TPUNodeGroup, from crd.yaml."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tools.pages.markdown import ROOT, render_table
+
 Schema = Mapping[str, Any]
 
-ROOT = Path(__file__).resolve().parents[2]
 CRD = ROOT / "infra" / "kubernetes" / "base" / "crd.yaml"
-PAGE = ROOT / "docs" / "reference" / "tpunodegroup.md"
 
 _HEAD = """\
 # TPUNodeGroup
 
-<!-- Written by infra/kubernetes/render_reference.py from base/crd.yaml: change that. -->
+<!-- rendered by make pages from infra/kubernetes/base/crd.yaml: change that -->
 
 `{group}/{version}`, {scope}; `kubectl get {short}`, or `kubectl get {category}` with the other kinds of
 the category. `kubectl explain {short}.spec --recursive` has the same content as this page.
@@ -42,6 +35,11 @@ _LIMITS: Mapping[str, Callable[[Any], str]] = {
     "maxProperties": lambda most: f"at most {_count(most, 'key')}",
     "format": lambda name: "RFC 3339" if name == "date-time" else "",
 }
+
+
+def render_page() -> str:
+    """Return the page of the installed CustomResourceDefinition."""
+    return render(yaml.safe_load(CRD.read_text()))
 
 
 def render(crd: Schema) -> str:
@@ -150,25 +148,4 @@ def _column(column: Schema) -> tuple[str, str, str]:
 
 
 def _table(head: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "".join(
-        "| " + " | ".join(cell.replace("|", r"\|") for cell in line) + " |\n" for line in lines
-    )
-
-
-def main(arguments: list[str]) -> int:
-    """Write the page, or with ``--check`` compare it. Returns the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--check", action="store_true", help="only compare, exit 1 on a difference")
-    page = render(yaml.safe_load(CRD.read_text()))
-    if not parser.parse_args(arguments).check:
-        PAGE.write_text(page)
-        return 0
-    if PAGE.read_text() == page:
-        return 0
-    print(f"{PAGE.relative_to(ROOT)} is out of date: run {Path(__file__).name}", file=sys.stderr)
-    return 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    return render_table(head, ((cell.replace("|", r"\|") for cell in row) for row in rows))

@@ -1,0 +1,1 @@
+"""The pages and tables that are rendered from the code: ``python -m tools.pages`` writes them all."""
