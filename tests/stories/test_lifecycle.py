@@ -14,7 +14,7 @@ import yaml
 
 from local.cloud.simulation import PROJECT
 from tests.stories import helpers
-from tests.stories.helpers import HOUR, MINUTE, ONE_HOST, SPOT, STANDARD
+from tests.stories.helpers import HOUR, MINUTE, ONE_HOST
 from tests.support.builders import DATA
 from tests.support.harness import Harness
 from tests.support.manifests import V6E_IMAGE, manifest
@@ -107,43 +107,6 @@ def test_every_valid_spec_becomes_ready_and_is_deleted_completely(row: dict[str,
     helpers.until_gone(harness)
     harness.run_for(HOUR)
     assert harness.leftovers() == before
-
-
-MODELS = {
-    "v6e standard": {
-        "nodeCount": 4,
-        "topology": "4x4",
-        "instanceConfig": {"machineType": "ct6e-standard-4t", "image": V6E_IMAGE, **STANDARD},
-    },
-    "v6e spot": {
-        "nodeCount": 4,
-        "topology": "4x4",
-        "instanceConfig": {"machineType": "ct6e-standard-4t", "image": V6E_IMAGE, **SPOT},
-    },
-    "v6e spot, one host": {
-        **ONE_HOST,
-        "topology": "2x4",
-        "instanceConfig": {"machineType": "ct6e-standard-8t", "image": V6E_IMAGE, **SPOT},
-    },
-    "tpu7x standard": {"instanceConfig": dict(STANDARD)},
-    "tpu7x spot": {"instanceConfig": dict(SPOT)},
-    "tpu7x reservation": {},
-    "tpu7x reservation, one host": dict(ONE_HOST),
-}
-
-
-@pytest.mark.parametrize("change", MODELS.values(), ids=MODELS.keys())
-def test_v6e_and_tpu7x_work_with_each_provisioning_model(change: dict[str, Any]) -> None:
-    harness = Harness()
-    applied = manifest(**change)
-    helpers.ready_slice(harness, applied)
-    model = applied["spec"]["instanceConfig"].get("provisioningModel", "RESERVATION_BOUND")
-    shown = helpers.columns(harness, wide=True)
-    assert shown["MODEL"] == model
-    assert shown["MACHINE"] == applied["spec"]["instanceConfig"]["machineType"]
-    for vm in helpers.vms(harness):
-        assert helpers.get(harness, vm)["scheduling"]["provisioningModel"] == model
-    helpers.assert_deleted_completely(harness)
 
 
 def test_flex_start_waits_for_its_grant_and_is_granted_later() -> None:

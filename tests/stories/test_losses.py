@@ -487,20 +487,6 @@ def test_a_wiped_status_is_rebuilt_without_a_second_insert(change: dict[str, Any
     helpers.assert_deleted_completely(harness)
 
 
-@pytest.mark.parametrize("after_s", [1, 5, 20, 50, 80])
-def test_a_status_wiped_during_creation_is_rebuilt_without_a_second_insert(after_s: int) -> None:
-    harness = Harness()
-    harness.apply(manifest())
-    harness.run_for(timedelta(seconds=after_s))
-    group = harness.group(NAME)
-    assert group is not None
-    harness.simulation.admin("PUT", f"{helpers.group_path()}/status", {**group, "status": {}})
-    helpers.until_ready(harness, timeout=15 * MINUTE)
-    assert set(harness.operations.values()) == {1, 2}
-    assert harness.operations["instances.insert"] == 2
-    helpers.assert_deleted_completely(harness)
-
-
 def test_a_status_wiped_during_deletion_leaves_nothing_behind() -> None:
     harness = Harness()
     ready(harness)

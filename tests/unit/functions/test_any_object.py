@@ -200,6 +200,13 @@ def test_a_status_of_any_shape_stops_no_step(deleting: bool, raw: Any) -> None:
     check({**raw_group(deleting=deleting), "status": raw})
 
 
+@settings(max_examples=150)
+@given(raw=mutated({"spec": raw_group()["spec"]}))
+@pytest.mark.parametrize("deleting", [False, True], ids=["active", "deleting"])
+def test_a_spec_of_any_shape_stops_no_step(deleting: bool, raw: Any) -> None:
+    check({**raw_group(deleting=deleting), **raw, "status": FULL})
+
+
 @settings(max_examples=100)
 @given(raw=mutated({key: METADATA.get(key, {}) for key in MUTABLE_FIELDS}))
 def test_labels_annotations_and_finalizers_of_any_shape_stop_no_step(raw: Any) -> None:

@@ -16,7 +16,7 @@ from prometheus_client import REGISTRY
 
 from local.base.http import Request, Response
 from local.base.web import serve
-from relay import daemon, metrics
+from relay import daemon
 from relay.changes.pending import OutgoingMessage
 from relay.daemon import Relay
 from relay.watching import watch as watching
@@ -454,43 +454,10 @@ class _ExpiringPages:
         return self.api.handle(request)
 
 
-@pytest.mark.parametrize(
-    "malformed",
-    [None, 7, {}, {"metadata": None}, {"metadata": {"resourceVersion": "101"}}],
-    ids=str,
-)
-def test_an_object_without_identity_is_skipped_and_the_watch_continues(
-    tmp_path: Path, malformed: object
-) -> None:
-    async def scenario() -> None:
-        async with running_relay(tmp_path, ScriptedApi()) as running:
-            skipped = metrics.SKIPPED.labels("TPUNodeGroup")
-            before = skipped._value.get()
-            running.api.send(GROUPS, {"type": "ADDED", "object": malformed})
-            running.api.change(GROUPS, "ADDED", group())
-            assert await running.recorder.next() == ("create_resources", "train", "")
-            assert skipped._value.get() == before + 1
-            assert not any(is_watch(GROUPS)(one) for one in drain(running.api.requests))
-
-    asyncio.run(scenario())
-
-
 def drain(requests: asyncio.Queue[Request]) -> Iterator[Request]:
     """Yield the requests that have arrived so far."""
     while not requests.empty():
         yield requests.get_nowait()
-
-
-def test_items_of_a_list_that_are_no_objects_are_skipped(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        api = ScriptedApi()
-        metadata = {"resourceVersion": "100"}
-        items: list[object] = [None, "x", {"metadata": {}}, group()]
-        api.list_errors.extend([Response.of_json({"metadata": metadata, "items": items})] * 3)
-        async with running_relay(tmp_path, api) as running:
-            assert await running.recorder.next() == ("create_resources", "train", "")
-
-    asyncio.run(scenario())
 
 
 def test_a_version_that_is_rejected_three_times_causes_a_list(tmp_path: Path) -> None:
@@ -564,23 +531,6 @@ def _close(api: ScriptedApi, path: str, watch_errors: list[Response]) -> None:
     for watch in [watch for watch in api.watches if watch.path == path]:
         api.watches.remove(watch)
         watch.end()
-
-
-def test_an_api_server_that_is_restarted_is_watched_again(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        api, recorder = ScriptedApi(), Recorder()
-        runner, port = await serve(api)
-        async with relaying(write_kubeconfig(tmp_path / "k", port), recorder) as (relay, _, _):
-            await until_watched(api)
-            await runner.cleanup()
-            api.watches.clear()
-            api.change(GROUPS, "ADDED", group())
-            runner, _ = await serve(api, port=port)
-            assert await recorder.next() == ("create_resources", "train", "")
-            assert relay.health.list_stuck() == []
-        await runner.cleanup()
-
-    asyncio.run(scenario())
 
 
 SILENCES: dict[str, bytes] = {
@@ -697,35 +647,6 @@ def test_the_cluster_id_is_read_from_kube_system_with_retries(tmp_path: Path) ->
             api.put(GROUPS, group())
             await running.recorder.next()
             assert recorder.cluster_ids == {CLUSTER_ID}
-
-    asyncio.run(scenario())
-
-
-@dataclass
-class NamelessApi(ScriptedApi):
-    """An API whose first reads of the namespace kube-system fail."""
-
-    failures: int = 3
-
-    def handle(self, request: Request) -> Response:
-        if request.path.endswith("/kube-system") and self.failures:
-            self.failures -= 1
-            return error_response(503, "starting")
-        return super().handle(request)
-
-
-def test_the_delays_until_the_cluster_is_identified_double(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        rng, recorder = RecordedRandom(), Recorder()
-        quick = replace(FAST, first_backoff_s=0.001, longest_backoff_s=0.004)
-        api = NamelessApi()
-        api.put(GROUPS, group())
-        runner, port = await serve(api)
-        async with relaying(write_kubeconfig(tmp_path / "k", port), recorder, quick, "", rng=rng):
-            await recorder.next()
-        assert rng.longest == [0.001, 0.002, 0.004]
-        api.close_watches()
-        await runner.cleanup()
 
     asyncio.run(scenario())
 

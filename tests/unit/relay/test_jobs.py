@@ -313,25 +313,6 @@ KINDS: dict[str, tuple[WatchedKind, Callable[[int], Raw]]] = {
 }
 
 
-@pytest.mark.parametrize("kind, make", KINDS.values(), ids=KINDS.keys())
-def test_a_start_with_thousands_of_objects_without_a_trigger_publishes_nothing(
-    kind: WatchedKind, make: Callable[[int], Raw]
-) -> None:
-    outbox = Outbox()
-    outbox.relisted(kind, [make(index) for index in range(THOUSANDS)], START)
-    assert take_reports(outbox) == []
-
-
-def test_thousands_of_leaders_are_each_reported_once_in_batches() -> None:
-    outbox = Outbox()
-    raws = [pod(f"leader-{index}", uid=f"u-{index}") for index in range(THOUSANDS)]
-    outbox.relisted("Pod", raws, START)
-    names = []
-    while taken := outbox.take_due(START, most=100):
-        names += [one.message.name for one in taken]
-    assert names == [raw["metadata"]["name"] for raw in raws]
-
-
 def test_a_jobset_with_requests_and_no_limits_for_chips_is_cached() -> None:
     raw = jobset()
     [job] = raw["spec"]["replicatedJobs"]

@@ -14,7 +14,7 @@ from prometheus_client import REGISTRY
 from local.cloud.simulation import Options
 from local.vm import agents
 from relay.metrics import CreationPhase, GroupState
-from relay.slices import MAX_COUNT, GroupRecord, Slices, read_phases, read_slice
+from relay.slices import Slices, read_phases, read_slice
 from relay.watching.projection import parse
 from shared.base.timestamps import parse_time, render_time
 from tests.support.harness import Harness
@@ -358,21 +358,6 @@ def test_an_object_without_identity_is_not_counted(scrape: Scrape, key: str, eve
     assert [scrape.gauge("chips", state) for state in GroupState] == [0, 0, 0]
     scrape.slices.relisted([raw])
     assert [scrape.gauge("chips", state) for state in GroupState] == [0, 0, 0]
-
-
-def test_durations_are_measured_up_to_a_week() -> None:
-    (bounds,) = {
-        tuple(sample.labels["le"] for sample in family.samples if "le" in sample.labels)
-        for family in REGISTRY.collect()
-        if family.name == "tpu_functions_slice_time_to_repair_seconds"
-    }
-    assert float(bounds[-2]) == timedelta(days=7).total_seconds()
-
-
-def test_the_record_of_a_slice_is_small() -> None:
-    assert not hasattr(read_slice(lost(600)), "__dict__")
-    assert len(GroupRecord.__slots__) == 7
-    assert MAX_COUNT >= 9_216 * 10
 
 
 def test_a_simulated_creation_has_every_phase() -> None:

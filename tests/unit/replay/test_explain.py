@@ -15,7 +15,6 @@ from google.auth.exceptions import DefaultCredentialsError
 
 from local.cloud.simulation import Options
 from local.vm import agents
-from replay.publications import GROUP_STEPS
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
 from shared.ports.gce.clients import Clients
@@ -169,12 +168,6 @@ def test_the_sweep_names_the_steps_that_it_would_trigger(situation: str) -> None
     assert triggered == SITUATIONS[situation][2]
 
 
-def test_the_steps_are_listed_in_the_order_of_the_lifecycle(busy_tool: Tool) -> None:
-    _new(busy_tool)
-    document = busy_tool.json("explain", "default/training")
-    assert tuple(step["step"] for step in document["steps"]) == GROUP_STEPS
-
-
 def test_a_step_executes_the_actions_of_its_explanation(tool: Tool) -> None:
     _new(tool)
     document = {step["step"]: step for step in tool.json("explain", "default/training")["steps"]}
@@ -258,15 +251,6 @@ def test_the_next_resync_is_when_the_sweep_publishes_it() -> None:
     assert document["nextResync"] == render_time(resyncs[0])
 
 
-def test_the_conditions_are_a_table_with_reasons(busy_tool: Tool) -> None:
-    _ready(busy_tool)
-    lines = busy_tool.run("explain", "default/training").stdout.splitlines()
-    rows = {line.split()[0]: line.split()[1:3] for line in lines if line}
-    assert rows["CONDITION"] == ["STATUS", "REASON"]
-    assert rows["Accepted"] == ["True", "Accepted"]
-    assert rows["Ready"] == ["True", "Ready"]
-
-
 @pytest.mark.parametrize("situation", ["waiting for capacity", "in progress", "invalid spec"])
 def test_output_is_wrapped_to_80_columns_without_losing_a_word(
     situation: str, monkeypatch: pytest.MonkeyPatch
@@ -293,16 +277,6 @@ def test_a_condition_that_is_not_true_has_its_message_unless_the_headline_has_it
     other = known["ManagedInstanceGroupReady"]["message"]
     assert other != document["ready"]["message"]
     assert below["ManagedInstanceGroupReady"] == f"    {other}"
-
-
-def test_a_step_is_followed_by_its_actions(tool: Tool) -> None:
-    _new(tool)
-    [step, *_] = tool.json("explain", "default/training")["steps"]
-    text = tool.run("explain", "default/training").stdout
-    head = next(line for line in text.splitlines() if line.startswith("create_resources"))
-    assert head.split() == ["create_resources", "yes", "Inserting"]
-    below = text.partition(f"{head}\n")[2].partition("\ninject_token")[0]
-    assert below.splitlines() == [f"    - {action}" for action in step["actions"]]
 
 
 def test_no_token_is_shown(busy_tool: Tool) -> None:

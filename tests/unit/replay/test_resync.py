@@ -123,11 +123,6 @@ def test_a_dry_run_prints_the_messages_and_publishes_nothing(tool: Tool) -> None
     assert tool.published == []
 
 
-def test_the_table_of_a_dry_run_says_that_nothing_was_published(tool: Tool) -> None:
-    tool.harness.apply(training())
-    assert "(not published)" in tool.run("resync", "--all", "--dry-run").stdout
-
-
 def test_the_json_output_has_the_published_message(tool: Tool) -> None:
     tool.harness.apply(training())
     [shown] = tool.json("resync", "default/training")
@@ -147,14 +142,6 @@ def test_the_user_must_confirm_before_all_groups_are_triggered(
     result = tool.run("resync", "--all", typed=typed)
     assert "Publish 2 resyncs of 2 groups? [y/N]" in result.stderr
     assert (result.exit_code, len(tool.published)) == (code, published)
-
-
-@pytest.mark.parametrize("arguments", [["--yes"], ["--dry-run"]], ids=" ".join)
-def test_no_confirmation_is_needed_with_yes_or_dry_run(arguments: list[str]) -> None:
-    tool = Tool(Harness(ALONE), is_interactive=True)
-    tool.harness.apply(training())
-    result = tool.run("resync", "--all", *arguments)
-    assert (result.exit_code, result.stderr) == (0, "")
 
 
 def test_a_missing_group_is_reported(tool: Tool) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -24,7 +23,6 @@ from local.kube import KubeApi
 from relay.settings import read_settings
 from shared.base.names import BOOTSTRAP_GROUP, JOBSET_STEPS, STEPS
 from shared.node_groups.bootstrap import KUBEADM_GROUP
-from tests.real.deploy.outputs import JOBSETS, USERS_WITH_JOBSETS
 from tests.support.admission import evaluate, refusal
 from tests.support.overlays import COMPONENTS, EXAMPLE, KUBERNETES, NAMES, write_overlay
 from tests.unit.infra.kubernetes.test_manifests import (
@@ -182,48 +180,6 @@ def test_control_plane_taint_schedules_deployments_on_the_control_plane(
         assert affinity == {"nodeSelectorTerms": [{"matchExpressions": [no_tpu, control_plane]}]}
 
 
-def test_the_list_of_components_in_the_page_about_jobsets_renders(tmp_path: Path) -> None:
-    """The overlay has ``deployed`` as deploy.sh writes it, and the list of components of the page."""
-    page = (KUBERNETES.parents[1] / "docs" / "jobsets.md").read_text()
-    (block,) = re.findall(r"```yaml\n(components:.*?)```", page, re.DOTALL)
-    listed = yaml.safe_load(block)["components"]
-    assert "deployed" in listed
-    folder = write_overlay(tmp_path / "overlay")
-    kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text())
-    above = os.path.relpath(KUBERNETES / "components", folder)
-    kustomization["components"] = [one.replace("../../components", above) for one in listed]
-    (folder / "resources.yaml").write_text("")
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-    component = yaml.safe_load(JOBSETS.component)
-    component["configMapGenerator"][0]["literals"].append(
-        f"relay-audience={NAMES['relay-audience']}"
-    )
-    component["components"] = [
-        one.replace("../../../components", os.path.join("..", above))
-        for one in component["components"]
-    ]
-    component["images"] = [
-        {"name": f"tpu-functions-{name}", "newName": f"example.test/{name}"}
-        for name in ("relay", "inject-env")
-    ]
-    (folder / "deployed").mkdir()
-    (folder / "deployed" / "kustomization.yaml").write_text(yaml.safe_dump(component))
-    rendered = render(folder)
-    images = {
-        container["image"]
-        for document in rendered
-        if document["kind"] == "Deployment"
-        for container in document["spec"]["template"]["spec"]["containers"]
-    }
-    assert images == {"example.test/relay", "example.test/inject-env"}
-    for name, step in (
-        ("create-resources", "create-resources"),
-        ("provision-slice-node-groups", "provision-slice"),
-    ):
-        (subject,) = only(rendered, "ClusterRoleBinding", f"tpu-functions-{name}")["subjects"]
-        assert subject["name"] == USERS_WITH_JOBSETS[step]
-
-
 def test_without_device_plugin_removes_only_the_device_plugin(tmp_path: Path) -> None:
     removed = changed(render(write_overlay(tmp_path, "without-device-plugin")))
     assert list(removed) == [
@@ -276,16 +232,6 @@ def test_without_admission_policies_secrets_may_only_be_created_and_deleted_by_n
         for verb in rule["verbs"]
     }
     assert verbs == {"create", "delete"}
-
-
-def test_the_order_of_without_admission_policies_and_google_identities_does_not_matter(
-    tmp_path: Path,
-) -> None:
-    """The component that deploy.sh writes is the first in the overlay."""
-    names = ["without-admission-policies", "google-identities"]
-    (tmp_path / "last").mkdir()
-    last = render(write_overlay(tmp_path / "last", *reversed(names)))
-    assert render(write_overlay(tmp_path / "first", *names)) == last
 
 
 # Google identities
@@ -550,16 +496,6 @@ def test_workload_identity_mounts_a_token_for_the_configured_provider(tmp_path: 
     assert credentials.info["audience"] == NAMES["relay-audience"]
 
 
-def test_a_change_of_the_provider_restarts_the_relay(tmp_path: Path) -> None:
-    def name_of_settings(audience: str) -> str:
-        names = {"relay-audience": audience}
-        rendered = render(write_overlay(tmp_path, "relay-workload-identity", names=names))
-        return str(only(rendered, "ConfigMap", "relay-google-")["metadata"]["name"])
-
-    one, other = (name_of_settings(f"//iam.googleapis.com/{name}") for name in ("one", "other"))
-    assert one != other
-
-
 def test_relay_gke_workload_identity_annotates_the_relays_service_account(tmp_path: Path) -> None:
     rendered = render(write_overlay(tmp_path, "relay-gke-workload-identity"))
     assert list(changed(rendered)) == ["ServiceAccount tpu-functions/relay"]
@@ -572,38 +508,6 @@ def test_relay_gke_workload_identity_annotates_the_relays_service_account(tmp_pa
 
 
 WEBHOOKS = ("tpu-functions-inject-env", "admit-jobs.tpu-functions.dev")
-
-
-def test_both_webhooks_trust_a_ca_that_a_renewal_of_the_certificate_does_not_change(
-    tmp_path: Path,
-) -> None:
-    names = ("inject-env", "admit-jobs", "inject-env-cert-manager")
-    rendered = render(write_overlay(tmp_path, *names))
-    (serving,) = (
-        one
-        for one in rendered
-        if one["kind"] == "Certificate" and one["spec"]["secretName"] == "inject-env-tls"
-    )
-    (issuer,) = (
-        one
-        for one in rendered
-        if one["kind"] == "Issuer"
-        and one["metadata"]["name"] == serving["spec"]["issuerRef"]["name"]
-    )
-    (ca,) = (
-        one
-        for one in rendered
-        if one["kind"] == "Certificate"
-        and one["spec"]["secretName"] == issuer["spec"]["ca"]["secretName"]
-    )
-    assert ca["spec"]["isCA"] is True
-    # A new CA certificate with the same key and name verifies certificates that were signed before.
-    assert ca["spec"]["privateKey"]["rotationPolicy"] == "Never"
-    expected = f"{ca['metadata']['namespace']}/{ca['metadata']['name']}"
-    for name in WEBHOOKS:
-        webhook = only(rendered, "MutatingWebhookConfiguration", name)["metadata"]
-        assert webhook["name"] == name
-        assert webhook["annotations"] == {"cert-manager.io/inject-ca-from": expected}
 
 
 def test_both_webhooks_trust_the_ca_of_the_overlay_without_cert_manager(tmp_path: Path) -> None:

@@ -89,38 +89,3 @@ def test_vms_that_a_mig_creates_with_and_without_retries_are_counted_together() 
         is_bulk_in_progress=False,
         recreating=4,
     )
-
-
-@pytest.mark.parametrize(
-    "properties, read",
-    [
-        ({}, (False, False)),
-        ({"scheduling": {}}, (True, False)),
-        ({"disks": [{"boot": False}, {"boot": True}]}, (False, True)),
-        ({"disks": [{"boot": False}]}, (False, False)),
-    ],
-)
-def test_a_template_has_scheduling_and_a_boot_disk_if_it_sets_them(
-    properties: Any, read: tuple[bool, bool]
-) -> None:
-    found = values.parse_template(compute_v1.InstanceTemplate(properties=properties))
-    assert (found.has_scheduling, found.has_boot_disk) == read
-
-
-def test_a_vm_is_read_with_its_metadata() -> None:
-    metadata: Any = {"fingerprint": "f", "items": [{"key": "created-by", "value": "mig"}]}
-    found = values.parse_instance(
-        compute_v1.Instance(
-            name="vm",
-            id=5,
-            status="RUNNING",
-            creation_timestamp="2026-11-20T10:00:00Z",
-            last_start_timestamp="2026-11-20T10:01:00Z",
-            metadata=metadata,
-        )
-    )
-    assert (found.name, found.id, found.status, found.created_by) == ("vm", "5", "RUNNING", "mig")
-    assert (found.fingerprint, found.metadata) == ("f", {"created-by": "mig"})
-    assert found.created is not None
-    assert found.started is not None
-    assert (found.started - found.created).total_seconds() == 60

@@ -159,17 +159,6 @@ def test_a_rejected_token_is_renewed_once(servers: Servers, kind: TokenKind) -> 
     assert cluster.calls == 2
 
 
-def test_many_threads_fetch_one_token(servers: Servers) -> None:
-    cluster = open_cluster(servers.access())
-    threads = [threading.Thread(target=cluster.list_nodes, args=("tng-x",)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert servers.metadata.asked == ["identity"]
-    assert len(servers.api.seen) == 8
-
-
 def test_many_threads_with_one_rejected_token_renew_it_once(servers: Servers) -> None:
     servers.google.ages_s = [60]
     cluster = list_nodes(servers.access())
@@ -288,15 +277,6 @@ class Proxy:
 
     def handle(self, _request: Request) -> Response:
         return Response(502, {}, b"x" * 300)
-
-
-def test_an_answer_that_is_not_a_status_is_quoted_up_to_200_characters(
-    servers: Servers,
-) -> None:
-    tls = servers.ca.server_context((LOOPBACK,), datetime.now(UTC))
-    server = f"https://{LOOPBACK}:{servers.loopback.serve(Proxy(), tls)}"
-    error = get_error(replace(servers.access(TokenKind.ACCESS), server=server))
-    assert (error.http, error.reason, error.message) == (502, "", "x" * 200)
 
 
 # Certificates
