@@ -131,18 +131,15 @@ def _setup(folder: Path, in_front: Callable[[Application], Application] = lambda
     return Setup(folder, gce=QUICK_GCE, agents=QUICK_AGENTS, scripts=0, in_front=in_front)
 
 
-def test_a_killed_relay_is_restarted_and_misses_no_event(tmp_path: Path) -> None:
-    async def run() -> None:
-        lifecycle = Lifecycle()
-        async with open_supervisor(_setup(tmp_path), lifecycle.observe) as supervisor:
+async def test_a_killed_relay_is_restarted_and_misses_no_event(tmp_path: Path) -> None:
+    lifecycle = Lifecycle()
+    async with open_supervisor(_setup(tmp_path), lifecycle.observe) as supervisor:
 
-            async def fault() -> None:
-                supervisor.subprocesses["relay"].kill()
+        async def fault() -> None:
+            supervisor.subprocesses["relay"].kill()
 
-            await lifecycle.run(supervisor, fault)
-        assert lifecycle.ended == ["relay"]
-
-    asyncio.run(run())
+        await lifecycle.run(supervisor, fault)
+    assert lifecycle.ended == ["relay"]
 
 
 def _kill_worker(supervisor: Supervisor, step: str) -> None:

@@ -52,7 +52,7 @@ def write_certificate(folder: Path) -> Path:
     return path
 
 
-def test_a_pod_verifies_the_clusters_certificate_and_sends_its_token(
+async def test_a_pod_verifies_the_clusters_certificate_and_sends_its_token(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ca = write_certificate(tmp_path)
@@ -62,20 +62,17 @@ def test_a_pod_verifies_the_clusters_certificate_and_sends_its_token(
     monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
     monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(ca))
 
-    async def scenario() -> None:
-        server = ScriptedApi()
-        runner, port = await serve(server, tls=tls)
-        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
-        api = await KubernetesApi.connect("")
-        async with api.get(NODES, QUERY, TIMEOUT) as response:
-            assert (await response.json())["items"] == []
-        request = server.requests.get_nowait()
-        assert request.headers["authorization"].lower() == "bearer pod-token"
-        await api.close()
-        await runner.cleanup()
-
-    asyncio.run(scenario())
+    server = ScriptedApi()
+    runner, port = await serve(server, tls=tls)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(port))
+    api = await KubernetesApi.connect("")
+    async with api.get(NODES, QUERY, TIMEOUT) as response:
+        assert (await response.json())["items"] == []
+    request = server.requests.get_nowait()
+    assert request.headers["authorization"].lower() == "bearer pod-token"
+    await api.close()
+    await runner.cleanup()
 
 
 def test_a_relay_outside_a_pod_without_a_kubeconfig_cannot_connect(

@@ -120,98 +120,85 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("environ, message", WRONG.values(), ids=WRONG.keys())
-def test_a_relay_that_cannot_start_logs_the_reason_and_exits_with_2(
+async def test_a_relay_that_cannot_start_logs_the_reason_and_exits_with_2(
     environ: dict[str, str], message: str
 ) -> None:
-    async def scenario() -> None:
-        credentials = {"PUBSUB_EMULATOR_HOST": "127.0.0.1:1"}
-        known = "GOOGLE_APPLICATION_CREDENTIALS" in environ
-        process = await _start({**({} if known else credentials), **environ})
-        output, _ = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
-        line = json.loads(output.splitlines()[-1])
-        assert process.returncode == 2
-        assert line["severity"] == "CRITICAL"
-        assert line["message"].startswith("cannot start: ")
-        assert message in line["message"]
-
-    asyncio.run(scenario())
+    credentials = {"PUBSUB_EMULATOR_HOST": "127.0.0.1:1"}
+    known = "GOOGLE_APPLICATION_CREDENTIALS" in environ
+    process = await _start({**({} if known else credentials), **environ})
+    output, _ = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
+    line = json.loads(output.splitlines()[-1])
+    assert process.returncode == 2
+    assert line["severity"] == "CRITICAL"
+    assert line["message"].startswith("cannot start: ")
+    assert message in line["message"]
 
 
-def test_a_relay_reports_a_group_and_ends_cleanly_on_sigterm(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        pubsub, api = SmallPubSub(), ScriptedApi()
-        async with pubsub.serving() as port, running(api, tmp_path, port) as relay:
-            for _ in range(3):
-                await relay.wait_for_log("listed")
-            api.change(GROUPS, "ADDED", group(resource_name=""))
-            topic, message = await asyncio.wait_for(pubsub.messages.get(), TIMEOUT_S)
-            assert topic == "projects/proj-1/topics/tpu-functions-create-resources"
-            assert message.attributes["cluster"] == CLUSTER_ID
-            assert (await relay.get("/healthz"))[0] == 200
-            assert (await relay.get("/readyz"))[0] == 200
-            relay.process.send_signal(signal.SIGTERM)
-            assert (await relay.wait_for_log("ended"))["severity"] == "INFO"
-            await asyncio.wait_for(relay.process.communicate(), TIMEOUT_S)
-            assert relay.process.returncode == 0
-
-    asyncio.run(scenario())
+async def test_a_relay_reports_a_group_and_ends_cleanly_on_sigterm(tmp_path: Path) -> None:
+    pubsub, api = SmallPubSub(), ScriptedApi()
+    async with pubsub.serving() as port, running(api, tmp_path, port) as relay:
+        for _ in range(3):
+            await relay.wait_for_log("listed")
+        api.change(GROUPS, "ADDED", group(resource_name=""))
+        topic, message = await asyncio.wait_for(pubsub.messages.get(), TIMEOUT_S)
+        assert topic == "projects/proj-1/topics/tpu-functions-create-resources"
+        assert message.attributes["cluster"] == CLUSTER_ID
+        assert (await relay.get("/healthz"))[0] == 200
+        assert (await relay.get("/readyz"))[0] == 200
+        relay.process.send_signal(signal.SIGTERM)
+        assert (await relay.wait_for_log("ended"))["severity"] == "INFO"
+        await asyncio.wait_for(relay.process.communicate(), TIMEOUT_S)
+        assert relay.process.returncode == 0
 
 
-def test_sigterm_ends_a_relay_that_has_no_pubsub_and_no_api_server(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", 1)
-        process = await _start(
-            {
-                "PUBSUB_PROJECT": "proj-1",
-                "KUBECONFIG": str(kubeconfig),
-                "PUBSUB_EMULATOR_HOST": "127.0.0.1:1",
-                "PORT": "0",
-            }
-        )
-        assert (await _next_line(process))["message"] == "started"
-        process.send_signal(signal.SIGTERM)
-        await asyncio.wait_for(process.communicate(), TIMEOUT_S)
-        assert process.returncode == 0
-
-    asyncio.run(scenario())
+async def test_sigterm_ends_a_relay_that_has_no_pubsub_and_no_api_server(tmp_path: Path) -> None:
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", 1)
+    process = await _start(
+        {
+            "PUBSUB_PROJECT": "proj-1",
+            "KUBECONFIG": str(kubeconfig),
+            "PUBSUB_EMULATOR_HOST": "127.0.0.1:1",
+            "PORT": "0",
+        }
+    )
+    assert (await _next_line(process))["message"] == "started"
+    process.send_signal(signal.SIGTERM)
+    await asyncio.wait_for(process.communicate(), TIMEOUT_S)
+    assert process.returncode == 0
 
 
-def test_the_image_has_every_module_that_the_relay_imports(tmp_path: Path) -> None:
-    for line in (ROOT / "relay" / "Dockerfile").read_text().splitlines():
-        if line.startswith(("COPY relay/ ", "COPY shared/ ")):
-            source, target = line.split()[1:]
+async def test_the_image_has_every_module_that_the_relay_imports(tmp_path: Path) -> None:
+    for step in (ROOT / "relay" / "Dockerfile").read_text().splitlines():
+        if step.startswith(("COPY relay/ ", "COPY shared/ ")):
+            source, target = step.split()[1:]
             shutil.copytree(ROOT / source, tmp_path / target)
 
-    async def scenario() -> None:
-        process = await _start({"PUBSUB_EMULATOR_HOST": "127.0.0.1:1"}, tmp_path)
-        line = await _next_line(process)
-        assert line["message"].startswith("cannot start: PUBSUB_PROJECT is not set")
-        await process.communicate()
-
-    asyncio.run(scenario())
+    process = await _start({"PUBSUB_EMULATOR_HOST": "127.0.0.1:1"}, tmp_path)
+    line = await _next_line(process)
+    assert line["message"].startswith("cannot start: PUBSUB_PROJECT is not set")
+    await process.communicate()
 
 
 @pytest.mark.slow
-def test_a_thousand_foreign_nodes_use_little_memory_and_cause_no_message(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        pubsub, api = SmallPubSub(), ScriptedApi()
-        names = [f"gke-pool-{index:04}" for index in range(1000)]
-        api.put(GROUPS, settled_group())
-        api.put(NODES, node(), *(foreign_node(name) for name in names))
-        async with pubsub.serving() as port, running(api, tmp_path, port) as relay:
-            await relay.wait_for_log("listed")
-            await relay.wait_for_log("listed")
-            for name in names * 3:
-                api.change(NODES, "MODIFIED", foreign_node(name))
-            api.compact()
-            api.close_watches()
-            await relay.wait_for_log("listed")
-            await relay.wait_for_log("listed")
-            memory_mb = psutil.Process(relay.process.pid).memory_info().rss / 1e6
-            print(f"resident: {memory_mb:.0f} MB")
-            assert memory_mb < MOST_MEMORY_MB
-            api.change(NODES, "MODIFIED", node(ready="False"))
-            await asyncio.wait_for(pubsub.messages.get(), TIMEOUT_S)
-            assert pubsub.messages.empty()
-
-    asyncio.run(scenario())
+async def test_a_thousand_foreign_nodes_use_little_memory_and_cause_no_message(
+    tmp_path: Path,
+) -> None:
+    pubsub, api = SmallPubSub(), ScriptedApi()
+    names = [f"gke-pool-{index:04}" for index in range(1000)]
+    api.put(GROUPS, settled_group())
+    api.put(NODES, node(), *(foreign_node(name) for name in names))
+    async with pubsub.serving() as port, running(api, tmp_path, port) as relay:
+        await relay.wait_for_log("listed")
+        await relay.wait_for_log("listed")
+        for name in names * 3:
+            api.change(NODES, "MODIFIED", foreign_node(name))
+        api.compact()
+        api.close_watches()
+        await relay.wait_for_log("listed")
+        await relay.wait_for_log("listed")
+        memory_mb = psutil.Process(relay.process.pid).memory_info().rss / 1e6
+        print(f"resident: {memory_mb:.0f} MB")
+        assert memory_mb < MOST_MEMORY_MB
+        api.change(NODES, "MODIFIED", node(ready="False"))
+        await asyncio.wait_for(pubsub.messages.get(), TIMEOUT_S)
+        assert pubsub.messages.empty()

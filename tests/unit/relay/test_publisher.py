@@ -32,83 +32,70 @@ def a_publisher() -> PubSubPublisher:
     return PubSubPublisher("proj-1", "tf-", AnonymousCredentials(), lambda: now)
 
 
-def test_a_message_is_published_to_the_topic_of_its_step_as_it_was_encoded(
+async def test_a_message_is_published_to_the_topic_of_its_step_as_it_was_encoded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scenario() -> None:
-        pubsub = SmallPubSub()
-        async with pubsub.serving() as port:
-            monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
-            sender = a_publisher()
-            assert await sender.publish([a_publication()], "cluster-1") == []
-            await sender.close()
-        topic, message = pubsub.messages.get_nowait()
-        assert topic == "projects/proj-1/topics/tf-label-node"
-        assert json.loads(message.data)["nodes"] == ["n-1"]
-        assert dict(message.attributes) == {"cluster": "cluster-1", "cause": "NodesChanged"}
-
-    asyncio.run(scenario())
+    pubsub = SmallPubSub()
+    async with pubsub.serving() as port:
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
+        sender = a_publisher()
+        assert await sender.publish([a_publication()], "cluster-1") == []
+        await sender.close()
+    topic, message = pubsub.messages.get_nowait()
+    assert topic == "projects/proj-1/topics/tf-label-node"
+    assert json.loads(message.data)["nodes"] == ["n-1"]
+    assert dict(message.attributes) == {"cluster": "cluster-1", "cause": "NodesChanged"}
 
 
-def test_a_missing_topic_fails_only_its_own_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        pubsub = SmallPubSub(missing={"tf-label-node"})
-        lost, other = a_publication(), a_publication("tear_down")
-        async with pubsub.serving() as port:
-            monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
-            sender = a_publisher()
-            assert await sender.publish([lost, other], "c") == [lost]
-            await sender.close()
-        assert pubsub.messages.get_nowait()[0].endswith("/tf-tear-down")
-
-    asyncio.run(scenario())
+async def test_a_missing_topic_fails_only_its_own_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    pubsub = SmallPubSub(missing={"tf-label-node"})
+    lost, other = a_publication(), a_publication("tear_down")
+    async with pubsub.serving() as port:
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
+        sender = a_publisher()
+        assert await sender.publish([lost, other], "c") == [lost]
+        await sender.close()
+    assert pubsub.messages.get_nowait()[0].endswith("/tf-tear-down")
 
 
-def test_more_messages_than_one_call_allows_are_published_in_several_calls(
+async def test_more_messages_than_one_call_allows_are_published_in_several_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scenario() -> None:
-        pubsub = SmallPubSub()
-        async with pubsub.serving() as port:
-            monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
-            sender = a_publisher()
-            assert await sender.publish([a_publication()] * 2_001, "c") == []
-            await sender.close()
-        assert pubsub.messages.qsize() == 2_001
-
-    asyncio.run(scenario())
+    pubsub = SmallPubSub()
+    async with pubsub.serving() as port:
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
+        sender = a_publisher()
+        assert await sender.publish([a_publication()] * 2_001, "c") == []
+        await sender.close()
+    assert pubsub.messages.qsize() == 2_001
 
 
-def test_messages_are_published_as_soon_as_pubsub_is_available_again(
+async def test_messages_are_published_as_soon_as_pubsub_is_available_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scenario() -> None:
-        pubsub, batch = SmallPubSub(), [a_publication()]
-        async with pubsub.serving() as port:
-            monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
-            sender = a_publisher()
-            assert await sender.publish(batch, "c") == []
-        for _ in range(5):
-            assert await sender.publish(batch, "c") == batch
-        async with pubsub.serving(port):
-            assert await sender.publish(batch, "c") == []
-            await sender.close()
-
-    asyncio.run(scenario())
+    pubsub, batch = SmallPubSub(), [a_publication()]
+    async with pubsub.serving() as port:
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
+        sender = a_publisher()
+        assert await sender.publish(batch, "c") == []
+    for _ in range(5):
+        assert await sender.publish(batch, "c") == batch
+    async with pubsub.serving(port):
+        assert await sender.publish(batch, "c") == []
+        await sender.close()
 
 
-def test_a_call_to_a_pubsub_that_does_not_answer_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_to_a_pubsub_that_does_not_answer_times_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(publisher, "CALL_TIMEOUT_S", 0.1)
 
-    async def scenario() -> None:
-        server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
-        sender, batch = a_publisher(), [a_publication()]
-        assert await sender.publish(batch, "c") == batch
-        server.close()
-
-    asyncio.run(scenario())
+    server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
+    sender, batch = a_publisher(), [a_publication()]
+    assert await sender.publish(batch, "c") == batch
+    server.close()
 
 
 A_POD = Message("default", "train-0", "uid-2", Cause.UNSCHEDULABLE, NOW, kind=POD_KIND)

@@ -60,20 +60,17 @@ async def ask(url: str, ca: CertificateAuthority, body: Any = None) -> tuple[int
         return answer.status, await answer.text()
 
 
-def test_reviews_are_answered_over_tls_even_after_invalid_ones(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with serving(tmp_path) as (url, _, ca):
-            for body, status in (
-                (b"{", 400),
-                (b"x" * (MAX_BYTES + 1), 413),
-                (json.dumps(as_review(stateful_set())).encode(), 200),
-            ):
-                code, text = await ask(f"{url}/mutate", ca, body)
-                assert code == status
-            response = json.loads(text)["response"]
-            assert response["patchType"] == "JSONPatch"
-
-    asyncio.run(run())
+async def test_reviews_are_answered_over_tls_even_after_invalid_ones(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (url, _, ca):
+        for body, status in (
+            (b"{", 400),
+            (b"x" * (MAX_BYTES + 1), 413),
+            (json.dumps(as_review(stateful_set())).encode(), 200),
+        ):
+            code, text = await ask(f"{url}/mutate", ca, body)
+            assert code == status
+        response = json.loads(text)["response"]
+        assert response["patchType"] == "JSONPatch"
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "x"])
@@ -142,38 +139,32 @@ async def status_of(streams: Streams) -> int:
     return int((await streams[0].readline()).split()[1])
 
 
-def test_large_reviews_do_not_delay_an_ordinary_one(tmp_path: Path) -> None:
+async def test_large_reviews_do_not_delay_an_ordinary_one(tmp_path: Path) -> None:
     ordinary = json.dumps(as_review(stateful_set())).encode()
 
-    async def run() -> None:
-        async with serving(tmp_path) as (url, _, ca):
-            in_progress = [await begin(url, ca, MAX_BYTES) for _ in range(2)]
-            one_more = await begin(url, ca, MAX_BYTES)
-            assert await status_of(one_more) == 503
-            assert (await ask(f"{url}/mutate", ca, ordinary))[0] == 200
-            for _, writer in (*in_progress, one_more):
-                writer.close()
-
-    asyncio.run(run())
+    async with serving(tmp_path) as (url, _, ca):
+        in_progress = [await begin(url, ca, MAX_BYTES) for _ in range(2)]
+        one_more = await begin(url, ca, MAX_BYTES)
+        assert await status_of(one_more) == 503
+        assert (await ask(f"{url}/mutate", ca, ordinary))[0] == 200
+        for _, writer in (*in_progress, one_more):
+            writer.close()
 
 
-def test_slow_reviews_do_not_delay_an_ordinary_one_and_time_out(
+async def test_slow_reviews_do_not_delay_an_ordinary_one_and_time_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "BODY_WITHIN_S", 0.2)
     ordinary = json.dumps(as_review(stateful_set())).encode()
 
-    async def run() -> None:
-        async with serving(tmp_path) as (url, _, ca):
-            slow = [await begin(url, ca, size) for size in (*([20_000] * 20), MAX_BYTES, MAX_BYTES)]
-            assert (await ask(f"{url}/mutate", ca, ordinary))[0] == 200
-            assert {await status_of(one) for one in slow} == {408}
-            # Their memory is free again.
-            assert (await ask(f"{url}/mutate", ca, b"x" * MAX_BYTES))[0] == 400
-            for _, writer in slow:
-                writer.close()
-
-    asyncio.run(run())
+    async with serving(tmp_path) as (url, _, ca):
+        slow = [await begin(url, ca, size) for size in (*([20_000] * 20), MAX_BYTES, MAX_BYTES)]
+        assert (await ask(f"{url}/mutate", ca, ordinary))[0] == 200
+        assert {await status_of(one) for one in slow} == {408}
+        # Their memory is free again.
+        assert (await ask(f"{url}/mutate", ca, b"x" * MAX_BYTES))[0] == 400
+        for _, writer in slow:
+            writer.close()
 
 
 @pytest.mark.parametrize(
@@ -212,28 +203,22 @@ def test_the_metrics_count_reviews_by_outcome(tmp_path: Path) -> None:
     )
 
 
-def test_a_new_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with serving(tmp_path) as (url, certificate, old):
-            assert not certificate.reload_if_changed()
-            new = CertificateAuthority.create(datetime.now(UTC))
-            write_pair(tmp_path, new)
-            assert certificate.reload_if_changed()
-            assert (await ask(f"{url}/healthz", new))[0] == 200
-            with pytest.raises(aiohttp.ClientConnectorCertificateError):
-                await ask(f"{url}/healthz", old)
-
-    asyncio.run(run())
+async def test_a_new_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (url, certificate, old):
+        assert not certificate.reload_if_changed()
+        new = CertificateAuthority.create(datetime.now(UTC))
+        write_pair(tmp_path, new)
+        assert certificate.reload_if_changed()
+        assert (await ask(f"{url}/healthz", new))[0] == 200
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await ask(f"{url}/healthz", old)
 
 
-def test_an_invalid_certificate_does_not_replace_the_current_one(tmp_path: Path) -> None:
-    async def run() -> None:
-        async with serving(tmp_path) as (url, certificate, ca):
-            (tmp_path / "tls.key").write_text("no key")
-            assert not certificate.reload_if_changed()
-            assert (await ask(f"{url}/healthz", ca))[0] == 200
-
-    asyncio.run(run())
+async def test_an_invalid_certificate_does_not_replace_the_current_one(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (url, certificate, ca):
+        (tmp_path / "tls.key").write_text("no key")
+        assert not certificate.reload_if_changed()
+        assert (await ask(f"{url}/healthz", ca))[0] == 200
 
 
 def test_a_missing_certificate_is_reported(tmp_path: Path) -> None:
