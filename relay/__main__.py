@@ -37,7 +37,18 @@ class _CannotStart(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; the exit status."""
-    _build_parser().parse_args(arguments)
+    # The settings are environment variables; there is no option but --help.
+    lines = [
+        f"  {one.name}{'' if one.default is None else f' ({one.default})' if one.default else ''}\n"
+        f"      {one.meaning.replace('`', '')}"
+        for one in VARIABLES.values()
+    ]
+    argparse.ArgumentParser(
+        prog="python -m relay",
+        description="Watch a cluster, and publish its changes to the topics of the functions.",
+        epilog="environment variables, with their defaults:\n" + "\n".join(lines),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    ).parse_args(arguments)
     configure_daemon()
     try:
         settings = read_settings(os.environ)
@@ -49,26 +60,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _build_parser() -> argparse.ArgumentParser:
-    """The settings are environment variables; there is no option but ``--help``."""
-    lines = [
-        f"  {one.name}{'' if one.default is None else f' ({one.default})' if one.default else ''}\n"
-        f"      {one.meaning.replace('`', '')}"
-        for one in VARIABLES.values()
-    ]
-    return argparse.ArgumentParser(
-        prog="python -m relay",
-        description="Watch a cluster, and publish its changes to the topics of the functions.",
-        epilog="environment variables, with their defaults:\n" + "\n".join(lines),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-
 async def _run(settings: RelaySettings, credentials: Credentials) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    api = await _connect(settings)
+    try:
+        api = await KubernetesApi.connect(settings.kubeconfig)
+    except CannotConnect as error:
+        where = f"KUBECONFIG={settings.kubeconfig}" if settings.kubeconfig else _NO_POD
+        raise _CannotStart(f"{where}: {error}") from error
     publisher = PubSubPublisher(settings.project, settings.topic_prefix, credentials, _now)
     relay = Relay(
         api,
@@ -92,14 +92,6 @@ async def _run(settings: RelaySettings, credentials: Credentials) -> None:
         await publisher.close()
         await api.close()
     _LOG.info("ended")
-
-
-async def _connect(settings: RelaySettings) -> KubernetesApi:
-    try:
-        return await KubernetesApi.connect(settings.kubeconfig)
-    except CannotConnect as error:
-        where = f"KUBECONFIG={settings.kubeconfig}" if settings.kubeconfig else _NO_POD
-        raise _CannotStart(f"{where}: {error}") from error
 
 
 def _now() -> datetime:

@@ -16,34 +16,24 @@ from relay import metrics
 from relay.changes.coalescing import WIDEST_RETRY_GAP
 from relay.changes.outbox import Outbox
 from relay.changes.pending import OutgoingMessage
+from relay.group_metrics import GroupMetrics
 from relay.health import Health
 from relay.kinds import Change, WatchedKind
-from relay.slices import Slices
 from relay.watching.api import API_FAILURES, KubernetesApi
 from relay.watching.backoff import Backoff
 from relay.watching.projection import parse
 from relay.watching.watch import Timing, Watch, WatchedResource
 from relay.watching.watch_health import Monotonic, WatchHealth
-from shared.base.names import (
-    GROUP,
-    JOB_KEY,
-    JOBSET_GROUP,
-    JOBSET_PLURAL,
-    JOBSET_VERSION,
-    KIND,
-    KUBELET_SIGNER,
-    PLURAL,
-    VERSION,
-)
+from shared.base import names
 
 RESOURCES = (
-    WatchedResource("TPUNodeGroup", f"/apis/{GROUP}/{VERSION}/{PLURAL}"),
+    WatchedResource("TPUNodeGroup", f"/apis/{names.GROUP}/{names.VERSION}/{names.PLURAL}"),
     WatchedResource("Node", "/api/v1/nodes"),
     # This includes renewals by all kubelets: no selector knows the requester's group.
     WatchedResource(
         "CertificateSigningRequest",
         "/apis/certificates.k8s.io/v1/certificatesigningrequests",
-        {"fieldSelector": f"spec.signerName={KUBELET_SIGNER}"},
+        {"fieldSelector": f"spec.signerName={names.KUBELET_SIGNER}"},
     ),
 )
 JOBSET_RESOURCES = (
@@ -51,9 +41,11 @@ JOBSET_RESOURCES = (
     WatchedResource(
         "Pod",
         "/api/v1/pods",
-        {"labelSelector": JOB_KEY, "fieldSelector": "status.phase=Pending"},
+        {"labelSelector": names.JOB_KEY, "fieldSelector": "status.phase=Pending"},
     ),
-    WatchedResource("JobSet", f"/apis/{JOBSET_GROUP}/{JOBSET_VERSION}/{JOBSET_PLURAL}"),
+    WatchedResource(
+        "JobSet", f"/apis/{names.JOBSET_GROUP}/{names.JOBSET_VERSION}/{names.JOBSET_PLURAL}"
+    ),
 )
 MAX_BATCH = 100
 """Objects and steps in one round of publishing; the next round follows immediately."""
@@ -95,37 +87,30 @@ class Relay:
         self._now = now
         self._timing = timing
         self._outbox = Outbox(_count_skipped)
-        self._slices = Slices(now)
+        self._group_metrics = GroupMetrics(now)
         self._changed = asyncio.Event()
         self._backoff = Backoff(timing.first_backoff_s, timing.longest_backoff_s, rng)
         resources = (*RESOURCES, *JOBSET_RESOURCES) if with_jobsets else RESOURCES
         health_by_kind = {resource.kind: WatchHealth(monotonic) for resource in resources}
         self._watches = [
-            Watch(
-                api,
-                resource,
-                self,
-                health_by_kind[resource.kind],
-                timing=timing,
-                backoff=self._backoff,
-            )
-            for resource in resources
+            Watch(api, one, self, health_by_kind[one.kind], timing=timing, backoff=self._backoff)
+            for one in resources
         ]
-        self.health = Health(health_by_kind, self._outbox, self._slices, timing)
+        self.health = Health(health_by_kind, self._outbox, self._group_metrics, timing)
 
     def changed(self, kind: WatchedKind, event: Change, raw: Mapping[str, Any]) -> None:
         """Called by a watch."""
         self._outbox.changed(kind, event, raw, self._now())
-        if kind == KIND:
-            self._slices.changed(event, raw)
+        if kind == names.KIND:
+            self._group_metrics.changed(event, raw)
         self._changed.set()
 
     def relisted(self, kind: WatchedKind, objects: Iterable[Mapping[str, Any]]) -> None:
         """Called by a watch."""
         found = list(objects)
         self._outbox.relisted(kind, found, self._now())
-        if kind == KIND:
-            self._slices.relisted(found)
+        if kind == names.KIND:
+            self._group_metrics.relisted(found)
         self._changed.set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -139,39 +124,35 @@ class Relay:
         everything = [*watches, publishing, stopping]
         try:
             await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
-            _raise_failure([*watches, publishing])
+            for ended in (*watches, publishing):
+                if ended.done():
+                    ended.result()  # raises the exception that ended it
             for watch in watches:
                 watch.cancel()
             self._changed.set()
-            await self._finish_publishing(publishing)
+            try:
+                async with asyncio.timeout(SHUTDOWN_S):
+                    await publishing
+                    await self._publish_rest()
+            except TimeoutError:
+                _LOG.warning(
+                    "ended before everything was published; the next start reports it from the state"
+                )
         finally:
             for task in everything:
                 task.cancel()
             await asyncio.gather(*everything, return_exceptions=True)
 
-    async def _finish_publishing(self, publishing: asyncio.Task[None]) -> None:
-        try:
-            async with asyncio.timeout(SHUTDOWN_S):
-                await publishing
-                await self._publish_rest()
-        except TimeoutError:
-            _LOG.warning(
-                "ended before everything was published; the next start reports it from the state"
-            )
-
     async def _publish_until(self, stop: asyncio.Event) -> None:
         await self._find_cluster_id(stop)
         while not stop.is_set():
-            await self._wait_until_due()
+            self._changed.clear()
+            due, now = self._outbox.next_due(), self._now()
+            wait = WIDEST_RETRY_GAP if due is None else min(due - now, WIDEST_RETRY_GAP)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), wait.total_seconds())
             failed = await self._publish(self._outbox.take_due(self._now(), MAX_BATCH))
             self._outbox.returned(failed, self._now())
-
-    async def _wait_until_due(self) -> None:
-        self._changed.clear()
-        due, now = self._outbox.next_due(), self._now()
-        wait = WIDEST_RETRY_GAP if due is None else min(due - now, WIDEST_RETRY_GAP)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), wait.total_seconds())
 
     async def _publish_rest(self) -> None:
         """Publish all that is pending, due or not, once."""
@@ -185,10 +166,13 @@ class Relay:
         return await self._publisher.publish(publications, self._cluster_id)
 
     async def _find_cluster_id(self, stop: asyncio.Event) -> None:
+        timeout = aiohttp.ClientTimeout(total=self._timing.list_s)
         failures = 0
         while not (self._cluster_id or stop.is_set()):
             try:
-                self._cluster_id = await self._read_cluster_id()
+                async with self._api.get(_CLUSTER_PATH, {}, timeout) as response:
+                    namespace = parse(await response.read())
+                self._cluster_id = str(namespace["metadata"]["uid"])
             except API_FAILURES as error:
                 failures += 1
                 _LOG.warning(
@@ -199,19 +183,7 @@ class Relay:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), self._backoff.delay_s(failures))
 
-    async def _read_cluster_id(self) -> str:
-        timeout = aiohttp.ClientTimeout(total=self._timing.list_s)
-        async with self._api.get(_CLUSTER_PATH, {}, timeout) as response:
-            namespace = parse(await response.read())
-        return str(namespace["metadata"]["uid"])
-
 
 def _count_skipped(kind: WatchedKind) -> None:
     metrics.SKIPPED.labels(kind).inc()
     _LOG.warning("skipped an object without a valid name, namespace or uid", kind=kind)
-
-
-def _raise_failure(parts: Iterable[asyncio.Task[Any]]) -> None:
-    for part in parts:
-        if part.done():
-            part.result()

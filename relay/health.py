@@ -16,12 +16,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 from relay import metrics
 from relay.changes.outbox import Outbox
+from relay.group_metrics import GroupMetrics
 from relay.kinds import TRIGGERED_STEPS, WatchedKind
-from relay.slices import Slices
 from relay.watching.watch import Timing
 from relay.watching.watch_health import WatchHealth
-
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Health:
@@ -31,12 +29,12 @@ class Health:
         self,
         watches: Mapping[WatchedKind, WatchHealth],
         outbox: Outbox,
-        slices: Slices,
+        group_metrics: GroupMetrics,
         timing: Timing,
     ) -> None:
         self._watches = watches
         self._outbox = outbox
-        self._slices = slices
+        self._group_metrics = group_metrics
         self._timing = timing
 
     def list_stuck(self) -> list[str]:
@@ -49,9 +47,15 @@ class Health:
 
     def list_not_ready(self) -> list[str]:
         """One line for each kind that is not listed yet, or not being watched."""
-        return [
-            line for kind, watch in self._watches.items() if (line := self._unready(kind, watch))
-        ]
+        lines = []
+        for kind, watch in self._watches.items():
+            if not watch.listed:
+                lines.append(f"{kind}: not listed yet" + (watch.missing and f": {watch.missing}"))
+            elif watch.missing:
+                lines.append(f"{kind}: {watch.missing}")
+            elif (silence_s := watch.without_contact_s()) > self._timing.silent_s:
+                lines.append(f"{kind}: no contact with the API server for {silence_s:.0f} s")
+        return lines
 
     def update_metrics(self) -> None:
         """Set the gauges to the current values."""
@@ -64,27 +68,27 @@ class Health:
         metrics.NODES.set(self._outbox.node_count)
         metrics.WAITING_PODS.set(self._outbox.waiting_pod_count)
         metrics.JOBSETS.set(self._outbox.jobset_count)
-        self._slices.update_metrics()
-
-    def _unready(self, kind: str, watch: WatchHealth) -> str:
-        if not watch.listed:
-            return f"{kind}: not listed yet" + (f": {watch.missing}" if watch.missing else "")
-        if watch.missing:
-            return f"{kind}: {watch.missing}"
-        if watch.without_contact_s() > self._timing.silent_s:
-            return f"{kind}: no contact with the API server for {watch.without_contact_s():.0f} s"
-        return ""
+        self._group_metrics.update_metrics()
 
 
 async def serve(health: Health, port: int) -> tuple[web.AppRunner, int]:
     """Listen on all addresses; the runner (to clean up) and the port. Raises `OSError`."""
-    listener = _listen(port)
+    if socket.has_dualstack_ipv6():
+        listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    else:
+        listener = socket.create_server(("", port))
+
+    async def scrape(_request: web.Request) -> web.Response:
+        health.update_metrics()
+        body = generate_latest(REGISTRY)
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
     app = web.Application()
     app.add_routes(
         [
             web.get("/healthz", _probe(health.list_stuck)),
             web.get("/readyz", _probe(health.list_not_ready)),
-            web.get("/metrics", _metrics(health)),
+            web.get("/metrics", scrape),
         ]
     )
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
@@ -93,25 +97,12 @@ async def serve(health: Health, port: int) -> tuple[web.AppRunner, int]:
     return runner, listener.getsockname()[1]
 
 
-def _listen(port: int) -> socket.socket:
-    if socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-    return socket.create_server(("", port))
-
-
-def _probe(list_problems: Callable[[], list[str]]) -> _Handler:
+def _probe(
+    list_problems: Callable[[], list[str]],
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def answer(_request: web.Request) -> web.Response:
         problems = list_problems()
         status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
         return web.Response(status=status, text="\n".join(problems or ["ok"]) + "\n")
-
-    return answer
-
-
-def _metrics(health: Health) -> _Handler:
-    async def answer(_request: web.Request) -> web.Response:
-        health.update_metrics()
-        body = generate_latest(REGISTRY)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     return answer

@@ -1,7 +1,8 @@
-"""What is watched, and which steps its changes trigger."""
+"""What is watched, how a watch ends, and which steps the changes trigger."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Literal
 
 WatchedKind = Literal["TPUNodeGroup", "Node", "CertificateSigningRequest", "Pod", "JobSet"]
@@ -27,3 +28,24 @@ TRIGGERED_STEPS = (
     RELEASE_SLICE,
 )
 """The steps to whose topics the relay publishes."""
+
+
+class End(StrEnum):
+    """How a list or a watch ended; this decides how the relay continues."""
+
+    CLOSED = "closed"
+    EXPIRED = "expired"
+    SILENT = "silent"
+    UNREACHABLE = "unreachable"
+    BROKEN = "broken"
+    REFUSED = "refused"
+
+
+END_MEANINGS = {
+    End.CLOSED: "the server closed it normally, as it closes every watch after a few minutes",
+    End.EXPIRED: "the resource version is too old (410): a new list follows",
+    End.SILENT: "nothing was received for longer than the server's own timeout",
+    End.UNREACHABLE: "no connection could be made",
+    End.BROKEN: "the connection was lost, or an answer could not be parsed",
+    End.REFUSED: "the API server answered with an error",
+}

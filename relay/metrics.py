@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from relay.kinds import KINDS, TRIGGERED_STEPS
-from relay.outcomes import MEANINGS
+from relay.kinds import END_MEANINGS, KINDS, TRIGGERED_STEPS
 from shared.base.reasons import Reason, find_entry
 
 _Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
@@ -52,7 +51,7 @@ LABELS: Mapping[str, Mapping[str, str]] = {
         "BOOKMARK": "nothing has changed up to this version",
         "OTHER": "an unknown type",
     },
-    "end": {str(end): meaning for end, meaning in MEANINGS.items()},
+    "end": {str(end): meaning for end, meaning in END_MEANINGS.items()},
     "state": {
         GroupState.READY: "the condition `Ready` is True",
         GroupState.NOT_READY: "the condition `Ready` is not True, or not written yet",

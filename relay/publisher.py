@@ -85,8 +85,7 @@ class PubSubPublisher:
         if self._client is None:
             self._client = PublisherAsyncClient(credentials=self._credentials)
         calls = [
-            self._publish_all(self._client, step, batch, cluster_id)
-            for step, batch in by_step.items()
+            self._publish(self._client, step, batch, cluster_id) for step, batch in by_step.items()
         ]
         failed = [publication for part in await asyncio.gather(*calls) for publication in part]
         if failed:
@@ -101,20 +100,6 @@ class PubSubPublisher:
         if client is not None:
             await client.transport.close()
 
-    async def _publish_all(
-        self,
-        client: PublisherAsyncClient,
-        step: str,
-        publications: list[OutgoingMessage],
-        cluster_id: str,
-    ) -> list[OutgoingMessage]:
-        """Publish to one topic, in calls of at most `MAX_MESSAGES`. Returns what failed."""
-        failed: list[OutgoingMessage] = []
-        for start in range(0, len(publications), MAX_MESSAGES):
-            part = publications[start : start + MAX_MESSAGES]
-            failed += await self._publish(client, step, part, cluster_id)
-        return failed
-
     async def _publish(
         self,
         client: PublisherAsyncClient,
@@ -122,52 +107,41 @@ class PubSubPublisher:
         publications: list[OutgoingMessage],
         cluster_id: str,
     ) -> list[OutgoingMessage]:
-        messages = [
-            PubsubMessage(
-                data=publication.message.encode(),
-                attributes=publication.message.attributes(cluster_id),
-            )
-            for publication in publications
-        ]
-        try:
-            with metrics.PUBLISH_DURATION.labels(step).time():
-                await client.publish(
-                    topic=self._topics[step], messages=messages, retry=None, timeout=CALL_TIMEOUT_S
+        """Publish to one topic, in calls of at most `MAX_MESSAGES`. Returns what failed."""
+        topic = self._topics[step]
+        failed: list[OutgoingMessage] = []
+        for start in range(0, len(publications), MAX_MESSAGES):
+            part = publications[start : start + MAX_MESSAGES]
+            messages = [
+                PubsubMessage(
+                    data=one.message.encode(), attributes=one.message.attributes(cluster_id)
                 )
-        except (GoogleAPIError, GoogleAuthError) as error:
-            metrics.FAILED.labels(step).inc(len(publications))
-            _LOG.warning(
-                "could not publish",
-                topic=self._topics[step],
-                messages=len(publications),
-                detail=f"{type(error).__name__}: {error}"[:_MOST_DETAIL],
-            )
-            return publications
-        self._count(step, publications)
-        return []
-
-    def _count(self, step: str, publications: list[OutgoingMessage]) -> None:
-        now = self._now()
-        metrics.PUBLISHED.labels(step).inc(len(publications))
-        for publication in publications:
-            reaction = now - publication.message.at
-            metrics.REACTION.labels(step).observe(max(0.0, reaction.total_seconds()))
-            _log_publication(publication)
-
-
-def _log_publication(publication: OutgoingMessage) -> None:
-    message = publication.message
-    _LOG.info(
-        "published",
-        step=publication.step,
-        **_subject(message),
-        cause=message.cause,
-        nodes=len(message.nodes),
-    )
+                for one in part
+            ]
+            try:
+                with metrics.PUBLISH_DURATION.labels(step).time():
+                    await client.publish(
+                        topic=topic, messages=messages, retry=None, timeout=CALL_TIMEOUT_S
+                    )
+            except (GoogleAPIError, GoogleAuthError) as error:
+                metrics.FAILED.labels(step).inc(len(part))
+                detail = f"{type(error).__name__}: {error}"[:_MOST_DETAIL]
+                _LOG.warning("could not publish", topic=topic, messages=len(part), detail=detail)
+                failed += part
+                continue
+            now = self._now()
+            metrics.PUBLISHED.labels(step).inc(len(part))
+            for one in part:
+                reaction = (now - one.message.at).total_seconds()
+                metrics.REACTION.labels(step).observe(max(0.0, reaction))
+                _log_published(step, one.message)
+        return failed
 
 
-def _subject(message: Message) -> dict[str, Any]:
-    if message.kind == SIGNING_REQUEST_KIND:
-        return {"requests": message.requests}
-    name = f"{message.namespace}/{message.name}"
-    return {_LOGGED_AS[message.kind]: name, "uid": message.uid}
+def _log_published(step: str, message: Message) -> None:
+    subject: dict[str, Any] = {"requests": message.requests}
+    if message.kind != SIGNING_REQUEST_KIND:
+        name = f"{message.namespace}/{message.name}"
+        subject = {_LOGGED_AS[message.kind]: name, "uid": message.uid}
+    nodes = len(message.nodes)
+    _LOG.info("published", step=step, **subject, cause=message.cause, nodes=nodes)

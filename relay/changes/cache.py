@@ -43,10 +43,6 @@ class ClusterCache:
     def find_group(self, key: GroupKey) -> GroupFingerprint | None:
         return self._groups.get(key)
 
-    def get_group(self, key: GroupKey) -> GroupFingerprint:
-        """The group. Raises `KeyError` if it is unknown."""
-        return self._groups[key]
-
     def find_node(self, name: str) -> NodeFingerprint | None:
         return self._nodes.get(name)
 

@@ -20,8 +20,7 @@ import structlog
 from aiohttp.http_exceptions import LineTooLong
 
 from relay import metrics
-from relay.kinds import Change, WatchedKind
-from relay.outcomes import End
+from relay.kinds import Change, End, WatchedKind
 from relay.watching.api import API_FAILURES, CannotConnect, KubernetesApi, Refused
 from relay.watching.backoff import Backoff
 from relay.watching.projection import parse
@@ -128,9 +127,17 @@ class Watch:
             end, detail = await self._attempt()
             lasted = end is End.CLOSED and self._health.clock() - began >= self._timing.short_s
             self._failures = 0 if self._moved or lasted else self._failures + 1
-            if end is End.EXPIRED or self._is_refused_for_long(end):
+            is_refused = end is End.REFUSED and self._failures >= REFUSALS_BEFORE_RELIST
+            if end is End.EXPIRED or is_refused:
                 self._version = ""
-            await self._pause(end, detail)
+            delay_s = self._backoff.delay_s(self._failures)
+            metrics.ENDS.labels(self._resource.kind, end).inc()
+            if end is not End.CLOSED or self._failures:
+                log = _LOG.info if end is End.EXPIRED else _LOG.warning
+                retry_in_s = round(delay_s, 1)
+                kind = self._resource.kind
+                log("watch ended", kind=kind, end=end, detail=detail, retry_in_s=retry_in_s)
+            await asyncio.sleep(delay_s)
 
     async def _attempt(self) -> tuple[End, str]:
         try:
@@ -138,15 +145,18 @@ class Watch:
                 await self._list()
             await self._follow()
         except Refused as refusal:
-            missing = self._missing() if refusal.status == HTTPStatus.NOT_FOUND else ""
+            missing = ""
+            if refusal.status == HTTPStatus.NOT_FOUND:
+                missing = (
+                    f"404: the API server does not know {self._resource.path}; "
+                    "its CustomResourceDefinition must be applied"
+                )
             self._health.refusal(missing)
             expired = refusal.status == HTTPStatus.GONE
             return End.EXPIRED if expired else End.REFUSED, missing or str(refusal)
         except LineTooLong as error:
-            return (
-                End.EXPIRED,
-                f"{type(error).__name__}: an event has more than {MAX_EVENT_BYTES} bytes",
-            )
+            detail = f"{type(error).__name__}: an event has more than {MAX_EVENT_BYTES} bytes"
+            return End.EXPIRED, detail
         except API_FAILURES as error:
             end = next(end for kind, end in _ENDS if isinstance(error, kind))
             if end is not End.SILENT:
@@ -155,38 +165,26 @@ class Watch:
         self._health.contact()
         return End.CLOSED, ""
 
-    def _missing(self) -> str:
-        return (
-            f"404: the API server does not know {self._resource.path}; "
-            "its CustomResourceDefinition must be applied"
-        )
-
     async def _list(self) -> None:
         objects: list[Mapping[str, Any]] = []
-        token, more = "", True
-        while more:
-            items, version, token = _page(await self._get_page(token))
+        query = {**self._resource.selection, "limit": str(PAGE_SIZE)}
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=self._timing.connect_s, sock_read=self._timing.list_s
+        )
+        while True:
+            async with self._api.get(self._resource.path, query, timeout) as response:
+                page = parse(await response.read())
+            self._health.contact()
+            items, version, token = _parse_page(page)
             objects.extend(items)
-            more = bool(token)
+            if not token:
+                break
+            query["continue"] = token
         self._sink.relisted(self._resource.kind, objects)
         self._version = version
         self._health.listed = True
         metrics.LISTS.labels(self._resource.kind).inc()
         _LOG.info("listed", kind=self._resource.kind, count=len(objects), version=version)
-
-    async def _get_page(self, token: str) -> Any:
-        query = {
-            **self._resource.selection,
-            "limit": str(PAGE_SIZE),
-            **({"continue": token} if token else {}),
-        }
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=self._timing.connect_s, sock_read=self._timing.list_s
-        )
-        async with self._api.get(self._resource.path, query, timeout) as response:
-            page = parse(await response.read())
-        self._health.contact()
-        return page
 
     async def _follow(self) -> None:
         query = {
@@ -213,33 +211,15 @@ class Watch:
             case {"type": str(word), "object": _} if word != "ERROR":
                 version = self._version  # reconnecting would bring the same event again
             case _:
-                raise ValueError(f"no watch event: {str(line)[:200]}")
+                raise ValueError(f"not a watch event: {str(line)[:200]}")
         metrics.EVENTS.labels(self._resource.kind, metrics.event_label(word)).inc()
         if word in _CHANGES:
             self._sink.changed(self._resource.kind, _CHANGES[word], _mapping(line["object"]))
         self._version, self._moved = version, True
         self._health.contact()
 
-    def _is_refused_for_long(self, end: End) -> bool:
-        """Whether the API server has rejected this version so often that a new list is due."""
-        return end is End.REFUSED and self._failures >= REFUSALS_BEFORE_RELIST
 
-    async def _pause(self, end: End, detail: str) -> None:
-        delay_s = self._backoff.delay_s(self._failures)
-        metrics.ENDS.labels(self._resource.kind, end).inc()
-        if end is not End.CLOSED or self._failures:
-            report = _LOG.info if end is End.EXPIRED else _LOG.warning
-            report(
-                "watch ended",
-                kind=self._resource.kind,
-                end=end,
-                detail=detail,
-                retry_in_s=round(delay_s, 1),
-            )
-        await asyncio.sleep(delay_s)
-
-
-def _page(page: Any) -> tuple[list[Mapping[str, Any]], str, str]:
+def _parse_page(page: Any) -> tuple[list[Mapping[str, Any]], str, str]:
     """The items of a list, its version, and the token of the next page, empty after the last one."""
     match page:
         case {
@@ -249,9 +229,9 @@ def _page(page: Any) -> tuple[list[Mapping[str, Any]], str, str]:
             objects = [_mapping(item) for item in items or ()]
             return objects, version, str(rest.get("continue") or "")
         case _:
-            raise ValueError(f"no list: {str(page)[:200]}")
+            raise ValueError(f"not a list: {str(page)[:200]}")
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    """An object of a list or an event; what is none reads as one without a name."""
+    """An object of a list or an event; any other value counts as an object without a name."""
     return value if isinstance(value, Mapping) else {}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from relay.changes.coalescing import WIDEST_GAP, WIDEST_RETRY_GAP
 from relay.daemon import SHUTDOWN_S
-from relay.outcomes import MEANINGS, End
+from relay.kinds import END_MEANINGS, End
 from relay.watching.watch import Timing
 
 
 def test_every_end_of_a_watch_is_documented() -> None:
-    assert set(MEANINGS) == set(End)
+    assert set(END_MEANINGS) == set(End)
 
 
 def test_the_times_in_the_text_are_equal_to_the_code() -> None:

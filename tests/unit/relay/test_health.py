@@ -11,9 +11,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from relay.changes.outbox import Outbox
+from relay.group_metrics import GroupMetrics
 from relay.health import Health, serve
 from relay.metrics import DESCRIPTIONS, LABELS
-from relay.slices import Slices
 from relay.watching.watch import Timing
 from relay.watching.watch_health import WatchHealth
 
@@ -38,7 +38,7 @@ def listed_watch() -> tuple[SettableClock, WatchHealth, Health]:
     return (
         clock,
         watch_health,
-        Health({"Node": watch_health}, Outbox(), Slices(lambda: NOON), TIMING),
+        Health({"Node": watch_health}, Outbox(), GroupMetrics(lambda: NOON), TIMING),
     )
 
 
@@ -74,7 +74,7 @@ def test_a_contact_makes_a_silent_watch_ready_again() -> None:
 
 def test_readyz_names_a_kind_that_the_api_server_does_not_serve() -> None:
     watch_health = WatchHealth(SettableClock())
-    health = Health({"JobSet": watch_health}, Outbox(), Slices(lambda: NOON), TIMING)
+    health = Health({"JobSet": watch_health}, Outbox(), GroupMetrics(lambda: NOON), TIMING)
     watch_health.refusal("404: the API server does not know jobsets")
     assert health.list_not_ready() == [
         "JobSet: not listed yet: 404: the API server does not know jobsets"
@@ -112,7 +112,9 @@ async def get(health: Health, path: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("path, status, text", ANSWERS.values(), ids=ANSWERS.keys())
 def test_the_probes_answer_with_a_status_and_a_reason(path: str, status: int, text: str) -> None:
-    health = Health({"Node": WatchHealth(SettableClock())}, Outbox(), Slices(lambda: NOON), TIMING)
+    health = Health(
+        {"Node": WatchHealth(SettableClock())}, Outbox(), GroupMetrics(lambda: NOON), TIMING
+    )
     assert asyncio.run(get(health, path)) == (status, text)
 
 

@@ -69,15 +69,15 @@ ENDS: dict[str, tuple[Failure, dict[str, Any]]] = {
     ),
     "an invalid event": (
         lambda api: api.watch_errors.append(Response(200, body=b'"x"\n')),
-        end("warning", "broken", "ValueError: no watch event: x"),
+        end("warning", "broken", "ValueError: not a watch event: x"),
     ),
     "a long invalid event": (
         lambda api: api.watch_errors.append(Response.of_json("x" * 300)),
-        end("warning", "broken", f"ValueError: no watch event: {'x' * 200}"),
+        end("warning", "broken", f"ValueError: not a watch event: {'x' * 200}"),
     ),
     "a long invalid list": (
         _make_list_invalid,
-        end("warning", "broken", f"ValueError: no list: {'x' * 200}"),
+        end("warning", "broken", f"ValueError: not a list: {'x' * 200}"),
     ),
     "a long error of the API server": (
         lambda api: api.watch_errors.append(error_response(500, "x" * 600)),

@@ -13,8 +13,8 @@ from prometheus_client import REGISTRY
 
 from local.cloud.simulation import Options
 from local.vm import agents
+from relay.group_metrics import GroupMetrics, read_phases, read_record
 from relay.metrics import CreationPhase, GroupState
-from relay.slices import Slices, read_phases, read_slice
 from relay.watching.projection import parse
 from shared.base.timestamps import parse_time, render_time
 from tests.support.harness import Harness
@@ -80,7 +80,7 @@ class Scrape:
 
     def __init__(self) -> None:
         self.now = NOON
-        self.slices = Slices(lambda: self.now)
+        self.slices = GroupMetrics(lambda: self.now)
         self._before = self._samples()
 
     def _samples(self) -> dict[tuple[str, tuple[str, ...]], float]:
@@ -129,14 +129,14 @@ STATES = {
 def test_a_slice_has_one_state_and_one_reason(
     raw: Raw, state: GroupState, reason: str, since: float
 ) -> None:
-    read = read_slice(raw)
+    read = read_record(raw)
     assert (read.state, read.reason) == (state, reason)
     assert read.since == NOON + timedelta(seconds=since)
 
 
 def test_a_group_with_a_deletion_timestamp_is_deleting_since_then() -> None:
     raw = slice_at(90, "True", "Ready", deleting=True)
-    read = read_slice(raw)
+    read = read_record(raw)
     assert (read.state, read.reason) == (GroupState.DELETING, "Ready")
     assert read.since == datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -165,7 +165,7 @@ def test_chips_follow_from_topology_and_hosts(
 ) -> None:
     raw = slice_at()
     raw["spec"], raw["status"]["nodeSummary"] = spec, {"running": running}
-    read = read_slice(raw)
+    read = read_record(raw)
     assert (read.chips, read.running_chips) == (chips, running_chips)
 
 
@@ -331,14 +331,14 @@ def test_every_field_of_a_slice_that_is_read_is_kept_by_the_projection() -> None
     raw = lost(600)
     raw["status"]["nodeSummary"] = {"running": 1}
     parsed: Raw = parse(json.dumps(raw).encode())
-    assert read_slice(parsed) == read_slice(raw)
+    assert read_record(parsed) == read_record(raw)
     assert read_phases(parsed) == read_phases(raw)
-    assert read_slice(raw).running_chips == 4
+    assert read_record(raw).running_chips == 4
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_status_of_any_form_does_not_stop_the_metrics(seed: int) -> None:
-    random, slices = Random(seed), Slices(lambda: NOON)
+    random, slices = Random(seed), GroupMetrics(lambda: NOON)
     slices.relisted([make_object(random, "TPUNodeGroup") for _ in range(20)])
     for number in range(200):
         raw = copy.deepcopy(random.choice([completed(60, 70, 100, 120), lost(600), slice_at()]))
@@ -366,7 +366,7 @@ def test_a_simulated_creation_has_every_phase() -> None:
     assert harness.run_until(lambda: harness.is_ready("bench"), timedelta(hours=1))
     raw = harness.group("bench")
     assert raw is not None
-    read, phases = read_slice(raw), read_phases(raw)
+    read, phases = read_record(raw), read_phases(raw)
     assert (read.state, read.chips, read.running_chips, read.is_complete) == ("Ready", 8, 8, True)
     created, completed_at = (
         parse_time(text)

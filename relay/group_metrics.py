@@ -1,4 +1,4 @@
-"""Metrics of the slices: their states and reasons, the times of their creation, losses and repairs.
+"""Metrics of the groups: their states and reasons, the times of their creation, losses and repairs.
 
 The relay watches every TPUNodeGroup and keeps a `GroupRecord` of each, with a few fields. Gauges are
 computed from them at each scrape, counters and histograms from differences. Changes during a restart are
@@ -49,8 +49,8 @@ class GroupRecord:
     """Whether it was Ready at least once."""
 
 
-def read_slice(raw: Mapping[str, Any]) -> GroupRecord:
-    """Read a TPUNodeGroup. Malformed fields count as absent."""
+def read_record(raw: Mapping[str, Any]) -> GroupRecord:
+    """The record of a TPUNodeGroup. Malformed fields count as absent."""
     metadata, status = read_mapping(raw, "metadata"), read_mapping(raw, "status")
     ready = _find_condition(status, "Ready")
     state, reason = GroupState.NOT_READY, read_text(ready, "reason") or metrics.NOT_REPORTED
@@ -59,15 +59,20 @@ def read_slice(raw: Mapping[str, Any]) -> GroupRecord:
         state, since = GroupState.DELETING, guess_time(deletion)
     elif read_text(ready, "status") == TRUE:
         state, reason = GroupState.READY, metrics.READY
-    chips, hosts = _count_chips(read_mapping(raw, "spec"))
+    spec = read_mapping(raw, "spec")
     running = _limit(read_number(read_mapping(status, "nodeSummary"), "running"))
+    topology, hosts = read_text(spec, "topology"), _limit(read_number(spec, "nodeCount"))
+    chips = 0
+    if hosts and _TOPOLOGY.fullmatch(topology):
+        is_individual = read_text(spec, "targetSizePolicyMode") == "INDIVIDUAL"
+        chips = _limit(prod(map(int, topology.split("x"))) * (hosts if is_individual else 1))
     return GroupRecord(
         uid=read_text(metadata, "uid"),
         state=state,
         reason=metrics.reason_label(reason),
         since=since,
         chips=chips,
-        running_chips=min(chips, chips // hosts * running) if hosts else 0,
+        running_chips=min(chips, chips // max(1, hosts) * running),
         is_complete=guess_time(status.get("completedAt")) is not None,
     )
 
@@ -83,8 +88,13 @@ def read_phases(raw: Mapping[str, Any]) -> Mapping[CreationPhase, float]:
     completed = guess_time(status.get("completedAt"))
     if created is None or completed is None:
         return {}
-    ends = {CreationPhase.RESOURCES: _existed(status, "managedInstanceGroup")}
-    ends |= {phase: _became_true(status, kind) for phase, kind in _PHASE_ENDS}
+    mig = read_mapping(read_mapping(status, "resources"), "managedInstanceGroup")
+    has_mig = mig.get("state") == "Ready"
+    ends = {CreationPhase.RESOURCES: guess_time(mig.get("since")) if has_mig else None}
+    for phase, kind in _PHASE_ENDS:
+        condition = _find_condition(status, kind)
+        is_true = read_text(condition, "status") == TRUE
+        ends[phase] = guess_time(condition.get("lastTransitionTime")) if is_true else None
     boundaries = [created]
     for end in (*ends.values(), completed):
         boundaries.append(max(boundaries[-1], min(end or boundaries[-1], completed)))
@@ -92,12 +102,12 @@ def read_phases(raw: Mapping[str, Any]) -> Mapping[CreationPhase, float]:
     return dict(zip((*ends, CreationPhase.READY), spans, strict=True))
 
 
-class Slices:
-    """All slices, and what of their changes is counted."""
+class GroupMetrics:
+    """The records of all groups, and the counters of their changes."""
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
-        self._slices: dict[GroupKey, GroupRecord] = {}
+        self._records: dict[GroupKey, GroupRecord] = {}
         self._is_listed = False
 
     def changed(self, event: Change, raw: Mapping[str, Any]) -> None:
@@ -105,7 +115,7 @@ class Slices:
         if not has_identity(raw, is_namespaced=True):
             return
         if event == "DELETED":
-            self._slices.pop(_key(raw), None)
+            self._records.pop(_key(raw), None)
         else:
             self._observe(raw)
 
@@ -113,12 +123,12 @@ class Slices:
         """A new list of all TPUNodeGroups. The first list is only cached."""
         known = [raw for raw in objects if has_identity(raw, is_namespaced=True)]
         listed = {_key(raw) for raw in known}
-        self._slices = {key: one for key, one in self._slices.items() if key in listed}
+        self._records = {key: one for key, one in self._records.items() if key in listed}
         for raw in known:
             if self._is_listed:
                 self._observe(raw)
             else:
-                self._slices[_key(raw)] = read_slice(raw)
+                self._records[_key(raw)] = read_record(raw)
         self._is_listed = True
 
     def update_metrics(self) -> None:
@@ -128,7 +138,7 @@ class Slices:
         chips: Counter[str] = Counter()
         running: Counter[str] = Counter()
         now = self._now()
-        for one in self._slices.values():
+        for one in self._records.values():
             series = one.state, one.reason
             count[series] += 1
             longest[series] = max(longest[series], _seconds(one.since, now))
@@ -142,37 +152,28 @@ class Slices:
             metrics.RUNNING_CHIPS.labels(state).set(running[state])
 
     def _observe(self, raw: Mapping[str, Any]) -> None:
-        key, after = _key(raw), read_slice(raw)
-        before = self._slices.get(key)
+        """Replace the record of a group, and count its creation, loss or repair."""
+        key, after = _key(raw), read_record(raw)
+        before = self._records.get(key)
         if before is None or before.uid != after.uid:
             before = None
         elif before.is_complete:
             after = replace(after, is_complete=True)  # a status may be lost, and written again
-        self._slices[key] = after
+        self._records[key] = after
         if after.is_complete and not (before is not None and before.is_complete):
-            _count_creation(raw)
+            model = metrics.model_label(read_text(read_mapping(raw, "status"), "provisioningModel"))
+            if phases := read_phases(raw):
+                metrics.TIME_TO_READY.labels(model).observe(sum(phases.values()))
+            for phase, seconds in phases.items():
+                metrics.PHASE_DURATION.labels(phase).observe(seconds)
         elif before is not None:
-            _count_change(before, after)
-
-
-def _count_creation(raw: Mapping[str, Any]) -> None:
-    phases = read_phases(raw)
-    if not phases:
-        return
-    model = metrics.model_label(read_text(read_mapping(raw, "status"), "provisioningModel"))
-    metrics.TIME_TO_READY.labels(model).observe(sum(phases.values()))
-    for phase, seconds in phases.items():
-        metrics.PHASE_DURATION.labels(phase).observe(seconds)
-
-
-def _count_change(before: GroupRecord, after: GroupRecord) -> None:
-    match before.state, after.state:
-        case GroupState.READY, GroupState.NOT_READY:
-            metrics.LOSSES.labels(after.reason).inc()
-        case GroupState.NOT_READY, GroupState.READY if before.is_complete:
-            metrics.REPAIRS.inc()
-            if before.since is not None and after.since is not None:
-                metrics.TIME_TO_REPAIR.observe(_seconds(before.since, after.since))
+            match before.state, after.state:
+                case GroupState.READY, GroupState.NOT_READY:
+                    metrics.LOSSES.labels(after.reason).inc()
+                case GroupState.NOT_READY, GroupState.READY if before.is_complete:
+                    metrics.REPAIRS.inc()
+                    if before.since is not None and after.since is not None:
+                        metrics.TIME_TO_REPAIR.observe(_seconds(before.since, after.since))
 
 
 def _key(raw: Mapping[str, Any]) -> GroupKey:
@@ -182,27 +183,6 @@ def _key(raw: Mapping[str, Any]) -> GroupKey:
 
 def _find_condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return next((one for one in read_mappings(status, "conditions") if one.get("type") == kind), {})
-
-
-def _existed(status: Mapping[str, Any], kind: str) -> datetime | None:
-    resource = read_mapping(read_mapping(status, "resources"), kind)
-    return guess_time(resource.get("since")) if resource.get("state") == "Ready" else None
-
-
-def _became_true(status: Mapping[str, Any], kind: str) -> datetime | None:
-    condition = _find_condition(status, kind)
-    is_true = read_text(condition, "status") == TRUE
-    return guess_time(condition.get("lastTransitionTime")) if is_true else None
-
-
-def _count_chips(spec: Mapping[str, Any]) -> tuple[int, int]:
-    """The chips that the spec asks for, and the hosts that have them; zeros where it makes no sense."""
-    topology, hosts = read_text(spec, "topology"), _limit(read_number(spec, "nodeCount"))
-    if not hosts or not _TOPOLOGY.fullmatch(topology):
-        return 0, 0
-    of_slice = prod(map(int, topology.split("x")))
-    is_individual = read_text(spec, "targetSizePolicyMode") == "INDIVIDUAL"
-    return _limit(of_slice * hosts if is_individual else of_slice), hosts
 
 
 def _limit(count: int) -> int:
