@@ -11,7 +11,8 @@ from functions.approve_join.join_requests import Candidate
 from functions.approve_join.observe import ObservedRequests
 from functions.create_resources.observe import ObservedResources, ObservedUnreadable
 from functions.inject_token.observe import NothingToInject, ObservedVms
-from functions.label_node.observe import NothingToCount, ObservedNodes
+from functions.label_node.observe import NothingToCount
+from functions.label_node.observed_nodes import ObservedNodes
 from functions.tear_down.observe import ObservedBeginning, ObservedRemains, UnreadableRemains
 from shared.base.names import TOKEN_KEY
 from shared.base.timestamps import render_time
@@ -52,15 +53,14 @@ def _(observed: ObservedUnreadable) -> Iterator[str]:
 
 @list_facts.register
 def _(observed: ObservedNodes) -> Iterator[str]:
-    members = observed.members
-    wanted = members.group.spec.node_count
-    yield from _describe_group(members.group)
-    own, ready = len(members.joined), len(members.ready)
-    read = _count(members.nodes, "Node")
+    wanted = observed.group.spec.node_count
+    yield from _describe_group(observed.group)
+    own, ready = len(observed.joined), len(observed.ready)
+    read = _count(observed.nodes, "Node")
     yield f"{read} read: {wanted} wanted, {own} of the group, {ready} ready"
-    yield _describe_vms(members.instances, has_all_vms=members.has_all_vms)
-    if members.unread_nodes:
-        yield f"no time to read {_count(members.unread_nodes, 'Node')}"
+    yield _describe_vms(observed.instances, has_all_vms=observed.has_all_vms)
+    if observed.unread_nodes:
+        yield f"no time to read {_count(observed.unread_nodes, 'Node')}"
     if observed.mig is not None:
         yield f"MIG: {_describe_mig(observed.mig)}"
     yield from _describe_status(observed.status)

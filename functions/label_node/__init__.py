@@ -34,7 +34,7 @@ more, but accepted, is such a contradiction.
 from __future__ import annotations
 
 from functions.label_node import decide, observe
-from functions.label_node.health import Members
+from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import Plan
 from shared.frame.snapshot import Rules, whole
@@ -60,7 +60,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_environment_error(work, error, add_error)
 
 
-SNAPSHOT: Rules = {**RULES, (Members, "instances"): whole}
+SNAPSHOT: Rules = {**RULES, (ObservedNodes, "instances"): whole}
 STEP = Step(
     "label_node",
     open_group,

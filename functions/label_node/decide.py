@@ -7,8 +7,8 @@ from datetime import datetime
 from itertools import islice
 
 from functions.label_node import health, interconnect, join_report
-from functions.label_node.health import Members
-from functions.label_node.observe import NothingToCount, ObservedNodes
+from functions.label_node.observe import NothingToCount
+from functions.label_node.observed_nodes import ObservedNodes
 from shared.frame.plan import Action, Batch, Emit, ForOne, NamedAction, Plan, Resume, Send
 from shared.node_groups import readiness
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
@@ -37,10 +37,10 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
     actions: tuple[Action | Batch, ...] = (
         node_actions,
         _count(observed, now),
-        *_trigger_others(observed.members, now),
-        *_list_node_events(observed.members),
+        *_trigger_others(observed, now),
+        *_list_node_events(observed),
     )
-    return Plan(_name_outcome(observed.members), actions)
+    return Plan(_name_outcome(observed), actions)
 
 
 def _decide_without_count(observed: NothingToCount, now: datetime) -> Plan:
@@ -59,13 +59,12 @@ def _decide_without_count(observed: NothingToCount, now: datetime) -> Plan:
 def _build_batch(observed: ObservedNodes, now: datetime) -> Batch:
     """The actions on Nodes. Without time for all, a message to this step names the next Nodes (at most
     `MAX_NAMES`) and continues the batch."""
-    members = observed.members
     actions = tuple(
         NamedAction(node.name, ForOne(actions))
-        for node in _order_nodes(members.nodes, observed.trigger)
-        if (actions := tuple(_node_actions(members, node, now)))
+        for node in _order_nodes(observed.nodes, observed.trigger)
+        if (actions := tuple(_node_actions(observed, node, now)))
     )
-    message = message_about(members.group, Cause.CONTINUED, now)
+    message = message_about(observed.group, Cause.CONTINUED, now)
     return Batch(actions, Resume("label_node", message, names_nodes=True))
 
 
@@ -85,86 +84,86 @@ def _order_nodes(nodes: Iterable[Node], trigger: Trigger) -> list[Node]:
     return sorted(nodes, key=lambda node: (node.name not in named, node.name))
 
 
-def _node_actions(members: Members, node: Node, now: datetime) -> Iterator[Action]:
-    if node.vm in members.instances and members.instances[node.vm] is None:
-        if may_be_own(members.group, node):
+def _node_actions(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[Action]:
+    if node.vm in observed.instances and observed.instances[node.vm] is None:
+        if may_be_own(observed.group, node):
             yield DeleteNode(node.name, node.uid)
-    elif members.is_own(node):  # it matches its VM, or is proved and the VM was not read
-        yield from _prove(members, node, now)
+    elif observed.is_own(node):  # it matches its VM, or is proved and the VM was not read
+        yield from _prove(observed, node, now)
 
 
-def _prove(members: Members, node: Node, now: datetime) -> Iterator[Action]:
+def _prove(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[Action]:
     """Revoke the VM's token, then label the Node. For a proved Node nothing is revoked any more, so the
     token would remain if the order were reversed and the second call failed."""
-    instance = members.instances.get(node.vm)
-    with_tokens = members.group.spec.joins_with_tokens  # otherwise the metadata may name any token
+    instance = observed.instances.get(node.vm)
+    with_tokens = observed.group.spec.joins_with_tokens  # otherwise the metadata may name any token
     if with_tokens and instance is not None and node.proved_vm_id != instance.id:
         token = find_token(instance.metadata, now)
         if token is not None:
             yield DeleteSecret(token.id, node.vm)
-    patch = proof_patch(members.group, node, members.status.machine_type, instance)
+    patch = proof_patch(observed.group, node, observed.status.machine_type, instance)
     if patch:
         yield PatchNode(node.name, node.uid, patch)
 
 
-def _name_outcome(members: Members) -> str:
-    desired = members.group.spec.node_count
-    if len(members.ready) >= desired:
+def _name_outcome(observed: ObservedNodes) -> str:
+    desired = observed.group.spec.node_count
+    if len(observed.ready) >= desired:
         return "AllReady"
-    return "AllJoined" if len(members.joined) >= desired else "Counting"
+    return "AllJoined" if len(observed.joined) >= desired else "Counting"
 
 
 def _count(observed: ObservedNodes, now: datetime) -> WriteStatus:
-    group, members = observed.group, observed.members
-    known = health.count(members, observed.trigger, observed.join_timeout, now)
-    known = join_report.add_condition(members, known, now)
+    group = observed.group
+    known = health.count(observed, now)
+    known = join_report.add_condition(observed, known, now)
     known = interconnect.add_condition(observed.mig, group, known, now)
     return WriteStatus(readiness.conclude(group, known, now))
 
 
-def _trigger_others(members: Members, now: datetime) -> Iterator[Action]:
+def _trigger_others(observed: ObservedNodes, now: datetime) -> Iterator[Action]:
     """Trigger the steps whose conditions contradict what this step has observed."""
-    known, desired = members.status, members.group.spec.node_count
-    with_tokens = members.group.spec.joins_with_tokens
-    stale = tuple(node.vm for node in members.nodes if with_tokens and _is_stale(members, node))
+    known, desired = observed.status, observed.group.spec.node_count
+    with_tokens = observed.group.spec.joins_with_tokens
+    stale = tuple(node.vm for node in observed.nodes if with_tokens and _is_stale(observed, node))
     if stale:
-        message = message_about(members.group, Cause.VMS_NEED_TOKENS, now, vms=stale[:BATCH])
+        message = message_about(observed.group, Cause.VMS_NEED_TOKENS, now, vms=stale[:BATCH])
         yield Send("inject_token", (message,))
-    have_all_joined = len(members.joined) >= desired
+    have_all_joined = len(observed.joined) >= desired
     if have_all_joined and not known.is_true(Type.TOKENS_INJECTED):
-        yield Send("inject_token", (message_about(members.group, Cause.RESYNC, now),))
-    are_vms_missing = members.has_all_vms and len(members.vms) < desired
+        yield Send("inject_token", (message_about(observed.group, Cause.RESYNC, now),))
+    are_vms_missing = observed.has_all_vms and len(observed.vms) < desired
     mig = known.resources.get(MIG)
     if mig is None or mig.state is not State.READY:
         return
     is_contradicted_by_vms = known.is_true(Type.MIG_READY) and are_vms_missing
     is_contradicted_by_nodes = not known.is_true(Type.MIG_READY) and have_all_joined
     if is_contradicted_by_vms or is_contradicted_by_nodes:
-        yield Send("create_resources", (message_about(members.group, Cause.FORWARDED, now),))
+        yield Send("create_resources", (message_about(observed.group, Cause.FORWARDED, now),))
 
 
-def _is_stale(members: Members, node: Node) -> bool:
+def _is_stale(observed: ObservedNodes, node: Node) -> bool:
     """Whether a Node is of a predecessor of its VM: inject_token deletes it, so that the VM can join."""
-    instance = members.instances.get(node.vm)
-    return instance is not None and is_of_predecessor(members.group, node, instance)
+    instance = observed.instances.get(node.vm)
+    return instance is not None and is_of_predecessor(observed.group, node, instance)
 
 
-def _list_node_events(members: Members) -> Iterator[Action]:
+def _list_node_events(observed: ObservedNodes) -> Iterator[Action]:
     """The Events on Nodes that do not count, at most `BATCH` of each kind: all Nodes of a large slice
     may have the same defect, and the group's own Events are written after these."""
-    yield from islice(_list_nameless(members), BATCH)
-    yield from islice(_list_misnamed(members), BATCH)
+    yield from islice(_list_nameless(observed), BATCH)
+    yield from islice(_list_misnamed(observed), BATCH)
 
 
-def _list_nameless(members: Members) -> Iterator[Emit]:
-    for node in members.without_provider_id():
+def _list_nameless(observed: ObservedNodes) -> Iterator[Emit]:
+    for node in observed.without_provider_id():
         text = f"Node {node.name} joined without a ProviderID"
         yield Emit(Event("MissingProviderID", text, is_warning=True), node.raw, once=True)
 
 
-def _list_misnamed(members: Members) -> Iterator[Emit]:
-    for node in members.nodes:
-        vm = find_vm_of_misnamed(members.group, node)
+def _list_misnamed(observed: ObservedNodes) -> Iterator[Emit]:
+    for node in observed.nodes:
+        vm = find_vm_of_misnamed(observed.group, node)
         if vm is not None:
             text = (
                 f"Node {node.name} names VM {vm} in its ProviderID, but a Node must have its VM's "

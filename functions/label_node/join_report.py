@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from functions.label_node.health import Members
+from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.reasons import VM_LOSSES, Reason, find_advice
 from shared.node_groups.readiness import awaiting_message
 from shared.node_groups.status import Status, Type
@@ -13,43 +13,43 @@ VISIBLE_AFTER = timedelta(minutes=1)
 """A list of VMs has all VMs that were created longer ago."""
 
 
-def add_condition(members: Members, known: Status, now: datetime) -> Status:
+def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Status:
     """``known``, which has the counts, with NodesJoined."""
     counts = known.counts
     if counts.joined >= counts.desired:
         message = f"All {counts.desired} nodes have joined the cluster"
         return known.with_condition(
-            Type.NODES_JOINED, True, "Joined", message, group=members.group, now=now
+            Type.NODES_JOINED, True, "Joined", message, group=observed.group, now=now
         )
     before = known.conditions.get(Type.NODES_JOINED)
-    gone = _count_gone_early(members, known, now)
+    gone = _count_gone_early(observed, known, now)
     if gone:
         lost = [entry.why for entry in known.pending if entry.why in VM_LOSSES]
         reason = Reason(lost[0]) if lost else Reason.NODE_LOST
         message = _describe_gone_early(gone, counts.desired)
-    elif not members.has_all_vms and before is not None and before.message.startswith(_GONE_EARLY):
+    elif not observed.has_all_vms and before is not None and before.message.startswith(_GONE_EARLY):
         return known  # only a list of all VMs can refute this message
     else:
-        reason = _why_missing(members, known)
-        message = _describe_missing(members, known, reason)
+        reason = _why_missing(observed, known)
+        message = _describe_missing(observed, known, reason)
     return known.with_condition(
-        Type.NODES_JOINED, False, reason, message, group=members.group, now=now
+        Type.NODES_JOINED, False, reason, message, group=observed.group, now=now
     )
 
 
 _GONE_EARLY = "Before the slice was complete, "
 
 
-def _count_gone_early(members: Members, known: Status, now: datetime) -> int:
+def _count_gone_early(observed: ObservedNodes, known: Status, now: datetime) -> int:
     """The number of VMs that are gone although their BULK slice was never complete. Compute Engine does
     not recreate them."""
     created = known.conditions.get(Type.MIG_READY)
-    if not members.group.spec.is_bulk or known.completed_at is not None:
+    if not observed.group.spec.is_bulk or known.completed_at is not None:
         return 0
     if created is None or not created.is_true:
         return 0
-    if members.has_all_vms and now - created.since >= VISIBLE_AFTER:
-        return max(0, members.group.spec.node_count - len(members.vms))
+    if observed.has_all_vms and now - created.since >= VISIBLE_AFTER:
+        return max(0, observed.group.spec.node_count - len(observed.vms))
     return sum(entry.why == Reason.NODE_LOST for entry in known.pending)
 
 
@@ -61,14 +61,14 @@ def _describe_gone_early(gone: int, desired: int) -> str:
     )
 
 
-def _describe_missing(members: Members, known: Status, reason: Reason) -> str:
+def _describe_missing(observed: ObservedNodes, known: Status, reason: Reason) -> str:
     names = [entry.name for entry in known.pending if entry.why == reason]
     if reason == Reason.NODE_DELETED:
-        return _describe_deleted_nodes(names, is_bulk=members.group.spec.is_bulk)
+        return _describe_deleted_nodes(names, is_bulk=observed.group.spec.is_bulk)
     if reason == Reason.NODE_NAME_MISMATCH:
-        return _describe_misnamed_nodes(members, names)
+        return _describe_misnamed_nodes(observed, names)
     missing = known.counts.desired - known.counts.joined
-    message = awaiting_message(missing, known.counts.desired) + _nameless(members)
+    message = awaiting_message(missing, known.counts.desired) + _nameless(observed)
     if reason != Reason.AWAITING_NODE_JOIN:
         message += f"; {', '.join(names) or 'VMs are gone'}. {find_advice(reason)}"
     return message
@@ -88,11 +88,11 @@ def _describe_deleted_nodes(names: list[str], *, is_bulk: bool) -> str:
     return f"{what}, or delete the {them} recreated."
 
 
-def _describe_misnamed_nodes(members: Members, names: list[str]) -> str:
+def _describe_misnamed_nodes(observed: ObservedNodes, names: list[str]) -> str:
     found = [
-        f"Node {members.misnamed[vm].name} runs on VM {vm}, by its providerID"
+        f"Node {observed.misnamed[vm].name} runs on VM {vm}, by its providerID"
         for vm in names
-        if vm in members.misnamed
+        if vm in observed.misnamed
     ]
     what = "; ".join(found) or f"The Nodes of {', '.join(names)} have other names"
     return (
@@ -101,16 +101,16 @@ def _describe_misnamed_nodes(members: Members, names: list[str]) -> str:
     )
 
 
-def _why_missing(members: Members, known: Status) -> Reason:
+def _why_missing(observed: ObservedNodes, known: Status) -> Reason:
     """The most severe reason of the VMs that have not joined. Without one, a complete slice has lost a
     VM."""
-    reported = [entry.why for entry in known.pending if entry.name not in members.joined]
+    reported = [entry.why for entry in known.pending if entry.name not in observed.joined]
     if reported:
         return Reason(reported[0])
     return Reason.NODE_LOST if known.completed_at else Reason.AWAITING_NODE_JOIN
 
 
-def _nameless(members: Members) -> str:
+def _nameless(observed: ObservedNodes) -> str:
     """How many Nodes joined without a providerID, in tpu-operator's words."""
-    count = len(list(members.without_provider_id()))
+    count = len(list(observed.without_provider_id()))
     return f" ({count} nodes joined with missing ProviderID)" if count else ""

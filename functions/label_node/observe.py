@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from functions.label_node.health import Members, reported_lost
+from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.reasons import VM_LOSSES
 from shared.node_groups.membership import is_vm_name
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import Status, Type
 from shared.node_groups.work import GroupWork
-from shared.ports.gce.values import Instance, Mig
+from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node, parse_node
 from shared.triggers.decode import Trigger
 from shared.triggers.message import Cause
@@ -27,26 +27,6 @@ FEW = 4
 UNLABELLED_LATE_AFTER = timedelta(minutes=5)
 """A Node that should have the resource-name label, and is not listed by it, is read by name when its VM
 has run for this long."""
-
-
-@dataclass(frozen=True)
-class ObservedNodes:
-    """A group's VMs and Nodes. ``mig`` was read only if its interconnect matters now."""
-
-    members: Members
-    trigger: Trigger
-    join_timeout: timedelta
-    mig: Mig | None = None
-    is_debounced: bool = False
-    """Whether only the VM that the trigger names was read: a later trigger counts the slice."""
-
-    @property
-    def group(self) -> NodeGroup:
-        return self.members.group
-
-    @property
-    def status(self) -> Status:
-        return self.members.status
 
 
 @dataclass(frozen=True)
@@ -71,25 +51,23 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
         return NothingToCount(group, work.status, can_be_served=False)
     if group.deleting is not None or not group.is_owned:
         return NothingToCount(group, work.status)
-    timeout = settings.join_timeout
+    unread = ObservedNodes(group, work.status, work.trigger, settings.join_timeout)
     if is_debounced(work.trigger, work.status, work.now):
-        members = _read_one(work, group)
-        return ObservedNodes(members, work.trigger, timeout, is_debounced=True)
+        return _read_one(work, unread)
     nodes = {node.name: node for node in map(parse_node, _list_nodes(work))}
-    instances = _read_instances(work, group, nodes)
+    instances = _read_instances(work, unread, nodes)
     unlisted = list(_list_unlabelled(work, group, nodes, instances))
     found = work.cluster.find_nodes(unlisted)
     nodes |= {name: parse_node(raw) for name, raw in found.items() if raw is not None}
     _read_missing_instances(work, group, nodes, instances)
-    members = Members(
-        group,
-        work.status,
-        tuple(nodes.values()),
-        instances,
+    observed = replace(
+        unread,
+        nodes=tuple(nodes.values()),
+        instances=instances,
         has_all_vms=work.trigger.is_resync,
         unread_nodes=frozenset(unlisted) - found.keys(),
     )
-    return ObservedNodes(members, work.trigger, timeout, _find_mig_for_interconnect(work, members))
+    return _add_mig_for_interconnect(work, observed)
 
 
 def is_debounced(trigger: Trigger, known: Status, now: datetime) -> bool:
@@ -108,13 +86,13 @@ def is_debounced(trigger: Trigger, known: Status, now: datetime) -> bool:
     return has_loss and newest is not None and abs(now - newest) < DEBOUNCE
 
 
-def _read_one(work: GroupWork, group: NodeGroup) -> Members:
+def _read_one(work: GroupWork, unread: ObservedNodes) -> ObservedNodes:
     """Read the VM that the event names, and the Node of its name."""
     (vm,) = work.trigger.vms  # an event about a VM names exactly one
-    instance = work.gce.find_instance(group.spec.project, group.spec.zone, vm)
+    instance = work.gce.find_instance(unread.group.spec.project, unread.group.spec.zone, vm)
     raw = work.cluster.find_node(vm)
     nodes = (parse_node(raw),) if raw is not None else ()
-    return Members(group, work.status, nodes, {vm: instance})
+    return replace(unread, nodes=nodes, instances={vm: instance}, is_debounced=True)
 
 
 def _list_nodes(work: GroupWork) -> list[dict[str, object]]:
@@ -122,7 +100,7 @@ def _list_nodes(work: GroupWork) -> list[dict[str, object]]:
 
 
 def _read_instances(
-    work: GroupWork, group: NodeGroup, nodes: Mapping[str, Node]
+    work: GroupWork, unread: ObservedNodes, nodes: Mapping[str, Node]
 ) -> dict[str, Instance | None]:
     """Read all VMs on a resync, otherwise the VMs of the trigger and of Nodes without proof.
 
@@ -132,6 +110,7 @@ def _read_instances(
     - of a changed Node whose VM is reported lost: the VM may be back;
     - without bootstrap tokens, of a Node that has rebooted since its proof: it may be another VM.
     """
+    group = unread.group
     if work.trigger.is_resync:
         return dict(_list_instances(work, group))
     unproved = {
@@ -143,7 +122,7 @@ def _read_instances(
         unproved |= {node.vm for node in nodes.values() if node.has_rebooted}
     named = {name.partition(".")[0] for name in work.trigger.nodes}
     if work.trigger.cause != Cause.CONTINUED:
-        named &= reported_lost(work.status)
+        named &= unread.reported_lost
     wanted = unproved | set(work.trigger.vms) | named
     listed = _list_instances(work, group) if len(wanted) > FEW else {}
     found = {vm: listed[vm] for vm in sorted(wanted) if vm in listed}
@@ -212,11 +191,12 @@ def _read_missing_instances(
     instances |= _find_instances(work, group, sorted(missing))
 
 
-def _find_mig_for_interconnect(work: GroupWork, members: Members) -> Mig | None:
+def _add_mig_for_interconnect(work: GroupWork, observed: ObservedNodes) -> ObservedNodes:
     """Read the MIG of a BULK group whose Nodes are all ready: on each resync, and on any other trigger
     until its interconnect is up."""
-    group, spec = members.group, members.group.spec
-    is_known_ready = members.status.is_true(Type.INTERCONNECT_READY) and not work.trigger.is_resync
-    if not spec.is_bulk or is_known_ready or len(members.ready) < spec.node_count:
-        return None
-    return work.gce.find_mig(spec.project, spec.zone, group.resource_name)
+    group, spec = observed.group, observed.group.spec
+    is_known_ready = observed.status.is_true(Type.INTERCONNECT_READY) and not work.trigger.is_resync
+    if not spec.is_bulk or is_known_ready or len(observed.ready) < spec.node_count:
+        return observed
+    mig = work.gce.find_mig(spec.project, spec.zone, group.resource_name)
+    return replace(observed, mig=mig)

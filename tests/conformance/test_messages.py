@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from functions.label_node.health import Members
 from shared.base.reasons import Reason
 from shared.node_groups.events import changes
 from shared.node_groups.readiness import find_readiness
@@ -23,7 +22,7 @@ from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import parse_node
 from tests.support.builders import NOW, RESOURCE, group
 from tests.support.specs import OWN_TEMPLATE
-from tests.unit.functions.label_node.test_decide import A, node
+from tests.unit.functions.label_node.test_decide import A, node, observed
 
 GONE = Resource(RESOURCE, State.GONE, NOW)
 EXISTS = Resource(RESOURCE, State.READY, NOW)
@@ -152,7 +151,7 @@ def test_a_node_is_ready_only_with_all_chips_of_its_vm(
         "capacity": {"google.com/tpu": capacity} if capacity else {},
         "allocatable": {"google.com/tpu": allocatable} if allocatable else {},
     }
-    given = Members(group(), Status(), (parse_node(raw),))
+    given = observed(parse_node(raw), known=Status())
     assert [*given.ready] == ([A] if is_ready else [])
 
 

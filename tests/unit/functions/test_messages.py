@@ -12,7 +12,7 @@ import pytest
 
 from functions import create_resources
 from functions.create_resources.creation_report import CreationReport
-from functions.label_node import health, interconnect, join_report
+from functions.label_node import interconnect, join_report
 from shared.base.names import PAUSED_ANNOTATION
 from shared.base.reasons import REASONS, VM_LOSSES, Reason
 from shared.node_groups import readiness, status
@@ -33,7 +33,7 @@ from shared.node_groups.status import (
 from shared.node_groups.work import WriteStatus
 from shared.ports.gce.values import Mig
 from tests.support.builders import NOW, RESOURCE, group, unreadable_group
-from tests.unit.functions.label_node.test_decide import B
+from tests.unit.functions.label_node.test_decide import B, observed
 
 CLOUD_MESSAGE, CODE = "The error of Compute Engine", "ITS_CODE"
 INSTRUCTION = re.compile(
@@ -94,7 +94,7 @@ def _joins(reason: Reason) -> ReadyMessage:
         pending=(Pending(B, reason, NOW),),
         completed_at=NOW - timedelta(hours=1) if reason in VM_LOSSES else None,
     )
-    known = join_report.add_condition(health.Members(group(), known), known, NOW)
+    known = join_report.add_condition(observed(known=known), known, NOW)
     message = _conclude(known).message
     is_progress = reason is Reason.AWAITING_NODE_JOIN
     return ReadyMessage(message, "" if is_progress else B, is_progress)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from functions.label_node.decide import decide
-from functions.label_node.health import Members
-from functions.label_node.observe import NothingToCount, ObservedNodes, is_debounced
+from functions.label_node.observe import NothingToCount, is_debounced
+from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.names import BOOT_ID_LABEL, VM_ID_LABEL
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
@@ -127,8 +127,10 @@ def observed(
     has_all_vms: bool = False,
     **rest: Any,
 ) -> ObservedNodes:
-    members = Members(about or group(), known, nodes, instances or {}, has_all_vms)
-    return ObservedNodes(members, trigger, timedelta(minutes=15), **rest)
+    timeout = timedelta(minutes=15)
+    return ObservedNodes(
+        about or group(), known, trigger, timeout, nodes, instances or {}, has_all_vms, **rest
+    )
 
 
 def on_resync(*nodes: Node, **rest: Any) -> ObservedNodes:
@@ -323,7 +325,7 @@ def test_a_node_that_was_not_read_is_not_reported_as_lost() -> None:
         known=COMPLETE,
         mig=INTERCONNECT_ACTIVE,
     )
-    unread = replace(given, members=replace(given.members, unread_nodes=frozenset({B})))
+    unread = replace(given, unread_nodes=frozenset({B}))
     assert [entry.why for entry in result(given).pending] == ["NodeLost"]
     assert result(unread).pending == ()
 
@@ -495,7 +497,7 @@ def test_a_debounced_loss_writes_no_status_and_deletes_only_the_node_of_a_delete
     one = observed(
         node(B), known=LOSS_REPORTED, trigger=preempted(B), instances={B: vm(B, "STOPPING")}
     )
-    gone = replace(one, members=replace(one.members, instances={B: None}))
+    gone = replace(one, instances={B: None})
     assert kinds(decide(replace(one, is_debounced=True), NOW)) == []
     assert kinds(decide(replace(gone, is_debounced=True), NOW)) == [DeleteNode]
 
@@ -505,7 +507,7 @@ def test_an_unknown_interconnect_delays_a_slice_for_at_most_five_minutes() -> No
     given = observed(node(), node(B), mig=INTERCONNECT_UNKNOWN)
     first = result(given)
     unknown = first.conditions[Type.INTERCONNECT_READY]
-    again = replace(given, members=replace(given.members, status=first))
+    again = replace(given, status=first)
 
     assert (unknown.status, unknown.reason) == ("False", "Asking")
     assert reason(again, NOW + timedelta(minutes=4)) == ("False", "InterconnectNotReady")

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from functions.label_node.observe import NothingToCount, ObservedNodes, observe
+from functions.label_node.observe import NothingToCount, observe
+from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.names import BOOT_ID_LABEL
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import Condition, Pending, Status, Type
@@ -59,8 +60,8 @@ def test_only_the_vm_of_a_debounced_event_is_read() -> None:
     observed = observe(work)
     assert isinstance(observed, ObservedNodes)
     assert observed.is_debounced
-    assert observed.members.instances == {B: vm(B, "STOPPING")}
-    assert [one.name for one in observed.members.nodes] == [B]
+    assert observed.instances == {B: vm(B, "STOPPING")}
+    assert [one.name for one in observed.nodes] == [B]
     assert reads.calls == ["find_instance", "find_node"]
 
 
@@ -70,7 +71,7 @@ def test_the_vm_and_the_node_of_a_debounced_event_may_be_gone() -> None:
     )
     observed = observe(work)
     assert isinstance(observed, ObservedNodes)
-    assert (observed.members.nodes, observed.members.instances) == ((), {B: None})
+    assert (observed.nodes, observed.instances) == ((), {B: None})
 
 
 def continued(*names: str) -> Trigger:
@@ -208,7 +209,7 @@ def test_label_node_reads_what_the_trigger_needs(
     read = [call for call in reads.calls if call != "find_instances"]  # of no VM
     assert read == ["list_nodes", *calls]
     assert isinstance(observed, ObservedNodes)
-    assert observed.members.has_all_vms is trigger.is_resync
+    assert observed.has_all_vms is trigger.is_resync
     assert (observed.mig is not None) is ("find_mig" in calls)
     assert not observed.is_debounced
 

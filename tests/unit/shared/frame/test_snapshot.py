@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions import approve_join, create_resources, inject_token, label_node, tear_down
+from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.names import PAUSED_ANNOTATION, TOKEN_EXPIRY_KEY, TOKEN_KEY, VM_ID_LABEL
 from shared.base.reasons import Reason
 from shared.frame.plan import NothingToDo, ObserveAgain, Plan
@@ -277,7 +278,7 @@ def test_a_spec_is_written_without_metadata_annotations_and_the_document() -> No
     assert about.spec.source.metadata == {"startup": "0123456789abcdef"}
     line = snapshot_of(label_node.STEP, labels.on_resync(about=about))
     assert "0123456789abcdef" not in text_of(line)
-    found = read(label_node.STEP, line).observed.members.group
+    found = read(label_node.STEP, line).observed.group
     assert found.spec == replace(about.spec, source=replace(about.spec.source, metadata={}))
     assert (found.key, found.resource_name, found.is_owned) == (about.key, RESOURCE, True)
 
@@ -290,7 +291,7 @@ def test_new_tokens_are_written_without_their_secrets() -> None:
     assert "sha256:" not in text_of(line)
 
 
-def large(hosts: int) -> label_node.observe.ObservedNodes:
+def large(hosts: int) -> ObservedNodes:
     """Return the observation of a slice whose Nodes and VMs differ as much as real ones."""
     random = Random(hosts)
     names = [f"{RESOURCE}-{number:04x}" for number in random.sample(range(16**4), hosts)]

@@ -1,0 +1,126 @@
+"""A group's VMs and Nodes, as observed: which are its own, which have joined, which are ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cached_property
+
+from functions.label_node import vm_reasons
+from shared.base.reasons import VM_LOSSES
+from shared.node_groups.membership import find_vm_of_misnamed, is_match, may_be_own
+from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.resources import machine_of
+from shared.node_groups.status import Pending, Status
+from shared.ports.gce.values import Instance, Mig
+from shared.ports.kubernetes.nodes import Node
+from shared.triggers.decode import Trigger
+
+UP = frozenset({"PROVISIONING", "STAGING", "RUNNING"})
+
+
+@dataclass(frozen=True)
+class ObservedNodes:
+    """A group's VMs and Nodes, as far as they were read."""
+
+    group: NodeGroup
+    status: Status
+    trigger: Trigger
+    join_timeout: timedelta
+    nodes: tuple[Node, ...] = ()
+    instances: Mapping[str, Instance | None] = field(default_factory=dict)
+    """The VMs that were read, by name (``None``: gone)."""
+    has_all_vms: bool = False
+    """Whether ``instances`` has all VMs of the group."""
+    unread_nodes: frozenset[str] = frozenset()
+    """Names of Nodes that there was no time to read."""
+    mig: Mig | None = None
+    """Read only if its interconnect matters now."""
+    is_debounced: bool = False
+    """Whether only the VM that the trigger names was read: a later trigger counts the slice."""
+
+    @cached_property
+    def chips(self) -> int:
+        """The chips of each VM; 0 if not known yet."""
+        machine = machine_of(self.group, self.status.machine_type)
+        return machine.chips if machine else 0
+
+    @cached_property
+    def joined(self) -> Mapping[str, Node]:
+        """The VMs that have joined, each with its Node.
+
+        The Node matches the VM or, if the VM was not read, is proved by its label.
+        """
+        return {node.vm: node for node in self._own_nodes}
+
+    @cached_property
+    def ready(self) -> Mapping[str, Node]:
+        """Those of the joined VMs whose Nodes are ready and offer all chips."""
+        return {
+            vm: node
+            for vm, node in self.joined.items()
+            if node.is_ready and node.offers(self.chips) and not self.is_down(vm)
+        }
+
+    @cached_property
+    def vms(self) -> Mapping[str, Instance]:
+        """The VMs that were read and are the group's own."""
+        zone, name = self.group.spec.zone, self.group.resource_name
+        return {
+            vm: instance
+            for vm, instance in self.instances.items()
+            if instance is not None and instance.is_member_of(zone, name)
+        }
+
+    @cached_property
+    def misnamed(self) -> Mapping[str, Node]:
+        """The Nodes whose providerID names a VM of the group and whose name is not the VM's, by VM."""
+        found = ((find_vm_of_misnamed(self.group, node), node) for node in self.nodes)
+        return {vm: node for vm, node in found if vm is not None}
+
+    @cached_property
+    def reported_lost(self) -> frozenset[str]:
+        """The VMs whose loss the status reports."""
+        return frozenset(entry.name for entry in self.status.pending if entry.why in VM_LOSSES)
+
+    @cached_property
+    def earlier(self) -> Mapping[str, Pending]:
+        """What the status reports about VMs that were not ready, by VM."""
+        return {
+            entry.name: entry for entry in self.status.pending if entry.why in vm_reasons.SEVERITY
+        }
+
+    def is_down(self, vm: str) -> bool:
+        """Whether a VM does not run or, if it was not read, is reported lost. Its Node may be Ready."""
+        if vm not in self.instances:
+            return vm in self.reported_lost
+        instance = self.instances[vm]
+        return instance is not None and instance.status not in UP
+
+    def without_provider_id(self) -> Iterator[Node]:
+        """Nodes that joined without a providerID."""
+        return (
+            node
+            for node in self.nodes
+            if not node.provider_id and self.instances.get(node.vm) is not None
+        )
+
+    def is_own(self, node: Node) -> bool:
+        """Whether a Node is the group's."""
+        return node.name in self._own_names
+
+    @cached_property
+    def _own_nodes(self) -> tuple[Node, ...]:
+        """The group's own Nodes, ready ones last: of two Nodes of one VM the last one counts."""
+        return tuple(sorted(filter(self._is_match, self.nodes), key=lambda node: node.is_ready))
+
+    @cached_property
+    def _own_names(self) -> frozenset[str]:
+        return frozenset(node.name for node in self._own_nodes)
+
+    def _is_match(self, node: Node) -> bool:
+        if node.vm not in self.instances:
+            return bool(node.proved_vm_id) and may_be_own(self.group, node)
+        instance = self.instances[node.vm]
+        return instance is not None and is_match(self.group, node, instance)
