@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from shared.ports.errors import CallError
+from shared.ports.classify import ErrorKind
+from shared.ports.errors import About, CallError
 
 MAX_PAGE = 1_000
 SECONDS_A_CALL = 1.0
@@ -58,8 +59,8 @@ class CloudLogging:
             page = next(iter(pager.pages))
         except (GoogleAPICallError, RetryError, GoogleAuthError) as error:
             http = int(getattr(error, "code", None) or 0)
-            reason = "refused" if http else "unreachable"
-            raise CallError(_CALL, http, reason, str(error)) from error
+            code = "refused" if http else "unreachable"
+            raise CallError(_CALL, http, code, str(error), About("entries")) from error
         entries = [read_entry(entry) for entry in page.entries]
         readable = tuple(entry for entry in entries if entry is not None)
         return Page(readable, page.next_page_token, len(entries) - len(readable))
@@ -86,7 +87,7 @@ def read_pages(
             page = logs.list_page(asked, query, token)
         except CallError as error:
             exhausted += 1
-            if error.http != 429 or exhausted > MAX_EXHAUSTED:
+            if error.kind is not ErrorKind.RATE_LIMIT or exhausted > MAX_EXHAUSTED:
                 raise
             sleep(WAIT_WHEN_EXHAUSTED_S)
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from google.auth.exceptions import GoogleAuthError
 
 from shared.base.environment import SettingsError
+from shared.base.names import MIGS, NODE_POOLS, POLICIES, TEMPLATES, VMS
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.kubernetes.access import AccessError
 
@@ -35,11 +36,12 @@ _HINTS = {
     ("Pub/Sub", 0): f"Check that this machine can reach it. If credentials are missing, {_LOG_IN}.",
     ("Pub/Sub", 401): f"Your credentials are not accepted; {_LOG_IN}.",
     ("Pub/Sub", 403): "You need the role roles/pubsub.publisher on this topic.",
-    ("pull", 403): "You need the role roles/pubsub.subscriber on this subscription.",
-    ("subscribe", 403): "To record, you need the role roles/pubsub.editor in this project.",
+    ("subscriptions", 403): "You need the role roles/pubsub.subscriber on this subscription.",
+    ("projects", 403): "To record, you need the role roles/pubsub.editor in this project.",
     ("Pub/Sub", 404): "There is no such topic or subscription; PUBSUB_PROJECT and TOPIC_PREFIX "
     "must be those of the installation.",
     ("Pub/Sub", 503): f"If the credentials are the reason, {_LOG_IN}.",
+    ("Google", 0): "Check that this machine can reach it.",
     ("Compute Engine", 0): "Check that this machine can reach it.",
     ("Compute Engine", 401): f"Your credentials are not accepted; {_LOG_IN}.",
     ("Compute Engine", 403): "You need the role roles/compute.viewer in the group's project.",
@@ -53,8 +55,16 @@ _HINTS = {
     ("GKE", 403): "You need the role roles/container.clusterViewer in the cluster's project.",
 }
 
+"""Hints by status code and by what the call was about, or else by its API."""
 
-_OF_PUBSUB = ("publish", "pull", "acknowledge", "modifyAckDeadline", "subscribe", "delete the")
+_APIS = {
+    **dict.fromkeys(("topics", "subscriptions", "projects"), "Pub/Sub"),
+    **dict.fromkeys((POLICIES, TEMPLATES, MIGS, VMS), "Compute Engine"),
+    NODE_POOLS: "GKE",
+    "entries": "Cloud Logging",
+    "": "Google",
+}
+"""The APIs by the kinds that calls are about (`About`). Other kinds are the cluster's."""
 
 
 def in_plain_words(error: Exception) -> str:
@@ -63,19 +73,8 @@ def in_plain_words(error: Exception) -> str:
         return f"there are no valid Google credentials: {error} ({_LOG_IN})"
     if not isinstance(error, CallError):
         return str(error)
-    service = _service(error.call)
-    hint = _HINTS.get((error.call.split()[0], error.http)) or _HINTS.get((service, error.http), "")
+    api = _APIS.get(error.about.kind, "the cluster")
+    hint = _HINTS.get((error.about.kind, error.http)) or _HINTS.get((api, error.http), "")
     status = f"{error.http} " if error.http else ""
-    said = f"the call `{error.call}` to {service} failed: {status}{error.reason}: {error.message}"
+    said = f"the call `{error.call}` to {api} failed: {status}{error.code}: {error.message}"
     return f"{said.rstrip('.')}. {hint}".rstrip()
-
-
-def _service(call: str) -> str:
-    """Calls to the cluster are ``METHOD /path``, those to clouds ``collection.method``."""
-    if call.startswith(_OF_PUBSUB):
-        return "Pub/Sub"
-    if call.startswith("entries."):
-        return "Cloud Logging"
-    if call.startswith("nodePools."):
-        return "GKE"
-    return "the cluster" if " /" in call else "Compute Engine"

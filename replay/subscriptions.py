@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from shared.ports.errors import CallError
+from shared.ports.errors import About, CallError
 
 PULL_S = 3.0
 """How long a pull waits for messages."""
@@ -44,7 +44,7 @@ class Subscriptions:
         from google.api_core.exceptions import DeadlineExceeded
 
         try:
-            with _as_call_errors(f"pull from {subscription}"):
+            with _as_call_errors(f"pull from {subscription}", _about(subscription)):
                 answer = self._client.pull(
                     subscription=self._path(subscription),
                     max_messages=limit,
@@ -60,7 +60,9 @@ class Subscriptions:
     def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> None:
         """Remove messages from a subscription. Raises `CallError`."""
         for start in range(0, len(ack_ids), _ACKNOWLEDGED_AT_ONCE):
-            with _as_call_errors(f"acknowledge in {subscription}"):
+            with _as_call_errors(
+                f"acknowledge in {subscription}", About("subscriptions", subscription)
+            ):
                 self._client.acknowledge(
                     subscription=self._path(subscription),
                     ack_ids=list(ack_ids[start : start + _ACKNOWLEDGED_AT_ONCE]),
@@ -71,7 +73,9 @@ class Subscriptions:
     def lease(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> None:
         """Keep messages for so long; 0 gives them back at once. Raises `CallError`."""
         for start in range(0, len(ack_ids), _ACKNOWLEDGED_AT_ONCE):
-            with _as_call_errors(f"modifyAckDeadline in {subscription}"):
+            with _as_call_errors(
+                f"modifyAckDeadline in {subscription}", About("subscriptions", subscription)
+            ):
                 self._client.modify_ack_deadline(
                     subscription=self._path(subscription),
                     ack_ids=list(ack_ids[start : start + _ACKNOWLEDGED_AT_ONCE]),
@@ -83,7 +87,8 @@ class Subscriptions:
     @contextmanager
     def open(self, topic: str, name: str) -> Iterator[str]:
         """A subscription to a topic that is deleted with the block. Raises `CallError`."""
-        with _as_call_errors(f"subscribe to {topic}"):
+        project = About("projects", self._project)
+        with _as_call_errors(f"subscribe to {topic}", project):
             self._client.create_subscription(
                 request={
                     "name": self._path(name),
@@ -96,7 +101,7 @@ class Subscriptions:
         try:
             yield name
         finally:
-            with _as_call_errors(f"delete the subscription {name}"):
+            with _as_call_errors(f"delete the subscription {name}", project):
                 self._client.delete_subscription(
                     subscription=self._path(name), timeout=_CALL_S, retry=None
                 )
@@ -111,8 +116,12 @@ class Subscriptions:
         return self._made
 
 
+def _about(subscription: str) -> About:
+    return About("subscriptions", subscription)
+
+
 @contextmanager
-def _as_call_errors(call: str) -> Iterator[None]:
+def _as_call_errors(call: str, about: About) -> Iterator[None]:
     from google.api_core.exceptions import GoogleAPICallError, RetryError
     from google.auth.exceptions import GoogleAuthError
 
@@ -120,8 +129,8 @@ def _as_call_errors(call: str) -> Iterator[None]:
         yield
     except (GoogleAPICallError, RetryError, GoogleAuthError) as error:
         http = int(getattr(error, "code", None) or 0)
-        reason = "refused" if http else "unreachable"
-        raise CallError(call, http, reason, str(error)) from error
+        code = "refused" if http else "unreachable"
+        raise CallError(call, http, code, str(error), about) from error
 
 
 def _read(received: Any) -> Pulled:

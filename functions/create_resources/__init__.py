@@ -42,7 +42,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     Errors of other calls are reported in that of the MIG, which the group's VMs depend on. After an
     event about one VM, the error is only in the log (`report_environment_error`).
     """
-    condition = CONDITION_OF[find_kind(error.call) or MIG]
+    condition = CONDITION_OF[find_kind(error.about) or MIG]
 
     def add_error(known: Status, reason: Reason) -> Status:
         message = f"{error.message} ({error.call}). {REASONS[reason]}"

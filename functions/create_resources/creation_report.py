@@ -21,7 +21,6 @@ from shared.node_groups.status import (
     Status,
     Type,
 )
-from shared.ports.classify import ErrorKind, classify
 from shared.ports.gce.values import ManagedInstance, Mig, Template
 
 Words = tuple[bool, str, str]
@@ -144,10 +143,10 @@ class CreationReport:
             for error in member.errors
         )
         for subject, error in (*of_mig, *of_vms):
-            verdict = classify(error.http, error.code, error.message)
-            if verdict.kind is not ErrorKind.TRANSIENT and verdict.reason is not None:
-                words = f"{subject}: {error.message} ({error.code}). {REASONS[verdict.reason]}"
-                return verdict.reason, _with_field(verdict.reason, words)
+            reason = error.reason
+            if reason is not None:
+                words = f"{subject}: {error.message} ({error.code}). {REASONS[reason]}"
+                return reason, _with_field(reason, words)
         return None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functions.create_resources.creation_report import CreationReport
 from shared.base.reasons import Reason
 from shared.node_groups.node_group import NodeGroup, Spec, UnreadableGroup
-from shared.node_groups.resources import KINDS, Found
+from shared.node_groups.resources import KINDS, Found, find_operation
 from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status, Type
 from shared.node_groups.work import GroupWork
 from shared.ports.gce.values import ManagedInstance, Mig, Operation
@@ -168,7 +168,7 @@ def _read_operations(
 ) -> dict[str, Operation | None]:
     """Read the recorded operations of resources that were read and do not exist."""
     return {
-        kind: work.gce.find_operation(spec.project, KINDS[kind].scope(spec), resource.operation)
+        kind: find_operation(work.gce, spec, kind, resource)
         for kind, resource in work.status.resources.items()
         if resource.operation and kind in found and found[kind] is None
     }

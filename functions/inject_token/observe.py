@@ -141,7 +141,7 @@ def _read_named_vms(
             try:
                 vm = _find_vm(work, group, name)
             except CallError as error:
-                errors.append(error.about(name))
+                errors.append(error.of(name))
             except OutOfTimeError as error:
                 errors.append(OutOfTimeError(f"{name}: {error}"))
             else:

@@ -43,6 +43,7 @@ from functions.provision_slice import decide, observe
 from shared.base.reasons import Reason
 from shared.frame.plan import Emit, NothingToDo, Plan
 from shared.frame.step import Invocation, Step
+from shared.ports.classify import ErrorKind
 from shared.ports.errors import CallError
 from shared.slices import lifecycle
 from shared.slices.actions import CreateSlice, SliceActionError
@@ -52,7 +53,6 @@ from shared.slices.work import (
     GIVEN_UP,
     QUEUED,
     RETRY_REPORTED_AFTER,
-    find_environment_reason,
     is_out_of_slots,
     slice_work_fields,
 )
@@ -123,11 +123,11 @@ def _report_environment_error(
         queued = Emit(lifecycle.QUEUED.render(wording, words), once=True)
         return Plan(QUEUED, (queued,), note=str(error))
     # A create that gets 404: the cluster or namespace in which it is to be created does not exist.
-    is_place_missing = isinstance(action, CreateSlice) and error.http == 404
-    reason = Reason.REFUSED if is_place_missing else find_environment_reason(error)
+    is_creation = isinstance(action, CreateSlice)
+    is_place_missing = is_creation and error.kind is ErrorKind.ABSENT
+    reason = Reason.REFUSED if is_place_missing else error.reason
     if reason is None:
         return None
-    is_creation = isinstance(action, CreateSlice)
     template = lifecycle.CREATION_REFUSED if is_creation else lifecycle.DELETION_REFUSED
     event = template.render(wording, {"failure": str(error)})
     return Plan(reason, (Emit(event, once=True),), note=str(error))

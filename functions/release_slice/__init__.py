@@ -39,7 +39,6 @@ from shared.slices.work import (
     QUEUED,
     RETRY_REPORTED_AFTER,
     SliceWork,
-    find_environment_reason,
     is_out_of_slots,
     slice_work_fields,
 )
@@ -62,7 +61,7 @@ def recover(work: SliceWork, error: CallError) -> Plan | None:
     if is_out_of_slots(error, work.provider):
         return Plan(QUEUED, note=str(error))
     action = error.action
-    if isinstance(action, SetReleaseDeadline) and find_environment_reason(error) is not None:
+    if isinstance(action, SetReleaseDeadline) and error.reason is not None:
         return _release_without_deadline(work, action.existing, str(error))
     return decide.report_environment_error(error, work.provider)
 

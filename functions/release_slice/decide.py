@@ -24,7 +24,7 @@ from shared.slices.actions import build_plan
 from shared.slices.lifecycle import SliceAction
 from shared.slices.need import find_reason
 from shared.slices.provider import Slice, SliceState, Wording
-from shared.slices.work import find_environment_reason, require_send
+from shared.slices.work import require_send
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import SLICE_KIND, Cause, Message
 
@@ -114,11 +114,10 @@ def decide_about_slice(one: ObservedSlice, now: datetime) -> Plan:
 
 def report_environment_error(error: CallError, wording: Wording) -> Plan | None:
     """The plan for an environment error; ``None`` for one that is stale or transient."""
-    reason = find_environment_reason(error)
-    if reason is None:
+    if error.reason is None:
         return None
     event = lifecycle.DELETION_REFUSED.render(wording, {"failure": str(error)})
-    return Plan(reason, (Emit(event),), note=str(error))
+    return Plan(error.reason, (Emit(event),), note=str(error))
 
 
 def _build_event_words(one: ObservedSlice, now: datetime) -> dict[str, str]:

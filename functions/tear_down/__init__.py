@@ -29,6 +29,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from functions.tear_down import decide, observe
+from shared.base.names import NODE_KIND
 from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import Plan
 from shared.frame.snapshot import Rules, whole
@@ -55,15 +56,15 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     def add_error(known: Status, reason: Reason) -> Status:
         # The failed plan may have ended before it wrote which resources are gone.
         known = replace(known, resources={**known.resources, **gone})
-        about = find_kind(error.call)
-        kind = about if about in left else next(iter(left), None)
+        failed = find_kind(error.about)
+        kind = failed if failed in left else next(iter(left), None)
         message = f"{error.message} ({error.call}). {REASONS[reason]}"
-        if kind is None or "/api/v1/nodes" in error.call:
+        if kind is None or error.about.kind == NODE_KIND:
             return known.with_condition(
                 Type.NODES_JOINED, False, reason, message, group=group, now=now
             )
         resource = known.resources.get(kind) or Resource(group.resource_name, State.CREATING, now)
-        return known.with_resource(kind, resource.with_error(reason, error.reason, message, now))
+        return known.with_resource(kind, resource.with_error(reason, error.code, message, now))
 
     return report_environment_error(work, error, add_error)
 

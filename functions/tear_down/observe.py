@@ -18,7 +18,7 @@ from shared.node_groups.lifecycle import (
 )
 from shared.node_groups.membership import may_be_own
 from shared.node_groups.node_group import NodeGroup, Spec, UnreadableGroup
-from shared.node_groups.resources import KINDS, Found
+from shared.node_groups.resources import KINDS, Found, find_operation
 from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status
 from shared.node_groups.work import GroupWork
 from shared.ports.errors import CallError, OutOfTimeError
@@ -206,11 +206,9 @@ def _observe_resource(work: GroupWork, observed: ObservedRemains, kind: str) -> 
 def _observe_operation(
     work: GroupWork, observed: ObservedRemains, kind: str, resource: Resource
 ) -> ObservedRemains:
-    spec = observed.group.spec
     if not resource.operation:
         return observed
-    scope = KINDS[kind].scope(spec)
-    operation = work.gce.find_operation(spec.project, scope, resource.operation)
+    operation = find_operation(work.gce, observed.group.spec, kind, resource)
     return replace(observed, operations={**observed.operations, kind: operation})
 
 

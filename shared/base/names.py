@@ -12,6 +12,7 @@ GROUP = "tpu.google.com"
 VERSION = "v1alpha1"
 PLURAL = "tpunodegroups"
 KIND = "TPUNodeGroup"
+NODE_KIND = "Node"
 
 FINALIZER = "tpu-functions.dev/cleanup"
 PAUSED_ANNOTATION = "tpu-functions.dev/paused"

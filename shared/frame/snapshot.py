@@ -190,7 +190,7 @@ class _Writer:
         if isinstance(value, timedelta):
             return [_DURATION, value.total_seconds()]
         if isinstance(value, CallError):
-            return [_CALL_ERROR, value.call, value.http, value.reason, value.message]
+            return [_CALL_ERROR, value.call, value.http, value.code, value.message]
         if isinstance(value, OutOfTimeError):
             return [_TIME_ERROR, str(value)]
         raise SnapshotError(f"a {type(value).__name__} without a rule")

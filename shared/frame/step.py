@@ -30,8 +30,7 @@ from shared.frame.plan import (
     join_outcomes,
 )
 from shared.frame.settings import Settings
-from shared.ports.classify import ErrorKind, verdict_of
-from shared.ports.errors import STALE_ANSWERS, CallError, OutOfTimeError
+from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access import AccessError
@@ -276,18 +275,8 @@ def work_fields(invocation: Invocation, *, is_first_observation: bool) -> dict[s
     }
 
 
-def is_stale(error: CallError) -> bool:
-    """Whether an error shows that the observation no longer holds.
-
-    Compute Engine also answers 412 if an organization policy forbids a call.
-    """
-    is_absent = error.http == 404
-    is_changed = error.http in STALE_ANSWERS and verdict_of(error).kind is ErrorKind.TRANSIENT
-    return is_absent or is_changed
-
-
 def _stale_or_same(error: CallError) -> Exception:
-    return StaleObservation(str(error)) if is_stale(error) else error
+    return StaleObservation(str(error)) if error.is_stale else error
 
 
 def execute(plan: Plan, work: Work) -> str:
@@ -434,8 +423,7 @@ def is_retried(error: CallError | OutOfTimeError) -> bool:
     """
     if isinstance(error, OutOfTimeError):
         return True
-    is_unreported = error.http in STALE_ANSWERS or error.http in (401, 403)
-    return is_unreported or verdict_of(error).kind is ErrorKind.TRANSIENT
+    return error.reason is None or error.http in (401, 403)
 
 
 def _try_again_or_not(

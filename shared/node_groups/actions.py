@@ -11,17 +11,15 @@ from shared.base.names import BOOTSTRAP_GROUP, FINALIZER, RESOURCE_NAME_LABEL, T
 from shared.base.reasons import Reason
 from shared.frame.plan import StaleObservation
 from shared.frame.settings import JoinApproval
-from shared.frame.step import is_stale
 from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
 from shared.node_groups.node_group import Spec
 from shared.node_groups.resources import KINDS, request_id
 from shared.node_groups.status import MIG, NOUN, Resource, State
 from shared.node_groups.work import GroupWork
-from shared.ports.classify import IN_USE_CODES, verdict_of
+from shared.ports.classify import NOT_READY, ErrorKind
 from shared.ports.errors import CallError
 from shared.ports.gce.values import Instance
 
-NOT_READY = "resourceNotReady"
 SEEN_EVERYWHERE_AFTER = timedelta(minutes=1)
 """A resource that was created longer ago is visible to all services of Compute Engine."""
 IN_USE_FOR_LONG = timedelta(minutes=5)
@@ -96,11 +94,10 @@ class Insert:
         If the answer shows that no insert has begun, the intent is withdrawn first: otherwise the next
         attempt would treat the insert as in progress.
         """
-        if error.http == 404:
+        if error.kind is ErrorKind.ABSENT:
             return self._handle_missing(work, resource, error)
-        verdict = verdict_of(error)
-        if verdict.reason is not None:
-            return resource.fail(verdict.reason, error.reason, error.message, work.now)
+        if error.reason is not None:
+            return resource.fail(error.reason, error.code, error.message, work.now)
         if 400 <= error.http < 500 and error.http != 409:  # it may exist
             self._withdraw_intent(work, resource)
         raise error
@@ -114,11 +111,11 @@ class Insert:
             if kind != self.kind
         )
         if not work.is_first_observation and not is_fresh:
-            return resource.fail(Reason.REFUSED, error.reason, error.message, work.now)
+            return resource.fail(Reason.REFUSED, error.code, error.message, work.now)
         self._withdraw_intent(work, resource)
         if work.is_first_observation:
             raise StaleObservation(str(error)) from error
-        raise CallError(error.call, 400, NOT_READY, error.message) from error
+        raise CallError(error.call, 400, NOT_READY, error.message, error.about) from error
 
     def _withdraw_intent(self, work: GroupWork, resource: Resource) -> None:
         withdrawn = resource.enter(State.PENDING, work.now)
@@ -159,26 +156,19 @@ class Delete:
         Not ready: a create or delete is in progress; its end triggers the step. In use: the MIG that
         uses the resource is still being deleted, so the delete is retried for some minutes.
         """
-        if error.reason == NOT_READY:
+        if error.kind is ErrorKind.NOT_READY:
             return resource
-        if error.reason in IN_USE_CODES:
+        if error.kind is ErrorKind.IN_USE:
             begun = resource.since or now
             if self.kind != MIG and now - begun < IN_USE_FOR_LONG:
                 raise error
-            return resource.with_error(Reason.IN_USE, error.reason, error.message, now)
-        reason = _get_environment_reason(error)
-        return resource.with_error(reason, error.reason, error.message, now)
+            return resource.with_error(Reason.IN_USE, error.code, error.message, now)
+        if error.reason is None:
+            raise error
+        return resource.with_error(error.reason, error.code, error.message, now)
 
     def describe(self) -> str:
         return f"delete the {NOUN[self.kind]}"
-
-
-def _get_environment_reason(error: CallError) -> str:
-    """The reason of an environment error. Raises the error again if it is stale or transient."""
-    verdict = verdict_of(error)
-    if is_stale(error) or verdict.reason is None:
-        raise error
-    return verdict.reason
 
 
 @dataclass(frozen=True)
@@ -194,7 +184,7 @@ class SetMetadata:
         try:
             work.gce.set_metadata(project, zone, self.instance, self.items)
         except CallError as error:
-            named = error.about(self.instance.name)
+            named = error.of(self.instance.name)
             raise _without_secret(named, self.items.get(TOKEN_KEY, "")) from None
 
     def describe(self) -> str:
@@ -204,7 +194,7 @@ class SetMetadata:
 def _without_secret(error: CallError, secret: str) -> CallError:
     """The error without the token: an API may quote what it rejects."""
     message = error.message.replace(secret, "[token]") if secret else error.message
-    return CallError(error.call, error.http, error.reason, message)
+    return CallError(error.call, error.http, error.code, message, error.about)
 
 
 @dataclass(frozen=True)
@@ -225,7 +215,7 @@ class CreateSecret:
         try:
             work.cluster.create_token_secret(manifest)
         except CallError as error:
-            raise error.about(self.vm) from error
+            raise error.of(self.vm) from error
 
     def describe(self) -> str:
         return f"make the token of {self.vm} valid"
@@ -251,7 +241,7 @@ class RevokeIfJoined:
             if node is not None and node["metadata"]["uid"] != self.stale_uid:
                 work.cluster.delete_token_secret(self.token_id)
         except CallError as error:
-            raise error.about(self.vm) from error
+            raise error.of(self.vm) from error
 
     def describe(self) -> str:
         return f"revoke the token of {self.vm} if it has joined meanwhile"

@@ -20,7 +20,7 @@ from shared.base.timestamps import CLOCKS_DIFFER_BY
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import Found
 from shared.node_groups.status import MIG, TEMPLATE, Resource, State
-from shared.ports.classify import IN_USE_CODES, classify
+from shared.ports.classify import ErrorKind
 from shared.ports.gce.values import GceError, Operation
 
 YOUNG = timedelta(seconds=5)
@@ -460,7 +460,6 @@ def _describe(
 
 
 def _describe_operation(resource: Resource, error: GceError) -> tuple[str, str, str]:
-    if resource.state is State.DELETING and error.code in IN_USE_CODES:
-        return Reason.IN_USE, error.code, error.message
-    verdict = classify(error.http, error.code, error.message)
-    return verdict.reason or Reason.REFUSED, error.code, error.message
+    is_in_use = resource.state is State.DELETING and error.kind is ErrorKind.IN_USE
+    reason = Reason.IN_USE if is_in_use else error.reason
+    return reason or Reason.REFUSED, error.code, error.message

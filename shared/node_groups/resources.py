@@ -18,7 +18,8 @@ from shared.base.timestamps import render_time
 from shared.base.topology import Machine, find_machine
 from shared.node_groups.bootstrap import render_startup_script
 from shared.node_groups.node_group import AnyGroup, InstanceConfig, NodeGroup, Spec
-from shared.node_groups.status import MIG, POLICY, TEMPLATE
+from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource
+from shared.ports.errors import About
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Mig, Operation, Policy, Template, TemplateRef
 
@@ -28,21 +29,7 @@ _TERMINATION = {"SPOT": "STOP", "RESERVATION_BOUND": "DELETE", "FLEX_START": "DE
 """The termination action of a VM by provisioning model. SPOT and RESERVATION_BOUND are as in
 tpu-operator."""
 
-_KINDS_OF_SERVICES = {
-    "instance_group_managers": MIG,
-    "zone_operations": MIG,
-    "instance_templates": TEMPLATE,
-    "region_instance_templates": TEMPLATE,
-    "global_operations": TEMPLATE,
-    "resource_policies": POLICY,
-    "region_operations": POLICY,
-}
 Found = Policy | Template | Mig
-
-
-def find_kind(call: str) -> str | None:
-    """The kind of resource that a call to Compute Engine is about, such as ``zone_operations.get``."""
-    return _KINDS_OF_SERVICES.get(call.partition(".")[0])
 
 
 def request_id(group: AnyGroup, kind: str, since: datetime, body: Mapping[str, Any]) -> str:
@@ -259,3 +246,14 @@ KINDS: Mapping[str, ResourceKind] = {
         scope=lambda spec: spec.zone,
     ),
 }
+
+
+def find_kind(about: About) -> str | None:
+    """The kind of a group's resource that a call was about."""
+    return next((kind for kind, one in KINDS.items() if one.collection == about.kind), None)
+
+
+def find_operation(gce: Gce, spec: Spec, kind: str, resource: Resource) -> Operation | None:
+    """The operation that a resource's entry names; ``None`` if Compute Engine has forgotten it."""
+    about = About(KINDS[kind].collection, resource.name)
+    return gce.find_operation(spec.project, KINDS[kind].scope(spec), resource.operation, about)

@@ -9,12 +9,11 @@ from typing import Any
 
 from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import Emit, NothingToDo, Plan, Work
-from shared.frame.step import Invocation, is_stale, work_fields
+from shared.frame.step import Invocation, work_fields
 from shared.node_groups import node_group, readiness, status
 from shared.node_groups.events import changes
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import Status, Type
-from shared.ports.classify import verdict_of
 from shared.ports.errors import CallError
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Message
@@ -144,8 +143,8 @@ def report_environment_error(
     step is over, except for inject_token, whose error may be about another VM. An event about one VM
     writes no condition: the error may concern only that VM.
     """
-    reason = verdict_of(error).reason
-    if is_stale(error) or reason is None:
+    reason = error.reason
+    if reason is None:
         return None
     event = work.trigger.event
     if event is not None and event.concerns_vm:

@@ -1,7 +1,8 @@
-"""Classify an API's error: transient, environment or user, and the reason that the object gets.
+"""Classify an API's error: its kind, and the reason that the object gets.
 
-`classify` reads a table from top to bottom for every error of Compute Engine, GKE and the cluster.
-Errors of the environment and of the user have a reason of `shared.base.reasons`.
+`classify` reads a table from top to bottom for every error of Compute Engine, GKE and the cluster. The
+errors themselves call it once (`errors.CallError`, `gce.values.GceError`). Errors of the environment and
+of the user have a reason of `shared.base.reasons`.
 """
 
 from __future__ import annotations
@@ -11,23 +12,35 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from shared.base.reasons import Reason
-from shared.ports.errors import CallError
 
 
 class ErrorKind(StrEnum):
-    """The kind of an error."""
+    """The kind of an error.
+
+    An error of the environment or of the user has a reason. Any other is transient: the message is not
+    acknowledged, and Pub/Sub redelivers it with backoff, unless the step handles that kind.
+    """
 
     TRANSIENT = "transient"
-    """Transient: the message is not acknowledged, and Pub/Sub redelivers it with backoff."""
+    RATE_LIMIT = "rate limit"
+    """Too many calls, or too many operations at the same time."""
+    NOT_READY = "not ready"
+    """The resource is being created, changed or deleted; the end of that operation triggers the step."""
+    IN_USE = "in use"
+    """Another resource uses the one to be deleted, perhaps only for a moment more."""
+    ABSENT = "absent"
+    """The object does not exist: the observation is stale."""
+    CONFLICT = "conflict"
+    """The object exists already or has changed since it was read: the observation is stale."""
     ENVIRONMENT = "environment"
-    """Environment (capacity, quota, permissions): a condition; the sweep triggers the step again."""
+    """Capacity, quota, permissions: a condition; the sweep triggers the step again."""
     USER = "user"
-    """User: a condition, and nothing more until the spec changes."""
+    """The spec: a condition, and nothing more until the spec changes."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The kind of an error; ``reason`` is ``None`` for a transient one."""
+    """The kind of an error; ``reason`` is ``None`` unless it is of the environment or the user."""
 
     kind: ErrorKind
     reason: Reason | None = None
@@ -52,9 +65,7 @@ def _rule(
     verdict: ErrorKind | Reason, *, http: tuple[int, ...] = (), code: str = "", text: str = ""
 ) -> _Rule:
     meaning = (
-        Verdict(ErrorKind.TRANSIENT)
-        if isinstance(verdict, ErrorKind)
-        else Verdict(_kind(verdict), verdict)
+        Verdict(verdict) if isinstance(verdict, ErrorKind) else Verdict(_kind(verdict), verdict)
     )
     flags = re.IGNORECASE
     return _Rule(
@@ -69,8 +80,8 @@ def _kind(reason: Reason) -> ErrorKind:
     return ErrorKind.USER if reason is Reason.INVALID_SPEC else ErrorKind.ENVIRONMENT
 
 
-IN_USE_CODES = ("resourceInUseByAnotherResource", "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE")
-"""How Compute Engine refuses to delete what something else uses: the call, or its operation."""
+NOT_READY = "resourceNotReady"
+"""Compute Engine's code for a resource that another operation is changing."""
 
 # Errors of reservations have no code of their own in Compute Engine, and "UNSUPPORTED_OPERATION" is used
 # for two things: the text decides.
@@ -109,8 +120,8 @@ _OF_KUBERNETES = (
     _rule(Reason.QUOTA_EXCEEDED, http=(403,), text=r" is forbidden: exceeded quota: "),
 )
 _OF_ALL = (
-    _rule(ErrorKind.TRANSIENT, code=r"^rateLimitExceeded$|RATE_LIMIT_EXCEEDED"),
-    _rule(ErrorKind.TRANSIENT, http=(429,)),
+    _rule(ErrorKind.RATE_LIMIT, code=r"^rateLimitExceeded$|RATE_LIMIT_EXCEEDED"),
+    _rule(ErrorKind.RATE_LIMIT, http=(429,)),
     _rule(Reason.QUOTA_EXCEEDED, code=r"quota"),
     _rule(Reason.SUBNET_FULL, code=r"IP_SPACE_EXHAUSTED"),
     _rule(Reason.API_DISABLED, code=r"^accessNotConfigured$|SERVICE_DISABLED"),
@@ -123,9 +134,11 @@ _OF_ALL = (
     _rule(Reason.PERMISSION_DENIED, http=(401, 403)),
     _rule(Reason.INVALID_SPEC, text=r"Unsupported TPU configuration|disk type cannot be used by"),
     _rule(ErrorKind.TRANSIENT, code=r"^conditionNotMet$"),
+    # The code of a call, or of its operation.
+    _rule(ErrorKind.NOT_READY, code=rf"{NOT_READY}|RESOURCE_NOT_READY"),
     _rule(
-        ErrorKind.TRANSIENT,
-        code="|".join(("resourceNotReady", "RESOURCE_NOT_READY", *IN_USE_CODES)),
+        ErrorKind.IN_USE,
+        code=r"resourceInUseByAnotherResource|RESOURCE_IN_USE_BY_ANOTHER_RESOURCE",
     ),
     _rule(ErrorKind.TRANSIENT, http=(408, 409, 412, 500, 502, 503, 504)),
     _rule(
@@ -138,10 +151,18 @@ _TABLE = (*_OF_COMPUTE_ENGINE, *_OF_GKE, *_OF_KUBERNETES, *_OF_ALL)
 
 
 def classify(http: int, code: str, message: str) -> Verdict:
-    """Classify an answer by its HTTP status, the error's code or reason, and last its text."""
+    """Classify an error by its HTTP status, its code or reason, and last its text."""
     return next(rule.verdict for rule in _TABLE if rule.matches(http, code, message))
 
 
-def verdict_of(error: CallError) -> Verdict:
-    """Classify an error that was raised."""
-    return classify(error.http, error.reason, error.message)
+def classify_answer(http: int, code: str, message: str) -> Verdict:
+    """Classify the answer to a call. Unlike the error of an operation, it may show that the caller's
+    observation is stale.
+
+    Compute Engine also answers 412 if an organization policy forbids a call.
+    """
+    if http == 404:
+        return Verdict(ErrorKind.ABSENT)
+    verdict = classify(http, code, message)
+    is_conflict = http in (409, 412) and verdict.kind is ErrorKind.TRANSIENT
+    return Verdict(ErrorKind.CONFLICT) if is_conflict else verdict

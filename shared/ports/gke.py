@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
 
+from shared.base.names import NODE_POOLS
 from shared.ports.connection_errors import explain_page, is_answer_of_api
-from shared.ports.errors import CallError
+from shared.ports.errors import About, CallError
 from shared.ports.google_credentials import GoogleCredentials, Headers, open_client
 
 GkeMethod = Literal[
@@ -55,6 +56,8 @@ class GkeClient:
         from requests import RequestException
 
         name = f"nodePools.{method.partition('_')[0]}"
+        created, path = request.get("nodePool", {}), request.get("name", "")
+        about = About(NODE_POOLS, created.get("name") or path.rpartition("/")[2])
         words = "".join(word.capitalize() for word in method.split("_"))
         message = getattr(types, f"{words}Request").from_json(json.dumps(request))
         call = getattr(self._get(), method)
@@ -65,9 +68,9 @@ class GkeClient:
         try:
             answer = self._credentials.call(send, remaining_s)
         except exceptions.GoogleAPICallError as error:
-            raise _call_error(name, error) from error
+            raise _call_error(name, about, error) from error
         except (RequestException, GoogleAuthError) as error:
-            raise CallError(name, 0, "unreachable", type(error).__name__) from error
+            raise CallError(name, 0, "unreachable", type(error).__name__, about) from error
         document: dict[str, Any] = json.loads(
             type(answer).to_json(
                 answer, use_integers_for_enums=False, always_print_fields_with_no_presence=False
@@ -88,15 +91,15 @@ class GkeClient:
         return open_client(make, self._endpoint, self._prepare)
 
 
-def _call_error(call: str, error: Any) -> CallError:
+def _call_error(call: str, about: About, error: Any) -> CallError:
     """GKE's message, without the client's prefix."""
     if error.code == 404 and not is_answer_of_api(error):
-        return CallError(call, 0, "unreachable", explain_page(error))
+        return CallError(call, 0, "unreachable", explain_page(error), about)
     try:
         said = error.response.json()["error"]
         details = said.get("errors") or [{}]
-        reason = error.reason or details[0].get("reason") or said.get("status") or ""
+        code = error.reason or details[0].get("reason") or said.get("status") or ""
         message = said.get("message") or ""
     except (AttributeError, KeyError, TypeError, ValueError):
-        reason, message = "", error.message
-    return CallError(call, int(error.code or 0), str(reason), str(message))
+        code, message = "", error.message
+    return CallError(call, int(error.code or 0), str(code), str(message), about)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shared.base.names import topic_id
-from shared.ports.errors import CallError
+from shared.ports.errors import About, CallError
 
 _PUBLISH_TIMEOUT_S = 10.0
 _MESSAGES_A_CALL = 1_000
@@ -50,8 +50,8 @@ class Topics:
             )
         except (GoogleAPICallError, RetryError, GoogleAuthError) as error:
             http = int(getattr(error, "code", None) or 0)
-            reason = "refused" if http else "unreachable"
-            raise CallError(f"publish to {name}", http, reason, str(error)) from error
+            code, about = "refused" if http else "unreachable", About("topics", name)
+            raise CallError(f"publish to {name}", http, code, str(error), about) from error
         return [str(message_id) for message_id in answer.message_ids]
 
     def _get_client(self) -> Any:

@@ -68,7 +68,7 @@ class SliceActionError(CallError):
     """The call of an action failed. Failed reads and messages raise other errors."""
 
     def __init__(self, action: AnySliceAction, error: CallError) -> None:
-        super().__init__(error.call, error.http, error.reason, error.message)
+        super().__init__(error.call, error.http, error.code, error.message, error.about)
         self.action = action
 
 

@@ -12,8 +12,8 @@ from shared.base.pods import find_controller, list_tpu_containers
 from shared.base.timestamps import guess_time
 from shared.frame.plan import Action, NothingToDo, Require, Send, Work
 from shared.frame.settings import Settings
-from shared.frame.step import Invocation, is_stale, work_fields
-from shared.ports.classify import verdict_of
+from shared.frame.step import Invocation, work_fields
+from shared.ports.classify import ErrorKind
 from shared.ports.errors import CallError
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.nodes import parse_node
@@ -198,12 +198,7 @@ def is_out_of_slots(error: CallError, provider: Provider) -> bool:
     A slot becomes free when an operation ends, which takes minutes. Until then, retries by Pub/Sub would
     have no effect and delay other messages.
     """
-    return provider.concurrency_limit is not None and error.http == 429
-
-
-def find_environment_reason(error: CallError) -> str | None:
-    """The reason of an environment error; ``None`` for one that is stale or transient."""
-    return None if is_stale(error) else verdict_of(error).reason
+    return provider.concurrency_limit is not None and error.kind is ErrorKind.RATE_LIMIT
 
 
 def jobset_reference(namespace: str = "", name: str = "") -> dict[str, Any]:

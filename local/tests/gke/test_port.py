@@ -11,7 +11,6 @@ import pytest
 from local.gce import Principal
 from local.gke import Timings
 from local.tests.gke.small_gke import CLUSTER, SETTINGS, ZONE, Gke
-from shared.ports.classify import verdict_of
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gke import GkeClient
 from shared.slices.by_node_pool.provider import NodePools
@@ -119,7 +118,7 @@ def test_creating_an_existing_pool_is_a_conflict(pools: NodePools) -> None:
     with pytest.raises(CallError) as raised:
         pools.create(pools.build_desired(LEADER))
     error = raised.value
-    assert (error.call, error.http, error.reason) == ("nodePools.create", 409, "alreadyExists")
+    assert (error.call, error.http, error.code) == ("nodePools.create", 409, "alreadyExists")
     assert error.message.startswith("Already exists: projects/my-project/")
 
 
@@ -172,7 +171,7 @@ def test_a_pool_cannot_be_deleted_during_its_creation(pools: NodePools) -> None:
     pools.create(pools.build_desired(LEADER))
     with pytest.raises(CallError, match="400 failedPrecondition: Cluster is running") as raised:
         pools.delete(found(pools))
-    assert verdict_of(raised.value).reason is None
+    assert raised.value.reason is None
 
 
 def test_a_stockout_is_reported_with_gkes_message(gke: Gke) -> None:
@@ -299,7 +298,7 @@ def test_a_failed_call_is_not_retried(gke: Gke, pools: NodePools, http: int) -> 
     gke.faults.fail_next("nodePools.*", calls=1, http=http, reason="backendError")
     with pytest.raises(CallError) as failed:
         pools.get("default", NAME)
-    assert verdict_of(failed.value).reason is None
+    assert failed.value.reason is None
     assert len(gke.simulator.calls.records) == 1
 
 
@@ -325,7 +324,7 @@ def test_an_unreachable_service_is_a_transient_error() -> None:
         CallError, match=r"nodePools\.get: 0 unreachable: ConnectionError"
     ) as failed:
         pools.get("default", NAME)
-    assert verdict_of(failed.value).reason is None
+    assert failed.value.reason is None
 
 
 def test_the_error_about_a_missing_permission_names_it(gke: Gke) -> None:

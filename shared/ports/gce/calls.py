@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from shared.base.names import MIGS, POLICIES, TEMPLATES, VMS
+from shared.ports.classify import ErrorKind
 from shared.ports.connection_errors import explain_page, is_answer_of_api
-from shared.ports.errors import CallError
+from shared.ports.errors import About, CallError
 from shared.ports.gce.clients import Clients
 from shared.ports.gce.values import (
     Instance,
@@ -148,7 +150,7 @@ class Gce:
         try:
             return tuple(parse_managed_instance(member) for member in found)
         except CallError as error:
-            if error.http != 404:
+            if error.kind is not ErrorKind.ABSENT:
                 raise
             return ()
 
@@ -216,25 +218,23 @@ class Gce:
             for scope in page.items.values():
                 yield from (parse_listed(service, one) for one in getattr(scope, service))
 
-    def find_operation(self, project: str, scope: str, name: str) -> Operation | None:
-        """An operation; ``scope`` is a zone, a region or ``""``. ``None`` if GCE has forgotten it."""
+    def find_operation(self, project: str, scope: str, name: str, about: About) -> Operation | None:
+        """An operation on the resource ``about``; ``None`` if GCE has forgotten it. ``scope`` is a zone,
+        a region or ``""``."""
         if not scope:
-            found = self._find("global_operations", "get", project=project, operation=name)
+            service, place = "global_operations", {}
         elif scope.count("-") == 2:
-            found = self._find(
-                "zone_operations", "get", project=project, zone=scope, operation=name
-            )
+            service, place = "zone_operations", {"zone": scope}
         else:
-            found = self._find(
-                "region_operations", "get", project=project, region=scope, operation=name
-            )
+            service, place = "region_operations", {"region": scope}
+        found = self._find(service, "get", about=about, project=project, operation=name, **place)
         return parse_operation(found) if found else None
 
     def _find(self, service: str, method: str, **request: Any) -> Any:
         try:
             return self._call(service, method, **request)
         except CallError as error:
-            if error.http == 404:
+            if error.kind is ErrorKind.ABSENT:
                 return None
             raise
 
@@ -258,12 +258,16 @@ class Gce:
                 return
             request["page_token"] = page.next_page_token
 
-    def _call(self, service: str, method: str, **request: Any) -> Any:
+    def _call(
+        self, service: str, method: str, *, about: About | None = None, **request: Any
+    ) -> Any:
+        """Make one request. ``about`` must be given if the request does not name it."""
         from google.api_core import exceptions
         from google.auth.exceptions import GoogleAuthError
         from requests import RequestException
 
         name = f"{service}.{method.removesuffix('_unary')}"
+        about = about or _find_about(service, request)
         call = getattr(self._clients.get(service), method)
 
         def send(headers: Headers, timeout_s: float) -> Any:
@@ -273,16 +277,32 @@ class Gce:
         try:
             return self._clients.credentials.call(send, self._remaining_s)
         except exceptions.GoogleAPICallError as error:
-            raise _call_error(name, error) from error
+            raise _call_error(name, about, error) from error
         except (RequestException, GoogleAuthError) as error:
-            raise CallError(name, 0, "unreachable", type(error).__name__) from error
+            raise CallError(name, 0, "unreachable", type(error).__name__, about) from error
 
 
-def _call_error(call: str, error: Any) -> CallError:
+_KINDS = {
+    "resource_policies": (POLICIES, "resource_policy"),
+    "instance_templates": (TEMPLATES, "instance_template"),
+    "region_instance_templates": (TEMPLATES, "instance_template"),
+    "instance_group_managers": (MIGS, "instance_group_manager"),
+    "instances": (VMS, "instance"),
+}
+"""The kind of a service's resources, and the field of a request that names one."""
+
+
+def _find_about(service: str, request: Mapping[str, Any]) -> About:
+    kind, field = _KINDS[service]
+    inserted = request.get(f"{field}_resource", {})
+    return About(kind, request.get(field) or inserted.get("name", ""))
+
+
+def _call_error(call: str, about: About, error: Any) -> CallError:
     if error.code == 404 and not is_answer_of_api(error):
-        return CallError(call, 0, "unreachable", explain_page(error))
+        return CallError(call, 0, "unreachable", explain_page(error), about)
     details: Sequence[Any] = error.errors or ()
     first = details[0] if details and isinstance(details[0], Mapping) else {}
-    reason = first.get("reason") or getattr(error, "reason", None) or ""
+    code = first.get("reason") or getattr(error, "reason", None) or ""
     message = first.get("message") or error.message or ""
-    return CallError(call, int(error.code or 0), reason, message)
+    return CallError(call, int(error.code or 0), code, message, about)

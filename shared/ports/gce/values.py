@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from shared.base.reasons import Reason
 from shared.base.timestamps import find_time
+from shared.ports.classify import ErrorKind, classify
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,15 @@ class GceError:
     code: str
     message: str
     http: int = 0
+
+    @property
+    def kind(self) -> ErrorKind:
+        return classify(self.http, self.code, self.message).kind
+
+    @property
+    def reason(self) -> Reason | None:
+        """The reason that the object gets; ``None`` for a transient error."""
+        return classify(self.http, self.code, self.message).reason
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,11 @@ from shared.ports.kubernetes.groups import GroupCalls
 from shared.ports.kubernetes.nodes import NodeCalls
 from shared.ports.kubernetes.signing_requests import SigningRequestCalls
 from shared.ports.kubernetes.tokens import TokenCalls
+from shared.ports.kubernetes.transport import Target
 from shared.ports.kubernetes.workloads import WorkloadCalls
 
-_KUBE_SYSTEM = "/api/v1/namespaces/kube-system"
+_NAMESPACES = Target("Namespace", "/api/v1", "namespaces")
+_CONFIG_MAPS = Target("ConfigMap", "/api/v1", "configmaps")
 _CA_KEPT = timedelta(minutes=10)
 """How long a CA is cached. CAs are replaced once in years."""
 
@@ -35,7 +37,7 @@ class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCa
         constants = self._connection.constants
         known = constants.get("cluster")
         if known is None:
-            found = self._call("GET", _KUBE_SYSTEM)
+            found = self._call("GET", _NAMESPACES.one("kube-system"))
             known = constants["cluster"] = str(found["metadata"]["uid"])
         return known
 
@@ -43,8 +45,7 @@ class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCa
         """The cluster's CA in PEM form, read every ten minutes; empty while it is not published."""
         known = self._connection.ca
         if known is None or now >= known[1]:
-            path = f"{_KUBE_SYSTEM}/configmaps/kube-root-ca.crt"
-            found = self._find(path) or {}
+            found = self._find(_CONFIG_MAPS.within("kube-system").one("kube-root-ca.crt")) or {}
             text = str((found.get("data") or {}).get("ca.crt", ""))
             known = self._connection.ca = (text, now + _CA_KEPT)
         return known[0]
@@ -56,6 +57,6 @@ class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCa
     def get_jobset_options(self) -> Mapping[str, str]:
         """The data of the ConfigMap ``jobsets``, read once an invocation; empty if there is none."""
         if self._jobset_options is None:
-            found = self._find(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/jobsets") or {}
+            found = self._find(_CONFIG_MAPS.within(SYSTEM_NAMESPACE).one("jobsets")) or {}
             self._jobset_options = found.get("data") or {}
         return self._jobset_options

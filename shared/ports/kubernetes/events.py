@@ -10,7 +10,9 @@ from typing import Any
 
 from shared.base.timestamps import render_time
 from shared.ports.errors import CallError
-from shared.ports.kubernetes.transport import MERGE_PATCH, Transport, quoted
+from shared.ports.kubernetes.transport import MERGE_PATCH, Target, Transport
+
+_EVENTS = Target("Event", "/api/v1", "events")
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,9 @@ class EventCalls(Transport):
 
     def emit(self, about: Mapping[str, Any], event: Event, now: datetime) -> None:
         """Write an Event about an object, or increment the count of an equal one."""
-        path = self._create_event(about, event, now)
-        if path is not None:
-            self._count_up(path, now)
+        equal = self._create_event(about, event, now)
+        if equal is not None:
+            self._count_up(equal, now)
 
     def emit_once(self, about: Mapping[str, Any], event: Event, now: datetime) -> None:
         """Write an Event about an object, unless an equal one exists."""
@@ -42,26 +44,26 @@ class EventCalls(Transport):
 
     def list_events(self, namespace: str, uid: str) -> list[dict[str, Any]]:
         """The Events about an object."""
-        path = f"/api/v1/namespaces/{quoted(namespace)}/events"
-        return list(self._list(path, fields=f"involvedObject.uid={uid}"))
+        return list(self._list(_EVENTS.within(namespace), fields=f"involvedObject.uid={uid}"))
 
-    def _create_event(self, about: Mapping[str, Any], event: Event, now: datetime) -> str | None:
-        """Write an Event. Returns the path of an equal one, if it exists."""
+    def _create_event(self, about: Mapping[str, Any], event: Event, now: datetime) -> Target | None:
+        """Write an Event. Returns an equal one, if it exists."""
         manifest = _render(about, event, self._step, now)
-        path = f"/api/v1/namespaces/{manifest['metadata']['namespace']}/events"
+        metadata = manifest["metadata"]
+        events = _EVENTS.within(metadata["namespace"])
         try:
-            self._call("POST", path, manifest)
+            self._call("POST", events, manifest)
         except CallError as error:
-            if error.reason != "AlreadyExists":
+            if error.code != "AlreadyExists":
                 raise
-            return f"{path}/{manifest['metadata']['name']}"
+            return events.one(metadata["name"])
         return None
 
-    def _count_up(self, path: str, now: datetime) -> None:
-        found = self._find(path)
+    def _count_up(self, equal: Target, now: datetime) -> None:
+        found = self._find(equal)
         if found is not None:
             change = {"count": (found.get("count") or 1) + 1, "lastTimestamp": render_time(now)}
-            self._call("PATCH", path, change, kind=MERGE_PATCH)
+            self._call("PATCH", equal, change, media=MERGE_PATCH)
 
 
 def _render(about: Mapping[str, Any], event: Event, step: str, now: datetime) -> dict[str, Any]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shared.base.names import GROUP, JOBSET_LABEL, PLURAL, RESOURCE_NAME_LABEL, VERSION
+from shared.base.names import GROUP, JOBSET_LABEL, KIND, PLURAL, RESOURCE_NAME_LABEL, VERSION
+from shared.ports.classify import ErrorKind
 from shared.ports.errors import CallError
-from shared.ports.kubernetes.transport import MERGE_PATCH, NOT_SERVED, Transport, quoted
+from shared.ports.kubernetes.transport import MERGE_PATCH, NOT_SERVED, Target, Transport
 
-_GROUPS = f"/apis/{GROUP}/{VERSION}"
+_API = f"/apis/{GROUP}/{VERSION}"
+_GROUPS = Target(KIND, _API, PLURAL)
 
 
 class GroupCalls(Transport):
@@ -17,19 +19,19 @@ class GroupCalls(Transport):
 
     def find_group(self, namespace: str, name: str) -> dict[str, Any] | None:
         """The TPUNodeGroup of that name, or ``None``."""
-        return self._find(_object_path(namespace, name))
+        return self._find(_GROUPS.within(namespace).one(name))
 
     def list_groups_named(self, resource_name: str) -> list[dict[str, Any]]:
         """The groups with this resource-name label in all namespaces; normally there is one."""
-        return list(self._list(f"{_GROUPS}/{PLURAL}", f"{RESOURCE_NAME_LABEL}={resource_name}"))
+        return list(self._list(_GROUPS, f"{RESOURCE_NAME_LABEL}={resource_name}"))
 
     def list_groups(self) -> Iterator[dict[str, Any]]:
         """All groups of the cluster, page by page."""
-        return self._list(f"{_GROUPS}/{PLURAL}")
+        return self._list(_GROUPS)
 
     def replace_status(self, group: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
         """Write a group's status, if the group is unchanged since it was read (409 if not)."""
-        return self._call("PUT", f"{_path(group)}/status", {**group, "status": status})
+        return self._call("PUT", _of(group, "status"), {**group, "status": status})
 
     def patch_group(
         self,
@@ -45,7 +47,7 @@ class GroupCalls(Transport):
         }
         if labels:
             metadata["labels"] = dict(labels)
-        return self._call("PATCH", _path(group), {"metadata": metadata}, kind=MERGE_PATCH)
+        return self._call("PATCH", _of(group), {"metadata": metadata}, media=MERGE_PATCH)
 
     def has_operator_children(self, namespace: str, names: Mapping[str, str]) -> bool:
         """Whether tpu-operator has made any of these children (plural to name) of a group.
@@ -54,11 +56,11 @@ class GroupCalls(Transport):
         """
         for plural, name in names.items():
             try:
-                self._call("GET", f"{_GROUPS}/namespaces/{namespace}/{plural}/{name}")
+                self._call("GET", Target(plural, _API, plural, namespace, name))
             except CallError as error:
-                if error.reason == NOT_SERVED:
+                if error.code == NOT_SERVED:
                     return False
-                if error.http != 404:
+                if error.kind is not ErrorKind.ABSENT:
                     raise
             else:
                 return True
@@ -66,14 +68,12 @@ class GroupCalls(Transport):
 
     def list_slice_groups(self, namespace: str = "", jobset: str = "") -> list[dict[str, Any]]:
         """The groups that were created for JobSets: all, or those of one JobSet."""
-        path = f"{_GROUPS}/namespaces/{quoted(namespace)}" if namespace else _GROUPS
         term = f"{JOBSET_LABEL}={jobset}" if jobset else JOBSET_LABEL
-        return list(self._list(f"{path}/{PLURAL}", term))
+        return list(self._list(_GROUPS.within(namespace), term))
 
     def create_group(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         """Create a group (409 if its name exists)."""
-        path = f"{_GROUPS}/namespaces/{quoted(manifest['metadata']['namespace'])}/{PLURAL}"
-        return self._call("POST", path, manifest)
+        return self._call("POST", _GROUPS.within(manifest["metadata"]["namespace"]), manifest)
 
     def annotate_group(
         self, group: Mapping[str, Any], annotations: Mapping[str, str | None]
@@ -81,24 +81,21 @@ class GroupCalls(Transport):
         """Set annotations, or remove them (``None``), if the group is unchanged since it was read."""
         version = group["metadata"]["resourceVersion"]
         change = {"metadata": {"resourceVersion": version, "annotations": dict(annotations)}}
-        return self._call("PATCH", _path(group), change, kind=MERGE_PATCH)
+        return self._call("PATCH", _of(group), change, media=MERGE_PATCH)
 
     def delete_group(self, group: Mapping[str, Any]) -> bool:
         """Delete a group, if it is unchanged since it was read (409 if not); ``False`` if it is gone."""
         metadata = group["metadata"]
         still = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
         try:
-            self._call("DELETE", _path(group), {"preconditions": still})
+            self._call("DELETE", _of(group), {"preconditions": still})
         except CallError as error:
-            if error.http != 404:
+            if error.kind is not ErrorKind.ABSENT:
                 raise
             return False
         return True
 
 
-def _path(group: Mapping[str, Any]) -> str:
-    return _object_path(group["metadata"]["namespace"], group["metadata"]["name"])
-
-
-def _object_path(namespace: str, name: str) -> str:
-    return f"{_GROUPS}/namespaces/{quoted(namespace)}/{PLURAL}/{quoted(name)}"
+def _of(group: Mapping[str, Any], subresource: str = "") -> Target:
+    metadata = group["metadata"]
+    return _GROUPS.within(metadata["namespace"]).one(metadata["name"], subresource)

@@ -10,14 +10,16 @@ from typing import Any
 
 from shared.base.names import (
     BOOT_ID_LABEL,
+    NODE_KIND,
     POOL_LABEL,
     RESOURCE_NAME_LABEL,
     TPU_RESOURCE,
     VM_ID_LABEL,
 )
 from shared.base.timestamps import guess_time
-from shared.ports.kubernetes.transport import MERGE_PATCH, Transport, quoted
+from shared.ports.kubernetes.transport import MERGE_PATCH, Target, Transport
 
+_NODES = Target(NODE_KIND, "/api/v1", "nodes")
 _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
@@ -108,12 +110,12 @@ class NodeCalls(Transport):
 
     def list_nodes(self, resource_name: str) -> list[dict[str, Any]]:
         """The Nodes with this resource-name label, with kind and apiVersion, which Events need."""
-        found = self._list("/api/v1/nodes", f"{RESOURCE_NAME_LABEL}={resource_name}")
+        found = self._list(_NODES, f"{RESOURCE_NAME_LABEL}={resource_name}")
         return [{"apiVersion": "v1", "kind": "Node", **node} for node in found]
 
     def find_node(self, name: str) -> dict[str, Any] | None:
         """The Node of that name, or ``None``."""
-        return self._find(f"/api/v1/nodes/{quoted(name)}")
+        return self._find(_NODES.one(name))
 
     def find_nodes(self, names: Iterable[str]) -> dict[str, dict[str, Any] | None]:
         """The Nodes of these names (``None``: there is none), one after the other, for at most a third
@@ -128,12 +130,12 @@ class NodeCalls(Transport):
 
     def patch_node(self, name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
         """Change a Node by a merge patch. With a resourceVersion in it, the Node must be unchanged."""
-        return self._call("PATCH", f"/api/v1/nodes/{name}", patch, kind=MERGE_PATCH)
+        return self._call("PATCH", _NODES.one(name), patch, media=MERGE_PATCH)
 
     def delete_node(self, name: str, uid: str) -> None:
         """Delete this Node and no other with its name. It is not an error if it is gone."""
-        self._delete(f"/api/v1/nodes/{name}", {"preconditions": {"uid": uid}})
+        self._delete(_NODES.one(name), {"preconditions": {"uid": uid}})
 
     def list_nodes_of_slice(self, name: str) -> list[dict[str, Any]]:
         """The Nodes of a JobSet's slice."""
-        return list(self._list("/api/v1/nodes", f"{POOL_LABEL}={name}"))
+        return list(self._list(_NODES, f"{POOL_LABEL}={name}"))

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shared.base.documents import read_list, read_mapping
-from shared.base.names import KUBELET_SIGNER
-from shared.ports.kubernetes.transport import Transport, quoted
+from shared.base.names import KUBELET_SIGNER, SIGNING_REQUEST_KIND
+from shared.ports.kubernetes.transport import Target, Transport
 
-_PATH = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+_REQUESTS = Target(
+    SIGNING_REQUEST_KIND, "/apis/certificates.k8s.io/v1", "certificatesigningrequests"
+)
 
 
 class SigningRequestCalls(Transport):
@@ -17,11 +19,11 @@ class SigningRequestCalls(Transport):
 
     def list_signing_requests(self) -> Iterator[dict[str, Any]]:
         """The requests to the signer of kubelets' client certificates, page by page."""
-        return self._list(_PATH, fields=f"spec.signerName={KUBELET_SIGNER}")
+        return self._list(_REQUESTS, fields=f"spec.signerName={KUBELET_SIGNER}")
 
     def find_signing_request(self, name: str) -> dict[str, Any] | None:
         """The request of that name, or ``None``."""
-        return self._find(f"{_PATH}/{quoted(name)}")
+        return self._find(_REQUESTS.one(name))
 
     def decide_signing_request(
         self, request: Mapping[str, Any], condition: Mapping[str, str]
@@ -30,4 +32,4 @@ class SigningRequestCalls(Transport):
         status = read_mapping(request, "status")
         decided = {**status, "conditions": [*read_list(status, "conditions"), condition]}
         name = request["metadata"]["name"]
-        self._call("PUT", f"{_PATH}/{quoted(name)}/approval", {**request, "status": decided})
+        self._call("PUT", _REQUESTS.one(name, "approval"), {**request, "status": decided})

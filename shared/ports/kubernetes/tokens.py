@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlencode
 
 from shared.base.names import RESOURCE_NAME_LABEL
 from shared.ports.errors import CallError
-from shared.ports.kubernetes.transport import Transport
+from shared.ports.kubernetes.transport import Target, Transport
 
-_SECRETS = "/api/v1/namespaces/kube-system/secrets"
+_SECRETS = Target("Secret", "/api/v1", "secrets", "kube-system")
 
 
 class TokenCalls(Transport):
@@ -21,12 +20,12 @@ class TokenCalls(Transport):
         try:
             self._call("POST", _SECRETS, manifest)
         except CallError as error:
-            if error.reason != "AlreadyExists":
+            if error.code != "AlreadyExists":
                 raise
 
     def delete_token_secret(self, token_id: str) -> None:
         """Revoke a bootstrap token. It is not an error if it is gone."""
-        self._delete(f"{_SECRETS}/bootstrap-token-{token_id}", {})
+        self._delete(_SECRETS.one(f"bootstrap-token-{token_id}"), {})
 
     def delete_token_secrets(self, resource_name: str) -> None:
         """Revoke all bootstrap tokens of a group. The answer contains them, so it is dropped."""
@@ -34,4 +33,4 @@ class TokenCalls(Transport):
             "labelSelector": f"{RESOURCE_NAME_LABEL}={resource_name}",
             "fieldSelector": "type=bootstrap.kubernetes.io/token",
         }
-        self._delete(f"{_SECRETS}?{urlencode(selectors)}", {})
+        self._delete(_SECRETS.select(selectors), {})

@@ -3,26 +3,62 @@
 Requests go through the kubernetes client's `ApiClient` (its kubeconfig, TLS, authentication;
 `access`), as plain dictionaries: its typed models refuse a whole list for one odd Node, and
 cost 0.5 s to import.
-What is refused is a `CallError` whose ``reason`` is the Status' own, as in ``Conflict``.
+What is refused is a `CallError` whose ``code`` is the reason of the Status, such as ``Conflict``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from shared.base.documents import parse_json
+from shared.ports.classify import ErrorKind
 from shared.ports.connection_errors import explain
-from shared.ports.errors import CallError
+from shared.ports.errors import About, CallError
 from shared.ports.kubernetes.access import Session
 from shared.ports.kubernetes.connection import Connection
 
 MERGE_PATCH = "application/merge-patch+json"
 _PAGE_SIZE = 500
 NOT_SERVED = "NotServed"
-"""The reason of a 404 that is not a ``Status`` of an API server about an object."""
+"""The code of a 404 that is not a ``Status`` of an API server about an object."""
 _NOT_SERVED = "the cluster does not serve this API, or another server answers in its place"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a request is for: the objects of a kind, or one of them by its name.
+
+    ``api`` is the path of the API, ``plural`` the kind's name in paths.
+    """
+
+    kind: str
+    api: str
+    plural: str
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    query: str = ""
+
+    def within(self, namespace: str) -> Target:
+        """The objects in a namespace; in all namespaces, if it is empty."""
+        return replace(self, namespace=namespace)
+
+    def one(self, name: str, subresource: str = "") -> Target:
+        """The object of that name."""
+        return replace(self, name=name, subresource=subresource)
+
+    def select(self, query: Mapping[str, str]) -> Target:
+        """The objects that these parameters select."""
+        return replace(self, query=urlencode(query))
+
+    @property
+    def path(self) -> str:
+        parts = ("namespaces", self.namespace) if self.namespace else ()
+        named = filter(None, (*parts, self.plural, self.name, self.subresource))
+        return "/".join((self.api, *(quote(part, safe="") for part in named)))
 
 
 class Transport:
@@ -38,23 +74,23 @@ class Transport:
         self._remaining_s = remaining_s
         self.calls = 0
 
-    def _find(self, path: str) -> dict[str, Any] | None:
+    def _find(self, target: Target) -> dict[str, Any] | None:
         try:
-            return self._call("GET", path)
+            return self._call("GET", target)
         except CallError as error:
-            if error.http == 404:
+            if error.kind is ErrorKind.ABSENT:
                 return None
             raise
 
-    def _delete(self, path: str, options: Mapping[str, Any]) -> None:
+    def _delete(self, target: Target, options: Mapping[str, Any]) -> None:
         try:
-            self._call("DELETE", path, options)
+            self._call("DELETE", target, options)
         except CallError as error:
-            if error.http not in (404, 409):
+            if not error.is_stale:
                 raise
 
     def _list(
-        self, path: str, selector: str = "", fields: str = "", *, is_paged: bool = False
+        self, target: Target, selector: str = "", fields: str = "", *, is_paged: bool = False
     ) -> Iterator[dict[str, Any]]:
         """All objects, page by page; those with a label, a slice's at most, in one answer.
 
@@ -67,7 +103,7 @@ class Transport:
         if fields:
             query["fieldSelector"] = fields
         while True:
-            page = self._call("GET", f"{path}?{urlencode(query)}")
+            page = self._call("GET", target.select(query))
             yield from page["items"]
             token = page["metadata"].get("continue")
             if not token:
@@ -77,39 +113,41 @@ class Transport:
     def _call(
         self,
         method: str,
-        path: str,
+        target: Target,
         body: Mapping[str, Any] | None = None,
         *,
-        kind: str = "application/json",
+        media: str = "application/json",
     ) -> dict[str, Any]:
-        name = f"{method} {path.partition('?')[0]}"
+        name, about = f"{method} {target.path}", _find_about(target, body)
         session = self._connection.session(self._remaining_s)
-        status, raw = self._send(session, name, (method, path, body, kind))
+        status, raw = self._send(session, name, (method, target, body, media))
         if status == 401:
             session = self._connection.renew(session, self._remaining_s)
-            status, raw = self._send(session, name, (method, path, body, kind))
+            status, raw = self._send(session, name, (method, target, body, media))
         document = _decode(raw)
         if "kind" not in document and (status < 300 or status == 404):
             # No proof that an object is absent.
             said = (raw or b"").decode(errors="replace")[:200]
-            raise CallError(name, 503, NOT_SERVED, f"{_NOT_SERVED}: {said}")
+            raise CallError(name, 503, NOT_SERVED, f"{_NOT_SERVED}: {said}", about)
         if status >= 300:
             said = document.get("message") or (raw or b"").decode(errors="replace")[:200]
             hint = f" ({self._connection.hint})" if status == 401 else ""
-            raise CallError(name, status, document.get("reason") or "", f"{said}{hint}")
+            code = document.get("reason") or ""
+            raise CallError(name, status, code, f"{said}{hint}", about)
         return document
 
     def _send(
-        self, session: Session, name: str, call: tuple[str, str, Mapping[str, Any] | None, str]
+        self, session: Session, name: str, call: tuple[str, Target, Mapping[str, Any] | None, str]
     ) -> tuple[int, bytes | None]:
         from kubernetes.client.exceptions import OpenApiException
         from urllib3.exceptions import HTTPError
 
-        method, path, body, kind = call
-        headers = {"Accept": "application/json", "Content-Type": kind, **session.headers}
+        method, target, body, media = call
+        url = f"{target.path}?{target.query}" if target.query else target.path
+        headers = {"Accept": "application/json", "Content-Type": media, **session.headers}
         client = session.client
         request = client.param_serialize(
-            method, path, [], [], headers, body, auth_settings=["BearerToken"]
+            method, url, [], [], headers, body, auth_settings=["BearerToken"]
         )
         # Read after the token was fetched: nothing but the connection comes between this and the write.
         timeout_s = self._remaining_s()
@@ -119,12 +157,12 @@ class Transport:
             return answer.status, answer.read()
         except (HTTPError, OpenApiException) as error:
             why = f"{client.configuration.host}: {explain(error, self._connection.trust)}"
-            raise CallError(name, 0, "unreachable", why) from error
+            raise CallError(name, 0, "unreachable", why, _find_about(target, body)) from error
 
 
-def quoted(name: str) -> str:
-    """Escape a name as a part of a URL's path."""
-    return quote(name, safe="")
+def _find_about(target: Target, body: Mapping[str, Any] | None) -> About:
+    created = (body or {}).get("metadata") or {}
+    return About(target.kind, target.name or created.get("name", ""))
 
 
 def _decode(raw: bytes | None) -> dict[str, Any]:

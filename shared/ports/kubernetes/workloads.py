@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from shared.base.names import JOB_KEY, JOB_NAME, JOBSET_GROUP, JOBSET_PLURAL, JOBSET_VERSION
+from shared.base.names import (
+    JOB_KEY,
+    JOB_NAME,
+    JOBSET_GROUP,
+    JOBSET_KIND,
+    JOBSET_PLURAL,
+    JOBSET_VERSION,
+)
 from shared.ports.errors import CallError
-from shared.ports.kubernetes.transport import NOT_SERVED, Transport, quoted
+from shared.ports.kubernetes.transport import NOT_SERVED, Target, Transport
 
-_JOBSETS = f"/apis/{JOBSET_GROUP}/{JOBSET_VERSION}"
+_PODS = Target("Pod", "/api/v1", "pods")
+_JOBSETS = Target(JOBSET_KIND, f"/apis/{JOBSET_GROUP}/{JOBSET_VERSION}", JOBSET_PLURAL)
 
 
 class WorkloadCalls(Transport):
@@ -17,29 +25,28 @@ class WorkloadCalls(Transport):
 
     def find_pod(self, namespace: str, name: str) -> dict[str, Any] | None:
         """The Pod of that name, or ``None``."""
-        return self._find(f"/api/v1/namespaces/{quoted(namespace)}/pods/{quoted(name)}")
+        return self._find(_PODS.within(namespace).one(name))
 
     def list_pending_pods(self) -> list[dict[str, Any]]:
         """The pending Pods of JobSets. Some of them wait for a slice."""
-        return self._list_pods("/api/v1/pods", JOB_KEY, "status.phase=Pending")
+        return self._list_pods(_PODS, JOB_KEY, "status.phase=Pending")
 
     def list_job_pods(self, namespace: str, job: str) -> list[dict[str, Any]]:
         """The Pods of one Job."""
-        path = f"/api/v1/namespaces/{quoted(namespace)}/pods"
-        return self._list_pods(path, f"{JOB_NAME}={job}")
+        return self._list_pods(_PODS.within(namespace), f"{JOB_NAME}={job}")
 
     def list_pods_on(self, node: str) -> list[dict[str, Any]]:
         """The Pods of Jobs that are bound to a Node."""
-        return self._list_pods("/api/v1/pods", JOB_NAME, f"spec.nodeName={node}")
+        return self._list_pods(_PODS, JOB_NAME, f"spec.nodeName={node}")
 
     def list_bound_pods(self) -> Iterator[dict[str, Any]]:
         """The Pods of Jobs that have not ended and are bound to any Node, page by page."""
         here = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
-        return self._list("/api/v1/pods", JOB_NAME, here, is_paged=True)
+        return self._list(_PODS, JOB_NAME, here, is_paged=True)
 
-    def _list_pods(self, path: str, labels: str, fields: str = "") -> list[dict[str, Any]]:
+    def _list_pods(self, target: Target, labels: str, fields: str = "") -> list[dict[str, Any]]:
         """The Pods with kind and apiVersion, which Events need: items of a list lack them."""
-        found = self._list(path, labels, fields)
+        found = self._list(target, labels, fields)
         return [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in found]
 
     def find_jobset(self, namespace: str, name: str) -> dict[str, Any] | None:
@@ -49,20 +56,18 @@ class WorkloadCalls(Transport):
         that there is none, and its slices would be deleted.
         """
         try:
-            return self._find(
-                f"{_JOBSETS}/namespaces/{quoted(namespace)}/{JOBSET_PLURAL}/{quoted(name)}"
-            )
+            return self._find(_JOBSETS.within(namespace).one(name))
         except CallError as error:
-            if error.reason == NOT_SERVED:
+            if error.code == NOT_SERVED:
                 raise _not_served(error) from error
             raise
 
     def list_jobsets(self) -> Iterator[dict[str, Any]]:
         """All JobSets of the cluster, page by page. Raises `CallError` as `find_jobset` does."""
         try:
-            yield from self._list(f"{_JOBSETS}/{JOBSET_PLURAL}")
+            yield from self._list(_JOBSETS)
         except CallError as error:
-            if error.reason == NOT_SERVED:
+            if error.code == NOT_SERVED:
                 raise _not_served(error) from error
             raise
 
@@ -73,4 +78,4 @@ def _not_served(error: CallError) -> CallError:
     message = (
         f"{said}. If it is the cluster, a release of JobSet that serves {api} must be installed"
     )
-    return CallError(error.call, 503, NOT_SERVED, message)
+    return CallError(error.call, 503, NOT_SERVED, message, error.about)

@@ -11,7 +11,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from shared.ports.errors import CallError
+from shared.base.names import NODE_POOLS
+from shared.ports.classify import ErrorKind
+from shared.ports.errors import About, CallError
 from shared.ports.gke import GkeClient, GkeMethod
 from shared.ports.gke_settings import GkeSettings
 from shared.slices.by_node_pool.desired_pool import build_desired_slice
@@ -95,7 +97,8 @@ class NodePools:
         found = self._find(existing.name)
         if found is not None and not _is_same(found, existing.raw):
             message = f"node pool {existing.name} has changed since it was read"
-            raise CallError("nodePools.delete", 409, "aborted", message)
+            about = About(NODE_POOLS, existing.name)
+            raise CallError("nodePools.delete", 409, "aborted", message, about)
         return found is not None and self._find(existing.name, "delete_node_pool") is not None
 
     def set_release_deadline(self, existing: Slice, release_after: datetime | None) -> None:
@@ -124,7 +127,7 @@ class NodePools:
         try:
             return self._call(method, name=self._path(name))
         except CallError as error:
-            if error.http == 404:
+            if error.kind is ErrorKind.ABSENT:
                 return None
             raise
 

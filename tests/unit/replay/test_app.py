@@ -18,7 +18,7 @@ from replay.explain import STEPS
 from replay.output import printable, render_age
 from replay.publications import GROUP_STEPS
 from replay.ways import with_default_kubeconfig
-from shared.ports.errors import CallError, OutOfTimeError
+from shared.ports.errors import About, CallError, OutOfTimeError
 from shared.ports.kubernetes.access import AccessError
 from version import VERSION
 
@@ -107,38 +107,56 @@ LOG_IN = "run `gcloud auth application-default login`"
 GROUPS = "GET /apis/tpu.google.com/v1alpha1/tpunodegroups"
 ERRORS: dict[str, tuple[Exception, str]] = {
     "unreachable cluster": (
-        CallError(GROUPS, 0, "unreachable", "MaxRetryError"),
+        CallError(GROUPS, 0, "unreachable", "MaxRetryError", About("TPUNodeGroup")),
         f"the call `{GROUPS}` to the cluster failed: unreachable: MaxRetryError. Check that it is "
         "running and is the current context of your kubeconfig.",
     ),
     "no permission in the cluster": (
-        CallError(GROUPS, 403, "Forbidden", 'User "me" cannot list resource "tpunodegroups".'),
+        CallError(
+            GROUPS,
+            403,
+            "Forbidden",
+            'User "me" cannot list resource "tpunodegroups".',
+            About("TPUNodeGroup"),
+        ),
         f'the call `{GROUPS}` to the cluster failed: 403 Forbidden: User "me" cannot list resource '
         '"tpunodegroups". You need permission to get and list tpunodegroups and nodes, and to get '
         "the namespace kube-system; for JobSets also to get and list jobsets and pods.",
     ),
     "not installed": (
-        CallError(GROUPS, 404, "NotFound", "not found"),
+        CallError(GROUPS, 404, "NotFound", "not found", About("TPUNodeGroup")),
         f"the call `{GROUPS}` to the cluster failed: 404 NotFound: not found. Check that it is "
         "installed in this cluster: `kubectl get crd tpunodegroups.tpu.google.com`.",
     ),
     "no such topic": (
-        CallError("publish to x-sweep", 404, "refused", "Topic not found"),
+        CallError("publish to x-sweep", 404, "refused", "Topic not found", About("topics")),
         "the call `publish to x-sweep` to Pub/Sub failed: 404 refused: Topic not found. There is no "
         "such topic or subscription; PUBSUB_PROJECT and TOPIC_PREFIX must be those of the installation.",
     ),
     "no permission on Compute Engine": (
-        CallError("instances.list", 403, "forbidden", "Required 'compute.instances.list'"),
+        CallError(
+            "instances.list",
+            403,
+            "forbidden",
+            "Required 'compute.instances.list'",
+            About("instances"),
+        ),
         "the call `instances.list` to Compute Engine failed: 403 forbidden: Required "
         "'compute.instances.list'. You need the role roles/compute.viewer in the group's project.",
     ),
     "no permission on GKE": (
-        CallError("nodePools.list", 403, "forbidden", "Required container.clusters.get"),
+        CallError(
+            "nodePools.list",
+            403,
+            "forbidden",
+            "Required container.clusters.get",
+            About("nodePools"),
+        ),
         "the call `nodePools.list` to GKE failed: 403 forbidden: Required container.clusters.get. "
         "You need the role roles/container.clusterViewer in the cluster's project.",
     ),
     "an invalid request": (
-        CallError("instances.list", 400, "invalid", "Unknown zone."),
+        CallError("instances.list", 400, "invalid", "Unknown zone.", About("instances")),
         "the call `instances.list` to Compute Engine failed: 400 invalid: Unknown zone.",
     ),
     "expired credentials": (

@@ -15,7 +15,7 @@ from local.cloud.logging import CALLS_A_MINUTE, CloudLogging, LoggingError
 from local.cloud.simulation import PROJECT, Options
 from replay.audit_log import TIMESTAMP_ATTRIBUTE, make_publications, read_filters
 from replay.cloud_logging import MAX_EXHAUSTED, SECONDS_A_CALL, Page, read_entry, read_pages
-from shared.ports.errors import CallError
+from shared.ports.errors import About, CallError
 from tests.support.harness import Harness
 from tests.unit.infra.terraform.test_sink_filters import ENTRIES, EXCESS, FILTERS, POOLS, find_steps
 from tests.unit.replay.tool import Tool, training
@@ -118,7 +118,7 @@ class ManyPages:
             self.logging.list(REQUEST)
         except LoggingError as error:
             self.rejected += 1
-            raise CallError("entries.list", 429, "refused", str(error)) from error
+            raise CallError("entries.list", 429, "refused", str(error), About("entries")) from error
         self.calls += 1
         number = int(token or 0) + 1
         return Page(({"n": number},), str(number) if number < self.pages else "")
@@ -154,7 +154,7 @@ def test_other_clients_may_exhaust_the_quota_repeatedly() -> None:
         def list_page(self, projects: Any, query: str, token: str) -> Page:
             self.tries += 1
             if self.tries % 3:
-                raise CallError("entries.list", 429, "refused", "Quota exceeded")
+                raise CallError("entries.list", 429, "refused", "Quota exceeded", About("entries"))
             return super().list_page(projects, query, token)
 
     assert len(Shared(MAX_EXHAUSTED + 2).read()) == MAX_EXHAUSTED + 2
@@ -163,7 +163,7 @@ def test_other_clients_may_exhaust_the_quota_repeatedly() -> None:
 def test_an_error_other_than_an_exhausted_quota_is_raised() -> None:
     class Denying(ManyPages):
         def list_page(self, *_: Any) -> Page:
-            raise CallError("entries.list", 403, "refused", "Permission denied")
+            raise CallError("entries.list", 403, "refused", "Permission denied", About("entries"))
 
     with pytest.raises(CallError, match="Permission denied"):
         Denying(1).read()

@@ -10,7 +10,7 @@ import pytest
 
 from local.cloud.simulation import topic
 from replay.dead_letters import LEASE_S, MAX_LISTED
-from shared.ports.errors import CallError
+from shared.ports.errors import About, CallError
 from tests.support.harness import Harness
 from tests.unit.replay.tool import ALONE, Tool, training
 
@@ -208,7 +208,9 @@ def test_an_unknown_id_is_reported_and_nothing_is_replayed(tool: Tool) -> None:
 
 
 def test_a_missing_subscription_is_reported_with_a_solution(tool: Tool) -> None:
-    tool.subscriptions.error = CallError("pull from x", 404, "refused", "Not found.")
+    tool.subscriptions.error = CallError(
+        "pull from x", 404, "refused", "Not found.", About("subscriptions")
+    )
     result = tool.run(*LETTERS, "list")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from local.cloud.simulation import topic
-from shared.ports.errors import CallError
+from shared.ports.errors import About, CallError
 from tests.unit.replay.test_recording import message
 from tests.unit.replay.tool import Tool
 
@@ -59,7 +59,9 @@ def test_a_recording_ends_at_the_limit_or_the_time_and_deletes_its_subscription(
 
 
 def test_a_missing_permission_is_reported_with_the_missing_role(tool: Tool, tmp_path: Path) -> None:
-    tool.subscriptions.error = CallError("subscribe to x", 403, "refused", "User not authorized.")
+    tool.subscriptions.error = CallError(
+        "subscribe to x", 403, "refused", "User not authorized.", About("projects")
+    )
     result = tool.run("record", "label_node", str(tmp_path / "x"))
     assert result.exit_code == 1
     assert "roles/pubsub.editor" in result.stderr

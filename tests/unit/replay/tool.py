@@ -22,7 +22,7 @@ from replay.app import app
 from replay.cloud_logging import MAX_PAGE, Page
 from replay.subscriptions import MAX_PULLED, Pulled, Subscriptions
 from replay.ways import Ways
-from shared.ports.errors import CallError
+from shared.ports.errors import About, CallError
 from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from tests.support.harness import Harness
@@ -123,7 +123,9 @@ class InProcessLogs:
             answer = self.stand_in.list(request)
         except LoggingError as error:
             code = {"RESOURCE_EXHAUSTED": 429}.get(error.status, 400)
-            raise CallError("entries.list", code, "refused", str(error)) from error
+            raise CallError(
+                "entries.list", code, "refused", str(error), About("entries")
+            ) from error
         documents = [MessageToDict(types.LogEntry.pb(one)) for one in answer.entries]
         return Page(tuple(documents), answer.next_page_token)
 
@@ -201,6 +203,8 @@ class Tool:
     def _publish(self, step: str, data: bytes, attributes: Mapping[str, str]) -> str:
         if len(self.published) >= self.fail_after:
             name = topic(step).rsplit("/", 1)[-1]
-            raise CallError(f"publish to {name}", 403, "refused", "User not authorized")
+            raise CallError(
+                f"publish to {name}", 403, "refused", "User not authorized", About("topics")
+            )
         self.published.append((step, json.loads(data), dict(attributes)))
         return self.harness.simulation.pubsub.publish(topic(step), data, attributes)

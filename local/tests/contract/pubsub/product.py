@@ -133,7 +133,7 @@ def publishing_to_an_absent_topic_is_an_error_for_a_function(bench: Bench) -> An
     with _functions(bench) as publish, pytest.raises(CallError) as raised:
         publish(STEP, [MESSAGE])
     error = raised.value
-    return {"call": error.call, "http": error.http, "reason": error.reason}
+    return {"call": error.call, "http": error.http, "reason": error.code}
 
 
 @case({"failed": ["tear_down"], **_RECEIVED})

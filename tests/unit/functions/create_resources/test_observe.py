@@ -11,7 +11,7 @@ from functions.create_resources.observe import ObservedResources, ObservedUnread
 from shared.base.reasons import Reason
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Condition, Status, Type
-from shared.ports.errors import CallError
+from shared.ports.errors import About, CallError
 from shared.ports.gce.values import ManagedInstance, Operation
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.decode import Trigger
@@ -205,23 +205,20 @@ def test_an_unreadable_group_that_is_not_owned_may_be_managed_by_tpu_operator(
 
 
 @pytest.mark.parametrize(
-    "call, condition",
+    "kind, condition",
     [
-        ("resource_policies.get", Type.POLICY_READY),
-        ("region_operations.get", Type.POLICY_READY),
-        ("instance_templates.get", Type.TEMPLATE_READY),
-        ("region_instance_templates.get", Type.TEMPLATE_READY),
-        ("global_operations.get", Type.TEMPLATE_READY),
-        ("instance_group_managers.get", Type.MIG_READY),
-        ("zone_operations.get", Type.MIG_READY),
-        ("GET /api/v1/namespaces", Type.MIG_READY),
+        ("resourcePolicies", Type.POLICY_READY),
+        ("instanceTemplates", Type.TEMPLATE_READY),
+        ("instanceGroupManagers", Type.MIG_READY),
+        ("Namespace", Type.MIG_READY),
     ],
 )
 def test_an_error_of_a_call_is_reported_with_the_resource_of_the_call(
-    call: str, condition: Type
+    kind: str, condition: Type
 ) -> None:
     work, _ = reading_work(group(), Status(), ADDED, {})
-    plan = recover(work, CallError(call, 403, "forbidden", "Required 'x' permission"))
+    about = About(kind, "x")
+    plan = recover(work, CallError("a call", 403, "forbidden", "Required 'x' permission", about))
     assert plan is not None
     conditions = outcome_status(plan).conditions
     assert [kind for kind in conditions if kind is not Type.READY] == [condition]

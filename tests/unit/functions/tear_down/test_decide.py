@@ -31,7 +31,7 @@ from shared.node_groups.status import (
     render,
 )
 from shared.node_groups.work import GroupWork, WriteStatus
-from shared.ports.errors import CallError
+from shared.ports.errors import About, CallError
 from shared.ports.gce.values import GceError, Instance, Operation
 from shared.ports.kubernetes.nodes import Node, parse_node
 from shared.triggers.decode import Trigger
@@ -442,18 +442,12 @@ def test_a_failed_delete_is_reported_with_its_error() -> None:
 
 MIG_GONE = {**ALL_READY, MIG: GONE}
 CALLS: dict[str, tuple[dict[str, Resource], str, str]] = {
-    "the MIG": (ALL_READY, "instance_group_managers.delete", MIG),
-    "its VMs": (ALL_READY, "instances.list", MIG),
-    "the policy": (MIG_GONE, "resource_policies.delete", POLICY),
-    "the policy's operation": (MIG_GONE, "region_operations.get", POLICY),
-    "the template": (MIG_GONE, "instance_templates.get", TEMPLATE),
-    "the template's operation": (MIG_GONE, "global_operations.get", TEMPLATE),
-    "a policy that is gone": (
-        {**MIG_GONE, POLICY: GONE},
-        "resource_policies.get",
-        TEMPLATE,
-    ),
-    "no resource": (MIG_GONE, "GET /api/v1/secrets", POLICY),
+    "the MIG": (ALL_READY, "instanceGroupManagers", MIG),
+    "its VMs": (ALL_READY, "instances", MIG),
+    "the policy": (MIG_GONE, "resourcePolicies", POLICY),
+    "the template": (MIG_GONE, "instanceTemplates", TEMPLATE),
+    "a policy that is gone": ({**MIG_GONE, POLICY: GONE}, "resourcePolicies", TEMPLATE),
+    "no resource": (MIG_GONE, "Secret", POLICY),
 }
 
 
@@ -461,15 +455,15 @@ CALLS: dict[str, tuple[dict[str, Resource], str, str]] = {
 def test_an_error_is_recorded_at_the_resource_of_the_call_or_the_next_one(
     case: tuple[dict[str, Resource], str, str],
 ) -> None:
-    entries, call, kind = case
-    error = CallError(call, 403, "forbidden", "Required 'x' permission")
+    entries, about, kind = case
+    error = CallError("a call", 403, "forbidden", "Required 'x' permission", About(about, "x"))
     plan = recover(group_work(replace(ANNOUNCED, resources=entries)), error)
     assert plan is not None
     after = first_status(plan)
     errors = {name: entry.error for name, entry in after.resources.items() if entry.error}
     assert list(errors) == [kind]
     assert plan.outcome == errors[kind].reason == "PermissionDenied"
-    assert errors[kind].message.startswith(f"Required 'x' permission ({call}). ")
+    assert errors[kind].message.startswith("Required 'x' permission (a call). ")
 
 
 def group_work(known: Status) -> GroupWork:

@@ -29,7 +29,7 @@ from shared.node_groups.status import (
     Type,
     render,
 )
-from shared.ports.errors import CallError, OutOfTimeError
+from shared.ports.errors import About, CallError, OutOfTimeError
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.decode import Trigger
 from shared.triggers.message import Cause, Message
@@ -304,24 +304,24 @@ ALL_GONE = dict.fromkeys(ALL_READY, GONE)
 
 
 @pytest.mark.parametrize(
-    "entries, found, call, is_shown",
+    "entries, found, kind, is_shown",
     [
-        pytest.param(ALL_READY, {}, "DELETE /api/v1/nodes/a", False, id="a Node cannot be deleted"),
-        pytest.param(ALL_GONE, {}, "GET /api/v1/nodes", True, id="all resources are gone"),
+        pytest.param(ALL_READY, {}, "Node", False, id="a Node cannot be deleted"),
+        pytest.param(ALL_GONE, {}, "Node", True, id="all resources are gone"),
         pytest.param(
             {**ALL_GONE, POLICY: DELETING},
             {POLICY: None},
-            "PATCH tpunodegroups/my-slice",
+            "TPUNodeGroup",
             True,
             id="the last resource was found to be gone",
         ),
     ],
 )
 def test_an_error_without_a_resource_is_reported_by_nodes_joined(
-    entries: dict[str, Resource], found: dict[str, None], call: str, is_shown: bool
+    entries: dict[str, Resource], found: dict[str, None], kind: str, is_shown: bool
 ) -> None:
     """Ready shows the error when the deletion does not wait for a resource any more."""
-    error = CallError(call, 403, "forbidden", "may not")
+    error = CallError("a call", 403, "forbidden", "may not", About(kind))
     known = reported_status(entries)
     work = group_work(known)
     work.observed = ObservedRemains(DELETED, known, found) if found else None
@@ -330,7 +330,7 @@ def test_an_error_without_a_resource_is_reported_by_nodes_joined(
     after = first_status(plan)
     condition = after.conditions[Type.NODES_JOINED]
     assert (condition.status, condition.reason) == ("False", "PermissionDenied")
-    assert condition.message == f"may not ({call}). {REASONS[Reason.PERMISSION_DENIED]}"
+    assert condition.message == f"may not (a call). {REASONS[Reason.PERMISSION_DENIED]}"
     assert {name: entry.error for name, entry in after.resources.items() if entry.error} == {}
     ready = after.conditions[Type.READY]
     assert (ready.message == condition.message) is is_shown

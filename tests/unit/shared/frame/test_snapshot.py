@@ -134,7 +134,7 @@ def test_a_value_of_each_kind_is_read_back_unchanged() -> None:
 def test_errors_are_read_back_with_all_their_fields() -> None:
     line = encode((CallError("get x", 503, "why", "text"), OutOfTimeError("late")), NOW, None, {})
     call, late = decode(line, {}).observed
-    assert (call.call, call.http, call.reason, call.message) == ("get x", 503, "why", "text")
+    assert (call.call, call.http, call.code, call.message) == ("get x", 503, "why", "text")
     assert (type(late), str(late)) == (OutOfTimeError, "late")
 
 

@@ -44,7 +44,6 @@ from shared.frame.step import (
     Step,
     execute,
     handle,
-    is_stale,
     open_work,
     work_fields,
 )
@@ -474,7 +473,7 @@ def run_step(
             raise error
 
     def recover(_: Work, error: CallError) -> Plan | None:
-        if is_stale(error):
+        if error.is_stale:
             return None
         return Plan("Reported", (Raise(writes.pop(0)),))
 

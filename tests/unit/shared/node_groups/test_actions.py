@@ -183,7 +183,7 @@ def test_an_insert_that_refers_to_an_absent_resource_observes_again_retries_or_f
     try:
         Insert(POLICY, SPEC, {"name": RESOURCE}).apply(group_work)
     except (CallError, StaleObservation) as one:
-        found = one.reason if isinstance(one, CallError) else type(one).__name__
+        found = one.code if isinstance(one, CallError) else type(one).__name__
     assert (found, group_work.status.resources[POLICY].state) == (error_name, state)
 
 
@@ -303,7 +303,7 @@ def test_an_error_of_a_metadata_write_does_not_contain_the_token() -> None:
     with pytest.raises(CallError) as raised:
         SetMetadata(SPEC, about, {TOKEN_KEY: text}).apply(group_work)
     assert raised.value.message == "no value '[token]'"
-    assert (raised.value.http, raised.value.reason) == (400, "invalid")
+    assert (raised.value.http, raised.value.code) == (400, "invalid")
     with pytest.raises(CallError, match="no value"):
         SetMetadata(SPEC, about, {}).apply(group_work)
 

@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from shared.base.reasons import REASONS, Reason
-from shared.frame.step import is_stale
-from shared.ports.classify import ErrorKind, Verdict, classify, verdict_of
-from shared.ports.errors import STALE_ANSWERS, CallError
+from shared.ports.classify import ErrorKind, Verdict, classify
+from shared.ports.errors import CallError
+from shared.ports.gce.values import GceError
 from tests.support.builders import DATA
 
 ROWS: dict[str, dict[str, Any]] = {
@@ -109,10 +109,10 @@ def codes(row: dict[str, Any]) -> list[str]:
 
 def outcome(row: dict[str, Any], code: str) -> str:
     """Return the result of an error; the direct answer of a call may mean a stale observation."""
-    if "sync" in row["where"] and row["http"] in STALE_ANSWERS:
-        return OBSERVE_AGAIN
-    verdict = classify(row["http"], code, row["message"])
-    return verdict.reason or RETRY
+    if "sync" in row["where"]:
+        error = CallError(row["call"], row["http"], code, row["message"])
+        return OBSERVE_AGAIN if error.is_stale else error.reason or RETRY
+    return GceError(code, row["message"], row["http"]).reason or RETRY
 
 
 def test_each_known_error_is_in_one_of_the_tables() -> None:
@@ -135,9 +135,9 @@ def test_the_reason_is_the_condition_that_the_row_names(name: str) -> None:
 
 OTHER_ERRORS: dict[str, tuple[int, str, str, Verdict]] = {
     "no answer": (0, "unreachable", "ConnectTimeout", Verdict(ErrorKind.TRANSIENT)),
-    "the API server is overloaded": (429, "TooManyRequests", "", Verdict(ErrorKind.TRANSIENT)),
+    "the API server is overloaded": (429, "TooManyRequests", "", Verdict(ErrorKind.RATE_LIMIT)),
     "the API server is starting": (503, "ServiceUnavailable", "", Verdict(ErrorKind.TRANSIENT)),
-    "a conflict with another write": (409, "Conflict", "", Verdict(ErrorKind.TRANSIENT)),
+    "a conflict with another write": (409, "Conflict", "", Verdict(ErrorKind.CONFLICT)),
     "a ResourceQuota of the namespace is used up": (
         403,
         "Forbidden",
@@ -162,7 +162,7 @@ OTHER_ERRORS: dict[str, tuple[int, str, str, Verdict]] = {
         403,
         "rateLimitExceeded",
         "Quota exceeded for quota metric 'Queries'",
-        Verdict(ErrorKind.TRANSIENT),
+        Verdict(ErrorKind.RATE_LIMIT),
     ),
     "an organization policy with status 412": (
         412,
@@ -186,7 +186,7 @@ OTHER_ERRORS: dict[str, tuple[int, str, str, Verdict]] = {
         404,
         "notFound",
         "The resource 'projects/p/global/images/i' was not found",
-        Verdict(ErrorKind.ENVIRONMENT, Reason.REFUSED),
+        Verdict(ErrorKind.ABSENT),
     ),
     "another operation on a node pool's cluster": (
         400,
@@ -206,13 +206,13 @@ OTHER_ERRORS: dict[str, tuple[int, str, str, Verdict]] = {
         "rateLimitExceeded",
         'Too many operations: cluster "c" hits the concurrent operations quota 5, please try again '
         "later.",
-        Verdict(ErrorKind.TRANSIENT),
+        Verdict(ErrorKind.RATE_LIMIT),
     ),
     "a node pool that was changed concurrently": (
         409,
         "ABORTED",
         "",
-        Verdict(ErrorKind.TRANSIENT),
+        Verdict(ErrorKind.CONFLICT),
     ),
     "a node pool for which a quota is used up": (
         403,
@@ -255,30 +255,32 @@ def test_an_error_that_the_table_does_not_have_is_classified(
     case: tuple[int, str, str, Verdict],
 ) -> None:
     http, code, message, verdict = case
-    assert verdict_of(CallError("some.call", http, code, message)) == verdict
+    error = CallError("some.call", http, code, message)
+    assert Verdict(error.kind, error.reason) == verdict
 
 
-ENVIRONMENT = {401: Reason.PERMISSION_DENIED, 403: Reason.PERMISSION_DENIED}
-TRANSIENT = {408, 409, 412, 429, 500, 502, 503, 504}
+BY_STATUS = {
+    **dict.fromkeys((401, 403), Verdict(ErrorKind.ENVIRONMENT, Reason.PERMISSION_DENIED)),
+    404: Verdict(ErrorKind.ABSENT),
+    **dict.fromkeys((409, 412), Verdict(ErrorKind.CONFLICT)),
+    429: Verdict(ErrorKind.RATE_LIMIT),
+    **dict.fromkeys((408, 500, 502, 503, 504), Verdict(ErrorKind.TRANSIENT)),
+}
 
 
 @pytest.mark.parametrize("http", range(400, 512))
 def test_an_error_without_code_and_message_is_classified_by_its_status(http: int) -> None:
-    if http in TRANSIENT:
-        verdict = Verdict(ErrorKind.TRANSIENT, None)
-    else:
-        verdict = Verdict(ErrorKind.ENVIRONMENT, ENVIRONMENT.get(http, Reason.REFUSED))
-    assert verdict_of(CallError("some.call", http, "", "")) == verdict
+    error = CallError("some.call", http, "", "")
+    other = Verdict(ErrorKind.ENVIRONMENT, Reason.REFUSED)
+    assert Verdict(error.kind, error.reason) == BY_STATUS.get(http, other)
 
 
 def test_an_exceeded_resource_quota_has_another_reason_than_a_missing_permission() -> None:
     message = (
         'pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1'
     )
-    found = [
-        verdict_of(CallError("some.call", http, "", message)).reason for http in (400, 403, 404)
-    ]
-    assert found == [Reason.REFUSED, Reason.QUOTA_EXCEEDED, Reason.REFUSED]
+    found = [CallError("some.call", http, "", message).reason for http in (400, 403)]
+    assert found == [Reason.REFUSED, Reason.QUOTA_EXCEEDED]
 
 
 def test_the_text_of_an_error_has_call_status_code_and_message() -> None:
@@ -310,8 +312,7 @@ def test_only_an_invalid_spec_is_a_user_error() -> None:
 )
 def test_a_412_of_an_organization_policy_does_not_mean_a_stale_observation(text: str) -> None:
     error = CallError("resource_policies.insert", 412, "conditionNotMet", text)
-    assert verdict_of(error) == Verdict(ErrorKind.ENVIRONMENT, Reason.POLICY_VIOLATION)
-    assert not is_stale(error)
-    assert is_stale(
-        CallError("instances.set_metadata", 412, "conditionNotMet", "Invalid fingerprint.")
-    )
+    assert (error.kind, error.reason) == (ErrorKind.ENVIRONMENT, Reason.POLICY_VIOLATION)
+    assert not error.is_stale
+    changed = CallError("instances.set_metadata", 412, "conditionNotMet", "Invalid fingerprint.")
+    assert changed.is_stale

@@ -282,7 +282,7 @@ def get_pool(api: Application) -> Any:
 def test_a_404_of_another_server_is_not_an_absence(read: Callable[[Any], Any]) -> None:
     with pytest.raises(CallError) as caught:
         read(Page())
-    assert (caught.value.http, caught.value.reason) == (0, "unreachable")
+    assert (caught.value.http, caught.value.code) == (0, "unreachable")
     begin = "another server answers in place of the API (404); check its address, DNS and proxies: "
     assert caught.value.message.startswith(f"{begin}GET http://")
     assert len(caught.value.message) == len(begin) + 200

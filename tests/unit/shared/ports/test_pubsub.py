@@ -68,7 +68,7 @@ def test_a_failed_publish_names_its_topic(
     with pytest.raises(CallError) as raised:
         Topics("p", "tpu-").publish("sweep", [(b"x", {})])
     failure = raised.value
-    assert (failure.call, failure.http, failure.reason) == ("publish to tpu-sweep", http, reason)
+    assert (failure.call, failure.http, failure.code) == ("publish to tpu-sweep", http, reason)
 
 
 def test_all_publishes_share_one_client(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from local.base.http import Request, Response
 from local.base.ports import LOOPBACK, find_free_ports
 from local.kube import CertificateAuthority
 from shared.base.reasons import Reason
-from shared.ports.classify import ErrorKind, Verdict, verdict_of
+from shared.ports.classify import ErrorKind
 from shared.ports.connection_errors import explain
 from shared.ports.errors import CallError
 from shared.ports.kubernetes.access import AccessError
@@ -188,7 +188,7 @@ def test_the_error_of_a_rejected_token_names_what_to_check_and_omits_the_token(
     error = get_error(access)
     hint = HINTS[kind].format(audience="another")
     assert str(error) == f"{CALL}: 401 Unauthorized: Unauthorized ({hint})"
-    assert verdict_of(error) == Verdict(ErrorKind.ENVIRONMENT, Reason.PERMISSION_DENIED)
+    assert (error.kind, error.reason) == (ErrorKind.ENVIRONMENT, Reason.PERMISSION_DENIED)
     assert servers.api.seen == servers.metadata.given
     assert len(servers.metadata.given) == 2
 
@@ -211,7 +211,7 @@ def test_an_unavailable_metadata_server_is_called_once(servers: Servers) -> None
     servers.metadata.answers = [Response(503, {}, b"busy")]
     error = get_error(servers.access())
     assert str(error) == f"{TOKEN}: 503 refused: busy"
-    assert verdict_of(error).kind is ErrorKind.TRANSIENT
+    assert error.kind is ErrorKind.TRANSIENT
     assert servers.metadata.asked == ["identity"]
 
 
@@ -225,7 +225,7 @@ def test_the_error_of_an_unreachable_metadata_server_names_the_setting_that_need
         f"{TOKEN}: 0 unreachable: Connection refused; CLUSTER_TOKEN=google-id-token is for functions "
         "that run on Google Cloud"
     )
-    assert verdict_of(error).kind is ErrorKind.TRANSIENT
+    assert error.kind is ErrorKind.TRANSIENT
 
 
 def test_a_call_to_the_metadata_server_ignores_the_proxy(
@@ -314,7 +314,7 @@ def test_an_invalid_certificate_is_rejected_with_the_reason(servers: Servers, ca
     server = serve_as(servers, ca, host, age)
     error = get_error(replace(servers.access(), server=server, ca_pem=given.certificate_pem))
     assert str(error).startswith(f"{CALL}: 0 unreachable: {server}: {why}")
-    assert verdict_of(error).kind is ErrorKind.TRANSIENT
+    assert error.kind is ErrorKind.TRANSIENT
     assert servers.api.seen == []
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 
@@ -15,6 +15,7 @@ from shared.ports.errors import CallError
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.kubernetes.events import Event
+from shared.ports.kubernetes.transport import Target
 from tests.support.builders import NOW
 
 TNG = "/apis/tpu.google.com/v1alpha1"
@@ -46,18 +47,19 @@ class Answered(Cluster):
             cast("Connection", connection), "label_node", lambda: self.end_s - self.now_s
         )
         self.answers, self.requests = list(answers), list[Request]()
-        self.kinds: list[str] = []
+        self.media: list[str] = []
 
     def _call(
         self,
         method: str,
-        path: str,
+        target: Target,
         body: Mapping[str, Any] | None = None,
         *,
-        kind: str = "application/json",
+        media: str = "application/json",
     ) -> dict[str, Any]:
-        self.requests.append((method, path, body))
-        self.kinds.append(kind)
+        url = f"{target.path}?{target.query}" if target.query else target.path
+        self.requests.append((method, url, body))
+        self.media.append(media)
         self.now_s += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
@@ -189,7 +191,7 @@ def test_an_absent_object_is_none_and_another_error_is_raised(
         call(Answered(DENIED))
     with pytest.raises(CallError, match=r"the answer of a proxy") as raised:
         call(Answered(UNSERVED))
-    assert (raised.value.http, raised.value.reason) == (503, "NotServed")
+    assert (raised.value.http, raised.value.code) == (503, "NotServed")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +204,7 @@ def test_a_cluster_that_does_not_serve_jobsets_is_a_transient_error(
         CallError, match=r"serve this API; the answer of a proxy\. .* must be installed"
     ) as raised:
         call(Answered(UNSERVED))
-    assert (raised.value.http, raised.value.reason) == (503, "NotServed")
+    assert (raised.value.http, raised.value.code) == (503, "NotServed")
     with pytest.raises(CallError, match="may not"):
         call(Answered(DENIED))
 
@@ -311,7 +313,7 @@ def test_each_write_makes_one_request_and_ignores_harmless_errors(
     assert call(cluster) == result
     assert cluster.requests == [request]
     is_patch = request[0] == "PATCH"
-    assert cluster.kinds == [f"application/{'merge-patch+' if is_patch else ''}json"]
+    assert cluster.media == [f"application/{'merge-patch+' if is_patch else ''}json"]
     for error in harmless:
         assert not call(Answered(error))
     for error in (GONE, UNSERVED, CONFLICT, TAKEN, DENIED):
@@ -447,10 +449,10 @@ def test_the_count_of_an_existing_event_is_incremented(count: int | None, counte
     cluster = Answered(TAKEN, {"count": count}, {})
     cluster.emit(GROUP, EVENT, NOW)
     post, find, patch = cluster.requests
-    path = f"{post[1]}/{emitted()['metadata']['name']}"
+    path = f"{post[1]}/{quote(emitted()['metadata']['name'], safe='')}"
     assert find == ("GET", path, None)
     assert patch == ("PATCH", path, {"count": counted, "lastTimestamp": "2026-11-20T10:00:00Z"})
-    assert cluster.kinds[-1] == "application/merge-patch+json"
+    assert cluster.media[-1] == "application/merge-patch+json"
 
 
 def test_the_count_of_an_event_that_was_deleted_meanwhile_is_not_incremented() -> None:
