@@ -19,6 +19,7 @@ from shared.base.environment import SettingsError
 from shared.base.logs import make_logger
 from shared.frame.runtime import get_runtime
 from shared.frame.step import ACKNOWLEDGED, TRY_AGAIN, handle
+from shared.triggers import routes
 from shared.triggers.decode import find_message_id
 from shared.triggers.push import Gate, Pusher
 
@@ -28,47 +29,47 @@ if TYPE_CHECKING:
 
 def create_resources(request: flask.Request) -> tuple[str, int]:
     """Create the workload policy, instance template and MIG of a TPUNodeGroup."""
-    return _serve("create_resources", request)
+    return _serve(routes.CREATE_RESOURCES, request)
 
 
 def inject_token(request: flask.Request) -> tuple[str, int]:
     """Write a bootstrap token into the metadata of each VM that has to join."""
-    return _serve("inject_token", request)
+    return _serve(routes.INJECT_TOKEN, request)
 
 
 def approve_join(request: flask.Request) -> tuple[str, int]:
     """Approve the certificate request of a VM for its own Node."""
-    return _serve("approve_join", request)
+    return _serve(routes.APPROVE_JOIN, request)
 
 
 def label_node(request: flask.Request) -> tuple[str, int]:
     """Label the Nodes of a TPUNodeGroup's VMs, and set its condition Ready."""
-    return _serve("label_node", request)
+    return _serve(routes.LABEL_NODE, request)
 
 
 def tear_down(request: flask.Request) -> tuple[str, int]:
     """Delete everything that was created for a deleted TPUNodeGroup."""
-    return _serve("tear_down", request)
+    return _serve(routes.TEAR_DOWN, request)
 
 
 def sweep(request: flask.Request) -> tuple[str, int]:
     """Once a minute, publish a resync for each TPUNodeGroup that waits."""
-    return _serve("sweep", request)
+    return _serve(routes.SWEEP, request)
 
 
 def report_leaks(request: flask.Request) -> tuple[str, int]:
     """Once an hour, report each slice on Compute Engine whose TPUNodeGroup is gone."""
-    return _serve("report_leaks", request)
+    return _serve(routes.REPORT_LEAKS, request)
 
 
 def provision_slice(request: flask.Request) -> tuple[str, int]:
     """Create a slice for a Job of a JobSet that waits for TPUs."""
-    return _serve("provision_slice", request)
+    return _serve(routes.PROVISION_SLICE, request)
 
 
 def release_slice(request: flask.Request) -> tuple[str, int]:
     """Delete a slice whose JobSet has ended or is gone."""
-    return _serve("release_slice", request)
+    return _serve(routes.RELEASE_SLICE, request)
 
 
 def _serve(step: str, request: flask.Request) -> tuple[str, int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
+from shared.triggers import routes
+
 WatchedKind = Literal["TPUNodeGroup", "Node", "CertificateSigningRequest", "Pod", "JobSet"]
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
 
@@ -16,16 +18,13 @@ KINDS: tuple[WatchedKind, ...] = (
     "JobSet",
 )
 
-CREATE_RESOURCES, TEAR_DOWN, LABEL_NODE = "create_resources", "tear_down", "label_node"
-APPROVE_JOIN = "approve_join"
-PROVISION_SLICE, RELEASE_SLICE = "provision_slice", "release_slice"
 TRIGGERED_STEPS = (
-    CREATE_RESOURCES,
-    TEAR_DOWN,
-    APPROVE_JOIN,
-    LABEL_NODE,
-    PROVISION_SLICE,
-    RELEASE_SLICE,
+    routes.CREATE_RESOURCES,
+    routes.TEAR_DOWN,
+    routes.APPROVE_JOIN,
+    routes.LABEL_NODE,
+    routes.PROVISION_SLICE,
+    routes.RELEASE_SLICE,
 )
 """The steps to whose topics the relay publishes."""
 

@@ -10,11 +10,13 @@ from typing import Any
 
 from replay.errors import ReplayError
 from replay.publications import Publication
-from shared.base.names import JOBSET_STEPS
-from shared.base.timestamps import render_time
+from shared.base.timestamps import LONG_AGO, render_time
 from shared.frame.settings import GKE, Settings
-from shared.triggers.audit_log import find_steps, parse_entry
+from shared.triggers import routes
+from shared.triggers.audit_log import parse_entry
 from shared.triggers.message import PoisonError
+from shared.triggers.route import find_steps
+from shared.triggers.trigger import LogTrigger
 
 FILTERS = Path(__file__).parent.parent / "infra" / "terraform" / "filters"
 """The filters of the log sinks, a file a step."""
@@ -26,7 +28,7 @@ def read_filters(settings: Settings) -> dict[str, str]:
     """The filters of the sinks that this installation has, by step."""
     filters = {path.stem: path.read_text() for path in sorted(FILTERS.glob("*.txt"))}
     if settings.jobset_provider != GKE:
-        for step in JOBSET_STEPS:
+        for step in routes.JOBSET_STEPS:
             filters.pop(step, None)
     return filters
 
@@ -73,6 +75,6 @@ def make_publications(
     known = frozenset(steps)
     return tuple(
         Publication(step, data, attributes, event.name, event.method)
-        for step in find_steps(event)
+        for step in find_steps(LogTrigger(event, LONG_AGO), routes.ROUTES)
         if step in known
     )

@@ -14,8 +14,8 @@ from replay.errors import ReplayError, in_plain_words
 from replay.output import Format, print_sent
 from replay.publications import Publication, Sent, publish
 from replay.ways import Ways
-from shared.base.names import JOBSET_STEPS, STEPS
 from shared.ports.errors import CallError
+from shared.triggers import routes
 
 MANY = 20
 """More recorded messages than this are published only after a question."""
@@ -25,16 +25,9 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(rf"(\d{{1,12}})([{''.join(_UNITS)}])", re.ASCII)
 
 
-class Topic(StrEnum):
-    """The steps that accept messages about a group."""
-
-    CREATE_RESOURCES = "create_resources"
-    INJECT_TOKEN = "inject_token"
-    LABEL_NODE = "label_node"
-    TEAR_DOWN = "tear_down"
-
-
-AnyStep = StrEnum("AnyStep", {step: step for step in (*STEPS, *JOBSET_STEPS)})  # type: ignore[misc]
+Topic = StrEnum("Topic", {step: step for step in routes.GROUP_STEPS})  # type: ignore[misc]
+"""The steps that accept messages about a group."""
+AnyStep = StrEnum("AnyStep", {step: step for step in routes.ROUTES})  # type: ignore[misc]
 """All topics of an installation but the dead letters."""
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="The output format.")]

@@ -14,8 +14,9 @@ from replay.errors import ReplayError
 from replay.publications import Publication
 from replay.recording import DEAD_LETTER_SOURCE, Rules, read_message
 from replay.subscriptions import Pulled, Subscriptions
-from shared.base.names import JOBSET_STEPS, STEPS, topic_id
+from shared.base.names import topic_id
 from shared.base.timestamps import guess_time, render_time
+from shared.triggers import routes
 from shared.triggers.message import PoisonError
 
 STEP = "dead_letters"
@@ -51,7 +52,7 @@ def read_dead_letter(pulled: Pulled, rules: Rules) -> DeadLetter:
     """Parse a pulled message, and find why it is a dead letter."""
     attributes = pulled.attributes
     source = attributes.get(DEAD_LETTER_SOURCE, "")
-    steps = {topic_id(rules.topic_prefix, step): step for step in (*STEPS, *JOBSET_STEPS)}
+    steps = {topic_id(rules.topic_prefix, step): step for step in routes.ROUTES}
     step = steps.get(source, source or "unknown")
     attempts = attributes.get(f"{_PREFIX}DeliveryCount", "")
     publications: tuple[Publication, ...] = ()

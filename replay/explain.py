@@ -25,8 +25,8 @@ from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import Condition, Status, Type
 from shared.node_groups.work import GroupWork, message_about
 from shared.ports.errors import CallError, OutOfTimeError
-from shared.triggers.decode import Trigger
 from shared.triggers.message import Cause, Message
+from shared.triggers.trigger import ObjectTrigger
 
 STEPS: tuple[Step[Any, Any], ...] = (
     create_resources.STEP,
@@ -138,7 +138,7 @@ def _work(ways: Ways, group: AnyGroup, now: datetime) -> GroupWork:
         random_bytes=ways.random_bytes,
         remaining_s=ways.count_down(),
         now=now,
-        trigger=Trigger(message.cause, now, message=message),
+        trigger=ObjectTrigger(message),
         group=group,
         status=known,
         reported=known,

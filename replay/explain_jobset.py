@@ -22,8 +22,8 @@ from shared.ports.errors import CallError, OutOfTimeError
 from shared.slices.jobsets import Leader, find_end
 from shared.slices.waiting import build_message, find_leaders
 from shared.slices.work import SliceWork, build_provider
-from shared.triggers.decode import Trigger
 from shared.triggers.message import Cause, Message
+from shared.triggers.trigger import ObjectTrigger
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def _fields(ways: Ways, message: Message, now: datetime) -> dict[str, Any]:
         "publish": publish_nothing,
         "random_bytes": ways.random_bytes,
         "now": now,
-        "trigger": Trigger(message.cause, now, message=message),
+        "trigger": ObjectTrigger(message),
         "provider": build_provider(ways.settings, cluster, ways.gke, ways.now, remaining_s),
     }
 

@@ -9,14 +9,10 @@ from datetime import datetime
 from functions import sweep
 from replay.errors import ReplayError
 from replay.ways import Ways
-from shared.base.names import CLUSTER_STEPS, STEPS
 from shared.node_groups import node_group, status
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.work import message_about
 from shared.triggers.message import Cause
-
-GROUP_STEPS = tuple(step for step in STEPS if step not in CLUSTER_STEPS)
-"""The steps with triggers about groups."""
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from replay.publications import GROUP_STEPS, Publication
-from shared.base.names import CLUSTER_STEPS, JOBSET_STEPS, topic_id
-from shared.triggers.audit_log import find_steps
-from shared.triggers.decode import Trigger, decode
+from replay.publications import Publication
+from shared.base.names import topic_id
+from shared.triggers import routes
+from shared.triggers.decode import decode
 from shared.triggers.message import PoisonError
+from shared.triggers.route import find_steps
+from shared.triggers.trigger import LogTrigger, ObjectTrigger, TimeTrigger, Trigger
 
 DEAD_LETTER_SOURCE = "CloudPubSubDeadLetterSourceSubscription"
 """On a dead letter: the id of its original subscription."""
@@ -97,7 +99,7 @@ def _read(recorded: _Recorded, name: str, number: int, rules: Rules) -> Found:
     envelope = {
         "message": {"data": recorded.data, "messageId": name, "publishTime": recorded.published}
     }
-    delivery = decode(json.dumps(envelope).encode())
+    delivery = decode(json.dumps(envelope).encode(), routes.ROUTES)
     trigger = delivery.trigger
     if trigger is None:
         return f"the message {name} triggers no step: {delivery.note}"
@@ -105,7 +107,7 @@ def _read(recorded: _Recorded, name: str, number: int, rules: Rules) -> Found:
     if not steps:
         return f"the message {name} triggers no step: {trigger.cause}"
     data, about = base64.b64decode(recorded.data), _about(trigger)
-    if trigger.is_resync and trigger.message is not None:
+    if isinstance(trigger, ObjectTrigger) and trigger.is_resync:
         data = replace(trigger.message, at=rules.now).encode()
     attributes = _without_pubsub(recorded.attributes)
     return tuple(
@@ -165,41 +167,43 @@ def _own_attributes(document: Mapping[str, Any]) -> dict[str, str]:
 
 def _steps_of(trigger: Trigger, recorded: _Recorded, rules: Rules, name: str) -> tuple[str, ...]:
     """The steps of a line: an audit log entry's triggered steps, or a message's own step."""
-    if trigger.event is not None:
-        return find_steps(trigger.event)
-    if trigger.message is None:
-        step = recorded.step or _step_of_subscription(recorded.subscription, rules.topic_prefix)
-        return (step if step in CLUSTER_STEPS else "sweep",)
-    able = tuple(step for step in (*GROUP_STEPS, *JOBSET_STEPS) if trigger.is_for(step))
+    able = find_steps(trigger, routes.ROUTES)
+    if isinstance(trigger, LogTrigger):
+        return able
+    source = _step_of_subscription(recorded.subscription, rules.topic_prefix)
+    if isinstance(trigger, TimeTrigger):
+        step = recorded.step or source
+        return (step if step in able else routes.SWEEP,)
     choices = ", ".join(able)
     step = rules.step or recorded.step
     if step and step not in able:
         raise PoisonError(
-            f"message {name}: step {step!r} does not accept messages about a {trigger.kind}; it must be "
-            f"one of {choices}"
+            f"message {name}: step {step!r} does not accept messages about a {trigger.message.kind}; "
+            f"it must be one of {choices}"
         )
     if len(able) == 1:
         return able
-    found = step or _step_of_subscription(recorded.subscription, rules.topic_prefix)
-    if not found:
+    if not step and not source:
         raise PoisonError(
             f"message {name}: its step is unknown; name it with --step or with a field 'step', or "
             f"keep the attribute {DEAD_LETTER_SOURCE}. The step must be one of {choices}"
         )
-    return (found,)
+    return (step or source,)
 
 
 def _step_of_subscription(subscription: str, topic_prefix: str) -> str:
     """Find the step of a subscription: it has the name of its topic."""
-    steps = {topic_id(topic_prefix, step): step for step in (*GROUP_STEPS, *CLUSTER_STEPS)}
+    steps = {topic_id(topic_prefix, step): step for step in routes.ROUTES}
     return steps.get(subscription, "")
 
 
 def _about(trigger: Trigger) -> str:
-    if trigger.event is not None:
-        return trigger.event.name
-    message = trigger.message
-    return f"{message.namespace}/{message.name}" if message is not None else ""
+    match trigger:
+        case LogTrigger(event):
+            return event.name
+        case ObjectTrigger(message):
+            return f"{message.namespace}/{message.name}"
+    return ""
 
 
 def _without_pubsub(attributes: Mapping[str, str]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import Any
 from replay import decisions
 from replay.decisions import Decision
 from shared.base.timestamps import guess_time, render_time
+from shared.triggers import routes
 
 READY, COMPUTE, VM, STEP = "Ready", "Compute Engine", "VM", "step"
 """Kinds of lanes, in the order in which they are shown."""
@@ -177,7 +178,7 @@ class _Reader:
         ready = line.get("ready")
         if isinstance(ready, Mapping):
             self.read_ready(at, str(ready.get("reason", "")), str(ready.get("message", "")))
-        if (step, decision) == ("tear_down", "Done"):
+        if (step, decision) == (routes.TEAR_DOWN, "Done"):
             self.end_ready(at)
             self.ready = None
 

@@ -51,9 +51,10 @@ from local.base.web import serve
 from local.cloud.simulation import PROJECT, identity, topic
 from local.kube import CertificateAuthority
 from local.pubsub.server import serve as serve_pubsub
-from shared.base.names import BOOTSTRAP_GROUP, CLUSTER_STEPS, FINALIZER, RESOURCE_NAME_LABEL, STEPS
+from shared.base.names import BOOTSTRAP_GROUP, FINALIZER, RESOURCE_NAME_LABEL
 from shared.node_groups.node_group import resource_name
 from shared.triggers.message import Cause, message_about_requests
+from shared.triggers.routes import GROUP_STEPS, STEPS
 from tests.support.harness import Harness, manifests
 from tests.support.large_slices import CASES, Decide
 from tests.support.manifests import manifest
@@ -159,7 +160,7 @@ def make_group(bench: Bench, name: str, step: str) -> bytes:
         bench.admin("DELETE", f"{GROUPS}/{name}")
     if step == "approve_join":
         return request_to_join(bench, name, f"{resource}-ab12")
-    if step in CLUSTER_STEPS:
+    if step not in GROUP_STEPS:
         return push({"version": 1, "kind": "Sweep"})
     cause = "Added" if step == "create_resources" else "Resync"
     return push(
@@ -375,7 +376,10 @@ PEER_KUBERNETES = {2: 348 + 99, 16: 222 + 370, 64: 216 + 809}
 
 def bench_calls() -> None:
     """Calls for the lifecycle of a slice, counted by the servers."""
-    others = (":relay", *(f":{step.replace('_', '-')}" for step in CLUSTER_STEPS))
+    others = (
+        ":relay",
+        *(f":{step.replace('_', '-')}" for step in STEPS if step not in GROUP_STEPS),
+    )
     print("\ncalls of a slice's lifecycle (created, Ready, deleted, gone), beside tpu-operator's")
     print(f"{'':6}{'Compute Engine':>32}{'Kubernetes':>32}")
     print(f"{'hosts':6}" + 2 * f"{'ours':>8}{'budget':>8}{'peer':>8}{'share':>8}")

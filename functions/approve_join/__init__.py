@@ -43,6 +43,7 @@ from shared.frame.snapshot import Rules
 from shared.frame.step import Invocation, Step, work_fields
 from shared.node_groups.snapshot import RULES, leave_out_all
 from shared.ports.errors import CallError
+from shared.triggers import routes
 
 
 def open_work(invocation: Invocation, is_first_observation: bool) -> JoinWork:
@@ -62,5 +63,7 @@ def recover(_work: JoinWork, _error: CallError) -> Plan | None:
 
 
 SNAPSHOT: Rules = {**RULES, (Candidate, "raw"): leave_out_all}
-STEP = Step("approve_join", open_work, observe.observe, decide.decide, recover, snapshot=SNAPSHOT)
+STEP = Step(
+    routes.APPROVE_JOIN, open_work, observe.observe, decide.decide, recover, snapshot=SNAPSHOT
+)
 run = STEP.run

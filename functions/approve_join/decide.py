@@ -36,6 +36,7 @@ from shared.frame.step import is_retried
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.work import message_about
 from shared.ports.kubernetes.events import Event
+from shared.triggers import routes
 from shared.triggers.message import Cause, message_about_requests
 
 LATE_AFTER = timedelta(minutes=2)
@@ -88,7 +89,7 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
     facts = _name_group(observed.candidates)
     plan = Plan(outcome, tuple(actions), note, facts, needs_attention=needs_attention)
     rest = message_about_requests(Cause.CONTINUED, now, observed.unread)
-    sends = [Send("approve_join", (rest,))] if observed.unread else []
+    sends = [Send(routes.APPROVE_JOIN, (rest,))] if observed.unread else []
     return forward_rest(plan, sends, is_repetition=observed.is_repetition)
 
 
@@ -232,4 +233,4 @@ def _trigger_label_node(assessments: Sequence[_Assessment], now: datetime) -> It
             vm = one.candidate.subject.node.partition(".")[0]
             vms.setdefault((group.uid, cause), {})[vm] = None
     for (uid, cause), names in vms.items():
-        yield Send("label_node", (message_about(groups[uid], cause, now, vms=tuple(names)),))
+        yield Send(routes.LABEL_NODE, (message_about(groups[uid], cause, now, vms=tuple(names)),))

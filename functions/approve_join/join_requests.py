@@ -16,6 +16,7 @@ from shared.node_groups.bootstrap import find_token
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.ports.errors import CallError
 from shared.ports.gce.values import Instance
+from shared.triggers import routes
 
 _PERMANENT_ERRORS = (400, 403, 422)
 """The HTTP status codes with which API servers and admission webhooks reject a write permanently."""
@@ -163,7 +164,7 @@ class Report:
         write = work.log.warning if self.outcome == NOT_APPROVED else work.log.error
         write(
             f"approve_join: Join{self.outcome}",
-            step="approve_join",
+            step=routes.APPROVE_JOIN,
             decision=f"Join{self.outcome}",
             group=self.group,
             request=self.request,

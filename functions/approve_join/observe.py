@@ -33,8 +33,7 @@ def observe(work: JoinWork) -> ObservedRequests:
     """
     candidates: list[Candidate] = []
     errors: list[CallError | OutOfTimeError] = []
-    message = work.trigger.message
-    names = message.requests if message is not None else ()
+    names = work.trigger.requests
     cache = Cache(work)
     with work.reserve(SECONDS_FOR_WRITING):
         for index, name in enumerate(names):

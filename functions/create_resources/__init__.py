@@ -34,6 +34,7 @@ from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import CONDITION_OF, MIG, Status
 from shared.node_groups.work import GroupWork, open_group, report_environment_error, report_retry
 from shared.ports.errors import CallError
+from shared.triggers import routes
 
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
@@ -59,7 +60,7 @@ SNAPSHOT: Rules = {
     (observe.ObservedResources, "operations"): whole,
 }
 STEP = Step(
-    "create_resources",
+    routes.CREATE_RESOURCES,
     open_group,
     observe.observe,
     decide.decide,

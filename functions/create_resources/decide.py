@@ -30,6 +30,7 @@ from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, St
 from shared.node_groups.unreadable import restore_entries
 from shared.node_groups.work import GroupWork, WriteStatus, message_about
 from shared.ports.gce.values import Template
+from shared.triggers import routes
 from shared.triggers.message import Cause
 
 
@@ -55,7 +56,7 @@ def _delegate_to_tear_down(group: AnyGroup, now: datetime) -> Plan:
     if not group.has_finalizer:
         return Plan("Deleting")
     message = message_about(group, Cause.FORWARDED, now)
-    return Plan("Deleting", (Send("tear_down", (message,)),))
+    return Plan("Deleting", (Send(routes.TEAR_DOWN, (message,)),))
 
 
 def _report_managed_elsewhere(group: AnyGroup, known: Status, now: datetime) -> Action:

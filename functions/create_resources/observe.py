@@ -12,7 +12,7 @@ from shared.node_groups.resources import KINDS, Found, find_operation
 from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status, Type
 from shared.node_groups.work import GroupWork
 from shared.ports.gce.values import ManagedInstance, Mig, Operation
-from shared.triggers.decode import Trigger
+from shared.triggers.trigger import LogTrigger, Trigger
 
 
 @dataclass(frozen=True)
@@ -135,20 +135,21 @@ def _is_known_ready(work: GroupWork, spec: Spec, kind: str, resource: Resource) 
 def _concerns(work: GroupWork, kind: str) -> bool:
     """Whether the resource is read after this trigger. While it is being inserted, an event about
     another kind does not require reading it: the end of its own insert will trigger the step."""
-    event = work.trigger.event
-    if event is None or not work.is_first_observation or kind == MIG:
+    trigger = work.trigger
+    if not isinstance(trigger, LogTrigger) or not work.is_first_observation or kind == MIG:
         return True
     resource = work.status.resources.get(kind)
     is_creating = resource is not None and resource.state is State.CREATING
-    return not is_creating or event.kind == KINDS[kind].collection
+    return not is_creating or trigger.event.kind == KINDS[kind].collection
 
 
 def _is_known_failure(work: GroupWork) -> bool:
     """Whether the event is another failed insert of a VM, and the condition already reports an error.
     Then nothing is read: the MIG exists, and its condition stays as it is."""
-    event = work.trigger.event
-    is_failure = event is not None and event.has_failed and event.concerns_vm
-    return is_failure and _has_error(work.status)
+    match work.trigger:
+        case LogTrigger(event):
+            return event.has_failed and event.concerns_vm and _has_error(work.status)
+    return False
 
 
 def _has_error(known: Status) -> bool:
@@ -180,8 +181,9 @@ def _read_members(work: GroupWork, spec: Spec, found: Found | None) -> tuple[Man
     The condition of a MIG that was read is computed without the former one. So while that reports an
     error, the members are read, too: otherwise the error would seem to be over.
     """
-    event = work.trigger.event
-    may_have_failed = event is None or event.has_failed or _has_error(work.status)
+    trigger = work.trigger
+    is_success = isinstance(trigger, LogTrigger) and not trigger.event.has_failed
+    may_have_failed = not is_success or _has_error(work.status)
     if not isinstance(found, Mig) or not may_have_failed:
         return ()
     if not found.creating and not found.recreating:

@@ -37,6 +37,7 @@ from shared.node_groups.snapshot import RULES, leave_out
 from shared.node_groups.status import Status, Type
 from shared.node_groups.work import GroupWork, open_group, report_environment_error, report_retry
 from shared.ports.errors import CallError
+from shared.triggers import routes
 
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
@@ -59,7 +60,7 @@ SNAPSHOT: Rules = {
     (observe.ObservedVms, "ca_hash"): leave_out,
 }
 STEP = Step(
-    "inject_token",
+    routes.INJECT_TOKEN,
     open_group,
     observe.observe,
     decide.decide,

@@ -30,8 +30,9 @@ from shared.node_groups.actions import (
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
 from shared.node_groups.status import Type
 from shared.node_groups.work import WriteStatus, message_about
-from shared.triggers.decode import Trigger
+from shared.triggers import routes
 from shared.triggers.message import BATCH, Cause
+from shared.triggers.trigger import LogTrigger, Trigger
 
 MIN_LEFT = timedelta(minutes=10)
 """A token with less time left is replaced if its VM has not joined."""
@@ -62,7 +63,7 @@ def decide(observed: ObservedVms | NothingToInject, now: datetime) -> Plan:
 def _decide_without_tokens(observed: NothingToInject, now: datetime) -> Plan:
     if observed.group.deleting is not None:
         return Plan("Deleting")
-    known = observed.status.without_retry("inject_token")
+    known = observed.status.without_retry(routes.INJECT_TOKEN)
     if not observed.can_be_served:
         # create_resources reports why; this step only ends its own transient error.
         write = WriteStatus(readiness.conclude(observed.group, known, now))
@@ -118,7 +119,7 @@ def _build_messages(observed: ObservedVms, names: Sequence[str], now: datetime) 
     for start in range(0, len(names), BATCH):
         batch = tuple(names[start : start + BATCH])
         message = message_about(observed.group, Cause.VMS_NEED_TOKENS, now, vms=batch)
-        yield Send("inject_token", (message,))
+        yield Send(routes.INJECT_TOKEN, (message,))
 
 
 def _is_metadata_writable(vm: Vm, trigger: Trigger) -> bool:
@@ -128,7 +129,7 @@ def _is_metadata_writable(vm: Vm, trigger: Trigger) -> bool:
     still be STAGING.
     """
     return vm.instance.status == "RUNNING" or (
-        trigger.event is not None and vm.instance.status == "STAGING"
+        isinstance(trigger, LogTrigger) and vm.instance.status == "STAGING"
     )
 
 

@@ -15,7 +15,7 @@ from shared.node_groups.work import GroupWork
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node, parse_node
-from shared.triggers.decode import Trigger
+from shared.triggers.trigger import Trigger
 
 READING_SHARE = 1 / 3
 """The share of the time for calls that reading may take: writing needs at least as many calls."""

@@ -16,8 +16,7 @@ from datetime import datetime
 from shared.base.reasons import Reason
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import Status, Type
-
-_STEP = "inject_token"
+from shared.triggers import routes
 
 
 def add_condition(
@@ -29,7 +28,7 @@ def add_condition(
     ``waiting`` are the names of the VMs that have not joined and could get a token now.
     """
     if not waiting or not _has_retry_about(group, known, waiting):
-        known = known.without_retry(_STEP)
+        known = known.without_retry(routes.INJECT_TOKEN)
     error = _find_error(known)
     if waiting and error is not None and _may_concern(group, error, waiting):
         return known
@@ -49,7 +48,7 @@ def end_error(group: NodeGroup, known: Status, vms: Sequence[str], now: datetime
     """``known`` without the errors that may be about one of these VMs. The next resync counts the
     tokens."""
     if _has_retry_about(group, known, vms):
-        known = known.without_retry(_STEP)
+        known = known.without_retry(routes.INJECT_TOKEN)
     error = _find_error(known)
     if error is None or not _may_concern(group, error, vms):
         return known
@@ -62,7 +61,8 @@ def end_error(group: NodeGroup, known: Status, vms: Sequence[str], now: datetime
 def _has_retry_about(group: NodeGroup, known: Status, vms: Sequence[str]) -> bool:
     """Whether the status has a transient error that may be about one of these VMs."""
     return any(
-        retry.step == _STEP and _may_concern(group, retry.message, vms) for retry in known.retries
+        retry.step == routes.INJECT_TOKEN and _may_concern(group, retry.message, vms)
+        for retry in known.retries
     )
 
 

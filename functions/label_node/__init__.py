@@ -43,6 +43,7 @@ from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import Status, Type
 from shared.node_groups.work import GroupWork, open_group, report_environment_error, report_retry
 from shared.ports.errors import CallError
+from shared.triggers import routes
 
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
@@ -62,7 +63,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
 
 SNAPSHOT: Rules = {**RULES, (ObservedNodes, "instances"): whole}
 STEP = Step(
-    "label_node",
+    routes.LABEL_NODE,
     open_group,
     observe.observe,
     decide.decide,

@@ -23,8 +23,9 @@ from shared.node_groups.status import MIG, State, Type
 from shared.node_groups.work import WriteStatus, message_about
 from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import Node
-from shared.triggers.decode import Trigger
+from shared.triggers import routes
 from shared.triggers.message import BATCH, Cause
+from shared.triggers.trigger import Trigger
 
 
 def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
@@ -53,7 +54,7 @@ def _decide_without_count(observed: NothingToCount, now: datetime) -> Plan:
     if not observed.status.is_true(Type.ACCEPTED):
         return Plan("NotServed")
     message = message_about(observed.group, Cause.FORWARDED, now)
-    return Plan("NotServed", (Send("create_resources", (message,)),))
+    return Plan("NotServed", (Send(routes.CREATE_RESOURCES, (message,)),))
 
 
 def _build_batch(observed: ObservedNodes, now: datetime) -> Batch:
@@ -65,7 +66,7 @@ def _build_batch(observed: ObservedNodes, now: datetime) -> Batch:
         if (actions := tuple(_node_actions(observed, node, now)))
     )
     message = message_about(observed.group, Cause.CONTINUED, now)
-    return Batch(actions, Resume("label_node", message, names_nodes=True))
+    return Batch(actions, Resume(routes.LABEL_NODE, message, names_nodes=True))
 
 
 def _order_nodes(nodes: Iterable[Node], trigger: Trigger) -> list[Node]:
@@ -128,10 +129,10 @@ def _trigger_others(observed: ObservedNodes, now: datetime) -> Iterator[Action]:
     stale = tuple(node.vm for node in observed.nodes if with_tokens and _is_stale(observed, node))
     if stale:
         message = message_about(observed.group, Cause.VMS_NEED_TOKENS, now, vms=stale[:BATCH])
-        yield Send("inject_token", (message,))
+        yield Send(routes.INJECT_TOKEN, (message,))
     have_all_joined = len(observed.joined) >= desired
     if have_all_joined and not known.is_true(Type.TOKENS_INJECTED):
-        yield Send("inject_token", (message_about(observed.group, Cause.RESYNC, now),))
+        yield Send(routes.INJECT_TOKEN, (message_about(observed.group, Cause.RESYNC, now),))
     are_vms_missing = observed.has_all_vms and len(observed.vms) < desired
     mig = known.resources.get(MIG)
     if mig is None or mig.state is not State.READY:
@@ -139,7 +140,7 @@ def _trigger_others(observed: ObservedNodes, now: datetime) -> Iterator[Action]:
     is_contradicted_by_vms = known.is_true(Type.MIG_READY) and are_vms_missing
     is_contradicted_by_nodes = not known.is_true(Type.MIG_READY) and have_all_joined
     if is_contradicted_by_vms or is_contradicted_by_nodes:
-        yield Send("create_resources", (message_about(observed.group, Cause.FORWARDED, now),))
+        yield Send(routes.CREATE_RESOURCES, (message_about(observed.group, Cause.FORWARDED, now),))
 
 
 def _is_stale(observed: ObservedNodes, node: Node) -> bool:

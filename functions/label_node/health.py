@@ -14,7 +14,7 @@ from shared.base.timestamps import guess_time
 from shared.node_groups.membership import is_vm_name, may_be_own
 from shared.node_groups.node_group import InstanceConfig
 from shared.node_groups.status import MAX_PENDING, Pending, Status, Type
-from shared.triggers.decode import Trigger
+from shared.triggers.trigger import LogTrigger, Trigger
 
 LOSSES: Mapping[str, Reason] = {
     "compute.instances.preempted": Reason.PREEMPTED,
@@ -75,8 +75,8 @@ def _select(pending: Sequence[Pending], trigger: Trigger) -> tuple[Pending, ...]
     label_node debounces events by the time of the newest loss. Other VMs must not replace an entry:
     those that the status does not name are new at each count.
     """
-    event = trigger.event
-    lost = [one for one in pending[MAX_PENDING:] if event is not None and one.name == event.name]
+    reported = trigger.vms if isinstance(trigger, LogTrigger) else ()
+    lost = [one for one in pending[MAX_PENDING:] if one.name in reported]
     return (*pending[: MAX_PENDING - len(lost)], *lost)
 
 
@@ -137,12 +137,13 @@ def _is_outdated(observed: ObservedNodes, entry: Pending) -> bool:
 
 def _find_loss_of_event(observed: ObservedNodes) -> dict[str, Reason]:
     """The loss that the trigger's event reports, by VM, unless the VM was started after the event."""
-    event = observed.trigger.event
-    if event is None:
+    trigger = observed.trigger
+    if not isinstance(trigger, LogTrigger):
         return {}
+    event = trigger.event
     instance = observed.instances.get(event.name)
     started = instance.started if instance is not None else None
-    if started is not None and started > observed.trigger.at:
+    if started is not None and started > trigger.at:
         return {}
     return {event.name: LOSSES.get(event.method, Reason.NODE_LOST)}
 

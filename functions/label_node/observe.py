@@ -14,8 +14,8 @@ from shared.node_groups.status import Status, Type
 from shared.node_groups.work import GroupWork
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node, parse_node
-from shared.triggers.decode import Trigger
 from shared.triggers.message import Cause
+from shared.triggers.trigger import LogTrigger, Trigger
 
 DEBOUNCE = timedelta(seconds=10)
 """After a loss has been reported, an event about any VM within this time reads only that VM, and writes
@@ -76,7 +76,7 @@ def is_debounced(trigger: Trigger, known: Status, now: datetime) -> bool:
     True for an event about one VM, if Ready reports a loss of any VM, and the newest loss was reported
     less than `DEBOUNCE` ago.
     """
-    if trigger.event is None or not trigger.event.concerns_vm:
+    if not isinstance(trigger, LogTrigger) or not trigger.event.concerns_vm:
         return False
     ready = known.conditions.get(Type.READY)
     # `Status.pending` names the VMs that keep the group from Ready, lost ones included.

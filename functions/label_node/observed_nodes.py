@@ -15,7 +15,7 @@ from shared.node_groups.resources import machine_of
 from shared.node_groups.status import Pending, Status
 from shared.ports.gce.values import Instance, Mig
 from shared.ports.kubernetes.nodes import Node
-from shared.triggers.decode import Trigger
+from shared.triggers.trigger import Trigger
 
 UP = frozenset({"PROVISIONING", "STAGING", "RUNNING"})
 

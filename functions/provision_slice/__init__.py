@@ -56,7 +56,9 @@ from shared.slices.work import (
     is_out_of_slots,
     slice_work_fields,
 )
+from shared.triggers import routes
 from shared.triggers.message import Message
+from shared.triggers.trigger import ObjectTrigger
 
 
 def open_pod(invocation: Invocation, is_first_observation: bool) -> observe.PodWork:
@@ -64,9 +66,8 @@ def open_pod(invocation: Invocation, is_first_observation: bool) -> observe.PodW
     work = observe.PodWork(
         **slice_work_fields(invocation, is_first_observation=is_first_observation)
     )
-    message = invocation.trigger.message
-    if message is not None:  # it is also None for a message of the sweep, which names no object
-        work.leader = _find_leader(message, work)
+    if isinstance(invocation.trigger, ObjectTrigger):
+        work.leader = _find_leader(invocation.trigger.message, work)
         work.about = work.leader.raw
     return work
 
@@ -97,7 +98,9 @@ def report_retry(work: observe.PodWork, error: Exception) -> Plan:
     return Plan(GIVEN_UP, (Emit(event, once=True),))
 
 
-STEP = Step(decide.NAME, open_pod, observe.observe, decide.decide, recover, give_up=report_retry)
+STEP = Step(
+    routes.PROVISION_SLICE, open_pod, observe.observe, decide.decide, recover, give_up=report_retry
+)
 run = STEP.run
 
 

@@ -25,9 +25,8 @@ from shared.slices.need import find_pod_need
 from shared.slices.provider import NameConflict, Slice
 from shared.slices.waiting import build_message, find_wait_start, select_leaders, select_next
 from shared.slices.work import require_send
+from shared.triggers import routes
 from shared.triggers.message import Message
-
-NAME = "provision_slice"
 
 
 def decide(observed: Observed, now: datetime) -> Plan:
@@ -44,7 +43,7 @@ def _decide_to_trigger(observed: ObservedQueue, now: datetime) -> Plan:
     if observed.slots is not None:
         due = select_leaders(due, observed.slots, now)
     facts = {"waiting": observed.waiting, "triggered": len(due)}
-    return Plan("Swept", require_send(NAME, _messages(due, now)), facts=facts)
+    return Plan("Swept", require_send(routes.PROVISION_SLICE, _messages(due, now)), facts=facts)
 
 
 def _messages(leaders: Iterable[Leader], now: datetime) -> list[Message]:
@@ -83,7 +82,7 @@ def and_trigger_next(
     ]
     left, selected = select_next(observed.others, changed, now, rejected=rejected)
     facts = {"without_slice": left, "triggered": len(selected)}
-    sends = require_send(NAME, _messages(selected, now))
+    sends = require_send(routes.PROVISION_SLICE, _messages(selected, now))
     return replace(plan, actions=(*plan.actions, *sends), facts={**plan.facts, **facts})
 
 

@@ -33,6 +33,7 @@ from shared.slices.waiting import (
 )
 from shared.slices.work import SliceWork, list_jobs_on, set_trace_id
 from shared.triggers.audit_log import LogEvent
+from shared.triggers.trigger import LogTrigger
 
 UNFIT_AFTER = timedelta(minutes=15)
 """A Pod that still waits so long after it began to wait, and after its slice became ready, does not fit
@@ -111,12 +112,11 @@ Observed = ObservedPod | ObservedImpossible | ObservedOperation | ObservedQueue
 
 def observe(work: PodWork) -> Observed:
     """Read what the decision needs: about one Pod, the end of an operation, or all Pods that wait."""
-    event = work.trigger.event
     if work.leader is not None:
         return _observe_pod(work, work.leader)
-    if event is not None:
-        return _observe_operation(work, event)
-    return _observe_queue(work)  # a message of the sweep
+    if isinstance(work.trigger, LogTrigger):
+        return _observe_operation(work, work.trigger.event)
+    return _observe_queue(work)
 
 
 def _observe_queue(work: PodWork) -> ObservedQueue:

@@ -42,7 +42,9 @@ from shared.slices.work import (
     is_out_of_slots,
     slice_work_fields,
 )
+from shared.triggers import routes
 from shared.triggers.message import SLICE_KIND
+from shared.triggers.trigger import ObjectTrigger
 
 
 def open_slices(invocation: Invocation, is_first_observation: bool) -> SliceWork:
@@ -81,7 +83,7 @@ def report_retry(work: SliceWork, error: Exception) -> Plan:
 
 # Two recoveries: if a deadline cannot be written, the slice is deleted instead, and that may fail, too.
 STEP = Step(
-    decide.NAME,
+    routes.RELEASE_SLICE,
     open_slices,
     observe.observe,
     decide.decide,
@@ -107,10 +109,10 @@ def _find_slice_of(work: SliceWork, error: Exception) -> Slice | None:
     action = error.action if isinstance(error, SliceActionError) else None
     if isinstance(action, DeleteSlice | SetReleaseDeadline):
         return action.existing
-    message = work.trigger.message
-    if message is None or message.kind != SLICE_KIND:
-        return None
-    return work.provider.get(message.namespace, message.name)
+    match work.trigger:
+        case ObjectTrigger(message) if message.kind == SLICE_KIND:
+            return work.provider.get(message.namespace, message.name)
+    return None
 
 
 def is_retry_reported(one: observe.ObservedSlice, now: datetime) -> bool:

@@ -25,10 +25,9 @@ from shared.slices.lifecycle import SliceAction
 from shared.slices.need import find_reason
 from shared.slices.provider import Slice, SliceState, Wording
 from shared.slices.work import require_send
+from shared.triggers import routes
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import SLICE_KIND, Cause, Message
-
-NAME = "release_slice"
 
 
 def decide(observed: Observed, now: datetime) -> Plan:
@@ -44,13 +43,19 @@ def decide(observed: Observed, now: datetime) -> Plan:
     if isinstance(observed, ObservedSlices):
         return plan
     messages = _messages(observed.following, now)
-    return replace(plan, actions=require_send(NAME, messages), facts={"triggered": len(messages)})
+    return replace(
+        plan,
+        actions=require_send(routes.RELEASE_SLICE, messages),
+        facts={"triggered": len(messages)},
+    )
 
 
 def _decide_to_trigger(observed: ObservedAll, now: datetime) -> Plan:
     to_report = [one.existing for one in observed.slices if is_report_due(one, observed.at)]
     messages = _messages([*select_next(observed.slices, observed.limit, now), *to_report], now)
-    return Plan("Swept", require_send(NAME, messages), facts={"triggered": len(messages)})
+    return Plan(
+        "Swept", require_send(routes.RELEASE_SLICE, messages), facts={"triggered": len(messages)}
+    )
 
 
 def is_report_due(one: ObservedSlice, at: datetime) -> bool:
@@ -82,7 +87,7 @@ def _decide_after_failed_update(observed: ObservedFailedUpdate, now: datetime) -
 def _decide_after_deletion(observed: ObservedDeletion, now: datetime) -> Plan:
     event = observed.event
     messages = _messages(observed.following, now)
-    actions, facts = require_send(NAME, messages), {"triggered": len(messages)}
+    actions, facts = require_send(routes.RELEASE_SLICE, messages), {"triggered": len(messages)}
     if observed.has_jobset and is_superseded(event, observed.existing):
         return Plan("Superseded", actions, facts=facts)
     template = lifecycle.NOT_DELETED if event.has_failed else lifecycle.DELETED

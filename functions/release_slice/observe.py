@@ -17,6 +17,7 @@ from shared.slices.provider import Slice, Wording
 from shared.slices.work import SliceWork, jobset_reference, list_jobs_on, set_trace_id
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Message
+from shared.triggers.trigger import LogTrigger, ObjectTrigger
 
 DELETE_METHOD, UPDATE_METHOD = "container.nodePools.delete", "container.nodePools.update"
 """Methods in the audit log. Of updates, only failed ones trigger this step."""
@@ -109,15 +110,15 @@ Observed = ObservedSlices | ObservedCreation | ObservedDeletion | ObservedFailed
 
 def observe(work: SliceWork) -> Observed:
     """Read what the decision needs: a JobSet's slices, one slice, an operation's end, or all slices."""
-    message, event = work.trigger.message, work.trigger.event
-    if message is not None:
-        return _observe_named(work, message)
-    if event is None:  # a message of the sweep, which names no object
-        return _observe_all(work)
-    work.facts["slice"] = event.name
-    if event.method == UPDATE_METHOD:
-        return _observe_failed_update(work, event)
-    return _observe_operation(work, event)
+    match work.trigger:
+        case ObjectTrigger(message):
+            return _observe_named(work, message)
+        case LogTrigger(event):
+            work.facts["slice"] = event.name
+            if event.method == UPDATE_METHOD:
+                return _observe_failed_update(work, event)
+            return _observe_operation(work, event)
+    return _observe_all(work)
 
 
 def _observe_all(work: SliceWork) -> ObservedAll:

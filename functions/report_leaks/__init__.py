@@ -18,6 +18,7 @@ from functions.report_leaks import decide, observe
 from shared.frame.plan import Plan
 from shared.frame.step import Invocation, Step, work_fields
 from shared.ports.errors import CallError
+from shared.triggers import routes
 
 
 def open_work(invocation: Invocation, is_first_observation: bool) -> observe.LeakWork:
@@ -33,5 +34,5 @@ def recover(_work: observe.LeakWork, _error: CallError) -> Plan | None:
     return None
 
 
-STEP = Step("report_leaks", open_work, observe.observe, decide.decide, recover)
+STEP = Step(routes.REPORT_LEAKS, open_work, observe.observe, decide.decide, recover)
 run = STEP.run

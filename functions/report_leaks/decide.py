@@ -9,6 +9,7 @@ from functions.report_leaks.leaks import Leak, render_commands, render_message
 from functions.report_leaks.observe import LeakWork, ObservedLeaks
 from shared.frame.plan import Fail, Plan
 from shared.frame.step import is_retried
+from shared.triggers import routes
 
 LEAKED = "LeakedSlice"
 """The decision in each leaked slice's log line. An alert in infra/terraform counts these lines."""
@@ -24,7 +25,7 @@ class ReportLeak:
         leak = self.leak
         work.log.error(
             f"report_leaks: {LEAKED}",
-            step="report_leaks",
+            step=routes.REPORT_LEAKS,
             decision=LEAKED,
             group=leak.group,
             slice=leak.name,

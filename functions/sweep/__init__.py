@@ -22,6 +22,7 @@ from functions.sweep import decide, observe
 from shared.frame.plan import Plan, Work
 from shared.frame.step import Step, open_work
 from shared.ports.errors import CallError
+from shared.triggers import routes
 
 
 def recover(work: Work, error: CallError) -> Plan | None:
@@ -35,5 +36,5 @@ def recover(work: Work, error: CallError) -> Plan | None:
     return Plan("SweptPartly", note=str(error), needs_attention=True)
 
 
-STEP = Step("sweep", open_work, observe.observe, decide.decide, recover)
+STEP = Step(routes.SWEEP, open_work, observe.observe, decide.decide, recover)
 run = STEP.run

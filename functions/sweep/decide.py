@@ -16,6 +16,7 @@ from shared.node_groups import status
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status, Type
 from shared.node_groups.work import message_about
+from shared.triggers import routes
 from shared.triggers.message import BATCH, SWEEP_KIND, Cause, Message, message_about_requests
 
 SETTLED_EVERY_MINUTES = 60
@@ -70,7 +71,7 @@ def _publish_requests(requests: Iterable[SigningRequest], now: datetime) -> Iter
     batches = [names[start : start + BATCH] for start in range(0, len(names), BATCH)]
     messages = [message_about_requests(Cause.JOIN_REQUESTED, now, batch) for batch in batches]
     if messages:
-        yield _send("approve_join", messages)
+        yield _send(routes.APPROVE_JOIN, messages)
 
 
 def _build_run(at: datetime) -> Message:
@@ -149,9 +150,9 @@ def _is_retried(known: Status, resource: Resource) -> bool:
     """Whether the resource's last change belongs to a call that is being retried: it was set to Creating
     or Deleting before the call, or set back to Pending after the call had failed."""
     step = {
-        State.PENDING: "create_resources",
-        State.CREATING: "create_resources",
-        State.DELETING: "tear_down",
+        State.PENDING: routes.CREATE_RESOURCES,
+        State.CREATING: routes.CREATE_RESOURCES,
+        State.DELETING: routes.TEAR_DOWN,
     }.get(resource.state)
     return any(retry.step == step for retry in known.retries)
 
@@ -177,28 +178,28 @@ def _has_begun(group: AnyGroup, known: Status) -> bool:
 def _list_by_state(group: AnyGroup, known: Status) -> Iterator[str]:
     """The steps to trigger in this state. `list_steps` adds those that are being retried."""
     if group.deleting is not None:
-        yield "tear_down"
+        yield routes.TEAR_DOWN
         return
     mig, counts = known.resources.get(MIG), known.counts
     has_mig = mig is not None and mig.state is State.READY
     is_mig_ready, was_complete = known.is_true(Type.MIG_READY), known.completed_at is not None
     have_all_joined = known.is_true(Type.NODES_JOINED)
     if not group.is_owned or mig is None or not is_mig_ready or _is_rejected(known):
-        yield "create_resources"
+        yield routes.CREATE_RESOURCES
     if not has_mig and not was_complete:
         return
     if is_mig_ready or was_complete:
         # All VMs have been created. A slice that was complete is counted whatever its MIG reports,
         # because the event of a loss may be lost.
         if has_mig and not have_all_joined:
-            yield "inject_token"
-        yield "label_node"
+            yield routes.INJECT_TOKEN
+        yield routes.LABEL_NODE
     elif not (isinstance(group, NodeGroup) and group.spec.is_bulk):
         # VMs are being created one by one (a BULK group has none before it has all), and
         # create_resources counts those that run. If more VMs run than have joined, one may need a token.
         # If more VMs run than Nodes are ready, a Node may have joined or become ready since; if fewer
         # do, a VM is lost.
         if counts.running > counts.joined and not have_all_joined:
-            yield "inject_token"
+            yield routes.INJECT_TOKEN
         if counts.running != counts.ready:
-            yield "label_node"
+            yield routes.LABEL_NODE

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 
 from shared.base.documents import read_mapping
-from shared.base.names import JOBSET_STEPS
 from shared.base.signing_requests import SigningRequest, find_signing_request
 from shared.frame.plan import Work
 from shared.frame.settings import JoinApproval
@@ -16,6 +15,7 @@ from shared.frame.step import SECONDS_FOR_OTHER_CALLS
 from shared.node_groups import node_group
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.ports.errors import CallError, OutOfTimeError
+from shared.triggers import routes
 
 LEAKS_MINUTE = 41
 """The run of this minute of each hour triggers ``report_leaks``, even if it begins later."""
@@ -43,7 +43,7 @@ class ObservedGroups:
 def observe(work: Work) -> ObservedGroups:
     """List the groups, and the requests for certificates if VMs join with tokens."""
     is_repetition = work.trigger.is_redelivered or not work.is_first_observation
-    jobset_steps = JOBSET_STEPS if work.settings.jobset_provider else ()
+    jobset_steps = routes.JOBSET_STEPS if work.settings.jobset_provider else ()
     cluster_id = work.cluster.get_cluster_id()
     try:
         found = list(work.cluster.list_groups())
@@ -56,7 +56,7 @@ def observe(work: Work) -> ObservedGroups:
     # Only if the groups could be listed: otherwise the message is retried, and leaks would be logged by
     # each attempt.
     at = work.trigger.at
-    leak_steps = ("report_leaks",) if at.minute == LEAKS_MINUTE else ()
+    leak_steps = (routes.REPORT_LEAKS,) if at.minute == LEAKS_MINUTE else ()
     observed = ObservedGroups(groups, at, (*jobset_steps, *leak_steps), unparsable)
     if work.settings.join_approval is JoinApproval.EXTERNAL or not any(map(_bootstraps, groups)):
         return observed

@@ -40,6 +40,7 @@ from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import MIG, Resource, State, Status, Type
 from shared.node_groups.work import GroupWork, open_group, report_environment_error, report_retry
 from shared.ports.errors import CallError
+from shared.triggers import routes
 
 
 def recover(work: GroupWork, error: CallError) -> Plan | None:
@@ -75,7 +76,7 @@ SNAPSHOT: Rules = {
     (observe.ObservedRemains, "operations"): whole,
 }
 STEP = Step(
-    "tear_down",
+    routes.TEAR_DOWN,
     open_group,
     observe.observe,
     decide.decide,

@@ -32,6 +32,7 @@ from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import MIG, Counts, Resource, State, Status
 from shared.node_groups.unreadable import list_remaining, restore_entries
 from shared.node_groups.work import GroupWork, WriteStatus, message_about
+from shared.triggers import routes
 from shared.triggers.message import Cause
 
 
@@ -42,7 +43,7 @@ def decide(observed: Observed, now: datetime) -> Plan:
     group = observed.group
     if group.deleting is None:
         message = message_about(group, Cause.FORWARDED, now)
-        return Plan("NotDeleted", (Send("create_resources", (message,)),))
+        return Plan("NotDeleted", (Send(routes.CREATE_RESOURCES, (message,)),))
     if not group.has_finalizer:
         return Plan("NoFinalizer")
     if isinstance(observed, UnreadableRemains):
@@ -180,7 +181,7 @@ def _delete_rest(
         for node in observed.nodes
         if may_be_own(observed.group, node) and not node.is_deleting
     )
-    again = Resume("tear_down", message_about(observed.group, Cause.CONTINUED, now))
+    again = Resume(routes.TEAR_DOWN, message_about(observed.group, Cause.CONTINUED, now))
     delete_nodes = Batch(nodes, again, is_required=True)
     if all(one.resource.state is State.GONE for one in transitions.values()):
         # A status is of use only if a failure or the time stops the plan at the Nodes: otherwise

@@ -24,6 +24,7 @@ from shared.node_groups.work import GroupWork
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance, Operation
 from shared.ports.kubernetes.nodes import Node, parse_node
+from shared.triggers.trigger import LogTrigger
 
 
 class Stage(Enum):
@@ -176,10 +177,10 @@ def list_kinds_after_mig(spec: Spec) -> tuple[str, ...]:
 def _concerns(work: GroupWork, kind: str) -> bool:
     """Whether the trigger can have changed the resource. Policy and template are deleted in parallel: an
     event about one says nothing about the other."""
-    event = work.trigger.event
-    if event is None or not work.is_first_observation:
+    trigger = work.trigger
+    if not isinstance(trigger, LogTrigger) or not work.is_first_observation:
         return True
-    concerns_kind = event.kind in (KINDS[kind].collection, MIGS)
+    concerns_kind = trigger.event.kind in (KINDS[kind].collection, MIGS)
     resource = work.status.resources.get(kind)
     return concerns_kind or resource is None or resource.state is not State.DELETING
 

@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from relay.changes.pending import MessageSubject, PendingTriggers
-from relay.kinds import PROVISION_SLICE, RELEASE_SLICE
 from shared.base.names import JOBSET_KIND
 from shared.slices.jobsets import Leader, find_end, find_end_time, find_leader, requests_chips
+from shared.triggers import routes
 from shared.triggers.message import POD_KIND, Cause
 
 RECENT = timedelta(hours=1)
@@ -79,7 +79,7 @@ class JobSetTriggers:
         if before is not None and before.subject != pod.subject:
             self._forget_pod(before)
         self._pods[pod.subject.key] = pod
-        self._triggers.add(pod.subject, PROVISION_SLICE, Cause.UNSCHEDULABLE, now)
+        self._triggers.add(pod.subject, routes.PROVISION_SLICE, Cause.UNSCHEDULABLE, now)
 
     def forget_pod(self, raw: Mapping[str, Any]) -> None:
         """A Pod was deleted, or is no longer Pending."""
@@ -107,7 +107,7 @@ class JobSetTriggers:
             self._report_gone(before, now)
             before = None
         if _is_end_relevant(before, jobset, now):
-            self._triggers.add(jobset.subject, RELEASE_SLICE, Cause(str(jobset.end)), now)
+            self._triggers.add(jobset.subject, routes.RELEASE_SLICE, Cause(str(jobset.end)), now)
 
     def forget_jobset(self, raw: Mapping[str, Any], now: datetime) -> None:
         """A JobSet was deleted."""
@@ -126,12 +126,12 @@ class JobSetTriggers:
 
     def _forget_pod(self, pod: WaitingPod) -> None:
         del self._pods[pod.subject.key]
-        self._triggers.drop(pod.subject, PROVISION_SLICE)
+        self._triggers.drop(pod.subject, routes.PROVISION_SLICE)
 
     def _report_gone(self, jobset: KnownJobSet, now: datetime) -> None:
         """Report the deletion of a JobSet that had not ended."""
         if jobset.end is None:
-            self._triggers.add(jobset.subject, RELEASE_SLICE, Cause.GONE, now)
+            self._triggers.add(jobset.subject, routes.RELEASE_SLICE, Cause.GONE, now)
 
 
 def _is_end_relevant(before: KnownJobSet | None, after: KnownJobSet, now: datetime) -> bool:

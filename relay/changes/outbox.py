@@ -48,14 +48,7 @@ from relay.changes.fingerprints import (
 )
 from relay.changes.jobsets import JobSetTriggers
 from relay.changes.pending import MessageSubject, OutgoingMessage, PendingTriggers
-from relay.kinds import (
-    APPROVE_JOIN,
-    CREATE_RESOURCES,
-    LABEL_NODE,
-    TEAR_DOWN,
-    Change,
-    WatchedKind,
-)
+from relay.kinds import Change, WatchedKind
 from shared.base.documents import read_mapping
 from shared.base.names import KIND, SIGNING_REQUEST_KIND, is_path_segment
 from shared.base.signing_requests import (
@@ -63,6 +56,7 @@ from shared.base.signing_requests import (
     TOO_OLD_AFTER,
     find_signing_request,
 )
+from shared.triggers import routes
 from shared.triggers.message import Cause
 
 _GROUP_KINDS = frozenset[WatchedKind]({"TPUNodeGroup", "Node"})
@@ -195,7 +189,7 @@ class Outbox:
             return
         if now - request.created < TOO_OLD_AFTER and self._is_within_limit(request.token_id, now):
             cause = Cause.JOIN_REQUESTED
-            self._triggers.add(_REQUESTS, APPROVE_JOIN, cause, now, [request.name])
+            self._triggers.add(_REQUESTS, routes.APPROVE_JOIN, cause, now, [request.name])
 
     def _is_within_limit(self, token_id: str, now: datetime) -> bool:
         """Count a request. True if its token has made few enough in this minute: a flood by one token
@@ -255,7 +249,7 @@ class Outbox:
         group = self._cache.find_group(key)
         if group is not None:
             self._cache.drop_group(key)
-            for step in (CREATE_RESOURCES, TEAR_DOWN, LABEL_NODE):
+            for step in (routes.CREATE_RESOURCES, routes.TEAR_DOWN, routes.LABEL_NODE):
                 self._triggers.drop(_subject(group), step)
 
     def _observe_node(self, node: NodeFingerprint, now: datetime, *, live: bool) -> None:
@@ -285,14 +279,16 @@ class Outbox:
         for group in self._cache.groups:
             nodes = self._cache.list_claiming_nodes(group.resource_name)
             if has_missed_node_change(group, nodes):
-                self._add(group, LABEL_NODE, Cause.NODES_CHANGED, now, nodes)
+                self._add(group, routes.LABEL_NODE, Cause.NODES_CHANGED, now, nodes)
 
     def _report_nodes(
         self, group: GroupFingerprint, nodes: Sequence[NodeFingerprint], now: datetime
     ) -> None:
         if nodes and not group.deleting:  # during a deletion, tear_down reads the Nodes itself
             immediately = self._is_last_one_ready(group, nodes)
-            self._add(group, LABEL_NODE, Cause.NODES_CHANGED, now, nodes, immediately=immediately)
+            self._add(
+                group, routes.LABEL_NODE, Cause.NODES_CHANGED, now, nodes, immediately=immediately
+            )
 
     def _is_last_one_ready(
         self, group: GroupFingerprint, changed: Sequence[NodeFingerprint]
@@ -305,10 +301,12 @@ class Outbox:
 
     def _report_group(self, group: GroupFingerprint, cause: Cause | None, now: datetime) -> None:
         if cause is Cause.DELETING:
-            self._triggers.drop(_subject(group), CREATE_RESOURCES)  # the step would only forward it
-            self._add(group, TEAR_DOWN, cause, now)
+            self._triggers.drop(
+                _subject(group), routes.CREATE_RESOURCES
+            )  # the step would only forward it
+            self._add(group, routes.TEAR_DOWN, cause, now)
         elif cause is not None:
-            self._add(group, CREATE_RESOURCES, cause, now)
+            self._add(group, routes.CREATE_RESOURCES, cause, now)
 
     def _add(
         self,
@@ -331,7 +329,7 @@ class Outbox:
         group = self._cache.find_group(subject.key)
         if group is None or group.uid != subject.uid:
             return True
-        return group.deleting and step == CREATE_RESOURCES
+        return group.deleting and step == routes.CREATE_RESOURCES
 
 
 def _subject(group: GroupFingerprint) -> MessageSubject:

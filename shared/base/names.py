@@ -76,12 +76,6 @@ BOOTSTRAP_GROUP = "system:bootstrappers:tpu-functions"
 APPROVED_BY_US = "ApprovedByTpuFunctions"
 """The reason in the condition of a request that ``approve_join`` has approved."""
 
-CLUSTER_STEPS = ("approve_join", "sweep", "report_leaks")
-"""The steps whose triggers name no group."""
-STEPS = ("create_resources", "inject_token", "label_node", "tear_down", *CLUSTER_STEPS)
-JOBSET_STEPS = ("provision_slice", "release_slice")
-"""The steps that give JobSets their slices, where that is switched on."""
-
 
 _LABEL = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 _DNS_LABEL = re.compile(_LABEL)

@@ -18,8 +18,8 @@ from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.events import Event
-from shared.triggers.decode import Trigger
 from shared.triggers.message import MAX_NAMES, Message
+from shared.triggers.trigger import Trigger
 
 Publish = Callable[[str, Sequence[Message]], None]
 """Publish messages to a step's topic. Raises `CallError`."""

@@ -18,6 +18,7 @@ from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.pubsub import Topics
 from shared.triggers.message import Message
+from shared.triggers.routes import ROUTES
 
 if TYPE_CHECKING:
     from shared.ports.gke import GkeClient
@@ -30,6 +31,7 @@ def get_runtime() -> Runtime:
     connection = Connection(settings.access)
     topics = Topics(settings.pubsub_project, settings.topic_prefix)
     return Runtime(
+        routes=ROUTES,
         settings=settings,
         connection=connection,
         clients=Clients(settings.compute_endpoint),

@@ -36,8 +36,10 @@ from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access import AccessError
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
-from shared.triggers.decode import Delivery, Trigger, decode
+from shared.triggers.decode import Delivery, decode
 from shared.triggers.message import PoisonError
+from shared.triggers.route import Routes
+from shared.triggers.trigger import Trigger
 
 if TYPE_CHECKING:
     from shared.ports.gke import GkeClient
@@ -67,8 +69,9 @@ _GIVEN_UP = frozenset({REFUSED, RESYNC_DROPPED, LEFT_TO_THE_SWEEP})
 
 @dataclass
 class Runtime:
-    """The dependencies of a step: settings, connections, time, randomness and log."""
+    """The dependencies of a step: routes, settings, connections, time, randomness and log."""
 
+    routes: Routes
     settings: Settings
     connection: Connection
     clients: Clients
@@ -382,7 +385,7 @@ def _answer(
     facts: dict[str, Any],
 ) -> Answer:
     try:
-        delivery = decode(body)
+        delivery = decode(body, runtime.routes)
     except PoisonError as error:
         return Answer(POISON, "Poison", str(error))
     facts |= {"message_id": delivery.message_id, "attempt": delivery.attempt}
@@ -390,7 +393,7 @@ def _answer(
     if trigger is None:
         return Answer(ACKNOWLEDGED, "NotRelevant", delivery.note)
     facts["trigger"] = trigger.cause
-    if not trigger.is_for(step):
+    if not runtime.routes[step].accepts(trigger):
         return Answer(ACKNOWLEDGED, "NotForThisStep", f"{trigger.cause} triggers other steps")
     # The sender's clock may be behind, such as that of an operator's computer.
     sent = max(trigger.at, delivery.published or trigger.at)

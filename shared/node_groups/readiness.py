@@ -28,10 +28,10 @@ from shared.node_groups.status import (
     shorten,
 )
 from shared.node_groups.unreadable import describe_deletion, list_remaining
+from shared.triggers import routes
 
 REPORT_AFTER = timedelta(minutes=10)
 """A transient error that has lasted this long is reported in ``Ready``."""
-TEAR_DOWN = "tear_down"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def _with_retries(verdict: Readiness, group: AnyGroup, status: Status, now: date
         f"{retry.step} has failed since {render_time(retry.since)} and is retried: "
         f"{retry.message.rstrip('.')}."
         for retry in status.retries
-        if now - retry.since >= REPORT_AFTER and (retry.step == TEAR_DOWN) is is_deleting
+        if now - retry.since >= REPORT_AFTER and (retry.step == routes.TEAR_DOWN) is is_deleting
     ]
     if not lasting:
         return verdict

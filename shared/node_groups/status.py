@@ -22,10 +22,10 @@ from shared.base.documents import (
     read_text,
     without_empty,
 )
-from shared.base.names import STEPS
 from shared.base.reasons import Reason
 from shared.base.timestamps import LONG_AGO, guess_time, render_time
 from shared.node_groups.node_group import AnyGroup
+from shared.triggers import routes
 
 MAX_PENDING = 16
 MAX_MESSAGE = 1024
@@ -341,7 +341,7 @@ def _parse_pending(document: Document) -> Iterator[Pending]:
 def _parse_retries(document: Document) -> Iterator[Retry]:
     found = {read_text(entry, "step"): entry for entry in read_mappings(document, "retries")}
     for step, entry in found.items():
-        if step in STEPS and step != "sweep":
+        if step in routes.STEPS and step != routes.SWEEP:
             yield Retry(step, read_text(entry, "message"), _read_time(entry.get("since")))
 
 

@@ -15,8 +15,11 @@ from shared.node_groups.events import changes
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import Status, Type
 from shared.ports.errors import CallError
+from shared.ports.kubernetes.cluster import Cluster
+from shared.triggers import routes
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Message
+from shared.triggers.trigger import LogTrigger, ObjectTrigger
 
 
 @dataclass(kw_only=True)
@@ -50,7 +53,7 @@ class GroupWork(Work):
         later invocations: inject_token itself decides when its error is over.
         """
         known = self.status.without_retry(self.step)
-        is_proof = self.trigger.is_resync and self.step != "inject_token"
+        is_proof = self.trigger.is_resync and self.step != routes.INJECT_TOKEN
         if is_proof and known != self.status:
             yield WriteStatus(readiness.conclude(self.group, known, self.now))
 
@@ -98,18 +101,22 @@ def open_group(invocation: Invocation, is_first_observation: bool) -> GroupWork:
 def find_group(invocation: Invocation) -> AnyGroup:
     """The group that the trigger names. Raises `NothingToDo` and `CallError`."""
     cluster_id = invocation.cluster.get_cluster_id()
-    message, event = invocation.trigger.message, invocation.trigger.event
-    if message is not None:
-        invocation.facts["group"] = f"{message.namespace}/{message.name}"
-        raw = invocation.cluster.find_group(message.namespace, message.name)
-        if raw is None:
-            raise NothingToDo("GroupGone")
-        if message.uid and raw["metadata"]["uid"] != message.uid:
-            raise NothingToDo("GroupReplaced")
-        return node_group.parse(raw, cluster_id)
-    if event is None:
-        raise NothingToDo("NotForThisStep")
-    labelled = invocation.cluster.list_groups_named(event.resource_name)
+    match invocation.trigger:
+        case ObjectTrigger(message):
+            invocation.facts["group"] = f"{message.namespace}/{message.name}"
+            raw = invocation.cluster.find_group(message.namespace, message.name)
+            if raw is None:
+                raise NothingToDo("GroupGone")
+            if message.uid and raw["metadata"]["uid"] != message.uid:
+                raise NothingToDo("GroupReplaced")
+            return node_group.parse(raw, cluster_id)
+        case LogTrigger(event):
+            return _find_group_of(event, invocation.cluster, cluster_id)
+    raise NothingToDo("NotForThisStep")
+
+
+def _find_group_of(event: LogEvent, cluster: Cluster, cluster_id: str) -> AnyGroup:
+    labelled = cluster.list_groups_named(event.resource_name)
     groups = (node_group.parse(raw, cluster_id) for raw in labelled)
     found = next((group for group in groups if _is_group_of(group, event)), None)
     if found is None:
@@ -146,14 +153,13 @@ def report_environment_error(
     reason = error.reason
     if reason is None:
         return None
-    event = work.trigger.event
-    if event is not None and event.concerns_vm:
+    if isinstance(work.trigger, LogTrigger) and work.trigger.event.concerns_vm:
         return Plan(reason, note=str(error))
     known = work.status = work.reported = status.parse(work.group.raw.get("status"))
     reported = add_error(known, reason)
     if reported is None:
         reported = known.with_retry(work.step, f"{error}. {REASONS[reason]}", work.now)
-    elif work.step != "inject_token":
+    elif work.step != routes.INJECT_TOKEN:
         reported = reported.without_retry(work.step)
     written = WriteStatus(readiness.conclude(work.group, reported, work.now))
     return Plan(reason, (written,), note=str(error))

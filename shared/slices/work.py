@@ -21,6 +21,7 @@ from shared.slices.jobsets import is_first_pod
 from shared.slices.provider import Owner, Provider, Slice
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Message
+from shared.triggers.trigger import LogTrigger, ObjectTrigger
 
 if TYPE_CHECKING:
     from shared.ports.gke import GkeClient
@@ -57,10 +58,10 @@ def slice_work_fields(invocation: Invocation, *, is_first_observation: bool) -> 
     Raises `NothingToDo` if slices are switched off, or the trigger is about another cluster, and
     `CallError`.
     """
-    settings, event = invocation.runtime.settings, invocation.trigger.event
+    settings, trigger = invocation.runtime.settings, invocation.trigger
     if not settings.jobset_provider:
         raise NothingToDo("SwitchedOff")
-    if event is not None and not is_of_our_pools(event, settings):
+    if isinstance(trigger, LogTrigger) and not is_of_our_pools(trigger.event, settings):
         raise NothingToDo("NotOurs")
 
     def remaining_s() -> float:
@@ -68,7 +69,7 @@ def slice_work_fields(invocation: Invocation, *, is_first_observation: bool) -> 
         invocation.facts["gke_calls"] = invocation.facts.get("gke_calls", 0) + 1
         return invocation.remaining_s()
 
-    if invocation.trigger.message is None:  # only then do the steps publish messages
+    if not isinstance(trigger, ObjectTrigger):  # only then do the steps publish messages
         # Published messages carry the cluster's id (`shared.frame.runtime`); once read, it is kept.
         invocation.cluster.get_cluster_id()
     runtime = invocation.runtime

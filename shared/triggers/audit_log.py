@@ -1,4 +1,4 @@
-"""Parse the audit log entries that a log sink publishes, and find the steps that they trigger."""
+"""Parse the audit log entries that a log sink publishes."""
 
 from __future__ import annotations
 
@@ -49,62 +49,11 @@ class LogEvent:
         """The name of the group's resources: a VM's name without its random suffix."""
         return self.name.rsplit("-", 1)[0] if self.concerns_vm else self.name
 
-
-# Methods that are not listed trigger no step: reads, setMetadata, setLabels, disks, other services.
-_STEP_OF = {
-    "compute.resourcePolicies.insert": "create_resources",
-    "compute.instanceTemplates.insert": "create_resources",
-    "compute.regionInstanceTemplates.insert": "create_resources",
-    "compute.instanceGroupManagers.insert": "create_resources",
-    "compute.instanceGroupManagers.patch": "create_resources",
-    "compute.instanceGroupManagers.update": "create_resources",
-    "compute.instanceGroupManagers.resize": "create_resources",
-    "compute.instanceGroupManagers.setInstanceTemplate": "create_resources",
-    "compute.instanceGroupManagers.deleteInstances": "create_resources",
-    "compute.instanceGroupManagers.recreateInstances": "create_resources",
-    "compute.resourcePolicies.delete": "tear_down",
-    "compute.instanceTemplates.delete": "tear_down",
-    "compute.regionInstanceTemplates.delete": "tear_down",
-    "compute.instanceGroupManagers.delete": "tear_down",
-    "compute.instances.insert": "inject_token",
-    "compute.instances.start": "inject_token",
-    "compute.instances.reset": "inject_token",
-    "compute.instances.automaticRestart": "inject_token",
-    "compute.instances.stop": "label_node",
-    "compute.instances.delete": "label_node",
-    "compute.instances.preempted": "label_node",
-    "compute.instances.hostError": "label_node",
-    "compute.instances.terminateOnHostMaintenance": "label_node",
-    "compute.instances.guestTerminate": "label_node",
-    "compute.instances.instanceManagerHaltForRestart": "label_node",
-    "compute.instances.repair.recreateInstance": "label_node",
-}
-_STEP_OF_FAILED = {
-    "compute.instances.insert": "create_resources",
-    "compute.instances.start": "label_node",
-    "compute.instances.reset": "label_node",
-}
-
-
-_NODE_POOL_STEPS = {
-    "container.nodePools.create": ("provision_slice", "release_slice"),
-    "container.nodePools.delete": ("provision_slice", "release_slice"),
-}
-_NODE_POOL_STEPS_OF_FAILED = {"container.nodePools.update": ("release_slice",)}
-
-
-def find_steps(event: LogEvent) -> tuple[str, ...]:
-    """The steps that an entry triggers: none, one, or both steps of JobSets for a node pool."""
-    if event.method in _NODE_POOL_METHODS.values():
-        if not (_SLICE_NAME.fullmatch(event.name) and is_dns_label(event.name)):
-            return ()
-        failed = _NODE_POOL_STEPS_OF_FAILED if event.has_failed else {}
-        return {**_NODE_POOL_STEPS, **failed}.get(event.method, ())
-    name = _VM_NAME if event.concerns_vm else _RESOURCE_NAME
-    if not (name.fullmatch(event.name) and is_dns_label(event.name)):
-        return ()
-    step = (event.has_failed and _STEP_OF_FAILED.get(event.method)) or _STEP_OF.get(event.method)
-    return (step,) if step else ()
+    @property
+    def has_managed_name(self) -> bool:
+        """Whether the name has the form of those that this system gives to such resources."""
+        form = {VMS: _VM_NAME, NODE_POOLS: _SLICE_NAME}.get(self.kind, _RESOURCE_NAME)
+        return form.fullmatch(self.name) is not None and is_dns_label(self.name)
 
 
 def parse_entry(entry: Mapping[str, Any], message_id: str) -> tuple[LogEvent | None, str]:

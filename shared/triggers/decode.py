@@ -1,8 +1,7 @@
 """Decode a push request into a `Trigger`.
 
 Two kinds of messages arrive (docs/how-it-works.md): this system's own (`message`), and entries of the
-audit log that a log sink publishes (`audit_log`). A trigger names an object and a cause, never a
-command.
+audit log that a log sink publishes (`audit_log`).
 """
 
 from __future__ import annotations
@@ -15,74 +14,17 @@ from datetime import datetime
 from typing import Any
 
 from shared.base.fields import show
-from shared.base.names import JOBSET_KIND, KIND, SIGNING_REQUEST_KIND
 from shared.base.timestamps import LONG_AGO, guess_time
-from shared.triggers.audit_log import LogEvent, find_steps, parse_entry
+from shared.triggers.audit_log import parse_entry
 from shared.triggers.message import (
     MESSAGE_VERSION,
-    POD_KIND,
-    SLICE_KIND,
     SWEEP_KIND,
-    Cause,
-    Message,
     PoisonError,
     parse_cause,
     parse_message,
 )
-
-_KINDS_OF = {
-    "approve_join": frozenset({SIGNING_REQUEST_KIND}),
-    "provision_slice": frozenset({POD_KIND, SWEEP_KIND}),
-    "release_slice": frozenset({JOBSET_KIND, SLICE_KIND, SWEEP_KIND}),
-    "sweep": frozenset({SWEEP_KIND}),
-    "report_leaks": frozenset({SWEEP_KIND}),
-}
-_OF_GROUPS = frozenset({KIND})
-
-
-@dataclass(frozen=True)
-class Trigger:
-    """An object and a cause, from a message of this system or an entry of the audit log.
-
-    ``message`` is ``None`` for an entry of the audit log, and for a message of the sweep that names no
-    object: then ``event`` is ``None``, too.
-    """
-
-    cause: str
-    at: datetime
-    message: Message | None = None
-    event: LogEvent | None = None
-    is_redelivered: bool = False
-    """An earlier delivery was not acknowledged: its invocation may have been interrupted."""
-
-    @property
-    def is_resync(self) -> bool:
-        return self.message is not None and self.message.cause is Cause.RESYNC
-
-    @property
-    def kind(self) -> str:
-        """The kind of the message's object; empty for an entry of the audit log."""
-        if self.message is not None:
-            return self.message.kind
-        return SWEEP_KIND if self.event is None else ""
-
-    def is_for(self, step: str) -> bool:
-        """Whether it triggers this step."""
-        if self.event is not None:
-            return step in find_steps(self.event)
-        return self.kind in _KINDS_OF.get(step, _OF_GROUPS)
-
-    @property
-    def nodes(self) -> tuple[str, ...]:
-        """Names of Nodes that have changed or, with the cause Continued, that are left."""
-        return self.message.nodes if self.message else ()
-
-    @property
-    def vms(self) -> tuple[str, ...]:
-        """Names of VMs that the message or the entry is about."""
-        if self.event is not None:
-            return (self.event.name,) if self.event.concerns_vm else ()
-        return self.message.vms if self.message else ()
+from shared.triggers.route import Routes, list_kinds
+from shared.triggers.trigger import LogTrigger, ObjectTrigger, TimeTrigger, Trigger
 
 
 @dataclass(frozen=True)
@@ -99,8 +41,8 @@ class Delivery:
     note: str = ""
 
 
-def decode(body: bytes) -> Delivery:
-    """Decode the body of a push request. Raises `PoisonError`."""
+def decode(body: bytes, routes: Routes) -> Delivery:
+    """Decode the body of a push request. Raises `PoisonError`, also for a kind without a route."""
     envelope = _json(body, "the push request")
     message = envelope.get("message")
     if not isinstance(message, dict):
@@ -111,7 +53,7 @@ def decode(body: bytes) -> Delivery:
     document = _json(data, f"message {message_id}")
     attempt = envelope.get("deliveryAttempt")
     attempt = max(0, attempt) if isinstance(attempt, int) else 0
-    trigger, note = _read_trigger(document, message_id, published)
+    trigger, note = _read_trigger(document, message_id, published, routes)
     if trigger is not None and attempt > 1:
         trigger = replace(trigger, is_redelivered=True)
     return Delivery(message_id, attempt, published, trigger, note)
@@ -152,29 +94,36 @@ def _data(message: dict[str, Any], message_id: str) -> bytes:
 
 
 def _read_trigger(
-    document: dict[str, Any], message_id: str, published: datetime | None
+    document: dict[str, Any], message_id: str, published: datetime | None, routes: Routes
 ) -> tuple[Trigger | None, str]:
     if "protoPayload" in document or "logName" in document:
         return _from_entry(document, message_id)
-    return _from_message(document, message_id, published), ""
+    return _from_message(document, message_id, published, routes), ""
 
 
 def _from_entry(entry: dict[str, Any], message_id: str) -> tuple[Trigger | None, str]:
     event, note = parse_entry(entry, message_id)
     if event is None:
         return None, note
-    at = guess_time(entry.get("timestamp")) or LONG_AGO
-    return Trigger(event.method, at, event=event), ""
+    return LogTrigger(event, guess_time(entry.get("timestamp")) or LONG_AGO), ""
 
 
-def _from_message(document: dict[str, Any], message_id: str, published: datetime | None) -> Trigger:
+def _from_message(
+    document: dict[str, Any], message_id: str, published: datetime | None, routes: Routes
+) -> Trigger:
     version = document.get("version")
     if version != MESSAGE_VERSION:
         raise PoisonError(
             f"message {message_id}: version {show(version)} is not known; it must be {MESSAGE_VERSION}"
         )
+    kind, kinds = document.get("kind"), list_kinds(routes)
+    if kind not in kinds:
+        known = f"{', '.join(kinds[:-1])} or {kinds[-1]}"
+        raise PoisonError(
+            f"message {message_id}: kind {show(kind)} is not known; it must be {known}"
+        )
     at = guess_time(document.get("at")) or published
-    if document.get("kind") == SWEEP_KIND:
-        return Trigger(SWEEP_KIND, at or LONG_AGO)
-    message = parse_message(document, message_id, at)
-    return Trigger(parse_cause(document), message.at, message=message)
+    if kind == SWEEP_KIND:
+        return TimeTrigger(at or LONG_AGO)
+    message, cause = parse_message(document, message_id, at), parse_cause(document)
+    return ObjectTrigger(message, unknown_cause=None if cause == message.cause else cause)

@@ -31,7 +31,7 @@ from local.pubsub.tokens import PushTokens
 from local.vm.conversation import Bearer, Identity
 from local.vm.kubelet import KubeletBehaviour
 from local.vm.transport import InProcess
-from shared.base.names import JOBSET_STEPS, STEPS
+from shared.triggers.routes import JOBSET_STEPS, STEPS
 from tests.bundle.bundle import ROOT, copy_uploaded, list_uploaded, make_environment, pip, run
 from tests.real.relay.waiting import until
 from tests.support.loopback import Google, MetadataServer, TrustsGoogle, encode_ca, is_id_token

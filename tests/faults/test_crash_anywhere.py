@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from shared.base.names import STEPS
+from shared.triggers.routes import STEPS
 from tests.stories.helpers import PrintFigure
 from tests.support.harness import Harness, ProcessKilled
 from tests.support.manifests import manifest

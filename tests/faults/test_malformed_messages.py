@@ -24,11 +24,13 @@ import pytest
 import main
 from functions import label_node
 from shared.base.logs import make_logger
-from shared.base.names import JOBSET_KIND, JOBSET_STEPS, STEPS, TOKEN_KEY
+from shared.base.names import JOBSET_KIND, TOKEN_KEY
 from shared.frame.settings import GKE
 from shared.frame.step import MAX_ATTEMPTS, Answer, Invocation
 from shared.triggers.decode import decode
 from shared.triggers.message import POD_KIND, SLICE_KIND, SWEEP_KIND, Cause, Message
+from shared.triggers.route import find_steps
+from shared.triggers.routes import ROUTES
 from tests.stories import helpers
 from tests.stories.jobsets import (
     NAME,
@@ -158,9 +160,8 @@ def genuine(harness: Harness) -> list[Genuine]:
 
 def _steps_for(document: Document) -> tuple[str, ...]:
     data = base64.b64encode(json.dumps(document).encode()).decode()
-    trigger = decode(json.dumps({"message": {"data": data}}).encode()).trigger
-    steps = (*STEPS, *JOBSET_STEPS)
-    return tuple(step for step in steps if trigger is not None and trigger.is_for(step))
+    trigger = decode(json.dumps({"message": {"data": data}}).encode(), ROUTES).trigger
+    return () if trigger is None else find_steps(trigger, ROUTES)
 
 
 def _documents(harness: Harness) -> list[Document]:

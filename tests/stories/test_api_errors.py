@@ -18,8 +18,8 @@ import pytest
 from local.base.http import Response
 from local.cloud.simulation import PROJECT
 from local.gce.faults import Faults
-from shared.base.names import STEPS
 from shared.base.reasons import REASONS, Reason
+from shared.triggers.routes import STEPS
 from tests.stories import helpers
 from tests.stories.helpers import (
     HOUR,

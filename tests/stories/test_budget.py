@@ -19,7 +19,7 @@ import pytest
 
 from local.base.http import Request, Response
 from local.cloud.simulation import identity
-from shared.base.names import STEPS
+from shared.triggers.routes import STEPS
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, ONE_HOST, STANDARD, PrintFigure
 from tests.support.harness import ROOT, Harness

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from shared.base.names import STEPS
 from shared.frame.step import ACKNOWLEDGED, TRY_AGAIN
+from shared.triggers.routes import STEPS
 from tests.faults.test_crash_anywhere import (
     SCENARIOS,
     Outcome,

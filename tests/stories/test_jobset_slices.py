@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from local.cloud.simulation import Options
-from shared.base.names import JOBSET_STEPS
 from shared.frame.settings import TPU_NODE_GROUP
 from shared.frame.step import handle
 from shared.triggers.message import Cause, Message
+from shared.triggers.routes import JOBSET_STEPS
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE
 from tests.stories.jobsets import (

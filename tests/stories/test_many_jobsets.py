@@ -17,7 +17,7 @@ from local import pubsub
 from local.cloud.simulation import Options, identity
 from local.gke.timings import OPERATION_S
 from local.jobsets import PodBehaviour
-from shared.base.names import JOBSET_STEPS
+from shared.triggers.routes import JOBSET_STEPS
 from tests.stories.helpers import HOUR, MINUTE, PrintFigure
 from tests.stories.jobsets import JOBSETS, RUNS_FOREVER, apply, phases, until
 from tests.stories.test_jobset_slices import new_harness

@@ -31,7 +31,6 @@ from local.vm.conversation import Bearer, Identity
 from local.vm.kubelet import KubeletBehaviour
 from local.vm.transport import InProcess, Network
 from relay.changes.outbox import Outbox
-from shared.base.names import JOBSET_STEPS, STEPS
 from shared.frame.settings import Settings
 from shared.frame.step import Answer, Runtime, handle
 from shared.ports.errors import CallError
@@ -40,6 +39,7 @@ from shared.ports.gke import GkeClient
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.connection import Connection
 from shared.triggers.message import Message
+from shared.triggers.routes import JOBSET_STEPS, ROUTES, STEPS
 
 ROOT = Path(__file__).parents[2]
 COMPONENTS = ROOT / "infra" / "kubernetes" / "components"
@@ -420,6 +420,7 @@ class Harness:
             )
 
         return Runtime(
+            routes=ROUTES,
             settings=self.settings[step],
             connection=connection,
             clients=Clients("http://compute.local", prepare=lambda it: mount(it, compute)),

@@ -14,7 +14,7 @@ from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
 from shared.slices.provider import Provider
 from shared.slices.work import SliceWork
-from shared.triggers.decode import Trigger
+from shared.triggers.trigger import Trigger
 from tests.support.builders import NOW
 from tests.unit.functions.create_resources.test_decide import SETTINGS
 

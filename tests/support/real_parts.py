@@ -79,7 +79,7 @@ def installation() -> Iterator[Installation]:
 
     Each test begins with `Installation.clean`, so it finds no objects of other tests.
     """
-    from shared.base.names import STEPS
+    from shared.triggers.routes import STEPS
     from tests.real.bridge.heartbeats import CONTROLLER_FLAGS
     from tests.real.bridge.installation import install
     from tests.support.harness import manifests

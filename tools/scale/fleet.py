@@ -8,7 +8,7 @@ from typing import Any
 
 from local.base.http import Request
 from local.cloud.simulation import identity, topic
-from shared.base.names import STEPS
+from shared.triggers.routes import STEPS
 from tests.stories.helpers import MINUTE, ONE_HOST, STANDARD
 from tests.support.harness import Harness
 from tests.support.manifests import manifest

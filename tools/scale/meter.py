@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from local.base.http import Request, Response
 from local.cloud.simulation import topic
 from local.pubsub.subscription import Subscription
-from shared.base.names import STEPS
+from shared.triggers.routes import STEPS
 from tests.support.harness import Harness
 
 _TOKENS = {f"Bearer {step.replace('_', '-')}": step for step in STEPS}

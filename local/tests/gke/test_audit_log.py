@@ -10,8 +10,11 @@ import pytest
 
 from local.cloud.sinks import Sinks
 from local.tests.gke.small_gke import CLUSTER, NAME, POOL, POOLS, PROJECT, ZONE, Gke, pool_body
-from shared.triggers.audit_log import LogEvent, find_steps
+from shared.triggers.audit_log import LogEvent
 from shared.triggers.decode import decode
+from shared.triggers.route import find_steps
+from shared.triggers.routes import ROUTES
+from shared.triggers.trigger import LogTrigger
 from tests.support.harness import filters
 
 
@@ -70,10 +73,11 @@ def test_an_entry_names_the_pool_the_caller_and_the_request(gke: Gke) -> None:
     assert entry["operation"]["producer"] == "container.googleapis.com"
 
 
-def decoded(entry: dict[str, Any]) -> LogEvent | None:
+def decoded(entry: dict[str, Any]) -> LogTrigger | None:
     data = base64.b64encode(json.dumps(entry).encode()).decode()
-    trigger = decode(json.dumps({"message": {"data": data}}).encode()).trigger
-    return trigger.event if trigger else None
+    trigger = decode(json.dumps({"message": {"data": data}}).encode(), ROUTES).trigger
+    assert trigger is None or isinstance(trigger, LogTrigger)
+    return trigger
 
 
 def test_the_last_entries_of_operations_trigger_the_steps_for_jobsets(gke: Gke) -> None:
@@ -84,15 +88,17 @@ def test_the_last_entries_of_operations_trigger_the_steps_for_jobsets(gke: Gke) 
     both = ["provision_slice", "release_slice"]
     assert [sinks.find_steps(entry) for entry in gke.log] == [[], both, [], both]
     for entry in gke.log:
-        event = decoded(entry)
-        assert sinks.find_steps(entry) == ([*find_steps(event)] if event else [])
+        trigger = decoded(entry)
+        assert sinks.find_steps(entry) == ([*find_steps(trigger, ROUTES)] if trigger else [])
 
 
 def test_the_last_entry_of_a_creation_is_decoded_with_gkes_message(gke: Gke) -> None:
     gke.faults.fail_operations("nodePools.create", message="Out of luck.")
     gke.settle(gke.create())
     gke.clock.run_for(10)
-    assert decoded(gke.log[-1]) == LogEvent(
+    trigger = decoded(gke.log[-1])
+    assert trigger is not None
+    assert trigger.event == LogEvent(
         "container.nodePools.create",
         PROJECT,
         "us-east5",

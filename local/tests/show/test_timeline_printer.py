@@ -26,7 +26,7 @@ from local.show.timeline_printer import (
     render_pod,
     render_secret,
 )
-from shared.base import names
+from shared.triggers import routes
 
 VM = "tng-training-80f92ae7-jdc7"
 
@@ -388,4 +388,4 @@ def test_frequent_sweeps_are_not_printed() -> None:
 
 
 def test_the_simulation_runs_every_step() -> None:
-    assert (STEPS, JOBSET_STEPS) == (names.STEPS, names.JOBSET_STEPS)
+    assert (STEPS, JOBSET_STEPS) == (routes.STEPS, routes.JOBSET_STEPS)

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from shared.base.names import JOBSET_STEPS, STEPS
+from shared.triggers.routes import JOBSET_STEPS, STEPS
 
 PROJECT = "my-gcp-project"
 AUDIENCE = "my-cluster"

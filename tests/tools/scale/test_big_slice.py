@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from shared.base.names import STEPS
+from shared.triggers.routes import STEPS
 from tests.real.bridge.clusters import on_installation
 from tests.real.bridge.heartbeats import Grace
 from tests.real.bridge.installation import Installation, install

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from shared.base.names import JOBSET_STEPS, STEPS
+from shared.triggers.routes import JOBSET_STEPS, STEPS
 
 PROGRAM = """
 import json

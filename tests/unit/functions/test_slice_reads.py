@@ -31,8 +31,8 @@ from shared.ports.errors import CallError
 from shared.slices.provider import InputError, Owner, Slice
 from shared.slices.work import SliceWork
 from shared.triggers.audit_log import LogEvent
-from shared.triggers.decode import Trigger
 from shared.triggers.message import SLICE_KIND, Cause, Message
+from shared.triggers.trigger import LogTrigger, ObjectTrigger, TimeTrigger, Trigger
 from tests.support import jobset_objects as objects
 from tests.support.builders import NOW, merge
 from tests.support.jobset_objects import JOB
@@ -51,7 +51,7 @@ ANOTHER, PROVISIONING, READY, SELF_HEALING = (
     for name in ("ANOTHER", "PROVISIONING", "READY", "SELF_HEALING")
 )
 FORBIDDEN = CallError("GET pods", 403, "Forbidden", "may not list")
-SWEEP = Trigger("Sweep", NOW)
+SWEEP = TimeTrigger(NOW)
 SECOND, LONG_ENDED = timedelta(seconds=1), NOW - timedelta(minutes=10)
 OTHER_JOB = "default/other-job"
 
@@ -60,11 +60,11 @@ def operation(method: str, name: str = SLICE.name, **more: Any) -> Trigger:
     event = LogEvent(
         f"container.nodePools.{method}", "p", "us-central1", name, "nodePools", cluster="c", **more
     )
-    return Trigger(event.method, NOW, event=event)
+    return LogTrigger(at=NOW, event=event)
 
 
 def message(kind: str, name: str) -> Trigger:
-    return Trigger("Resync", NOW, Message("default", name, "", Cause.RESYNC, NOW, kind=kind))
+    return ObjectTrigger(Message("default", name, "", Cause.RESYNC, NOW, kind=kind))
 
 
 def node(name: str = "node-1", **metadata: Any) -> dict[str, Any]:
@@ -277,7 +277,7 @@ OLD_NODES = [
 YOUNGEST = NOW - timedelta(minutes=80)
 POD_RESYNC, EVENT = (
     message("Pod", LEADER.name),
-    Trigger("Added", NOW, Message("default", LEADER.name, "", Cause.ADDED, NOW, kind="Pod")),
+    ObjectTrigger(Message("default", LEADER.name, "", Cause.ADDED, NOW, kind="Pod")),
 )
 PODS: dict[str, tuple[Trigger, bool, dict[str, Any], Any, tuple[str, ...]]] = {
     "there is no slice": (POD_RESYNC, False, {}, None, ()),

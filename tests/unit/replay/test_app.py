@@ -16,10 +16,10 @@ from replay.app import app
 from replay.errors import in_plain_words
 from replay.explain import STEPS
 from replay.output import printable, render_age
-from replay.publications import GROUP_STEPS
 from replay.ways import with_default_kubeconfig
 from shared.ports.errors import About, CallError, OutOfTimeError
 from shared.ports.kubernetes.access import AccessError
+from shared.triggers.routes import GROUP_STEPS
 from version import VERSION
 
 ROOT = Path(__file__).parents[3]

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from replay.commands import Topic
-from replay.publications import GROUP_STEPS
+from shared.triggers.routes import GROUP_STEPS
 from tests.support.harness import Harness
 from tests.unit.replay.tool import ALONE, Tool, training
 

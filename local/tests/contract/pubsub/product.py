@@ -27,6 +27,8 @@ from shared.ports.kubernetes.connection import Connection
 from shared.ports.pubsub import Topics
 from shared.triggers.decode import Delivery, decode
 from shared.triggers.message import Cause, Message
+from shared.triggers.routes import ROUTES
+from shared.triggers.trigger import ObjectTrigger
 
 PREFIX = "tpu-functions-"
 STEP = "label_node"
@@ -90,12 +92,12 @@ def _open_step(bench: Bench, *answers: int, **fields: Any) -> Receiver:
 
 def _deliveries(receiver: Receiver, count: int) -> list[Delivery]:
     """Decode pushes as the frame of a step does."""
-    return [decode(push.raw) for push in receiver.wait(count)]
+    return [decode(push.raw, ROUTES) for push in receiver.wait(count)]
 
 
 def _read_one(receiver: Receiver) -> dict[str, Any]:
     (delivery,) = _deliveries(receiver, 1)
-    assert delivery.trigger is not None
+    assert isinstance(delivery.trigger, ObjectTrigger)
     (push,) = receiver.wait(1)
     assert delivery.message_id == push.message["messageId"]
     return {"message": delivery.trigger.message, "attributes": push.message["attributes"]}

@@ -18,8 +18,8 @@ from shared.node_groups import node_group
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
-from shared.triggers.decode import Trigger
 from shared.triggers.message import Cause, message_about_requests
+from shared.triggers.trigger import ObjectTrigger, TimeTrigger
 from tests.support.builders import CLUSTER, NOW, RESOURCE, raw_group
 from tests.support.reads import Reads
 from tests.support.signing_requests import kubelets, pem, raw_request
@@ -54,7 +54,7 @@ def joining(
         random_bytes=bytes,
         remaining_s=remaining_s,
         now=NOW,
-        trigger=Trigger("JoinRequested", NOW, message),
+        trigger=ObjectTrigger(message),
         log=make_logger(),
     )
     return work, reads
@@ -192,7 +192,7 @@ def test_a_redelivered_message_and_a_second_observation_are_repetitions(
 
 def test_a_trigger_without_a_request_observes_none() -> None:
     work, _ = joining()
-    assert observe(replace(work, trigger=Trigger("x", NOW))) == ObservedRequests()
+    assert observe(replace(work, trigger=TimeTrigger(NOW))) == ObservedRequests()
 
 
 @pytest.mark.parametrize(

@@ -30,13 +30,13 @@ from shared.node_groups.status import (
 from shared.node_groups.work import WriteStatus
 from shared.ports.gce.values import GceError, ManagedInstance, Mig, Operation, Policy, Template
 from shared.ports.kubernetes.access_settings import Kubeconfig
-from shared.triggers.decode import Trigger
 from shared.triggers.message import Cause, Message
+from shared.triggers.trigger import ObjectTrigger, Trigger
 from tests.support.builders import NOW, RESOURCE, group, unreadable_group
 
 URI = "projects/my-gcp-project/x/" + RESOURCE
-RESYNC = Trigger("Resync", NOW, message=Message("default", "my-slice", "", Cause.RESYNC, NOW))
-ADDED = Trigger("Added", NOW, message=Message("default", "my-slice", "", Cause.ADDED, NOW))
+RESYNC = ObjectTrigger(Message("default", "my-slice", "", Cause.RESYNC, NOW))
+ADDED = ObjectTrigger(Message("default", "my-slice", "", Cause.ADDED, NOW))
 SETTINGS = Settings(
     "my-gcp-project", "t-", frozenset({"my-gcp-project"}), Kubeconfig(""), "", timedelta(minutes=15)
 )

@@ -14,8 +14,8 @@ from shared.node_groups.status import MIG, POLICY, TEMPLATE, Condition, Status, 
 from shared.ports.errors import About, CallError
 from shared.ports.gce.values import ManagedInstance, Operation
 from shared.triggers.audit_log import LogEvent
-from shared.triggers.decode import Trigger
 from shared.triggers.message import Cause, Message
+from shared.triggers.trigger import LogTrigger, ObjectTrigger, Trigger
 from tests.support.builders import NOW, RESOURCE, group, unreadable_group
 from tests.support.reads import reading_work
 from tests.unit.functions.create_resources.test_decide import (
@@ -31,7 +31,7 @@ from tests.unit.functions.create_resources.test_decide import (
     template,
 )
 
-RESYNC = Trigger("Resync", NOW, Message("default", "my-slice", "", Cause.RESYNC, NOW))
+RESYNC = ObjectTrigger(Message("default", "my-slice", "", Cause.RESYNC, NOW))
 ANSWERS: dict[str, Any] = {
     "has_operator_children": False,
     "find_mig": instance_group(),
@@ -49,7 +49,7 @@ def event(method: str, *, has_failed: bool = False) -> Trigger:
     kind = method.split(".")[1]
     name = f"{RESOURCE}-ab12" if kind == "instances" else RESOURCE
     found = LogEvent(method, "my-gcp-project", "us-central1-c", name, kind, has_failed=has_failed)
-    return Trigger(method, NOW, event=found)
+    return LogTrigger(at=NOW, event=found)
 
 
 POLICY_CREATED = event("compute.resourcePolicies.insert")

@@ -21,8 +21,8 @@ from shared.ports.errors import CallError
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node, parse_node
 from shared.triggers.audit_log import LogEvent
-from shared.triggers.decode import Trigger
 from shared.triggers.message import Cause, Message
+from shared.triggers.trigger import LogTrigger, ObjectTrigger, Trigger
 from tests.support.builders import NOW, RESOURCE, flat, group
 
 VM = f"{RESOURCE}-ab12"
@@ -30,8 +30,8 @@ BOOTED = NOW - timedelta(minutes=1)
 CREATED_BY = f"projects/1/zones/us-central1-c/instanceGroupManagers/{RESOURCE}"
 NEW = Token("newnew", "n" * 16, NOW + TOKEN_LIFE)
 OLD = Token("oldold", "o" * 16, NOW + timedelta(minutes=30))
-NAMED = Trigger("x", NOW, Message("default", "my-slice", "", Cause.VMS_NEED_TOKENS, NOW, vms=(VM,)))
-RESYNC = Trigger("Resync", NOW, Message("default", "my-slice", "", Cause.RESYNC, NOW))
+NAMED = ObjectTrigger(Message("default", "my-slice", "", Cause.VMS_NEED_TOKENS, NOW, vms=(VM,)))
+RESYNC = ObjectTrigger(Message("default", "my-slice", "", Cause.RESYNC, NOW))
 
 
 def instance(
@@ -131,7 +131,7 @@ def test_a_valid_token_is_written_again_with_the_hash_of_a_new_ca() -> None:
 @pytest.mark.conformance("boot-vm-states")
 def test_a_vm_that_is_being_staged_gets_a_token_after_the_end_of_its_insert() -> None:
     event = LogEvent("compute.instances.insert", "my-gcp-project", "us-central1-c", VM, "instances")
-    ended = Trigger(event.method, NOW, event=event)
+    ended = LogTrigger(at=NOW, event=event)
     staged = observed(Vm(instance(status="STAGING"), None, None), trigger=ended)
     assert describe(decide(staged, NOW)) == ["SetMetadata", "CreateSecret newnew"]
 

@@ -70,7 +70,7 @@ def test_a_ca_that_is_no_certificate_is_an_error_and_is_read_again_next_time() -
 
 OTHER = f"{VM}-2"
 SLOW = OutOfTimeError("no answer within 10 s")
-BOTH = replace(NAMED, message=replace(NAMED.message, vms=(VM, OTHER))) if NAMED.message else NAMED
+BOTH = replace(NAMED, message=replace(NAMED.message, vms=(VM, OTHER)))
 
 
 @pytest.mark.parametrize(

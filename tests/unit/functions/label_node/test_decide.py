@@ -35,17 +35,17 @@ from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import Node, parse_node
 from shared.triggers.audit_log import LogEvent
-from shared.triggers.decode import Trigger
 from shared.triggers.message import Cause, Message
+from shared.triggers.trigger import LogTrigger, ObjectTrigger, Trigger
 from tests.support.builders import NOW, RESOURCE, flat, group, unreadable_group
 from tests.unit.functions.create_resources.test_decide import instance_group
 from tests.unit.functions.inject_token.test_decide import OLD, instance
 
 A, B, C = (f"{RESOURCE}-{name}" for name in ("aaaa", "bbbb", "cccc"))
 EARLIER = NOW - timedelta(minutes=10)
-RESYNC = Trigger("Resync", NOW, Message("default", "my-slice", "", Cause.RESYNC, NOW))
-NODES_CHANGED = Trigger(
-    "x", NOW, Message("default", "my-slice", "", Cause.NODES_CHANGED, NOW, nodes=(A,))
+RESYNC = ObjectTrigger(Message("default", "my-slice", "", Cause.RESYNC, NOW))
+NODES_CHANGED = ObjectTrigger(
+    Message("default", "my-slice", "", Cause.NODES_CHANGED, NOW, nodes=(A,))
 )
 RESOURCES_READY = Status(
     conditions={
@@ -59,7 +59,7 @@ RESOURCES_READY = Status(
 
 def preempted(vm: str, method: str = "compute.instances.preempted") -> Trigger:
     event = LogEvent(method, "my-gcp-project", "us-central1-c", vm, "instances")
-    return Trigger(method, NOW, event=event)
+    return LogTrigger(at=NOW, event=event)
 
 
 def node(
@@ -289,7 +289,7 @@ def names_of(batch: Batch) -> list[str]:
 
 def about_nodes(cause: Cause, *nodes: str) -> Trigger:
     message = Message("default", "x", "", cause, NOW, nodes=nodes)
-    return Trigger(cause, NOW, message)
+    return ObjectTrigger(message)
 
 
 @pytest.mark.parametrize(
@@ -741,7 +741,7 @@ def joined(given: ObservedNodes, now: datetime = NOW) -> tuple[str, str]:
 
 def changed(*names: str) -> Trigger:
     message = Message("default", "my-slice", "", Cause.NODES_CHANGED, NOW, nodes=names)
-    return Trigger("x", NOW, message)
+    return ObjectTrigger(message)
 
 
 INDIVIDUAL = group(
@@ -987,7 +987,7 @@ def test_a_time_in_the_future_delays_nothing() -> None:
 
 def join_rejected(cause: Cause, *vms: str) -> Trigger:
     message = Message("default", "my-slice", "", cause, NOW, vms=vms)
-    return Trigger(str(cause), NOW, message)
+    return ObjectTrigger(message)
 
 
 @pytest.mark.parametrize("cause", [Cause.JOIN_NOT_APPROVED, Cause.JOIN_DENIED])

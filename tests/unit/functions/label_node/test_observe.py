@@ -14,8 +14,8 @@ from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.names import BOOT_ID_LABEL
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import Condition, Pending, Status, Type
-from shared.triggers.decode import Trigger
 from shared.triggers.message import Cause, Message
+from shared.triggers.trigger import ObjectTrigger, Trigger
 from tests.support.builders import NOW, RESOURCE, group, unreadable_group
 from tests.support.reads import reading_work
 from tests.unit.functions.create_resources.test_decide import instance_group
@@ -76,7 +76,7 @@ def test_the_vm_and_the_node_of_a_debounced_event_may_be_gone() -> None:
 
 def continued(*names: str) -> Trigger:
     message = Message("default", "my-slice", "", Cause.CONTINUED, NOW, nodes=names)
-    return Trigger("Continued", NOW, message)
+    return ObjectTrigger(message)
 
 
 def cluster(

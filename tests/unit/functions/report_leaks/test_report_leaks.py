@@ -18,7 +18,7 @@ from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import ListedResource
 from shared.ports.kubernetes.cluster import Cluster
-from shared.triggers.decode import Trigger
+from shared.triggers.trigger import TimeTrigger
 from tests.support.builders import CLUSTER, NOW, RESOURCE, UID, group, raw_group
 from tests.support.reads import Reads
 from tests.unit.functions.create_resources.test_decide import (
@@ -64,7 +64,7 @@ def work(projects: tuple[str, ...] = ("my-gcp-project",), **answers: Any) -> tup
         random_bytes=bytes,
         remaining_s=lambda: 30.0,
         now=NOW,
-        trigger=Trigger("Sweep", NOW),
+        trigger=TimeTrigger(NOW),
         log=make_logger(),
     )
     return leak_work, reads

@@ -44,8 +44,8 @@ from shared.node_groups.status import (
 )
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.kubernetes.cluster import Cluster
-from shared.triggers.decode import Trigger
 from shared.triggers.message import SWEEP_KIND, Cause, Message
+from shared.triggers.trigger import TimeTrigger, Trigger
 from tests.support.builders import CLUSTER, NOW, flat, group, raw_group
 from tests.unit.functions.create_resources.test_decide import OWN, SETTINGS
 
@@ -416,7 +416,7 @@ def test_tear_down_gets_a_resync_of_a_ready_group_that_has_an_error_of_tear_down
     assert list_steps(group(), ready) == ("label_node", "tear_down")
 
 
-SWEEP = Trigger("Sweep", NOW)
+SWEEP = TimeTrigger(NOW)
 UNAVAILABLE = CallError("GET groups", 503, "unavailable", "later")
 
 
@@ -638,7 +638,7 @@ def test_a_sweep_run_is_retried_only_if_it_published_nothing(
         random_bytes=bytes,
         remaining_s=lambda: 30.0,
         now=NOW,
-        trigger=Trigger("Sweep", NOW),
+        trigger=TimeTrigger(NOW),
         observed=observed,
     )
     assert recover(work, LOST_TOPIC) == plan

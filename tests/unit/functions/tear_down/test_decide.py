@@ -34,8 +34,8 @@ from shared.node_groups.work import GroupWork, WriteStatus
 from shared.ports.errors import About, CallError
 from shared.ports.gce.values import GceError, Instance, Operation
 from shared.ports.kubernetes.nodes import Node, parse_node
-from shared.triggers.decode import Trigger
 from shared.triggers.message import Cause, Message
+from shared.triggers.trigger import ObjectTrigger
 from tests.support.builders import NOW, RESOURCE, flat, group, unreadable_group
 from tests.unit.functions.create_resources.test_decide import instance_group, policy, template
 from tests.unit.functions.inject_token.test_decide import instance
@@ -477,7 +477,7 @@ def group_work(known: Status) -> GroupWork:
         publish=nothing,
         random_bytes=bytes,
         now=NOW,
-        trigger=Trigger("Resync", NOW, Message("default", "my-slice", "", Cause.RESYNC, NOW)),
+        trigger=ObjectTrigger(Message("default", "my-slice", "", Cause.RESYNC, NOW)),
         remaining_s=lambda: 30.0,
         group=about,
         status=known,

@@ -31,8 +31,8 @@ from shared.node_groups.status import (
 )
 from shared.ports.errors import About, CallError, OutOfTimeError
 from shared.triggers.audit_log import LogEvent
-from shared.triggers.decode import Trigger
 from shared.triggers.message import Cause, Message
+from shared.triggers.trigger import LogTrigger, ObjectTrigger, Trigger
 from tests.support.builders import NOW, RESOURCE, group, unreadable_group
 from tests.support.reads import reading_work
 from tests.unit.functions.inject_token.test_decide import instance
@@ -52,7 +52,7 @@ from tests.unit.functions.tear_down.test_decide import (
     node,
 )
 
-RESYNC = Trigger("Resync", NOW, Message("default", "my-slice", "", Cause.RESYNC, NOW))
+RESYNC = ObjectTrigger(Message("default", "my-slice", "", Cause.RESYNC, NOW))
 DELETED = group(deleting=True)
 OTHER = f"{RESOURCE}-cd34"
 FORBIDDEN = CallError("GET nodes", 403, "Forbidden", "may not list")
@@ -62,7 +62,7 @@ SLOW = OutOfTimeError("no answer within 19 s")
 def event(method: str) -> Trigger:
     kind = method.split(".")[1]
     found = LogEvent(method, "my-gcp-project", "us-central1-c", RESOURCE, kind)
-    return Trigger(method, NOW, event=found)
+    return LogTrigger(at=NOW, event=found)
 
 
 def reported_status(entries: Mapping[str, Resource], joined: int = 0) -> Status:

@@ -16,7 +16,7 @@ import yaml
 
 from local.kube.calls import Call, CallLog
 from relay import daemon
-from shared.base.names import JOBSET_STEPS, STEPS
+from shared.triggers.routes import JOBSET_STEPS, STEPS
 from tests.stories import (
     helpers,
     jobsets,

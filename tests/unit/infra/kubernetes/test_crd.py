@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from local.base.clock import VirtualClock
 from local.base.http import Request, Response
 from local.kube import ADMIN, KubeApi
-from shared.base.names import STEPS
 from shared.base.reasons import Reason
 from shared.base.topology import find_machine
 from shared.node_groups import node_group, status
@@ -40,6 +39,7 @@ from shared.node_groups.status import (
     Status,
     Type,
 )
+from shared.triggers.routes import STEPS
 from tests.support.builders import readable
 from tests.support.specs import (
     ACCEPTED,

@@ -21,8 +21,9 @@ from local.base.clock import VirtualClock
 from local.control_plane.binaries import find
 from local.kube import KubeApi
 from relay.settings import read_settings
-from shared.base.names import BOOTSTRAP_GROUP, JOBSET_STEPS, STEPS
+from shared.base.names import BOOTSTRAP_GROUP
 from shared.node_groups.bootstrap import KUBEADM_GROUP
+from shared.triggers.routes import JOBSET_STEPS, STEPS
 from tests.support.admission import evaluate, refusal
 from tests.support.overlays import COMPONENTS, EXAMPLE, KUBERNETES, NAMES, write_overlay
 from tests.unit.infra.kubernetes.test_manifests import (

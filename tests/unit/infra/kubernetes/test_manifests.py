@@ -22,9 +22,9 @@ from shared.base.names import (
     KUBELET_SIGNER,
     POOL_LABEL,
     RESOURCE_NAME_LABEL,
-    STEPS,
 )
 from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
+from shared.triggers.routes import STEPS
 from tests.support.admission import refusal
 
 Manifest = dict[str, Any]

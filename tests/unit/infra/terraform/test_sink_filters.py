@@ -13,8 +13,9 @@ import pytest
 
 from local.cloud.logging_query import MAX_CHARACTERS, QueryError
 from local.cloud.sinks import Sinks
-from shared.triggers import audit_log
+from shared.triggers import route
 from shared.triggers.decode import decode
+from shared.triggers.routes import ROUTES
 
 ROOT = Path(__file__).parents[4]
 FILTERS = {
@@ -70,8 +71,8 @@ def test_a_filter_selects_the_same_steps_as_the_functions_do(name: str) -> None:
     entry = {**ENTRIES, **POOLS}[name]["entry"]
     data = base64.b64encode(json.dumps(entry).encode()).decode()
     push = json.dumps({"message": {"data": data, "messageId": "1"}}).encode()
-    trigger = decode(push).trigger
-    steps = audit_log.find_steps(trigger.event) if trigger and trigger.event else ()
+    trigger = decode(push, ROUTES).trigger
+    steps = () if trigger is None else route.find_steps(trigger, ROUTES)
     assert find_steps(entry) == [*steps]
 
 

@@ -17,11 +17,12 @@ from relay.kinds import TRIGGERED_STEPS
 from relay.metrics import DESCRIPTIONS
 from relay.settings import VARIABLES as RELAY_VARIABLES
 from relay.watching.watch import Timing
-from shared.base.names import JOBSET_STEPS, STEPS, topic_id
+from shared.base.names import topic_id
 from shared.frame import settings
 from shared.frame.step import MAX_OBSERVATIONS, SECONDS_FOR_CALLS
 from shared.triggers.decode import decode
 from shared.triggers.message import SWEEP_KIND
+from shared.triggers.routes import JOBSET_STEPS, ROUTES, STEPS
 from tests.unit.infra.terraform.terraform_module import (
     MODULE,
     ROOT,
@@ -195,7 +196,7 @@ def test_the_scheduler_triggers_the_sweep_every_minute() -> None:
     assert found is not None
     data = json.dumps({"version": int(found[1]), "kind": found[2]}).encode()
     push = {"message": {"data": base64.b64encode(data).decode(), "messageId": "1"}}
-    decoded = decode(json.dumps(push).encode()).trigger
+    decoded = decode(json.dumps(push).encode(), ROUTES).trigger
     assert decoded is not None
     assert decoded.cause == SWEEP_KIND
     assert target["topic_name"] == '${google_pubsub_topic.step["sweep"].id}'

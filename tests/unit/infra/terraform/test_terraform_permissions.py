@@ -22,11 +22,12 @@ from local.gce.inprocess import mount
 from local.tests.gke.small_gke import SETTINGS, Gke
 from local.tests.gke.test_port import LEADER
 from local.vm import agents
-from shared.base.names import JOBSET_STEPS, STEPS
 from shared.node_groups.node_group import resource_name
 from shared.ports.gke import GkeClient
 from shared.slices.by_node_pool.provider import NodePools
 from shared.slices.provider import Slice
+from shared.triggers import routes
+from shared.triggers.routes import JOBSET_STEPS, ROUTES, STEPS
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, NAME
 from tests.support.harness import Harness
@@ -210,22 +211,28 @@ def test_only_inject_token_may_write_metadata_and_only_of_vms_of_this_system() -
     assert writers == [("inject_token", "named")]
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", ROUTES)
 def test_a_step_may_publish_only_to_the_topics_of_steps_that_it_triggers(step: str) -> None:
-    # The sweep also triggers steps each minute and hour, and approve_join for pending requests.
-    forwarded = (*JOBSET_STEPS, "report_leaks", "approve_join") if step == "sweep" else ()
-    assert {*topics_of(step), *forwarded} == set(PERMISSIONS[step]["topics"])
+    assert topics_of(step) == set(PERMISSIONS[step]["topics"])
 
 
-def topics_of(step: str) -> Iterator[str]:
-    """Yield the steps that a module triggers, by its source."""
-    for node in _walk_source(step):
-        is_send = isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Send", "Resume")
-        value = node.args[0] if is_send and isinstance(node, ast.Call) else None
-        if step == "sweep" and isinstance(node, ast.Yield):
-            value = node.value
-        if isinstance(value, ast.Constant) and value.value in STEPS:
-            yield str(value.value)
+def topics_of(step: str) -> set[str]:
+    """Return the steps that a step triggers, by its source: others are named for nothing else."""
+    named = [name for node in _walk_source(step) for name in _list_steps(node)]
+    sent = [
+        name
+        for node in _walk_source(step)
+        if isinstance(node, ast.Call) and re.search("send|resume", ast.unparse(node.func), re.I)
+        for name in _list_steps(node.args[0])
+    ]
+    return {*named} - {step} | {*sent}
+
+
+def _list_steps(node: ast.AST) -> tuple[str, ...]:
+    """Return the steps that an expression such as ``routes.SWEEP`` names."""
+    is_of_routes = isinstance(node, ast.Attribute) and ast.unparse(node.value) == "routes"
+    found = getattr(routes, node.attr) if is_of_routes and isinstance(node, ast.Attribute) else ()
+    return (found,) if isinstance(found, str) else tuple(found)
 
 
 def _walk_source(step: str) -> Iterator[ast.AST]:
@@ -268,10 +275,3 @@ def test_a_step_of_jobsets_has_exactly_the_permissions_on_gke_that_it_uses(step:
     permissions = RecordingPermissions(granted)
     use_pools(Gke(principals={step: gce.Principal(f"{step}@x", permissions)}), step)
     assert permissions.checked == granted
-
-
-@pytest.mark.parametrize("step", JOBSET_STEPS)
-def test_a_step_of_jobsets_publishes_only_to_itself(step: str) -> None:
-    assert set(PERMISSIONS[step]["topics"]) == {step}
-    calls = [node for node in _walk_source(step) if isinstance(node, ast.Call)]
-    assert any(ast.unparse(call).startswith("require_send(NAME, ") for call in calls)

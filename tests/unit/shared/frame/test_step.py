@@ -53,8 +53,10 @@ from shared.ports.kubernetes.access import AccessError
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.kubernetes.events import Event
-from shared.triggers.decode import Trigger, decode
+from shared.triggers.decode import decode
 from shared.triggers.message import MAX_NAMES, Cause, Message
+from shared.triggers.routes import ROUTES
+from shared.triggers.trigger import ObjectTrigger, TimeTrigger, Trigger
 from tools.bench import push
 
 STEP = "label_node"
@@ -66,6 +68,7 @@ def runtime() -> Runtime:
     """Return a runtime that makes no call."""
     access = Kubeconfig("/nowhere")
     return Runtime(
+        routes=ROUTES,
         settings=Settings("p", "", frozenset({"p"}), access, "", timedelta(minutes=15)),
         connection=Connection(access),
         clients=Clients(""),
@@ -296,7 +299,7 @@ def test_a_failed_report_is_named_in_the_log_line_of_the_error(
 def test_a_trigger_is_redelivered_from_its_second_attempt_on(
     attempt: int, is_redelivered: bool
 ) -> None:
-    trigger = decode(message("Added", attempt)).trigger
+    trigger = decode(message("Added", attempt), ROUTES).trigger
     assert trigger is not None
     assert trigger.is_redelivered is is_redelivered
 
@@ -364,7 +367,7 @@ def execute_plan(
     step = Step(STEP, open_work, lambda _: "observation", lambda _, __: plan, recover, recoveries)
     given = runtime()
     given.publish = publish or given.publish
-    return step.run(Invocation(given, STEP, Trigger("Sweep", NOW), 0.0))
+    return step.run(Invocation(given, STEP, TimeTrigger(NOW), 0.0))
 
 
 def test_the_outcome_of_a_plan_joins_its_parts_and_a_failed_action_ends_only_its_part() -> None:
@@ -419,7 +422,7 @@ def test_a_recovery_can_read_the_observation() -> None:
 
     plan = Plan("planned", (Record("x", http=400),))
     step = Step(STEP, open_work, lambda _: "observation", lambda _, __: plan, record_observation)
-    step.run(Invocation(runtime(), STEP, Trigger("Sweep", NOW), 0.0))
+    step.run(Invocation(runtime(), STEP, TimeTrigger(NOW), 0.0))
     assert observed == ["observation"]
 
 
@@ -478,7 +481,7 @@ def run_step(
         return Plan("Reported", (Raise(writes.pop(0)),))
 
     step = Step(STEP, begin, observe, lambda _, __: Plan("Done"), recover)
-    delivery = decode(message("Added", 1))
+    delivery = decode(message("Added", 1), ROUTES)
     assert delivery.trigger is not None
     return step.run(Invocation(runtime(), STEP, delivery.trigger, 0.0)), opened
 
@@ -529,11 +532,12 @@ def clocked_work(sent: list[Message], trigger: Trigger | None = None) -> Clocked
     clock, given = SimpleNamespace(now_s=0.0), runtime()
     given.monotonic = lambda: clock.now_s
     given.publish = lambda _step, messages: sent.extend(messages)
-    invocation = Invocation(given, STEP, trigger or Trigger("Added", NOW), 0.0)
+    invocation = Invocation(given, STEP, trigger or ADDED, 0.0)
     return ClockedWork(**work_fields(invocation, is_first_observation=True), clock=clock, done=[])
 
 
 CONTINUE = Message("default", "train", "u", Cause.CONTINUED, NOW)
+ADDED = ObjectTrigger(replace(CONTINUE, cause=Cause.ADDED))
 FORBIDDEN = CallError("PATCH /api/v1/nodes/a", 403, "Forbidden", "no")
 
 
@@ -613,7 +617,7 @@ def test_a_continuing_message_names_a_limited_number_of_objects() -> None:
     assert sent == [replace(CONTINUE, nodes=tuple(names[1 : MAX_NAMES + 1]))]
 
 
-RESYNC_TRIGGER = Trigger("Resync", NOW, replace(CONTINUE, cause=Cause.RESYNC))
+RESYNC_TRIGGER = ObjectTrigger(replace(CONTINUE, cause=Cause.RESYNC))
 
 
 @pytest.mark.parametrize(
@@ -681,7 +685,7 @@ def test_a_step_that_cannot_continue_needs_attention() -> None:
         return Plan("Done", (Batch(tuple(NamedAction("a", one) for one in actions), RESUME),))
 
     step = Step(STEP, open_work, lambda _: None, decide_, recover)
-    answer = step.run(Invocation(given, STEP, Trigger("Resync", NOW), 0.0))
+    answer = step.run(Invocation(given, STEP, RESYNC_TRIGGER, 0.0))
     assert (answer.outcome, answer.needs_attention) == ("Partly", True)
 
 
@@ -701,7 +705,7 @@ def test_a_step_that_observes_again_has_the_full_time_for_calls_again() -> None:
 
     RECORDED.clear()
     step = Step(STEP, open_work, observe, decide_, recover)
-    answer = step.run(Invocation(given, STEP, Trigger("Added", NOW), 0.0))
+    answer = step.run(Invocation(given, STEP, ADDED, 0.0))
     assert (answer.outcome, RECORDED) == ("Done", ["done"])
     assert observations == [(True, SECONDS_FOR_CALLS), (False, SECONDS_FOR_CALLS)]
 

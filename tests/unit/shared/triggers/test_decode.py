@@ -15,14 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.base.fields import show
-from shared.base.names import JOBSET_STEPS, MIGS, NODE_POOLS, POLICIES, STEPS, TEMPLATES, VMS
+from shared.base.names import MIGS, NODE_POOLS, POLICIES, TEMPLATES, VMS
 from shared.frame.plan import NothingToDo
 from shared.frame.step import Invocation
 from shared.node_groups.work import find_group
 from shared.ports.gce.values import Instance
-from shared.triggers.audit_log import LogEvent, find_steps
-from shared.triggers.decode import Delivery, Trigger, decode
+from shared.triggers.audit_log import LogEvent
+from shared.triggers.decode import Delivery, decode
 from shared.triggers.message import MAX_NAMES, Cause, Message, PoisonError, message_about_requests
+from shared.triggers.route import find_steps
+from shared.triggers.routes import ROUTES
+from shared.triggers.trigger import LogTrigger, ObjectTrigger, TimeTrigger, Trigger
 from tests.support.builders import CLUSTER, DATA, NAME, NOW, RESOURCE, UID, raw_group
 
 MESSAGE = Message("default", NAME, UID, Cause.NODES_CHANGED, NOW, nodes=("n",), vms=("v",))
@@ -41,9 +44,15 @@ def message_push(**change: Any) -> bytes:
 
 
 def read(body: bytes) -> Trigger:
-    trigger = decode(body).trigger
+    trigger = decode(body, ROUTES).trigger
     assert trigger is not None
     return trigger
+
+
+def read_message(body: bytes) -> Message:
+    trigger = read(body)
+    assert isinstance(trigger, ObjectTrigger)
+    return trigger.message
 
 
 # Messages of this system
@@ -53,7 +62,8 @@ def read(body: bytes) -> Trigger:
 def test_a_message_is_decoded_as_it_was_encoded(cause: Cause) -> None:
     message = replace(MESSAGE, cause=cause)
     trigger = read(push(message.encode()))
-    assert (trigger.message, trigger.cause, trigger.at) == (message, cause, NOW)
+    assert trigger == ObjectTrigger(message)
+    assert (trigger.cause, trigger.at) == (cause, NOW)
     assert (trigger.nodes, trigger.vms) == (("n",), ("v",))
     assert trigger.is_resync == (cause is Cause.RESYNC)
 
@@ -75,7 +85,7 @@ names = st.lists(labels, min_size=1, max_size=3).map(".".join)
     )
 )
 def test_a_message_with_any_valid_fields_is_decoded_as_it_was_encoded(message: Message) -> None:
-    assert read(push(message.encode())).message == message
+    assert read_message(push(message.encode())) == message
 
 
 def test_a_message_without_names_has_no_fields_for_them() -> None:
@@ -96,12 +106,8 @@ def test_a_message_about_requests_has_only_their_names() -> None:
     document = json.loads(about.encode())
     assert sorted(document) == ["at", "cause", "kind", "requests", "version"]
     trigger = read(push(about.encode()))
-    assert trigger.message == about
-    assert trigger.is_for("approve_join")
-    assert not any(
-        trigger.is_for(step) for step in (*STEPS, *JOBSET_STEPS) if step != "approve_join"
-    )
-    assert not read(push(MESSAGE.encode())).is_for("approve_join")
+    assert trigger == ObjectTrigger(about)
+    assert find_steps(trigger, ROUTES) == ("approve_join",)
 
 
 def test_the_attributes_of_a_message_are_its_cluster_and_cause() -> None:
@@ -109,17 +115,19 @@ def test_the_attributes_of_a_message_are_its_cluster_and_cause() -> None:
 
 
 def test_unknown_fields_are_ignored() -> None:
-    assert read(message_push(added_in_another_release=[1, 2])).message == MESSAGE
+    assert read_message(message_push(added_in_another_release=[1, 2])) == MESSAGE
 
 
 def test_an_unknown_cause_is_a_trigger() -> None:
     trigger = read(message_push(cause="CauseOfALaterVersion"))
     assert trigger.cause == "CauseOfALaterVersion"
-    assert trigger.message == replace(MESSAGE, cause=Cause.FORWARDED)
+    assert read_message(message_push(cause="CauseOfALaterVersion")) == replace(
+        MESSAGE, cause=Cause.FORWARDED
+    )
 
 
 def test_a_message_without_uid_refers_to_the_group_of_that_name() -> None:
-    assert read(message_push(uid=None)).message == replace(MESSAGE, uid="")
+    assert read_message(message_push(uid=None)) == replace(MESSAGE, uid="")
 
 
 def test_a_message_without_time_is_as_old_as_its_publication() -> None:
@@ -131,8 +139,11 @@ def test_a_message_without_time_is_as_old_as_its_publication() -> None:
 
 
 def test_the_message_of_the_scheduler_is_a_sweep() -> None:
-    trigger = read(push(b'{"version": 1, "kind": "Sweep"}'))
-    assert (trigger.cause, trigger.message, trigger.event) == ("Sweep", None, None)
+    body = json.loads(push(b'{"version": 1, "kind": "Sweep"}'))
+    body["message"]["publishTime"] = "2026-11-20T10:00:00Z"
+    trigger = read(json.dumps(body).encode())
+    assert trigger == TimeTrigger(NOW)
+    assert trigger.cause == "Sweep"
 
 
 # Envelopes
@@ -150,21 +161,21 @@ def test_the_message_of_the_scheduler_is_a_sweep() -> None:
 def test_an_envelope_is_decoded_in_both_spellings(message: dict[str, str]) -> None:
     data = base64.b64encode(MESSAGE.encode()).decode()
     body = json.dumps({"message": {**message, "data": data}, "deliveryAttempt": 3}).encode()
-    assert decode(body) == Delivery(
+    assert decode(body, ROUTES) == Delivery(
         "17", 3, datetime(2026, 11, 20, 10, 0, 1, tzinfo=UTC), read(body)
     )
 
 
 @pytest.mark.parametrize("envelope", [{}, {"deliveryAttempt": None}, {"deliveryAttempt": "2"}])
 def test_an_absent_or_invalid_delivery_attempt_is_read_as_zero(envelope: dict[str, Any]) -> None:
-    assert decode(push(MESSAGE.encode(), **envelope)).attempt == 0
+    assert decode(push(MESSAGE.encode(), **envelope), ROUTES).attempt == 0
 
 
 @pytest.mark.parametrize("time", ["", "yesterday", 17, None])
 def test_an_invalid_time_of_publication_is_none(time: Any) -> None:
     body = json.loads(push(MESSAGE.encode()))
     body["message"]["publishTime"] = time
-    assert decode(json.dumps(body).encode()).published is None
+    assert decode(json.dumps(body).encode(), ROUTES).published is None
 
 
 # Poison
@@ -211,8 +222,8 @@ POISON: dict[str, tuple[bytes, str]] = {
     ),
     "another kind": (
         message_push(kind="Deployment"),
-        "message 17: kind 'Deployment' is not known; it must be TPUNodeGroup, Pod, JobSet, Slice, "
-        "CertificateSigningRequest or Sweep",
+        "message 17: kind 'Deployment' is not known; it must be TPUNodeGroup, "
+        "CertificateSigningRequest, Sweep, Pod, JobSet or Slice",
     ),
     "no time": (message_push(at=None), "message 17: 'at' must be an RFC 3339 time"),
     "an invalid time": (message_push(at="now"), "message 17: 'at' must be an RFC 3339 time"),
@@ -290,19 +301,19 @@ def test_an_invalid_push_raises_a_poison_error_with_the_valid_values(
 ) -> None:
     body, text = case
     with pytest.raises(PoisonError) as caught:
-        decode(body)
+        decode(body, ROUTES)
     assert str(caught.value) == text
 
 
 def test_a_cause_that_is_no_string_is_a_trigger() -> None:
-    assert read(message_push(cause=["x"])).message == replace(MESSAGE, cause=Cause.FORWARDED)
+    assert read_message(message_push(cause=["x"])) == replace(MESSAGE, cause=Cause.FORWARDED)
 
 
 @given(body=st.binary(max_size=40).filter(lambda body: not body.startswith(b"{")))
 def test_arbitrary_bytes_raise_only_a_poison_error(body: bytes) -> None:
     for whole in (body, push(body)):
         with pytest.raises(PoisonError):
-            decode(whole)
+            decode(whole, ROUTES)
 
 
 # Entries of the audit log
@@ -340,27 +351,26 @@ def own_entry(name: str) -> bytes:
 def steps_of(delivery: Delivery) -> tuple[str, ...]:
     if delivery.trigger is None:
         return ()
-    assert delivery.trigger.event is not None
-    return find_steps(delivery.trigger.event)
+    return find_steps(delivery.trigger, ROUTES)
 
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_an_entry_triggers_the_step_that_it_concerns(name: str) -> None:
     expected, _ = EXCESS.get(name, (ENTRIES[name]["wakes"], ""))
-    assert ([*steps_of(decode(own_entry(name)))] or ["none"]) == [expected]
+    assert ([*steps_of(decode(own_entry(name), ROUTES))] or ["none"]) == [expected]
 
 
 @pytest.mark.parametrize("name", ENTRIES)
 def test_an_entry_that_triggers_no_step_has_a_note_or_a_foreign_name(name: str) -> None:
-    delivery = decode(own_entry(name))
+    delivery = decode(own_entry(name), ROUTES)
     assert (delivery.trigger is None) == bool(delivery.note)
 
 
 def test_an_event_has_the_kind_of_its_resource() -> None:
     kinds = set()
     for name, row in ENTRIES.items():
-        trigger = decode(own_entry(name)).trigger
-        if trigger is not None and trigger.event is not None:
+        trigger = decode(own_entry(name), ROUTES).trigger
+        if isinstance(trigger, LogTrigger):
             assert trigger.event.kind == row["entry"]["protoPayload"]["resourceName"].split("/")[-2]
             kinds.add(trigger.event.kind)
     assert kinds == {VMS, TEMPLATES, MIGS, POLICIES, NODE_POOLS}
@@ -373,7 +383,7 @@ POOLS: dict[str, Any] = {
 
 
 def pool_entry(name: str, **change: Any) -> Delivery:
-    return decode(push(json.dumps({**POOLS[name]["entry"], **change}).encode()))
+    return decode(push(json.dumps({**POOLS[name]["entry"], **change}).encode()), ROUTES)
 
 
 @pytest.mark.parametrize("name", POOLS)
@@ -383,8 +393,7 @@ def test_an_entry_about_a_node_pool_triggers_the_steps_that_it_concerns(name: st
 
 def test_the_entry_of_a_failed_node_pool_creation_names_the_pool_and_the_error() -> None:
     trigger = pool_entry("pool-create-last-error").trigger
-    assert trigger is not None
-    assert trigger.event is not None
+    assert isinstance(trigger, LogTrigger)
     words = trigger.event.words
     assert "GCE_STOCKOUT" in words
     assert trigger.cause == "container.nodePools.create"
@@ -405,22 +414,13 @@ def test_an_error_without_a_message_is_named_by_its_code() -> None:
     trigger = pool_entry(
         "pool-create-last-error", protoPayload={**payload, "status": {"code": 13}}
     ).trigger
-    assert trigger is not None
-    assert trigger.event is not None
+    assert isinstance(trigger, LogTrigger)
     assert (trigger.event.has_failed, trigger.event.words) == (True, "error code 13")
 
 
 @pytest.mark.conformance("state-stopping-and-matches", "state-stopping-wait")
-@pytest.mark.parametrize(
-    "step, is_triggered",
-    [("provision_slice", True), ("release_slice", True), ("tear_down", False)],
-)
-def test_the_entry_of_a_finished_deletion_triggers_both_jobset_steps(
-    step: str, is_triggered: bool
-) -> None:
-    trigger = pool_entry("pool-delete-last").trigger
-    assert trigger is not None
-    assert trigger.is_for(step) is is_triggered
+def test_the_entry_of_a_finished_deletion_triggers_both_jobset_steps() -> None:
+    assert steps_of(pool_entry("pool-delete-last")) == ("provision_slice", "release_slice")
 
 
 @pytest.mark.parametrize("label", ["location", "nodepool_name", "cluster_name"])
@@ -497,7 +497,7 @@ def test_the_log_line_names_a_group_that_a_message_names_and_that_is_gone(
     change: dict[str, Any], outcome: str
 ) -> None:
     message = replace(MESSAGE, **change)
-    trigger = Trigger(message.cause, NOW, message)
+    trigger = ObjectTrigger(message)
     invocation = SimpleNamespace(cluster=Cluster(raw_group()), trigger=trigger, facts={})
     with pytest.raises(NothingToDo) as raised:
         find_group(cast("Invocation", invocation))
@@ -508,10 +508,9 @@ def test_the_log_line_names_a_group_that_a_message_names_and_that_is_gone(
 def test_a_failed_insert_of_a_vm_triggers_create_resources() -> None:
     failed = json.loads(json.dumps(ENTRIES["vm-insert-by-group-last"]["entry"]))
     failed["protoPayload"]["status"] = {"code": 8, "message": "ZONE_RESOURCE_POOL_EXHAUSTED"}
-    delivery = decode(push(json.dumps(failed).encode()))
+    delivery = decode(push(json.dumps(failed).encode()), ROUTES)
     assert steps_of(delivery) == ("create_resources",)
-    assert delivery.trigger is not None
-    assert delivery.trigger.event is not None
+    assert isinstance(delivery.trigger, LogTrigger)
     assert delivery.trigger.event.words == "ZONE_RESOURCE_POOL_EXHAUSTED"
 
 
@@ -526,7 +525,7 @@ def test_an_entry_of_another_form_is_poison(path: tuple[str, ...], value: Any, k
         holder = holder[name]
     holder[path[-1]] = value
     with pytest.raises(PoisonError) as caught:
-        decode(push(json.dumps(entry).encode()))
+        decode(push(json.dumps(entry).encode()), ROUTES)
     assert str(caught.value) == f"message 17: '{path[-1]}' is {kind}; in a LogEntry it is an object"
 
 
@@ -537,7 +536,7 @@ def test_an_entry_about_a_resource_with_a_foreign_name_triggers_no_step(
 ) -> None:
     entry = json.loads(json.dumps(ENTRIES[name]["entry"]).replace(FILE_NAME, RESOURCE))
     entry["protoPayload"]["resourceName"] += end
-    assert steps_of(decode(push(json.dumps(entry).encode()))) == ()
+    assert steps_of(decode(push(json.dumps(entry).encode()), ROUTES)) == ()
 
 
 def test_an_entry_about_a_vm_names_the_vm() -> None:
