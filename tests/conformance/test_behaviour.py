@@ -181,8 +181,7 @@ def test_a_node_with_the_correct_labels_is_not_patched_again(creation: Creation)
 
 @pytest.mark.conformance("pol-spec-always-differs")
 def test_a_settled_group_is_not_written() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     before = harness.group(NAME)
     writes = harness.simulation.gce.calls.writes()
     harness.run_for(3 * HOUR)
@@ -223,8 +222,7 @@ def test_a_failed_read_causes_no_warning(verb: str) -> None:
 
 @pytest.mark.conformance("stat-ready-overwritten-by-blip")
 def test_a_failed_read_does_not_change_the_condition_of_a_ready_slice() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     before = harness.condition(NAME, "Ready")
     for verb in ("instances.list", "instanceGroupManagers.get"):
         harness.simulation.gce.faults.fail_next(verb, calls=3, http=503)
@@ -261,8 +259,7 @@ def test_an_insert_that_refers_to_a_missing_resource_is_reported() -> None:
 
 @pytest.mark.conformance("node-not-watched")
 def test_an_unready_node_makes_the_slice_unready_within_seconds() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     name, node = next(iter(helpers.nodes(harness).items()))
     path = f"/api/v1/nodes/{name}/status"
     conditions = node["status"]["conditions"]
@@ -293,8 +290,7 @@ def test_vms_that_never_join_are_named_and_counted_after_15_minutes() -> None:
 
 @pytest.mark.conformance("del-cordon", "del-order")
 def test_a_deletion_cordons_nodes_and_deletes_the_mig_before_the_template() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     harness.delete(NAME)
     helpers.until(harness, lambda: harness.operations["instanceGroupManagers.delete"] == 1)
     assert all(node["spec"]["unschedulable"] for node in helpers.nodes(harness).values())
@@ -346,16 +342,14 @@ def test_a_deletion_revokes_the_tokens_of_its_group_and_no_others() -> None:
 
 @pytest.mark.conformance("tok-gc-skipped-without-bootstrap")
 def test_without_bootstrapping_no_secret_is_touched() -> None:
-    harness = Harness(helpers.JOIN_BY_OTHER_MEANS)
-    helpers.ready_slice(harness, manifest(bootstrapKubernetes=None))
+    harness = helpers.ready(manifest(bootstrapKubernetes=None), helpers.JOIN_BY_OTHER_MEANS)
     helpers.assert_deleted_completely(harness)
     assert harness.simulation.kube.calls.count(verb="delete", resource="secrets") == 0
 
 
 @pytest.mark.parametrize("collection", [MIGS, "instanceTemplates", "resourcePolicies"])
 def test_a_delete_that_answers_404_is_complete(collection: str) -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     verb = f"{collection}.delete"
     harness.simulation.gce.faults.fail_next(verb, http=404, reason="notFound", executed=True)
     helpers.assert_deleted_completely(harness)
@@ -364,8 +358,7 @@ def test_a_delete_that_answers_404_is_complete(collection: str) -> None:
 
 @pytest.mark.conformance("del-child-op-404")
 def test_a_delete_whose_operation_fails_with_404_is_complete() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     harness.simulation.gce.faults.fail_operations(
         "resourcePolicies.delete", code="RESOURCE_NOT_FOUND", http=404
     )
@@ -374,8 +367,7 @@ def test_a_delete_whose_operation_fails_with_404_is_complete() -> None:
 
 @pytest.mark.conformance("del-child-404", "del-child-done-at-once")
 def test_resources_that_were_deleted_manually_are_not_deleted_again() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     for collection in (MIGS, "instanceTemplates", "resourcePolicies"):
         (path,) = helpers.of_kind(harness, collection)
         _delete_manually(harness, path)

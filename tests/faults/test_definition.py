@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from tests.stories import helpers
 from tests.stories.helpers import MINUTE
-from tests.support.harness import Harness, manifests
+from tests.support.harness import manifests
 from tests.support.manifests import manifest
 
 
 def test_deleting_the_definition_deletes_its_groups_and_it_can_be_created_again() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     (definition,) = (one for one in manifests() if one["kind"] == "CustomResourceDefinition")
     one = f"{path}/{definition['metadata']['name']}"

@@ -7,7 +7,6 @@ not changed, and the error has the solution.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -169,24 +168,6 @@ def test_ctrl_c_deletes_the_jobset_of_the_demo(
     assert demo.children() == []
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("own_definition", "untouched")
-def test_the_objects_of_a_killed_jobset_demo_are_reported_and_deleted_by_clean(
-    tmp_path: Path, cluster: OwnControlPlane
-) -> None:
-    kubeconfig = ("--kubeconfig", str(cluster.kubeconfig))
-    with running(tmp_path / "killed", "local.show.jobset_demo", *kubeconfig) as demo:
-        demo.wait_for_output("Pod multislice-slice-0-0: Running", LIFECYCLE_TIMEOUT_S)
-        demo.stop(signal.SIGKILL)
-        demo.until_alone()
-    rejected = run_jobset_demo(tmp_path / "rejected", cluster)
-    assert rejected.process.returncode == 1
-    assert "Another run uses the cluster or was killed: process " in rejected.output
-    cleaned = run_demo(tmp_path / "cleaned", cluster, "--clean")
-    assert cleaned.process.returncode == 0, cleaned.output
-    assert "removed JobSet default/multislice\n" in cleaned.output
-
-
 @pytest.mark.usefixtures("own_definition")
 def test_a_cluster_with_jobsets_is_not_changed(tmp_path: Path, cluster: OwnControlPlane) -> None:
     code, answer = cluster.request("POST", JOBSETS, jobset("train"))
@@ -231,20 +212,6 @@ def test_the_jobset_controller_is_not_simulated_if_it_is_installed(
         assert asyncio.run(find_controllers()) == {Controller.KUBELETS}
     finally:
         cluster.request("DELETE", f"{deployments}/jobset-controller-manager")
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("untouched")
-def test_ctrl_c_deletes_the_remaining_groups(tmp_path: Path, cluster: OwnControlPlane) -> None:
-    with run_local(tmp_path, cluster, "--pubsub-port", "0") as program:
-        local = Local(program, cluster.kubectl)
-        assert local.kubeconfig == cluster.kubeconfig
-        for name in ("own-template", "v6e-single-host"):
-            local.kubectl("apply", "-f", f"examples/{name}.yaml")
-        local.kubectl("wait", "--for=condition=Ready", "tng", "--all", "--timeout=100s")
-        assert program.stop(signal.SIGINT, CLEAN_WITHIN_S) == 0, program.output
-    assert "Traceback" not in program.output
-    assert program.children() == []
 
 
 def test_make_local_with_real_starts_and_stops_a_real_control_plane(
@@ -373,29 +340,3 @@ def test_a_cluster_with_an_installation_is_not_changed(
 def _kubectl(cluster: OwnControlPlane, *arguments: str) -> None:
     done = cluster.run_kubectl(*arguments)
     assert done.returncode == 0, done.stderr
-
-
-def test_a_user_who_is_not_an_administrator_is_reported(
-    tmp_path: Path, cluster: OwnControlPlane
-) -> None:
-    token = cluster.run_kubectl("create", "token", "default").stdout.strip()
-    view = json.loads(cluster.kubeconfig.read_text())
-    view["users"][0]["user"] = {"token": token}
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(json.dumps(view))
-    with running(tmp_path / "run", "local.show.demo", "--kubeconfig", str(kubeconfig)) as demo:
-        assert demo.process.wait(timeout=60) == 1
-    assert "The kubeconfig's user is not the cluster's administrator. Name a user" in demo.output
-
-
-def test_a_cluster_that_does_not_answer_is_reported(
-    tmp_path: Path, cluster: OwnControlPlane
-) -> None:
-    view = json.loads(cluster.kubeconfig.read_text())
-    view["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(json.dumps(view))
-    with running(tmp_path / "run", "local.show.demo", "--kubeconfig", str(kubeconfig)) as demo:
-        assert demo.process.wait(timeout=60) == 1
-    assert f"https://127.0.0.1:9, which {kubeconfig} names, cannot be used: " in demo.output
-    assert "Traceback" not in demo.output

@@ -17,6 +17,7 @@ from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Options
 from local.vm import agents
 from local.vm.conversation import Bearer, Identity
 from tests.support.harness import Harness
+from tests.support.manifests import manifest
 
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
@@ -89,11 +90,18 @@ def describe_state(harness: Harness) -> str:
     return "\n".join([*groups_text, *map(str, harness.log.lines[-12:]), *harness.leftovers()])
 
 
-def ready_slice(harness: Harness, manifest: Mapping[str, Any]) -> None:
+def ready_slice(harness: Harness, applied: Mapping[str, Any]) -> None:
     """Apply a group, wait until it is Ready, and two minutes more."""
-    harness.apply(manifest)
-    until_ready(harness, manifest["metadata"]["name"])
+    harness.apply(applied)
+    until_ready(harness, applied["metadata"]["name"])
     harness.run_for(2 * MINUTE)
+
+
+def ready(applied: Mapping[str, Any] | None = None, options: Options | None = None) -> Harness:
+    """A simulation with a Ready slice: of the manifest, or of one with two hosts."""
+    harness = Harness(options)
+    ready_slice(harness, applied or manifest())
+    return harness
 
 
 def assert_deleted_completely(harness: Harness, name: str = NAME) -> None:

@@ -93,8 +93,7 @@ def test_an_unreadable_message_becomes_a_dead_letter(data: bytes, text: str) -> 
 
 
 def test_audit_entries_that_trigger_no_step_change_nothing() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     rows = map(json.loads, (DATA / "audit-log-entries.jsonl").read_text().splitlines())
     entries = [row["entry"] for row in rows if row["wakes"] == "none"]
     assert len(entries) > 10
@@ -207,8 +206,7 @@ def test_a_project_that_is_not_served_is_rejected_by_name() -> None:
 
 
 def test_a_ready_slice_reports_within_an_hour_that_its_project_is_not_served_any_more() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     writes = harness.simulation.gce.calls.writes()
     harness.configure(projects=frozenset({"other-project"}))
     helpers.until_reason(harness, "InvalidSpec", timeout=HOUR + MINUTE)
@@ -458,8 +456,7 @@ def test_a_missing_template_is_reported_and_used_once_it_exists() -> None:
 
 
 def test_a_mig_in_use_by_a_backend_service_is_deleted_when_it_is_no_longer_used() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     (path,) = helpers.of_kind(harness, "instanceGroupManagers")
     harness.simulation.gce.faults.use_group(path, "serving")
     harness.delete(NAME)
@@ -494,8 +491,7 @@ def test_a_delete_without_permission_is_reported_and_executed_once_permitted(
     permission: str,
 ) -> None:
     injected = denied(f"compute.{permission}")
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     injected.begin(harness.simulation.gce.faults)
     harness.delete(NAME)
     helpers.until(
@@ -609,8 +605,7 @@ CLEANUP = ("Normal", "Cleanup", "TPU Node Group deletion initiated")
 
 
 def test_a_deletion_is_reported_and_cordons_while_compute_engine_answers_503() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     faults = harness.simulation.gce.faults
     faults.fail_next("*", calls=100_000)
     assert begin_deletion(harness) == [True, True]
@@ -628,8 +623,7 @@ def test_a_deletion_is_reported_and_cordons_while_compute_engine_answers_503() -
 
 
 def test_a_deletion_is_reported_and_cordons_without_permission_to_read_the_mig() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     injected = denied("compute.instanceGroupManagers.get")
     injected.begin(harness.simulation.gce.faults)
     assert begin_deletion(harness) == [True, True]
@@ -736,8 +730,7 @@ def test_missing_permissions_are_named_and_used_once_granted(step: str, message:
 
 def test_messages_while_a_starting_api_server_refuses_everyone_are_not_lost() -> None:
     """An API server that has not read the roles yet answers 403, although the permission exists."""
-    harness = Harness()
-    helpers.ready_slice(harness, manifest(instanceConfig=helpers.SPOT))
+    harness = helpers.ready(manifest(instanceConfig=helpers.SPOT))
     binding = _delete_and_return(harness, f"{RBAC}/clusterrolebindings/tpu-functions-label-node")
     harness.simulation.gce.faults.preempt(helpers.vms(harness)[0])
     helpers.until(harness, lambda: "cannot list resource" in notes(harness, "label_node"))
@@ -786,8 +779,7 @@ def test_missing_permission_to_write_events_stops_nothing() -> None:
 
 
 def test_a_deletion_without_permissions_continues_once_they_are_granted() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     binding = _delete_and_return(harness, f"{RBAC}/clusterrolebindings/tpu-functions-tear-down")
     harness.delete(NAME)
     harness.run_for(10 * MINUTE)
@@ -845,8 +837,7 @@ PAGE = Response(404, {"Content-Type": "text/html"}, b"<!DOCTYPE html><title>Erro
 def test_a_404_that_is_not_an_answer_of_compute_engine_does_not_mean_that_a_slice_is_gone(
     change: dict[str, Any],
 ) -> None:
-    harness = Harness(helpers.with_heartbeats())
-    helpers.ready_slice(harness, manifest(**change))
+    harness = helpers.ready(manifest(**change), helpers.with_heartbeats())
     before = harness.simulation.gce.leftovers()
     nodes = helpers.nodes(harness).keys()
     harness.hooks.instead = lambda _step, call: PAGE if "/compute/" in call else None
@@ -869,8 +860,7 @@ def test_a_404_that_is_not_an_answer_of_compute_engine_does_not_mean_that_a_slic
 def test_a_page_in_place_of_the_api_servers_answer_does_not_mean_that_an_object_is_gone(
     page: Response,
 ) -> None:
-    harness = Harness(helpers.with_heartbeats())
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready(manifest(), helpers.with_heartbeats())
     harness.hooks.instead = lambda _step, call: None if "/compute/" in call else page
     lines = len(harness.log.lines)
     (vm, _) = helpers.vms(harness)

@@ -126,8 +126,7 @@ def test_vms_that_join_by_other_means_work_with_clock_offsets(
 def test_a_reboot_by_compute_engine_keeps_nodes_with_clock_offsets(
     offsets: tuple[int, int, int],
 ) -> None:
-    harness = Harness(options_for(offsets))
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready(manifest(), options_for(offsets))
     before = uids(harness)
     assert_recovers(
         harness, lambda: harness.simulation.gce.faults.host_error(helpers.vms(harness)[0])

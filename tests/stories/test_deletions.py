@@ -34,9 +34,7 @@ def unjoined(hosts: int = 2, topology: str = "2x2x2") -> Harness:
 
 
 def joined() -> Harness:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
-    return harness
+    return helpers.ready()
 
 
 def hang(harness: Harness, matches: Callable[[str], bool]) -> None:

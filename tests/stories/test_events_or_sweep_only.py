@@ -52,8 +52,7 @@ def test_vms_that_join_by_other_means(options: Options) -> None:
 def test_a_vm_preempted_after_completion(options: Options) -> None:
     """Without events, the sweep finds within an hour that a VM is down, but not why."""
     words = {"Preempted"} if options is EVENTS_ONLY else {"NodeLost", "NodeNotReady"}
-    harness = Harness(options)
-    helpers.ready_slice(harness, manifest(instanceConfig=SPOT))
+    harness = helpers.ready(manifest(instanceConfig=SPOT), options)
     lost = helpers.vms(harness)[0]
     harness.simulation.gce.faults.preempt(lost)
     helpers.until(harness, lambda: not harness.is_ready(helpers.NAME), 2 * HOUR)
@@ -64,8 +63,7 @@ def test_a_vm_preempted_after_completion(options: Options) -> None:
 
 @either
 def test_a_vm_deleted_manually_from_a_group_with_repair(options: Options) -> None:
-    harness = Harness(options)
-    helpers.ready_slice(harness, manifest(**{**ONE_HOST, "nodeCount": 2}))
+    harness = helpers.ready(manifest(**{**ONE_HOST, "nodeCount": 2}), options)
     lost = helpers.vms(harness)[0]
     old = helpers.get(harness, lost)["id"]
     harness.simulation.gce.faults.act_as_user("DELETE", lost)
@@ -104,8 +102,7 @@ def test_pub_sub_is_unavailable_for_twenty_minutes(after_s: float) -> None:
 
 @pytest.mark.parametrize("after_s", [0.5, 5, 40, 60])
 def test_pub_sub_is_unavailable_while_a_group_is_deleted(after_s: float) -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     harness.delete(helpers.NAME)
     harness.run_for(timedelta(seconds=after_s))
     harness.simulation.pubsub.begin_outage()

@@ -38,8 +38,7 @@ def force_delete(harness: Harness, name: str = NAME) -> None:
 
 def force_deleted(**change: Any) -> tuple[Harness, str]:
     """A simulation with a slice whose group is gone, and the name of its resources."""
-    harness = Harness()
-    helpers.ready_slice(harness, manifest(**change))
+    harness = helpers.ready(manifest(**change))
     name = helpers.resource_name(harness)
     force_delete(harness)
     return harness, name
@@ -99,8 +98,7 @@ def test_only_the_remaining_resources_of_a_slice_are_reported() -> None:
 
 
 def test_an_existing_group_is_never_reported_as_leaked() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     harness.run_for(3 * HOUR)
     harness.simulation.gce.faults.fail_next("instanceGroupManagers.delete", calls=20, http=503)
     harness.delete(NAME)
@@ -140,8 +138,7 @@ def test_a_run_costs_three_lists_and_a_leak_few_calls_more(
     hosts: int, topology: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gce_calls, "PAGE_SIZE", 6)
-    harness = Harness()
-    helpers.ready_slice(harness, manifest(nodeCount=hosts, topology=topology))
+    harness = helpers.ready(manifest(nodeCount=hosts, topology=topology))
     harness.run_for(2 * HOUR)
     assert runs(harness)[-1]["calls"] == {"gce": 3, "kubernetes": 1}
     force_delete(harness)
@@ -193,8 +190,7 @@ def test_a_step_without_permission_to_list_reports_it() -> None:
 def test_a_slice_whose_finalizer_was_removed_while_another_one_keeps_the_group_is_reported() -> (
     None
 ):
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     name = helpers.resource_name(harness)
     both = ["example.com/keeps", "tpu-functions.dev/cleanup"]
     helpers.patch(harness, helpers.group_path(), {"metadata": {"finalizers": both}})

@@ -133,8 +133,7 @@ def test_flex_start_waits_for_its_grant_and_is_granted_later() -> None:
 
 
 def test_several_single_hosts_are_separate_slices() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest(**{**ONE_HOST, "nodeCount": 3}))
+    harness = helpers.ready(manifest(**{**ONE_HOST, "nodeCount": 3}))
     assert helpers.of_kind(harness, "resourcePolicies") == []
     assert len(helpers.nodes(harness)) == 3
     assert "InterconnectReady" not in [it["type"] for it in _conditions(harness)]
@@ -153,8 +152,7 @@ def test_labels_and_taints_of_the_user_are_on_every_node() -> None:
 
 
 def test_nodes_get_no_taint_unless_the_user_requests_it() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     assert all(not node["spec"].get("taints") for node in helpers.nodes(harness).values())
 
 
@@ -206,15 +204,13 @@ def test_the_users_settings_are_in_the_template() -> None:
 
 
 def test_the_template_has_no_token() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     (path,) = helpers.of_kind(harness, "instanceTemplates")
     assert "kubeadm-join-token" not in helpers.metadata_of(helpers.get(harness, path)["properties"])
 
 
 def test_vms_have_the_labels_that_identify_them_on_the_bill() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     for vm in helpers.vms(harness):
         labels = helpers.get(harness, vm)["labels"]
         assert labels["tpu-node-group-namespace"] == "default"
@@ -225,8 +221,7 @@ def test_vms_have_the_labels_that_identify_them_on_the_bill() -> None:
 
 @pytest.mark.conformance("name-gce-equals-cr")
 def test_every_resource_on_compute_engine_names_its_group() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     group = harness.group(helpers.NAME)
     assert group is not None
     for collection in ("resourcePolicies", "instanceTemplates", "instanceGroupManagers"):
@@ -260,8 +255,7 @@ def test_a_user_template_is_used_and_not_deleted() -> None:
 
 @pytest.mark.conformance("val-unknown-field-minnodecount")
 def test_min_node_count_has_no_effect_and_a_warning_says_so() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest(minNodeCount=9))
+    harness = helpers.ready(manifest(minNodeCount=9))
     warnings = [event for event in helpers.events(harness) if event[0] == "Warning"]
     assert warnings == [
         (
@@ -276,8 +270,7 @@ def test_min_node_count_has_no_effect_and_a_warning_says_so() -> None:
     "mig-insert-pending", "mig-ready", "mig-parent-ready-event", "del-child-starts"
 )
 def test_the_events_of_a_slice_have_the_messages_of_tpu_operator() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     helpers.assert_deleted_completely(harness)
     assert sorted(helpers.events(harness)) == [
         ("Normal", "ChildResourcesProvisioned", "All child resources provisioned successfully"),
@@ -319,8 +312,7 @@ def test_kubectl_get_prints_readable_columns() -> None:
 
 @pytest.mark.conformance("del-wait-mig")
 def test_deletion_is_reported_step_by_step() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     harness.delete(helpers.NAME)
     reasons: list[str] = []
 
@@ -377,16 +369,14 @@ def test_a_paused_group_can_be_deleted() -> None:
 
 
 def test_a_complete_slice_stays_ready_when_it_is_paused() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     helpers.annotate(harness, PAUSED, "true")
     harness.run_for(2 * HOUR)
     assert helpers.condition_of(harness) == ("True", "Ready", "All nodes are ready")
 
 
 def test_a_group_applied_again_is_not_affected_by_its_predecessor() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     first, old_nodes = helpers.resource_name(harness), set(helpers.nodes(harness))
     harness.delete(helpers.NAME)
     helpers.until_gone(harness)
@@ -399,8 +389,7 @@ def test_a_group_applied_again_is_not_affected_by_its_predecessor() -> None:
 
 def test_a_group_applied_again_while_the_old_one_is_deleted_waits_only_for_the_name() -> None:
     """The name is free as soon as the finalizer of the old group is removed."""
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     harness.delete(helpers.NAME)
     harness.run_for(timedelta(seconds=5))
     rejected = harness.apply(manifest())
@@ -413,8 +402,7 @@ def test_a_group_applied_again_while_the_old_one_is_deleted_waits_only_for_the_n
 
 def test_a_group_force_deleted_and_applied_again_does_not_touch_its_predecessor() -> None:
     """A user removes the finalizer: the remaining resources do not belong to the successor."""
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     first = helpers.resource_name(harness)
     harness.delete(helpers.NAME)
     helpers.patch(harness, helpers.group_path(), {"metadata": {"finalizers": []}})

@@ -25,8 +25,7 @@ from tests.support.manifests import manifest
 
 
 def test_the_sweep_without_events_reports_a_stopped_vm_lost() -> None:
-    harness = Harness(Options(relays=False, sinks=False))
-    helpers.ready_slice(harness, manifest(instanceConfig=SPOT))
+    harness = helpers.ready(manifest(instanceConfig=SPOT), Options(relays=False, sinks=False))
     lost = helpers.vms(harness)[0]
     harness.simulation.gce.faults.preempt(lost)
     helpers.until(harness, lambda: not harness.is_ready(helpers.NAME), 2 * HOUR)
@@ -38,8 +37,7 @@ def test_a_preempted_vm_stays_reported_while_its_node_is_not_known_to_be_dead(
     mode: dict[str, Any],
 ) -> None:
     """Its Node is still Ready for 50 seconds. A change of another Node must not clear the reason."""
-    harness = Harness(helpers.with_heartbeats())
-    helpers.ready_slice(harness, manifest(instanceConfig=SPOT, **mode))
+    harness = helpers.ready(manifest(instanceConfig=SPOT, **mode), helpers.with_heartbeats())
     lost, other = map(helpers.vm_name, helpers.vms(harness))
     harness.simulation.gce.faults.preempt(helpers.vms(harness)[0])
     helpers.until_reason(harness, "Preempted")
@@ -54,8 +52,7 @@ def test_a_preempted_vm_stays_reported_while_its_node_is_not_known_to_be_dead(
 
 
 def test_64_vms_preempted_together_are_all_reported_lost() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest(nodeCount=64, topology="4x8x8", instanceConfig=SPOT))
+    harness = helpers.ready(manifest(nodeCount=64, topology="4x8x8", instanceConfig=SPOT))
     for vm in helpers.vms(harness):
         harness.simulation.gce.faults.preempt(vm)
     harness.run_for(2 * MINUTE)
@@ -63,8 +60,7 @@ def test_64_vms_preempted_together_are_all_reported_lost() -> None:
 
 
 def test_a_node_of_another_machine_with_our_proof_is_not_touched() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     labels = {
         RESOURCE_NAME_LABEL: helpers.resource_name(harness),
         "cloud.google.com/gke-tpu-accelerator": "tpu7x",
@@ -137,8 +133,7 @@ def test_a_group_of_single_hosts_that_waits_for_capacity_is_observed_cheaply() -
 
 
 def test_an_invalid_time_in_a_status_does_not_keep_the_sweep_from_other_groups() -> None:
-    harness = Harness(Options(relays=False))
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready(manifest(), Options(relays=False))
     odd = "2026-11-20T10:00:00+99:00"
     answer = helpers.patch(
         harness, f"{helpers.group_path()}/status", {"status": {"completedAt": odd}}

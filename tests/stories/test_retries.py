@@ -64,8 +64,7 @@ def test_a_transient_error_is_reported_after_ten_minutes_and_cleared_when_it_end
 
 
 def test_a_deletion_without_an_answer_reports_that() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     faults = harness.simulation.gce.faults
     faults.fail_next("instanceGroupManagers.delete", calls=FOREVER, http=503)
     harness.delete(NAME)
@@ -81,8 +80,7 @@ def test_a_deletion_without_an_answer_reports_that() -> None:
 
 
 def test_a_ready_slice_stays_ready_while_its_hourly_resync_fails() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     faults = harness.simulation.gce.faults
     faults.fail_next("instances.list", calls=FOREVER, http=503)
     harness.run_for(2 * HOUR)
@@ -96,8 +94,7 @@ def test_a_ready_slice_stays_ready_while_its_hourly_resync_fails() -> None:
 
 
 def test_nothing_is_written_about_retries_while_there_is_no_error() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest())
+    harness = helpers.ready()
     before = status_writes(harness)
     harness.simulation.gce.faults.fail_next("instances.list", calls=1, http=503)
     harness.run_for(3 * HOUR)

@@ -104,8 +104,7 @@ def test_tokens_whose_metadata_could_not_be_written_are_deleted_with_the_group()
 
 
 def test_secrets_of_others_survive_a_group() -> None:
-    harness = Harness()
-    helpers.ready_slice(harness, manifest(**ONE_HOST))
+    harness = helpers.ready(manifest(**ONE_HOST))
     foreign = {
         "apiVersion": "v1",
         "kind": "Secret",
