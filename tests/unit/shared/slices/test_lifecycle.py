@@ -59,6 +59,13 @@ VIOLATIONS: dict[str, Callable[[Situation, SliceAction], bool]] = {
         and at.need in USED
         and not at.is_rebuild_due
     ),
+    "a deadline that stays although a Pod waits for the slice": lambda at, action: (
+        at.trigger is not SliceTrigger.SLICE
+        and at.need is Need.NEEDED
+        and at.phase not in (Phase.ABSENT, Phase.CONFLICT, Phase.DELETING)
+        and action is NOTHING
+        and (at.is_as_asked or not at.is_in_use)
+    ),
     "a deadline of a slice that is needed": lambda at, action: (
         action is SET_DEADLINE and at.need in USED
     ),
