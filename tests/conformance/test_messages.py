@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Conditions and events with the reasons and messages of tpu-operator."""
 
 from __future__ import annotations
@@ -27,23 +28,11 @@ from tests.unit.functions.label_node.test_decide import A, node, observed
 GONE = Resource(RESOURCE, State.GONE, NOW)
 EXISTS = Resource(RESOURCE, State.READY, NOW)
 DELETED: dict[str, tuple[dict[str, Resource], tuple[str, str]]] = {
-    "all exist": (
-        {POLICY: EXISTS, TEMPLATE: EXISTS, MIG: EXISTS},
-        ("DeletingMIG", "Waiting for ManagedInstanceGroup to be deleted"),
-    ),
-    "the MIG is gone": (
-        {POLICY: EXISTS, TEMPLATE: EXISTS, MIG: GONE},
-        ("DeletingTemplate", "Waiting for InstanceTemplate to be deleted"),
-    ),
-    "the template is gone too": (
-        {POLICY: EXISTS, TEMPLATE: GONE, MIG: GONE},
-        ("DeletingPolicy", "Waiting for WorkloadPolicy to be deleted"),
-    ),
-    "all are gone": (
-        {POLICY: GONE, TEMPLATE: GONE, MIG: GONE},
-        ("DeletingNodes", "Deleting stale Node objects"),
-    ),
-}
+    "all exist": ({POLICY: EXISTS, TEMPLATE: EXISTS, MIG: EXISTS}, ("DeletingMIG", "Waiting for ManagedInstanceGroup to be deleted")),
+    "the MIG is gone": ({POLICY: EXISTS, TEMPLATE: EXISTS, MIG: GONE}, ("DeletingTemplate", "Waiting for InstanceTemplate to be deleted")),
+    "the template is gone too": ({POLICY: EXISTS, TEMPLATE: GONE, MIG: GONE}, ("DeletingPolicy", "Waiting for WorkloadPolicy to be deleted")),
+    "all are gone": ({POLICY: GONE, TEMPLATE: GONE, MIG: GONE}, ("DeletingNodes", "Deleting stale Node objects")),
+}  # fmt: skip
 
 
 @pytest.mark.conformance(

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The reads of the JobSet steps: for one slice, for a finished operation, in a sweep run."""
 
 from __future__ import annotations
@@ -282,48 +283,12 @@ POD_RESYNC, EVENT = (
 PODS: dict[str, tuple[Trigger, bool, dict[str, Any], Any, tuple[str, ...]]] = {
     "there is no slice": (POD_RESYNC, False, {}, None, ()),
     "the slice is being created": (POD_RESYNC, True, {"find": PROVISIONING}, PROVISIONING, ()),
-    "the slice is ready, the Pod has waited briefly": (
-        POD_RESYNC,
-        False,
-        {"find": READY},
-        READY,
-        (),
-    ),
-    "the slice is ready, the Pod has waited long": (
-        POD_RESYNC,
-        True,
-        {"find": READY, "list_nodes_of_slice": OLD_NODES},
-        replace(READY, since=YOUNGEST),
-        (),
-    ),
-    "the slice is ready without Nodes, the Pod has waited long": (
-        POD_RESYNC,
-        True,
-        {"find": READY, "list_nodes_of_slice": []},
-        replace(READY, since=NOW),
-        (),
-    ),
-    "the slice is ready since a known time, the Pod has waited long": (
-        POD_RESYNC,
-        True,
-        {"find": replace(READY, since=NOW)},
-        replace(READY, since=NOW),
-        (),
-    ),
-    "the slice is ready, the Pod has waited long, on an event": (
-        EVENT,
-        True,
-        {"find": READY},
-        READY,
-        (),
-    ),
-    "the slice has another hash, and another Job uses it": (
-        POD_RESYNC,
-        False,
-        {"find": ANOTHER, **IN_USE},
-        ANOTHER,
-        (OTHER_JOB,),
-    ),
+    "the slice is ready, the Pod has waited briefly": (POD_RESYNC, False, {"find": READY}, READY, ()),
+    "the slice is ready, the Pod has waited long": (POD_RESYNC, True, {"find": READY, "list_nodes_of_slice": OLD_NODES}, replace(READY, since=YOUNGEST), ()),
+    "the slice is ready without Nodes, the Pod has waited long": (POD_RESYNC, True, {"find": READY, "list_nodes_of_slice": []}, replace(READY, since=NOW), ()),
+    "the slice is ready since a known time, the Pod has waited long": (POD_RESYNC, True, {"find": replace(READY, since=NOW)}, replace(READY, since=NOW), ()),
+    "the slice is ready, the Pod has waited long, on an event": (EVENT, True, {"find": READY}, READY, ()),
+    "the slice has another hash, and another Job uses it": (POD_RESYNC, False, {"find": ANOTHER, **IN_USE}, ANOTHER, (OTHER_JOB,)),
     "the slice has another hash, and its own Job uses it": (
         POD_RESYNC,
         False,
@@ -331,7 +296,7 @@ PODS: dict[str, tuple[Trigger, bool, dict[str, Any], Any, tuple[str, ...]]] = {
         ANOTHER,
         (),
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", PODS.values(), ids=PODS)
@@ -418,25 +383,10 @@ OPERATIONS: dict[str, tuple[str, list[Any], dict[str, Any], tuple[bool, bool]]] 
     "a deletion for which a Pod waits": ("delete", [OWN_POD], {}, (True, True)),
     "a deletion for which no Pod waits": ("delete", [], {}, (False, False)),
     "a creation for which a Pod waits": ("create", [OWN_POD], {"list_all": []}, (True, False)),
-    "a creation whose Pod has started": (
-        "create",
-        [],
-        {"list_all": [READY], "list_job_pods": [node("x"), STARTED]},
-        (True, False),
-    ),
-    "a creation whose Pods are gone": (
-        "create",
-        [],
-        {"list_all": [READY], "list_job_pods": []},
-        (False, False),
-    ),
-    "a creation of a pool that is no slice": (
-        "create",
-        [],
-        {"list_all": [replace(READY, name="x")]},
-        (False, False),
-    ),
-}
+    "a creation whose Pod has started": ("create", [], {"list_all": [READY], "list_job_pods": [node("x"), STARTED]}, (True, False)),
+    "a creation whose Pods are gone": ("create", [], {"list_all": [READY], "list_job_pods": []}, (False, False)),
+    "a creation of a pool that is no slice": ("create", [], {"list_all": [replace(READY, name="x")]}, (False, False)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", OPERATIONS.values(), ids=OPERATIONS)

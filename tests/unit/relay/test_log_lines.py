@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The relay's log lines for filters and alerts: the conditions of each, and its level."""
 
 from __future__ import annotations
@@ -51,14 +52,8 @@ def _make_list_invalid(api: ScriptedApi) -> None:
 
 Failure = Callable[[ScriptedApi], None]
 ENDS: dict[str, tuple[Failure, dict[str, Any]]] = {
-    "the version has expired": (
-        ScriptedApi.compact,
-        end("info", "expired", "410 too old resource version: 5 (100)"),
-    ),
-    "the API server fails": (
-        lambda api: api.watch_errors.append(error_response(500, "etcd is away")),
-        end("warning", "refused", "500 etcd is away"),
-    ),
+    "the version has expired": (ScriptedApi.compact, end("info", "expired", "410 too old resource version: 5 (100)")),
+    "the API server fails": (lambda api: api.watch_errors.append(error_response(500, "etcd is away")), end("warning", "refused", "500 etcd is away")),
     "the CRD does not exist": (
         lambda api: api.watch_errors.append(Response(404, body=b"404 page not found\n")),
         end(
@@ -67,27 +62,15 @@ ENDS: dict[str, tuple[Failure, dict[str, Any]]] = {
             f"404: the API server does not know {GROUPS}; its CustomResourceDefinition must be applied",
         ),
     ),
-    "an invalid event": (
-        lambda api: api.watch_errors.append(Response(200, body=b'"x"\n')),
-        end("warning", "broken", "ValueError: not a watch event: x"),
-    ),
+    "an invalid event": (lambda api: api.watch_errors.append(Response(200, body=b'"x"\n')), end("warning", "broken", "ValueError: not a watch event: x")),
     "a long invalid event": (
         lambda api: api.watch_errors.append(Response.of_json("x" * 300)),
         end("warning", "broken", f"ValueError: not a watch event: {'x' * 200}"),
     ),
-    "a long invalid list": (
-        _make_list_invalid,
-        end("warning", "broken", f"ValueError: not a list: {'x' * 200}"),
-    ),
-    "a long error of the API server": (
-        lambda api: api.watch_errors.append(error_response(500, "x" * 600)),
-        end("warning", "refused", f"500 {'x' * 500}"),
-    ),
-    "a long error of a proxy": (
-        lambda api: api.watch_errors.append(Response(502, body=b"x" * 600)),
-        end("warning", "refused", f"502 {'x' * 500}"),
-    ),
-}
+    "a long invalid list": (_make_list_invalid, end("warning", "broken", f"ValueError: not a list: {'x' * 200}")),
+    "a long error of the API server": (lambda api: api.watch_errors.append(error_response(500, "x" * 600)), end("warning", "refused", f"500 {'x' * 500}")),
+    "a long error of a proxy": (lambda api: api.watch_errors.append(Response(502, body=b"x" * 600)), end("warning", "refused", f"502 {'x' * 500}")),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", ENDS.values(), ids=ENDS)

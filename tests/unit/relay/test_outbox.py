@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Which changes are reported, to which step, and when."""
 
 from __future__ import annotations
@@ -342,38 +343,14 @@ def test_a_list_without_changes_reports_nothing() -> None:
 RELISTS: dict[str, tuple[WatchedKind, list[Raw], list[Report]]] = {
     "a deleted Node": ("Node", [], REPORTED),
     "a changed Node": ("Node", [node(ready="False")], REPORTED),
-    "a Node with another proof": (
-        "Node",
-        [node(labels={**OWN_LABELS, VM_ID_LABEL: "1"})],
-        REPORTED,
-    ),
-    "a new Node": (
-        "Node",
-        [node(), node(f"{RESOURCE_NAME}-cd34")],
-        [(LABEL, "NodesChanged", (f"{RESOURCE_NAME}-cd34",))],
-    ),
+    "a Node with another proof": ("Node", [node(labels={**OWN_LABELS, VM_ID_LABEL: "1"})], REPORTED),
+    "a new Node": ("Node", [node(), node(f"{RESOURCE_NAME}-cd34")], [(LABEL, "NodesChanged", (f"{RESOURCE_NAME}-cd34",))]),
     "a deleted group": ("TPUNodeGroup", [], []),
-    "a changed group": (
-        "TPUNodeGroup",
-        [settled_group(generation=2)],
-        [(CREATE, "SpecChanged", ())],
-    ),
-    "a group that is being deleted": (
-        "TPUNodeGroup",
-        [settled_group(deleting=True)],
-        [(TEAR_DOWN, "Deleting", ())],
-    ),
-    "a new group": (
-        "TPUNodeGroup",
-        [settled_group(), group("new", uid="uid-2", resource_name="")],
-        [(CREATE, "Added", ())],
-    ),
-    "a recreated group": (
-        "TPUNodeGroup",
-        [group(uid="uid-2", resource_name="", finalizers=())],
-        [(CREATE, "Added", ())],
-    ),
-}
+    "a changed group": ("TPUNodeGroup", [settled_group(generation=2)], [(CREATE, "SpecChanged", ())]),
+    "a group that is being deleted": ("TPUNodeGroup", [settled_group(deleting=True)], [(TEAR_DOWN, "Deleting", ())]),
+    "a new group": ("TPUNodeGroup", [settled_group(), group("new", uid="uid-2", resource_name="")], [(CREATE, "Added", ())]),
+    "a recreated group": ("TPUNodeGroup", [group(uid="uid-2", resource_name="", finalizers=())], [(CREATE, "Added", ())]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind, objects, expected", RELISTS.values(), ids=RELISTS.keys())

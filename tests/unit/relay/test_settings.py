@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The relay's settings from the environment, and the errors for invalid ones."""
 
 from __future__ import annotations
@@ -43,37 +44,22 @@ def test_white_space_around_a_value_is_removed() -> None:
 
 
 INVALID: dict[str, tuple[dict[str, str], str]] = {
-    "no project": (
-        {},
-        "PUBSUB_PROJECT is not set: it must be the id of a Google Cloud project",
-    ),
-    "project": (
-        {"PUBSUB_PROJECT": "projects/p"},
-        "PUBSUB_PROJECT='projects/p' is wrong: it must be the id of a Google Cloud project",
-    ),
+    "no project": ({}, "PUBSUB_PROJECT is not set: it must be the id of a Google Cloud project"),
+    "project": ({"PUBSUB_PROJECT": "projects/p"}, "PUBSUB_PROJECT='projects/p' is wrong: it must be the id of a Google Cloud project"),
     "prefix": (
         {"PUBSUB_PROJECT": "proj-1", "TOPIC_PREFIX": "a/b"},
         "TOPIC_PREFIX='a/b' is wrong: it must be the beginning of a Pub/Sub topic id: a letter,"
         " then letters, digits and -_.~+%",
     ),
-    "cluster": (
-        {"PUBSUB_PROJECT": "proj-1", "CLUSTER_ID": "a b"},
-        "CLUSTER_ID='a b' is wrong: it must be at most 63 letters, digits and -_.",
-    ),
-    "port": (
-        {"PUBSUB_PROJECT": "proj-1", "PORT": "65536"},
-        "PORT='65536' is wrong: it must be a port number, 0 to 65535",
-    ),
-    "jobsets": (
-        {"PUBSUB_PROJECT": "proj-1", "JOBSETS": "yes"},
-        "JOBSETS='yes' is wrong: it must be true or false",
-    ),
+    "cluster": ({"PUBSUB_PROJECT": "proj-1", "CLUSTER_ID": "a b"}, "CLUSTER_ID='a b' is wrong: it must be at most 63 letters, digits and -_."),
+    "port": ({"PUBSUB_PROJECT": "proj-1", "PORT": "65536"}, "PORT='65536' is wrong: it must be a port number, 0 to 65535"),
+    "jobsets": ({"PUBSUB_PROJECT": "proj-1", "JOBSETS": "yes"}, "JOBSETS='yes' is wrong: it must be true or false"),
     "several": (
         {"PORT": "http"},
         "PUBSUB_PROJECT is not set: it must be the id of a Google Cloud project; "
         "PORT='http' is wrong: it must be a port number, 0 to 65535",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("environ, message", INVALID.values(), ids=INVALID.keys())

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Recorded messages: the topic of a line, and the errors of invalid lines."""
 
 from __future__ import annotations
@@ -88,32 +89,13 @@ OWN = {"cluster": "c-1", "cause": "NodesChanged"}
 
 FORMS: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
     "a message with a field step": (message(step="label_node"), {"cause": "NodesChanged"}),
-    "a Pub/Sub message with an attribute": (
-        pubsub(message(), step="label_node", **OWN),
-        {"step": "label_node", **OWN},
-    ),
+    "a Pub/Sub message with an attribute": (pubsub(message(), step="label_node", **OWN), {"step": "label_node", **OWN}),
     "data as an object": ({"data": message(), "attributes": {**DEAD, **OWN}}, OWN),
-    "a push request": (
-        {
-            "message": pubsub(message(), **OWN),
-            "subscription": "projects/p/subscriptions/tpu-functions-label-node",
-            "deliveryAttempt": 3,
-        },
-        OWN,
-    ),
+    "a push request": ({"message": pubsub(message(), **OWN), "subscription": "projects/p/subscriptions/tpu-functions-label-node", "deliveryAttempt": 3}, OWN),
     "a pulled dead letter": ({"ackId": "a", "message": pubsub(message(), **DEAD, **OWN)}, OWN),
-    "a pushed dead letter": (
-        {
-            "message": pubsub(message(), **DEAD, **OWN),
-            "subscription": "projects/p/subscriptions/tpu-functions-dead-letters",
-        },
-        OWN,
-    ),
-    "a message with attributes of a client library": (
-        pubsub(message(), googclient_deliveryattempt="5", **DEAD),
-        {},
-    ),
-}
+    "a pushed dead letter": ({"message": pubsub(message(), **DEAD, **OWN), "subscription": "projects/p/subscriptions/tpu-functions-dead-letters"}, OWN),
+    "a message with attributes of a client library": (pubsub(message(), googclient_deliveryattempt="5", **DEAD), {}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("form", FORMS)

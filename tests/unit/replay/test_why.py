@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """``kubectl tng timeline --why``: the observation, the decision, and the decision of this version."""
 
 from __future__ import annotations
@@ -183,34 +184,17 @@ FACTS: dict[str, list[str]] = {
         "32 VMs of the MIG listed, errors: ZONE_RESOURCE_POOL_EXHAUSTED",
     ],
     "a group that is paused": ["the group is paused", "status: no resources"],
-    "a group that is not owned": [
-        "the group lacks this system's finalizer or label",
-        "status: no resources",
-    ],
+    "a group that is not owned": ["the group lacks this system's finalizer or label", "status: no resources"],
     "a group that cannot be read": ["spec: spec.nodeLocation: is required"],
-    "a VM that was preempted": [
-        "0 Nodes read: 2 wanted, 0 of the group, 0 ready",
-        "1 VM read: 1 gone",
-        "status: managed instance group Ready",
-    ],
+    "a VM that was preempted": ["0 Nodes read: 2 wanted, 0 of the group, 0 ready", "1 VM read: 1 gone", "status: managed instance group Ready"],
     "a Node that was ready a moment ago": [
         "1 Node read: 2 wanted, 1 of the group, 1 ready",
         "all VMs listed",
         "status: managed instance group Ready",
         "VMs that delay it: tng-my-slice-06caaff9-aaaa NodeNotReady",
     ],
-    "inject_token: no VM has a token": [
-        "32 VMs read: 32 RUNNING",
-        "0 have joined, 0 have the Node of an earlier VM",
-        "0 have a token",
-        "status: no resources",
-    ],
-    "a VM that could not be read": [
-        "0 VMs read",
-        "no time to read 1 VM",
-        "get: 403 forbidden: no",
-        "status: no resources",
-    ],
+    "inject_token: no VM has a token": ["32 VMs read: 32 RUNNING", "0 have joined, 0 have the Node of an earlier VM", "0 have a token", "status: no resources"],
+    "a VM that could not be read": ["0 VMs read", "no time to read 1 VM", "get: 403 forbidden: no", "status: no resources"],
     "tear_down: the deletion begins": [DELETING, EXISTING, "32 Nodes read, 0 ready, 0 cordoned"],
     "tear_down: no Node is labelled": [
         DELETING,
@@ -219,33 +203,17 @@ FACTS: dict[str, list[str]] = {
         "32 Nodes read, 0 ready, 0 cordoned",
         "all VMs listed: 32 RUNNING",
     ],
-    "an unreadable group that is being deleted": [
-        DELETING,
-        "spec: spec.nodeLocation: is required",
-        "status: no resources",
-    ],
+    "an unreadable group that is being deleted": [DELETING, "spec: spec.nodeLocation: is required", "status: no resources"],
     "approve_join: the VM holds another token": [
         "1 signing request read",
         f"{REQUEST}: group default/my-slice, and its VM is RUNNING and holds the token newnew",
     ],
-    "approve_join: the VM holds no token": [
-        "1 signing request read",
-        f"{REQUEST}: group default/my-slice, and its VM is RUNNING and holds no token",
-    ],
-    "approve_join: the VM is gone": [
-        "1 signing request read",
-        f"{REQUEST}: group default/my-slice, and no VM was read",
-    ],
-    "approve_join: Compute Engine is unavailable": [
-        "1 signing request read",
-        f"{REQUEST}: instances.get: 503 backendError: away",
-    ],
-    "approve_join: an alternative name": [
-        "1 signing request read",
-        f"{REQUEST}: it asks for alternative names",
-    ],
+    "approve_join: the VM holds no token": ["1 signing request read", f"{REQUEST}: group default/my-slice, and its VM is RUNNING and holds no token"],
+    "approve_join: the VM is gone": ["1 signing request read", f"{REQUEST}: group default/my-slice, and no VM was read"],
+    "approve_join: Compute Engine is unavailable": ["1 signing request read", f"{REQUEST}: instances.get: 503 backendError: away"],
+    "approve_join: an alternative name": ["1 signing request read", f"{REQUEST}: it asks for alternative names"],
     "approve_join: approved by this system": ["1 signing request read", "csr-x: already decided"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", FACTS)
@@ -290,23 +258,11 @@ def test_an_equal_decision_is_rendered_once() -> None:
 
 
 DIFFERENT: dict[str, tuple[dict[str, Any], str]] = {
-    "another outcome": (
-        {FIELD: changed(outcome="AllReady")},
-        f"decided: AllReady: {WRITE}",
-    ),
-    "another reason of Ready": (
-        {"ready": {"reason": "Preempted"}},
-        f"decided: AllJoined (Ready: Preempted): {WRITE}",
-    ),
-    "other actions": (
-        {FIELD: changed(actions=["a", "b", "a", "c", "d", "e", "f"])},
-        "decided: AllJoined (Ready: NodeNotReady): a; b; c; d and 2 more",
-    ),
-    "a crash": (
-        {FIELD: changed(outcome=None, actions=[]), "note": "KeyError: 'x'", "decision": "Crashed"},
-        "decided: Crashed: KeyError: 'x'",
-    ),
-}
+    "another outcome": ({FIELD: changed(outcome="AllReady")}, f"decided: AllReady: {WRITE}"),
+    "another reason of Ready": ({"ready": {"reason": "Preempted"}}, f"decided: AllJoined (Ready: Preempted): {WRITE}"),
+    "other actions": ({FIELD: changed(actions=["a", "b", "a", "c", "d", "e", "f"])}, "decided: AllJoined (Ready: NodeNotReady): a; b; c; d and 2 more"),
+    "a crash": ({FIELD: changed(outcome=None, actions=[]), "note": "KeyError: 'x'", "decision": "Crashed"}, "decided: Crashed: KeyError: 'x'"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("change, then", DIFFERENT.values(), ids=DIFFERENT)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Any request has an answer, and a second review of an injected object changes nothing."""
 
 from __future__ import annotations
@@ -179,16 +180,8 @@ def test_a_malformed_annotation_is_ignored() -> None:
 
 
 HUGE: list[tuple[str, Manifest, str]] = [
-    (
-        "replicas",
-        stateful_set(replicas=2**31 - 1),
-        "StatefulSet web has 2147483647 replicas, but a slice has at most 9216",
-    ),
-    (
-        "completions",
-        job(count=2**31 - 1),
-        "Job tpu-job has 2147483647 completions, but a slice has at most 9216",
-    ),
+    ("replicas", stateful_set(replicas=2**31 - 1), "StatefulSet web has 2147483647 replicas, but a slice has at most 9216"),
+    ("completions", job(count=2**31 - 1), "Job tpu-job has 2147483647 completions, but a slice has at most 9216"),
     (
         "topology",
         pod(
@@ -199,17 +192,9 @@ HUGE: list[tuple[str, Manifest, str]] = [
         ),
         "topology 999x999x999 has 997002999 chips, but a slice has at most 9216",
     ),
-    (
-        "digits",
-        stateful_set(pod={"nodeSelector": selector("tpu7x", f"{'9' * 5000}x2")}),
-        "the node selector cloud.google.com/gke-tpu-topology=999",
-    ),
-    (
-        "containers",
-        stateful_set(*(container(f"c{number}", 1) for number in range(2000))),
-        "2000 containers ask for google.com/tpu; at most 32 may",
-    ),
-]
+    ("digits", stateful_set(pod={"nodeSelector": selector("tpu7x", f"{'9' * 5000}x2")}), "the node selector cloud.google.com/gke-tpu-topology=999"),
+    ("containers", stateful_set(*(container(f"c{number}", 1) for number in range(2000))), "2000 containers ask for google.com/tpu; at most 32 may"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("target, warning", [row[1:] for row in HUGE], ids=[row[0] for row in HUGE])

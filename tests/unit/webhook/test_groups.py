@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Pods of a LeaderWorkerSet: inject_env never contradicts the numbers that its webhook sets."""
 
 from __future__ import annotations
@@ -137,34 +138,21 @@ def test_host_names_are_at_most_as_long_as_a_dns_name(length: int, count: int) -
 
 
 WARNED: list[tuple[Manifest, str]] = [
-    (
-        group(nodeSelector=selector("tpu-v6e-slice", "4x4"))[0],
-        "topology 4x4 needs 4 Pods, and there are 2; set their number to 4",
-    ),
-    (
-        group(nodeSelector=selector("tpu7x", "2x2x1"))[1],
-        "topology 2x2x1 needs 1 Pod, and there are 2; set their number to 1",
-    ),
+    (group(nodeSelector=selector("tpu-v6e-slice", "4x4"))[0], "topology 4x4 needs 4 Pods, and there are 2; set their number to 4"),
+    (group(nodeSelector=selector("tpu7x", "2x2x1"))[1], "topology 2x2x1 needs 1 Pod, and there are 2; set their number to 1"),
     (
         GROUPS["an init container"][0],
         "LeaderWorkerSet counts an init container with google.com/tpu as one more process of each Pod; "
         "ask for it in containers only",
     ),
-    (
-        GROUPS["subgroups"][0],
-        "with subgroups, LeaderWorkerSet sets TPU variables in one container only; ask for "
-        "google.com/tpu in one",
-    ),
+    (GROUPS["subgroups"][0], "with subgroups, LeaderWorkerSet sets TPU variables in one container only; ask for " "google.com/tpu in one"),
     (
         group(container(env=[FIRST_PORT]))[0],
         "TPU_PROCESS_PORT has no port number as its value, and LeaderWorkerSet builds addresses from "
         "it; set a number, or leave it out",
     ),
-    (
-        group(container(env=[{"name": "TPU_WORKER_ID", "value": "0"}]))[0],
-        "LeaderWorkerSet sets no TPU variables where TPU_WORKER_ID is set; leave it out",
-    ),
-]
+    (group(container(env=[{"name": "TPU_WORKER_ID", "value": "0"}]))[0], "LeaderWorkerSet sets no TPU variables where TPU_WORKER_ID is set; leave it out"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("made, warning", WARNED, ids=[text for _, text in WARNED])

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """A template and its Pods have equal variables; a Pod gets all of them, or none and a warning."""
 
 from __future__ import annotations
@@ -53,18 +54,8 @@ def is_rejected(pod: Manifest) -> bool:
 CONTRADICTORY: list[tuple[str, Manifest, int, str]] = [
     ("no service", stateful_set(service="", replicas=4, pod=FOUR_HOSTS), 0, WITHOUT_SERVICE),
     ("no DNS names", of_jobset(pod=FOUR_HOSTS), 0, WITHOUT_DNS),
-    (
-        "partial parallelism, the first Pod",
-        job(count=8, parallelism=4, pod=FOUR_HOSTS),
-        0,
-        PARTIAL_PARALLELISM,
-    ),
-    (
-        "partial parallelism, a later Pod",
-        job(count=8, parallelism=4, pod=FOUR_HOSTS),
-        5,
-        PARTIAL_PARALLELISM,
-    ),
+    ("partial parallelism, the first Pod", job(count=8, parallelism=4, pod=FOUR_HOSTS), 0, PARTIAL_PARALLELISM),
+    ("partial parallelism, a later Pod", job(count=8, parallelism=4, pod=FOUR_HOSTS), 5, PARTIAL_PARALLELISM),
     (
         "no subdomain",
         job(subdomain="", pod=FOUR_HOSTS),
@@ -78,15 +69,10 @@ CONTRADICTORY: list[tuple[str, Manifest, int, str]] = [
         7,
         "a list of all workers is longer than 131000 bytes; choose shorter names",
     ),
-    (
-        "too many",
-        stateful_set(replicas=9217),
-        9000,
-        "StatefulSet web has 9217 replicas, but a slice has at most 9216",
-    ),
+    ("too many", stateful_set(replicas=9217), 9000, "StatefulSet web has 9217 replicas, but a slice has at most 9216"),
     ("no service, no topology", stateful_set(service=""), 0, WITHOUT_SERVICE),
     ("partial parallelism, no topology", job(count=8, parallelism=4), 0, PARTIAL_PARALLELISM),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """A request for a Node's certificate must be exactly one PEM block with exactly one name."""
 
 from __future__ import annotations
@@ -55,86 +56,30 @@ def test_the_node_is_read_from_a_kubelets_request(case: tuple[dict[str, Any], st
 
 NO_NODE = "its common name is not system:node: and the name of a Node"
 INVALID: dict[str, tuple[dict[str, Any], str, str]] = {
-    "alternative names that cannot be read": (
-        manifest(pem(kubelets(VM), names_der=STRANGE_NAMES)),
-        VM,
-        NO_ATTRIBUTES,
-    ),
+    "alternative names that cannot be read": (manifest(pem(kubelets(VM), names_der=STRANGE_NAMES)), VM, NO_ATTRIBUTES),
     "a name longer than a Node's": (manifest(pem(kubelets("a" * 254))), "", NO_NODE),
     "two blocks, the first for another Node": (manifest(OTHER + OWN), "", BLOCK),
     "two blocks, the first for its own Node": (manifest(OWN + OTHER), "", BLOCK),
-    "a block of another type before the request": (
-        manifest(b"-----BEGIN X-----\nAAAA\n-----END X-----\n" + OWN),
-        "",
-        BLOCK,
-    ),
+    "a block of another type before the request": (manifest(b"-----BEGIN X-----\nAAAA\n-----END X-----\n" + OWN), "", BLOCK),
     "text before the block": (manifest(b"Subject: me\n" + OWN), "", BLOCK),
     "text after the block": (manifest(OWN + b"me"), "", BLOCK),
-    "headers in the block": (
-        manifest(OWN.replace(b"REQUEST-----\n", b"REQUEST-----\nProc-Type: 4\n\n", 1)),
-        "",
-        BLOCK,
-    ),
+    "headers in the block": (manifest(OWN.replace(b"REQUEST-----\n", b"REQUEST-----\nProc-Type: 4\n\n", 1)), "", BLOCK),
     "the older type of the block": (manifest(OWN.replace(b"CERT", b"NEW CERT")), "", BLOCK),
     "an empty request": (manifest(b""), "", BLOCK),
-    "another organization": (
-        manifest(pem([(O, "system:masters"), NODE])),
-        VM,
-        "its organization is not system:nodes alone",
-    ),
-    "one more organization": (
-        manifest(pem([NODES, (O, "system:masters"), NODE])),
-        VM,
-        "its organization is not system:nodes alone",
-    ),
-    "no organization": (
-        manifest(pem([NODE])),
-        VM,
-        "its organization is not system:nodes alone",
-    ),
-    "two names": (
-        manifest(pem([NODES, NODE, (CN, "system:node:control-plane-1")])),
-        "",
-        "its common name is not system:node: and the name of a Node",
-    ),
-    "no name": (
-        manifest(pem([NODES])),
-        "",
-        "its common name is not system:node: and the name of a Node",
-    ),
-    "a user's name": (
-        manifest(pem([NODES, (CN, "admin")])),
-        "",
-        "its common name is not system:node: and the name of a Node",
-    ),
-    "an organizational unit": (
-        manifest(pem([NODES, NODE, (OU, "x")])),
-        VM,
-        "its subject has more parts than an organization and a common name",
-    ),
-    "an alternative name": (
-        manifest(pem(kubelets(VM), names=["kubernetes.default"])),
-        VM,
-        "it asks for alternative names",
-    ),
+    "another organization": (manifest(pem([(O, "system:masters"), NODE])), VM, "its organization is not system:nodes alone"),
+    "one more organization": (manifest(pem([NODES, (O, "system:masters"), NODE])), VM, "its organization is not system:nodes alone"),
+    "no organization": (manifest(pem([NODE])), VM, "its organization is not system:nodes alone"),
+    "two names": (manifest(pem([NODES, NODE, (CN, "system:node:control-plane-1")])), "", "its common name is not system:node: and the name of a Node"),
+    "no name": (manifest(pem([NODES])), "", "its common name is not system:node: and the name of a Node"),
+    "a user's name": (manifest(pem([NODES, (CN, "admin")])), "", "its common name is not system:node: and the name of a Node"),
+    "an organizational unit": (manifest(pem([NODES, NODE, (OU, "x")])), VM, "its subject has more parts than an organization and a common name"),
+    "an alternative name": (manifest(pem(kubelets(VM), names=["kubernetes.default"])), VM, "it asks for alternative names"),
     "a challenge password": (manifest(pem(kubelets(VM), attribute=b"x")), VM, NO_ATTRIBUTES),
-    "a server's usages": (
-        manifest(OWN, usages=["digital signature", "server auth"]),
-        VM,
-        "its usages are digital signature, server auth, not a kubelet's",
-    ),
-    "an additional usage": (
-        manifest(OWN, usages=[*USAGES, "cert sign"]),
-        VM,
-        "its usages are digital signature, client auth, cert sign, not a kubelet's",
-    ),
-    "a usage twice": (
-        manifest(OWN, usages=[*USAGES, "client auth"]),
-        VM,
-        "its usages are digital signature, client auth, client auth, not a kubelet's",
-    ),
+    "a server's usages": (manifest(OWN, usages=["digital signature", "server auth"]), VM, "its usages are digital signature, server auth, not a kubelet's"),
+    "an additional usage": (manifest(OWN, usages=[*USAGES, "cert sign"]), VM, "its usages are digital signature, client auth, cert sign, not a kubelet's"),
+    "a usage twice": (manifest(OWN, usages=[*USAGES, "client auth"]), VM, "its usages are digital signature, client auth, client auth, not a kubelet's"),
     "no usages": (manifest(OWN, usages=[]), VM, "its usages are none, not a kubelet's"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", INVALID.values(), ids=INVALID)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The reads of approve_join about a request, its group and its VM, within the time limit."""
 
 from __future__ import annotations
@@ -62,33 +63,17 @@ def joining(
 
 GROUP = ["get_cluster_id", "list_groups_named"]
 CASES: dict[str, tuple[dict[str, Any], list[str], dict[str, Any] | None]] = {
-    "for a Node of a group": (
-        {},
-        [*GROUP, "find_instance"],
-        {"group": node_group.parse(raw_group(), CLUSTER), "instance": instance(VM)},
-    ),
-    "for a Node whose VM does not exist": (
-        {"find_instance": None},
-        [*GROUP, "find_instance"],
-        {"group": node_group.parse(raw_group(), CLUSTER)},
-    ),
+    "for a Node of a group": ({}, [*GROUP, "find_instance"], {"group": node_group.parse(raw_group(), CLUSTER), "instance": instance(VM)}),
+    "for a Node whose VM does not exist": ({"find_instance": None}, [*GROUP, "find_instance"], {"group": node_group.parse(raw_group(), CLUSTER)}),
     "deleted": ({"find_signing_request": None}, [], None),
-    "to another signer": (
-        {"find_signing_request": {**RAW, "spec": {**RAW["spec"], "signerName": "x"}}},
-        [],
-        None,
-    ),
+    "to another signer": ({"find_signing_request": {**RAW, "spec": {**RAW["spec"], "signerName": "x"}}}, [], None),
     "for a Node named like its VM with a domain": (
         {"find_signing_request": WITH_DOMAIN},
         [*GROUP, "find_instance"],
         {"group": node_group.parse(raw_group(), CLUSTER), "instance": instance(VM)},
     ),
     "for a Node of no group": ({"find_signing_request": ELSEWHERE}, [], {}),
-    "for a group that does not exist": (
-        {"list_groups_named": [raw_group(uid="another")]},
-        GROUP,
-        {},
-    ),
+    "for a group that does not exist": ({"list_groups_named": [raw_group(uid="another")]}, GROUP, {}),
     "for a group that is being deleted": (
         {"list_groups_named": [raw_group(deleting=True)]},
         GROUP,
@@ -103,12 +88,8 @@ CASES: dict[str, tuple[dict[str, Any], list[str], dict[str, Any] | None]] = {
         },
     ),
     "the group cannot be read": ({"list_groups_named": FORBIDDEN}, GROUP, {"error": FORBIDDEN}),
-    "the VM cannot be read": (
-        {"find_instance": FORBIDDEN},
-        [*GROUP, "find_instance"],
-        {"group": node_group.parse(raw_group(), CLUSTER), "error": FORBIDDEN},
-    ),
-}
+    "the VM cannot be read": ({"find_instance": FORBIDDEN}, [*GROUP, "find_instance"], {"group": node_group.parse(raw_group(), CLUSTER), "error": FORBIDDEN}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The reads of create_resources, which does not read a resource that is known to exist."""
 
 from __future__ import annotations
@@ -80,45 +81,15 @@ CASES: dict[str, tuple[Status, Trigger, dict[str, Any], list[str]]] = {
     "no insert was called yet: nothing": (INTENDED, ADDED, {}, []),
     "the policy was created: not the template": (BEING_CREATED, POLICY_CREATED, {}, ALL[:1]),
     "all are ready: the MIG": (all_ready(), RESYNC, {}, ["find_mig"]),
-    "an insert has created nothing: its operation": (
-        mig_being_created("op"),
-        RESYNC,
-        ABSENT,
-        ["find_mig", "find_operation"],
-    ),
+    "an insert has created nothing: its operation": (mig_being_created("op"), RESYNC, ABSENT, ["find_mig", "find_operation"]),
     "VMs are being created: the members": (all_ready(), RESYNC, CREATING, MEMBERS),
     "VMs are being repaired: the members": (all_ready(), RESYNC, REPAIRING, MEMBERS),
-    "a resize has ended, an error is reported: the members": (
-        all_ready("QuotaExceeded"),
-        RESIZED,
-        REPAIRING,
-        MEMBERS,
-    ),
-    "the insert of a VM has failed: the members": (
-        all_ready("Provisioning"),
-        VM_FAILED,
-        CREATING,
-        MEMBERS,
-    ),
-    "it has failed after a reported error: nothing": (
-        all_ready("QuotaExceeded"),
-        VM_FAILED,
-        {},
-        [],
-    ),
-    "it has failed while the group is paused: the members": (
-        all_ready("Paused"),
-        VM_FAILED,
-        CREATING,
-        MEMBERS,
-    ),
-    "the insert of the MIG has failed after a reported error: the MIG": (
-        all_ready("QuotaExceeded"),
-        MIG_FAILED,
-        {},
-        ["find_mig"],
-    ),
-}
+    "a resize has ended, an error is reported: the members": (all_ready("QuotaExceeded"), RESIZED, REPAIRING, MEMBERS),
+    "the insert of a VM has failed: the members": (all_ready("Provisioning"), VM_FAILED, CREATING, MEMBERS),
+    "it has failed after a reported error: nothing": (all_ready("QuotaExceeded"), VM_FAILED, {}, []),
+    "it has failed while the group is paused: the members": (all_ready("Paused"), VM_FAILED, CREATING, MEMBERS),
+    "the insert of the MIG has failed after a reported error: the MIG": (all_ready("QuotaExceeded"), MIG_FAILED, {}, ["find_mig"]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

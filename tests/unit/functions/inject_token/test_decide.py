@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The decisions of inject_token: for each VM no action, the Secret of its token, or a new token."""
 
 from __future__ import annotations
@@ -219,25 +220,13 @@ UNUSED_FOR_TWO_MINUTES = TOKEN_LIFE - timedelta(minutes=2)
 SECOND = timedelta(seconds=1)
 NEEDS: dict[str, tuple[Vm, bool]] = {
     "no token": (Vm(instance(), None, None), True),
-    "a token that expires soon": (
-        Vm(instance(), None, token_with(left=MIN_LEFT - SECOND)),
-        True,
-    ),
-    "a token that is unused for two minutes": (
-        Vm(instance(), None, token_with(left=UNUSED_FOR_TWO_MINUTES)),
-        True,
-    ),
-    "a token that is unused for less than two minutes": (
-        Vm(instance(), None, token_with(left=UNUSED_FOR_TWO_MINUTES + SECOND)),
-        False,
-    ),
-    "a new token, and the Node of a predecessor": (
-        Vm(instance(), node(), token_with(left=TOKEN_LIFE), is_node_stale=True),
-        True,
-    ),
+    "a token that expires soon": (Vm(instance(), None, token_with(left=MIN_LEFT - SECOND)), True),
+    "a token that is unused for two minutes": (Vm(instance(), None, token_with(left=UNUSED_FOR_TWO_MINUTES)), True),
+    "a token that is unused for less than two minutes": (Vm(instance(), None, token_with(left=UNUSED_FOR_TWO_MINUTES + SECOND)), False),
+    "a new token, and the Node of a predecessor": (Vm(instance(), node(), token_with(left=TOKEN_LIFE), is_node_stale=True), True),
     "a joined Node": (Vm(instance(), node(), None), False),
     "a VM that is stopping": (Vm(instance(status="STOPPING"), None, None), False),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", NEEDS.values(), ids=NEEDS)

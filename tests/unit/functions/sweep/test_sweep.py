@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The sweep resyncs the steps of each group at growing intervals, a settled group once an hour."""
 
 from __future__ import annotations
@@ -118,38 +119,18 @@ SETTLED: dict[str, tuple[NodeGroup, Status, bool]] = {
     "ready": (group(), known(Type.READY), True),
     "ready without label": (group(labels={}), known(Type.READY), False),
     "paused before the first insert": (group(annotations=PAUSED), known(), True),
-    "paused after the first insert": (
-        group(annotations=PAUSED),
-        known(resources=EXISTING),
-        False,
-    ),
-    "invalid spec": (
-        group(),
-        known(false=Type.ACCEPTED, reason=Reason.INVALID_SPEC),
-        True,
-    ),
-    "invalid spec, and changed since": (
-        group(generation=2),
-        known(false=Type.ACCEPTED, reason=Reason.INVALID_SPEC),
-        False,
-    ),
-    "a disk type that Compute Engine rejects": (
-        group(),
-        known(Type.ACCEPTED, false=Type.MIG_READY, reason=Reason.INVALID_SPEC, resources=EXISTING),
-        True,
-    ),
+    "paused after the first insert": (group(annotations=PAUSED), known(resources=EXISTING), False),
+    "invalid spec": (group(), known(false=Type.ACCEPTED, reason=Reason.INVALID_SPEC), True),
+    "invalid spec, and changed since": (group(generation=2), known(false=Type.ACCEPTED, reason=Reason.INVALID_SPEC), False),
+    "a disk type that Compute Engine rejects": (group(), known(Type.ACCEPTED, false=Type.MIG_READY, reason=Reason.INVALID_SPEC, resources=EXISTING), True),
     "a topology that Compute Engine rejects, and changed since": (
         group(generation=2),
         known(Type.ACCEPTED, false=Type.POLICY_READY, reason=Reason.INVALID_SPEC),
         False,
     ),
-    "rejected by Compute Engine for another reason": (
-        group(),
-        known(Type.ACCEPTED, false=Type.MIG_READY, reason=Reason.REFUSED, resources=EXISTING),
-        False,
-    ),
+    "rejected by Compute Engine for another reason": (group(), known(Type.ACCEPTED, false=Type.MIG_READY, reason=Reason.REFUSED, resources=EXISTING), False),
     "ready, and being deleted": (group(deleting=True), known(Type.READY), False),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", SETTLED.values(), ids=SETTLED)
@@ -525,28 +506,13 @@ LISTED: dict[str, tuple[list[Any], list[Any], JoinApproval, tuple[list[str], Any
         OWN_APPROVAL,
         (["csr-1", "csr-1"], None, None),
     ),
-    "a group whose VMs join by other means": (
-        [WITHOUT_TOKENS],
-        [ONE],
-        OWN_APPROVAL,
-        ([], None, None),
-    ),
+    "a group whose VMs join by other means": ([WITHOUT_TOKENS], [ONE], OWN_APPROVAL, ([], None, None)),
     "the cluster approves": ([WITH_TOKENS], [ONE], EXTERNAL_APPROVAL, ([], None, None)),
     "no group": ([], [ONE], OWN_APPROVAL, ([], None, None)),
-    "a list of requests that ends early": (
-        [WITH_TOKENS],
-        [ONE, FORBIDDEN],
-        OWN_APPROVAL,
-        (["csr-1"], None, FORBIDDEN),
-    ),
+    "a list of requests that ends early": ([WITH_TOKENS], [ONE, FORBIDDEN], OWN_APPROVAL, (["csr-1"], None, FORBIDDEN)),
     "no time for all requests": ([WITH_TOKENS], [ONE, SLOW], OWN_APPROVAL, (["csr-1"], None, SLOW)),
-    "groups that cannot be listed": (
-        [WITH_TOKENS, FORBIDDEN],
-        [ONE],
-        OWN_APPROVAL,
-        ([], FORBIDDEN, None),
-    ),
-}
+    "groups that cannot be listed": ([WITH_TOKENS, FORBIDDEN], [ONE], OWN_APPROVAL, ([], FORBIDDEN, None)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("provider", ["", "gke"])

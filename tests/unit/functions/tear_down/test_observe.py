@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The reads of tear_down in the order of a deletion, and the errors of reads that do not delay it."""
 
 from __future__ import annotations
@@ -88,27 +89,9 @@ BOTH = ["find_policy", OPERATION, "find_template", OPERATION, "list_nodes"]
 NOT_OURS = {"find_mig": replace(OWN_MIG, description="another mark")}
 CASES: dict[str, tuple[Mapping[str, Resource], int, Trigger, dict[str, Any], list[str]]] = {
     "all had joined: the MIG": (ALL_READY, 2, RESYNC, {}, ["find_mig"]),
-    "not all had joined: Nodes and VMs, too": (
-        ALL_READY,
-        1,
-        RESYNC,
-        {},
-        ["find_mig", "list_nodes", "list_instances", "find_nodes"],
-    ),
-    "the delete has begun: the MIG and the operation": (
-        {**ALL_READY, MIG: DELETING},
-        0,
-        RESYNC,
-        {},
-        ["find_mig", OPERATION],
-    ),
-    "the create has not ended: first its operation": (
-        {**ALL_READY, MIG: creating(5, "op")},
-        2,
-        RESYNC,
-        {},
-        [OPERATION, "find_mig"],
-    ),
+    "not all had joined: Nodes and VMs, too": (ALL_READY, 1, RESYNC, {}, ["find_mig", "list_nodes", "list_instances", "find_nodes"]),
+    "the delete has begun: the MIG and the operation": ({**ALL_READY, MIG: DELETING}, 0, RESYNC, {}, ["find_mig", OPERATION]),
+    "the create has not ended: first its operation": ({**ALL_READY, MIG: creating(5, "op")}, 2, RESYNC, {}, [OPERATION, "find_mig"]),
     "the MIG of this name was never ours: policy, template and Nodes": (
         {**ALL_READY, MIG: creating(5)},
         0,
@@ -116,35 +99,11 @@ CASES: dict[str, tuple[Mapping[str, Resource], int, Trigger, dict[str, Any], lis
         NOT_OURS,
         ["find_mig", "find_policy", "find_template", "list_nodes"],
     ),
-    "MIG and policy were gone before: template and Nodes": (
-        {**MIG_GONE, POLICY: GONE},
-        0,
-        RESYNC,
-        {},
-        ["find_template", "list_nodes"],
-    ),
-    "the delete of the policy has ended: not the template": (
-        PARALLEL,
-        0,
-        event("compute.resourcePolicies.delete"),
-        {},
-        [*BOTH[:2], "list_nodes"],
-    ),
-    "the delete of the template has ended: not the policy": (
-        PARALLEL,
-        0,
-        event("compute.instanceTemplates.delete"),
-        {},
-        BOTH[2:],
-    ),
-    "the delete of the MIG has ended: both": (
-        PARALLEL,
-        0,
-        event("compute.instanceGroupManagers.delete"),
-        {},
-        BOTH,
-    ),
-}
+    "MIG and policy were gone before: template and Nodes": ({**MIG_GONE, POLICY: GONE}, 0, RESYNC, {}, ["find_template", "list_nodes"]),
+    "the delete of the policy has ended: not the template": (PARALLEL, 0, event("compute.resourcePolicies.delete"), {}, [*BOTH[:2], "list_nodes"]),
+    "the delete of the template has ended: not the policy": (PARALLEL, 0, event("compute.instanceTemplates.delete"), {}, BOTH[2:]),
+    "the delete of the MIG has ended: both": (PARALLEL, 0, event("compute.instanceGroupManagers.delete"), {}, BOTH),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -240,12 +199,7 @@ def test_a_deletion_is_observed_as_beginning_until_it_is_reported_and_all_nodes_
 MEMBERS = [replace(instance(name), name=name) for name in (VM, OTHER)]
 FOREIGN = replace(instance(VM), created_by="")
 UNPROVED: dict[str, tuple[dict[str, Any], list[str], list[str], tuple[str, ...]]] = {
-    "all are proved": (
-        {"list_nodes": [node().raw, node(OTHER).raw]},
-        [VM, OTHER],
-        [],
-        (),
-    ),
+    "all are proved": ({"list_nodes": [node().raw, node(OTHER).raw]}, [VM, OTHER], [], ()),
     "a Node is missing": (
         {
             "list_nodes": [node().raw],
@@ -256,31 +210,16 @@ UNPROVED: dict[str, tuple[dict[str, Any], list[str], list[str], tuple[str, ...]]
         [VM, OTHER],
         (),
     ),
-    "the missing Node does not exist": (
-        {"list_nodes": [node().raw], "list_instances": MEMBERS},
-        [VM],
-        [VM, OTHER],
-        (),
-    ),
+    "the missing Node does not exist": ({"list_nodes": [node().raw], "list_instances": MEMBERS}, [VM], [VM, OTHER], ()),
     "there was no time to read the missing Node": (
         {"list_nodes": [node().raw], "list_instances": MEMBERS, "find_nodes": lambda _: {}},
         [VM],
         [VM, OTHER],
         ("the Nodes of 1 VMs by name",),
     ),
-    "the VMs cannot be listed": (
-        {"list_nodes": [node().raw], "list_instances": FORBIDDEN},
-        [VM],
-        [],
-        (str(FORBIDDEN),),
-    ),
-    "there is no time to list the VMs": (
-        {"list_nodes": [node().raw], "list_instances": SLOW},
-        [VM],
-        [],
-        (str(SLOW),),
-    ),
-}
+    "the VMs cannot be listed": ({"list_nodes": [node().raw], "list_instances": FORBIDDEN}, [VM], [], (str(FORBIDDEN),)),
+    "there is no time to list the VMs": ({"list_nodes": [node().raw], "list_instances": SLOW}, [VM], [], (str(SLOW),)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", UNPROVED.values(), ids=UNPROVED)

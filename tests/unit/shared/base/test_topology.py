@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Generations, machine types and shapes: the valid combinations and the messages of violations."""
 
 from __future__ import annotations
@@ -152,38 +153,18 @@ def test_another_machine_type_is_not_found(machine_type: str) -> None:
 
 
 VIOLATIONS = {
-    "a v6e slice in three dimensions": (
-        "2x2x4",
-        "ct6e-standard-4t",
-        "ct6e slices have 2 dimensions, as in 4x4; 2x2x4 has 3",
-    ),
-    "a v7 slice in two dimensions": (
-        "4x4",
-        "tpu7x-standard-4t",
-        "tpu7x slices have 3 dimensions, as in 2x2x2; 4x4 has 2",
-    ),
-    "a shape that v6e does not have": (
-        "4x2",
-        "ct6e-standard-4t",
-        "ct6e has no slice of 4x2; it has 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16",
-    ),
+    "a v6e slice in three dimensions": ("2x2x4", "ct6e-standard-4t", "ct6e slices have 2 dimensions, as in 4x4; 2x2x4 has 3"),
+    "a v7 slice in two dimensions": ("4x4", "tpu7x-standard-4t", "tpu7x slices have 3 dimensions, as in 2x2x2; 4x4 has 2"),
+    "a shape that v6e does not have": ("4x2", "ct6e-standard-4t", "ct6e has no slice of 4x2; it has 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16"),
     "a shape that v7 does not have": (
         "2x2x3",
         "tpu7-standard-4t",
         "tpu7 has no slice of 2x2x3; it has 1x1x1, 2x2x1, 2x2x2, 2x2x4, 2x4x4 and AxBxC of "
         "multiples of 4 with A<=B<=C, as 4x4x8",
     ),
-    "a slice smaller than a VM": (
-        "1x1",
-        "ct6e-standard-4t",
-        "1x1 cannot be divided into hosts of ct6e-standard-4t, 2x2 chips each",
-    ),
-    "a slice that no number of VMs fills": (
-        "2x2x2",
-        "tpu7x-standard-8t",
-        "2x2x2 cannot be divided into hosts of tpu7x-standard-8t, 2x4x1 chips each",
-    ),
-}
+    "a slice smaller than a VM": ("1x1", "ct6e-standard-4t", "1x1 cannot be divided into hosts of ct6e-standard-4t, 2x2 chips each"),
+    "a slice that no number of VMs fills": ("2x2x2", "tpu7x-standard-8t", "2x2x2 cannot be divided into hosts of tpu7x-standard-8t, 2x4x1 chips each"),
+}  # fmt: skip
 
 
 @pytest.mark.conformance("integer-division")

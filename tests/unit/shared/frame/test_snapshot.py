@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The snapshot in a log line has the observation of a decision, is read back, and has no secret."""
 
 from __future__ import annotations
@@ -171,31 +172,13 @@ CASES: dict[str, tuple[str, Any]] = {
         name: (name.partition(":")[0], make(32).args[0])  # type: ignore[attr-defined]
         for name, make in large_slices.CASES.items()
     },
-    **{
-        f"approve_join: {name}": ("approve_join", approve_join.observe.ObservedRequests((case[0],)))
-        for name, case in joins.CASES.items()
-    },
-    "a group that is paused": (
-        "create_resources",
-        creation.observed(group(annotations={PAUSED_ANNOTATION: "true"})),
-    ),
+    **{f"approve_join: {name}": ("approve_join", approve_join.observe.ObservedRequests((case[0],))) for name, case in joins.CASES.items()},
+    "a group that is paused": ("create_resources", creation.observed(group(annotations={PAUSED_ANNOTATION: "true"}))),
     "a group that is not owned": ("create_resources", creation.observed(group(owned=False))),
-    "a group that cannot be read": (
-        "create_resources",
-        create_resources.observe.ObservedUnreadable(unreadable_group(), Status()),
-    ),
-    "a Node that was ready a moment ago": (
-        "label_node",
-        labels.on_resync(labels.node(created=labels.EARLIER - timedelta(days=1)), known=RECREATED),
-    ),
-    "the Node of a recreated VM": (
-        "label_node",
-        labels.on_resync(labels.node(created=NOW), known=RECREATED),
-    ),
-    "a VM that was preempted": (
-        "label_node",
-        labels.observed(trigger=labels.preempted(labels.A), instances={labels.A: None}),
-    ),
+    "a group that cannot be read": ("create_resources", create_resources.observe.ObservedUnreadable(unreadable_group(), Status())),
+    "a Node that was ready a moment ago": ("label_node", labels.on_resync(labels.node(created=labels.EARLIER - timedelta(days=1)), known=RECREATED)),
+    "the Node of a recreated VM": ("label_node", labels.on_resync(labels.node(created=NOW), known=RECREATED)),
+    "a VM that was preempted": ("label_node", labels.observed(trigger=labels.preempted(labels.A), instances={labels.A: None})),
     "the taints of a Node": (
         "label_node",
         labels.observed(
@@ -204,17 +187,9 @@ CASES: dict[str, tuple[str, Any]] = {
             about=group(change={"nodeTaints": [{"key": "a", "effect": "NoSchedule"}]}),
         ),
     ),
-    "a VM that could not be read": (
-        "inject_token",
-        replace(
-            injection.observed(), errors=(CallError("get", 403, "forbidden", "no"),), unread=("x",)
-        ),
-    ),
-    "an unreadable group that is being deleted": (
-        "tear_down",
-        tear_down.observe.UnreadableRemains(unreadable_group(deleting=True), Status()),
-    ),
-}
+    "a VM that could not be read": ("inject_token", replace(injection.observed(), errors=(CallError("get", 403, "forbidden", "no"),), unread=("x",))),
+    "an unreadable group that is being deleted": ("tear_down", tear_down.observe.UnreadableRemains(unreadable_group(deleting=True), Status())),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name, observed", CASES.values(), ids=CASES)

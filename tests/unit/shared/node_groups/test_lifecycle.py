@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The table of a resource's lifecycle: which row decides, the transition, and the invariants."""
 
 from __future__ import annotations
@@ -199,49 +200,19 @@ def insert_failed(error: GceError) -> Observation:
 
 
 CREATIONS: dict[str, TransitionCase] = {
-    "an existing resource becomes Ready without its last error": (
-        INSERTING,
-        OURS,
-        Resource(RESOURCE, State.READY, NOW, URI),
-        NOTHING,
-    ),
+    "an existing resource becomes Ready without its last error": (INSERTING, OURS, Resource(RESOURCE, State.READY, NOW, URI), NOTHING),
     "a Ready resource keeps its time": (READY, OURS, replace(READY, uri=URI), NOTHING),
-    "a retried insert is a new intent and keeps the last error": (
-        entry(State.FAILED, uri="uri"),
-        ABSENT,
-        entry(State.CREATING, 0, uri="uri"),
-        INSERT,
-    ),
-    "a lost MIG is not inserted before its lost policy": (
-        READY,
-        replace(ABSENT, is_blocked=True),
-        entry(State.CREATING, 0),
-        WAIT,
-    ),
+    "a retried insert is a new intent and keeps the last error": (entry(State.FAILED, uri="uri"), ABSENT, entry(State.CREATING, 0, uri="uri"), INSERT),
+    "a lost MIG is not inserted before its lost policy": (READY, replace(ABSENT, is_blocked=True), entry(State.CREATING, 0), WAIT),
     "a failed insert records its error and the start of the attempt": (
         INSERTING,
         insert_failed(ERROR),
         failed(EARLIER, Reason.INSUFFICIENT_CAPACITY, ERROR),
         REPORT,
     ),
-    "an unclassified error has the reason Refused": (
-        INSERTING,
-        insert_failed(UNKNOWN),
-        failed(EARLIER, Reason.REFUSED, UNKNOWN),
-        REPORT,
-    ),
-    "an insert fails, because another resource uses a resource that it needs": (
-        INSERTING,
-        insert_failed(USED),
-        failed(EARLIER, Reason.REFUSED, USED),
-        REPORT,
-    ),
-    "a resource without the ownership mark is a conflict": (
-        NEW,
-        FOREIGN,
-        failed(NOW, Reason.RESOURCE_CONFLICT, None, CONFLICT, "alreadyExists"),
-        REPORT,
-    ),
+    "an unclassified error has the reason Refused": (INSERTING, insert_failed(UNKNOWN), failed(EARLIER, Reason.REFUSED, UNKNOWN), REPORT),
+    "an insert fails, because another resource uses a resource that it needs": (INSERTING, insert_failed(USED), failed(EARLIER, Reason.REFUSED, USED), REPORT),
+    "a resource without the ownership mark is a conflict": (NEW, FOREIGN, failed(NOW, Reason.RESOURCE_CONFLICT, None, CONFLICT, "alreadyExists"), REPORT),
     "a resource without the ownership mark is a conflict after a failed operation": (
         NEW,
         replace(FOREIGN, operation=OperationState.FAILED, error=ERROR),
@@ -260,7 +231,7 @@ CREATIONS: dict[str, TransitionCase] = {
         failed(EARLIER, Reason.INVALID_TEMPLATE, None, NO_TEMPLATE, "notFound"),
         REPORT,
     ),
-}
+}  # fmt: skip
 DELETIONS: dict[str, TransitionCase] = {
     "a delete is rejected, because another resource uses the resource": (
         deleting("op", uri=URI),
@@ -268,42 +239,12 @@ DELETIONS: dict[str, TransitionCase] = {
         deleting("op", Reason.IN_USE, USED, URI),
         REPORT,
     ),
-    "a delete is an intent and keeps the last error": (
-        entry(State.READY, uri="uri"),
-        OURS,
-        entry(State.DELETING, 0, uri="uri"),
-        DELETE,
-    ),
-    "a second delete belongs to the same attempt": (
-        deleting("op"),
-        replace(OURS, operation=OperationState.DONE),
-        deleting(),
-        DELETE,
-    ),
-    "a rejected delete records its error": (
-        deleting("op"),
-        REJECTED,
-        deleting("op", Reason.INSUFFICIENT_CAPACITY),
-        REPORT,
-    ),
-    "a rejected delete is retried on a resync": (
-        deleting("op"),
-        replace(REJECTED, is_resync=True),
-        deleting("", Reason.INSUFFICIENT_CAPACITY),
-        DELETE,
-    ),
-    "a Gone resource that exists is deleted, without its last error": (
-        entry(State.GONE),
-        OURS,
-        Resource(RESOURCE, State.DELETING, NOW, URI),
-        DELETE,
-    ),
-    "a policy is deleted after the MIG": (
-        entry(State.GONE),
-        replace(OURS, is_blocked=True),
-        Resource(RESOURCE, State.READY, NOW, URI),
-        WAIT,
-    ),
+    "a delete is an intent and keeps the last error": (entry(State.READY, uri="uri"), OURS, entry(State.DELETING, 0, uri="uri"), DELETE),
+    "a second delete belongs to the same attempt": (deleting("op"), replace(OURS, operation=OperationState.DONE), deleting(), DELETE),
+    "a rejected delete records its error": (deleting("op"), REJECTED, deleting("op", Reason.INSUFFICIENT_CAPACITY), REPORT),
+    "a rejected delete is retried on a resync": (deleting("op"), replace(REJECTED, is_resync=True), deleting("", Reason.INSUFFICIENT_CAPACITY), DELETE),
+    "a Gone resource that exists is deleted, without its last error": (entry(State.GONE), OURS, Resource(RESOURCE, State.DELETING, NOW, URI), DELETE),
+    "a policy is deleted after the MIG": (entry(State.GONE), replace(OURS, is_blocked=True), Resource(RESOURCE, State.READY, NOW, URI), WAIT),
     "a removed ownership mark is an error for the user": (
         replace(READY, uri=URI),
         FOREIGN,
@@ -312,13 +253,8 @@ DELETIONS: dict[str, TransitionCase] = {
         ),
         REPORT,
     ),
-    "a Gone resource has no error": (
-        deleting("op", uri=URI),
-        ABSENT,
-        Resource(RESOURCE, State.GONE, NOW, URI),
-        NOTHING,
-    ),
-}
+    "a Gone resource has no error": (deleting("op", uri=URI), ABSENT, Resource(RESOURCE, State.GONE, NOW, URI), NOTHING),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

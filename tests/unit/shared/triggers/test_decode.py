@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Triggers of steps: push envelopes with this system's messages and audit log entries."""
 
 from __future__ import annotations
@@ -183,43 +184,16 @@ def test_an_invalid_time_of_publication_is_none(time: Any) -> None:
 TOO_MANY = ["n"] * (MAX_NAMES + 1)
 LONG_NAME = show(".".join(["a" * 63] * 4)[:254])
 POISON: dict[str, tuple[bytes, str]] = {
-    "no JSON": (
-        b"x",
-        "the push request is not JSON: Expecting value: line 1 column 1 (char 0); "
-        "it must be a JSON object",
-    ),
+    "no JSON": (b"x", "the push request is not JSON: Expecting value: line 1 column 1 (char 0); " "it must be a JSON object"),
     "no object": (b"[]", "the push request is list; it must be a JSON object"),
-    "no envelope": (
-        MESSAGE.encode(),
-        "the push request has no 'message'; it must be a Pub/Sub push envelope",
-    ),
-    "an envelope of text": (
-        b'{"message": "x"}',
-        "the push request has no 'message'; it must be a Pub/Sub push envelope",
-    ),
-    "data that is no base64": (
-        b'{"message": {"messageId": "17", "data": "!"}}',
-        "message 17: 'data' is not base64: Only base64 data is allowed",
-    ),
-    "no data": (
-        b'{"message": {"messageId": "17"}}',
-        "message 17 is not JSON: Expecting value: line 1 column 1 (char 0); "
-        "it must be a JSON object",
-    ),
-    "no id": (
-        b'{"message": {}}',
-        "message unknown is not JSON: Expecting value: line 1 column 1 (char 0); "
-        "it must be a JSON object",
-    ),
+    "no envelope": (MESSAGE.encode(), "the push request has no 'message'; it must be a Pub/Sub push envelope"),
+    "an envelope of text": (b'{"message": "x"}', "the push request has no 'message'; it must be a Pub/Sub push envelope"),
+    "data that is no base64": (b'{"message": {"messageId": "17", "data": "!"}}', "message 17: 'data' is not base64: Only base64 data is allowed"),
+    "no data": (b'{"message": {"messageId": "17"}}', "message 17 is not JSON: Expecting value: line 1 column 1 (char 0); " "it must be a JSON object"),
+    "no id": (b'{"message": {}}', "message unknown is not JSON: Expecting value: line 1 column 1 (char 0); " "it must be a JSON object"),
     "data that is a list": (push(b"[]"), "message 17 is list; it must be a JSON object"),
-    "no version": (
-        message_push(version=None),
-        "message 17: version None is not known; it must be 1",
-    ),
-    "another version": (
-        message_push(version=2),
-        "message 17: version 2 is not known; it must be 1",
-    ),
+    "no version": (message_push(version=None), "message 17: version None is not known; it must be 1"),
+    "another version": (message_push(version=2), "message 17: version 2 is not known; it must be 1"),
     "another kind": (
         message_push(kind="Deployment"),
         "message 17: kind 'Deployment' is not known; it must be TPUNodeGroup, "
@@ -231,68 +205,23 @@ POISON: dict[str, tuple[bytes, str]] = {
         message_push(kind="CertificateSigningRequest", requests=["a/b"]),
         "message 17: each of 'requests' must be printable and without '/' and '%', not 'a/b'",
     ),
-    "no namespace": (
-        message_push(namespace=None),
-        "message 17: 'namespace' must be a DNS label, not None",
-    ),
-    "a namespace of two labels": (
-        message_push(namespace="a.b"),
-        "message 17: 'namespace' must be a DNS label, not 'a.b'",
-    ),
+    "no namespace": (message_push(namespace=None), "message 17: 'namespace' must be a DNS label, not None"),
+    "a namespace of two labels": (message_push(namespace="a.b"), "message 17: 'namespace' must be a DNS label, not 'a.b'"),
     "an empty name": (message_push(name=""), "message 17: 'name' must be a DNS subdomain, not ''"),
-    "a name that is a path": (
-        message_push(name="a/b"),
-        "message 17: 'name' must be a DNS subdomain, not 'a/b'",
-    ),
-    "a name of two dots": (
-        message_push(name=".."),
-        "message 17: 'name' must be a DNS subdomain, not '..'",
-    ),
-    "a name of 254 characters": (
-        message_push(name=".".join(["a" * 63] * 4)[:254]),
-        f"message 17: 'name' must be a DNS subdomain, not {LONG_NAME}",
-    ),
-    "a name that is a number": (
-        message_push(name=7),
-        "message 17: 'name' must be a DNS subdomain, not 7",
-    ),
-    "a name that ends a line": (
-        message_push(name="a\n"),
-        "message 17: 'name' must be a DNS subdomain, not 'a\\n'",
-    ),
-    "a uid that is a path": (
-        message_push(uid="a/b"),
-        "message 17: 'uid' must be an object's uid, not 'a/b'",
-    ),
-    "a lone surrogate": (
-        message_push(name="\ud800"),
-        "message 17 has a lone surrogate in it; it must be Unicode",
-    ),
-    "a lone surrogate in the envelope": (
-        b'{"message": {"messageId": "\\udfff"}}',
-        "the push request has a lone surrogate in it; it must be Unicode",
-    ),
-    "nodes that are text": (
-        message_push(nodes="n"),
-        "message 17: 'nodes' must be a list of at most 100 names",
-    ),
-    "nodes that are numbers": (
-        message_push(nodes=[1]),
-        "message 17: each of 'nodes' must be a DNS subdomain, not 1",
-    ),
-    "a Node that is a path": (
-        message_push(nodes=["n", "a/b"]),
-        "message 17: each of 'nodes' must be a DNS subdomain, not 'a/b'",
-    ),
-    "a VM of two labels": (
-        message_push(vms=["v.example"]),
-        "message 17: each of 'vms' must be a DNS label, not 'v.example'",
-    ),
-    "too many VMs": (
-        message_push(vms=TOO_MANY),
-        "message 17: 'vms' must be a list of at most 100 names",
-    ),
-}
+    "a name that is a path": (message_push(name="a/b"), "message 17: 'name' must be a DNS subdomain, not 'a/b'"),
+    "a name of two dots": (message_push(name=".."), "message 17: 'name' must be a DNS subdomain, not '..'"),
+    "a name of 254 characters": (message_push(name=".".join(["a" * 63] * 4)[:254]), f"message 17: 'name' must be a DNS subdomain, not {LONG_NAME}"),
+    "a name that is a number": (message_push(name=7), "message 17: 'name' must be a DNS subdomain, not 7"),
+    "a name that ends a line": (message_push(name="a\n"), "message 17: 'name' must be a DNS subdomain, not 'a\\n'"),
+    "a uid that is a path": (message_push(uid="a/b"), "message 17: 'uid' must be an object's uid, not 'a/b'"),
+    "a lone surrogate": (message_push(name="\ud800"), "message 17 has a lone surrogate in it; it must be Unicode"),
+    "a lone surrogate in the envelope": (b'{"message": {"messageId": "\\udfff"}}', "the push request has a lone surrogate in it; it must be Unicode"),
+    "nodes that are text": (message_push(nodes="n"), "message 17: 'nodes' must be a list of at most 100 names"),
+    "nodes that are numbers": (message_push(nodes=[1]), "message 17: each of 'nodes' must be a DNS subdomain, not 1"),
+    "a Node that is a path": (message_push(nodes=["n", "a/b"]), "message 17: each of 'nodes' must be a DNS subdomain, not 'a/b'"),
+    "a VM of two labels": (message_push(vms=["v.example"]), "message 17: each of 'vms' must be a DNS label, not 'v.example'"),
+    "too many VMs": (message_push(vms=TOO_MANY), "message 17: 'vms' must be a list of at most 100 names"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", POISON.values(), ids=POISON)

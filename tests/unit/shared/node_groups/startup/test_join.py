@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The startup script joins a VM once, when it has its token, and reports its state."""
 
 from __future__ import annotations
@@ -210,18 +211,9 @@ def test_a_value_that_cannot_be_read_does_not_count_as_absent(vm: Vm) -> None:
 
 
 UNUSABLE = [
-    (
-        {"kubeadm-join-token": "nonsense"},
-        "for a usable token: kubeadm-join-token is not of the form [a-z0-9]{6}.[a-z0-9]{16}",
-    ),
-    (
-        {"kubeadm-ca-hash": "sha256:short"},
-        "for a usable CA pin: kubeadm-ca-hash is not sha256:<64 hex digits>",
-    ),
-    (
-        {"kubeadm-join-token-expires": "soon-ish"},
-        "for a usable expiry: kubeadm-join-token-expires is not a time",
-    ),
+    ({"kubeadm-join-token": "nonsense"}, "for a usable token: kubeadm-join-token is not of the form [a-z0-9]{6}.[a-z0-9]{16}"),
+    ({"kubeadm-ca-hash": "sha256:short"}, "for a usable CA pin: kubeadm-ca-hash is not sha256:<64 hex digits>"),
+    ({"kubeadm-join-token-expires": "soon-ish"}, "for a usable expiry: kubeadm-join-token-expires is not a time"),
     *(
         (
             {"kubeadm-control-plane-ip": endpoint},
@@ -229,15 +221,9 @@ UNUSABLE = [
         )
         for endpoint in ("https://10.0.0.2", "a b", "x'y", "10.0.0.2:port", "[fd00::2", "a\nb: c")
     ),
-    (
-        {"kubeadm-ca-hash": ""},
-        "for the rest of the metadata (kubeadm-join-token-expires, -control-plane-ip, -ca-hash)",
-    ),
-    (
-        {"kubeadm-join-token-expires": "2020-01-01T00:00:00Z"},
-        "for another token: this one expired at 2020-01-01T00:00:00Z",
-    ),
-]
+    ({"kubeadm-ca-hash": ""}, "for the rest of the metadata (kubeadm-join-token-expires, -control-plane-ip, -ca-hash)"),
+    ({"kubeadm-join-token-expires": "2020-01-01T00:00:00Z"}, "for another token: this one expired at 2020-01-01T00:00:00Z"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("change, reason", UNUSABLE)

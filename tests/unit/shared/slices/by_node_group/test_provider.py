@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """How a TPUNodeGroup is read as a slice."""
 
 from __future__ import annotations
@@ -73,45 +74,17 @@ def test_a_slice_is_read() -> None:
 
 STATES: dict[str, tuple[dict[str, Any], SliceState, str]] = {
     "no status yet": ({}, SliceState.PROVISIONING, ""),
-    "resources are being created": (
-        ready("False", Reason.PROVISIONING),
-        SliceState.PROVISIONING,
-        "",
-    ),
+    "resources are being created": (ready("False", Reason.PROVISIONING), SliceState.PROVISIONING, ""),
     "Nodes are joining": (ready("False", Reason.AWAITING_NODE_JOIN), SliceState.PROVISIONING, ""),
-    "the interconnect is not ready": (
-        ready("False", Reason.INTERCONNECT_NOT_READY),
-        SliceState.PROVISIONING,
-        "",
-    ),
+    "the interconnect is not ready": (ready("False", Reason.INTERCONNECT_NOT_READY), SliceState.PROVISIONING, ""),
     "a new Node is not Ready": (ready("False", Reason.NODE_NOT_READY), SliceState.PROVISIONING, ""),
-    "a Node that was Ready is not": (
-        ready("False", Reason.NODE_NOT_READY, **COMPLETE),
-        SliceState.FAILED,
-        "NodeNotReady: the cloud's message",
-    ),
-    "no capacity": (
-        ready("False", Reason.INSUFFICIENT_CAPACITY),
-        SliceState.FAILED,
-        "InsufficientCapacity: the cloud's message",
-    ),
-    "an invalid spec": (
-        ready("False", Reason.INVALID_SPEC),
-        SliceState.FAILED,
-        "InvalidSpec: the cloud's message",
-    ),
-    "paused by a user": (
-        ready("False", Reason.PAUSED),
-        SliceState.FAILED,
-        "Paused: the cloud's message",
-    ),
+    "a Node that was Ready is not": (ready("False", Reason.NODE_NOT_READY, **COMPLETE), SliceState.FAILED, "NodeNotReady: the cloud's message"),
+    "no capacity": (ready("False", Reason.INSUFFICIENT_CAPACITY), SliceState.FAILED, "InsufficientCapacity: the cloud's message"),
+    "an invalid spec": (ready("False", Reason.INVALID_SPEC), SliceState.FAILED, "InvalidSpec: the cloud's message"),
+    "paused by a user": (ready("False", Reason.PAUSED), SliceState.FAILED, "Paused: the cloud's message"),
     "ready": (ready("True"), SliceState.READY, ""),
-    "being deleted": (
-        {"metadata": {"deletionTimestamp": SINCE}, **ready("True")},
-        SliceState.DELETING,
-        "",
-    ),
-}
+    "being deleted": ({"metadata": {"deletionTimestamp": SINCE}, **ready("True")}, SliceState.DELETING, ""),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", STATES.values(), ids=STATES)
@@ -299,33 +272,17 @@ def pending(*entries: tuple[str, datetime]) -> list[dict[str, Any]]:
 HOUR_LATER = MOMENT + timedelta(hours=1)
 NODE_DELETED, NODE_LOST = (Reason.NODE_DELETED, HOUR_LATER), (Reason.NODE_LOST, HOUR_LATER)
 LATE_LOSSES: dict[str, tuple[Reason, list[Any], datetime]] = {
-    "a Node that was deleted after an hour": (
-        Reason.NODE_DELETED,
-        pending(NODE_DELETED),
-        HOUR_LATER,
-    ),
+    "a Node that was deleted after an hour": (Reason.NODE_DELETED, pending(NODE_DELETED), HOUR_LATER),
     "a VM that was lost after an hour": (Reason.NODE_LOST, pending(NODE_LOST), HOUR_LATER),
     "a VM that was lost before another Node was not Ready": (
         Reason.NODE_LOST,
         pending(NODE_LOST, (Reason.NODE_NOT_READY, HOUR_LATER + timedelta(minutes=9))),
         HOUR_LATER,
     ),
-    "two VMs, the second of which was lost an hour later": (
-        Reason.NODE_LOST,
-        pending((Reason.NODE_LOST, MOMENT), (Reason.PREEMPTED, HOUR_LATER)),
-        HOUR_LATER,
-    ),
-    "a VM that was lost, and a Node that was deleted an hour later": (
-        Reason.NODE_LOST,
-        pending((Reason.NODE_LOST, MOMENT), NODE_DELETED),
-        MOMENT,
-    ),
-    "a VM whose time is unreadable": (
-        Reason.NODE_LOST,
-        [{"name": "tng-0", "why": Reason.NODE_LOST, "since": "soon"}, "tng-1"],
-        MOMENT,
-    ),
-}
+    "two VMs, the second of which was lost an hour later": (Reason.NODE_LOST, pending((Reason.NODE_LOST, MOMENT), (Reason.PREEMPTED, HOUR_LATER)), HOUR_LATER),
+    "a VM that was lost, and a Node that was deleted an hour later": (Reason.NODE_LOST, pending((Reason.NODE_LOST, MOMENT), NODE_DELETED), MOMENT),
+    "a VM whose time is unreadable": (Reason.NODE_LOST, [{"name": "tng-0", "why": Reason.NODE_LOST, "since": "soon"}, "tng-1"], MOMENT),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", LATE_LOSSES.values(), ids=LATE_LOSSES)
