@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from shared.base.environment import SettingsError
 from shared.base.logs import make_logger
-from shared.frame.runtime import get_runtime
 from shared.frame.step import ACKNOWLEDGED, TRY_AGAIN, handle
+from shared.runtime import get_runtime
 from shared.triggers import routes
 from shared.triggers.decode import find_message_id
 from shared.triggers.push import Gate, Pusher
@@ -84,7 +84,7 @@ def _serve(step: str, request: flask.Request) -> tuple[str, int]:
             message_id=find_message_id(request.get_data()),
         )
         return _encodable(f"CannotStart: {error}\n"), TRY_AGAIN
-    pusher = runtime.settings.pusher
+    pusher: Pusher | None = runtime.settings.pusher
     refusal = _gate(pusher).refuse(request.headers.get("Authorization", "")) if pusher else None
     if refusal is not None:
         runtime.log.warning(

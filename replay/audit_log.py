@@ -11,7 +11,7 @@ from typing import Any
 from replay.errors import ReplayError
 from replay.publications import Publication
 from shared.base.timestamps import LONG_AGO, render_time
-from shared.frame.settings import GKE, Settings
+from shared.settings import GKE, Settings
 from shared.triggers import routes
 from shared.triggers.audit_log import parse_entry
 from shared.triggers.message import PoisonError

@@ -17,8 +17,8 @@ from replay.explain import CANNOT_OBSERVE, StepExplanation, publish_nothing, ren
 from replay.ways import Ways
 from shared.base.names import JOBSET_KIND
 from shared.frame.plan import Plan
-from shared.frame.settings import TPU_NODE_GROUP
 from shared.ports.errors import CallError, OutOfTimeError
+from shared.settings import TPU_NODE_GROUP
 from shared.slices.jobsets import Leader, find_end
 from shared.slices.waiting import build_message, find_leaders
 from shared.slices.work import SliceWork, build_provider

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from replay.cloud_logging import CloudLogging, Logs
 from replay.subscriptions import Subscriptions
 from shared.base.environment import Variables
-from shared.frame.settings import Settings, from_environment
 from shared.frame.step import SECONDS_FOR_CALLS
 from shared.ports.errors import OutOfTimeError
 from shared.ports.gce.calls import Gce
@@ -24,6 +23,7 @@ from shared.ports.kubernetes.access_settings import read_access
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.pubsub import Topics
+from shared.settings import Settings, from_environment
 
 if TYPE_CHECKING:
     from shared.ports.gke import GkeClient
@@ -75,7 +75,7 @@ class Ways:
 
 def open_ways() -> Ways:
     """Open the real dependencies by the functions' environment variables. Raises `SettingsError`."""
-    from shared.frame.runtime import make_gke_client
+    from shared.runtime import make_gke_client
 
     settings = from_environment(with_default_kubeconfig(os.environ, Path.home()))
     topics = Topics(settings.pubsub_project, settings.topic_prefix)

@@ -16,6 +16,7 @@ from shared.node_groups.bootstrap import find_token
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.ports.errors import CallError
 from shared.ports.gce.values import Instance
+from shared.settings import Settings
 from shared.triggers import routes
 
 _PERMANENT_ERRORS = (400, 403, 422)
@@ -43,6 +44,7 @@ class Candidate:
 class JoinWork(Work):
     """Work that writes log lines about single requests."""
 
+    settings: Settings
     log: Any = field(repr=False)
     rejected: list[tuple[Candidate, CallError]] = field(default_factory=list)
     """The requests whose approval the API server has rejected permanently, with its error."""

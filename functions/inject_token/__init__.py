@@ -28,6 +28,8 @@ cannot be written: the end of its insert or start triggers the step, or else a r
 
 from __future__ import annotations
 
+from functools import partial
+
 from functions.inject_token import decide, observe
 from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import Plan
@@ -61,7 +63,8 @@ SNAPSHOT: Rules = {
 }
 STEP = Step(
     routes.INJECT_TOKEN,
-    open_group,
+    # A resync leaves the tokens to later invocations, so its end does not show that an error is over.
+    partial(open_group, ends_own_retries=True),
     observe.observe,
     decide.decide,
     recover,

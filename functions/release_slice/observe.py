@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from shared.base.names import JOBSET_KIND
-from shared.frame.settings import Settings
 from shared.ports.errors import CallError
+from shared.settings import Settings
 from shared.slices import concurrency, lifecycle
 from shared.slices.lifecycle import Deadline, Row, Situation, SliceAction, SliceTrigger
 from shared.slices.need import find_jobset_of, find_slice_need

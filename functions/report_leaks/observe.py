@@ -18,6 +18,7 @@ from shared.frame.plan import StaleObservation, Work
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import ListedResource, TemplateRef
+from shared.settings import Settings
 
 MAX_LEAKS = 10
 """How many leaked slices one invocation reads again and reports, the oldest first."""
@@ -52,7 +53,8 @@ def observe(work: LeakWork) -> ObservedLeaks:
     listed: list[ListedResource] = []
     failures: list[CallError | OutOfTimeError] = []
     with work.reserve(SECONDS_FOR_CONFIRMING):
-        for project in work.rotate(sorted(work.settings.projects)):
+        settings: Settings = work.settings
+        for project in work.rotate(sorted(settings.projects)):
             try:
                 for kind in LISTED_KINDS:
                     listed += work.gce.list_named(project, kind, PREFIX)

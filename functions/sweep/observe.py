@@ -10,11 +10,11 @@ from typing import Any
 from shared.base.documents import read_mapping
 from shared.base.signing_requests import SigningRequest, find_signing_request
 from shared.frame.plan import Work
-from shared.frame.settings import JoinApproval
 from shared.frame.step import SECONDS_FOR_OTHER_CALLS
 from shared.node_groups import node_group
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.ports.errors import CallError, OutOfTimeError
+from shared.settings import JoinApproval, Settings
 from shared.triggers import routes
 
 LEAKS_MINUTE = 41
@@ -43,7 +43,8 @@ class ObservedGroups:
 def observe(work: Work) -> ObservedGroups:
     """List the groups, and the requests for certificates if VMs join with tokens."""
     is_repetition = work.trigger.is_redelivered or not work.is_first_observation
-    jobset_steps = routes.JOBSET_STEPS if work.settings.jobset_provider else ()
+    settings: Settings = work.settings
+    jobset_steps = routes.JOBSET_STEPS if settings.jobset_provider else ()
     cluster_id = work.cluster.get_cluster_id()
     try:
         found = list(work.cluster.list_groups())
@@ -58,7 +59,7 @@ def observe(work: Work) -> ObservedGroups:
     at = work.trigger.at
     leak_steps = (routes.REPORT_LEAKS,) if at.minute == LEAKS_MINUTE else ()
     observed = ObservedGroups(groups, at, (*jobset_steps, *leak_steps), unparsable)
-    if work.settings.join_approval is JoinApproval.EXTERNAL or not any(map(_bootstraps, groups)):
+    if settings.join_approval is JoinApproval.EXTERNAL or not any(map(_bootstraps, groups)):
         return observed
     requests: list[SigningRequest] = []
     failure: CallError | OutOfTimeError | None = None

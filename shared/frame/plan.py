@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from shared.frame.settings import Settings
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
@@ -45,7 +44,8 @@ class Work:
     The domains' subclasses add the object that the work is about.
     """
 
-    settings: Settings
+    settings: Any
+    """The settings of the process. The frame reads none of them."""
     gce: Gce
     cluster: Cluster
     publish: Publish

@@ -29,7 +29,6 @@ from shared.frame.plan import (
     Work,
     join_outcomes,
 )
-from shared.frame.settings import Settings
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients
@@ -72,7 +71,10 @@ class Runtime:
     """The dependencies of a step: routes, settings, connections, time, randomness and log."""
 
     routes: Routes
-    settings: Settings
+    project: str
+    """The project of the log's traces."""
+    settings: Any
+    """The settings of the process. The frame reads none of them."""
     connection: Connection
     clients: Clients
     publish: Publish
@@ -469,8 +471,8 @@ def _log(
         fields["note"] = answer.note
     uid = fields.pop("uid", "")
     if uid:
-        project = runtime.settings.pubsub_project
-        fields["logging.googleapis.com/trace"] = f"projects/{project}/traces/{uid.replace('-', '')}"
+        trace = f"projects/{runtime.project}/traces/{uid.replace('-', '')}"
+        fields["logging.googleapis.com/trace"] = trace
     fields["milliseconds"] = round((runtime.monotonic() - started) * 1000)
     write = getattr(runtime.log, _level(answer))
     write(f"{step}: {answer.outcome}", **fields)

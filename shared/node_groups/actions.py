@@ -10,7 +10,6 @@ from typing import Any
 from shared.base.names import BOOTSTRAP_GROUP, FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
 from shared.base.reasons import Reason
 from shared.frame.plan import StaleObservation
-from shared.frame.settings import JoinApproval
 from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
 from shared.node_groups.node_group import Spec
 from shared.node_groups.resources import KINDS, request_id
@@ -19,6 +18,7 @@ from shared.node_groups.work import GroupWork
 from shared.ports.classify import NOT_READY, ErrorKind
 from shared.ports.errors import CallError
 from shared.ports.gce.values import Instance
+from shared.settings import JoinApproval
 
 SEEN_EVERYWHERE_AFTER = timedelta(minutes=1)
 """A resource that was created longer ago is visible to all services of Compute Engine."""

@@ -16,7 +16,7 @@ from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import Status, Type
 from shared.ports.errors import CallError
 from shared.ports.kubernetes.cluster import Cluster
-from shared.triggers import routes
+from shared.settings import Settings
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Message
 from shared.triggers.trigger import LogTrigger, ObjectTrigger
@@ -31,9 +31,12 @@ class GroupWork(Work):
     """
 
     group: AnyGroup
+    settings: Settings
     status: Status
     reported: Status
     """The status for whose changes Events have been written."""
+    ends_own_retries: bool = False
+    """Whether the step itself decides when its error in ``retries`` is over."""
 
     @property
     def subject(self) -> Mapping[str, Any]:
@@ -49,11 +52,10 @@ class GroupWork(Work):
     def list_closing_actions(self) -> Iterator[WriteStatus]:
         """Remove the step's entry in ``retries``, if the error is over.
 
-        Only a resync proves that, because it observes everything. The tokens of a resync are written by
-        later invocations: inject_token itself decides when its error is over.
+        Only a resync proves that, because it observes everything.
         """
         known = self.status.without_retry(self.step)
-        is_proof = self.trigger.is_resync and self.step != routes.INJECT_TOKEN
+        is_proof = self.trigger.is_resync and not self.ends_own_retries
         if is_proof and known != self.status:
             yield WriteStatus(readiness.conclude(self.group, known, self.now))
 
@@ -89,13 +91,17 @@ class WriteStatus:
         return "update the status if it differs"
 
 
-def open_group(invocation: Invocation, is_first_observation: bool) -> GroupWork:
+def open_group(
+    invocation: Invocation, is_first_observation: bool, *, ends_own_retries: bool = False
+) -> GroupWork:
     """The work on the group that the trigger names. Raises `NothingToDo` and `CallError`."""
     group = find_group(invocation)
     invocation.facts |= {"group": group.key, "uid": group.uid}
     known = status.parse(group.raw.get("status"))
     fields = work_fields(invocation, is_first_observation=is_first_observation)
-    return GroupWork(**fields, group=group, status=known, reported=known)
+    return GroupWork(
+        **fields, group=group, status=known, reported=known, ends_own_retries=ends_own_retries
+    )
 
 
 def find_group(invocation: Invocation) -> AnyGroup:
@@ -147,8 +153,8 @@ def report_environment_error(
 
     ``add_error`` adds the error to the status, with its reason. If it returns ``None``, no condition may
     report the error, and it is recorded like a transient one. Otherwise an older transient error of the
-    step is over, except for inject_token, whose error may be about another VM. An event about one VM
-    writes no condition: the error may concern only that VM.
+    step is over, unless the step decides that itself: the error may be about another VM. An event about
+    one VM writes no condition: the error may concern only that VM.
     """
     reason = error.reason
     if reason is None:
@@ -159,7 +165,7 @@ def report_environment_error(
     reported = add_error(known, reason)
     if reported is None:
         reported = known.with_retry(work.step, f"{error}. {REASONS[reason]}", work.now)
-    elif work.step != routes.INJECT_TOKEN:
+    elif not work.ends_own_retries:
         reported = reported.without_retry(work.step)
     written = WriteStatus(readiness.conclude(work.group, reported, work.now))
     return Plan(reason, (written,), note=str(error))

@@ -11,12 +11,12 @@ from shared.base.names import JOB_NAME, JOBSET_GROUP, JOBSET_KIND, JOBSET_VERSIO
 from shared.base.pods import find_controller, list_tpu_containers
 from shared.base.timestamps import guess_time
 from shared.frame.plan import Action, NothingToDo, Require, Send, Work
-from shared.frame.settings import Settings
 from shared.frame.step import Invocation, work_fields
 from shared.ports.classify import ErrorKind
 from shared.ports.errors import CallError
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.nodes import parse_node
+from shared.settings import Settings
 from shared.slices.jobsets import is_first_pod
 from shared.slices.provider import Owner, Provider, Slice
 from shared.triggers.audit_log import LogEvent
@@ -42,6 +42,7 @@ QUEUED = "Queued"
 class SliceWork(Work):
     """Work on slices. ``about`` is the object of the Events: the Pod that waits, or the JobSet."""
 
+    settings: Settings
     provider: Provider
     about: Mapping[str, Any] | None = None
     is_gone: bool = False
@@ -58,7 +59,8 @@ def slice_work_fields(invocation: Invocation, *, is_first_observation: bool) -> 
     Raises `NothingToDo` if slices are switched off, or the trigger is about another cluster, and
     `CallError`.
     """
-    settings, trigger = invocation.runtime.settings, invocation.trigger
+    settings: Settings = invocation.runtime.settings
+    trigger = invocation.trigger
     if not settings.jobset_provider:
         raise NothingToDo("SwitchedOff")
     if isinstance(trigger, LogTrigger) and not is_of_our_pools(trigger.event, settings):
@@ -70,7 +72,7 @@ def slice_work_fields(invocation: Invocation, *, is_first_observation: bool) -> 
         return invocation.remaining_s()
 
     if not isinstance(trigger, ObjectTrigger):  # only then do the steps publish messages
-        # Published messages carry the cluster's id (`shared.frame.runtime`); once read, it is kept.
+        # Published messages carry the cluster's id (`shared.runtime`); once read, it is kept.
         invocation.cluster.get_cluster_id()
     runtime = invocation.runtime
     provider = build_provider(settings, invocation.cluster, runtime.gke, runtime.now, remaining_s)

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 
 from local.jobsets import PodBehaviour
-from shared.frame.settings import GKE, TPU_NODE_GROUP
 from shared.frame.step import ACKNOWLEDGED, TRY_AGAIN
+from shared.settings import GKE, TPU_NODE_GROUP
 from shared.triggers.routes import JOBSET_STEPS
 from tests.faults.test_crash_anywhere import (
     Outcome,

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from local.cloud.simulation import Options
-from shared.frame.settings import TPU_NODE_GROUP
 from shared.frame.step import handle
+from shared.settings import TPU_NODE_GROUP
 from shared.triggers.message import Cause, Message
 from shared.triggers.routes import JOBSET_STEPS
 from tests.stories import helpers

@@ -10,10 +10,10 @@ import pytest
 
 from functions import provision_slice
 from local.cloud.simulation import Options
-from shared.frame.settings import GKE
 from shared.frame.step import handle
 from shared.ports.errors import CallError
 from shared.ports.gke_settings import GkeSettings
+from shared.settings import GKE
 from shared.triggers.message import POD_KIND, Cause, Message
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE

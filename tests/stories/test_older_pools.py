@@ -13,7 +13,7 @@ import pytest
 from local.base.http import Request
 from local.jobsets import Controller
 from shared.base.jobs import JOB_KEY_SELECTOR, job_key
-from shared.frame.settings import GKE
+from shared.settings import GKE
 from shared.slices.by_node_pool.desired_pool import HASH_LABEL, build_desired_slice
 from shared.slices.jobsets import find_leader
 from tests.stories.helpers import HOUR, MINUTE

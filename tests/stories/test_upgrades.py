@@ -16,8 +16,8 @@ from typing import Any
 from local.cloud.simulation import LAZY_LEASE_S, Options
 from local.vm import agents
 from shared.base.names import BOOTSTRAP_GROUP
-from shared.frame.settings import JoinApproval
 from shared.node_groups.bootstrap import KUBEADM_GROUP
+from shared.settings import JoinApproval
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, STANDARD
 from tests.support.harness import Harness, manifests

@@ -31,13 +31,13 @@ from local.vm.conversation import Bearer, Identity
 from local.vm.kubelet import KubeletBehaviour
 from local.vm.transport import InProcess, Network
 from relay.changes.outbox import Outbox
-from shared.frame.settings import Settings
 from shared.frame.step import Answer, Runtime, handle
 from shared.ports.errors import CallError
 from shared.ports.gce.clients import Clients
 from shared.ports.gke import GkeClient
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.connection import Connection
+from shared.settings import Settings
 from shared.triggers.message import Message
 from shared.triggers.routes import JOBSET_STEPS, ROUTES, STEPS
 
@@ -421,6 +421,7 @@ class Harness:
 
         return Runtime(
             routes=ROUTES,
+            project=PROJECT,
             settings=self.settings[step],
             connection=connection,
             clients=Clients("http://compute.local", prepare=lambda it: mount(it, compute)),

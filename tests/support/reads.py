@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
-from shared.frame.settings import Settings
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.status import Status
 from shared.node_groups.work import GroupWork
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
+from shared.settings import Settings
 from shared.slices.provider import Provider
 from shared.slices.work import SliceWork
 from shared.triggers.trigger import Trigger

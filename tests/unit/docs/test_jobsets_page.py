@@ -19,6 +19,6 @@ def test_a_page_names_the_event_of_the_pause() -> None:
 
 
 def test_a_page_names_each_setting() -> None:
-    settings = (ROOT / "shared" / "frame" / "settings.py").read_text()
+    settings = (ROOT / "shared" / "settings.py").read_text()
     names = set(re.findall(r'"(JOBSET_[A-Z_]+)"', settings))
     assert {name for name in names if name not in PAGES} == set()

@@ -20,11 +20,11 @@ from relay.changes.pending import OutgoingMessage
 from relay.publisher import PubSubPublisher, find_credentials
 from shared.base.names import topic_id
 from shared.frame.plan import Publish
-from shared.frame.runtime import make_publish
 from shared.ports.errors import CallError
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.pubsub import Topics
+from shared.runtime import make_publish
 from shared.triggers.decode import Delivery, decode
 from shared.triggers.message import Cause, Message
 from shared.triggers.routes import ROUTES

@@ -13,7 +13,6 @@ from functions.create_resources.observe import ObservedResources, ObservedUnread
 from functions.create_resources.user_template import find_template_violation
 from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import Action, Plan, Send
-from shared.frame.settings import Settings
 from shared.node_groups.actions import Insert, TakeOwnership
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import Found
@@ -30,6 +29,7 @@ from shared.node_groups.status import (
 from shared.node_groups.work import WriteStatus
 from shared.ports.gce.values import GceError, ManagedInstance, Mig, Operation, Policy, Template
 from shared.ports.kubernetes.access_settings import Kubeconfig
+from shared.settings import Settings
 from shared.triggers.message import Cause, Message
 from shared.triggers.trigger import ObjectTrigger, Trigger
 from tests.support.builders import NOW, RESOURCE, group, unreadable_group

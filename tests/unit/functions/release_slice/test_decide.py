@@ -22,10 +22,10 @@ from functions.release_slice.observe import (
 from shared.base.jobs import job_key, slice_name
 from shared.base.timestamps import render_time
 from shared.frame.plan import Attempt, Emit, Fail, Plan, Require, Send
-from shared.frame.settings import Settings
 from shared.ports.errors import CallError
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.events import Event
+from shared.settings import Settings
 from shared.slices.actions import (
     AnySliceAction,
     DeleteSlice,

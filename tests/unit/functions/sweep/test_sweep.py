@@ -28,7 +28,6 @@ from shared.base.names import BOOTSTRAP_GROUP, KUBELET_SIGNER
 from shared.base.reasons import Reason
 from shared.base.signing_requests import SigningRequest
 from shared.frame.plan import Fail, Plan, Send, Work
-from shared.frame.settings import JoinApproval
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import (
     MIG,
@@ -45,6 +44,7 @@ from shared.node_groups.status import (
 )
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.kubernetes.cluster import Cluster
+from shared.settings import JoinApproval
 from shared.triggers.message import SWEEP_KIND, Cause, Message
 from shared.triggers.trigger import TimeTrigger, Trigger
 from tests.support.builders import CLUSTER, NOW, flat, group, raw_group

@@ -17,8 +17,8 @@ from relay.kinds import TRIGGERED_STEPS
 from relay.metrics import DESCRIPTIONS
 from relay.settings import VARIABLES as RELAY_VARIABLES
 from relay.watching.watch import Timing
+from shared import settings
 from shared.base.names import topic_id
-from shared.frame import settings
 from shared.frame.step import MAX_OBSERVATIONS, SECONDS_FOR_CALLS
 from shared.triggers.decode import decode
 from shared.triggers.message import SWEEP_KIND

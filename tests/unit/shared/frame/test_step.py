@@ -31,7 +31,6 @@ from shared.frame.plan import (
     StaleObservation,
     Work,
 )
-from shared.frame.settings import Settings
 from shared.frame.step import (
     MAX_ATTEMPTS,
     MAX_RESYNC_AGE,
@@ -53,6 +52,7 @@ from shared.ports.kubernetes.access import AccessError
 from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.kubernetes.events import Event
+from shared.settings import Settings
 from shared.triggers.decode import decode
 from shared.triggers.message import MAX_NAMES, Cause, Message
 from shared.triggers.routes import ROUTES
@@ -69,6 +69,7 @@ def runtime() -> Runtime:
     access = Kubeconfig("/nowhere")
     return Runtime(
         routes=ROUTES,
+        project="p",
         settings=Settings("p", "", frozenset({"p"}), access, "", timedelta(minutes=15)),
         connection=Connection(access),
         clients=Clients(""),

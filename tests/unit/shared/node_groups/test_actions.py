@@ -25,7 +25,6 @@ from shared.frame.plan import (
     Send,
     StaleObservation,
 )
-from shared.frame.settings import JoinApproval
 from shared.node_groups import status
 from shared.node_groups.actions import (
     SEEN_EVERYWHERE_AFTER,
@@ -50,6 +49,7 @@ from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Operation
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.events import Event
+from shared.settings import JoinApproval
 from shared.slices.actions import CreateSlice, DeleteSlice, SetReleaseDeadline
 from shared.slices.provider import DesiredSlice, Owner, Slice, SliceState
 from shared.triggers.message import Cause, Message

@@ -20,8 +20,8 @@ from local.base.http import Request, Response
 from local.base.ports import LOOPBACK, find_free_ports
 from local.pubsub.model import PushIdentity
 from local.pubsub.tokens import PushTokens
-from shared.frame.runtime import get_runtime
 from shared.ports.id_tokens import KeysError, fetch_certificates
+from shared.runtime import get_runtime
 from shared.triggers.push import Gate, Pusher, PushVerification, Refusal
 from tests.support.loopback import Loopback, open_loopback
 

@@ -10,8 +10,8 @@ import pytest
 
 from local.kube import CertificateAuthority
 from shared.base.environment import SettingsError
-from shared.frame.settings import JoinApproval, Settings, from_environment
 from shared.ports.kubernetes.access_settings import GoogleToken, Kubeconfig, TokenKind
+from shared.settings import JoinApproval, Settings, from_environment
 from shared.triggers.push import GOOGLES_CERTIFICATES, Pusher, PushVerification
 
 CA = CertificateAuthority.create(datetime(2026, 1, 1, tzinfo=UTC))

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from shared.base.logs import make_logger
 from shared.frame.plan import Publish
-from shared.frame.settings import Settings, from_environment
 from shared.frame.step import Runtime
 from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.connection import Connection
 from shared.ports.pubsub import Topics
+from shared.settings import Settings, from_environment
 from shared.triggers.message import Message
 from shared.triggers.routes import ROUTES
 
@@ -32,6 +32,7 @@ def get_runtime() -> Runtime:
     topics = Topics(settings.pubsub_project, settings.topic_prefix)
     return Runtime(
         routes=ROUTES,
+        project=settings.pubsub_project,
         settings=settings,
         connection=connection,
         clients=Clients(settings.compute_endpoint),
