@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """A real ``kill -9`` of the relay, and of a function between an insert and its answer.
 
 Each component runs in its own process, with short delays. The result is the same as without the kill:
@@ -154,19 +155,11 @@ def _kill_server(supervisor: Supervisor, step: str) -> None:
 @pytest.mark.parametrize(
     "collection, kill, ended",
     [
-        pytest.param(
-            "resourcePolicies", _kill_worker, [], id="worker, policy", marks=pytest.mark.slow
-        ),
-        pytest.param(
-            "instanceTemplates",
-            _kill_server,
-            ["create_resources"],
-            id="server, template",
-            marks=pytest.mark.slow,
-        ),
+        pytest.param("resourcePolicies", _kill_worker, [], id="worker, policy", marks=pytest.mark.slow),
+        pytest.param("instanceTemplates", _kill_server, ["create_resources"], id="server, template", marks=pytest.mark.slow),
         pytest.param("instanceGroupManagers", _kill_worker, [], id="worker, MIG"),
     ],
-)
+)  # fmt: skip
 def test_a_function_killed_between_an_insert_and_its_answer_inserts_once(
     tmp_path: Path, collection: str, kill: Callable[[Supervisor, str], None], ended: list[str]
 ) -> None:

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """deploy.sh with a real cluster and a simulated cloud that answers from a table."""
 
 from __future__ import annotations
@@ -255,19 +256,8 @@ def test_a_pull_secret_that_the_overlay_does_not_use_is_reported(installed: Inst
 @pytest.mark.parametrize(
     "pulled, pods, why",
     [
-        pytest.param(
-            "ImagePullBackOff",
-            "",
-            "its Node cannot pull its image (docs/install.md, Images)",
-            id="no image",
-        ),
-        pytest.param(
-            "",
-            "",
-            "kubectl --namespace=tpu-functions describe pods --selector="
-            "app.kubernetes.io/name=relay shows the reason",
-            id="unknown",
-        ),
+        pytest.param("ImagePullBackOff", "", "its Node cannot pull its image (docs/install.md, Images)", id="no image"),
+        pytest.param("", "", "kubectl --namespace=tpu-functions describe pods --selector=" "app.kubernetes.io/name=relay shows the reason", id="unknown"),
         pytest.param(
             "",
             "Unschedulable",
@@ -276,7 +266,7 @@ def test_a_pull_secret_that_the_overlay_does_not_use_is_reported(installed: Inst
             id="no Node",
         ),
     ],
-)
+)  # fmt: skip
 def test_a_relay_that_does_not_become_ready_is_reported_with_the_reason(
     pulled: str, pods: str, why: str, deploy: Installer
 ) -> None:

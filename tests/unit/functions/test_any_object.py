@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Each step reads a TPUNodeGroup with status and metadata of any shape, and decides."""
 
 from __future__ import annotations
@@ -223,28 +224,18 @@ def test_unknown_values_of_a_later_version_are_ignored_or_read_as_creating() -> 
 @pytest.mark.parametrize(
     "raw, read",
     [
-        pytest.param(
-            {"completedAt": 5}, Status(completed_at=LONG_AGO), id="completedAt is a number"
-        ),
+        pytest.param({"completedAt": 5}, Status(completed_at=LONG_AGO), id="completedAt is a number"),
         pytest.param({"nodeSummary": {"ready": "2"}}, Status(), id="a number as text"),
         pytest.param({"pending": [{"name": "a"}, 7]}, Status(), id="entries without a reason"),
-        pytest.param(
-            {"conditions": [{"type": "Ready", "status": "Perhaps", "reason": "x"}]},
-            Status(),
-            id="a condition with an invalid status",
-        ),
+        pytest.param({"conditions": [{"type": "Ready", "status": "Perhaps", "reason": "x"}]}, Status(), id="a condition with an invalid status"),
         pytest.param(
             {"resources": {MIG: {"name": "n", "state": 3}}},
             replace(Status(), resources={MIG: Resource("n", State.CREATING)}),
             id="a state that is not text",
         ),
-        pytest.param(
-            {"resources": {MIG: {"name": "n"}}},
-            replace(Status(), resources={MIG: Resource("n", State.CREATING)}),
-            id="no state",
-        ),
+        pytest.param({"resources": {MIG: {"name": "n"}}}, replace(Status(), resources={MIG: Resource("n", State.CREATING)}), id="no state"),
     ],
-)
+)  # fmt: skip
 def test_a_status_field_of_a_wrong_type_is_read_as_its_default(
     raw: dict[str, Any], read: Status
 ) -> None:

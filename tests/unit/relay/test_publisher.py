@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Publishing over gRPC, as to an emulator: published and returned messages."""
 
 from __future__ import annotations
@@ -106,32 +107,12 @@ REQUESTS = message_about_requests(Cause.JOIN_REQUESTED, NOW, ("csr-1", "csr-2"))
 @pytest.mark.parametrize(
     "step, message, logged",
     [
-        pytest.param(
-            "label_node",
-            a_publication().message,
-            {"group": "default/train", "uid": "uid-1", "cause": "NodesChanged", "nodes": 1},
-            id="TPUNodeGroup",
-        ),
-        pytest.param(
-            "approve_join",
-            REQUESTS,
-            {"requests": ["csr-1", "csr-2"], "cause": "JoinRequested", "nodes": 0},
-            id="CertificateSigningRequest",
-        ),
-        pytest.param(
-            "provision_slice",
-            A_POD,
-            {"pod": "default/train-0", "uid": "uid-2", "cause": "Unschedulable", "nodes": 0},
-            id="Pod",
-        ),
-        pytest.param(
-            "release_slice",
-            A_JOBSET,
-            {"jobset": "default/train", "uid": "uid-3", "cause": "Completed", "nodes": 0},
-            id="JobSet",
-        ),
+        pytest.param("label_node", a_publication().message, {"group": "default/train", "uid": "uid-1", "cause": "NodesChanged", "nodes": 1}, id="TPUNodeGroup"),
+        pytest.param("approve_join", REQUESTS, {"requests": ["csr-1", "csr-2"], "cause": "JoinRequested", "nodes": 0}, id="CertificateSigningRequest"),
+        pytest.param("provision_slice", A_POD, {"pod": "default/train-0", "uid": "uid-2", "cause": "Unschedulable", "nodes": 0}, id="Pod"),
+        pytest.param("release_slice", A_JOBSET, {"jobset": "default/train", "uid": "uid-3", "cause": "Completed", "nodes": 0}, id="JobSet"),
     ],
-)
+)  # fmt: skip
 def test_each_kind_of_message_is_logged_with_its_object(
     monkeypatch: pytest.MonkeyPatch, step: str, message: Message, logged: dict[str, Any]
 ) -> None:

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """How errors of Compute Engine, GKE and the cluster, and calls without an answer, are classified."""
 
 from __future__ import annotations
@@ -69,36 +70,21 @@ EXPECTED: dict[str, str] = {
 }
 NOT_CLASSIFIED = {
     "any insert: same requestId sent again": "no error: the answer is the existing operation",
-    "instanceGroupManagers.insert: workload policy has a TPU topology but mode is not BULK": (
-        "a policy is created for BULK groups only"
-    ),
+    "instanceGroupManagers.insert: workload policy has a TPU topology but mode is not BULK": ("a policy is created for BULK groups only"),
     "instanceGroupManagers.patch: mode of targetSizePolicy changed": "nothing is patched",
     "instanceGroupManagers.patch: fingerprint stale": "nothing is patched",
     "instanceGroupManagers.resize: bulk group that is not empty is grown": "nothing is resized",
-    "instanceGroupManagers.resize: "
-    "shrink to a size other than 0 while bulkInstanceOperation.inProgress": "nothing is resized",
-    "instanceGroupManagers.insert: FLEX_START template with repairs on": (
-        "the body sets DO_NOTHING for FLEX_START"
-    ),
+    "instanceGroupManagers.resize: " "shrink to a size other than 0 while bulkInstanceOperation.inProgress": "nothing is resized",
+    "instanceGroupManagers.insert: FLEX_START template with repairs on": ("the body sets DO_NOTHING for FLEX_START"),
     "instanceGroupManagerResizeRequests.insert: TPU group": "no resize request is inserted",
-    "instances.insert with resourcePolicies: a workload policy is attached to one VM": (
-        "only the MIG creates VMs"
-    ),
+    "instances.insert with resourcePolicies: a workload policy is attached to one VM": ("only the MIG creates VMs"),
     "any insert: name breaks RFC1035 or is over 63": "names are computed, and tested to fit",
     "instanceGroupManagers.insert: baseInstanceName over 58": "names are computed to fit",
-    "instanceTemplates.insert: preemptible or SPOT with automaticRestart true": (
-        "the body sets false for SPOT"
-    ),
-    "instanceTemplates.insert: FLEX_START without maxRunDuration": (
-        "the spec is rejected before any call"
-    ),
-    "instances.setMetadata: one value over 262144 bytes or all over 512 KB": (
-        "the spec is rejected before any call"
-    ),
-    "instanceGroupManagers.delete: a backend service uses the group": (
-        "the reason InUse depends on the deleted resource (test_tear_down)"
-    ),
-}
+    "instanceTemplates.insert: preemptible or SPOT with automaticRestart true": ("the body sets false for SPOT"),
+    "instanceTemplates.insert: FLEX_START without maxRunDuration": ("the spec is rejected before any call"),
+    "instances.setMetadata: one value over 262144 bytes or all over 512 KB": ("the spec is rejected before any call"),
+    "instanceGroupManagers.delete: a backend service uses the group": ("the reason InUse depends on the deleted resource (test_tear_down)"),
+}  # fmt: skip
 """Errors that need no classification, each with the reason."""
 
 

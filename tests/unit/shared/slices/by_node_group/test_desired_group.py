@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The TPUNodeGroup for a Job: the object that follows from Pod and template, and the input errors."""
 
 from __future__ import annotations
@@ -125,31 +126,12 @@ def test_a_job_key_of_five_characters_is_long_enough() -> None:
 
 
 PROVISIONING_MODELS: dict[str, tuple[dict[str, str], dict[str, Any], dict[str, Any]]] = {
-    "the template's model": (
-        {},
-        {"provisioningModel": "FLEX_START", "maxRunDuration": "24h"},
-        {"provisioningModel": "FLEX_START", "maxRunDuration": "24h"},
-    ),
+    "the template's model": ({}, {"provisioningModel": "FLEX_START", "maxRunDuration": "24h"}, {"provisioningModel": "FLEX_START", "maxRunDuration": "24h"}),
     "Spot": ({SPOT: "true"}, {}, {"provisioningModel": "SPOT"}),
-    "Spot, where the template has a reservation": (
-        {SPOT: "true"},
-        {"provisioningModel": "RESERVATION_BOUND", "reservation": "of-the-template"},
-        {"provisioningModel": "SPOT"},
-    ),
-    "a reservation": (
-        {RESERVATION: "r"},
-        {},
-        {"provisioningModel": "RESERVATION_BOUND", "reservation": "r"},
-    ),
-    "a reservation of another project": (
-        OTHERS,
-        {"provisioningModel": "FLEX_START", "maxRunDuration": "24h"},
-        {
-            "provisioningModel": "RESERVATION_BOUND",
-            "reservation": "projects/other-project/reservations/r",
-        },
-    ),
-}
+    "Spot, where the template has a reservation": ({SPOT: "true"}, {"provisioningModel": "RESERVATION_BOUND", "reservation": "of-the-template"}, {"provisioningModel": "SPOT"}),
+    "a reservation": ({RESERVATION: "r"}, {}, {"provisioningModel": "RESERVATION_BOUND", "reservation": "r"}),
+    "a reservation of another project": (OTHERS, {"provisioningModel": "FLEX_START", "maxRunDuration": "24h"}, {"provisioningModel": "RESERVATION_BOUND", "reservation": "projects/other-project/reservations/r"}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", PROVISIONING_MODELS.values(), ids=PROVISIONING_MODELS)
@@ -181,26 +163,10 @@ LABELS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {},
         {},
     ),
-    "the location of the Nodes": (
-        selecting(**{ZONE: "us-central1-c", "topology.kubernetes.io/region": "us-central1"}),
-        {},
-        {ZONE: "us-central1-c", "topology.kubernetes.io/region": "us-central1"},
-    ),
-    "a hint of GKE": (
-        selecting(**{"cloud.google.com/gke-location-hint": "cell"}),
-        {},
-        {"cloud.google.com/gke-location-hint": "cell"},
-    ),
-    "labels of the template": (
-        selecting(**{"cloud.google.com/gke-flex-start": "true"}),
-        {"cloud.google.com/gke-flex-start": "true"},
-        {"cloud.google.com/gke-flex-start": "true"},
-    ),
-    "copied from the Pod": (
-        {"metadata": {"labels": {"a": "1", "b": "2"}, "annotations": {COPY: " a, ,b,,missing"}}},
-        {},
-        {"a": "1", "b": "2"},
-    ),
+    "the location of the Nodes": (selecting(**{ZONE: "us-central1-c", "topology.kubernetes.io/region": "us-central1"}), {}, {ZONE: "us-central1-c", "topology.kubernetes.io/region": "us-central1"}),
+    "a hint of GKE": (selecting(**{"cloud.google.com/gke-location-hint": "cell"}), {}, {"cloud.google.com/gke-location-hint": "cell"}),
+    "labels of the template": (selecting(**{"cloud.google.com/gke-flex-start": "true"}), {"cloud.google.com/gke-flex-start": "true"}, {"cloud.google.com/gke-flex-start": "true"}),
+    "copied from the Pod": ({"metadata": {"labels": {"a": "1", "b": "2"}, "annotations": {COPY: " a, ,b,,missing"}}}, {}, {"a": "1", "b": "2"}),
     "copied, except labels that are set otherwise": (
         {
             "metadata": {
@@ -223,19 +189,11 @@ LABELS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {},
         {"team": "red"},
     ),
-    "another exclusive topology of the JobSet": (
-        annotated(**{EXCLUSIVE: "rack"}),
-        {},
-        {"rack": NAME},
-    ),
-    "an exclusive topology that is already a label of the Nodes": (
-        annotated(**{EXCLUSIVE: "cloud.google.com/tpu-node-group-name"}),
-        {},
-        {},
-    ),
+    "another exclusive topology of the JobSet": (annotated(**{EXCLUSIVE: "rack"}), {}, {"rack": NAME}),
+    "an exclusive topology that is already a label of the Nodes": (annotated(**{EXCLUSIVE: "cloud.google.com/tpu-node-group-name"}), {}, {}),
     "a zone for each Job": (annotated(**{EXCLUSIVE: ZONE}), {}, {ZONE: "us-central1-c"}),
     "a host for each Job": (annotated(**{EXCLUSIVE: "kubernetes.io/hostname"}), {}, {}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", LABELS.values(), ids=LABELS)
@@ -386,84 +344,21 @@ INPUT_ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "the Pod's nodeSelector cloud.google.com/gke-tpu-accelerator is 'tpu-v5p-slice': it must be "
         "tpu-v6e-slice, tpu7 or tpu7x, which TPUNodeGroups are made of",
     ),
-    "a selector of GKE that groups cannot fulfil": (
-        selecting(**{"cloud.google.com/gke-tpu-ici-resiliency": "true"}),
-        {},
-        mismatch("cloud.google.com/gke-tpu-ici-resiliency", "true", "no such label", ""),
-    ),
-    "a number of chips that no host has": (
-        {"chips": 3},
-        {},
-        "the Pod asks for 3 of google.com/tpu: it must ask for as many as a host has, 1, 2, 4 or 8",
-    ),
-    "an invalid topology": (
-        selecting(**{"cloud.google.com/gke-tpu-topology": "big"}),
-        {},
-        "the Pod's nodeSelector cloud.google.com/gke-tpu-topology is 'big': it must be a shape, as in "
-        "2x2x2 or 4x4",
-    ),
-    "a topology of another generation": (
-        selecting(**{"cloud.google.com/gke-tpu-topology": "2x2x2"}),
-        {},
-        "the Pod's nodeSelector cloud.google.com/gke-tpu-topology: ct6e slices have 2 dimensions, as "
-        "in 4x4; 2x2x2 has 3",
-    ),
-    "large hosts in a slice of several": (
-        {"chips": 8},
-        {},
-        "the topology 4x4 would need 2 hosts of 8 chips: hosts of a slice with more than one have 4, "
-        "which the Pod must ask for",
-    ),
-    "no key": (
-        {"metadata": {"labels": {"jobset.sigs.k8s.io/job-key": None}}},
-        {},
-        "the Pod has no label jobset.sigs.k8s.io/job-key: JobSet sets it on the Pods of its Jobs",
-    ),
-    "a short key": (
-        {"metadata": {"labels": {"jobset.sigs.k8s.io/job-key": "abc"}}},
-        {},
-        "the label jobset.sigs.k8s.io/job-key is 'abc': it must be at least 5 letters and digits, as "
-        "JobSet computes it (40 hex digits)",
-    ),
-    "Spot and reserved": (
-        selecting(**{SPOT: "true", RESERVATION: "r"}),
-        {},
-        f"the Pod's nodeSelector has both {SPOT} and {RESERVATION}: VMs of a reservation are never "
-        "Spot; it must have one of them",
-    ),
-    "Spot with the value false": (
-        selecting(**{SPOT: "false"}),
-        {},
-        f'the Pod\'s nodeSelector {SPOT} must be "true", or not be there',
-    ),
-    "another node pool": (
-        selecting(**{"cloud.google.com/gke-nodepool": "pool-1"}),
-        {},
-        mismatch(
-            "cloud.google.com/gke-nodepool", "pool-1", f"cloud.google.com/gke-nodepool={NAME}"
-        ),
-    ),
+    "a selector of GKE that groups cannot fulfil": (selecting(**{"cloud.google.com/gke-tpu-ici-resiliency": "true"}), {}, mismatch("cloud.google.com/gke-tpu-ici-resiliency", "true", "no such label", "")),
+    "a number of chips that no host has": ({"chips": 3}, {}, "the Pod asks for 3 of google.com/tpu: it must ask for as many as a host has, 1, 2, 4 or 8"),
+    "an invalid topology": (selecting(**{"cloud.google.com/gke-tpu-topology": "big"}), {}, "the Pod's nodeSelector cloud.google.com/gke-tpu-topology is 'big': it must be a shape, as in " "2x2x2 or 4x4"),
+    "a topology of another generation": (selecting(**{"cloud.google.com/gke-tpu-topology": "2x2x2"}), {}, "the Pod's nodeSelector cloud.google.com/gke-tpu-topology: ct6e slices have 2 dimensions, as " "in 4x4; 2x2x2 has 3"),
+    "large hosts in a slice of several": ({"chips": 8}, {}, "the topology 4x4 would need 2 hosts of 8 chips: hosts of a slice with more than one have 4, " "which the Pod must ask for"),
+    "no key": ({"metadata": {"labels": {"jobset.sigs.k8s.io/job-key": None}}}, {}, "the Pod has no label jobset.sigs.k8s.io/job-key: JobSet sets it on the Pods of its Jobs"),
+    "a short key": ({"metadata": {"labels": {"jobset.sigs.k8s.io/job-key": "abc"}}}, {}, "the label jobset.sigs.k8s.io/job-key is 'abc': it must be at least 5 letters and digits, as " "JobSet computes it (40 hex digits)"),
+    "Spot and reserved": (selecting(**{SPOT: "true", RESERVATION: "r"}), {}, f"the Pod's nodeSelector has both {SPOT} and {RESERVATION}: VMs of a reservation are never " "Spot; it must have one of them"),
+    "Spot with the value false": (selecting(**{SPOT: "false"}), {}, f'the Pod\'s nodeSelector {SPOT} must be "true", or not be there'),
+    "another node pool": (selecting(**{"cloud.google.com/gke-nodepool": "pool-1"}), {}, mismatch("cloud.google.com/gke-nodepool", "pool-1", f"cloud.google.com/gke-nodepool={NAME}")),
     "another zone": (selecting(**{ZONE: "a"}), {}, mismatch(ZONE, "a", f"{ZONE}=us-central1-c")),
-    "another architecture": (
-        selecting(**{"kubernetes.io/arch": "arm64"}),
-        {},
-        mismatch("kubernetes.io/arch", "arm64", "kubernetes.io/arch=amd64", ""),
-    ),
-    "one host": (
-        selecting(**{"kubernetes.io/hostname": "a"}),
-        {},
-        mismatch("kubernetes.io/hostname", "a", "no such label", ""),
-    ),
-    "a selector that only GKE can fulfil": (
-        selecting(**{"cloud.google.com/compute-class": "x"}),
-        {},
-        mismatch("cloud.google.com/compute-class", "x", "no such label"),
-    ),
-    "a label that has another value in the template": (
-        selecting(team="red"),
-        {"spec": {"nodeLabels": {"team": "blue"}}},
-        mismatch("team", "red", "team=blue"),
-    ),
+    "another architecture": (selecting(**{"kubernetes.io/arch": "arm64"}), {}, mismatch("kubernetes.io/arch", "arm64", "kubernetes.io/arch=amd64", "")),
+    "one host": (selecting(**{"kubernetes.io/hostname": "a"}), {}, mismatch("kubernetes.io/hostname", "a", "no such label", "")),
+    "a selector that only GKE can fulfil": (selecting(**{"cloud.google.com/compute-class": "x"}), {}, mismatch("cloud.google.com/compute-class", "x", "no such label")),
+    "a label that has another value in the template": (selecting(team="red"), {"spec": {"nodeLabels": {"team": "blue"}}}, mismatch("team", "red", "team=blue")),
     "an exclusive topology that no Node can have": (
         annotated(**{EXCLUSIVE: "beta.kubernetes.io/rack"}),
         {},
@@ -478,48 +373,20 @@ INPUT_ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "TPUNodeGroup in YAML with project, nodeLocation and instanceConfig, without a name and what "
         "follows from the Pod",
     ),
-    "a template with fields of the Pod": (
-        {},
-        {"spec": {"topology": "4x4", "instanceConfig": {"machineType": "ct6e-standard-4t"}}},
-        f"{TEMPLATE} must not have spec.topology, spec.instanceConfig.machineType: the Pod decides it",
-    ),
-    "a template without an instanceConfig": (
-        {},
-        {"spec": {"instanceConfig": None}},
-        f"{TEMPLATE} must be a TPUNodeGroup: spec.instanceConfig must be a mapping",
-    ),
-    "a template without a spec": (
-        {},
-        {"spec": None},
-        f"{TEMPLATE} must be a TPUNodeGroup: spec must be a mapping",
-    ),
-    "a template whose labels are a list": (
-        {},
-        {"spec": {"nodeLabels": ["a"]}},
-        f"{TEMPLATE} must be a TPUNodeGroup: spec.nodeLabels must be a mapping",
-    ),
-    "a template whose own labels are a list": (
-        {},
-        {"metadata": {"labels": ["a"]}},
-        f"{TEMPLATE} must be a TPUNodeGroup: metadata.labels must be a mapping",
-    ),
-    "a template whose annotations are text": (
-        {},
-        {"metadata": {"annotations": "a"}},
-        f"{TEMPLATE} must be a TPUNodeGroup: metadata.annotations must be a mapping",
-    ),
-    "a template whose labels have a number for a key": (
-        {},
-        {"spec": {"nodeLabels": {1: 2}}},
-        f"with {TEMPLATE} the TPUNodeGroup would be invalid: spec.nodeLabels.1: must be text, not 2",
-    ),
+    "a template with fields of the Pod": ({}, {"spec": {"topology": "4x4", "instanceConfig": {"machineType": "ct6e-standard-4t"}}}, f"{TEMPLATE} must not have spec.topology, spec.instanceConfig.machineType: the Pod decides it"),
+    "a template without an instanceConfig": ({}, {"spec": {"instanceConfig": None}}, f"{TEMPLATE} must be a TPUNodeGroup: spec.instanceConfig must be a mapping"),
+    "a template without a spec": ({}, {"spec": None}, f"{TEMPLATE} must be a TPUNodeGroup: spec must be a mapping"),
+    "a template whose labels are a list": ({}, {"spec": {"nodeLabels": ["a"]}}, f"{TEMPLATE} must be a TPUNodeGroup: spec.nodeLabels must be a mapping"),
+    "a template whose own labels are a list": ({}, {"metadata": {"labels": ["a"]}}, f"{TEMPLATE} must be a TPUNodeGroup: metadata.labels must be a mapping"),
+    "a template whose annotations are text": ({}, {"metadata": {"annotations": "a"}}, f"{TEMPLATE} must be a TPUNodeGroup: metadata.annotations must be a mapping"),
+    "a template whose labels have a number for a key": ({}, {"spec": {"nodeLabels": {1: 2}}}, f"with {TEMPLATE} the TPUNodeGroup would be invalid: spec.nodeLabels.1: must be text, not 2"),
     "a template with an invalid field": (
         {},
         {"spec": {"project": "P", "instanceConfig": {"image": None}}},
         f"with {TEMPLATE} the TPUNodeGroup would be invalid: spec.project: must be a project id, as in "
         "my-project, not 'P'; spec.instanceConfig.image: is required",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", INPUT_ERRORS.values(), ids=INPUT_ERRORS)
