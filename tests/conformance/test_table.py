@@ -1,7 +1,7 @@
-"""Every known behaviour of tpu-operator and TPU Provisioner has a test, or a reason for a difference.
+"""Every known behaviour of other systems has a test here, or a reason for a difference.
 
-The rows of tests/data/{tpu_node_group,tpu_provisioner,topology}.yaml are the behaviours. A test shows
-rows with ``@pytest.mark.conformance("row", ...)``; if only some of its cases do, with
+The rows of tests/data/{tpu_node_group,tpu_provisioner,tpu_env,topology}.yaml are the behaviours. A
+test shows rows with ``@pytest.mark.conformance("row", ...)``; if only some of its cases do, with
 ``cases={"id of a case": "row row"}``. The key ``differs`` of a file has the reasons.
 """
 
@@ -21,7 +21,7 @@ import yaml
 TESTS = Path(__file__).parents[1]
 DATA = {
     name: yaml.safe_load((TESTS / "data" / f"{name}.yaml").read_text())
-    for name in ("tpu_node_group", "tpu_provisioner", "topology")
+    for name in ("tpu_node_group", "tpu_provisioner", "tpu_env", "topology")
 }
 MARK = "mark.conformance("
 
@@ -30,6 +30,7 @@ def _list_rows() -> Iterator[tuple[str, str]]:
     """Each row with its verdict."""
     for name in ("tpu_node_group", "tpu_provisioner"):
         yield from ((row["id"], row["verdict"]) for row in DATA[name]["rows"])
+    yield from ((row["id"], "") for row in DATA["tpu_env"]["rows"])
     for part in ("rules", "labels", "generations"):
         yield from ((f"{part}.{name}", "") for name in DATA["topology"][part])
     yield from ((trap["id"], "") for trap in DATA["topology"]["traps"])

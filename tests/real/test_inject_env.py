@@ -135,6 +135,7 @@ def test_a_stateful_set_is_applied_changed_and_applied_again(
     _kubectl(cluster, "-n", "ml", "delete", "statefulset", name)
 
 
+@pytest.mark.conformance("elig-inj-both-labels", "elig-inj-annotation")
 @pytest.mark.parametrize(
     "key, kind",
     [
@@ -147,7 +148,6 @@ def test_a_stateful_set_is_applied_changed_and_applied_again(
 def test_a_workload_is_marked_by_label_or_annotation(
     key: str, kind: str, cluster: ControlPlane
 ) -> None:
-    """elig-inj-both-labels, elig-inj-annotation"""
     manifest = marked(stateful_set(name="marked", replicas=2), key, kind)
     apply(cluster, manifest)
     assert "TPU_WORKER_HOSTNAMES" in env_of(cluster, "statefulset", "marked")
@@ -180,8 +180,8 @@ def test_the_mark_of_another_injector_on_a_namespace_has_no_effect(cluster: Cont
     _kubectl(cluster, "delete", "namespace", "other-injector", "--wait=false")
 
 
+@pytest.mark.conformance("elig-kr-namespaces")
 def test_a_workload_in_kube_system_is_not_changed(cluster: ControlPlane) -> None:
-    """elig-kr-namespaces"""
     manifest = complete(marked(stateful_set(name="own", replicas=2)))
     manifest["metadata"]["namespace"] = "kube-system"
     made = _kubectl(

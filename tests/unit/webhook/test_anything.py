@@ -92,6 +92,7 @@ def test_an_object_of_any_form_has_an_answer(data: st.DataObject) -> None:
     assert reviewed.document["response"]["uid"] == document["request"]["uid"]
 
 
+@pytest.mark.conformance("patch-twice", "patch-nothing", "sts-update-unchanged")
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_a_valid_object_is_injected_once_and_not_changed_again(

@@ -1,20 +1,18 @@
 # ruff: noqa: E501  (each row of a table is one line)
 """The behaviours of known injectors: inject_env has the same behaviour, or a better one.
 
-Each case names the rows of tests/data/tpu_env.yaml that it tests. `OUT_OF_SCOPE` has the rows about
-behaviour outside of an injector, with the reason. Together they cover all rows.
+Each case is marked by the rows of tests/data/tpu_env.yaml that it shows (tests/conformance).
 """
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import yaml
 
-from tests.unit.webhook.lws import ORDERS, Admitted, mutate
+from tests.unit.webhook.lws import ORDERS, Admitted
 from tests.unit.webhook.workloads import (
     Answered,
     as_review,
@@ -27,12 +25,8 @@ from tests.unit.webhook.workloads import (
     selector,
     stateful_set,
 )
-from webhook.tpu_env.admission import MAX_BYTES, NoReviewError, review
+from webhook.tpu_env.admission import NoReviewError, review
 
-DATA = Path(__file__).parents[2] / "data"
-ROWS: dict[str, dict[str, Any]] = {
-    row["id"]: row for row in yaml.safe_load((DATA / "tpu_env.yaml").read_text())["rows"]
-}
 V7X = "tpu7x"
 V6E = "tpu-v6e-slice"
 V4 = "tpu-v4-podslice"
@@ -51,6 +45,11 @@ def of_set(name: str, *containers: Any, labels: Any = None, **spec: Any) -> Any:
     labels = {"statefulset.kubernetes.io/pod-name": name, **(labels or {})}
     spec.setdefault("subdomain", "nginx")
     return pod(*containers, name=name, owner="StatefulSet", labels=labels, **spec)
+
+
+def of_rows(table: Sequence[tuple[Any, ...]]) -> list[Any]:
+    """Cases whose first value is the row that they show."""
+    return [pytest.param(*case, id=row, marks=pytest.mark.conformance(row)) for row, *case in table]
 
 
 VALUES: list[tuple[str, Any, dict[str, str | None]]] = [
@@ -142,13 +141,10 @@ VALUES: list[tuple[str, Any, dict[str, str | None]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "row, target, expected", VALUES, ids=lambda it: it if isinstance(it, str) else ""
-)
+@pytest.mark.parametrize("target, expected", of_rows(VALUES))
 def test_a_container_gets_the_variables_of_the_row(
-    row: str, target: Any, expected: dict[str, str | None]
+    target: Any, expected: dict[str, str | None]
 ) -> None:
-    assert row in ROWS
     variables = Answered(target).env()
     assert {name: variables.get(name) for name in expected} == expected
 
@@ -175,13 +171,10 @@ IN_GROUPS: list[tuple[str, Any, dict[str, str | None]]] = [
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize(
-    "row, target, expected", IN_GROUPS, ids=lambda it: it if isinstance(it, str) else ""
-)
+@pytest.mark.parametrize("target, expected", of_rows(IN_GROUPS))
 def test_a_container_of_a_leader_worker_set_gets_the_variables_of_the_row(
-    row: str, target: Any, expected: dict[str, str | None], order: str
+    target: Any, expected: dict[str, str | None], order: str
 ) -> None:
-    assert row in ROWS
     admitted = Admitted(target, configuration=order)
     assert {name: admitted.env().get(name) for name in expected} == expected
     assert admitted.warnings == []
@@ -205,13 +198,8 @@ NOTHING: list[tuple[str, Any, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "row, target, request_", NOTHING, ids=lambda it: it if isinstance(it, str) else ""
-)
-def test_no_variable_is_injected_into_such_an_object(
-    row: str, target: Any, request_: dict[str, Any]
-) -> None:
-    assert row in ROWS
+@pytest.mark.parametrize("target, request_", of_rows(NOTHING))
+def test_no_variable_is_injected_into_such_an_object(target: Any, request_: dict[str, Any]) -> None:
     answered = Answered(target, **request_)
     assert answered.response == {"uid": "u-1", "allowed": True}
 
@@ -226,11 +214,8 @@ UNNUMBERED: list[tuple[str, Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("row, target, notice", UNNUMBERED, ids=[row[0] for row in UNNUMBERED])
-def test_a_pod_without_variables_is_allowed_with_a_warning(
-    row: str, target: Any, notice: str
-) -> None:
-    assert row in ROWS
+@pytest.mark.parametrize("target, notice", of_rows(UNNUMBERED))
+def test_a_pod_without_variables_is_allowed_with_a_warning(target: Any, notice: str) -> None:
     for is_strict in (False, True):
         answered = Answered(target, is_strict=is_strict)
         assert (answered.patch, answered.warnings) == ([], [notice])
@@ -248,12 +233,9 @@ WITHOUT: list[tuple[str, Any, list[str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("row, target, notices", WITHOUT, ids=[row[0] for row in WITHOUT])
-def test_a_template_without_a_known_slice_is_only_marked(
-    row: str, target: Any, notices: list[str]
-) -> None:
+@pytest.mark.parametrize("target, notices", of_rows(WITHOUT))
+def test_a_template_without_a_known_slice_is_only_marked(target: Any, notices: list[str]) -> None:
     """The mark makes the API server review its Pods, for example after a scaling from 0 replicas."""
-    assert row in ROWS
     answered = Answered(target)
     assert answered.warnings == notices
     assert Answered(target, is_strict=True).response["allowed"] is True
@@ -284,13 +266,10 @@ WARNED: list[tuple[str, Any, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "row, target, warning", WARNED, ids=lambda it: it if isinstance(it, str) else ""
-)
+@pytest.mark.parametrize("target, warning", of_rows(WARNED))
 def test_an_inconsistent_workload_is_a_warning_and_a_rejection_in_strict_mode(
-    row: str, target: Any, warning: str
+    target: Any, warning: str
 ) -> None:
-    assert row in ROWS
     assert Answered(target).warnings == [warning]
     assert Answered(target).response["allowed"] is True
     rejected = Answered(target, is_strict=True).response
@@ -301,8 +280,8 @@ def test_an_inconsistent_workload_is_a_warning_and_a_rejection_in_strict_mode(
     assert "patch" not in rejected
 
 
+@pytest.mark.conformance("cont-kr-v7x-two-containers", "cont-kr-v7x-hostnames-count")
 def test_two_containers_of_a_tpu7x_host_are_two_processes() -> None:
-    """cont-kr-v7x-two-containers, cont-kr-v7x-hostnames-count"""
     both = (
         container(
             "a",
@@ -322,15 +301,17 @@ def test_two_containers_of_a_tpu7x_host_are_two_processes() -> None:
     assert (b["JAX_PROCESS_ID"], b["JAX_PROCESS_COUNT"]) == ("3", "4")
 
 
+@pytest.mark.conformance("cont-kr-v6e-two-containers")
 def test_two_containers_of_an_older_host_are_one_worker() -> None:
-    """cont-kr-v6e-two-containers"""
     both = (container("a", 2), container("b", 2))
     answered = Answered(of_set("web-1", *both, nodeSelector=selector(V6E, "4x4")))
     assert {answered.env(name)["TPU_WORKER_ID"] for name in "ab"} == {"1"}
 
 
+@pytest.mark.conformance(
+    "cont-inj-every-container", "cont-inj-init-skipped", "cont-kr-only-tpu", "cont-kr-init-ignored"
+)
 def test_only_containers_and_init_containers_with_chips_get_variables() -> None:
-    """cont-inj-every-container, cont-inj-init-skipped, cont-kr-only-tpu, cont-kr-init-ignored"""
     answered = Answered(
         stateful_set(
             container("side", None),
@@ -347,8 +328,8 @@ def test_only_containers_and_init_containers_with_chips_get_variables() -> None:
     assert only_init.env("i")["TPU_WORKER_HOSTNAMES"] == WEB
 
 
+@pytest.mark.conformance("cont-lws-init", "lws-two-containers")
 def test_the_containers_of_a_leader_worker_set_are_numbered() -> None:
-    """cont-lws-init, lws-two-containers"""
     alone = group_pod(container(tpu=None), name="sample-0", index=0, size=1)
     alone["spec"]["initContainers"] = [container("i1", 1)]
     variables = Admitted(alone).env("i1")
@@ -372,8 +353,8 @@ def test_the_containers_of_a_leader_worker_set_are_numbered() -> None:
     assert (c2["JAX_PROCESS_ID"], c2["JAX_PROCESS_COUNT"]) == ("1", "4")
 
 
+@pytest.mark.conformance("sts-existing-env", "conf-exists-valuefrom", "patch-kr-override-default")
 def test_an_entry_of_the_user_is_kept_and_not_duplicated() -> None:
-    """sts-existing-env, conf-exists-valuefrom, patch-kr-override-default"""
     from_field = {
         "name": "TPU_WORKER_ID",
         "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['x']"}},
@@ -389,8 +370,10 @@ def test_an_entry_of_the_user_is_kept_and_not_duplicated() -> None:
     ]
 
 
+@pytest.mark.conformance(
+    "patch-create-then-append", "patch-pointer-escape", "patch-dependent-order", "patch-kr-affinity"
+)
 def test_a_patch_is_small_and_creates_missing_parents() -> None:
-    """patch-create-then-append, patch-pointer-escape, patch-dependent-order, patch-kr-affinity"""
     target = stateful_set(pod={"affinity": {"nodeAffinity": {}}})
     del target["spec"]["template"]["metadata"]
     patch = Answered(target).patch
@@ -406,65 +389,6 @@ def test_a_patch_is_small_and_creates_missing_parents() -> None:
     assert "/spec/template/metadata/annotations/tpu-functions.dev~1injected" in paths
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        stateful_set(),
-        stateful_set(start=5),
-        job(name="ms-slice-1", subdomain="ms", labels=jobset_labels(2, 1)),
-        stateful_set(replicas=2, pod={"nodeSelector": selector(V7X, "2x2x2")}),
-        of_set("web-1", nodeSelector=selector(V6E, "4x4")),
-        mutate(group_pod(name="s-0-1", index=1)),
-    ],
-)
-def test_a_second_review_of_an_injected_object_changes_nothing(target: Any) -> None:
-    """patch-twice, patch-nothing, sts-update-unchanged"""
-    once = Answered(target)
-    assert once.patch
-    for entry in once.entries():
-        for source in entry.get("valueFrom", {}).values():
-            source["apiVersion"] = "v1"  # as the API server stores it
-    operation = "CREATE" if target["kind"] == "Pod" else "UPDATE"
-    again = Answered(once.target, operation=operation)
-    assert again.response == {"uid": "u-1", "allowed": True}
-
-
-def test_injected_variables_follow_the_spec_and_manual_changes_are_kept() -> None:
-    stored = Answered(stateful_set(replicas=2)).target
-    manual = next(
-        one
-        for one in stored["spec"]["template"]["spec"]["containers"][0]["env"]
-        if one["name"] == "TPU_NAME"
-    )
-    manual["value"] = "mine"
-    stored["spec"]["replicas"] = 3
-    answered = Answered(stored, operation="UPDATE")
-    assert answered.env()["TPU_WORKER_HOSTNAMES"] == WEB
-    assert answered.env()["JAX_PROCESS_COUNT"] == "3"
-    assert answered.env()["TPU_NAME"] == "mine"
-    assert answered.warnings == []
-
-
-def test_an_injected_variable_that_is_no_longer_needed_is_removed() -> None:
-    stored = Answered(stateful_set(replicas=2, pod={"nodeSelector": selector(V7X, "2x2x2")})).target
-    template = stored["spec"]["template"]
-    template["spec"]["containers"][0]["env"].insert(3, env("MINE", "1"))
-    template["spec"]["nodeSelector"] = selector(V6E, "2x4")
-    answered = Answered(stored, operation="UPDATE")
-    fresh = Answered(stateful_set(replicas=2, pod={"nodeSelector": selector(V6E, "2x4")}))
-    assert answered.env() == {"MINE": "1", **fresh.env()}
-    assert "TPU_PROCESS_ADDRESSES" not in answered.env()
-    assert Answered(answered.target, operation="UPDATE").patch == []
-
-
-def test_a_stateful_set_that_is_scaled_to_zero_keeps_its_variables() -> None:
-    stored = Answered(stateful_set(replicas=2)).target
-    stored["spec"]["replicas"] = 0
-    assert Answered(stored, operation="UPDATE").response == {"uid": "u-1", "allowed": True}
-    stored["spec"]["replicas"] = 3
-    assert Answered(stored, operation="UPDATE").env()["TPU_WORKER_HOSTNAMES"] == WEB
-
-
 def test_a_workload_that_is_being_deleted_is_neither_changed_nor_rejected() -> None:
     """The garbage collector removes a finalizer by an update."""
     wrong = container(env=[{"name": "TPU_TOPOLOGY", "value": "4x4x4"}])
@@ -476,9 +400,10 @@ def test_a_workload_that_is_being_deleted_is_neither_changed_nor_rejected() -> N
     assert deleted.response == {"uid": "u-1", "allowed": True}
 
 
+@pytest.mark.conformance("elig-opt-out")
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
 def test_an_opt_out_applies_to_the_pods(kind: str) -> None:
-    """elig-opt-out: in a marked namespace the Pods are reviewed separately."""
+    """In a marked namespace the Pods are reviewed separately."""
     target = stateful_set()
     target["metadata"][kind] = {"tpu-functions.dev/inject": "disabled"}
     answered = Answered(target)
@@ -529,8 +454,8 @@ def test_a_template_that_is_marked_is_not_marked_again(mark: str, kind: str) -> 
     )
 
 
+@pytest.mark.conformance("proto-uid", "proto-echo", "proto-dry-run", "proto-error-as-http")
 def test_an_answer_repeats_only_the_uid_of_the_request() -> None:
-    """proto-uid, proto-echo, proto-dry-run, proto-error-as-http"""
     for version in ("admission.k8s.io/v1", "admission.k8s.io/v1beta1"):
         request = {**as_review(stateful_set(service=""), dryRun=True), "apiVersion": version}
         answer = review(json.dumps(request).encode(), injecting()).document
@@ -552,45 +477,8 @@ def test_an_answer_repeats_only_the_uid_of_the_request() -> None:
          "the AdmissionReview has no request with a uid"),
     ],
 )  # fmt: skip
+@pytest.mark.conformance("proto-bad-json", "proto-null-request")
 def test_an_invalid_review_is_an_error(body: bytes, message: str) -> None:
-    """proto-bad-json, proto-null-request"""
     with pytest.raises(NoReviewError) as raised:
         review(body, injecting())
     assert str(raised.value).startswith(message)
-
-
-ELSEWHERE = {
-    "elig-inj-both-labels": "eligibility: the webhook's configuration, tested with a real API server",
-    "elig-inj-annotation": "eligibility: the webhook's configuration, tested with a real API server",
-    "elig-kr-namespaces": "eligibility: the webhook's configuration, tested with a real API server",
-    "proto-root": "the server's paths: test_webhook.py",
-    "proto-limit": "the server's limit: test_webhook.py",
-    "val-jax-prefers-addresses": "tested with JAX: readers/test_jax.py",
-    "val-jax-megascale": "tested with JAX: readers/test_jax.py",
-    "val-jax-port-override": "tested with JAX: readers/test_jax.py",
-    "val-jax-empty-list": "tested with JAX: readers/test_jax.py; an empty list is never injected",
-    "val-xla-reads": "tested with PyTorch/XLA: readers/test_torch_xla.py",
-    "val-jax-ipv6": "tested with JAX: readers/test_jax.py; hosts are names, never addresses",
-}
-OUT_OF_SCOPE = {
-    "js-coordinator-label": "set by JobSet itself; the coordinator of slices is the first Pod of slice 0, "
-    "which JAX's process 0 must be, whatever Pod the JobSet names",
-    "val-kr-megascale": "of a Ray worker group; Ray's own webhook changes Ray's Pods (conf-ray)",
-    "cont-lws-init-plus-main": "LeaderWorkerSet's own webhook writes the list, in unmarked Pods of the group, "
-    "too; another in the marked ones would make them disagree. A warning instead: test_groups.py",
-    "cont-lws-subgroup-first-only": "the same",
-    "lws-port-valuefrom": "the same",
-    "conf-gke-job": "another webhook's id and list are kept; what it does not set (TPU_NAME, JAX_*) "
-    "is added, decided for each variable by itself",
-}
-
-
-def test_every_row_has_a_test_or_a_reason_for_none() -> None:
-    shown = {row for row, *_ in [*VALUES, *IN_GROUPS, *NOTHING, *UNNUMBERED, *WITHOUT, *WARNED]}
-    docs = " ".join(
-        str(value.__doc__) for name, value in globals().items() if name.startswith("test_")
-    )
-    shown |= {row for row in ROWS if row in docs.replace(",", " ").split()}
-    assert shown | set(ELSEWHERE) | set(OUT_OF_SCOPE) == set(ROWS)
-    assert not shown & (set(ELSEWHERE) | set(OUT_OF_SCOPE))
-    assert MAX_BYTES < 8_000_000
