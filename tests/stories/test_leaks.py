@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from functions import report_leaks
 from local.cloud.simulation import PROJECT
 from local.gce import Principal
 from shared.ports.gce import calls as gce_calls
@@ -86,17 +85,6 @@ def test_it_is_reported_each_hour_until_it_is_deleted_and_nothing_is_deleted_by_
     assert runs(harness)[-1]["decision"] == "NoLeaks"
 
 
-def test_only_the_remaining_resources_of_a_slice_are_reported() -> None:
-    harness, name = force_deleted()
-    harness.simulation.gce.faults.act_as_user("DELETE", f"{ZONE}/instanceGroupManagers/{name}")
-    harness.run_for(2 * HOUR)
-    assert [command.split()[2] for command in errors(harness)[-1]["commands"]] == [
-        "instance-templates",
-        "resource-policies",
-    ]
-    assert errors(harness)[-1]["vms"] == 0
-
-
 def test_an_existing_group_is_never_reported_as_leaked() -> None:
     harness = helpers.ready()
     harness.run_for(3 * HOUR)
@@ -146,36 +134,6 @@ def test_a_run_costs_three_lists_and_a_leak_few_calls_more(
     pages = -(-hosts // 6)
     assert runs(harness)[-1]["calls"] == {"gce": 3 + 3 + pages, "kubernetes": 1}
     assert errors(harness)[-1]["vms"] == hosts
-
-
-def test_leaks_that_are_not_reported_immediately_are_counted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(report_leaks, "MAX_LEAKS", 1)
-    harness = Harness()
-    for name in ("first", "second"):
-        harness.apply(manifest(name))
-        helpers.until_ready(harness, name)
-        force_delete(harness, name)
-        harness.run_for(MINUTE)
-    harness.run_for(2 * HOUR)
-    assert {line["group"] for line in errors(harness)} == {"default/first"}
-    line = runs(harness)[-1]
-    assert (line["severity"], line["leaks"], line["left"]) == ("WARNING", 1, 1)
-
-
-def test_a_project_that_cannot_be_listed_does_not_affect_reports_about_others() -> None:
-    denied = "denied-project"
-    harness = Harness(
-        projects=frozenset({PROJECT, denied}), callers={"report_leaks": Principal("report@leaks")}
-    )
-    helpers.ready_slice(harness, manifest())
-    force_delete(harness)
-    harness.run_for(2 * HOUR)
-    assert errors(harness)
-    line = runs(harness)[-1]
-    assert (line["severity"], line["decision"]) == ("WARNING", "LeaksFound")
-    assert f"projects/{denied}" in line["note"]
 
 
 def test_a_step_without_permission_to_list_reports_it() -> None:

@@ -175,34 +175,6 @@ def test_labels_and_taints_are_set_on_nodes_that_joined_by_other_means() -> None
     )
 
 
-def test_the_users_settings_are_in_the_template() -> None:
-    harness = Harness()
-    config = {
-        "metadata": {"key1": "value1", "kube-labels": "mine=1"},
-        "networkTags": ["tag1", "tag2"],
-        "bootDiskSizeGB": 200,
-        "diskType": "hyperdisk-extreme",
-        "subnetwork": "training",
-        "serviceAccounts": [
-            {"email": "vm@my-gcp-project.iam.gserviceaccount.com", "scopes": ["cloud-platform"]}
-        ],
-    }
-    harness.apply(manifest(instanceConfig=config))
-    helpers.until_ready(harness)
-    (path,) = helpers.of_kind(harness, "instanceTemplates")
-    properties = helpers.get(harness, path)["properties"]
-    metadata = helpers.metadata_of(properties)
-    assert metadata["key1"] == "value1"
-    assert "mine=1" in metadata["kube-labels"].split(",")
-    assert properties["tags"]["items"] == ["tag1", "tag2"]
-    disk = properties["disks"][0]["initializeParams"]
-    assert (disk["diskSizeGb"], disk["diskType"]) == ("200", "hyperdisk-extreme")
-    interface = properties["networkInterfaces"][0]
-    assert interface["subnetwork"].endswith("regions/us-central1/subnetworks/training")
-    assert "accessConfigs" not in interface
-    assert properties["serviceAccounts"] == config["serviceAccounts"]
-
-
 def test_the_template_has_no_token() -> None:
     harness = helpers.ready()
     (path,) = helpers.of_kind(harness, "instanceTemplates")

@@ -135,30 +135,6 @@ def test_the_relay_publishes_ended_and_deleted_jobsets_and_a_new_relay_publishes
 
 
 @pytest.mark.usefixtures("permissions")
-def test_the_relay_handles_groups_without_jobsets_crd_and_jobsets_once_it_is_applied(
-    setup: RelaySetup,
-) -> None:
-    with _run_jobset_relay(setup, "first") as relay:
-        line = relay.wait_for_line(lambda line: line.get("detail") == MISSING, "the missing CRD")
-        assert (line["kind"], line["severity"]) == ("JobSet", "WARNING")
-        relay.wait_until_listed(kinds=("TPUNodeGroup", "Node", "CertificateSigningRequest", "Pod"))
-        not_listed = f"JobSet: not listed yet: {MISSING}\n"
-        until(lambda: relay.get("/readyz") == (503, not_listed), "all other kinds are listed")
-        assert relay.get("/healthz") == (200, "ok\n")
-        setup.add_group("train")
-        until(
-            lambda: relay.metric("published_messages_total", step="create_resources") == 1,
-            "it publishes the group",
-        )
-        _apply_crd(setup.plane)
-        relay.wait_until_listed(kinds=("JobSet",))
-        until(lambda: relay.get("/readyz") == (200, "ok\n"), "all kinds are listed")
-        setup.ask("POST", JOBSETS, _jobset("gone"))
-        setup.ask("DELETE", f"{JOBSETS}/gone")
-        setup.subscriptions.wait_for_message("release_slice", "gone", "Gone")
-
-
-@pytest.mark.usefixtures("permissions")
 def test_the_steps_of_jobsets_may_delete_slices_of_jobsets_and_no_other_group(
     setup: RelaySetup,
 ) -> None:

@@ -52,14 +52,6 @@ def test_all_objects_are_created_without_warnings(installed: Installed) -> None:
     assert len(lines) == len(manifests()) + len(["the settings' ConfigMap"])
 
 
-def test_a_second_apply_changes_nothing(installed: Installed) -> None:
-    again = installed.plane.run_kubectl("apply", "-k", INSTALLATION)
-    changed = [line for line in again.stdout.splitlines() if not line.endswith(" unchanged")]
-    assert (again.returncode, again.stderr, changed) == (0, "", [])
-    difference = installed.plane.run_kubectl("diff", "-k", INSTALLATION)
-    assert (difference.returncode, difference.stdout, difference.stderr) == (0, "", "")
-
-
 def test_the_crd_is_established_without_warnings(installed: Installed) -> None:
     until(lambda: _conditions(installed.plane).get("Established") == "True", "is established")
     assert _conditions(installed.plane) == {"NamesAccepted": "True", "Established": "True"}

@@ -201,14 +201,3 @@ def test_an_error_of_the_cluster_is_reported_with_its_message(tool: Tool) -> Non
     assert result.exit_code == 1
     assert "401 Unauthorized" in result.stderr
     assert "Your kubeconfig's credentials are not accepted" in result.stderr
-
-
-def test_the_table_is_wrapped_to_80_columns_without_losing_text(
-    tool: Tool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tool.harness.apply(training("a-name-that-is-as-long-as-names-of-groups-are-at-times"))
-    unfolded = tool.run("resync", "--all", "--dry-run").stdout
-    monkeypatch.setenv("COLUMNS", "80")
-    folded = tool.run("resync", "--all", "--dry-run").stdout
-    assert max(map(len, folded.splitlines())) <= 80 < max(map(len, unfolded.splitlines()))
-    assert sorted("".join(folded.split())) == sorted("".join(unfolded.split()))

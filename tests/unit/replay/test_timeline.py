@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from html.parser import HTMLParser
@@ -15,8 +15,7 @@ import pytest
 
 from replay.timeline import COMPUTE, READY, RUNNING, STEP, VM, Timeline, read_timeline
 from replay.timeline_html import MAX_VMS, render_html
-from replay.timeline_text import join_moments, render_cost, render_summary
-from shared.node_groups.node_group import resource_name
+from replay.timeline_text import join_moments, render_cost
 from tests.support.harness import Harness
 from tests.unit.replay.tool import Tool, training
 
@@ -263,14 +262,6 @@ def test_the_timeline_has_step_decision_and_reason_in_order() -> None:
     assert re.search(r"\d  event +Provisioned", moments)
 
 
-def test_the_timeline_is_wrapped_to_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    unwrapped = _recovered().run(*ARGUMENTS).stdout
-    monkeypatch.setenv("COLUMNS", "80")
-    wrapped = _recovered().run(*ARGUMENTS).stdout
-    assert max(map(len, wrapped.splitlines())) <= 80
-    assert "".join(wrapped.split()) == "".join(unwrapped.split())
-
-
 def test_the_timeline_has_only_the_requested_time() -> None:
     late = _recovered().json(*ARGUMENTS, "--since", "4m")
     note = "Chip-hours count only VMs that were created in this time range, not earlier ones.\n"
@@ -312,27 +303,6 @@ def test_an_older_group_of_the_same_name_is_not_in_the_timeline() -> None:
     found = [moment["what"] for moment in tool.json(*ARGUMENTS)["moments"]]
     assert "Done" not in found
     assert "Inserting" in found
-
-
-def test_the_last_of_two_deleted_groups_is_reported() -> None:
-    tool = _host_error()
-    harness = tool.harness
-    for _ in range(2):
-        harness.delete("training")
-        harness.run_for(timedelta(minutes=20))
-        last = harness.apply(training())["metadata"]["uid"]
-        harness.run_for(timedelta(minutes=5))
-    harness.delete("training")
-    harness.run_for(timedelta(minutes=20))
-    document = tool.json(*ARGUMENTS)
-    assert document["resourceName"] == resource_name(_cluster_id(tool), "training", last)
-    found = [(one["who"], one["what"]) for one in document["moments"]]
-    assert found.count(("MIG", "insert ended")) == 1
-    assert found.count(("tear_down", "Done")) == 1
-
-
-def _cluster_id(tool: Tool) -> str:
-    return tool.ways().open_cluster().get_cluster_id()
 
 
 def test_an_unknown_group_is_reported(tool: Tool) -> None:
@@ -390,27 +360,6 @@ def test_the_page_is_self_contained_and_has_a_chart(tmp_path: Path) -> None:
         assert lane in page.text
 
 
-def test_each_bar_is_within_the_chart() -> None:
-    timeline = read(
-        ready(0, "Provisioning"), *operation(5, 300, "insert"), line(400, took=5), until=86_400
-    )
-    bars = list(_bars(render_html(timeline, None)))
-    assert len(bars) == 4
-    assert all(left >= 150 and width >= 2 and left + width <= 960 for left, width in bars)
-    assert max(left + width for left, width in bars) > 900
-
-
-def test_a_bar_that_is_wide_enough_names_its_reason() -> None:
-    timeline = read(ready(0, "Provisioning"), ready(1, "NodeNotReady"), ready(500, "Ready"))
-    html = render_html(timeline, None)
-    assert re.findall(r'<text class="in" [^>]*>(\w+)</text>', html) == ["NodeNotReady"]
-
-
-def _bars(html: str) -> Iterator[tuple[float, float]]:
-    for found in re.finditer(r'<rect class="\w+" x="([\d.]+)" y="\d+" width="([\d.]+)"', html):
-        yield float(found[1]), float(found[2])
-
-
 def test_messages_from_outside_are_escaped() -> None:
     message = "<script>alert(1)</script>\x1b[31m"
     html = render_html(read(entry(5, "insert", last=True, code=8, message=message)), None)
@@ -427,8 +376,3 @@ def test_a_chart_has_a_limited_number_of_vms() -> None:
     )
     assert "and 12 more VMs" in html
     assert len(re.findall(r'<text x="0" y="\d+">VM ', html)) == MAX_VMS
-
-
-def test_an_empty_timeline_has_a_summary() -> None:
-    found = list(render_summary(read(), None))
-    assert found[1] == "Never Ready; not Ready for 0.0 s in total."

@@ -243,20 +243,6 @@ def test_the_flags_and_variables_of_gke_tpu_env_injector_are_supported(
     assert (str(read.certificate), str(read.key), read.port, read.is_verbose) == expected
 
 
-@pytest.mark.parametrize(
-    "arguments, environment, drain_s",
-    [
-        ([], {}, 10),
-        ([], {"DRAIN_SECONDS": "2.5"}, 2.5),
-        (["--drain-seconds=0"], {"DRAIN_SECONDS": "3"}, 0),
-    ],
-)
-def test_the_drain_time_is_a_setting(
-    arguments: list[str], environment: dict[str, str], drain_s: float
-) -> None:
-    assert read_settings(arguments, environment).drain_s == drain_s
-
-
 @pytest.mark.parametrize("text", ["-1", "soon", "inf", "nan"])
 def test_an_invalid_drain_time_is_an_error(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):

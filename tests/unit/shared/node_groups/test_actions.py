@@ -11,18 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from functions.approve_join.join_requests import Report, Revoke, WriteDecision
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
 from shared.base.reasons import Reason
 from shared.frame.plan import (
-    Action,
-    Attempt,
-    Emit,
-    Fail,
-    ForOne,
-    ObserveAgain,
-    Require,
-    Send,
     StaleObservation,
 )
 from shared.node_groups import status
@@ -43,15 +34,14 @@ from shared.node_groups.actions import (
 )
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Status
-from shared.node_groups.work import GroupWork, WriteStatus
-from shared.ports.errors import CallError, OutOfTimeError
+from shared.node_groups.work import GroupWork
+from shared.ports.errors import CallError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Operation
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.events import Event
 from shared.settings import JoinApproval
-from shared.slices.actions import CreateSlice, DeleteSlice, SetReleaseDeadline
-from shared.slices.provider import DesiredSlice, Owner, Slice, SliceState
+from shared.slices.provider import Owner, Slice, SliceState
 from shared.triggers.message import Cause, Message
 from tests.support.builders import NOW, RESOURCE, group, raw_group
 from tests.unit.functions.create_resources.test_decide import ADDED, SETTINGS
@@ -373,41 +363,3 @@ def test_an_action_makes_one_call(action: Any, call: str, arguments: tuple[Any, 
 EVENT = Event("Reason", "a message")
 MESSAGE = Message("default", "my-slice", "", Cause.RESYNC, NOW)
 SLICE = Slice("pool", Owner("default", "train", "job"), "", SliceState.READY)
-DESCRIBED: list[tuple[Action, str]] = [
-    (WriteResults(), "write the results of the calls before"),
-    (WriteStatus(Status()), "update the status if it differs"),
-    (TakeOwnership(), "take ownership: finalizer and label"),
-    (RemoveFinalizer(), "remove the finalizer"),
-    (Insert(MIG, SPEC, {"name": "a"}), "insert the managed instance group a"),
-    (Delete(TEMPLATE, SPEC), "delete the instance template"),
-    (SetMetadata(SPEC, instance("vm"), {}), "write the join token into the metadata of vm"),
-    (CreateSecret(TOKEN, "vm"), "make the token of vm valid"),
-    (DeleteSecret("abcdef", "vm"), "revoke the token of vm"),
-    (RevokeIfJoined("abcdef", "vm"), "revoke the token of vm if it has joined meanwhile"),
-    (RevokeTokens(), "revoke all tokens of the group"),
-    (PatchNode("n", "u", {"b": 1, "a": 2}), "patch the Node n: ['a', 'b']"),
-    (DeleteNode("n", "u"), "delete the Node n"),
-    (Send("sweep", (MESSAGE, MESSAGE)), "trigger sweep (Resync)"),
-    (Emit(EVENT), "event Reason: a message"),
-    (Attempt(DeleteNode("n", "u")), "try to delete the Node n"),
-    (Require(DeleteNode("n", "u")), "delete the Node n"),
-    (Fail(OutOfTimeError("slow")), "fail: slow"),
-    (ForOne((DeleteNode("n", "u"), RemoveFinalizer())), "delete the Node n, remove the finalizer"),
-    (ObserveAgain("stale"), "observe again: stale"),
-    (DeleteSlice(SLICE), "delete the slice pool"),
-    (SetReleaseDeadline(SLICE, None), "remove the release deadline of pool"),
-    (
-        SetReleaseDeadline(SLICE, NOW),
-        "set the release deadline of pool to 2026-11-20T10:00:00Z",
-    ),
-    (CreateSlice(DesiredSlice("pool", SLICE.owner, "", "", {})), "create the slice pool"),
-    (WriteDecision("csr", {"type": "Approved"}, {}), "approve the signing request csr"),
-    (WriteDecision("csr", {"type": "Denied"}, {}), "deny the signing request csr"),
-    (Report("Denied", "why", "csr"), "report the signing request csr: Denied"),
-    (Revoke("abcdef", "csr"), "revoke the token abcdef"),
-]
-
-
-@pytest.mark.parametrize("action, text", DESCRIBED, ids=[text for _, text in DESCRIBED])
-def test_each_action_has_a_description(action: Action, text: str) -> None:
-    assert action.describe() == text

@@ -14,11 +14,10 @@ from random import Random
 
 import pytest
 from google.auth.compute_engine import _metadata
-from urllib3.exceptions import NameResolutionError
 
 from local import kube
 from local.base.clock import LoopClock
-from local.base.http import Request, Response
+from local.base.http import Response
 from local.base.ports import LOOPBACK, find_free_ports
 from local.kube import CertificateAuthority
 from shared.base.reasons import Reason
@@ -264,21 +263,6 @@ def test_a_metadata_server_without_a_token_is_reported(servers: Servers, case: s
     list_nodes(servers.access())
 
 
-def test_an_error_of_the_metadata_server_is_quoted_up_to_200_characters(
-    servers: Servers,
-) -> None:
-    servers.metadata.answers = [Response(503, {}, b" " + b"x" * 300)]
-    error = get_error(servers.access())
-    assert (error.http, error.message) == (503, "x" * 200)
-
-
-class Proxy:
-    """A proxy in front of the API server whose answer is not JSON."""
-
-    def handle(self, _request: Request) -> Response:
-        return Response(502, {}, b"x" * 300)
-
-
 # Certificates
 
 
@@ -352,11 +336,6 @@ def test_the_error_of_a_timeout_names_the_address_of_the_cluster(servers: Server
         with pytest.raises(CallError) as raised:
             cluster.get_cluster_id()
     assert raised.value.message == f"{server}: no answer in time"
-
-
-def test_a_host_name_that_cannot_be_resolved_is_reported() -> None:
-    error = NameResolutionError("api.example", None, socket.gaierror(-2, "Name not known"))  # type: ignore[arg-type]
-    assert explain(error) == "its name cannot be resolved"
 
 
 # Kubeconfigs
@@ -448,17 +427,6 @@ def test_the_cluster_id_is_read_again_after_the_kubeconfig_has_changed(
     for _ in range(2):
         cluster.get_cluster_id()
     assert len(servers.api.seen) == 3
-
-
-def test_a_missing_file_in_a_list_of_kubeconfigs_is_skipped(
-    servers: Servers, tmp_path: Path
-) -> None:
-    path = tmp_path / "kubeconfig"
-    accept_only(servers, "valid")
-    write(servers, path, "valid")
-    cluster = list_nodes(Kubeconfig(f"{tmp_path / 'none'}{os.pathsep}{path}"))
-    cluster.list_nodes("tng-x")
-    assert len(servers.api.seen) == 2
 
 
 OPENSSL = {
