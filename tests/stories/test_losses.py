@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from local.cloud.simulation import PROJECT, identity
-from local.vm.agents import JoinFault
 from local.vm.kubelet import ACCELERATOR_LABEL
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, VM_ID_LABEL
 from shared.base.reasons import REASONS, Reason
@@ -412,27 +411,6 @@ def test_a_node_that_joins_without_a_providerid_is_reported_and_not_counted() ->
         (event["involvedObject"]["kind"], event["reason"], event["message"]) for event in found
     }
     assert ("Node", "MissingProviderID", f"Node {name} joined without a ProviderID") in reported
-
-
-@pytest.mark.parametrize(
-    "join_faults",
-    [
-        (JoinFault.KUBEADM_FAILS,),
-        (JoinFault.KUBEADM_FAILS, JoinFault.KUBEADM_FAILS),
-        (JoinFault.TOKEN_EXPIRES,),
-        (JoinFault.TOKEN_EXPIRES, JoinFault.KUBEADM_FAILS),
-    ],
-    ids=["fails once", "fails with all attempts of its token", "expires", "expires, then fails"],
-)
-def test_a_join_that_fails_at_first_succeeds_in_the_end(
-    join_faults: tuple[JoinFault, ...],
-) -> None:
-    harness = Harness(helpers.vm_options(join_faults=join_faults))
-    harness.apply(manifest())
-    helpers.until_ready(harness, timeout=3 * HOUR)
-    harness.run_for(5 * MINUTE)
-    assert helpers.condition_of(harness) == ("True", "Ready", "All nodes are ready")
-    helpers.assert_deleted_completely(harness)
 
 
 def test_unused_tokens_expire_after_an_hour() -> None:

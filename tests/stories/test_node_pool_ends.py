@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from local.base.http import Response
 from tests.stories.helpers import MINUTE
 from tests.stories.jobsets import (
     JOBSETS,
@@ -292,27 +291,4 @@ def test_a_release_that_keeps_failing_is_reported_once_after_ten_minutes(
         f"JobSet NodePoolDeletionFailed: A call failed and is retried: nodePools.{call}: 503 "
     )
     harness.gke.faults.fail_next(f"nodePools.{call}", 0)
-    until(harness, lambda: is_gone(harness))
-
-
-def test_pods_that_cannot_be_read_before_a_release_are_reported_after_ten_minutes() -> None:
-    harness = new_harness()
-    post(harness)
-    until(harness, lambda: are_running(harness))
-    away = Response.of_json({"kind": "Status", "message": "away"}, 503)
-
-    def instead(step: str, call: str) -> Response | None:
-        is_of_pods = call.startswith("GET /api/v1/pods")
-        return away if step == "release_slice" and is_of_pods and is_away else None
-
-    is_away = True
-    harness.hooks.instead = instead
-    delete(harness)
-    harness.run_for(9 * MINUTE)
-    assert "is retried" not in str(reported_events(harness))
-    harness.run_for(60 * MINUTE)
-    lines = [line for line in reported_events(harness) if "is retried" in line]
-    assert len(lines) == 1
-    assert lines[0].startswith("JobSet NodePoolDeletionFailed: A call failed and is retried: GET ")
-    is_away = False
     until(harness, lambda: is_gone(harness))

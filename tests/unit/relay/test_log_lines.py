@@ -10,21 +10,15 @@ from typing import Any
 
 import pytest
 import structlog
-from google.auth.credentials import AnonymousCredentials
 
 from local.base.http import Response
 from relay import daemon
-from relay.changes.pending import OutgoingMessage
-from relay.publisher import PubSubPublisher
-from shared.triggers.message import Cause, Message
 from tests.unit.relay.objects import group
 from tests.unit.relay.scripted_api import GROUPS, ScriptedApi, error_response
-from tests.unit.relay.small_pubsub import SmallPubSub
 from tests.unit.relay.test_daemon import (
     TIMEOUT_S,
     Recorder,
     RunningRelay,
-    fixed_clock,
     is_watch,
     running_relay,
 )
@@ -124,29 +118,6 @@ def test_each_list_is_logged_with_its_size_and_version(tmp_path: Path) -> None:
     }
 
 
-def test_a_warning_says_that_nothing_is_published_before_the_cluster_id_is_known(
-    tmp_path: Path,
-) -> None:
-    async def scenario() -> Lines:
-        api = ScriptedApi(token="right")
-        with structlog.testing.capture_logs() as lines:
-            async with running_relay(
-                tmp_path, api, cluster_id="", token="wrong", watched=False
-            ) as running:
-                for _ in range(2):
-                    await running.request(lambda request: request.path.endswith("/kube-system"))
-                running.stop.set()
-                await asyncio.wait_for(running.ended, TIMEOUT_S)
-        return lines
-
-    assert find(asyncio.run(scenario()), "could not read") == {
-        "event": "could not read the uid of namespace kube-system, which is the cluster's id;"
-        " nothing is published until then",
-        "log_level": "warning",
-        "detail": "Refused: 401 Unauthorized",
-    }
-
-
 def test_an_object_without_identity_is_a_warning(tmp_path: Path) -> None:
     async def scenario() -> Lines:
         async with running_relay(tmp_path, ScriptedApi()) as running:
@@ -185,29 +156,4 @@ def test_a_shutdown_with_unpublished_changes_is_a_warning(
     assert find(asyncio.run(scenario()), "ended") == {
         "event": "ended before everything was published; the next start reports it from the state",
         "log_level": "warning",
-    }
-
-
-def test_a_failed_publish_is_a_warning_with_the_topic(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = fixed_clock()
-    message = Message("default", "train", "uid-1", Cause.NODES_CHANGED, now, ("n-1",))
-
-    async def scenario() -> Lines:
-        async with SmallPubSub(missing={"tf-label-node"}).serving() as port:
-            monkeypatch.setenv("PUBSUB_EMULATOR_HOST", f"127.0.0.1:{port}")
-            sender = PubSubPublisher("proj-1", "tf-", AnonymousCredentials(), lambda: now)
-            with structlog.testing.capture_logs() as lines:
-                await sender.publish([OutgoingMessage("label_node", message)] * 2, "c")
-            await sender.close()
-        return lines
-
-    (line,) = asyncio.run(scenario())
-    assert line.pop("detail").startswith("NotFound: 404 ")
-    assert line == {
-        "event": "could not publish",
-        "log_level": "warning",
-        "topic": "projects/proj-1/topics/tf-label-node",
-        "messages": 2,
     }

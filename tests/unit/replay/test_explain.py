@@ -7,16 +7,13 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
-from typing import Any
 
 import pytest
-from google.auth.exceptions import DefaultCredentialsError
 
 from local.cloud.simulation import Options
 from local.vm import agents
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
-from shared.ports.gce.clients import Clients
 from tests.support.harness import Harness
 from tests.unit.replay.tool import ALONE, Tool, training
 
@@ -233,29 +230,6 @@ def test_no_token_is_shown(busy_tool: Tool) -> None:
     ]
     assert tokens
     assert not [token for token in tokens if token in result.output]
-
-
-def test_a_step_that_cannot_observe_has_its_error_and_the_others_are_explained(
-    busy_tool: Tool,
-) -> None:
-    def fail(_session: Any) -> None:
-        raise DefaultCredentialsError("Your default credentials were not found.")
-
-    _in_progress(busy_tool)
-    busy_tool.clients = Clients("http://compute.local", prepare=fail)
-    result = busy_tool.run("explain", "default/training")
-    assert result.exit_code == 1
-    assert (
-        result.stderr
-        == "Error: a step could not observe; the lines below its name show the error\n"
-    )
-    steps = busy_tool.json("explain", "default/training")["steps"]
-    assert (steps[0]["step"], steps[0]["outcome"]) == ("create_resources", "CannotObserve")
-    assert steps[0]["note"] == (
-        "there are no valid Google credentials: Your default credentials were not found. "
-        "(run `gcloud auth application-default login`)"
-    )
-    assert (steps[3]["step"], steps[3]["outcome"]) == ("tear_down", "NotDeleted")
 
 
 def test_an_error_of_compute_engine_is_reported_with_its_message(busy_tool: Tool) -> None:

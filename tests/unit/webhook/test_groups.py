@@ -50,29 +50,6 @@ def test_the_webhook_is_called_after_that_of_leader_worker_set() -> None:
     assert CONFIGURATION < OWN_CONFIGURATION
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize(
-    "policy, hosts",
-    [
-        ("Shared", "test-0.test,test-0-1.test"),
-        ("UniquePerReplica", "test-0.test-0,test-0-1.test-0"),
-    ],
-)
-def test_leader_and_worker_have_the_hosts_of_their_subdomain(
-    policy: str, hosts: str, order: str
-) -> None:
-    for number, made in enumerate(group(policy=policy, **TWO_HOSTS)):
-        admitted = Admitted(made, configuration=order)
-        variables = admitted.env()
-        assert variables["TPU_WORKER_HOSTNAMES"] == hosts
-        assert variables["JAX_COORDINATOR_ADDRESS"] == f"{hosts.partition(',')[0]}:8482"
-        assert (variables["TPU_WORKER_ID"], variables["JAX_PROCESS_ID"]) == (str(number),) * 2
-        assert variables["TPU_ACCELERATOR_TYPE"] == "tpu7x-16"
-        assert admitted.warnings == []
-        names = [entry["name"] for entry in admitted.entries()]
-        assert len(names) == len(set(names))
-
-
 GROUPS: dict[str, tuple[Manifest, Manifest]] = {
     "no topology": group(),
     "two containers": group(container("c", 2), container("d", 2), **TWO_HOSTS),
