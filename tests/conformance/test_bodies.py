@@ -14,9 +14,9 @@ from shared.node_groups.bootstrap import Token
 from shared.node_groups.node_group import InstanceConfig, NodeGroup, parse
 from shared.node_groups.resources import merge_kube_labels, mig_body, policy_body, template_body
 from tests.support.builders import NOW, RESOURCE, group, raw_group
+from tests.support.compute import instance, template
 from tests.support.specs import OWN_TEMPLATE
-from tests.unit.functions.create_resources.test_decide import template
-from tests.unit.functions.inject_token.test_decide import describe, instance, observed
+from tests.unit.functions.inject_token.objects import describe, observed
 
 INDIVIDUAL: dict[str, Any] = {
     "nodeCount": 4,

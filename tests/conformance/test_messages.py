@@ -23,7 +23,7 @@ from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import parse_node
 from tests.support.builders import NOW, RESOURCE, group
 from tests.support.specs import OWN_TEMPLATE
-from tests.unit.functions.label_node.test_decide import A, node, observed
+from tests.unit.functions.label_node.objects import A, node, observed
 
 GONE = Resource(RESOURCE, State.GONE, NOW)
 EXISTS = Resource(RESOURCE, State.READY, NOW)

@@ -12,7 +12,7 @@ import copy
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from datetime import timedelta
 from random import Random
@@ -25,12 +25,13 @@ import main
 from functions import label_node
 from shared.base.logs import make_logger
 from shared.base.names import JOBSET_KIND, TOKEN_KEY
-from shared.frame.step import MAX_ATTEMPTS, Answer, Invocation
+from shared.frame.step import Answer, Invocation
 from shared.settings import GKE
 from shared.triggers.decode import decode
 from shared.triggers.message import POD_KIND, SLICE_KIND, SWEEP_KIND, Cause, Message
 from shared.triggers.route import find_steps
 from shared.triggers.routes import ROUTES
+from tests.faults.malformed import ANSWERS, JUNK, list_places, redelivered, slow
 from tests.stories import helpers
 from tests.stories.jobsets import (
     NAME,
@@ -41,7 +42,7 @@ from tests.stories.jobsets import (
     pods,
     until,
 )
-from tests.stories.test_node_pool_slices import SETTINGS
+from tests.stories.node_pool_slices import SETTINGS
 from tests.support import jobset_objects as objects
 from tests.support.builders import DATA
 from tests.support.harness import GKE_CLUSTER, Harness
@@ -49,14 +50,7 @@ from tests.support.jobset_objects import NAMESPACE
 from tests.support.manifests import manifest
 from tools.bench import push
 
-ANSWERS = {204, 400, 503}
 LATER = timedelta(hours=1)
-JUNK: list[Any] = [
-    *(None, True, 0, -1, 2**70, 1.5, "", [], {}, [[]], [None], {"": None}),
-    *("\ud800", "a\udfffb", "a\x00b", "a\nb", "ü", "..", ".", "/", "a/b", "a.b", "%2e%2e", "a?b#c"),
-    *("x" * 300, "-a", "A", "a b", ["a/b"], ["\ud800"], ["."], ["n"] * 101, [1], "9999-12-31T23:59:59Z"),
-    *("0001-01-01T00:00:00+14:00", "2026-11-20T10:00:00", "Resync", POD_KIND, SLICE_KIND, SWEEP_KIND),
-]  # fmt: skip
 CHARACTERS = ["\ud800", "/", ".", "..", "\n", "\x00", "%", "é", "A", "-", ",", "="]
 
 Document = dict[str, Any]
@@ -112,15 +106,6 @@ class Mutator:
             holder[key] = text[:at] + self._random.choice(CHARACTERS) + text[at:]
         else:
             holder[key] = copy.deepcopy(self._random.choice(JUNK))
-
-
-def list_places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """The fields and items of a document, each as its holder and its key."""
-    if not isinstance(value, dict | list):
-        return
-    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
-        yield value, key
-        yield from list_places(part)
 
 
 @pytest.fixture(scope="module")
@@ -206,20 +191,6 @@ class EntryPoints:
         buffer.seek(0)
         buffer.truncate()
         return text
-
-
-def slow() -> Callable[[], float]:
-    """A clock on which a call takes longer than an invocation may."""
-    ticks = iter(range(0, 10**9, 40))
-    return lambda: float(next(ticks))
-
-
-def redelivered(body: bytes) -> bytes:
-    """The same request as Pub/Sub delivers it the last time, if it has the number of the attempt."""
-    envelope = json.loads(body)
-    if isinstance(envelope.get("deliveryAttempt"), int) and envelope["deliveryAttempt"] > 0:
-        envelope["deliveryAttempt"] = MAX_ATTEMPTS
-    return json.dumps(envelope).encode()
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,7 @@ from local.vm import agents
 from shared.base.timestamps import render_time
 from shared.frame.step import CRASHED, handle
 from shared.triggers.message import Cause, message_about_requests
-from tests.faults.test_malformed_messages import (
-    ANSWERS,
-    JUNK,
-    list_places,
-    redelivered,
-    slow,
-)
+from tests.faults.malformed import ANSWERS, JUNK, list_places, redelivered, slow
 from tests.stories import helpers
 from tests.stories.helpers import ONE_HOST
 from tests.support.harness import Harness

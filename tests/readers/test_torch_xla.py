@@ -20,7 +20,7 @@ import pytest
 
 from tests.readers.pods import admitted_pod
 from tests.support.real_parts import miss
-from tests.unit.webhook.test_shapes import TOPOLOGY
+from tests.support.topology import TOPOLOGY
 from tests.unit.webhook.workloads import container, selector
 
 pytestmark = pytest.mark.real

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from local.control_plane.plane import ControlPlane
+from tests.real.pods import COMPONENT, OWN_MARK, apply, complete, kubectl, marked
 from tests.real.relay.waiting import until
 from tests.real.webhooks import serving
 from tests.unit.webhook.workloads import (
@@ -28,8 +28,6 @@ from tests.unit.webhook.workloads import (
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("inject-env")]
 
-COMPONENT = Path(__file__).parents[2] / "infra" / "kubernetes" / "components" / "inject-env"
-OWN_MARK = "tpu-functions.dev/inject"
 OTHER_MARK = "gke-tpu-env-injector.aaronbatilo.dev/inject"
 TPU7X: dict[str, Any] = {"nodeSelector": selector("tpu7x", "2x2x2")}
 
@@ -43,15 +41,15 @@ def cluster(
         configuration = served.configure(COMPONENT / "webhook.yaml")
         policies = (COMPONENT / "policy.yaml").read_text()
         everything = "\n---\n".join([yaml.safe_dump(configuration), policies])
-        _kubectl(control_plane, "apply", "-f", "-", stdin=everything)
+        kubectl(control_plane, "apply", "-f", "-", stdin=everything)
         for name, labels in (("ml", []), ("all-tpu", [f"{OWN_MARK}=enabled"])):
             control_plane.run_kubectl("create", "namespace", name)
             for label in labels:
-                _kubectl(control_plane, "label", "--overwrite", "namespace", name, label)
+                kubectl(control_plane, "label", "--overwrite", "namespace", name, label)
         _wait_until_in_effect(control_plane)
         yield control_plane
-        _kubectl(control_plane, "delete", "-f", "-", stdin=everything)
-        _kubectl(control_plane, "delete", "namespace", "ml", "all-tpu", "--wait=false")
+        kubectl(control_plane, "delete", "-f", "-", stdin=everything)
+        kubectl(control_plane, "delete", "namespace", "ml", "all-tpu", "--wait=false")
 
 
 def _wait_until_in_effect(plane: ControlPlane) -> None:
@@ -70,21 +68,9 @@ def _wait_until_in_effect(plane: ControlPlane) -> None:
     raise AssertionError(f"not in effect: {created.stderr} {rejected.stderr}")
 
 
-def _kubectl(plane: ControlPlane, *arguments: str, stdin: str | None = None) -> str:
-    done = plane.run_kubectl(*arguments, stdin=stdin)
-    assert done.returncode == 0, done.stderr
-    return done.stdout + done.stderr
-
-
-def marked(manifest: Manifest, key: str = OWN_MARK, kind: str = "labels") -> Manifest:
-    """Return the manifest with the mark."""
-    manifest["metadata"].setdefault(kind, {})[key] = "enabled"
-    return manifest
-
-
 def env_of(plane: ControlPlane, kind: str, name: str, namespace: str = "ml") -> dict[str, str]:
     """Return the variables of the first container, as they are stored."""
-    return env_in(json.loads(_kubectl(plane, "-n", namespace, "get", kind, name, "-o", "json")))
+    return env_in(json.loads(kubectl(plane, "-n", namespace, "get", kind, name, "-o", "json")))
 
 
 def env_in(found: Manifest) -> dict[str, str]:
@@ -99,20 +85,6 @@ def env_in(found: Manifest) -> dict[str, str]:
     }
 
 
-def complete(manifest: Manifest) -> Manifest:
-    """Add the fields that a real API server also requires: selectors, restart policies."""
-    spec = manifest["spec"]
-    if manifest["kind"] == "StatefulSet":
-        spec["selector"] = {"matchLabels": spec["template"]["metadata"]["labels"]}
-    if manifest["kind"] == "Job":
-        spec["template"]["spec"]["restartPolicy"] = "Never"
-    return manifest
-
-
-def apply(plane: ControlPlane, manifest: Manifest, *flags: str) -> str:
-    return _kubectl(plane, "apply", *flags, "-f", "-", stdin=json.dumps(complete(manifest)))
-
-
 @pytest.mark.parametrize("flags", [(), ("--server-side",)], ids=["client-side", "server-side"])
 def test_a_stateful_set_is_applied_changed_and_applied_again(
     flags: tuple[str, ...], cluster: ControlPlane
@@ -125,14 +97,14 @@ def test_a_stateful_set_is_applied_changed_and_applied_again(
     assert variables["TPU_WORKER_HOSTNAMES"] == hosts
     assert variables["TPU_WORKER_ID"] == "<metadata.labels['apps.kubernetes.io/pod-index']>"
     version = ("-n", "ml", "get", "statefulset", name, "-o", "jsonpath={.metadata.generation}")
-    before = _kubectl(cluster, *version)
+    before = kubectl(cluster, *version)
     apply(cluster, manifest, *flags)
-    assert _kubectl(cluster, *version) == before
+    assert kubectl(cluster, *version) == before
     manifest["spec"]["template"]["spec"]["containers"][0]["image"] = "train:2"
     output = apply(cluster, manifest, *flags)
     assert "Warning" not in output
     assert env_of(cluster, "statefulset", name) == variables
-    _kubectl(cluster, "-n", "ml", "delete", "statefulset", name)
+    kubectl(cluster, "-n", "ml", "delete", "statefulset", name)
 
 
 @pytest.mark.conformance("elig-inj-both-labels", "elig-inj-annotation")
@@ -151,13 +123,13 @@ def test_a_workload_is_marked_by_label_or_annotation(
     manifest = marked(stateful_set(name="marked", replicas=2), key, kind)
     apply(cluster, manifest)
     assert "TPU_WORKER_HOSTNAMES" in env_of(cluster, "statefulset", "marked")
-    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "marked")
+    kubectl(cluster, "-n", "ml", "delete", "statefulset", "marked")
 
 
 def test_an_unmarked_workload_is_not_changed(cluster: ControlPlane) -> None:
     apply(cluster, stateful_set(name="plain", replicas=2))
     assert env_of(cluster, "statefulset", "plain") == {}
-    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "plain")
+    kubectl(cluster, "-n", "ml", "delete", "statefulset", "plain")
 
 
 def test_a_whole_namespace_can_be_marked(cluster: ControlPlane) -> None:
@@ -165,26 +137,24 @@ def test_a_whole_namespace_can_be_marked(cluster: ControlPlane) -> None:
     manifest["metadata"]["namespace"] = "all-tpu"
     apply(cluster, manifest)
     assert "TPU_WORKER_HOSTNAMES" in env_of(cluster, "statefulset", "here", "all-tpu")
-    _kubectl(cluster, "-n", "all-tpu", "delete", "statefulset", "here")
+    kubectl(cluster, "-n", "all-tpu", "delete", "statefulset", "here")
 
 
 def test_the_mark_of_another_injector_on_a_namespace_has_no_effect(cluster: ControlPlane) -> None:
     cluster.run_kubectl("create", "namespace", "other-injector")
-    _kubectl(
-        cluster, "label", "--overwrite", "namespace", "other-injector", f"{OTHER_MARK}=enabled"
-    )
+    kubectl(cluster, "label", "--overwrite", "namespace", "other-injector", f"{OTHER_MARK}=enabled")
     unnumbered = unnumbered_pod({})
     unnumbered["metadata"]["namespace"] = "other-injector"
     trial = ("create", "--dry-run=server", "-o", "json", "-f", "-")
-    assert env_in(json.loads(_kubectl(cluster, *trial, stdin=json.dumps(unnumbered)))) == {"A": "b"}
-    _kubectl(cluster, "delete", "namespace", "other-injector", "--wait=false")
+    assert env_in(json.loads(kubectl(cluster, *trial, stdin=json.dumps(unnumbered)))) == {"A": "b"}
+    kubectl(cluster, "delete", "namespace", "other-injector", "--wait=false")
 
 
 @pytest.mark.conformance("elig-kr-namespaces")
 def test_a_workload_in_kube_system_is_not_changed(cluster: ControlPlane) -> None:
     manifest = complete(marked(stateful_set(name="own", replicas=2)))
     manifest["metadata"]["namespace"] = "kube-system"
-    made = _kubectl(
+    made = kubectl(
         cluster, "create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(manifest)
     )
     assert "TPU_WORKER_HOSTNAMES" not in made
@@ -207,11 +177,11 @@ def test_a_change_by_kubectl_keeps_the_injected_variables(
 ) -> None:
     apply(cluster, marked(stateful_set(name="kept", service="s", replicas=2, pod=TPU7X)))
     before = env_of(cluster, "statefulset", "kept")
-    _kubectl(cluster, "-n", "ml", *command)
+    kubectl(cluster, "-n", "ml", *command)
     after = env_of(cluster, "statefulset", "kept")
     after.pop("MINE", None)
     assert after == before
-    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "kept")
+    kubectl(cluster, "-n", "ml", "delete", "statefulset", "kept")
 
 
 def test_the_pods_of_a_contradictory_set_are_rejected(cluster: ControlPlane) -> None:
@@ -221,15 +191,15 @@ def test_the_pods_of_a_contradictory_set_are_rejected(cluster: ControlPlane) -> 
     def messages() -> str:
         events = "involvedObject.kind=StatefulSet,involvedObject.name=lost"
         path = "jsonpath={.items[*].message}"
-        return _kubectl(
+        return kubectl(
             cluster, "-n", "ml", "get", "events", f"--field-selector={events}", "-o", path
         )
 
     until(lambda: "has no TPU_WORKER_ID" in messages(), "its Pods are rejected")
-    found = _kubectl(cluster, "-n", "ml", "get", "statefulset", "lost", "-o", "json")
+    found = kubectl(cluster, "-n", "ml", "get", "statefulset", "lost", "-o", "json")
     note = json.loads(found)["spec"]["template"]["metadata"]["annotations"]
     assert note["tpu-functions.dev/not-injected"].startswith("StatefulSet lost has no spec.service")
-    _kubectl(cluster, "-n", "ml", "delete", "statefulset", "lost")
+    kubectl(cluster, "-n", "ml", "delete", "statefulset", "lost")
 
 
 def owner(kind: str) -> Manifest:

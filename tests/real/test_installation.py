@@ -21,7 +21,7 @@ from tests.support.guardrails import CASES, Case
 from tests.support.manifests import manifest
 from tests.support.overlays import EXAMPLE, NAMES, define_anything, write_overlay
 from tests.support.real_parts import open_own_control_plane
-from tests.unit.infra.kubernetes.test_manifests import DOCUMENTS
+from tests.unit.infra.kubernetes.manifests import DOCUMENTS
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("installation")]
 

@@ -19,8 +19,8 @@ import yaml
 from aiohttp import web
 
 from local.control_plane.plane import ControlPlane
+from tests.real.pods import COMPONENT, OWN_MARK, apply, complete, marked
 from tests.real.relay.waiting import until
-from tests.real.test_inject_env import COMPONENT, OWN_MARK, apply, complete, marked
 from tests.real.webhooks import serving
 from tests.unit.webhook.workloads import (
     Manifest,

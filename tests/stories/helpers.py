@@ -9,6 +9,7 @@ import base64
 import json
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from local import kube
@@ -16,6 +17,7 @@ from local.base.machine import Machine
 from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Options
 from local.vm import agents
 from local.vm.conversation import Bearer, Identity
+from tests.stories import helpers
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
 
@@ -268,3 +270,22 @@ def envelope(data: bytes) -> bytes:
     """A push request with this message."""
     message = {"messageId": "1", "data": base64.b64encode(data).decode()}
     return json.dumps({"message": message}).encode()
+
+
+TWO_SINGLE = {**ONE_HOST, "nodeCount": 2}
+
+
+EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+
+
+def harness_for(spec: dict[str, Any]) -> Harness:
+    """A simulation in which the spec can become Ready: its template exists, and its VMs can join."""
+    joins = "bootstrapKubernetes" in spec
+    harness = Harness() if joins else Harness(helpers.JOIN_BY_OTHER_MEANS)
+    uri = spec.get("instanceTemplateURI", "")
+    if uri:
+        region = uri.split("/regions/")[1].split("/")[0] if "/regions/" in uri else ""
+        helpers.create_template(
+            harness, {**helpers.template(), "name": uri.rpartition("/")[2]}, region
+        )
+    return harness

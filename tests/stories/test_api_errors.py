@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,44 +16,36 @@ import pytest
 
 from local.base.http import Response
 from local.cloud.simulation import PROJECT
-from local.gce.faults import Faults
 from shared.base.reasons import REASONS, Reason
 from shared.triggers.routes import STEPS
 from tests.stories import helpers
+from tests.stories.errors import (
+    CRD,
+    INJECTED_ERRORS,
+    InjectedError,
+    dead_letters,
+    define_children,
+    denied,
+    notes,
+)
 from tests.stories.helpers import (
     HOUR,
     MINUTE,
     NAME,
-    ONE_HOST,
-    SERVICE_AGENT_EMAIL,
-    STANDARD,
-    STEPS_EMAIL,
+    TWO_SINGLE,
 )
 from tests.support.builders import DATA
-from tests.support.harness import RESERVATION, Harness, manifests
+from tests.support.harness import Harness, manifests
 from tests.support.manifests import manifest
 
-TWO_SINGLE = {**ONE_HOST, "nodeCount": 2}
-CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 IMAGE = manifest()["spec"]["instanceConfig"]["image"]
-
-
-def dead_letters(harness: Harness) -> list[bytes]:
-    return [letter.message.data for letter in harness.simulation.pubsub.dead_letters]
 
 
 def most_attempts(harness: Harness) -> int:
     """The largest number of deliveries of a message."""
     attempts: list[int] = [line.get("attempt", 0) for line in harness.log.lines]
     return max(attempts)
-
-
-def notes(harness: Harness, step: str) -> str:
-    """The notes of a step in the log."""
-    return "\n".join(
-        str(line["note"]) for line in harness.log.lines if line["step"] == step and "note" in line
-    )
 
 
 # messages
@@ -244,7 +235,7 @@ def test_a_group_with_finalizers_of_tpu_operator_is_not_handled_until_they_are_g
 
 def test_a_group_with_children_of_tpu_operator_is_not_handled_until_they_are_gone() -> None:
     harness = Harness()
-    _define_children(harness)
+    define_children(harness)
     created = harness.apply(manifest())
     suffix = hashlib.sha256(created["metadata"]["uid"].encode()).hexdigest()[:8]
     path = "/apis/tpu.google.com/v1alpha1/namespaces/default/managedinstancegroups"
@@ -268,91 +259,9 @@ def _calls_about_the_group(harness: Harness) -> list[str]:
     return [verb for verb in verbs if not verb.endswith(".aggregatedList")]
 
 
-def _define_children(harness: Harness) -> None:
-    """Create the CRDs of tpu-operator's child objects."""
-    kinds = ("WorkloadPolicy", "InstanceTemplate", "ManagedInstanceGroup")
-    plurals = ("workloadpolicies", "instancetemplates", "managedinstancegroups")
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    for kind, plural in zip(kinds, plurals, strict=True):
-        version = {
-            "name": "v1alpha1",
-            "served": True,
-            "storage": True,
-            "schema": {"openAPIV3Schema": schema},
-        }
-        definition = {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": f"{plural}.tpu.google.com"},
-            "spec": {
-                "group": "tpu.google.com",
-                "scope": "Namespaced",
-                "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
-                "versions": [version],
-            },
-        }
-        harness.simulation.admin("POST", CRD, definition)
-
-
 # errors of Compute Engine that end
 
 
-@dataclass(frozen=True)
-class InjectedError:
-    """An error of Compute Engine, how it is injected, and how its cause is fixed."""
-
-    begin: Callable[[Faults], object]
-    end: Callable[[Faults], object]
-    reason: str
-    text: str
-    change: dict[str, Any] = field(default_factory=dict)
-
-
-def denied(permission: str, email: str = STEPS_EMAIL) -> InjectedError:
-    return InjectedError(
-        lambda faults: faults.remove_permission(email, permission),
-        lambda faults: faults.remove_permission(email, permission, removed=False),
-        "PermissionDenied",
-        f"Required '{permission}' permission for ",
-    )
-
-
-INJECTED_ERRORS: dict[str, InjectedError] = {
-    "reservation full": InjectedError(
-        lambda faults: faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 1),
-        lambda faults: faults.set_reservation(RESERVATION, "tpu7x-standard-4t", 16),
-        "ReservationFull",
-        f"Specified reservation '{RESERVATION}' does not have available resources",
-    ),
-    "stockout": InjectedError(
-        lambda faults: faults.set_capacity("us-central1-c", "tpu7x", 0),
-        lambda faults: faults.set_capacity("us-central1-c", "tpu7x"),
-        "InsufficientCapacity",
-        "does not have enough resources available to fulfill the request.",
-        {"instanceConfig": STANDARD},
-    ),
-    "quota of chips": InjectedError(
-        lambda faults: faults.set_chip_quota("us-central1", "tpu7x", 3),
-        lambda faults: faults.set_chip_quota("us-central1", "tpu7x", None),
-        "QuotaExceeded",
-        "Quota 'TPUS_PER_TPU_FAMILY' exceeded.  Limit: 3.0 in region us-central1.",
-    ),
-    "quota of MIGs": InjectedError(
-        lambda faults: faults.set_count_quota("instanceGroupManagers", 0),
-        lambda faults: faults.set_count_quota("instanceGroupManagers", None),
-        "QuotaExceeded",
-        "Quota 'INSTANCE_GROUP_MANAGERS' exceeded.  Limit: 0.0",
-    ),
-    "API disabled": InjectedError(
-        lambda faults: faults.disable_api(PROJECT),
-        lambda faults: faults.disable_api(PROJECT, disabled=False),
-        "ApiDisabled",
-        "Compute Engine API has not been used in project 123456789012 before or it is disabled.",
-    ),
-    "agent may not create VMs": denied("compute.instances.create", SERVICE_AGENT_EMAIL),
-    "steps may not create templates": denied("compute.instanceTemplates.create"),
-    "steps may not create MIGs": denied("compute.instanceGroupManagers.create"),
-}
 CASES = [
     pytest.param(injected, mode, id=f"{name}, {word}")
     for name, injected in INJECTED_ERRORS.items()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -18,15 +18,12 @@ from typing import Any
 import pytest
 
 from local.base.http import Request, Response
-from local.cloud.simulation import identity
 from shared.triggers.routes import STEPS
 from tests.stories import helpers
+from tests.stories.calls import CLUSTER_STEPS, CallCounter, Cost
 from tests.stories.helpers import HOUR, MINUTE, ONE_HOST, STANDARD, PrintFigure
 from tests.support.harness import ROOT, Harness
 from tests.support.manifests import manifest
-
-CLUSTER_STEPS = frozenset({"sweep", "report_leaks"})
-"""The steps whose calls are about all groups."""
 
 SIZES: dict[str, dict[str, Any]] = {
     "1 host": {**ONE_HOST},
@@ -35,84 +32,6 @@ SIZES: dict[str, dict[str, Any]] = {
     "16 hosts": {"nodeCount": 16, "topology": "4x4x4"},
     "64 hosts": {"nodeCount": 64, "topology": "4x8x8"},
 }
-
-
-@dataclass(frozen=True)
-class Cost:
-    """A number of calls that servers received."""
-
-    writes: int
-    """To Compute Engine."""
-    reads: int
-    """From Compute Engine."""
-    kubernetes: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.writes} GCE writes, {self.reads} GCE reads, {self.kubernetes} Kubernetes calls"
-        )
-
-    def __sub__(self, other: Cost) -> Cost:
-        return Cost(
-            self.writes - other.writes,
-            self.reads - other.reads,
-            self.kubernetes - other.kubernetes,
-        )
-
-
-class CallCounter:
-    """Counts calls by step and by server, from its creation on.
-
-    Calls are counted by step when they are sent, and compared with those that the servers received.
-    """
-
-    def __init__(self, harness: Harness) -> None:
-        self._harness = harness
-        self._writes: Counter[str] = Counter()
-        self._reads: Counter[str] = Counter()
-        self._cluster_reads = 0
-        harness.simulation.gce.calls.clear()
-        harness.simulation.kube.calls.clear()
-        harness.hooks.before = self._note
-
-    def _note(self, step: str, call: str) -> None:
-        method, _, path = call.partition(" ")
-        if path.startswith("/compute/") and step in CLUSTER_STEPS:
-            self._cluster_reads += 1
-        elif path.startswith("/compute/"):
-            (self._reads if method == "GET" else self._writes)[step] += 1
-
-    def kubernetes(self, step: str) -> int:
-        """A step's calls to the API server."""
-        return self._harness.simulation.kube.calls.by_user[identity(step.replace("_", "-")).name]
-
-    def reads(self, step: str) -> int:
-        """A step's reads of Compute Engine."""
-        return self._reads[step]
-
-    def cost(self) -> Cost:
-        """All calls of all steps, without those of the steps that list all groups."""
-        gce = self._harness.simulation.gce.calls
-        kubernetes = sum(self.kubernetes(step) for step in STEPS if step not in CLUSTER_STEPS)
-        return Cost(gce.writes(), gce.reads() - self._cluster_reads, kubernetes)
-
-    def rejected_writes(self) -> int:
-        """Writes that Compute Engine rejected."""
-        calls = self._harness.simulation.gce.calls.records
-        return sum(call.is_write and call.status >= 400 for call in calls)
-
-    def rows(self, title: str) -> Iterable[str]:
-        """A line for each step with its calls."""
-        for step in STEPS:
-            yield (
-                f"calls, {title:<32} {step:<16} GCE writes {self._writes[step]:>4}"
-                f"  reads {self._reads[step]:>4}  Kubernetes {self.kubernetes(step):>5}"
-            )
-
-    def agrees_with_the_servers(self) -> bool:
-        """True if the servers received each call of the steps exactly once."""
-        cost = self.cost()
-        return (self._writes.total(), self._reads.total()) == (cost.writes, cost.reads)
 
 
 def max_cost(nodes: int, *, bootstraps: bool = True) -> Cost:

@@ -8,15 +8,13 @@ is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from shared.frame.step import ACKNOWLEDGED, TRY_AGAIN
-from shared.triggers.routes import STEPS
-from tests.faults.test_crash_anywhere import (
+from tests.faults.crashes import (
     SCENARIOS,
     Outcome,
     complete_lifecycle,
@@ -24,65 +22,14 @@ from tests.faults.test_crash_anywhere import (
     first_call_of,
     run_scenario,
 )
-from tests.stories.helpers import HOUR, PrintFigure
+from tests.stories.duplicates import Point, run_duplicated
+from tests.stories.helpers import PrintFigure
 from tests.support.harness import Harness
 
 SHARDS = 2
 """The points of a scenario are divided among this number of tests, which run in parallel."""
 EVERY = 3
 """The fast test disturbs every third call."""
-
-
-@dataclass
-class Point:
-    """The call of a step at which the second invocation runs, counted over the scenario."""
-
-    index: int
-    call: str = ""
-    answer: int = 0
-
-
-class DuplicatingHarness(Harness):
-    """A harness that can handle the current message a second time."""
-
-    handle_again: Callable[[], int]
-
-    def _serve(self, step: str) -> Callable[[bytes], int]:
-        serve = super()._serve(step)
-
-        def remember(body: bytes) -> int:
-            self.handle_again = lambda: serve(body)
-            return serve(body)
-
-        return remember
-
-
-def run_duplicated(
-    scenario: Callable[[Harness], Any],
-    point: Point,
-    make: Callable[[], DuplicatingHarness] = DuplicatingHarness,
-    steps: Collection[str] = STEPS,
-) -> Outcome:
-    """Run a scenario in which one message is handled twice; only calls of ``steps`` are counted."""
-    harness = make()
-    calls: list[str] = []
-    is_second = False
-
-    def before(step: str, call: str) -> None:
-        nonlocal is_second
-        if is_second or step not in steps:
-            return
-        calls.append(f"{step}: {call}")
-        if len(calls) == point.index:
-            point.call = calls[-1]
-            is_second = True
-            point.answer = harness.handle_again()
-            is_second = False
-
-    harness.hooks.before = before
-    ready = scenario(harness)
-    harness.run_for(HOUR)
-    return Outcome(ready, harness.operations, harness.node_deletes(), harness.leftovers(), calls)
 
 
 def check_duplicates(

@@ -10,11 +10,11 @@ import pytest
 
 from local.cloud.simulation import Options
 from shared.frame.step import handle
-from shared.settings import TPU_NODE_GROUP
 from shared.triggers.message import Cause, Message
 from shared.triggers.routes import JOBSET_STEPS
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE
+from tests.stories.jobset_slices import marks, new_harness, post, selecting, until_running
 from tests.stories.jobsets import (
     FAILS_ONCE,
     JOBSETS,
@@ -25,7 +25,6 @@ from tests.stories.jobsets import (
     RUNS_FOREVER,
     SECOND,
     apply,
-    apply_options,
     are_running,
     delete,
     phases,
@@ -39,18 +38,6 @@ from tests.support.jobset_objects import JOBSET, NAMESPACE
 from tests.support.manifests import manifest
 
 MAY_RESTART = {"failurePolicy": {"maxRestarts": 1}}
-
-
-def new_harness(settings: dict[str, Any] | None = None, options: Options | None = None) -> Harness:
-    """A simulation in which JobSets get slices."""
-    slices = {"jobset_provider": TPU_NODE_GROUP, **(settings or {})}
-    harness = Harness(options, slices=slices)
-    apply_options(harness)
-    return harness
-
-
-def post(harness: Harness, **change: Any) -> None:
-    apply(harness, objects.jobset(**change))
 
 
 def jobset(harness: Harness) -> dict[str, Any]:
@@ -111,19 +98,8 @@ def uid(harness: Harness) -> str:
     return str(group["metadata"]["uid"])
 
 
-def until_running(harness: Harness) -> None:
-    until(harness, lambda: are_running(harness))
-
-
 def until_reported(harness: Harness, words: str) -> None:
     until(harness, lambda: any(words in line for line in reported_events(harness)))
-
-
-def selecting(**labels: str) -> dict[str, Any]:
-    """A change that adds node selectors to the JobSet's Pods."""
-    one = objects.jobset()["spec"]["replicatedJobs"][0]
-    one["template"]["spec"]["template"]["spec"]["nodeSelector"] |= labels
-    return {"spec": {"replicatedJobs": [one]}}
 
 
 SPOT = selecting(**{"cloud.google.com/gke-spot": "true"})
@@ -168,13 +144,6 @@ def test_a_jobset_that_is_recreated_immediately_keeps_its_slice() -> None:
     assert are_running(harness)
     assert uid(harness) == before
     assert "tpu-functions.dev/release-after" not in marks(harness)
-
-
-def marks(harness: Harness) -> dict[str, str]:
-    group = harness.group(NAME, NAMESPACE)
-    assert group is not None
-    found: dict[str, str] = group["metadata"]["annotations"]
-    return found
 
 
 def test_a_jobset_that_is_deleted_leaves_nothing_behind() -> None:

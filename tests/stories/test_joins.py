@@ -4,7 +4,6 @@ Node."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -13,76 +12,24 @@ import pytest
 from cryptography.x509.oid import NameOID
 
 from functions import label_node
-from local.base.http import Request, Response
-from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Options
-from local.vm import agents
+from local.base.http import Response
+from local.cloud.simulation import PROJECT, Options
 from shared.base.names import RESOURCE_NAME_LABEL
 from shared.frame.step import handle
 from shared.triggers.message import Cause, Message
 from tests.stories import helpers
 from tests.stories.helpers import MINUTE, NAME, STANDARD, PrintFigure
+from tests.stories.joins import BOTH, CSRS, NO_JOIN, TwoGroups, request
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
-from tests.support.signing_requests import STRANGE_NAMES, USAGES, kubelets, pem
+from tests.support.signing_requests import STRANGE_NAMES, kubelets, pem
 from tests.support.signing_requests import manifest as request_manifest
 
 NODES = "/api/v1/nodes"
 GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
 SECRETS = "/api/v1/namespaces/kube-system/secrets"
-CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-NO_JOIN = agents.Timings(lease_s=LAZY_LEASE_S, joins=False)
 EVENTS_ONLY = Options(sweeps=False, agents=NO_JOIN)
 SWEEP_ONLY = Options(relays=False, sinks=False, agents=NO_JOIN)
-BOTH = Options(agents=NO_JOIN)
-OTHER: dict[str, Any] = {"instanceConfig": STANDARD}
-
-
-class TwoGroups:
-    """Two groups whose VMs have tokens and have not requested certificates yet."""
-
-    def __init__(self, options: Options = BOTH) -> None:
-        self.harness = harness = Harness(options)
-        harness.apply(manifest(**OTHER))
-        harness.apply(manifest("other", **OTHER))
-        helpers.until(harness, lambda: len(helpers.secrets(harness)) == 4)
-        harness.run_for(2 * MINUTE)
-        mine = helpers.resource_name(harness)
-        vms = sorted(helpers.vms(harness), key=lambda path: mine not in path)
-        self.paths = vms
-        self.a, self.b, self.foreign, _ = map(helpers.vm_name, vms)
-        self.token = self.token_of(vms[0])
-
-    def token_of(self, path: str) -> str:
-        return helpers.metadata_of(helpers.get(self.harness, path))["kubeadm-join-token"]
-
-    def request(
-        self, text: bytes, *, token: str = "", name: str = "csr-1", usages: Sequence[str] = USAGES
-    ) -> Response:
-        """Request a certificate with the token of VM A, or another one."""
-        return _request(self.harness, text, token=token or self.token, name=name, usages=usages)
-
-    def decisions(self, name: str = "csr-1") -> list[str]:
-        """The decisions about a request, and ``Issued`` if it is signed."""
-        status = self.harness.simulation.admin("GET", f"{CSRS}/{name}")["status"]
-        types = [one["type"] for one in status.get("conditions", [])]
-        return [*types, *(["Issued"] if status.get("certificate") else [])]
-
-    def lines(self) -> list[str]:
-        """The log lines about single requests, which the alert counts, with their notes."""
-        log = self.harness.log.lines
-        return [
-            f"{line['decision']}: {line['note']}"
-            for line in log
-            if line["step"] == "approve_join" and line["decision"].startswith("Join")
-        ]
-
-
-def _request(
-    harness: Harness, text: bytes, *, token: str, name: str, usages: Sequence[str] = USAGES
-) -> Response:
-    body = json.dumps(request_manifest(text, name=name, usages=usages)).encode()
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    return harness.simulation.kube.handle(Request.of("POST", CSRS, headers=headers, body=body))
 
 
 by_either = pytest.mark.parametrize(
@@ -150,7 +97,7 @@ def test_a_burst_of_requests_is_approved_before_any_kubelet_times_out(
     for path in helpers.vms(harness):
         token = helpers.metadata_of(helpers.get(harness, path))["kubeadm-join-token"]
         vm = helpers.vm_name(path)
-        _request(harness, pem(kubelets(vm)), token=token, name=f"csr-{vm}")
+        request(harness, pem(kubelets(vm)), token=token, name=f"csr-{vm}")
     harness.log.lines.clear()
     begun = harness.clock.now()
     helpers.until(harness, lambda: _count_issued(harness) == count, 2 * MINUTE)

@@ -10,8 +10,7 @@ import pytest
 from local.cloud.simulation import PROJECT
 from shared.ports.google_credentials import GoogleCredentials
 from tests.stories import helpers
-from tests.stories.helpers import MINUTE, ONE_HOST
-from tests.stories.test_lifecycle import harness_for
+from tests.stories.helpers import MINUTE, ONE_HOST, harness_for
 from tests.support.harness import Harness
 from tests.support.late import SlowCredentials
 from tests.support.manifests import manifest

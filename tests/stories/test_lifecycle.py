@@ -6,7 +6,6 @@ The README of tpu-operator and the examples of this project are among the manife
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,27 +13,13 @@ import yaml
 
 from local.cloud.simulation import PROJECT
 from tests.stories import helpers
-from tests.stories.helpers import HOUR, MINUTE, ONE_HOST
+from tests.stories.helpers import EXAMPLES, HOUR, MINUTE, ONE_HOST, harness_for
 from tests.support.builders import DATA
 from tests.support.harness import Harness
 from tests.support.manifests import V6E_IMAGE, manifest
 
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 ROWS: list[dict[str, Any]] = yaml.safe_load((DATA / "spec.yaml").read_text())["valid"]
 PAUSED = "tpu-functions.dev/paused"
-
-
-def harness_for(spec: dict[str, Any]) -> Harness:
-    """A simulation in which the spec can become Ready: its template exists, and its VMs can join."""
-    joins = "bootstrapKubernetes" in spec
-    harness = Harness() if joins else Harness(helpers.JOIN_BY_OTHER_MEANS)
-    uri = spec.get("instanceTemplateURI", "")
-    if uri:
-        region = uri.split("/regions/")[1].split("/")[0] if "/regions/" in uri else ""
-        helpers.create_template(
-            harness, {**helpers.template(), "name": uri.rpartition("/")[2]}, region
-        )
-    return harness
 
 
 @pytest.mark.conformance("name-owner-reference")

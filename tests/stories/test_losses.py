@@ -19,11 +19,9 @@ from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, VM_ID_LABEL
 from shared.base.reasons import REASONS, Reason
 from shared.base.timestamps import render_time
 from tests.stories import helpers
-from tests.stories.helpers import HOUR, MINUTE, NAME, ONE_HOST, SPOT
+from tests.stories.helpers import HOUR, MINUTE, NAME, ONE_HOST, SPOT, TWO_SINGLE
 from tests.support.harness import RESERVATION, Harness
 from tests.support.manifests import manifest
-
-TWO_SINGLE = {**ONE_HOST, "nodeCount": 2}
 
 
 def ready(harness: Harness, **change: Any) -> list[str]:

@@ -19,9 +19,9 @@ from local.gke.timings import OPERATION_S
 from local.jobsets import PodBehaviour
 from shared.triggers.routes import JOBSET_STEPS
 from tests.stories.helpers import HOUR, MINUTE, PrintFigure
+from tests.stories.jobset_slices import new_harness
 from tests.stories.jobsets import JOBSETS, RUNS_FOREVER, apply, phases, until
-from tests.stories.test_jobset_slices import new_harness
-from tests.stories.test_node_pool_slices import new_harness as new_harness_of_pools
+from tests.stories.node_pool_slices import new_harness as new_harness_of_pools
 from tests.support import jobset_objects as objects
 from tests.support.harness import Harness
 

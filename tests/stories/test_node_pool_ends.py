@@ -20,7 +20,7 @@ from tests.stories.jobsets import (
     reported_events,
     until,
 )
-from tests.stories.test_node_pool_slices import CREATING, is_gone, new_harness, post
+from tests.stories.node_pool_slices import CREATING, is_gone, new_harness, post
 from tests.support.harness import GKE_CLUSTER, GKE_REGION, Harness
 from tests.support.jobset_objects import JOBSET, pod
 

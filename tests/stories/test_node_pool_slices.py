@@ -9,11 +9,8 @@ from typing import Any
 import pytest
 
 from functions import provision_slice
-from local.cloud.simulation import Options
 from shared.frame.step import handle
 from shared.ports.errors import CallError
-from shared.ports.gke_settings import GkeSettings
-from shared.settings import GKE
 from shared.triggers.message import POD_KIND, Cause, Message
 from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE
@@ -25,42 +22,19 @@ from tests.stories.jobsets import (
     RUNS_FOREVER,
     SECOND,
     apply,
-    apply_options,
     are_running,
     delete,
     pods,
     reported_events,
     until,
 )
+from tests.stories.node_pool_slices import CREATING, ZONE, is_gone, new_harness, post
 from tests.support import jobset_objects as objects
 from tests.support.builders import merge
-from tests.support.harness import GKE_CLUSTER, GKE_REGION, Harness
+from tests.support.harness import Harness
 from tests.support.jobset_objects import NAMESPACE
 
-ZONE = f"{GKE_REGION}-c"
-SETTINGS = GkeSettings("my-gcp-project", GKE_REGION, GKE_CLUSTER, zone=ZONE)
 STEP = "provision_slice"
-CREATING = (
-    f"Pod NodePoolCreationStarted: Creating node pool {NAME}, 4 hosts of ct6e-standard-4t (4x4), for "
-    "Job train-workers-0 of JobSet train"
-)
-
-
-def new_harness(options: Options | None = None) -> Harness:
-    """A simulation in which JobSets get node pools."""
-    harness = Harness(options, slices={"jobset_provider": GKE, "gke": SETTINGS})
-    apply_options(harness)
-    return harness
-
-
-def post(harness: Harness, replicas: int = 1) -> None:
-    jobset = objects.jobset()
-    jobset["spec"]["replicatedJobs"][0]["replicas"] = replicas
-    apply(harness, jobset)
-
-
-def is_gone(harness: Harness) -> bool:
-    return harness.gke.leftovers() == []
 
 
 @pytest.mark.conformance("event-creation-succeeded", "event-deletion-succeeded")

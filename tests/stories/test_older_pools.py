@@ -29,7 +29,7 @@ from tests.stories.jobsets import (
     reported_events,
     until,
 )
-from tests.stories.test_node_pool_slices import SETTINGS, is_gone, new_harness, post
+from tests.stories.node_pool_slices import SETTINGS, is_gone, new_harness, post
 from tests.support import jobset_objects as objects
 from tests.support.harness import GKE_CLUSTER, Harness
 

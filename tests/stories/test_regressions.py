@@ -11,15 +11,9 @@ import yaml
 from local.cloud.simulation import Options
 from shared.base.names import RESOURCE_NAME_LABEL, VM_ID_LABEL
 from tests.stories import helpers
-from tests.stories.helpers import HOUR, MINUTE, ONE_HOST, SPOT, STANDARD
-from tests.stories.test_api_errors import (
-    INJECTED_ERRORS,
-    TWO_SINGLE,
-    denied,
-    notes,
-)
-from tests.stories.test_budget import CallCounter
-from tests.stories.test_lifecycle import EXAMPLES
+from tests.stories.calls import CallCounter
+from tests.stories.errors import INJECTED_ERRORS, denied, notes
+from tests.stories.helpers import EXAMPLES, HOUR, MINUTE, ONE_HOST, SPOT, STANDARD, TWO_SINGLE
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from local.jobsets import Controller
-from tests.stories import test_jobset_slices, test_node_pool_slices
+from tests.stories import jobset_slices, node_pool_slices
 from tests.stories.helpers import MINUTE
 from tests.stories.jobsets import (
     JOBSETS,
@@ -29,7 +29,7 @@ from tests.support.harness import Harness
 from tests.support.jobset_objects import JOBSET
 
 MODULE = Path(__file__).parents[2] / "infra" / "terraform"
-ZONE = test_node_pool_slices.ZONE
+ZONE = node_pool_slices.ZONE
 
 
 def default_minutes() -> int:
@@ -43,11 +43,11 @@ def default_minutes() -> int:
 
 
 def harness_of_groups() -> Harness:
-    return test_jobset_slices.new_harness()
+    return jobset_slices.new_harness()
 
 
 HARNESSES: dict[str, Callable[[], Harness]] = {
-    "node pools": test_node_pool_slices.new_harness,
+    "node pools": node_pool_slices.new_harness,
     "TPUNodeGroups": harness_of_groups,
 }
 

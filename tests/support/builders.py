@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL
 from shared.frame.plan import Action, Attempt, ForOne, Plan
 from shared.node_groups import node_group
 from shared.node_groups.node_group import AnyGroup, NodeGroup, UnreadableGroup, resource_name
+from shared.ports.kubernetes.access_settings import Kubeconfig
+from shared.settings import Settings
 
 DATA = Path(__file__).parents[1] / "data"
 CLUSTER = "11111111-2222-3333-4444-555555555555"
@@ -113,3 +115,8 @@ def _flat(actions: Iterable[Action]) -> Iterator[Action]:
             yield action.action
         else:
             yield action
+
+
+SETTINGS = Settings(
+    "my-gcp-project", "t-", frozenset({"my-gcp-project"}), Kubeconfig(""), "", timedelta(minutes=15)
+)

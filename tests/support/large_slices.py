@@ -14,11 +14,12 @@ from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import MIG, Status
 from shared.ports.gce.values import GceError, Instance, ManagedInstance
 from shared.ports.kubernetes.nodes import Node
+from tests.support import compute
 from tests.support.builders import NOW, RESOURCE, group
-from tests.unit.functions.create_resources import test_decide as creation
-from tests.unit.functions.inject_token import test_decide as injection
-from tests.unit.functions.label_node import test_decide as labels
-from tests.unit.functions.tear_down import test_decide as deletion
+from tests.unit.functions.create_resources import objects as creation
+from tests.unit.functions.inject_token import objects as injection
+from tests.unit.functions.label_node import objects as labels
+from tests.unit.functions.tear_down import objects as deletion
 
 TOPOLOGIES = {32: "4x4x8", 288: "8x12x12", 2304: "16x24x24"}
 """Topologies by the number of hosts with four chips each; 2,304 hosts are the maximum of a spec."""
@@ -53,7 +54,7 @@ def label(
 
 
 def inject(hosts: int) -> Decide:
-    vms = [Vm(injection.instance(name), None, None) for name in names(hosts)]
+    vms = [Vm(compute.instance(name), None, None) for name in names(hosts)]
     given = injection.observed(*vms, trigger=injection.RESYNC, about=about(hosts))
     return partial(inject_token.decide.decide, given, NOW)
 
@@ -61,7 +62,7 @@ def inject(hosts: int) -> Decide:
 def create(hosts: int) -> Decide:
     members = tuple(ManagedInstance(name, "", (STOCKOUT,)) for name in names(hosts))
     known = Status(resources=deletion.ALL_READY)
-    mig = creation.instance_group(target_size=hosts, creating=hosts)
+    mig = compute.instance_group(target_size=hosts, creating=hosts)
     given = creation.observed(about(hosts), known, found={MIG: mig}, members=members)
     return partial(create_resources.decide.decide, given, NOW)
 
@@ -81,7 +82,7 @@ def unlabelled(hosts: int) -> dict[str, Any]:
     return {
         "found": {MIG: deletion.OWN_MIG},
         "nodes": tuple(deletion.node(name, proved=False) for name in names(hosts)),
-        "instances": tuple(injection.instance(name, token=injection.OLD) for name in names(hosts)),
+        "instances": tuple(compute.instance(name, token=compute.OLD) for name in names(hosts)),
     }
 
 

@@ -15,8 +15,7 @@ from shared.settings import Settings
 from shared.slices.provider import Provider
 from shared.slices.work import SliceWork
 from shared.triggers.trigger import Trigger
-from tests.support.builders import NOW
-from tests.unit.functions.create_resources.test_decide import SETTINGS
+from tests.support.builders import NOW, SETTINGS
 
 
 @dataclass

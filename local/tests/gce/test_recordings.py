@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,8 +25,8 @@ from local.tests.gce.small_cloud import (
     group_body,
     template_body,
 )
+from local.tests.recordings import FOLDER, flatten
 
-FOLDER = Path(__file__).parents[4] / "shared" / "conformance" / "recordings"
 FILES = ("instance_templates", "instances", "instance_group_managers", "operations", "errors")
 COMPUTE = "https://compute.googleapis.com/compute/v1/"
 
@@ -94,18 +93,6 @@ def named(text: str, operation: str) -> str:
     for placeholder, name in {**NAMES, "${operationID}": operation}.items():
         text = text.replace(placeholder, name)
     return text.replace("/compute/beta/", "/compute/v1/")
-
-
-def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield all leaves of a document, including empty objects and lists."""
-    if isinstance(value, dict) and value:
-        for key, inner in value.items():
-            yield from flatten(inner, f"{path}.{key}" if path else key)
-    elif isinstance(value, list) and value:
-        for index, inner in enumerate(value):
-            yield from flatten(inner, f"{path}.{index}")
-    else:
-        yield path, value
 
 
 def known(entry: str, key: str) -> bool:

@@ -18,7 +18,7 @@ from shared.slices.lifecycle import Phase, find_phase
 from shared.slices.provider import NameConflict, Slice, SliceState
 from shared.slices.selectors import SPOT
 from tests.support.loopback import open_loopback
-from tests.unit.shared.slices.by_node_pool.test_desired_pool import TOLERATION, leader
+from tests.unit.shared.slices.by_node_pool.objects import TOLERATION, leader
 
 V6E = {
     "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",

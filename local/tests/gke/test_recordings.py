@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 
 import pytest
 
-from local.tests.gce.test_recordings import FOLDER, flatten
 from local.tests.gke.small_gke import CLUSTER, NUMBER, PROJECT, Document, Gke
+from local.tests.recordings import FOLDER, flatten
 
 CONTAINER = "https://container.googleapis.com/"
 ZONE = "us-central1-a"

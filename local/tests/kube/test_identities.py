@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import ssl
 from datetime import timedelta
 from random import Random
@@ -15,28 +14,9 @@ from local.base.clock import VirtualClock
 from local.base.http import Request
 from local.kube import CertificateAuthority, KubeApi, User
 from local.tests.contract.kubernetes.embedded import Embedded
+from local.tests.kube.joining import JOINERS, SECRETS, TOKEN, der, token_secret
 
 SELF_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-SECRETS = "/api/v1/namespaces/kube-system/secrets"
-TOKEN = "abcdef.0123456789abcdef"
-JOINERS = "system:bootstrappers:kubeadm:default-node-token"
-
-
-def token_secret(**changes: str | None) -> dict[str, Any]:
-    data: dict[str, str | None] = {
-        "token-id": "abcdef",
-        "token-secret": "0123456789abcdef",
-        "usage-bootstrap-authentication": "true",
-        "usage-bootstrap-signing": "true",
-        "expiration": "2026-01-01T01:00:00Z",
-        "auth-extra-groups": JOINERS,
-    }
-    data |= {name.replace("_", "-"): value for name, value in changes.items()}
-    return {
-        "metadata": {"name": "bootstrap-token-abcdef"},
-        "type": "bootstrap.kubernetes.io/token",
-        "stringData": {name: value for name, value in data.items() if value is not None},
-    }
 
 
 def whoami(server: Embedded, user: str) -> Any:
@@ -91,10 +71,6 @@ def test_an_expired_bootstrap_token_is_invalid_and_its_secret_deleted() -> None:
     server.clock.run_for(10)
     assert whoami(server, f"token:{TOKEN}") == 401
     assert server.send("GET", f"{SECRETS}/bootstrap-token-abcdef").status == 404
-
-
-def der(pem: str) -> bytes:
-    return base64.b64decode("".join(pem.splitlines()[1:-1]))
 
 
 def with_certificate(server: Embedded, certificate: bytes, token: str = "") -> Any:

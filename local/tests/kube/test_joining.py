@@ -11,19 +11,25 @@ from typing import Any
 import pytest
 import yaml
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from local.base.http import Request
 from local.tests.contract.kubernetes.embedded import Embedded
-from local.tests.kube.test_identities import SECRETS, TOKEN, der, token_secret
+from local.tests.kube.joining import (
+    CSRS,
+    KEY,
+    SECRETS,
+    TOKEN,
+    certificate_of,
+    csr,
+    der,
+    signing_request,
+    submit,
+    token_secret,
+)
 
-CSRS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
-KUBELET_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
 CLUSTER_INFO = "/api/v1/namespaces/kube-public/configmaps/cluster-info"
-KEY = ec.generate_private_key(ec.SECP256R1())
 
 
 @pytest.fixture
@@ -32,48 +38,6 @@ def server() -> Embedded:
     server.ask("POST", SECRETS, token_secret())
     server.run_controllers()
     return server
-
-
-def signing_request(
-    organization: str = "system:nodes",
-    name: str = "system:node:n1",
-    host: str = "",
-    key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey = KEY,
-) -> str:
-    subject = x509.Name(
-        [
-            x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization),
-            x509.NameAttribute(NameOID.COMMON_NAME, name),
-        ]
-    )
-    builder = x509.CertificateSigningRequestBuilder().subject_name(subject)
-    if host:
-        names = x509.SubjectAlternativeName([x509.DNSName(host)])
-        builder = builder.add_extension(names, critical=False)
-    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
-
-
-def csr(pem: str | None = None, **spec: Any) -> dict[str, Any]:
-    return {
-        "metadata": {"name": "csr"},
-        "spec": {
-            "request": base64.b64encode((pem or signing_request()).encode()).decode(),
-            "signerName": KUBELET_SIGNER,
-            "usages": ["digital signature", "client auth"],
-            **spec,
-        },
-    }
-
-
-def submit(server: Embedded, body: dict[str, Any], user: str = f"token:{TOKEN}") -> Any:
-    """Create a CSR, let the controllers finish, and return its status."""
-    server.ask("POST", CSRS, body, user=user)
-    server.run_controllers()
-    return server.ask("GET", f"{CSRS}/csr")["status"]
-
-
-def certificate_of(status: Any) -> x509.Certificate:
-    return x509.load_pem_x509_certificate(base64.b64decode(status["certificate"]))
 
 
 def test_cluster_info_is_signed_for_each_token(server: Embedded) -> None:

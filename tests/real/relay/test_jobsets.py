@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,8 @@ from local.control_plane.plane import OwnControlPlane
 from shared.base.jobs import job_key
 from shared.base.names import ACCELERATOR_LABEL, JOB_KEY, JOBSET_NAME, TOPOLOGY_LABEL, TPU_RESOURCE
 from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, OPT_OUT
-from tests.real.relay.conftest import INSTALLATION, MERGE_PATCH, RelaySetup
+from tests.real.relay.conftest import MERGE_PATCH, RelaySetup
+from tests.real.relay.manifests import COMPONENTS, JOBSETS, MANIFESTS
 from tests.real.relay.process import RelayProcess, request_token, run_relay, write_kubeconfig
 from tests.real.relay.waiting import until
 from tests.support.harness import ROOT
@@ -23,15 +23,8 @@ from tests.support.real_parts import get_jobset_crd
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("relay")]
 
-COMPONENTS = Path(INSTALLATION) / "components"
-MANIFESTS = [
-    str(path)
-    for name in ("jobsets", "jobsets-node-groups")
-    for path in (COMPONENTS / name).glob("[!k]*.yaml")
-]
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 PODS = "/api/v1/namespaces/default/pods"
-JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
 MISSING = (
     "404: the API server does not know /apis/jobset.x-k8s.io/v1alpha2/jobsets; "
     "its CustomResourceDefinition must be applied"

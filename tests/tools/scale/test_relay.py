@@ -19,9 +19,9 @@ from tests.real.relay.conftest import (
     group_with_resources,
     resource_name,
 )
+from tests.real.relay.manifests import JOBSETS, MANIFESTS
 from tests.real.relay.messages import Subscriptions, open_subscriptions
 from tests.real.relay.process import RelayProcess, request_token, run_relay, write_kubeconfig
-from tests.real.relay.test_jobsets import JOBSETS, MANIFESTS
 from tests.real.relay.waiting import until
 from tests.support.real_parts import get_jobset_crd
 from tools.scale import figures

@@ -12,9 +12,9 @@ import pytest
 from local.cloud.simulation import PROJECT
 from shared.frame.step import SECONDS_FOR_CALLS, SECONDS_FOR_OTHER_CALLS
 from tests.stories import helpers
+from tests.stories.errors import dead_letters
 from tests.stories.helpers import HOUR, MINUTE, NAME, SPOT
-from tests.stories.test_api_errors import dead_letters
-from tests.stories.test_jobset_slices import new_harness, post, selecting, until_running
+from tests.stories.jobset_slices import new_harness, post, selecting, until_running
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
 

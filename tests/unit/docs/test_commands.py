@@ -20,7 +20,7 @@ import pytest
 
 from local.gce.inventory import read_inventory
 from local.gce.simulator import FAULTS
-from tests.unit.docs.test_docs import PAGES, ROOT
+from tests.unit.docs.pages import PAGES, ROOT
 
 NOT_RUN = {
     ".ci/run": "runs all tests",

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import Counter
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
 from replay.app import app
+from tests.unit.docs.pages import PAGES, ROOT, list_anchors
 
-ROOT = Path(__file__).parents[3]
-PAGES = sorted(
-    [
-        *ROOT.glob("*.md"),
-        *(ROOT / "docs").rglob("*.md"),
-        *(ROOT / "infra").rglob("*.md"),
-        *(ROOT / "local").rglob("*.md"),
-    ]
-)
 INDEX = ROOT / "docs" / "README.md"
 MAX_TERMS = 20
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
-_FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`\n]+`|^ *```\w*\n.*?^ *```", re.MULTILINE | re.DOTALL)
 _TARGET = re.compile(r"^([a-z][\w-]*):", re.MULTILINE)
 _MAKE = re.compile(r"(?:^|[`;&]) *make ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)*)", re.MULTILINE)
@@ -33,18 +23,6 @@ _TOOL = re.compile(r"(?<!Usage: )(?:kubectl tng|python -m replay)((?: (?![ |&;#>
 
 def _name(path: Path) -> str:
     return str(path.relative_to(ROOT))
-
-
-def list_anchors(page: Path) -> set[str]:
-    """Return the anchors that GitHub gives to a page's headings; a second equal heading has ``-1``."""
-    headings = re.findall(r"^#+ (.*)$", _FENCE.sub("", page.read_text()), re.MULTILINE)
-    counts: Counter[str] = Counter()
-    anchors = set()
-    for heading in headings:
-        anchor = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
-        anchors.add(f"{anchor}-{counts[anchor]}" if counts[anchor] else anchor)
-        counts[anchor] += 1
-    return anchors
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

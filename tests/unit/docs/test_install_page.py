@@ -16,7 +16,7 @@ from infra.release import archives
 from tests.support.harness import ROOT
 from tests.support.real_parts import miss
 from tests.terraform import workspace
-from tests.unit.infra.kubernetes.test_kustomize import KUBECTL, USERS
+from tests.unit.infra.kubernetes.kubectl import KUBECTL, USERS
 from version import VERSION
 
 PAGE = (ROOT / "docs" / "install.md").read_text()

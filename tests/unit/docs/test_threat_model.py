@@ -11,8 +11,7 @@ import pytest
 import yaml
 
 from local.tests.contract.kubernetes.embedded import Embedded
-from local.tests.kube.test_identities import SECRETS, TOKEN
-from local.tests.kube.test_joining import certificate_of, csr, signing_request, submit
+from local.tests.kube.joining import SECRETS, TOKEN, certificate_of, csr, signing_request, submit
 from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
 from tests.unit.infra.terraform.terraform_module import read, read_permissions
 

@@ -13,7 +13,7 @@ from functions.report_leaks.decide import LEAKED
 from shared.base.reasons import REASONS, Reason, find_entry
 from shared.frame import step
 from shared.slices.lifecycle import list_templates
-from tests.unit.docs.test_docs import list_anchors
+from tests.unit.docs.pages import list_anchors
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "troubleshooting.md"

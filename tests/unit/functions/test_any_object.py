@@ -40,16 +40,10 @@ from shared.node_groups.status import (
     Type,
 )
 from shared.node_groups.work import WriteStatus
-from tests.support.builders import CLUSTER, NOW, RESOURCE, raw_group
-from tests.unit.functions.create_resources.test_decide import (
-    ADDED,
-    RESYNC,
-    SETTINGS,
-    instance_group,
-    policy,
-    template,
-)
-from tests.unit.functions.label_node.test_decide import A, B, node, on_resync, vm
+from tests.support.builders import CLUSTER, NOW, RESOURCE, SETTINGS, raw_group
+from tests.support.compute import instance_group, policy, template
+from tests.unit.functions.create_resources.objects import ADDED, RESYNC
+from tests.unit.functions.label_node.objects import A, B, node, on_resync, vm
 
 EARLIER = NOW - timedelta(minutes=10)
 FULL = status.render(

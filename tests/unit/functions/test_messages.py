@@ -33,7 +33,7 @@ from shared.node_groups.status import (
 from shared.node_groups.work import WriteStatus
 from shared.ports.gce.values import Mig
 from tests.support.builders import NOW, RESOURCE, group, unreadable_group
-from tests.unit.functions.label_node.test_decide import B, observed
+from tests.unit.functions.label_node.objects import B, observed
 
 CLOUD_MESSAGE, CODE = "The error of Compute Engine", "ITS_CODE"
 INSTRUCTION = re.compile(

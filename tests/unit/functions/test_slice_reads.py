@@ -38,18 +38,18 @@ from tests.support import jobset_objects as objects
 from tests.support.builders import NOW, merge
 from tests.support.jobset_objects import JOB
 from tests.support.reads import reading_slices
-from tests.unit.functions.provision_slice import test_decide as test_provision_slice
-from tests.unit.functions.provision_slice.test_decide import DESIRED, OPT_OUT, leader
-from tests.unit.functions.release_slice import test_decide as test_release_slice
-from tests.unit.functions.release_slice.test_decide import COMPLETED, REBUILDS, RUNNING, SETTINGS
+from tests.unit.functions.provision_slice import objects as provision
+from tests.unit.functions.provision_slice.objects import DESIRED, OPT_OUT, leader
+from tests.unit.functions.release_slice import objects as release
+from tests.unit.functions.release_slice.objects import COMPLETED, REBUILDS, RUNNING, SETTINGS
 
 DEGRADED, DUE, LOST, WITH_DEADLINE, SLICE = (
-    replace(getattr(test_release_slice, name), raw={})
-    for name in ("DEGRADED", "DUE", "LOST", "WITH_DEADLINE", "SLICE")
+    replace(one, raw={})
+    for one in (release.DEGRADED, release.DUE, release.LOST, release.WITH_DEADLINE, release.SLICE)
 )
 ANOTHER, PROVISIONING, READY, SELF_HEALING = (
-    replace(getattr(test_provision_slice, name), raw={})
-    for name in ("ANOTHER", "PROVISIONING", "READY", "SELF_HEALING")
+    replace(one, raw={})
+    for one in (provision.ANOTHER, provision.PROVISIONING, provision.READY, provision.SELF_HEALING)
 )
 FORBIDDEN = CallError("GET pods", 403, "Forbidden", "may not list")
 SWEEP = TimeTrigger(NOW)

@@ -26,7 +26,7 @@ from local.kube import KubeApi
 from replay import bundle
 from tests.bundle.bundle import list_uploaded
 from tests.support.harness import ROOT
-from tests.unit.infra.kubernetes.test_kustomize import KUBECTL
+from tests.unit.infra.kubernetes.kubectl import KUBECTL
 from version import VERSION
 
 CHANGELOG = """\

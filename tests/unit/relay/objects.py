@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from relay.watching.projection import parse
 from shared.base.jobs import job_key
 from shared.base.names import (
     ACCELERATOR_LABEL,
@@ -235,3 +238,16 @@ def signing_request(
         },
         "status": {"conditions": conditions},
     }
+
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def seconds(amount: float) -> datetime:
+    """Return the time this long after the start."""
+    return START + timedelta(seconds=amount)
+
+
+def projected(raw: Raw) -> Raw:
+    parsed: Raw = parse(json.dumps(raw).encode())
+    return parsed

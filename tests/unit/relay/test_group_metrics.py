@@ -19,8 +19,8 @@ from relay.watching.projection import parse
 from shared.base.timestamps import parse_time, render_time
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
+from tests.unit.relay.malformed import make_object, mutate
 from tests.unit.relay.objects import Raw, group
-from tests.unit.relay.test_malformed_objects import make_object, mutate
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 FULL = {"topology": "2x2x2", "targetSizePolicyMode": "BULK", "nodeCount": 2}

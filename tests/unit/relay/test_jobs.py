@@ -15,9 +15,7 @@ from relay.kinds import Change, WatchedKind
 from shared.base.names import TPU_RESOURCE
 from shared.base.timestamps import render_time
 from shared.slices.jobsets import OPT_OUT
-from tests.unit.relay.objects import Raw, jobset, pod
-from tests.unit.relay.test_outbox import START, seconds
-from tests.unit.relay.test_projection import projected
+from tests.unit.relay.objects import START, Raw, jobset, pod, projected, seconds
 
 Report = tuple[str, str, str, str, str]
 """Step, cause, kind, name and uid of a message."""

@@ -14,14 +14,8 @@ import structlog
 from local.base.http import Response
 from relay import daemon
 from tests.unit.relay.objects import group
+from tests.unit.relay.running import TIMEOUT_S, Recorder, RunningRelay, is_watch, running_relay
 from tests.unit.relay.scripted_api import GROUPS, ScriptedApi, error_response
-from tests.unit.relay.test_daemon import (
-    TIMEOUT_S,
-    Recorder,
-    RunningRelay,
-    is_watch,
-    running_relay,
-)
 
 Lines = Sequence[MutableMapping[str, Any]]
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -25,10 +25,12 @@ from shared.triggers.message import Cause
 from tests.unit.relay.objects import (
     OWN_LABELS,
     RESOURCE_NAME,
+    START,
     Raw,
     foreign_node,
     group,
     node,
+    seconds,
     settled_group,
     signing_request,
 )
@@ -36,13 +38,7 @@ from tests.unit.relay.objects import (
 Report = tuple[str, str, tuple[str, ...]]
 """Step, cause and Node names of a message."""
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
 NODE = f"{RESOURCE_NAME}-ab12"
-
-
-def seconds(amount: float) -> datetime:
-    """Return the time this long after the start."""
-    return START + timedelta(seconds=amount)
 
 
 def settled_outbox(groups: Iterable[Raw] = (), nodes: Iterable[Raw] = ()) -> Outbox:

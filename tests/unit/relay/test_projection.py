@@ -17,16 +17,12 @@ from tests.unit.relay.objects import (
     jobset,
     node,
     pod,
+    projected,
     settled_group,
     signing_request,
     versioned,
 )
 from tests.unit.relay.scripted_api import status
-
-
-def projected(raw: Raw) -> Raw:
-    parsed: Raw = parse(json.dumps(raw).encode())
-    return parsed
 
 
 def test_a_list_with_a_deeply_nested_object_is_read_as_the_api_server_sends_it() -> None:

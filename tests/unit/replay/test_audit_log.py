@@ -17,7 +17,7 @@ from replay.audit_log import TIMESTAMP_ATTRIBUTE, make_publications, read_filter
 from replay.cloud_logging import MAX_EXHAUSTED, SECONDS_A_CALL, Page, read_entry, read_pages
 from shared.ports.errors import About, CallError
 from tests.support.harness import Harness
-from tests.unit.infra.terraform.test_sink_filters import ENTRIES, EXCESS, FILTERS, POOLS, find_steps
+from tests.unit.infra.terraform.log_entries import ENTRIES, EXCESS, FILTERS, POOLS, find_steps
 from tests.unit.replay.tool import Tool, training
 
 REQUEST = types.ListLogEntriesRequest(resource_names=["projects/p"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.settings import GKE, TPU_NODE_GROUP
-from tests.faults.test_jobsets import SETTINGS, post, prepare, running, slices
+from tests.faults.jobsets import SETTINGS, post, prepare, running, slices
 from tests.stories.jobsets import NAME, PODS, delete, pods, until
 from tests.support.harness import Harness
 from tests.unit.replay.tool import ALONE, Tool

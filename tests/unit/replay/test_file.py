@@ -14,7 +14,7 @@ from local.cloud.simulation import DEAD_LETTERS, PROJECT
 from local.pubsub.model import SubscriptionConfig
 from replay.commands import MANY
 from tests.support.harness import Harness, ProcessKilled
-from tests.unit.replay.test_recording import entry, message
+from tests.unit.replay.entries import entry, message
 from tests.unit.replay.tool import ALONE, Tool, training
 
 GOOD = message(step="label_node")

@@ -20,8 +20,8 @@ from local.cloud.logging import serve as serve_logging
 from local.pubsub.model import Received, SubscriptionConfig
 from local.pubsub.server import Server, serve
 from shared.base.timestamps import render_time
-from tests.unit.infra.terraform.test_sink_filters import ENTRIES, EXCESS, find_steps
-from tests.unit.replay.test_recording import message
+from tests.unit.infra.terraform.log_entries import ENTRIES, EXCESS, find_steps
+from tests.unit.replay.entries import message
 
 pytestmark = pytest.mark.processes
 ROOT = Path(__file__).parents[3]

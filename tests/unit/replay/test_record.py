@@ -9,7 +9,7 @@ import pytest
 
 from local.cloud.simulation import topic
 from shared.ports.errors import About, CallError
-from tests.unit.replay.test_recording import message
+from tests.unit.replay.entries import message
 from tests.unit.replay.tool import Tool
 
 

@@ -17,17 +17,12 @@ from hypothesis import strategies as st
 from replay.publications import Publication
 from replay.recording import Rules, read_line, read_recording
 from shared.triggers.message import PoisonError
+from tests.unit.replay.entries import ENTRIES, entry, message
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 RULES = Rules(None, "tpu-functions-", NOW)
 SOURCE = "CloudPubSubDeadLetterSourceSubscription"
 STEPS = "create_resources, inject_token, label_node, tear_down"
-ENTRIES = [
-    json.loads(line)
-    for line in (Path(__file__).parents[2] / "data" / "audit-log-entries.jsonl")
-    .read_text()
-    .splitlines()
-]
 # Only an observation of the step shows that these entries concern no group.
 EXCESS = {
     "other-project-mig": "create_resources",
@@ -35,26 +30,6 @@ EXCESS = {
     "same-prefix-hand-made-vm": "inject_token",
 }
 NODE_POOLS = Path(__file__).parents[2] / "data" / "node-pool-log-entries.jsonl"
-
-
-def message(**fields: Any) -> dict[str, Any]:
-    """A message of this system."""
-    return {
-        "version": 1,
-        "kind": "TPUNodeGroup",
-        "namespace": "default",
-        "name": "my-slice",
-        "uid": "u-1",
-        "cause": "NodesChanged",
-        "at": "2026-11-20T10:00:00Z",
-        "nodes": ["n-1"],
-        **fields,
-    }
-
-
-def entry(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(row["entry"] for row in ENTRIES if row["name"] == name)
-    return found
 
 
 def pubsub(data: Any, **attributes: str) -> dict[str, Any]:

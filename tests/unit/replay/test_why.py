@@ -24,9 +24,9 @@ from shared.frame.snapshot import FIELD, encode
 from tests.stories import helpers
 from tests.support.builders import NOW
 from tests.support.harness import Harness
-from tests.unit.functions.label_node import test_decide as labels
+from tests.unit.functions.label_node import objects as labels
 from tests.unit.replay.tool import Tool, training
-from tests.unit.shared.frame.test_snapshot import CASES, rules_of
+from tests.unit.shared.frame.cases import CASES, rules_of
 
 ARGUMENTS = ("timeline", "default/training")
 MINUTES = timedelta(minutes=1)

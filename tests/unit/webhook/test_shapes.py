@@ -4,16 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.support.topology import TOPOLOGY
 from tests.unit.webhook.workloads import Answered, container, selector, stateful_set
-
-DATA = Path(__file__).parents[2] / "data" / "topology.yaml"
-TOPOLOGY: dict[str, Any] = yaml.safe_load(DATA.read_text())
 
 
 def shapes() -> Iterator[Any]:

@@ -21,12 +21,11 @@ from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
 from shared.triggers.message import Cause, message_about_requests
 from shared.triggers.trigger import ObjectTrigger, TimeTrigger
-from tests.support.builders import CLUSTER, NOW, RESOURCE, raw_group
+from tests.support.builders import CLUSTER, NOW, RESOURCE, SETTINGS, raw_group
+from tests.support.compute import instance
 from tests.support.reads import Reads
 from tests.support.signing_requests import kubelets, pem, raw_request
-from tests.unit.functions.approve_join.test_decide import candidate
-from tests.unit.functions.create_resources.test_decide import SETTINGS
-from tests.unit.functions.inject_token.test_decide import instance
+from tests.unit.functions.approve_join.cases import candidate
 
 VM = f"{RESOURCE}-ab12"
 RAW = raw_request(pem(kubelets(VM)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,7 +14,6 @@ from functions.create_resources.user_template import find_template_violation
 from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import Action, Plan, Send
 from shared.node_groups.actions import Insert, TakeOwnership
-from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import Found
 from shared.node_groups.status import (
     MIG,
@@ -27,80 +26,22 @@ from shared.node_groups.status import (
     Type,
 )
 from shared.node_groups.work import WriteStatus
-from shared.ports.gce.values import GceError, ManagedInstance, Mig, Operation, Policy, Template
-from shared.ports.kubernetes.access_settings import Kubeconfig
-from shared.settings import Settings
-from shared.triggers.message import Cause, Message
-from shared.triggers.trigger import ObjectTrigger, Trigger
+from shared.ports.gce.values import GceError, ManagedInstance, Mig, Operation
 from tests.support.builders import NOW, RESOURCE, group, unreadable_group
-
-URI = "projects/my-gcp-project/x/" + RESOURCE
-RESYNC = ObjectTrigger(Message("default", "my-slice", "", Cause.RESYNC, NOW))
-ADDED = ObjectTrigger(Message("default", "my-slice", "", Cause.ADDED, NOW))
-SETTINGS = Settings(
-    "my-gcp-project", "t-", frozenset({"my-gcp-project"}), Kubeconfig(""), "", timedelta(minutes=15)
+from tests.support.compute import URI, instance_group, policy, template
+from tests.unit.functions.create_resources.objects import (
+    EARLIER,
+    OWN,
+    POLICY_AND_TEMPLATE_READY,
+    RESYNC,
+    creating,
+    observed,
+    outcome_status,
+    ready,
+    resources,
 )
-EARLIER = NOW - timedelta(minutes=10)
+
 JUST_NOW = NOW - timedelta(seconds=2)
-
-
-def policy(description: str | None = None) -> Policy:
-    return Policy(URI, group().mark if description is None else description)
-
-
-def template(**change: Any) -> Template:
-    complete = Template(
-        uri=URI,
-        description=group().mark,
-        machine_type="tpu7x-standard-4t",
-        has_scheduling=True,
-        maintenance="TERMINATE",
-        provisioning_model="STANDARD",
-        termination_action="",
-        reservation_type="",
-        has_boot_disk=True,
-    )
-    return replace(complete, **change)
-
-
-def instance_group(**change: Any) -> Mig:
-    complete = Mig(
-        uri=URI,
-        description=group().mark,
-        target_size=2,
-        creating=0,
-        is_bulk_in_progress=False,
-        recreating=0,
-    )
-    return replace(complete, **change)
-
-
-def resources(**states: Resource) -> dict[str, Resource]:
-    pending = Resource(RESOURCE)
-    return {POLICY: pending, TEMPLATE: pending, MIG: pending} | states
-
-
-def ready(kind: str) -> Resource:
-    del kind
-    return Resource(RESOURCE, State.READY, EARLIER, URI)
-
-
-def creating(since: datetime = EARLIER, operation: str = "") -> Resource:
-    return Resource(RESOURCE, State.CREATING, since, operation=operation)
-
-
-POLICY_AND_TEMPLATE_READY = {POLICY: ready(POLICY), TEMPLATE: ready(TEMPLATE)}
-
-
-def observed(
-    about: NodeGroup | None = None,
-    known: Status | None = None,
-    trigger: Trigger = ADDED,
-    **rest: Any,
-) -> ObservedResources:
-    return ObservedResources(
-        about or group(), known or Status(), trigger, SETTINGS.projects, **rest
-    )
 
 
 def inserts(plan: Plan) -> list[str]:
@@ -109,12 +50,6 @@ def inserts(plan: Plan) -> list[str]:
 
 def kinds(plan: Plan) -> list[type[Action]]:
     return [type(action) for action in plan.list_actions()]
-
-
-def outcome_status(plan: Plan) -> Status:
-    """Return the status that the plan writes first."""
-    write = next(action for action in plan.actions if isinstance(action, WriteStatus))
-    return write.status
 
 
 @pytest.mark.conformance("stat-finalizers")
@@ -407,11 +342,6 @@ def test_the_condition_of_the_mig_follows_from_its_state(
     assert (condition.is_true, condition.reason) == (is_ready, reason)
 
 
-OWN = {
-    "instanceConfig": None,
-    "bootstrapKubernetes": None,
-    "instanceTemplateURI": "projects/my-gcp-project/global/instanceTemplates/t",
-}
 TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
     "is valid": ({}, None),
     "names its machine type by a URL": (

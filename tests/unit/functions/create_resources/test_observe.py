@@ -18,18 +18,16 @@ from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Cause, Message
 from shared.triggers.trigger import LogTrigger, ObjectTrigger, Trigger
 from tests.support.builders import NOW, RESOURCE, group, unreadable_group
+from tests.support.compute import instance_group, policy, template
 from tests.support.reads import reading_work
-from tests.unit.functions.create_resources.test_decide import (
+from tests.unit.functions.create_resources.objects import (
     ADDED,
     OWN,
     POLICY_AND_TEMPLATE_READY,
     creating,
-    instance_group,
     outcome_status,
-    policy,
     ready,
     resources,
-    template,
 )
 
 RESYNC = ObjectTrigger(Message("default", "my-slice", "", Cause.RESYNC, NOW))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
@@ -13,60 +13,21 @@ from functions.inject_token.observe import NothingToInject, ObservedVms, Vm
 from shared.base.names import CA_HASH_KEY
 from shared.base.reasons import Reason
 from shared.frame.plan import ABORT_AFTER_FAILURE, Attempt, Fail, ForOne, Plan, Send
-from shared.node_groups.actions import CreateSecret, DeleteNode, RevokeIfJoined, SetMetadata
-from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
-from shared.node_groups.node_group import NodeGroup
+from shared.node_groups.actions import DeleteNode, RevokeIfJoined, SetMetadata
+from shared.node_groups.bootstrap import TOKEN_LIFE, Token
 from shared.node_groups.status import Condition, Retry, Status, Type
 from shared.node_groups.work import WriteStatus
 from shared.ports.errors import CallError
-from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node, parse_node
 from shared.triggers.audit_log import LogEvent
-from shared.triggers.message import Cause, Message
-from shared.triggers.trigger import LogTrigger, ObjectTrigger, Trigger
+from shared.triggers.trigger import LogTrigger
 from tests.support.builders import NOW, RESOURCE, flat, group
-
-VM = f"{RESOURCE}-ab12"
-BOOTED = NOW - timedelta(minutes=1)
-CREATED_BY = f"projects/1/zones/us-central1-c/instanceGroupManagers/{RESOURCE}"
-NEW = Token("newnew", "n" * 16, NOW + TOKEN_LIFE)
-OLD = Token("oldold", "o" * 16, NOW + timedelta(minutes=30))
-NAMED = ObjectTrigger(Message("default", "my-slice", "", Cause.VMS_NEED_TOKENS, NOW, vms=(VM,)))
-RESYNC = ObjectTrigger(Message("default", "my-slice", "", Cause.RESYNC, NOW))
-
-
-def instance(
-    name: str = VM,
-    status: str = "RUNNING",
-    token: Token | None = None,
-    started: datetime = BOOTED,
-    created: datetime = BOOTED,
-) -> Instance:
-    metadata = {"created-by": CREATED_BY}
-    if token is not None:
-        metadata |= join_metadata(token, endpoint="10.128.0.2", ca_hash="sha256:x")
-    return Instance(name, "42", status, created, started, CREATED_BY, "fp", metadata)
+from tests.support.compute import CREATED_BY, OLD, VM, instance
+from tests.unit.functions.inject_token.objects import NEW, RESYNC, describe, observed
 
 
 def node() -> Node:
     return parse_node({"metadata": {"name": VM, "uid": "node-uid"}})
-
-
-def observed(*vms: Vm, trigger: Trigger = NAMED, about: NodeGroup | None = None) -> ObservedVms:
-    fresh = {vm.instance.name: NEW for vm in vms}
-    own = about or group()
-    bootstrap = own.spec.bootstrap
-    assert bootstrap is not None
-    return ObservedVms(own, bootstrap, Status(), trigger, vms, fresh, "sha256:x")
-
-
-def describe(plan: Plan) -> list[str]:
-    return [
-        f"{type(action).__name__} {action.token.id}"
-        if isinstance(action, CreateSecret)
-        else type(action).__name__
-        for action in flat(plan)
-    ]
 
 
 CASES: dict[str, tuple[Vm, list[str]]] = {

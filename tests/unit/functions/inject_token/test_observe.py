@@ -13,9 +13,10 @@ from shared.node_groups.status import Status
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance
 from tests.support.builders import group
+from tests.support.compute import OLD, VM, instance
 from tests.support.reads import reading_work
-from tests.unit.functions.inject_token.test_decide import NAMED, OLD, VM, instance
-from tests.unit.shared.node_groups.test_bootstrap import EC_CA, V1_CA
+from tests.unit.functions.inject_token.objects import NAMED
+from tests.unit.shared.node_groups.authorities import EC_CA, V1_CA
 
 CACHED, ROTATED = EC_CA, V1_CA
 

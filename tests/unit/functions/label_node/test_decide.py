@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 
 from functions.label_node.decide import decide
 from functions.label_node.observe import NothingToCount, is_debounced
 from functions.label_node.observed_nodes import ObservedNodes
-from shared.base.names import BOOT_ID_LABEL, VM_ID_LABEL
+from shared.base.names import BOOT_ID_LABEL
 from shared.base.reasons import REASONS, Reason
-from shared.base.timestamps import render_time
-from shared.base.topology import find_machine
 from shared.frame.plan import Action, Batch, Emit, Plan, Send
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import (
     MAX_PENDING,
-    MIG,
     Condition,
     Counts,
     Pending,
-    Resource,
-    State,
     Status,
     Type,
 )
@@ -34,107 +27,26 @@ from shared.node_groups.work import WriteStatus
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.events import Event
 from shared.ports.kubernetes.nodes import Node, parse_node
-from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Cause, Message
-from shared.triggers.trigger import LogTrigger, ObjectTrigger, Trigger
+from shared.triggers.trigger import ObjectTrigger, Trigger
 from tests.support.builders import NOW, RESOURCE, flat, group, unreadable_group
-from tests.unit.functions.create_resources.test_decide import instance_group
-from tests.unit.functions.inject_token.test_decide import OLD, instance
-
-A, B, C = (f"{RESOURCE}-{name}" for name in ("aaaa", "bbbb", "cccc"))
-EARLIER = NOW - timedelta(minutes=10)
-RESYNC = ObjectTrigger(Message("default", "my-slice", "", Cause.RESYNC, NOW))
-NODES_CHANGED = ObjectTrigger(
-    Message("default", "my-slice", "", Cause.NODES_CHANGED, NOW, nodes=(A,))
+from tests.support.compute import instance, instance_group
+from tests.unit.functions.label_node.objects import (
+    COMPLETE,
+    EARLIER,
+    LOSS_REPORTED,
+    NODES_CHANGED,
+    RESOURCES_READY,
+    RESYNC,
+    A,
+    B,
+    C,
+    node,
+    observed,
+    on_resync,
+    preempted,
+    vm,
 )
-RESOURCES_READY = Status(
-    conditions={
-        Type.ACCEPTED: Condition("True", "Accepted", "", EARLIER, 1),
-        Type.MIG_READY: Condition("True", "Ready", "", EARLIER, 1),
-        Type.TOKENS_INJECTED: Condition("True", "Injected", "", EARLIER, 1),
-    },
-    resources={MIG: Resource(RESOURCE, State.READY, EARLIER)},
-)
-
-
-def preempted(vm: str, method: str = "compute.instances.preempted") -> Trigger:
-    event = LogEvent(method, "my-gcp-project", "us-central1-c", vm, "instances")
-    return LogTrigger(at=NOW, event=event)
-
-
-def node(
-    vm: str = A,
-    *,
-    proved: bool = True,
-    ready: bool = True,
-    silent: bool = False,
-    chips: int = 4,
-    provider_id: str | None = None,
-    labelled: bool = True,
-    changed: datetime = EARLIER,
-    boot: str = "",
-    labels: dict[str, str] | None = None,
-    created: datetime | None = None,
-) -> Node:
-    machine = find_machine("tpu7x-standard-4t")
-    own_labels = dict(group().node_labels(machine)) if labelled else {}
-    if proved:
-        own_labels[VM_ID_LABEL] = "42"
-    chips_text = {"google.com/tpu": str(chips)} if chips else {}
-    return parse_node(
-        {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {
-                "name": vm,
-                "uid": f"uid-of-{vm}",
-                "resourceVersion": "9",
-                "labels": own_labels | (labels or {}),
-                **({"creationTimestamp": render_time(created)} if created else {}),
-            },
-            "spec": {
-                "taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}],
-                "providerID": f"gce://my-gcp-project/us-central1-c/{vm}"
-                if provider_id is None
-                else provider_id,
-            },
-            "status": {
-                "capacity": chips_text,
-                "allocatable": chips_text,
-                "nodeInfo": {"bootID": boot},
-                "conditions": [
-                    {
-                        "type": "Ready",
-                        "status": "Unknown" if silent else str(ready),
-                        "lastTransitionTime": changed.isoformat(),
-                    }
-                ],
-            },
-        }
-    )
-
-
-def vm(name: str = A, status: str = "RUNNING", started: datetime = EARLIER) -> Instance:
-    return instance(name, status, OLD, started, started)
-
-
-def observed(
-    *nodes: Node,
-    known: Status = RESOURCES_READY,
-    trigger: Trigger = NODES_CHANGED,
-    about: NodeGroup | None = None,
-    instances: Mapping[str, Instance | None] | None = None,
-    has_all_vms: bool = False,
-    **rest: Any,
-) -> ObservedNodes:
-    timeout = timedelta(minutes=15)
-    return ObservedNodes(
-        about or group(), known, trigger, timeout, nodes, instances or {}, has_all_vms, **rest
-    )
-
-
-def on_resync(*nodes: Node, **rest: Any) -> ObservedNodes:
-    return observed(*nodes, trigger=RESYNC, has_all_vms=True, **rest)
 
 
 def result(given: ObservedNodes, now: datetime = NOW) -> Status:
@@ -337,7 +249,6 @@ def test_the_message_of_ready_names_a_node_that_is_starting() -> None:
     )
 
 
-COMPLETE = replace(RESOURCES_READY, completed_at=EARLIER)
 INTERCONNECT_ACTIVE = instance_group(topologies={"2x2x2": "ACTIVE"})
 INTERCONNECT_UNKNOWN = instance_group()
 LATE = NOW + timedelta(minutes=20)
@@ -431,15 +342,6 @@ def test_a_slice_is_ready_despite_an_old_event_about_a_vm_that_runs_again() -> N
     assert reason(given) == ("True", "Ready")
 
 
-LOSS_REPORTED = replace(
-    COMPLETE,
-    conditions={
-        **COMPLETE.conditions,
-        Type.READY: Condition("False", Reason.PREEMPTED, "", NOW, 1),
-    },
-    pending=(Pending(A, Reason.PREEMPTED, NOW),),
-)
-"""The status of a group that has just reported that a VM was preempted."""
 OLD_LOSS = replace(
     LOSS_REPORTED,
     pending=(

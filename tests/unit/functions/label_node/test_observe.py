@@ -17,9 +17,9 @@ from shared.node_groups.status import Condition, Pending, Status, Type
 from shared.triggers.message import Cause, Message
 from shared.triggers.trigger import ObjectTrigger, Trigger
 from tests.support.builders import NOW, RESOURCE, group, unreadable_group
+from tests.support.compute import instance_group
 from tests.support.reads import reading_work
-from tests.unit.functions.create_resources.test_decide import instance_group
-from tests.unit.functions.label_node.test_decide import (
+from tests.unit.functions.label_node.objects import (
     COMPLETE,
     EARLIER,
     LOSS_REPORTED,

@@ -13,7 +13,7 @@ from shared.base.reasons import Reason
 from shared.node_groups.status import Pending
 from shared.ports.kubernetes.nodes import Node
 from tests.support.builders import NOW
-from tests.unit.functions.label_node.test_decide import A, node, vm
+from tests.unit.functions.label_node.objects import A, node, vm
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 

@@ -27,8 +27,8 @@ from shared.slices.actions import (
     SliceActionError,
 )
 from shared.slices.by_node_group.provider import GroupSlices
-from shared.slices.jobsets import Leader, find_leader
-from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, SliceState
+from shared.slices.jobsets import Leader
+from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState
 from shared.slices.waiting import (
     PodsWithoutSlice,
     build_message,
@@ -42,26 +42,19 @@ from shared.triggers.message import Message
 from tests.support import jobset_objects as objects
 from tests.support.builders import NOW, merge
 from tests.support.jobset_objects import JOB, with_condition
+from tests.unit.functions.provision_slice.objects import (
+    ANOTHER,
+    DESIRED,
+    OPT_OUT,
+    OWNER,
+    PROVISIONING,
+    READY,
+    SELF_HEALING,
+    leader,
+)
 
-OPT_OUT = "tpu-provisioner.cloud.google.com/disable-autoprovisioning"
-OWNER = Owner("default", "train", JOB)
-DESIRED = DesiredSlice(
-    "train-bfcf5ebea76efcf5", OWNER, "hash", "4 hosts of ct6e-standard-4t (4x4)", {}
-)
-READY = Slice(DESIRED.name, OWNER, "hash", SliceState.READY)
-PROVISIONING = replace(READY, state=SliceState.PROVISIONING)
-SELF_HEALING = replace(
-    READY, state=SliceState.FAILED, message="InsufficientCapacity: no v6e", is_self_healing=True
-)
 LOST = replace(SELF_HEALING, message="Preempted: 4 of 4 nodes are not ready", is_self_healing=False)
-ANOTHER = replace(READY, hash="other")
 JOBSET = objects.jobset()
-
-
-def leader(**change: Any) -> Leader:
-    found = find_leader(objects.waiting_pod(**change))
-    assert found is not None
-    return found
 
 
 PodAt = tuple[ObservedPod, datetime]

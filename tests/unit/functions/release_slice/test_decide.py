@@ -23,7 +23,6 @@ from shared.base.jobs import job_key, slice_name
 from shared.base.timestamps import render_time
 from shared.frame.plan import Attempt, Emit, Fail, Plan, Require, Send
 from shared.ports.errors import CallError
-from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.events import Event
 from shared.settings import Settings
 from shared.slices.actions import (
@@ -41,26 +40,26 @@ from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Cause
 from tests.support import jobset_objects as objects
 from tests.support.builders import NOW
-from tests.support.jobset_objects import JOB, with_condition
-
-NAME = "train-bfcf5ebea76efcf5"
-SLICE = Slice(NAME, Owner("default", "train", JOB), "hash", SliceState.READY)
-WITH_DEADLINE = replace(SLICE, release_after=NOW + timedelta(seconds=1))
-DUE = replace(SLICE, release_after=NOW)
-BEING_DELETED = replace(DUE, state=SliceState.DELETING)
-LOST = replace(
-    SLICE, state=SliceState.FAILED, message="Preempted: gone", since=NOW - timedelta(minutes=30)
+from tests.support.jobset_objects import with_condition
+from tests.unit.functions.release_slice.objects import (
+    COMPLETED,
+    DEGRADED,
+    DUE,
+    LOST,
+    NAME,
+    REBUILDS,
+    RUNNING,
+    SETTINGS,
+    SLICE,
+    WITH_DEADLINE,
 )
+
+BEING_DELETED = replace(DUE, state=SliceState.DELETING)
 SELF_HEALING = replace(LOST, is_self_healing=True)
-DEGRADED = replace(LOST, has_ready_nodes=True)
 PROVISIONING = replace(SLICE, state=SliceState.PROVISIONING)
 WITH_FOREIGN_DEADLINE = replace(SLICE, release_after=NOW + timedelta(seconds=61))
-SETTINGS = Settings("p", "", frozenset(), Kubeconfig(""), "", timedelta(minutes=15))
-REBUILDS = replace(SETTINGS, lost_rebuild=timedelta(minutes=30))
 RELEASES_SUSPENDED = replace(SETTINGS, suspended_release=timedelta(minutes=90))
 
-RUNNING = objects.jobset()
-COMPLETED = objects.jobset(**with_condition("Completed"))
 FAILED = objects.jobset(**with_condition("Failed"))
 
 

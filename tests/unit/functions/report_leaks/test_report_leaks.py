@@ -19,15 +19,9 @@ from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import ListedResource
 from shared.ports.kubernetes.cluster import Cluster
 from shared.triggers.trigger import TimeTrigger
-from tests.support.builders import CLUSTER, NOW, RESOURCE, UID, group, raw_group
+from tests.support.builders import CLUSTER, NOW, RESOURCE, SETTINGS, UID, group, raw_group
+from tests.support.compute import instance, instance_group, policy, template
 from tests.support.reads import Reads
-from tests.unit.functions.create_resources.test_decide import (
-    SETTINGS,
-    instance_group,
-    policy,
-    template,
-)
-from tests.unit.functions.inject_token.test_decide import instance
 
 MARK = group().mark
 FORBIDDEN = CallError("list", 403, "forbidden", "may not list")

@@ -47,8 +47,8 @@ from shared.ports.kubernetes.cluster import Cluster
 from shared.settings import JoinApproval
 from shared.triggers.message import SWEEP_KIND, Cause, Message
 from shared.triggers.trigger import TimeTrigger, Trigger
-from tests.support.builders import CLUSTER, NOW, flat, group, raw_group
-from tests.unit.functions.create_resources.test_decide import OWN, SETTINGS
+from tests.support.builders import CLUSTER, NOW, SETTINGS, flat, group, raw_group
+from tests.unit.functions.create_resources.objects import OWN
 
 CREATED = datetime.fromisoformat("2026-11-20T09:00:00+00:00")
 

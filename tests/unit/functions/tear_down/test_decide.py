@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
 
 from functions.tear_down import recover
 from functions.tear_down.decide import decide
 from functions.tear_down.observe import ObservedBeginning, ObservedRemains, UnreadableRemains
-from shared.base.names import VM_ID_LABEL
 from shared.base.reasons import Reason
 from shared.frame.plan import Plan
 from shared.node_groups.actions import Delete, PatchNode
-from shared.node_groups.resources import Found
 from shared.node_groups.status import (
     MIG,
     POLICY,
@@ -28,71 +24,39 @@ from shared.node_groups.status import (
     State,
     Status,
     Type,
-    render,
 )
-from shared.node_groups.work import GroupWork, WriteStatus
+from shared.node_groups.work import WriteStatus
 from shared.ports.errors import About, CallError
-from shared.ports.gce.values import GceError, Instance, Operation
-from shared.ports.kubernetes.nodes import Node, parse_node
-from shared.triggers.message import Cause, Message
-from shared.triggers.trigger import ObjectTrigger
+from shared.ports.gce.values import GceError, Operation
 from tests.support.builders import NOW, RESOURCE, flat, group, unreadable_group
-from tests.unit.functions.create_resources.test_decide import instance_group, policy, template
-from tests.unit.functions.inject_token.test_decide import instance
+from tests.support.compute import instance, policy
+from tests.unit.functions.tear_down.objects import (
+    ALL_READY,
+    DELETING,
+    EARLIER,
+    ENDED,
+    GONE,
+    OWN_MIG,
+    OWN_POLICY,
+    OWN_TEMPLATE,
+    READY,
+    RUNNING,
+    UNANNOUNCED,
+    VM,
+    beginning,
+    creating,
+    first_status,
+    group_work,
+    node,
+    observed_remains,
+)
 
-EARLIER = NOW - timedelta(minutes=10)
-VM = f"{RESOURCE}-ab12"
-READY = Resource(RESOURCE, State.READY, EARLIER, "uri")
-GONE = Resource(RESOURCE, State.GONE, EARLIER, "uri")
-DELETING = Resource(RESOURCE, State.DELETING, EARLIER, "uri", operation="op")
-RUNNING, ENDED = Operation("op", False), Operation("op", True)
 FAILED = Operation("op", True, GceError("INTERNAL_ERROR", "Internal error", 500))
-ALL_READY = {POLICY: READY, TEMPLATE: READY, MIG: READY}
-
-
-def creating(seconds_ago: float, operation: str = "") -> Resource:
-    since: datetime = NOW - timedelta(seconds=seconds_ago)
-    return Resource(RESOURCE, State.CREATING, since, operation=operation)
 
 
 def failed(seconds_ago: float) -> Resource:
     """Return a resource whose last insert failed, with an intent of this age."""
     return creating(seconds_ago).fail("QuotaExceeded", "quotaExceeded", "no", NOW)
-
-
-def node(name: str = VM, *, proved: bool = True, place: str = "", **spec: Any) -> Node:
-    labels = {VM_ID_LABEL: "42"} if proved else {}
-    provider = place or f"gce://my-gcp-project/us-central1-c/{name}"
-    return parse_node(
-        {
-            "metadata": {
-                "name": name,
-                "uid": f"uid-of-{name}",
-                "creationTimestamp": "2026-11-20T09:30:00Z",
-                "labels": labels,
-            },
-            "spec": {"providerID": provider, **spec},
-        }
-    )
-
-
-def observed_remains(
-    entries: dict[str, Resource] | None = None,
-    found: dict[str, Found | None] | None = None,
-    operations: dict[str, Operation | None] | None = None,
-    nodes: tuple[Node, ...] = (),
-    instances: tuple[Instance, ...] = (),
-) -> ObservedRemains:
-    known = Status(resources=ALL_READY if entries is None else entries)
-    return ObservedRemains(
-        group(deleting=True),
-        known,
-        found or {},
-        operations or {},
-        nodes,
-        instances,
-        is_resync=True,
-    )
 
 
 def list_actions(plan: Plan) -> list[str]:
@@ -102,7 +66,6 @@ def list_actions(plan: Plan) -> list[str]:
     ]
 
 
-OWN_MIG, OWN_POLICY, OWN_TEMPLATE = instance_group(), policy(), template()
 CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
     "the MIG is deleted first": (
         observed_remains(found={MIG: OWN_MIG}),
@@ -303,19 +266,7 @@ def test_a_group_without_the_finalizer_needs_no_action() -> None:
     )
 
 
-UNANNOUNCED = Status(resources=ALL_READY)
 ANNOUNCED = replace(UNANNOUNCED, observed_generation=group(deleting=True).generation)
-
-
-def beginning(*nodes: Node, status: Status = UNANNOUNCED, note: str = "") -> ObservedBeginning:
-    return ObservedBeginning(group(deleting=True), status, nodes, note)
-
-
-def first_status(plan: Plan) -> Status:
-    """Return the status that the plan writes first."""
-    write = plan.actions[0]
-    assert isinstance(write, WriteStatus)
-    return write.status
 
 
 def patched(plan: Plan) -> list[str]:
@@ -464,25 +415,6 @@ def test_an_error_is_recorded_at_the_resource_of_the_call_or_the_next_one(
     assert list(errors) == [kind]
     assert plan.outcome == errors[kind].reason == "PermissionDenied"
     assert errors[kind].message.startswith("Required 'x' permission (a call). ")
-
-
-def group_work(known: Status) -> GroupWork:
-    """Return the work on a group that is being deleted; it can make no call."""
-    nothing: Any = None
-    about = replace(group(deleting=True), raw={"status": render(known)})
-    return GroupWork(
-        settings=nothing,
-        gce=nothing,
-        cluster=nothing,
-        publish=nothing,
-        random_bytes=bytes,
-        now=NOW,
-        trigger=ObjectTrigger(Message("default", "my-slice", "", Cause.RESYNC, NOW)),
-        remaining_s=lambda: 30.0,
-        group=about,
-        status=known,
-        reported=known,
-    )
 
 
 REJECTED = {Type.ACCEPTED: Condition("False", Reason.INVALID_SPEC, "no zone", NOW, 1)}

@@ -35,9 +35,9 @@ from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Cause, Message
 from shared.triggers.trigger import LogTrigger, ObjectTrigger, Trigger
 from tests.support.builders import NOW, RESOURCE, group, unreadable_group
+from tests.support.compute import instance
 from tests.support.reads import reading_work
-from tests.unit.functions.inject_token.test_decide import instance
-from tests.unit.functions.tear_down.test_decide import (
+from tests.unit.functions.tear_down.objects import (
     ALL_READY,
     DELETING,
     ENDED,

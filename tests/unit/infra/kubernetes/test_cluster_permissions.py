@@ -18,8 +18,11 @@ from local.kube.calls import Call, CallLog
 from relay import daemon
 from shared.triggers.routes import JOBSET_STEPS, STEPS
 from tests.stories import (
+    errors,
     helpers,
+    jobset_slices,
     jobsets,
+    joins,
     test_api_errors,
     test_jobset_slices,
     test_joins,
@@ -29,7 +32,7 @@ from tests.stories.helpers import HOUR, MINUTE
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
 from tests.support.signing_requests import kubelets, pem
-from tests.unit.infra.kubernetes.test_manifests import Permission, expand
+from tests.unit.infra.kubernetes.manifests import Permission, expand
 
 pytestmark = pytest.mark.xdist_group("permissions in the cluster")
 
@@ -80,7 +83,7 @@ def is_covered(permission: Permission, call: Call) -> bool:
 def lose_a_vm_without_an_event() -> None:
     """A VM is recreated without a report of its loss: its Node still exists."""
     harness = Harness(replace(helpers.with_heartbeats(), sinks=False))
-    helpers.ready_slice(harness, manifest(**test_losses.TWO_SINGLE))
+    helpers.ready_slice(harness, manifest(**helpers.TWO_SINGLE))
     harness.simulation.gce.faults.act_as_user("DELETE", helpers.vms(harness)[0])
     harness.run_for(30 * MINUTE)
     helpers.until_ready(harness)
@@ -104,7 +107,7 @@ def write_no_token() -> None:
 def run_beside_tpu_operator() -> None:
     """The CRDs of tpu-operator's child objects exist; the group has no child objects."""
     harness = Harness()
-    test_api_errors._define_children(harness)
+    errors.define_children(harness)
     helpers.ready_slice(harness, manifest())
     harness.run_for(2 * HOUR)  # report_leaks runs once an hour
     helpers.assert_deleted_completely(harness)
@@ -112,19 +115,19 @@ def run_beside_tpu_operator() -> None:
 
 def recreate_a_jobset() -> None:
     """A JobSet is recreated while its slice, which has a release deadline, is still being created."""
-    harness = test_jobset_slices.new_harness()
-    test_jobset_slices.post(harness)
+    harness = jobset_slices.new_harness()
+    jobset_slices.post(harness)
     helpers.until(harness, lambda: harness.group(jobsets.NAME) is not None)
     jobsets.delete(harness)
     harness.run_for(20 * jobsets.SECOND)
-    assert "tpu-functions.dev/release-after" in test_jobset_slices.marks(harness)
-    test_jobset_slices.post(harness)
+    assert "tpu-functions.dev/release-after" in jobset_slices.marks(harness)
+    jobset_slices.post(harness)
     jobsets.until(harness, lambda: jobsets.are_running(harness))
 
 
 def request_a_control_planes_certificate() -> None:
     """The request is denied, and the token is revoked."""
-    groups = test_joins.TwoGroups()
+    groups = joins.TwoGroups()
     groups.request(pem(kubelets("control-plane-1")))
     groups.harness.run_for(MINUTE)
     assert groups.decisions() == ["Denied"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import shutil
 import subprocess
 import tempfile
 from base64 import b64encode
@@ -18,27 +16,20 @@ import yaml
 from google.auth import identity_pool
 
 from local.base.clock import VirtualClock
-from local.control_plane.binaries import find
 from local.kube import KubeApi
 from relay.settings import read_settings
 from shared.base.names import BOOTSTRAP_GROUP
 from shared.node_groups.bootstrap import KUBEADM_GROUP
-from shared.triggers.routes import JOBSET_STEPS, STEPS
+from shared.triggers.routes import JOBSET_STEPS
 from tests.support.admission import evaluate, refusal
 from tests.support.overlays import COMPONENTS, EXAMPLE, KUBERNETES, NAMES, write_overlay
-from tests.unit.infra.kubernetes.test_manifests import (
-    DOCUMENTS,
-    LABELS,
-    SECRET,
-    Permission,
-    merge_patch,
-)
-from tests.unit.infra.kubernetes.test_manifests import expand as expand_role
+from tests.unit.infra.kubernetes.kubectl import KUBECTL, USERS
+from tests.unit.infra.kubernetes.manifests import DOCUMENTS, LABELS, SECRET, Permission, merge_patch
+from tests.unit.infra.kubernetes.manifests import expand as expand_role
 from version import VERSION
 
 Manifest = dict[str, Any]
 
-USERS = [step.replace("_", "-") for step in STEPS]
 PAGE = KUBERNETES.parents[1] / "docs" / "kubernetes-manifests.md"
 CREDENTIALS = "/var/run/secrets/google"
 
@@ -47,13 +38,6 @@ def permissions(namespace: str, group: str, resource: str, *verbs: str) -> set[P
     return {(namespace, group, resource, verb) for verb in verbs}
 
 
-def find_kubectl() -> str | None:
-    """Return the control plane's own kubectl, or the one on PATH."""
-    binaries = find(os.environ)
-    return binaries.path("kubectl") if binaries is not None else shutil.which("kubectl")
-
-
-KUBECTL = find_kubectl()
 pytestmark = pytest.mark.skipif(
     KUBECTL is None, reason="kubectl, which renders the manifests, is not installed"
 )

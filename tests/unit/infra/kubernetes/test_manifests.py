@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator
-from datetime import UTC, datetime
-from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
-import yaml
 
 from local.gke.nodes import make_nodes
 from local.kube.placement import selects
@@ -23,22 +18,19 @@ from shared.base.names import (
     POOL_LABEL,
     RESOURCE_NAME_LABEL,
 )
-from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
+from shared.node_groups.bootstrap import KUBEADM_GROUP
 from shared.triggers.routes import STEPS
 from tests.support.admission import refusal
-
-Manifest = dict[str, Any]
-Permission = tuple[str, str, str, str]
-"""Namespace (or ``*``), API group, resource (``/`` and a name if only one), verb."""
-
-BASE = Path(__file__).parents[4] / "infra" / "kubernetes" / "base"
-KUSTOMIZATION: Manifest = yaml.safe_load((BASE / "kustomization.yaml").read_text())
-DOCUMENTS: list[Manifest] = [
-    document
-    for name in KUSTOMIZATION["resources"]
-    for document in yaml.safe_load_all((BASE / name).read_text())
-]
-LABELS = ("app.kubernetes.io/name", "app.kubernetes.io/component", "app.kubernetes.io/part-of")
+from tests.unit.infra.kubernetes.manifests import (
+    BASE,
+    DOCUMENTS,
+    KUSTOMIZATION,
+    LABELS,
+    SECRET,
+    Manifest,
+    expand,
+    merge_patch,
+)
 
 
 def of_kind(*kinds: str) -> list[Manifest]:
@@ -75,19 +67,6 @@ def test_every_manifest_has_the_recommended_labels(document: Manifest) -> None:
 # Permissions
 
 
-def expand(role: Manifest) -> Iterator[Permission]:
-    namespace = role["metadata"].get("namespace", "*")
-    for rule in role["rules"]:
-        names = [f"/{name}" for name in rule.get("resourceNames", ())] or [""]
-        yield from (
-            (namespace, group, resource + name, verb)
-            for group in rule["apiGroups"]
-            for resource in rule["resources"]
-            for name in names
-            for verb in rule["verbs"]
-        )
-
-
 @pytest.mark.parametrize("role", of_kind("Role", "ClusterRole"), ids=identify)
 def test_no_role_may_read_secrets_or_has_a_wildcard(role: Manifest) -> None:
     for _, group, resource, verb in expand(role):
@@ -121,22 +100,6 @@ def find_rejection(
     return refusal(document, operation, item, user=user)
 
 
-def merge_patch(target: Any, change: Any) -> Any:
-    """Return a copy of ``target`` with the JSON merge patch ``change`` applied."""
-    if not isinstance(change, dict):
-        return change
-    base = target if isinstance(target, dict) else {}
-    keys = [key for key in (base | change) if change.get(key, ...) is not None]
-    return {
-        key: merge_patch(base.get(key), change[key]) if key in change else base[key] for key in keys
-    }
-
-
-SECRET = token_secret(
-    Token("abcdef", "0123456789abcdef", datetime(2026, 1, 1, tzinfo=UTC)),
-    resource_name="tng-training-1a2b3c4d",
-    vm="tng-training-1a2b3c4d-x1y2",
-)
 ONLY_TOKENS = "tpu-functions may only create and delete bootstrap tokens in kube-system"
 ONLY_OWN_TOKENS = (
     "tpu-functions may only create and delete bootstrap tokens of its own, which have the label "

@@ -14,7 +14,7 @@ import yaml
 from relay.metrics import DESCRIPTIONS, LABELS, SLICE_SERIES, GroupState
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
-from tests.unit.docs.test_docs import list_anchors
+from tests.unit.docs.pages import list_anchors
 from tests.unit.infra.terraform.terraform_module import ROOT
 
 DASHBOARD = json.loads((ROOT / "infra" / "monitoring" / "dashboard.json").read_text())

@@ -20,7 +20,6 @@ from local.cloud.simulation import Options
 from local.gce import iam
 from local.gce.inprocess import mount
 from local.tests.gke.small_gke import SETTINGS, Gke
-from local.tests.gke.test_port import LEADER
 from local.vm import agents
 from shared.node_groups.node_group import resource_name
 from shared.ports.gke import GkeClient
@@ -33,7 +32,14 @@ from tests.stories.helpers import HOUR, MINUTE, NAME
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
 from tests.unit.infra.terraform.terraform_module import ROOT, read, read_permissions
+from tests.unit.shared.slices.by_node_pool.objects import leader
 
+LEADER = leader(
+    node_selector={
+        "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
+        "cloud.google.com/gke-tpu-topology": "2x4",
+    }
+)
 pytestmark = pytest.mark.xdist_group("permissions of the table")
 PERMISSIONS = read_permissions()
 AS_A_SERVICE_ACCOUNT: dict[str, Any] = {

@@ -1,4 +1,3 @@
-# ruff: noqa: E501  (a table reads best with a row on a line)
 """The snapshot in a log line has the observation of a decision, is read back, and has no secret."""
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from hypothesis import strategies as st
 
 from functions import approve_join, create_resources, inject_token, label_node, tear_down
 from functions.label_node.observed_nodes import ObservedNodes
-from shared.base.names import PAUSED_ANNOTATION, TOKEN_EXPIRY_KEY, TOKEN_KEY, VM_ID_LABEL
-from shared.base.reasons import Reason
+from shared.base.names import TOKEN_EXPIRY_KEY, TOKEN_KEY, VM_ID_LABEL
 from shared.frame.plan import NothingToDo, ObserveAgain, Plan
 from shared.frame.snapshot import (
     FIELD,
@@ -37,26 +35,20 @@ from shared.frame.snapshot import (
 )
 from shared.frame.step import Invocation, Step, handle, open_work
 from shared.node_groups.node_group import InstanceConfig
-from shared.node_groups.status import Pending, Status
+from shared.node_groups.status import Status
 from shared.node_groups.work import WriteStatus
 from shared.ports.errors import CallError, OutOfTimeError
-from tests.support import large_slices
-from tests.support.builders import NOW, RESOURCE, flat, group, unreadable_group
-from tests.unit.functions.approve_join import test_decide as joins
-from tests.unit.functions.create_resources import test_decide as creation
-from tests.unit.functions.inject_token import test_decide as injection
-from tests.unit.functions.label_node import test_decide as labels
-from tests.unit.shared.frame import test_step
+from tests.support import compute
+from tests.support.builders import NOW, RESOURCE, flat, group
+from tests.unit.functions.inject_token import objects as injection
+from tests.unit.functions.label_node import objects as labels
+from tests.unit.shared.frame import objects
+from tests.unit.shared.frame.cases import CASES, rules_of
 
 STEPS: dict[str, Step[Any, Any]] = {
     module.STEP.name: module.STEP
     for module in (create_resources, inject_token, approve_join, label_node, tear_down)
 }
-
-
-def rules_of(step: Step[Any, Any]) -> Rules:
-    assert step.snapshot is not None
-    return step.snapshot
 
 
 def snapshot_of(step: Step[Any, Any], observed: Any, now: datetime = NOW) -> dict[str, Any]:
@@ -163,35 +155,6 @@ def test_the_error_of_an_unwritten_snapshot_names_the_field() -> None:
     )
 
 
-RECREATED = replace(
-    labels.COMPLETE,
-    pending=(Pending(labels.A, str(Reason.NODE_NOT_READY), NOW - timedelta(seconds=5)),),
-)
-CASES: dict[str, tuple[str, Any]] = {
-    **{
-        name: (name.partition(":")[0], make(32).args[0])  # type: ignore[attr-defined]
-        for name, make in large_slices.CASES.items()
-    },
-    **{f"approve_join: {name}": ("approve_join", approve_join.observe.ObservedRequests((case[0],))) for name, case in joins.CASES.items()},
-    "a group that is paused": ("create_resources", creation.observed(group(annotations={PAUSED_ANNOTATION: "true"}))),
-    "a group that is not owned": ("create_resources", creation.observed(group(owned=False))),
-    "a group that cannot be read": ("create_resources", create_resources.observe.ObservedUnreadable(unreadable_group(), Status())),
-    "a Node that was ready a moment ago": ("label_node", labels.on_resync(labels.node(created=labels.EARLIER - timedelta(days=1)), known=RECREATED)),
-    "the Node of a recreated VM": ("label_node", labels.on_resync(labels.node(created=NOW), known=RECREATED)),
-    "a VM that was preempted": ("label_node", labels.observed(trigger=labels.preempted(labels.A), instances={labels.A: None})),
-    "the taints of a Node": (
-        "label_node",
-        labels.observed(
-            labels.node(proved=False),
-            instances={labels.A: labels.vm()},
-            about=group(change={"nodeTaints": [{"key": "a", "effect": "NoSchedule"}]}),
-        ),
-    ),
-    "a VM that could not be read": ("inject_token", replace(injection.observed(), errors=(CallError("get", 403, "forbidden", "no"),), unread=("x",))),
-    "an unreadable group that is being deleted": ("tear_down", tear_down.observe.UnreadableRemains(unreadable_group(deleting=True), Status())),
-}  # fmt: skip
-
-
 @pytest.mark.parametrize("name, observed", CASES.values(), ids=CASES)
 def test_the_decision_is_reproduced_from_the_logged_snapshot(name: str, observed: Any) -> None:
     step = STEPS[name]
@@ -232,7 +195,7 @@ SECRETS = {
 
 @pytest.mark.parametrize("metadata", SECRETS.values(), ids=SECRETS)
 def test_the_metadata_of_a_vm_is_written_without_secrets(metadata: dict[str, str]) -> None:
-    vm = replace(injection.instance(RESOURCE), metadata=metadata)
+    vm = replace(compute.instance(RESOURCE), metadata=metadata)
     given = labels.on_resync(
         labels.node(proved=False), instances={labels.A: replace(vm, name=labels.A)}
     )
@@ -259,10 +222,10 @@ def test_a_spec_is_written_without_metadata_annotations_and_the_document() -> No
 
 
 def test_new_tokens_are_written_without_their_secrets() -> None:
-    vm = inject_token.observe.Vm(injection.instance(RESOURCE), None, injection.OLD)
+    vm = inject_token.observe.Vm(compute.instance(RESOURCE), None, compute.OLD)
     line = snapshot_of(inject_token.STEP, injection.observed(vm))
     assert injection.NEW.secret not in text_of(line)
-    assert injection.OLD.secret not in text_of(line)
+    assert compute.OLD.secret not in text_of(line)
     assert "sha256:" not in text_of(line)
 
 
@@ -278,8 +241,8 @@ def large(hosts: int) -> ObservedNodes:
         node_labels |= {VM_ID_LABEL: number, "kubernetes.io/hostname": name}
         boot = f"{random.getrandbits(128):032x}"
         nodes.append(labels.node(name, changed=at, boot=boot, labels=node_labels, created=at))
-        token = replace(injection.OLD, id=f"{random.getrandbits(24):06x}")
-        vm = injection.instance(name, "RUNNING", token, at, at)
+        token = replace(compute.OLD, id=f"{random.getrandbits(24):06x}")
+        vm = compute.instance(name, "RUNNING", token, at, at)
         vms[name] = replace(vm, id=number)
     known = labels.RESOURCES_READY
     about = group(change={"nodeCount": 2304, "topology": "16x24x24"})
@@ -399,7 +362,7 @@ def test_any_content_of_the_log_is_read_or_raises_a_snapshot_error(
 
 def run(step: Step[Any, Any], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """Return the log line of an invocation."""
-    handle(test_step.STEP, step.run, test_step.message("Added", 5), test_step.runtime())
+    handle(objects.STEP, step.run, objects.message("Added", 5), objects.runtime())
     (line,) = map(json.loads, capsys.readouterr().out.splitlines())
     found: dict[str, Any] = line
     return found
@@ -407,7 +370,7 @@ def run(step: Step[Any, Any], capsys: pytest.CaptureFixture[str]) -> dict[str, A
 
 def make_step(**change: Any) -> Step[Any, Any]:
     step: Step[Any, Any] = Step(
-        test_step.STEP, open_work, lambda _: WHOLE, decide_whole, lambda _, __: None, snapshot=RULES
+        objects.STEP, open_work, lambda _: WHOLE, decide_whole, lambda _, __: None, snapshot=RULES
     )
     return replace(step, **change)
 

@@ -6,14 +6,13 @@ import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import starmap
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from shared.base.logs import make_logger
 from shared.frame.plan import (
     ABORT_AFTER_FAILURE,
     Action,
@@ -39,7 +38,6 @@ from shared.frame.step import (
     SECONDS_FOR_OTHER_CALLS,
     Answer,
     Invocation,
-    Runtime,
     Step,
     execute,
     handle,
@@ -47,57 +45,15 @@ from shared.frame.step import (
     work_fields,
 )
 from shared.ports.errors import CallError, OutOfTimeError
-from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access import AccessError
-from shared.ports.kubernetes.access_settings import Kubeconfig
-from shared.ports.kubernetes.connection import Connection
 from shared.ports.kubernetes.events import Event
-from shared.settings import Settings
 from shared.triggers.decode import decode
 from shared.triggers.message import MAX_NAMES, Cause, Message
 from shared.triggers.routes import ROUTES
 from shared.triggers.trigger import ObjectTrigger, TimeTrigger, Trigger
-from tools.bench import push
+from tests.unit.shared.frame.objects import NOW, STEP, message, runtime
 
-STEP = "label_node"
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 Run = Callable[[Invocation], Answer]
-
-
-def runtime() -> Runtime:
-    """Return a runtime that makes no call."""
-    access = Kubeconfig("/nowhere")
-    return Runtime(
-        routes=ROUTES,
-        project="p",
-        settings=Settings("p", "", frozenset({"p"}), access, "", timedelta(minutes=15)),
-        connection=Connection(access),
-        clients=Clients(""),
-        publish=lambda _topic, _messages: None,
-        now=lambda: NOW,
-        monotonic=lambda: 0.0,
-        random_bytes=bytes,
-        log=make_logger(),
-    )
-
-
-def message(
-    cause: str, attempt: int, published: datetime | None = NOW, *, at: datetime = NOW
-) -> bytes:
-    document = {
-        "version": 1,
-        "kind": "TPUNodeGroup",
-        "namespace": "default",
-        "name": "train",
-        "uid": "u",
-        "cause": cause,
-        "at": at.isoformat(),
-    }
-    body = json.loads(push(document))
-    body["message"].pop("publishTime", None)
-    if published is not None:
-        body["message"]["publishTime"] = published.isoformat()
-    return json.dumps({**body, "deliveryAttempt": attempt}).encode()
 
 
 def crash(_: Invocation) -> Answer:

@@ -43,9 +43,9 @@ from shared.ports.kubernetes.events import Event
 from shared.settings import JoinApproval
 from shared.slices.provider import Owner, Slice, SliceState
 from shared.triggers.message import Cause, Message
-from tests.support.builders import NOW, RESOURCE, group, raw_group
-from tests.unit.functions.create_resources.test_decide import ADDED, SETTINGS
-from tests.unit.functions.inject_token.test_decide import instance
+from tests.support.builders import NOW, RESOURCE, SETTINGS, group, raw_group
+from tests.support.compute import instance
+from tests.unit.functions.create_resources.objects import ADDED
 
 LONG_AGO = NOW - timedelta(hours=1)
 SPEC = group().spec

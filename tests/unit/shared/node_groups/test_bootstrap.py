@@ -18,10 +18,8 @@ from functools import partial
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,8 +32,8 @@ from shared.node_groups.bootstrap import (
     render_startup_script,
     token_secret,
 )
+from tests.unit.shared.node_groups.authorities import EC_CA, NOW, V1_CA, make_ca
 
-NOW = datetime(2026, 3, 1, 12, 0, 0, 654321, tzinfo=UTC)
 TOKEN = Token("abc123", "0123456789abcdef", datetime(2026, 3, 1, 13, tzinfo=UTC))
 PIN = "sha256:" + "0" * 64
 
@@ -146,40 +144,10 @@ def test_the_secret_of_a_token_has_the_fields_of_bootstrap_authentication() -> N
 # --- the CA's pin ---
 
 
-def make_ca(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey) -> str:
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubernetes")])
-    algorithm = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(NOW)
-        .not_valid_after(NOW + timedelta(days=1))
-        .sign(key, algorithm)
-    )
-    return certificate.public_bytes(Encoding.PEM).decode()
-
-
 def pin_by_cryptography(pem: str) -> str:
     key = x509.load_pem_x509_certificate(pem.encode()).public_key()
     info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return f"sha256:{hashlib.sha256(info).hexdigest()}"
-
-
-# Created with `openssl x509 -req`: version 1 has no version field, unlike later versions.
-V1_CA = """\
------BEGIN CERTIFICATE-----
-MIIBFzCBvwIUb2YXAcW07BB5BjWgki6PTlX/WeYwCgYIKoZIzj0EAwIwDjEMMAoG
-A1UEAwwDb2xkMCAXDTI2MTEyMDIyMjc1NFoYDzIxMjYxMDI3MjIyNzU0WjAOMQww
-CgYDVQQDDANvbGQwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAATJh59Jff4rKdwF
-qSC/7KAKB+7lXcc1POb9raozdT27D7GV+CVMtMqe23Im5wZ7bytyEOd3t9XuZUX5
-gCOpDnHIMAoGCCqGSM49BAMCA0cAMEQCIDoVWzChKmf/rd8uSSqiEUvSHkF+pNrT
-Z/7NAYxPCpUyAiAEjdBUiuMtxZ6ABhsoi+T0koFzK2xEkBLDRndZ8nJFSQ==
------END CERTIFICATE-----
-"""
-EC_CA = make_ca(ec.generate_private_key(ec.SECP256R1()))
 
 
 @pytest.mark.conformance("boot-ca-hash")

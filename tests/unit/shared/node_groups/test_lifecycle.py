@@ -27,13 +27,8 @@ from shared.node_groups.resources import Found
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, ResourceError, State
 from shared.ports.gce.values import GceError, Operation
 from tests.support.builders import NOW, RESOURCE, group
-from tests.unit.functions.create_resources.test_decide import (
-    OWN,
-    URI,
-    instance_group,
-    policy,
-    template,
-)
+from tests.support.compute import URI, instance_group, policy, template
+from tests.unit.functions.create_resources.objects import OWN
 from tools.pages.resource_lifecycle import MEANINGS, Situation, list_situations, rows_of
 
 EARLIER = NOW - timedelta(minutes=10)

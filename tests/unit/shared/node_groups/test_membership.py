@@ -11,7 +11,7 @@ from shared.node_groups.membership import is_match, is_of_predecessor, proof_pat
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node
 from tests.support.builders import group
-from tests.unit.functions.label_node.test_decide import A, node, vm
+from tests.unit.functions.label_node.objects import A, node, vm
 
 WITH_TOKENS = group()
 WITHOUT_TOKENS = group(change={"bootstrapKubernetes": None})

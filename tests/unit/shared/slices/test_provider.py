@@ -22,9 +22,9 @@ from shared.slices.provider import NameConflict
 from tests.support.builders import NOW, merge
 from tests.support.jobset_objects import options
 from tests.support.reads import Reads
-from tests.unit.functions.provision_slice.test_decide import leader as group_leader
-from tests.unit.shared.slices.by_node_group import test_provider as groups
-from tests.unit.shared.slices.by_node_pool.test_desired_pool import SETTINGS, labelled, leader, pool
+from tests.unit.functions.provision_slice.objects import leader as group_leader
+from tests.unit.shared.slices.by_node_group import objects as groups
+from tests.unit.shared.slices.by_node_pool.objects import SETTINGS, labelled, leader, pool
 
 PATH = SETTINGS.cluster_path
 DESIRED_POOL = NodePools(

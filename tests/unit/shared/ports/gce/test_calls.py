@@ -10,7 +10,7 @@ from shared.ports.errors import OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.clients import Clients
 from shared.ports.gce.values import Instance
-from tests.unit.functions.inject_token.test_decide import instance
+from tests.support.compute import instance
 
 
 class Slow(Gce):

@@ -21,24 +21,13 @@ from shared.slices.jobsets import find_leader
 from shared.slices.provider import Owner, Slice, SliceState
 from tests.support.builders import NOW, merge
 from tests.support.jobset_objects import options, waiting_pod
+from tests.unit.shared.slices.by_node_group.objects import SINCE, group, read
 
-SINCE = "2026-11-20T09:30:00Z"
 MOMENT = datetime(2026, 11, 20, 9, 30, tzinfo=UTC)
 COMPLETE = {"completedAt": "2026-11-20T09:00:00Z"}
 SPOT = {"spec": {"instanceConfig": {"provisioningModel": "SPOT"}}}
 FLEX_START = {"spec": {"instanceConfig": {"provisioningModel": "FLEX_START"}}}
 ONE_HOST = {"spec": {"targetSizePolicyMode": "INDIVIDUAL"}}
-
-
-def group(**change: Any) -> dict[str, Any]:
-    """Return the group of the JobSet's Job as the API server returns it."""
-    leader = find_leader(waiting_pod())
-    assert leader is not None
-    read = {"metadata": {"uid": "u", "resourceVersion": "5", "creationTimestamp": SINCE}}
-    manifest: dict[str, Any] = merge(
-        merge(build_desired_slice(leader, options()).body, read), change
-    )
-    return manifest
 
 
 def ready(status: str, reason: str = "Ready", **rest: Any) -> dict[str, Any]:
@@ -50,12 +39,6 @@ def ready(status: str, reason: str = "Ready", **rest: Any) -> dict[str, Any]:
         "message": "the cloud's message",
     }
     return {"status": {"conditions": [{**condition, "lastTransitionTime": SINCE}], **rest}}
-
-
-def read(change: dict[str, Any], now: datetime = NOW) -> Slice:
-    found = read_slice(group(**change), now)
-    assert found is not None
-    return found
 
 
 def test_a_slice_is_read() -> None:

@@ -11,11 +11,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-import yaml
 
-from shared.base.environment import SettingsError, Variables
+from shared.base.environment import SettingsError
 from shared.base.jobs import job_key, slice_name
-from shared.ports.gke_settings import GkeSettings, Network, read_gke_settings
+from shared.ports.gke_settings import GkeSettings, Network
 from shared.slices.by_node_pool.desired_pool import (
     NETWORKS,
     POOL_GENERATIONS,
@@ -33,78 +32,25 @@ from shared.slices.by_node_pool.found_pools import (
     read_older,
     read_slice,
 )
-from shared.slices.jobsets import Leader, find_leader
 from shared.slices.provider import InputError, NameConflict, Owner, Slice, SliceState
 from shared.slices.selectors import COPY_LABELS, SPOT
 from tests.support.builders import DATA
+from tests.unit.shared.slices.by_node_pool.objects import (
+    DOCUMENT,
+    ENVIRONMENT,
+    SETTINGS,
+    TOLERATION,
+    body,
+    labelled,
+    leader,
+    pool,
+    read_settings,
+)
 
-DOCUMENT: dict[str, Any] = yaml.safe_load((DATA / "tpu_provisioner.yaml").read_text())
 ROWS: dict[str, dict[str, Any]] = {row["id"]: row for row in DOCUMENT["rows"]}
-POD: dict[str, Any] = DOCUMENT["fixtures"]["pod"]
-ENVIRONMENT = {
-    "GCP_PROJECT_ID": "my-project",
-    "GCP_CLUSTER_LOCATION": "us-east5",
-    "GCP_CLUSTER": "my-cluster",
-    "GCP_ZONE": "us-east5-a",
-}
 
 
-def read_settings(environment: Mapping[str, str]) -> GkeSettings:
-    variables = Variables(environment)
-    settings = read_gke_settings(variables)
-    variables.check()
-    return settings
-
-
-SETTINGS = read_settings(ENVIRONMENT)
-TOLERATION = {"key": SPOT, "operator": "Equal", "value": "true", "effect": "NoSchedule"}
 HASH = "google.com/tpu-provisioner-nodepool-hash"
-
-
-def pod(**change: Any) -> dict[str, Any]:
-    """Return the Pod of the table with the changes of a row."""
-    maps = {
-        name: {
-            key: value
-            for key, value in {**POD[name], **(change.get(name) or {})}.items()
-            if value is not None
-        }
-        for name in ("labels", "annotations", "node_selector")
-    }
-    containers = change.get("containers", [change.get("tpu", 4)])
-    return {
-        "metadata": {
-            "name": POD["name"],
-            "namespace": change.get("namespace", POD["namespace"]),
-            "uid": "pod-uid",
-            "labels": maps["labels"],
-            "annotations": maps["annotations"],
-            "ownerReferences": [change.get("owner", POD["owner"])],
-        },
-        "spec": {
-            "nodeSelector": maps["node_selector"],
-            "tolerations": change.get("tolerations", []),
-            "affinity": change.get("affinity", {}),
-            "containers": [
-                {"name": f"c{number}", "resources": {"requests": {"google.com/tpu": str(chips)}}}
-                for number, chips in enumerate(containers)
-            ],
-        },
-        "status": {
-            "phase": "Pending",
-            "conditions": [{"type": "PodScheduled", **POD["pod_scheduled"]}],
-        },
-    }
-
-
-def leader(**change: Any) -> Leader:
-    found = find_leader(pod(**change))
-    assert found is not None
-    return found
-
-
-def body(settings: GkeSettings = SETTINGS, **change: Any) -> dict[str, Any]:
-    return dict(build_desired_slice(leader(**change), settings).body)
 
 
 def get_input_error(settings: GkeSettings = SETTINGS, **change: Any) -> str:
@@ -706,26 +652,6 @@ def test_a_hash_is_computed_as_in_tpu_provisioner() -> None:
 
 
 # Pools that are read as slices
-
-
-def pool(**change: Any) -> dict[str, Any]:
-    """Return the pool of the table's Pod as GKE returns it."""
-    return {**body(), "status": "RUNNING", "etag": "e", **change}
-
-
-def labelled(**labels: str | None) -> dict[str, Any]:
-    """Return the pool with other labels; a label of this system is named by its last word."""
-    found = pool()
-    known = {
-        key.rpartition("-")[2]: key for key in found["config"]["labels"] if "parent" not in key
-    }
-    known |= {"parent": "google.com/tpu-provisioner-parent-name"}
-    for name, value in labels.items():
-        key = known.get(name, name)
-        found["config"]["labels"].pop(key, None)
-        if value is not None:
-            found["config"]["labels"][key] = value
-    return found
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,15 @@
+"""The manifests of the JobSet components."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.real.relay.conftest import INSTALLATION
+
+COMPONENTS = Path(INSTALLATION) / "components"
+MANIFESTS = [
+    str(path)
+    for name in ("jobsets", "jobsets-node-groups")
+    for path in (COMPONENTS / name).glob("[!k]*.yaml")
+]
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"

@@ -1,0 +1,38 @@
+"""JobSets whose slices are GKE's node pools."""
+
+from __future__ import annotations
+
+from local.cloud.simulation import Options
+from shared.ports.gke_settings import GkeSettings
+from shared.settings import GKE
+from tests.stories.jobsets import (
+    NAME,
+    apply,
+    apply_options,
+)
+from tests.support import jobset_objects as objects
+from tests.support.harness import GKE_CLUSTER, GKE_REGION, Harness
+
+ZONE = f"{GKE_REGION}-c"
+SETTINGS = GkeSettings("my-gcp-project", GKE_REGION, GKE_CLUSTER, zone=ZONE)
+CREATING = (
+    f"Pod NodePoolCreationStarted: Creating node pool {NAME}, 4 hosts of ct6e-standard-4t (4x4), for "
+    "Job train-workers-0 of JobSet train"
+)
+
+
+def new_harness(options: Options | None = None) -> Harness:
+    """A simulation in which JobSets get node pools."""
+    harness = Harness(options, slices={"jobset_provider": GKE, "gke": SETTINGS})
+    apply_options(harness)
+    return harness
+
+
+def post(harness: Harness, replicas: int = 1) -> None:
+    jobset = objects.jobset()
+    jobset["spec"]["replicatedJobs"][0]["replicas"] = replicas
+    apply(harness, jobset)
+
+
+def is_gone(harness: Harness) -> bool:
+    return harness.gke.leftovers() == []
