@@ -151,7 +151,10 @@ class CreationReport:
 
 
 def _with_field(reason: str, message: str) -> str:
-    """The message, prefixed with the field of the spec that it concerns, if that is known."""
+    """The message, prefixed with the field of the spec that it concerns, if that is known.
+
+    The status keeps the text of an error alone, so the field is found by its words.
+    """
     if reason != Reason.INVALID_SPEC:
         return message
     field = next((path for words, path in _FIELDS.items() if words in message), "")

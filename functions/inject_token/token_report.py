@@ -67,7 +67,10 @@ def _has_retry_about(group: NodeGroup, known: Status, vms: Sequence[str]) -> boo
 
 
 def _may_concern(group: NodeGroup, error: str, vms: Sequence[str]) -> bool:
-    """Whether an error may be about one of these VMs: it names one of them, or none of the group's."""
+    """Whether an error may be about one of these VMs: it names one of them, or none of the group's.
+
+    The status keeps the text of an error alone, so the names are searched for in it.
+    """
     named = set(re.findall(rf"\b{group.resource_name}-[a-z0-9]{{4}}\b", error))
     return not named or not named.isdisjoint(vms)
 

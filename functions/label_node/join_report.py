@@ -28,7 +28,8 @@ def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Stat
         reason = Reason(lost[0]) if lost else Reason.NODE_LOST
         message = _describe_gone_early(gone, counts.desired)
     elif not observed.has_all_vms and before is not None and before.message.startswith(_GONE_EARLY):
-        return known  # only a list of all VMs can refute this message
+        # Only a list of all VMs can refute this message. The status has nothing but its text.
+        return known
     else:
         reason = _why_missing(observed, known)
         message = _describe_missing(observed, known, reason)

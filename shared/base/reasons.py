@@ -44,6 +44,15 @@ class Reason(StrEnum):
     DELETING_NODES = "DeletingNodes"
 
 
+DELETIONS = frozenset(
+    {
+        Reason.DELETING_MIG,
+        Reason.DELETING_TEMPLATE,
+        Reason.DELETING_POLICY,
+        Reason.DELETING_NODES,
+    }
+)
+"""Reasons of a deletion that makes progress."""
 VM_LOSSES = frozenset({Reason.PREEMPTED, Reason.MAX_RUN_DURATION_REACHED, Reason.NODE_LOST})
 """Reasons of a VM that is gone or does not run any more."""
 

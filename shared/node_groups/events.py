@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shared.base.reasons import Reason
+from shared.base.reasons import DELETIONS, Reason
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.readiness import awaiting_message
 from shared.node_groups.status import Condition, Status, Type
@@ -83,7 +83,7 @@ def _readiness_events(before: Status, after: Status, *, is_deleting: bool) -> It
     is_same = was is not None and was.reason == now.reason
     if is_same and not (is_deleting and was is not None and was.message != now.message):
         return
-    if now.reason.startswith("Deleting") and not (was and was.reason.startswith("Deleting")):
+    if now.reason in DELETIONS and (was is None or was.reason not in DELETIONS):
         yield Event("Cleanup", "TPU Node Group deletion initiated")
     is_loss = was is not None and was.is_true and now.reason == Reason.NODE_NOT_READY
     if is_loss or now.reason not in _QUIET:
