@@ -1,7 +1,8 @@
-"""What a field of a manifest may hold, as rules that can be put together like a schema.
+"""What a field of a manifest may hold, declared like a schema.
 
-A rule checks a value and yields `Violation`s, each with its path. No
-rule raises: any JSON value can be checked.
+A field checks a value and yields `Violation`s, each with its path. None raises: any JSON value can be
+checked. The attributes of a field are public: tools/pages/crd.py renders the schema of a
+CustomResourceDefinition from them.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
 
+_MAX_INT32 = 2**31 - 1
 _MOST_SHOWN = 60
 _YES = frozenset({"true", "yes", "on", "1", "t", "y"})
 
@@ -31,8 +34,11 @@ class Violation:
         return f"{self.path}: {self.text}"
 
 
-class Rule(Protocol):
-    """What a field may hold."""
+class Field(Protocol):
+    """What a field may hold. ``description`` is for the users who read about the field."""
+
+    @property
+    def description(self) -> str: ...
 
     def check(self, path: str, value: Any) -> Iterator[Violation]:
         """All violations of ``value`` at ``path``."""
@@ -40,45 +46,78 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class Must:
-    """What a text has to be like: a test, and the words for a person whose text fails it."""
+    """What a text must be like: a test, and the message of a text that fails it.
 
+    The API server makes the same test: by a schema's ``pattern``, or by ``cel``, of which the field is
+    ``self``. Without either only the functions make it. ``message_of`` is a message with a place, %s,
+    for the invalid text, which is ``cel_text`` in CEL.
+    """
+
+    message: str
     holds: Callable[[str], object]
-    words: str
+    pattern: str = ""
+    cel: str = ""
+    message_of: str = ""
+    cel_text: str = ""
+
+    def find_violation(self, path: str, text: str) -> Violation | None:
+        """What is wrong with the text, if it fails the test."""
+        if self.holds(text):
+            return None
+        if self.message_of:
+            return Violation(path, self.message_of % text)
+        return Violation(path, f"{self.message}, not {show(text)}")
 
 
-def match(pattern: str, words: str) -> Must:
-    """A text must match a pattern as a whole."""
-    return Must(re.compile(pattern).fullmatch, words)
+def match(pattern: str, message: str) -> Must:
+    """A text must match a pattern as a whole. The API server's message has the pattern."""
+    return Must(message, re.compile(pattern).fullmatch, pattern=f"^{pattern}$")
+
+
+def match_cel(pattern: str, message: str, subject: str = "self") -> Must:
+    """A text must match a pattern as a whole; the API server has the same message."""
+    return Must(message, re.compile(pattern).fullmatch, cel=f"{subject}.{matches(pattern)}")
+
+
+def match_keys(pattern: str, message: str) -> Must:
+    """Each key of a map must match a pattern as a whole."""
+    return Must(message, re.compile(pattern).fullmatch, cel=f"self.all(k, k.{matches(pattern)})")
+
+
+def matches(pattern: str) -> str:
+    """The call in CEL that matches a text with a pattern as a whole; choices are in parentheses."""
+    escaped = pattern.replace("\\", "\\\\")
+    return f"matches('^{escaped}$')"
 
 
 class Text:
     """Text with a length limit; of its patterns only the first that does not match is reported."""
 
-    def __init__(self, *musts: Must, least: int = 0, most: int) -> None:
-        self._musts = musts
-        self._least, self._most = least, most
+    def __init__(
+        self, description: str, *musts: Must, least: int = 0, most: int, default: str = ""
+    ) -> None:
+        self.description, self.musts, self.default = description, musts, default
+        self.least, self.most = least, most
 
     def check(self, path: str, value: Any) -> Iterator[Violation]:
         if not isinstance(value, str):
             yield Violation(path, f"must be text, not {show(value)}")
-        elif len(value) < self._least:
+        elif len(value) < self.least:
             yield Violation(path, "must not be empty")
-        elif len(value) > self._most:
-            yield Violation(path, f"has {len(value)} characters; {self._most} are allowed")
+        elif len(value) > self.most:
+            yield Violation(path, f"has {len(value)} characters; {self.most} are allowed")
         else:
-            yield from self._failures(path, value)
-
-    def _failures(self, path: str, value: str) -> Iterator[Violation]:
-        failed = next((must for must in self._musts if not must.holds(value)), None)
-        if failed is not None:
-            yield Violation(path, f"{failed.words}, not {show(value)}")
+            found = (must.find_violation(path, value) for must in self.musts)
+            yield from islice(filter(None, found), 1)
 
 
 @dataclass(frozen=True)
 class OneOf:
     """One of a few words."""
 
+    description: str
     words: tuple[str, ...]
+    default: str = ""
 
     def check(self, path: str, value: Any) -> Iterator[Violation]:
         if not isinstance(value, str) or value not in self.words:
@@ -89,8 +128,9 @@ class OneOf:
 class Number:
     """A whole number within bounds."""
 
+    description: str
     least: int
-    most: int
+    most: int = _MAX_INT32
 
     def check(self, path: str, value: Any) -> Iterator[Violation]:
         is_whole = isinstance(value, int) and not isinstance(value, bool)
@@ -101,9 +141,10 @@ class Number:
 
 @dataclass(frozen=True)
 class Items:
-    """A list of so many items of one rule; items that agree in all of ``keys`` are twins."""
+    """A list of so many items of one kind; items that agree in all of ``keys`` are twins."""
 
-    item: Rule
+    description: str
+    item: Field
     most: int
     least: int = 0
     keys: tuple[str, ...] = ()
@@ -132,9 +173,10 @@ class Items:
 
 @dataclass(frozen=True)
 class Entries:
-    """A map of so many entries. Problems of keys are reported at the map itself."""
+    """A map of so many entries. Violations of keys are reported at the map itself."""
 
-    value: Rule
+    description: str
+    value: Field
     most: int
     keys: tuple[Must, ...]
 
@@ -145,9 +187,8 @@ class Entries:
         if len(value) > self.most:
             yield Violation(path, f"has {len(value)} entries; {self.most} are allowed")
         for must in self.keys:
-            wrong = next((key for key in value if not must.holds(key)), None)
-            if wrong is not None:
-                yield Violation(path, f"{must.words}, not {show(wrong)}")
+            found = (must.find_violation(path, key) for key in value)
+            yield from islice(filter(None, found), 1)
         for key, entry in value.items():
             yield from self.value.check(f"{path}.{key}", entry)
 
@@ -156,16 +197,17 @@ class Entries:
 class Record:
     """An object with fields of its own; other fields are ignored, and ``null`` counts as absent."""
 
-    fields: Mapping[str, Rule]
+    description: str
+    fields: Mapping[str, Field]
     required: tuple[str, ...] = ()
 
     def check(self, path: str, value: Any) -> Iterator[Violation]:
         if not isinstance(value, Mapping):
             yield Violation(path, f"must be an object, not {show(value)}")
             return
-        for name, rule in self.fields.items():
+        for name, field in self.fields.items():
             if value.get(name) is not None:
-                yield from rule.check(f"{path}.{name}", value[name])
+                yield from field.check(f"{path}.{name}", value[name])
             elif name in self.required:
                 yield Violation(f"{path}.{name}", "is required")
 

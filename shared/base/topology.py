@@ -11,14 +11,20 @@ from dataclasses import dataclass
 from math import prod
 
 from shared.base.accelerators import CHIP_BOUNDS, GENERATIONS, Generation
+from shared.base.fields import any_of
 
 MACHINE_TYPE = re.compile(r"(?P<family>tpu7x|tpu7|ct6e)-[a-z]+-(?P<chips>[1248])t(-tpu)?")
 TOPOLOGY = re.compile(r"[1-9][0-9]*(x[1-9][0-9]*){1,2}")
 
-_V6E_SHAPES = frozenset({"1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16"})
-_TPU7_SMALL_SHAPES = frozenset({"1x1x1", "2x2x1", "2x2x2", "2x2x4", "2x4x4"})
-_TPU7_MAX_CUBES = 144
-"""A pod of TPU7x has 9,216 chips: 144 cubes of 4x4x4."""
+V6E_SHAPES = ("1x1", "2x2", "2x4", "4x4", "4x8", "8x8", "8x16", "16x16")
+TPU7_SMALL_SHAPES = ("1x1x1", "2x2x1", "2x2x2", "2x2x4", "2x4x4")
+TPU7_CHIPS = 9216
+"""The chips of a pod of TPU7x, which is the largest slice."""
+UNKNOWN_SHAPE = (
+    f"topology must be a shape that exists. v6e: {any_of(V6E_SHAPES)}. TPU7x: "
+    f"{', '.join(TPU7_SMALL_SHAPES)}, or AxBxC with A <= B <= C, each a multiple of 4, and at most "
+    f"{TPU7_CHIPS} chips"
+)
 
 GROUP_GENERATIONS = {
     one.family: one for one in GENERATIONS.values() if one.family in ("ct6e", "tpu7", "tpu7x")
@@ -49,33 +55,32 @@ def chips_of(topology: str) -> int:
     return prod(parse_dimensions(topology))
 
 
-def find_unknown_shape_violation(topology: str) -> str | None:
-    """Why there is no slice of this shape, whatever its VMs are, or ``None``."""
-    dimensions = parse_dimensions(topology)
-    if any(_is_known_shape(topology, dimensions, it) for it in GROUP_GENERATIONS.values()):
-        return None
-    flat, cubic = _shapes_of(GROUP_GENERATIONS["ct6e"]), _shapes_of(GROUP_GENERATIONS["tpu7x"])
-    return f"{topology} is not a slice topology; ct6e has {flat}; tpu7 and tpu7x have {cubic}"
+def is_known_shape(topology: str) -> bool:
+    """Whether there are slices of this shape, whatever their machine type is."""
+    if topology in V6E_SHAPES or topology in TPU7_SMALL_SHAPES:
+        return True
+    dimensions = parse_dimensions(topology) if TOPOLOGY.fullmatch(topology) else []
+    is_of_cubes = dimensions == sorted(dimensions) and not any(size % 4 for size in dimensions)
+    return len(dimensions) == 3 and is_of_cubes and prod(dimensions) <= TPU7_CHIPS
 
 
 def find_shape_violation(topology: str, machine: Machine) -> str | None:
-    """Why a slice of this shape cannot be made of this machine, or ``None``."""
-    generation = machine.generation
+    """Why a slice of this (well-formed) shape cannot be made of this machine, or ``None``."""
+    count, name = machine.generation.dimensions, machine.machine_type
     dimensions = parse_dimensions(topology)
-    if len(dimensions) != generation.dimensions:
-        example = "4x4" if generation.dimensions == 2 else "2x2x2"
-        return (
-            f"{generation.family} slices have {generation.dimensions} dimensions, "
-            f"as in {example}; {topology} has {len(dimensions)}"
+    if len(dimensions) != count:
+        words = (
+            "two dimensions with %s, as in 4x4"
+            if count == 2
+            else ("three dimensions with %s, as in 2x2x2")
         )
-    if not _is_known_shape(topology, dimensions, generation):
-        return f"{generation.family} has no slice of {topology}; it has {_shapes_of(generation)}"
+        return f"topology must have {words % name}"
+    if not is_known_shape(topology):
+        return UNKNOWN_SHAPE
     bounds = CHIP_BOUNDS[machine.chips]
     if any(size % bound for size, bound in zip(dimensions, bounds, strict=False)):
-        host = "x".join(str(bound) for bound in bounds[: len(dimensions)])
-        return (
-            f"{topology} cannot be divided into hosts of {machine.machine_type}, {host} chips each"
-        )
+        host = f"{bounds[0]}x{bounds[1]}"
+        return f"topology {topology} cannot be made of {name} VMs, which are {host} chips each"
     return None
 
 
@@ -84,39 +89,25 @@ def find_count_violation(topology: str, machine: Machine, node_count: int, mode:
 
     A BULK group is one slice of all its VMs; each VM of an INDIVIDUAL group is a slice of its own.
     """
-    chips = chips_of(topology)
+    chips, name = chips_of(topology), machine.machine_type
     if mode == "INDIVIDUAL":
         if chips == machine.chips:
             return None
-        return (
-            f"a VM of an INDIVIDUAL group is a slice of its own: {machine.machine_type} has "
-            f"{machine.chips} chips, {topology} has {chips}"
-        )
-    wanted = chips // machine.chips
-    if node_count == wanted:
+        host = "x".join(map(str, CHIP_BOUNDS[machine.chips][: machine.generation.dimensions]))
+        return f"topology must be {host}: in an INDIVIDUAL group each {name} is a slice of its own"
+    if node_count * machine.chips == chips:
         return None
+    if chips == machine.chips:
+        return (
+            f"topology {topology} is one {name}: for {node_count} slices of one VM each set "
+            "targetSizePolicyMode to INDIVIDUAL"
+        )
     return (
-        f"{topology} has {chips} chips, which are {wanted} nodes of {machine.machine_type} "
-        f"({machine.chips} chips each), not {node_count}"
+        f"nodeCount must be {chips // machine.chips}: topology {topology} has {chips} chips, "
+        f"a {name} has {machine.chips}"
     )
 
 
 def parse_dimensions(topology: str) -> list[int]:
     """The numbers of a (well-formed) topology."""
     return [int(part) for part in topology.split("x")]
-
-
-def _is_known_shape(topology: str, dimensions: list[int], generation: Generation) -> bool:
-    if generation.dimensions == 2:
-        return topology in _V6E_SHAPES
-    cubes = dimensions == sorted(dimensions) and not any(size % 4 for size in dimensions)
-    return topology in _TPU7_SMALL_SHAPES or (
-        cubes and prod(size // 4 for size in dimensions) <= _TPU7_MAX_CUBES
-    )
-
-
-def _shapes_of(generation: Generation) -> str:
-    if generation.dimensions == 2:
-        return ", ".join(sorted(_V6E_SHAPES, key=chips_of))
-    small = ", ".join(sorted(_TPU7_SMALL_SHAPES, key=chips_of))
-    return f"{small} and AxBxC of multiples of 4 with A<=B<=C, as 4x4x8"

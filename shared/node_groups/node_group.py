@@ -1,4 +1,7 @@
-"""A TPUNodeGroup as a typed value: its spec, its violations, its names."""
+"""A TPUNodeGroup as a typed value: its spec, its violations, its names.
+
+`spec` and `spec_rules` say which specs are valid; this module reads the values of a valid field.
+"""
 
 from __future__ import annotations
 
@@ -34,20 +37,13 @@ from shared.base.names import (
 )
 from shared.base.timestamps import LONG_AGO, guess_time
 from shared.base.topology import Machine
-from shared.node_groups.spec import (
-    TEMPLATE,
-    Given,
-    find_name_violation,
-    parse_duration_s,
-    region_of,
-)
+from shared.node_groups.spec import DEFAULT_SUBNETWORK, DEFAULT_VERSION, NAME, parse_duration_s
+from shared.node_groups.spec_rules import TEMPLATE, Given, region_of
 from shared.ports.gce.values import TemplateRef
 
 MAX_LABEL = 63
 MARK_PREFIX = "tpu-functions cluster="
 """The beginning of each ownership mark."""
-DEFAULT_VERSION = "1.31"
-"""The default minor version of Kubernetes, as in tpu-operator."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,7 @@ class InstanceConfig:
     max_run_s: int = 0
     boot_disk_gb: int = 0
     disk_type: str = ""
-    subnetwork: str = "default"
+    subnetwork: str = DEFAULT_SUBNETWORK
     service_account: tuple[str, tuple[str, ...]] | None = None
     """E-mail and scopes."""
     network_tags: tuple[str, ...] = ()
@@ -252,7 +248,6 @@ def parse(raw: Mapping[str, Any], cluster: str) -> AnyGroup:
     if not (isinstance(namespace, str) and isinstance(name, str) and isinstance(uid, str)):
         raise ValueError("metadata.namespace, metadata.name and metadata.uid must be text")
     given = Given(raw.get("spec"))
-    name_violation = find_name_violation(name)
     deleting = metadata.get("deletionTimestamp")
     spec = _spec(given)
     common: dict[str, Any] = {
@@ -271,7 +266,7 @@ def parse(raw: Mapping[str, Any], cluster: str) -> AnyGroup:
         "raw": raw,
     }
     common["violations"] = (
-        *([name_violation] if name_violation else ()),
+        *NAME.check("metadata.name", name),
         *given.violations,
         *_find_foreign_labels(
             given.get("nodeLabels", {}),
@@ -358,7 +353,7 @@ def _read_instance(given: Given) -> InstanceConfig | None:
         max_run_s=parse_duration_s(get("maxRunDuration")) or 0,
         boot_disk_gb=get("bootDiskSizeGB", 0),
         disk_type=get("diskType"),
-        subnetwork=get("subnetwork", "default"),
+        subnetwork=get("subnetwork", DEFAULT_SUBNETWORK),
         service_account=(accounts[0]["email"], tuple(accounts[0]["scopes"])) if accounts else None,
         network_tags=tuple(get("networkTags", ())),
         metadata=get("metadata", {}),

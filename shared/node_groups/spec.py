@@ -1,16 +1,18 @@
-"""The validation of a TPUNodeGroup's spec: rules of single fields, and rules across fields.
+"""The fields of a TPUNodeGroup's spec (`SPEC`), and its name (`NAME`): what each may hold.
 
-The CRD (infra/kubernetes/base/crd.yaml) has the same rules at the same paths, in tpu-operator's words if
-it has the rule, too. The functions validate again, because the CRD may be older than the functions, or
-an object older than a rule. One rule is not in the CRD, because it depends on the group's Job:
-`node_group.parse` has it.
+`spec_rules` has the rules across fields and checks a spec; `node_group` builds the typed value of it.
+No other place states the fields: ``make pages`` renders infra/kubernetes/base/crd.yaml and
+docs/reference/tpunodegroup.md from these declarations. The functions check them again, because the
+CustomResourceDefinition of a cluster may be older than the functions, or an object older than a rule.
+
+They are compatible with tpu-operator's: the same names and meanings, and its messages for its rules.
+Specs that tpu-operator accepts and that Compute Engine or kubeadm reject later are rejected here, with
+a message that has the valid values.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from shared.base import topology
 from shared.base.fields import (
@@ -21,20 +23,19 @@ from shared.base.fields import (
     OneOf,
     Record,
     Text,
-    Violation,
+    any_of,
     match,
-    show,
+    match_cel,
+    match_keys,
+    matches,
 )
 from shared.base.names import (
     CA_HASH_KEY,
     CONTROL_PLANE_KEY,
-    STARTUP_SCRIPT_KEY,
     TOKEN_EXPIRY_KEY,
     TOKEN_KEY,
 )
 
-MODELS = ("STANDARD", "SPOT", "RESERVATION_BOUND", "FLEX_START")
-MODES = ("BULK", "INDIVIDUAL")
 MAX_NODES = 2304
 """The number of VMs with four chips in the largest slice."""
 MIN_RUN_S, MAX_RUN_S = 30, 7 * 24 * 3600
@@ -44,38 +45,33 @@ MAX_METADATA_VALUE = 256 * 1024
 MAX_METADATA = 448 * 1024
 """The limit of keys and values together in bytes. Compute Engine's is 512 KiB (documented); the metadata
 for joining needs the rest."""
-TEMPLATE = re.compile(
-    r"(?:https://(?:www|compute)\.googleapis\.com/compute/[a-z0-9]+/)?"
-    r"projects/(?P<project>[^/]+)/"
-    r"(?:(?:locations/)?global|(?:regions|locations)/(?P<region>[a-z]+-[a-z]+[0-9]+))/"
-    r"instanceTemplates/(?P<name>[a-z0-9-]+)"
-)
+DEFAULT_VERSION = "1.31"
+"""The default minor version of Kubernetes, as in tpu-operator."""
+DEFAULT_SUBNETWORK = "default"
 
-_MAX_INT32 = 2**31 - 1
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _GCE_NAME = r"[a-z]([-a-z0-9]*[a-z0-9])?"
 _PROJECT = r"[a-z][a-z0-9-]{4,28}[a-z0-9]"
-_PREFIX = r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?"
-_QUALIFIED_NAME = rf"{_PREFIX}[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?"
+REGION = r"[a-z]+-[a-z]+[0-9]+"
+ZONE = rf"{REGION}-[a-z][a-z0-9]*"
+_QUALIFIED_NAME = (
+    r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+)
 _LABEL_VALUE = r"([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?"
 _IPV6 = r"[0-9A-Fa-f]{0,4}(:[0-9A-Fa-f]{0,4}){2,7}"
 _HOST = r"[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?"
-_PORT = re.compile(r"(?:[^:]+|\[.+\]):([0-9]{1,5})")
-_SUBNETWORK_REGION = re.compile(r"(?:^|/)regions/([^/]+)/subnetworks/")
-_RESERVED_METADATA = (
-    TOKEN_KEY,
-    TOKEN_EXPIRY_KEY,
-    CONTROL_PLANE_KEY,
-    CA_HASH_KEY,
-    "created-by",
-    "instance-template",
-)
+_WITH_PORT = r"([^:]+|\[.+\]):[0-9]{1,5}"
+
+# The machine type and the duration.
+
+_FAMILIES = "(tpu7x-|tpu7-|ct6e-)"
+_MACHINE_TYPE = re.sub(r"\?P<\w+>", "", topology.MACHINE_TYPE.pattern)
+_DURATION = "[0-9]{1,6}[smhd]"
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def parse_duration_s(text: str) -> int | None:
     """``90s``, ``30m``, ``168h`` or ``7d`` in seconds; ``None`` if it is not such a duration."""
-    found = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
-    return int(found[1]) * _SECONDS[found[2]] if found else None
+    return int(text[:-1]) * _SECONDS[text[-1]] if re.fullmatch(_DURATION, text) else None
 
 
 def _is_run_duration(text: str) -> bool:
@@ -83,35 +79,41 @@ def _is_run_duration(text: str) -> bool:
     return seconds is not None and MIN_RUN_S <= seconds <= MAX_RUN_S
 
 
-def _is_port_possible(endpoint: str) -> bool:
-    found = _PORT.fullmatch(endpoint)
-    return found is None or 1 <= int(found[1]) <= 65535
+# The keys of metadata and labels.
 
-
-def _is_short_enough(value: str) -> bool:
-    return len(value.encode()) <= MAX_METADATA_VALUE
-
-
+_RESERVED_METADATA = [
+    TOKEN_KEY,
+    TOKEN_EXPIRY_KEY,
+    CONTROL_PLANE_KEY,
+    CA_HASH_KEY,
+    "created-by",
+    "instance-template",
+]
 # Labels that a kubelet may set itself: it registers with them, and the API server (NodeRestriction)
 # refuses a kubelet that names others of kubernetes.io and k8s.io (documented).
-_OF_KUBERNETES = re.compile(r"^([^/]*[.])?(kubernetes|k8s)[.]io/")
-_KUBELETS_OWN = re.compile(
-    r"^([^/]*[.])?(node|kubelet)[.]kubernetes[.]io/|^topology[.]kubernetes[.]io/(region|zone)$"
+_OF_KUBERNETES = "^([^/]*[.])?(kubernetes|k8s)[.]io/"
+_KUBELETS_OWN = (
+    "^([^/]*[.])?(node|kubelet)[.]kubernetes[.]io/|^topology[.]kubernetes[.]io/(region|zone)$"
 )
-_OURS = re.compile(
-    r"^(tpu-functions[.]dev/"
-    r"|cloud[.]google[.]com/(gke-tpu-|gke-accelerator-count$|tpu-node-group))"
+_OURS = (
+    "^(tpu-functions[.]dev/|cloud[.]google[.]com/(gke-tpu-|gke-accelerator-count$|tpu-node-group))"
 )
 _LABEL_KEYS = (
-    match(_QUALIFIED_NAME, "keys must be label keys, as in team or example.com/team"),
-    Must(
-        lambda key: not _OF_KUBERNETES.search(key) or _KUBELETS_OWN.search(key),
-        "keys of kubernetes.io and k8s.io must be topology.kubernetes.io/region, "
-        "topology.kubernetes.io/zone, or under node.kubernetes.io/ or kubelet.kubernetes.io/",
+    match_keys(
+        _QUALIFIED_NAME, "nodeLabels keys must be label keys, as in team or example.com/team"
     ),
     Must(
-        lambda key: not _OURS.search(key),
-        "keys must not be those that identify the slice of a Node, which are set automatically",
+        "nodeLabels of kubernetes.io and k8s.io must be topology.kubernetes.io/region, "
+        "topology.kubernetes.io/zone, or under node.kubernetes.io/ or kubelet.kubernetes.io/",
+        lambda key: not re.search(_OF_KUBERNETES, key) or re.search(_KUBELETS_OWN, key),
+        cel=f"self.all(k, !k.matches('{_OF_KUBERNETES}') || k.matches('{_KUBELETS_OWN}'))",
+    ),
+    Must(
+        "nodeLabels must not be tpu-functions.dev/*, cloud.google.com/gke-tpu-*, "
+        "cloud.google.com/gke-accelerator-count or cloud.google.com/tpu-node-group*, "
+        "which identify the slice of a Node and are set automatically",
+        lambda key: not re.search(_OURS, key),
+        cel=f"self.all(k, !k.matches('{_OURS}'))",
     ),
 )
 
@@ -121,65 +123,135 @@ def is_settable_label(key: str) -> bool:
     return all(must.holds(key) for must in _LABEL_KEYS)
 
 
+def _is_port_possible(endpoint: str) -> bool:
+    has_port = re.fullmatch(_WITH_PORT, endpoint) is not None
+    return not has_port or 1 <= int(endpoint.rpartition(":")[2]) <= 65535
+
+
 _INSTANCE_CONFIG = Record(
+    "Configuration of the VMs. An instance template is created from it and deleted with the group. "
+    "Either this or instanceTemplateURI.",
     {
         "machineType": Text(
-            match(r"(tpu7x-|tpu7-|ct6e-).*", "Only v6 and v7 TPU machine types are supported"),
-            match(
-                topology.MACHINE_TYPE.pattern,
-                "must end in the chips of a VM (-1t, -2t, -4t or -8t), as in tpu7x-standard-4t",
+            "Machine type of the VMs, as in tpu7x-standard-4t or ct6e-standard-8t. The number before "
+            "the t is the chips of a VM.",
+            Must(
+                "Only v6 and v7 TPU machine types are supported",
+                re.compile(_FAMILIES).match,
+                cel=f"self.matches('^{_FAMILIES}')",
+            ),
+            Must(
+                "machineType must end in the chips of a VM (-1t, -2t, -4t or -8t), as in "
+                "tpu7x-standard-4t",
+                topology.MACHINE_TYPE.fullmatch,
+                cel=f"!self.matches('^{_FAMILIES}') || self.{matches(_MACHINE_TYPE)}",
             ),
             most=63,
         ),
-        "provisioningModel": OneOf(MODELS),
+        "provisioningModel": OneOf(
+            "Provisioning model of the VMs. STANDARD: on demand. SPOT: cheaper, and may be preempted at "
+            "any time. RESERVATION_BOUND: from a reservation, until it ends. FLEX_START: queued for "
+            "capacity, for maxRunDuration at most. By default, RESERVATION_BOUND with a reservation, "
+            "else STANDARD.",
+            ("STANDARD", "SPOT", "RESERVATION_BOUND", "FLEX_START"),
+        ),
         "reservation": Text(
-            match(
+            "Reservation to consume: its name, or projects/PROJECT/reservations/NAME for one that "
+            "another project shares.",
+            match_cel(
                 rf"(projects/{_PROJECT}/reservations/)?[a-z]([-a-z0-9]{{0,61}}[a-z0-9])?",
-                "must be a name, or projects/PROJECT/reservations/NAME",
+                "reservation must be a name, or projects/PROJECT/reservations/NAME",
             ),
             least=1,
             most=128,
         ),
         "maxRunDuration": Text(
+            "FLEX_START only: time after which Compute Engine deletes the VMs: a number of seconds (s), "
+            "minutes (m), hours (h) or days (d), as in 90m, 168h or 7d; from 30s to 7d.",
             Must(
+                "maxRunDuration must be a number of s, m, h or d, as in 90m or 168h, from 30s to 7d",
                 _is_run_duration,
-                "must be a number of s, m, h or d, as in 90m or 168h, from 30s to 7d",
+                cel=f"""self.{matches(_DURATION)}
+                    && [int(self.substring(0, self.size() - 1))
+                    * {_SECONDS}[self.substring(self.size() - 1)]].exists(s,
+                    s >= {MIN_RUN_S} && s <= {MAX_RUN_S})""",
             ),
             most=16,
         ),
-        "image": Text(least=1, most=512),
-        "bootDiskSizeGB": Number(10, 65536),
-        "diskType": Text(
-            match(_GCE_NAME, "must be a bare name, as in hyperdisk-balanced"), most=63
+        "image": Text(
+            "Boot disk image, as in projects/PROJECT/global/images/NAME or "
+            "projects/PROJECT/global/images/family/FAMILY. It must hold the TPU driver.",
+            least=1,
+            most=512,
         ),
-        "subnetwork": Text(least=1, most=512),
+        "bootDiskSizeGB": Number(
+            "Size of the boot disk in GB. By default, the size of the image.", 10, 65536
+        ),
+        "diskType": Text(
+            "Type of the boot disk, without a path. By default, hyperdisk-balanced.",
+            match(_GCE_NAME, "must be a bare name, as in hyperdisk-balanced"),
+            most=63,
+        ),
+        "subnetwork": Text(
+            "Subnetwork of the VMs: a name, or projects/PROJECT/regions/REGION/subnetworks/NAME (needed "
+            "where the network is in custom mode). The VMs get no external address: bootstrapping "
+            "needs egress, such as Cloud NAT.",
+            least=1,
+            most=512,
+            default=DEFAULT_SUBNETWORK,
+        ),
         "serviceAccounts": Items(
+            "The service account of the VMs. Compute Engine accepts one at most.",
             Record(
+                "",
                 {
-                    "email": Text(least=1, most=254),
-                    "scopes": Items(Text(least=1, most=256), least=1, most=64),
+                    "email": Text(
+                        "Email of the service account, or default for the project's Compute Engine "
+                        "default service account.",
+                        least=1,
+                        most=254,
+                    ),
+                    "scopes": Items(
+                        "OAuth scopes, as in https://www.googleapis.com/auth/cloud-platform.",
+                        Text("", least=1, most=256),
+                        least=1,
+                        most=64,
+                    ),
                 },
                 required=("email", "scopes"),
             ),
             most=1,
         ),
         "networkTags": Items(
-            Text(match(_GCE_NAME, "must be a network tag, as in my-tag"), most=63), most=64
+            "Network tags of the VMs, for firewall rules.",
+            Text("", match(_GCE_NAME, "must be a network tag, as in my-tag"), most=63),
+            most=64,
         ),
         "metadata": Entries(
+            "Metadata of the VMs. Do not put secrets here: who may see a VM can read it. The slice's "
+            "labels are added to the entries of kube-labels.",
             Text(
-                Must(_is_short_enough, f"must be at most {MAX_METADATA_VALUE} bytes"),
+                "",
+                Must(  # CEL cannot count bytes
+                    f"must be at most {MAX_METADATA_VALUE} bytes",
+                    lambda value: len(value.encode()) <= MAX_METADATA_VALUE,
+                ),
                 most=MAX_METADATA_VALUE,
             ),
             most=64,
             keys=(
-                match(
-                    r"[a-zA-Z0-9_-]{1,127}",
-                    "keys must be letters, digits, dashes and underscores, at most 127 of them",
+                match_keys(
+                    "[a-zA-Z0-9_-]{1,127}",
+                    "metadata keys must be letters, digits, dashes and underscores, at most 127 of them",
                 ),
                 Must(
+                    f"metadata must not hold {any_of(_RESERVED_METADATA)}, which are written for each "
+                    "VM when it is created or joins",
                     lambda key: key not in _RESERVED_METADATA,
-                    "keys must not be those that are written for each VM when it is created or joins",
+                    cel=f"{_RESERVED_METADATA}.all(k, !(k in self))",
+                    message_of="metadata must not hold %s, which is written for each VM when it is "
+                    "created or joins",
+                    cel_text=f"{_RESERVED_METADATA}.filter(k, k in self)[0]",
                 ),
             ),
         ),
@@ -187,56 +259,139 @@ _INSTANCE_CONFIG = Record(
     required=("machineType", "image"),
 )
 _BOOTSTRAP = Record(
+    "Installs Kubernetes on the VMs and joins them with kubeadm. If it is absent, the VMs must join by "
+    "themselves, with --provider-id=gce://PROJECT/ZONE/NAME.",
     {
-        "version": Text(match(r"[0-9]+\.[0-9]+", "must be a minor version, as in 1.31"), most=8),
+        "version": Text(
+            "Kubernetes version to install, as in 1.31; the newest patch of it. Use the minor version "
+            "of your cluster.",
+            match(r"[0-9]+\.[0-9]+", "must be a minor version, as in 1.31"),
+            most=8,
+            default=DEFAULT_VERSION,
+        ),
         "controlPlaneIP": Text(
-            match(
-                rf"{_HOST}(:[0-9]{{1,5}})?|{_IPV6}|\[{_IPV6}\](:[0-9]{{1,5}})?",
-                "must be HOST, HOST:PORT, an IPv6 address, or [IPv6]:PORT",
+            "Address of the API server for the VMs: an IP address or a DNS name, with a port if it is "
+            "not 6443. An IPv6 address with a port is in brackets.",
+            match_cel(
+                rf"({_HOST}(:[0-9]{{1,5}})?|{_IPV6}|\[{_IPV6}\](:[0-9]{{1,5}})?)",
+                "controlPlaneIP must be HOST, HOST:PORT, an IPv6 address, or [IPv6]:PORT",
             ),
-            Must(_is_port_possible, "must have a port from 1 to 65535"),
+            Must(
+                "controlPlaneIP's port must be from 1 to 65535",
+                _is_port_possible,
+                cel=f"""!self.{matches(_WITH_PORT)}
+                    || [int(self.substring(self.lastIndexOf(':') + 1))].exists(p,
+                    p >= 1 && p <= 65535)""",
+            ),
             most=261,
         ),
     },
     required=("controlPlaneIP",),
 )
 _TAINT = Record(
+    "",
     {
         "key": Text(
-            match(_QUALIFIED_NAME, "must be a taint's key, as in google.com/tpu"), most=317
+            "Key of the taint, as in google.com/tpu.",
+            match(_QUALIFIED_NAME, "must be a taint's key, as in google.com/tpu"),
+            most=317,
         ),
-        "value": Text(match(_LABEL_VALUE, "must be a taint's value, as in present"), most=63),
-        "effect": OneOf(("NoSchedule", "PreferNoSchedule", "NoExecute")),
+        "value": Text(
+            "Value of the taint, as in present.",
+            match(_LABEL_VALUE, "must be a taint's value, as in present"),
+            most=63,
+        ),
+        "effect": OneOf(
+            "What happens to Pods that do not tolerate it.",
+            ("NoSchedule", "PreferNoSchedule", "NoExecute"),
+        ),
     },
     required=("key", "effect"),
 )
-_SPEC = Record(
+SPEC = Record(
+    "The desired state. Only repair can be changed later. To change another field, delete the group and "
+    "apply a new one.",
     {
-        "project": Text(match(_PROJECT, "must be a project id, as in my-project"), most=30),
+        "project": Text(
+            "Id of the Google Cloud project in which the VMs are created. The installation must serve "
+            "it.",
+            match(_PROJECT, "must be a project id, as in my-project"),
+            most=30,
+        ),
         "nodeLocation": Text(
-            match(
-                r"[a-z]+-[a-z]+[0-9]+-[a-z][a-z0-9]*",
-                "must be a zone, as in us-central1-c",
-            ),
+            "Zone of the VMs, as in us-central1-c or us-south1-ai1b. All VMs of a group are in one "
+            "zone.",
+            match_cel(ZONE, "nodeLocation must be a zone, as in us-central1-c"),
             most=63,
         ),
-        "nodeCount": Number(1, MAX_NODES),
-        "minNodeCount": Number(0, _MAX_INT32),
-        "acceleratorConnectionMode": OneOf(("STATIC",)),
-        "topology": Text(
-            match(topology.TOPOLOGY.pattern, "must be a shape, as in 2x2x2 or 4x4"), most=11
+        "nodeCount": Number(
+            "Number of VMs, each of which becomes a Node. BULK: the chips of the topology divided by "
+            f"the chips of a VM. INDIVIDUAL: the number of slices. {MAX_NODES} VMs of four chips are "
+            "the largest possible slice; a zonal managed instance group holds 1000 VMs unless Google "
+            "has raised that limit for the project.",
+            1,
+            MAX_NODES,
         ),
-        "targetSizePolicyMode": OneOf(MODES),
+        "minNodeCount": Number(
+            "Accepted for manifests written for tpu-operator, and without effect, as there: a BULK "
+            "slice is created as a whole or not at all.",
+            0,
+        ),
+        "acceleratorConnectionMode": OneOf(
+            "How the chips are connected. STATIC (fixed when the VMs are created) is the only mode.",
+            ("STATIC",),
+        ),
+        "topology": Text(
+            "Shape of a slice, in chips: two dimensions for v6e (4x4), three for TPU7x (2x2x2). Nodes "
+            "have it in the label cloud.google.com/gke-tpu-topology.",
+            Must(
+                topology.UNKNOWN_SHAPE,
+                topology.is_known_shape,
+                cel=f"""self in {[*topology.V6E_SHAPES]}
+                    || self in {[*topology.TPU7_SMALL_SHAPES]}
+                    || (self.{matches("[1-9][0-9]{0,2}x[1-9][0-9]{0,2}x[1-9][0-9]{0,2}")}
+                    && [self.split('x').map(n, int(n))].exists(d,
+                    d.all(n, n % 4 == 0) && d[0] <= d[1] && d[1] <= d[2]
+                    && d[0] * d[1] * d[2] <= {topology.TPU7_CHIPS}))""",
+            ),
+            most=11,
+        ),
+        "targetSizePolicyMode": OneOf(
+            "BULK: one slice of all VMs, created as a whole or not at all. INDIVIDUAL: each VM is a "
+            "slice by itself, created and repaired independently.",
+            ("BULK", "INDIVIDUAL"),
+        ),
         "instanceConfig": _INSTANCE_CONFIG,
-        "instanceTemplateURI": Text(most=255),
+        "instanceTemplateURI": Text(
+            "An existing instance template in the same project, global or in the zone's region: "
+            "projects/PROJECT/global/instanceTemplates/NAME, "
+            "projects/PROJECT/regions/REGION/instanceTemplates/NAME, or its selfLink. It is used as it "
+            "is and never changed or deleted. Either this or instanceConfig.",
+            most=255,
+        ),
         "bootstrapKubernetes": _BOOTSTRAP,
         "nodeLabels": Entries(
-            Text(match(_LABEL_VALUE, "must be a label's value, as in a or a.b"), most=63),
+            "Labels for every Node of the group. The kubelet registers with them, so keys are those "
+            "that a kubelet may set itself. `job-key`, and the name of a JobSet's slice in "
+            "`cloud.google.com/gke-nodepool`, are allowed only for the group's own Job.",
+            Text("", match(_LABEL_VALUE, "must be a label's value, as in a or a.b"), most=63),
             most=32,
             keys=_LABEL_KEYS,
         ),
-        "nodeTaints": Items(_TAINT, most=16, keys=("key", "effect")),
-        "repair": OneOf(("Never",)),
+        "nodeTaints": Items(
+            "Taints for every Node of the group. No other taint is set, also not google.com/tpu.",
+            _TAINT,
+            most=16,
+            keys=("key", "effect"),
+        ),
+        "repair": OneOf(
+            "What happens when a slice that was once complete loses a VM. Never: a BULK slice stays as "
+            "it is, not Ready, until the group is deleted; its VMs are not created again. VMs of an "
+            "INDIVIDUAL group are repaired by their managed instance group in any case, those of "
+            "FLEX_START never.",
+            ("Never",),
+            default="Never",
+        ),
     },
     required=(
         "project",
@@ -247,181 +402,16 @@ _SPEC = Record(
         "targetSizePolicyMode",
     ),
 )
+CHANGEABLE = ("repair",)
+"""The fields that may change; a rule of the CustomResourceDefinition keeps each other as it is."""
 
-
-class Given:
-    """A spec with its violations. Fields are read by paths, as in ``instanceConfig.image``.
-
-    Only well-formed fields can be read, so that values can be built from them without checks.
-    """
-
-    def __init__(self, spec: Any) -> None:
-        self._spec = spec
-        malformed = list(_SPEC.check("spec", spec))
-        self._malformed = {violation.path for violation in malformed}
-        together = [violation for rule in _TOGETHER for violation in rule(self)]
-        self.violations = (*malformed, *together)
-
-    def has(self, path: str) -> bool:
-        """Whether a field is set, well-formed or not."""
-        return self._get(path) is not None
-
-    def get(self, path: str, default: Any = None) -> Any:
-        """A field's value, if the field and all its parts are well-formed; otherwise the default."""
-        value = self._get(path)
-        return default if value is None or self._is_malformed(f"spec.{path}") else value
-
-    def _get(self, path: str) -> Any:
-        value = self._spec
-        for name in path.split("."):
-            value = value.get(name) if isinstance(value, Mapping) else None
-        return value
-
-    def _is_malformed(self, path: str) -> bool:
-        within = (f"{path}.", f"{path}[")
-        return path in self._malformed or any(bad.startswith(within) for bad in self._malformed)
-
-
-def region_of(zone: str) -> str:
-    """The region of a zone."""
-    return zone.rsplit("-", 1)[0]
-
-
-def _source(given: Given) -> Iterator[Violation]:
-    has_config, has_template = given.has("instanceConfig"), given.has("instanceTemplateURI")
-    if not has_config and not has_template:
-        yield Violation("spec", "Either InstanceConfig or InstanceTemplateURI must be specified")
-    if has_config and has_template:
-        yield Violation(
-            "spec", "InstanceConfig and InstanceTemplateURI cannot be specified together"
-        )
-    if has_template and given.has("bootstrapKubernetes"):
-        yield Violation(
-            "spec", "Bootstrapping is not supported when bringing your own instance template"
-        )
-
-
-def _template(given: Given) -> Iterator[Violation]:
-    uri = given.get("instanceTemplateURI")
-    if uri is None:
-        return
-    project, zone = given.get("project"), given.get("nodeLocation")
-    found = TEMPLATE.fullmatch(uri)
-    if found is None or (project and found["project"] != project):
-        yield Violation(
-            "spec",
-            "InstanceTemplateURI must belong to the same project as specified in spec.project: "
-            f"projects/{project or 'PROJECT'}/global/instanceTemplates/NAME",
-        )
-    elif found["region"] and zone and found["region"] != region_of(zone):
-        yield Violation(
-            "spec.instanceTemplateURI",
-            f"the template is of region {found['region']}, the group of zone {zone}",
-        )
-
-
-def _subnetwork(given: Given) -> Iterator[Violation]:
-    zone = given.get("nodeLocation")
-    found = _SUBNETWORK_REGION.search(given.get("instanceConfig.subnetwork", ""))
-    if found is not None and zone and found[1] != region_of(zone):
-        yield Violation(
-            "spec.instanceConfig.subnetwork",
-            f"the subnetwork is of region {found[1]}, the group of zone {zone}",
-        )
-
-
-def _model(given: Given) -> Iterator[Violation]:
-    model = given.get("instanceConfig.provisioningModel")
-    is_free = not given.has("instanceConfig.provisioningModel")
-    has_reservation = given.has("instanceConfig.reservation")
-    if model == "RESERVATION_BOUND" and not has_reservation:
-        yield Violation(
-            "spec.instanceConfig.reservation",
-            "Reservation is required when provisioningModel is RESERVATION_BOUND",
-        )
-    if has_reservation and model != "RESERVATION_BOUND" and not is_free:
-        yield Violation(
-            "spec.instanceConfig.provisioningModel",
-            "ProvisioningModel must be RESERVATION_BOUND when reservation is specified",
-        )
-
-
-def _end(given: Given) -> Iterator[Violation]:
-    path = "instanceConfig.maxRunDuration"
-    is_flex = given.get("instanceConfig.provisioningModel") == "FLEX_START"
-    if is_flex and not given.has(path):
-        yield Violation(
-            f"spec.{path}", "is required when provisioningModel is FLEX_START, as in 168h"
-        )
-    if given.has(path) and not is_flex:
-        yield Violation(f"spec.{path}", "is for provisioningModel FLEX_START only")
-
-
-def _metadata(given: Given) -> Iterator[Violation]:
-    path = "spec.instanceConfig.metadata"
-    metadata = given.get("instanceConfig.metadata", {})
-    size = sum(len(key.encode()) + len(value.encode()) for key, value in metadata.items())
-    if size > MAX_METADATA:
-        yield Violation(path, f"must be at most {MAX_METADATA} bytes in all, not {size}")
-    if STARTUP_SCRIPT_KEY in metadata and given.has("bootstrapKubernetes"):
-        yield Violation(
-            path,
-            "must not hold startup-script while bootstrapKubernetes is set, which brings its own; "
-            "use user-data (cloud-init) or leave bootstrapKubernetes out",
-        )
-
-
-def _size(given: Given) -> Iterator[Violation]:
-    if given.get("nodeCount") == 1 and given.get("targetSizePolicyMode") == "BULK":
-        yield Violation(
-            "spec", "targetSizePolicyMode must be INDIVIDUAL when nodeCount is 1 or less"
-        )
-
-
-def _shape(given: Given) -> Iterator[Violation]:
-    shape, mode = given.get("topology"), given.get("targetSizePolicyMode")
-    machine = topology.find_machine(given.get("instanceConfig.machineType", ""))
-    if shape is None:
-        return
-    if machine is None:
-        violation = topology.find_unknown_shape_violation(shape)
-    else:
-        violation = topology.find_shape_violation(shape, machine)
-    if violation is not None:
-        yield Violation("spec.topology", violation)
-    elif machine is not None and mode is not None:
-        count = given.get("nodeCount")
-        yield from _count(shape, machine, mode, count)
-
-
-def _count(
-    shape: str, machine: topology.Machine, mode: str, count: int | None
-) -> Iterator[Violation]:
-    """Of a BULK group the number of VMs is what does not fit, of another the shape of each."""
-    is_bulk = mode == "BULK"
-    if is_bulk and (count is None or count == 1):
-        return
-    violation = topology.find_count_violation(shape, machine, count or 1, mode)
-    if violation is not None:
-        yield Violation("spec.nodeCount" if is_bulk else "spec.topology", violation)
-
-
-_TOGETHER: tuple[Callable[[Given], Iterator[Violation]], ...] = (
-    _size,
-    _source,
-    _template,
-    _subnetwork,
-    _model,
-    _end,
-    _metadata,
-    _shape,
+_NAME = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+NAME = Text(  # it becomes part of names on Compute Engine, and the value of a label
+    "",
+    match_cel(
+        _NAME,
+        "metadata.name must be at most 63 of a-z, 0-9 and -, without dots",
+        "self.metadata.name",
+    ),
+    most=253,
 )
-
-
-def find_name_violation(name: str) -> Violation | None:
-    """Why a group cannot be called so: its name becomes part of names on Compute Engine."""
-    if re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
-        return None
-    return Violation(
-        "metadata.name", f"must be at most 63 of a-z, 0-9 and -, without dots, not {show(name)}"
-    )

@@ -166,8 +166,7 @@ def test_the_functions_reject_what_an_older_definition_accepts() -> None:
     remove_validation(harness)
     harness.apply(manifest(nodeCount=3))
     text = (
-        "spec.nodeCount: 2x2x2 has 8 chips, which are 2 nodes of tpu7x-standard-4t (4 chips each), "
-        "not 3"
+        "spec.nodeCount: nodeCount must be 2: topology 2x2x2 has 8 chips, a tpu7x-standard-4t has 4"
     )
     helpers.until_reason(harness, "InvalidSpec", timeout=MINUTE)
     message = helpers.condition_of(harness)[2]

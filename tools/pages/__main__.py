@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from tools.pages import (
+    crd,
     permissions,
     questions,
     reasons,
@@ -32,9 +33,10 @@ PAGES: Mapping[str, Callable[[], str | Mapping[str, str]]] = {
     "docs/reference/replay.md": replay.render,
     "docs/reference/resource-lifecycle.md": resource_lifecycle.render,
     "docs/reference/slice-lifecycle.md": slice_lifecycle.render,
-    "docs/reference/tpunodegroup.md": tpunodegroup.render_page,
+    "docs/reference/tpunodegroup.md": tpunodegroup.render,
     "docs/scale.md": figures.render_parts,
     "docs/test-cloud.md": questions.render,
+    "infra/kubernetes/base/crd.yaml": crd.render,
     "infra/terraform/README.md": terraform.render,
 }
 """What renders each page: the whole page, or its parts by name."""

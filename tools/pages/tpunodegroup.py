@@ -1,4 +1,4 @@
-"""The page `docs/reference/tpunodegroup.md`: the fields of a TPUNodeGroup, from crd.yaml."""
+"""The page `docs/reference/tpunodegroup.md`: the fields of a TPUNodeGroup, from its definition."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from typing import Any
 
 import yaml
 
-from tools.pages.markdown import ROOT, render_table
+from tools.pages import crd
+from tools.pages.markdown import render_table
 
 Schema = Mapping[str, Any]
-
-CRD = ROOT / "infra" / "kubernetes" / "base" / "crd.yaml"
 
 _HEAD = """\
 # TPUNodeGroup
 
-<!-- rendered by make pages from infra/kubernetes/base/crd.yaml: change that -->
+<!-- rendered by make pages from shared/node_groups/spec.py, spec_rules.py and crd.yaml: change those -->
 
 `{group}/{version}`, {scope}; `kubectl get {short}`, or `kubectl get {category}` with the other kinds of
 the category. `kubectl explain {short}.spec --recursive` has the same content as this page.
@@ -37,14 +36,10 @@ _LIMITS: Mapping[str, Callable[[Any], str]] = {
 }
 
 
-def render_page() -> str:
-    """Return the page of the installed CustomResourceDefinition."""
-    return render(yaml.safe_load(CRD.read_text()))
-
-
-def render(crd: Schema) -> str:
-    """Return the whole page, in Markdown, from the CustomResourceDefinition."""
-    spec, version = crd["spec"], crd["spec"]["versions"][0]
+def render() -> str:
+    """Return the whole page, in Markdown."""
+    spec = yaml.safe_load(crd.render())["spec"]
+    version = spec["versions"][0]
     schema = version["schema"]["openAPIV3Schema"]
     names = spec["names"]
     head = _HEAD.format(

@@ -25,7 +25,7 @@ from shared.base.names import (
     VERSION,
 )
 from shared.base.topology import Machine
-from shared.node_groups.spec import Given
+from shared.node_groups.spec_rules import Given
 from shared.slices.by_node_group.node_fit import NodeFit
 from shared.slices.jobsets import Leader, find_key_violation
 from shared.slices.provider import DesiredSlice, InputError, Owner, short_hash

@@ -24,7 +24,8 @@ from shared.base.names import (
     ZONE_LABEL,
 )
 from shared.base.topology import Machine
-from shared.node_groups.spec import is_settable_label, region_of
+from shared.node_groups.spec import is_settable_label
+from shared.node_groups.spec_rules import region_of
 from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, Leader
 from shared.slices.provider import InputError
 from shared.slices.selection import build_selection

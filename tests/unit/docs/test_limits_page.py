@@ -26,6 +26,7 @@ SETTINGS = re.findall(
 NO_LIMITS = {
     "functions.inject_token.observe.READING_SHARE": "a share",
     "shared.base.accelerators.SLICE_HOST_CHIPS": "a fact of the hardware",
+    "shared.base.topology.TPU7_CHIPS": "a fact of the hardware",
     "shared.triggers.message.MESSAGE_VERSION": "a version",
     "shared.frame.snapshot.VERSION": "a version",
     "shared.triggers.push.UNAUTHORIZED": "an HTTP status",

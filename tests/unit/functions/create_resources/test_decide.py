@@ -271,8 +271,8 @@ def test_the_condition_of_an_invalid_spec_names_the_field() -> None:
     condition = outcome_status(plan).conditions[Type.READY]
     assert (condition.reason, condition.message) == (
         Reason.INVALID_SPEC,
-        "spec.nodeCount: 2x2x2 has 8 chips, which are 2 nodes of tpu7x-standard-4t "
-        "(4 chips each), not 3. Delete the group, correct the spec and apply it again.",
+        "spec.nodeCount: nodeCount must be 2: topology 2x2x2 has 8 chips, a tpu7x-standard-4t has "
+        "4. Delete the group, correct the spec and apply it again.",
     )
 
 
@@ -385,7 +385,7 @@ TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
     ),
     "has another shape": (
         {"machine_type": "ct6e-standard-4t"},
-        "invalid external template: ct6e slices have 2 dimensions, as in 4x4; 2x2x2 has 3",
+        "invalid external template: topology must have two dimensions with ct6e-standard-4t, as in 4x4",
     ),
 }
 

@@ -347,7 +347,7 @@ INPUT_ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a selector of GKE that groups cannot fulfil": (selecting(**{"cloud.google.com/gke-tpu-ici-resiliency": "true"}), {}, mismatch("cloud.google.com/gke-tpu-ici-resiliency", "true", "no such label", "")),
     "a number of chips that no host has": ({"chips": 3}, {}, "the Pod asks for 3 of google.com/tpu: it must ask for as many as a host has, 1, 2, 4 or 8"),
     "an invalid topology": (selecting(**{"cloud.google.com/gke-tpu-topology": "big"}), {}, "the Pod's nodeSelector cloud.google.com/gke-tpu-topology is 'big': it must be a shape, as in " "2x2x2 or 4x4"),
-    "a topology of another generation": (selecting(**{"cloud.google.com/gke-tpu-topology": "2x2x2"}), {}, "the Pod's nodeSelector cloud.google.com/gke-tpu-topology: ct6e slices have 2 dimensions, as " "in 4x4; 2x2x2 has 3"),
+    "a topology of another generation": (selecting(**{"cloud.google.com/gke-tpu-topology": "2x2x2"}), {}, "the Pod's nodeSelector cloud.google.com/gke-tpu-topology: topology must have two dimensions with " "ct6e-standard-4t, as in 4x4"),
     "large hosts in a slice of several": ({"chips": 8}, {}, "the topology 4x4 would need 2 hosts of 8 chips: hosts of a slice with more than one have 4, " "which the Pod must ask for"),
     "no key": ({"metadata": {"labels": {"jobset.sigs.k8s.io/job-key": None}}}, {}, "the Pod has no label jobset.sigs.k8s.io/job-key: JobSet sets it on the Pods of its Jobs"),
     "a short key": ({"metadata": {"labels": {"jobset.sigs.k8s.io/job-key": "abc"}}}, {}, "the label jobset.sigs.k8s.io/job-key is 'abc': it must be at least 5 letters and digits, as " "JobSet computes it (40 hex digits)"),
