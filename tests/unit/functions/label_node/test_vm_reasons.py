@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Why a VM, or its Node, is not ready: each rule, and which of two decides."""
 
 from __future__ import annotations
@@ -58,97 +59,37 @@ REJECTED: dict[str, Any] = {"join_reason": Reason.JOIN_DENIED}
 
 CASES: dict[str, tuple[Input, str]] = {
     # The earlier reason
-    "a VM that was not read keeps its reason": (
-        about(earlier=reported("JoinDenied")),
-        "JoinDenied",
-    ),
-    "a read contradicts the reason": (
-        about(earlier=reported("JoinDenied"), is_outdated=True),
-        "AwaitingNodeJoin",
-    ),
-    "an event replaces the reason": (
-        about(earlier=reported("NodeLost"), event_loss=Reason.PREEMPTED),
-        "Preempted",
-    ),
-    "a VM that is gone keeps its reason despite a read": (
-        about(earlier=reported("NodeLost"), is_outdated=True, is_gone=True),
-        "NodeLost",
-    ),
-    "a VM that is gone keeps its reason despite an event": (
-        about(earlier=reported("NodeLost"), event_loss=Reason.PREEMPTED, is_gone=True),
-        "NodeLost",
-    ),
-    "a joined VM keeps that it was preempted": (
-        joined(node(), earlier=reported("Preempted")),
-        "Preempted",
-    ),
-    "a joined VM keeps that it has run out": (
-        joined(node(), earlier=reported("MaxRunDurationReached")),
-        "MaxRunDurationReached",
-    ),
-    "the Node of a joined VM replaces other reasons": (
-        joined(node(), earlier=reported("NodeLost")),
-        "NodeNotReady",
-    ),
+    "a VM that was not read keeps its reason": (about(earlier=reported("JoinDenied")), "JoinDenied"),
+    "a read contradicts the reason": (about(earlier=reported("JoinDenied"), is_outdated=True), "AwaitingNodeJoin"),
+    "an event replaces the reason": (about(earlier=reported("NodeLost"), event_loss=Reason.PREEMPTED), "Preempted"),
+    "a VM that is gone keeps its reason despite a read": (about(earlier=reported("NodeLost"), is_outdated=True, is_gone=True), "NodeLost"),
+    "a VM that is gone keeps its reason despite an event": (about(earlier=reported("NodeLost"), event_loss=Reason.PREEMPTED, is_gone=True), "NodeLost"),
+    "a joined VM keeps that it was preempted": (joined(node(), earlier=reported("Preempted")), "Preempted"),
+    "a joined VM keeps that it has run out": (joined(node(), earlier=reported("MaxRunDurationReached")), "MaxRunDurationReached"),
+    "the Node of a joined VM replaces other reasons": (joined(node(), earlier=reported("NodeLost")), "NodeNotReady"),
     # Losses
     "an event: preempted": (about(event_loss=Reason.PREEMPTED), "Preempted"),
-    "an event: preempted, of a joined VM": (
-        joined(node(), event_loss=Reason.PREEMPTED),
-        "Preempted",
-    ),
-    "an event: preempted, of a VM that is gone": (
-        about(event_loss=Reason.PREEMPTED, is_gone=True),
-        "NodeLost",
-    ),
-    "an event: preempted, at maxRunDuration": (
-        missing(**DAY | {"event_loss": Reason.PREEMPTED}, started=NOW - timedelta(hours=24)),
-        "Preempted",
-    ),
+    "an event: preempted, of a joined VM": (joined(node(), event_loss=Reason.PREEMPTED), "Preempted"),
+    "an event: preempted, of a VM that is gone": (about(event_loss=Reason.PREEMPTED, is_gone=True), "NodeLost"),
+    "an event: preempted, at maxRunDuration": (missing(**DAY | {"event_loss": Reason.PREEMPTED}, started=NOW - timedelta(hours=24)), "Preempted"),
     "an event: lost": (about(event_loss=Reason.NODE_LOST), "NodeLost"),
-    "an event: lost, of a joined VM that runs": (
-        joined(node(), event_loss=Reason.NODE_LOST),
-        "NodeNotReady",
-    ),
+    "an event: lost, of a joined VM that runs": (joined(node(), event_loss=Reason.NODE_LOST), "NodeNotReady"),
     "a VM of a complete slice is gone": (about(is_gone=True), "NodeLost"),
     "a joined VM is down": (joined(node(), is_down=True), "NodeLost"),
     "a VM of a complete slice is down": (missing("STOPPING", **COMPLETE), "NodeLost"),
-    "a VM of a complete slice waits for capacity": (
-        missing("PENDING", NOW - timedelta(days=3), **COMPLETE),
-        "AwaitingNodeJoin",
-    ),
+    "a VM of a complete slice waits for capacity": (missing("PENDING", NOW - timedelta(days=3), **COMPLETE), "AwaitingNodeJoin"),
     # maxRunDuration: five minutes are for the clocks
-    "a loss at maxRunDuration": (
-        missing(**DAY, started=NOW - timedelta(hours=24) + 5 * MINUTE),
-        "MaxRunDurationReached",
-    ),
-    "a loss before maxRunDuration": (
-        missing(**DAY, started=NOW - timedelta(hours=24) + 5 * MINUTE + SECOND),
-        "NodeLost",
-    ),
-    "a loss at a short maxRunDuration": (
-        about(**HALF_HOUR, completed_at=NOW - 22.5 * MINUTE),
-        "MaxRunDurationReached",
-    ),
-    "a loss before a short maxRunDuration": (
-        about(**HALF_HOUR, completed_at=NOW - 22.5 * MINUTE + SECOND),
-        "NodeLost",
-    ),
-    "a loss of a VM without a known age, of a slice that was never complete": (
-        about(**DAY),
-        "NodeLost",
-    ),
+    "a loss at maxRunDuration": (missing(**DAY, started=NOW - timedelta(hours=24) + 5 * MINUTE), "MaxRunDurationReached"),
+    "a loss before maxRunDuration": (missing(**DAY, started=NOW - timedelta(hours=24) + 5 * MINUTE + SECOND), "NodeLost"),
+    "a loss at a short maxRunDuration": (about(**HALF_HOUR, completed_at=NOW - 22.5 * MINUTE), "MaxRunDurationReached"),
+    "a loss before a short maxRunDuration": (about(**HALF_HOUR, completed_at=NOW - 22.5 * MINUTE + SECOND), "NodeLost"),
+    "a loss of a VM without a known age, of a slice that was never complete": (about(**DAY), "NodeLost"),
     "a loss of a VM without a known age: ten minutes are for the join": (
         about(**DAY, completed_at=NOW - timedelta(hours=24) + 10 * MINUTE),
         "MaxRunDurationReached",
     ),
-    "a loss of a VM without a known age before maxRunDuration": (
-        about(**DAY, completed_at=NOW - timedelta(hours=24) + 10 * MINUTE + SECOND),
-        "NodeLost",
-    ),
-    "a VM is gone at maxRunDuration": (
-        about(is_gone=True, max_run=30 * MINUTE, **COMPLETE),
-        "MaxRunDurationReached",
-    ),
+    "a loss of a VM without a known age before maxRunDuration": (about(**DAY, completed_at=NOW - timedelta(hours=24) + 10 * MINUTE + SECOND), "NodeLost"),
+    "a VM is gone at maxRunDuration": (about(is_gone=True, max_run=30 * MINUTE, **COMPLETE), "MaxRunDurationReached"),
     "a VM that nothing reports as lost, after maxRunDuration": (
         missing(max_run=30 * MINUTE, started=NOW - 60 * MINUTE, join_timeout=60 * MINUTE),
         "NodeJoinTimeout",
@@ -160,33 +101,15 @@ CASES: dict[str, tuple[Input, str]] = {
         about(is_own=True, instance=replace(vm(A, "RUNNING", NOW - 15 * MINUTE), started=None)),
         "NodeJoinTimeout",
     ),
-    "a VM has nearly not joined in time": (
-        missing(started=NOW - 15 * MINUTE + SECOND),
-        "AwaitingNodeJoin",
-    ),
+    "a VM has nearly not joined in time": (missing(started=NOW - 15 * MINUTE + SECOND), "AwaitingNodeJoin"),
     "a VM waits for capacity": (missing("PENDING", NOW - timedelta(days=3)), "AwaitingNodeJoin"),
     "a VM was stopped before it could join": (missing("TERMINATED"), "AwaitingNodeJoin"),
-    "a VM was stopped before it had joined in time": (
-        missing("TERMINATED", NOW - 15 * MINUTE),
-        "NodeJoinTimeout",
-    ),
+    "a VM was stopped before it had joined in time": (missing("TERMINATED", NOW - 15 * MINUTE), "NodeJoinTimeout"),
     "a VM is older than the complete slice": (missing(**OLD), "NodeDeleted"),
-    "a VM is older than the slice, which was never complete": (
-        missing(started=NOW - 61 * MINUTE),
-        "NodeJoinTimeout",
-    ),
-    "a VM was started before a Node was missing": (
-        missing(**COMPLETE, started=NOW - 11 * MINUTE, all_joined_until=NOW - 5 * MINUTE),
-        "NodeDeleted",
-    ),
-    "a VM was started about when a Node was missing": (
-        missing(**COMPLETE, started=NOW - 10 * MINUTE, all_joined_until=NOW - 5 * MINUTE),
-        "AwaitingNodeJoin",
-    ),
-    "a VM was started before its loss was reported": (
-        missing(**OLD, earlier=reported("NodeLost", NOW - 50 * MINUTE), is_outdated=True),
-        "NodeDeleted",
-    ),
+    "a VM is older than the slice, which was never complete": (missing(started=NOW - 61 * MINUTE), "NodeJoinTimeout"),
+    "a VM was started before a Node was missing": (missing(**COMPLETE, started=NOW - 11 * MINUTE, all_joined_until=NOW - 5 * MINUTE), "NodeDeleted"),
+    "a VM was started about when a Node was missing": (missing(**COMPLETE, started=NOW - 10 * MINUTE, all_joined_until=NOW - 5 * MINUTE), "AwaitingNodeJoin"),
+    "a VM was started before its loss was reported": (missing(**OLD, earlier=reported("NodeLost", NOW - 50 * MINUTE), is_outdated=True), "NodeDeleted"),
     "a VM was started since its loss was reported": (
         missing(
             **COMPLETE,
@@ -206,37 +129,19 @@ CASES: dict[str, tuple[Input, str]] = {
         "AwaitingNodeJoin",
     ),
     "a Node has another name": (missing(is_misnamed=True), "NodeNameMismatch"),
-    "a Node of a VM older than the slice has another name": (
-        missing(is_misnamed=True, **OLD),
-        "NodeNameMismatch",
-    ),
-    "a Node has another name, and the VM waits for capacity": (
-        missing("PENDING", is_misnamed=True),
-        "AwaitingNodeJoin",
-    ),
+    "a Node of a VM older than the slice has another name": (missing(is_misnamed=True, **OLD), "NodeNameMismatch"),
+    "a Node has another name, and the VM waits for capacity": (missing("PENDING", is_misnamed=True), "AwaitingNodeJoin"),
     "a join is rejected": (missing(**REJECTED), "JoinDenied"),
     "a join is not approved": (missing(join_reason=Reason.JOIN_NOT_APPROVED), "JoinNotApproved"),
-    "a join was rejected": (
-        missing(earlier=reported("JoinNotApproved"), is_outdated=True),
-        "JoinNotApproved",
-    ),
-    "a join was not approved, and is rejected now": (
-        missing(**REJECTED, earlier=reported("JoinNotApproved"), is_outdated=True),
-        "JoinDenied",
-    ),
+    "a join was rejected": (missing(earlier=reported("JoinNotApproved"), is_outdated=True), "JoinNotApproved"),
+    "a join was not approved, and is rejected now": (missing(**REJECTED, earlier=reported("JoinNotApproved"), is_outdated=True), "JoinDenied"),
     "a join of a VM older than the slice is rejected": (missing(**REJECTED, **OLD), "JoinDenied"),
-    "a join is rejected, and the Node has another name": (
-        missing(**REJECTED, is_misnamed=True),
-        "NodeNameMismatch",
-    ),
+    "a join is rejected, and the Node has another name": (missing(**REJECTED, is_misnamed=True), "NodeNameMismatch"),
     "a join is rejected, and the VM stops": (missing("STOPPING", **REJECTED), "AwaitingNodeJoin"),
     "a join of a VM of another MIG is rejected": (about(**REJECTED), "AwaitingNodeJoin"),
     # With a Node
     "a Node is not Ready": (joined(node(ready=False)), "NodeNotReady"),
-    "a Node is not Ready, and one with another name has its VM's providerID": (
-        joined(node(ready=False), is_misnamed=True),
-        "NodeNotReady",
-    ),
+    "a Node is not Ready, and one with another name has its VM's providerID": (joined(node(ready=False), is_misnamed=True), "NodeNotReady"),
     "a Node is still not Ready, and the other Node of its VM was deleted after maxRunDuration": (
         joined(
             node(ready=False),
@@ -250,26 +155,14 @@ CASES: dict[str, tuple[Input, str]] = {
     "a new Node is not Ready": (joined(of_age(5 * MINUTE - SECOND)), "AwaitingNodeJoin"),
     "a Node of five minutes is not Ready": (joined(of_age(5 * MINUTE)), "NodeNotReady"),
     "a Node of the future is not Ready": (joined(of_age(-5 * MINUTE)), "NodeNotReady"),
-    "a new Node of a slice that was complete is not Ready": (
-        joined(of_age(MINUTE), **COMPLETE),
-        "NodeNotReady",
-    ),
-    "a Node has had no chips for two minutes": (
-        joined(node(chips=0, changed=NOW - 2 * MINUTE)),
-        "DevicePluginMissing",
-    ),
+    "a new Node of a slice that was complete is not Ready": (joined(of_age(MINUTE), **COMPLETE), "NodeNotReady"),
+    "a Node has had no chips for two minutes": (joined(node(chips=0, changed=NOW - 2 * MINUTE)), "DevicePluginMissing"),
     "a Node has too few chips": (joined(node(chips=3)), "DevicePluginMissing"),
-    "a Node has no chips yet": (
-        joined(node(chips=0, changed=NOW - 2 * MINUTE + SECOND)),
-        "NodeNotReady",
-    ),
-    "a new Node has no chips yet": (
-        joined(of_age(MINUTE, ready=True, chips=0, changed=NOW)),
-        "AwaitingNodeJoin",
-    ),
+    "a Node has no chips yet": (joined(node(chips=0, changed=NOW - 2 * MINUTE + SECOND)), "NodeNotReady"),
+    "a new Node has no chips yet": (joined(of_age(MINUTE, ready=True, chips=0, changed=NOW)), "AwaitingNodeJoin"),
     "a Node that is not Ready has no chips": (joined(node(ready=False, chips=0)), "NodeNotReady"),
     "a Node is Ready again for a moment": (joined(node(), **COMPLETE), "NodeNotReady"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
