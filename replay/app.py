@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -15,31 +14,32 @@ from typer.core import TyperGroup
 from replay import dead_letter_commands
 from replay.audit_log import find_projects, make_publications, make_query, read_filters
 from replay.commands import (
-    MANY,
     AnyStep,
     DryRun,
+    Group,
     Output,
     Step,
     Yes,
     ask,
-    count,
     get_ways,
     parse_duration,
     parse_target,
     publish_and_print,
+    publish_many,
 )
 from replay.completion import complete_groups, complete_jobsets_too
 from replay.errors import FORESEEN, ReplayError, in_plain_words
+from replay.explain import Explanation
 from replay.explain import explain as explain_group
-from replay.explain_jobset import explain_jobset
-from replay.life import Asked, make_timeline
+from replay.explain_jobset import JobSetExplanation, explain_jobset
 from replay.log_reading import read_entries
 from replay.output import Format, print_explanation, print_jobset_explanation, print_timeline, say
 from replay.publications import Publication, get_group, list_groups, resyncs
-from replay.record import record
-from replay.recording import Recording, Rules, read_recording
+from replay.recording import Rules, read_recording, record
+from replay.text import count
 from replay.timeline_html import render_html
-from replay.ways import Ways, open_ways
+from replay.timeline_sources import TimelineRequest, build_timeline
+from replay.ways import open_ways
 from shared.base.environment import SettingsError
 from version import VERSION
 
@@ -112,15 +112,7 @@ def main(
 @app.command(short_help="Trigger the steps of a group, or of all groups, now.")
 def resync(
     ctx: typer.Context,
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAMESPACE/NAME",
-            help="One group.",
-            show_default=False,
-            autocompletion=complete_groups,
-        ),
-    ] = "",
+    target: Group = "",
     every: Annotated[bool, typer.Option("--all", help="All groups of the cluster.")] = False,
     step: Step = None,
     dry_run: DryRun = False,
@@ -182,12 +174,22 @@ def file(
     """
     ways = get_ways(ctx)
     rules = Rules(step, ways.settings.topic_prefix, ways.now())
-    recording = read_recording(_read_lines(path), rules)
-    _report(recording, skip_bad=skip_bad)
-    publications = recording.publications
-    if len(publications) > MANY and not dry_run:
-        ask(ways, f"Publish {count(len(publications), 'message')}?", yes=yes)
-    publish_and_print(ways, publications, dry_run=dry_run, output=output)
+    try:
+        raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        problem = f"{path} cannot be read: {error.strerror}"
+        raise typer.BadParameter(problem, param_hint="FILE.jsonl") from error
+    recording = read_recording(raw.splitlines(), rules)
+    for line in (*recording.left_out, *recording.wrong):
+        say(line)
+    if recording.wrong and not skip_bad:
+        raise ReplayError(
+            f"{count(len(recording.wrong), 'line')} cannot be read, so nothing was published; "
+            "fix the file, or skip these lines with --skip-bad"
+        )
+    if not recording.publications:
+        say("Nothing to publish: no line triggers a step.")
+    publish_many(ways, recording.publications, dry_run=dry_run, yes=yes, output=output)
 
 
 app.add_typer(dead_letter_commands.commands, cls=TyperGroup)
@@ -225,9 +227,15 @@ def explain(
       kubectl tng explain default/my-slice --output json | jq .ready
       kubectl tng explain default/my-jobset --jobset
     """
-    names = parse_target(target)
-    is_whole = (_explain_jobset if is_jobset else _explain_group)(get_ways(ctx), names, output)
-    if not is_whole:
+    namespace, name = parse_target(target)
+    explanation: Explanation | JobSetExplanation
+    if is_jobset:
+        explanation = explain_jobset(get_ways(ctx), namespace, name)
+        print_jobset_explanation(explanation, output)
+    else:
+        explanation = explain_group(get_ways(ctx), namespace, name)
+        print_explanation(explanation, output)
+    if not explanation.is_whole:
         raise ReplayError("a step could not observe; the lines below its name show the error")
 
 
@@ -266,15 +274,7 @@ def record_topic(
 @app.command("audit-log", short_help="Publish messages that the log sinks have lost.")
 def audit_log(
     ctx: typer.Context,
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAMESPACE/NAME",
-            help="One group only.",
-            show_default=False,
-            autocompletion=complete_groups,
-        ),
-    ] = "",
+    target: Group = "",
     *,
     since: Annotated[
         str,
@@ -322,9 +322,7 @@ def audit_log(
             publications += found
     if not publications:
         say("Nothing to publish: no entry triggers a step.")
-    if len(publications) > MANY and not dry_run:
-        ask(ways, f"Publish {count(len(publications), 'message')}?", yes=yes)
-    publish_and_print(ways, publications, dry_run=dry_run, output=output)
+    publish_many(ways, publications, dry_run=dry_run, yes=yes, output=output)
 
 
 @app.command(
@@ -390,33 +388,16 @@ def show_timeline(
     names, ways = parse_target(target), get_ways(ctx)
     now = ways.now()
     began = now - parse_duration(since) if since else None
-    asked = Asked(*names, since=began, until=now, chips_per_vm=chips, with_decisions=why)
-    projects = find_projects(ways.settings) | {ways.settings.pubsub_project}
-
-    def read(query: str, began: datetime) -> list[dict[str, Any]]:
-        return list(read_entries(ways, projects, query, began, now))
-
-    timeline = make_timeline(ways, asked, read, say)
+    request = TimelineRequest(
+        *names, since=began, until=now, chips_per_vm=chips, with_decisions=why
+    )
+    timeline = build_timeline(ways, request)
     if html is not None:
         with _open_for_writing(html) as file:
             file.write(render_html(timeline, price))
         say(f"Wrote {html}.")
         return
     print_timeline(timeline, price, output)
-
-
-def _explain_group(ways: Ways, names: tuple[str, str], output: Format) -> bool:
-    """Explain a group. Returns whether every step could observe."""
-    explanation = explain_group(ways, *names)
-    print_explanation(explanation, output)
-    return explanation.is_whole
-
-
-def _explain_jobset(ways: Ways, names: tuple[str, str], output: Format) -> bool:
-    """Explain a JobSet. Returns whether every step could observe."""
-    explanation = explain_jobset(ways, *names)
-    print_jobset_explanation(explanation, output)
-    return explanation.is_whole
 
 
 @contextmanager
@@ -431,25 +412,3 @@ def _open_for_writing(path: Path) -> Iterator[IO[str]]:
         raise typer.BadParameter(problem, param_hint=str(path)) from error
     with file:
         yield file
-
-
-def _read_lines(path: Path) -> list[bytes]:
-    try:
-        raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-    except OSError as error:
-        problem = f"{path} cannot be read: {error.strerror}"
-        raise typer.BadParameter(problem, param_hint="FILE.jsonl") from error
-    return raw.splitlines()
-
-
-def _report(recording: Recording, *, skip_bad: bool) -> None:
-    """Report the lines that are not published. Raises `ReplayError` if this stops the rest."""
-    for line in (*recording.left_out, *recording.wrong):
-        say(line)
-    if recording.wrong and not skip_bad:
-        raise ReplayError(
-            f"{count(len(recording.wrong), 'line')} cannot be read, so nothing was published; "
-            "fix the file, or skip these lines with --skip-bad"
-        )
-    if not recording.publications:
-        say("Nothing to publish: no line triggers a step.")

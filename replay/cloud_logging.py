@@ -1,4 +1,4 @@
-"""The tool's port to Cloud Logging: pages of entries, in the JSON that a log sink publishes."""
+"""The tool's port to Cloud Logging: entries in the JSON that a log sink publishes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from replay.errors import as_call_errors
 from shared.ports.classify import ErrorKind
 from shared.ports.errors import About, CallError
 
@@ -15,7 +16,7 @@ SECONDS_A_CALL = 1.0
 """``entries.list`` may be called 60 times a minute in a project."""
 WAIT_WHEN_EXHAUSTED_S = 20.0
 MAX_EXHAUSTED = 4
-"""Waits for the quota, one after the other: somebody else reads, too."""
+"""Waits for the quota, one after the other: other clients read, too."""
 _CALL = "entries.list"
 _CALL_S = 60.0
 
@@ -44,9 +45,6 @@ class CloudLogging:
 
     def list_page(self, projects: Sequence[str], query: str, token: str) -> Page:
         """A page of the entries of these projects. Raises `CallError`."""
-        from google.api_core.exceptions import GoogleAPICallError, RetryError
-        from google.auth.exceptions import GoogleAuthError
-
         request = {
             "resource_names": [f"projects/{project}" for project in projects],
             "filter": query,
@@ -54,13 +52,9 @@ class CloudLogging:
             "page_size": MAX_PAGE,
             "page_token": token,
         }
-        try:
+        with as_call_errors(_CALL, About("entries")):
             pager = self._client.list_log_entries(request=request, retry=None, timeout=_CALL_S)
             page = next(iter(pager.pages))
-        except (GoogleAPICallError, RetryError, GoogleAuthError) as error:
-            http = int(getattr(error, "code", None) or 0)
-            code = "refused" if http else "unreachable"
-            raise CallError(_CALL, http, code, str(error), About("entries")) from error
         entries = [read_entry(entry) for entry in page.entries]
         readable = tuple(entry for entry in entries if entry is not None)
         return Page(readable, page.next_page_token, len(entries) - len(readable))
@@ -100,7 +94,7 @@ def read_pages(
 
 
 def read_entry(entry: Any) -> dict[str, Any] | None:
-    """An entry in JSON; ``None`` if a part of it is of a type that nobody here knows."""
+    """An entry in JSON; ``None`` if a part of it has an unknown type."""
     # Makes the payload of audit log entries readable.
     from google.cloud.audit import audit_log_pb2  # noqa: F401
     from google.protobuf.json_format import MessageToDict

@@ -10,9 +10,11 @@ from typing import Annotated
 
 import typer
 
+from replay.completion import complete_groups
 from replay.errors import ReplayError, in_plain_words
 from replay.output import Format, print_sent
 from replay.publications import Publication, Sent, publish
+from replay.text import count
 from replay.ways import Ways
 from shared.ports.errors import CallError
 from shared.triggers import routes
@@ -30,6 +32,15 @@ Topic = StrEnum("Topic", {step: step for step in routes.GROUP_STEPS})  # type: i
 AnyStep = StrEnum("AnyStep", {step: step for step in routes.ROUTES})  # type: ignore[misc]
 """All topics of an installation but the dead letters."""
 
+Group = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAMESPACE/NAME",
+        help="One group.",
+        show_default=False,
+        autocompletion=complete_groups,
+    ),
+]
 Output = Annotated[Format, typer.Option("--output", "-o", help="The output format.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
@@ -73,6 +84,15 @@ def ask(ways: Ways, question: str, *, yes: bool, undone: str = "nothing was publ
         raise ReplayError(undone)
 
 
+def publish_many(
+    ways: Ways, publications: Sequence[Publication], *, dry_run: bool, yes: bool, output: Format
+) -> None:
+    """Publish, and ask before if there are many. Raises `ReplayError`."""
+    if len(publications) > MANY and not dry_run:
+        ask(ways, f"Publish {count(len(publications), 'message')}?", yes=yes)
+    publish_and_print(ways, publications, dry_run=dry_run, output=output)
+
+
 def publish_and_print(
     ways: Ways, publications: Sequence[Publication], *, dry_run: bool, output: Format
 ) -> None:
@@ -88,8 +108,3 @@ def publish_and_print(
         raise ReplayError(f"{in_plain_words(error)} ({rest})") from error
     finally:
         print_sent(sent, ways.settings.topic_prefix, output)
-
-
-def count(number: int, noun: str) -> str:
-    """A number with its noun: ``1 line``, ``2 lines``."""
-    return f"1 {noun}" if number == 1 else f"{number} {noun}s"

@@ -5,24 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from replay.commands import AnyStep, DryRun, Output, Yes, ask, count, get_ways
+from replay.commands import AnyStep, DryRun, Output, Yes, ask, get_ways
 from replay.dead_letters import MAX_LISTED, DeadLetter, Leased, leased, select, to_document
 from replay.errors import ReplayError, in_plain_words
-from replay.output import (
-    Format,
-    print_json,
-    print_paragraph,
-    print_sent,
-    render_age,
-    render_rows,
-    say,
-)
+from replay.output import Format, print_json, print_paragraph, print_sent, render_rows, say
 from replay.publications import Sent, publish
 from replay.recording import Rules
+from replay.text import count, render_age
 from replay.ways import Ways
 from shared.ports.errors import CallError
 
@@ -64,8 +57,7 @@ def list_letters(ctx: typer.Context, step: OfStep = None, output: Output = Forma
     """
     ways = get_ways(ctx)
     with _leased(ways) as found:
-        letters = select(found.letters, [], step)
-        _print_letters(ways, letters, output)
+        _print_letters(ways, select(found.letters, [], step), output)
 
 
 @commands.command(short_help="Publish dead letters again, each to its step.")
@@ -94,7 +86,19 @@ def replay(
         readable = [letter for letter in letters if letter.publications]
         if every and readable and not dry_run:
             ask(ways, f"Replay {count(len(readable), 'dead letter')}?", yes=yes)
-        _replay(ways, found, readable, dry_run=dry_run, output=output)
+        sent: list[Sent] = []
+        try:
+            for letter in readable:
+                if dry_run:
+                    sent += map(Sent, letter.publications)
+                    continue
+                sent += publish(ways, letter.publications)
+                found.remove(letter)
+        except CallError as error:
+            rest = f"{count(len(sent), 'message')} published; it is safe to repeat the command"
+            raise ReplayError(f"{in_plain_words(error)} ({rest})") from error
+        finally:
+            print_sent(sent, ways.settings.topic_prefix, output)
         for letter in letters:
             if not letter.publications:
                 say(f"{letter.id} is kept: {letter.reason}")
@@ -141,40 +145,16 @@ def _check(ids: Sequence[str] | None, *, every: bool) -> None:
 
 @contextmanager
 def _leased(ways: Ways) -> Iterator[Leased]:
+    def show_progress(number: int) -> None:
+        if sys.stderr.isatty():
+            text = f"\r{count(number, 'dead letter')} ...\r"
+            print(text, end="", file=sys.stderr, flush=True)
+
     rules = Rules(None, ways.settings.topic_prefix, ways.now())
-    with leased(ways.subscriptions, rules, _show_progress) as found:
+    with leased(ways.subscriptions, rules, show_progress) as found:
         if len(found.letters) >= MAX_LISTED:
             say(f"These are {MAX_LISTED} dead letters; repeat the command if there are more.")
         yield found
-
-
-def _show_progress(number: int) -> None:
-    if sys.stderr.isatty():
-        print(f"\r{count(number, 'dead letter')} ...\r", end="", file=sys.stderr, flush=True)
-
-
-def _replay(
-    ways: Ways,
-    found: Leased,
-    letters: Sequence[DeadLetter],
-    *,
-    dry_run: bool,
-    output: Format,
-) -> None:
-    """Publish one after the other; each is removed when all that it makes is published."""
-    sent: list[Sent] = []
-    try:
-        for letter in letters:
-            if dry_run:
-                sent += map(Sent, letter.publications)
-                continue
-            sent += publish(ways, letter.publications)
-            found.remove(letter)
-    except CallError as error:
-        rest = f"{count(len(sent), 'message')} published; it is safe to repeat the command"
-        raise ReplayError(f"{in_plain_words(error)} ({rest})") from error
-    finally:
-        print_sent(sent, ways.settings.topic_prefix, output)
 
 
 def _print_letters(ways: Ways, letters: Sequence[DeadLetter], output: Format) -> None:
@@ -184,16 +164,18 @@ def _print_letters(ways: Ways, letters: Sequence[DeadLetter], output: Format) ->
     if not letters:
         say("There are no dead letters.")
         return
-    head, *lines = render_rows(("ID", "FIRST SENT", "STEP", "TRIED", "ABOUT"), _rows(ways, letters))
+    rows = [
+        (
+            letter.id,
+            f"{render_age(ways.now() - letter.first_published)} ago",
+            letter.step,
+            str(letter.attempts or "?"),
+            f"{letter.about} ({letter.cause})" if letter.about else "",
+        )
+        for letter in letters
+    ]
+    head, *lines = render_rows(("ID", "FIRST SENT", "STEP", "TRIED", "ABOUT"), rows)
     print(head)
     for line, letter in zip(lines, letters, strict=True):
         print(line)
         print_paragraph(letter.reason, "    ")
-
-
-def _rows(ways: Ways, letters: Sequence[DeadLetter]) -> Iterator[tuple[Any, ...]]:
-    now = ways.now()
-    for letter in letters:
-        about = f"{letter.about} ({letter.cause})" if letter.about else ""
-        age = f"{render_age(now - letter.first_published)} ago"
-        yield letter.id, age, letter.step, str(letter.attempts or "?"), about

@@ -55,67 +55,54 @@ def read_dead_letter(pulled: Pulled, rules: Rules) -> DeadLetter:
     steps = {topic_id(rules.topic_prefix, step): step for step in routes.ROUTES}
     step = steps.get(source, source or "unknown")
     attempts = attributes.get(f"{_PREFIX}DeliveryCount", "")
-    publications: tuple[Publication, ...] = ()
-    try:
-        found = read_message(_envelope(pulled), pulled.message_id, rules)
-    except PoisonError as error:
-        reason = str(error).removeprefix(f"message {pulled.message_id}: ")
-    else:
-        publications = () if isinstance(found, str) else found
-        reason = found if isinstance(found, str) else _refused(step, attempts)
-    first = publications[0] if publications else None
-    return DeadLetter(
-        pulled,
-        step,
-        int(attempts) if attempts.isdigit() else 0,
-        guess_time(attributes.get(f"{_PREFIX}TopicPublishTime", "")) or pulled.published,
-        first.about if first else "",
-        first.cause if first else "",
-        reason,
-        publications,
-    )
-
-
-def _refused(step: str, attempts: str) -> str:
-    often = f" in {attempts} attempts" if attempts else ""
-    return f"{step} did not acknowledge it{often}; the message can be read"
-
-
-def _envelope(pulled: Pulled) -> dict[str, Any]:
-    return {
+    envelope = {
         "data": base64.b64encode(pulled.data).decode(),
         "attributes": dict(pulled.attributes),
         "publishTime": render_time(pulled.published),
     }
-
-
-def pull_all(subscriptions: Subscriptions, subscription: str) -> Iterator[list[Pulled]]:
-    """All that a subscription holds, page by page, up to `MAX_LISTED`. Raises `CallError`."""
-    seen: set[str] = set()
-    while len(seen) < MAX_LISTED:
-        page = subscriptions.pull(subscription)
-        if not page:
-            return
-        subscriptions.lease(subscription, [one.ack_id for one in page], LEASE_S)
-        yield [one for one in page if one.message_id not in seen]
-        seen |= {one.message_id for one in page}
+    try:
+        found = read_message(envelope, pulled.message_id, rules)
+    except PoisonError as error:
+        found = str(error).removeprefix(f"message {pulled.message_id}: ")
+    publications: tuple[Publication, ...] = ()
+    if isinstance(found, str):
+        reason = found
+    else:
+        publications = found
+        often = f" in {attempts} attempts" if attempts else ""
+        reason = f"{step} did not acknowledge it{often}; the message can be read"
+    return DeadLetter(
+        pulled=pulled,
+        step=step,
+        attempts=int(attempts) if attempts.isdigit() else 0,
+        first_published=guess_time(attributes.get(f"{_PREFIX}TopicPublishTime", ""))
+        or pulled.published,
+        about=publications[0].about if publications else "",
+        cause=publications[0].cause if publications else "",
+        reason=reason,
+        publications=publications,
+    )
 
 
 class Leased:
     """The dead letters that this process has leased, the oldest first."""
 
-    def __init__(self, subscriptions: Subscriptions, subscription: str, rules: Rules) -> None:
+    def __init__(self, subscriptions: Subscriptions, subscription: str) -> None:
         self.letters: list[DeadLetter] = []
         self._subscriptions = subscriptions
         self._subscription = subscription
-        self._rules = rules
         self._ack_ids: dict[str, str] = {}
 
-    def pull(self) -> Iterator[int]:
-        """Pull all; how many there are so far, page by page. Raises `CallError`."""
-        for page in pull_all(self._subscriptions, self._subscription):
-            self._ack_ids |= {one.message_id: one.ack_id for one in page}
-            self.letters += [read_dead_letter(one, self._rules) for one in page]
+    def pull(self, rules: Rules) -> Iterator[int]:
+        """Pull all, up to `MAX_LISTED`; how many there are so far, page by page. Raises `CallError`."""
+        while len(self._ack_ids) < MAX_LISTED:
+            page = self._subscriptions.pull(self._subscription)
+            if not page:
+                break
+            self._subscriptions.lease(self._subscription, [one.ack_id for one in page], LEASE_S)
+            new = [one for one in page if one.message_id not in self._ack_ids]
+            self._ack_ids |= {one.message_id: one.ack_id for one in new}
+            self.letters += [read_dead_letter(one, rules) for one in new]
             yield len(self.letters)
         self.letters.sort(key=lambda letter: (letter.first_published, letter.id))
 
@@ -138,9 +125,9 @@ def leased(
 
     Raises `CallError`.
     """
-    found = Leased(subscriptions, topic_id(rules.topic_prefix, STEP), rules)
+    found = Leased(subscriptions, topic_id(rules.topic_prefix, STEP))
     try:
-        for number in found.pull():
+        for number in found.pull(rules):
             on_page(number)
         yield found
     finally:
@@ -161,6 +148,11 @@ def select(letters: Sequence[DeadLetter], ids: Sequence[str], step: str | None) 
 
 def to_document(letter: DeadLetter) -> dict[str, Any]:
     """A dead letter as JSON has it."""
+    raw = letter.pulled.data
+    try:
+        data = json.loads(raw)
+    except ValueError:
+        data = base64.b64encode(raw).decode()
     return {
         "id": letter.id,
         "step": letter.step,
@@ -171,12 +163,5 @@ def to_document(letter: DeadLetter) -> dict[str, Any]:
         "cause": letter.cause,
         "reason": letter.reason,
         "canBeReplayed": bool(letter.publications),
-        "data": _data(letter.pulled.data),
+        "data": data,
     }
-
-
-def _data(raw: bytes) -> Any:
-    try:
-        return json.loads(raw)
-    except ValueError:
-        return base64.b64encode(raw).decode()

@@ -12,6 +12,7 @@ from typing import Any
 
 from functions import approve_join, create_resources, inject_token, label_node, tear_down
 from replay.observed_text import list_facts
+from replay.text import join_names
 from shared.frame.plan import Emit, Plan, Send
 from shared.frame.snapshot import FIELD, Snapshot, SnapshotError, decode, describe, find_classes
 from shared.frame.step import CRASHED, Step
@@ -42,12 +43,9 @@ class Decided:
     ready: str = ""
 
     def __str__(self) -> str:
-        actions = list(dict.fromkeys(self.actions))
-        named = "; ".join(actions[:MAX_ACTIONS])
-        left = len(actions) - MAX_ACTIONS
-        more = f" and {left} more" if left > 0 else ""
+        actions = join_names(list(dict.fromkeys(self.actions)), MAX_ACTIONS, "; ")
         ready = f" (Ready: {self.ready})" if self.ready else ""
-        return f"{self.outcome}{ready}{': ' if named else ''}{named}{more}"
+        return f"{self.outcome}{ready}{': ' if actions else ''}{actions}"
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from google.auth.exceptions import GoogleAuthError
 
 from shared.base.environment import SettingsError
 from shared.base.names import MIGS, NODE_POOLS, POLICIES, TEMPLATES, VMS
-from shared.ports.errors import CallError, OutOfTimeError
+from shared.ports.errors import About, CallError, OutOfTimeError
 from shared.ports.kubernetes.access import AccessError
 
 
@@ -54,7 +57,6 @@ _HINTS = {
     ("GKE", 0): "Check that this machine can reach it.",
     ("GKE", 403): "You need the role roles/container.clusterViewer in the cluster's project.",
 }
-
 """Hints by status code and by what the call was about, or else by its API."""
 
 _APIS = {
@@ -65,6 +67,19 @@ _APIS = {
     "": "Google",
 }
 """The APIs by the kinds that calls are about (`About`). Other kinds are the cluster's."""
+
+
+@contextmanager
+def as_call_errors(call: str, about: About) -> Iterator[None]:
+    """Raise the errors of Google's clients as `CallError`."""
+    from google.api_core.exceptions import GoogleAPICallError, RetryError
+
+    try:
+        yield
+    except (GoogleAPICallError, RetryError, GoogleAuthError) as error:
+        http = int(getattr(error, "code", None) or 0)
+        code = "refused" if http else "unreachable"
+        raise CallError(call, http, code, str(error), about) from error
 
 
 def in_plain_words(error: Exception) -> str:

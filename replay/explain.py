@@ -5,9 +5,10 @@ Each step observes and decides. Its plan is described by its actions; none of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from google.auth.exceptions import GoogleAuthError
@@ -17,8 +18,9 @@ from replay.errors import in_plain_words
 from replay.publications import get_group
 from replay.ways import Ways
 from shared.base.backoff import TICK
-from shared.base.reasons import REASONS
+from shared.base.reasons import find_advice
 from shared.base.timestamps import render_time
+from shared.frame.plan import Plan
 from shared.frame.step import Step
 from shared.node_groups import status
 from shared.node_groups.node_group import AnyGroup
@@ -34,6 +36,7 @@ STEPS: tuple[Step[Any, Any], ...] = (
     label_node.STEP,
     tear_down.STEP,
 )
+API_ERRORS = (CallError, OutOfTimeError, GoogleAuthError)
 CANNOT_OBSERVE = "CannotObserve"
 """The outcome of a step whose reads failed with the user's permissions."""
 
@@ -83,8 +86,7 @@ class Explanation:
     @property
     def meaning(self) -> str:
         """The catalogue's words for the reason of Ready; empty when it is Ready."""
-        reasons = {str(reason): text for reason, text in REASONS.items()}
-        return reasons.get(self.ready.reason, "") if self.ready is not None else ""
+        return find_advice(self.ready.reason) if self.ready is not None else ""
 
     @property
     def is_whole(self) -> bool:
@@ -96,52 +98,59 @@ def explain(ways: Ways, namespace: str, name: str) -> Explanation:
     """Observe a group as each step would. Raises `ReplayError` if there is none, `CallError`."""
     group = get_group(ways, namespace, name)
     known, now = status.parse(group.raw.get("status")), ways.now()
-    swept = _ask_sweep(group, known, now)
-    steps = tuple(_ask(step, ways, group, now, swept.topics) for step in STEPS)
+    decide = sweep.decide
+    minute = now.replace(second=0, microsecond=0)
+    ticks = (minute + count * TICK for count in range(1, decide.SETTLED_EVERY_MINUTES + 1))
+    swept = Sweep(
+        is_settled=decide.is_settled(group, known),
+        is_due=decide.is_due(group, known, now),
+        next_resync=next((tick for tick in ticks if decide.is_due(group, known, tick)), None),
+        topics=decide.list_steps(group, known),
+    )
+    message = message_about(group, Cause.RESYNC, now)
+
+    def build_plan(step: Step[Any, Any]) -> Plan:
+        work = GroupWork(
+            settings=ways.settings,
+            gce=ways.open_gce(),
+            cluster=ways.open_cluster(),
+            publish=publish_nothing,
+            random_bytes=ways.random_bytes,
+            remaining_s=ways.count_down(),
+            now=now,
+            trigger=ObjectTrigger(message),
+            group=group,
+            status=known,
+            reported=known,
+        )
+        return step.decide(step.observe(work), now)
+
+    steps = tuple(
+        explain_step(step.name, step.name in swept.topics, partial(build_plan, step))
+        for step in STEPS
+    )
     return Explanation(group, known, now, swept, steps)
 
 
-def _ask_sweep(group: AnyGroup, known: Status, now: datetime) -> Sweep:
-    minute = now.replace(second=0, microsecond=0)
-    ticks = (minute + count * TICK for count in range(1, sweep.decide.SETTLED_EVERY_MINUTES + 1))
-    return Sweep(
-        is_settled=sweep.decide.is_settled(group, known),
-        is_due=sweep.decide.is_due(group, known, now),
-        next_resync=next((tick for tick in ticks if sweep.decide.is_due(group, known, tick)), None),
-        topics=sweep.decide.list_steps(group, known),
-    )
-
-
-def _ask(
-    step: Step[Any, Any], ways: Ways, group: AnyGroup, now: datetime, topics: tuple[str, ...]
+def explain_step(
+    step: str, is_triggered: bool, build_plan: Callable[[], Plan], about: str = ""
 ) -> StepExplanation:
-    is_triggered = step.name in topics
+    """What a step would do: its plan, or the error of its reads."""
     try:
-        plan = step.decide(step.observe(_work(ways, group, now)), now)
-    except (CallError, OutOfTimeError, GoogleAuthError) as error:
-        return StepExplanation(
-            step.name, is_triggered, CANNOT_OBSERVE, in_plain_words(error), has_observed=False
-        )
+        plan = build_plan()
+    except API_ERRORS as error:
+        return explain_error(step, error, about, is_triggered=is_triggered)
     actions = tuple(action.describe() for action in plan.list_actions())
-    return StepExplanation(step.name, is_triggered, plan.outcome, plan.note, actions)
+    return StepExplanation(step, is_triggered, plan.outcome, plan.note, actions, about=about)
 
 
-def _work(ways: Ways, group: AnyGroup, now: datetime) -> GroupWork:
-    """The work of a step on a resync. It cannot publish."""
-    message = message_about(group, Cause.RESYNC, now)
-    known = status.parse(group.raw.get("status"))
-    return GroupWork(
-        settings=ways.settings,
-        gce=ways.open_gce(),
-        cluster=ways.open_cluster(),
-        publish=publish_nothing,
-        random_bytes=ways.random_bytes,
-        remaining_s=ways.count_down(),
-        now=now,
-        trigger=ObjectTrigger(message),
-        group=group,
-        status=known,
-        reported=known,
+def explain_error(
+    step: str, error: Exception, about: str = "", *, is_triggered: bool = True
+) -> StepExplanation:
+    """A step that cannot observe, because its reads fail."""
+    note = in_plain_words(error)
+    return StepExplanation(
+        step, is_triggered, CANNOT_OBSERVE, note, has_observed=False, about=about
     )
 
 
@@ -153,30 +162,36 @@ def publish_nothing(step: str, _messages: Sequence[Message]) -> None:
 def to_document(explanation: Explanation) -> dict[str, Any]:
     """The explanation as JSON."""
     group, found = explanation.group, explanation.sweep
-    ready = explanation.ready
+    conditions = {
+        kind: {
+            "type": str(kind),
+            "status": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
+            "since": render_time(condition.since),
+        }
+        for kind, condition in explanation.known.conditions.items()
+    }
+    ready = conditions.get(Type.READY)
     return {
         "group": group.key,
         "uid": group.uid,
         "resourceName": group.resource_name,
         "deleting": render_time(group.deleting) if group.deleting else None,
-        "ready": {**_condition(Type.READY, ready), "meaning": explanation.meaning}
-        if ready is not None
-        else None,
-        "conditions": [
-            _condition(kind, condition) for kind, condition in explanation.known.conditions.items()
-        ],
+        "ready": {**ready, "meaning": explanation.meaning} if ready is not None else None,
+        "conditions": list(conditions.values()),
         "sweep": {
             "settled": found.is_settled,
             "due": found.is_due,
             "nextResync": render_time(found.next_resync) if found.next_resync else None,
             "topics": list(found.topics),
         },
-        "steps": [render_answer(answer) for answer in explanation.steps],
+        "steps": [step_document(answer) for answer in explanation.steps],
     }
 
 
-def render_answer(answer: StepExplanation) -> dict[str, Any]:
-    """A step's answer as JSON."""
+def step_document(answer: StepExplanation) -> dict[str, Any]:
+    """The explanation of a step as JSON."""
     return {
         "step": answer.step,
         "triggeredBySweep": answer.is_triggered,
@@ -184,14 +199,4 @@ def render_answer(answer: StepExplanation) -> dict[str, Any]:
         "outcome": answer.outcome,
         "note": answer.note,
         "actions": list(answer.actions),
-    }
-
-
-def _condition(kind: Type, condition: Condition) -> dict[str, str]:
-    return {
-        "type": str(kind),
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-        "since": render_time(condition.since),
     }

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
-
-from google.auth.exceptions import GoogleAuthError
 
 from functions import provision_slice, release_slice
 from functions.provision_slice.observe import PodWork
 from functions.release_slice.observe import ObservedSlices
-from replay.errors import ReplayError, in_plain_words
-from replay.explain import CANNOT_OBSERVE, StepExplanation, publish_nothing, render_answer
+from replay.errors import ReplayError
+from replay.explain import (
+    API_ERRORS,
+    StepExplanation,
+    explain_error,
+    explain_step,
+    publish_nothing,
+    step_document,
+)
+from replay.text import count
 from replay.ways import Ways
 from shared.base.names import JOBSET_KIND
 from shared.frame.plan import Plan
-from shared.ports.errors import CallError, OutOfTimeError
 from shared.settings import TPU_NODE_GROUP
 from shared.slices.jobsets import Leader, find_end
 from shared.slices.waiting import build_message, find_leaders
@@ -55,7 +61,7 @@ class JobSetExplanation:
             return f"{name}: none of its Pods waits for a slice, and it has no slice."
         waiting = [one for one in self.steps if one.step == provision_slice.STEP.name and one.about]
         slices = [one for one in self.steps if one.step == release_slice.STEP.name and one.about]
-        counts = f"{_count(waiting, 'Pod')} waiting for a slice, {_count(slices, 'slice')}"
+        counts = f"{count(len(waiting), 'Pod')} waiting for a slice, {count(len(slices), 'slice')}"
         note = next((one.note for one in self.steps if one.note), "")
         return f"{name}: {counts}{f'. {note}' if note else ''}."
 
@@ -73,7 +79,7 @@ def explain_jobset(ways: Ways, namespace: str, name: str) -> JobSetExplanation:
             "value, tpu-node-group or gke"
         )
     jobset = ways.open_cluster().find_jobset(namespace, name)
-    answers = (*_ask_about_pods(ways, namespace, name), *_ask_about_slices(ways, namespace, name))
+    answers = (*_explain_pods(ways, namespace, name), *_explain_slices(ways, namespace, name))
     if jobset is None and not answers:
         raise ReplayError(
             f"there is no JobSet {namespace}/{name}, and no slice of one; kubectl get jobsets -A "
@@ -88,53 +94,44 @@ def explain_jobset(ways: Ways, namespace: str, name: str) -> JobSetExplanation:
     return JobSetExplanation(namespace, name, jobset, answers, tuple(groups))
 
 
-def _count(answers: Sequence[StepExplanation], noun: str) -> str:
-    return f"{len(answers)} {noun}{'' if len(answers) == 1 else 's'}"
-
-
-def _ask_about_pods(ways: Ways, namespace: str, name: str) -> Iterator[StepExplanation]:
-    step = provision_slice.STEP.name
+def _explain_pods(ways: Ways, namespace: str, name: str) -> Iterator[StepExplanation]:
+    step, now = provision_slice.STEP.name, ways.now()
     try:
         leaders = find_leaders(ways.open_cluster().list_pending_pods())
-    except (CallError, OutOfTimeError) as error:
-        yield _cannot_observe(step, "", error)
+    except API_ERRORS as error:
+        yield explain_error(step, error)
         return
+
+    def build_plan(leader: Leader) -> Plan:
+        fields = _build_fields(ways, build_message(leader, now), now)
+        work = PodWork(**fields, leader=leader, about=leader.raw)
+        return provision_slice.decide.decide(provision_slice.observe.observe(work), now)
+
     for leader in leaders:
         if (leader.namespace, leader.jobset) == (namespace, name):
-            yield _ask_about_pod(ways, leader)
+            yield explain_step(step, True, partial(build_plan, leader), leader.name)
 
 
-def _ask_about_pod(ways: Ways, leader: Leader) -> StepExplanation:
-    now = ways.now()
-    message = build_message(leader, now)
-    work = PodWork(**_fields(ways, message, now), leader=leader, about=leader.raw)
-    try:
-        plan = provision_slice.decide.decide(provision_slice.observe.observe(work), now)
-    except (CallError, OutOfTimeError, GoogleAuthError) as error:
-        return _cannot_observe(provision_slice.STEP.name, leader.name, error)
-    return _answer(provision_slice.STEP.name, leader.name, plan, is_triggered=True)
-
-
-def _ask_about_slices(ways: Ways, namespace: str, name: str) -> Iterator[StepExplanation]:
-    now, step = ways.now(), release_slice.STEP.name
+def _explain_slices(ways: Ways, namespace: str, name: str) -> Iterator[StepExplanation]:
+    step, now = release_slice.STEP.name, ways.now()
     message = Message(namespace, name, "", Cause.RESYNC, now, kind=JOBSET_KIND)
-    work = SliceWork(**_fields(ways, message, now))
     try:
+        work = SliceWork(**_build_fields(ways, message, now))
         observed = release_slice.observe.observe(work)
-    except (CallError, OutOfTimeError, GoogleAuthError) as error:
-        yield _cannot_observe(step, "", error)
+    except API_ERRORS as error:
+        yield explain_error(step, error)
         return
     for one in observed.slices if isinstance(observed, ObservedSlices) else ():
+        about = one.existing.name
         if one.users_error is not None:
-            yield _cannot_observe(step, one.existing.name, one.users_error)
+            yield explain_error(step, one.users_error, about)
             continue
-        plan = release_slice.decide.decide(ObservedSlices((one,)), now)
-        is_triggered = release_slice.has_work(one, now)
-        yield _answer(step, one.existing.name, plan, is_triggered=is_triggered)
+        build_plan = partial(release_slice.decide.decide, ObservedSlices((one,)), now)
+        yield explain_step(step, release_slice.has_work(one, now), build_plan, about)
 
 
-def _fields(ways: Ways, message: Message, now: datetime) -> dict[str, Any]:
-    """The work of a step on a resync. It cannot publish."""
+def _build_fields(ways: Ways, message: Message, now: datetime) -> dict[str, Any]:
+    """The fields of a step's work on a resync. It cannot publish."""
     cluster, remaining_s = ways.open_cluster(), ways.count_down()
     return {
         "remaining_s": remaining_s,
@@ -149,16 +146,6 @@ def _fields(ways: Ways, message: Message, now: datetime) -> dict[str, Any]:
     }
 
 
-def _cannot_observe(step: str, about: str, error: Exception) -> StepExplanation:
-    note = in_plain_words(error)
-    return StepExplanation(step, True, CANNOT_OBSERVE, note, has_observed=False, about=about)
-
-
-def _answer(step: str, about: str, plan: Plan, *, is_triggered: bool) -> StepExplanation:
-    actions = tuple(action.describe() for action in plan.list_actions())
-    return StepExplanation(step, is_triggered, plan.outcome, plan.note, actions, about=about)
-
-
 def to_document(explanation: JobSetExplanation) -> dict[str, Any]:
     """The explanation as JSON."""
     return {
@@ -167,6 +154,6 @@ def to_document(explanation: JobSetExplanation) -> dict[str, Any]:
         "cause": explanation.cause,
         "groups": list(explanation.groups),
         "steps": [
-            {"about": answer.about or None, **render_answer(answer)} for answer in explanation.steps
+            {"about": answer.about or None, **step_document(answer)} for answer in explanation.steps
         ],
     }

@@ -1,4 +1,4 @@
-"""Reading Cloud Logging for a command, with progress where a person sits."""
+"""Read Cloud Logging for a command, with progress on a terminal."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from replay.cloud_logging import read_pages
-from replay.commands import count
 from replay.output import say
+from replay.text import count
 from replay.ways import Ways
 from shared.base.timestamps import guess_time
 
@@ -25,7 +25,7 @@ def read_entries(
 ) -> Iterator[dict[str, Any]]:
     """The entries that a query finds, the oldest first. Raises `CallError`.
 
-    ``is_reported``: how many there were is said at the end.
+    ``is_reported``: how many there were is printed at the end.
     """
     from rich.console import Console
     from rich.progress import Progress

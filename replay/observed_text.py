@@ -14,6 +14,7 @@ from functions.inject_token.observe import NothingToInject, ObservedVms
 from functions.label_node.observe import NothingToCount
 from functions.label_node.observed_nodes import ObservedNodes
 from functions.tear_down.observe import ObservedBeginning, ObservedRemains, UnreadableRemains
+from replay.text import MAX_NAMES, count, join_names
 from shared.base.names import TOKEN_KEY
 from shared.base.timestamps import render_time
 from shared.node_groups.node_group import AnyGroup
@@ -21,9 +22,6 @@ from shared.node_groups.resources import Found
 from shared.node_groups.status import NOUN, Status, Type
 from shared.ports.gce.values import GceError, Instance, Mig, Operation
 from shared.ports.kubernetes.nodes import Node
-
-MAX_NAMES = 3
-"""Names that a fact lists; of more it gives the number."""
 
 
 @singledispatch
@@ -56,11 +54,11 @@ def _(observed: ObservedNodes) -> Iterator[str]:
     wanted = observed.group.spec.node_count
     yield from _describe_group(observed.group)
     own, ready = len(observed.joined), len(observed.ready)
-    read = _count(observed.nodes, "Node")
+    read = count(len(observed.nodes), "Node")
     yield f"{read} read: {wanted} wanted, {own} of the group, {ready} ready"
     yield _describe_vms(observed.instances, has_all_vms=observed.has_all_vms)
     if observed.unread_nodes:
-        yield f"no time to read {_count(observed.unread_nodes, 'Node')}"
+        yield f"no time to read {count(len(observed.unread_nodes), 'Node')}"
     if observed.mig is not None:
         yield f"MIG: {_describe_mig(observed.mig)}"
     yield from _describe_status(observed.status)
@@ -75,7 +73,7 @@ def _(observed: NothingToCount) -> Iterator[str]:
 def _(observed: ObservedVms) -> Iterator[str]:
     yield from _describe_group(observed.group)
     states = Counter(vm.instance.status for vm in observed.vms)
-    yield f"{_count(observed.vms, 'VM')} read{_describe_counts(states)}"
+    yield f"{count(len(observed.vms), 'VM')} read{_describe_counts(states)}"
     if observed.vms:
         joined = sum(vm.has_joined for vm in observed.vms)
         stale = sum(vm.is_node_stale for vm in observed.vms)
@@ -84,7 +82,7 @@ def _(observed: ObservedVms) -> Iterator[str]:
         yield f"{joined} have joined, {stale} have the Node of an earlier VM"
         yield f"{len(tokens)} have a token{until}"
     if observed.unread:
-        yield f"no time to read {_count(observed.unread, 'VM')}"
+        yield f"no time to read {count(len(observed.unread), 'VM')}"
     yield from (str(error) for error in observed.errors)
     yield from _describe_status(observed.status)
 
@@ -124,10 +122,10 @@ def _(observed: UnreadableRemains) -> Iterator[str]:
 
 @list_facts.register
 def _(observed: ObservedRequests) -> Iterator[str]:
-    yield f"{_count(observed.candidates, 'signing request')} read"
+    yield f"{count(len(observed.candidates), 'signing request')} read"
     yield from map(_describe_candidate, observed.candidates[:MAX_NAMES])
     if observed.unread:
-        yield f"no time to read {_count(observed.unread, 'signing request')}"
+        yield f"no time to read {count(len(observed.unread), 'signing request')}"
     yield from (str(error) for error in observed.errors)
 
 
@@ -175,7 +173,7 @@ def _describe_status(known: Status) -> Iterator[str]:
         yield f"Ready was {ready.status} ({ready.reason})"
     if known.pending:
         names = [f"{entry.name} {entry.why}" for entry in known.pending]
-        yield f"VMs that delay it: {_list_names(names)}"
+        yield f"VMs that delay it: {join_names(names)}"
 
 
 def _describe_found(
@@ -209,7 +207,7 @@ def _describe_errors(errors: Iterable[GceError]) -> str:
 
 def _describe_vms(instances: Mapping[str, Instance | None], *, has_all_vms: bool) -> str:
     states = Counter("gone" if vm is None else vm.status for vm in instances.values())
-    read = "all VMs listed" if has_all_vms else f"{_count(instances, 'VM')} read"
+    read = "all VMs listed" if has_all_vms else f"{count(len(instances), 'VM')} read"
     return f"{read}{_describe_counts(states)}"
 
 
@@ -217,19 +215,11 @@ def _describe_nodes(nodes: tuple[Node, ...]) -> str:
     ready = sum(node.is_ready for node in nodes)
     cordoned = sum(node.is_unschedulable for node in nodes)
     return (
-        f"{_count(nodes, 'Node')} read, {ready} ready, {cordoned} cordoned" if nodes else "no Nodes"
+        f"{count(len(nodes), 'Node')} read, {ready} ready, {cordoned} cordoned"
+        if nodes
+        else "no Nodes"
     )
 
 
 def _describe_counts(counts: Counter[str]) -> str:
     return f": {', '.join(f'{number} {word}' for word, number in counts.items())}" if counts else ""
-
-
-def _count(things: Any, noun: str) -> str:
-    number = len(things)
-    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _list_names(names: list[str]) -> str:
-    left = len(names) - MAX_NAMES
-    return f"{', '.join(names[:MAX_NAMES])}{f' and {left} more' if left > 0 else ''}"

@@ -8,26 +8,24 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from replay import explain_jobset
-from replay.decisions import render as render_decision
-from replay.explain import Explanation, StepExplanation, to_document
+from replay import decisions, explain, explain_jobset, timeline_text
+from replay.explain import Explanation, StepExplanation
 from replay.explain_jobset import JobSetExplanation
 from replay.publications import Sent
+from replay.text import printable, render_age
 from replay.timeline import Timeline
 from replay.timeline import to_document as timeline_document
-from replay.timeline_text import join_moments, render_summary
 from shared.base.names import topic_id
 from shared.base.reasons import find_entry
-from shared.node_groups.status import Condition, Type
 
 _WIDE = 100_000
 """Columns of an output that is no terminal: nothing is folded there."""
 _NARROWEST = 40
 _INDENT = "    "
+NOT_PUBLISHED = "(not published)"
 _STYLES = {"True": "green", "False": "red", "Unknown": "yellow"}
 
 
@@ -40,18 +38,41 @@ class Format(StrEnum):
 
 def print_sent(sent: Sequence[Sent], topic_prefix: str, form: Format) -> None:
     """What was published, or would be."""
+    topics = [topic_id(topic_prefix, one.publication.step) for one in sent]
     if form is Format.JSON:
-        print_json([_sent_document(one, topic_prefix) for one in sent])
+        print_json(
+            [
+                {
+                    "line": one.publication.line or None,
+                    "about": one.publication.about,
+                    "cause": one.publication.cause,
+                    "step": one.publication.step,
+                    "topic": topic,
+                    "attributes": dict(one.publication.attributes),
+                    "message": json.loads(one.publication.data),
+                    "messageId": one.message_id or None,
+                }
+                for one, topic in zip(sent, topics, strict=True)
+            ]
+        )
     elif sent:
-        _print_sent_table(sent, topic_prefix)
+        head: tuple[str, ...] = ("ABOUT", "CAUSE", "TOPIC", "MESSAGE ID")
+        rows: list[tuple[str, ...]] = [
+            (one.publication.about, one.publication.cause, topic, one.message_id or NOT_PUBLISHED)
+            for one, topic in zip(sent, topics, strict=True)
+        ]
+        if any(one.publication.line for one in sent):
+            head = ("LINE", *head)
+            rows = [(str(one.publication.line), *row) for one, row in zip(sent, rows, strict=True)]
+        print_table(head, rows)
 
 
 def print_explanation(explanation: Explanation, form: Format) -> None:
     """Why a group is as it is: the cause, the conditions, what each step would do."""
     if form is Format.JSON:
-        print_json(to_document(explanation))
+        print_json(explain.to_document(explanation))
         return
-    for paragraph in _headlines(explanation):
+    for paragraph in _describe_readiness(explanation):
         print_paragraph(paragraph)
     _print_conditions(explanation)
     _print_answers(explanation.steps)
@@ -73,15 +94,15 @@ def print_timeline(timeline: Timeline, price: float | None, form: Format) -> Non
     if form is Format.JSON:
         print_json(timeline_document(timeline, price))
         return
-    for paragraph in render_summary(timeline, price):
+    for paragraph in timeline_text.render_summary(timeline, price):
         print_paragraph(paragraph, "  " if paragraph.startswith("- ") else "", "")
     print()
     width = max((len(moment.who) for moment in timeline.moments), default=0)
-    for moment in join_moments(timeline.moments):
+    for moment in timeline_text.join_moments(timeline.moments):
         first = f"{moment.at:%H:%M:%S}  {moment.who:<{width}}  "
         why = f"  [{moment.why}]" if moment.why else ""
         print_paragraph(f"{moment.what}{why}", " " * len(first), first)
-        for paragraph in render_decision(moment.decision) if moment.decision else ():
+        for paragraph in decisions.render(moment.decision) if moment.decision else ():
             print_paragraph(paragraph, " " * (len(first) + 2))
 
 
@@ -118,12 +139,6 @@ def print_json(document: Any) -> None:
     print(text.encode("utf-8", "replace").decode())  # a log may hold half a surrogate pair
 
 
-def print_lines(lines: Iterable[str]) -> None:
-    """Lines of text."""
-    for line in lines:
-        print(printable(line))
-
-
 def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table like kubectl's; if the terminal is too narrow, cells are folded."""
     for line in _render_table(head, rows, find_width()):
@@ -151,52 +166,7 @@ def _render_table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
-def printable(text: str) -> str:
-    """Text without control characters: its origin may be untrusted."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-
-
-def render_age(age: timedelta) -> str:
-    """A duration in its largest unit, as kubectl has it: ``45s``, ``12m``, ``3h``, ``5d``."""
-    seconds = max(0, int(age.total_seconds()))
-    units = ((86400, "d"), (3600, "h"), (60, "m"))
-    return next(
-        (f"{seconds // size}{unit}" for size, unit in units if seconds >= size), f"{seconds}s"
-    )
-
-
-def _print_sent_table(sent: Sequence[Sent], topic_prefix: str) -> None:
-    of_file = any(one.publication.line for one in sent)
-    head = (*(("LINE",) if of_file else ()), "ABOUT", "CAUSE", "TOPIC", "MESSAGE ID")
-    print_table(head, (_sent_row(one, topic_prefix, of_file=of_file) for one in sent))
-
-
-def _sent_document(sent: Sent, topic_prefix: str) -> dict[str, Any]:
-    publication = sent.publication
-    return {
-        "line": publication.line or None,
-        "about": publication.about,
-        "cause": publication.cause,
-        "step": publication.step,
-        "topic": topic_id(topic_prefix, publication.step),
-        "attributes": dict(publication.attributes),
-        "message": json.loads(publication.data),
-        "messageId": sent.message_id or None,
-    }
-
-
-def _sent_row(sent: Sent, topic_prefix: str, *, of_file: bool) -> tuple[str, ...]:
-    publication = sent.publication
-    return (
-        *((str(publication.line),) if of_file else ()),
-        publication.about,
-        publication.cause,
-        topic_id(topic_prefix, publication.step),
-        sent.message_id or "(not published)",
-    )
-
-
-def _headlines(explanation: Explanation) -> Iterator[str]:
+def _describe_readiness(explanation: Explanation) -> Iterator[str]:
     group, ready = explanation.group, explanation.ready
     if ready is None:
         yield f"{group.key} is not Ready: no step has written its status yet."
@@ -224,7 +194,10 @@ def _print_conditions(explanation: Explanation) -> None:
     said = explanation.ready.message if explanation.ready is not None else ""
     if not conditions:
         return
-    rows = [_condition_row(kind, one, explanation.now) for kind, one in conditions.items()]
+    rows = [
+        (str(kind), one.status, one.reason, render_age(explanation.now - one.since))
+        for kind, one in conditions.items()
+    ]
     head, *lines = render_rows(("CONDITION", "STATUS", "REASON", "FOR"), rows)
     print(f"\n{head}")
     for line, condition in zip(lines, conditions.values(), strict=True):
@@ -266,7 +239,3 @@ def _describe_sweep(explanation: Explanation) -> str:
     state = "The group is settled" if found.is_settled else "The group is not settled"
     resync = "a resync is due now, the next one is" if found.is_due else "the next resync is"
     return f"{state}: {resync} {when}, to {', '.join(found.topics) or 'no step'}."
-
-
-def _condition_row(kind: Type, condition: Condition, now: datetime) -> tuple[str, ...]:
-    return str(kind), condition.status, condition.reason, render_age(now - condition.since)

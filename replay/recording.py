@@ -1,4 +1,4 @@
-"""Parse recorded messages, a JSON object a line, and find the topic of each.
+"""Record the messages of a topic, a JSON object a line; parse them and find the topic of each.
 
 A line is one of: a message of this system's own, an entry of the audit log (as ``gcloud logging
 read`` gives it), a Pub/Sub message (``data`` in base64 or as an object, with ``attributes``), or a
@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from replay.publications import Publication
+from replay.subscriptions import Pulled
+from replay.ways import Ways
 from shared.base.names import topic_id
+from shared.base.timestamps import render_time
 from shared.triggers import routes
 from shared.triggers.decode import decode
 from shared.triggers.message import PoisonError
@@ -64,6 +67,37 @@ class _Recorded:
     subscription: str = ""
 
 
+def record(ways: Ways, step: str, duration: timedelta, limit: int) -> Iterator[str]:
+    """The lines of the messages to a step's topic, up to a time and a number.
+
+    The step also receives them: the tool creates a subscription, which receives copies, and deletes it
+    at the end. Raises `CallError`.
+    """
+    topic = topic_id(ways.settings.topic_prefix, step)
+    name = f"{topic}-recording-{ways.random_bytes(4).hex()}"
+    end, number = ways.monotonic() + duration.total_seconds(), 0
+    with ways.subscriptions.open(topic, name) as subscription:
+        while number < limit and ways.monotonic() < end:
+            for pulled in ways.subscriptions.pull(subscription):
+                ways.subscriptions.acknowledge(subscription, [pulled.ack_id])
+                if number < limit:
+                    number += 1
+                    yield render_line(step, pulled)
+
+
+def render_line(step: str, pulled: Pulled) -> str:
+    """A message as `read_line` reads it."""
+    data = _parse_object(pulled.data)
+    document = {
+        "step": step,
+        "messageId": pulled.message_id,
+        "publishTime": render_time(pulled.published),
+        "attributes": dict(pulled.attributes),
+        "data": base64.b64encode(pulled.data).decode() if data is None else data,
+    }
+    return json.dumps(document, separators=(",", ":"))
+
+
 def read_recording(lines: Iterable[bytes], rules: Rules) -> Recording:
     """Read all lines; an empty line is only counted."""
     publications: list[Publication] = []
@@ -106,34 +140,45 @@ def _read(recorded: _Recorded, name: str, number: int, rules: Rules) -> Found:
     steps = _steps_of(trigger, recorded, rules, name)
     if not steps:
         return f"the message {name} triggers no step: {trigger.cause}"
-    data, about = base64.b64decode(recorded.data), _about(trigger)
-    if isinstance(trigger, ObjectTrigger) and trigger.is_resync:
-        data = replace(trigger.message, at=rules.now).encode()
-    attributes = _without_pubsub(recorded.attributes)
+    data, about = base64.b64decode(recorded.data), ""
+    match trigger:
+        case LogTrigger(event):
+            about = event.name
+        case ObjectTrigger(message):
+            about = f"{message.namespace}/{message.name}"
+            if trigger.is_resync:
+                data = replace(message, at=rules.now).encode()
+    # Without what Pub/Sub has written on a dead letter: with it, the message would remain one.
+    attributes = {
+        key: value for key, value in recorded.attributes.items() if not key.startswith(_OF_PUBSUB)
+    }
     return tuple(
         Publication(step, data, attributes, about, trigger.cause, number) for step in steps
     )
 
 
 def _unwrap(line: bytes, name: str) -> _Recorded:
-    """Whether a line is a message without a wrapping. The decoder validates it."""
-    document = _find_object(line)
+    """Parse a line. The decoder validates it, also one that is not JSON."""
+    document = _parse_object(line) or {}
+    step = str(document.get("step") or "")
     message = document.get("message")
     if isinstance(message, dict):
         subscription = str(document.get("subscription") or "").rsplit("/", 1)[-1]
-        return _unwrap_message(message, str(document.get("step") or ""), subscription, name)
+        return _unwrap_message(message, step, subscription, name)
     if "data" in document:
-        return _unwrap_message(document, str(document.get("step") or ""), "", name)
-    data = base64.b64encode(line).decode()
-    return _Recorded(data, _own_attributes(document), step=str(document.get("step") or ""))
+        return _unwrap_message(document, step, "", name)
+    # Of this system's own attributes, the cause is known without the cluster.
+    cause = document.get("cause")
+    attributes = {"cause": cause} if isinstance(cause, str) else {}
+    return _Recorded(base64.b64encode(line).decode(), attributes, step=step)
 
 
-def _find_object(line: bytes) -> dict[str, Any]:
+def _parse_object(text: bytes) -> dict[str, Any] | None:
     try:
-        document = json.loads(line)
+        document = json.loads(text)
     except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
+        return None
+    return document if isinstance(document, dict) else None
 
 
 def _unwrap_message(
@@ -144,7 +189,9 @@ def _unwrap_message(
         data = base64.b64encode(json.dumps(data).encode()).decode()
     elif isinstance(data, str):
         data = data.translate(_FROM_URL_SAFE)
-    if not _is_text_map(attributes):
+    if not isinstance(attributes, dict) or not all(
+        isinstance(text, str) for text in attributes.values()
+    ):
         raise PoisonError(f"message {name}: 'attributes' must be a map from text to text")
     return _Recorded(
         data,
@@ -153,16 +200,6 @@ def _unwrap_message(
         step=step or attributes.get("step", ""),
         subscription=attributes.get(DEAD_LETTER_SOURCE) or subscription,
     )
-
-
-def _is_text_map(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
-
-
-def _own_attributes(document: Mapping[str, Any]) -> dict[str, str]:
-    """The attributes of this system's messages that are known without the cluster."""
-    cause = document.get("cause")
-    return {"cause": cause} if isinstance(cause, str) else {}
 
 
 def _steps_of(trigger: Trigger, recorded: _Recorded, rules: Rules, name: str) -> tuple[str, ...]:
@@ -195,17 +232,3 @@ def _step_of_subscription(subscription: str, topic_prefix: str) -> str:
     """Find the step of a subscription: it has the name of its topic."""
     steps = {topic_id(topic_prefix, step): step for step in routes.ROUTES}
     return steps.get(subscription, "")
-
-
-def _about(trigger: Trigger) -> str:
-    match trigger:
-        case LogTrigger(event):
-            return event.name
-        case ObjectTrigger(message):
-            return f"{message.namespace}/{message.name}"
-    return ""
-
-
-def _without_pubsub(attributes: Mapping[str, str]) -> dict[str, str]:
-    """Remove the attributes of a dead letter: otherwise the message would remain one."""
-    return {key: value for key, value in attributes.items() if not key.startswith(_OF_PUBSUB)}

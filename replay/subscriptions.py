@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from replay.errors import as_call_errors
 from shared.ports.errors import About, CallError
 
 PULL_S = 3.0
@@ -16,9 +17,10 @@ PULL_S = 3.0
 MAX_PULLED = 100
 """Messages of one pull."""
 _CALL_S = 10.0
+_KIND = "subscriptions"
 _ACKNOWLEDGED_AT_ONCE = 500
 _RECORDING_EXPIRES = timedelta(days=1)
-"""The shortest that Pub/Sub takes: a recording that was killed leaves its subscription no longer."""
+"""Pub/Sub's minimum: the subscription of a recording that was killed is deleted after it."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Subscriptions:
         from google.api_core.exceptions import DeadlineExceeded
 
         try:
-            with _as_call_errors(f"pull from {subscription}", _about(subscription)):
+            with as_call_errors(f"pull from {subscription}", About(_KIND, subscription)):
                 answer = self._client.pull(
                     subscription=self._path(subscription),
                     max_messages=limit,
@@ -55,14 +57,21 @@ class Subscriptions:
             if isinstance(error.__cause__, DeadlineExceeded):
                 return []
             raise
-        return [_read(received) for received in answer.received_messages]
+        return [
+            Pulled(
+                ack_id=received.ack_id,
+                message_id=received.message.message_id,
+                data=received.message.data,
+                attributes=dict(received.message.attributes),
+                published=received.message.publish_time,
+            )
+            for received in answer.received_messages
+        ]
 
     def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> None:
         """Remove messages from a subscription. Raises `CallError`."""
         for start in range(0, len(ack_ids), _ACKNOWLEDGED_AT_ONCE):
-            with _as_call_errors(
-                f"acknowledge in {subscription}", About("subscriptions", subscription)
-            ):
+            with as_call_errors(f"acknowledge in {subscription}", About(_KIND, subscription)):
                 self._client.acknowledge(
                     subscription=self._path(subscription),
                     ack_ids=list(ack_ids[start : start + _ACKNOWLEDGED_AT_ONCE]),
@@ -71,11 +80,9 @@ class Subscriptions:
                 )
 
     def lease(self, subscription: str, ack_ids: Sequence[str], seconds: int) -> None:
-        """Keep messages for so long; 0 gives them back at once. Raises `CallError`."""
+        """Keep messages for some seconds; 0 releases them immediately. Raises `CallError`."""
         for start in range(0, len(ack_ids), _ACKNOWLEDGED_AT_ONCE):
-            with _as_call_errors(
-                f"modifyAckDeadline in {subscription}", About("subscriptions", subscription)
-            ):
+            with as_call_errors(f"modifyAckDeadline in {subscription}", About(_KIND, subscription)):
                 self._client.modify_ack_deadline(
                     subscription=self._path(subscription),
                     ack_ids=list(ack_ids[start : start + _ACKNOWLEDGED_AT_ONCE]),
@@ -88,7 +95,7 @@ class Subscriptions:
     def open(self, topic: str, name: str) -> Iterator[str]:
         """A subscription to a topic that is deleted with the block. Raises `CallError`."""
         project = About("projects", self._project)
-        with _as_call_errors(f"subscribe to {topic}", project):
+        with as_call_errors(f"subscribe to {topic}", project):
             self._client.create_subscription(
                 request={
                     "name": self._path(name),
@@ -101,7 +108,7 @@ class Subscriptions:
         try:
             yield name
         finally:
-            with _as_call_errors(f"delete the subscription {name}", project):
+            with as_call_errors(f"delete the subscription {name}", project):
                 self._client.delete_subscription(
                     subscription=self._path(name), timeout=_CALL_S, retry=None
                 )
@@ -114,34 +121,6 @@ class Subscriptions:
         if self._made is None:
             self._made = _make_subscriber()
         return self._made
-
-
-def _about(subscription: str) -> About:
-    return About("subscriptions", subscription)
-
-
-@contextmanager
-def _as_call_errors(call: str, about: About) -> Iterator[None]:
-    from google.api_core.exceptions import GoogleAPICallError, RetryError
-    from google.auth.exceptions import GoogleAuthError
-
-    try:
-        yield
-    except (GoogleAPICallError, RetryError, GoogleAuthError) as error:
-        http = int(getattr(error, "code", None) or 0)
-        code = "refused" if http else "unreachable"
-        raise CallError(call, http, code, str(error), about) from error
-
-
-def _read(received: Any) -> Pulled:
-    message = received.message
-    return Pulled(
-        ack_id=received.ack_id,
-        message_id=message.message_id,
-        data=message.data,
-        attributes=dict(message.attributes),
-        published=message.publish_time,
-    )
 
 
 def _make_subscriber() -> Any:

@@ -8,7 +8,7 @@ last entry of the audit log; a span of readiness lasts from one line with a ``re
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from replay import decisions
 from replay.decisions import Decision
 from shared.base.timestamps import guess_time, render_time
+from shared.node_groups.status import Condition
 from shared.triggers import routes
 
 READY, COMPUTE, VM, STEP = "Ready", "Compute Engine", "VM", "step"
@@ -40,6 +41,8 @@ _ENDS = (
     "repair.recreateInstance",
 )
 _NO_TIME = timedelta(0)
+_MOST = 86_400_000.0
+"""A day in milliseconds: no invocation takes as long, or makes as many calls."""
 
 DecideAgain = Callable[[Mapping[str, Any]], Decision]
 """The decision of an invocation, by its line."""
@@ -183,13 +186,14 @@ class _Reader:
             self.ready = None
 
     def read_ready(self, at: datetime, reason: str, message: str) -> None:
-        """What a status that was written says of Ready."""
+        """A change of Ready that a status write reports."""
         if self.ready is not None and self.ready.what == reason:
             self.ready = replace(self.ready, why=message)
             return
         self.end_ready(at)
         self.ready = Span(READY, READY, reason, at, None, message, reason != READY)
-        self.moments.append(Moment(at, "status", _state(reason), message))
+        what = "Ready" if reason == READY else f"not Ready: {reason}"
+        self.moments.append(Moment(at, "status", what, message))
 
     def end_ready(self, at: datetime | None) -> None:
         if self.ready is not None:
@@ -211,42 +215,33 @@ class _Reader:
         operation = entry.get("operation") or {}
         status = entry["protoPayload"].get("status") or {}
         error = str(status.get("message") or "")
-        is_bad = bool(status.get("code"))
+        is_bad, is_shown = bool(status.get("code")), span.what != "setMetadata"
         is_first, is_last = bool(operation.get("first")), bool(operation.get("last"))
         key = str(operation.get("id", ""))
         if is_first and not is_last:
             self.begun[key] = span
-            if span.what != "setMetadata":
+            if is_shown:
                 self.moments.append(Moment(at, span.lane, f"{span.what} begins"))
             return
         begun = self.begun.pop(key, span)
         self.spans.append(replace(begun, end=at, why=error, is_bad=is_bad))
-        if span.what != "setMetadata" or is_bad:
+        if is_shown or is_bad:
             took = (at - begun.begin).total_seconds()
-            words = f"{span.what} failed" if is_bad else f"{span.what} ended"
-            words = words if operation else f"{span.what} was refused"
-            is_event = is_first and is_last
-            self.moments.append(
-                Moment(
-                    at,
-                    span.lane,
-                    span.what if is_event else words,
-                    error
-                    if is_event or not took
-                    else f"{took:.1f} s{f'; {error}' if error else ''}",
-                    is_bad or span.what in _ENDS[2:],
-                )
-            )
-        if span.kind == VM and not is_bad:
-            self._follow_vm(at, begun.begin, span)
-
-    def _follow_vm(self, at: datetime, begun: datetime, span: Span) -> None:
+            what, why = span.what, error
+            if not (is_first and is_last):
+                end = "failed" if is_bad else "ended"
+                what = f"{span.what} {end if operation else 'was refused'}"
+                why = "; ".join(part for part in (f"{took:.1f} s" if took else "", error) if part)
+            is_loss = span.what in _ENDS[2:]
+            self.moments.append(Moment(at, span.lane, what, why, is_bad or is_loss))
+        if span.kind != VM or is_bad:
+            return
         if span.what in _STARTS:
             self.running.setdefault(span.lane, at)
         elif span.what in _ENDS and span.lane in self.running:
             since = self.running.pop(span.lane)
-            end = max(since, begun)
-            self.spans.append(Span(VM, span.lane, RUNNING, since, end, f"until {span.what}"))
+            end_of_vm = max(since, begun.begin)
+            self.spans.append(Span(VM, span.lane, RUNNING, since, end_of_vm, f"until {span.what}"))
 
 
 def read_timeline(
@@ -256,13 +251,13 @@ def read_timeline(
     entries: Iterable[Mapping[str, Any]],
     events: Iterable[Mapping[str, Any]],
     until: datetime,
-    ready: Mapping[str, str] | None = None,
+    ready: Condition | None = None,
     decide_again: DecideAgain | None = None,
 ) -> Timeline:
     """A timeline of entries, the oldest first, and of a group's Events.
 
-    ``ready`` is what the group's status says now; a life whose lines do not say it ends with that.
-    ``decide_again`` makes the decision of each invocation again from its line.
+    ``ready`` is the group's condition now; the timeline ends with it if no line reports Ready.
+    ``decide_again`` repeats the decision of each invocation from its line.
     """
     reader = _Reader(resource_name, decide_again)
     for entry in entries:
@@ -273,10 +268,15 @@ def read_timeline(
             reader.read_line(at, entry["jsonPayload"])
         elif isinstance(entry.get("protoPayload"), Mapping):
             reader.read_entry(at, entry)
-    reader.moments += _read_events(events, until)
+    for event in events:
+        at = guess_time(event.get("firstTimestamp") or event.get("eventTime"))
+        if at is not None and at <= until:
+            times = f" (x{event['count']})" if (event.get("count") or 1) > 1 else ""
+            what = f"{event.get('reason', '')}{times}"
+            is_bad = event.get("type") == "Warning"
+            reader.moments.append(Moment(at, "event", what, str(event.get("message", "")), is_bad))
     if reader.ready is None and ready is not None:
-        since = guess_time(ready["since"]) or until
-        reader.read_ready(min(since, until), ready["reason"], ready["message"])
+        reader.read_ready(min(ready.since, until), str(ready.reason), ready.message)
     reader.end_ready(None)
     reader.spans += [Span(VM, lane, RUNNING, at, None) for lane, at in reader.running.items()]
     reader.spans += reader.begun.values()
@@ -286,25 +286,6 @@ def read_timeline(
     return Timeline(
         group, resource_name, chips_per_vm, since, until, tuple(reader.spans), tuple(moments)
     )
-
-
-def _read_events(events: Iterable[Mapping[str, Any]], until: datetime) -> Iterator[Moment]:
-    for event in events:
-        at = guess_time(event.get("firstTimestamp") or event.get("eventTime"))
-        if at is not None and at <= until:
-            often = event.get("count") or 1
-            times = f" (x{often})" if often > 1 else ""
-            message = str(event.get("message", ""))
-            is_bad = event.get("type") == "Warning"
-            yield Moment(at, "event", f"{event.get('reason', '')}{times}", message, is_bad)
-
-
-def _state(reason: str) -> str:
-    return "Ready" if reason == READY else f"not Ready: {reason}"
-
-
-_MOST = 86_400_000.0
-"""A day in milliseconds: no invocation takes as long, or makes as many calls."""
 
 
 def _number(value: Any) -> float:
@@ -330,7 +311,7 @@ def _merge(intervals: Sequence[Interval]) -> list[Interval]:
 
 
 def _overlap(some: Sequence[Interval], others: Sequence[Interval]) -> timedelta:
-    """How long one of ``some`` and one of ``others`` lasted at once."""
+    """How long one of ``some`` and one of ``others`` lasted at the same time."""
     left, right = _merge(some), _merge(others)
     total, i, j = _NO_TIME, 0, 0
     while i < len(left) and j < len(right):

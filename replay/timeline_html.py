@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from html import escape
 
 from replay.decisions import render as render_decision
-from replay.output import printable
-from replay.timeline import COMPUTE, READY, RUNNING, STEP, VM, Moment, Span, Timeline
+from replay.text import printable
+from replay.timeline import COMPUTE, READY, RUNNING, STEP, VM, Span, Timeline
 from replay.timeline_text import join_moments, render_summary
 
 MAX_VMS = 48
@@ -59,6 +59,8 @@ def render_html(timeline: Timeline, price: float | None) -> str:
     """The page."""
     title = f"{timeline.group}: timeline"
     head, *paragraphs = render_summary(timeline, price)
+    box = '<svg viewBox="0 0 10 10"><rect class="{}" width="10" height="10"/></svg>'
+    legend = (f"<span>{box.format(kind)} {_text(words)}</span>" for kind, words in _LEGEND)
     return "\n".join(
         (
             "<!doctype html>",
@@ -72,7 +74,7 @@ def render_html(timeline: Timeline, price: float | None) -> str:
             f'<p class="soft">{_text(head)}</p>',
             *(f"<p>{_text(paragraph)}</p>" for paragraph in paragraphs),
             "<h2>Chart</h2>",
-            _legend(),
+            f'<p class="legend">{"".join(legend)}</p>',
             f'<div class="scroll">{_chart(timeline)}</div>',
             "<h2>Details</h2>",
             _details(timeline),
@@ -86,17 +88,15 @@ def _text(text: str) -> str:
     return escape(printable(text))
 
 
-def _legend() -> str:
-    box = '<svg viewBox="0 0 10 10"><rect class="{}" width="10" height="10"/></svg>'
-    parts = (f"<span>{box.format(kind)} {_text(words)}</span>" for kind, words in _LEGEND)
-    return f'<p class="legend">{"".join(parts)}</p>'
-
-
 def _chart(timeline: Timeline) -> str:
     vms = [lane for lane in timeline.lanes if lane[0] == VM]
     hidden = frozenset(vms[MAX_VMS:])
     lanes = [lane for lane in timeline.lanes if lane not in hidden]
-    begin, end = timeline.since, _find_end(timeline)
+    # The chart ends soon after the last moment: a slice may stay Ready for days.
+    last = max((moment.at for moment in timeline.moments), default=timeline.until)
+    margin = max(timedelta(seconds=1), (last - timeline.since) * 0.04)
+    begin = timeline.since
+    end = max(begin + timedelta(seconds=1), min(timeline.until, last + margin))
     height = _TOP + _LANE * (len(lanes) + bool(hidden)) + 6
     parts = [
         f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="What ran when, in UTC">',
@@ -108,23 +108,13 @@ def _chart(timeline: Timeline) -> str:
     for row, lane in enumerate(lanes):
         top = _TOP + row * _LANE
         parts.append(f'<text x="0" y="{top + 13}">{_text(lane[1])}</text>')
-        parts += (_bar(span, top, begin, end) for span in _in_order(by_lane[lane]))
+        # The bar of a running VM lies under the operations on it.
+        spans = sorted(by_lane[lane], key=lambda span: span.what != RUNNING)
+        parts += (_bar(span, top, begin, end) for span in spans)
     if hidden:
         bottom = _TOP + len(lanes) * _LANE + 13
         parts.append(f'<text class="soft" x="0" y="{bottom}">and {len(hidden)} more VMs</text>')
     return "\n".join((*parts, "</svg>"))
-
-
-def _in_order(spans: Sequence[Span]) -> list[Span]:
-    """What lasts lies under what happens to it."""
-    return sorted(spans, key=lambda span: span.what != RUNNING)
-
-
-def _find_end(timeline: Timeline) -> datetime:
-    """The last that happened, and a little: a slice that stays Ready for days is no chart."""
-    last = max((moment.at for moment in timeline.moments), default=timeline.until)
-    margin = max(timedelta(seconds=1), (last - timeline.since) * 0.04)
-    return max(timeline.since + timedelta(seconds=1), min(timeline.until, last + margin))
 
 
 def _ticks(begin: datetime, end: datetime, height: int) -> Iterator[str]:
@@ -151,41 +141,30 @@ def _bar(span: Span, top: int, begin: datetime, end: datetime) -> str:
     why = f": {span.why}" if span.why else ""
     lasts = "" if span.end else ", in progress"
     title = f"{span.lane}, {span.what}, {span.begin:%H:%M:%S}, {took:.1f} s{lasts}{why}"
-    return (
-        f'<rect class="{_class(span)}" x="{left}" y="{top + 3}" width="{max(2.0, right - left):.1f}" '
-        f'height="{_LANE - 6}" rx="2"><title>{_text(title)}</title></rect>'
-        f"{_label(span, left, right, top)}"
-    )
-
-
-def _label(span: Span, left: float, right: float, top: int) -> str:
-    """The reason, in a bar of readiness that is wide enough for it."""
-    if span.kind != READY or right - left < len(span.what) * _LETTER + 8:
-        return ""
-    return f'<text class="in" x="{left + 4}" y="{top + 14}">{_text(span.what)}</text>'
-
-
-def _class(span: Span) -> str:
     if span.kind == READY:
-        return "ok" if span.what == READY else "wait"
-    if span.is_bad or span.what in ("preempted", "hostError"):
-        return "bad"
-    return "run" if span.what == RUNNING else _KINDS[span.kind]
+        style = "ok" if span.what == READY else "wait"
+    elif span.is_bad or span.what in ("preempted", "hostError"):
+        style = "bad"
+    else:
+        style = "run" if span.what == RUNNING else _KINDS[span.kind]
+    bar = (
+        f'<rect class="{style}" x="{left}" y="{top + 3}" width="{max(2.0, right - left):.1f}" '
+        f'height="{_LANE - 6}" rx="2"><title>{_text(title)}</title></rect>'
+    )
+    if span.kind == READY and right - left >= len(span.what) * _LETTER + 8:  # room for the reason
+        bar += f'<text class="in" x="{left + 4}" y="{top + 14}">{_text(span.what)}</text>'
+    return bar
 
 
 def _details(timeline: Timeline) -> str:
-    rows = (
-        f"<tr{' class=loss' if moment.is_bad else ''}><td>{moment.at:%H:%M:%S}</td>"
-        f"<td>{_text(moment.who)}</td><td>{_text(moment.what)}"
-        f"{_explain(moment)}</td></tr>"
-        for moment in join_moments(timeline.moments)
-    )
+    rows = []
+    for moment in join_moments(timeline.moments):
+        why = [moment.why] if moment.why else []
+        why += render_decision(moment.decision) if moment.decision else ()
+        lines = "".join(f"<br><span class=soft>{_text(words)}</span>" for words in why)
+        rows.append(
+            f"<tr{' class=loss' if moment.is_bad else ''}><td>{moment.at:%H:%M:%S}</td>"
+            f"<td>{_text(moment.who)}</td><td>{_text(moment.what)}{lines}</td></tr>"
+        )
     head = "<thead><tr><th>UTC</th><th>Source</th><th>What and why</th></tr></thead>"
     return f"<table>{head}<tbody>{''.join(rows)}</tbody></table>"
-
-
-def _explain(moment: Moment) -> str:
-    """Why it was so, a line each."""
-    why = [moment.why] if moment.why else []
-    why += render_decision(moment.decision) if moment.decision else ()
-    return "".join(f"<br><span class=soft>{_text(words)}</span>" for words in why)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import groupby
 
+from replay.text import join_names
 from replay.timeline import COMPUTE, VM, Moment, Timeline
-
-MAX_NAMES = 3
-"""VMs that one line names; of more it gives the number."""
 
 
 def render_summary(timeline: Timeline, price: float | None) -> Iterator[str]:
@@ -43,29 +42,19 @@ def render_cost(timeline: Timeline, price: float | None) -> str:
 
 def join_moments(moments: Sequence[Moment]) -> Iterator[Moment]:
     """The moments; what happens to several VMs one after the other is one line."""
-    waiting: list[Moment] = []
-    for moment in moments:
-        if waiting and not _goes_with(moment, waiting[-1]):
-            yield _join(waiting)
-            waiting = []
-        waiting.append(moment)
-    if waiting:
-        yield _join(waiting)
 
+    def kind(moment: Moment) -> tuple[str, bool] | int:
+        is_of_vm = moment.who.startswith(VM)
+        return (moment.what, moment.is_bad) if is_of_vm else id(moment)
 
-def _goes_with(moment: Moment, before: Moment) -> bool:
-    is_same = (moment.what, moment.is_bad) == (before.what, before.is_bad)
-    return is_same and moment.who.startswith(VM) and before.who.startswith(VM)
-
-
-def _join(moments: Sequence[Moment]) -> Moment:
-    first = moments[0]
-    if len(moments) == 1:
-        return first
-    names = [moment.who.removeprefix(f"{VM} ") for moment in moments]
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    why = f"{', '.join(names[:MAX_NAMES])}{more}{f'; {first.why}' if first.why else ''}"
-    return replace(first, who=f"{len(names)} VMs", why=why)
+    for _, group in groupby(moments, key=kind):
+        first, *others = group
+        if not others:
+            yield first
+            continue
+        names = [moment.who.removeprefix(f"{VM} ") for moment in (first, *others)]
+        why = f"{join_names(names)}{f'; {first.why}' if first.why else ''}"
+        yield replace(first, who=f"{len(names)} VMs", why=why)
 
 
 def _took(duration: timedelta) -> str:

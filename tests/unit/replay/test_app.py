@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 from replay.app import app
 from replay.errors import in_plain_words
 from replay.explain import STEPS
-from replay.output import printable, render_age
+from replay.text import printable, render_age
 from replay.ways import with_default_kubeconfig
 from shared.ports.errors import About, CallError, OutOfTimeError
 from shared.ports.kubernetes.access import AccessError

@@ -16,6 +16,7 @@ import pytest
 from replay.timeline import COMPUTE, READY, RUNNING, STEP, VM, Timeline, read_timeline
 from replay.timeline_html import MAX_VMS, render_html
 from replay.timeline_text import join_moments, render_cost
+from shared.node_groups.status import Condition
 from tests.support.harness import Harness
 from tests.unit.replay.tool import Tool, training
 
@@ -167,7 +168,7 @@ def test_an_operation_during_another_one_does_not_end_the_other() -> None:
 
 
 def test_a_timeline_without_readiness_in_the_log_uses_the_status_of_the_group() -> None:
-    known = {"reason": "Ready", "message": "All", "since": at(30).isoformat()}
+    known = Condition("True", "Ready", "All", since=at(30), generation=1)
     timeline = read(line(0), ready=known)
     [span] = timeline.list_spans(READY)
     assert (span.what, span.begin, span.end) == ("Ready", at(30), None)

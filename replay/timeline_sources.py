@@ -1,17 +1,19 @@
-"""Reads what a timeline is made of: a group, its log entries and its Events."""
+"""Read the sources of a timeline: a group, its log entries and its Events."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from replay.audit_log import about_slice
+from replay.audit_log import about_slice, find_projects
 from replay.decisions import decide_again
 from replay.errors import ReplayError
+from replay.log_reading import read_entries
+from replay.output import say
 from replay.timeline import Timeline, read_timeline
 from replay.ways import Ways
 from shared.base.timestamps import CLOCKS_DIFFER_BY, guess_time, render_time
@@ -22,15 +24,13 @@ from shared.node_groups.resources import machine_of
 from shared.node_groups.status import Type
 from shared.ports.errors import CallError
 
-ReadEntries = Callable[[str, datetime], Sequence[Mapping[str, Any]]]
-"""The entries that a query finds, the oldest first, and since when. Raises `CallError`."""
 GONE_SINCE = timedelta(days=1)
 """The time range for a group that no longer exists."""
 _NAME = re.compile(r"/(tng-[-a-z0-9]*-[0-9a-f]{8})(?:-[a-z0-9]{4})?$")
 
 
 @dataclass(frozen=True)
-class Asked:
+class TimelineRequest:
     """The group and the time range of a timeline."""
 
     namespace: str
@@ -39,7 +39,7 @@ class Asked:
     """``None``: since it was created."""
     until: datetime
     chips_per_vm: int = 0
-    """0: as the group says."""
+    """0: as the group specifies."""
     with_decisions: bool = False
     """Whether the decision of each invocation is made again."""
 
@@ -48,57 +48,50 @@ class Asked:
         return f"{self.namespace}/{self.name}"
 
 
-def make_timeline(
-    ways: Ways, asked: Asked, read: ReadEntries, say: Callable[[str], None]
-) -> Timeline:
-    """The timeline of a group, of one that is gone too. Raises `ReplayError` and `CallError`."""
+def build_timeline(ways: Ways, request: TimelineRequest) -> Timeline:
+    """The timeline of a group, also of a deleted one. Raises `ReplayError` and `CallError`."""
     cluster = ways.open_cluster()
     cluster_id = cluster.get_cluster_id()
-    raw = cluster.find_group(asked.namespace, asked.name)
+    raw = cluster.find_group(request.namespace, request.name)
     group = node_group.parse(raw, cluster_id) if raw is not None else None
-    created = _find_created(group)
-    since = asked.since or created or asked.until - GONE_SINCE
+    created = None
+    if group is not None:
+        created = guess_time(group.raw["metadata"].get("creationTimestamp"))
+        # The API server's clock may differ from Cloud Logging's.
+        created = created - CLOCKS_DIFFER_BY if created is not None else None
+    since = request.since or created or request.until - GONE_SINCE
     if created is not None and created < since:
         say("Chip-hours count only VMs that were created in this time range, not earlier ones.")
-    entries = read(_query(asked, group, since), since)
+    known = group.resource_name if group is not None else ""
+    name = known or f"tng-{request.name[:45].rstrip('-')}-[0-9a-f]{{8}}"
+    query = (
+        f'timestamp>="{render_time(since)}"\n'
+        f'timestamp<="{request.until.isoformat()}"\n'
+        f'(jsonPayload.group="{request.key}" OR {about_slice(name)})'
+    )
+    projects = find_projects(ways.settings) | {ways.settings.pubsub_project}
+    entries = list(read_entries(ways, projects, query, since, request.until))
     uid = group.uid if group is not None else _find_last_uid(entries)
-    name = resource_name(cluster_id, asked.name, uid) if uid else ""
+    name = resource_name(cluster_id, request.name, uid) if uid else ""
     own = [entry for entry in entries if _is_about(entry, name, uid)]
     if not own and group is None:
         raise ReplayError(
-            f"there is no TPUNodeGroup {asked.key}, and Cloud Logging has no entry about one of this "
-            "name in this time range; try a longer one, for example --since 7d"
+            f"there is no TPUNodeGroup {request.key}, and Cloud Logging has no entry about one of "
+            "this name in this time range; try a longer one, for example --since 7d"
         )
     events: list[dict[str, Any]] = []
+    ready = None
     if group is not None:
         try:
-            events = cluster.list_events(asked.namespace, uid)
+            events = cluster.list_events(request.namespace, uid)
         except CallError as error:
             say(f"The timeline has no Events: {error}")
-    chips = asked.chips_per_vm or _find_chips(group, own)
+        ready = status.parse(group.raw.get("status")).conditions.get(Type.READY)
+    chips = request.chips_per_vm or _find_chips(group, own)
     if not chips:
         say("The group has no machine type: set the chips of a VM with --chips-per-vm.")
-    again = decide_again if asked.with_decisions else None
-    return read_timeline(asked.key, name, chips, own, events, asked.until, _ready(group), again)
-
-
-def _find_created(group: AnyGroup | None) -> datetime | None:
-    """When the group was created, by a clock that may differ from Cloud Logging's."""
-    if group is None:
-        return None
-    created = guess_time(group.raw["metadata"].get("creationTimestamp"))
-    return created - CLOCKS_DIFFER_BY if created is not None else None
-
-
-def _query(asked: Asked, group: AnyGroup | None, since: datetime) -> str:
-    """The lines of functions about the group, and the audit log's entries about its resources."""
-    known = group.resource_name if group is not None else ""
-    name = known or f"tng-{asked.name[:45].rstrip('-')}-[0-9a-f]{{8}}"
-    return (
-        f'timestamp>="{render_time(since)}"\n'
-        f'timestamp<="{asked.until.isoformat()}"\n'
-        f'(jsonPayload.group="{asked.key}" OR {about_slice(name)})'
-    )
+    again = decide_again if request.with_decisions else None
+    return read_timeline(request.key, name, chips, own, events, request.until, ready, again)
 
 
 def _find_last_uid(entries: Sequence[Mapping[str, Any]]) -> str:
@@ -132,12 +125,3 @@ def _find_chips(group: AnyGroup | None, entries: Sequence[Mapping[str, Any]]) ->
             if found is not None:
                 return int(found["chips"])
     return 0
-
-
-def _ready(group: AnyGroup | None) -> dict[str, str] | None:
-    if group is None:
-        return None
-    ready = status.parse(group.raw.get("status")).conditions.get(Type.READY)
-    if ready is None:
-        return None
-    return {"reason": ready.reason, "message": ready.message, "since": render_time(ready.since)}

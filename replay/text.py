@@ -1,0 +1,34 @@
+"""Small parts of texts: counts, ages, lists of names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+MAX_NAMES = 3
+"""Names that a list has; of more it gives the number."""
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun: ``1 line``, ``2 lines``."""
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def join_names(names: Sequence[str], most: int = MAX_NAMES, separator: str = ", ") -> str:
+    """The first names, and the number of those that are left: ``a, b, c and 2 more``."""
+    left = len(names) - most
+    return f"{separator.join(names[:most])}{f' and {left} more' if left > 0 else ''}"
+
+
+def render_age(age: timedelta) -> str:
+    """A duration in its largest unit, as kubectl has it: ``45s``, ``12m``, ``3h``, ``5d``."""
+    seconds = max(0, int(age.total_seconds()))
+    units = ((86400, "d"), (3600, "h"), (60, "m"))
+    return next(
+        (f"{seconds // size}{unit}" for size, unit in units if seconds >= size), f"{seconds}s"
+    )
+
+
+def printable(text: str) -> str:
+    """Text without control characters: its origin may be untrusted."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
