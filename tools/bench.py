@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
 import json
 import os
 import signal
@@ -58,6 +57,7 @@ from shared.triggers.routes import GROUP_STEPS, STEPS
 from tests.support.harness import Harness, manifests
 from tests.support.large_slices import CASES, Decide
 from tests.support.manifests import manifest
+from tests.support.pushes import push
 from tests.support.signing_requests import kubelets, pem
 from tests.support.signing_requests import manifest as request_manifest
 from tests.unit.webhook.workloads import as_review, stateful_set
@@ -189,13 +189,6 @@ def request_to_join(bench: Bench, name: str, vm: str) -> bytes:
     at = datetime.now(UTC)
     message = message_about_requests(Cause.JOIN_REQUESTED, at, [name])
     return push(json.loads(message.encode()))
-
-
-def push(document: dict[str, Any]) -> bytes:
-    """A push request's body."""
-    data = base64.b64encode(json.dumps(document).encode()).decode()
-    message = {"data": data, "messageId": "1", "publishTime": datetime.now(UTC).isoformat()}
-    return json.dumps({"message": message, "deliveryAttempt": 1}).encode()
 
 
 @contextmanager

@@ -35,7 +35,8 @@ from shared.triggers.routes import JOBSET_STEPS, STEPS
 from tests.bundle.bundle import ROOT, copy_uploaded, list_uploaded, make_environment, pip, run
 from tests.real.relay.waiting import until
 from tests.support.loopback import Google, MetadataServer, TrustsGoogle, encode_ca, is_id_token
-from tools.bench import Bench, make_group, push
+from tests.support.pushes import push
+from tools.bench import Bench, make_group
 
 AUDIENCE = "my-cluster"
 PUSHER = f"pusher@{PROJECT}.iam.gserviceaccount.com"

@@ -48,7 +48,7 @@ from tests.support.builders import DATA
 from tests.support.harness import GKE_CLUSTER, Harness
 from tests.support.jobset_objects import NAMESPACE
 from tests.support.manifests import manifest
-from tools.bench import push
+from tests.support.pushes import push
 
 LATER = timedelta(hours=1)
 CHARACTERS = ["\ud800", "/", ".", "..", "\n", "\x00", "%", "é", "A", "-", ",", "="]

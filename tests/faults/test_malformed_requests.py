@@ -27,8 +27,8 @@ from tests.stories import helpers
 from tests.stories.helpers import ONE_HOST
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
+from tests.support.pushes import push
 from tests.support.signing_requests import STRANGE_NAMES, USAGES, kubelets, pem, raw_request
-from tools.bench import push
 
 CSR = "/apis/certificates.k8s.io/v1/certificatesigningrequests/csr-x"
 NO_JOIN = Options(agents=agents.Timings(lease_s=LAZY_LEASE_S, joins=False))

@@ -14,7 +14,7 @@ from shared.ports.kubernetes.access_settings import Kubeconfig
 from shared.ports.kubernetes.connection import Connection
 from shared.settings import Settings
 from shared.triggers.routes import ROUTES
-from tools.bench import push
+from tests.support.pushes import push
 
 STEP = "label_node"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

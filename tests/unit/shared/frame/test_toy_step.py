@@ -19,7 +19,7 @@ from shared.ports.kubernetes.connection import Connection
 from shared.triggers.message import SWEEP_KIND, Cause
 from shared.triggers.route import Route
 from shared.triggers.trigger import ObjectTrigger
-from tools.bench import push
+from tests.support.pushes import push
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ROUTES = {
