@@ -31,7 +31,7 @@ from local.pubsub.tokens import PushTokens
 from local.vm.conversation import Bearer, Identity
 from local.vm.kubelet import KubeletBehaviour
 from local.vm.transport import InProcess
-from shared.triggers.routes import JOBSET_STEPS, STEPS
+from shared.triggers.routes import JOBSET_STEPS, ROUTES, STEPS
 from tests.bundle.bundle import ROOT, copy_uploaded, list_uploaded, make_environment, pip, run
 from tests.real.relay.waiting import until
 from tests.support.loopback import Google, MetadataServer, TrustsGoogle, encode_ca, is_id_token
@@ -189,7 +189,7 @@ def make_message(bench: Bench, step: str) -> bytes:
 @pytest.mark.real
 @pytest.mark.timeout(1800)
 @pytest.mark.xdist_group("bundle")
-@pytest.mark.parametrize("step", [*STEPS, *JOBSET_STEPS])
+@pytest.mark.parametrize("step", ROUTES)
 def test_each_step_works_with_the_deployed_files_and_packages(
     deployment: Deployment, step: str, tmp_path: Path
 ) -> None:
@@ -211,4 +211,4 @@ def test_each_step_works_with_the_deployed_files_and_packages(
 
 
 def test_all_entry_points_have_a_test() -> None:
-    assert set(list_entry_points()) == {*STEPS, *JOBSET_STEPS}
+    assert set(list_entry_points()) == {*ROUTES}

@@ -52,12 +52,12 @@ def most_attempts(harness: Harness) -> int:
 
 
 POISON: dict[str, tuple[bytes, str]] = {
-    "no JSON": (b"not JSON", " is no JSON: "),
+    "no JSON": (b"not JSON", " is not JSON: "),
     "no object": (b"[1]", " is list; it must be a JSON object"),
     "unknown kind": (
         b'{"version": 1, "kind": "Deployment", "at": "2026-01-01T00:00:00Z"}',
-        ": kind 'Deployment' is not known; it must be TPUNodeGroup, Pod, JobSet, Slice, "
-        "CertificateSigningRequest or Sweep",
+        ": kind 'Deployment' is not known; it must be TPUNodeGroup, "
+        "CertificateSigningRequest, Sweep, Pod, JobSet or Slice",
     ),
     "unknown version": (
         b'{"version": 2, "kind": "TPUNodeGroup"}',

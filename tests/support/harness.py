@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -31,6 +31,7 @@ from local.vm.conversation import Bearer, Identity
 from local.vm.kubelet import KubeletBehaviour
 from local.vm.transport import InProcess, Network
 from relay.changes.outbox import Outbox
+from relay.changes.pending import OutgoingMessage
 from shared.frame.step import Answer, Runtime, handle
 from shared.ports.errors import CallError
 from shared.ports.gce.clients import Clients
@@ -79,6 +80,20 @@ class Hooks:
         self.after: Callable[[str, str], None] = _do_nothing
         self.on_entry: Callable[[dict[str, Any]], None] = lambda _entry: None
         """Called with each entry of the audit log."""
+
+
+class _CheckedOutbox(Outbox):
+    """The relay's outbox, which publishes only what the table of routes has."""
+
+    def take_due(self, now: datetime, most: int | None = None) -> list[OutgoingMessage]:
+        due = super().take_due(now, most)
+        for one in due:
+            _check_route(one.step, one.message)
+        return due
+
+
+def _check_route(step: str, message: Message) -> None:
+    assert message.cause in ROUTES[step].causes[message.kind], (step, message)
 
 
 def _do_nothing(_step: str, _call: str) -> None:
@@ -257,7 +272,7 @@ class Harness:
         self.simulation = Simulation(
             self.clock,
             steps={step: self._serve(step) for step in self.steps},
-            outbox=Outbox(),
+            outbox=_CheckedOutbox(),
             manifests=manifests() + self._manifests_of_jobsets(),
             filters=filters(),
             cluster=cluster,
@@ -415,6 +430,8 @@ class Harness:
         def publish(topic: str, messages: Sequence[Message]) -> None:
             cluster = connection.constants.get("cluster", "")
             assert cluster, f"{step} publishes to {topic} before it has read the cluster's id"
+            for one in messages:
+                _check_route(topic, one)
             self._publish(
                 step, topic, [(one.encode(), one.attributes(cluster)) for one in messages]
             )

@@ -21,11 +21,13 @@ from tools.pages import (
     slice_lifecycle,
     terraform,
     tpunodegroup,
+    triggers,
 )
 from tools.pages.markdown import ROOT, replace_parts
 from tools.scale import figures
 
 PAGES: Mapping[str, Callable[[], str | Mapping[str, str]]] = {
+    "docs/how-it-works.md": triggers.render,
     "docs/reference/metrics.md": relay.render_metrics,
     "docs/reference/permissions.md": permissions.render,
     "docs/reference/reasons.md": reasons.render,

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from shared.triggers.routes import JOBSET_STEPS, ROUTES
 from tools.pages.markdown import ROOT, render_table
 
 PERMISSIONS = ROOT / "infra" / "terraform" / "permissions.yaml"
@@ -18,16 +19,6 @@ ROLES = (
     KUBERNETES / "components" / "jobsets" / "roles.yaml",
     KUBERNETES / "components" / "jobsets-node-groups" / "roles.yaml",
 )
-STEPS = (
-    "create_resources",
-    "inject_token",
-    "label_node",
-    "tear_down",
-    "approve_join",
-    "sweep",
-    "report_leaks",
-)
-JOBSET_STEPS = ("provision_slice", "release_slice")
 
 _HEAD = """\
 # Permissions
@@ -112,14 +103,14 @@ def render() -> str:
     narrow = render_table(("Limited by", "What"), list(_LIMITS))
     parts = [_HEAD, f"## How narrow they are on Google Cloud\n\n{narrow}", _NARROW]
     parts += ["## On Google Cloud\n", *_cloud(permissions), "\n## In the cluster\n"]
-    for name in (*(step.replace("_", "-") for step in (*STEPS, *JOBSET_STEPS)), "relay"):
+    for name in (*(step.replace("_", "-") for step in ROUTES), "relay"):
         parts.append(_roles(name))
     parts += [_JOINING, _roles("joining-vm")]
     return "\n".join([*parts, _NONE])
 
 
 def _cloud(permissions: dict[str, Any]) -> Iterator[str]:
-    for part in (*STEPS, *JOBSET_STEPS, "relay"):
+    for part in (*ROUTES, "relay"):
         places = _WHERE_OF_JOBSETS if part in JOBSET_STEPS else _WHERE
         rows = [
             (f"`{permission}`", where, reason)

@@ -16,7 +16,7 @@ import yaml
 
 from local.kube.calls import Call, CallLog
 from relay import daemon
-from shared.triggers.routes import JOBSET_STEPS, STEPS
+from shared.triggers.routes import ROUTES
 from tests.stories import (
     errors,
     helpers,
@@ -171,7 +171,7 @@ ONLY_NAMES = {"kube-system", "kube-root-ca.crt", "jobsets"}
 """The names to which roles limit a permission."""
 
 
-@pytest.mark.parametrize("step", [*STEPS, *JOBSET_STEPS])
+@pytest.mark.parametrize("step", ROUTES)
 def test_a_step_has_exactly_the_permissions_in_the_cluster_that_it_uses(
     step: str, calls: set[Call]
 ) -> None:

@@ -210,7 +210,7 @@ def test_only_permissions_to_which_a_condition_on_names_applies_are_granted_by_n
 def test_only_inject_token_may_write_metadata_and_only_of_vms_of_this_system() -> None:
     writers = [
         (step, scope)
-        for step in (*STEPS, *JOBSET_STEPS)
+        for step in ROUTES
         for scope in ("project", "named")
         if "compute.instances.setMetadata" in PERMISSIONS[step].get(scope, ())
     ]
