@@ -165,6 +165,7 @@ def test_a_message_of_the_scheduler_is_published_to_the_sweep() -> None:
 def test_a_message_to_report_leaks_is_published_to_it_again() -> None:
     assert read({"version": 1, "kind": "Sweep", "step": "report_leaks"}).step == "report_leaks"
     assert read({"version": 1, "kind": "Sweep", "step": "label_node"}).step == "sweep"
+    assert read({"version": 1, "kind": "Sweep", "step": "release_slice"}).step == "release_slice"
 
 
 NO_TOPIC = (
