@@ -29,7 +29,6 @@ pytestmark = pytest.mark.real
 
 SECRETS = "/api/v1/namespaces/kube-system/secrets"
 NODES = "/api/v1/nodes"
-GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
 MERGE_PATCH = "application/merge-patch+json"
 RESOURCE, VM = "tng-my-slice-0123abcd", "tng-my-slice-0123abcd-x7k2"
 STEPS = (
@@ -266,17 +265,6 @@ def test_a_step_may_not_change_or_delete_foreign_nodes(
         assert ask(cluster, step, "PATCH", path, CORDON) == denial
     assert ask(cluster, "admin", "PATCH", path, CORDON) == Answer(200)
     assert ask(cluster, "admin", "DELETE", path) == Answer(200)
-
-
-@pytest.mark.parametrize("step", ["label-node", "tear-down", "inject-token"])
-def test_a_step_may_change_and_delete_its_own_nodes(cluster: Installation, step: str) -> None:
-    assert register(cluster, node(VM)) == Answer(201)
-    if step != "inject-token":
-        assert ask(cluster, step, "PATCH", f"{NODES}/{VM}", CORDON) == Answer(200)
-    assert ask(cluster, step, "DELETE", f"{NODES}/{VM}") == Answer(200)
-
-
-TPU = "tpu.google.com"
 
 
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"

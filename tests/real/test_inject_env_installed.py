@@ -42,7 +42,6 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "workload"
 PAGE = ROOT / "docs" / "injection.md"
 NAMESPACE = "tpu-functions"
-COMPONENT = ROOT / "infra" / "kubernetes" / "components" / "inject-env"
 NAMESPACES = ROOT / "infra" / "kubernetes" / "base" / "namespace.yaml"
 CONFIGURATION = "tpu-functions-inject-env"
 

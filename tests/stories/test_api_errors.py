@@ -39,7 +39,6 @@ from tests.support.harness import Harness, manifests
 from tests.support.manifests import manifest
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
-IMAGE = manifest()["spec"]["instanceConfig"]["image"]
 
 
 def most_attempts(harness: Harness) -> int:

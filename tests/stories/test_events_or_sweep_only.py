@@ -19,7 +19,6 @@ from tests.support.manifests import manifest
 
 EVENTS_ONLY = Options(sweeps=False)
 SWEEP_ONLY = Options(relays=False, sinks=False)
-DAY = timedelta(days=1)
 
 either = pytest.mark.parametrize(
     "options", [EVENTS_ONLY, SWEEP_ONLY], ids=["events only", "sweep only"]

@@ -372,25 +372,6 @@ def test_a_node_of_another_machine_with_our_label_is_not_touched() -> None:
 # joining
 
 
-def test_a_vm_that_never_joins_is_reported_after_fifteen_minutes() -> None:
-    harness = Harness(helpers.vm_options(joins=False))
-    harness.apply(manifest())
-    harness.run_for(10 * MINUTE)
-    assert helpers.condition_of(harness)[:2] == ("False", "AwaitingNodeJoin")
-    harness.run_for(10 * MINUTE)
-    names = ", ".join(sorted(map(helpers.vm_name, helpers.vms(harness))))
-    assert helpers.condition_of(harness) == (
-        "False",
-        "NodeJoinTimeout",
-        f"Waiting for 2 of 2 nodes to join the cluster; {names}. A VM has not joined in time. Read the "
-        "cause in its serial port output: gcloud compute instances get-serial-port-output.",
-    )
-    assert helpers.summary(harness)["failed"] == 2
-    assert set(helpers.pending(harness).values()) == {"NodeJoinTimeout"}
-    assert "NodeJoinTimeout" in [reason for _, reason, _ in helpers.events(harness)]
-    helpers.assert_deleted_completely(harness)
-
-
 def test_a_node_that_joins_without_a_providerid_is_reported_and_not_counted() -> None:
     harness = Harness(helpers.vm_options(joins=False))
     harness.apply(manifest(**ONE_HOST))

@@ -12,12 +12,7 @@ from tests.stories.helpers import MINUTE, NAME, ONE_HOST, SPOT
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
 
-TWO_SINGLE = {**ONE_HOST, "nodeCount": 2}
 FOUR: dict[str, Any] = {"nodeCount": 4, "topology": "2x2x4"}
-UNREADABLE = {
-    "answers 500": (500, "internalError", "Internal error"),
-    "answers 403": (403, "forbidden", "Required 'compute.instances.get' permission"),
-}
 
 
 def test_vms_that_are_being_recreated_are_awaited_without_a_nack() -> None:

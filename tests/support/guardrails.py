@@ -136,12 +136,6 @@ CASES = [
         _instance(provisioningModel=None, reservation=None),
         "spec.instanceConfig.provisioningModel: STANDARD is not allowed; allowed: SPOT",
     ),
-    Case(
-        "the-default-model-with-a-reservation-is-reservation-bound",
-        {"provisioningModels": "SPOT"},
-        _instance(provisioningModel=None),
-        "spec.instanceConfig.provisioningModel: RESERVATION_BOUND is not allowed; allowed: SPOT",
-    ),
     # Service accounts
     Case("a-service-account-that-is-listed", {"serviceAccounts": _ROBOT}, _AS_ROBOT),
     Case("no-service-account", {"serviceAccounts": ""}, {}),
@@ -151,12 +145,6 @@ CASES = [
         _AS_ROBOT,
         f"spec.instanceConfig.serviceAccounts[0].email: {_ROBOT} is not allowed; "
         "allowed: others@my-gcp-project.iam.gserviceaccount.com",
-    ),
-    Case(
-        "the-default-service-account-that-is-not-listed",
-        {"serviceAccounts": _ROBOT},
-        _instance(serviceAccounts=[{"email": "default", "scopes": _SCOPES}]),
-        f"spec.instanceConfig.serviceAccounts[0].email: default is not allowed; allowed: {_ROBOT}",
     ),
     Case(
         "a-service-account-is-not-matched-as-a-subnetwork",
@@ -282,18 +270,6 @@ CASES = [
         {"metadataKeys": "team, user-data"},
         _instance(**_LOGIN),
         "spec.instanceConfig.metadata: ssh-keys is not allowed; allowed: team, user-data",
-    ),
-    Case(
-        "user-data-that-is-not-listed",
-        {"metadataKeys": "team, ssh-keys"},
-        _instance(**_LOGIN),
-        "spec.instanceConfig.metadata: user-data is not allowed; allowed: team, ssh-keys",
-    ),
-    Case(
-        "os-login-with-an-empty-list",
-        {"metadataKeys": ""},
-        _instance(metadata={"enable-oslogin": "FALSE"}),
-        "spec.instanceConfig.metadata: enable-oslogin is not allowed; allowed: none",
     ),
     # Labels and taints
     Case("a-label-by-its-key", {"nodeLabels": "team"}, {"nodeLabels": {"team": "research"}}),
@@ -422,12 +398,6 @@ CASES = [
         {},
         "spec.topology: 2x2x2 has 8 chips; allowed: 7",
     ),
-    Case(
-        "no-chips-allowed",
-        {"maxChips": "0"},
-        {},
-        "spec.topology: 2x2x2 has 8 chips; allowed: 0",
-    ),
     Case("two-dimensions", {"maxChips": "64"}, _slice("ct6e-standard-4t", "8x8", 16)),
     Case(
         "two-dimensions-and-too-many",
@@ -435,24 +405,12 @@ CASES = [
         _slice("ct6e-standard-4t", "8x8", 16),
         "spec.topology: 8x8 has 64 chips; allowed: 63",
     ),
-    Case(
-        "the-largest-slice",
-        {"maxChips": "4096"},
-        _slice("tpu7x-standard-4t", "16x24x24", 2304),
-        "spec.topology: 16x24x24 has 9216 chips; allowed: 4096",
-    ),
     Case("slices-of-one-vm-each", {"maxChips": "32"}, _slices("ct6e-standard-8t", "2x4", 4)),
     Case(
         "slices-of-one-vm-each-and-too-many",
         {"maxChips": "32"},
         _slices("ct6e-standard-8t", "2x4", 5),
         "spec.nodeCount: 5 slices of 2x4 have 40 chips; allowed: 32",
-    ),
-    Case(
-        "slices-of-one-chip",
-        {"maxChips": "2"},
-        _slices("ct6e-standard-1t", "1x1", 3),
-        "spec.nodeCount: 3 slices of 1x1 have 3 chips; allowed: 2",
     ),
     # Several violations
     Case(

@@ -11,14 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from local.control_plane.plane import OwnControlPlane
 from tests.real.deploy.installer import DIGEST, Installer, Settings, installer, simulated_kubelet
 from tests.real.deploy.outputs import (
     BUILDER,
     JOBSETS,
-    POOLS,
     PROJECT,
     REPOSITORY,
     USERS_WITH_JOBSETS,
@@ -390,18 +388,6 @@ def test_permissions_for_builds_are_checked_only_if_cloud_build_builds_the_image
     assert set(re.findall(r"you lack (\S+)", ran.output)) == needed
 
 
-def test_a_permission_that_cannot_be_checked_is_reported_without_being_a_problem(
-    read_only: Installer,
-) -> None:
-    read_only.unknown = {"run.services.setIamPolicy"}
-    read_only.lacking = {"iam.roles.create"}
-    ran = read_only.run("prod")
-    assert (
-        "project my-gcp-project: these permissions cannot be checked: run.services.setIamPolicy\n"
-    ) in ran.output
-    assert re.findall(r"you lack (\S+)", ran.output) == ["iam.roles.create"]
-
-
 def test_a_failed_build_ends_the_run(read_only: Installer) -> None:
     read_only.docker = [("build --file relay/", "ERROR: failed to solve", 1)]
     ran = read_only.run("--docker", "--yes", "prod")
@@ -689,16 +675,6 @@ def test_destroy_is_rejected_if_the_cluster_has_no_installation_but_terraform_ha
     assert ran.changing_calls() == []
 
 
-def test_destroy_is_rejected_if_the_cluster_does_not_answer(read_only: Installer) -> None:
-    read_only.kubectl = [("get --raw /version", "Unable to connect to the server: EOF", 1)]
-    ran = read_only.run("--destroy", "--yes", "prod")
-    assert ran.code == 1
-    assert ran.output.endswith(
-        f"  - the cluster does not answer: Unable to connect to the server: EOF\n      {MANUAL_DESTROY}"
-    )
-    assert ran.changing_calls() == []
-
-
 def test_destroy_checks_only_the_permissions_that_it_needs(read_only: Installer) -> None:
     read_only.lacking = PERMISSIONS.keys() - ALSO_NEEDED_TO_DELETE
     read_only.settings.secrets = ["kubeconfig-sweep"]
@@ -808,21 +784,6 @@ def test_a_warning_says_that_groups_get_no_nodes_on_gke_without_node_pools(
     assert (warning in ran.output) is warns
 
 
-@pytest.mark.parametrize("named_by", ["the overlay", "Terraform", "none"])
-def test_without_device_plugin_is_not_added_twice_on_gke(
-    named_by: str, installed: Installer
-) -> None:
-    installed.outputs = POOLS if named_by == "Terraform" else JOBSETS
-    if named_by == "the overlay":
-        path = installed.tree / OVERLAY / "kustomization.yaml"
-        overlay = yaml.safe_load(path.read_text())
-        overlay["components"].append("../../components/without-device-plugin")
-        path.write_text(yaml.safe_dump(overlay))
-    installed.kubectl = [("get --raw /version", GKE_VERSION, 0)]
-    ran = installed.run("--dry-run", "--images", "example.test/tpu:1", "prod")
-    assert ran.code == 0, ran.output
-
-
 def test_a_webhook_without_its_certificate_ends_the_run(deploy: Installer) -> None:
     write_overlay(deploy, "../../components/inject-env", "deployed")
     deploy.kubectl = [("rollout status deployment/inject-env", "error: timed out waiting", 1)]
@@ -927,15 +888,6 @@ def test_destroy_is_rejected_while_node_pools_of_jobsets_exist(read_only: Instal
     assert rejected.changing_calls() == []
 
 
-def test_destroy_is_rejected_if_node_pools_cannot_be_listed(read_only: Installer) -> None:
-    read_only.settings = Settings(jobset_provider="gke", node_pools="gke-home us-east5 research")
-    read_only.gcloud.insert(0, ("container node-pools list", "ERROR: (gcloud) no right", 1))
-    rejected = read_only.run("--destroy", "--yes", "prod")
-    assert rejected.code == 1
-    assert "ERROR: (gcloud) no right" in rejected.output
-    assert rejected.changing_calls() == []
-
-
 def test_missing_settings_credentials_and_cluster_are_reported_together(
     read_only: Installer,
 ) -> None:
@@ -951,22 +903,6 @@ def test_missing_settings_credentials_and_cluster_are_reported_together(
         "  - gcloud has no account",
         "  - Terraform has no credentials",
         "  - the cluster does not answer",
-    ]
-
-
-def test_a_failed_terraform_init_is_reported_in_one_line_with_the_other_problems(
-    read_only: Installer,
-) -> None:
-    words = "Initializing ...\n\nError: Failed to install provider\n\ncould not connect\nmore\nraw"
-    read_only.terraform = [("init", words, 1)]
-    read_only.gcloud = [("print-access-token", "Reauthentication is needed.", 1)]
-    ran = read_only.run("prod")
-    assert ran.code == 1
-    problems = ran.output.partition("deploy.sh: ")[2].split("\n\n")
-    assert problems[:2] == [
-        "3 problem(s); nothing was changed",
-        "  - terraform init failed: Error: Failed to install provider could not connect more raw \n"
-        "      terraform -chdir=infra/terraform init shows the whole error",
     ]
 
 

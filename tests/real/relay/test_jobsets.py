@@ -25,10 +25,6 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("relay")]
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 PODS = "/api/v1/namespaces/default/pods"
-MISSING = (
-    "404: the API server does not know /apis/jobset.x-k8s.io/v1alpha2/jobsets; "
-    "its CustomResourceDefinition must be applied"
-)
 
 
 @pytest.fixture

@@ -28,7 +28,6 @@ INSTALLATION = str(Path(__file__).parents[3] / "infra" / "kubernetes")
 CRD = "tpunodegroups.tpu.google.com"
 DEFINITION = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{CRD}"
 GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"
-MERGE_PATCH = "application/merge-patch+json"
 
 
 @dataclass(frozen=True)

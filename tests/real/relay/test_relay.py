@@ -15,7 +15,6 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("relay")]
 
 SECRETS = "/api/v1/namespaces/tpu-functions/secrets"
 ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/tpu-functions-relay"
-DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tpunodegroups.tpu.google.com"
 
 
 def test_the_relay_publishes_groups_and_their_nodes_but_no_heartbeats(setup: RelaySetup) -> None:

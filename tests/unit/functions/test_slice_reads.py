@@ -316,16 +316,6 @@ def test_the_observation_of_a_waiting_pod_has_its_slice_and_the_slices_users(
     assert work.facts["slice"] == DESIRED.name
 
 
-@pytest.mark.parametrize("paused, is_paused", [("true", True), ("false", False), ("", False)])
-def test_creation_can_be_paused(paused: str, is_paused: bool) -> None:
-    answers = {**POD_ANSWERS, "get_jobset_options": {"paused": paused}}
-    observed = provision_slice.observe.observe(
-        reading_slices(PodWork, POD_RESYNC, answers, leader=LEADER)[0]
-    )
-    assert isinstance(observed, ObservedPod)
-    assert observed.is_paused is is_paused
-
-
 @pytest.mark.parametrize("labels, has_opted_out", [({}, False), ({OPT_OUT: "true"}, True)])
 def test_an_impossible_slice_is_not_read(labels: dict[str, str], has_opted_out: bool) -> None:
     jobset = merge(RUNNING, {"metadata": {"labels": labels}})
@@ -511,15 +501,3 @@ def test_a_replacement_waits_for_pods_of_the_same_job_that_are_ending(
     observed = provision_slice.observe.observe(work)
     assert isinstance(observed, ObservedPod)
     assert observed.users == users
-
-
-@pytest.mark.parametrize("pod, users", list(OWN_PODS.values())[:4], ids=list(OWN_PODS)[:4])
-def test_a_rebuild_waits_for_pods_of_the_same_job_that_are_ending(
-    pod: dict[str, Any], users: tuple[str, ...]
-) -> None:
-    reads = {"get": DEGRADED, "find_jobset": RUNNING, **IN_USE, "list_pods_on": [pod]}
-    trigger = message(SLICE_KIND, SLICE.name)
-    work, _ = reading_slices(SliceWork, trigger, reads, settings=REBUILDS)
-    observed = release_slice.observe.observe(work)
-    assert isinstance(observed, ObservedSlices)
-    assert observed.slices[0].users == users

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -281,12 +281,6 @@ class _ExpiringPages:
             self.api.requests.put_nowait(request)
             return error_response(410, "The provided continue parameter is too old")
         return self.api.handle(request)
-
-
-def drain(requests: asyncio.Queue[Request]) -> Iterator[Request]:
-    """Yield the requests that have arrived so far."""
-    while not requests.empty():
-        yield requests.get_nowait()
 
 
 async def test_a_version_that_is_rejected_three_times_causes_a_list(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from shared.ports.kubernetes.access import AccessError
 from shared.triggers.routes import GROUP_STEPS
 from version import VERSION
 
-ROOT = Path(__file__).parents[3]
 TOOL: Any = typer.main.get_command(app)
 
 

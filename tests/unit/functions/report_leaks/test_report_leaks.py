@@ -35,7 +35,6 @@ def listed(
     return ListedResource(project, service, LOCATIONS[service], name, mark, NOW - timedelta(days=1))
 
 
-ALL = [listed(service) for service in LOCATIONS]
 MEMBER = replace(instance(f"{RESOURCE}-ab12"), name=f"{RESOURCE}-ab12")
 EXISTING: dict[str, Any] = {
     "get_cluster_id": CLUSTER,

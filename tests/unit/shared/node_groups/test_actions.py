@@ -39,10 +39,7 @@ from shared.ports.errors import CallError
 from shared.ports.gce.calls import Gce
 from shared.ports.gce.values import Operation
 from shared.ports.kubernetes.cluster import Cluster
-from shared.ports.kubernetes.events import Event
 from shared.settings import JoinApproval
-from shared.slices.provider import Owner, Slice, SliceState
-from shared.triggers.message import Cause, Message
 from tests.support.builders import NOW, RESOURCE, SETTINGS, group, raw_group
 from tests.support.compute import instance
 from tests.unit.functions.create_resources.objects import ADDED
@@ -358,8 +355,3 @@ def test_an_action_makes_one_call(action: Any, call: str, arguments: tuple[Any, 
     group_work, _ = work(None, Status())
     action.apply(replace(group_work, cluster=cast("Cluster", cluster)))
     assert calls == [arguments]
-
-
-EVENT = Event("Reason", "a message")
-MESSAGE = Message("default", "my-slice", "", Cause.RESYNC, NOW)
-SLICE = Slice("pool", Owner("default", "train", "job"), "", SliceState.READY)
