@@ -135,7 +135,7 @@ def _decide_today(step: Step[Any, Any], snapshot: Snapshot) -> Decided:
 
 def _find_ready(plan: Plan) -> str:
     """The reason of Ready that a plan writes, if no action after that can change it."""
-    last = [one for one in plan.actions if not isinstance(one, Send | Emit)][-1:]
+    last = [one for one in plan.list_actions() if not isinstance(one, Send | Emit)][-1:]
     return _reason(last[0].status) if last and isinstance(last[0], WriteStatus) else ""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from functions.approve_join.join_requests import (
@@ -12,7 +12,6 @@ from functions.approve_join.join_requests import (
     NOT_APPROVED,
     Approve,
     Candidate,
-    JoinWork,
     Report,
     Revoke,
     WriteDecision,
@@ -21,18 +20,7 @@ from functions.approve_join.join_requests import (
 from functions.approve_join.observe import ObservedRequests
 from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, find_resource_name
 from shared.base.signing_requests import TOO_OLD_AFTER
-from shared.frame.plan import (
-    Action,
-    Attempt,
-    Emit,
-    Fail,
-    ForOne,
-    Plan,
-    Send,
-    forward_rest,
-    join_outcomes,
-)
-from shared.frame.step import is_retried
+from shared.frame.plan import Action, Each, Emit, Plan, Send, fail_each, join_outcomes
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.work import message_about
 from shared.ports.kubernetes.events import Event
@@ -46,51 +34,36 @@ _LABEL_NODE_CAUSES = {DENIED: Cause.JOIN_DENIED, NOT_APPROVED: Cause.JOIN_NOT_AP
 """The causes of the messages to label_node about these outcomes."""
 
 
-@dataclass(frozen=True)
-class ReportFailedApprovals:
-    """Report the requests whose approval the API server has rejected: to the log, and to label_node.
-
-    It is an action, because `Approve` adds them to ``work.rejected`` when it is executed.
-    """
-
-    def apply(self, work: JoinWork) -> None:
-        failed = [
-            _Assessment(candidate, NOT_APPROVED, str(error), has_log_line=True)
-            for candidate, error in work.rejected
-        ]
-        if failed:
-            work.facts["rejected"] = [one.name for one in failed]
-        for one in failed:
-            for action in one.list_actions():
-                action.apply(work)
-        for send in _trigger_label_node(failed, work.now):
-            send.apply(work)
-
-    def describe(self) -> str:
-        return "report the requests whose approval is rejected, if any"
-
-
 def decide(observed: ObservedRequests, now: datetime) -> Plan:
     """Approve or deny each request, or leave it pending."""
     assessments = [_assess(candidate, now) for candidate in observed.candidates]
-    actions = [action for one in assessments for action in one.list_actions()]
-    if any(one.outcome == "Approving" for one in assessments):
-        actions.append(Attempt(ReportFailedApprovals()))
-    actions += _trigger_label_node(assessments, now)
+    decisions = tuple(
+        Each(one.name, actions)
+        for one in assessments
+        if (actions := tuple(one.list_decisions(now)))
+    )
     failed = [one.candidate.error for one in assessments if one.candidate.error is not None]
-    # The frame raises the first error: one that is retried comes first.
-    errors = sorted((*failed, *observed.errors), key=is_retried, reverse=True)
-    actions += (ForOne((Fail(error),)) for error in errors)
     outcome = join_outcomes(one.outcome for one in assessments) or "NothingToDo"
     note = "; ".join(f"{one.name}: {one.why}" for one in assessments if one.why)
     needs_attention = any(
         one.outcome in _LABEL_NODE_CAUSES or one.has_log_line for one in assessments
     )
     facts = _name_group(observed.candidates)
-    plan = Plan(outcome, tuple(actions), note, facts, needs_attention=needs_attention)
-    rest = message_about_requests(Cause.CONTINUED, now, observed.unread)
-    sends = [Send(routes.APPROVE_JOIN, (rest,))] if observed.unread else []
-    return forward_rest(plan, sends, is_repetition=observed.is_repetition)
+    # The first attempt publishes the unread names, whatever follows. A repetition publishes them only if
+    # nothing fails: otherwise each retry of the message would publish them again.
+    message = message_about_requests(Cause.CONTINUED, now, observed.unread)
+    unread = (Send(routes.APPROVE_JOIN, (message,)),) if observed.unread else ()
+    first = () if observed.is_repetition else tuple(Each("", (send,)) for send in unread)
+    return Plan(
+        outcome,
+        each=(*first, *decisions, *fail_each((*failed, *observed.errors))),
+        after=tuple(report for one in assessments for report in one.list_reports()),
+        best_effort=tuple(_plan_triggers(assessments, now)),
+        if_all_succeeded=unread if observed.is_repetition else (),
+        note=note,
+        facts=facts,
+        needs_attention=needs_attention,
+    )
 
 
 def _name_group(candidates: Iterable[Candidate]) -> dict[str, str]:
@@ -116,22 +89,32 @@ class _Assessment:
     def name(self) -> str:
         return self.candidate.request.name
 
-    def list_actions(self) -> Iterator[Action]:
-        request, subject = self.candidate.request, self.candidate.subject
+    @property
+    def group_key(self) -> str:
+        return self.candidate.group.key if self.candidate.group is not None else ""
+
+    def list_decisions(self, now: datetime) -> Iterator[Action]:
+        """The actions that approve or deny the request; none if it stays as it is."""
+        request, node = self.candidate.request, self.candidate.subject.node
         if self.outcome == "Approving":
             message = (
-                f"VM {subject.node} holds the token {request.token_id} with which the request was "
-                "made."
+                f"VM {node} holds the token {request.token_id} with which the request was made."
             )
-            approval = self._build("Approved", APPROVED_BY_US, message)
-            yield ForOne((Approve(self.candidate, approval),))
+            approval = self._build_decision("Approved", APPROVED_BY_US, message)
+            rejected = replace(self, outcome=NOT_APPROVED)
+            triggers = tuple(_plan_triggers([rejected], now))
+            yield Approve(approval, node, self.group_key, triggers)
         if self.outcome == DENIED:
             # The token first: after a crash in between, the request is still pending and is denied.
-            denial = self._build("Denied", "DeniedByTpuFunctions", f"Denied: {self.why}.")
-            about, key = self.candidate.raw, ""
-            if self.candidate.group is not None:
-                about, key = self.candidate.group.raw, self.candidate.group.key
-            yield ForOne((Revoke(request.token_id, request.name, subject.node, key), denial))
+            yield Revoke(request.token_id, request.name, node, self.group_key)
+            yield self._build_decision("Denied", "DeniedByTpuFunctions", f"Denied: {self.why}.")
+
+    def list_reports(self) -> Iterator[Action]:
+        """The Event and the log line about the request."""
+        request, subject = self.candidate.request, self.candidate.subject
+        if self.outcome == DENIED:
+            group = self.candidate.group
+            about = group.raw if group is not None else self.candidate.raw
             text = (
                 f"Signing request {request.name} by token {request.token_id} is denied: {self.why}."
             )
@@ -139,11 +122,9 @@ class _Assessment:
             event_key = f"{request.token_id}: {self.why}"
             yield Emit(Event("JoinDenied", text, is_warning=True, key=event_key), about, once=True)
         if self.has_log_line:
-            group = self.candidate.group
-            key = group.key if group is not None else ""
-            yield Report(self.outcome, self.why, request.name, subject.node, key)
+            yield Report(self.outcome, self.why, request.name, subject.node, self.group_key)
 
-    def _build(self, kind: str, reason: str, message: str) -> WriteDecision:
+    def _build_decision(self, kind: str, reason: str, message: str) -> WriteDecision:
         condition = {
             "type": kind,
             "status": "True",
@@ -218,7 +199,7 @@ def _find_obstacle(candidate: Candidate, now: datetime) -> str:
     return ""
 
 
-def _trigger_label_node(assessments: Sequence[_Assessment], now: datetime) -> Iterator[Send]:
+def _plan_triggers(assessments: Sequence[_Assessment], now: datetime) -> Iterator[Send]:
     """Trigger label_node once for each group and cause: it reports at the VMs what delays them."""
     vms: dict[tuple[str, Cause], dict[str, None]] = {}
     groups: dict[str, AnyGroup] = {}

@@ -10,7 +10,7 @@ from typing import Any
 from functions.approve_join.certificate_subject import Subject, read_subject
 from shared.base.names import find_resource_name
 from shared.base.signing_requests import SigningRequest, find_signing_request
-from shared.frame.plan import Work
+from shared.frame.plan import Send, Work
 from shared.node_groups import node_group
 from shared.node_groups.bootstrap import find_token
 from shared.node_groups.node_group import AnyGroup, NodeGroup
@@ -46,8 +46,6 @@ class JoinWork(Work):
 
     settings: Settings
     log: Any = field(repr=False)
-    rejected: list[tuple[Candidate, CallError]] = field(default_factory=list)
-    """The requests whose approval the API server has rejected permanently, with its error."""
 
 
 class Cache:
@@ -131,11 +129,12 @@ class WriteDecision:
 
 @dataclass(frozen=True)
 class Approve:
-    """Approve a candidate's request. A permanent rejection by the API server is kept in
-    `JoinWork.rejected` and ends nothing."""
+    """Approve a request. A permanent rejection by the API server is reported, and ends nothing."""
 
-    candidate: Candidate = field(repr=False)
     decision: WriteDecision
+    node: str
+    group: str
+    if_rejected: tuple[Send, ...] = field(default=(), repr=False)
 
     def apply(self, work: JoinWork) -> None:
         try:
@@ -146,7 +145,12 @@ class Approve:
             may_change = error.http == 403 and not work.trigger.is_redelivered
             if error.http not in _PERMANENT_ERRORS or may_change:
                 raise
-            work.rejected.append((self.candidate, error))
+            name = self.decision.name
+            work.facts.setdefault("rejected", []).append(name)
+            Report(NOT_APPROVED, str(error), name, self.node, self.group).apply(work)
+            for send in self.if_rejected:
+                with work.best_effort():
+                    send.apply(work)
 
     def describe(self) -> str:
         return self.decision.describe()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 
-from functions.create_resources.creation_report import CreationReport
+from functions.create_resources.actions import Insert, InsertResources, TakeOwnership
 from functions.create_resources.observe import (
     ObservedResources,
     ObservedUnreadable,
@@ -16,7 +16,6 @@ from functions.create_resources.user_template import find_template_violation
 from shared.base.reasons import Reason
 from shared.frame.plan import Action, Plan, Send
 from shared.node_groups import readiness
-from shared.node_groups.actions import Insert, TakeOwnership
 from shared.node_groups.lifecycle import (
     Goal,
     ResourceAction,
@@ -24,11 +23,11 @@ from shared.node_groups.lifecycle import (
     find_transition,
     make_observation,
 )
-from shared.node_groups.node_group import AnyGroup, InstanceConfig, NodeGroup
+from shared.node_groups.node_group import AnyGroup, InstanceConfig
 from shared.node_groups.resources import mig_body, policy_body, template_body
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Status, Type
 from shared.node_groups.unreadable import restore_entries
-from shared.node_groups.work import GroupWork, WriteStatus, message_about
+from shared.node_groups.work import WriteStatus, message_about
 from shared.ports.gce.values import Template
 from shared.triggers import routes
 from shared.triggers.message import Cause
@@ -38,28 +37,31 @@ def decide(observed: ObservedResources | ObservedUnreadable, now: datetime) -> P
     """Decide which resources to insert, and what the status reports."""
     group = observed.group
     if group.deleting is not None:
-        return _delegate_to_tear_down(group, now)
+        return _plan_tear_down(group, now)
     if group.has_operator_finalizer or observed.has_operator_children:
-        return Plan("ManagedElsewhere", (_report_managed_elsewhere(group, observed.status, now),))
+        write = _build_managed_elsewhere(group, observed.status, now)
+        return Plan("ManagedElsewhere", first=(write,))
     if isinstance(observed, ObservedUnreadable):
         known = restore_entries(observed.group, observed.status, now)
         violations = [*map(str, observed.group.violations)]
         entries = known.resources  # tear_down needs them
-        return _reject(group, known, violations, entries, now)
+        return _plan_rejection(group, known, violations, entries, now)
     violations = list_violations(observed.group, observed.projects)
     if violations:
-        return _reject(group, observed.status, violations, _build_entries(observed, now), now)
-    return _provision(observed, now)
+        return _plan_rejection(
+            group, observed.status, violations, _build_entries(observed, now), now
+        )
+    return _plan_inserts(observed, now)
 
 
-def _delegate_to_tear_down(group: AnyGroup, now: datetime) -> Plan:
+def _plan_tear_down(group: AnyGroup, now: datetime) -> Plan:
     if not group.has_finalizer:
         return Plan("Deleting")
     message = message_about(group, Cause.FORWARDED, now)
-    return Plan("Deleting", (Send(routes.TEAR_DOWN, (message,)),))
+    return Plan("Deleting", best_effort=(Send(routes.TEAR_DOWN, (message,)),))
 
 
-def _report_managed_elsewhere(group: AnyGroup, known: Status, now: datetime) -> Action:
+def _build_managed_elsewhere(group: AnyGroup, known: Status, now: datetime) -> Action:
     message = (
         "tpu-operator manages this group: it has its finalizers or children. tpu-functions does "
         "nothing until they are removed. Migrate the group, or leave it to tpu-operator."
@@ -70,7 +72,7 @@ def _report_managed_elsewhere(group: AnyGroup, known: Status, now: datetime) -> 
     return WriteStatus(readiness.conclude(group, known, now))
 
 
-def _reject(
+def _plan_rejection(
     group: AnyGroup,
     known: Status,
     violations: list[str],
@@ -91,10 +93,10 @@ def _reject(
     write = WriteStatus(readiness.conclude(group, known, now))
     # Owned, so that its deletion passes through tear_down, which knows what may exist.
     ownership = () if group.is_owned else (TakeOwnership(),)
-    return Plan("InvalidSpec", (write, *ownership))
+    return Plan("InvalidSpec", first=(write, *ownership))
 
 
-def _provision(observed: ObservedResources, now: datetime) -> Plan:
+def _plan_inserts(observed: ObservedResources, now: datetime) -> Plan:
     group, known = observed.group, observed.status
     actions: list[Action] = []
     if not group.is_owned:
@@ -108,8 +110,8 @@ def _provision(observed: ObservedResources, now: datetime) -> Plan:
     inserts = _build_inserts(observed, transitions)
     actions.append(WriteStatus(_conclude(observed, known, resources, now)))
     if inserts:
-        actions += [*inserts, WriteInsertResults(observed.report)]
-    return Plan(_name_outcome(observed, resources, inserts), tuple(actions))
+        actions.append(InsertResources(inserts, observed.report))
+    return Plan(_name_outcome(observed, resources, inserts), first=tuple(actions))
 
 
 def _conclude(
@@ -121,27 +123,8 @@ def _conclude(
     )
 
 
-@dataclass(frozen=True)
-class WriteInsertResults:
-    """Write the status with the results of the inserts.
-
-    `Insert` has stored each result in the entry of its resource in ``work.status``: the conditions
-    follow from the entries and from what was observed.
-    """
-
-    report: CreationReport = field(repr=False)
-
-    def apply(self, work: GroupWork) -> None:
-        if isinstance(work.group, NodeGroup):
-            work.status = self.report.add_conditions(work.group, work.status, work.now)
-        work.conclude_and_write()
-
-    def describe(self) -> str:
-        return "write the results of the inserts"
-
-
 def _name_outcome(
-    observed: ObservedResources, resources: Mapping[str, Resource], inserts: list[Action]
+    observed: ObservedResources, resources: Mapping[str, Resource], inserts: tuple[Insert, ...]
 ) -> str:
     if inserts:
         return "Inserting"
@@ -216,18 +199,18 @@ def _find_violation(observed: ObservedResources, kind: str) -> str:
 
 def _build_inserts(
     observed: ObservedResources, transitions: Mapping[str, Transition]
-) -> list[Action]:
+) -> tuple[Insert, ...]:
     """The inserts for which this invocation sets Creating.
 
     The status is written first, by compare-and-swap: if another step has written it since, nothing
     is inserted.
     """
-    return [
+    return tuple(
         Insert(kind, observed.group.spec, body)
         for kind, transition in transitions.items()
         if transition.action is ResourceAction.INSERT
         if (body := _build_body(observed, kind)) is not None
-    ]
+    )
 
 
 def _build_body(observed: ObservedResources, kind: str) -> dict[str, object] | None:

@@ -6,27 +6,11 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from functions.inject_token import token_report
+from functions.inject_token.actions import CreateSecret, RevokeIfJoined, SetMetadata
 from functions.inject_token.observe import NothingToInject, ObservedVms, Vm
-from shared.frame.plan import (
-    ABORT_AFTER_FAILURE,
-    Action,
-    Attempt,
-    Batch,
-    Fail,
-    ForOne,
-    Plan,
-    Send,
-    forward_rest,
-)
-from shared.frame.step import is_retried
+from shared.frame.plan import Action, Each, Plan, Send, fail_each
 from shared.node_groups import readiness
-from shared.node_groups.actions import (
-    CreateSecret,
-    DeleteNode,
-    DeleteSecret,
-    RevokeIfJoined,
-    SetMetadata,
-)
+from shared.node_groups.actions import DeleteNode, DeleteSecret
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
 from shared.node_groups.status import Type
 from shared.node_groups.work import WriteStatus, message_about
@@ -46,18 +30,24 @@ def decide(observed: ObservedVms | NothingToInject, now: datetime) -> Plan:
     if isinstance(observed, NothingToInject):
         return _decide_without_tokens(observed, now)
     if not observed.trigger.vms:
-        return _publish_batches(observed, now)
-    injections = [
-        ForOne(actions) for vm in observed.vms if (actions := tuple(_inject(observed, vm, now)))
-    ]
-    # The frame raises the first error: one that is retried comes first.
-    errors = sorted(observed.errors, key=is_retried, reverse=True)
-    failures = [ForOne((Fail(error),)) for error in errors]
-    plan = Plan("NothingToDo", tuple(failures))
-    if injections:
-        plan = Plan("Injecting", (*injections, *failures, *_end_error(observed, now)))
-    rest = _build_messages(observed, observed.unread, now)
-    return forward_rest(plan, rest, is_repetition=observed.is_repetition)
+        return _plan_resync(observed, now)
+    injections = tuple(
+        Each(vm.instance.name, actions)
+        for vm in observed.vms
+        if (actions := tuple(_plan_injection(observed, vm, now)))
+    )
+    # The first attempt publishes the unread names, whatever follows. A repetition publishes them only if
+    # nothing fails: otherwise each retry of the message would publish them again.
+    unread = tuple(_build_messages(observed, observed.unread, now))
+    first = () if observed.is_repetition else tuple(Each("", (send,)) for send in unread)
+    return Plan(
+        "Injecting" if injections else "NothingToDo",
+        each=(*first, *injections, *fail_each(observed.errors)),
+        if_all_succeeded=(
+            *(_plan_end_of_error(observed, now) if injections else ()),
+            *(unread if observed.is_repetition else ()),
+        ),
+    )
 
 
 def _decide_without_tokens(observed: NothingToInject, now: datetime) -> Plan:
@@ -67,16 +57,16 @@ def _decide_without_tokens(observed: NothingToInject, now: datetime) -> Plan:
     if not observed.can_be_served:
         # create_resources reports why; this step only ends its own transient error.
         write = WriteStatus(readiness.conclude(observed.group, known, now))
-        return Plan("NotServed", () if known == observed.status else (write,))
+        return Plan("NotServed", first=() if known == observed.status else (write,))
     message = "bootstrapKubernetes is not set: the VMs join by other means"
     known = known.with_condition(
         Type.TOKENS_INJECTED, True, "NotNeeded", message, group=observed.group, now=now
     )
     write = WriteStatus(readiness.conclude(observed.group, known, now))
-    return Plan("NoBootstrap", (write,))
+    return Plan("NoBootstrap", first=(write,))
 
 
-def _inject(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:
+def _plan_injection(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:
     """The actions for one VM: none, create the Secret of its token, or inject a new token.
 
     A VM that had a token may join at any time, also while these actions are executed. Then label_node
@@ -107,12 +97,15 @@ def _build_metadata(observed: ObservedVms, vm: Vm, token: Token) -> dict[str, st
     return {**vm.instance.metadata, **added}
 
 
-def _publish_batches(observed: ObservedVms, now: datetime) -> Plan:
+def _plan_resync(observed: ObservedVms, now: datetime) -> Plan:
     """Publish the names of all VMs that need an injection, and report how many have a token."""
     names = [vm.instance.name for vm in observed.vms if _needs_injection(vm, observed.trigger, now)]
     sends = tuple(_build_messages(observed, names, now))
-    actions: tuple[Action, ...] = (*sends, _report(observed, now))
-    return Plan("PublishingVMs" if sends else "AllHaveTokens", actions)
+    return Plan(
+        "PublishingVMs" if sends else "AllHaveTokens",
+        each=tuple(Each("", (send,)) for send in sends),
+        after=(_build_status(observed, now),),
+    )
 
 
 def _build_messages(observed: ObservedVms, names: Sequence[str], now: datetime) -> Iterator[Send]:
@@ -141,8 +134,8 @@ def _needs_injection(vm: Vm, trigger: Trigger, now: datetime) -> bool:
     return now - (vm.token.expires - TOKEN_LIFE) >= UNUSED_AFTER
 
 
-def _report(observed: ObservedVms, now: datetime) -> WriteStatus:
-    """Write TokensInjected from the list of a resync."""
+def _build_status(observed: ObservedVms, now: datetime) -> WriteStatus:
+    """The status with TokensInjected from the list of a resync."""
     group = observed.group
     unjoined = [
         vm.instance.name
@@ -154,14 +147,12 @@ def _report(observed: ObservedVms, now: datetime) -> WriteStatus:
     return WriteStatus(readiness.conclude(group, known, now))
 
 
-def _end_error(observed: ObservedVms, now: datetime) -> Iterator[Action | Batch]:
-    """End an error that an earlier invocation has reported about one of these VMs, if no VM of this
-    message fails."""
+def _plan_end_of_error(observed: ObservedVms, now: datetime) -> Iterator[Action]:
+    """End an error that an earlier invocation has reported about one of these VMs."""
     group, names = observed.group, [vm.instance.name for vm in observed.vms]
     known = token_report.end_error(group, observed.status, names, now)
     if known != observed.status:
-        yield ABORT_AFTER_FAILURE
-        yield Attempt(WriteStatus(readiness.conclude(group, known, now)))
+        yield WriteStatus(readiness.conclude(group, known, now))
 
 
 def _has_valid_token(vm: Vm, now: datetime) -> bool:

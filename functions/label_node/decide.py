@@ -9,7 +9,7 @@ from itertools import islice
 from functions.label_node import health, interconnect, join_report
 from functions.label_node.observe import NothingToCount
 from functions.label_node.observed_nodes import ObservedNodes
-from shared.frame.plan import Action, Batch, Emit, ForOne, NamedAction, Plan, Resume, Send
+from shared.frame.plan import Action, Each, Emit, Plan, Send
 from shared.node_groups import readiness
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
 from shared.node_groups.bootstrap import find_token
@@ -32,16 +32,21 @@ def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
     """Decide what to do to the Nodes, and what the status reports."""
     if isinstance(observed, NothingToCount):
         return _decide_without_count(observed, now)
-    node_actions = _build_batch(observed, now)
-    if observed.is_debounced:
-        return Plan("Debounced", (node_actions,))
-    actions: tuple[Action | Batch, ...] = (
-        node_actions,
-        _count(observed, now),
-        *_trigger_others(observed, now),
-        *_list_node_events(observed),
+    nodes = tuple(
+        Each(node.name, actions)
+        for node in _order_nodes(observed.nodes, observed.trigger)
+        if (actions := tuple(_plan_node(observed, node, now)))
     )
-    return Plan(_name_outcome(observed), actions)
+    rest = message_about(observed.group, Cause.CONTINUED, now)
+    if observed.is_debounced:
+        return Plan("Debounced", each=nodes, resume=rest)
+    return Plan(
+        _name_outcome(observed),
+        each=nodes,
+        resume=rest,
+        after=(_build_status(observed, now), *_list_node_events(observed)),
+        best_effort=tuple(_plan_triggers(observed, now)),
+    )
 
 
 def _decide_without_count(observed: NothingToCount, now: datetime) -> Plan:
@@ -54,29 +59,17 @@ def _decide_without_count(observed: NothingToCount, now: datetime) -> Plan:
     if not observed.status.is_true(Type.ACCEPTED):
         return Plan("NotServed")
     message = message_about(observed.group, Cause.FORWARDED, now)
-    return Plan("NotServed", (Send(routes.CREATE_RESOURCES, (message,)),))
-
-
-def _build_batch(observed: ObservedNodes, now: datetime) -> Batch:
-    """The actions on Nodes. Without time for all, a message to this step names the next Nodes (at most
-    `MAX_NAMES`) and continues the batch."""
-    actions = tuple(
-        NamedAction(node.name, ForOne(actions))
-        for node in _order_nodes(observed.nodes, observed.trigger)
-        if (actions := tuple(_node_actions(observed, node, now)))
-    )
-    message = message_about(observed.group, Cause.CONTINUED, now)
-    return Batch(actions, Resume(routes.LABEL_NODE, message, names_nodes=True))
+    return Plan("NotServed", best_effort=(Send(routes.CREATE_RESOURCES, (message,)),))
 
 
 def _order_nodes(nodes: Iterable[Node], trigger: Trigger) -> list[Node]:
-    """The Nodes of the batch, in order: those that the trigger names, then the others by name.
+    """The Nodes in the order of the plan: those that the trigger names, then the others by name.
 
-    A message that continues a batch names Nodes that are left. There may be more of them than a message
-    has room for (`message.MAX_NAMES`), so the batch goes on with all Nodes from the first name on. At
-    least one action is executed, so each message begins at a later name, and the sequence ends even if
-    the actions have no effect. Only the VMs of the named Nodes, and of Nodes without proof, are read.
-    The others are only labelled: a resync deletes those whose VMs are gone.
+    A message that continues a plan names Nodes that are left. There may be more of them than a message
+    has room for (`message.MAX_NAMES`), so this plan goes on with all Nodes from the first name on. At
+    least one Node has its actions executed, so each message begins at a later name, and the sequence
+    ends even if the actions have no effect. Only the VMs of the named Nodes, and of Nodes without proof,
+    are read. The others are only labelled: a resync deletes those whose VMs are gone.
     """
     if trigger.cause == Cause.CONTINUED:
         first = min(trigger.nodes, default="")
@@ -85,15 +78,15 @@ def _order_nodes(nodes: Iterable[Node], trigger: Trigger) -> list[Node]:
     return sorted(nodes, key=lambda node: (node.name not in named, node.name))
 
 
-def _node_actions(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[Action]:
+def _plan_node(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[Action]:
     if node.vm in observed.instances and observed.instances[node.vm] is None:
         if may_be_own(observed.group, node):
             yield DeleteNode(node.name, node.uid)
     elif observed.is_own(node):  # it matches its VM, or is proved and the VM was not read
-        yield from _prove(observed, node, now)
+        yield from _plan_proof(observed, node, now)
 
 
-def _prove(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[Action]:
+def _plan_proof(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[Action]:
     """Revoke the VM's token, then label the Node. For a proved Node nothing is revoked any more, so the
     token would remain if the order were reversed and the second call failed."""
     instance = observed.instances.get(node.vm)
@@ -114,7 +107,7 @@ def _name_outcome(observed: ObservedNodes) -> str:
     return "AllJoined" if len(observed.joined) >= desired else "Counting"
 
 
-def _count(observed: ObservedNodes, now: datetime) -> WriteStatus:
+def _build_status(observed: ObservedNodes, now: datetime) -> WriteStatus:
     group = observed.group
     known = health.count(observed, now)
     known = join_report.add_condition(observed, known, now)
@@ -122,7 +115,7 @@ def _count(observed: ObservedNodes, now: datetime) -> WriteStatus:
     return WriteStatus(readiness.conclude(group, known, now))
 
 
-def _trigger_others(observed: ObservedNodes, now: datetime) -> Iterator[Action]:
+def _plan_triggers(observed: ObservedNodes, now: datetime) -> Iterator[Action]:
     """Trigger the steps whose conditions contradict what this step has observed."""
     known, desired = observed.status, observed.group.spec.node_count
     with_tokens = observed.group.spec.joins_with_tokens

@@ -83,9 +83,7 @@ def recover(work: observe.PodWork, error: CallError) -> Plan | None:
         return None
     plan = _report_environment_error(work, observed, error)
     if plan is not None and triggers_next:
-        return decide.and_trigger_next(
-            plan, work.observed, work.now, rejected=observed.desired.name
-        )
+        return decide.with_next(plan, work.observed, work.now, rejected=observed.desired.name)
     return plan
 
 
@@ -95,7 +93,7 @@ def report_retry(work: observe.PodWork, error: Exception) -> Plan:
     if leader is None or work.now - find_wait_start(leader) < RETRY_REPORTED_AFTER:
         return Plan(GIVEN_UP)
     event = lifecycle.CREATION_RETRIED.render(work.provider, {"failure": str(error)})
-    return Plan(GIVEN_UP, (Emit(event, once=True),))
+    return Plan(GIVEN_UP, first=(Emit(event, once=True),))
 
 
 STEP = Step(
@@ -124,7 +122,7 @@ def _report_environment_error(
     if is_out_of_slots(error, work.provider):
         words = {"name": observed.desired.name, "failure": error.message}
         queued = Emit(lifecycle.QUEUED.render(wording, words), once=True)
-        return Plan(QUEUED, (queued,), note=str(error))
+        return Plan(QUEUED, first=(queued,), note=str(error))
     # A create that gets 404: the cluster or namespace in which it is to be created does not exist.
     is_creation = isinstance(action, CreateSlice)
     is_place_missing = is_creation and error.kind is ErrorKind.ABSENT
@@ -133,4 +131,4 @@ def _report_environment_error(
         return None
     template = lifecycle.CREATION_REFUSED if is_creation else lifecycle.DELETION_REFUSED
     event = template.render(wording, {"failure": str(error)})
-    return Plan(reason, (Emit(event, once=True),), note=str(error))
+    return Plan(reason, first=(Emit(event, once=True),), note=str(error))

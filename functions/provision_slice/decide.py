@@ -16,15 +16,15 @@ from functions.provision_slice.observe import (
     ObservedQueue,
     is_as_asked,
 )
-from shared.frame.plan import Attempt, Emit, Plan
+from shared.frame.plan import Emit, Plan
 from shared.slices import lifecycle
-from shared.slices.actions import AnySliceAction, CreateSlice, build_plan
+from shared.slices.actions import AnySliceAction, CreateSlice, build_actions
 from shared.slices.jobsets import Leader
 from shared.slices.lifecycle import Situation, SliceTrigger
 from shared.slices.need import find_pod_need
 from shared.slices.provider import NameConflict, Slice
 from shared.slices.waiting import build_message, find_wait_start, select_leaders, select_next
-from shared.slices.work import require_send
+from shared.slices.work import build_send
 from shared.triggers import routes
 from shared.triggers.message import Message
 
@@ -32,70 +32,71 @@ from shared.triggers.message import Message
 def decide(observed: Observed, now: datetime) -> Plan:
     """Decide what to do for the Pod, or which Pods get a resync."""
     if isinstance(observed, ObservedQueue):
-        return _decide_to_trigger(observed, now)
+        return _plan_resyncs(observed, now)
     if isinstance(observed, ObservedOperation):
-        return and_trigger_next(_decide_after(observed, now), observed, now)
-    return _decide_about_pod(observed, now)
+        return with_next(_plan_after(observed, now), observed, now)
+    return _plan_pod(observed, now)
 
 
-def _decide_to_trigger(observed: ObservedQueue, now: datetime) -> Plan:
+def _plan_resyncs(observed: ObservedQueue, now: datetime) -> Plan:
     due: Sequence[Leader] = observed.due
     if observed.slots is not None:
         due = select_leaders(due, observed.slots, now)
     facts = {"waiting": observed.waiting, "triggered": len(due)}
-    return Plan("Swept", require_send(routes.PROVISION_SLICE, _messages(due, now)), facts=facts)
+    return Plan(
+        "Swept", first=build_send(routes.PROVISION_SLICE, _build_messages(due, now)), facts=facts
+    )
 
 
-def _messages(leaders: Iterable[Leader], now: datetime) -> list[Message]:
+def _build_messages(leaders: Iterable[Leader], now: datetime) -> list[Message]:
     return [build_message(leader, now) for leader in leaders]
 
 
-def _decide_after(observed: ObservedOperation, now: datetime) -> Plan:
+def _plan_after(observed: ObservedOperation, now: datetime) -> Plan:
     event, wording = observed.event, observed.wording
     if event.method != CREATE_METHOD:
         if event.has_failed:  # release_slice reports it on the JobSet
             return Plan("DeletionFailed", note=event.words)
         if observed.waiting_pod is None:
             return Plan("NoPod")
-        return _decide_about_pod(observed.waiting_pod, now)
+        return _plan_pod(observed.waiting_pod, now)
     if not observed.has_pod:
         return Plan("NoPod")
     template = lifecycle.NOT_CREATED if event.has_failed else lifecycle.CREATED
     pod_event = template.render(wording, {"name": event.name, "failure": event.words})
     outcome = "CreationFailed" if event.has_failed else "CreationSucceeded"
-    return Plan(outcome, (Emit(pod_event, once=True),))
+    return Plan(outcome, first=(Emit(pod_event, once=True),))
 
 
-def and_trigger_next(
+def with_next(
     plan: Plan, observed: ObservedOperation, now: datetime, *, rejected: str = ""
 ) -> Plan:
     """Add resyncs for the Pods that may try next, after the changes of the plan. ``rejected`` is the
     name of the slice whose creation has just been rejected, if any."""
     if observed.others is None:
         return plan
-    # Also a deadline that is removed as an `Attempt` is a change of a node pool.
-    actions = (one.action if isinstance(one, Attempt) else one for one in plan.actions)
     changed = [
         action.desired.name if isinstance(action, CreateSlice) else action.existing.name
-        for action in actions
+        for action in plan.first
         if isinstance(action, AnySliceAction)
     ]
     left, selected = select_next(observed.others, changed, now, rejected=rejected)
     facts = {"without_slice": left, "triggered": len(selected)}
-    sends = require_send(routes.PROVISION_SLICE, _messages(selected, now))
-    return replace(plan, actions=(*plan.actions, *sends), facts={**plan.facts, **facts})
+    sends = build_send(routes.PROVISION_SLICE, _build_messages(selected, now))
+    return replace(plan, after=sends, facts={**plan.facts, **facts})
 
 
-def _decide_about_pod(observed: ObservedPod | ObservedImpossible, now: datetime) -> Plan:
+def _plan_pod(observed: ObservedPod | ObservedImpossible, now: datetime) -> Plan:
     if isinstance(observed, ObservedImpossible):
         if observed.has_opted_out:
             return Plan("OptedOut")
         event = lifecycle.CREATION_REFUSED.render(observed.wording, {"failure": observed.message})
-        return Plan("InputRefused", (Emit(event, once=True),), note=observed.message)
+        return Plan("InputRefused", first=(Emit(event, once=True),), note=observed.message)
     existing = observed.existing
     row = lifecycle.find_row(build_situation(observed, now))
     subject = existing if isinstance(existing, Slice) else observed.desired
-    return build_plan(row, subject, _build_event_words(observed), observed.wording, now)
+    words = _build_event_words(observed)
+    return Plan(row.outcome, first=build_actions(row, subject, words, observed.wording, now))
 
 
 def build_situation(observed: ObservedPod, now: datetime) -> Situation:

@@ -65,7 +65,8 @@ def recover(work: SliceWork, error: CallError) -> Plan | None:
     action = error.action
     if isinstance(action, SetReleaseDeadline) and error.reason is not None:
         return _release_without_deadline(work, action.existing, str(error))
-    return decide.report_environment_error(error, work.provider)
+    report = decide.plan_report("", error, work.provider)
+    return report.to_plan() if report is not None else None
 
 
 def report_retry(work: SliceWork, error: Exception) -> Plan:
@@ -78,17 +79,16 @@ def report_retry(work: SliceWork, error: Exception) -> Plan:
         return Plan(GIVEN_UP)
     observe.set_subject(work, existing, jobset)
     event = lifecycle.DELETION_RETRIED.render(work.provider, {"failure": str(error)})
-    return Plan(GIVEN_UP, (Emit(event, once=True),))
+    return Plan(GIVEN_UP, first=(Emit(event, once=True),))
 
 
-# Two recoveries: if a deadline cannot be written, the slice is deleted instead, and that may fail, too.
 STEP = Step(
     routes.RELEASE_SLICE,
     open_slices,
     observe.observe,
     decide.decide,
     recover,
-    recoveries=2,
+    recovers_each=True,
     give_up=report_retry,
 )
 run = STEP.run
@@ -99,9 +99,8 @@ def _release_without_deadline(work: SliceWork, existing: Slice, refusal: str) ->
     # the deadline counts as refused already.
     observed: observe.ObservedSlices | observe.ObservedCreation = work.observed
     one = next(one for one in observed.slices if one.existing == existing)
-    return decide.decide_about_slice(
-        observe.with_users(work, replace(one, refusal=refusal)), work.now
-    )
+    refused = observe.with_users(work, replace(one, refusal=refusal))
+    return decide.plan_slice(refused, work.now).to_plan()
 
 
 def _find_slice_of(work: SliceWork, error: Exception) -> Slice | None:

@@ -17,14 +17,14 @@ from functions.release_slice.observe import (
     select_next,
 )
 from shared.base import backoff
-from shared.frame.plan import Emit, Fail, Plan, join_outcomes
+from shared.frame.plan import Each, Emit, Fail, Plan, join_outcomes
 from shared.ports.errors import CallError
 from shared.slices import lifecycle
-from shared.slices.actions import build_plan
+from shared.slices.actions import build_actions
 from shared.slices.lifecycle import SliceAction
 from shared.slices.need import find_reason
 from shared.slices.provider import Slice, SliceState, Wording
-from shared.slices.work import require_send
+from shared.slices.work import build_send
 from shared.triggers import routes
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import SLICE_KIND, Cause, Message
@@ -33,28 +33,30 @@ from shared.triggers.message import SLICE_KIND, Cause, Message
 def decide(observed: Observed, now: datetime) -> Plan:
     """Decide what to do with each observed slice, and which slices get a resync."""
     if isinstance(observed, ObservedAll):
-        return _decide_to_trigger(observed, now)
+        return _plan_resyncs(observed, now)
     if isinstance(observed, ObservedDeletion):
-        return _decide_after_deletion(observed, now)
+        return _plan_after_deletion(observed, now)
     if isinstance(observed, ObservedFailedUpdate):
-        return _decide_after_failed_update(observed, now)
-    parts = tuple(decide_about_slice(one, now) for one in observed.slices)
-    plan = Plan(join_outcomes(part.outcome for part in parts) or "NoSlice", parts=parts)
+        return _plan_after_failed_update(observed, now)
+    slices = tuple(plan_slice(one, now) for one in observed.slices)
+    plan = Plan(join_outcomes(one.outcome for one in slices) or "NoSlice", each=slices)
     if isinstance(observed, ObservedSlices):
         return plan
-    messages = _messages(observed.following, now)
+    messages = _build_messages(observed.following, now)
     return replace(
-        plan,
-        actions=require_send(routes.RELEASE_SLICE, messages),
-        facts={"triggered": len(messages)},
+        plan, first=build_send(routes.RELEASE_SLICE, messages), facts={"triggered": len(messages)}
     )
 
 
-def _decide_to_trigger(observed: ObservedAll, now: datetime) -> Plan:
+def _plan_resyncs(observed: ObservedAll, now: datetime) -> Plan:
     to_report = [one.existing for one in observed.slices if is_report_due(one, observed.at)]
-    messages = _messages([*select_next(observed.slices, observed.limit, now), *to_report], now)
+    messages = _build_messages(
+        [*select_next(observed.slices, observed.limit, now), *to_report], now
+    )
     return Plan(
-        "Swept", require_send(routes.RELEASE_SLICE, messages), facts={"triggered": len(messages)}
+        "Swept",
+        first=build_send(routes.RELEASE_SLICE, messages),
+        facts={"triggered": len(messages)},
     )
 
 
@@ -67,35 +69,38 @@ def is_report_due(one: ObservedSlice, at: datetime) -> bool:
     return since is None or backoff.is_due(since, at)
 
 
-def _messages(slices: Iterable[Slice], now: datetime) -> list[Message]:
+def _build_messages(slices: Iterable[Slice], now: datetime) -> list[Message]:
     return [
         Message(one.owner.namespace, one.name, "", Cause.RESYNC, now, kind=SLICE_KIND)
         for one in slices
     ]
 
 
-def _decide_after_failed_update(observed: ObservedFailedUpdate, now: datetime) -> Plan:
+def _plan_after_failed_update(observed: ObservedFailedUpdate, now: datetime) -> Plan:
     if observed.slice is None:
         return Plan("NoSlice")
     if observed.slice.refusal:
-        return decide_about_slice(observed.slice, now)
+        return plan_slice(observed.slice, now).to_plan()
     row = find_row(observed.slice, now)
     # The slice needs no deadline now, whatever the update was. Other actions wait for the next resync.
     return Plan(row.outcome if row.action is SliceAction.NOTHING else "LeftToResync")
 
 
-def _decide_after_deletion(observed: ObservedDeletion, now: datetime) -> Plan:
+def _plan_after_deletion(observed: ObservedDeletion, now: datetime) -> Plan:
     event = observed.event
-    messages = _messages(observed.following, now)
-    actions, facts = require_send(routes.RELEASE_SLICE, messages), {"triggered": len(messages)}
+    messages = _build_messages(observed.following, now)
+    sends, facts = build_send(routes.RELEASE_SLICE, messages), {"triggered": len(messages)}
     if observed.has_jobset and is_superseded(event, observed.existing):
-        return Plan("Superseded", actions, facts=facts)
+        return Plan("Superseded", first=sends, facts=facts)
     template = lifecycle.NOT_DELETED if event.has_failed else lifecycle.DELETED
-    if observed.has_jobset:
-        words = {"name": event.name, "failure": event.words}
-        actions = (*actions, Emit(template.render(observed.wording, words)))
-    outcome = "DeletionFailed" if event.has_failed else "DeletionSucceeded"
-    return Plan(outcome, actions, event.words, facts)
+    words = {"name": event.name, "failure": event.words}
+    return Plan(
+        "DeletionFailed" if event.has_failed else "DeletionSucceeded",
+        first=sends,
+        after=(Emit(template.render(observed.wording, words)),) if observed.has_jobset else (),
+        note=event.words,
+        facts=facts,
+    )
 
 
 def is_superseded(event: LogEvent, existing: Slice | None) -> bool:
@@ -108,21 +113,22 @@ def is_superseded(event: LogEvent, existing: Slice | None) -> bool:
     return existing is not None and existing.state is not SliceState.DELETING
 
 
-def decide_about_slice(one: ObservedSlice, now: datetime) -> Plan:
-    error = one.users_error
+def plan_slice(one: ObservedSlice, now: datetime) -> Each:
+    """What is done to one slice."""
+    name, error = one.existing.name, one.users_error
     if error is not None:
-        return report_environment_error(error, one.wording) or Plan("Failed", (Fail(error),))
-    return build_plan(
-        find_row(one, now), one.existing, _build_event_words(one, now), one.wording, now
-    )
+        return plan_report(name, error, one.wording) or Each(name, (Fail(error),), "Failed")
+    row = find_row(one, now)
+    words = _build_event_words(one, now)
+    return Each(name, build_actions(row, one.existing, words, one.wording, now), row.outcome)
 
 
-def report_environment_error(error: CallError, wording: Wording) -> Plan | None:
-    """The plan for an environment error; ``None`` for one that is stale or transient."""
+def plan_report(name: str, error: CallError, wording: Wording) -> Each | None:
+    """The report of an environment error about a slice; ``None`` for a stale or transient error."""
     if error.reason is None:
         return None
     event = lifecycle.DELETION_REFUSED.render(wording, {"failure": str(error)})
-    return Plan(error.reason, (Emit(event),), note=str(error))
+    return Each(name, (Emit(event),), error.reason, note=str(error))
 
 
 def _build_event_words(one: ObservedSlice, now: datetime) -> dict[str, str]:

@@ -7,8 +7,7 @@ from datetime import datetime
 
 from functions.report_leaks.leaks import Leak, render_commands, render_message
 from functions.report_leaks.observe import LeakWork, ObservedLeaks
-from shared.frame.plan import Fail, Plan
-from shared.frame.step import is_retried
+from shared.frame.plan import Plan, fail_each
 from shared.triggers import routes
 
 LEAKED = "LeakedSlice"
@@ -40,17 +39,22 @@ class ReportLeak:
 
 
 def decide(observed: ObservedLeaks, _now: datetime) -> Plan:
-    """Report each leak. Without leaks, raise a failure, if any: one that is retried comes first.
+    """Report each leak. Without leaks, raise a failure, if any.
 
     After a report, errors are in the log line: a retry would report the leaks again.
     """
     reports = tuple(map(ReportLeak, observed.leaks))
-    errors = sorted(observed.failures, key=is_retried, reverse=True)
-    failures = () if reports else tuple(map(Fail, errors[:1]))
     outcome = "LeaksFound" if reports else "NoLeaks"
     facts = {"resources": observed.resources, "leaks": len(reports)}
     if observed.left:
         facts["left"] = observed.left
     note = "; ".join(map(str, observed.failures)) if reports else ""
     needs_attention = observed.left > 0 or bool(note)
-    return Plan(outcome, (*reports, *failures), note, facts, needs_attention=needs_attention)
+    return Plan(
+        outcome,
+        first=reports,
+        each=() if reports else fail_each(observed.failures),
+        note=note,
+        facts=facts,
+        needs_attention=needs_attention,
+    )

@@ -11,7 +11,7 @@ from functions.sweep.observe import ObservedGroups
 from shared.base import backoff
 from shared.base.reasons import Reason
 from shared.base.signing_requests import MAX_REQUESTS_OF_TOKEN, TOO_OLD_AFTER, SigningRequest
-from shared.frame.plan import Action, Fail, ForOne, Plan, Send
+from shared.frame.plan import Each, Fail, Plan, Send
 from shared.node_groups import status
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status, Type
@@ -29,9 +29,10 @@ MIN_REQUEST_AGE = timedelta(seconds=30)
 
 def decide(observed: ObservedGroups, now: datetime) -> Plan:
     """Trigger the steps that have work on groups, and the steps of JobSets."""
-    actions = [_send(step, [_build_run(observed.at)]) for step in observed.listing_steps]
+    run = Message("", "", "", Cause.SWEEP, observed.at, kind=SWEEP_KIND)  # it names no object
+    sends = [_build_send(step, [run]) for step in observed.listing_steps]
     if observed.failure is not None:
-        return Plan("Failed", (*actions, Fail(observed.failure)))
+        return Plan("Failed", each=tuple(sends), after=(Fail(observed.failure),))
     topics: dict[str, list[Message]] = {}
     skipped = list(observed.unparsable)
     for group in observed.groups:
@@ -42,18 +43,18 @@ def decide(observed: ObservedGroups, now: datetime) -> Plan:
             continue
         for step in steps:
             topics.setdefault(step, []).append(message_about(group, Cause.RESYNC, now))
-    actions += (_send(step, messages) for step, messages in topics.items())
-    actions += _publish_requests(observed.requests, now)
+    sends += (_build_send(step, messages) for step, messages in topics.items())
+    sends += _plan_requests(observed.requests, now)
     triggered = {step: len(messages) for step, messages in topics.items()}
     facts: dict[str, Any] = {"groups": len(observed.groups), "triggered": triggered}
     if skipped:
         facts["skipped"] = skipped[:MAX_SKIPPED]
     note = str(observed.requests_failure or "")
     needs_attention = bool(skipped or note)
-    return Plan("Swept", tuple(actions), note, facts, needs_attention=needs_attention)
+    return Plan("Swept", each=tuple(sends), note=note, facts=facts, needs_attention=needs_attention)
 
 
-def _publish_requests(requests: Iterable[SigningRequest], now: datetime) -> Iterator[Action]:
+def _plan_requests(requests: Iterable[SigningRequest], now: datetime) -> Iterator[Each]:
     """Publish the requests for which a kubelet may wait, and those approved elsewhere, in batches.
 
     Only the newest of each token are published, so that a flood by one token does not delay other VMs.
@@ -71,17 +72,12 @@ def _publish_requests(requests: Iterable[SigningRequest], now: datetime) -> Iter
     batches = [names[start : start + BATCH] for start in range(0, len(names), BATCH)]
     messages = [message_about_requests(Cause.JOIN_REQUESTED, now, batch) for batch in batches]
     if messages:
-        yield _send(routes.APPROVE_JOIN, messages)
+        yield _build_send(routes.APPROVE_JOIN, messages)
 
 
-def _build_run(at: datetime) -> Message:
-    """A message that triggers a step without naming an object: `Trigger.message` is ``None`` there."""
-    return Message("", "", "", Cause.SWEEP, at, kind=SWEEP_KIND)
-
-
-def _send(step: str, messages: list[Message]) -> Action:
-    """Publish to a step's topic. A failure does not stop the other topics; it is raised after them."""
-    return ForOne((Send(step, tuple(messages)),))
+def _build_send(step: str, messages: list[Message]) -> Each:
+    """Publish to a step's topic. An error does not stop the other topics."""
+    return Each(step, (Send(step, tuple(messages)),))
 
 
 def find_due_steps(group: AnyGroup, known: Status, at: datetime) -> tuple[str, ...]:

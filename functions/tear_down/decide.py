@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from functions.tear_down.actions import DeleteResources, RemoveFinalizer, RevokeTokens
 from functions.tear_down.observe import (
     Observed,
     ObservedBeginning,
@@ -16,16 +17,9 @@ from functions.tear_down.observe import (
     list_kinds_after_mig,
     list_proved,
 )
-from shared.frame.plan import Action, Attempt, Batch, NamedAction, ObserveAgain, Plan, Resume, Send
+from shared.frame.plan import Each, Plan, Send
 from shared.node_groups import readiness
-from shared.node_groups.actions import (
-    Delete,
-    DeleteNode,
-    PatchNode,
-    RemoveFinalizer,
-    RevokeTokens,
-    WriteResults,
-)
+from shared.node_groups.actions import DeleteNode, PatchNode
 from shared.node_groups.lifecycle import ResourceAction, Transition, announce_deletion
 from shared.node_groups.membership import may_be_own, proof_patch
 from shared.node_groups.node_group import NodeGroup
@@ -39,19 +33,19 @@ from shared.triggers.message import Cause
 def decide(observed: Observed, now: datetime) -> Plan:
     """Decide what to delete next."""
     if isinstance(observed, ObservedBeginning):
-        return _begin(observed, now)
+        return _plan_beginning(observed, now)
     group = observed.group
     if group.deleting is None:
         message = message_about(group, Cause.FORWARDED, now)
-        return Plan("NotDeleted", (Send(routes.CREATE_RESOURCES, (message,)),))
+        return Plan("NotDeleted", best_effort=(Send(routes.CREATE_RESOURCES, (message,)),))
     if not group.has_finalizer:
         return Plan("NoFinalizer")
     if isinstance(observed, UnreadableRemains):
-        return _finish_unreadable(observed, now)
+        return _plan_unreadable(observed, now)
     transitions = _advance_all(observed, now)
     if transitions[MIG].resource.state is not State.GONE:
-        return _delete_mig(observed, transitions, now)
-    return _delete_rest(observed, transitions, now)
+        return _plan_delete_of_mig(observed, transitions, now)
+    return _plan_delete_of_rest(observed, transitions, now)
 
 
 def find_gone(work: GroupWork) -> dict[str, Resource]:
@@ -68,26 +62,26 @@ def find_gone(work: GroupWork) -> dict[str, Resource]:
     return {kind: entry for kind, entry in entries if entry.state is State.GONE}
 
 
-def _begin(observed: ObservedBeginning, now: datetime) -> Plan:
+def _plan_beginning(observed: ObservedBeginning, now: datetime) -> Plan:
     """Report the deletion, revoke the group's tokens if a VM has no proved Node, cordon the Nodes."""
     group = observed.group
     proved = list_proved(group, observed.nodes)
     may_have_tokens = group.spec.joins_with_tokens and len(proved) < group.spec.node_count
     is_first = not is_announced(group, observed.status)
-    cordons = tuple(
-        NamedAction(
-            node.name, Attempt(PatchNode(node.name, node.uid, {"spec": {"unschedulable": True}}))
-        )
+    cordons = [
+        PatchNode(node.name, node.uid, {"spec": {"unschedulable": True}})
         for node in observed.vm_nodes
         if not node.is_unschedulable
+    ]
+    revocations = [RevokeTokens()] if is_first and may_have_tokens else []
+    return Plan(
+        "Cordoning",
+        first=(WriteStatus(_announce(observed, len(proved), now)),) if is_first else (),
+        best_effort=(*revocations, *cordons),
+        again="the status is written; cordoning is best effort",
+        note=observed.note,
+        facts={"cordons": len(cordons)},
     )
-    actions: tuple[Action | Batch, ...] = (
-        *((WriteStatus(_announce(observed, len(proved), now)),) if is_first else ()),
-        *((Attempt(RevokeTokens()),) if is_first and may_have_tokens else ()),
-        Batch(cordons),
-        ObserveAgain("the status is written; cordoning is best effort"),
-    )
-    return Plan("Cordoning", actions, observed.note, {"cordons": len(cordons)})
 
 
 def _announce(observed: ObservedBeginning, joined: int, now: datetime) -> Status:
@@ -99,7 +93,7 @@ def _announce(observed: ObservedBeginning, joined: int, now: datetime) -> Status
     return readiness.conclude(group, known, now)
 
 
-def _finish_unreadable(observed: UnreadableRemains, now: datetime) -> Plan:
+def _plan_unreadable(observed: UnreadableRemains, now: datetime) -> Plan:
     """Remove the finalizer if the status has no resource that may exist.
 
     Otherwise a user must delete the resources and then remove the finalizer: ``Ready`` says which. This
@@ -107,9 +101,10 @@ def _finish_unreadable(observed: UnreadableRemains, now: datetime) -> Plan:
     """
     known = restore_entries(observed.group, observed.status, now)
     if not list_remaining(observed.group, known):
-        return Plan("Done", (RemoveFinalizer(),))
+        return Plan("Done", first=(RemoveFinalizer(),))
     write = WriteStatus(readiness.conclude(observed.group, known, now))
-    return Plan("Unreadable", (write,), "; ".join(map(str, observed.group.violations)))
+    note = "; ".join(map(str, observed.group.violations))
+    return Plan("Unreadable", first=(write,), note=note)
 
 
 def _advance_all(observed: ObservedRemains, now: datetime) -> dict[str, Transition]:
@@ -121,15 +116,18 @@ def _advance_all(observed: ObservedRemains, now: datetime) -> dict[str, Transiti
     }
 
 
-def _delete_mig(
+def _plan_delete_of_mig(
     observed: ObservedRemains, transitions: Mapping[str, Transition], now: datetime
 ) -> Plan:
-    note, write = "; ".join(observed.notes), _write(observed, transitions, now)
+    note, write = "; ".join(observed.notes), _build_status(observed, transitions, now)
     if transitions[MIG].action is not ResourceAction.DELETE:
-        return Plan(_name_wait([transitions[MIG]]), (write,), note)
-    labels = Batch(tuple(_label_nodes(observed)))
-    delete = (write, Delete(MIG, observed.group.spec), WriteResults())
-    return Plan("DeletingMIG", (*delete, labels), note)
+        return Plan(_name_wait([transitions[MIG]]), first=(write,), note=note)
+    return Plan(
+        "DeletingMIG",
+        first=(write, DeleteResources((MIG,), observed.group.spec)),
+        best_effort=tuple(_plan_labels(observed)),
+        note=note,
+    )
 
 
 def _name_wait(transitions: Iterable[Transition]) -> str:
@@ -147,7 +145,7 @@ def _may_still_be_created(one: Transition) -> bool:
     return is_uncreated and one.action is not ResourceAction.REPORT
 
 
-def _label_nodes(observed: ObservedRemains) -> Iterator[NamedAction]:
+def _plan_labels(observed: ObservedRemains) -> Iterator[PatchNode]:
     """Label and cordon the Nodes without proof or without our labels.
 
     The patch sets the resource-name label, too, by which Nodes are listed at the end. The Nodes need not
@@ -162,44 +160,46 @@ def _label_nodes(observed: ObservedRemains) -> Iterator[NamedAction]:
         if not node.is_unschedulable:
             patch["spec"] = {**patch.get("spec", {}), "unschedulable": True}
         if patch:
-            yield NamedAction(node.name, Attempt(PatchNode(node.name, node.uid, patch)))
+            yield PatchNode(node.name, node.uid, patch)
 
 
-def _revoke_all(observed: ObservedRemains) -> Iterator[Action]:
-    """Revoke all tokens of the group. Its VMs are gone, so inject_token writes no other one. An
-    invocation that read a VM before may still create a Secret, which is valid for an hour at most."""
-    if observed.group.spec.joins_with_tokens:
-        yield Attempt(RevokeTokens())
-
-
-def _delete_rest(
+def _plan_delete_of_rest(
     observed: ObservedRemains, transitions: Mapping[str, Transition], now: datetime
 ) -> Plan:
-    write = _write(observed, transitions, now)
+    write = _build_status(observed, transitions, now)
     nodes = tuple(
-        NamedAction(node.name, DeleteNode(node.name, node.uid))
+        Each(node.name, (DeleteNode(node.name, node.uid),))
         for node in observed.nodes
         if may_be_own(observed.group, node) and not node.is_deleting
     )
-    again = Resume(routes.TEAR_DOWN, message_about(observed.group, Cause.CONTINUED, now))
-    delete_nodes = Batch(nodes, again, is_required=True)
+    rest = message_about(observed.group, Cause.CONTINUED, now)
     if all(one.resource.state is State.GONE for one in transitions.values()):
         # A status is of use only if a failure or the time stops the plan at the Nodes: otherwise
         # the group is gone after it.
-        last_write = (write,) if nodes else ()
-        end = (*_revoke_all(observed), RemoveFinalizer())
-        return Plan("Done", (*last_write, delete_nodes, *end))
-    deletes = [
-        Delete(kind, observed.group.spec)
+        return Plan(
+            "Done",
+            first=(write,) if nodes else (),
+            each=nodes,
+            resume=rest,
+            # The VMs are gone, so inject_token writes no other token. An invocation that read a VM
+            # before may still create a Secret, which is valid for an hour at most.
+            best_effort=(RevokeTokens(),) if observed.group.spec.joins_with_tokens else (),
+            if_all_succeeded=(RemoveFinalizer(),),
+        )
+    kinds = tuple(
+        kind
         for kind, transition in transitions.items()
         if transition.action is ResourceAction.DELETE
-    ]
-    if not deletes:
-        return Plan(_name_wait(transitions.values()), (write, delete_nodes))
-    return Plan("DeletingRest", (write, *deletes, WriteResults(), delete_nodes))
+    )
+    return Plan(
+        "DeletingRest" if kinds else _name_wait(transitions.values()),
+        first=(write, DeleteResources(kinds, observed.group.spec)) if kinds else (write,),
+        each=nodes,
+        resume=rest,
+    )
 
 
-def _write(
+def _build_status(
     observed: ObservedRemains, transitions: Mapping[str, Transition], now: datetime
 ) -> WriteStatus:
     known = observed.status

@@ -1,15 +1,14 @@
 """A plan and its actions: the result of a step's decision.
 
-The frame (`shared.frame.step`) executes the actions in order. Plans and actions hold only values, so
-that they can be compared, printed and tested. The domains add actions of their own; those here need
-nothing but a `Work`.
+Plans and actions hold only values, so that they can be compared, printed and tested. The domains add
+actions of their own; those here need nothing but a `Work`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -17,8 +16,11 @@ from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.events import Event
-from shared.triggers.message import MAX_NAMES, Message
+from shared.triggers.message import Message
 from shared.triggers.trigger import Trigger
+
+_MAX_UNDONE = 20
+"""How many errors of best-effort actions a log line has: Cloud Logging's limit is 256 KB."""
 
 Publish = Callable[[str, Sequence[Message]], None]
 """Publish messages to a step's topic. Raises `CallError`."""
@@ -62,7 +64,7 @@ class Work:
     """The name of the step."""
     is_first_observation: bool = True
     """False when the step observes again: the first observation was stale, or a plan ended with
-    `ObserveAgain`."""
+    ``again``."""
     has_failed: bool = False
     """Whether a call has failed and `Step.recover` was asked for a plan."""
     observed: Any = None
@@ -81,6 +83,16 @@ class Work:
             return False
         return True
 
+    @contextmanager
+    def best_effort(self) -> Iterator[None]:
+        """A context in which a failed call is logged, and not raised."""
+        try:
+            yield
+        except (CallError, OutOfTimeError) as error:
+            undone = self.facts.setdefault("left_undone", [])
+            if len(undone) < _MAX_UNDONE:
+                undone.append(str(error))
+
     def rotate(self, names: Sequence[str]) -> list[str]:
         """The names, from a random one on: there may not be time for all of them in one invocation."""
         start = int.from_bytes(self.random_bytes(2)) % max(1, len(names))
@@ -98,7 +110,7 @@ class Work:
 class Action(Protocol):
     """An action of a plan."""
 
-    def apply(self, work: Any) -> None:
+    def apply(self, work: Any) -> object:
         """Execute it. Raises `CallError`, or `StaleObservation` if the observation does not hold."""
 
     def describe(self) -> str:
@@ -106,40 +118,70 @@ class Action(Protocol):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The actions of a decision, and its outcome in one word.
+class Each:
+    """The actions on one object of many. ``name`` is the object's.
 
-    ``note`` and ``facts`` are for the log line. ``parts`` are plans about one object each, executed
-    after the actions. A failure ends only its part; the outcome is joined from those of the parts.
+    If the objects have outcomes, the frame joins that of the plan from them.
+    """
+
+    name: str
+    actions: tuple[Action, ...]
+    outcome: str = ""
+    note: str = ""
+
+    def to_plan(self) -> Plan:
+        """A plan about this object alone."""
+        return Plan(self.outcome, first=self.actions, note=self.note)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The actions of a decision by phases, and its outcome in one word.
+
+    The phases are executed in this order:
+
+    - ``first``: in order. An error ends the plan.
+    - ``each``: one object after the other. An error ends only the actions on its object, and is raised
+      at the end of the plan (of several errors, one that is retried). Without time for the next object,
+      the plan ends: with ``resume`` it has the outcome ``Partly``, and this message to the step's own
+      topic names those that are left (at least one object is not), otherwise with `OutOfTimeError`.
+    - ``after``: in order, also if objects have failed. An error ends the plan.
+    - ``best_effort``: an error is logged.
+    - ``if_all_succeeded``: in order, if no object has failed. An error ends the plan.
+    - ``again``, if it is not empty, says why the step observes and decides again then.
+
+    ``note`` and ``facts`` are for the log line.
     """
 
     outcome: str
-    actions: tuple[Action | Batch, ...] = ()
+    first: tuple[Action, ...] = ()
+    each: tuple[Each, ...] = ()
+    resume: Message | None = None
+    after: tuple[Action, ...] = ()
+    best_effort: tuple[Action, ...] = ()
+    if_all_succeeded: tuple[Action, ...] = ()
+    again: str = ""
     note: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    parts: tuple[Plan, ...] = ()
     needs_attention: bool = False
     """Whether the log line is a warning, because nothing else reports what it names."""
 
     def list_actions(self) -> Iterator[Action]:
-        """The actions, with those of batches and of the parts."""
-        for action in self.actions:
-            if isinstance(action, Batch):
-                yield from (named.action for named in action.actions)
-            else:
-                yield action
-        for part in self.parts:
-            yield from part.list_actions()
+        """All actions, in order."""
+        yield from self.first
+        for one in self.each:
+            yield from one.actions
+        yield from (*self.after, *self.best_effort, *self.if_all_succeeded)
 
 
 def join_outcomes(outcomes: Iterable[str]) -> str:
-    """The outcome of a plan whose parts have these outcomes."""
+    """The outcome of a plan about objects with these outcomes."""
     return ",".join(sorted(set(outcomes)))
 
 
 @dataclass(frozen=True)
 class Send:
-    """Publish messages to a step's topic. Best effort, except in `ForOne` and `Require`."""
+    """Publish messages to a step's topic."""
 
     step: str
     messages: tuple[Message, ...]
@@ -154,7 +196,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Emit:
-    """Write a Kubernetes Event about an object, by default the work's subject. Best effort.
+    """Write a Kubernetes Event about an object, by default the work's subject. An error is only logged.
 
     ``once``: a repetition does not increment the count of the existing Event.
     """
@@ -168,41 +210,16 @@ class Emit:
         if about is None:
             raise TypeError(f"the Event {self.event.reason} is about no object")
         emit = work.cluster.emit_once if self.once else work.cluster.emit
-        emit(about, self.event, work.now)
+        with work.best_effort():
+            emit(about, self.event, work.now)
 
     def describe(self) -> str:
         return f"event {self.event.reason}: {self.event.message}"
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """Best effort: a failure of the action is logged, and the plan continues."""
-
-    action: Action
-
-    def apply(self, work: Work) -> None:
-        self.action.apply(work)
-
-    def describe(self) -> str:
-        return f"try to {self.action.describe()}"
-
-
-@dataclass(frozen=True)
-class Require:
-    """Make an action required that is otherwise best effort: its failure ends the plan."""
-
-    action: Action
-
-    def apply(self, work: Work) -> None:
-        self.action.apply(work)
-
-    def describe(self) -> str:
-        return self.action.describe()
-
-
-@dataclass(frozen=True)
 class Fail:
-    """End the plan with an error of the observation, so that the message is retried."""
+    """Raise an error of the observation."""
 
     error: CallError | OutOfTimeError
 
@@ -213,94 +230,6 @@ class Fail:
         return f"fail: {self.error}"
 
 
-@dataclass(frozen=True)
-class ForOne:
-    """Actions about one object of many. A failure ends only these; it is raised after the others have
-    been executed."""
-
-    actions: tuple[Action, ...]
-
-    def apply(self, work: Work) -> None:
-        for action in self.actions:
-            action.apply(work)
-
-    def describe(self) -> str:
-        return ", ".join(action.describe() for action in self.actions)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Actions about one object each, as many as there is time for. A failure ends only one object's.
-
-    Without ``resume``, actions that are left are dropped, and the plan continues. With it, at least one
-    action is executed. If some are left, the plan ends with the outcome ``Partly``, and ``resume``
-    builds a message to the step's own topic. After a failure that message is not sent if the current
-    one is retried. ``is_required``: the rest of the plan is executed only if no action has failed.
-    """
-
-    actions: tuple[NamedAction, ...]
-    resume: Resume | None = None
-    is_required: bool = False
-
-
-@dataclass(frozen=True)
-class NamedAction:
-    """An action about the object of this name."""
-
-    name: str
-    action: Action
-
-
-@dataclass(frozen=True)
-class Resume:
-    """The message to the step's own topic that continues a batch.
-
-    ``names_nodes``: the message names the first Nodes that are left. Each message must name later Nodes
-    than the last one: then the sequence ends even if the actions have no effect.
-    """
-
-    step: str
-    message: Message
-    names_nodes: bool = False
-
-    def build(self, left: Sequence[str]) -> Send:
-        """The action that triggers the next invocation."""
-        nodes = tuple(left[:MAX_NAMES]) if self.names_nodes else ()
-        return Send(self.step, (replace(self.message, nodes=nodes),))
-
-
-@dataclass(frozen=True)
-class ObserveAgain:
-    """End the plan. The step observes and decides again, with the whole time for calls.
-
-    It counts as one of the three observations, as a stale one does.
-    """
-
-    why: str
-
-    def apply(self, _work: Any) -> None:
-        raise StaleObservation(self.why)
-
-    def describe(self) -> str:
-        return f"observe again: {self.why}"
-
-
-ABORT_AFTER_FAILURE = Batch((), is_required=True)
-"""What follows in the plan is executed only if no earlier action has failed."""
-
-
-def forward_rest(plan: Plan, sends: Iterable[Send], *, is_repetition: bool) -> Plan:
-    """``plan``, which also publishes messages about the objects for which there was no time.
-
-    The first attempt publishes them in any case, before its other actions. A repetition publishes them
-    only if nothing has failed: otherwise each retry of the message would publish them again.
-    """
-    rest = tuple(ForOne((send,)) for send in sends)
-    if not rest:
-        return plan
-    order = (*plan.actions, ABORT_AFTER_FAILURE, *rest) if is_repetition else (*rest, *plan.actions)
-    return replace(plan, actions=order)
-
-
-BEST_EFFORT = (Send, Emit, Attempt)
-"""Actions whose failure is only logged: the sweep repeats the work, or a condition reports the same."""
+def fail_each(errors: Iterable[CallError | OutOfTimeError]) -> tuple[Each, ...]:
+    """The errors of objects that could not be read."""
+    return tuple(Each("", (Fail(error),)) for error in errors)

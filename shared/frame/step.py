@@ -8,23 +8,19 @@ and handles actions that fail. The frame knows no domain.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from shared.frame import snapshot
 from shared.frame.plan import (
-    BEST_EFFORT,
-    Action,
-    Batch,
-    ForOne,
+    Each,
     NothingToDo,
-    ObserveAgain,
     Plan,
     Publish,
-    Resume,
+    Send,
     StaleObservation,
     Work,
     join_outcomes,
@@ -36,7 +32,7 @@ from shared.ports.kubernetes.access import AccessError
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.connection import Connection
 from shared.triggers.decode import Delivery, decode
-from shared.triggers.message import PoisonError
+from shared.triggers.message import MAX_NAMES, PoisonError
 from shared.triggers.route import Routes
 from shared.triggers.trigger import Trigger
 
@@ -55,9 +51,8 @@ MAX_ATTEMPTS = 5
 MAX_AGE = timedelta(minutes=10)
 """How long a message is retried if Pub/Sub does not count the attempts."""
 MAX_RESYNC_AGE = timedelta(minutes=2)
-
-_MAX_UNDONE = 20
-"""How many errors of best-effort actions a log line has: Cloud Logging's limit is 256 KB."""
+MAX_RECOVERIES = 2
+"""How many failed calls in sequence `Step.recover` handles: a call of its own plan may fail, too."""
 
 ACKNOWLEDGED, POISON, TRY_AGAIN = 204, 400, 503
 
@@ -145,8 +140,8 @@ class Step(Generic[WorkT, ObservedT]):
     the step observes again.
     ``observe`` reads (I/O). ``decide`` is pure.
     ``recover`` returns a plan for a call that failed; ``None`` leaves the error to the frame.
-    ``recoveries``: how many failed calls in sequence ``recover`` handles. A call of its own plan may
-    fail, too.
+    ``recovers_each``: ``recover`` gets the error of each object of a plan, not only one of them, and
+    its plan replaces the rest of that object's actions.
     ``give_up`` returns a plan that reports a transient error when only the sweep retries.
     ``snapshot``: the rules by which observed values are written to the log; ``None``: they are not.
     """
@@ -156,7 +151,7 @@ class Step(Generic[WorkT, ObservedT]):
     observe: Callable[[WorkT], ObservedT]
     decide: Callable[[ObservedT, datetime], Plan]
     recover: Callable[[WorkT, CallError], Plan | None]
-    recoveries: int = 1
+    recovers_each: bool = False
     give_up: Callable[[WorkT, Exception], Plan] | None = None
     snapshot: snapshot.Rules | None = None
 
@@ -204,13 +199,13 @@ class Step(Generic[WorkT, ObservedT]):
         try:
             work.observed = self.observe(work)
         except CallError as error:
-            answer = self._recover(work, error, self.recoveries)
+            answer = self._recover(work, error, 0)
         else:
-            plan = self._decide(work)
-            answer = self._execute(plan, work, self.recoveries)
+            answer = self._execute(self._decide(work), work, 0)
         if answer.outcome != PARTLY and not work.has_failed:
             for action in work.list_closing_actions():
-                _try(action, work)
+                with work.best_effort():
+                    action.apply(work)
         return answer
 
     def _decide(self, work: WorkT) -> Plan:
@@ -225,35 +220,20 @@ class Step(Generic[WorkT, ObservedT]):
         return plan
 
     def _execute(self, plan: Plan, work: WorkT, recoveries: int) -> Answer:
-        try:
-            outcome = execute(plan, work)
-        except CallError as error:
+        def recover(error: CallError) -> Answer:
             return self._recover(work, error, recoveries)
-        if plan.parts:
-            return self._execute_parts(plan.parts, work)
-        cannot_continue = outcome == PARTLY and "left_undone" in work.facts
-        return Answer(ACKNOWLEDGED, outcome, plan.note, plan.needs_attention or cannot_continue)
 
-    def _execute_parts(self, parts: Sequence[Plan], work: WorkT) -> Answer:
-        answers, failures = [], []
-        for part in parts:
-            try:
-                answers.append(self._execute(part, work, self.recoveries))
-            except (CallError, StaleObservation) as error:
-                failures.append(error)
-        if failures:
-            raise failures[0]
-        note = "; ".join(answer.note for answer in answers if answer.note)
-        outcome = join_outcomes(answer.outcome for answer in answers)
-        needs_attention = any(answer.needs_attention for answer in answers)
-        return Answer(ACKNOWLEDGED, outcome, note, needs_attention)
+        try:
+            return execute(plan, work, recover if self.recovers_each else None)
+        except CallError as error:
+            return recover(error)
 
     def _recover(self, work: WorkT, error: CallError, recoveries: int) -> Answer:
+        recovery = self.recover(work, error) if recoveries < MAX_RECOVERIES else None
         work.has_failed = True
-        recovery = self.recover(work, error) if recoveries else None
         if recovery is None:
-            raise _stale_or_same(error) from error
-        return self._execute(recovery, work, recoveries - 1)
+            raise StaleObservation(str(error)) if error.is_stale else error
+        return self._execute(recovery, work, recoveries + 1)
 
 
 def open_work(invocation: Invocation, is_first_observation: bool) -> Work:
@@ -280,93 +260,93 @@ def work_fields(invocation: Invocation, *, is_first_observation: bool) -> dict[s
     }
 
 
-def _stale_or_same(error: CallError) -> Exception:
-    return StaleObservation(str(error)) if error.is_stale else error
+def execute(plan: Plan, work: Work, recover: Callable[[CallError], Answer] | None = None) -> Answer:
+    """Execute a plan's actions, then write the Events about what has changed.
 
-
-def execute(plan: Plan, work: Work) -> str:
-    """Execute a plan's actions in order, then write the Events about what has changed.
-
-    Returns the outcome: the plan's own, or ``Partly``. The first failure ends the plan, except for
-    best-effort actions and actions about one object of many. Raises `CallError`, `StaleObservation` and
-    `OutOfTimeError`.
+    `Plan` says what follows an error. ``recover`` gets the error of an object and answers for it.
+    Raises `CallError`, `StaleObservation` and `OutOfTimeError`.
     """
     work.facts.update(plan.facts)
-    outcome, failures, again = plan.outcome, list[_Failure](), None
-    for action in plan.actions:
-        if isinstance(action, ObserveAgain):
-            again = StaleObservation(action.why)
-            break
-        if not isinstance(action, Batch):
-            _apply(action, work, failures)
-            continue
-        left = _apply_batch(action, work, failures)
-        if left and action.resume is not None:
-            outcome = PARTLY
-            _end_partly(
-                action.resume, left, work, may_resume=not failures or work.trigger.is_resync
-            )
-            break
-        if failures and action.is_required:
-            break
+    for action in plan.first:
+        action.apply(work)
+    answers, failures, left = _execute_each(plan, work, recover)
+    if left:
+        work.facts["left"] = len(left)
+        # Without a failure, or if the failure is not retried, this message is not delivered again.
+        if plan.resume is not None and (not failures or work.trigger.is_resync):
+            with work.best_effort():
+                resumed = replace(plan.resume, nodes=tuple(left[:MAX_NAMES]))
+                Send(work.step, (resumed,)).apply(work)
+    else:
+        _execute_rest(plan, work, has_failed=bool(failures))
     for event in work.list_events():
-        _try(event, work)
+        event.apply(work)
     if failures:
-        raise failures[0]
-    if again is not None:
-        raise again
-    return outcome
+        raise next((one for one in failures if _is_retried(one)), failures[0])
+    if left:
+        cannot_continue = "left_undone" in work.facts
+        return Answer(ACKNOWLEDGED, PARTLY, plan.note, plan.needs_attention or cannot_continue)
+    if plan.again:
+        raise StaleObservation(plan.again)
+    return Answer(
+        ACKNOWLEDGED,
+        join_outcomes(filter(None, (one.outcome for one in answers))) or plan.outcome,
+        "; ".join(filter(None, (plan.note, *(one.note for one in answers)))),
+        plan.needs_attention or any(one.needs_attention for one in answers),
+    )
 
 
 _Failure = CallError | StaleObservation
 
 
-def _apply(action: Action, work: Work, failures: list[_Failure]) -> None:
-    """Execute an action. A failure that does not end the plan is added to ``failures``."""
-    if isinstance(action, BEST_EFFORT):
-        _try(action, work)
-    elif isinstance(action, ForOne):
+def _execute_each(
+    plan: Plan, work: Work, recover: Callable[[CallError], Answer] | None
+) -> tuple[list[Answer], list[_Failure], list[str]]:
+    """The answers and the failures of objects, and the names of those that are left."""
+    answers: list[Answer] = []
+    failures: list[_Failure] = []
+    for index, one in enumerate(plan.each):
+        # The first object is not left: otherwise a slow API would end no message.
+        may_be_left = plan.resume is not None and index > 0
         try:
-            action.apply(work)
+            with work.reserve(SECONDS_FOR_OTHER_CALLS if may_be_left else 0):
+                if may_be_left:
+                    work.remaining_s()
+                answers.append(_execute_one(one, work, recover))
         except (CallError, StaleObservation) as error:
             failures.append(error)
-    else:
-        action.apply(work)
+        except OutOfTimeError:
+            if not may_be_left:
+                raise
+            return answers, failures, [other.name for other in plan.each[index:]]
+    return answers, failures, []
 
 
-def _apply_batch(batch: Batch, work: Work, failures: list[_Failure]) -> list[str]:
-    """Execute a batch while there is time. Returns the names of the objects that are left."""
-    named = list(batch.actions)
-    if batch.resume is not None and named:
-        _apply_one(named.pop(0).action, work, failures)
-    with work.reserve(SECONDS_FOR_OTHER_CALLS):
-        for index, one in enumerate(named):
-            try:
-                work.remaining_s()
-                _apply_one(one.action, work, failures)
-            except OutOfTimeError:
-                return [one.name for one in named[index:]]
-    return []
-
-
-def _apply_one(action: Action, work: Work, failures: list[_Failure]) -> None:
-    _apply(action if isinstance(action, BEST_EFFORT) else ForOne((action,)), work, failures)
-
-
-def _end_partly(resume: Resume, left: Sequence[str], work: Work, *, may_resume: bool) -> None:
-    work.facts["left"] = len(left)
-    if may_resume:
-        _try(resume.build(left), work)
-
-
-def _try(action: Action, work: Work) -> None:
-    """Execute an action, best effort: a failure is logged, and the plan continues."""
+def _execute_one(one: Each, work: Work, recover: Callable[[CallError], Answer] | None) -> Answer:
     try:
+        for action in one.actions:
+            action.apply(work)
+    except CallError as error:
+        if recover is None:
+            raise
+        return recover(error)
+    return Answer(ACKNOWLEDGED, one.outcome, one.note)
+
+
+def _execute_rest(plan: Plan, work: Work, *, has_failed: bool) -> None:
+    for action in plan.after:
         action.apply(work)
-    except (CallError, OutOfTimeError) as error:
-        undone = work.facts.setdefault("left_undone", [])
-        if len(undone) < _MAX_UNDONE:
-            undone.append(str(error))
+    with work.reserve(SECONDS_FOR_OTHER_CALLS):
+        for action in plan.best_effort:
+            with work.best_effort():
+                action.apply(work)
+    if not has_failed:
+        for action in plan.if_all_succeeded:
+            action.apply(work)
+
+
+def _is_retried(failure: _Failure) -> bool:
+    return isinstance(failure, StaleObservation) or is_retried(failure)
 
 
 def handle(step: str, run: Callable[[Invocation], Answer], body: bytes, runtime: Runtime) -> Answer:

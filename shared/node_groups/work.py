@@ -26,8 +26,7 @@ from shared.triggers.trigger import LogTrigger, ObjectTrigger
 class GroupWork(Work):
     """Work on one group.
 
-    ``group`` is the object as it was last read or written. ``status`` is the desired status: actions
-    change it in memory until it is written.
+    ``group`` is the object as it was last read or written, ``status`` its status.
     """
 
     group: AnyGroup
@@ -73,9 +72,9 @@ class GroupWork(Work):
             if ready is not None:
                 self.facts["ready"] = {"reason": ready.reason, "message": ready.message}
 
-    def conclude_and_write(self) -> None:
-        """Compute ``Ready`` and write the status that actions have changed."""
-        self.write(readiness.conclude(self.group, self.status, self.now))
+    def conclude_and_write(self, known: Status) -> None:
+        """Compute ``Ready``, and write a status with it."""
+        self.write(readiness.conclude(self.group, known, self.now))
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ def report_environment_error(
     one VM writes no condition: the error may concern only that VM.
     """
     reason = error.reason
-    if reason is None:
+    if reason is None or work.has_failed:  # has_failed: the report itself has failed
         return None
     if isinstance(work.trigger, LogTrigger) and work.trigger.event.concerns_vm:
         return Plan(reason, note=str(error))
@@ -168,10 +167,10 @@ def report_environment_error(
     elif not work.ends_own_retries:
         reported = reported.without_retry(work.step)
     written = WriteStatus(readiness.conclude(work.group, reported, work.now))
-    return Plan(reason, (written,), note=str(error))
+    return Plan(reason, first=(written,), note=str(error))
 
 
 def report_retry(work: GroupWork, error: Exception) -> Plan:
     """The plan for a transient error that only the sweep retries: record it with its time."""
     known = work.status.with_retry(work.step, str(error), work.now)
-    return Plan("GivenUp", (WriteStatus(readiness.conclude(work.group, known, work.now)),))
+    return Plan("GivenUp", first=(WriteStatus(readiness.conclude(work.group, known, work.now)),))

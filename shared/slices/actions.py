@@ -1,18 +1,20 @@
-"""The actions of a plan about a JobSet's slice, and the plan of a row of the lifecycle table."""
+"""The actions on a JobSet's slice, and those of a row of the lifecycle table."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from shared.base.timestamps import render_time
-from shared.frame.plan import Action, Attempt, Emit, Plan, Work
+from shared.frame.plan import Action, Emit
 from shared.ports.errors import CallError
-from shared.ports.kubernetes.events import Event
 from shared.slices.lifecycle import Row, SliceAction
 from shared.slices.provider import RELEASE_AFTER, DesiredSlice, Slice, Wording
 from shared.slices.work import SliceWork
+
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
@@ -30,38 +32,55 @@ class CreateSlice:
 
 @dataclass(frozen=True)
 class DeleteSlice:
-    """Start deleting a slice, if it is unchanged."""
+    """Start deleting a slice, if it is unchanged, and write an Event about that: ``started``, or
+    ``if_gone`` if the slice was gone already."""
 
     existing: Slice
+    started: Emit | None = None
+    if_gone: Emit | None = None
 
     def apply(self, work: SliceWork) -> None:
-        def delete() -> None:
-            work.is_gone = not work.provider.delete(self.existing)
-
-        _call(self, delete)
+        was_there = _call(self, lambda: work.provider.delete(self.existing))
+        event = self.started if was_there else self.if_gone or self.started
+        if event is not None:
+            event.apply(work)
 
     def describe(self) -> str:
-        return f"delete the slice {self.existing.name}"
+        event = f", {self.started.describe()}" if self.started is not None else ""
+        return f"delete the slice {self.existing.name}{event}"
 
 
 @dataclass(frozen=True)
 class SetReleaseDeadline:
-    """Write a slice's release deadline, or remove it (``None``)."""
+    """Write a slice's release deadline."""
 
     existing: Slice
-    release_after: datetime | None
+    release_after: datetime
 
     def apply(self, work: SliceWork) -> None:
         _call(self, lambda: work.provider.set_release_deadline(self.existing, self.release_after))
 
     def describe(self) -> str:
-        if self.release_after is None:
-            return f"remove the release deadline of {self.existing.name}"
         deadline = render_time(self.release_after)
         return f"set the release deadline of {self.existing.name} to {deadline}"
 
 
-AnySliceAction = CreateSlice | DeleteSlice | SetReleaseDeadline
+@dataclass(frozen=True)
+class RemoveReleaseDeadline:
+    """Remove a slice's release deadline. An error is only logged: while a JobSet needs the slice, its
+    deadline has no effect."""
+
+    existing: Slice
+
+    def apply(self, work: SliceWork) -> None:
+        with work.best_effort():
+            work.provider.set_release_deadline(self.existing, None)
+
+    def describe(self) -> str:
+        return f"remove the release deadline of {self.existing.name}"
+
+
+AnySliceAction = CreateSlice | DeleteSlice | SetReleaseDeadline | RemoveReleaseDeadline
 
 
 class SliceActionError(CallError):
@@ -72,57 +91,34 @@ class SliceActionError(CallError):
         self.action = action
 
 
-def _call(action: AnySliceAction, call: Callable[[], None]) -> None:
+def _call(action: AnySliceAction, call: Callable[[], ResultT]) -> ResultT:
     try:
-        call()
+        return call()
     except CallError as error:
         raise SliceActionError(action, error) from error
 
 
-@dataclass(frozen=True, kw_only=True)
-class EmitDeletion(Emit):
-    """Write the Event about a deletion that has started, or another if the slice was gone."""
-
-    if_gone: Event
-
-    def apply(self, work: Work) -> None:
-        is_gone = isinstance(work, SliceWork) and work.is_gone
-        Emit(self.if_gone if is_gone else self.event, self.about, self.once).apply(work)
-
-
-def build_plan(
+def build_actions(
     row: Row,
     subject: DesiredSlice | Slice | None,
     words: Mapping[str, str],
     wording: Wording,
     now: datetime,
-) -> Plan:
-    """The plan of a row. ``subject`` is the slice of its action, if there is one."""
-    actions = (*_list_calls(row.action, subject, now), *_list_events(row, words, wording))
-    return Plan(row.outcome, actions)
-
-
-def _list_calls(
-    action: SliceAction, subject: DesiredSlice | Slice | None, now: datetime
-) -> Iterator[Action]:
-    if isinstance(subject, DesiredSlice):
-        if action is SliceAction.CREATE:
-            yield CreateSlice(subject)
-    elif subject is not None:
-        if action is SliceAction.DELETE:
-            yield DeleteSlice(subject)
-        elif action is SliceAction.SET_DEADLINE:
-            yield SetReleaseDeadline(subject, now + RELEASE_AFTER)
-        elif action is SliceAction.REMOVE_DEADLINE and subject.release_after is not None:
-            # Best effort: while a JobSet needs the slice, its deadline has no effect.
-            yield Attempt(SetReleaseDeadline(subject, None))
-
-
-def _list_events(row: Row, words: Mapping[str, str], wording: Wording) -> Iterator[Action]:
-    if row.event is None:
-        return
-    event, once = row.event.render(wording, words), row.is_event_written_once
-    if row.if_gone is None:
-        yield Emit(event, once=once)
-    else:
-        yield EmitDeletion(event, once=once, if_gone=row.if_gone.render(wording, words))
+) -> tuple[Action, ...]:
+    """The actions of a row: its call and its Event. ``subject`` is the slice of the call, if there is
+    one."""
+    event, if_gone = (
+        Emit(template.render(wording, words), once=row.is_event_written_once) if template else None
+        for template in (row.event, row.if_gone)
+    )
+    if row.action is SliceAction.DELETE and isinstance(subject, Slice):
+        return (DeleteSlice(subject, event, if_gone),)
+    events = (event,) if event is not None else ()
+    if row.action is SliceAction.CREATE and isinstance(subject, DesiredSlice):
+        return (CreateSlice(subject), *events)
+    if row.action is SliceAction.SET_DEADLINE and isinstance(subject, Slice):
+        return (SetReleaseDeadline(subject, now + RELEASE_AFTER), *events)
+    if row.action is SliceAction.REMOVE_DEADLINE and isinstance(subject, Slice):
+        has_deadline = subject.release_after is not None
+        return (RemoveReleaseDeadline(subject), *events) if has_deadline else events
+    return events

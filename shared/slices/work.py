@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from shared.base.names import JOB_NAME, JOBSET_GROUP, JOBSET_KIND, JOBSET_VERSION
 from shared.base.pods import find_controller, list_tpu_containers
 from shared.base.timestamps import guess_time
-from shared.frame.plan import Action, NothingToDo, Require, Send, Work
+from shared.frame.plan import Action, NothingToDo, Send, Work
 from shared.frame.step import Invocation, work_fields
 from shared.ports.classify import ErrorKind
 from shared.ports.errors import CallError
@@ -45,8 +45,6 @@ class SliceWork(Work):
     settings: Settings
     provider: Provider
     about: Mapping[str, Any] | None = None
-    is_gone: bool = False
-    """Whether the last `DeleteSlice` found that the slice was gone."""
 
     @property
     def subject(self) -> Mapping[str, Any] | None:
@@ -109,9 +107,9 @@ def set_trace_id(work: SliceWork, existing: Slice) -> None:
         work.facts["uid"] = metadata["uid"]
 
 
-def require_send(step: str, messages: Sequence[Message]) -> tuple[Action, ...]:
-    """Publish messages to a step's topic. If that fails, the plan ends, so that all are retried."""
-    return (Require(Send(step, tuple(messages))),) if messages else ()
+def build_send(step: str, messages: Sequence[Message]) -> tuple[Action, ...]:
+    """Publish messages to a step's topic, if there are any."""
+    return (Send(step, tuple(messages)),) if messages else ()
 
 
 def is_of_our_pools(event: LogEvent, settings: Settings) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import yaml
 
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL
-from shared.frame.plan import Action, Attempt, ForOne, Plan
+from shared.frame.plan import Action, Plan
 from shared.node_groups import node_group
 from shared.node_groups.node_group import AnyGroup, NodeGroup, UnreadableGroup, resource_name
 from shared.ports.kubernetes.access_settings import Kubeconfig
@@ -103,18 +102,8 @@ def readable(parsed: AnyGroup) -> NodeGroup:
 
 
 def flat(plan: Plan) -> list[Action]:
-    """Return a plan's actions, including those inside ``ForOne`` and ``Attempt``."""
-    return list(_flat(plan.list_actions()))
-
-
-def _flat(actions: Iterable[Action]) -> Iterator[Action]:
-    for action in actions:
-        if isinstance(action, ForOne):
-            yield from _flat(action.actions)
-        elif isinstance(action, Attempt):
-            yield action.action
-        else:
-            yield action
+    """Return all actions of a plan."""
+    return list(plan.list_actions())
 
 
 SETTINGS = Settings(

@@ -24,6 +24,7 @@ SETTINGS = re.findall(
     re.MULTILINE,
 )
 NO_LIMITS = {
+    "shared.frame.step.MAX_RECOVERIES": "how often a step may recover in sequence",
     "functions.inject_token.observe.READING_SHARE": "a share",
     "shared.base.accelerators.SLICE_HOST_CHIPS": "a fact of the hardware",
     "shared.base.topology.TPU7_CHIPS": "a fact of the hardware",

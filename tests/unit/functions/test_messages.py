@@ -38,8 +38,8 @@ from tests.unit.functions.label_node.objects import B, observed
 CLOUD_MESSAGE, CODE = "The error of Compute Engine", "ITS_CODE"
 INSTRUCTION = re.compile(
     r"(?:^|[.:;] |, or )(?:Ask|Check|Correct|Create|Delete|delete|Detach|Do not|Enable|Enlarge|Find out|"
-    r"Free|Migrate|Raise|Read|Remove|Resize|Restart|Start|start|To run|To use|Wait|Nothing to do|grant|"
-    r"If it stays so)\b"
+    r"Free|Migrate|Raise|Read|Remove|Resize|Restart|Start|start|To run|To use|Wait|Nothing to do|"
+    r"Grant|grant|If it stays so)\b"
 )
 EXISTING = Resource(RESOURCE, State.READY, NOW)
 ALL_EXISTING = {POLICY: EXISTING, TEMPLATE: EXISTING, MIG: EXISTING}

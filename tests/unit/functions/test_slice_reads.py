@@ -399,7 +399,7 @@ def test_a_pod_whose_slice_could_not_be_deleted_is_left_to_the_sweep() -> None:
     trigger = operation("delete", POOL, has_failed=True, words="its words")
     observed = provision_slice.observe.observe(reading_slices(PodWork, trigger, reads)[0])
     plan = provision_slice.decide.decide(observed, NOW)
-    assert (plan.outcome, plan.actions, plan.note) == ("DeletionFailed", (), "its words")
+    assert (plan.outcome, plan.first, plan.note) == ("DeletionFailed", (), "its words")
 
 
 def test_a_finished_operation_finds_the_other_waiting_pods_if_slices_are_limited() -> None:

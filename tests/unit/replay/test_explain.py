@@ -140,9 +140,7 @@ def test_the_actions_are_listed_in_order(tool: Tool) -> None:
         "update the status if it differs",
         "take ownership: finalizer and label",
         "update the status if it differs",
-        f"insert the workload policy {name}",
-        f"insert the instance template {name}",
-        "write the results of the inserts",
+        f"insert the workload policy {name} and the instance template {name}, and write the results",
     ]
 
 

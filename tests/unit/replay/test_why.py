@@ -227,7 +227,7 @@ def test_an_event_after_a_status_write_does_not_hide_the_reason_of_ready() -> No
         labels.node(labels.A, proved=False, provider_id=""), instances={labels.A: labels.vm()}
     )
     plan = label_node.decide.decide(given, NOW)
-    assert isinstance(plan.actions[-1], Emit)
+    assert isinstance(plan.after[-1], Emit)
     found = encode(given, NOW, plan, rules_of(label_node.STEP))
     written = {"reason": "NodeLost"}
     again = decide_again(line(decision=plan.outcome, ready=written) | {FIELD: found})

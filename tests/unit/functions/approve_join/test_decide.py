@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from functions.approve_join.certificate_subject import Subject
-from functions.approve_join.decide import ReportFailedApprovals, decide
+from functions.approve_join.decide import decide
 from functions.approve_join.join_requests import Approve, Candidate, Report, Revoke, WriteDecision
 from functions.approve_join.observe import ObservedRequests
-from shared.frame.plan import ABORT_AFTER_FAILURE, Emit, Fail, ForOne, Plan, Send
+from shared.frame.plan import Emit, Fail, Plan, Send
 from shared.node_groups.node_group import NodeGroup
-from shared.ports.errors import CallError
 from shared.triggers.message import Cause, Message, message_about_requests
 from tests.support.builders import NOW, UID, flat, group
 from tests.unit.functions.approve_join.cases import (
@@ -27,8 +26,7 @@ from tests.unit.functions.approve_join.cases import (
 
 
 def describe(plan: Plan) -> list[str]:
-    actions = (one for one in flat(plan) if not isinstance(one, ReportFailedApprovals))
-    return [_describe_action(action) for action in actions]
+    return [_describe_action(action) for action in flat(plan)]
 
 
 def _describe_action(action: Any) -> str:
@@ -101,16 +99,16 @@ def test_each_request_of_a_message_is_decided_independently() -> None:
         "approve_join Continued four five",
         "Approved one",
         "Approved three",
-        NOT_APPROVED,
         f"fail {UNAVAILABLE}",
+        NOT_APPROVED,
     ]
 
 
 def test_a_repetition_publishes_unread_requests_only_if_nothing_fails() -> None:
     observed = ObservedRequests((candidate(),), unread=("four",), is_repetition=True)
-    *_, barrier, last = decide(observed, NOW).actions
-    assert barrier == ABORT_AFTER_FAILURE
-    assert last == ForOne((Send("approve_join", (rest_of("four"),)),))
+    plan = decide(observed, NOW)
+    assert plan.if_all_succeeded == (Send("approve_join", (rest_of("four"),)),)
+    assert sum(isinstance(action, Send) for action in flat(plan)) == 1
 
 
 def rest_of(*names: str) -> Message:
@@ -127,14 +125,6 @@ def test_many_requests_trigger_label_node_once() -> None:
 
 def test_requests_that_are_gone_need_no_action() -> None:
     assert decide(ObservedRequests(), NOW) == Plan("NothingToDo")
-
-
-@pytest.mark.parametrize("http", [409, 429, 503])
-def test_a_transient_error_is_raised_before_a_permanent_one(http: int) -> None:
-    permanent = CallError("GET certificatesigningrequests", 422, "Invalid", "no")
-    transient = CallError("GET certificatesigningrequests", http, "", "later")
-    plan = decide(ObservedRequests(errors=(permanent, transient)), NOW)
-    assert describe(plan) == [f"fail {transient}", f"fail {permanent}"]
 
 
 OTHER = group(uid="another")

@@ -19,7 +19,7 @@ from shared.node_groups.status import (
 from shared.node_groups.work import WriteStatus
 from shared.triggers.message import Cause, Message
 from shared.triggers.trigger import ObjectTrigger, Trigger
-from tests.support.builders import NOW, RESOURCE, SETTINGS, group
+from tests.support.builders import NOW, RESOURCE, SETTINGS, flat, group
 from tests.support.compute import URI
 
 RESYNC = ObjectTrigger(Message("default", "my-slice", "", Cause.RESYNC, NOW))
@@ -57,7 +57,7 @@ def observed(
 
 def outcome_status(plan: Plan) -> Status:
     """Return the status that the plan writes first."""
-    write = next(action for action in plan.actions if isinstance(action, WriteStatus))
+    write = next(action for action in flat(plan) if isinstance(action, WriteStatus))
     return write.status
 
 

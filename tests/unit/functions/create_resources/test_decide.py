@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from functions.create_resources.decide import WriteInsertResults, decide
+from functions.create_resources.actions import Insert, InsertResources, TakeOwnership
+from functions.create_resources.decide import decide
 from functions.create_resources.observe import ObservedResources, ObservedUnreadable
 from functions.create_resources.user_template import find_template_violation
 from shared.base.reasons import REASONS, Reason
 from shared.frame.plan import Action, Plan, Send
-from shared.node_groups.actions import Insert, TakeOwnership
 from shared.node_groups.resources import Found
 from shared.node_groups.status import (
     MIG,
@@ -27,7 +27,7 @@ from shared.node_groups.status import (
 )
 from shared.node_groups.work import WriteStatus
 from shared.ports.gce.values import GceError, ManagedInstance, Mig, Operation
-from tests.support.builders import NOW, RESOURCE, group, unreadable_group
+from tests.support.builders import NOW, RESOURCE, flat, group, unreadable_group
 from tests.support.compute import URI, instance_group, policy, template
 from tests.unit.functions.create_resources.objects import (
     EARLIER,
@@ -45,7 +45,12 @@ JUST_NOW = NOW - timedelta(seconds=2)
 
 
 def inserts(plan: Plan) -> list[str]:
-    return [action.kind for action in plan.actions if isinstance(action, Insert)]
+    return [insert.kind for insert in list_inserts(plan)]
+
+
+def list_inserts(plan: Plan) -> list[Insert]:
+    actions = (action for action in flat(plan) if isinstance(action, InsertResources))
+    return [insert for action in actions for insert in action.inserts]
 
 
 def kinds(plan: Plan) -> list[type[Action]]:
@@ -60,9 +65,7 @@ def test_a_new_group_gets_finalizer_and_label_before_the_first_insert() -> None:
         WriteStatus,
         TakeOwnership,
         WriteStatus,
-        Insert,
-        Insert,
-        WriteInsertResults,
+        InsertResources,
     ]
     assert inserts(plan) == [POLICY, TEMPLATE]
 
@@ -244,7 +247,7 @@ def test_a_paused_group_gets_no_insert() -> None:
 
 def test_a_group_that_is_being_deleted_triggers_tear_down() -> None:
     plan = decide(observed(group(deleting=True)), NOW)
-    assert [action.step for action in plan.actions if isinstance(action, Send)] == ["tear_down"]
+    assert [action.step for action in flat(plan) if isinstance(action, Send)] == ["tear_down"]
 
 
 @pytest.mark.conformance(cases={"children": "del-child-finalizers"})
@@ -434,7 +437,7 @@ def test_the_mig_of_a_user_template_adds_the_node_labels_to_the_metadata_of_its_
     )
     plan = decide(observed(group(change=OWN), known, found={TEMPLATE: own}), NOW)
 
-    body = next(action.body for action in plan.actions if isinstance(action, Insert))
+    (body,) = (insert.body for insert in list_inserts(plan))
     assert body["all_instances_config"]["properties"]["metadata"]["kube-labels"] == (
         "cloud.google.com/gke-accelerator-count=4,cloud.google.com/gke-tpu-accelerator=tpu7x,"
         "cloud.google.com/gke-tpu-topology=2x2x2,foo=bar"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from functions.inject_token.actions import CreateSecret
 from functions.inject_token.observe import ObservedVms, Vm
 from shared.frame.plan import Plan
-from shared.node_groups.actions import CreateSecret
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.status import Status

@@ -8,12 +8,13 @@ from datetime import timedelta
 
 import pytest
 
+from functions.inject_token.actions import RevokeIfJoined, SetMetadata
 from functions.inject_token.decide import MIN_LEFT, decide
 from functions.inject_token.observe import NothingToInject, ObservedVms, Vm
 from shared.base.names import CA_HASH_KEY
 from shared.base.reasons import Reason
-from shared.frame.plan import ABORT_AFTER_FAILURE, Attempt, Fail, ForOne, Plan, Send
-from shared.node_groups.actions import DeleteNode, RevokeIfJoined, SetMetadata
+from shared.frame.plan import Fail, Plan, Send
+from shared.node_groups.actions import DeleteNode
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token
 from shared.node_groups.status import Condition, Retry, Status, Type
 from shared.node_groups.work import WriteStatus
@@ -105,13 +106,6 @@ def test_an_unreadable_vm_does_not_stop_the_tokens_of_the_others() -> None:
     assert flat(decide(batch, NOW))[-1] == Fail(error)
 
 
-def test_a_transient_error_of_one_vm_is_raised_before_a_permanent_one_of_another() -> None:
-    permanent = CallError(f"instances.get of {VM}", 400, "invalid", "no")
-    transient = CallError(f"instances.get of {VM}-2", 503, "backendError", "later")
-    batch = replace(observed(), errors=(permanent, transient))
-    assert flat(decide(batch, NOW)) == [Fail(transient), Fail(permanent)]
-
-
 def test_vms_beyond_the_time_limit_are_published_again() -> None:
     batch = replace(observed(Vm(instance(), None, None)), unread=(VM, f"{VM}-2"))
     send = flat(decide(batch, NOW))[0]
@@ -124,10 +118,9 @@ def test_vms_beyond_the_time_limit_are_published_again() -> None:
 
 def test_a_repetition_publishes_unread_vms_only_if_nothing_fails() -> None:
     batch = replace(observed(Vm(instance(), None, None)), unread=(VM,), is_repetition=True)
-    *_, barrier, last = decide(batch, NOW).actions
-    assert barrier == ABORT_AFTER_FAILURE
-    assert isinstance(last, ForOne)
-    assert isinstance(last.actions[0], Send)
+    plan = decide(batch, NOW)
+    assert [type(action) for action in plan.if_all_succeeded] == [Send]
+    assert sum(isinstance(action, Send) for action in flat(plan)) == 1
 
 
 @pytest.mark.conformance("boot-keys")
@@ -150,12 +143,12 @@ def test_a_resync_publishes_vms_to_the_same_step_in_batches_of_twenty() -> None:
 
     batches = [
         message.vms
-        for action in plan.actions
+        for action in flat(plan)
         if isinstance(action, Send)
         for message in action.messages
     ]
     assert [len(batch) for batch in batches] == [20, 20, 5]
-    assert isinstance(plan.actions[-1], WriteStatus)
+    assert isinstance(plan.after[0], WriteStatus)
 
 
 UNUSED = Token("oldold", "o" * 16, NOW + TOKEN_LIFE - timedelta(minutes=3))
@@ -170,7 +163,7 @@ def test_a_resync_publishes_a_vm_with_a_token_only_if_the_token_is_unused_for_tw
     token: Token, batches: int
 ) -> None:
     plan = decide(observed(Vm(instance(token=token), None, token), trigger=RESYNC), NOW)
-    assert sum(isinstance(action, Send) for action in plan.actions) == batches
+    assert sum(isinstance(action, Send) for action in flat(plan)) == batches
 
 
 def token_with(*, left: timedelta) -> Token:
@@ -195,7 +188,7 @@ def test_a_resync_publishes_the_vms_that_need_a_token(case: tuple[Vm, bool]) -> 
     vm, needs_token = case
     plan = decide(observed(vm, trigger=RESYNC), NOW)
     assert plan.outcome == ("PublishingVMs" if needs_token else "AllHaveTokens")
-    assert any(isinstance(action, Send) for action in plan.actions) is needs_token
+    assert any(isinstance(action, Send) for action in flat(plan)) is needs_token
 
 
 @pytest.mark.parametrize(
@@ -223,7 +216,7 @@ def test_an_expired_token_does_not_count(left: timedelta, provided: int) -> None
 
 def report(given: ObservedVms) -> Condition:
     """Return TokensInjected as a resync writes it."""
-    write = decide(given, NOW).actions[-1]
+    write = decide(given, NOW).after[-1]
     assert isinstance(write, WriteStatus)
     return write.status.conditions[Type.TOKENS_INJECTED]
 
@@ -276,8 +269,7 @@ def test_an_error_remains_until_the_secrets_of_all_tokens_exist() -> None:
 def test_a_batch_without_an_error_removes_the_error_of_an_earlier_batch() -> None:
     known = Status(conditions={Type.TOKENS_INJECTED: DENIED})
     plan = decide(replace(observed(WITH_TOKEN), status=known), NOW)
-    assert plan.actions[-2] == ABORT_AFTER_FAILURE
-    condition = condition_after(plan.actions[-1])
+    condition = condition_after(plan)
     assert (condition.is_true, condition.reason, condition.message) == (
         False,
         Reason.PROVISIONING,
@@ -297,15 +289,14 @@ def test_a_batch_without_an_error_removes_the_error_of_an_earlier_batch() -> Non
 def test_a_batch_that_removes_no_error_writes_no_status(before: Condition | None, vm: Vm) -> None:
     known = Status(conditions={} if before is None else {Type.TOKENS_INJECTED: before})
     plan = decide(replace(observed(vm), status=known), NOW)
-    assert ABORT_AFTER_FAILURE not in plan.actions
     assert not any(isinstance(action, WriteStatus) for action in flat(plan))
 
 
-def condition_after(action: object) -> Condition:
-    """Return TokensInjected as the last action of a batch writes it."""
-    assert isinstance(action, Attempt)
-    assert isinstance(action.action, WriteStatus)
-    return action.action.status.conditions[Type.TOKENS_INJECTED]
+def condition_after(plan: Plan) -> Condition:
+    """Return TokensInjected as a batch writes it if no VM fails."""
+    (write,) = plan.if_all_succeeded
+    assert isinstance(write, WriteStatus)
+    return write.status.conditions[Type.TOKENS_INJECTED]
 
 
 @pytest.mark.parametrize(
@@ -324,7 +315,7 @@ def test_tokens_injected_counts_vms_with_a_token_or_a_node(
         for word in vms
     ]
     given = observed(*given_vms, trigger=RESYNC)
-    write = decide(given, NOW).actions[-1]
+    write = decide(given, NOW).after[-1]
     assert isinstance(write, WriteStatus)
     condition = write.status.conditions[Type.TOKENS_INJECTED]
     assert (condition.is_true, condition.message) == (is_true, message)
@@ -333,7 +324,7 @@ def test_tokens_injected_counts_vms_with_a_token_or_a_node(
 def test_a_group_without_bootstrap_needs_no_tokens() -> None:
     about = group(change={"bootstrapKubernetes": None})
     plan = decide(NothingToInject(about, Status()), NOW)
-    write = plan.actions[0]
+    (write,) = plan.first
     assert isinstance(write, WriteStatus)
     condition = write.status.conditions[Type.TOKENS_INJECTED]
     assert (condition.is_true, condition.reason) == (True, "NotNeeded")
@@ -351,7 +342,7 @@ def test_the_text_of_a_plan_does_not_contain_the_secret_of_a_token() -> None:
 
 def test_the_reason_of_the_condition_is_a_known_reason() -> None:
     given = observed(trigger=RESYNC)
-    write = decide(given, NOW).actions[-1]
+    write = decide(given, NOW).after[-1]
     assert isinstance(write, WriteStatus)
     condition = write.status.conditions[Type.TOKENS_INJECTED]
     assert condition.reason in set(Reason)
@@ -378,13 +369,11 @@ def test_a_success_for_a_vm_removes_an_error_that_may_be_about_this_vm(
     retried = Status(retries=(Retry("inject_token", message, NOW),))
     reported = Status(conditions={Type.TOKENS_INJECTED: replace(DENIED, message=message)})
     for known in (retried, reported):
-        actions = decide(replace(observed(WITH_TOKEN), status=known), NOW).actions
-        assert (ABORT_AFTER_FAILURE in actions) is is_removed
-    last = decide(replace(observed(WITH_TOKEN), status=retried), NOW).actions[-1]
-    if is_removed:
-        assert isinstance(last, Attempt)
-        assert isinstance(last.action, WriteStatus)
-        assert last.action.status.retries == ()
+        plan = decide(replace(observed(WITH_TOKEN), status=known), NOW)
+        assert bool(plan.if_all_succeeded) is is_removed
+    for write in decide(replace(observed(WITH_TOKEN), status=retried), NOW).if_all_succeeded:
+        assert isinstance(write, WriteStatus)
+        assert write.status.retries == ()
 
 
 @pytest.mark.parametrize(
@@ -394,7 +383,7 @@ def test_a_success_for_a_vm_removes_an_error_that_may_be_about_this_vm(
 )
 def test_a_transient_error_is_removed_when_its_vm_no_longer_waits(vm: Vm, left: int) -> None:
     known = Status(retries=(Retry("inject_token", f"503 of {VM}", NOW),))
-    write = decide(replace(observed(vm, trigger=RESYNC), status=known), NOW).actions[-1]
+    write = decide(replace(observed(vm, trigger=RESYNC), status=known), NOW).after[-1]
     assert isinstance(write, WriteStatus)
     assert len(write.status.retries) == left
 
@@ -411,7 +400,7 @@ def test_the_error_of_the_step_is_removed_from_a_group_that_is_no_longer_served(
     failed = Status(retries=(Retry("inject_token", "503", NOW),))
     plan = decide(NothingToInject(group(), failed, can_be_served=False), NOW)
     assert plan.outcome == "NotServed"
-    (write,) = plan.actions
+    (write,) = plan.first
     assert isinstance(write, WriteStatus)
     assert write.status.retries == ()
     assert decide(NothingToInject(group(), Status(), can_be_served=False), NOW) == Plan("NotServed")

@@ -12,7 +12,7 @@ from functions.label_node.observe import NothingToCount, is_debounced
 from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.names import BOOT_ID_LABEL
 from shared.base.reasons import REASONS, Reason
-from shared.frame.plan import Action, Batch, Emit, Plan, Send
+from shared.frame.plan import Action, Emit, Plan, Send
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import (
@@ -50,7 +50,7 @@ from tests.unit.functions.label_node.objects import (
 
 
 def result(given: ObservedNodes, now: datetime = NOW) -> Status:
-    write = next(action for action in decide(given, now).actions if isinstance(action, WriteStatus))
+    write = next(action for action in flat(decide(given, now)) if isinstance(action, WriteStatus))
     return write.status
 
 
@@ -140,7 +140,7 @@ def test_the_node_of_a_predecessor_of_its_vm_is_labelled_or_triggers_inject_toke
     instances = {A: replace(vm(), id="43", metadata={})}
     plan = decide(observed(about, about=its_group, instances=instances), NOW + timedelta(minutes=1))
     assert kinds(plan) == expected
-    assert [action.step for action in plan.actions if isinstance(action, Send)] == triggered
+    assert [action.step for action in flat(plan) if isinstance(action, Send)] == triggered
 
 
 def test_a_node_of_another_machine_with_the_label_of_the_group_is_not_deleted() -> None:
@@ -190,13 +190,9 @@ def test_a_proved_node_gets_the_labels_and_taints_of_the_spec() -> None:
     ]
 
 
-def batch_of(plan: Plan) -> Batch:
-    (batch,) = (action for action in plan.actions if isinstance(action, Batch))
-    return batch
-
-
-def names_of(batch: Batch) -> list[str]:
-    return [one.name for one in batch.actions]
+def names_of(plan: Plan) -> list[str]:
+    """Return the names of the Nodes on which the plan acts."""
+    return [one.name for one in plan.each]
 
 
 def about_nodes(cause: Cause, *nodes: str) -> Trigger:
@@ -219,15 +215,13 @@ def test_nodes_are_labelled_by_name_after_those_that_the_trigger_names(
     nodes = [node(name, proved=False) for name in (C, B, A)]
     instances = {name: vm(name) for name in (A, B, C)}
     plan = decide(observed(*nodes, trigger=trigger, instances=instances), NOW)
-    assert names_of(batch_of(plan)) == names
+    assert names_of(plan) == names
 
 
-def test_nodes_beyond_the_time_limit_are_published_in_a_message_that_names_them() -> None:
+def test_nodes_beyond_the_time_limit_are_published_in_a_message_to_the_step() -> None:
     known = observed(node(A), node(B, proved=False), instances={B: vm(B)}, mig=INTERCONNECT_ACTIVE)
-    batch = batch_of(decide(known, NOW))
-    assert batch.resume is not None
-    message = Message("default", "my-slice", group().uid, Cause.CONTINUED, NOW, nodes=(B,))
-    assert batch.resume.build([B]) == Send("label_node", (message,))
+    message = Message("default", "my-slice", group().uid, Cause.CONTINUED, NOW)
+    assert decide(known, NOW).resume == message
 
 
 def test_a_node_that_was_not_read_is_not_reported_as_lost() -> None:
@@ -478,7 +472,7 @@ def test_the_join_of_the_last_node_triggers_the_other_steps() -> None:
     plan = decide(observed(node(), node(B), known=known, mig=INTERCONNECT_ACTIVE), NOW)
     sends = [
         (action.step, message.cause)
-        for action in plan.actions
+        for action in flat(plan)
         if isinstance(action, Send)
         for message in action.messages
     ]
@@ -498,7 +492,7 @@ def test_a_group_that_is_not_served_any_more_triggers_create_resources_once(
         known = Status(conditions={Type.ACCEPTED: accepted})
         return decide(NothingToCount(about, known, can_be_served=False), NOW)
 
-    (send,) = plan("True").actions
+    (send,) = plan("True").best_effort
     assert isinstance(send, Send)
     assert (send.step, [one.cause for one in send.messages]) == (
         "create_resources",
@@ -509,7 +503,7 @@ def test_a_group_that_is_not_served_any_more_triggers_create_resources_once(
 
 def test_a_resync_of_a_slice_with_too_few_vms_triggers_create_resources() -> None:
     plan = decide(on_resync(node(), instances={A: vm()}), NOW)
-    assert [action.step for action in plan.actions if isinstance(action, Send)] == [
+    assert [action.step for action in flat(plan) if isinstance(action, Send)] == [
         "create_resources"
     ]
 
@@ -547,7 +541,7 @@ def test_a_foreign_node_with_the_label_of_the_group_is_neither_pending_nor_count
 def test_a_foreign_vm_is_not_counted_as_a_vm_of_the_slice() -> None:
     given = on_resync(node(), FOREIGN_NODE, instances={A: vm(), "foreign-node": FOREIGN_VM})
     plan = decide(given, NOW)
-    assert [action.step for action in plan.actions if isinstance(action, Send)] == [
+    assert [action.step for action in flat(plan) if isinstance(action, Send)] == [
         "create_resources"
     ]
 
@@ -568,8 +562,8 @@ def test_a_proved_node_of_a_group_with_a_longer_name_is_neither_counted_nor_chan
     trigger: Trigger,
 ) -> None:
     plan = decide(observed(node(), OF_ANOTHER_GROUP, trigger=trigger), NOW)
-    (write,) = (action for action in plan.actions if isinstance(action, WriteStatus))
-    assert (write.status.counts.joined, batch_of(plan).actions) == (1, ())
+    (write,) = (action for action in flat(plan) if isinstance(action, WriteStatus))
+    assert (write.status.counts.joined, plan.each) == (1, ())
 
 
 def test_a_lost_node_of_a_group_with_a_longer_name_is_not_reported() -> None:

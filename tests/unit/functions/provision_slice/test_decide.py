@@ -16,14 +16,14 @@ from functions.provision_slice.observe import ObservedOperation, ObservedPod, Po
 from shared.base import backoff
 from shared.base.names import JOBSET_NAME
 from shared.base.timestamps import render_time
-from shared.frame.plan import Action, Attempt, Emit, Plan, Require, Send
+from shared.frame.plan import Action, Emit, Plan, Send
 from shared.ports.errors import CallError
 from shared.ports.kubernetes.events import Event
 from shared.slices.actions import (
     AnySliceAction,
     CreateSlice,
     DeleteSlice,
-    SetReleaseDeadline,
+    RemoveReleaseDeadline,
     SliceActionError,
 )
 from shared.slices.by_node_group.provider import GroupSlices
@@ -74,9 +74,9 @@ def warning(reason: str, message: str) -> Emit:
     return Emit(Event(f"TPUNodeGroup{reason}", message, is_warning=True), once=True)
 
 
-def deadline_removed(existing: Slice) -> Attempt:
+def deadline_removed(existing: Slice) -> RemoveReleaseDeadline:
     """Return the action that removes the slice's release deadline."""
-    return Attempt(SetReleaseDeadline(existing, None))
+    return RemoveReleaseDeadline(existing)
 
 
 def changed_jobset(**change: Any) -> dict[str, Any]:
@@ -249,11 +249,13 @@ TABLE: dict[str, tuple[PodAt, Plan]] = {
         Plan(
             "Replacing",
             (
-                DeleteSlice(ANOTHER),
-                started_event(
-                    "DeletionStarted",
-                    f"Deleting {NAME} to create it again: the Pod asks for 4 hosts of "
-                    "ct6e-standard-4t (4x4) with other properties or Node labels than it has",
+                DeleteSlice(
+                    ANOTHER,
+                    started_event(
+                        "DeletionStarted",
+                        f"Deleting {NAME} to create it again: the Pod asks for 4 hosts of "
+                        "ct6e-standard-4t (4x4) with other properties or Node labels than it has",
+                    ),
                 ),
             ),
         ),
@@ -287,9 +289,11 @@ TABLE: dict[str, tuple[PodAt, Plan]] = {
         Plan(
             "Replacing",
             (
-                DeleteSlice(LOST),
-                started_event(
-                    "DeletionStarted", f"Deleting {NAME} to create it again: {LOST.message}"
+                DeleteSlice(
+                    LOST,
+                    started_event(
+                        "DeletionStarted", f"Deleting {NAME} to create it again: {LOST.message}"
+                    ),
                 ),
             ),
         ),
@@ -391,12 +395,11 @@ def another_job(name: str) -> tuple[Leader, DesiredSlice]:
 
 
 def trigger(*leaders: Leader) -> Action:
-    return Require(Send("provision_slice", tuple(build_message(one, NOW) for one in leaders)))
+    return Send("provision_slice", tuple(build_message(one, NOW) for one in leaders))
 
 
 def sent(plan: Plan) -> list[Message]:
-    sends = (one.action for one in plan.actions if isinstance(one, Require))
-    return [message for send in sends if isinstance(send, Send) for message in send.messages]
+    return [message for send in plan.after if isinstance(send, Send) for message in send.messages]
 
 
 def test_a_finished_deletion_serves_its_own_pod_and_triggers_a_pod_for_each_free_slot() -> None:
@@ -410,11 +413,11 @@ def test_a_finished_deletion_serves_its_own_pod_and_triggers_a_pod_for_each_free
     observed = ObservedOperation(event, POOLS, POD, has_pod=True, others=others)
     plan = decide(observed, NOW)
     assert plan.outcome == "Creating"
-    assert plan.actions[0] == CREATION
+    assert plan.first[0] == CREATION
     assert plan.facts == {"without_slice": 3, "triggered": 2}, (
         "the Pod of the deleted slice takes one of three slots"
     )
-    assert isinstance(plan.actions[-1], Require)
+    assert isinstance(plan.after[-1], Send)
     work = cast("PodWork", SimpleNamespace(observed=observed, provider=POOLS, now=NOW))
     recovery = recover(work, action_error(CREATION, 429))
     assert recovery is not None
@@ -431,7 +434,9 @@ def test_a_finished_creation_without_a_pod_triggers_the_waiting_pods() -> None:
     others = PodsWithoutSlice(5, (another_job("first"),), ())
     observed = ObservedOperation(event, POOLS, None, has_pod=False, others=others)
     assert decide(observed, NOW) == Plan(
-        "NoPod", (trigger(another_job("first")[0]),), facts={"without_slice": 1, "triggered": 1}
+        "NoPod",
+        after=(trigger(another_job("first")[0]),),
+        facts={"without_slice": 1, "triggered": 1},
     )
 
 
@@ -453,7 +458,7 @@ def test_the_removal_of_a_deadline_takes_a_slot() -> None:
     waiting, _ = observed_pod(WITH_DEADLINE)
     observed = ObservedOperation(event, POOLS, waiting, has_pod=True, others=others)
     plan = decide(observed, NOW)
-    assert plan.actions[0] == deadline_removed(WITH_DEADLINE)
+    assert plan.first[0] == deadline_removed(WITH_DEADLINE)
     assert plan.facts == {"without_slice": 3, "triggered": 2}
 
 

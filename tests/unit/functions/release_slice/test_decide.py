@@ -21,14 +21,14 @@ from functions.release_slice.observe import (
 )
 from shared.base.jobs import job_key, slice_name
 from shared.base.timestamps import render_time
-from shared.frame.plan import Attempt, Emit, Fail, Plan, Require, Send
+from shared.frame.plan import Each, Emit, Fail, Plan, Send
 from shared.ports.errors import CallError
 from shared.ports.kubernetes.events import Event
 from shared.settings import Settings
 from shared.slices.actions import (
     AnySliceAction,
     DeleteSlice,
-    EmitDeletion,
+    RemoveReleaseDeadline,
     SetReleaseDeadline,
     SliceActionError,
 )
@@ -98,7 +98,7 @@ GONE = Event("TPUNodeGroupNotFound", f"TPUNodeGroup {NAME} was gone before it co
 
 def deleting(outcome: str, existing: Slice, why: str) -> Plan:
     started = Event("TPUNodeGroupDeletionStarted", f"Deleting TPUNodeGroup {NAME}: {why}")
-    return Plan(outcome, (DeleteSlice(existing), EmitDeletion(started, if_gone=GONE)))
+    return Plan(outcome, (DeleteSlice(existing, Emit(started), Emit(GONE)),))
 
 
 def deadline_set(existing: Slice) -> Plan:
@@ -106,7 +106,7 @@ def deadline_set(existing: Slice) -> Plan:
 
 
 def deadline_removed(existing: Slice) -> Plan:
-    return Plan("NeededAgain", (Attempt(SetReleaseDeadline(existing, None)),))
+    return Plan("NeededAgain", (RemoveReleaseDeadline(existing),))
 
 
 NEEDED, WAITING = Plan("Needed"), Plan("Waiting")
@@ -294,6 +294,12 @@ def decide_about(*slices: ObservedSlice) -> Plan:
     return decide(ObservedSlices(slices), NOW)
 
 
+def about_one(existing: Slice, plan: Plan) -> Plan:
+    """Return the plan about one slice of a message, which may name several."""
+    each = Each(existing.name, plan.first, plan.outcome, plan.note)
+    return Plan(plan.outcome, each=(each,))
+
+
 @pytest.mark.conformance(
     cases={
         "its JobSet is gone": "delete-jobset-gone delete-node-without-pool-label delete-node-too-young "
@@ -310,14 +316,14 @@ def decide_about(*slices: ObservedSlice) -> Plan:
 @pytest.mark.parametrize("case", TABLE.values(), ids=TABLE)
 def test_the_plan_for_a_slice_follows_from_its_state_and_its_jobset(case: Case) -> None:
     existing, jobset, settings, plan = case
-    assert decide_about(observed(existing, jobset, settings)) == Plan(plan.outcome, parts=(plan,))
+    assert decide_about(observed(existing, jobset, settings)) == about_one(existing, plan)
 
 
 def test_the_end_of_a_creation_changes_one_slice_and_triggers_the_following() -> None:
     plan = decide(ObservedCreation(observed(DUE, None), (SECOND,)), NOW)
     assert plan.outcome == "Releasing"
-    assert plan.parts == decide_about(observed(DUE, None)).parts
-    (send,) = (one.action for one in plan.actions if isinstance(one, Require))
+    assert plan.each == decide_about(observed(DUE, None)).each
+    (send,) = plan.first
     assert isinstance(send, Send)
     assert [(send.step, one.name, one.cause) for one in send.messages] == [
         ("release_slice", SECOND.name, Cause.RESYNC)
@@ -335,7 +341,7 @@ def test_a_slice_in_use_is_not_deleted_until_its_pods_end() -> None:
     plan = Plan("InUse", (Emit(in_use, once=True),))
     users = ("default/other",)
     for one in (observed(DUE, None, users=users), observed(DEGRADED, RUNNING, REBUILDS, users)):
-        assert decide_about(one) == Plan("InUse", parts=(plan,))
+        assert decide_about(one) == about_one(one.existing, plan)
 
 
 def test_a_slice_whose_pods_cannot_be_read_is_not_deleted_and_a_transient_error_is_retried() -> (
@@ -344,11 +350,11 @@ def test_a_slice_whose_pods_cannot_be_read_is_not_deleted_and_a_transient_error_
     forbidden = CallError("GET /api/v1/pods", 403, "Forbidden", "no")
     reported = Event("TPUNodeGroupDeletionFailed", str(forbidden), is_warning=True)
     busy = CallError("GET /api/v1/pods", 429, "TooManyRequests", "later")
-    assert decide_about(observed(DUE, None, users_error=forbidden)).parts == (
-        Plan("PermissionDenied", (Emit(reported),), note=str(forbidden)),
+    assert decide_about(observed(DUE, None, users_error=forbidden)) == about_one(
+        DUE, Plan("PermissionDenied", (Emit(reported),), note=str(forbidden))
     )
-    assert decide_about(observed(DUE, None, users_error=busy)).parts == (
-        Plan("Failed", (Fail(busy),)),
+    assert decide_about(observed(DUE, None, users_error=busy)) == about_one(
+        DUE, Plan("Failed", (Fail(busy),))
     )
 
 

@@ -86,7 +86,7 @@ def beginning(*nodes: Node, status: Status = UNANNOUNCED, note: str = "") -> Obs
 
 def first_status(plan: Plan) -> Status:
     """Return the status that the plan writes first."""
-    write = plan.actions[0]
+    write = plan.first[0]
     assert isinstance(write, WriteStatus)
     return write.status
 

@@ -7,11 +7,12 @@ from dataclasses import replace
 import pytest
 
 from functions.tear_down import recover
+from functions.tear_down.actions import DeleteResources
 from functions.tear_down.decide import decide
 from functions.tear_down.observe import ObservedBeginning, ObservedRemains, UnreadableRemains
 from shared.base.reasons import Reason
 from shared.frame.plan import Plan
-from shared.node_groups.actions import Delete, PatchNode
+from shared.node_groups.actions import PatchNode
 from shared.node_groups.status import (
     MIG,
     POLICY,
@@ -61,7 +62,9 @@ def failed(seconds_ago: float) -> Resource:
 
 def list_actions(plan: Plan) -> list[str]:
     return [
-        f"Delete {action.kind}" if isinstance(action, Delete) else type(action).__name__
+        f"Delete {', '.join(action.kinds)}"
+        if isinstance(action, DeleteResources)
+        else type(action).__name__
         for action in flat(plan)
     ]
 
@@ -70,14 +73,14 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
     "the MIG is deleted first": (
         observed_remains(found={MIG: OWN_MIG}),
         "DeletingMIG",
-        ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
+        ["WriteStatus", "Delete managedInstanceGroup"],
     ),
     "Nodes without the proof get it after the delete": (
         observed_remains(
             found={MIG: OWN_MIG}, nodes=(node(proved=False),), instances=(instance(),)
         ),
         "DeletingMIG",
-        ["WriteStatus", "Delete managedInstanceGroup", "WriteResults", "PatchNode"],
+        ["WriteStatus", "Delete managedInstanceGroup", "PatchNode"],
     ),
     "a running delete is awaited": (
         observed_remains({MIG: DELETING}, {MIG: OWN_MIG}, {MIG: RUNNING}),
@@ -87,7 +90,7 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
     "a delete that ended without an effect is repeated": (
         observed_remains({MIG: DELETING}, {MIG: OWN_MIG}, {MIG: ENDED}),
         "DeletingMIG",
-        ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
+        ["WriteStatus", "Delete managedInstanceGroup"],
     ),
     "a running insert is awaited": (
         observed_remains({MIG: creating(5, "op")}, {MIG: None}, {MIG: RUNNING}),
@@ -105,7 +108,7 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
             {MIG: None, POLICY: OWN_POLICY, TEMPLATE: OWN_TEMPLATE},
         ),
         "DeletingRest",
-        ["WriteStatus", "Delete workloadPolicy", "Delete instanceTemplate", "WriteResults"],
+        ["WriteStatus", "Delete workloadPolicy, instanceTemplate"],
     ),
     "another invocation's insert may follow an insert that failed recently": (
         observed_remains({MIG: failed(149)}, {MIG: None}),
@@ -135,7 +138,7 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
     "another invocation's MIG is deleted": (
         observed_remains({MIG: failed(5)}, {MIG: OWN_MIG}),
         "DeletingMIG",
-        ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
+        ["WriteStatus", "Delete managedInstanceGroup"],
     ),
     "a missing entry counts as an intent of this moment": (
         observed_remains({}, {MIG: None}),
@@ -149,9 +152,7 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
         "DeletingRest",
         [
             "WriteStatus",
-            "Delete workloadPolicy",
-            "Delete instanceTemplate",
-            "WriteResults",
+            "Delete workloadPolicy, instanceTemplate",
             "DeleteNode",
         ],
     ),
@@ -182,7 +183,7 @@ CASES: dict[str, tuple[ObservedRemains, str, list[str]]] = {
     "a MIG that was Gone before the deletion is read again": (
         observed_remains({**ALL_READY, MIG: GONE}, {MIG: OWN_MIG}),
         "DeletingMIG",
-        ["WriteStatus", "Delete managedInstanceGroup", "WriteResults"],
+        ["WriteStatus", "Delete managedInstanceGroup"],
     ),
     "a failed delete waits for the sweep": (
         replace(observed_remains({MIG: DELETING}, {MIG: OWN_MIG}, {MIG: FAILED}), is_resync=False),
@@ -277,7 +278,7 @@ def test_a_deletion_begins_with_the_status_and_the_nodes() -> None:
     plan = decide(beginning(node(), node(f"{RESOURCE}-zz99"), node("another-machine")), NOW)
     assert (plan.outcome, list_actions(plan)) == (
         "Cordoning",
-        ["WriteStatus", "PatchNode", "PatchNode", "ObserveAgain"],
+        ["WriteStatus", "PatchNode", "PatchNode"],
     )
     assert patched(plan) == sorted([VM, f"{RESOURCE}-zz99"])
     after = first_status(plan)
@@ -319,15 +320,15 @@ def test_a_lost_status_is_replaced_by_an_intent_of_the_mig() -> None:
 BEGINNINGS: dict[str, tuple[ObservedBeginning, list[str]]] = {
     "tokens of VMs that have not joined are revoked": (
         beginning(node(VM, unschedulable=True)),
-        ["WriteStatus", "RevokeTokens", "ObserveAgain"],
+        ["WriteStatus", "RevokeTokens"],
     ),
     "completed actions are not repeated": (
         beginning(node(VM, unschedulable=True), node(f"{RESOURCE}-cd34"), status=ANNOUNCED),
-        ["PatchNode", "ObserveAgain"],
+        ["PatchNode"],
     ),
     "Nodes that cannot be read do not delay the deletion": (
         beginning(note="GET /api/v1/nodes: 503"),
-        ["WriteStatus", "RevokeTokens", "ObserveAgain"],
+        ["WriteStatus", "RevokeTokens"],
     ),
 }
 
@@ -387,7 +388,7 @@ def test_a_failed_delete_is_reported_with_its_error() -> None:
     ready = after.conditions[Type.READY]
     assert ready.reason == "Refused"
     assert ready.message.startswith(
-        f"The managed instance group {RESOURCE} cannot be deleted: Internal error. The API rejected"
+        f"The managed instance group {RESOURCE} cannot be deleted: Internal error. An API rejected"
     )
 
 
@@ -474,7 +475,7 @@ def test_a_lost_status_of_an_unreadable_group_does_not_mean_that_no_resource_exi
 
 def written(plan: Plan) -> Status:
     """Return the status that a plan writes."""
-    (write,) = plan.actions
+    (write,) = plan.first
     assert isinstance(write, WriteStatus)
     return write.status
 

@@ -228,10 +228,15 @@ def topics_of(step: str) -> set[str]:
     sent = [
         name
         for node in _walk_source(step)
-        if isinstance(node, ast.Call) and re.search("send|resume", ast.unparse(node.func), re.I)
+        if isinstance(node, ast.Call) and re.search("send", ast.unparse(node.func), re.I)
         for name in _list_steps(node.args[0])
     ]
-    return {*named} - {step} | {*sent}
+    resumed = [
+        step
+        for node in _walk_source(step)
+        if isinstance(node, ast.keyword) and node.arg == "resume"
+    ]
+    return {*named} - {step} | {*sent, *resumed}
 
 
 def _list_steps(node: ast.AST) -> tuple[str, ...]:

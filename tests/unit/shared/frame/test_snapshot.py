@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from functions import approve_join, create_resources, inject_token, label_node, tear_down
 from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.names import TOKEN_EXPIRY_KEY, TOKEN_KEY, VM_ID_LABEL
-from shared.frame.plan import NothingToDo, ObserveAgain, Plan
+from shared.frame.plan import Fail, NothingToDo, Plan
 from shared.frame.snapshot import (
     FIELD,
     MAX_BYTES,
@@ -118,9 +118,9 @@ WHOLE_CLASSES = {"Whole": Whole, "Part": Part, "Colour": Colour}
 
 
 def test_a_value_of_each_kind_is_read_back_unchanged() -> None:
-    line = encode(WHOLE, NOW, Plan("Done", (ObserveAgain("it is stale"),)), RULES)
+    line = encode(WHOLE, NOW, Plan("Done", (Fail(OutOfTimeError("late")),)), RULES)
     found = decode(json.loads(json.dumps(line)), find_classes(decide_whole))
-    assert found == Snapshot(WHOLE, NOW, "Done", ("observe again: it is stale",))
+    assert found == Snapshot(WHOLE, NOW, "Done", ("fail: late",))
     assert isinstance(found.observed.colour, Colour)
 
 
@@ -405,7 +405,7 @@ def test_a_second_observation_that_finds_nothing_discards_the_first_snapshot(
         return open_work(invocation, is_first_observation)
 
     def observe_again(_observed: Whole, _now: datetime) -> Plan:
-        return Plan("Observing", (ObserveAgain("it is stale"),))
+        return Plan("Observing", again="it is stale")
 
     line = run(make_step(open=open_once, decide=observe_again), capsys)
     assert (line["decision"], FIELD in line) == ("GroupGone", False)

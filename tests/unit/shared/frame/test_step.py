@@ -7,35 +7,17 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import starmap
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
-from shared.frame.plan import (
-    ABORT_AFTER_FAILURE,
-    Action,
-    Attempt,
-    Batch,
-    Emit,
-    ForOne,
-    NamedAction,
-    NothingToDo,
-    ObserveAgain,
-    Plan,
-    Require,
-    Resume,
-    Send,
-    StaleObservation,
-    Work,
-)
+from shared.frame.plan import Each, Emit, NothingToDo, Plan, Send, StaleObservation, Work
 from shared.frame.step import (
     MAX_ATTEMPTS,
     MAX_RESYNC_AGE,
     POISON,
     SECONDS_FOR_CALLS,
-    SECONDS_FOR_OTHER_CALLS,
     Answer,
     Invocation,
     Step,
@@ -312,61 +294,68 @@ def recover(_work: Work, error: CallError) -> Plan | None:
         return None
     instead = f"not {error.call}"
     return Plan(
-        "Recovered", (Record(instead, http=400),) if error.call == "x" else (), note=instead
+        "Recovered",
+        first=(Record(instead, http=400),) if error.call == "x" else (),
+        note=instead,
     )
 
 
 def execute_plan(
-    plan: Plan, recoveries: int = 1, publish: Callable[..., None] | None = None
+    plan: Plan, *, recovers_each: bool = False, publish: Callable[..., None] | None = None
 ) -> Answer:
     """Execute this plan in a step; `RECORDED` has the actions that were applied."""
     RECORDED.clear()
-    step = Step(STEP, open_work, lambda _: "observation", lambda _, __: plan, recover, recoveries)
+    step = Step(
+        STEP,
+        open_work,
+        lambda _: "observation",
+        lambda _, __: plan,
+        recover,
+        recovers_each=recovers_each,
+    )
     given = runtime()
     given.publish = publish or given.publish
     return step.run(Invocation(given, STEP, TimeTrigger(NOW), 0.0))
 
 
-def test_the_outcome_of_a_plan_joins_its_parts_and_a_failed_action_ends_only_its_part() -> None:
-    parts = (
-        Plan("B", (Record("1"),), note="first"),
-        Plan("A", (Record("y", http=400), Record("2"))),
-        Plan("B", (Record("3"),)),
+def test_a_step_may_recover_each_object_and_the_outcome_is_joined_from_the_objects() -> None:
+    each = (
+        Each("b", (Record("1"),), "B", "first"),
+        Each("a", (Record("y", http=400), Record("2")), "A"),
+        Each("c", (Record("3"),), "B"),
     )
-    answer = execute_plan(Plan("planned", (Record("0"),), parts=parts))
+    answer = execute_plan(Plan("planned", (Record("0"),), each=each), recovers_each=True)
     assert (answer.outcome, answer.note) == ("B,Recovered", "first; not y")
     assert RECORDED == ["0", "1", "y", "3"]
 
 
-@pytest.mark.parametrize("needs_attention", [False, True])
-def test_a_plan_needs_attention_if_one_of_its_parts_does(needs_attention: bool) -> None:
-    parts = (Plan("A", needs_attention=needs_attention), Plan("B"))
-    assert execute_plan(Plan("planned", parts=parts)).needs_attention is needs_attention
-
-
-def test_the_error_of_a_part_that_cannot_be_recovered_is_raised_after_the_others() -> None:
-    parts = (
-        Plan("A", (Record("1", http=503),)),
-        Plan("B", (Record("2", http=500),)),
-        Plan("C", (Record("3"),)),
+def test_the_error_of_an_object_that_cannot_be_recovered_is_raised_after_the_others() -> None:
+    each = (
+        Each("a", (Record("1", http=503),)),
+        Each("b", (Record("2", http=500),)),
+        Each("c", (Record("3"),)),
     )
     with pytest.raises(CallError, match=r"^1: 503"):
-        execute_plan(Plan("planned", parts=parts))
+        execute_plan(Plan("planned", each=each), recovers_each=True)
     assert RECORDED == ["1", "2", "3"]
 
 
-def test_a_stale_part_makes_the_step_observe_again() -> None:
-    parts = (Plan("A", (Record("1", http=409),)), Plan("B", (Record("2"),)))
+@pytest.mark.parametrize("http", [409, 429, 503])
+def test_of_several_errors_one_that_is_retried_is_raised(http: int) -> None:
+    each = (Each("a", (Record("1", http=422),)), Each("b", (Record("2", http=http),)))
+    with pytest.raises(CallError, match=rf"{http} Because: no"):
+        execute_plan(Plan("planned", each=each))
+
+
+def test_a_stale_object_makes_the_step_observe_again() -> None:
+    each = (Each("a", (Record("1", http=409),)), Each("b", (Record("2"),)))
     with pytest.raises(CallError, match="3 observations were stale: 1: 409 Because: no"):
-        execute_plan(Plan("planned", parts=parts))
+        execute_plan(Plan("planned", each=each), recovers_each=True)
     assert RECORDED == ["1", "2"] * 3
 
 
-def test_a_failed_recovery_is_recovered_if_the_step_allows_two_recoveries() -> None:
-    plan = Plan("planned", (Record("x", http=400),))
-    with pytest.raises(CallError, match=r"^not x: 400"):
-        execute_plan(plan)
-    answer = execute_plan(plan, recoveries=2)
+def test_a_failed_recovery_is_recovered_once_more() -> None:
+    answer = execute_plan(Plan("planned", (Record("x", http=400),)))
     assert (answer.outcome, answer.note, RECORDED) == ("Recovered", "not not x", ["x", "not x"])
 
 
@@ -383,17 +372,16 @@ def test_a_recovery_can_read_the_observation() -> None:
     assert observed == ["observation"]
 
 
-def test_a_message_that_cannot_be_published_ends_the_plan_only_if_it_is_required() -> None:
+def test_a_message_that_cannot_be_published_ends_the_plan_except_as_best_effort() -> None:
     def fail_to_publish(_step: str, _messages: object) -> None:
         raise CallError("publish", 503, "unreachable", "no")
 
     send = Send(STEP, (Message("default", "train", "u", Cause.RESYNC, NOW),))
-    assert (
-        execute_plan(Plan("Sent", (send, Record("1"))), publish=fail_to_publish).outcome == "Sent"
-    )
+    plan = Plan("Sent", best_effort=(send, Record("1")))
+    assert execute_plan(plan, publish=fail_to_publish).outcome == "Sent"
     assert RECORDED == ["1"]
     with pytest.raises(CallError, match=r"^publish: 503"):
-        execute_plan(Plan("Sent", (Require(send), Record("1"))), publish=fail_to_publish)
+        execute_plan(Plan("Sent", first=(send, Record("1"))), publish=fail_to_publish)
     assert RECORDED == []
 
 
@@ -498,79 +486,70 @@ ADDED = ObjectTrigger(replace(CONTINUE, cause=Cause.ADDED))
 FORBIDDEN = CallError("PATCH /api/v1/nodes/a", 403, "Forbidden", "no")
 
 
-RESUME = Resume(STEP, CONTINUE, names_nodes=True)
+def plan(*objects: Each, resume: Message | None = CONTINUE, **phases: Any) -> Plan:
+    return Plan("Done", each=objects, resume=resume, after=(Act("count all"),), **phases)
 
 
-def batch(*actions: Action, resume: Resume | None = RESUME, is_required: bool = False) -> Plan:
-    named = tuple(starmap(NamedAction, zip("abcdef", actions, strict=False)))
-    return Plan("Done", (Batch(named, resume, is_required), Act("count all")))
+def many(*seconds: float) -> list[Each]:
+    return [Each(name, (Act(name, took),)) for name, took in zip("abcdef", seconds, strict=False)]
 
 
-def many(*seconds: float) -> list[Action]:
-    return [ForOne((Act(name, took),)) for name, took in zip("abcdef", seconds, strict=False)]
-
-
-BATCHES: dict[str, tuple[Plan, str, list[str], list[tuple[str, ...]]]] = {
-    "there is time for all": (batch(*many(9, 9)), "Done", ["a", "b", "count all"], []),
-    "the last action begins in time": (
-        batch(*many(9, 9, 1)),
+TIMES: dict[str, tuple[Plan, str, list[str], list[tuple[str, ...]]]] = {
+    "there is time for all": (plan(*many(9, 9)), "Done", ["a", "b", "count all"], []),
+    "the last object begins in time": (
+        plan(*many(9, 9, 1)),
         "Done",
         ["a", "b", "c", "count all"],
         [],
     ),
-    "some actions are left": (batch(*many(10, 10, 1, 1)), "Partly", ["a", "b"], [("c", "d")]),
-    "the first action takes all the time": (batch(*many(29, 1)), "Partly", ["a"], [("b",)]),
-    "the time ends during the second action": (
-        batch(Act("a", 15), ForOne((Act("b", 5), Act("b again")))),
+    "some objects are left": (plan(*many(10, 10, 1, 1)), "Partly", ["a", "b"], [("c", "d")]),
+    "the first object takes all the time": (plan(*many(29, 1)), "Partly", ["a"], [("b",)]),
+    "the time ends during the second object": (
+        plan(Each("a", (Act("a", 15),)), Each("b", (Act("b", 5), Act("b again")))),
         "Partly",
         ["a", "b"],
         [("b",)],
     ),
-    "best effort": (
-        batch(Attempt(Act("a", 20, FORBIDDEN)), Attempt(Act("b"))),
-        "Partly",
-        [],
-        [("b",)],
-    ),
-    "no message continues the rest": (
-        batch(*many(20, 1), resume=None),
+    "without a message, objects have the whole time": (
+        plan(*many(20, 9), resume=None),
         "Done",
-        ["a", "count all"],
+        ["a", "b", "count all"],
         [],
-    ),
-    "no object is named": (
-        batch(*many(20, 1), resume=Resume(STEP, CONTINUE)),
-        "Partly",
-        ["a"],
-        [()],
     ),
 }
 
 
-@pytest.mark.parametrize("case", BATCHES.values(), ids=BATCHES)
-def test_a_batch_executes_as_many_actions_as_there_is_time_for(
+@pytest.mark.parametrize("case", TIMES.values(), ids=TIMES)
+def test_a_plan_acts_on_as_many_objects_as_there_is_time_for(
     case: tuple[Plan, str, list[str], list[tuple[str, ...]]],
 ) -> None:
-    plan, outcome, done, left = case
+    given, outcome, done, left = case
     sent: list[Message] = []
     work = clocked_work(sent)
-    assert (execute(plan, work), work.done) == (outcome, done)
+    assert (execute(given, work).outcome, work.done) == (outcome, done)
     assert [message.nodes for message in sent] == left
 
 
-def test_a_slow_batch_leaves_time_for_the_actions_that_follow_it() -> None:
+def test_a_plan_that_no_message_continues_is_out_of_time_with_objects_left() -> None:
     work = clocked_work([])
-    assert execute(batch(Attempt(Act("a", 20)), Act("b"), resume=None), work) == "Done"
-    assert work.done == ["a", "count all"]
-    assert work.remaining_s() == SECONDS_FOR_OTHER_CALLS
+    with pytest.raises(OutOfTimeError):
+        execute(plan(*many(30, 1), resume=None), work)
+    assert work.done == ["a"]
+
+
+def test_best_effort_leaves_time_for_the_actions_that_follow_it() -> None:
+    work = clocked_work([])
+    given = Plan("Done", best_effort=(Act("a", 20), Act("late")), if_all_succeeded=(Act("end"),))
+    assert execute(given, work).outcome == "Done"
+    assert work.done == ["a", "end"]
+    assert work.facts["left_undone"] == ["no answer within 20 s"]
 
 
 def test_a_continuing_message_names_a_limited_number_of_objects() -> None:
     names = [f"vm-{number}" for number in range(200)]
-    actions = tuple(NamedAction(name, Act(name, 20)) for name in names)
+    objects = [Each(name, (Act(name, 20),)) for name in names]
     sent: list[Message] = []
-    plan = Plan("Done", (Batch(actions, RESUME),))
-    assert execute(plan, clocked_work(sent)) == "Partly"
+    assert execute(plan(*objects), clocked_work(sent)).outcome == "Partly"
     assert sent == [replace(CONTINUE, nodes=tuple(names[1 : MAX_NAMES + 1]))]
 
 
@@ -584,44 +563,63 @@ RESYNC_TRIGGER = ObjectTrigger(replace(CONTINUE, cause=Cause.RESYNC))
         pytest.param(RESYNC_TRIGGER, [("b",)], id="a resync, which is not retried"),
     ],
 )
-def test_a_failed_batch_is_continued_by_a_message_only_if_its_trigger_is_not_retried(
+def test_a_plan_with_a_failed_object_is_continued_only_if_its_trigger_is_not_retried(
     trigger: Trigger | None, left: list[tuple[str, ...]]
 ) -> None:
     sent: list[Message] = []
     work = clocked_work(sent, trigger)
     with pytest.raises(CallError, match="403 Forbidden"):
-        execute(batch(Act("a", 20, FORBIDDEN), Act("b")), work)
+        execute(plan(Each("a", (Act("a", 20, FORBIDDEN),)), Each("b", (Act("b"),))), work)
     assert (work.done, [message.nodes for message in sent]) == ([], left)
 
 
-@pytest.mark.parametrize(
-    "error, done", [(FORBIDDEN, ["b"]), (None, ["a", "b", "end"])], ids=["one fails", "none fails"]
-)
-def test_a_plan_may_abort_after_a_failure_about_one_of_many_objects(
-    error: CallError | None, done: list[str]
+FAILS = Act("x", error=FORBIDDEN)
+PHASES: dict[str, tuple[dict[str, Any], list[str], bool]] = {
+    "all succeed": ({}, ["first", "a", "b", "after", "best effort", "if all succeeded"], False),
+    "first": ({"first": (FAILS, Act("first"))}, [], True),
+    "an object": (
+        {"each": (Each("a", (FAILS, Act("a"))), Each("b", (Act("b"),)))},
+        ["first", "b", "after", "best effort"],
+        True,
+    ),
+    "after": ({"after": (FAILS, Act("after"))}, ["first", "a", "b"], True),
+    "best effort": (
+        {"best_effort": (FAILS, Act("best effort"))},
+        ["first", "a", "b", "after", "best effort", "if all succeeded"],
+        False,
+    ),
+    "if all succeeded": (
+        {"if_all_succeeded": (FAILS, Act("if all succeeded"))},
+        ["first", "a", "b", "after", "best effort"],
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PHASES.values(), ids=PHASES)
+def test_what_follows_an_error_depends_on_the_phase(
+    case: tuple[dict[str, Any], list[str], bool],
 ) -> None:
-    each = (ForOne((Act("a", error=error),)), ForOne((Act("b"),)))
+    change, done, is_raised = case
+    given = Plan(
+        "Done",
+        first=(Act("first"),),
+        each=(Each("a", (Act("a"),)), Each("b", (Act("b"),))),
+        after=(Act("after"),),
+        best_effort=(Act("best effort"),),
+        if_all_succeeded=(Act("if all succeeded"),),
+    )
     work = clocked_work([])
-    with pytest.raises(CallError, match="403 Forbidden") if error else nullcontext():
-        execute(Plan("Done", (*each, ABORT_AFTER_FAILURE, Act("end"))), work)
+    with pytest.raises(CallError, match="403 Forbidden") if is_raised else nullcontext():
+        execute(replace(given, **change), work)
     assert work.done == done
 
 
-@pytest.mark.parametrize("is_required, done", [(True, ["b"]), (False, ["b", "count all"])])
-def test_a_failure_in_a_batch_ends_the_plan_if_all_actions_are_required(
-    is_required: bool, done: list[str]
-) -> None:
-    work = clocked_work([])
-    with pytest.raises(CallError, match="403 Forbidden"):
-        execute(batch(Act("a", error=FORBIDDEN), Act("b"), is_required=is_required), work)
-    assert work.done == done
-
-
-def test_a_batch_without_time_for_its_first_action_is_out_of_time() -> None:
+def test_a_plan_without_time_for_its_first_object_is_out_of_time() -> None:
     work = clocked_work([])
     work.clock.now_s = SECONDS_FOR_CALLS
     with pytest.raises(OutOfTimeError):
-        execute(batch(*many(1, 1)), work)
+        execute(plan(*many(1, 1)), work)
 
 
 def test_an_event_about_no_object_raises_an_error_that_names_it() -> None:
@@ -638,8 +636,8 @@ def test_a_step_that_cannot_continue_needs_attention() -> None:
 
     def decide_(_observed: object, _now: datetime) -> Plan:
         slow = lambda _work: setattr(clock, "now_s", clock.now_s + 20)  # noqa: E731
-        actions = (SimpleNamespace(apply=slow), SimpleNamespace(apply=slow))
-        return Plan("Done", (Batch(tuple(NamedAction("a", one) for one in actions), RESUME),))
+        each = tuple(Each("a", (SimpleNamespace(apply=slow),)) for _ in range(2))
+        return Plan("Done", each=each, resume=CONTINUE)
 
     step = Step(STEP, open_work, lambda _: None, decide_, recover)
     answer = step.run(Invocation(given, STEP, RESYNC_TRIGGER, 0.0))
@@ -657,8 +655,7 @@ def test_a_step_that_observes_again_has_the_full_time_for_calls_again() -> None:
         return work.is_first_observation
 
     def decide_(is_first: bool, _now: datetime) -> Plan:
-        actions = (ObserveAgain("to be sure"), Record("never")) if is_first else (Record("done"),)
-        return Plan("Done", actions)
+        return Plan("Done", again="to be sure") if is_first else Plan("Done", (Record("done"),))
 
     RECORDED.clear()
     step = Step(STEP, open_work, observe, decide_, recover)

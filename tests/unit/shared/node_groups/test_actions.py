@@ -11,27 +11,22 @@ from typing import Any, cast
 
 import pytest
 
+from functions.create_resources.actions import (
+    SEEN_EVERYWHERE_AFTER,
+    Insert,
+    InsertResources,
+    TakeOwnership,
+)
+from functions.create_resources.creation_report import CreationReport
+from functions.inject_token.actions import CreateSecret, RevokeIfJoined, SetMetadata
+from functions.tear_down.actions import DeleteResources, RemoveFinalizer, RevokeTokens
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL, TOKEN_KEY
 from shared.base.reasons import Reason
 from shared.frame.plan import (
     StaleObservation,
 )
 from shared.node_groups import status
-from shared.node_groups.actions import (
-    SEEN_EVERYWHERE_AFTER,
-    CreateSecret,
-    Delete,
-    DeleteNode,
-    DeleteSecret,
-    Insert,
-    PatchNode,
-    RemoveFinalizer,
-    RevokeIfJoined,
-    RevokeTokens,
-    SetMetadata,
-    TakeOwnership,
-    WriteResults,
-)
+from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Status
 from shared.node_groups.work import GroupWork
@@ -107,10 +102,17 @@ def entries(state: State, others_since: Any = LONG_AGO) -> Status:
     )
 
 
+def insert(kind: str = POLICY) -> InsertResources:
+    return InsertResources((Insert(kind, SPEC, {"name": RESOURCE}),), CreationReport({}, ()))
+
+
 def error(http: int, reason: str) -> CallError:
     return CallError("resource_policies.insert", http, reason, "a message")
 
 
+CREATING = Status(
+    resources={kind: Resource(RESOURCE, State.CREATING, NOW) for kind in (POLICY, TEMPLATE)}
+)
 INSERT_ERRORS: dict[str, tuple[CallError, list[str]]] = {
     "a resource is not ready: no operation was started": (
         error(400, "resourceNotReady"),
@@ -130,18 +132,18 @@ def test_an_insert_reverts_its_intent_only_if_no_operation_can_have_been_started
     call_error, states = case
     group_work, cluster = work(call_error, entries(State.CREATING))
     with pytest.raises(CallError) as raised:
-        Insert(POLICY, SPEC, {"name": RESOURCE}).apply(group_work)
+        insert().apply(group_work)
     assert raised.value is call_error
     assert [one["resources"][POLICY]["state"] for one in cluster.written] == states
 
 
 def test_an_environment_error_of_an_insert_is_recorded() -> None:
     group_work, cluster = work(error(403, "quotaExceeded"), entries(State.CREATING))
-    Insert(POLICY, SPEC, {"name": RESOURCE}).apply(group_work)
+    insert().apply(group_work)
     entry = group_work.status.resources[POLICY]
     assert entry.error is not None
     assert (entry.state, entry.error.reason) == (State.FAILED, Reason.QUOTA_EXCEEDED)
-    assert cluster.written == []
+    assert [one["resources"][POLICY]["state"] for one in cluster.written] == ["Failed"]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +170,7 @@ def test_an_insert_that_refers_to_an_absent_resource_observes_again_retries_or_f
     group_work, _ = work(error(404, "notFound"), known, is_first_observation=is_first_observation)
     found = ""
     try:
-        Insert(POLICY, SPEC, {"name": RESOURCE}).apply(group_work)
+        insert().apply(group_work)
     except (CallError, StaleObservation) as one:
         found = one.code if isinstance(one, CallError) else type(one).__name__
     assert (found, group_work.status.resources[POLICY].state) == (error_name, state)
@@ -180,7 +182,7 @@ def test_the_request_id_of_an_insert_depends_on_the_time_of_the_intent_alone() -
     def find_request_id(age: timedelta, since: Any = NOW) -> Any:
         known = Status(resources={POLICY: Resource(RESOURCE, State.CREATING, since)})
         group_work, scripted = work(OPERATION, known, age=age)
-        Insert(POLICY, SPEC, {"name": RESOURCE}).apply(group_work)
+        insert().apply(group_work)
         return scripted.calls[-1][-1]
 
     first = find_request_id(timedelta())
@@ -188,16 +190,24 @@ def test_the_request_id_of_an_insert_depends_on_the_time_of_the_intent_alone() -
     assert find_request_id(timedelta(), NOW + timedelta(seconds=5)) != first
 
 
-def test_the_operation_of_a_delete_is_recorded() -> None:
-    group_work, _ = work(OPERATION, entries(State.DELETING))
-    Delete(POLICY, SPEC).apply(group_work)
-    assert group_work.status.resources[POLICY].operation == "operation-1"
+def test_the_operations_of_inserts_and_deletes_are_written_once() -> None:
+    for action, known in (
+        (
+            InsertResources((*insert().inserts, *insert(TEMPLATE).inserts), CreationReport({}, ())),
+            CREATING,
+        ),
+        (DeleteResources((POLICY, TEMPLATE), SPEC), entries(State.DELETING)),
+    ):
+        group_work, cluster = work(OPERATION, known)
+        action.apply(group_work)
+        (written,) = cluster.written
+        assert [one["operation"] for one in written["resources"].values()] == ["operation-1"] * 2
 
 
 def test_a_delete_of_an_absent_resource_makes_the_step_observe_again() -> None:
     group_work, _ = work(None, entries(State.DELETING))
     with pytest.raises(StaleObservation, match="the workload policy is gone already"):
-        Delete(POLICY, SPEC).apply(group_work)
+        DeleteResources((POLICY,), SPEC).apply(group_work)
 
 
 IN_USE = error(400, "resourceInUseByAnotherResource")
@@ -226,9 +236,9 @@ def test_an_error_of_a_delete_is_retried_or_recorded(
     group_work, _ = work(call_error, known, age=age)
     if reason is None:
         with pytest.raises(CallError, match="a message"):
-            Delete(kind, SPEC).apply(group_work)
+            DeleteResources((kind,), SPEC).apply(group_work)
         return
-    Delete(kind, SPEC).apply(group_work)
+    DeleteResources((kind,), SPEC).apply(group_work)
     error = group_work.status.resources[kind].error
     assert (error.reason if error is not None else "") == reason
 
@@ -269,14 +279,6 @@ def test_the_finalizers_of_other_controllers_are_not_removed(
     assert group_work.group.raw["metadata"]["resourceVersion"] == "8"
     RemoveFinalizer().apply(replace(group_work, group=about))
     assert cluster.patches[1] == {"finalizers": left}
-
-
-def test_results_of_actions_are_written_once() -> None:
-    group_work, cluster = work(OPERATION, entries(State.DELETING))
-    Delete(POLICY, SPEC).apply(group_work)
-    assert cluster.written == []
-    WriteResults().apply(group_work)
-    assert [one["resources"][POLICY]["operation"] for one in cluster.written] == ["operation-1"]
 
 
 TOKEN = Token("abcdef", "secretsecret0000", NOW + TOKEN_LIFE)

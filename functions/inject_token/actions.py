@@ -1,0 +1,90 @@
+"""The actions of inject_token."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shared.base.names import BOOTSTRAP_GROUP, TOKEN_KEY
+from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
+from shared.node_groups.node_group import Spec
+from shared.node_groups.work import GroupWork
+from shared.ports.errors import CallError
+from shared.ports.gce.values import Instance
+from shared.settings import JoinApproval
+
+
+@dataclass(frozen=True)
+class SetMetadata:
+    """Write a VM's metadata, if it is unchanged since it was read."""
+
+    spec: Spec = field(repr=False)
+    instance: Instance = field(repr=False)
+    items: Mapping[str, str] = field(repr=False)
+
+    def apply(self, work: GroupWork) -> None:
+        project, zone = self.spec.project, self.spec.zone
+        try:
+            work.gce.set_metadata(project, zone, self.instance, self.items)
+        except CallError as error:
+            named = error.of(self.instance.name)
+            raise _without_secret(named, self.items.get(TOKEN_KEY, "")) from None
+
+    def describe(self) -> str:
+        return f"write the join token into the metadata of {self.instance.name}"
+
+
+def _without_secret(error: CallError, secret: str) -> CallError:
+    """The error without the token: an API may quote what it rejects."""
+    message = error.message.replace(secret, "[token]") if secret else error.message
+    return CallError(error.call, error.http, error.code, message, error.about)
+
+
+@dataclass(frozen=True)
+class CreateSecret:
+    """Make a token valid: create its Secret from the VM's metadata. It is not an error if it exists."""
+
+    token: Token
+    vm: str
+
+    def apply(self, work: GroupWork) -> None:
+        is_external = work.settings.join_approval is JoinApproval.EXTERNAL
+        manifest = token_secret(
+            self.token,
+            resource_name=work.group.resource_name,
+            vm=self.vm,
+            bootstrap_group=KUBEADM_GROUP if is_external else BOOTSTRAP_GROUP,
+        )
+        try:
+            work.cluster.create_token_secret(manifest)
+        except CallError as error:
+            raise error.of(self.vm) from error
+
+    def describe(self) -> str:
+        return f"make the token of {self.vm} valid"
+
+
+@dataclass(frozen=True)
+class RevokeIfJoined:
+    """Revoke a VM's token if its Node exists now, other than the stale one.
+
+    The VM may have joined since it was observed. Then label_node may have revoked the token before
+    `CreateSecret` has made it valid again, and would not do so a second time. A VM that joins after this
+    read is left to label_node.
+    """
+
+    token_id: str
+    vm: str
+    stale_uid: str = ""
+    """The uid of the Node of the VM's predecessor, which has been deleted."""
+
+    def apply(self, work: GroupWork) -> None:
+        try:
+            node = work.cluster.find_node(self.vm)
+            if node is not None and node["metadata"]["uid"] != self.stale_uid:
+                work.cluster.delete_token_secret(self.token_id)
+        except CallError as error:
+            raise error.of(self.vm) from error
+
+    def describe(self) -> str:
+        return f"revoke the token of {self.vm} if it has joined meanwhile"
