@@ -82,6 +82,7 @@ check: $(STAMP) ## Check lint, format, types, import contracts, shell scripts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/lint-imports --no-cache --config local/pyproject.toml
 	@git grep --untracked -lE '^#!.*sh$$' -- ':!*.py' ':!*.md' | xargs $(BIN)/shellcheck
 
 format: $(STAMP) ## Format the code

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from local.tests.real_parts import miss
 from tests.readers.pods import admitted_pod
-from tests.support.real_parts import miss
 from tests.unit.webhook.workloads import Answered, container, jobset_labels, pod, selector
 
 pytestmark = pytest.mark.real

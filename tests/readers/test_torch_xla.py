@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
+from local.tests.real_parts import miss
 from tests.readers.pods import admitted_pod
-from tests.support.real_parts import miss
 from tests.support.topology import TOPOLOGY
 from tests.unit.webhook.workloads import container, selector
 

@@ -21,6 +21,7 @@ from google.auth.compute_engine import _metadata
 from local.base.ports import LOOPBACK
 from local.control_plane.plane import OwnControlPlane
 from local.kube import CertificateAuthority
+from local.tests.real_parts import open_own_control_plane
 from shared.base.names import BOOTSTRAP_GROUP, RESOURCE_NAME_LABEL
 from shared.ports.errors import CallError
 from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubeconfig, TokenKind
@@ -29,7 +30,6 @@ from shared.ports.kubernetes.connection import Connection
 from shared.triggers.routes import STEPS
 from tests.real.relay.waiting import until
 from tests.support.loopback import Google, Issuer, MetadataServer, kubeconfig, open_loopback
-from tests.support.real_parts import open_own_control_plane
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("access")]
 

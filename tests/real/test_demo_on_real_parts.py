@@ -21,15 +21,15 @@ from local.control_plane.plane import ControlPlane, OwnControlPlane
 from local.jobsets import BESIDE_A_CONTROL_PLANE, Controller
 from local.run.supervisor import TPU_NODE_GROUP
 from local.tests.jobsets.cluster import jobset
-from tests.processes.program import Local, Program, running
-from tests.real.inventory import list_everything
-from tests.real.relay.waiting import until
-from tests.support.harness import MANIFESTS, ROOT
-from tests.support.real_parts import (
+from local.tests.real_parts import (
     get_control_plane_binaries,
     get_jobset_crd,
     open_own_control_plane,
 )
+from tests.processes.program import Local, Program, running
+from tests.real.inventory import list_everything
+from tests.real.relay.waiting import until
+from tests.support.harness import MANIFESTS, ROOT
 
 pytestmark = [
     pytest.mark.real,

@@ -13,8 +13,8 @@ import pytest
 
 from local.control_plane.binaries import find
 from local.control_plane.plane import OwnControlPlane
+from local.tests.real_parts import miss
 from tests.real.inventory import list_everything
-from tests.support.real_parts import miss
 from tools.first_slice import PAGE, Step, mask, open_terminal, parse_page, play, render_page
 
 real = pytest.mark.real

@@ -30,10 +30,10 @@ import yaml
 from local.base.ports import LOOPBACK, find_free_ports
 from local.control_plane.plane import OwnControlPlane
 from local.kube import CertificateAuthority
+from local.tests.real_parts import open_own_control_plane
 from tests.bundle.dockerfile import read_steps
 from tests.real.relay.waiting import until
 from tests.support.overlays import define_anything, write_overlay
-from tests.support.real_parts import open_own_control_plane
 from webhook.settings import read_settings
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("inject-env-installed")]

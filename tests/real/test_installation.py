@@ -15,12 +15,12 @@ import pytest
 import yaml
 
 from local.control_plane.plane import ControlPlane, OwnControlPlane
+from local.tests.real_parts import open_own_control_plane
 from shared.base.names import BOOTSTRAP_GROUP, FINALIZER, RESOURCE_NAME_LABEL
 from tests.real.relay.waiting import until
 from tests.support.guardrails import CASES, Case
 from tests.support.manifests import manifest
 from tests.support.overlays import EXAMPLE, NAMES, define_anything, write_overlay
-from tests.support.real_parts import open_own_control_plane
 from tests.unit.infra.kubernetes.manifests import DOCUMENTS
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("installation")]

@@ -20,9 +20,9 @@ from local.control_plane import jobset_crd
 from local.control_plane.plane import OwnControlPlane
 from local.jobsets import BESIDE_A_CONTROL_PLANE, Controller, LiveStandIn, PodBehaviour
 from local.tests.jobsets.cluster import SLICE, TPU, Manifest, jobset
+from local.tests.real_parts import get_jobset_crd, open_own_control_plane
 from tests.real.relay.waiting import until
 from tests.real.webhooks import Served, serving
-from tests.support.real_parts import get_jobset_crd, open_own_control_plane
 from webhook.admit_job import AdmissionSettings, admit
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("jobsets")]

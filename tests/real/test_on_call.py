@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.real_parts import miss
+from local.tests.real_parts import miss
 from tools.first_slice import parse_page, render_page
 from tools.on_call import EXPECTED, PAGE, open_tool_terminal, play_page
 

@@ -1,24 +1,19 @@
-"""A simulated GKE on a virtual clock, called by the product's own port or without a client."""
+"""A simulated GKE on a virtual clock, called without a client library."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
 from local.base.clock import VirtualClock
 from local.base.http import Request
 from local.gce import Principal
-from local.gce.inprocess import mount
 from local.gke import Cluster, PoolNode, Simulator, Timings
-from shared.ports.gke import GkeClient
-from shared.ports.gke_settings import GkeSettings
-from shared.slices.by_node_pool.provider import NodePools
 
 PROJECT, NUMBER = "my-project", "123456789012"
 LOCATION, CLUSTER, ZONE = "us-east5", "my-cluster", "us-east5-a"
-SETTINGS = GkeSettings(PROJECT, LOCATION, CLUSTER, zone=ZONE)
 POOLS = f"projects/{PROJECT}/locations/{LOCATION}/clusters/{CLUSTER}/nodePools"
 NAME = "my-jobset-759730a97e4373f3"
 POOL = f"{POOLS}/{NAME}"
@@ -75,19 +70,6 @@ class Gke:
             principals=principals or {},
         )
         self.faults = self.simulator.faults
-
-    def provider(
-        self,
-        settings: GkeSettings = SETTINGS,
-        *,
-        remaining_s: Callable[[], float] = lambda: 30.0,
-        list_readiness: Callable[[str], Sequence[bool]] = lambda _: (),
-    ) -> NodePools:
-        """Return the product's port, whose requests the simulator answers."""
-        client = GkeClient(
-            "http://simulator.test", prepare=lambda session: mount(session, self.simulator)
-        )
-        return NodePools(settings, client, remaining_s, list_readiness)
 
     def send(
         self, method: str, path: str, body: Any = None, token: str = "", version: str = "v1"

@@ -10,7 +10,7 @@ import pytest
 from local.control_plane import jobset_crd
 from local.jobsets import BESIDE_A_CONTROL_PLANE, Controller, PodBehaviour
 from local.tests.jobsets.cluster import CRD, Cluster, jobset
-from tests.support.real_parts import get_jobset_crd
+from local.tests.real_parts import get_jobset_crd
 
 FIRST, SECOND = "train-slice-0", "train-slice-1"
 UNBOUND = {f"{FIRST}-0": "", f"{SECOND}-0": ""}

@@ -8,7 +8,7 @@ import pytest
 
 from local.control_plane import jobset_crd
 from local.tests.contract.kubernetes.embedded import Embedded
-from tests.support.real_parts import get_jobset_crd
+from local.tests.real_parts import get_jobset_crd
 
 pytestmark = pytest.mark.real
 

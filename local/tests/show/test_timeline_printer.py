@@ -15,7 +15,6 @@ from local.base.events import (
     SubprocessLine,
     SweepTriggered,
 )
-from local.run.supervisor import JOBSET_STEPS, STEPS
 from local.show.timeline import Line
 from local.show.timeline_printer import (
     TimelinePrinter,
@@ -26,7 +25,6 @@ from local.show.timeline_printer import (
     render_pod,
     render_secret,
 )
-from shared.triggers import routes
 
 VM = "tng-training-80f92ae7-jdc7"
 
@@ -385,7 +383,3 @@ def test_frequent_sweeps_are_not_printed() -> None:
     assert printer.render(SweepTriggered()) is None
     assert printer.render(SubprocessLine("sweep", step_line(decision="Swept"))) is None
     assert printer.step_calls["sweep"].invocations == 1
-
-
-def test_the_simulation_runs_every_step() -> None:
-    assert (STEPS, JOBSET_STEPS) == (routes.STEPS, routes.JOBSET_STEPS)

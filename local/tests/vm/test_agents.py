@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from local.base.clock import VirtualClock
 from local.base.http import Response
+from local.tests.vm.machine import Machine
 from local.tests.vm.small_cluster import SmallCluster
 from local.vm.agents import JoinFault, KubeAgent, Timings
 from local.vm.conversation import Bearer, Identity
@@ -28,36 +28,13 @@ readonly NODE_TAINTS=google.com/tpu=present:NoSchedule
 """
 
 
-@dataclass
-class Vm:
-    """A `Machine` that records the output of its agent."""
-
-    project: str = "my-project"
-    zone: str = "us-central1-c"
-    name: str = NODE
-    id: str = "4711"
-    machine_type: str = "tpu7x-standard-4t"
-    metadata: dict[str, str] = field(default_factory=lambda: {"startup-script": SCRIPT})
-    serial: str = ""
-    guest_attributes: dict[str, str] = field(default_factory=dict)
-
-    def attributes(self) -> Mapping[str, str]:
-        return self.metadata
-
-    def write_serial(self, text: str) -> None:
-        self.serial += text
-
-    def set_guest_attribute(self, namespace: str, key: str, value: str) -> None:
-        self.guest_attributes[f"{namespace}/{key}"] = value
-
-
 class Bench:
     """One VM and one cluster on a virtual clock."""
 
     def __init__(self, timings: Timings | None = None, **vm: Any) -> None:
         self.clock = VirtualClock()
         self.cluster = SmallCluster(self.clock.now)
-        self.vm = Vm(**vm)
+        self.vm = Machine(**{"metadata": {"startup-script": SCRIPT}, **vm})
         self.agent = KubeAgent(self.vm, self.clock, InProcess(self.cluster), timings)
         self.agent.power_on()
 

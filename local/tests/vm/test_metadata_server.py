@@ -10,7 +10,7 @@ from queue import Queue
 import pytest
 import requests
 
-from tests.unit.shared.node_groups.startup.vm import Machine, MetadataThread
+from local.tests.vm.machine import Machine, MetadataThread
 
 FLAVOR = {"Metadata-Flavor": "Google"}
 ATTRIBUTES = "instance/attributes/?recursive=true"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from local.control_plane.plane import OwnControlPlane
+from local.tests.real_parts import get_jobset_crd, open_own_control_plane
 from tests.real.deploy.installer import DIGEST, Installer, Settings, installer, simulated_kubelet
 from tests.real.deploy.outputs import (
     BUILDER,
@@ -22,7 +23,6 @@ from tests.real.deploy.outputs import (
     USERS_WITH_JOBSETS,
 )
 from tests.support.manifests import manifest
-from tests.support.real_parts import get_jobset_crd, open_own_control_plane
 
 HAS_STATE = ("state list", 'data.google_project.this\ngoogle_pubsub_topic.step["sweep"]', 0)
 """Terraform's state has two resources."""

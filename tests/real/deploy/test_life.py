@@ -25,6 +25,7 @@ import yaml
 from local.base.http import Request
 from local.base.ports import LOOPBACK
 from local.kube import CertificateAuthority
+from local.tests.real_parts import open_own_control_plane
 from tests.real.bridge.administrator import MERGE_PATCH
 from tests.real.bridge.clusters import on_installation
 from tests.real.bridge.connections import Caller, trusting
@@ -46,7 +47,6 @@ from tests.support import signing_requests
 from tests.support.harness import Harness
 from tests.support.loopback import Google, Issuer, open_loopback
 from tests.support.manifests import manifest
-from tests.support.real_parts import open_own_control_plane
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy life")]
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from local.tests.real_parts import miss
 from tests.real.deploy.outputs import (
     ACCOUNTS,
     ACCOUNTS_WITH_JOBSETS,
@@ -23,7 +24,6 @@ from tests.real.deploy.outputs import (
     UNIQUE_IDS,
     Outputs,
 )
-from tests.support.real_parts import miss
 from tests.terraform import workspace
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("terraform")]

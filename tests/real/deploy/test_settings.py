@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from local.control_plane.plane import OwnControlPlane
+from local.tests.real_parts import miss, open_own_control_plane
 from tests.real.deploy.installer import Installer, installer
-from tests.support.real_parts import miss, open_own_control_plane
 from tests.terraform.examples import EXAMPLES, read_settings
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("deploy settings")]

@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 import pytest
 
 from local.control_plane.plane import OwnControlPlane
+from local.tests.real_parts import open_own_control_plane
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL
 from tests.real.relay.messages import Subscriptions, open_subscriptions
 from tests.real.relay.process import RelayProcess, request_token, run_relay, write_kubeconfig
 from tests.real.relay.proxy import Proxy, open_proxy
 from tests.real.relay.waiting import until
 from tests.support.manifests import manifest
-from tests.support.real_parts import open_own_control_plane
 
 INSTALLATION = str(Path(__file__).parents[3] / "infra" / "kubernetes")
 GROUPS = "/apis/tpu.google.com/v1alpha1/namespaces/default/tpunodegroups"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from local.control_plane.plane import OwnControlPlane
+from local.tests.real_parts import get_jobset_crd
 from shared.base.jobs import job_key
 from shared.base.names import ACCELERATOR_LABEL, JOB_KEY, JOBSET_NAME, TOPOLOGY_LABEL, TPU_RESOURCE
 from shared.slices.jobsets import EXCLUSIVE_TOPOLOGY, OPT_OUT
@@ -19,7 +20,6 @@ from tests.real.relay.process import RelayProcess, request_token, run_relay, wri
 from tests.real.relay.waiting import until
 from tests.support.harness import ROOT
 from tests.support.manifests import manifest
-from tests.support.real_parts import get_jobset_crd
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("relay")]
 

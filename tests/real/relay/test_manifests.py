@@ -14,11 +14,11 @@ import pytest
 import yaml
 
 from local.control_plane.plane import OwnControlPlane
+from local.tests.real_parts import open_own_control_plane
 from shared.base.names import BOOTSTRAP_GROUP, FINALIZER
 from tests.real.relay.waiting import until
 from tests.support.harness import manifests
 from tests.support.manifests import manifest
-from tests.support.real_parts import open_own_control_plane
 from tests.support.signing_requests import kubelets, pem
 from tests.support.signing_requests import manifest as signing_request
 

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from local.tests.real_parts import open_own_control_plane
 from shared.triggers.routes import STEPS
 from tests.real.bridge.clusters import on_installation
 from tests.real.bridge.heartbeats import Grace
@@ -21,7 +22,6 @@ from tests.stories import helpers
 from tests.stories.helpers import HOUR, MINUTE, NAME, SPOT
 from tests.support.harness import Harness, manifests
 from tests.support.manifests import manifest
-from tests.support.real_parts import open_own_control_plane
 from tools.scale import figures
 from tools.scale.meter import Meter, Reading
 

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from local.control_plane.plane import OwnControlPlane
+from local.tests.real_parts import get_jobset_crd
 from relay.kinds import KINDS
 from tests.real.relay.conftest import (
     GROUPS,
@@ -23,7 +24,6 @@ from tests.real.relay.manifests import JOBSETS, MANIFESTS
 from tests.real.relay.messages import Subscriptions, open_subscriptions
 from tests.real.relay.process import RelayProcess, request_token, run_relay, write_kubeconfig
 from tests.real.relay.waiting import until
-from tests.support.real_parts import get_jobset_crd
 from tools.scale import figures
 from tools.scale.foreign_nodes import STATUS_EVERY_S, open_foreign_nodes
 

@@ -13,8 +13,8 @@ import yaml
 
 from infra.release import __main__ as release
 from infra.release import archives
+from local.tests.real_parts import miss
 from tests.support.harness import ROOT
-from tests.support.real_parts import miss
 from tests.terraform import workspace
 from tests.unit.infra.kubernetes.kubectl import KUBECTL, USERS
 from version import VERSION

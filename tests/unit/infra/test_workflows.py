@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from local.control_plane import binaries
+from local.tests.real_parts import miss
 from tests.support.harness import ROOT
-from tests.support.real_parts import miss
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*"))
 ON = True

@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from local import jobsets
+
 GROUP = "cases.example.com"
 
 
@@ -162,13 +164,7 @@ GADGETS = crd(
 )
 """Without a status subresource, and without printer columns."""
 
-BASE = Path(__file__).parents[4] / "infra" / "kubernetes" / "base"
-NODE_GROUPS: dict[str, Any] = yaml.safe_load((BASE / "crd.yaml").read_text(encoding="utf-8"))
-"""The product's CRD."""
-
-_JOBSET = yaml.safe_load(
-    (Path(__file__).parents[4] / "local" / "jobsets" / "crd.yaml").read_text(encoding="utf-8")
-)
+_JOBSET = yaml.safe_load(Path(jobsets.__file__).with_name("crd.yaml").read_text(encoding="utf-8"))
 JOBSETS: dict[str, Any] = {
     **_JOBSET,
     "metadata": {"name": f"jobsets.{GROUP}"},
@@ -176,4 +172,4 @@ JOBSETS: dict[str, Any] = {
 }
 """JobSet's CRD in the group of the cases, because a real server may have the original."""
 
-ALL = (WIDGETS, GADGETS, NODE_GROUPS, JOBSETS)
+ALL = (WIDGETS, GADGETS, JOBSETS)

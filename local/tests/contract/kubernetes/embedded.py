@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any
 
@@ -43,7 +43,9 @@ class Listener:
 class Embedded:
     """A `Server` for cases, with further methods for single tests."""
 
-    def __init__(self, identity: str = "", **options: Any) -> None:
+    def __init__(
+        self, identity: str = "", definitions: Iterable[Any] = ALL, **options: Any
+    ) -> None:
         """With an ``identity``, the server has the CRDs and the namespace of a case; see `variables`."""
         self.clock = VirtualClock()
         self.known = variables(identity, self.clock.now())
@@ -54,11 +56,11 @@ class Embedded:
         )
         self.run_controllers()
         if identity:
-            self._open_namespace()
+            self._open_namespace(definitions)
 
-    def _open_namespace(self) -> None:
+    def _open_namespace(self, definitions: Iterable[Any]) -> None:
         crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        for crd in ALL:
+        for crd in definitions:
             self.ask("POST", crds, crd)
         self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": self.known["ns"]}})
         self.run_controllers()

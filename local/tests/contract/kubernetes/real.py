@@ -6,7 +6,7 @@ import json
 import secrets
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -122,9 +122,9 @@ class Real:
         if meta.get("uid"):
             self._created[path if method == "PATCH" else f"{path}/{meta['name']}"] = None
 
-    def create_definitions(self) -> None:
+    def create_definitions(self, definitions: Iterable[Any] = ALL) -> None:
         """Create the CRDs that cases need, unless they exist."""
-        for crd in ALL:
+        for crd in definitions:
             path = f"{_CRDS}/{crd['metadata']['name']}"
             if self.send("GET", path).status == 404:
                 self._send_expecting(201, "POST", _CRDS, crd)

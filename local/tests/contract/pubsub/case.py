@@ -51,12 +51,16 @@ CASES: list[Case] = []
 
 
 def case(
-    outcome: Any, *, embedded: Differs | None = None, emulator: Differs | None = None
+    outcome: Any,
+    *,
+    embedded: Differs | None = None,
+    emulator: Differs | None = None,
+    cases: list[Case] = CASES,
 ) -> Callable[[Act], Act]:
-    """Turn a function into a case with the function's name."""
+    """Turn a function into a case with the function's name, and add it to ``cases``."""
 
     def add(act: Act) -> Act:
-        CASES.append(Case(act.__name__.replace("_", " "), act, outcome, embedded, emulator))
+        cases.append(Case(act.__name__.replace("_", " "), act, outcome, embedded, emulator))
         return act
 
     return add

@@ -81,6 +81,8 @@ def run_concurrently(
 
     items = [item for item in request.session.items if item.path == request.path]
     cases: list[Case] = [item.callspec.params["case"] for item in items]  # type: ignore[attr-defined]
+    # A case may be selected twice: for the embedded Pub/Sub and for the emulator.
+    unique = {case.name: case for case in cases}
     with ThreadPoolExecutor(CONCURRENT_CASES) as pool:
-        running = {case.name: pool.submit(run, case) for case in cases}
+        running = {name: pool.submit(run, case) for name, case in unique.items()}
         yield lambda case: running[case.name].result()

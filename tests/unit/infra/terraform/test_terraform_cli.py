@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.real_parts import miss
+from local.tests.real_parts import miss
 from tests.terraform import workspace
 from tests.terraform.examples import EXAMPLES, read_settings
 from tests.terraform.workspace import Workspace

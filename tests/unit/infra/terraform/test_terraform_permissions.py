@@ -19,7 +19,8 @@ from local import gce
 from local.cloud.simulation import Options
 from local.gce import iam
 from local.gce.inprocess import mount
-from local.tests.gke.small_gke import SETTINGS, Gke
+from local.tests.gke.small_gke import Gke
+from local.tests.product.node_pools import LEADER, SETTINGS, provider
 from local.vm import agents
 from shared.node_groups.node_group import resource_name
 from shared.ports.gke import GkeClient
@@ -32,14 +33,7 @@ from tests.stories.helpers import HOUR, MINUTE, NAME
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
 from tests.unit.infra.terraform.terraform_module import ROOT, read, read_permissions
-from tests.unit.shared.slices.by_node_pool.objects import leader
 
-LEADER = leader(
-    node_selector={
-        "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
-        "cloud.google.com/gke-tpu-topology": "2x4",
-    }
-)
 pytestmark = pytest.mark.xdist_group("permissions of the table")
 PERMISSIONS = read_permissions()
 AS_A_SERVICE_ACCOUNT: dict[str, Any] = {
@@ -265,11 +259,11 @@ def use_pools(gke: Gke, step: str) -> None:
     pools = NodePools(
         SETTINGS, GkeClient("http://simulator.test", prepare=prepare), lambda: 30.0, lambda _: ()
     )
-    desired = gke.provider().build_desired(LEADER)
+    desired = provider(gke).build_desired(LEADER)
     if step == "provision_slice":
         pools.create(desired)
     else:
-        gke.provider().create(desired)
+        provider(gke).create(desired)
     gke.clock.run_for(600)
     found = pools.find(desired)
     assert [found] == list(pools.list_all())

@@ -13,7 +13,6 @@ from local.tests.contract.kubernetes.cases.deleting import DELETES, NAMESPACES, 
 from local.tests.contract.kubernetes.cases.discovery import DISCOVERY
 from local.tests.contract.kubernetes.cases.events import EVENT_CASES
 from local.tests.contract.kubernetes.cases.fields import FIELDS, RULES, VALIDATION
-from local.tests.contract.kubernetes.cases.groups import GROUP_CASES, SLICE_NODES, SPECS
 from local.tests.contract.kubernetes.cases.jobsets import JOBSET_LISTS, PENDING_PODS
 from local.tests.contract.kubernetes.cases.joining import BOOTSTRAP_TOKENS, SIGNING_REQUESTS
 from local.tests.contract.kubernetes.cases.patching import PATCH
@@ -48,9 +47,6 @@ CASES: tuple[Case, ...] = (
     *BOOTSTRAP_TOKENS,
     *SIGNING_REQUESTS,
     *EVENT_CASES,
-    *GROUP_CASES,
-    *SPECS,
-    *SLICE_NODES,
     *PENDING_PODS,
     *JOBSET_LISTS,
 )

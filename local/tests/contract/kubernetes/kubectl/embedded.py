@@ -12,7 +12,7 @@ from local.tests.contract.kubernetes.definitions import ALL
 from local.tests.contract.kubernetes.dialogue import variables
 from local.tests.contract.kubernetes.kubectl.terminal import Terminal, find_kubectl
 from local.tests.contract.kubernetes.serving import served
-from tests.support.real_parts import miss
+from local.tests.real_parts import miss
 
 
 @dataclass(frozen=True)

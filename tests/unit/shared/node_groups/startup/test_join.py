@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.shared.node_groups.startup.vm import OTHER_TOKEN, PIN, TOKEN, MetadataThread, Vm
+from local.tests.vm.machine import MetadataThread
+from tests.unit.shared.node_groups.startup.vm import OTHER_TOKEN, PIN, TOKEN, Vm
 
 pytestmark = pytest.mark.processes
 

@@ -7,25 +7,22 @@ time to pass: the tests change the metadata, which triggers the script.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import queue
 import shutil
 import subprocess
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 
-from local.vm.metadata_server import MetadataServer
+from local.tests.vm.machine import TIMEOUT_S, Machine, MetadataThread
 from shared.node_groups.bootstrap import render_startup_script
 
 T = TypeVar("T")
-TIMEOUT_S = 20.0
 TOKEN = "abc123.0123456789abcdef"
 OTHER_TOKEN = "xyz789.fedcba9876543210"
 PIN = "sha256:" + "5a" * 32
@@ -77,62 +74,6 @@ esac""",
 }
 QUIET = ("date",)
 """Stand-ins whose calls are not recorded, because they are too many."""
-
-
-@dataclass
-class Machine:
-    """A VM with the interface that its metadata server and its agent use."""
-
-    project: str = "my-project"
-    zone: str = "us-central1-c"
-    name: str = "tng-train-0a1b2c3d-x1y2"
-    id: str = "4711"
-    machine_type: str = "tpu7x-standard-4t"
-    metadata: dict[str, str] = field(default_factory=lambda: {"enable-guest-attributes": "TRUE"})
-    serial: str = ""
-    guest_attributes: dict[str, str] = field(default_factory=dict)
-
-    def attributes(self) -> Mapping[str, str]:
-        return self.metadata
-
-    def write_serial(self, text: str) -> None:
-        self.serial += text
-
-    def set_guest_attribute(self, namespace: str, key: str, value: str) -> None:
-        self.guest_attributes[f"{namespace}/{key}"] = value
-
-
-class MetadataThread:
-    """A `MetadataServer` on its own event loop."""
-
-    def __init__(self, machine: Machine, port: int = 0) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-
-        async def start() -> tuple[MetadataServer, str]:
-            server = MetadataServer(machine)
-            return server, await server.start(port)
-
-        self.server, self.address = self._run(start())
-
-    def _run(self, coroutine: Any) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(TIMEOUT_S)
-
-    def do(self, change: Callable[[], None]) -> None:
-        """Change the metadata on the server's own thread, and answer the waiting requests."""
-
-        async def change_and_notify() -> None:
-            change()
-            self.server.changed()
-
-        self._run(change_and_notify())
-
-    def stop(self) -> None:
-        self._run(self.server.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
 
 class Vm:

@@ -15,6 +15,7 @@ from local.base.clock import LoopClock
 from local.base.http import Request, Response
 from local.base.machine import VmAgent
 from local.base.web import serve
+from local.tests.vm.machine import Machine
 from local.tests.vm.small_cluster import SmallCluster
 from local.vm.agents import KubeAgent, Timings
 from local.vm.conversation import Anonymous, ConnectionRefused, Reply, Send
@@ -23,7 +24,6 @@ from local.vm.kubelet import KubeletBehaviour
 from local.vm.script_agent import ScriptAgent
 from local.vm.transport import Https, send_https
 from shared.node_groups.bootstrap import join_metadata, new_token, render_startup_script
-from tests.unit.shared.node_groups.startup.vm import Machine
 
 pytestmark = pytest.mark.processes
 

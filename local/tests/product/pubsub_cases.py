@@ -9,13 +9,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from local.tests.contract.pubsub import case as contract
 from local.tests.contract.pubsub.bench import Bench, Push, Receiver
-from local.tests.contract.pubsub.case import Differs, case
+from local.tests.contract.pubsub.case import Case, Differs
 from relay.changes.pending import OutgoingMessage
 from relay.publisher import PubSubPublisher, find_credentials
 from shared.base.names import topic_id
@@ -36,10 +38,13 @@ TOPIC_ID = topic_id(PREFIX, STEP)
 CLUSTER = "9a1f"
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 MESSAGE = Message("default", "train", "uid-1", Cause.NODES_CHANGED, AT, nodes=("n-1", "n-2"))
-ENTRIES = Path(__file__).parents[4] / "tests" / "data" / "audit-log-entries.jsonl"
+ENTRIES = Path(__file__).parents[3] / "tests" / "data" / "audit-log-entries.jsonl"
 
 _RECEIVED = {"message": MESSAGE, "attributes": {"cluster": CLUSTER, "cause": "NodesChanged"}}
 
+
+CASES: list[Case] = []
+case = partial(contract.case, cases=CASES)
 
 _ENVIRONMENT = threading.Lock()
 """Cases run at the same time in one process, which has one environment."""

@@ -6,16 +6,13 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import pytest
 
 from local.control_plane import jobset_crd, plane
 from local.control_plane.binaries import Binaries, Unavailable, find
-from tests.support import pubsub_emulator as emulator
-
-if TYPE_CHECKING:
-    from tests.real.bridge.installation import Installation
+from local.tests import pubsub_emulator as emulator
 
 REAL_PARTS = "REAL_PARTS"
 """If this variable is ``required``, a test fails without the real component that it needs; otherwise it
@@ -71,24 +68,6 @@ def open_own_control_plane(
     """A new control plane whose components may be stopped; never the cluster of TEST_KUBECONFIG."""
     with plane.start(get_control_plane_binaries(), api_server_flags, controller_flags) as own:
         yield own
-
-
-@pytest.fixture(scope="session")
-def installation() -> Iterator[Installation]:
-    """A control plane with the product's manifests, for tests that need a complete cluster.
-
-    Each test begins with `Installation.clean`, so it finds no objects of other tests.
-    """
-    from shared.triggers.routes import STEPS
-    from tests.real.bridge.heartbeats import CONTROLLER_FLAGS
-    from tests.real.bridge.installation import install
-    from tests.support.harness import manifests
-
-    accounts = [*(step.replace("_", "-") for step in STEPS), "relay"]
-    with open_own_control_plane(controller_flags=CONTROLLER_FLAGS) as own:
-        installed = install(own, manifests(), accounts)
-        yield installed
-        installed.close()
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ import yaml
 
 from local.base.ports import find_free_ports
 from local.run.supervisor import JOBSET_STEPS, STEPS
+from shared.triggers import routes
 from tests.processes.program import STARTED, TIMEOUT_S, Local, Program, running
 from tests.support.harness import ROOT
 
@@ -318,3 +319,7 @@ def test_killing_it_ends_its_processes(tmp_path: Path) -> None:
         assert len(program.children()) > 6
         program.stop(signal.SIGKILL)
         program.until_alone()
+
+
+def test_every_step_runs() -> None:
+    assert (STEPS, JOBSET_STEPS) == (routes.STEPS, routes.JOBSET_STEPS)

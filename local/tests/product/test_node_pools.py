@@ -10,7 +10,8 @@ import pytest
 
 from local.gce import Principal
 from local.gke import Timings
-from local.tests.gke.small_gke import CLUSTER, SETTINGS, ZONE, Gke
+from local.tests.gke.small_gke import CLUSTER, ZONE, Gke
+from local.tests.product.node_pools import LEADER, SETTINGS, V6E, provider
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gke import GkeClient
 from shared.slices.by_node_pool.provider import NodePools
@@ -20,11 +21,6 @@ from shared.slices.selectors import SPOT
 from tests.support.loopback import open_loopback
 from tests.unit.shared.slices.by_node_pool.objects import TOLERATION, leader
 
-V6E = {
-    "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
-    "cloud.google.com/gke-tpu-topology": "2x4",
-}
-LEADER = leader(node_selector=V6E)
 NAME = "jobset-test-random-key"
 
 
@@ -35,7 +31,7 @@ def gke() -> Gke:
 
 @pytest.fixture
 def pools(gke: Gke) -> NodePools:
-    return gke.provider()
+    return provider(gke)
 
 
 def found(pools: NodePools) -> Slice:
@@ -182,7 +178,7 @@ def test_a_stockout_is_reported_with_gkes_message(gke: Gke) -> None:
         asked.append(name)
         return []
 
-    pools = gke.provider(list_readiness=list_readiness)
+    pools = provider(gke, list_readiness=list_readiness)
     pools.create(pools.build_desired(LEADER))
     assert found(pools).state is SliceState.PROVISIONING
     assert asked == []
@@ -202,14 +198,14 @@ def test_a_failed_pool_with_nodes_counts_as_created(
     gke: Gke, nodes: list[bool], phase: Phase
 ) -> None:
     gke.faults.set_capacity(ZONE, "ct6e-standard", 0)
-    pools = gke.provider(list_readiness=lambda _: nodes)
+    pools = provider(gke, list_readiness=lambda _: nodes)
     pools.create(pools.build_desired(LEADER))
     gke.clock.run_for(600)
     assert find_phase(found(pools)) is phase
 
 
 def test_a_pool_that_lost_a_node_reports_whether_others_are_ready(gke: Gke) -> None:
-    pools = gke.provider(list_readiness=lambda _: [False, True])
+    pools = provider(gke, list_readiness=lambda _: [False, True])
     pools.create(pools.build_desired(LEADER))
     gke.clock.run_for(600)
     gke.faults.lose_nodes(NAME)
@@ -278,7 +274,7 @@ def test_a_cluster_without_pools_has_no_slices(pools: NodePools) -> None:
 
 
 def test_an_absent_cluster_is_not_reported_as_an_absent_pool(gke: Gke) -> None:
-    pools = gke.provider(replace(SETTINGS, cluster="other"))
+    pools = provider(gke, replace(SETTINGS, cluster="other"))
     with pytest.raises(CallError, match=r"nodePools\.create: 404 notFound: Not found: projects/"):
         pools.create(pools.build_desired(LEADER))
 
@@ -287,7 +283,7 @@ def test_no_call_is_made_after_the_deadline(gke: Gke) -> None:
     def over() -> float:
         raise OutOfTimeError
 
-    pools = gke.provider(remaining_s=over)
+    pools = provider(gke, remaining_s=over)
     with pytest.raises(OutOfTimeError):
         pools.get("default", NAME)
     assert gke.simulator.calls.records == []
@@ -330,6 +326,6 @@ def test_an_unreachable_service_is_a_transient_error() -> None:
 def test_the_error_about_a_missing_permission_names_it(gke: Gke) -> None:
     gke = Gke(Timings(), principals={"x": Principal("x@y")})
     gke.faults.remove_permission("user@example.com", "container.clusters.update")
-    pools = gke.provider()
+    pools = provider(gke)
     with pytest.raises(CallError, match=r'403 forbidden: Required "container\.clusters\.update"'):
         pools.create(pools.build_desired(LEADER))

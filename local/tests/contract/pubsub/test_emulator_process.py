@@ -11,14 +11,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from local.tests import pubsub_emulator
 from local.tests.run.family import wait_until_gone
-from tests.support import pubsub_emulator
 
 _GONE_WITHIN_S = 30.0
 _START_ONE = """
 import sys
 from pathlib import Path
-from tests import pubsub_emulator
+from local.tests import pubsub_emulator
 with pubsub_emulator.start(Path(sys.argv[1])) as address:
     print(address, flush=True)
     sys.stdin.read()

@@ -13,6 +13,7 @@ import pytest
 from local.base.clock import VirtualClock
 from local.base.http import Request
 from local.kube import ADMIN, KubeApi
+from local.tests.vm.machine import Machine
 from local.vm.agents import JoinFault, KubeAgent, Timings
 from local.vm.transport import InProcess
 from shared.node_groups.bootstrap import (
@@ -24,7 +25,6 @@ from shared.node_groups.bootstrap import (
     render_startup_script,
     token_secret,
 )
-from tests.unit.shared.node_groups.startup.vm import Machine
 
 ADMIN_TOKEN = "an-administrator"
 NODE_PATH = "/api/v1/nodes/tng-train-0a1b2c3d-x1y2"

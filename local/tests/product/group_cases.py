@@ -258,3 +258,5 @@ SLICE_NODES = (
         patch(NODE, {"spec": {"unschedulable": False}}).has({"spec.unschedulable": ABSENT}),
     ),
 )
+
+CASES = (*GROUP_CASES, *SPECS, *SLICE_NODES)
