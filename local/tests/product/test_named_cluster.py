@@ -20,7 +20,7 @@ from local.cluster.named import NamedCluster, clean
 from local.cluster.owned import describe_process, find_claim
 from local.cluster.preflight import find_obstacle
 from local.kube import CertificateAuthority
-from local.tests.cluster.small_cluster import SmallCluster, claim, open_cluster
+from local.tests.product.small_cluster import SmallCluster, claim, open_cluster
 from tests.support.harness import ROOT
 
 

@@ -25,14 +25,14 @@ from local.cluster.manifests import (
     read_manifests,
 )
 from local.cluster.owned import describe_process, is_running, remove_owned
-from local.tests.cluster.small_cluster import (
+from local.tests.jobsets.cluster import jobset
+from local.tests.product.small_cluster import (
     OURS,
     SmallCluster,
     claim,
     manifest,
     open_cluster,
 )
-from local.tests.jobsets.cluster import jobset
 from local.vm.kubeadm import signing_request
 from tests.support.harness import ROOT
 

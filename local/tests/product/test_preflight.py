@@ -12,14 +12,14 @@ import yaml
 from local import jobsets
 from local.cluster.manifests import FOR_PODS, read_manifests
 from local.cluster.preflight import describe_version, find_obstacle
-from local.tests.cluster.small_cluster import (
+from local.tests.jobsets.cluster import jobset
+from local.tests.product.small_cluster import (
     OURS,
     SmallCluster,
     claim,
     manifest,
     open_cluster,
 )
-from local.tests.jobsets.cluster import jobset
 
 Manifest = dict[str, Any]
 KUBECONFIG = Path("/home/me/config")
