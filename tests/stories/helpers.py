@@ -17,7 +17,6 @@ from local.base.machine import Machine
 from local.cloud.simulation import LAZY_LEASE_S, PROJECT, Options
 from local.vm import agents
 from local.vm.conversation import Bearer, Identity
-from tests.stories import helpers
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
 
@@ -37,6 +36,8 @@ ONE_HOST: Mapping[str, Any] = {
     "topology": "2x2x1",
     "targetSizePolicyMode": "INDIVIDUAL",
 }
+TWO_SINGLE: Mapping[str, Any] = {**ONE_HOST, "nodeCount": 2}
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 PrintFigure = Callable[[str], None]
 
@@ -272,20 +273,12 @@ def envelope(data: bytes) -> bytes:
     return json.dumps({"message": message}).encode()
 
 
-TWO_SINGLE = {**ONE_HOST, "nodeCount": 2}
-
-
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
-
-
 def harness_for(spec: dict[str, Any]) -> Harness:
     """A simulation in which the spec can become Ready: its template exists, and its VMs can join."""
     joins = "bootstrapKubernetes" in spec
-    harness = Harness() if joins else Harness(helpers.JOIN_BY_OTHER_MEANS)
+    harness = Harness() if joins else Harness(JOIN_BY_OTHER_MEANS)
     uri = spec.get("instanceTemplateURI", "")
     if uri:
         region = uri.split("/regions/")[1].split("/")[0] if "/regions/" in uri else ""
-        helpers.create_template(
-            harness, {**helpers.template(), "name": uri.rpartition("/")[2]}, region
-        )
+        create_template(harness, {**template(), "name": uri.rpartition("/")[2]}, region)
     return harness

@@ -18,7 +18,7 @@ from local.cloud.simulation import Clocks, Options
 from local.vm import agents
 from shared.base.names import VM_ID_LABEL
 from tests.stories import helpers
-from tests.stories.helpers import MINUTE, NAME, ONE_HOST, SPOT
+from tests.stories.helpers import MINUTE, NAME, SPOT, TWO_SINGLE
 from tests.support.harness import Harness
 from tests.support.manifests import manifest
 
@@ -41,7 +41,6 @@ REST = tuple(
     for offsets in product(OFFSETS_S, repeat=3)
     if offsets not in ALONE and offsets not in TOGETHER
 )
-TWO_SINGLE = {**ONE_HOST, "nodeCount": 2}
 READY = ("True", "Ready", "All nodes are ready")
 
 
