@@ -133,7 +133,10 @@ class Relay:
             try:
                 async with asyncio.timeout(SHUTDOWN_S):
                     await publishing
-                    await self._publish_rest()
+                    # Once more, what is pending and not due.
+                    horizon = self._now() + WIDEST_RETRY_GAP
+                    while self._cluster_id and (rest := self._outbox.take_due(horizon, MAX_BATCH)):
+                        self._outbox.returned(await self._publish(rest), horizon)
             except TimeoutError:
                 _LOG.warning(
                     "ended before everything was published; the next start reports it from the state"
@@ -153,12 +156,6 @@ class Relay:
                 await asyncio.wait_for(self._changed.wait(), wait.total_seconds())
             failed = await self._publish(self._outbox.take_due(self._now(), MAX_BATCH))
             self._outbox.returned(failed, self._now())
-
-    async def _publish_rest(self) -> None:
-        """Publish all that is pending, due or not, once."""
-        horizon = self._now() + WIDEST_RETRY_GAP
-        while self._cluster_id and (rest := self._outbox.take_due(horizon, MAX_BATCH)):
-            self._outbox.returned(await self._publish(rest), horizon)
 
     async def _publish(self, publications: list[OutgoingMessage]) -> list[OutgoingMessage]:
         if not publications:

@@ -69,7 +69,7 @@ def read_record(raw: Mapping[str, Any]) -> GroupRecord:
     return GroupRecord(
         uid=read_text(metadata, "uid"),
         state=state,
-        reason=metrics.reason_label(reason),
+        reason=metrics.limit_label("reason", reason),
         since=since,
         chips=chips,
         running_chips=min(chips, chips // max(1, hosts) * running),
@@ -161,7 +161,8 @@ class GroupMetrics:
             after = replace(after, is_complete=True)  # a status may be lost, and written again
         self._records[key] = after
         if after.is_complete and not (before is not None and before.is_complete):
-            model = metrics.model_label(read_text(read_mapping(raw, "status"), "provisioningModel"))
+            model = read_text(read_mapping(raw, "status"), "provisioningModel")
+            model = metrics.limit_label("provisioning_model", model)
             if phases := read_phases(raw):
                 metrics.TIME_TO_READY.labels(model).observe(sum(phases.values()))
             for phase, seconds in phases.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from aiohttp import web
@@ -22,53 +23,47 @@ from relay.watching.watch import Timing
 from relay.watching.watch_health import WatchHealth
 
 
+@dataclass(frozen=True)
 class Health:
     """The answers of the probes, from the health of each watch."""
 
-    def __init__(
-        self,
-        watches: Mapping[WatchedKind, WatchHealth],
-        outbox: Outbox,
-        group_metrics: GroupMetrics,
-        timing: Timing,
-    ) -> None:
-        self._watches = watches
-        self._outbox = outbox
-        self._group_metrics = group_metrics
-        self._timing = timing
+    watches: Mapping[WatchedKind, WatchHealth]
+    outbox: Outbox
+    group_metrics: GroupMetrics
+    timing: Timing
 
     def list_stuck(self) -> list[str]:
         """One line for each watch that has received nothing at all for too long."""
         return [
             f"{kind}: stuck: nothing received for {watch.silence_s():.0f} s"
-            for kind, watch in self._watches.items()
-            if watch.silence_s() > self._timing.stuck_s
+            for kind, watch in self.watches.items()
+            if watch.silence_s() > self.timing.stuck_s
         ]
 
     def list_not_ready(self) -> list[str]:
         """One line for each kind that is not listed yet, or not being watched."""
         lines = []
-        for kind, watch in self._watches.items():
+        for kind, watch in self.watches.items():
             if not watch.listed:
                 lines.append(f"{kind}: not listed yet" + (watch.missing and f": {watch.missing}"))
             elif watch.missing:
                 lines.append(f"{kind}: {watch.missing}")
-            elif (silence_s := watch.without_contact_s()) > self._timing.silent_s:
+            elif (silence_s := watch.without_contact_s()) > self.timing.silent_s:
                 lines.append(f"{kind}: no contact with the API server for {silence_s:.0f} s")
         return lines
 
     def update_metrics(self) -> None:
         """Set the gauges to the current values."""
-        for kind, watch in self._watches.items():
+        for kind, watch in self.watches.items():
             metrics.SILENCE.labels(kind).set(watch.silence_s())
             metrics.WITHOUT_CONTACT.labels(kind).set(watch.without_contact_s())
         for step in TRIGGERED_STEPS:
-            metrics.PENDING.labels(step).set(self._outbox.count_pending(step))
-        metrics.GROUPS.set(self._outbox.group_count)
-        metrics.NODES.set(self._outbox.node_count)
-        metrics.WAITING_PODS.set(self._outbox.waiting_pod_count)
-        metrics.JOBSETS.set(self._outbox.jobset_count)
-        self._group_metrics.update_metrics()
+            metrics.PENDING.labels(step).set(self.outbox.count_pending(step))
+        metrics.GROUPS.set(self.outbox.group_count)
+        metrics.NODES.set(self.outbox.node_count)
+        metrics.WAITING_PODS.set(self.outbox.waiting_pod_count)
+        metrics.JOBSETS.set(self.outbox.jobset_count)
+        self.group_metrics.update_metrics()
 
 
 async def serve(health: Health, port: int) -> tuple[web.AppRunner, int]:

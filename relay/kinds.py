@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, get_args
 
 from shared.triggers import routes
 
 WatchedKind = Literal["TPUNodeGroup", "Node", "CertificateSigningRequest", "Pod", "JobSet"]
 Change = Literal["ADDED", "MODIFIED", "DELETED"]
 
-KINDS: tuple[WatchedKind, ...] = (
-    "TPUNodeGroup",
-    "Node",
-    "CertificateSigningRequest",
-    "Pod",
-    "JobSet",
-)
+KINDS: tuple[WatchedKind, ...] = get_args(WatchedKind)
 
 TRIGGERED_STEPS = (
     routes.CREATE_RESOURCES,

@@ -180,10 +180,7 @@ TIME_TO_REPAIR = _declare(
     buckets=_WAITS,
 )
 EVENTS = _declare(
-    Counter,
-    "tpu_functions_relay_watch_events_total",
-    ("kind", "event"),
-    "Watch events received.",
+    Counter, "tpu_functions_relay_watch_events_total", ("kind", "event"), "Watch events received."
 )
 SKIPPED = _declare(
     Counter,
@@ -258,23 +255,10 @@ WAITING_PODS = _declare(
     Gauge, "tpu_functions_relay_waiting_pods", (), "Pods of JobSets that wait for a slice."
 )
 JOBSETS = _declare(
-    Gauge,
-    "tpu_functions_relay_jobsets",
-    (),
-    "JobSets in the cache: those that request TPU chips.",
+    Gauge, "tpu_functions_relay_jobsets", (), "JobSets in the cache: those that request TPU chips."
 )
 
 
-def event_label(word: str) -> str:
-    """The type of a watch event as a label's value."""
-    return word if word in LABELS["event"] else "OTHER"
-
-
-def reason_label(word: str) -> str:
-    """The reason of a condition as a label's value."""
-    return word if word in LABELS["reason"] else OTHER
-
-
-def model_label(word: str) -> str:
-    """A provisioning model as a label's value."""
-    return word if word in LABELS["provisioning_model"] else OTHER
+def limit_label(label: str, word: str) -> str:
+    """A label's value for a word: the last one of `LABELS`, for others, if it is not among them."""
+    return word if word in LABELS[label] else [*LABELS[label]][-1]

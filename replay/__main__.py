@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from replay.app import app
-from replay.completion import PROGRAM, VARIABLE, answer_kubectl, is_completer
+from replay.completion import COMPLETER, PROGRAM, VARIABLE, answer_kubectl
 
 
 def run_plugin() -> None:
     """Run as ``kubectl tng``, or complete its command line."""
-    if is_completer(sys.argv[0]):
+    if Path(sys.argv[0]).name == COMPLETER:
         answer_kubectl(app, sys.argv[1:])
     else:
         _run("kubectl tng")
@@ -23,15 +24,10 @@ def _run(name: str) -> None:
     try:
         app(prog_name=PROGRAM if is_completion else name)
     finally:
-        _flush()
-
-
-def _flush() -> None:
-    """Write what is left of the output, unless nobody reads it any more, as behind ``| head``."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # the output's reader has ended, as behind ``| head``
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

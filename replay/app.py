@@ -11,22 +11,8 @@ from typing import IO, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from replay import dead_letter_commands
+from replay import commands, dead_letter_commands
 from replay.audit_log import find_projects, make_publications, make_query, read_filters
-from replay.commands import (
-    AnyStep,
-    DryRun,
-    Group,
-    Output,
-    Step,
-    Yes,
-    ask,
-    get_ways,
-    parse_duration,
-    parse_target,
-    publish_and_print,
-    publish_many,
-)
 from replay.completion import complete_groups, complete_jobsets_too
 from replay.errors import FORESEEN, ReplayError, in_plain_words
 from replay.explain import Explanation
@@ -112,12 +98,12 @@ def main(
 @app.command(short_help="Trigger the steps of a group, or of all groups, now.")
 def resync(
     ctx: typer.Context,
-    target: Group = "",
+    target: commands.Group = "",
     every: Annotated[bool, typer.Option("--all", help="All groups of the cluster.")] = False,
-    step: Step = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Format.TABLE,
+    step: commands.Step = None,
+    dry_run: commands.DryRun = False,
+    yes: commands.Yes = False,
+    output: commands.Output = Format.TABLE,
 ) -> None:
     """Publish a resync of a group, or of all groups: the steps observe it now, not at the next sweep.
 
@@ -131,8 +117,8 @@ def resync(
     """
     if bool(target) == every:
         raise typer.BadParameter("name one group, or give --all", param_hint="NAMESPACE/NAME")
-    names = parse_target(target) if target else None
-    ways = get_ways(ctx)
+    names = commands.parse_target(target) if target else None
+    ways = commands.get_ways(ctx)
     groups = [get_group(ways, *names)] if names else list_groups(ways)
     publications = list(resyncs(groups, step, ways.now()))
     if not publications:
@@ -140,21 +126,21 @@ def resync(
         say(f"Nothing to publish: {what}.")
     if every and not dry_run:
         question = f"Publish {count(len(publications), 'resync')} of {count(len(groups), 'group')}?"
-        ask(ways, question, yes=yes)
-    publish_and_print(ways, publications, dry_run=dry_run, output=output)
+        commands.ask(ways, question, yes=yes)
+    commands.publish_and_print(ways, publications, dry_run=dry_run, output=output)
 
 
 @app.command(short_help="Publish recorded messages.")
 def file(
     ctx: typer.Context,
     path: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help='"-": stdin.')],
-    step: Step = None,
+    step: commands.Step = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Skip lines that cannot be read.")
     ] = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Format.TABLE,
+    dry_run: commands.DryRun = False,
+    yes: commands.Yes = False,
+    output: commands.Output = Format.TABLE,
 ) -> None:
     """Publish recorded messages (one JSON object per line), each to the topic of its step.
 
@@ -172,7 +158,7 @@ def file(
       gcloud logging read 'log_id("cloudaudit.googleapis.com/activity")' --format json |
         jq -c '.[]' | kubectl tng file -
     """
-    ways = get_ways(ctx)
+    ways = commands.get_ways(ctx)
     rules = Rules(step, ways.settings.topic_prefix, ways.now())
     try:
         raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
@@ -189,7 +175,7 @@ def file(
         )
     if not recording.publications:
         say("Nothing to publish: no line triggers a step.")
-    publish_many(ways, recording.publications, dry_run=dry_run, yes=yes, output=output)
+    commands.publish_many(ways, recording.publications, dry_run=dry_run, yes=yes, output=output)
 
 
 app.add_typer(dead_letter_commands.commands, cls=TyperGroup)
@@ -199,17 +185,12 @@ app.add_typer(dead_letter_commands.commands, cls=TyperGroup)
 def explain(
     ctx: typer.Context,
     target: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAMESPACE/NAME",
-            help="The group, or the JobSet.",
-            autocompletion=complete_jobsets_too,
-        ),
+        str, commands.name_argument("The group, or the JobSet.", complete_jobsets_too)
     ],
     is_jobset: Annotated[
         bool, typer.Option("--jobset", help="Explain the slices of the JobSet of this name.")
     ] = False,
-    output: Output = Format.TABLE,
+    output: commands.Output = Format.TABLE,
 ) -> None:
     """Show why a group is not Ready, its conditions, and what each step would do. Changes nothing.
 
@@ -227,13 +208,13 @@ def explain(
       kubectl tng explain default/my-slice --output json | jq .ready
       kubectl tng explain default/my-jobset --jobset
     """
-    namespace, name = parse_target(target)
+    namespace, name = commands.parse_target(target)
     explanation: Explanation | JobSetExplanation
     if is_jobset:
-        explanation = explain_jobset(get_ways(ctx), namespace, name)
+        explanation = explain_jobset(commands.get_ways(ctx), namespace, name)
         print_jobset_explanation(explanation, output)
     else:
-        explanation = explain_group(get_ways(ctx), namespace, name)
+        explanation = explain_group(commands.get_ways(ctx), namespace, name)
         print_explanation(explanation, output)
     if not explanation.is_whole:
         raise ReplayError("a step could not observe; the lines below its name show the error")
@@ -243,11 +224,11 @@ def explain(
 def record_topic(
     ctx: typer.Context,
     step: Annotated[
-        AnyStep, typer.Argument(metavar="STEP", help="The step whose topic is recorded.")
+        commands.AnyStep, typer.Argument(metavar="STEP", help="The step whose topic is recorded.")
     ],
     path: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help='"-": stdout.')],
     duration: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help="How long to record: 90s, 30m, 2h.")
+        str, commands.duration_option("--for", "How long to record: 90s, 30m, 2h.")
     ] = "10m",
     limit: Annotated[
         int, typer.Option("--limit", min=1, help="Maximum number of messages.")
@@ -263,7 +244,7 @@ def record_topic(
       kubectl tng record label_node events.jsonl --for 5m
       kubectl tng record create_resources - --limit 1 | jq .data
     """
-    ways, seconds = get_ways(ctx), parse_duration(duration)
+    ways, seconds = commands.get_ways(ctx), commands.parse_duration(duration)
     number = 0
     with _open_for_writing(path) as file:
         for number, line in enumerate(record(ways, step, seconds, limit), start=1):  # noqa: B007
@@ -274,23 +255,17 @@ def record_topic(
 @app.command("audit-log", short_help="Publish messages that the log sinks have lost.")
 def audit_log(
     ctx: typer.Context,
-    target: Group = "",
+    target: commands.Group = "",
     *,
     since: Annotated[
-        str,
-        typer.Option(
-            "--since", metavar="DURATION", help="Start of the time range, as an age: 2h, 1d."
-        ),
+        str, commands.duration_option("--since", "Start of the time range, as an age: 2h, 1d.")
     ],
     until: Annotated[
-        str,
-        typer.Option(
-            "--until", metavar="DURATION", help="End of the time range, as an age; default: now."
-        ),
+        str, commands.duration_option("--until", "End of the time range, as an age; default: now.")
     ] = "",
-    dry_run: DryRun = False,
-    yes: Yes = False,
-    output: Output = Format.TABLE,
+    dry_run: commands.DryRun = False,
+    yes: commands.Yes = False,
+    output: commands.Output = Format.TABLE,
 ) -> None:
     """Read Compute Engine's audit log again, and publish its messages as the log sinks would.
 
@@ -305,12 +280,12 @@ def audit_log(
       kubectl tng audit-log default/my-slice --since 30m
       kubectl tng audit-log --since 6h --until 4h --yes
     """
-    ways = get_ways(ctx)
+    ways = commands.get_ways(ctx)
     now = ways.now()
-    began = now - parse_duration(since)
-    ended = now - parse_duration(until) if until else now
+    began = now - commands.parse_duration(since)
+    ended = now - commands.parse_duration(until) if until else now
     filters = read_filters(ways.settings)
-    name = get_group(ways, *parse_target(target)).resource_name if target else ""
+    name = get_group(ways, *commands.parse_target(target)).resource_name if target else ""
     query = make_query(filters.values(), began, ended, name)
     publications: list[Publication] = []
     projects = find_projects(ways.settings)
@@ -322,7 +297,7 @@ def audit_log(
             publications += found
     if not publications:
         say("Nothing to publish: no entry triggers a step.")
-    publish_many(ways, publications, dry_run=dry_run, yes=yes, output=output)
+    commands.publish_many(ways, publications, dry_run=dry_run, yes=yes, output=output)
 
 
 @app.command(
@@ -332,19 +307,13 @@ def audit_log(
 def show_timeline(
     ctx: typer.Context,
     target: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAMESPACE/NAME",
-            help="The group; it may be deleted already.",
-            autocompletion=complete_groups,
-        ),
+        str, commands.name_argument("The group; it may be deleted already.", complete_groups)
     ],
     since: Annotated[
         str,
-        typer.Option(
+        commands.duration_option(
             "--since",
-            metavar="DURATION",
-            help="Start of the time range, as an age: 2h, 7d; default: the group's creation, or 1d if "
+            "Start of the time range, as an age: 2h, 7d; default: the group's creation, or 1d if "
             "it is deleted.",
         ),
     ] = "",
@@ -368,7 +337,7 @@ def show_timeline(
         bool,
         typer.Option("--why", help="Show the facts behind each decision."),
     ] = False,
-    output: Output = Format.TABLE,
+    output: commands.Output = Format.TABLE,
 ) -> None:
     """Show a slice's timeline from Cloud Logging and the group's Events: why it was not Ready and for
     how long, which steps ran when and why, and how long Compute Engine and the functions took.
@@ -385,9 +354,9 @@ def show_timeline(
       kubectl tng timeline default/my-slice --output json | jq .notReady
       kubectl tng timeline default/my-slice --since 1h --why
     """
-    names, ways = parse_target(target), get_ways(ctx)
+    names, ways = commands.parse_target(target), commands.get_ways(ctx)
     now = ways.now()
-    began = now - parse_duration(since) if since else None
+    began = now - commands.parse_duration(since) if since else None
     request = TimelineRequest(
         *names, since=began, until=now, chips_per_vm=chips, with_decisions=why
     )

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from replay.audit_log import FILTERS
@@ -52,9 +52,12 @@ def build(target: Path, requirements: str) -> None:
 
 
 def _copy_distribution(name: str, version: str, site: Path) -> None:
-    found = _find(name)
+    try:
+        found = distribution(name)
+        installed = f"{found.version} is installed"
+    except PackageNotFoundError:
+        found, installed = None, "it is not installed"
     if found is None or found.version != version:
-        installed = f"{found.version} is installed" if found is not None else "it is not installed"
         raise WrongVersionError(
             f"{REQUIREMENTS.relative_to(ROOT)} pins {name} {version}, and {installed}; `make setup` "
             "installs what is pinned"
@@ -65,13 +68,6 @@ def _copy_distribution(name: str, version: str, site: Path) -> None:
         copy = site / file
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(str(file.locate()), copy)
-
-
-def _find(name: str) -> Distribution | None:
-    try:
-        return distribution(name)
-    except PackageNotFoundError:
-        return None
 
 
 if __name__ == "__main__":

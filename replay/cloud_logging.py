@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 from replay.errors import as_call_errors
@@ -40,9 +41,6 @@ class Logs(Protocol):
 class CloudLogging:
     """Cloud Logging by google-cloud-logging; ``LOGGING_EMULATOR_HOST`` names a stand-in."""
 
-    def __init__(self) -> None:
-        self._made: Any = None
-
     def list_page(self, projects: Sequence[str], query: str, token: str) -> Page:
         """A page of the entries of these projects. Raises `CallError`."""
         request = {
@@ -59,11 +57,18 @@ class CloudLogging:
         readable = tuple(entry for entry in entries if entry is not None)
         return Page(readable, page.next_page_token, len(entries) - len(readable))
 
-    @property
+    @cached_property
     def _client(self) -> Any:
-        if self._made is None:
-            self._made = _make_client()
-        return self._made
+        from google.cloud.logging_v2.services import logging_service_v2
+        from google.cloud.logging_v2.services.logging_service_v2 import transports
+
+        transport = None
+        if emulator := os.environ.get("LOGGING_EMULATOR_HOST"):
+            import grpc
+
+            channel = grpc.insecure_channel(emulator)
+            transport = transports.LoggingServiceV2GrpcTransport(channel=channel)
+        return logging_service_v2.LoggingServiceV2Client(transport=transport)
 
 
 def read_pages(
@@ -104,18 +109,3 @@ def read_entry(entry: Any) -> dict[str, Any] | None:
     except TypeError:
         return None
     return document
-
-
-def _make_client() -> Any:
-    from google.cloud.logging_v2.services.logging_service_v2 import LoggingServiceV2Client
-
-    emulator = os.environ.get("LOGGING_EMULATOR_HOST")
-    if not emulator:
-        return LoggingServiceV2Client()
-    import grpc
-    from google.cloud.logging_v2.services.logging_service_v2.transports import (
-        LoggingServiceV2GrpcTransport,
-    )
-
-    channel = grpc.insecure_channel(emulator)
-    return LoggingServiceV2Client(transport=LoggingServiceV2GrpcTransport(channel=channel))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -32,15 +32,20 @@ Topic = StrEnum("Topic", {step: step for step in routes.GROUP_STEPS})  # type: i
 AnyStep = StrEnum("AnyStep", {step: step for step in routes.ROUTES})  # type: ignore[misc]
 """All topics of an installation but the dead letters."""
 
-Group = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAMESPACE/NAME",
-        help="One group.",
-        show_default=False,
-        autocompletion=complete_groups,
-    ),
-]
+
+def name_argument(help_text: str, complete: Callable[..., list[str]]) -> Any:
+    """An argument that names an object, completed by the shell."""
+    return typer.Argument(
+        metavar="NAMESPACE/NAME", help=help_text, show_default=False, autocompletion=complete
+    )
+
+
+def duration_option(name: str, help_text: str) -> Any:
+    """An option that `parse_duration` parses."""
+    return typer.Option(name, metavar="DURATION", help=help_text)
+
+
+Group = Annotated[str, name_argument("One group.", complete_groups)]
 Output = Annotated[Format, typer.Option("--output", "-o", help="The output format.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]

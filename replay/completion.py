@@ -6,8 +6,7 @@ import contextlib
 import io
 import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 COMPLETER = "kubectl_complete-tng"
@@ -38,20 +37,11 @@ def _complete(
     from replay.ways import open_cluster_only
 
     try:
-        names = list(_names(list_objects(open_cluster_only())))
+        found = [one["metadata"] for one in list_objects(open_cluster_only())]
     except FORESEEN:  # a shell that completes has no place for an error
         return []
+    names = [f"{metadata['namespace']}/{metadata['name']}" for metadata in found]
     return [name for name in names if name.startswith(incomplete)]
-
-
-def _names(objects: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    for one in objects:
-        yield f"{one['metadata']['namespace']}/{one['metadata']['name']}"
-
-
-def is_completer(program: str) -> bool:
-    """Whether kubectl started this to complete a command line."""
-    return Path(program).name == COMPLETER
 
 
 def answer_kubectl(run: Callable[..., Any], words: Sequence[str]) -> None:

@@ -90,31 +90,27 @@ class Leased:
     def __init__(self, subscriptions: Subscriptions, subscription: str) -> None:
         self.letters: list[DeadLetter] = []
         self._subscriptions = subscriptions
-        self._subscription = subscription
-        self._ack_ids: dict[str, str] = {}
+        self.subscription = subscription
+        self.ack_ids: dict[str, str] = {}
+        """By the ids of those that were not removed."""
 
     def pull(self, rules: Rules) -> Iterator[int]:
         """Pull all, up to `MAX_LISTED`; how many there are so far, page by page. Raises `CallError`."""
-        while len(self._ack_ids) < MAX_LISTED:
-            page = self._subscriptions.pull(self._subscription)
+        while len(self.ack_ids) < MAX_LISTED:
+            page = self._subscriptions.pull(self.subscription)
             if not page:
                 break
-            self._subscriptions.lease(self._subscription, [one.ack_id for one in page], LEASE_S)
-            new = [one for one in page if one.message_id not in self._ack_ids]
-            self._ack_ids |= {one.message_id: one.ack_id for one in new}
+            self._subscriptions.lease(self.subscription, [one.ack_id for one in page], LEASE_S)
+            new = [one for one in page if one.message_id not in self.ack_ids]
+            self.ack_ids |= {one.message_id: one.ack_id for one in new}
             self.letters += [read_dead_letter(one, rules) for one in new]
             yield len(self.letters)
         self.letters.sort(key=lambda letter: (letter.first_published, letter.id))
 
     def remove(self, letter: DeadLetter) -> None:
         """Acknowledge one, so that it is gone. Raises `CallError`."""
-        self._subscriptions.acknowledge(self._subscription, [letter.pulled.ack_id])
-        del self._ack_ids[letter.id]
-
-    def give_back(self) -> None:
-        """Release those that were not removed. Raises `CallError`."""
-        if self._ack_ids:
-            self._subscriptions.lease(self._subscription, list(self._ack_ids.values()), 0)
+        self._subscriptions.acknowledge(self.subscription, [letter.pulled.ack_id])
+        del self.ack_ids[letter.id]
 
 
 @contextmanager
@@ -131,7 +127,8 @@ def leased(
             on_page(number)
         yield found
     finally:
-        found.give_back()
+        if found.ack_ids:
+            subscriptions.lease(found.subscription, list(found.ack_ids.values()), 0)
 
 
 def select(letters: Sequence[DeadLetter], ids: Sequence[str], step: str | None) -> list[DeadLetter]:

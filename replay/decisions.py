@@ -13,7 +13,7 @@ from typing import Any
 from functions import approve_join, create_resources, inject_token, label_node, tear_down
 from replay.observed_text import list_facts
 from replay.text import join_names
-from shared.frame.plan import Emit, Plan, Send
+from shared.frame.plan import Emit, Send
 from shared.frame.snapshot import FIELD, Snapshot, SnapshotError, decode, describe, find_classes
 from shared.frame.step import CRASHED, Step
 from shared.node_groups.status import Status, Type
@@ -22,14 +22,8 @@ from shared.node_groups.work import WriteStatus
 MAX_ACTIONS = 4
 """Actions that a line of text names; of more it gives the number."""
 _STEPS: Mapping[str, Step[Any, Any]] = {
-    step.name: step
-    for step in (
-        create_resources.STEP,
-        inject_token.STEP,
-        approve_join.STEP,
-        label_node.STEP,
-        tear_down.STEP,
-    )
+    module.STEP.name: module.STEP
+    for module in (create_resources, inject_token, approve_join, label_node, tear_down)
 }
 
 
@@ -79,7 +73,14 @@ def decide_again(line: Mapping[str, Any]) -> Decision:
         facts = tuple(map(str, list_facts(snapshot.observed)))
     except Exception as error:  # noqa: BLE001 - the log may hold any value of a known class
         return Decision(problem=f"the snapshot cannot be read: {type(error).__name__}: {error}")
-    today = _decide_today(step, snapshot)
+    try:
+        plan = step.decide(snapshot.observed, snapshot.now)
+        # The reason of Ready is known if no later action can change it.
+        last = [one for one in plan.list_actions() if not isinstance(one, Send | Emit)][-1:]
+        ready = _reason(last[0].status) if last and isinstance(last[0], WriteStatus) else ""
+        today = Decided(plan.outcome, describe(plan), ready)
+    except Exception as error:  # noqa: BLE001 - a crash of today's code is its decision
+        today = Decided(CRASHED, (f"{type(error).__name__}: {error}",))
     then = _read_then(line, snapshot, knows_ready=bool(today.ready))
     if not then.ready:
         today = Decided(today.outcome, today.actions)
@@ -125,20 +126,6 @@ def _get_classes(step: str) -> Mapping[str, type]:
     return find_classes(_STEPS[step].decide)
 
 
-def _decide_today(step: Step[Any, Any], snapshot: Snapshot) -> Decided:
-    try:
-        plan = step.decide(snapshot.observed, snapshot.now)
-        return Decided(plan.outcome, describe(plan), _find_ready(plan))
-    except Exception as error:  # noqa: BLE001 - that it crashes is what today's code makes of the values
-        return Decided(CRASHED, (f"{type(error).__name__}: {error}",))
-
-
-def _find_ready(plan: Plan) -> str:
-    """The reason of Ready that a plan writes, if no action after that can change it."""
-    last = [one for one in plan.list_actions() if not isinstance(one, Send | Emit)][-1:]
-    return _reason(last[0].status) if last and isinstance(last[0], WriteStatus) else ""
-
-
 def _read_then(line: Mapping[str, Any], snapshot: Snapshot, *, knows_ready: bool) -> Decided:
     """What was decided. Its reason of Ready is known if the plan was executed to its end: then the line
     has it, or it was not changed."""
@@ -149,16 +136,12 @@ def _read_then(line: Mapping[str, Any], snapshot: Snapshot, *, knows_ready: bool
     if not (knows_ready and is_executed):
         return Decided(snapshot.outcome, snapshot.actions)
     written = line.get("ready")
-    before = _find_status(snapshot.observed)
-    reason = _reason(before) if before is not None else ""
     if isinstance(written, Mapping):
         reason = str(written.get("reason", ""))
+    else:
+        before = getattr(snapshot.observed, "status", None)
+        reason = _reason(before) if isinstance(before, Status) else ""
     return Decided(snapshot.outcome, snapshot.actions, reason)
-
-
-def _find_status(observed: Any) -> Status | None:
-    found = getattr(observed, "status", None)
-    return found if isinstance(found, Status) else None
 
 
 def _reason(known: Status) -> str:

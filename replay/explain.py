@@ -30,11 +30,8 @@ from shared.ports.errors import CallError, OutOfTimeError
 from shared.triggers.message import Cause, Message
 from shared.triggers.trigger import ObjectTrigger
 
-STEPS: tuple[Step[Any, Any], ...] = (
-    create_resources.STEP,
-    inject_token.STEP,
-    label_node.STEP,
-    tear_down.STEP,
+STEPS: tuple[Step[Any, Any], ...] = tuple(
+    module.STEP for module in (create_resources, inject_token, label_node, tear_down)
 )
 API_ERRORS = (CallError, OutOfTimeError, GoogleAuthError)
 CANNOT_OBSERVE = "CannotObserve"

@@ -11,15 +11,9 @@ from typing import Any
 from functions import provision_slice, release_slice
 from functions.provision_slice.observe import PodWork
 from functions.release_slice.observe import ObservedSlices
+from replay import explain
 from replay.errors import ReplayError
-from replay.explain import (
-    API_ERRORS,
-    StepExplanation,
-    explain_error,
-    explain_step,
-    publish_nothing,
-    step_document,
-)
+from replay.explain import StepExplanation
 from replay.text import count
 from replay.ways import Ways
 from shared.base.names import JOBSET_KIND
@@ -98,8 +92,8 @@ def _explain_pods(ways: Ways, namespace: str, name: str) -> Iterator[StepExplana
     step, now = provision_slice.STEP.name, ways.now()
     try:
         leaders = find_leaders(ways.open_cluster().list_pending_pods())
-    except API_ERRORS as error:
-        yield explain_error(step, error)
+    except explain.API_ERRORS as error:
+        yield explain.explain_error(step, error)
         return
 
     def build_plan(leader: Leader) -> Plan:
@@ -109,7 +103,7 @@ def _explain_pods(ways: Ways, namespace: str, name: str) -> Iterator[StepExplana
 
     for leader in leaders:
         if (leader.namespace, leader.jobset) == (namespace, name):
-            yield explain_step(step, True, partial(build_plan, leader), leader.name)
+            yield explain.explain_step(step, True, partial(build_plan, leader), leader.name)
 
 
 def _explain_slices(ways: Ways, namespace: str, name: str) -> Iterator[StepExplanation]:
@@ -118,16 +112,16 @@ def _explain_slices(ways: Ways, namespace: str, name: str) -> Iterator[StepExpla
     try:
         work = SliceWork(**_build_fields(ways, message, now))
         observed = release_slice.observe.observe(work)
-    except API_ERRORS as error:
-        yield explain_error(step, error)
+    except explain.API_ERRORS as error:
+        yield explain.explain_error(step, error)
         return
     for one in observed.slices if isinstance(observed, ObservedSlices) else ():
         about = one.existing.name
         if one.users_error is not None:
-            yield explain_error(step, one.users_error, about)
+            yield explain.explain_error(step, one.users_error, about)
             continue
         build_plan = partial(release_slice.decide.decide, ObservedSlices((one,)), now)
-        yield explain_step(step, release_slice.has_work(one, now), build_plan, about)
+        yield explain.explain_step(step, release_slice.has_work(one, now), build_plan, about)
 
 
 def _build_fields(ways: Ways, message: Message, now: datetime) -> dict[str, Any]:
@@ -138,7 +132,7 @@ def _build_fields(ways: Ways, message: Message, now: datetime) -> dict[str, Any]
         "settings": ways.settings,
         "gce": ways.open_gce(),
         "cluster": cluster,
-        "publish": publish_nothing,
+        "publish": explain.publish_nothing,
         "random_bytes": ways.random_bytes,
         "now": now,
         "trigger": ObjectTrigger(message),
@@ -154,6 +148,7 @@ def to_document(explanation: JobSetExplanation) -> dict[str, Any]:
         "cause": explanation.cause,
         "groups": list(explanation.groups),
         "steps": [
-            {"about": answer.about or None, **step_document(answer)} for answer in explanation.steps
+            {"about": answer.about or None, **explain.step_document(answer)}
+            for answer in explanation.steps
         ],
     }

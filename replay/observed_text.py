@@ -45,7 +45,7 @@ def _(observed: ObservedResources) -> Iterator[str]:
 
 
 @list_facts.register
-def _(observed: ObservedUnreadable) -> Iterator[str]:
+def _(observed: ObservedUnreadable | NothingToCount) -> Iterator[str]:
     yield from _describe_group(observed.group)
 
 
@@ -62,11 +62,6 @@ def _(observed: ObservedNodes) -> Iterator[str]:
     if observed.mig is not None:
         yield f"MIG: {_describe_mig(observed.mig)}"
     yield from _describe_status(observed.status)
-
-
-@list_facts.register
-def _(observed: NothingToCount) -> Iterator[str]:
-    yield from _describe_group(observed.group)
 
 
 @list_facts.register
@@ -133,20 +128,18 @@ def _describe_candidate(one: Candidate) -> str:
     request, subject = one.request, one.subject
     if request.is_decided:
         return f"{request.name}: already decided"
-    found = subject.violation or one.error or _describe_requester(one)
-    made = f"made with the token {request.token_id}, {render_time(request.created)}"
-    return f"{request.name} for {subject.node or 'no Node'}, {made}: {found}"
-
-
-def _describe_requester(one: Candidate) -> str:
-    """The VM that should have made a request."""
     if one.group is None:
-        return "there is no such group"
-    if one.instance is None:
-        return f"group {one.group.key}, and no VM was read"
-    token = one.instance.metadata.get(TOKEN_KEY)
-    holds = "no token" if not token else f"the token {token.partition('.')[0]}"
-    return f"group {one.group.key}, and its VM is {one.instance.status} and holds {holds}"
+        requester = "there is no such group"
+    elif one.instance is None:
+        requester = f"group {one.group.key}, and no VM was read"
+    else:
+        token = one.instance.metadata.get(TOKEN_KEY)
+        holds = "no token" if not token else f"the token {token.partition('.')[0]}"
+        vm = f"its VM is {one.instance.status} and holds {holds}"
+        requester = f"group {one.group.key}, and {vm}"
+    made = f"made with the token {request.token_id}, {render_time(request.created)}"
+    found = subject.violation or one.error or requester
+    return f"{request.name} for {subject.node or 'no Node'}, {made}: {found}"
 
 
 def _describe_group(group: AnyGroup) -> Iterator[str]:

@@ -56,7 +56,8 @@ def list_groups(ways: Ways) -> list[AnyGroup]:
 def resyncs(groups: Iterable[AnyGroup], step: str | None, now: datetime) -> Iterator[Publication]:
     """A resync of each group, to the named step, or to those that the sweep would trigger."""
     for group in groups:
-        for topic in (step,) if step else select_topics(group):
+        known = status.parse(group.raw.get("status"))
+        for topic in (step,) if step else sweep.decide.list_steps(group, known):
             message = message_about(group, Cause.RESYNC, now)
             yield Publication(
                 topic,
@@ -65,11 +66,6 @@ def resyncs(groups: Iterable[AnyGroup], step: str | None, now: datetime) -> Iter
                 about=group.key,
                 cause=message.cause,
             )
-
-
-def select_topics(group: AnyGroup) -> tuple[str, ...]:
-    """The topics of the steps that the sweep would trigger if the group were due."""
-    return sweep.decide.list_steps(group, status.parse(group.raw.get("status")))
 
 
 def publish(ways: Ways, publications: Iterable[Publication]) -> Iterator[Sent]:

@@ -207,7 +207,9 @@ def _steps_of(trigger: Trigger, recorded: _Recorded, rules: Rules, name: str) ->
     able = find_steps(trigger, routes.ROUTES)
     if isinstance(trigger, LogTrigger):
         return able
-    source = _step_of_subscription(recorded.subscription, rules.topic_prefix)
+    # A subscription has the name of its topic.
+    steps = {topic_id(rules.topic_prefix, step): step for step in routes.ROUTES}
+    source = steps.get(recorded.subscription, "")
     if isinstance(trigger, TimeTrigger):
         step = recorded.step or source
         return (step if step in able else routes.SWEEP,)
@@ -226,9 +228,3 @@ def _steps_of(trigger: Trigger, recorded: _Recorded, rules: Rules, name: str) ->
             f"keep the attribute {DEAD_LETTER_SOURCE}. The step must be one of {choices}"
         )
     return (step or source,)
-
-
-def _step_of_subscription(subscription: str, topic_prefix: str) -> str:
-    """Find the step of a subscription: it has the name of its topic."""
-    steps = {topic_id(topic_prefix, step): step for step in routes.ROUTES}
-    return steps.get(subscription, "")

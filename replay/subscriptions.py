@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import Any
 
 from replay.errors import as_call_errors
@@ -39,7 +40,6 @@ class Subscriptions:
 
     def __init__(self, project: str) -> None:
         self._project = project
-        self._made: Any = None
 
     def pull(self, subscription: str, limit: int = MAX_PULLED) -> list[Pulled]:
         """Messages of a subscription; empty when none has come in a while. Raises `CallError`."""
@@ -116,21 +116,15 @@ class Subscriptions:
     def _path(self, subscription: str) -> str:
         return f"projects/{self._project}/subscriptions/{subscription}"
 
-    @property
+    @cached_property
     def _client(self) -> Any:
-        if self._made is None:
-            self._made = _make_subscriber()
-        return self._made
+        from google.pubsub_v1.services import subscriber
+        from google.pubsub_v1.services.subscriber import transports
 
+        transport = None
+        if emulator := os.environ.get("PUBSUB_EMULATOR_HOST"):
+            import grpc
 
-def _make_subscriber() -> Any:
-    from google.pubsub_v1.services.subscriber import SubscriberClient
-
-    emulator = os.environ.get("PUBSUB_EMULATOR_HOST")
-    if not emulator:
-        return SubscriberClient()
-    import grpc
-    from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
-
-    channel = grpc.insecure_channel(emulator)
-    return SubscriberClient(transport=SubscriberGrpcTransport(channel=channel))
+            channel = grpc.insecure_channel(emulator)
+            transport = transports.SubscriberGrpcTransport(channel=channel)
+        return subscriber.SubscriberClient(transport=transport)

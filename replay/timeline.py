@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from replay import decisions
@@ -300,27 +300,17 @@ def _interval(span: Span, timeline: Timeline) -> Interval:
     return max(span.begin, timeline.since), span.until(timeline.until)
 
 
-def _merge(intervals: Sequence[Interval]) -> list[Interval]:
-    merged: list[Interval] = []
-    for begin, end in sorted(intervals):
-        if merged and begin <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((begin, end))
-    return merged
-
-
 def _overlap(some: Sequence[Interval], others: Sequence[Interval]) -> timedelta:
     """How long one of ``some`` and one of ``others`` lasted at the same time."""
-    left, right = _merge(some), _merge(others)
-    total, i, j = _NO_TIME, 0, 0
-    while i < len(left) and j < len(right):
-        begin, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
-        total += max(_NO_TIME, end - begin)
-        if left[i][1] < right[j][1]:
-            i += 1
-        else:
-            j += 1
+    return _cover(some) + _cover(others) - _cover([*some, *others])
+
+
+def _cover(intervals: Sequence[Interval]) -> timedelta:
+    """How long at least one of the intervals lasted."""
+    total, covered_until = _NO_TIME, datetime.min.replace(tzinfo=UTC)
+    for begin, end in sorted(intervals):
+        total += max(_NO_TIME, end - max(begin, covered_until))
+        covered_until = max(covered_until, end)
     return total
 
 

@@ -11,27 +11,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shared.base.documents import read_list, read_mapping, read_number, read_text
-from shared.base.names import (
-    ACCELERATOR_COUNT_LABEL,
-    FINALIZER,
-    GROUP_LABEL,
-    PAUSED_ANNOTATION,
-    RESOURCE_NAME_LABEL,
-    THEIR_FINALIZER_PREFIX,
-    TPU_RESOURCE,
-    VM_ID_LABEL,
-    find_resource_name,
-    is_dns_label,
-    is_dns_subdomain,
+from shared.base import names
+from shared.base.documents import (
+    read_list,
+    read_mapping,
+    read_mappings,
+    read_number,
+    read_text,
 )
 from shared.triggers.message import Cause
 
 GroupKey = tuple[str, str]
 """The namespace and name of a group."""
 
-_TPU_LABEL_PREFIXES = ("cloud.google.com/gke-tpu-", GROUP_LABEL)
-_CONCERNING_LABELS = frozenset({RESOURCE_NAME_LABEL, VM_ID_LABEL, ACCELERATOR_COUNT_LABEL})
+_TPU_LABEL_PREFIXES = ("cloud.google.com/gke-tpu-", names.GROUP_LABEL)
+_CONCERNING_LABELS = frozenset(
+    {names.RESOURCE_NAME_LABEL, names.VM_ID_LABEL, names.ACCELERATOR_COUNT_LABEL}
+)
 
 TRUE = "True"
 
@@ -63,7 +59,7 @@ class GroupFingerprint:
         return frozenset(
             finalizer
             for finalizer in self.finalizers
-            if finalizer == FINALIZER or finalizer.startswith(THEIR_FINALIZER_PREFIX)
+            if finalizer == names.FINALIZER or finalizer.startswith(names.THEIR_FINALIZER_PREFIX)
         )
 
 
@@ -89,7 +85,7 @@ class NodeFingerprint:
     @property
     def is_proved(self) -> bool:
         """True if it has the label that only this system can write."""
-        return any(key == VM_ID_LABEL for key, _ in self.labels)
+        return any(key == names.VM_ID_LABEL for key, _ in self.labels)
 
 
 def has_identity(raw: Mapping[str, Any], *, is_namespaced: bool) -> bool:
@@ -98,10 +94,10 @@ def has_identity(raw: Mapping[str, Any], *, is_namespaced: bool) -> bool:
     Messages are about namespaced objects; of a Node they hold the name only.
     """
     metadata = read_mapping(raw, "metadata")
-    if not is_dns_subdomain(metadata.get("name")):
+    if not names.is_dns_subdomain(metadata.get("name")):
         return False
     has_uid = read_text(metadata, "uid") != ""
-    return not is_namespaced or (has_uid and is_dns_label(metadata.get("namespace")))
+    return not is_namespaced or (has_uid and names.is_dns_label(metadata.get("namespace")))
 
 
 def fingerprint_group(raw: Mapping[str, Any]) -> GroupFingerprint:
@@ -111,9 +107,9 @@ def fingerprint_group(raw: Mapping[str, Any]) -> GroupFingerprint:
         namespace=read_text(metadata, "namespace"),
         name=read_text(metadata, "name"),
         uid=read_text(metadata, "uid"),
-        resource_name=read_text(read_mapping(metadata, "labels"), RESOURCE_NAME_LABEL),
+        resource_name=read_text(read_mapping(metadata, "labels"), names.RESOURCE_NAME_LABEL),
         generation=read_number(metadata, "generation"),
-        paused=read_text(read_mapping(metadata, "annotations"), PAUSED_ANNOTATION),
+        paused=read_text(read_mapping(metadata, "annotations"), names.PAUSED_ANNOTATION),
         finalizers=tuple(
             text for text in read_list(metadata, "finalizers") if isinstance(text, str)
         ),
@@ -129,16 +125,20 @@ def fingerprint_node(raw: Mapping[str, Any]) -> NodeFingerprint:
     """The fingerprint of a Node."""
     metadata, status = read_mapping(raw, "metadata"), read_mapping(raw, "status")
     name, labels = read_text(metadata, "name"), read_mapping(metadata, "labels")
+    label = read_text(labels, names.RESOURCE_NAME_LABEL)
+    claims = frozenset({label, names.find_resource_name(name.partition(".")[0])} - {""})
     return NodeFingerprint(
         name=name,
         uid=read_text(metadata, "uid"),
-        claims=_claims(name, read_text(labels, RESOURCE_NAME_LABEL)),
+        claims=claims,
         ready=_ready_status(status),
-        tpu_capacity=str(read_mapping(status, "capacity").get(TPU_RESOURCE, "")),
-        tpu_allocatable=str(read_mapping(status, "allocatable").get(TPU_RESOURCE, "")),
+        tpu_capacity=str(read_mapping(status, "capacity").get(names.TPU_RESOURCE, "")),
+        tpu_allocatable=str(read_mapping(status, "allocatable").get(names.TPU_RESOURCE, "")),
         provider_id=read_text(read_mapping(raw, "spec"), "providerID"),
         labels=frozenset(
-            (key, str(value)) for key, value in labels.items() if _is_relevant_label(key)
+            (key, str(value))
+            for key, value in labels.items()
+            if key in _CONCERNING_LABELS or key.startswith(_TPU_LABEL_PREFIXES)
         ),
     )
 
@@ -171,7 +171,7 @@ def classify_missed_group_change(group: GroupFingerprint) -> Cause | None:
     """
     if group.deleting:
         return Cause.DELETING
-    taken = FINALIZER in group.finalizers and group.resource_name
+    taken = names.FINALIZER in group.finalizers and group.resource_name
     reported = group.ready and group.observed_generation == group.generation
     return None if taken and reported else Cause.ADDED
 
@@ -235,9 +235,13 @@ def _is_own_patch(before: NodeFingerprint, after: NodeFingerprint) -> bool:
     if replace(before, labels=after.labels, claims=after.claims) != after:
         return False
     old, new = dict(before.labels), dict(after.labels)
-    if VM_ID_LABEL not in new or not old.keys() <= new.keys() or not before.claims <= after.claims:
+    if (
+        names.VM_ID_LABEL not in new
+        or not old.keys() <= new.keys()
+        or not before.claims <= after.claims
+    ):
         return False
-    return old.get(VM_ID_LABEL) != new[VM_ID_LABEL] or before.labels <= after.labels
+    return old.get(names.VM_ID_LABEL) != new[names.VM_ID_LABEL] or before.labels <= after.labels
 
 
 def _ownership(group: GroupFingerprint) -> tuple[str, str, frozenset[str]]:
@@ -253,19 +257,11 @@ def _is_taking_ownership(before: GroupFingerprint, after: GroupFingerprint) -> b
     gained = after.owning_finalizers - before.owning_finalizers
     lost = before.owning_finalizers - after.owning_finalizers
     keeps_label = before.resource_name in ("", after.resource_name)
-    return before.paused == after.paused and gained <= {FINALIZER} and not lost and keeps_label
-
-
-def _claims(node_name: str, label: str) -> frozenset[str]:
-    return frozenset({label, find_resource_name(node_name.partition(".")[0])} - {""})
-
-
-def _is_relevant_label(label: str) -> bool:
-    return label in _CONCERNING_LABELS or label.startswith(_TPU_LABEL_PREFIXES)
+    return (
+        before.paused == after.paused and gained <= {names.FINALIZER} and not lost and keeps_label
+    )
 
 
 def _ready_status(status: Mapping[str, Any]) -> str:
-    for condition in read_list(status, "conditions"):
-        if isinstance(condition, Mapping) and condition.get("type") == "Ready":
-            return read_text(condition, "status")
-    return ""
+    conditions = read_mappings(status, "conditions")
+    return next((read_text(one, "status") for one in conditions if one.get("type") == "Ready"), "")

@@ -13,7 +13,7 @@ from typing import Any
 
 from relay.changes.pending import MessageSubject, PendingTriggers
 from shared.base.names import JOBSET_KIND
-from shared.slices.jobsets import Leader, find_end, find_end_time, find_leader, requests_chips
+from shared.slices.jobsets import find_end, find_end_time, find_leader, requests_chips
 from shared.triggers import routes
 from shared.triggers.message import POD_KIND, Cause
 
@@ -72,7 +72,9 @@ class JobSetTriggers:
         if leader is None:
             self.forget_pod(raw)
             return
-        pod = _fingerprint_pod(leader)
+        subject = MessageSubject(leader.namespace, leader.name, leader.uid, POD_KIND)
+        wish = leader.labels, leader.annotations, leader.selector, leader.tolerations, leader.chips
+        pod = WaitingPod(subject, hash(json.dumps(wish, sort_keys=True)))
         before = self._pods.get(pod.subject.key)
         if pod == before:
             return
@@ -100,13 +102,17 @@ class JobSetTriggers:
         """A JobSet has appeared or changed: its end is reported once."""
         if not requests_chips(raw):
             return
-        jobset = _fingerprint_jobset(raw)
+        jobset = KnownJobSet(_subject(raw, JOBSET_KIND), find_end(raw), find_end_time(raw))
         before = self._jobsets.get(jobset.subject.key)
         self._jobsets[jobset.subject.key] = jobset
         if before is not None and before.subject != jobset.subject:
             self._report_gone(before, now)
             before = None
-        if _is_end_relevant(before, jobset, now):
+        has_ended_before = before is not None and before.end is not None
+        is_recent = jobset.ended_at is None or now - jobset.ended_at <= RECENT
+        if jobset.end is None or has_ended_before:
+            return
+        if before is not None or is_recent:
             self._triggers.add(jobset.subject, routes.RELEASE_SLICE, Cause(str(jobset.end)), now)
 
     def forget_jobset(self, raw: Mapping[str, Any], now: datetime) -> None:
@@ -132,22 +138,6 @@ class JobSetTriggers:
         """Report the deletion of a JobSet that had not ended."""
         if jobset.end is None:
             self._triggers.add(jobset.subject, routes.RELEASE_SLICE, Cause.GONE, now)
-
-
-def _is_end_relevant(before: KnownJobSet | None, after: KnownJobSet, now: datetime) -> bool:
-    if after.end is None or (before is not None and before.end is not None):
-        return False
-    return before is not None or after.ended_at is None or now - after.ended_at <= RECENT
-
-
-def _fingerprint_pod(leader: Leader) -> WaitingPod:
-    subject = MessageSubject(leader.namespace, leader.name, leader.uid, POD_KIND)
-    wish = leader.labels, leader.annotations, leader.selector, leader.tolerations, leader.chips
-    return WaitingPod(subject, hash(json.dumps(wish, sort_keys=True)))
-
-
-def _fingerprint_jobset(raw: Mapping[str, Any]) -> KnownJobSet:
-    return KnownJobSet(_subject(raw, JOBSET_KIND), find_end(raw), find_end_time(raw))
 
 
 def _subject(raw: Mapping[str, Any], kind: str) -> MessageSubject:

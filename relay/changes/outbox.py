@@ -32,20 +32,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from relay.changes import fingerprints
 from relay.changes.cache import ClusterCache
-from relay.changes.fingerprints import (
-    TRUE,
-    GroupFingerprint,
-    GroupKey,
-    NodeFingerprint,
-    classify_group_change,
-    classify_missed_group_change,
-    fingerprint_group,
-    fingerprint_node,
-    has_identity,
-    has_missed_node_change,
-    is_relevant_node_change,
-)
+from relay.changes.fingerprints import GroupFingerprint, GroupKey, NodeFingerprint
 from relay.changes.jobsets import JobSetTriggers
 from relay.changes.pending import MessageSubject, OutgoingMessage, PendingTriggers
 from relay.kinds import Change, WatchedKind
@@ -114,10 +103,14 @@ class Outbox:
         if not self._is_readable(kind, object):
             return
         match kind, event:
+            case "Node", "DELETED":
+                self._report_node_gone(fingerprints.fingerprint_node(object).name, now)
             case "Node", _:
-                self._node_changed(event, fingerprint_node(object), now)
+                self._observe_node(fingerprints.fingerprint_node(object), now, live=True)
+            case "TPUNodeGroup", "DELETED":
+                self._forget_group(fingerprints.fingerprint_group(object).key)
             case "TPUNodeGroup", _:
-                self._group_changed(event, fingerprint_group(object), now)
+                self._observe_group(fingerprints.fingerprint_group(object), now)
             case "CertificateSigningRequest", "DELETED":
                 pass
             case "CertificateSigningRequest", _:
@@ -134,7 +127,7 @@ class Outbox:
     def relisted(
         self, kind: WatchedKind, objects: Iterable[Mapping[str, Any]], now: datetime
     ) -> None:
-        """All objects of a kind, freshly listed: only differences from the cache are reported.
+        """All objects of a kind in a new list: only differences from the cache are reported.
 
         At the first list of a kind the cache is empty: what is reported follows from the state, for
         the Nodes of a group as soon as both kinds have been listed.
@@ -144,9 +137,13 @@ class Outbox:
         objects = [raw for raw in objects if self._is_readable(kind, raw)]
         match kind:
             case "Node":
-                self._relist_nodes([fingerprint_node(raw) for raw in objects], first, now)
+                self._relist_nodes(
+                    [fingerprints.fingerprint_node(raw) for raw in objects], first, now
+                )
             case "TPUNodeGroup":
-                self._relist_groups([fingerprint_group(raw) for raw in objects], first, now)
+                self._relist_groups(
+                    [fingerprints.fingerprint_group(raw) for raw in objects], first, now
+                )
             case "CertificateSigningRequest":
                 for raw in objects:
                     self._request_changed(raw, now)
@@ -155,7 +152,10 @@ class Outbox:
             case "JobSet":
                 self._jobs.relist_jobsets(objects, now)
         if first and kind in _GROUP_KINDS and self._listed.issuperset(_GROUP_KINDS):
-            self._report_missed_nodes(now)
+            for group in self._cache.groups:
+                nodes = self._cache.list_claiming_nodes(group.resource_name)
+                if fingerprints.has_missed_node_change(group, nodes):
+                    self._add(group, routes.LABEL_NODE, Cause.NODES_CHANGED, now, nodes)
 
     def next_due(self) -> datetime | None:
         """When `take_due` next returns a message; ``None`` while nothing is pending."""
@@ -176,41 +176,26 @@ class Outbox:
         if kind == "CertificateSigningRequest":
             is_readable = is_path_segment(read_mapping(raw, "metadata").get("name"))
         else:
-            is_readable = has_identity(raw, is_namespaced=kind not in _OF_THE_CLUSTER)
+            is_readable = fingerprints.has_identity(raw, is_namespaced=kind not in _OF_THE_CLUSTER)
         if not is_readable:
             self._on_skipped(kind)
         return is_readable
 
     def _request_changed(self, raw: Mapping[str, Any], now: datetime) -> None:
         """Report a pending request each time it changes; nothing is cached. Requests above the limit of
-        a token are left to the sweep."""
+        a token in a minute are left to the sweep: a flood by one token must not delay other VMs."""
         request = find_signing_request(raw)
         if request is None or (request.is_decided and not request.is_approved_elsewhere):
             return
-        if now - request.created < TOO_OLD_AFTER and self._is_within_limit(request.token_id, now):
-            cause = Cause.JOIN_REQUESTED
-            self._triggers.add(_REQUESTS, routes.APPROVE_JOIN, cause, now, [request.name])
-
-    def _is_within_limit(self, token_id: str, now: datetime) -> bool:
-        """Count a request. True if its token has made few enough in this minute: a flood by one token
-        must not delay other VMs."""
+        if now - request.created >= TOO_OLD_AFTER:
+            return
         minute = now.replace(second=0, microsecond=0)
         if minute != self._minute:
             self._minute, self._requests_of = minute, Counter()
-        self._requests_of[token_id] += 1
-        return self._requests_of[token_id] <= MAX_REQUESTS_OF_TOKEN
-
-    def _group_changed(self, event: Change, group: GroupFingerprint, now: datetime) -> None:
-        if event == "DELETED":
-            self._forget_group(group.key)
-        else:
-            self._observe_group(group, now)
-
-    def _node_changed(self, event: Change, node: NodeFingerprint, now: datetime) -> None:
-        if event == "DELETED":
-            self._report_node_gone(node.name, now)
-        else:
-            self._observe_node(node, now, live=True)
+        self._requests_of[request.token_id] += 1
+        if self._requests_of[request.token_id] <= MAX_REQUESTS_OF_TOKEN:
+            cause = Cause.JOIN_REQUESTED
+            self._triggers.add(_REQUESTS, routes.APPROVE_JOIN, cause, now, [request.name])
 
     def _relist_groups(self, groups: list[GroupFingerprint], first: bool, now: datetime) -> None:
         listed = {group.key for group in groups}
@@ -220,7 +205,7 @@ class Outbox:
         for group in groups:
             if first:
                 self._cache.put_group(group)
-                self._report_group(group, classify_missed_group_change(group), now)
+                self._report_group(group, fingerprints.classify_missed_group_change(group), now)
             else:
                 self._observe_group(group, now)
 
@@ -241,7 +226,7 @@ class Outbox:
             self._forget_group(group.key)
             before = None
         self._cache.put_group(group)
-        self._report_group(group, classify_group_change(before, group), now)
+        self._report_group(group, fingerprints.classify_group_change(before, group), now)
         if before is None or before.resource_name != group.resource_name:
             self._report_nodes(group, self._cache.list_claiming_nodes(group.resource_name), now)
 
@@ -255,7 +240,7 @@ class Outbox:
     def _observe_node(self, node: NodeFingerprint, now: datetime, *, live: bool) -> None:
         before = self._cache.find_node(node.name)
         self._remember_node(node)
-        if not is_relevant_node_change(before, node, live=live):
+        if not fingerprints.is_relevant_node_change(before, node, live=live):
             return
         claims = node.claims | (before.claims if before is not None else frozenset())
         for group in self._cache.list_claimed_groups(claims):
@@ -275,35 +260,23 @@ class Outbox:
         else:
             self._cache.drop_node(node.name)
 
-    def _report_missed_nodes(self, now: datetime) -> None:
-        for group in self._cache.groups:
-            nodes = self._cache.list_claiming_nodes(group.resource_name)
-            if has_missed_node_change(group, nodes):
-                self._add(group, routes.LABEL_NODE, Cause.NODES_CHANGED, now, nodes)
-
     def _report_nodes(
         self, group: GroupFingerprint, nodes: Sequence[NodeFingerprint], now: datetime
     ) -> None:
-        if nodes and not group.deleting:  # during a deletion, tear_down reads the Nodes itself
-            immediately = self._is_last_one_ready(group, nodes)
-            self._add(
-                group, routes.LABEL_NODE, Cause.NODES_CHANGED, now, nodes, immediately=immediately
-            )
-
-    def _is_last_one_ready(
-        self, group: GroupFingerprint, changed: Sequence[NodeFingerprint]
-    ) -> bool:
-        """True if the slice may just have become complete: a user waits for that."""
-        if group.ready == TRUE or not all(node.is_ready for node in changed):
-            return False
-        claiming = self._cache.list_claiming_nodes(group.resource_name)
-        return sum(node.is_ready for node in claiming) == group.node_count
+        if not nodes or group.deleting:  # during a deletion, tear_down reads the Nodes itself
+            return
+        # A user waits for a slice that may just have become complete.
+        immediately = False
+        if group.ready != fingerprints.TRUE and all(node.is_ready for node in nodes):
+            claiming = self._cache.list_claiming_nodes(group.resource_name)
+            immediately = sum(node.is_ready for node in claiming) == group.node_count
+        step, cause = routes.LABEL_NODE, Cause.NODES_CHANGED
+        self._add(group, step, cause, now, nodes, immediately=immediately)
 
     def _report_group(self, group: GroupFingerprint, cause: Cause | None, now: datetime) -> None:
         if cause is Cause.DELETING:
-            self._triggers.drop(
-                _subject(group), routes.CREATE_RESOURCES
-            )  # the step would only forward it
+            # create_resources would only forward it.
+            self._triggers.drop(_subject(group), routes.CREATE_RESOURCES)
             self._add(group, routes.TEAR_DOWN, cause, now)
         elif cause is not None:
             self._add(group, routes.CREATE_RESOURCES, cause, now)

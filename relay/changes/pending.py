@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -82,7 +82,8 @@ class PendingTriggers:
 
     def take_due(self, now: datetime, most: int | None = None) -> list[OutgoingMessage]:
         """Remove and return the due messages, of at most ``most`` subjects and steps, oldest first."""
-        taken = list(islice(self._take_due(now), most))
+        due = ((key, coalescer.take(now)) for key, coalescer in self._pending.items())
+        taken = list(islice(((key, trigger) for key, trigger in due if trigger is not None), most))
         for key, _ in taken:
             del self._pending[key]
         for key in [key for key, coalescer in self._coalescers.items() if coalescer.is_idle(now)]:
@@ -114,35 +115,26 @@ class PendingTriggers:
         self._pending.setdefault(key, coalescer)
         return coalescer
 
-    def _take_due(self, now: datetime) -> Iterator[tuple[_Key, PendingTrigger]]:
-        for key, coalescer in self._pending.items():
-            trigger = coalescer.take(now)
-            if trigger is not None:
-                yield key, trigger
-
 
 def _render_messages(key: _Key, trigger: PendingTrigger) -> list[OutgoingMessage]:
     """The messages of a trigger: several if its names do not fit into one."""
     subject, step = key
     names = tuple(trigger.names)
-    if subject.kind == SIGNING_REQUEST_KIND:
-        batches = (names[start : start + BATCH] for start in range(0, len(names), BATCH))
-        return [
-            OutgoingMessage(step, message_about_requests(trigger.cause, trigger.at, batch))
-            for batch in batches
-        ]
-    return [
-        OutgoingMessage(
-            step,
-            Message(
+    most = BATCH if subject.kind == SIGNING_REQUEST_KIND else MAX_NAMES
+    messages = []
+    for start in range(0, len(names) or 1, most):
+        part = names[start : start + most]
+        if subject.kind == SIGNING_REQUEST_KIND:
+            message = message_about_requests(trigger.cause, trigger.at, part)
+        else:
+            message = Message(
                 namespace=subject.namespace,
                 name=subject.name,
                 uid=subject.uid,
                 cause=trigger.cause,
                 at=trigger.at,
-                nodes=names[start : start + MAX_NAMES],
+                nodes=part,
                 kind=subject.kind,
-            ),
-        )
-        for start in range(0, len(names) or 1, MAX_NAMES)
-    ]
+            )
+        messages.append(OutgoingMessage(step, message))
+    return messages

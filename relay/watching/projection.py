@@ -7,9 +7,10 @@ one by one while the page is being parsed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from shared.base.documents import parse_json
+from shared.base.documents import parse_json, read_mapping
 from shared.base.names import TPU_RESOURCE
 
 _METADATA = (
@@ -49,58 +50,47 @@ _CONDITIONS = (
 
 
 def parse(text: bytes) -> Any:
-    """Parse a list or a watch event, without the fields that nobody reads. Raises `ValueError`."""
+    """Parse a list or a watch event, without the fields that are not read. Raises `ValueError`."""
     return parse_json(text, object_hook=_project)
 
 
 def _project(value: dict[str, Any]) -> dict[str, Any]:
     """The fields that are kept of a part of the document, whose own parts are already projected."""
     if isinstance(containers := value.get("containers"), list):
-        return {**_only(value, _POD_SPEC), "containers": [_requests(one) for one in containers]}
-    if not _is_kubernetes_object(value):
-        return value
-    metadata, status = _part(value, "metadata"), _part(value, "status")
-    return {
-        "metadata": {
-            **_only(metadata, _METADATA),
-            "annotations": {
-                key: text
-                for key, text in _part(metadata, "annotations").items()
-                if key.partition("/")[0] in _ANNOTATIONS_OF
-            },
-        },
-        "spec": _only(_part(value, "spec"), _SPEC),
-        "status": {**_only(status, _STATUS), "conditions": _conditions(status)},
-    }
-
-
-def _is_kubernetes_object(value: dict[str, Any]) -> bool:
-    """A Node, a TPUNodeGroup, a request, a Pod, a JobSet or a template in it; not a list of them, nor an
-    error, whose status is a word."""
-    parts = (value.get("spec"), value.get("status"))
-    return "metadata" in value and any(isinstance(part, dict) for part in parts)
-
-
-def _conditions(status: dict[str, Any]) -> list[dict[str, Any]]:
-    conditions = status.get("conditions")
-    items = conditions if isinstance(conditions, list) else []
-    return [item for item in items if isinstance(item, dict) and item.get("type") in _CONDITIONS]
-
-
-def _requests(container: Any) -> dict[str, Any]:
-    """The TPU chips that a container requests."""
-    resources = _part(container, "resources") if isinstance(container, dict) else {}
-    return {
-        "resources": {
-            part: _only(_part(resources, part), (TPU_RESOURCE,)) for part in ("requests", "limits")
+        return {
+            **_only(value, _POD_SPEC),
+            "containers": [{"resources": _project_resources(one)} for one in containers],
         }
+    if "metadata" not in value or not any(
+        isinstance(value.get(part), dict) for part in ("spec", "status")
+    ):
+        # Not an object or a template in it: a list, or an error, whose status is a word.
+        return value
+    metadata, status = read_mapping(value, "metadata"), read_mapping(value, "status")
+    annotations = {
+        key: text
+        for key, text in read_mapping(metadata, "annotations").items()
+        if key.partition("/")[0] in _ANNOTATIONS_OF
+    }
+    conditions = status.get("conditions")
+    conditions = [
+        one
+        for one in (conditions if isinstance(conditions, list) else [])
+        if isinstance(one, dict) and one.get("type") in _CONDITIONS
+    ]
+    return {
+        "metadata": {**_only(metadata, _METADATA), "annotations": annotations},
+        "spec": _only(read_mapping(value, "spec"), _SPEC),
+        "status": {**_only(status, _STATUS), "conditions": conditions},
     }
 
 
-def _part(holder: dict[str, Any], key: str) -> dict[str, Any]:
-    part = holder.get(key)
-    return part if isinstance(part, dict) else {}
+def _project_resources(container: Any) -> dict[str, Any]:
+    """The TPU chips that a container requests."""
+    resources = read_mapping(container, "resources") if isinstance(container, dict) else {}
+    parts = ("requests", "limits")
+    return {part: _only(read_mapping(resources, part), (TPU_RESOURCE,)) for part in parts}
 
 
-def _only(part: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+def _only(part: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     return {key: part[key] for key in keys if key in part}

@@ -212,7 +212,7 @@ class Watch:
                 version = self._version  # reconnecting would bring the same event again
             case _:
                 raise ValueError(f"not a watch event: {str(line)[:200]}")
-        metrics.EVENTS.labels(self._resource.kind, metrics.event_label(word)).inc()
+        metrics.EVENTS.labels(self._resource.kind, metrics.limit_label("event", word)).inc()
         if word in _CHANGES:
             self._sink.changed(self._resource.kind, _CHANGES[word], _mapping(line["object"]))
         self._version, self._moved = version, True
