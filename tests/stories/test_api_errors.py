@@ -50,28 +50,8 @@ def most_attempts(harness: Harness) -> int:
 # messages
 
 
-POISON: dict[str, tuple[bytes, str]] = {
-    "no JSON": (b"not JSON", " is not JSON: "),
-    "no object": (b"[1]", " is list; it must be a JSON object"),
-    "unknown kind": (
-        b'{"version": 1, "kind": "Deployment", "at": "2026-01-01T00:00:00Z"}',
-        ": kind 'Deployment' is not known; it must be TPUNodeGroup, "
-        "CertificateSigningRequest, Sweep, Pod, JobSet or Slice",
-    ),
-    "unknown version": (
-        b'{"version": 2, "kind": "TPUNodeGroup"}',
-        ": version 2 is not known; it must be 1",
-    ),
-    "no name": (
-        b'{"version": 1, "kind": "TPUNodeGroup", "namespace": "a", "at": "2026-01-01T00:00:00Z"}',
-        ": 'name' must be a DNS subdomain, not None",
-    ),
-}
-
-
-@pytest.mark.parametrize("data, text", POISON.values(), ids=POISON.keys())
-def test_an_unreadable_message_becomes_a_dead_letter(data: bytes, text: str) -> None:
-    harness = Harness()
+def test_an_unreadable_message_becomes_a_dead_letter() -> None:
+    harness, data = Harness(), b'{"version": 2, "kind": "TPUNodeGroup"}'
     harness.simulation.publish("label_node", data, {})
     harness.run_for(2 * HOUR)
     (letter,) = harness.simulation.pubsub.dead_letters
@@ -79,7 +59,7 @@ def test_an_unreadable_message_becomes_a_dead_letter(data: bytes, text: str) -> 
     poison = [line for line in harness.log.lines if line["decision"] == "Poison"]
     assert len(poison) == 10
     assert {line["severity"] for line in poison} == {"WARNING"}
-    assert f"message {letter.message.id}{text}" in poison[0]["note"]
+    assert f"message {letter.message.id}: version 2 is not known" in poison[0]["note"]
 
 
 def test_audit_entries_that_trigger_no_step_change_nothing() -> None:

@@ -77,11 +77,6 @@ class RelayProcess:
             sum((one["message"], one.get("kind")) == ("listed", kind) for one in earlier) >= times
         )
 
-    def clear_lines(self) -> None:
-        """Discard the log so far."""
-        with self._changed:
-            self.lines.clear()
-
     def get(self, path: str) -> tuple[int, str]:
         """Return status and text of an HTTP path."""
         try:

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The fields of an error, by the answer to a call: what it was about, its code, kind and reason."""
 
 from __future__ import annotations
@@ -113,10 +114,7 @@ def operation(scope: str) -> Callable[[Answer], object]:
 
 CASES: dict[str, Case] = {
     # Compute Engine
-    "a policy": (
-        gce(lambda one: one.find_policy("p", "us-east5", "tng-a")),
-        (FORBIDDEN, POLICY, ENVIRONMENT, DENIED),
-    ),
+    "a policy": (gce(lambda one: one.find_policy("p", "us-east5", "tng-a")), (FORBIDDEN, POLICY, ENVIRONMENT, DENIED)),
     "a policy that exists already": (
         gce(lambda one: one.insert_policy("p", "us-east5", BODY, "")),
         (google(409, "alreadyExists"), POLICY, ErrorKind.CONFLICT, None),
@@ -125,18 +123,12 @@ CASES: dict[str, Case] = {
         gce(lambda one: one.delete_policy("p", "us-east5", "tng-a")),
         (google(400, "resourceInUseByAnotherResource"), POLICY, ErrorKind.IN_USE, None),
     ),
-    "a global template": (
-        gce(lambda one: one.find_template(TemplateRef("p", "tng-a"))),
-        (google(503, "backendError"), TEMPLATE, TRANSIENT, None),
-    ),
+    "a global template": (gce(lambda one: one.find_template(TemplateRef("p", "tng-a"))), (google(503, "backendError"), TEMPLATE, TRANSIENT, None)),
     "a template of a region": (
         gce(lambda one: one.find_template(TemplateRef("p", "tng-a", "us-east5"))),
         (google(403, "rateLimitExceeded"), TEMPLATE, ErrorKind.RATE_LIMIT, None),
     ),
-    "a MIG without capacity": (
-        gce(lambda one: one.insert_mig("p", "us-east5-b", BODY, "")),
-        (EXHAUSTED, MIG, ENVIRONMENT, Reason.INSUFFICIENT_CAPACITY),
-    ),
+    "a MIG without capacity": (gce(lambda one: one.insert_mig("p", "us-east5-b", BODY, "")), (EXHAUSTED, MIG, ENVIRONMENT, Reason.INSUFFICIENT_CAPACITY)),
     "a MIG that refers to what does not exist": (
         gce(lambda one: one.insert_mig("p", "us-east5-b", BODY, "")),
         (google(404, "notFound"), MIG, ErrorKind.ABSENT, None),
@@ -145,92 +137,44 @@ CASES: dict[str, Case] = {
         gce(lambda one: one.delete_mig("p", "us-east5-b", "tng-a")),
         (google(400, "resourceNotReady"), MIG, ErrorKind.NOT_READY, None),
     ),
-    "the members of a MIG": (
-        gce(lambda one: one.list_managed_instances("p", "us-east5-b", "tng-a")),
-        (FORBIDDEN, MIG, ENVIRONMENT, DENIED),
-    ),
-    "a VM": (
-        gce(lambda one: one.find_instance("p", "us-east5-b", "tng-a-b1")),
-        (FORBIDDEN, VM, ENVIRONMENT, DENIED),
-    ),
+    "the members of a MIG": (gce(lambda one: one.list_managed_instances("p", "us-east5-b", "tng-a")), (FORBIDDEN, MIG, ENVIRONMENT, DENIED)),
+    "a VM": (gce(lambda one: one.find_instance("p", "us-east5-b", "tng-a-b1")), (FORBIDDEN, VM, ENVIRONMENT, DENIED)),
     "a VM whose metadata have changed": (
         gce(lambda one: one.set_metadata("p", "us-east5-b", INSTANCE, {})),
         (google(412, "conditionNotMet"), VM, ErrorKind.CONFLICT, None),
     ),
-    "all VMs": (
-        gce(lambda one: one.list_instances("p", "us-east5-b", "tng-a")),
-        (FORBIDDEN, About("instances"), ENVIRONMENT, DENIED),
-    ),
-    "all MIGs": (
-        gce(lambda one: [*one.list_named("p", "instance_group_managers", "tng-")]),
-        (FORBIDDEN, About("instanceGroupManagers"), ENVIRONMENT, DENIED),
-    ),
+    "all VMs": (gce(lambda one: one.list_instances("p", "us-east5-b", "tng-a")), (FORBIDDEN, About("instances"), ENVIRONMENT, DENIED)),
+    "all MIGs": (gce(lambda one: [*one.list_named("p", "instance_group_managers", "tng-")]), (FORBIDDEN, About("instanceGroupManagers"), ENVIRONMENT, DENIED)),
     "a global operation": (operation(""), (FORBIDDEN, POLICY, ENVIRONMENT, DENIED)),
     "an operation in a region": (operation("us-east5"), (FORBIDDEN, POLICY, ENVIRONMENT, DENIED)),
     "an operation in a zone": (operation("us-east5-b"), (FORBIDDEN, POLICY, ENVIRONMENT, DENIED)),
-    "another server in place of Compute Engine": (
-        gce(lambda one: one.find_policy("p", "us-east5", "tng-a")),
-        ((404, {}), POLICY, TRANSIENT, None),
-    ),
+    "another server in place of Compute Engine": (gce(lambda one: one.find_policy("p", "us-east5", "tng-a")), ((404, {}), POLICY, TRANSIENT, None)),
     # GKE
-    "a node pool": (
-        gke("get_node_pool", name=f"{PATH}/nodePools/pool"),
-        (FORBIDDEN, POOL, ENVIRONMENT, DENIED),
-    ),
+    "a node pool": (gke("get_node_pool", name=f"{PATH}/nodePools/pool"), (FORBIDDEN, POOL, ENVIRONMENT, DENIED)),
     "too many node pools at the same time": (
         gke("create_node_pool", parent=PATH, nodePool={"name": "pool"}),
         (google(429, "rateLimitExceeded"), POOL, ErrorKind.RATE_LIMIT, None),
     ),
-    "a node pool of a busy cluster": (
-        gke("delete_node_pool", name=f"{PATH}/nodePools/pool"),
-        (google(400, "failedPrecondition", BUSY), POOL, TRANSIENT, None),
-    ),
-    "the node pools of no cluster": (
-        gke("list_node_pools", parent=PATH),
-        (google(404, "notFound"), About("nodePools"), ErrorKind.ABSENT, None),
-    ),
+    "a node pool of a busy cluster": (gke("delete_node_pool", name=f"{PATH}/nodePools/pool"), (google(400, "failedPrecondition", BUSY), POOL, TRANSIENT, None)),
+    "the node pools of no cluster": (gke("list_node_pools", parent=PATH), (google(404, "notFound"), About("nodePools"), ErrorKind.ABSENT, None)),
     # The cluster
-    "a Node": (
-        cluster(lambda one: one.find_node("tng-a-b1")),
-        (NOT_ALLOWED, NODE, ENVIRONMENT, DENIED),
-    ),
+    "a Node": (cluster(lambda one: one.find_node("tng-a-b1")), (NOT_ALLOWED, NODE, ENVIRONMENT, DENIED)),
     "a Node that has changed": (
         cluster(lambda one: one.patch_node("tng-a-b1", {"metadata": {"uid": "u"}})),
         (status(409, "Conflict"), NODE, ErrorKind.CONFLICT, None),
     ),
-    "the Nodes of a group": (
-        cluster(lambda one: one.list_nodes("tng-a")),
-        (status(429, "TooManyRequests"), About("Node"), ErrorKind.RATE_LIMIT, None),
-    ),
-    "a group": (
-        cluster(lambda one: one.find_group("ns", "slice")),
-        (status(401, "Unauthorized"), GROUP, ENVIRONMENT, DENIED),
-    ),
-    "a group's status": (
-        cluster(lambda one: one.replace_status(MANIFEST, {})),
-        (status(422, "Invalid"), GROUP, ENVIRONMENT, Reason.REFUSED),
-    ),
-    "a new group beyond a ResourceQuota": (
-        cluster(lambda one: one.create_group(MANIFEST)),
-        (EXCEEDED, GROUP, ENVIRONMENT, Reason.QUOTA_EXCEEDED),
-    ),
-    "a token's Secret": (
-        cluster(lambda one: one.create_token_secret(SECRET)),
-        (NOT_ALLOWED, About("Secret", "bootstrap-token-abc"), ENVIRONMENT, DENIED),
-    ),
+    "the Nodes of a group": (cluster(lambda one: one.list_nodes("tng-a")), (status(429, "TooManyRequests"), About("Node"), ErrorKind.RATE_LIMIT, None)),
+    "a group": (cluster(lambda one: one.find_group("ns", "slice")), (status(401, "Unauthorized"), GROUP, ENVIRONMENT, DENIED)),
+    "a group's status": (cluster(lambda one: one.replace_status(MANIFEST, {})), (status(422, "Invalid"), GROUP, ENVIRONMENT, Reason.REFUSED)),
+    "a new group beyond a ResourceQuota": (cluster(lambda one: one.create_group(MANIFEST)), (EXCEEDED, GROUP, ENVIRONMENT, Reason.QUOTA_EXCEEDED)),
+    "a token's Secret": (cluster(lambda one: one.create_token_secret(SECRET)), (NOT_ALLOWED, About("Secret", "bootstrap-token-abc"), ENVIRONMENT, DENIED)),
     "a signing request": (
         cluster(lambda one: one.find_signing_request("csr-a")),
         (NOT_ALLOWED, About("CertificateSigningRequest", "csr-a"), ENVIRONMENT, DENIED),
     ),
-    "a JobSet whose API is not served": (
-        cluster(lambda one: one.find_jobset("ns", "train")),
-        ((404, {}), About("JobSet", "train"), TRANSIENT, None),
-    ),
-    "the cluster's id": (
-        cluster(lambda one: one.get_cluster_id()),
-        (status(503, "Unavailable"), About("Namespace", "kube-system"), TRANSIENT, None),
-    ),
-}
+    "a JobSet whose API is not served": (cluster(lambda one: one.find_jobset("ns", "train")), ((404, {}), About("JobSet", "train"), TRANSIENT, None)),
+    "the cluster's id": (cluster(lambda one: one.get_cluster_id()), (status(503, "Unavailable"), About("Namespace", "kube-system"), TRANSIENT, None)),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
