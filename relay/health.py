@@ -8,11 +8,12 @@ may help then. It is 200 while the API server or Pub/Sub is unavailable: a resta
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
 from relay import metrics
@@ -92,9 +93,7 @@ async def serve(health: Health, port: int) -> tuple[web.AppRunner, int]:
     return runner, listener.getsockname()[1]
 
 
-def _probe(
-    list_problems: Callable[[], list[str]],
-) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def _probe(list_problems: Callable[[], list[str]]) -> Handler:
     async def answer(_request: web.Request) -> web.Response:
         problems = list_problems()
         status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK

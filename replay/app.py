@@ -1,4 +1,4 @@
-"""The commands. Their dependencies are the context's object (`Ways`)."""
+"""The commands. Their dependencies are the context's object (`Dependencies`)."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 from replay import commands, dead_letter_commands
 from replay.audit_log import find_projects, make_publications, make_query, read_filters
 from replay.completion import complete_groups, complete_jobsets_too
+from replay.dependencies import open_dependencies
 from replay.errors import FORESEEN, ReplayError, in_plain_words
 from replay.explain import Explanation
 from replay.explain import explain as explain_group
@@ -25,7 +26,6 @@ from replay.recording import Rules, read_recording, record
 from replay.text import count
 from replay.timeline_html import render_html
 from replay.timeline_sources import TimelineRequest, build_timeline
-from replay.ways import open_ways
 from shared.base.environment import SettingsError
 from version import VERSION
 
@@ -92,7 +92,7 @@ def main(
 
     Exit codes: 0 success, 1 failure, 2 invalid usage or settings, 130 interrupted.
     """
-    ctx.obj = ctx.obj or open_ways
+    ctx.obj = ctx.obj or open_dependencies
 
 
 @app.command(short_help="Trigger the steps of a group, or of all groups, now.")
@@ -118,16 +118,16 @@ def resync(
     if bool(target) == every:
         raise typer.BadParameter("name one group, or give --all", param_hint="NAMESPACE/NAME")
     names = commands.parse_target(target) if target else None
-    ways = commands.get_ways(ctx)
-    groups = [get_group(ways, *names)] if names else list_groups(ways)
-    publications = list(resyncs(groups, step, ways.now()))
+    deps = commands.get_dependencies(ctx)
+    groups = [get_group(deps, *names)] if names else list_groups(deps)
+    publications = list(resyncs(groups, step, deps.now()))
     if not publications:
         what = f"no step has work for {target}" if target else "there are no groups"
         say(f"Nothing to publish: {what}.")
     if every and not dry_run:
         question = f"Publish {count(len(publications), 'resync')} of {count(len(groups), 'group')}?"
-        commands.ask(ways, question, yes=yes)
-    commands.publish_and_print(ways, publications, dry_run=dry_run, output=output)
+        commands.ask(deps, question, yes=yes)
+    commands.publish_and_print(deps, publications, dry_run=dry_run, output=output)
 
 
 @app.command(short_help="Publish recorded messages.")
@@ -158,8 +158,8 @@ def file(
       gcloud logging read 'log_id("cloudaudit.googleapis.com/activity")' --format json |
         jq -c '.[]' | kubectl tng file -
     """
-    ways = commands.get_ways(ctx)
-    rules = Rules(step, ways.settings.topic_prefix, ways.now())
+    deps = commands.get_dependencies(ctx)
+    rules = Rules(step, deps.settings.topic_prefix, deps.now())
     try:
         raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     except OSError as error:
@@ -175,7 +175,7 @@ def file(
         )
     if not recording.publications:
         say("Nothing to publish: no line triggers a step.")
-    commands.publish_many(ways, recording.publications, dry_run=dry_run, yes=yes, output=output)
+    commands.publish_many(deps, recording.publications, dry_run=dry_run, yes=yes, output=output)
 
 
 app.add_typer(dead_letter_commands.commands, cls=TyperGroup)
@@ -211,10 +211,10 @@ def explain(
     namespace, name = commands.parse_target(target)
     explanation: Explanation | JobSetExplanation
     if is_jobset:
-        explanation = explain_jobset(commands.get_ways(ctx), namespace, name)
+        explanation = explain_jobset(commands.get_dependencies(ctx), namespace, name)
         print_jobset_explanation(explanation, output)
     else:
-        explanation = explain_group(commands.get_ways(ctx), namespace, name)
+        explanation = explain_group(commands.get_dependencies(ctx), namespace, name)
         print_explanation(explanation, output)
     if not explanation.is_whole:
         raise ReplayError("a step could not observe; the lines below its name show the error")
@@ -244,10 +244,10 @@ def record_topic(
       kubectl tng record label_node events.jsonl --for 5m
       kubectl tng record create_resources - --limit 1 | jq .data
     """
-    ways, seconds = commands.get_ways(ctx), commands.parse_duration(duration)
+    deps, seconds = commands.get_dependencies(ctx), commands.parse_duration(duration)
     number = 0
     with _open_for_writing(path) as file:
-        for number, line in enumerate(record(ways, step, seconds, limit), start=1):  # noqa: B007
+        for number, line in enumerate(record(deps, step, seconds, limit), start=1):  # noqa: B007
             print(line, file=file, flush=True)
     say(f"Recorded {count(number, 'message')}.")
 
@@ -280,16 +280,16 @@ def audit_log(
       kubectl tng audit-log default/my-slice --since 30m
       kubectl tng audit-log --since 6h --until 4h --yes
     """
-    ways = commands.get_ways(ctx)
-    now = ways.now()
+    deps = commands.get_dependencies(ctx)
+    now = deps.now()
     began = now - commands.parse_duration(since)
     ended = now - commands.parse_duration(until) if until else now
-    filters = read_filters(ways.settings)
-    name = get_group(ways, *commands.parse_target(target)).resource_name if target else ""
+    filters = read_filters(deps.settings)
+    name = get_group(deps, *commands.parse_target(target)).resource_name if target else ""
     query = make_query(filters.values(), began, ended, name)
     publications: list[Publication] = []
-    projects = find_projects(ways.settings)
-    for entry in read_entries(ways, projects, query, began, ended, is_reported=True):
+    projects = find_projects(deps.settings)
+    for entry in read_entries(deps, projects, query, began, ended, is_reported=True):
         found = make_publications(entry, filters)
         if isinstance(found, str):
             say(found)
@@ -297,7 +297,7 @@ def audit_log(
             publications += found
     if not publications:
         say("Nothing to publish: no entry triggers a step.")
-    commands.publish_many(ways, publications, dry_run=dry_run, yes=yes, output=output)
+    commands.publish_many(deps, publications, dry_run=dry_run, yes=yes, output=output)
 
 
 @app.command(
@@ -354,13 +354,13 @@ def show_timeline(
       kubectl tng timeline default/my-slice --output json | jq .notReady
       kubectl tng timeline default/my-slice --since 1h --why
     """
-    names, ways = commands.parse_target(target), commands.get_ways(ctx)
-    now = ways.now()
+    names, deps = commands.parse_target(target), commands.get_dependencies(ctx)
+    now = deps.now()
     began = now - commands.parse_duration(since) if since else None
     request = TimelineRequest(
         *names, since=began, until=now, chips_per_vm=chips, with_decisions=why
     )
-    timeline = build_timeline(ways, request)
+    timeline = build_timeline(deps, request)
     if html is not None:
         with _open_for_writing(html) as file:
             file.write(render_html(timeline, price))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ def find_projects(settings: Settings) -> frozenset[str]:
 
 
 def make_publications(
-    entry: Mapping[str, Any], steps: Iterable[str]
+    entry: Mapping[str, Any], steps: Container[str]
 ) -> tuple[Publication, ...] | str:
     """The messages that the sinks of these steps would make of an entry, or why there are none."""
     name = f"of entry {entry.get('insertId', '?')}"
@@ -72,9 +72,8 @@ def make_publications(
         return f"the message {name} triggers no step: {note}"
     data = json.dumps(entry, separators=(",", ":")).encode()
     attributes = {TIMESTAMP_ATTRIBUTE: str(entry.get("timestamp", ""))}
-    known = frozenset(steps)
     return tuple(
         Publication(step, data, attributes, event.name, event.method)
         for step in find_steps(LogTrigger(event, LONG_AGO), routes.ROUTES)
-        if step in known
+        if step in steps
     )

@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from replay.completion import complete_groups
+from replay.dependencies import Dependencies
 from replay.errors import ReplayError, in_plain_words
 from replay.output import Format, print_sent
 from replay.publications import Publication, Sent, publish
 from replay.text import count
-from replay.ways import Ways
 from shared.ports.errors import CallError
 from shared.triggers import routes
 
@@ -54,9 +54,9 @@ Step = Annotated[
 ]
 
 
-def get_ways(ctx: typer.Context) -> Ways:
+def get_dependencies(ctx: typer.Context) -> Dependencies:
     """The dependencies of a command, opened now. Raises `SettingsError`."""
-    make: Callable[[], Ways] = ctx.obj
+    make: Callable[[], Dependencies] = ctx.obj
     return make()
 
 
@@ -81,29 +81,36 @@ def parse_duration(text: str) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-def ask(ways: Ways, question: str, *, yes: bool, undone: str = "nothing was published") -> None:
+def ask(
+    deps: Dependencies, question: str, *, yes: bool, undone: str = "nothing was published"
+) -> None:
     """Ask the user on a terminal. Raises `ReplayError` if the answer is no."""
-    if yes or not ways.is_interactive:
+    if yes or not deps.is_interactive:
         return
     if not typer.confirm(question, err=True):
         raise ReplayError(undone)
 
 
 def publish_many(
-    ways: Ways, publications: Sequence[Publication], *, dry_run: bool, yes: bool, output: Format
+    deps: Dependencies,
+    publications: Sequence[Publication],
+    *,
+    dry_run: bool,
+    yes: bool,
+    output: Format,
 ) -> None:
     """Publish, and ask before if there are many. Raises `ReplayError`."""
     if len(publications) > MANY and not dry_run:
-        ask(ways, f"Publish {count(len(publications), 'message')}?", yes=yes)
-    publish_and_print(ways, publications, dry_run=dry_run, output=output)
+        ask(deps, f"Publish {count(len(publications), 'message')}?", yes=yes)
+    publish_and_print(deps, publications, dry_run=dry_run, output=output)
 
 
 def publish_and_print(
-    ways: Ways, publications: Sequence[Publication], *, dry_run: bool, output: Format
+    deps: Dependencies, publications: Sequence[Publication], *, dry_run: bool, output: Format
 ) -> None:
     """Publish, and print what was published even if it is not all. Raises `ReplayError`."""
     sent: list[Sent] = []
-    source: Iterable[Sent] = map(Sent, publications) if dry_run else publish(ways, publications)
+    source: Iterable[Sent] = map(Sent, publications) if dry_run else publish(deps, publications)
     try:
         sent.extend(source)
     except CallError as error:
@@ -112,4 +119,4 @@ def publish_and_print(
         )
         raise ReplayError(f"{in_plain_words(error)} ({rest})") from error
     finally:
-        print_sent(sent, ways.settings.topic_prefix, output)
+        print_sent(sent, deps.settings.topic_prefix, output)

@@ -33,8 +33,8 @@ def complete_jobsets_too(ctx: Any, incomplete: str) -> list[str]:
 def _complete(
     incomplete: str, list_objects: Callable[[Any], Iterable[Mapping[str, Any]]]
 ) -> list[str]:
+    from replay.dependencies import open_cluster_only
     from replay.errors import FORESEEN
-    from replay.ways import open_cluster_only
 
     try:
         found = [one["metadata"] for one in list_objects(open_cluster_only())]

@@ -9,14 +9,14 @@ from typing import Annotated
 
 import typer
 
-from replay.commands import AnyStep, DryRun, Output, Yes, ask, get_ways
+from replay.commands import AnyStep, DryRun, Output, Yes, ask, get_dependencies
 from replay.dead_letters import MAX_LISTED, DeadLetter, Leased, leased, select, to_document
+from replay.dependencies import Dependencies
 from replay.errors import ReplayError, in_plain_words
 from replay.output import Format, print_json, print_paragraph, print_sent, render_rows, say
 from replay.publications import Sent, publish
 from replay.recording import Rules
 from replay.text import count, render_age
-from replay.ways import Ways
 from shared.ports.errors import CallError
 
 commands = typer.Typer(
@@ -55,9 +55,9 @@ def list_letters(ctx: typer.Context, step: OfStep = None, output: Output = Forma
       kubectl tng dead-letters list
       kubectl tng dead-letters list --step label_node --output json | jq -r '.[].id'
     """
-    ways = get_ways(ctx)
-    with _leased(ways) as found:
-        _print_letters(ways, select(found.letters, [], step), output)
+    deps = get_dependencies(ctx)
+    with _leased(deps) as found:
+        _print_letters(deps, select(found.letters, [], step), output)
 
 
 @commands.command(short_help="Publish dead letters again, each to its step.")
@@ -80,25 +80,25 @@ def replay(
       kubectl tng dead-letters replay --all --step inject_token --dry-run
     """
     _check(ids, every=every)
-    ways = get_ways(ctx)
-    with _leased(ways) as found:
+    deps = get_dependencies(ctx)
+    with _leased(deps) as found:
         letters = select(found.letters, ids or (), step)
         readable = [letter for letter in letters if letter.publications]
         if every and readable and not dry_run:
-            ask(ways, f"Replay {count(len(readable), 'dead letter')}?", yes=yes)
+            ask(deps, f"Replay {count(len(readable), 'dead letter')}?", yes=yes)
         sent: list[Sent] = []
         try:
             for letter in readable:
                 if dry_run:
                     sent += map(Sent, letter.publications)
                     continue
-                sent += publish(ways, letter.publications)
+                sent += publish(deps, letter.publications)
                 found.remove(letter)
         except CallError as error:
             rest = f"{count(len(sent), 'message')} published; it is safe to repeat the command"
             raise ReplayError(f"{in_plain_words(error)} ({rest})") from error
         finally:
-            print_sent(sent, ways.settings.topic_prefix, output)
+            print_sent(sent, deps.settings.topic_prefix, output)
         for letter in letters:
             if not letter.publications:
                 say(f"{letter.id} is kept: {letter.reason}")
@@ -125,14 +125,14 @@ def drop(
       kubectl tng dead-letters drop --all --dry-run
     """
     _check(ids, every=every)
-    ways = get_ways(ctx)
-    with _leased(ways) as found:
+    deps = get_dependencies(ctx)
+    with _leased(deps) as found:
         letters = select(found.letters, ids or (), step)
-        _print_letters(ways, letters, output)
+        _print_letters(deps, letters, output)
         if dry_run or not letters:
             return
         question = f"Drop {count(len(letters), 'dead letter')}?"
-        ask(ways, question, yes=yes, undone="nothing was dropped")
+        ask(deps, question, yes=yes, undone="nothing was dropped")
         for letter in letters:
             found.remove(letter)
     say(f"Dropped {count(len(letters), 'dead letter')}.")
@@ -144,20 +144,20 @@ def _check(ids: Sequence[str] | None, *, every: bool) -> None:
 
 
 @contextmanager
-def _leased(ways: Ways) -> Iterator[Leased]:
+def _leased(deps: Dependencies) -> Iterator[Leased]:
     def show_progress(number: int) -> None:
         if sys.stderr.isatty():
             text = f"\r{count(number, 'dead letter')} ...\r"
             print(text, end="", file=sys.stderr, flush=True)
 
-    rules = Rules(None, ways.settings.topic_prefix, ways.now())
-    with leased(ways.subscriptions, rules, show_progress) as found:
+    rules = Rules(None, deps.settings.topic_prefix, deps.now())
+    with leased(deps.subscriptions, rules, show_progress) as found:
         if len(found.letters) >= MAX_LISTED:
             say(f"These are {MAX_LISTED} dead letters; repeat the command if there are more.")
         yield found
 
 
-def _print_letters(ways: Ways, letters: Sequence[DeadLetter], output: Format) -> None:
+def _print_letters(deps: Dependencies, letters: Sequence[DeadLetter], output: Format) -> None:
     if output is Format.JSON:
         print_json([to_document(letter) for letter in letters])
         return
@@ -167,7 +167,7 @@ def _print_letters(ways: Ways, letters: Sequence[DeadLetter], output: Format) ->
     rows = [
         (
             letter.id,
-            f"{render_age(ways.now() - letter.first_published)} ago",
+            f"{render_age(deps.now() - letter.first_published)} ago",
             letter.step,
             str(letter.attempts or "?"),
             f"{letter.about} ({letter.cause})" if letter.about else "",

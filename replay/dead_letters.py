@@ -136,8 +136,7 @@ def select(letters: Sequence[DeadLetter], ids: Sequence[str], step: str | None) 
     missing = sorted(set(ids) - {letter.id for letter in letters})
     if missing:
         raise ReplayError(
-            f"there is no dead letter {', '.join(missing)}; `kubectl tng dead-letters list` lists "
-            "them"
+            f"there is no dead letter {', '.join(missing)}; see `kubectl tng dead-letters list`"
         )
     named = [letter for letter in letters if not ids or letter.id in ids]
     return [letter for letter in named if step is None or letter.step == step]

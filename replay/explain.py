@@ -14,9 +14,9 @@ from typing import Any
 from google.auth.exceptions import GoogleAuthError
 
 from functions import create_resources, inject_token, label_node, sweep, tear_down
+from replay.dependencies import Dependencies
 from replay.errors import in_plain_words
 from replay.publications import get_group
-from replay.ways import Ways
 from shared.base.backoff import TICK
 from shared.base.reasons import find_advice
 from shared.base.timestamps import render_time
@@ -57,8 +57,7 @@ class StepExplanation:
 
 @dataclass(frozen=True)
 class Sweep:
-    """How the sweep sees the group; ``next_resync`` is the minute of its next resync,
-    if nothing happens before; ``None``: not within the hour (clocks are apart)."""
+    """What the sweep finds; ``next_resync`` is ``None`` if no resync is due within an hour."""
 
     is_settled: bool
     is_due: bool
@@ -91,10 +90,10 @@ class Explanation:
         return all(answer.has_observed for answer in self.steps if answer.is_triggered)
 
 
-def explain(ways: Ways, namespace: str, name: str) -> Explanation:
+def explain(deps: Dependencies, namespace: str, name: str) -> Explanation:
     """Observe a group as each step would. Raises `ReplayError` if there is none, `CallError`."""
-    group = get_group(ways, namespace, name)
-    known, now = status.parse(group.raw.get("status")), ways.now()
+    group = get_group(deps, namespace, name)
+    known, now = status.parse(group.raw.get("status")), deps.now()
     decide = sweep.decide
     minute = now.replace(second=0, microsecond=0)
     ticks = (minute + count * TICK for count in range(1, decide.SETTLED_EVERY_MINUTES + 1))
@@ -108,12 +107,12 @@ def explain(ways: Ways, namespace: str, name: str) -> Explanation:
 
     def build_plan(step: Step[Any, Any]) -> Plan:
         work = GroupWork(
-            settings=ways.settings,
-            gce=ways.open_gce(),
-            cluster=ways.open_cluster(),
+            settings=deps.settings,
+            gce=deps.open_gce(),
+            cluster=deps.open_cluster(),
             publish=publish_nothing,
-            random_bytes=ways.random_bytes,
-            remaining_s=ways.count_down(),
+            random_bytes=deps.random_bytes,
+            remaining_s=deps.count_down(),
             now=now,
             trigger=ObjectTrigger(message),
             group=group,

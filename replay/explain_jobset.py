@@ -12,10 +12,10 @@ from functions import provision_slice, release_slice
 from functions.provision_slice.observe import PodWork
 from functions.release_slice.observe import ObservedSlices
 from replay import explain
+from replay.dependencies import Dependencies
 from replay.errors import ReplayError
 from replay.explain import StepExplanation
 from replay.text import count
-from replay.ways import Ways
 from shared.base.names import JOBSET_KIND
 from shared.frame.plan import Plan
 from shared.settings import TPU_NODE_GROUP
@@ -65,21 +65,21 @@ class JobSetExplanation:
         return all(answer.has_observed for answer in self.steps)
 
 
-def explain_jobset(ways: Ways, namespace: str, name: str) -> JobSetExplanation:
+def explain_jobset(deps: Dependencies, namespace: str, name: str) -> JobSetExplanation:
     """Observe a JobSet as both steps would. Raises `ReplayError` if there is nothing, `CallError`."""
-    if not ways.settings.jobset_provider:
+    if not deps.settings.jobset_provider:
         raise ReplayError(
             "JOBSET_PROVIDER is not set, so JobSets get no slices; set it to the installation's "
             "value, tpu-node-group or gke"
         )
-    jobset = ways.open_cluster().find_jobset(namespace, name)
-    answers = (*_explain_pods(ways, namespace, name), *_explain_slices(ways, namespace, name))
+    jobset = deps.open_cluster().find_jobset(namespace, name)
+    answers = (*_explain_pods(deps, namespace, name), *_explain_slices(deps, namespace, name))
     if jobset is None and not answers:
         raise ReplayError(
             f"there is no JobSet {namespace}/{name}, and no slice of one; kubectl get jobsets -A "
             "lists them"
         )
-    are_groups = ways.settings.jobset_provider == TPU_NODE_GROUP
+    are_groups = deps.settings.jobset_provider == TPU_NODE_GROUP
     groups = (
         f"{namespace}/{answer.about}"
         for answer in answers
@@ -88,16 +88,16 @@ def explain_jobset(ways: Ways, namespace: str, name: str) -> JobSetExplanation:
     return JobSetExplanation(namespace, name, jobset, answers, tuple(groups))
 
 
-def _explain_pods(ways: Ways, namespace: str, name: str) -> Iterator[StepExplanation]:
-    step, now = provision_slice.STEP.name, ways.now()
+def _explain_pods(deps: Dependencies, namespace: str, name: str) -> Iterator[StepExplanation]:
+    step, now = provision_slice.STEP.name, deps.now()
     try:
-        leaders = find_leaders(ways.open_cluster().list_pending_pods())
+        leaders = find_leaders(deps.open_cluster().list_pending_pods())
     except explain.API_ERRORS as error:
         yield explain.explain_error(step, error)
         return
 
     def build_plan(leader: Leader) -> Plan:
-        fields = _build_fields(ways, build_message(leader, now), now)
+        fields = _build_fields(deps, build_message(leader, now), now)
         work = PodWork(**fields, leader=leader, about=leader.raw)
         return provision_slice.decide.decide(provision_slice.observe.observe(work), now)
 
@@ -106,11 +106,11 @@ def _explain_pods(ways: Ways, namespace: str, name: str) -> Iterator[StepExplana
             yield explain.explain_step(step, True, partial(build_plan, leader), leader.name)
 
 
-def _explain_slices(ways: Ways, namespace: str, name: str) -> Iterator[StepExplanation]:
-    step, now = release_slice.STEP.name, ways.now()
+def _explain_slices(deps: Dependencies, namespace: str, name: str) -> Iterator[StepExplanation]:
+    step, now = release_slice.STEP.name, deps.now()
     message = Message(namespace, name, "", Cause.RESYNC, now, kind=JOBSET_KIND)
     try:
-        work = SliceWork(**_build_fields(ways, message, now))
+        work = SliceWork(**_build_fields(deps, message, now))
         observed = release_slice.observe.observe(work)
     except explain.API_ERRORS as error:
         yield explain.explain_error(step, error)
@@ -124,19 +124,19 @@ def _explain_slices(ways: Ways, namespace: str, name: str) -> Iterator[StepExpla
         yield explain.explain_step(step, release_slice.has_work(one, now), build_plan, about)
 
 
-def _build_fields(ways: Ways, message: Message, now: datetime) -> dict[str, Any]:
+def _build_fields(deps: Dependencies, message: Message, now: datetime) -> dict[str, Any]:
     """The fields of a step's work on a resync. It cannot publish."""
-    cluster, remaining_s = ways.open_cluster(), ways.count_down()
+    cluster, remaining_s = deps.open_cluster(), deps.count_down()
     return {
         "remaining_s": remaining_s,
-        "settings": ways.settings,
-        "gce": ways.open_gce(),
+        "settings": deps.settings,
+        "gce": deps.open_gce(),
         "cluster": cluster,
         "publish": explain.publish_nothing,
-        "random_bytes": ways.random_bytes,
+        "random_bytes": deps.random_bytes,
         "now": now,
         "trigger": ObjectTrigger(message),
-        "provider": build_provider(ways.settings, cluster, ways.gke, ways.now, remaining_s),
+        "provider": build_provider(deps.settings, cluster, deps.gke, deps.now, remaining_s),
     }
 
 

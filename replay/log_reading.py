@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import Any
 
 from replay.cloud_logging import read_pages
+from replay.dependencies import Dependencies
 from replay.output import say
 from replay.text import count
-from replay.ways import Ways
 from shared.base.timestamps import guess_time
 
 
 def read_entries(
-    ways: Ways,
+    deps: Dependencies,
     projects: Iterable[str],
     query: str,
     since: datetime,
@@ -35,7 +35,7 @@ def read_entries(
         console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
     ) as progress:
         task = progress.add_task("Reading Cloud Logging", total=(until - since).total_seconds())
-        for page in read_pages(ways.logs, projects, query, ways.sleep, ways.monotonic):
+        for page in read_pages(deps.logs, projects, query, deps.sleep, deps.monotonic):
             calls += 1
             entries += len(page.entries)
             unreadable += page.unreadable

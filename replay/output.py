@@ -22,7 +22,7 @@ from shared.base.names import topic_id
 from shared.base.reasons import find_entry
 
 _WIDE = 100_000
-"""Columns of an output that is no terminal: nothing is folded there."""
+"""Columns of an output that is not a terminal: nothing is folded."""
 _NARROWEST = 40
 _INDENT = "    "
 NOT_PUBLISHED = "(not published)"

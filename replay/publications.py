@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from functions import sweep
+from replay.dependencies import Dependencies
 from replay.errors import ReplayError
-from replay.ways import Ways
 from shared.node_groups import node_group, status
 from shared.node_groups.node_group import AnyGroup
 from shared.node_groups.work import message_about
@@ -35,9 +35,9 @@ class Sent:
     message_id: str = ""
 
 
-def get_group(ways: Ways, namespace: str, name: str) -> AnyGroup:
+def get_group(deps: Dependencies, namespace: str, name: str) -> AnyGroup:
     """The group of that name. Raises `ReplayError`, `CallError`."""
-    cluster = ways.open_cluster()
+    cluster = deps.open_cluster()
     raw = cluster.find_group(namespace, name)
     if raw is None:
         raise ReplayError(
@@ -46,9 +46,9 @@ def get_group(ways: Ways, namespace: str, name: str) -> AnyGroup:
     return node_group.parse(raw, cluster.get_cluster_id())
 
 
-def list_groups(ways: Ways) -> list[AnyGroup]:
+def list_groups(deps: Dependencies) -> list[AnyGroup]:
     """All groups of the cluster. Raises `CallError`."""
-    cluster = ways.open_cluster()
+    cluster = deps.open_cluster()
     cluster_id = cluster.get_cluster_id()
     return [node_group.parse(raw, cluster_id) for raw in cluster.list_groups()]
 
@@ -68,8 +68,7 @@ def resyncs(groups: Iterable[AnyGroup], step: str | None, now: datetime) -> Iter
             )
 
 
-def publish(ways: Ways, publications: Iterable[Publication]) -> Iterator[Sent]:
+def publish(deps: Dependencies, publications: Iterable[Publication]) -> Iterator[Sent]:
     """Publish one after the other; each is out when it is yielded. Raises `CallError`."""
-    for publication in publications:
-        data, attributes = publication.data, publication.attributes
-        yield Sent(publication, ways.publish(publication.step, data, attributes))
+    for one in publications:
+        yield Sent(one, deps.publish(one.step, one.data, one.attributes))

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from replay.dependencies import Dependencies
 from replay.publications import Publication
 from replay.subscriptions import Pulled
-from replay.ways import Ways
 from shared.base.names import topic_id
 from shared.base.timestamps import render_time
 from shared.triggers import routes
@@ -67,19 +67,19 @@ class _Recorded:
     subscription: str = ""
 
 
-def record(ways: Ways, step: str, duration: timedelta, limit: int) -> Iterator[str]:
+def record(deps: Dependencies, step: str, duration: timedelta, limit: int) -> Iterator[str]:
     """The lines of the messages to a step's topic, up to a time and a number.
 
     The step also receives them: the tool creates a subscription, which receives copies, and deletes it
     at the end. Raises `CallError`.
     """
-    topic = topic_id(ways.settings.topic_prefix, step)
-    name = f"{topic}-recording-{ways.random_bytes(4).hex()}"
-    end, number = ways.monotonic() + duration.total_seconds(), 0
-    with ways.subscriptions.open(topic, name) as subscription:
-        while number < limit and ways.monotonic() < end:
-            for pulled in ways.subscriptions.pull(subscription):
-                ways.subscriptions.acknowledge(subscription, [pulled.ack_id])
+    topic = topic_id(deps.settings.topic_prefix, step)
+    name = f"{topic}-recording-{deps.random_bytes(4).hex()}"
+    end, number = deps.monotonic() + duration.total_seconds(), 0
+    with deps.subscriptions.open(topic, name) as subscription:
+        while number < limit and deps.monotonic() < end:
+            for pulled in deps.subscriptions.pull(subscription):
+                deps.subscriptions.acknowledge(subscription, [pulled.ack_id])
                 if number < limit:
                     number += 1
                     yield render_line(step, pulled)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from replay.errors import as_call_errors
-from shared.ports.errors import About, CallError
+from shared.ports.errors import About
 
 PULL_S = 3.0
 """How long a pull waits for messages."""
@@ -45,18 +45,16 @@ class Subscriptions:
         """Messages of a subscription; empty when none has come in a while. Raises `CallError`."""
         from google.api_core.exceptions import DeadlineExceeded
 
-        try:
-            with as_call_errors(f"pull from {subscription}", About(_KIND, subscription)):
+        with as_call_errors(f"pull from {subscription}", About(_KIND, subscription)):
+            try:
                 answer = self._client.pull(
                     subscription=self._path(subscription),
                     max_messages=limit,
                     timeout=PULL_S,
                     retry=None,
                 )
-        except CallError as error:
-            if isinstance(error.__cause__, DeadlineExceeded):
+            except DeadlineExceeded:
                 return []
-            raise
         return [
             Pulled(
                 ack_id=received.ack_id,

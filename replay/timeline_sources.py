@@ -11,11 +11,11 @@ from uuid import UUID
 
 from replay.audit_log import about_slice, find_projects
 from replay.decisions import decide_again
+from replay.dependencies import Dependencies
 from replay.errors import ReplayError
 from replay.log_reading import read_entries
 from replay.output import say
 from replay.timeline import Timeline, read_timeline
-from replay.ways import Ways
 from shared.base.timestamps import CLOCKS_DIFFER_BY, guess_time, render_time
 from shared.base.topology import MACHINE_TYPE
 from shared.node_groups import node_group, status
@@ -48,9 +48,9 @@ class TimelineRequest:
         return f"{self.namespace}/{self.name}"
 
 
-def build_timeline(ways: Ways, request: TimelineRequest) -> Timeline:
+def build_timeline(deps: Dependencies, request: TimelineRequest) -> Timeline:
     """The timeline of a group, also of a deleted one. Raises `ReplayError` and `CallError`."""
-    cluster = ways.open_cluster()
+    cluster = deps.open_cluster()
     cluster_id = cluster.get_cluster_id()
     raw = cluster.find_group(request.namespace, request.name)
     group = node_group.parse(raw, cluster_id) if raw is not None else None
@@ -69,8 +69,8 @@ def build_timeline(ways: Ways, request: TimelineRequest) -> Timeline:
         f'timestamp<="{request.until.isoformat()}"\n'
         f'(jsonPayload.group="{request.key}" OR {about_slice(name)})'
     )
-    projects = find_projects(ways.settings) | {ways.settings.pubsub_project}
-    entries = list(read_entries(ways, projects, query, since, request.until))
+    projects = find_projects(deps.settings) | {deps.settings.pubsub_project}
+    entries = list(read_entries(deps, projects, query, since, request.until))
     uid = group.uid if group is not None else _find_last_uid(entries)
     name = resource_name(cluster_id, request.name, uid) if uid else ""
     own = [entry for entry in entries if _is_about(entry, name, uid)]

@@ -1,6 +1,6 @@
 """For whom a kubelet's signing request asks, read as Kubernetes' signer reads it.
 
-The signer takes the first PEM block and skips what stands before it; another parser may take another
+The signer takes the first PEM block and skips what precedes it; another parser may take another
 block. So nothing is looked for here: the request must be one block and nothing else, its subject one
 organization and one name and nothing else.
 """

@@ -13,10 +13,10 @@ from google.auth.exceptions import RefreshError
 from typer.testing import CliRunner, Result
 
 from replay.app import app
+from replay.dependencies import with_default_kubeconfig
 from replay.errors import in_plain_words
 from replay.explain import STEPS
 from replay.text import printable, render_age
-from replay.ways import with_default_kubeconfig
 from shared.ports.errors import About, CallError, OutOfTimeError
 from shared.ports.kubernetes.access import AccessError
 from shared.triggers.routes import GROUP_STEPS

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from replay import completion, ways
+from replay import completion, dependencies
 from replay.app import app
 from replay.bundle import REQUIREMENTS, ROOT, WrongVersionError, build
 from tests.unit.replay.tool import Tool, training
@@ -20,7 +20,9 @@ from version import VERSION
 def _offered(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one", "two"):
         tool.harness.apply(training(name))
-    monkeypatch.setattr(ways, "open_cluster_only", lambda: tool.ways().open_cluster())
+    monkeypatch.setattr(
+        dependencies, "open_cluster_only", lambda: tool.dependencies().open_cluster()
+    )
 
 
 def complete(capfd: pytest.CaptureFixture[str], *words: str) -> list[str]:

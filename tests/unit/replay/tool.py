@@ -20,8 +20,8 @@ from local.cloud.simulation import DEAD_LETTERS, PROJECT, Options, topic
 from local.pubsub.model import SubscriptionConfig
 from replay.app import app
 from replay.cloud_logging import MAX_PAGE, Page
+from replay.dependencies import Dependencies
 from replay.subscriptions import MAX_PULLED, Pulled, Subscriptions
-from replay.ways import Ways
 from shared.ports.errors import About, CallError
 from shared.ports.gce.clients import Clients
 from shared.ports.kubernetes.access_settings import Kubeconfig
@@ -164,15 +164,15 @@ class Tool:
 
     def run(self, *arguments: str, typed: str | bytes | None = None) -> Result:
         """Run a command with this text as stdin."""
-        return CliRunner().invoke(app, list(arguments), input=typed, obj=self.ways)
+        return CliRunner().invoke(app, list(arguments), input=typed, obj=self.dependencies)
 
     def json(self, *arguments: str, typed: str | None = None) -> Any:
         """Return the output of a command with ``--output json``."""
         return json.loads(self.run(*arguments, "--output", "json", typed=typed).stdout)
 
-    def ways(self) -> Ways:
+    def dependencies(self) -> Dependencies:
         runtime = self.harness.runtime("admin")
-        return Ways(
+        return Dependencies(
             settings=runtime.settings,
             connection=runtime.connection,
             clients=self.clients or runtime.clients,

@@ -34,7 +34,7 @@ PublishData = Callable[[str, bytes, Mapping[str, str]], str]
 
 
 @dataclass(frozen=True)
-class Ways:
+class Dependencies:
     """The dependencies of a command."""
 
     settings: Settings
@@ -73,13 +73,13 @@ class Ways:
         return remaining_s
 
 
-def open_ways() -> Ways:
+def open_dependencies() -> Dependencies:
     """Open the real dependencies by the functions' environment variables. Raises `SettingsError`."""
     from shared.runtime import make_gke_client
 
     settings = from_environment(with_default_kubeconfig(os.environ, Path.home()))
     topics = Topics(settings.pubsub_project, settings.topic_prefix)
-    return Ways(
+    return Dependencies(
         settings=settings,
         connection=Connection(settings.access),
         clients=Clients(settings.compute_endpoint),
