@@ -65,14 +65,10 @@ def check_port(port: int, option: str) -> None:
 def _holder(port: int) -> str:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.AccessDenied, psutil.NoSuchProcess, psutil.ZombieProcess):
-            if _listens(process, port):
+            if any(
+                connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
+                for connection in process.net_connections(kind="tcp")
+            ):
                 command = " ".join(process.cmdline())
                 return f"process {process.pid} ({command}); end it, or choose"
     return "a process of another user; choose"
-
-
-def _listens(process: psutil.Process, port: int) -> bool:
-    return any(
-        connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
-        for connection in process.net_connections(kind="tcp")
-    )

@@ -6,9 +6,8 @@ Settings are those of the deployment: deadline, backoff, and a dead letter after
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
 
 import grpc
 from google.api_core.exceptions import GoogleAPICallError
@@ -62,7 +61,7 @@ class Topics:
             await self._publisher.create_topic(name=topic(step), timeout=_TIMEOUT_S)
             await self._subscriber.create_subscription(
                 types.Subscription(
-                    name=_subscription(step),
+                    name=topic(step).replace("/topics/", "/subscriptions/"),
                     topic=topic(step),
                     push_config=types.PushConfig(
                         push_endpoint=endpoint,
@@ -88,7 +87,9 @@ class Topics:
         Messages after `close` are dropped: the simulated cloud ends a little later.
         """
         if not self._is_closed:
-            self._in_background(self._publish(step, data, attributes))
+            task = asyncio.get_running_loop().create_task(self._publish(step, data, attributes))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
         """Drop what is not published yet."""
@@ -109,12 +110,3 @@ class Topics:
                 await asyncio.sleep(RETRY_S)
             else:
                 return
-
-    def _in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-
-def _subscription(step: str) -> str:
-    return topic(step).replace("/topics/", "/subscriptions/")

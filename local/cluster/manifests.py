@@ -91,11 +91,9 @@ def collection_path(manifest: Manifest) -> str:
     prefix = f"/apis/{version}" if "/" in version else f"/api/{version}"
     namespace = manifest["metadata"].get("namespace")
     scope = f"/namespaces/{namespace}" if namespace else ""
-    return f"{prefix}{scope}/{_pluralize(manifest['kind'].lower())}"
-
-
-def _pluralize(kind: str) -> str:
-    return f"{kind}es" if kind.endswith("s") else f"{re.sub('y$', 'ie', kind)}s"
+    kind = manifest["kind"].lower()
+    plural = f"{kind}es" if kind.endswith("s") else f"{re.sub('y$', 'ie', kind)}s"
+    return f"{prefix}{scope}/{plural}"
 
 
 def object_path(manifest: Manifest) -> str:

@@ -25,13 +25,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         path = os.environ.get("TEST_KUBECONFIG")
         if path:
-            _show_named(path)
+            with plane.named(path) as cluster:
+                _, version = cluster.request("GET", "/version")
+                print(f"TEST_KUBECONFIG={path}: {cluster.server}, {version['gitVersion']}")
             return 0
         binaries = obtain(os.environ, lambda line: print(line, flush=True))
         _show(binaries)
-        _show_jobset_crd()
+        if can_build():
+            print(f"JobSet's definition: {jobset_crd.obtain(os.environ)}")
+        else:
+            print("JobSet's definition: not available without Go; its tests are skipped")
         if options.run:
-            _run(binaries)
+            with plane.start(binaries) as started:
+                print(f"\nexport KUBECONFIG={started.kubeconfig}\n\nCtrl-C stops it.", flush=True)
+                signal.pause()
     except (Unavailable, plane.ControlPlaneError) as error:
         print(f"make control-plane: {error}", file=sys.stderr)
         return 1
@@ -39,12 +46,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted; nothing runs any more")
         return 128 + signal.SIGINT
     return 0
-
-
-def _show_named(path: str) -> None:
-    with plane.named(path) as cluster:
-        _, version = cluster.request("GET", "/version")
-        print(f"TEST_KUBECONFIG={path}: {cluster.server}, {version['gitVersion']}")
 
 
 def _show(binaries: Binaries) -> None:
@@ -55,19 +56,6 @@ def _show(binaries: Binaries) -> None:
             [binaries.path(name), *arguments], capture_output=True, text=True, check=True
         )
         print(f"  {name:<24}{printed.stdout.splitlines()[0].split()[-1]}")
-
-
-def _show_jobset_crd() -> None:
-    if can_build():
-        print(f"JobSet's definition: {jobset_crd.obtain(os.environ)}")
-    else:
-        print("JobSet's definition: not available without Go; its tests are skipped")
-
-
-def _run(binaries: Binaries) -> None:
-    with plane.start(binaries) as started:
-        print(f"\nexport KUBECONFIG={started.kubeconfig}\n\nCtrl-C stops it.", flush=True)
-        signal.pause()
 
 
 if __name__ == "__main__":

@@ -343,11 +343,10 @@ class OwnControlPlane(ControlPlane):
             ended = [one for one, child in self._children.items() if child.poll() is not None]
             if ended or time.monotonic() > deadline:
                 late = ended[0] if ended else name
-                raise ControlPlaneError(f"{late} is not ready; its last lines:\n{self._tail(late)}")
+                log = (self.directory / f"{late}.log").read_text()
+                tail = "\n".join(log.splitlines()[-15:])
+                raise ControlPlaneError(f"{late} is not ready; its last lines:\n{tail}")
             time.sleep(_POLL_S)
-
-    def _tail(self, name: str) -> str:
-        return "\n".join((self.directory / f"{name}.log").read_text().splitlines()[-15:])
 
     def _write(self, name: str, text: str) -> Path:
         path = self.directory / name

@@ -109,7 +109,10 @@ class Instances:
         """Begin the insert of a VM that belongs to no group."""
         check_name(call)
         properties = self._properties(call)
-        self._check_policies(call)
+        for reference in call.body.get("resourcePolicies") or ():
+            path = links.find_path(reference, call.project) or reference
+            if "workloadPolicy" in self._policies.store.get(path).document():
+                raise WORKLOAD_POLICY_ON_VM.refused(value=reference)
         order = read_order(call.project, call.place, properties)
         check_free(self.store, call)
         self._context.supply.check_count("instances", call.project, len(self.store))
@@ -152,12 +155,6 @@ class Instances:
             body = {**template, **{key: value for key, value in body.items() if value}}
         call.caller.demand_act_as(body.get("serviceAccounts"))
         return complete_properties(body, call.project, "resource")
-
-    def _check_policies(self, call: Call) -> None:
-        for reference in call.body.get("resourcePolicies") or ():
-            path = links.find_path(reference, call.project) or reference
-            if "workloadPolicy" in self._policies.store.get(path).document():
-                raise WORKLOAD_POLICY_ON_VM.refused(value=reference)
 
     def delete(self, call: Call) -> Operation:
         """Begin a delete, which also ends an insert that still runs."""

@@ -27,18 +27,14 @@ class MachineTypes:
     def list_all(self, call: Call) -> Document:
         """Answer the aggregated list."""
         documents = [
-            _render(call.project, zone, name)
+            {
+                "kind": _KIND,
+                "name": name,
+                "zone": zone,
+                "selfLink": links.url(f"projects/{call.project}/zones/{zone}/machineTypes/{name}"),
+            }
             for zone, names in self._context.inventory.machine_types.items()
             for name in names
             if not name.endswith("*")
         ]
         return answer_aggregated(call, f"{_KIND}AggregatedList", documents)
-
-
-def _render(project: str, zone: str, name: str) -> Document:
-    return {
-        "kind": _KIND,
-        "name": name,
-        "zone": zone,
-        "selfLink": links.url(f"projects/{project}/zones/{zone}/machineTypes/{name}"),
-    }

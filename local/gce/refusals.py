@@ -192,8 +192,7 @@ REQUEST_ID_REUSED = Refusal(
 )  # fmt: skip
 RESOURCE_QUOTA = Refusal(
     "any insert", "a quota of resources is used up", _CALL, 403, "quotaExceeded",
-    "Quota '{metric}' exceeded.  Limit: {limit} in region {region}.", "seen",
-    (8, "QUOTA_EXCEEDED"),
+    "Quota '{metric}' exceeded.  Limit: {limit} in region {region}.", "seen", (8, "QUOTA_EXCEEDED"),
 )  # fmt: skip
 
 # ---------------------------------------------------------------- bodies
@@ -208,8 +207,7 @@ UNKNOWN_FIELD = Refusal(
 )  # fmt: skip
 WRONG_VALUE = Refusal(
     "any insert", "a value has the wrong type, or is not in its enum", _CALL, 400,
-    "badRequest", "Invalid value at '{field}' ({kind}), {value}", "seen",
-    status="INVALID_ARGUMENT",
+    "badRequest", "Invalid value at '{field}' ({kind}), {value}", "seen", status="INVALID_ARGUMENT",
 )  # fmt: skip
 REQUIRED = Refusal(
     "any insert", "a required field is missing", _CALL, 400, "required",
@@ -435,15 +433,13 @@ DISK_TYPE_ABSENT = Refusal(
     "referenced diskType resource cannot be found.", "assumed", code="INVALID_FIELD_VALUE",
 )  # fmt: skip
 DISK_TYPE = Refusal(
-    "VM creation", "the disk type is not for that machine type", _VM, 400,
-    "UNSUPPORTED_OPERATION",
+    "VM creation", "the disk type is not for that machine type", _VM, 400, "UNSUPPORTED_OPERATION",
     "[{disk_type}] features are not compatible for creating instance: {disk_type} disk type cannot "
     "be used by {machine_type} machine type.", "seen",
 )  # fmt: skip
 CANCELED = Refusal(
     "VM creation", "the VM was deleted during its creation", ("operation",), 400,
-    "OPERATION_CANCELED_BY_USER", "Operation was canceled by user.", "assumed",
-    (1, "CANCELLED"),
+    "OPERATION_CANCELED_BY_USER", "Operation was canceled by user.", "assumed", (1, "CANCELLED"),
 )  # fmt: skip
 
 LOG_STATUSES: dict[int, LogStatus] = {

@@ -47,7 +47,10 @@ def make_nodes(
     machine = find_machine(config["machineType"])
     stem = f"gke-tpu-{random.getrandbits(32):08x}" if machine else f"gke-{pool['name'][:30]}"
     labels = {**config.get("labels", {}), **_own_labels(pool, zone, machine)}
-    taints = [_text_of(taint) for taint in config.get("taints", ())]
+    taints = [
+        f"{taint['key']}={taint.get('value', '')}:{_EFFECTS[taint['effect']]}"
+        for taint in config.get("taints", ())
+    ]
     if machine and tpu_taint:
         taints.append("google.com/tpu=present:NoSchedule")
     return [
@@ -93,7 +96,3 @@ def _topology(pool: Mapping[str, Any], machine: Machine) -> str:
     placement = pool.get("placementPolicy") or {}
     named = re.search(r"[0-9]+(x[0-9]+)+$", placement.get("policyName", ""))
     return placement.get("tpuTopology") or (named[0] if named else machine.own_topology)
-
-
-def _text_of(taint: Mapping[str, str]) -> str:
-    return f"{taint['key']}={taint.get('value', '')}:{_EFFECTS[taint['effect']]}"

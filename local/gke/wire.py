@@ -29,7 +29,7 @@ def parse(raw: bytes, message: str) -> Document:
     except (json_format.ParseError, UnicodeDecodeError) as error:
         found = _NO_FIELD.search(str(error))
         if found:
-            path = _snake(found["path"] or "")
+            path = re.sub(r"(?<!^)(?=[A-Z])", "_", found["path"] or "").lower()
             raise UNKNOWN_FIELD.refused(name=found["name"], path=path) from error
         why = _WHERE.sub("", str(error).split("\n")[0]).rstrip(".")
         raise WRONG_VALUE.refused(why=f"{why}.") from error
@@ -56,10 +56,6 @@ def _type_of(message: str) -> Any:
     from google.cloud.container_v1 import types  # costs 0.25 s, at the first request only
 
     return getattr(types, message).pb()
-
-
-def _snake(path: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", path).lower()
 
 
 def copy(document: Document) -> Document:

@@ -42,7 +42,11 @@ def step(
     if is_deleting(jobset):
         return
     if is_true(jobset, *ENDED):
-        yield from (delete(JOBS, job) for job in jobs if _is_active(job))
+        yield from (
+            delete(JOBS, job)
+            for job in jobs
+            if not is_deleting(job) and not is_true(job, *_JOB_ENDED)
+        )
         return
     attempt = _restarts(jobset)
     present = {job["metadata"]["name"]: job for job in jobs}
@@ -104,10 +108,6 @@ def _end(jobset: Document, kind: str, reason: str, message: str, now: datetime) 
     yield from patch_status(JOBSETS, jobset, status)
 
 
-def _is_active(job: Document) -> bool:
-    return not is_deleting(job) and not is_true(job, *_JOB_ENDED)
-
-
 def _restarts(jobset: Document) -> int:
     return int((jobset.get("status") or {}).get("restarts") or 0)
 
@@ -152,7 +152,7 @@ def _job(
     pod.setdefault("subdomain", metadata["name"])
     if topology:
         _add_anti_affinity(pod, topology, labels[JOB_KEY])
-    if adds_selector and _wants_slice(pod):
+    if adds_selector and "cloud.google.com/gke-tpu-topology" in (pod.get("nodeSelector") or {}):
         pod["nodeSelector"][_SELECTOR] = labels[JOB_KEY]
     spec["template"]["metadata"] = _with_labels(
         spec["template"].get("metadata"), labels, annotations
@@ -208,7 +208,3 @@ def _add_anti_affinity(pod: Document, topology: str, key: str) -> None:
         "podAffinity": {required: [term(own)]},
         "podAntiAffinity": {required: [term(any_, other)]},
     }
-
-
-def _wants_slice(pod: Mapping[str, Any]) -> bool:
-    return "cloud.google.com/gke-tpu-topology" in (pod.get("nodeSelector") or {})

@@ -19,10 +19,6 @@ from local.jobsets.objects import (
 )
 
 
-def _succeed(_pod: Document) -> str:
-    return "Succeeded"
-
-
 @dataclass(frozen=True)
 class PodBehaviour:
     """How long Pods run, those of a Job together, and how they end.
@@ -32,7 +28,7 @@ class PodBehaviour:
     """
 
     run_s: float = 60.0
-    ends: Callable[[Document], str] = _succeed
+    ends: Callable[[Document], str] = lambda _: "Succeeded"
 
 
 def step(

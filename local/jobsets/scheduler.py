@@ -48,7 +48,8 @@ class Board:
             return "node(s) didn't match Pod's node affinity/selector"
         if not tolerates_taints(spec, node):
             return "node(s) had untolerated taint(s)"
-        free = _allocatable(node) - self._used[node["metadata"]["name"]]
+        chips = ((node.get("status") or {}).get("allocatable") or {}).get(CHIPS, 0)
+        free = int(chips) - self._used[node["metadata"]["name"]]
         if _chips(pod) > free:
             return f"Insufficient {CHIPS}"
         affinity = spec.get("affinity") or {}
@@ -135,10 +136,6 @@ def _chips(pod: Document) -> int:
         int(((container.get("resources") or {}).get("requests") or {}).get(CHIPS, 0))
         for container in pod["spec"]["containers"]
     )
-
-
-def _allocatable(node: Document) -> int:
-    return int(((node.get("status") or {}).get("allocatable") or {}).get(CHIPS, 0))
 
 
 def _has_ended(pod: Document) -> bool:

@@ -50,7 +50,9 @@ def find_errors(
     if old is None:
         yield from _name_errors(metadata["name"], name_style)
     else:
-        yield from _changed(metadata, old)
+        for name in _SERVER_OWNED:
+            if (value := metadata.get(name)) != old.get(name):
+                yield errors.invalid_value(f"metadata.{name}", value, "field is immutable")
         yield from _new_finalizers(metadata, old)
     for key, value in (metadata.get("labels") or {}).items():
         for why in key_violations(key):
@@ -71,12 +73,6 @@ def _name_errors(name: str, style: str) -> Iterator[FieldError]:
     if len(name) > limit or not re.fullmatch(pattern, name):
         why = f"must be a lowercase {words}, no more than {limit} bytes, and match '{pattern}'"
         yield errors.invalid_value("metadata.name", name, why)
-
-
-def _changed(metadata: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:
-    for name in _SERVER_OWNED:
-        if metadata.get(name) != old.get(name):
-            yield errors.invalid_value(f"metadata.{name}", metadata.get(name), "field is immutable")
 
 
 def _new_finalizers(metadata: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[FieldError]:

@@ -64,7 +64,13 @@ def strategic_merge(document: Any, patch: Any, schema: Schema) -> Any:
     for name, gone in _directed(patch, _DELETE_PRIMITIVES).items():
         merged[name] = [item for item in _list_at(merged, name) if item not in gone]
     for name, value in plain.items():
-        _merge_member(merged, name, value, _child(schema, name))
+        child = _child(schema, name)
+        if value is None:
+            merged.pop(name, None)
+        elif isinstance(value, list) and _merges(child):
+            merged[name] = _merge_list(_list_at(merged, name), value, child)
+        else:
+            merged[name] = strategic_merge(merged.get(name), value, child)
     _order_lists(merged, patch, schema)
     return merged
 
@@ -94,15 +100,6 @@ def _directed(patch: Mapping[str, Any], prefix: str) -> dict[str, list[Any]]:
 
 def _child(schema: Schema, name: str) -> Schema:
     return schema.properties.get(name, schema.additional) or _UNKNOWN
-
-
-def _merge_member(merged: Document, name: str, value: Any, schema: Schema) -> None:
-    if value is None:
-        merged.pop(name, None)
-    elif isinstance(value, list) and _merges(schema):
-        merged[name] = _merge_list(_list_at(merged, name), value, schema)
-    else:
-        merged[name] = strategic_merge(merged.get(name), value, schema)
 
 
 def _merges(schema: Schema) -> bool:

@@ -47,13 +47,14 @@ class PubSub:
         self._topics: set[str] = set()
         self._subscriptions: dict[str, Subscription] = {}
         self._message_ids = itertools.count(random.randrange(10**15, 9 * 10**15))
-        self._has_outage = False
+        self.has_outage = False
+        """Whether the service has an outage. Read-only."""
         self._around = Context(
             clock,
             random,
             timings or Timings(),
             push,
-            lambda: self._has_outage,
+            lambda: self.has_outage,
             self._forward_dead_letter,
         )
 
@@ -149,18 +150,13 @@ class PubSub:
         """The number of unacknowledged messages."""
         return self.get_subscription(subscription).backlog
 
-    @property
-    def has_outage(self) -> bool:
-        """Whether the service has an outage."""
-        return self._has_outage
-
     def begin_outage(self) -> None:
         """Begin an outage: nothing can be published or pulled, and pushes stop."""
-        self._has_outage = True
+        self.has_outage = True
 
     def end_outage(self) -> None:
         """End the outage; nothing that was accepted is lost."""
-        self._has_outage = False
+        self.has_outage = False
         for subscription in self._subscriptions.values():
             subscription.resume()
 
@@ -177,11 +173,11 @@ class PubSub:
             raise not_found(name)
 
     def _check_here(self) -> None:
-        if self._has_outage:
+        if self.has_outage:
             raise Unavailable("The service was unable to fulfill your request. Please try again.")
 
     def _forward_dead_letter(self, topic: str, letter: DeadLetter) -> bool:
-        if self._has_outage:
+        if self.has_outage:
             return False
         _, project, _, subscription = letter.subscription.split("/")
         published = letter.message.publish_time

@@ -7,7 +7,7 @@ core needs no locks.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
@@ -80,7 +80,7 @@ async def serve(
     pusher = HttpPusher(authorize)
     pubsub = PubSub(clock, random=random or Random(), push=pusher.push, timings=timings)
     server = aio.server(options=_OPTIONS)
-    server.add_generic_rpc_handlers((_publisher_service(pubsub), _subscriber_service(pubsub)))
+    server.add_generic_rpc_handlers(tuple(_handlers(pubsub)))
     try:
         bound = server.add_insecure_port(f"{host}:{port}")
     except RuntimeError as error:
@@ -90,7 +90,9 @@ async def serve(
     return Server(pubsub, tokens, f"{host}:{bound}", server, pusher)
 
 
-class _Publisher:
+class _Service:
+    """The methods of the API that are served."""
+
     def __init__(self, pubsub: PubSub) -> None:
         self._pubsub = pubsub
 
@@ -109,28 +111,20 @@ class _Publisher:
         ]
         return types.PublishResponse(message_ids=ids)
 
-
-class _Subscriber:
-    def __init__(self, pubsub: PubSub) -> None:
-        self._pubsub = pubsub
-
     async def create_subscription(self, request: types.Subscription, _: Any) -> types.Subscription:
         config = wire.parse_subscription(request)
         return wire.render_subscription(self._pubsub.create_subscription(config))
 
-    async def delete_subscription(self, request: types.DeleteSubscriptionRequest, _: Any) -> Empty:
+    async def delete_subscription(self, request: types.DeleteSubscriptionRequest, _: Any) -> None:
         self._pubsub.delete_subscription(request.subscription)
-        return Empty()
 
-    async def acknowledge(self, request: types.AcknowledgeRequest, _: Any) -> Empty:
+    async def acknowledge(self, request: types.AcknowledgeRequest, _: Any) -> None:
         self._pubsub.acknowledge(request.subscription, request.ack_ids)
-        return Empty()
 
-    async def modify_ack_deadline(self, request: types.ModifyAckDeadlineRequest, _: Any) -> Empty:
+    async def modify_ack_deadline(self, request: types.ModifyAckDeadlineRequest, _: Any) -> None:
         self._pubsub.modify_ack_deadline(
             request.subscription, request.ack_ids, request.ack_deadline_seconds
         )
-        return Empty()
 
     async def pull(self, request: types.PullRequest, _: Any) -> types.PullResponse:
         received: list[Received] = []
@@ -150,41 +144,36 @@ class _Subscriber:
         return types.PullResponse(received_messages=[wire.render_received(one) for one in received])
 
 
-def _publisher_service(pubsub: PubSub) -> grpc.GenericRpcHandler:
-    publisher = _Publisher(pubsub)
-    handlers = {
-        "CreateTopic": _unary(publisher.create_topic, types.Topic, types.Topic),
-        "Publish": _unary(publisher.publish, types.PublishRequest, types.PublishResponse),
+def _handlers(pubsub: PubSub) -> Iterator[grpc.GenericRpcHandler]:
+    """The handlers of the API's two services."""
+    service = _Service(pubsub)
+    publisher = {
+        "CreateTopic": _unary(service.create_topic, types.Topic, types.Topic),
+        "Publish": _unary(service.publish, types.PublishRequest, types.PublishResponse),
     }
-    return grpc.method_handlers_generic_handler("google.pubsub.v1.Publisher", handlers)
-
-
-def _subscriber_service(pubsub: PubSub) -> grpc.GenericRpcHandler:
-    subscriber = _Subscriber(pubsub)
-    handlers = {
+    leases, deletion = types.ModifyAckDeadlineRequest, types.DeleteSubscriptionRequest
+    subscriber = {
         "CreateSubscription": _unary(
-            subscriber.create_subscription, types.Subscription, types.Subscription
+            service.create_subscription, types.Subscription, types.Subscription
         ),
-        "DeleteSubscription": _unary(
-            subscriber.delete_subscription, types.DeleteSubscriptionRequest, None
-        ),
-        "Acknowledge": _unary(subscriber.acknowledge, types.AcknowledgeRequest, None),
-        "ModifyAckDeadline": _unary(
-            subscriber.modify_ack_deadline, types.ModifyAckDeadlineRequest, None
-        ),
-        "Pull": _unary(subscriber.pull, types.PullRequest, types.PullResponse),
+        "DeleteSubscription": _unary(service.delete_subscription, deletion),
+        "Acknowledge": _unary(service.acknowledge, types.AcknowledgeRequest),
+        "ModifyAckDeadline": _unary(service.modify_ack_deadline, leases),
+        "Pull": _unary(service.pull, types.PullRequest, types.PullResponse),
     }
-    return grpc.method_handlers_generic_handler("google.pubsub.v1.Subscriber", handlers)
+    for name, handlers in (("Publisher", publisher), ("Subscriber", subscriber)):
+        yield grpc.method_handlers_generic_handler(f"google.pubsub.v1.{name}", handlers)
 
 
-def _unary(call: _Call, request_type: Any, response_type: Any) -> grpc.RpcMethodHandler:
+def _unary(call: _Call, request_type: Any, response_type: Any = None) -> grpc.RpcMethodHandler:
     """A handler that maps errors to gRPC statuses; without ``response_type`` the response is empty."""
 
     async def answer(request: Any, context: Any) -> Any:
         try:
-            return await call(request, context)
+            response = await call(request, context)
         except PubSubError as refusal:
             return await context.abort(grpc.StatusCode[refusal.status], str(refusal))
+        return response if response_type else Empty()
 
     serialize = response_type.serialize if response_type else Empty.SerializeToString
     return grpc.unary_unary_rpc_method_handler(answer, request_type.deserialize, serialize)

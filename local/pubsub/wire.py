@@ -21,11 +21,6 @@ from local.pubsub.model import (
 )
 from local.pubsub.subscription import RETENTION, Subscription
 
-DEFAULT_ACK_DEADLINE_S = 10
-DEFAULT_MINIMUM_BACKOFF = timedelta(seconds=10)
-DEFAULT_MAXIMUM_BACKOFF = timedelta(seconds=600)
-DEFAULT_DELIVERY_ATTEMPTS = 5
-
 _NOT_OF_TOPICS = (
     "ingestion_data_source_settings",
     "kms_key_name",
@@ -73,7 +68,7 @@ def parse_subscription(wire: types.Subscription) -> SubscriptionConfig:
         name=wire.name,
         topic=wire.topic,
         push=_parse_push(wire.push_config),
-        ack_deadline_s=wire.ack_deadline_seconds or DEFAULT_ACK_DEADLINE_S,
+        ack_deadline_s=wire.ack_deadline_seconds or SubscriptionConfig.ack_deadline_s,
         retry=_parse_retry(wire),
         dead_letter=_parse_dead_letter(wire),
     )
@@ -141,10 +136,12 @@ def render_received(received: Received) -> types.ReceivedMessage:
 def _parse_retry(wire: types.Subscription) -> RetryPolicy | None:
     if "retry_policy" not in wire:
         return None
-    policy = wire.retry_policy
-    minimum = policy.minimum_backoff if "minimum_backoff" in policy else DEFAULT_MINIMUM_BACKOFF
-    maximum = policy.maximum_backoff if "maximum_backoff" in policy else DEFAULT_MAXIMUM_BACKOFF
-    return RetryPolicy(minimum.total_seconds(), maximum.total_seconds())
+    policy, given = wire.retry_policy, {}
+    if "minimum_backoff" in policy:
+        given["minimum_backoff_s"] = policy.minimum_backoff.total_seconds()
+    if "maximum_backoff" in policy:
+        given["maximum_backoff_s"] = policy.maximum_backoff.total_seconds()
+    return RetryPolicy(**given)
 
 
 def _parse_dead_letter(wire: types.Subscription) -> DeadLetterPolicy | None:
@@ -152,7 +149,8 @@ def _parse_dead_letter(wire: types.Subscription) -> DeadLetterPolicy | None:
         return None
     policy = wire.dead_letter_policy
     return DeadLetterPolicy(
-        policy.dead_letter_topic, policy.max_delivery_attempts or DEFAULT_DELIVERY_ATTEMPTS
+        policy.dead_letter_topic,
+        policy.max_delivery_attempts or DeadLetterPolicy.max_delivery_attempts,
     )
 
 

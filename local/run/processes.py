@@ -89,7 +89,8 @@ class Process:
         try:
             async with asyncio.timeout(within_s), aiohttp.ClientSession() as session:
                 while not await _answers(session, url):
-                    self._check_runs("before it was ready")
+                    if self._ended.done():
+                        raise ProcessError(f"before it was ready: {self.describe_end()}")
                     await asyncio.sleep(_POLL_S)
         except TimeoutError as error:
             raise ProcessError(
@@ -122,10 +123,6 @@ class Process:
     def describe_end(self) -> str:
         """How the process ended, with its last lines."""
         return f"{self.describe_exit()}{self._describe_output()}"
-
-    def _check_runs(self, when: str) -> None:
-        if self._ended.done():
-            raise ProcessError(f"{when}: {self.describe_end()}")
 
     def _describe_output(self) -> str:
         if not self.tail:

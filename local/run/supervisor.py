@@ -232,7 +232,8 @@ class Supervisor:
         self._container_environment: Mapping[str, str] = {}
         self.logging = CloudLogging(self._clock, PROJECT)
         self.logging_address = ""
-        self._sinks = Sinks(_filters(), self._publish)
+        filters = {path.stem: path.read_text() for path in sorted(_FILTERS.glob("*.txt"))}
+        self._sinks = Sinks(filters, self._publish)
         self._topics: Topics | None = None
 
     @property
@@ -513,7 +514,3 @@ def _memory_bytes(process: psutil.Process) -> int:
     except (psutil.NoSuchProcess, psutil.ZombieProcess):
         return 0
     return int(getattr(info, "pss", info.uss))
-
-
-def _filters() -> dict[str, str]:
-    return {path.stem: path.read_text() for path in sorted(_FILTERS.glob("*.txt"))}

@@ -82,7 +82,7 @@ class JobSetDemo(Demo):
             await self.show_tables(client, tables)
             self._show_places(_of(name, seen.all(PODS)))
             await self.until(
-                lambda: _has_ended(seen.find(JOBSETS, name)),
+                lambda: "terminalState" in seen.find(JOBSETS, name).get("status", {}),
                 ENDED_WITHIN_S,
                 "the JobSet is not finished",
             )
@@ -159,10 +159,6 @@ def _count_pods(manifest: dict[str, Any]) -> int:
 
 def _running(pods: Sequence[dict[str, Any]]) -> int:
     return sum(pod.get("status", {}).get("phase") in ("Running", "Succeeded") for pod in pods)
-
-
-def _has_ended(jobset: dict[str, Any]) -> bool:
-    return bool(jobset.get("status", {}).get("terminalState"))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

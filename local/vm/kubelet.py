@@ -181,7 +181,13 @@ class _Kubelet:
             lease["spec"] = self._lease_spec()
             yield from self._api.put(path, lease)
         elif status_of(reply) == 404:
-            yield from self._api.post(_LEASES, self._lease())
+            lease = {
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": self._node.name, "namespace": "kube-node-lease"},
+                "spec": self._lease_spec(),
+            }
+            yield from self._api.post(_LEASES, lease)
         return self._behaviour.lease_s
 
     def _lease_spec(self) -> dict[str, Any]:
@@ -189,14 +195,6 @@ class _Kubelet:
             "holderIdentity": self._node.name,
             "leaseDurationSeconds": 40,
             "renewTime": self._now().astimezone(UTC).strftime(_MICRO_TIME),
-        }
-
-    def _lease(self) -> dict[str, Any]:
-        return {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": self._node.name, "namespace": "kube-node-lease"},
-            "spec": self._lease_spec(),
         }
 
     def _own_labels(self) -> dict[str, str]:

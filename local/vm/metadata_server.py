@@ -112,7 +112,8 @@ class MetadataServer:
         if not path.endswith("/") and path:
             return _answer("", status=301, location=request.path + "/")
         if request.query.get("recursive") != "true":
-            return _answer("".join(f"{line}\n" for line in _list(found)))
+            names = [f"{one}/" if isinstance(found[one], Mapping) else one for one in found]
+            return _answer("".join(f"{name}\n" for name in names))
         if request.query.get("alt") == "text":
             return _answer("".join(f"{key} {value}\n" for key, value in _flatten(found)))
         is_custom = path.startswith("instance/attributes")
@@ -168,10 +169,6 @@ def _find(tree: Tree, path: str) -> Any:
         found = found[part]
     is_leaf = not isinstance(found, Mapping)
     return None if is_leaf and path.endswith("/") else found
-
-
-def _list(directory: Tree) -> list[str]:
-    return [f"{name}/" if isinstance(value, Mapping) else name for name, value in directory.items()]
 
 
 def _flatten(directory: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:

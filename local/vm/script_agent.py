@@ -129,12 +129,14 @@ class ScriptAgent:
 
     async def _run_processes(self, metadata_host: str) -> None:
         self._write_files()
-        process = await self._spawn(
-            "bash",
-            str(self._root / "boot"),
-            env=self._environment(metadata_host),
-            stdout=asyncio.subprocess.PIPE,
-        )
+        environment = {
+            "PATH": f"{self._root / 'bin'}:{os.environ['PATH']}",
+            "PYTHONPATH": str(_REPOSITORY),
+            "TNG_ROOT": str(self._root),
+            "GCE_METADATA_HOST": metadata_host,
+        }
+        boot = str(self._root / "boot")
+        process = await self._spawn("bash", boot, env=environment, stdout=asyncio.subprocess.PIPE)
         assert process.stdout is not None
         try:
             async for line in process.stdout:
@@ -143,14 +145,6 @@ class ScriptAgent:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
-
-    def _environment(self, metadata_host: str) -> dict[str, str]:
-        return {
-            "PATH": f"{self._root / 'bin'}:{os.environ['PATH']}",
-            "PYTHONPATH": str(_REPOSITORY),
-            "TNG_ROOT": str(self._root),
-            "GCE_METADATA_HOST": metadata_host,
-        }
 
     def _write_files(self) -> None:
         script = self._machine.attributes().get(_SCRIPT, "")

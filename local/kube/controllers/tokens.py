@@ -13,9 +13,8 @@ from local.base.clock import Clock, Timer
 from local.kube.authentication import BOOTSTRAP_SECRET_TYPE, is_expired, read_token_secret
 from local.kube.controllers.queue import Cluster, WorkQueue
 from local.kube.formats import parse_time
-from local.kube.kinds import Document
 from local.kube.resources import Resources
-from local.kube.store import Change, Key, Record
+from local.kube.store import Change, Key
 from local.kube.users import controller
 
 CLUSTER_INFO: Key = ("kube-public", "cluster-info")
@@ -38,7 +37,8 @@ class TokenController:
     def _follow_secret(self, change: Change) -> None:
         key = change.record.key
         self._known.pop(key, None)
-        if _is_token(change.record):
+        record = change.record
+        if record.key[0] == "kube-system" and record.document.get("type") == BOOTSTRAP_SECRET_TYPE:
             if change.type != "DELETED":
                 self._known[key] = read_token_secret(change.record)
             self._tokens.add(key)
@@ -70,7 +70,7 @@ class TokenController:
         signing = [data for _, data in sorted(self._known.items()) if self._may_sign(data)]
         wanted = signed_data(record.document["data"], signing)
         if wanted != record.document["data"]:
-            self._cluster.modify("configmaps", key, lambda document: _set_data(document, wanted))
+            self._cluster.modify("configmaps", key, lambda document: document.update(data=wanted))
 
     def _may_sign(self, data: Mapping[str, str]) -> bool:
         return (
@@ -104,11 +104,3 @@ def detached_jws(content: str, token_id: str, token_secret: str) -> str:
 
 def _base64url(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
-
-
-def _is_token(record: Record) -> bool:
-    return record.key[0] == "kube-system" and record.document.get("type") == BOOTSTRAP_SECRET_TYPE
-
-
-def _set_data(document: Document, data: dict[str, str]) -> None:
-    document["data"] = data
