@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Fields of answers that the service adds or changes.
 
 The expectations come from recorded conversations with the real service.
@@ -68,16 +69,13 @@ def template() -> Document:
         ("properties.tags", {}),
         ("properties.networkInterfaces.0.kind", "compute#networkInterface"),
         ("properties.networkInterfaces.0.name", "nic0"),
-        (
-            "properties.networkInterfaces.0.network",
-            f"{ROOT}projects/{PROJECT}/global/networks/default",
-        ),
+        ("properties.networkInterfaces.0.network", f"{ROOT}projects/{PROJECT}/global/networks/default"),
         ("properties.networkInterfaces.0.subnetwork", ABSENT),
         ("properties.scheduling.automaticRestart", True),
         ("properties.scheduling.preemptible", False),
         ("properties.scheduling.provisioningModel", "STANDARD"),
     ],
-)
+)  # fmt: skip
 def test_a_read_template_has(template: Document, path: str, value: Any) -> None:
     assert look_up(template, path) == value
 
@@ -105,10 +103,7 @@ def instance() -> Document:
         ("disks.0.source", f"{ROOT}{ZONE_PATH}/disks/vm"),
         ("disks.0.diskSizeGb", "10"),
         ("disks.0.index", 0),
-        (
-            "networkInterfaces.0.subnetwork",
-            f"{ROOT}projects/{PROJECT}/regions/{REGION}/subnetworks/default",
-        ),
+        ("networkInterfaces.0.subnetwork", f"{ROOT}projects/{PROJECT}/regions/{REGION}/subnetworks/default"),
         ("networkInterfaces.0.stackType", "IPV4_ONLY"),
         ("metadata", {"kind": "compute#metadata", "fingerprint": "x4iOk7cA2GY="}),
         ("tags", {"fingerprint": "42WmSpB8rSM="}),
@@ -117,7 +112,7 @@ def instance() -> Document:
         ("scheduling.onHostMaintenance", "TERMINATE"),
         ("params", ABSENT),
     ],
-)
+)  # fmt: skip
 def test_a_read_vm_has(instance: Document, path: str, value: Any) -> None:
     assert look_up(instance, path) == value
 
@@ -144,10 +139,7 @@ def group() -> Document:
     [
         ("kind", "compute#instanceGroupManager"),
         ("instanceTemplate", ROOT + TEMPLATE),
-        (
-            "versions",
-            [{"instanceTemplate": ROOT + TEMPLATE, "targetSize": {"calculated": 2}}],
-        ),
+        ("versions", [{"instanceTemplate": ROOT + TEMPLATE, "targetSize": {"calculated": 2}}]),
         ("resourcePolicies.workloadPolicy", ROOT + POLICY),
         ("instanceGroup", f"{ROOT}{ZONE_PATH}/instanceGroups/slice"),
         ("targetSizePolicy.mode", "BULK"),
@@ -168,7 +160,7 @@ def group() -> Document:
         ("status.bulkInstanceOperation.inProgress", True),
         ("status.appliedAcceleratorTopologies", ABSENT),
     ],
-)
+)  # fmt: skip
 def test_a_read_mig_has(group: Document, path: str, value: Any) -> None:
     assert look_up(group, path) == value
 

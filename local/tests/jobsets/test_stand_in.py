@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The stand-in for JobSet runs JobSets on a cluster that has only Nodes."""
 
 from __future__ import annotations
@@ -77,17 +78,9 @@ def test_each_job_gets_a_slice_and_completes_without_remains() -> None:
 
 REFUSALS: list[tuple[str, dict[str, Any], str]] = [
     ("no Node", {}, "no nodes available to schedule pods"),
-    (
-        "another's",
-        {"job": SECOND},
-        "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector.",
-    ),
-    (
-        "tainted",
-        {"job": FIRST, "taint": "team"},
-        "0/2 nodes are available: 2 node(s) had untolerated taint(s).",
-    ),
-]
+    ("another's", {"job": SECOND}, "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."),
+    ("tainted", {"job": FIRST, "taint": "team"}, "0/2 nodes are available: 2 node(s) had untolerated taint(s)."),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """CustomResourceDefinitions: validation, and their effect on objects."""
 
 from __future__ import annotations
@@ -70,14 +71,8 @@ INVALID_SCHEMAS: dict[str, tuple[dict[str, Any], str]] = {
         {"type": "object", "x-kubernetes-validations": [{"rule": "self.a =="}]},
         f"{AT}: Invalid value: the expression 'self.a ==' does not compile",
     ),
-    "a rule that uses an undeclared field": (
-        {"type": "object", "x-kubernetes-validations": [{"rule": "other.a == 1"}]},
-        "undeclared reference to 'other.a'",
-    ),
-    "a rule with an unknown reason": (
-        {"type": "object", "x-kubernetes-validations": [{"rule": "true", "reason": "x"}]},
-        "the rule 'true' has the unknown reason 'x'",
-    ),
+    "a rule that uses an undeclared field": ({"type": "object", "x-kubernetes-validations": [{"rule": "other.a == 1"}]}, "undeclared reference to 'other.a'"),
+    "a rule with an unknown reason": ({"type": "object", "x-kubernetes-validations": [{"rule": "true", "reason": "x"}]}, "the rule 'true' has the unknown reason 'x'"),
     "a rule that runs on creates with an optional oldSelf": (
         {
             "type": "object",
@@ -85,35 +80,17 @@ INVALID_SCHEMAS: dict[str, tuple[dict[str, Any], str]] = {
         },
         "the rule 'true' has optionalOldSelf, which is not served here",
     ),
-    "a keyword of the wrong type": (
-        {"type": "object", "properties": []},
-        f"{AT}.properties[spec].properties must be of type object, and not array",
-    ),
-    "a limit that is not a number": (
-        {"type": "string", "maxLength": "3"},
-        f"{AT}.properties[spec].maxLength must be of type integer, and not string",
-    ),
+    "a keyword of the wrong type": ({"type": "object", "properties": []}, f"{AT}.properties[spec].properties must be of type object, and not array"),
+    "a limit that is not a number": ({"type": "string", "maxLength": "3"}, f"{AT}.properties[spec].maxLength must be of type integer, and not string"),
     "items that are not a schema": (
         {"type": "array", "items": {"type": "object", "properties": {"a": 1}}},
         f"{AT}.properties[spec].items.properties[a] must be an object",
     ),
-    "an enum that is not a list": (
-        {"type": "string", "enum": "a"},
-        f"{AT}.properties[spec].enum: Invalid value: ",
-    ),
-    "map values that are not a schema": (
-        {"type": "object", "additionalProperties": "string"},
-        f"{AT}.properties[spec].additionalProperties must be an object",
-    ),
-    "a limit that is null": (
-        {"type": "string", "maxLength": None},
-        f"{AT}.properties[spec] must be an object, and none of its keywords null",
-    ),
-    "a required name that is not a string": (
-        {"type": "object", "required": [1]},
-        f"{AT}.properties[spec].required[0] must be of type string, and not integer",
-    ),
-}
+    "an enum that is not a list": ({"type": "string", "enum": "a"}, f"{AT}.properties[spec].enum: Invalid value: "),
+    "map values that are not a schema": ({"type": "object", "additionalProperties": "string"}, f"{AT}.properties[spec].additionalProperties must be an object"),
+    "a limit that is null": ({"type": "string", "maxLength": None}, f"{AT}.properties[spec] must be an object, and none of its keywords null"),
+    "a required name that is not a string": ({"type": "object", "required": [1]}, f"{AT}.properties[spec].required[0] must be of type string, and not integer"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("spec, message", INVALID_SCHEMAS.values(), ids=INVALID_SCHEMAS.keys())
@@ -128,18 +105,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"metadata": {"name": "other.example.com"}},
         'metadata.name: Invalid value: "other.example.com": must be spec.names.plural+"."+spec.group',
     ),
-    "no storage version": (
-        {"spec": {"versions": [{**_VERSION, "storage": False}]}},
-        "must have exactly one version marked as storage version",
-    ),
-    "an unknown scope": (
-        {"spec": {"scope": "Global"}},
-        'spec.scope: Unsupported value: "Global": supported values: "Cluster", "Namespaced"',
-    ),
-    "a version without a schema": (
-        {"spec": {"versions": [{"name": "v1", "served": True, "storage": True}]}},
-        f"{AT}: Required value: schemas are required",
-    ),
+    "no storage version": ({"spec": {"versions": [{**_VERSION, "storage": False}]}}, "must have exactly one version marked as storage version"),
+    "an unknown scope": ({"spec": {"scope": "Global"}}, 'spec.scope: Unsupported value: "Global": supported values: "Cluster", "Namespaced"'),
+    "a version without a schema": ({"spec": {"versions": [{"name": "v1", "served": True, "storage": True}]}}, f"{AT}: Required value: schemas are required"),
     "a schema that is not of an object": (
         {"spec": {"versions": [{**_VERSION, "schema": {"openAPIV3Schema": {"type": "string"}}}]}},
         f'{AT}.type: Invalid value: "string": must be object at the root',
@@ -148,7 +116,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"spec": {"versions": [{**_VERSION, "additionalPrinterColumns": [_INVALID_COLUMN]}]}},
         "spec.versions[0].additionalPrinterColumns[0].jsonPath: Invalid value: ",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("change, message", WRONG.values(), ids=WRONG.keys())
@@ -315,23 +283,11 @@ def test_field_names_that_are_no_cel_identifiers_are_escaped(name: str, written:
 
 TYPED = {
     "a whole number in a number field is a double": ({"type": "number"}, "self.a / 2.0 == 1.5", 3),
-    "a time": (
-        {"type": "string", "format": "date-time"},
-        "self.a < timestamp('2026-02-01T00:00:00Z')",
-        "2026-01-31T00:00:00Z",
-    ),
+    "a time": ({"type": "string", "format": "date-time"}, "self.a < timestamp('2026-02-01T00:00:00Z')", "2026-01-31T00:00:00Z"),
     "int-or-string": ({"x-kubernetes-int-or-string": True}, "type(self.a) == string", "50%"),
-    "a map": (
-        {"type": "object", "additionalProperties": {"type": "integer"}},
-        "self.a.all(k, self.a[k] > 0)",
-        {"x-y": 1},
-    ),
-    "parts of a string": (
-        {"type": "string"},
-        "self.a.split('x').map(p, int(p)).all(n, n > 0)",
-        "2x2",
-    ),
-}
+    "a map": ({"type": "object", "additionalProperties": {"type": "integer"}}, "self.a.all(k, self.a[k] > 0)", {"x-y": 1}),
+    "parts of a string": ({"type": "string"}, "self.a.split('x').map(p, int(p)).all(n, n > 0)", "2x2"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("schema, rule, value", TYPED.values(), ids=TYPED.keys())

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """A node joins: cluster-info, the kubelet's certificate and its permissions."""
 
 from __future__ import annotations
@@ -127,11 +128,8 @@ NOT_APPROVED: dict[str, dict[str, Any]] = {
     "names of hosts": csr(signing_request(host="n1.example.com")),
     "too many usages": csr(usages=["digital signature", "client auth", "server auth"]),
     "too few usages": csr(usages=["client auth"]),
-    "a serving certificate": csr(
-        signerName="kubernetes.io/kubelet-serving",
-        usages=["digital signature", "server auth"],
-    ),
-}
+    "a serving certificate": csr(signerName="kubernetes.io/kubelet-serving", usages=["digital signature", "server auth"]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("body", NOT_APPROVED.values(), ids=NOT_APPROVED.keys())
@@ -182,16 +180,9 @@ def test_an_approved_csr_that_violates_the_signers_rules_is_not_signed(server: E
 
 INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "no usages": (csr(usages=[]), "spec.usages: Required value"),
-    "no request": (
-        {**csr(), "spec": {**csr()["spec"], "request": "aGVsbG8="}},
-        "PEM block type must be CERTIFICATE REQUEST",
-    ),
-    "too short a duration": (
-        csr(expirationSeconds=60),
-        "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 600 "
-        "seconds (10 minutes)",
-    ),
-}
+    "no request": ({**csr(), "spec": {**csr()["spec"], "request": "aGVsbG8="}}, "PEM block type must be CERTIFICATE REQUEST"),
+    "too short a duration": (csr(expirationSeconds=60), "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 600 seconds (10 minutes)"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("body, message", INVALID.values(), ids=INVALID.keys())

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Nodes without heartbeats, and the taints that follow from a Node's conditions."""
 
 from __future__ import annotations
@@ -68,16 +69,10 @@ def test_a_new_node_has_a_taint_until_it_is_ready(server: Embedded) -> None:
 
 CONDITIONS = {
     "not ready": ({"Ready": "False"}, {(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")}),
-    "memory pressure": (
-        {"Ready": "True", "MemoryPressure": "True"},
-        {("node.kubernetes.io/memory-pressure", "NoSchedule")},
-    ),
-    "network unavailable": (
-        {"Ready": "True", "NetworkUnavailable": "True"},
-        {("node.kubernetes.io/network-unavailable", "NoSchedule")},
-    ),
+    "memory pressure": ({"Ready": "True", "MemoryPressure": "True"}, {("node.kubernetes.io/memory-pressure", "NoSchedule")}),
+    "network unavailable": ({"Ready": "True", "NetworkUnavailable": "True"}, {("node.kubernetes.io/network-unavailable", "NoSchedule")}),
     "ready without pressure": ({"Ready": "True", "MemoryPressure": "False"}, set()),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("conditions, expected", CONDITIONS.values(), ids=CONDITIONS.keys())

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The Nodes on which a Pod fits."""
 
 from __future__ import annotations
@@ -24,38 +25,17 @@ PODS: dict[str, tuple[dict[str, Any], int]] = {
     "all nodes, whatever their taints": ({"tolerations": TOLERATES_ALL}, 3),
     "nodes with a label": (required(EXISTS), 1),
     "nodes with a label and a taint": ({**required(EXISTS), "tolerations": TOLERATES_ALL}, 2),
-    "a toleration of the taint by its value": (
-        {
-            **required(EXISTS),
-            "tolerations": [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}],
-        },
-        2,
-    ),
-    "a toleration of another value": (
-        {**required(EXISTS), "tolerations": [{"key": "google.com/tpu", "value": "gone"}]},
-        1,
-    ),
+    "a toleration of the taint by its value": ({**required(EXISTS), "tolerations": [{"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}]}, 2),
+    "a toleration of another value": ({**required(EXISTS), "tolerations": [{"key": "google.com/tpu", "value": "gone"}]}, 1),
     "values in a list": (required({"key": ACCELERATOR, "operator": "In", "values": ["v6e"]}), 1),
-    "values not in a list": (
-        required({"key": ACCELERATOR, "operator": "NotIn", "values": ["v6e"]}),
-        1,
-    ),
+    "values not in a list": (required({"key": ACCELERATOR, "operator": "NotIn", "values": ["v6e"]}), 1),
     "a value above a number": (required({"key": "slot", "operator": "Gt", "values": ["6"]}), 1),
-    "a value above itself": (
-        required({"key": "slot", "operator": "Gt", "values": ["7"]}),
-        0,
-    ),
+    "a value above itself": (required({"key": "slot", "operator": "Gt", "values": ["7"]}), 0),
     "a value below a number": (required({"key": "slot", "operator": "Lt", "values": ["8"]}), 1),
-    "a value below itself": (
-        required({"key": "slot", "operator": "Lt", "values": ["7"]}),
-        0,
-    ),
+    "a value below itself": (required({"key": "slot", "operator": "Lt", "values": ["7"]}), 0),
     "a selector": ({"nodeSelector": {ACCELERATOR: "v6e"}}, 1),
-    "a node by name": (
-        required(matchFields=[{"key": "metadata.name", "operator": "In", "values": ["plain"]}]),
-        1,
-    ),
-}
+    "a node by name": (required(matchFields=[{"key": "metadata.name", "operator": "In", "values": ["plain"]}]), 1),
+}  # fmt: skip
 
 
 TAINT = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}

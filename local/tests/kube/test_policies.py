@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The writes that a ValidatingAdmissionPolicy denies, and the answers."""
 
 from __future__ import annotations
@@ -48,25 +49,11 @@ DENIED = "ValidatingAdmissionPolicy 'teams' with binding 'all-teams' denied requ
     "validation, code, reason, why",
     [
         pytest.param({"message": "no team"}, 422, "Invalid", "no team", id="by-default"),
-        pytest.param(
-            {"message": "no", "reason": "Forbidden"}, 403, "Forbidden", "no", id="forbidden"
-        ),
-        pytest.param(
-            {"messageExpression": "object.metadata.name + ' has no team'", "message": "no"},
-            422,
-            "Invalid",
-            "worker-1 has no team",
-            id="with-its-own-message",
-        ),
-        pytest.param(
-            {},
-            422,
-            "Invalid",
-            "failed expression: 'team' in variables.labels",
-            id="without-a-message",
-        ),
+        pytest.param({"message": "no", "reason": "Forbidden"}, 403, "Forbidden", "no", id="forbidden"),
+        pytest.param({"messageExpression": "object.metadata.name + ' has no team'", "message": "no"}, 422, "Invalid", "worker-1 has no team", id="with-its-own-message"),
+        pytest.param({}, 422, "Invalid", "failed expression: 'team' in variables.labels", id="without-a-message"),
     ],
-)
+)  # fmt: skip
 def test_a_denied_write_has_the_policys_message(
     validation: dict[str, Any], code: int, reason: str, why: str
 ) -> None:
@@ -82,50 +69,18 @@ def test_a_denied_write_has_the_policys_message(
 @pytest.mark.parametrize(
     "spec, binding",
     [
-        pytest.param(
-            {
-                "matchConditions": [
-                    {"name": "x", "expression": "object.metadata.name != 'worker-1'"}
-                ]
-            },
-            {},
-            id="about-others",
-        ),
-        pytest.param(
-            {"matchConstraints": {"resourceRules": [{**RULE, "operations": ["DELETE"]}]}},
-            {},
-            id="about-deletions",
-        ),
-        pytest.param(
-            {"matchConstraints": {"resourceRules": [{**RULE, "resources": ["nodes/status"]}]}},
-            {},
-            id="about-a-subresource",
-        ),
-        pytest.param(
-            {"matchConstraints": {"resourceRules": [{**RULE, "resourceNames": ["worker-2"]}]}},
-            {},
-            id="about-another-name",
-        ),
-        pytest.param(
-            {"matchConstraints": {"resourceRules": [{**RULE, "scope": "Namespaced"}]}},
-            {},
-            id="about-namespaced-objects",
-        ),
+        pytest.param({"matchConditions": [{"name": "x", "expression": "object.metadata.name != 'worker-1'"}]}, {}, id="about-others"),
+        pytest.param({"matchConstraints": {"resourceRules": [{**RULE, "operations": ["DELETE"]}]}}, {}, id="about-deletions"),
+        pytest.param({"matchConstraints": {"resourceRules": [{**RULE, "resources": ["nodes/status"]}]}}, {}, id="about-a-subresource"),
+        pytest.param({"matchConstraints": {"resourceRules": [{**RULE, "resourceNames": ["worker-2"]}]}}, {}, id="about-another-name"),
+        pytest.param({"matchConstraints": {"resourceRules": [{**RULE, "scope": "Namespaced"}]}}, {}, id="about-namespaced-objects"),
         pytest.param({}, {"validationActions": ["Audit"]}, id="bound-to-audit"),
         pytest.param({}, {"policyName": "another"}, id="not-bound"),
-        pytest.param(
-            {"validations": [{"expression": "variables.none"}], "failurePolicy": "Ignore"},
-            {},
-            id="that-fails-and-is-ignored",
-        ),
-        pytest.param(
-            {"validations": [{"expression": "authorizer.group('').check('x').allowed()"}]},
-            {},
-            id="that-needs-unsupported-functions",
-        ),
+        pytest.param({"validations": [{"expression": "variables.none"}], "failurePolicy": "Ignore"}, {}, id="that-fails-and-is-ignored"),
+        pytest.param({"validations": [{"expression": "authorizer.group('').check('x').allowed()"}]}, {}, id="that-needs-unsupported-functions"),
         pytest.param({}, {"paramRef": {"name": "x"}}, id="with-parameters"),
     ],
-)
+)  # fmt: skip
 def test_a_policy_denies_nothing(spec: dict[str, Any], binding: dict[str, Any]) -> None:
     server = Embedded()
     bind(server, binding, **spec)

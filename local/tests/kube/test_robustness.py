@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Every request is answered, and none makes the server raise."""
 
 from __future__ import annotations
@@ -28,35 +29,19 @@ BODIES: dict[str, Any] = {
         "data": {"c": "ZA=="},
         "type": "x/y",
     },
-    "/api/v1/namespaces/default/pods": {
-        "metadata": {"name": "p"},
-        "spec": {"containers": [{"name": "c", "ports": [{"containerPort": 1}]}]},
-    },
-    "/apis/apps/v1/namespaces/default/daemonsets": {
-        "metadata": {"name": "d"},
-        "spec": {"selector": {}, "template": {"spec": {"containers": [], "nodeSelector": {}}}},
-    },
-    "/apis/batch/v1/namespaces/default/jobs": {
-        "metadata": {"name": "j"},
-        "spec": {"template": {"metadata": {"labels": {}}, "spec": {"containers": []}}},
-    },
-    "/apis/certificates.k8s.io/v1/certificatesigningrequests": {
-        "metadata": {"name": "c"},
-        "spec": {"request": "ZA==", "signerName": "a/b", "usages": ["client auth"]},
-    },
+    "/api/v1/namespaces/default/pods": {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "ports": [{"containerPort": 1}]}]}},
+    "/apis/apps/v1/namespaces/default/daemonsets": {"metadata": {"name": "d"}, "spec": {"selector": {}, "template": {"spec": {"containers": [], "nodeSelector": {}}}}},
+    "/apis/batch/v1/namespaces/default/jobs": {"metadata": {"name": "j"}, "spec": {"template": {"metadata": {"labels": {}}, "spec": {"containers": []}}}},
+    "/apis/certificates.k8s.io/v1/certificatesigningrequests": {"metadata": {"name": "c"}, "spec": {"request": "ZA==", "signerName": "a/b", "usages": ["client auth"]}},
     "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings": {
         "metadata": {"name": "b"},
         "roleRef": {"kind": "Role", "name": "r"},
         "subjects": [{"kind": "User", "name": "u"}],
     },
-    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews": {
-        "spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}
-    },
+    "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews": {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}},
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions": WIDGETS,
-    "/apis/cases.example.com/v1/namespaces/default/widgets": widget(
-        spec={"parts": [{"name": "p"}], "tags": ["t"], "since": "2026-01-01T00:00:00Z"}
-    ),
-}
+    "/apis/cases.example.com/v1/namespaces/default/widgets": widget(spec={"parts": [{"name": "p"}], "tags": ["t"], "since": "2026-01-01T00:00:00Z"}),
+}  # fmt: skip
 JUNK: list[Any] = [
     {"$patch": "delete"},
     {"$patch": "replace", "x": 1},

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """TPUNodeGroups: the product's CRD, and the reads and writes of its functions."""
 
 from __future__ import annotations
@@ -149,14 +150,7 @@ GROUP_CASES = (
             }
         ),
     ),
-    case(
-        "a GET of a kind that is not served is 404",
-        Step(
-            "GET",
-            "/apis/tpu.google.com/v1alpha1/namespaces/{ns}/workloadpolicies/a",
-            status=404,
-        ),
-    ),
+    case("a GET of a kind that is not served is 404", Step("GET", "/apis/tpu.google.com/v1alpha1/namespaces/{ns}/workloadpolicies/a", status=404)),
     case(
         "the CRD is accepted with the costs of its rules",
         get(DEFINITION).has(
@@ -184,7 +178,7 @@ GROUP_CASES = (
             }
         ),
     ),
-)
+)  # fmt: skip
 
 
 def reject(rows: list[Any]) -> tuple[Step, ...]:
@@ -199,13 +193,7 @@ def reject(rows: list[Any]) -> tuple[Step, ...]:
 
 SPECS = (
     case("the error about an invalid field names the valid values", *reject(specs.REJECTED)),
-    case(
-        "a valid value is accepted without a warning",
-        *(
-            post(f"{GROUPS}?dryRun=All", group(change=row.values[0])).warns("")
-            for row in specs.ACCEPTED
-        ),
-    ),
+    case("a valid value is accepted without a warning", *(post(f"{GROUPS}?dryRun=All", group(change=row.values[0])).warns("") for row in specs.ACCEPTED)),
     case(
         "a name that cannot be part of names on Compute Engine is invalid",
         *(
@@ -214,7 +202,7 @@ SPECS = (
         ),
         *(post(f"{GROUPS}?dryRun=All", group(name)) for name in specs.VALID_NAMES),
     ),
-)
+)  # fmt: skip
 
 NODE = f"{NODES}/node-{{ns}}"
 

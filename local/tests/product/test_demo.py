@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """``make demo`` shows a slice from creation to deletion, checks for leftovers, and leaves nothing."""
 
 from __future__ import annotations
@@ -135,14 +136,10 @@ def test_the_demo_of_a_jobset_on_gke_gives_it_a_node_pool_and_finds_no_leftovers
     [
         pytest.param("Setting up", id="while it starts"),
         pytest.param("applies TPUNodeGroup", id="when something is asked for"),
-        pytest.param(
-            "creates VM",
-            id="while Compute Engine makes VMs",
-            marks=[pytest.mark.real, pytest.mark.slow],
-        ),
+        pytest.param("creates VM", id="while Compute Engine makes VMs", marks=[pytest.mark.real, pytest.mark.slow]),
         pytest.param("joining: ", id="while VMs join", marks=pytest.mark.real),
     ],
-)
+)  # fmt: skip
 def test_ctrl_c_leaves_no_process_and_no_file(tmp_path: Path, text: str) -> None:
     with running(tmp_path, "local.show.demo") as demo:
         demo.wait_for_output(text)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """``make local``: typical commands of users, with kubectl and without.
 
 The tests share one instance. Ctrl-C ends it, and no process remains.
@@ -144,21 +145,11 @@ def test_kubectls_everyday_commands_work(local: Local) -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
-        pytest.param(
-            ("nodeCount: 2", "nodeCount: 3"),
-            "nodeCount must be 2: topology 2x2x2 has 8 chips, a tpu7x-standard-4t has 4",
-            id="a count that does not fit",
-        ),
-        pytest.param(
-            ("nodeCount: 2", "nodeCount: two"),
-            'spec.nodeCount in body must be of type integer: "string"',
-            id="a string instead of a number",
-        ),
-        pytest.param(
-            ("nodeCount: 2", "nodeCuont: 2"), 'unknown field "spec.nodeCuont"', id="a typo"
-        ),
+        pytest.param(("nodeCount: 2", "nodeCount: 3"), "nodeCount must be 2: topology 2x2x2 has 8 chips, a tpu7x-standard-4t has 4", id="a count that does not fit"),
+        pytest.param(("nodeCount: 2", "nodeCount: two"), 'spec.nodeCount in body must be of type integer: "string"', id="a string instead of a number"),
+        pytest.param(("nodeCount: 2", "nodeCuont: 2"), 'unknown field "spec.nodeCuont"', id="a typo"),
     ],
-)
+)  # fmt: skip
 def test_the_error_about_an_invalid_manifest_names_the_violation(
     local: Local, change: tuple[str, str], message: str
 ) -> None:

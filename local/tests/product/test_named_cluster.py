@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """A named cluster: valid kubeconfigs, and the run that uses and cleans up the cluster."""
 
 from __future__ import annotations
@@ -64,28 +65,12 @@ def test_a_token_can_come_from_an_exec_plugin(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "cluster, message",
     [
-        pytest.param(
-            {"insecure-skip-tls-verify": True},
-            "insecure-skip-tls-verify is set; set certificate-authority-data instead",
-            id="no CA",
-        ),
-        pytest.param(
-            {"tls-server-name": "kubernetes"},
-            "tls-server-name is set, which VMs do not support; set a server name of the certificate",
-            id="another name",
-        ),
-        pytest.param(
-            {"proxy-url": "http://10.0.0.2:3128"},
-            "proxy-url is set, which VMs here do not support; set a server that needs no proxy",
-            id="a proxy",
-        ),
-        pytest.param(
-            {"server": "http://10.0.0.1"},
-            "its server is http://10.0.0.1; only https is supported",
-            id="no TLS",
-        ),
+        pytest.param({"insecure-skip-tls-verify": True}, "insecure-skip-tls-verify is set; set certificate-authority-data instead", id="no CA"),
+        pytest.param({"tls-server-name": "kubernetes"}, "tls-server-name is set, which VMs do not support; set a server name of the certificate", id="another name"),
+        pytest.param({"proxy-url": "http://10.0.0.2:3128"}, "proxy-url is set, which VMs here do not support; set a server that needs no proxy", id="a proxy"),
+        pytest.param({"server": "http://10.0.0.1"}, "its server is http://10.0.0.1; only https is supported", id="no TLS"),
     ],
-)
+)  # fmt: skip
 def test_a_kubeconfig_that_vms_cannot_use_is_an_error(
     tmp_path: Path, cluster: dict[str, Any], message: str
 ) -> None:

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The objects of a run, and no others, are removed from a named cluster."""
 
 from __future__ import annotations
@@ -50,27 +51,12 @@ GROUP = yaml.safe_load((ROOT / "examples" / "v6e-single-host.yaml").read_text())
     "collection, metadata, path",
     [
         pytest.param("/api/v1/nodes", {"name": "n"}, "/api/v1/nodes/n", id="of the cluster"),
-        pytest.param(
-            GROUPS,
-            {"name": "n", "namespace": "team"},
-            "/apis/tpu.google.com/v1alpha1/namespaces/team/tpunodegroups/n",
-            id="in a list of all namespaces",
-        ),
-        pytest.param(
-            "/api/v1/namespaces/team/secrets",
-            {"name": "n", "namespace": "team"},
-            "/api/v1/namespaces/team/secrets/n",
-            id="in the list of its namespace",
-        ),
-        pytest.param(
-            "/api/v1/pods?labelSelector=a=b/c",
-            {"name": "n", "namespace": "team"},
-            "/api/v1/namespaces/team/pods/n",
-            id="in a list with a selector",
-        ),
+        pytest.param(GROUPS, {"name": "n", "namespace": "team"}, "/apis/tpu.google.com/v1alpha1/namespaces/team/tpunodegroups/n", id="in a list of all namespaces"),
+        pytest.param("/api/v1/namespaces/team/secrets", {"name": "n", "namespace": "team"}, "/api/v1/namespaces/team/secrets/n", id="in the list of its namespace"),
+        pytest.param("/api/v1/pods?labelSelector=a=b/c", {"name": "n", "namespace": "team"}, "/api/v1/namespaces/team/pods/n", id="in a list with a selector"),
         pytest.param("/api/v1/namespaces", {"name": "n"}, "/api/v1/namespaces/n", id="a namespace"),
     ],
-)
+)  # fmt: skip
 def test_the_path_of_an_item_of_a_list(collection: str, metadata: Manifest, path: str) -> None:
     assert item_path(collection, {"metadata": metadata}) == path
 

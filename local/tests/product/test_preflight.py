@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The preflight check of a named cluster: obstacles, and messages with the remedy."""
 
 from __future__ import annotations
@@ -71,14 +72,7 @@ def find(folder: Path, *manifests: Manifest, gives_slices: bool = False) -> list
             ],
             id="leftovers of a run and an installation",
         ),
-        pytest.param(
-            [claim()],
-            [
-                "Another run uses the cluster or was killed: process 1 on elsewhere.",
-                CLEAN,
-            ],
-            id="another run",
-        ),
+        pytest.param([claim()], ["Another run uses the cluster or was killed: process 1 on elsewhere.", CLEAN], id="another run"),
         pytest.param(
             [{**GROUP_CRD, "metadata": {**GROUP_CRD["metadata"], "labels": OURS}}],
             [
@@ -88,7 +82,7 @@ def find(folder: Path, *manifests: Manifest, gives_slices: bool = False) -> list
             id="leftovers of a run without its namespace",
         ),
     ],
-)
+)  # fmt: skip
 def test_the_error_of_the_preflight_names_the_obstacle_and_the_remedy(
     tmp_path: Path, manifests: list[Manifest], lines: list[str]
 ) -> None:
@@ -147,14 +141,9 @@ def test_a_user_other_than_the_administrator_is_an_error(tmp_path: Path) -> None
         ("1", "30", ""),
         ("1", "33+", ""),
         ("2", "0", ""),
-        (
-            "1",
-            "29+",
-            "It runs Kubernetes v1.29+. Name a cluster of 1.30 or newer: the manifests have "
-            "ValidatingAdmissionPolicies.",
-        ),
+        ("1", "29+", "It runs Kubernetes v1.29+. Name a cluster of 1.30 or newer: the manifests have ValidatingAdmissionPolicies."),
     ],
-)
+)  # fmt: skip
 def test_the_error_about_an_old_cluster_has_its_version(
     major: str, minor: str, expected: str
 ) -> None:

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The lines of the timeline in the demo and `make local`."""
 
 from __future__ import annotations
@@ -119,24 +120,14 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             Line("relay", "publishes to approve_join", "csr-1, csr-2: JoinRequested"),
             id="the relay publishes about requests for certificates",
         ),
-        pytest.param(
-            SubprocessLine("relay", '{"message": "listed", "severity": "INFO"}'),
-            None,
-            id="the rest",
-        ),
-        pytest.param(
-            SubprocessLine("relay", "no JSON"), None, id="a line of the relay that is no JSON"
-        ),
+        pytest.param(SubprocessLine("relay", '{"message": "listed", "severity": "INFO"}'), None, id="the rest"),
+        pytest.param(SubprocessLine("relay", "no JSON"), None, id="a line of the relay that is no JSON"),
         pytest.param(
             SubprocessLine("relay", '{"message": "cannot start: x", "severity": "CRITICAL"}'),
             Line("relay", "cannot start: x", is_bad=True),
             id="an error of the relay",
         ),
-        pytest.param(
-            AuditEntry(audit("v1.compute.instances.insert", first=True), ()),
-            Line("compute engine", f"creates VM {VM}"),
-            id="an insert begins",
-        ),
+        pytest.param(AuditEntry(audit("v1.compute.instances.insert", first=True), ()), Line("compute engine", f"creates VM {VM}"), id="an insert begins"),
         pytest.param(
             AuditEntry(audit("v1.compute.instances.insert", last=True), ("inject_token",)),
             Line("compute engine", f"created VM {VM}", "audit log: to inject_token"),
@@ -154,11 +145,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             ),
             id="an insert fails",
         ),
-        pytest.param(
-            AuditEntry(audit("compute.instances.preempted", first=True, last=True), ()),
-            Line("compute engine", f"preempted VM {VM}"),
-            id="a system event",
-        ),
+        pytest.param(AuditEntry(audit("compute.instances.preempted", first=True, last=True), ()), Line("compute engine", f"preempted VM {VM}"), id="a system event"),
         pytest.param(
             AuditEntry(
                 audit("google.container.v1.ClusterManager.CreateNodePool", last=True),
@@ -167,30 +154,12 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             Line("GKE", f"created node pool {VM}", "audit log: to provision_slice"),
             id="a node pool is created",
         ),
-        pytest.param(
-            AuditEntry(audit("google.container.v1.ClusterManager.SetLabels", first=True), ()),
-            None,
-            id="GKE does something else",
-        ),
-        pytest.param(
-            AuditEntry(audit("v1.compute.instances.stop", first=True), ()),
-            None,
-            id="a beginning without text",
-        ),
-        pytest.param(
-            AuditEntry(audit("NotifyInstanceLocation", first=True, last=True), ()), None, id="noise"
-        ),
-        pytest.param(
-            SerialText(VM, "tpu-functions: joined: host as vm\n"),
-            Line("VM jdc7", "joined: host as vm"),
-            id="our script",
-        ),
+        pytest.param(AuditEntry(audit("google.container.v1.ClusterManager.SetLabels", first=True), ()), None, id="GKE does something else"),
+        pytest.param(AuditEntry(audit("v1.compute.instances.stop", first=True), ()), None, id="a beginning without text"),
+        pytest.param(AuditEntry(audit("NotifyInstanceLocation", first=True, last=True), ()), None, id="noise"),
+        pytest.param(SerialText(VM, "tpu-functions: joined: host as vm\n"), Line("VM jdc7", "joined: host as vm"), id="our script"),
         pytest.param(SerialText(VM, "systemd: started\n"), None, id="a line of another script"),
-        pytest.param(
-            SweepTriggered(),
-            Line("scheduler", "triggers the sweep", "a full minute"),
-            id="a trigger of the sweep",
-        ),
+        pytest.param(SweepTriggered(), Line("scheduler", "triggers the sweep", "a full minute"), id="a trigger of the sweep"),
         pytest.param(
             SubprocessEnded("relay", "relay was ended by SIGKILL", 0.5),
             Line("supervisor", "relay was ended by SIGKILL", "relay again in 0.5 s", is_bad=True),
@@ -212,7 +181,7 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             id="a child's end, with its last lines",
         ),
     ],
-)
+)  # fmt: skip
 def test_each_event_is_printed_as_one_line_or_not_at_all(event: Event, line: Line | None) -> None:
     assert TimelinePrinter().render(event) == line
 
@@ -246,17 +215,13 @@ def node(ready: str = "False", chips: int = 0) -> dict[str, Any]:
     "before, after, what",
     [
         ({}, group(), "TPUNodeGroup training: Ready=False Provisioning, Nodes 0/2"),
-        (
-            group(),
-            group("True", "Ready", "2/2"),
-            "TPUNodeGroup training: Ready=True Ready, Nodes 2/2",
-        ),
+        (group(), group("True", "Ready", "2/2"), "TPUNodeGroup training: Ready=True Ready, Nodes 2/2"),
         (group(), group(text="1/2"), "TPUNodeGroup training: Ready=False Provisioning, Nodes 1/2"),
         (group(), group(), None),
         ({}, {"metadata": {"name": "training"}}, None),
     ],
     ids=["first status", "Ready", "one more Node", "no change", "no status yet"],
-)
+)  # fmt: skip
 def test_a_group_is_printed_when_it_is_ready_or_its_count_changes(
     before: dict[str, Any], after: dict[str, Any], what: str | None
 ) -> None:
@@ -309,24 +274,14 @@ BOUND = pod(node=VM)
     "kind, before, after, line",
     [
         ("ADDED", {}, pod(), None),
-        (
-            "MODIFIED",
-            pod(),
-            UNSCHEDULABLE,
-            Line("kubernetes", "Pod train-0-0 is unschedulable", "no room"),
-        ),
+        ("MODIFIED", pod(), UNSCHEDULABLE, Line("kubernetes", "Pod train-0-0 is unschedulable", "no room")),
         ("MODIFIED", UNSCHEDULABLE, UNSCHEDULABLE, None),
         ("MODIFIED", UNSCHEDULABLE, BOUND, Line("kubernetes", f"Pod train-0-0 is bound to {VM}")),
-        (
-            "MODIFIED",
-            BOUND,
-            pod("Running", VM),
-            Line("kubernetes", "Pod train-0-0: Running"),
-        ),
+        ("MODIFIED", BOUND, pod("Running", VM), Line("kubernetes", "Pod train-0-0: Running")),
         ("DELETED", BOUND, BOUND, None),
     ],
     ids=["created", "unschedulable", "no change", "bound", "running", "deleted"],
-)
+)  # fmt: skip
 def test_a_pod_is_printed_when_it_is_scheduled(
     kind: str, before: dict[str, Any], after: dict[str, Any], line: Line | None
 ) -> None:
@@ -349,22 +304,12 @@ def test_a_jobset_is_printed_at_its_end(kind: str, state: str, line: Line | None
 @pytest.mark.parametrize(
     "by, about, type_, line",
     [
-        (
-            "tpu-functions-provision-slice",
-            "Pod",
-            "Normal",
-            Line("kubernetes", "Event Tested on Pod x", "why"),
-        ),
-        (
-            "tpu-functions-release-slice",
-            "JobSet",
-            "Warning",
-            Line("kubernetes", "Event Tested on JobSet x", "why", is_bad=True),
-        ),
+        ("tpu-functions-provision-slice", "Pod", "Normal", Line("kubernetes", "Event Tested on Pod x", "why")),
+        ("tpu-functions-release-slice", "JobSet", "Warning", Line("kubernetes", "Event Tested on JobSet x", "why", is_bad=True)),
         ("tpu-functions-label-node", "Node", "Normal", None),
         ("default-scheduler", "Pod", "Warning", None),
     ],
-)
+)  # fmt: skip
 def test_our_events_about_jobsets_and_their_pods_are_printed(
     by: str, about: str, type_: str, line: Line | None
 ) -> None:

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """``kubeadm join``: its errors, and its configuration file."""
 
 from __future__ import annotations
@@ -204,19 +205,9 @@ API_ERRORS = [
         FETCH + "failed to get component configs: could not download the kubelet configuration"
         ' from ConfigMap "kubelet-config": {}',
     ),
-    (
-        "GET /api/v1/nodes/node-1",
-        403,
-        "is forbidden",
-        'error execution phase kubelet-start: cannot get Node "node-1": {}',
-    ),
-    (
-        f"POST {CSRS}",
-        401,
-        "Unauthorized",
-        KUBELET + "cannot create certificate signing request: {}",
-    ),
-]
+    ("GET /api/v1/nodes/node-1", 403, "is forbidden", 'error execution phase kubelet-start: cannot get Node "node-1": {}'),
+    (f"POST {CSRS}", 401, "Unauthorized", KUBELET + "cannot create certificate signing request: {}"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("place, status, message, error", API_ERRORS)

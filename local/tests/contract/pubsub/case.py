@@ -71,9 +71,7 @@ def error_case(
     act: Act,
     status: str,
     message: str,
-    *,
     emulator: str | Differs | None = None,
-    embedded: Differs | None = None,
 ) -> None:
     """Add a case of an error, in a project that has a topic and a subscription named ``main``.
 
@@ -88,7 +86,7 @@ def error_case(
 
     if isinstance(emulator, str):
         emulator = Differs(f"{status} {emulator}", OTHER_MESSAGE)
-    CASES.append(Case(name, prepared, f"{status} {message}", embedded, emulator))
+    CASES.append(Case(name, prepared, f"{status} {message}", None, emulator))
 
 
 def unsupported(field: str, why: str = "") -> Differs:

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Deletion, owners and namespaces."""
 
 from __future__ import annotations
@@ -52,10 +53,7 @@ DELETES = (
             details={"name": "a", "group": "cases.example.com", "kind": "widgets"},
         ),
     ),
-    case(
-        "a delete of an absent object is NotFound",
-        delete(f"{WIDGETS}/a").gives(404, reason="NotFound"),
-    ),
+    case("a delete of an absent object is NotFound", delete(f"{WIDGETS}/a").gives(404, reason="NotFound")),
     case(
         "a delete with another uid conflicts",
         CREATE_WIDGET,
@@ -142,7 +140,7 @@ DELETES = (
             message='namespaces "kube-system" is forbidden: this namespace may not be deleted',
         ),
     ),
-)
+)  # fmt: skip
 
 
 def owned(name: str, *, blocks: bool = False) -> Step:

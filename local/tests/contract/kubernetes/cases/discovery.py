@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Health, version and discovery."""
 
 from __future__ import annotations
@@ -16,24 +17,10 @@ from local.tests.contract.kubernetes.dialogue import (
 )
 
 DISCOVERY = (
-    case(
-        "the health endpoints answer",
-        Step("GET", "/healthz"),
-        Step("GET", "/readyz"),
-        Step("GET", "/livez"),
-    ),
-    case(
-        "the version endpoint returns the version",
-        get("/version").has({"major": "1", "gitVersion": ANYTHING}),
-    ),
-    case(
-        "the core group is listed at /api",
-        get("/api").has({"kind": "APIVersions", "versions": ["v1"]}),
-    ),
-    case(
-        "API groups are listed at /apis",
-        get("/apis").has({"kind": "APIGroupList", "groups": ANYTHING}),
-    ),
+    case("the health endpoints answer", Step("GET", "/healthz"), Step("GET", "/readyz"), Step("GET", "/livez")),
+    case("the version endpoint returns the version", get("/version").has({"major": "1", "gitVersion": ANYTHING})),
+    case("the core group is listed at /api", get("/api").has({"kind": "APIVersions", "versions": ["v1"]})),
+    case("API groups are listed at /apis", get("/apis").has({"kind": "APIGroupList", "groups": ANYTHING})),
     case(
         "a group version lists its resources",
         get("/apis/cases.example.com/v1").has(
@@ -51,16 +38,8 @@ DISCOVERY = (
             }
         ),
     ),
-    case(
-        "OpenAPI v3 documents are listed by group version",
-        get("/openapi/v3").has(
-            {"paths.apis/cases~example~com/v1.serverRelativeURL": containing("?hash=")}
-        ),
-    ),
-    case(
-        "a verb that a resource does not have is MethodNotAllowed",
-        put(MAPS, config_map()).gives(405, reason="MethodNotAllowed"),
-    ),
+    case("OpenAPI v3 documents are listed by group version", get("/openapi/v3").has({"paths.apis/cases~example~com/v1.serverRelativeURL": containing("?hash=")})),
+    case("a verb that a resource does not have is MethodNotAllowed", put(MAPS, config_map()).gives(405, reason="MethodNotAllowed")),
     case(
         "an established CRD lists its stored versions",
         get(
@@ -76,4 +55,4 @@ DISCOVERY = (
             }
         ),
     ),
-)
+)  # fmt: skip

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Events, as the functions write them and kubectl reads them."""
 
 from __future__ import annotations
@@ -88,13 +89,7 @@ EVENT_CASES = (
             event("{ns}", about={"kind": "Node", "name": "n", "apiVersion": "v1", "namespace": ""}),
         ),
     ),
-    case(
-        "an event about an object of another namespace is invalid",
-        post(EVENTS, event(about={"namespace": "elsewhere"})).gives(
-            422,
-            reason="Invalid",
-        ),
-    ),
+    case("an event about an object of another namespace is invalid", post(EVENTS, event(about={"namespace": "elsewhere"})).gives(422, reason="Invalid")),
     case(
         "an event with an eventTime needs a reporting component and instance",
         post(
@@ -139,4 +134,4 @@ EVENT_CASES = (
         ),
         patch("/api/v1/namespaces/{ns}-inner/configmaps/a", {"metadata": {"finalizers": None}}),
     ),
-)
+)  # fmt: skip

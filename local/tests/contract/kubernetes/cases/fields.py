@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Fields of objects: unknown ones, defaults, limits and rules."""
 
 from __future__ import annotations
@@ -24,12 +25,7 @@ from local.tests.contract.kubernetes.dialogue import (
 UNKNOWN = widget(spec={"colour": "red"})
 
 FIELDS = (
-    case(
-        "an unknown field is dropped, with a warning",
-        post(WIDGETS, UNKNOWN)
-        .has({"spec.colour": ABSENT})
-        .warns('unknown field \\"spec.colour\\"'),
-    ),
+    case("an unknown field is dropped, with a warning", post(WIDGETS, UNKNOWN) .has({"spec.colour": ABSENT}) .warns('unknown field \\"spec.colour\\"')),
     case(
         "an unknown field is a BadRequest with strict field validation",
         post(f"{WIDGETS}?fieldValidation=Strict", UNKNOWN).gives(
@@ -57,29 +53,20 @@ FIELDS = (
         .has({"spec.free.any.thing": 1})
         .warns(""),
     ),
-    case(
-        "a default is set for an absent field",
-        CREATE_WIDGET.has({"spec.color": "red", "spec.note": "none"}),
-    ),
+    case("a default is set for an absent field", CREATE_WIDGET.has({"spec.color": "red", "spec.note": "none"})),
     case(
         "a default within an object is set only if the object exists",
         CREATE_WIDGET.has({"spec.owner": ABSENT}),
         post(WIDGETS, widget("b", spec={"owner": {}})).has({"spec.owner.name": "nobody"}),
     ),
-    case(
-        "null for a field with a default is the default",
-        post(WIDGETS, widget(spec={"color": None})).has({"spec.color": "red"}),
-    ),
-    case(
-        "null is kept in a nullable field",
-        post(WIDGETS, widget(spec={"note": None})).has({"spec.note": None}),
-    ),
+    case("null for a field with a default is the default", post(WIDGETS, widget(spec={"color": None})).has({"spec.color": "red"})),
+    case("null is kept in a nullable field", post(WIDGETS, widget(spec={"note": None})).has({"spec.note": None})),
     case(
         "int-or-string accepts both",
         post(WIDGETS, widget(spec={"limit": 5})).has({"spec.limit": 5}),
         post(WIDGETS, widget("b", spec={"limit": "50%"})).has({"spec.limit": "50%"}),
     ),
-)
+)  # fmt: skip
 
 
 def bad_widget(cause: tuple[str, str], words: str, **spec: Any) -> Step:
@@ -102,15 +89,7 @@ VALIDATION = (
             size=0,
         ),
     ),
-    case(
-        "a number above its maximum is invalid",
-        bad_widget(
-            ("FieldValueInvalid", "spec.size"),
-            "should be less than or equal to 1000",
-            size=1001,
-            color="blue",
-        ),
-    ),
+    case("a number above its maximum is invalid", bad_widget(("FieldValueInvalid", "spec.size"), "should be less than or equal to 1000", size=1001, color="blue")),
     case(
         "a value outside its enum is invalid",
         bad_widget(
@@ -119,18 +98,8 @@ VALIDATION = (
             color="green",
         ),
     ),
-    case(
-        "a string that does not match its pattern is invalid",
-        bad_widget(
-            ("FieldValueInvalid", "spec.code"),
-            "spec.code in body should match '^[a-z]+$'",
-            code="A1",
-        ),
-    ),
-    case(
-        "a string below its minimum length is invalid",
-        bad_widget(("FieldValueInvalid", "spec.code"), "should be at least 2 chars long", code="a"),
-    ),
+    case("a string that does not match its pattern is invalid", bad_widget(("FieldValueInvalid", "spec.code"), "spec.code in body should match '^[a-z]+$'", code="A1")),
+    case("a string below its minimum length is invalid", bad_widget(("FieldValueInvalid", "spec.code"), "should be at least 2 chars long", code="a")),
     case(
         "a string that does not match its format is invalid",
         post(WIDGETS, widget(spec={"since": "soon"}))
@@ -143,12 +112,7 @@ VALIDATION = (
             }
         ),
     ),
-    case(
-        "a duplicate value in a set is invalid",
-        bad_widget(
-            ("FieldValueDuplicate", "spec.tags[1]"), 'Duplicate value: "x"', tags=["x", "x"]
-        ),
-    ),
+    case("a duplicate value in a set is invalid", bad_widget(("FieldValueDuplicate", "spec.tags[1]"), 'Duplicate value: "x"', tags=["x", "x"])),
     case(
         "a duplicate key in a list of type map is invalid",
         bad_widget(
@@ -209,19 +173,11 @@ VALIDATION = (
         .gives(422)
         .has({"message": containing("is invalid: [", "spec.size", "spec.color")}),
     ),
-)
+)  # fmt: skip
 
 RULES = (
-    case(
-        "a rule's violation has its messageExpression and fieldPath",
-        bad_widget(
-            ("FieldValueInvalid", "spec.size"), "a red widget is at most 99 in size", size=200
-        ),
-    ),
-    case(
-        "an object that satisfies a rule is accepted",
-        post(WIDGETS, widget(size=200, spec={"color": "blue"})),
-    ),
+    case("a rule's violation has its messageExpression and fieldPath", bad_widget(("FieldValueInvalid", "spec.size"), "a red widget is at most 99 in size", size=200)),
+    case("an object that satisfies a rule is accepted", post(WIDGETS, widget(size=200, spec={"color": "blue"}))),
     case(
         "a rule with oldSelf is evaluated on updates only",
         post(WIDGETS, widget(spec={"zone": "a"})),
@@ -276,4 +232,4 @@ RULES = (
             )
         ),
     ),
-)
+)  # fmt: skip

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Requests of the relay and the steps for JobSets: Pods by phase, Node and labels, and JobSets."""
 
 from __future__ import annotations
@@ -75,11 +76,8 @@ PENDING_PODS = (
         ),
         get(f"{PODS}?fieldSelector=spec.nodeName%3Dnode-other").has({"items": []}),
     ),
-    case(
-        "a field selector by a pod's image is a BadRequest",
-        get(f"{PODS}?fieldSelector=spec.image%3Djax").gives(400, reason="BadRequest"),
-    ),
-)
+    case("a field selector by a pod's image is a BadRequest", get(f"{PODS}?fieldSelector=spec.image%3Djax").gives(400, reason="BadRequest")),
+)  # fmt: skip
 
 
 def _jobset(name: str, **spec: Any) -> Step:

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """A kubelet joins: bootstrap tokens and certificate signing requests."""
 
 from __future__ import annotations
@@ -86,25 +87,14 @@ BOOTSTRAP_TOKENS = (
         unauthorized("token:{id}.fedcba9876543210"),
         unauthorized("token:{id}"),
     ),
-    case(
-        "an expired bootstrap token is Unauthorized and deleted",
-        create_token(expiration="{hour_ago}"),
-        get(TOKEN).gives(404).eventually(),
-        unauthorized(),
-    ),
+    case("an expired bootstrap token is Unauthorized and deleted", create_token(expiration="{hour_ago}"), get(TOKEN).gives(404).eventually(), unauthorized()),
     case(
         "a bootstrap token without the usage authentication is Unauthorized",
         create_token(usage_bootstrap_authentication=ABSENT),
         get(CLUSTER_INFO).has({"data.jws-kubeconfig-{id}": ANYTHING}).eventually(),
         unauthorized(),
     ),
-    case(
-        "a deleted bootstrap token is Unauthorized",
-        create_token(),
-        whoami().eventually(),
-        delete(TOKEN),
-        unauthorized().eventually(),
-    ),
+    case("a deleted bootstrap token is Unauthorized", create_token(), whoami().eventually(), delete(TOKEN), unauthorized().eventually()),
     case(
         "cluster-info has a bootstrap token's signature until the token is deleted",
         create_token(),
@@ -118,7 +108,7 @@ BOOTSTRAP_TOKENS = (
         whoami().eventually(),
         get(CLUSTER_INFO).has({"data.jws-kubeconfig-{id}": ABSENT}),
     ),
-)
+)  # fmt: skip
 
 KUBELET = "kubernetes.io/kube-apiserver-client-kubelet"
 NODE_REQUEST = (

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The three kinds of patches."""
 
 from __future__ import annotations
@@ -129,10 +130,5 @@ PATCH = (
             reason="UnsupportedMediaType",
         ),
     ),
-    case(
-        "a patch of an absent object is NotFound",
-        patch(f"{WIDGETS}/a", {}).gives(
-            404, reason="NotFound", message='widgets.cases.example.com "a" not found'
-        ),
-    ),
-)
+    case("a patch of an absent object is NotFound", patch(f"{WIDGETS}/a", {}).gives(404, reason="NotFound", message='widgets.cases.example.com "a" not found')),
+)  # fmt: skip

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Authentication, RBAC, and the permissions of kubelets."""
 
 from __future__ import annotations
@@ -81,10 +82,7 @@ def allow(*rules: dict[str, Any]) -> tuple[Step, ...]:
 
 
 PERMISSIONS = (
-    case(
-        "a request with an unknown token is Unauthorized",
-        get(MAPS).by("token:nonsense").gives(401, reason="Unauthorized", message="Unauthorized"),
-    ),
+    case("a request with an unknown token is Unauthorized", get(MAPS).by("token:nonsense").gives(401, reason="Unauthorized", message="Unauthorized")),
     case(
         "a request without a matching rule is Forbidden",
         get(f"{WIDGETS}/a")
@@ -186,17 +184,9 @@ PERMISSIONS = (
             }
         ),
     ),
-    case(
-        "the message about a non-resource URL names the path",
-        get("/metrics")
-        .by("nobody")
-        .gives(403, message='forbidden: User "nobody" cannot get path "/metrics"'),
-    ),
-    case(
-        "the cluster-info ConfigMap is readable without credentials",
-        get("/api/v1/namespaces/kube-public/configmaps/cluster-info").by("anonymous"),
-    ),
-)
+    case("the message about a non-resource URL names the path", get("/metrics") .by("nobody") .gives(403, message='forbidden: User "nobody" cannot get path "/metrics"')),
+    case("the cluster-info ConfigMap is readable without credentials", get("/api/v1/namespaces/kube-public/configmaps/cluster-info").by("anonymous")),
+)  # fmt: skip
 
 AS_NODE = "system:node:node-{ns}"
 REGISTER = post(NODES, {"metadata": {"name": "node-{ns}"}}).by(AS_NODE)
@@ -266,11 +256,7 @@ NODE_PERMISSIONS = (
         .by(AS_NODE)
         .gives(403, message=containing("is not allowed to modify taints")),
     ),
-    case(
-        "a kubelet cannot delete its node",
-        REGISTER,
-        delete(NODE).by(AS_NODE).gives(403, reason="Forbidden"),
-    ),
+    case("a kubelet cannot delete its node", REGISTER, delete(NODE).by(AS_NODE).gives(403, reason="Forbidden")),
     case(
         "a kubelet can create and read only its own lease",
         post(NODE_LEASES, {"metadata": {"name": "node-{ns}"}}).by(AS_NODE),
@@ -341,4 +327,4 @@ NODE_PERMISSIONS = (
             },
         ).has({"status.capacity.google~com/tpu": "4"}),
     ),
-)
+)  # fmt: skip

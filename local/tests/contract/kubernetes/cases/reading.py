@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Selectors, lists, tables and watches."""
 
 from __future__ import annotations
@@ -47,17 +48,8 @@ SELECTORS = (
     selected("env%20notin%20(x)", "b", "c"),
     selected("env", "a", "b"),
     selected("!env", "c"),
-    case(
-        "a label selector that cannot be parsed is a BadRequest",
-        get(f"{MAPS}?labelSelector=a%3D%3D%3Db").gives(400, reason="BadRequest"),
-    ),
-    case(
-        "every kind can be selected by name",
-        *THREE,
-        get(f"{MAPS}?fieldSelector=metadata.name%3Db").has(
-            {"items.0.metadata.name": "b", "items.1": ABSENT}
-        ),
-    ),
+    case("a label selector that cannot be parsed is a BadRequest", get(f"{MAPS}?labelSelector=a%3D%3D%3Db").gives(400, reason="BadRequest")),
+    case("every kind can be selected by name", *THREE, get(f"{MAPS}?fieldSelector=metadata.name%3Db").has({"items.0.metadata.name": "b", "items.1": ABSENT})),
     case(
         "events can be selected by their involved object",
         post(
@@ -83,10 +75,7 @@ SELECTORS = (
         post(SECRETS, {"metadata": {"name": "s"}, "type": "t/x"}),
         get(f"{SECRETS}?fieldSelector=type%3Dt/x").has({"items.0.metadata.name": "s"}),
     ),
-    case(
-        "a field selector by another field is a BadRequest",
-        get(f"{MAPS}?fieldSelector=data.k%3Dv").gives(400, reason="BadRequest"),
-    ),
+    case("a field selector by another field is a BadRequest", get(f"{MAPS}?fieldSelector=data.k%3Dv").gives(400, reason="BadRequest")),
     case(
         "a custom resource can be selected by its CRD's selectable fields",
         CREATE_WIDGET,
@@ -96,7 +85,7 @@ SELECTORS = (
         ),
         get(f"{WIDGETS}?fieldSelector=spec.size%3D3").gives(400),
     ),
-)
+)  # fmt: skip
 
 LISTS = (
     case(
@@ -113,11 +102,7 @@ LISTS = (
             }
         ),
     ),
-    case(
-        "the items of a list of custom resources have apiVersion and kind",
-        CREATE_WIDGET,
-        get(WIDGETS).has({"kind": "WidgetList", "items.0.kind": "Widget"}),
-    ),
+    case("the items of a list of custom resources have apiVersion and kind", CREATE_WIDGET, get(WIDGETS).has({"kind": "WidgetList", "items.0.kind": "Widget"})),
     case(
         "all pages show the same version of a list",
         CREATE_WIDGET,
@@ -136,15 +121,8 @@ LISTS = (
             }
         ),
     ),
-    case(
-        "a list in an empty or absent namespace is empty",
-        get("/api/v1/namespaces/no-such/configmaps").has({"items": []}),
-    ),
-    case(
-        "a list can cover all namespaces",
-        CREATE_WIDGET,
-        get("/apis/cases.example.com/v1/widgets?labelSelector=none").has({"items": []}),
-    ),
+    case("a list in an empty or absent namespace is empty", get("/api/v1/namespaces/no-such/configmaps").has({"items": []})),
+    case("a list can cover all namespaces", CREATE_WIDGET, get("/apis/cases.example.com/v1/widgets?labelSelector=none").has({"items": []})),
     case(
         "a table has the CRD's columns",
         CREATE_WIDGET,
@@ -166,11 +144,7 @@ LISTS = (
             }
         ),
     ),
-    case(
-        "a table can include whole objects",
-        CREATE_WIDGET,
-        get(f"{WIDGETS}?includeObject=Object", accept=TABLE).has({"rows.0.object.spec.size": 3}),
-    ),
+    case("a table can include whole objects", CREATE_WIDGET, get(f"{WIDGETS}?includeObject=Object", accept=TABLE).has({"rows.0.object.spec.size": 3})),
     case(
         "a table of a CRD without columns has name and age",
         post(GADGETS, gadget()),
@@ -189,20 +163,12 @@ LISTS = (
             {"metadata.continue": ANYTHING, "metadata.remainingItemCount": ABSENT}
         ),
     ),
-)
+)  # fmt: skip
 
 
 WATCHES = (
-    case(
-        "a watch without a version starts with the existing objects",
-        CREATE_WIDGET,
-        get(WATCH).shows(("ADDED", "a")),
-    ),
-    case(
-        "a watch from version 0 starts with the existing objects",
-        CREATE_WIDGET,
-        get(f"{WATCH}&resourceVersion=0").shows(("ADDED", "a")),
-    ),
+    case("a watch without a version starts with the existing objects", CREATE_WIDGET, get(WATCH).shows(("ADDED", "a"))),
+    case("a watch from version 0 starts with the existing objects", CREATE_WIDGET, get(f"{WATCH}&resourceVersion=0").shows(("ADDED", "a"))),
     case(
         "a watch from a version shows the later events",
         CREATE_WIDGET.saves(rv="metadata.resourceVersion"),
@@ -262,16 +228,8 @@ WATCHES = (
             f"{WIDGETS}?watch=true&timeoutSeconds=3&allowWatchBookmarks=true&resourceVersion={{rv}}"
         ).shows(("ADDED", "b")),
     ),
-    case(
-        "a watch from an expired version ends with an error",
-        CREATE_WIDGET,
-        get(f"{WATCH}&resourceVersion=1").shows(("ERROR", "Expired")).after_compaction(),
-    ),
-    case(
-        "a watch from a future version waits",
-        CREATE_WIDGET,
-        get(f"{WATCH}&resourceVersion=99999999").shows(),
-    ),
+    case("a watch from an expired version ends with an error", CREATE_WIDGET, get(f"{WATCH}&resourceVersion=1").shows(("ERROR", "Expired")).after_compaction()),
+    case("a watch from a future version waits", CREATE_WIDGET, get(f"{WATCH}&resourceVersion=99999999").shows()),
     case(
         "only the first table of a watch has column definitions",
         CREATE_WIDGET,
@@ -311,4 +269,4 @@ WATCHES = (
         patch(f"{WIDGETS}/a", {"spec": {"size": 3}}),
         get(f"{WATCH}&resourceVersion={{rv}}").shows(),
     ),
-)
+)  # fmt: skip

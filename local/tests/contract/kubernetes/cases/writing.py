@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Creating, replacing, statuses and dry runs."""
 
 from __future__ import annotations
@@ -85,12 +86,7 @@ CREATE = (
             }
         ),
     ),
-    case(
-        "a label's value with spaces is invalid",
-        post(MAPS, config_map(labels={"a": "no spaces"}))
-        .gives(422)
-        .has(invalid(("FieldValueInvalid", "metadata.labels"))),
-    ),
+    case("a label's value with spaces is invalid", post(MAPS, config_map(labels={"a": "no spaces"})) .gives(422) .has(invalid(("FieldValueInvalid", "metadata.labels")))),
     case(
         "a create with a resourceVersion is an error",
         post(MAPS, config_map(resourceVersion="1")).gives(
@@ -99,32 +95,17 @@ CREATE = (
             message="resourceVersion should not be set on objects to be created",
         ),
     ),
-    case(
-        "the namespace of object and URL must agree",
-        post(MAPS, config_map(namespace="elsewhere")).gives(400, reason="BadRequest"),
-    ),
+    case("the namespace of object and URL must agree", post(MAPS, config_map(namespace="elsewhere")).gives(400, reason="BadRequest")),
     case(
         "a create in an absent namespace is NotFound",
         post("/api/v1/namespaces/no-such/configmaps", config_map()).gives(
             404, reason="NotFound", message='namespaces "no-such" not found'
         ),
     ),
-    case(
-        "a create drops the status",
-        post(WIDGETS, {**widget(), **READY}).has({"status": ABSENT}),
-    ),
-    case(
-        "a body that is no JSON is a BadRequest",
-        Step("POST", MAPS, b"{", status=400, expect={"reason": "BadRequest"}),
-    ),
-    case(
-        "a body of another media type is UnsupportedMediaType",
-        post(MAPS, "x", "text/plain").gives(415, reason="UnsupportedMediaType"),
-    ),
-    case(
-        "a request for an unknown media type is NotAcceptable",
-        get(MAPS, accept="image/png").gives(406, reason="NotAcceptable"),
-    ),
+    case("a create drops the status", post(WIDGETS, {**widget(), **READY}).has({"status": ABSENT})),
+    case("a body that is no JSON is a BadRequest", Step("POST", MAPS, b"{", status=400, expect={"reason": "BadRequest"})),
+    case("a body of another media type is UnsupportedMediaType", post(MAPS, "x", "text/plain").gives(415, reason="UnsupportedMediaType")),
+    case("a request for an unknown media type is NotAcceptable", get(MAPS, accept="image/png").gives(406, reason="NotAcceptable")),
     case(
         "a secret's stringData becomes data",
         post(
@@ -137,17 +118,9 @@ CREATE = (
             }
         ),
     ),
-    case(
-        "a secret's data must be base64",
-        post(SECRETS, {"metadata": {"name": "s"}, "data": {"word": "%%"}}).gives(
-            400, reason="BadRequest"
-        ),
-    ),
-    case(
-        "a secret without a type is Opaque",
-        post(SECRETS, {"metadata": {"name": "s"}}).has({"type": "Opaque"}),
-    ),
-)
+    case("a secret's data must be base64", post(SECRETS, {"metadata": {"name": "s"}, "data": {"word": "%%"}}).gives(400, reason="BadRequest")),
+    case("a secret without a type is Opaque", post(SECRETS, {"metadata": {"name": "s"}}).has({"type": "Opaque"})),
+)  # fmt: skip
 
 UPDATE = (
     case(
@@ -206,12 +179,7 @@ UPDATE = (
             409, reason="Conflict"
         ),
     ),
-    case(
-        "a PUT of an absent object is NotFound",
-        put(f"{MAPS}/a", config_map()).gives(
-            404, reason="NotFound", message='configmaps "a" not found'
-        ),
-    ),
+    case("a PUT of an absent object is NotFound", put(f"{MAPS}/a", config_map()).gives(404, reason="NotFound", message='configmaps "a" not found')),
     case(
         "a change of labels keeps the generation",
         CREATE_WIDGET,
@@ -219,11 +187,7 @@ UPDATE = (
             {"metadata.generation": 1, "metadata.labels.x": "y"}
         ),
     ),
-    case(
-        "a PUT without a uid keeps the uid",
-        post(MAPS, config_map()).saves(uid="metadata.uid"),
-        put(f"{MAPS}/a", config_map()).has({"metadata.uid": "{uid}"}),
-    ),
+    case("a PUT without a uid keeps the uid", post(MAPS, config_map()).saves(uid="metadata.uid"), put(f"{MAPS}/a", config_map()).has({"metadata.uid": "{uid}"})),
     case(
         "a secret's type is immutable",
         post(SECRETS, {"metadata": {"name": "s"}, "type": "t/x"}),
@@ -253,7 +217,7 @@ UPDATE = (
             },
         ).gives(409, reason="Conflict"),
     ),
-)
+)  # fmt: skip
 
 STATUS = (
     case(
@@ -308,11 +272,7 @@ STATUS = (
             }
         ),
     ),
-    case(
-        "the status subresource can be read",
-        CREATE_WIDGET,
-        get(f"{WIDGETS}/a/status").has({"spec.size": 3}),
-    ),
+    case("the status subresource can be read", CREATE_WIDGET, get(f"{WIDGETS}/a/status").has({"spec.size": 3})),
     case(
         "without a status subresource the status is an ordinary field",
         post(GADGETS, gadget(status={"ready": True})).has({"status.ready": True}),
@@ -329,32 +289,18 @@ STATUS = (
             {"metadata": {"labels": {"x": "y"}}, "status": {"capacity": {"cpu": "4"}}},
         ).has({"metadata.labels.x": "y", "status.capacity.cpu": "4"}),
     ),
-)
+)  # fmt: skip
 
 
 DRY_RUN = (
-    case(
-        "a dry run of a create stores nothing",
-        post(f"{WIDGETS}?dryRun=All", widget()).has({"metadata.uid": ANYTHING}),
-        get(f"{WIDGETS}/a").gives(404),
-    ),
+    case("a dry run of a create stores nothing", post(f"{WIDGETS}?dryRun=All", widget()).has({"metadata.uid": ANYTHING}), get(f"{WIDGETS}/a").gives(404)),
     case(
         "a dry run of a patch stores nothing",
         CREATE_WIDGET,
         patch(f"{WIDGETS}/a?dryRun=All", {"spec": {"size": 9}}).has({"spec.size": 9}),
         get(f"{WIDGETS}/a").has({"spec.size": 3}),
     ),
-    case(
-        "a dry run of a delete deletes nothing",
-        CREATE_WIDGET,
-        delete(f"{WIDGETS}/a?dryRun=All"),
-        get(f"{WIDGETS}/a"),
-    ),
+    case("a dry run of a delete deletes nothing", CREATE_WIDGET, delete(f"{WIDGETS}/a?dryRun=All"), get(f"{WIDGETS}/a")),
     case("a dry run validates", post(f"{WIDGETS}?dryRun=All", widget(size=0)).gives(422)),
-    case(
-        "a dryRun value other than All is invalid",
-        post(f"{WIDGETS}?dryRun=Some", widget())
-        .gives(422)
-        .has(invalid(("FieldValueNotSupported", "dryRun"))),
-    ),
-)
+    case("a dryRun value other than All is invalid", post(f"{WIDGETS}?dryRun=Some", widget()) .gives(422) .has(invalid(("FieldValueNotSupported", "dryRun")))),
+)  # fmt: skip
