@@ -198,9 +198,7 @@ CALLS = [
     Case(
         "get of an absent regional template",
         "NOT_FOUND",
-        lambda c: c.client("RegionInstanceTemplatesClient").get(
-            project=PROJECT, region=REGION, instance_template="slice"
-        ),
+        lambda c: c.client("RegionInstanceTemplatesClient").get(project=PROJECT, region=REGION, instance_template="slice"),
         f"The resource 'projects/{PROJECT}/regions/{REGION}/instanceTemplates/slice' was not found",
     ),
     Case("get of an absent MIG", "NOT_FOUND", lambda c: change_group(c, "get"), f"The resource '{GROUP}' was not found"),
@@ -208,9 +206,7 @@ CALLS = [
     Case(
         "get of an absent operation",
         "NOT_FOUND",
-        lambda c: c.client("ZoneOperationsClient").get(
-            project=PROJECT, zone=ZONE, operation="operation-1"
-        ),
+        lambda c: c.client("ZoneOperationsClient").get(project=PROJECT, zone=ZONE, operation="operation-1"),
         f"The resource '{ZONE_PATH}/operations/operation-1' was not found",
     ),
     Case("get in an unknown project", "NOT_FOUND", lambda c: c.client("InstancesClient").get(project="nobody", zone=ZONE, instance="vm"), "The resource 'projects/nobody' was not found"),
@@ -230,8 +226,7 @@ CALLS = [
         "requestId that is the zero UUID",
         "BAD_REQUEST_ID",
         lambda c: insert_policy(c, request_id="00000000-0000-0000-0000-000000000000"),
-        "Invalid value for field 'requestId': '00000000-0000-0000-0000-000000000000'. Must be "
-        "a valid, non-zero UUID.",
+        "Invalid value for field 'requestId': '00000000-0000-0000-0000-000000000000'. Must be a valid, non-zero UUID.",
     ),
     Case(
         "requestId sent again with another body",
@@ -329,9 +324,7 @@ CALLS = [
     Case(
         "workload policy without type",
         "REQUIRED",
-        lambda c: insert_policy(
-            c, {"name": "slice", "workloadPolicy": {"acceleratorTopology": "4x4"}}
-        ),
+        lambda c: insert_policy(c, {"name": "slice", "workloadPolicy": {"acceleratorTopology": "4x4"}}),
         "Required field 'resource.workloadPolicy.type' not specified",
     ),
     Case("template without properties", "REQUIRED", lambda c: insert_template(c, {"name": "slice"}), "Required field 'resource.properties' not specified"),
@@ -353,24 +346,20 @@ CALLS = [
         "malformed topology",
         "BAD_VALUE",
         lambda c: insert_policy(c, policy_body("four by four")),
-        "Invalid value for field 'resource.workloadPolicy.acceleratorTopology': 'four by "
-        "four'. The topology is malformed.",
+        "Invalid value for field 'resource.workloadPolicy.acceleratorTopology': 'four by four'. The topology is malformed.",
     ),
     Case(
         "MIG of more than a thousand VMs",
         "BAD_VALUE",
         lambda c: insert_group(c, group_body(1001)),
-        "Invalid value for field 'resource.targetSize': '1001'. Values must be within the "
-        "range: [0, 1000]",
+        "Invalid value for field 'resource.targetSize': '1001'. Values must be within the range: [0, 1000]",
         with_parts,
     ),
     Case(
         "policy of another region",
         "BAD_VALUE",
         lambda c: insert_group(c, group_body(), "europe-west4-a"),
-        f"Invalid value for field 'resource.resourcePolicies.workloadPolicy': '{POLICY}'. The "
-        f"resource policy must be "
-        "in the region of the group.",
+        f"Invalid value for field 'resource.resourcePolicies.workloadPolicy': '{POLICY}'. The resource policy must be in the region of the group.",
         with_parts,
     ),
     Case("too many results per page", "BAD_VALUE", lambda c: list_vms(c, max_results=501), "Invalid value for field 'maxResults': '501'. Values must be within the range: [0, 500]"),
@@ -394,8 +383,7 @@ CALLS = [
         "policy by its bare name",
         "MALFORMED_URL",
         lambda c: insert_group(c, group_body(resourcePolicies={"workloadPolicy": "slice"})),
-        "Invalid value for field 'resource.resourcePolicies.workloadPolicy': 'slice'. The URL "
-        "is malformed.",
+        "Invalid value for field 'resource.resourcePolicies.workloadPolicy': 'slice'. The URL is malformed.",
         with_parts,
     ),
     Case(
@@ -444,17 +432,13 @@ CALLS = [
         "TPU VM with live migration",
         "TPU_MIGRATES",
         lambda c: insert_template(c, template_body(scheduling={"onHostMaintenance": "MIGRATE"})),
-        "Invalid value for field 'resource.properties.scheduling.onHostMaintenance': "
-        "'MIGRATE'. TPU instances do not "
-        "support live migration.",
+        "Invalid value for field 'resource.properties.scheduling.onHostMaintenance': 'MIGRATE'. TPU instances do not support live migration.",
     ),
     Case("delete of a template in use", "TEMPLATE_IN_USE", delete_template, f"The instance_template resource '{TEMPLATE}' is already being used by '{GROUP}'", with_group),
     Case(
         "delete of a policy in use",
         "POLICY_IN_USE",
-        lambda c: c.client("ResourcePoliciesClient").delete_unary(
-            project=PROJECT, region=REGION, resource_policy="slice"
-        ),
+        lambda c: c.client("ResourcePoliciesClient").delete_unary(project=PROJECT, region=REGION, resource_policy="slice"),
         f"The resource_policy resource '{POLICY}' is already being used by '{GROUP}'",
         with_group,
     ),
@@ -462,8 +446,7 @@ CALLS = [
         "delete of a MIG in use",
         "GROUP_IN_USE",
         lambda c: change_group(c, "delete_unary"),
-        f"The instance_group_manager resource '{GROUP}' is already being used by "
-        f"'{BACKEND_SERVICE}'",
+        f"The instance_group_manager resource '{GROUP}' is already being used by '{BACKEND_SERVICE}'",
         after(with_group, lambda c: c.faults.use_group(GROUP, BACKEND_SERVICE)),
     ),
     Case(
@@ -506,19 +489,14 @@ CALLS = [
         "size that does not fit the topology",
         "SIZE_AND_TOPOLOGY",
         lambda c: insert_group(c, group_body(3)),
-        "Unsupported TPU configuration: accelerator topology 2x4 needs 2 instances of machine "
-        "type ct6e-standard-4t, "
-        "target size is 3.",
+        "Unsupported TPU configuration: accelerator topology 2x4 needs 2 instances of machine type ct6e-standard-4t, target size is 3.",
         with_parts,
     ),
     Case(
         "BULK with allInstancesConfig, if that is an error",
         "BULK_REFUSES_CONFIG",
-        lambda c: insert_group(
-            c, group_body(allInstancesConfig={"properties": {"labels": {"a": "b"}}})
-        ),
-        "Invalid value for field 'resource.allInstancesConfig'. All-instances configuration "
-        "is not supported in BULK mode.",
+        lambda c: insert_group(c, group_body(allInstancesConfig={"properties": {"labels": {"a": "b"}}})),
+        "Invalid value for field 'resource.allInstancesConfig'. All-instances configuration is not supported in BULK mode.",
         with_parts,
         Timings(bulk_takes_all_instances_config=False),
     ),
@@ -560,25 +538,21 @@ CALLS = [
         "metadata value too large",
         "METADATA_TOO_LARGE",
         lambda c: set_metadata(c, {"a": "x" * 262145}),
-        "Value for field 'metadata.items[0].value' is too large: maximum size 262144 "
-        "character(s); actual size 262145.",
+        "Value for field 'metadata.items[0].value' is too large: maximum size 262144 character(s); actual size 262145.",
         with_vm,
     ),
     Case(
         "metadata too large in total",
         "METADATA_TOO_LARGE",
         lambda c: set_metadata(c, {"a": "x" * 262144, "b": "x" * 262142}),
-        "Value for field 'metadata' is too large: maximum size 524288 character(s); actual "
-        "size 524288.",
+        "Value for field 'metadata' is too large: maximum size 524288 character(s); actual size 524288.",
         with_vm,
     ),
     Case(
         "metadata key like a label",
         "METADATA_KEY",
         lambda c: set_metadata(c, {"example.com/key": "x"}),
-        "Invalid value for field 'metadata.items[0].key': 'example.com/key'. Must be a match "
-        "of regex "
-        "'[a-zA-Z0-9-_]+' and less than 128 bytes.",
+        "Invalid value for field 'metadata.items[0].key': 'example.com/key'. Must be a match of regex '[a-zA-Z0-9-_]+' and less than 128 bytes.",
         with_vm,
     ),
     Case(
@@ -600,9 +574,7 @@ CALLS = [
         "VM from an absent image",
         "IMAGE_ABSENT",
         insert_vm,
-        f"Invalid value for field 'resource.disks[0].initializeParams.sourceImage': "
-        f"'{ROOT}{IMAGE}'. The referenced image "
-        "resource cannot be found.",
+        f"Invalid value for field 'resource.disks[0].initializeParams.sourceImage': '{ROOT}{IMAGE}'. The referenced image resource cannot be found.",
         lambda c: c.faults.remove_resource(IMAGE),
     ),
     Case(
@@ -627,8 +599,7 @@ CALLS = [
         "VM from an image that is not in the table",
         "IMAGE_ABSENT",
         insert_vm,
-        f"Invalid value for field 'resource.disks[0].initializeParams.sourceImage': "
-        f"'{ROOT}{IMAGE}'. The referenced image resource cannot be found.",
+        f"Invalid value for field 'resource.disks[0].initializeParams.sourceImage': '{ROOT}{IMAGE}'. The referenced image resource cannot be found.",
         lambda c: c.simulator.restrict(inventory(images=["projects/images/global/images/other"])),
     ),
     Case(
@@ -689,26 +660,19 @@ RAW = [
         "unknown field within",
         "UNKNOWN_FIELD",
         lambda c: c.send("POST", TEMPLATE.rpartition("/")[0], template_body(zone="x")),
-        "Invalid JSON payload received. Unknown name \"zone\" at 'resource.properties': "
-        "Cannot find field.",
+        "Invalid JSON payload received. Unknown name \"zone\" at 'resource.properties': Cannot find field.",
     ),
     Case(
         "unknown enum value",
         "WRONG_VALUE",
-        lambda c: c.send(
-            "POST", GROUP.rpartition("/")[0], group_body(targetSizePolicy={"mode": "ALL"})
-        ),
+        lambda c: c.send("POST", GROUP.rpartition("/")[0], group_body(targetSizePolicy={"mode": "ALL"})),
         "Invalid value at 'resource.targetSizePolicy.mode' (enum), \"ALL\"",
     ),
     Case("string instead of a number", "WRONG_VALUE", lambda c: c.send("POST", GROUP.rpartition("/")[0], group_body(targetSize="two")), "Invalid value at 'resource.targetSize' (int32), \"two\""),
     Case(
         "list instead of a map",
         "WRONG_VALUE",
-        lambda c: c.send(
-            "POST",
-            GROUP.rpartition("/")[0],
-            group_body(allInstancesConfig={"properties": {"metadata": [{"key": "a"}]}}),
-        ),
+        lambda c: c.send("POST", GROUP.rpartition("/")[0], group_body(allInstancesConfig={"properties": {"metadata": [{"key": "a"}]}})),
         'Invalid value at \'resource.allInstancesConfig.properties.metadata\' (map), [{"key": "a"}]',
     ),
     Case("unknown path", "UNKNOWN_PATH", lambda c: c.send("PUT", VM), f"The requested URL /compute/v1/{VM} was not found on this server."),
@@ -744,15 +708,8 @@ class Obstacle:
 
 
 RESERVED = (
-    (
-        "reservationAffinity",
-        {
-            "consumeReservationType": "SPECIFIC_RESERVATION",
-            "key": "compute.googleapis.com/reservation-name",
-            "values": ["tpus"],
-        },
-    ),
-)
+    ("reservationAffinity", {"consumeReservationType": "SPECIFIC_RESERVATION", "key": "compute.googleapis.com/reservation-name", "values": ["tpus"]}),
+)  # fmt: skip
 
 
 def disk(disk_type: str) -> tuple[tuple[str, Any], ...]:
@@ -765,18 +722,14 @@ OBSTACLES = [
         "stockout",
         "NO_CAPACITY",
         lambda c: c.faults.set_capacity(ZONE, "ct6e", 0),
-        f"The zone '{ZONE_PATH}' does not have enough resources available to fulfill the "
-        f"request.  Try a different "
-        "zone, or try again later.",
+        f"The zone '{ZONE_PATH}' does not have enough resources available to fulfill the request.  Try a different zone, or try again later.",
         individual_only=True,
     ),
     Obstacle(
         "stockout in bulk",
         "NO_BULK_CAPACITY",
         lambda c: c.faults.set_capacity(ZONE, "ct6e", 1),
-        f"Waiting for resources. The zone '{ZONE_PATH}' does not have enough resources "
-        f"available to fulfill the "
-        "request.",
+        f"Waiting for resources. The zone '{ZONE_PATH}' does not have enough resources available to fulfill the request.",
         bulk_only=True,
     ),
     Obstacle("quota of chips", "VM_QUOTA", lambda c: c.faults.set_chip_quota(REGION, "ct6e", 3), "Quota 'TPUS_PER_TPU_FAMILY' exceeded.  Limit: 3.0 in region us-central1."),
@@ -841,9 +794,7 @@ OBSTACLES = [
         "image absent",
         "IMAGE_ABSENT",
         lambda c: c.faults.remove_resource(IMAGE),
-        f"Invalid value for field 'resource.disks[0].initializeParams.sourceImage': "
-        f"'{ROOT}{IMAGE}'. The referenced "
-        "image resource cannot be found.",
+        f"Invalid value for field 'resource.disks[0].initializeParams.sourceImage': '{ROOT}{IMAGE}'. The referenced image resource cannot be found.",
     ),
     Obstacle(
         "disk type absent",
@@ -864,17 +815,14 @@ OBSTACLES = [
         "disk type",
         "DISK_TYPE",
         nothing,
-        "[pd-balanced] features are not compatible for creating instance: pd-balanced disk "
-        "type cannot be used by "
-        "ct6e-standard-4t machine type.",
+        "[pd-balanced] features are not compatible for creating instance: pd-balanced disk type cannot be used by ct6e-standard-4t machine type.",
         disk("pd-balanced"),
     ),
     Obstacle(
         "machine type that cannot form the topology",
         "TPU_MISMATCH",
         nothing,
-        "Unsupported TPU configuration: machine type ct6e-standard-1t cannot form accelerator "
-        "topology 2x4.",
+        "Unsupported TPU configuration: machine type ct6e-standard-1t cannot form accelerator topology 2x4.",
         (("machineType", "ct6e-standard-1t"),),
         bulk_only=True,
     ),

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The columns of ``kubectl get``."""
 
 from __future__ import annotations
@@ -54,11 +55,8 @@ def test_ages_are_rounded_as_kubectl_rounds_them(seconds: int, text: str) -> Non
 
 DOCUMENT = {
     "a": {"b": [1, 2, 3], "c.d": "dotted", "e": {"x": 1, "y": 2}},
-    "conditions": [
-        {"type": "Ready", "status": "True"},
-        {"type": "Other", "status": "False", "count": 2},
-    ],
-}
+    "conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "status": "False", "count": 2}],
+}  # fmt: skip
 PATHS = [
     (".a.b", [[1, 2, 3]]),
     ("{.a.b}", [[1, 2, 3]]),

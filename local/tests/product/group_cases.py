@@ -65,14 +65,7 @@ STATUS = {
 GROUP_CASES = (
     case(
         "a created group has the default values",
-        CREATE_GROUP.has(
-            {
-                "spec.bootstrapKubernetes.version": "1.31",
-                "spec.repair": "Never",
-                "metadata.generation": 1,
-                "status": ABSENT,
-            }
-        ).warns(""),
+        CREATE_GROUP.has({"spec.bootstrapKubernetes.version": "1.31", "spec.repair": "Never", "metadata.generation": 1, "status": ABSENT}).warns(""),
     ),
     case(
         "a PUT of a group's status with an old version conflicts",
@@ -90,21 +83,11 @@ GROUP_CASES = (
     case(
         "a status that violates the CRD's schema is invalid",
         CREATE_GROUP,
-        patch(f"{GROUP}/status", {"status": {"conditions": [condition("Ready", "Perhaps")]}}).gives(
-            422, reason="Invalid"
-        ),
-        patch(
-            f"{GROUP}/status", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-        ).gives(422, reason="Invalid"),
-        patch(f"{GROUP}/status", {"status": {"nodeSummary": {"ready": -1}}}).gives(
-            422, reason="Invalid"
-        ),
-        patch(f"{GROUP}/status", {"status": {"resources": {"managedInstanceGroup": "x"}}}).gives(
-            422, reason="Invalid"
-        ),
-        patch(f"{GROUP}/status", {"status": {"surprise": 1}}).warns(
-            'unknown field \\"status.surprise\\"'
-        ),
+        patch(f"{GROUP}/status", {"status": {"conditions": [condition("Ready", "Perhaps")]}}).gives(422, reason="Invalid"),
+        patch(f"{GROUP}/status", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}).gives(422, reason="Invalid"),
+        patch(f"{GROUP}/status", {"status": {"nodeSummary": {"ready": -1}}}).gives(422, reason="Invalid"),
+        patch(f"{GROUP}/status", {"status": {"resources": {"managedInstanceGroup": "x"}}}).gives(422, reason="Invalid"),
+        patch(f"{GROUP}/status", {"status": {"surprise": 1}}).warns('unknown field \\"status.surprise\\"'),
     ),
     case(
         "a patch of a group's finalizer and label with an old version conflicts",
@@ -119,18 +102,14 @@ GROUP_CASES = (
                 }
             },
         ).has({"metadata.generation": 1, "metadata.finalizers": [FINALIZER]}),
-        patch(GROUP, {"metadata": {"resourceVersion": "{rv}", "finalizers": []}}).gives(
-            409, reason="Conflict"
-        ),
+        patch(GROUP, {"metadata": {"resourceVersion": "{rv}", "finalizers": []}}).gives(409, reason="Conflict"),
         get(
             f"/apis/tpu.google.com/v1alpha1/tpunodegroups?limit=500&labelSelector={quote(LABEL)}"
         ).has({"kind": "TPUNodeGroupList", "items": ANYTHING}),
         delete(GROUP).has({"metadata.deletionTimestamp": ANYTHING}),
         patch(f"{GROUP}/status", {"status": STATUS}).has({"status.nodeSummary.desired": 2}),
         patch(GROUP, {"metadata": {"finalizers": []}}),
-        get(GROUP).gives(
-            404, reason="NotFound", message='tpunodegroups.tpu.google.com "a" not found'
-        ),
+        get(GROUP).gives(404, reason="NotFound", message='tpunodegroups.tpu.google.com "a" not found'),
     ),
     case(
         "the table of groups shows their status",
@@ -196,10 +175,7 @@ SPECS = (
     case("a valid value is accepted without a warning", *(post(f"{GROUPS}?dryRun=All", group(change=row.values[0])).warns("") for row in specs.ACCEPTED)),
     case(
         "a name that cannot be part of names on Compute Engine is invalid",
-        *(
-            post(f"{GROUPS}?dryRun=All", group(name)).gives(422, reason="Invalid")
-            for name in specs.INVALID_NAMES
-        ),
+        *(post(f"{GROUPS}?dryRun=All", group(name)).gives(422, reason="Invalid") for name in specs.INVALID_NAMES),
         *(post(f"{GROUPS}?dryRun=All", group(name)) for name in specs.VALID_NAMES),
     ),
 )  # fmt: skip
@@ -209,42 +185,30 @@ NODE = f"{NODES}/node-{{ns}}"
 SLICE_NODES = (
     case(
         "a patch of a node's label with an old version conflicts",
-        post(NODES, {"metadata": {"name": "node-{ns}"}}).saves(
-            rv="metadata.resourceVersion", uid="metadata.uid"
-        ),
+        post(NODES, {"metadata": {"name": "node-{ns}"}}).saves(rv="metadata.resourceVersion", uid="metadata.uid"),
         patch(NODE, {"metadata": {"labels": {LABEL: "{ns}"}, "resourceVersion": "1"}}).gives(
             409,
             reason="Conflict",
             message='Operation cannot be fulfilled on nodes "node-{ns}": the object has been '
             "modified; please apply your changes to the latest version and try again",
         ),
-        patch(NODE, {"metadata": {"labels": {LABEL: "{ns}", "a": None}}}).has(
-            {"metadata.labels": {LABEL: "{ns}"}}
-        ),
-        get(f"{NODES}?limit=500&labelSelector={quote(LABEL)}%3D{{ns}}").has(
-            {"items.0.metadata.name": "node-{ns}", "items.1": ABSENT}
-        ),
+        patch(NODE, {"metadata": {"labels": {LABEL: "{ns}", "a": None}}}).has({"metadata.labels": {LABEL: "{ns}"}}),
+        get(f"{NODES}?limit=500&labelSelector={quote(LABEL)}%3D{{ns}}").has({"items.0.metadata.name": "node-{ns}", "items.1": ABSENT}),
     ),
     case(
         "a delete of a node with another uid conflicts",
         post(NODES, {"metadata": {"name": "node-{ns}"}}).saves(uid="metadata.uid"),
-        delete(NODE, {"preconditions": {"uid": "11111111-2222-3333-4444-555555555555"}}).gives(
-            409, reason="Conflict"
-        ),
+        delete(NODE, {"preconditions": {"uid": "11111111-2222-3333-4444-555555555555"}}).gives(409, reason="Conflict"),
         delete(NODE, {"preconditions": {"uid": "{uid}"}}).has({"status": "Success"}),
-        delete(NODE, {"preconditions": {"uid": "{uid}"}}).gives(
-            404, reason="NotFound", message='nodes "node-{ns}" not found'
-        ),
+        delete(NODE, {"preconditions": {"uid": "{uid}"}}).gives(404, reason="NotFound", message='nodes "node-{ns}" not found'),
     ),
     case(
         "a node can be cordoned and uncordoned",
         post(NODES, {"metadata": {"name": "node-{ns}"}}),
         patch(NODE, {"spec": {"unschedulable": True}}).has({"spec.unschedulable": True}),
-        get(f"{NODES}?fieldSelector=spec.unschedulable%3Dtrue&labelSelector=none").has(
-            {"items": []}
-        ),
+        get(f"{NODES}?fieldSelector=spec.unschedulable%3Dtrue&labelSelector=none").has({"items": []}),
         patch(NODE, {"spec": {"unschedulable": False}}).has({"spec.unschedulable": ABSENT}),
     ),
-)
+)  # fmt: skip
 
 CASES = (*GROUP_CASES, *SPECS, *SLICE_NODES)

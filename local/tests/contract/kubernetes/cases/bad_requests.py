@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """Errors about invalid bodies, queries and URLs."""
 
 from __future__ import annotations
@@ -197,10 +198,7 @@ PATCHES = (
             message='Widget.cases.example.com "a" is invalid: metadata.deletionTimestamp: Invalid '
             'value: "2026-01-01T00:00:00Z": field is immutable',
         ),
-        patch(
-            f"{WIDGETS}/a",
-            {"metadata": {"creationTimestamp": "2020-01-01T00:00:00Z", "generation": 99}},
-        ).has({"metadata.generation": 1}),
+        patch(f"{WIDGETS}/a", {"metadata": {"creationTimestamp": "2020-01-01T00:00:00Z", "generation": 99}}).has({"metadata.generation": 1}),
     ),
     case(
         "a patch whose result cannot be decoded is invalid",
@@ -218,7 +216,7 @@ PATCHES = (
         ),
         patch(f"{MAPS}/a", {"dada": {}}).warns('unknown field \\"dada\\"'),
     ),
-)
+)  # fmt: skip
 
 OPTIONS = (
     case(

@@ -57,18 +57,14 @@ DELETES = (
     case(
         "a delete with another uid conflicts",
         CREATE_WIDGET,
-        delete(
-            f"{WIDGETS}/a", {"preconditions": {"uid": "11111111-2222-3333-4444-555555555555"}}
-        ).gives(409, reason="Conflict"),
+        delete(f"{WIDGETS}/a", {"preconditions": {"uid": "11111111-2222-3333-4444-555555555555"}}).gives(409, reason="Conflict"),
         get(f"{WIDGETS}/a"),
     ),
     case(
         "a delete with an old version conflicts",
         CREATE_WIDGET.saves(rv="metadata.resourceVersion"),
         patch(f"{WIDGETS}/a", {"spec": {"size": 4}}),
-        delete(f"{WIDGETS}/a", {"preconditions": {"resourceVersion": "{rv}"}}).gives(
-            409, reason="Conflict"
-        ),
+        delete(f"{WIDGETS}/a", {"preconditions": {"resourceVersion": "{rv}"}}).gives(409, reason="Conflict"),
     ),
     case(
         "a deleted object exists until its finalizers are removed",

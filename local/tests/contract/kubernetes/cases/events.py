@@ -52,42 +52,27 @@ EVENT_CASES = (
     case(
         "an event's count can be patched but the event not created twice",
         post(EVENTS, event()).has({"count": 1}),
-        post(EVENTS, event()).gives(
-            409, reason="AlreadyExists", message='events "e" already exists'
-        ),
+        post(EVENTS, event()).gives(409, reason="AlreadyExists", message='events "e" already exists'),
         get(f"{EVENTS}/e"),
         patch(f"{EVENTS}/e", {"count": 2, "lastTimestamp": "{hour_ahead}"}).has({"count": 2}),
     ),
     case(
         "the table of events shows the involved object",
         post(EVENTS, event()),
-        get(EVENTS, accept=TABLE).has(
-            {
-                "rows.0.cells.1": "Normal",
-                "rows.0.cells.2": "Grown",
-                "rows.0.cells.3": "widget/a",
-            }
-        ),
+        get(EVENTS, accept=TABLE).has({"rows.0.cells.1": "Normal", "rows.0.cells.2": "Grown", "rows.0.cells.3": "widget/a"}),
     ),
     case(
         "events can be selected by all fields that kubectl describe uses",
         CREATE_WIDGET.saves(uid="metadata.uid"),
         post(EVENTS, event(about={"uid": "{uid}"})),
         post(EVENTS, event("other", about={"name": "b"})),
-        get(about(namespace="{ns}", kind="Widget", uid="{uid}", name="a")).has(
-            {"items.0.metadata.name": "e", "items.1": ABSENT}
-        ),
+        get(about(namespace="{ns}", kind="Widget", uid="{uid}", name="a")).has({"items.0.metadata.name": "e", "items.1": ABSENT}),
         get(about(name="c")).has({"items": []}),
     ),
     case(
         "an event about a cluster-scoped object must be in default",
-        post(
-            EVENTS, event(about={"kind": "Node", "name": "n", "apiVersion": "v1", "namespace": ""})
-        ).gives(422, reason="Invalid"),
-        post(
-            "/api/v1/namespaces/default/events",
-            event("{ns}", about={"kind": "Node", "name": "n", "apiVersion": "v1", "namespace": ""}),
-        ),
+        post(EVENTS, event(about={"kind": "Node", "name": "n", "apiVersion": "v1", "namespace": ""})).gives(422, reason="Invalid"),
+        post("/api/v1/namespaces/default/events", event("{ns}", about={"kind": "Node", "name": "n", "apiVersion": "v1", "namespace": ""})),
     ),
     case("an event about an object of another namespace is invalid", post(EVENTS, event(about={"namespace": "elsewhere"})).gives(422, reason="Invalid")),
     case(
@@ -119,10 +104,7 @@ EVENT_CASES = (
     case(
         "an event cannot be created in a terminating namespace",
         post("/api/v1/namespaces", {"metadata": {"name": "{ns}-inner"}}),
-        post(
-            "/api/v1/namespaces/{ns}-inner/configmaps",
-            {"metadata": {"name": "a", "finalizers": ["cases.example.com/hold"]}},
-        ),
+        post("/api/v1/namespaces/{ns}-inner/configmaps", {"metadata": {"name": "a", "finalizers": ["cases.example.com/hold"]}}),
         Step("DELETE", "/api/v1/namespaces/{ns}-inner"),
         post(
             "/api/v1/namespaces/{ns}-inner/events", event(about={"namespace": "{ns}-inner"})

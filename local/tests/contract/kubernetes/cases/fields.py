@@ -83,20 +83,12 @@ def bad_widget(cause: tuple[str, str], words: str, **spec: Any) -> Step:
 VALIDATION = (
     case(
         "a number below its minimum is invalid",
-        bad_widget(
-            ("FieldValueInvalid", "spec.size"),
-            "spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1",
-            size=0,
-        ),
+        bad_widget(("FieldValueInvalid", "spec.size"), "spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1", size=0),
     ),
     case("a number above its maximum is invalid", bad_widget(("FieldValueInvalid", "spec.size"), "should be less than or equal to 1000", size=1001, color="blue")),
     case(
         "a value outside its enum is invalid",
-        bad_widget(
-            ("FieldValueNotSupported", "spec.color"),
-            'Unsupported value: "green": supported values: "red", "blue"',
-            color="green",
-        ),
+        bad_widget(("FieldValueNotSupported", "spec.color"), 'Unsupported value: "green": supported values: "red", "blue"', color="green"),
     ),
     case("a string that does not match its pattern is invalid", bad_widget(("FieldValueInvalid", "spec.code"), "spec.code in body should match '^[a-z]+$'", code="A1")),
     case("a string below its minimum length is invalid", bad_widget(("FieldValueInvalid", "spec.code"), "should be at least 2 chars long", code="a")),
@@ -115,11 +107,7 @@ VALIDATION = (
     case("a duplicate value in a set is invalid", bad_widget(("FieldValueDuplicate", "spec.tags[1]"), 'Duplicate value: "x"', tags=["x", "x"])),
     case(
         "a duplicate key in a list of type map is invalid",
-        bad_widget(
-            ("FieldValueDuplicate", "spec.parts[1]"),
-            'Duplicate value: {"name":"x"}',
-            parts=[{"name": "x"}, {"name": "x"}],
-        ),
+        bad_widget(("FieldValueDuplicate", "spec.parts[1]"), 'Duplicate value: {"name":"x"}', parts=[{"name": "x"}, {"name": "x"}]),
     ),
     case(
         "rules are not evaluated while a required field is absent",
@@ -146,9 +134,7 @@ VALIDATION = (
     ),
     case(
         "a map's value of a wrong type is invalid and its path names the key",
-        post(WIDGETS, widget(spec={"limits": {"x": "y"}}))
-        .gives(422)
-        .has({"details.causes.0.field": "spec.limits.x"}),
+        post(WIDGETS, widget(spec={"limits": {"x": "y"}})).gives(422).has({"details.causes.0.field": "spec.limits.x"}),
     ),
     case(
         "a string above its maximum length is invalid",
@@ -169,9 +155,7 @@ VALIDATION = (
     ),
     case(
         "one error lists all violations",
-        post(WIDGETS, widget(size=0, spec={"color": "green"}))
-        .gives(422)
-        .has({"message": containing("is invalid: [", "spec.size", "spec.color")}),
+        post(WIDGETS, widget(size=0, spec={"color": "green"})).gives(422).has({"message": containing("is invalid: [", "spec.size", "spec.color")}),
     ),
 )  # fmt: skip
 
@@ -207,18 +191,8 @@ RULES = (
     ),
     case(
         "times in different zones are compared as times",
-        bad_widget(
-            ("FieldValueInvalid", "spec"),
-            "since must come before until",
-            since="2026-01-01T12:00:00+02:00",
-            until="2026-01-01T10:00:00Z",
-        ),
-        post(
-            WIDGETS,
-            widget(
-                spec={"since": "2026-01-01T12:00:00+02:00", "until": "2026-01-01T10:00:01Z"},
-            ),
-        ),
+        bad_widget(("FieldValueInvalid", "spec"), "since must come before until", since="2026-01-01T12:00:00+02:00", until="2026-01-01T10:00:00Z"),
+        post(WIDGETS, widget(spec={"since": "2026-01-01T12:00:00+02:00", "until": "2026-01-01T10:00:01Z"})),
     ),
     case(
         "an invalid date-time is invalid",

@@ -42,9 +42,7 @@ PENDING_PODS = (
         _pod("runs", **_first()),
         _pod("alone"),
         patch(f"{PODS}/runs/status", RUNS),
-        get(f"{PODS}?{_PENDING}").has(
-            {"kind": "PodList", "items.0.metadata.name": "waits", "items.1": ABSENT}
-        ),
+        get(f"{PODS}?{_PENDING}").has({"kind": "PodList", "items.0.metadata.name": "waits", "items.1": ABSENT}),
         get(f"/api/v1/pods?{_PENDING.replace('job-key', 'job-key%3D{id}')}").has(
             {"items.0.metadata.name": "waits", "items.0.kind": ABSENT, "items.1": ABSENT}
         ),
@@ -56,24 +54,16 @@ PENDING_PODS = (
         _pod("alone"),
         _pod("another", **_first("other")),
         patch(f"{PODS}/waits/status", RUNS),
-        get(f"{PODS}?watch=true&timeoutSeconds=1&{_PENDING}&resourceVersion={{rv}}").shows(
-            ("ADDED", "another"), ("DELETED", "waits")
-        ),
+        get(f"{PODS}?watch=true&timeoutSeconds=1&{_PENDING}&resourceVersion={{rv}}").shows(("ADDED", "another"), ("DELETED", "waits")),
     ),
     case(
         "pods of jobs can be listed by node",
         _pod("here", "node-{ns}", **_first()),
         _pod("beside", "node-{ns}"),
         _pod("waits", **_first()),
-        get(f"{PODS}?{_OF_JOBS}&fieldSelector=spec.nodeName%3Dnode-{{ns}}").has(
-            {"items.0.metadata.name": "here", "items.1": ABSENT}
-        ),
-        get(f"/api/v1/pods?{_OF_JOBS}&fieldSelector=spec.nodeName%3Dnode-{{ns}}").has(
-            {"items.0.metadata.name": "here", "items.1": ABSENT}
-        ),
-        get(f"{PODS}?fieldSelector=spec.nodeName%3D").has(
-            {"items.0.metadata.name": "waits", "items.1": ABSENT}
-        ),
+        get(f"{PODS}?{_OF_JOBS}&fieldSelector=spec.nodeName%3Dnode-{{ns}}").has({"items.0.metadata.name": "here", "items.1": ABSENT}),
+        get(f"/api/v1/pods?{_OF_JOBS}&fieldSelector=spec.nodeName%3Dnode-{{ns}}").has({"items.0.metadata.name": "here", "items.1": ABSENT}),
+        get(f"{PODS}?fieldSelector=spec.nodeName%3D").has({"items.0.metadata.name": "waits", "items.1": ABSENT}),
         get(f"{PODS}?fieldSelector=spec.nodeName%3Dnode-other").has({"items": []}),
     ),
     case("a field selector by a pod's image is a BadRequest", get(f"{PODS}?fieldSelector=spec.image%3Djax").gives(400, reason="BadRequest")),
@@ -118,21 +108,15 @@ JOBSET_LISTS = (
             }
         )
         .saves(token="metadata.continue"),
-        get(f"{JOBSETS}?limit=1&continue={{token}}").has(
-            {"items.0.metadata.name": "b", "items.0.spec.suspend": True, "items.1": ABSENT}
-        ),
+        get(f"{JOBSETS}?limit=1&continue={{token}}").has({"items.0.metadata.name": "b", "items.0.spec.suspend": True, "items.1": ABSENT}),
     ),
     case(
         "lists and watches show that a jobset has completed",
         _jobset("a").saves(rv="metadata.resourceVersion"),
         patch(f"{JOBSETS}/a/status", COMPLETED).has({"status.terminalState": "Completed"}),
-        get(JOBSETS, accept=TABLE).has(
-            {"rows.0.cells.0": "a", "rows.0.cells.1": "Completed", "rows.0.cells.2": "1"}
-        ),
+        get(JOBSETS, accept=TABLE).has({"rows.0.cells.0": "a", "rows.0.cells.1": "Completed", "rows.0.cells.2": "1"}),
         delete(f"{JOBSETS}/a"),
-        get(f"{JOBSETS}?watch=true&timeoutSeconds=1&resourceVersion={{rv}}").shows(
-            ("MODIFIED", "a"), ("DELETED", "a")
-        ),
+        get(f"{JOBSETS}?watch=true&timeoutSeconds=1&resourceVersion={{rv}}").shows(("MODIFIED", "a"), ("DELETED", "a")),
     ),
     case(
         "an absent jobset has a Status, and an API that is not served only a 404",
@@ -140,4 +124,4 @@ JOBSET_LISTS = (
         Step("GET", f"{JOBSETS.replace('v1alpha2', 'v1')}/a", status=404),
         Step("GET", "/apis/jobsets.example.com/v1alpha2/jobsets", status=404),
     ),
-)
+)  # fmt: skip

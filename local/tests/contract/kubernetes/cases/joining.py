@@ -227,10 +227,7 @@ SIGNING_REQUESTS = (
     case(
         "another user's CSR is signed only after a manual approval",
         *permit_requests(),
-        post(CSRS, csr(expirationSeconds=3600))
-        .by("reader")
-        .has({"spec.username": "reader", "status": {}})
-        .eventually(),
+        post(CSRS, csr(expirationSeconds=3600)).by("reader").has({"spec.username": "reader", "status": {}}).eventually(),
         get(CSR, accept=TABLE).has({"rows.0.cells.4": "60m", "rows.0.cells.5": "Pending"}),
         patch(f"{CSR}/approval", {"status": {"conditions": [APPROVED]}}).by("reader").gives(403),
         patch(f"{CSR}/approval", {"status": {"conditions": [APPROVED]}}),
@@ -241,9 +238,7 @@ SIGNING_REQUESTS = (
         "an approval without the permission to approve for the signer is Forbidden",
         *permit_requests(MAY_WRITE_APPROVALS),
         post(CSRS, csr()).by("reader").eventually(),
-        patch(f"{CSR}/approval", {"status": {"conditions": [APPROVED]}})
-        .by("reader")
-        .gives(403, reason="Forbidden", message=NOT_THIS_SIGNER),
+        patch(f"{CSR}/approval", {"status": {"conditions": [APPROVED]}}).by("reader").gives(403, reason="Forbidden", message=NOT_THIS_SIGNER),
         patch(f"{CSR}/approval", {"status": {"conditions": [{**APPROVED, "type": "Denied"}]}})
         .by("reader")
         .gives(403, reason="Forbidden", message=NOT_THIS_SIGNER),
@@ -312,29 +307,16 @@ SIGNING_REQUESTS = (
     case(
         "a CSR for another signer is not signed",
         *permit_requests(),
-        post(CSRS, csr(signerName="example.com/signer"))
-        .by("reader")
-        .has({"status": {}})
-        .eventually(),
-        get(f"{CSRS}?fieldSelector=spec.signerName%3Dexample.com/signer").has(
-            {"items.0.metadata.name": "{ns}", "items.1": ABSENT}
-        ),
+        post(CSRS, csr(signerName="example.com/signer")).by("reader").has({"status": {}}).eventually(),
+        get(f"{CSRS}?fieldSelector=spec.signerName%3Dexample.com/signer").has({"items.0.metadata.name": "{ns}", "items.1": ABSENT}),
         delete(CSR),
     ),
     case(
         "an invalid CSR is rejected",
-        post(CSRS, csr("Z2FyYmFnZQ=="))
-        .gives(422)
-        .has(invalid(("FieldValueInvalid", "spec.request"))),
+        post(CSRS, csr("Z2FyYmFnZQ==")).gives(422).has(invalid(("FieldValueInvalid", "spec.request"))),
         post(CSRS, csr(usages=None)).gives(422).has(invalid(("FieldValueRequired", "spec.usages"))),
-        post(CSRS, csr(signerName=None))
-        .gives(422)
-        .has(invalid(("FieldValueRequired", "spec.signerName"))),
-        post(CSRS, csr(signerName="nonsense"))
-        .gives(422)
-        .has(invalid(("FieldValueInvalid", "spec.signerName"))),
-        post(CSRS, csr(expirationSeconds=1))
-        .gives(422)
-        .has(invalid(("FieldValueInvalid", "spec.expirationSeconds"))),
+        post(CSRS, csr(signerName=None)).gives(422).has(invalid(("FieldValueRequired", "spec.signerName"))),
+        post(CSRS, csr(signerName="nonsense")).gives(422).has(invalid(("FieldValueInvalid", "spec.signerName"))),
+        post(CSRS, csr(expirationSeconds=1)).gives(422).has(invalid(("FieldValueInvalid", "spec.expirationSeconds"))),
     ),
-)
+)  # fmt: skip

@@ -53,26 +53,18 @@ PATCH = (
     case(
         "a merge patch deletes by null and replaces lists",
         post(WIDGETS, widget(spec={"tags": ["a", "b"], "code": "abc"})),
-        patch(f"{WIDGETS}/a", {"spec": {"tags": ["c"], "note": None}}).has(
-            {"spec.tags": ["c"], "spec.code": "abc"}
-        ),
+        patch(f"{WIDGETS}/a", {"spec": {"tags": ["c"], "note": None}}).has({"spec.tags": ["c"], "spec.code": "abc"}),
     ),
     case(
         "a patch with an old version conflicts",
         CREATE_WIDGET.saves(rv="metadata.resourceVersion"),
         patch(f"{WIDGETS}/a", {"spec": {"size": 4}}),
-        patch(f"{WIDGETS}/a", {"metadata": {"resourceVersion": "{rv}"}, "spec": {"size": 5}}).gives(
-            409, reason="Conflict"
-        ),
+        patch(f"{WIDGETS}/a", {"metadata": {"resourceVersion": "{rv}"}, "spec": {"size": 5}}).gives(409, reason="Conflict"),
     ),
     case(
         "a strategic merge merges conditions by type",
         post(NODES, {"metadata": {"name": "node-{ns}"}}),
-        patch(
-            f"{NODE}/status",
-            {"status": {"conditions": [{"type": "Ready", "status": "True"}]}},
-            STRATEGIC,
-        ),
+        patch(f"{NODE}/status", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, STRATEGIC),
         patch(
             f"{NODE}/status",
             {"status": {"conditions": [{"type": "DiskPressure", "status": "False"}]}},
@@ -86,28 +78,14 @@ PATCH = (
     ),
     case(
         "a strategic merge replaces taints, which have no merge key",
-        post(
-            NODES,
-            {
-                "metadata": {"name": "node-{ns}"},
-                "spec": {"taints": [{"key": "old", "effect": "NoSchedule"}]},
-            },
-        ),
+        post(NODES, {"metadata": {"name": "node-{ns}"}, "spec": {"taints": [{"key": "old", "effect": "NoSchedule"}]}}),
         patch(NODE, {"spec": {"taints": [{"key": "new", "effect": "NoSchedule"}]}}, STRATEGIC).has(
             {"spec.taints": [{"key": "new", "effect": "NoSchedule"}]}
         ),
     ),
     case(
         "a strategic merge deletes from a keyed list",
-        post(
-            PODS,
-            {
-                "metadata": {"name": "p"},
-                "spec": {
-                    "containers": [{"name": "one", "image": "i"}, {"name": "two", "image": "i"}]
-                },
-            },
-        ),
+        post(PODS, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "one", "image": "i"}, {"name": "two", "image": "i"}]}}),
         patch(f"{PODS}/p", {"metadata": {"finalizers": ["x.example.com/a"]}}, STRATEGIC),
         patch(f"{PODS}/p", {"metadata": {"finalizers": ["x.example.com/b"]}}, STRATEGIC).has(
             {"metadata.finalizers": ["x.example.com/b", "x.example.com/a"]}
@@ -125,10 +103,7 @@ PATCH = (
     case(
         "a strategic merge patch of a custom resource is UnsupportedMediaType",
         CREATE_WIDGET,
-        patch(f"{WIDGETS}/a", {"spec": {"size": 4}}, STRATEGIC).gives(
-            415,
-            reason="UnsupportedMediaType",
-        ),
+        patch(f"{WIDGETS}/a", {"spec": {"size": 4}}, STRATEGIC).gives(415, reason="UnsupportedMediaType"),
     ),
     case("a patch of an absent object is NotFound", patch(f"{WIDGETS}/a", {}).gives(404, reason="NotFound", message='widgets.cases.example.com "a" not found')),
 )  # fmt: skip

@@ -195,9 +195,7 @@ NODE_LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 NODE_PERMISSIONS = (
     case(
         "a kubelet registers its own node with the taint not-ready",
-        REGISTER.has(
-            {"spec.taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}
-        ),
+        REGISTER.has({"spec.taints": [{"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}]}),
         get(NODE).by(AS_NODE),
     ),
     case(
@@ -283,27 +281,18 @@ NODE_PERMISSIONS = (
         "a kubelet can read only its own node",
         REGISTER,
         get(f"{NODES}?fieldSelector=metadata.name%3Dnode-{{ns}}").by(AS_NODE),
-        get(f"{NODES}/other-{{ns}}")
-        .by(AS_NODE)
-        .gives(403, message=containing("only its own Node object")),
+        get(f"{NODES}/other-{{ns}}").by(AS_NODE).gives(403, message=containing("only its own Node object")),
         get(NODES).by(AS_NODE).gives(403, message=containing("cannot read all nodes")),
     ),
     case(
         "a kubelet cannot read secrets that its pods do not use",
         post(SECRETS, {"metadata": {"name": "s"}}),
-        get(f"{SECRETS}/s")
-        .by(AS_NODE)
-        .gives(
-            403,
-            message=containing('secrets "s" is forbidden', 'cannot get resource "secrets"'),
-        ),
+        get(f"{SECRETS}/s").by(AS_NODE).gives(403, message=containing('secrets "s" is forbidden', 'cannot get resource "secrets"')),
     ),
     case(
         "a kubelet can patch the status of its node",
         REGISTER,
-        patch(f"{NODE}/status", {"status": {"capacity": {"google.com/tpu": "4"}}})
-        .by(AS_NODE)
-        .has({"status.capacity.google~com/tpu": "4"}),
+        patch(f"{NODE}/status", {"status": {"capacity": {"google.com/tpu": "4"}}}).by(AS_NODE).has({"status.capacity.google~com/tpu": "4"}),
     ),
     case(
         "a providerID cannot be changed once it is set",

@@ -62,12 +62,8 @@ SELECTORS = (
                 "type": "Normal",
             },
         ),
-        get(f"{EVENTS}?fieldSelector=involvedObject.name%3Dw,reason%3DGrown").has(
-            {"items.0.metadata.name": "e"}
-        ),
-        get(f"{EVENTS}?fieldSelector=involvedObject.name%3Dw,reason!%3DGrown").has(
-            {"items.0": ABSENT}
-        ),
+        get(f"{EVENTS}?fieldSelector=involvedObject.name%3Dw,reason%3DGrown").has({"items.0.metadata.name": "e"}),
+        get(f"{EVENTS}?fieldSelector=involvedObject.name%3Dw,reason!%3DGrown").has({"items.0": ABSENT}),
         patch(f"{EVENTS}/e", {"count": 2}).has({"count": 2}),
     ),
     case(
@@ -80,9 +76,7 @@ SELECTORS = (
         "a custom resource can be selected by its CRD's selectable fields",
         CREATE_WIDGET,
         post(WIDGETS, widget("b", spec={"color": "blue"})),
-        get(f"{WIDGETS}?fieldSelector=spec.color%3Dblue").has(
-            {"items.0.metadata.name": "b", "items.1": ABSENT}
-        ),
+        get(f"{WIDGETS}?fieldSelector=spec.color%3Dblue").has({"items.0.metadata.name": "b", "items.1": ABSENT}),
         get(f"{WIDGETS}?fieldSelector=spec.size%3D3").gives(400),
     ),
 )  # fmt: skip
@@ -148,20 +142,12 @@ LISTS = (
     case(
         "a table of a CRD without columns has name and age",
         post(GADGETS, gadget()),
-        get(f"{GADGETS}/g", accept=TABLE).has(
-            {
-                "columnDefinitions.0.name": "Name",
-                "columnDefinitions.1.name": "Age",
-                "columnDefinitions.2": ABSENT,
-            }
-        ),
+        get(f"{GADGETS}/g", accept=TABLE).has({"columnDefinitions.0.name": "Name", "columnDefinitions.1.name": "Age", "columnDefinitions.2": ABSENT}),
     ),
     case(
         "a page of a selected list has no remainingItemCount",
         *THREE,
-        get(f"{MAPS}?limit=1&labelSelector=env").has(
-            {"metadata.continue": ANYTHING, "metadata.remainingItemCount": ABSENT}
-        ),
+        get(f"{MAPS}?limit=1&labelSelector=env").has({"metadata.continue": ANYTHING, "metadata.remainingItemCount": ABSENT}),
     ),
 )  # fmt: skip
 
@@ -175,18 +161,14 @@ WATCHES = (
         patch(f"{WIDGETS}/a", {"spec": {"size": 4}}),
         post(WIDGETS, widget("b")),
         delete(f"{WIDGETS}/a"),
-        get(f"{WATCH}&resourceVersion={{rv}}").shows(
-            ("MODIFIED", "a"), ("ADDED", "b"), ("DELETED", "a")
-        ),
+        get(f"{WATCH}&resourceVersion={{rv}}").shows(("MODIFIED", "a"), ("ADDED", "b"), ("DELETED", "a")),
     ),
     case(
         "a watch of one object shows only its events",
         CREATE_WIDGET.saves(rv="metadata.resourceVersion"),
         post(WIDGETS, widget("b")),
         delete(f"{WIDGETS}/a"),
-        get(f"{WATCH}&resourceVersion={{rv}}&fieldSelector=metadata.name%3Da").shows(
-            ("DELETED", "a")
-        ),
+        get(f"{WATCH}&resourceVersion={{rv}}&fieldSelector=metadata.name%3Da").shows(("DELETED", "a")),
     ),
     case(
         "a watch shows ADDED and DELETED when an object starts and stops to match",
@@ -195,28 +177,19 @@ WATCHES = (
         patch(f"{WIDGETS}/a", {"spec": {"size": 4}}),
         patch(f"{WIDGETS}/a", {"metadata": {"labels": {"x": "z"}}}),
         delete(f"{WIDGETS}/a"),
-        get(f"{WATCH}&resourceVersion={{rv}}&labelSelector=x%3Dy").shows(
-            ("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")
-        ),
+        get(f"{WATCH}&resourceVersion={{rv}}&labelSelector=x%3Dy").shows(("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")),
     ),
     case(
         "a streaming list ends its initial events with a bookmark",
         CREATE_WIDGET,
-        get(
-            f"{WATCH}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-            "&allowWatchBookmarks=true"
-        ).shows(("ADDED", "a"), ("BOOKMARK", "")),
+        get(f"{WATCH}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true").shows(("ADDED", "a"), ("BOOKMARK", "")),
     ),
     case(
         "a bookmark follows the initial events of a watch if bookmarks are allowed",
         CREATE_WIDGET,
         get(f"{WATCH}&allowWatchBookmarks=true").shows(("ADDED", "a"), ("BOOKMARK", "")),
-        get(f"{WATCH}&allowWatchBookmarks=true&resourceVersion=0").shows(
-            ("ADDED", "a"), ("BOOKMARK", "")
-        ),
-        get(f"{WATCH}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan").shows(
-            ("ADDED", "a")
-        ),
+        get(f"{WATCH}&allowWatchBookmarks=true&resourceVersion=0").shows(("ADDED", "a"), ("BOOKMARK", "")),
+        get(f"{WATCH}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan").shows(("ADDED", "a")),
     ),
     case(
         "a watch ends without a bookmark of a version that it has shown",
@@ -224,9 +197,7 @@ WATCHES = (
         post(WIDGETS, widget("b")).saves(later="metadata.resourceVersion"),
         # Waits for the watch cache: an event that arrives during the watch may be bookmarked.
         get(f"{WIDGETS}?resourceVersion={{later}}"),
-        get(
-            f"{WIDGETS}?watch=true&timeoutSeconds=3&allowWatchBookmarks=true&resourceVersion={{rv}}"
-        ).shows(("ADDED", "b")),
+        get(f"{WIDGETS}?watch=true&timeoutSeconds=3&allowWatchBookmarks=true&resourceVersion={{rv}}").shows(("ADDED", "b")),
     ),
     case("a watch from an expired version ends with an error", CREATE_WIDGET, get(f"{WATCH}&resourceVersion=1").shows(("ERROR", "Expired")).after_compaction()),
     case("a watch from a future version waits", CREATE_WIDGET, get(f"{WATCH}&resourceVersion=99999999").shows()),
@@ -239,10 +210,7 @@ WATCHES = (
     case(
         "a watch of all namespaces can select by label",
         post(WIDGETS, widget(metadata={"labels": {"case": "{ns}"}})),
-        get(
-            "/apis/cases.example.com/v1/widgets?watch=true&timeoutSeconds=1"
-            "&labelSelector=case%3D{ns}"
-        ).shows(("ADDED", "a")),
+        get("/apis/cases.example.com/v1/widgets?watch=true&timeoutSeconds=1&labelSelector=case%3D{ns}").shows(("ADDED", "a")),
     ),
     case(
         "a watch can select by the CRD's selectable fields",

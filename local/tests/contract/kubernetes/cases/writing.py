@@ -60,9 +60,7 @@ CREATE = (
     ),
     case(
         "a generated name begins with its prefix",
-        post(MAPS, {"metadata": {"generateName": "made-"}}).has(
-            {"metadata.name": lambda name: name.startswith("made-") and len(name) == 10}
-        ),
+        post(MAPS, {"metadata": {"generateName": "made-"}}).has({"metadata.name": lambda name: name.startswith("made-") and len(name) == 10}),
     ),
     case(
         "a create without a name is invalid",
@@ -89,18 +87,12 @@ CREATE = (
     case("a label's value with spaces is invalid", post(MAPS, config_map(labels={"a": "no spaces"})) .gives(422) .has(invalid(("FieldValueInvalid", "metadata.labels")))),
     case(
         "a create with a resourceVersion is an error",
-        post(MAPS, config_map(resourceVersion="1")).gives(
-            500,
-            reason=ABSENT,
-            message="resourceVersion should not be set on objects to be created",
-        ),
+        post(MAPS, config_map(resourceVersion="1")).gives(500, reason=ABSENT, message="resourceVersion should not be set on objects to be created"),
     ),
     case("the namespace of object and URL must agree", post(MAPS, config_map(namespace="elsewhere")).gives(400, reason="BadRequest")),
     case(
         "a create in an absent namespace is NotFound",
-        post("/api/v1/namespaces/no-such/configmaps", config_map()).gives(
-            404, reason="NotFound", message='namespaces "no-such" not found'
-        ),
+        post("/api/v1/namespaces/no-such/configmaps", config_map()).gives(404, reason="NotFound", message='namespaces "no-such" not found'),
     ),
     case("a create drops the status", post(WIDGETS, {**widget(), **READY}).has({"status": ABSENT})),
     case("a body that is no JSON is a BadRequest", Step("POST", MAPS, b"{", status=400, expect={"reason": "BadRequest"})),
@@ -126,9 +118,7 @@ UPDATE = (
     case(
         "a PUT with the current version replaces the object",
         CREATE_WIDGET.saves(rv="metadata.resourceVersion"),
-        put(f"{WIDGETS}/a", widget(size=4, metadata={"resourceVersion": "{rv}"})).has(
-            {"spec.size": 4, "metadata.generation": 2}
-        ),
+        put(f"{WIDGETS}/a", widget(size=4, metadata={"resourceVersion": "{rv}"})).has({"spec.size": 4, "metadata.generation": 2}),
     ),
     case(
         "a PUT with an old version conflicts",
@@ -175,17 +165,13 @@ UPDATE = (
     case(
         "a PUT with another uid conflicts",
         post(MAPS, config_map()),
-        put(f"{MAPS}/a", config_map(uid="11111111-2222-3333-4444-555555555555")).gives(
-            409, reason="Conflict"
-        ),
+        put(f"{MAPS}/a", config_map(uid="11111111-2222-3333-4444-555555555555")).gives(409, reason="Conflict"),
     ),
     case("a PUT of an absent object is NotFound", put(f"{MAPS}/a", config_map()).gives(404, reason="NotFound", message='configmaps "a" not found')),
     case(
         "a change of labels keeps the generation",
         CREATE_WIDGET,
-        patch(f"{WIDGETS}/a", {"metadata": {"labels": {"x": "y"}}}).has(
-            {"metadata.generation": 1, "metadata.labels.x": "y"}
-        ),
+        patch(f"{WIDGETS}/a", {"metadata": {"labels": {"x": "y"}}}).has({"metadata.generation": 1, "metadata.labels.x": "y"}),
     ),
     case("a PUT without a uid keeps the uid", post(MAPS, config_map()).saves(uid="metadata.uid"), put(f"{MAPS}/a", config_map()).has({"metadata.uid": "{uid}"})),
     case(
@@ -199,9 +185,7 @@ UPDATE = (
     ),
     case(
         "only a PUT with the current version acquires a lease",
-        post(LEASES, {"metadata": {"name": "l"}, "spec": {"holderIdentity": "one"}}).saves(
-            rv="metadata.resourceVersion"
-        ),
+        post(LEASES, {"metadata": {"name": "l"}, "spec": {"holderIdentity": "one"}}).saves(rv="metadata.resourceVersion"),
         put(
             f"{LEASES}/l",
             {
@@ -209,13 +193,7 @@ UPDATE = (
                 "spec": {"holderIdentity": "two", "renewTime": "2026-01-01T00:00:00.000000Z"},
             },
         ).has({"spec.holderIdentity": "two"}),
-        put(
-            f"{LEASES}/l",
-            {
-                "metadata": {"name": "l", "resourceVersion": "{rv}"},
-                "spec": {"holderIdentity": "three"},
-            },
-        ).gives(409, reason="Conflict"),
+        put(f"{LEASES}/l", {"metadata": {"name": "l", "resourceVersion": "{rv}"}, "spec": {"holderIdentity": "three"}}).gives(409, reason="Conflict"),
     ),
 )  # fmt: skip
 
@@ -251,14 +229,8 @@ STATUS = (
     case(
         "a PUT of a status checks the version",
         CREATE_WIDGET.saves(rv="metadata.resourceVersion"),
-        put(
-            f"{WIDGETS}/a/status",
-            widget(metadata={"resourceVersion": "{rv}"}, status={"ready": True}),
-        ).has({"status.ready": True}),
-        put(
-            f"{WIDGETS}/a/status",
-            widget(metadata={"resourceVersion": "{rv}"}, status={"ready": False}),
-        ).gives(409, reason="Conflict"),
+        put(f"{WIDGETS}/a/status", widget(metadata={"resourceVersion": "{rv}"}, status={"ready": True})).has({"status.ready": True}),
+        put(f"{WIDGETS}/a/status", widget(metadata={"resourceVersion": "{rv}"}, status={"ready": False})).gives(409, reason="Conflict"),
     ),
     case(
         "a status is validated",
@@ -276,9 +248,7 @@ STATUS = (
     case(
         "without a status subresource the status is an ordinary field",
         post(GADGETS, gadget(status={"ready": True})).has({"status.ready": True}),
-        patch(f"{GADGETS}/g", {"status": {"ready": False}}).has(
-            {"status.ready": False, "metadata.generation": 2}
-        ),
+        patch(f"{GADGETS}/g", {"status": {"ready": False}}).has({"status.ready": False, "metadata.generation": 2}),
         Step("GET", f"{GADGETS}/g/status", status=404),
     ),
     case(
