@@ -299,8 +299,7 @@ CALLS = [
         "write rate quota used up for a while",
         "RATE_LIMITED",
         insert_policy,
-        "Quota exceeded for quota metric 'Queries' and limit 'Queries per minute' of service "
-        f"'compute.googleapis.com' for consumer 'project_number:{NUMBER}'.",
+        f"Quota exceeded for quota metric 'Queries' and limit 'Queries per minute' of service 'compute.googleapis.com' for consumer 'project_number:{NUMBER}'.",
         lambda c: c.faults.rate_limit(seconds=60),
     ),
     Case("rate quota used up at the other front end", "RATE_LIMITED_429", insert_policy, "RESOURCE_EXHAUSTED", lambda c: c.faults.rate_limit(calls=1, http=429)),
@@ -424,9 +423,7 @@ CALLS = [
         "FLEX_START without a maximum duration",
         "FLEX_START_ENDLESS",
         lambda c: insert_template(c, template_body(scheduling={"provisioningModel": "FLEX_START"})),
-        "Invalid value for field 'resource.properties.scheduling.maxRunDuration': ''. Max run "
-        "duration is required for "
-        "the FLEX_START provisioning model.",
+        "Invalid value for field 'resource.properties.scheduling.maxRunDuration': ''. Max run duration is required for the FLEX_START provisioning model.",
     ),
     Case(
         "TPU VM with live migration",
@@ -785,9 +782,7 @@ OBSTACLES = [
         "subnetwork absent",
         "SUBNETWORK_ABSENT",
         lambda c: c.faults.remove_resource(SUBNETWORK),
-        f"Invalid value for field 'resource.networkInterfaces[0].subnetwork': "
-        f"'{ROOT}{SUBNETWORK}'. The referenced "
-        "subnetwork resource cannot be found.",
+        f"Invalid value for field 'resource.networkInterfaces[0].subnetwork': '{ROOT}{SUBNETWORK}'. The referenced subnetwork resource cannot be found.",
         (("networkInterfaces", [{"subnetwork": SUBNETWORK}]),),
     ),
     Obstacle(

@@ -70,9 +70,7 @@ GROUP_CASES = (
     case(
         "a PUT of a group's status with an old version conflicts",
         CREATE_GROUP.saves(rv="metadata.resourceVersion"),
-        put(f"{GROUP}/status", group(metadata={"resourceVersion": "{rv}"}, status=STATUS)).has(
-            {"status.nodeSummary.text": "0/2", "metadata.generation": 1}
-        ),
+        put(f"{GROUP}/status", group(metadata={"resourceVersion": "{rv}"}, status=STATUS)).has({"status.nodeSummary.text": "0/2", "metadata.generation": 1}),
         put(f"{GROUP}/status", group(metadata={"resourceVersion": "{rv}"}, status=STATUS)).gives(
             409,
             reason="Conflict",
@@ -103,9 +101,7 @@ GROUP_CASES = (
             },
         ).has({"metadata.generation": 1, "metadata.finalizers": [FINALIZER]}),
         patch(GROUP, {"metadata": {"resourceVersion": "{rv}", "finalizers": []}}).gives(409, reason="Conflict"),
-        get(
-            f"/apis/tpu.google.com/v1alpha1/tpunodegroups?limit=500&labelSelector={quote(LABEL)}"
-        ).has({"kind": "TPUNodeGroupList", "items": ANYTHING}),
+        get(f"/apis/tpu.google.com/v1alpha1/tpunodegroups?limit=500&labelSelector={quote(LABEL)}").has({"kind": "TPUNodeGroupList", "items": ANYTHING}),
         delete(GROUP).has({"metadata.deletionTimestamp": ANYTHING}),
         patch(f"{GROUP}/status", {"status": STATUS}).has({"status.nodeSummary.desired": 2}),
         patch(GROUP, {"metadata": {"finalizers": []}}),
@@ -132,20 +128,12 @@ GROUP_CASES = (
     case("a GET of a kind that is not served is 404", Step("GET", "/apis/tpu.google.com/v1alpha1/namespaces/{ns}/workloadpolicies/a", status=404)),
     case(
         "the CRD is accepted with the costs of its rules",
-        get(DEFINITION).has(
-            {
-                "status.storedVersions": ["v1alpha1"],
-                "status.acceptedNames.shortNames": ["tng"],
-                "spec.conversion": {"strategy": "None"},
-            }
-        ),
+        get(DEFINITION).has({"status.storedVersions": ["v1alpha1"], "status.acceptedNames.shortNames": ["tng"], "spec.conversion": {"strategy": "None"}}),
     ),
     case(
         "a group's annotations can be changed and its immutable fields cannot",
         CREATE_GROUP,
-        patch(GROUP, {"metadata": {"annotations": {"tpu-functions.dev/paused": "true"}}}).has(
-            {"metadata.annotations": ANYTHING, "metadata.generation": 1}
-        ),
+        patch(GROUP, {"metadata": {"annotations": {"tpu-functions.dev/paused": "true"}}}).has({"metadata.annotations": ANYTHING, "metadata.generation": 1}),
         patch(GROUP, {"spec": {"nodeCount": 4, "topology": "2x2x4"}})
         .gives(422, reason="Invalid")
         .has(

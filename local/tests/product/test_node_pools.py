@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The product's port to GKE, against the simulated one: its requests, and how it reads answers."""
 
 from __future__ import annotations
@@ -128,11 +129,9 @@ def test_deleting_an_absent_pool_is_no_error(gke: Gke, pools: NodePools) -> None
 
 
 CHANGES: dict[str, Callable[[Gke, NodePools, Slice], None]] = {
-    "its release deadline": lambda _, pools, there: pools.set_release_deadline(
-        there, datetime(2026, 1, 1, tzinfo=UTC)
-    ),
+    "its release deadline": lambda _, pools, there: pools.set_release_deadline(there, datetime(2026, 1, 1, tzinfo=UTC)),
     "its nodes": lambda gke, _, there: gke.faults.lose_nodes(there.name),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("etag", ["known", "unknown"])

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The stand-in for an API server that calls webhooks: its calls, and the effect of the answers."""
 
 from __future__ import annotations
@@ -109,13 +110,11 @@ def test_the_mark_of_a_namespace_selects_its_workloads() -> None:
         pytest.param(job(MARK, chips=0), {}, id="no chips"),
         pytest.param(job(MARK), {"method": "PUT"}, id="a change"),
         pytest.param(job(MARK), {"path": JOBS.replace("jobs", "cronjobs")}, id="another kind"),
-        pytest.param(
-            job(MARK), {"path": JOBS.replace("default", "kube-system")}, id="a system namespace"
-        ),
+        pytest.param(job(MARK), {"path": JOBS.replace("default", "kube-system")}, id="a system namespace"),
         pytest.param(b"k8s\x00protobuf", {}, id="not JSON"),
         pytest.param(b"[]", {}, id="no object"),
     ],
-)
+)  # fmt: skip
 def test_other_objects_are_admitted_unchanged_without_a_call(
     body: Any, more: dict[str, str]
 ) -> None:

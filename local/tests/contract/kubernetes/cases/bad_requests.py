@@ -46,11 +46,7 @@ def meta(**fields: Any) -> dict[str, Any]:
 BODIES = (
     case(
         "a body that is no JSON object is a BadRequest",
-        *(
-            Step("POST", path, body).gives(400, reason="BadRequest")
-            for path in (MAPS, WIDGETS)
-            for body in (b"[1]", b'"x"', b'{"metadata": {"name":', b"")
-        ),
+        *(Step("POST", path, body).gives(400, reason="BadRequest") for path in (MAPS, WIDGETS) for body in (b"[1]", b'"x"', b'{"metadata": {"name":', b"")),
     ),
     case(
         "a custom resource without kind or apiVersion is a BadRequest",
@@ -88,9 +84,7 @@ BODIES = (
     ),
     case(
         "null is treated as an empty or absent value",
-        post(MAPS, {**meta(labels={"a": None}), "data": {"k": None}}).has(
-            {"data": {"k": ""}, "metadata.labels": {"a": ""}}
-        ),
+        post(MAPS, {**meta(labels={"a": None}), "data": {"k": None}}).has({"data": {"k": ""}, "metadata.labels": {"a": ""}}),
         post(
             WIDGETS, widget(spec={"limits": {"a": None, "b": 1}, "tags": None, "since": None})
         ).has({"spec.limits": {"b": 1}, "spec.tags": ABSENT, "spec.since": ABSENT}),
@@ -131,7 +125,7 @@ BODIES = (
         post(MAPS, meta(finalizers=["nope"])).gives(422, reason="Invalid"),
         post(WIDGETS, widget("b", metadata={"finalizers": ["a b/c"]})).gives(422, reason="Invalid"),
     ),
-)
+)  # fmt: skip
 
 PATCHES = (
     case(
@@ -179,15 +173,7 @@ PATCHES = (
             message='Node "node-{ns}" is invalid: metadata.uid: Invalid value: '
             '"11111111-2222-3333-4444-555555555555": field is immutable',
         ),
-        patch(
-            f"{NODES}/node-{{ns}}",
-            {
-                "metadata": {
-                    "uid": "11111111-2222-3333-4444-555555555555",
-                    "resourceVersion": "1",
-                }
-            },
-        ).gives(409, reason="Conflict"),
+        patch(f"{NODES}/node-{{ns}}", {"metadata": {"uid": "11111111-2222-3333-4444-555555555555", "resourceVersion": "1"}}).gives(409, reason="Conflict"),
     ),
     case(
         "a patch cannot set the deletionTimestamp",

@@ -163,9 +163,7 @@ OWNERS = (
         "foreground deletion deletes dependents before their owner",
         CREATE_WIDGET.saves(owner="metadata.uid"),
         owned("child", blocks=True),
-        delete(f"{WIDGETS}/a", {"propagationPolicy": "Foreground"}).has(
-            {"metadata.finalizers": ["foregroundDeletion"]}
-        ),
+        delete(f"{WIDGETS}/a", {"propagationPolicy": "Foreground"}).has({"metadata.finalizers": ["foregroundDeletion"]}),
         get(f"{MAPS}/child").gives(404).eventually(),
         get(f"{WIDGETS}/a").gives(404).eventually(),
     ),
@@ -196,7 +194,7 @@ OWNERS = (
         ),
         get(f"{MAPS}/child").gives(404).eventually(),
     ),
-)
+)  # fmt: skip
 
 INNER = "/api/v1/namespaces/{ns}-inner"
 CREATE_INNER = post("/api/v1/namespaces", {"metadata": {"name": "{ns}-inner"}})

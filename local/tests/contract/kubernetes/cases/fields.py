@@ -49,9 +49,7 @@ FIELDS = (
     ),
     case(
         "unknown fields are kept where the schema preserves them",
-        post(WIDGETS, widget(spec={"free": {"any": {"thing": 1}}}))
-        .has({"spec.free.any.thing": 1})
-        .warns(""),
+        post(WIDGETS, widget(spec={"free": {"any": {"thing": 1}}})).has({"spec.free.any.thing": 1}).warns(""),
     ),
     case("a default is set for an absent field", CREATE_WIDGET.has({"spec.color": "red", "spec.note": "none"})),
     case(
@@ -138,9 +136,7 @@ VALIDATION = (
     ),
     case(
         "a string above its maximum length is invalid",
-        post(WIDGETS, widget(spec={"code": "abcdef"}))
-        .gives(422)
-        .has({"details.causes.0.reason": "FieldValueTooLong", "message": containing("Too long")}),
+        post(WIDGETS, widget(spec={"code": "abcdef"})).gives(422).has({"details.causes.0.reason": "FieldValueTooLong", "message": containing("Too long")}),
     ),
     case(
         "a list above its maximum length is invalid",

@@ -43,9 +43,7 @@ PENDING_PODS = (
         _pod("alone"),
         patch(f"{PODS}/runs/status", RUNS),
         get(f"{PODS}?{_PENDING}").has({"kind": "PodList", "items.0.metadata.name": "waits", "items.1": ABSENT}),
-        get(f"/api/v1/pods?{_PENDING.replace('job-key', 'job-key%3D{id}')}").has(
-            {"items.0.metadata.name": "waits", "items.0.kind": ABSENT, "items.1": ABSENT}
-        ),
+        get(f"/api/v1/pods?{_PENDING.replace('job-key', 'job-key%3D{id}')}").has({"items.0.metadata.name": "waits", "items.0.kind": ABSENT, "items.1": ABSENT}),
         get(f"{PODS}?{_PENDING}", accept=TABLE).has({"rows.0.cells.0": "waits", "rows.1": ABSENT}),
     ),
     case(

@@ -79,17 +79,13 @@ PATCH = (
     case(
         "a strategic merge replaces taints, which have no merge key",
         post(NODES, {"metadata": {"name": "node-{ns}"}, "spec": {"taints": [{"key": "old", "effect": "NoSchedule"}]}}),
-        patch(NODE, {"spec": {"taints": [{"key": "new", "effect": "NoSchedule"}]}}, STRATEGIC).has(
-            {"spec.taints": [{"key": "new", "effect": "NoSchedule"}]}
-        ),
+        patch(NODE, {"spec": {"taints": [{"key": "new", "effect": "NoSchedule"}]}}, STRATEGIC).has({"spec.taints": [{"key": "new", "effect": "NoSchedule"}]}),
     ),
     case(
         "a strategic merge deletes from a keyed list",
         post(PODS, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "one", "image": "i"}, {"name": "two", "image": "i"}]}}),
         patch(f"{PODS}/p", {"metadata": {"finalizers": ["x.example.com/a"]}}, STRATEGIC),
-        patch(f"{PODS}/p", {"metadata": {"finalizers": ["x.example.com/b"]}}, STRATEGIC).has(
-            {"metadata.finalizers": ["x.example.com/b", "x.example.com/a"]}
-        ),
+        patch(f"{PODS}/p", {"metadata": {"finalizers": ["x.example.com/b"]}}, STRATEGIC).has({"metadata.finalizers": ["x.example.com/b", "x.example.com/a"]}),
         patch(
             f"{PODS}/p",
             {

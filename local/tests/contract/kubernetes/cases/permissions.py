@@ -97,13 +97,7 @@ PERMISSIONS = (
     ),
     case(
         "the message about a cluster-scoped resource names the cluster scope",
-        get(NODES)
-        .by("nobody")
-        .gives(
-            403,
-            message='nodes is forbidden: User "nobody" cannot list resource "nodes" in API group '
-            '"" at the cluster scope',
-        ),
+        get(NODES).by("nobody").gives(403, message='nodes is forbidden: User "nobody" cannot list resource "nodes" in API group "" at the cluster scope'),
     ),
     case(
         "a request without credentials is from system:anonymous",
@@ -259,23 +253,14 @@ NODE_PERMISSIONS = (
         "a kubelet can create and read only its own lease",
         post(NODE_LEASES, {"metadata": {"name": "node-{ns}"}}).by(AS_NODE),
         get(f"{NODE_LEASES}/node-{{ns}}").by(AS_NODE),
-        get(f"{NODE_LEASES}/other")
-        .by(AS_NODE)
-        .gives(
-            403,
-            message=containing(
-                "can only access node lease with the same name as the requesting node"
-            ),
-        ),
+        get(f"{NODE_LEASES}/other").by(AS_NODE).gives(403, message=containing("can only access node lease with the same name as the requesting node")),
     ),
     case(
         "a kubelet cannot use leases in other namespaces or create another node's lease",
         get("/apis/coordination.k8s.io/v1/namespaces/default/leases/node-{ns}")
         .by(AS_NODE)
         .gives(403, message=containing('"kube-node-lease" system namespace')),
-        post(NODE_LEASES, {"metadata": {"name": "other-{ns}"}})
-        .by(AS_NODE)
-        .gives(403, message=containing("with the same name as the requesting node")),
+        post(NODE_LEASES, {"metadata": {"name": "other-{ns}"}}).by(AS_NODE).gives(403, message=containing("with the same name as the requesting node")),
     ),
     case(
         "a kubelet can read only its own node",
@@ -308,12 +293,6 @@ NODE_PERMISSIONS = (
     ),
     case(
         "a node can be created with a status",
-        post(
-            NODES,
-            {
-                "metadata": {"name": "node-{ns}"},
-                "status": {"capacity": {"google.com/tpu": "4"}},
-            },
-        ).has({"status.capacity.google~com/tpu": "4"}),
+        post(NODES, {"metadata": {"name": "node-{ns}"}, "status": {"capacity": {"google.com/tpu": "4"}}}).has({"status.capacity.google~com/tpu": "4"}),
     ),
 )  # fmt: skip

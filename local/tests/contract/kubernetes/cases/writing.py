@@ -156,11 +156,7 @@ UPDATE = (
     case(
         "the name of object and URL must agree",
         post(MAPS, config_map()),
-        put(f"{MAPS}/a", config_map("b")).gives(
-            400,
-            reason="BadRequest",
-            message="the name of the object (b) does not match the name on the URL (a)",
-        ),
+        put(f"{MAPS}/a", config_map("b")).gives(400, reason="BadRequest", message="the name of the object (b) does not match the name on the URL (a)"),
     ),
     case(
         "a PUT with another uid conflicts",
@@ -177,11 +173,7 @@ UPDATE = (
     case(
         "a secret's type is immutable",
         post(SECRETS, {"metadata": {"name": "s"}, "type": "t/x"}),
-        patch(f"{SECRETS}/s", {"type": "t/y"})
-        .gives(422)
-        .has(
-            {**invalid(("FieldValueInvalid", "type")), "message": containing("field is immutable")}
-        ),
+        patch(f"{SECRETS}/s", {"type": "t/y"}).gives(422).has({**invalid(("FieldValueInvalid", "type")), "message": containing("field is immutable")}),
     ),
     case(
         "only a PUT with the current version acquires a lease",
