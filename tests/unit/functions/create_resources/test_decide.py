@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The decisions of create_resources: tables of observations and plans."""
 
 from __future__ import annotations
@@ -101,43 +102,23 @@ def test_the_first_status_has_an_entry_for_each_required_resource() -> None:
 
 
 CASES: dict[str, tuple[dict[str, Resource], dict[str, Found | None], list[str], str]] = {
-    "policy and template exist: the MIG is inserted": (
-        {POLICY: creating(operation="op"), TEMPLATE: ready(TEMPLATE)},
-        {POLICY: policy()},
-        [MIG],
-        "Inserting",
-    ),
+    "policy and template exist: the MIG is inserted": ({POLICY: creating(operation="op"), TEMPLATE: ready(TEMPLATE)}, {POLICY: policy()}, [MIG], "Inserting"),
     "only the policy exists: wait for the template": (
         {POLICY: creating(operation="op"), TEMPLATE: creating(operation="op")},
         {POLICY: policy()},
         [],
         "Waiting",
     ),
-    "a recent intent is of an invocation that is still inserting": (
-        {POLICY: creating(JUST_NOW), TEMPLATE: ready(TEMPLATE)},
-        {POLICY: None},
-        [],
-        "Waiting",
-    ),
+    "a recent intent is of an invocation that is still inserting": ({POLICY: creating(JUST_NOW), TEMPLATE: ready(TEMPLATE)}, {POLICY: None}, [], "Waiting"),
     "an old intent without an operation is of an invocation that crashed": (
         {POLICY: creating(), TEMPLATE: ready(TEMPLATE)},
         {POLICY: None},
         [POLICY],
         "Inserting",
     ),
-    "the MIG was deleted before the slice was complete: it is inserted again": (
-        POLICY_AND_TEMPLATE_READY | {MIG: ready(MIG)},
-        {MIG: None},
-        [MIG],
-        "Inserting",
-    ),
-    "all are ready": (
-        POLICY_AND_TEMPLATE_READY | {MIG: ready(MIG)},
-        {MIG: instance_group()},
-        [],
-        "ResourcesReady",
-    ),
-}
+    "the MIG was deleted before the slice was complete: it is inserted again": (POLICY_AND_TEMPLATE_READY | {MIG: ready(MIG)}, {MIG: None}, [MIG], "Inserting"),
+    "all are ready": (POLICY_AND_TEMPLATE_READY | {MIG: ready(MIG)}, {MIG: instance_group()}, [], "ResourcesReady"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -291,26 +272,11 @@ def test_the_condition_of_a_project_that_is_not_served_names_the_served_ones() -
 
 BULK_STOCKOUT = GceError("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "waiting for resources")
 MIGS: dict[str, tuple[Mig, tuple[ManagedInstance, ...], bool, str]] = {
-    "is waiting for capacity": (
-        instance_group(creating=2, is_bulk_in_progress=True, errors=(BULK_STOCKOUT,)),
-        (),
-        False,
-        Reason.INSUFFICIENT_CAPACITY,
-    ),
+    "is waiting for capacity": (instance_group(creating=2, is_bulk_in_progress=True, errors=(BULK_STOCKOUT,)), (), False, Reason.INSUFFICIENT_CAPACITY),
     "is creating its VMs": (instance_group(creating=2), (), False, Reason.PROVISIONING),
     "is creating its last VM": (instance_group(creating=1), (), False, Reason.PROVISIONING),
-    "is creating its VMs in bulk": (
-        instance_group(is_bulk_in_progress=True),
-        (),
-        False,
-        Reason.PROVISIONING,
-    ),
-    "could not create a VM": (
-        instance_group(creating=1),
-        (ManagedInstance("a", "", (GceError("QUOTA_EXCEEDED", "no"),)),),
-        False,
-        Reason.QUOTA_EXCEEDED,
-    ),
+    "is creating its VMs in bulk": (instance_group(is_bulk_in_progress=True), (), False, Reason.PROVISIONING),
+    "could not create a VM": (instance_group(creating=1), (ManagedInstance("a", "", (GceError("QUOTA_EXCEEDED", "no"),)),), False, Reason.QUOTA_EXCEEDED),
     "cannot repair a VM": (
         instance_group(recreating=1),
         (ManagedInstance("a", "", (GceError("ZONE_RESOURCE_POOL_EXHAUSTED", "no"),)),),
@@ -318,19 +284,9 @@ MIGS: dict[str, tuple[Mig, tuple[ManagedInstance, ...], bool, str]] = {
         Reason.INSUFFICIENT_CAPACITY,
     ),
     "is repairing a VM": (instance_group(recreating=1), (ManagedInstance("a", ""),), True, "Ready"),
-    "was resized by a user": (
-        instance_group(target_size=1),
-        (),
-        False,
-        Reason.RESOURCE_CONFLICT,
-    ),
-    "is complete, with an error of an earlier check": (
-        instance_group(errors=(BULK_STOCKOUT,)),
-        (),
-        True,
-        "Ready",
-    ),
-}
+    "was resized by a user": (instance_group(target_size=1), (), False, Reason.RESOURCE_CONFLICT),
+    "is complete, with an error of an earlier check": (instance_group(errors=(BULK_STOCKOUT,)), (), True, "Ready"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", MIGS.values(), ids=MIGS)
@@ -347,22 +303,10 @@ def test_the_condition_of_the_mig_follows_from_its_state(
 
 TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
     "is valid": ({}, None),
-    "names its machine type by a URL": (
-        {"machine_type": "https://x/zones/us-central1-c/machineTypes/tpu7x-standard-4t"},
-        None,
-    ),
-    "is of a machine type without TPUs": (
-        {"machine_type": "n1-standard-1"},
-        'invalid external template: machine type "n1-standard-1" is not supported',
-    ),
-    "has no scheduling": (
-        {"has_scheduling": False},
-        "invalid external template: scheduling properties must be specified",
-    ),
-    "migrates VMs on maintenance": (
-        {"maintenance": "MIGRATE"},
-        "invalid external template: maintenance policy must be TERMINATE",
-    ),
+    "names its machine type by a URL": ({"machine_type": "https://x/zones/us-central1-c/machineTypes/tpu7x-standard-4t"}, None),
+    "is of a machine type without TPUs": ({"machine_type": "n1-standard-1"}, 'invalid external template: machine type "n1-standard-1" is not supported'),
+    "has no scheduling": ({"has_scheduling": False}, "invalid external template: scheduling properties must be specified"),
+    "migrates VMs on maintenance": ({"maintenance": "MIGRATE"}, "invalid external template: maintenance policy must be TERMINATE"),
     "stops reserved VMs": (
         {"provisioning_model": "RESERVATION_BOUND", "termination_action": "STOP"},
         "invalid external template: instance termination action must be DELETE when "
@@ -373,14 +317,8 @@ TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
         "invalid external template: a specific reservation must be named when provisioning "
         "model is RESERVATION_BOUND",
     ),
-    "deletes Spot VMs, which is valid": (
-        {"provisioning_model": "SPOT", "termination_action": "DELETE"},
-        None,
-    ),
-    "has no disk": (
-        {"has_boot_disk": False},
-        "invalid external template: a boot disk must be specified",
-    ),
+    "deletes Spot VMs, which is valid": ({"provisioning_model": "SPOT", "termination_action": "DELETE"}, None),
+    "has no disk": ({"has_boot_disk": False}, "invalid external template: a boot disk must be specified"),
     "belongs to a group": (
         {"description": group(uid="another").mark},
         "invalid external template: its description is that of a TPUNodeGroup's template, which is "
@@ -390,7 +328,7 @@ TEMPLATES: dict[str, tuple[dict[str, Any], str | None]] = {
         {"machine_type": "ct6e-standard-4t"},
         "invalid external template: topology must have two dimensions with ct6e-standard-4t, as in 4x4",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.conformance(

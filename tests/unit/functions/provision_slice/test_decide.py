@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """provision_slice: a table of observations of a waiting Pod, and the plan for each of them."""
 
 from __future__ import annotations
@@ -133,52 +134,17 @@ TABLE: dict[str, tuple[PodAt, Plan]] = {
     "no slice, on a resync": (observed_pod(is_resync=True), CREATE),
     "no slice, paused": (observed_pod(is_paused=True), PAUSE),
     "the JobSet is gone": (observed_pod(jobset=None), Plan("JobSetGone")),
-    "the JobSet is being deleted": (
-        observed_pod(jobset=changed_jobset(metadata={"deletionTimestamp": "2026-11-20T10:00:00Z"})),
-        Plan("JobSetGone"),
-    ),
-    "the JobSet has other Jobs": (
-        observed_pod(
-            jobset=changed_jobset(spec={"replicatedJobs": [{"name": "others", "template": {}}]})
-        ),
-        Plan("NoSuchJob"),
-    ),
-    "the JobSet has completed": (
-        observed_pod(jobset=changed_jobset(**with_condition("Completed"))),
-        Plan("JobSetEnded"),
-    ),
-    "the JobSet has failed": (
-        observed_pod(jobset=changed_jobset(**with_condition("Failed"))),
-        Plan("JobSetEnded"),
-    ),
-    "the JobSet has opted out": (
-        observed_pod(jobset=changed_jobset(**opted_out("annotations", "True"))),
-        Plan("OptedOut"),
-    ),
-    "the JobSet has opted out by a label": (
-        observed_pod(jobset=changed_jobset(**opted_out("labels", "yes"))),
-        Plan("OptedOut"),
-    ),
-    "the JobSet is suspended": (
-        observed_pod(jobset=changed_jobset(spec={"suspend": True})),
-        Plan("Suspended"),
-    ),
-    "the JobSet is suspended, and its slice is ready": (
-        observed_pod(WITH_DEADLINE, jobset=changed_jobset(spec={"suspend": True})),
-        Plan("Suspended"),
-    ),
-    "the JobSet has been resumed": (
-        observed_pod(jobset=changed_jobset(spec={"suspend": False})),
-        CREATE,
-    ),
-    "the Job has opted out": (
-        observed_pod(jobset=changed_jobset(**jobs(**opted_out("labels", "true")))),
-        Plan("OptedOut"),
-    ),
-    "the Job has not opted out": (
-        observed_pod(jobset=changed_jobset(**jobs(**opted_out("labels", "false")))),
-        CREATE,
-    ),
+    "the JobSet is being deleted": (observed_pod(jobset=changed_jobset(metadata={"deletionTimestamp": "2026-11-20T10:00:00Z"})), Plan("JobSetGone")),
+    "the JobSet has other Jobs": (observed_pod(jobset=changed_jobset(spec={"replicatedJobs": [{"name": "others", "template": {}}]})), Plan("NoSuchJob")),
+    "the JobSet has completed": (observed_pod(jobset=changed_jobset(**with_condition("Completed"))), Plan("JobSetEnded")),
+    "the JobSet has failed": (observed_pod(jobset=changed_jobset(**with_condition("Failed"))), Plan("JobSetEnded")),
+    "the JobSet has opted out": (observed_pod(jobset=changed_jobset(**opted_out("annotations", "True"))), Plan("OptedOut")),
+    "the JobSet has opted out by a label": (observed_pod(jobset=changed_jobset(**opted_out("labels", "yes"))), Plan("OptedOut")),
+    "the JobSet is suspended": (observed_pod(jobset=changed_jobset(spec={"suspend": True})), Plan("Suspended")),
+    "the JobSet is suspended, and its slice is ready": (observed_pod(WITH_DEADLINE, jobset=changed_jobset(spec={"suspend": True})), Plan("Suspended")),
+    "the JobSet has been resumed": (observed_pod(jobset=changed_jobset(spec={"suspend": False})), CREATE),
+    "the Job has opted out": (observed_pod(jobset=changed_jobset(**jobs(**opted_out("labels", "true")))), Plan("OptedOut")),
+    "the Job has not opted out": (observed_pod(jobset=changed_jobset(**jobs(**opted_out("labels", "false")))), CREATE),
     "another object has the name": (
         observed_pod(
             NameConflict(DESIRED.name, "a TPUNodeGroup that was not created for a JobSet")
@@ -197,35 +163,17 @@ TABLE: dict[str, tuple[PodAt, Plan]] = {
     ),
     "the slice is being created": (observed_pod(PROVISIONING), Plan("Provisioning")),
     "the slice is ready": (observed_pod(READY), Plan("Ready")),
-    "the slice is ready and has a release deadline": (
-        observed_pod(WITH_DEADLINE),
-        Plan("Ready", (deadline_removed(WITH_DEADLINE),)),
-    ),
+    "the slice is ready and has a release deadline": (observed_pod(WITH_DEADLINE), Plan("Ready", (deadline_removed(WITH_DEADLINE),))),
     "the slice is ready, paused": (observed_pod(READY, is_paused=True), Plan("Ready")),
-    "the slice has no hash": (
-        observed_pod(replace(READY, hash="")),
-        Plan("Ready"),
-    ),
-    "the slice is being deleted": (
-        observed_pod(replace(READY, state=SliceState.DELETING)),
-        Plan("Deleting"),
-    ),
-    "the slice has another hash and is being deleted": (
-        observed_pod(replace(ANOTHER, state=SliceState.DELETING), is_resync=True),
-        Plan("Deleting"),
-    ),
-    "the slice is ready, the Pod has waited for 15 minutes": (
-        observed_pod(READY, is_resync=True, now=LATER),
-        Plan("Unfit", (UNFIT,)),
-    ),
+    "the slice has no hash": (observed_pod(replace(READY, hash="")), Plan("Ready")),
+    "the slice is being deleted": (observed_pod(replace(READY, state=SliceState.DELETING)), Plan("Deleting")),
+    "the slice has another hash and is being deleted": (observed_pod(replace(ANOTHER, state=SliceState.DELETING), is_resync=True), Plan("Deleting")),
+    "the slice is ready, the Pod has waited for 15 minutes": (observed_pod(READY, is_resync=True, now=LATER), Plan("Unfit", (UNFIT,))),
     "the slice is ready with a release deadline, the Pod has waited for 15 minutes": (
         observed_pod(WITH_DEADLINE, is_resync=True, now=LATER),
         Plan("Unfit", (deadline_removed(WITH_DEADLINE), UNFIT)),
     ),
-    "the slice is ready, the Pod has waited for less than 15 minutes": (
-        observed_pod(READY, is_resync=True, now=LATER - timedelta(seconds=1)),
-        Plan("Ready"),
-    ),
+    "the slice is ready, the Pod has waited for less than 15 minutes": (observed_pod(READY, is_resync=True, now=LATER - timedelta(seconds=1)), Plan("Ready")),
     "the slice is ready for 14 minutes, the Pod has waited for 15 minutes": (
         observed_pod(
             replace(READY, since=LATER - timedelta(minutes=14)), is_resync=True, now=LATER
@@ -240,10 +188,7 @@ TABLE: dict[str, tuple[PodAt, Plan]] = {
         ),
         Plan("Ready"),
     ),
-    "the slice is ready, the Pod has waited for 15 minutes, on an event": (
-        observed_pod(READY, now=LATER),
-        Plan("Ready"),
-    ),
+    "the slice is ready, the Pod has waited for 15 minutes, on an event": (observed_pod(READY, now=LATER), Plan("Ready")),
     "the slice has another hash": (
         observed_pod(ANOTHER),
         Plan(
@@ -275,10 +220,7 @@ TABLE: dict[str, tuple[PodAt, Plan]] = {
     ),
     "the slice has another hash, paused": (observed_pod(ANOTHER, is_paused=True), PAUSE),
     "the slice waits for capacity": (observed_pod(SELF_HEALING), Plan("SliceFailed", (FAILURE,))),
-    "the slice waits for capacity, on a resync": (
-        observed_pod(SELF_HEALING, is_resync=True),
-        Plan("SliceFailed", (FAILURE,)),
-    ),
+    "the slice waits for capacity, on a resync": (observed_pod(SELF_HEALING, is_resync=True), Plan("SliceFailed", (FAILURE,))),
     "the slice waits for capacity and has a release deadline": (
         observed_pod(SELF_HEALING_WITH_DEADLINE),
         Plan("SliceFailed", (deadline_removed(SELF_HEALING_WITH_DEADLINE), FAILURE)),
@@ -302,11 +244,8 @@ TABLE: dict[str, tuple[PodAt, Plan]] = {
         observed_pod(replace(LOST, has_ready_nodes=True), is_resync=True),
         Plan("SliceFailed", (LOSS,)),
     ),
-    "the slice was lost, paused, on a resync": (
-        observed_pod(LOST, is_resync=True, is_paused=True),
-        PAUSE,
-    ),
-}
+    "the slice was lost, paused, on a resync": (observed_pod(LOST, is_resync=True, is_paused=True), PAUSE),
+}  # fmt: skip
 
 
 @pytest.mark.conformance(
@@ -347,36 +286,16 @@ def failed_event(what: str, error: CallError) -> Emit:
 CREATION, DELETION = CreateSlice(DESIRED), DeleteSlice(LOST)
 ACTION_ERRORS: dict[str, tuple[CallError, bool, Plan | None]] = {
     "no free slot": (action_error(CREATION, 429), False, Plan("Queued", (queued_event(),))),
-    "no free slot, on a resync": (
-        action_error(CREATION, 429),
-        True,
-        Plan("Queued", (queued_event(),)),
-    ),
-    "no free slot for a deletion": (
-        action_error(DELETION, 429),
-        False,
-        Plan("Queued", (queued_event(),)),
-    ),
-    "the parent of the slice does not exist": (
-        action_error(CREATION, 404),
-        True,
-        Plan("Refused", (failed_event("Creation", action_error(CREATION, 404)),)),
-    ),
-    "forbidden to create": (
-        action_error(CREATION, 403),
-        False,
-        Plan("PermissionDenied", (failed_event("Creation", action_error(CREATION, 403)),)),
-    ),
-    "forbidden to delete": (
-        action_error(DELETION, 403),
-        False,
-        Plan("PermissionDenied", (failed_event("Deletion", action_error(DELETION, 403)),)),
-    ),
+    "no free slot, on a resync": (action_error(CREATION, 429), True, Plan("Queued", (queued_event(),))),
+    "no free slot for a deletion": (action_error(DELETION, 429), False, Plan("Queued", (queued_event(),))),
+    "the parent of the slice does not exist": (action_error(CREATION, 404), True, Plan("Refused", (failed_event("Creation", action_error(CREATION, 404)),))),
+    "forbidden to create": (action_error(CREATION, 403), False, Plan("PermissionDenied", (failed_event("Creation", action_error(CREATION, 403)),))),
+    "forbidden to delete": (action_error(DELETION, 403), False, Plan("PermissionDenied", (failed_event("Deletion", action_error(DELETION, 403)),))),
     "created concurrently": (action_error(CREATION, 409), False, None),
     "deleted concurrently": (action_error(DELETION, 404), False, None),
     "unavailable": (action_error(CREATION, 503), False, None),
     "a forbidden read": (CallError("GET /x", 403, "Forbidden", "no"), False, None),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", ACTION_ERRORS.values(), ids=ACTION_ERRORS)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """release_slice: a table of observations of a slice and its JobSet, and the plan for each of them."""
 
 from __future__ import annotations
@@ -130,64 +131,19 @@ TABLE: dict[str, Case] = {
     "its JobSet is gone": (SLICE, None, SETTINGS, DEADLINE_SET),
     "its JobSet has completed": (SLICE, COMPLETED, SETTINGS, DEADLINE_SET),
     "its JobSet has failed": (SLICE, FAILED, SETTINGS, DEADLINE_SET),
-    "lost, and its JobSet has failed": (
-        LOST,
-        FAILED,
-        SETTINGS,
-        deleting("Releasing", LOST, "JobSet train has ended (Failed)"),
-    ),
-    "lost, some of its Nodes are ready, and its JobSet has failed": (
-        DEGRADED,
-        FAILED,
-        SETTINGS,
-        deadline_set(DEGRADED),
-    ),
-    "self-healing, and its JobSet has failed": (
-        SELF_HEALING,
-        FAILED,
-        SETTINGS,
-        deadline_set(SELF_HEALING),
-    ),
-    "being created, and its JobSet is gone": (
-        PROVISIONING,
-        None,
-        SETTINGS,
-        deadline_set(PROVISIONING),
-    ),
+    "lost, and its JobSet has failed": (LOST, FAILED, SETTINGS, deleting("Releasing", LOST, "JobSet train has ended (Failed)")),
+    "lost, some of its Nodes are ready, and its JobSet has failed": (DEGRADED, FAILED, SETTINGS, deadline_set(DEGRADED)),
+    "self-healing, and its JobSet has failed": (SELF_HEALING, FAILED, SETTINGS, deadline_set(SELF_HEALING)),
+    "being created, and its JobSet is gone": (PROVISIONING, None, SETTINGS, deadline_set(PROVISIONING)),
     "its deadline is ahead": (WITH_DEADLINE, None, SETTINGS, WAITING),
-    "its deadline is later than this system sets it": (
-        WITH_FOREIGN_DEADLINE,
-        None,
-        SETTINGS,
-        deadline_set(WITH_FOREIGN_DEADLINE),
-    ),
-    "its deadline is ahead, and its JobSet exists again": (
-        WITH_DEADLINE,
-        RUNNING,
-        SETTINGS,
-        deadline_removed(WITH_DEADLINE),
-    ),
+    "its deadline is later than this system sets it": (WITH_FOREIGN_DEADLINE, None, SETTINGS, deadline_set(WITH_FOREIGN_DEADLINE)),
+    "its deadline is ahead, and its JobSet exists again": (WITH_DEADLINE, RUNNING, SETTINGS, deadline_removed(WITH_DEADLINE)),
     "due, and its JobSet exists again": (DUE, RUNNING, SETTINGS, deadline_removed(DUE)),
-    "due, and its JobSet is gone": (
-        DUE,
-        None,
-        SETTINGS,
-        deleting("Releasing", DUE, "JobSet train no longer exists"),
-    ),
-    "due, and its JobSet has ended": (
-        DUE,
-        COMPLETED,
-        SETTINGS,
-        deleting("Releasing", DUE, "JobSet train has ended (Completed)"),
-    ),
+    "due, and its JobSet is gone": (DUE, None, SETTINGS, deleting("Releasing", DUE, "JobSet train no longer exists")),
+    "due, and its JobSet has ended": (DUE, COMPLETED, SETTINGS, deleting("Releasing", DUE, "JobSet train has ended (Completed)")),
     "being deleted": (BEING_DELETED, None, SETTINGS, Plan("Deleting")),
     "its JobSet no longer has its Job": (SLICE, with_jobs("others"), SETTINGS, DEADLINE_SET),
-    "its JobSet was created again without a spec": (
-        SLICE,
-        {key: value for key, value in RUNNING.items() if key != "spec"},
-        SETTINGS,
-        DEADLINE_SET,
-    ),
+    "its JobSet was created again without a spec": (SLICE, {key: value for key, value in RUNNING.items() if key != "spec"}, SETTINGS, DEADLINE_SET),
     "due, and its JobSet no longer has its Job": (
         DUE,
         with_jobs("others"),
@@ -203,81 +159,26 @@ TABLE: dict[str, Case] = {
         RELEASES_SUSPENDED,
         NEEDED,
     ),
-    "its JobSet has its Job by the default number of replicas": (
-        SLICE,
-        with_jobs("others", "workers"),
-        SETTINGS,
-        NEEDED,
-    ),
-    "its JobSet has fewer replicas than before": (
-        SECOND,
-        with_jobs("workers"),
-        SETTINGS,
-        deadline_set(SECOND),
-    ),
-    "its labels name a Job without an index": (
-        UNNUMBERED,
-        RUNNING,
-        SETTINGS,
-        deadline_set(UNNUMBERED),
-    ),
-    "its JobSet has 2147483647 other Jobs": (
-        SLICE,
-        MANY_OTHERS,
-        SETTINGS,
-        DEADLINE_SET,
-    ),
-    "its owner is no Job of a JobSet": (
-        replace(SLICE, owner=Owner("default", "train", "rs-1")),
-        with_jobs("others"),
-        SETTINGS,
-        NEEDED,
-    ),
+    "its JobSet has its Job by the default number of replicas": (SLICE, with_jobs("others", "workers"), SETTINGS, NEEDED),
+    "its JobSet has fewer replicas than before": (SECOND, with_jobs("workers"), SETTINGS, deadline_set(SECOND)),
+    "its labels name a Job without an index": (UNNUMBERED, RUNNING, SETTINGS, deadline_set(UNNUMBERED)),
+    "its JobSet has 2147483647 other Jobs": (SLICE, MANY_OTHERS, SETTINGS, DEADLINE_SET),
+    "its owner is no Job of a JobSet": (replace(SLICE, owner=Owner("default", "train", "rs-1")), with_jobs("others"), SETTINGS, NEEDED),
     "suspended, and suspension releases no slice": (SLICE, suspended(1000), SETTINGS, NEEDED),
     "suspended for 89 of 90 minutes": (SLICE, suspended(89), RELEASES_SUSPENDED, NEEDED),
     "suspended for 90 minutes": (SLICE, suspended(90), RELEASES_SUSPENDED, DEADLINE_SET),
-    "due, and suspended for 91 minutes": (
-        DUE,
-        suspended(91),
-        RELEASES_SUSPENDED,
-        deleting("Releasing", DUE, "JobSet train has been suspended for 91 minutes"),
-    ),
-    "suspended without a condition yet": (
-        SLICE,
-        objects.jobset(spec={"suspend": True}),
-        RELEASES_SUSPENDED,
-        NEEDED,
-    ),
-    "its deadline is ahead, and it is suspended for a minute": (
-        WITH_DEADLINE,
-        suspended(1),
-        RELEASES_SUSPENDED,
-        deadline_removed(WITH_DEADLINE),
-    ),
+    "due, and suspended for 91 minutes": (DUE, suspended(91), RELEASES_SUSPENDED, deleting("Releasing", DUE, "JobSet train has been suspended for 91 minutes")),
+    "suspended without a condition yet": (SLICE, objects.jobset(spec={"suspend": True}), RELEASES_SUSPENDED, NEEDED),
+    "its deadline is ahead, and it is suspended for a minute": (WITH_DEADLINE, suspended(1), RELEASES_SUSPENDED, deadline_removed(WITH_DEADLINE)),
     "due, and resumed": (DUE, RUNNING, RELEASES_SUSPENDED, deadline_removed(DUE)),
-    "due, and resumed without a new condition yet": (
-        DUE,
-        resumed(1000),
-        RELEASES_SUSPENDED,
-        deadline_removed(DUE),
-    ),
+    "due, and resumed without a new condition yet": (DUE, resumed(1000), RELEASES_SUSPENDED, deadline_removed(DUE)),
     "lost, and suspended": (LOST, suspended(1), RELEASES_SUSPENDED, LOSS),
     "lost": (LOST, RUNNING, SETTINGS, LOSS),
-    "lost for 29 of 30 minutes": (
-        replace(LOST, since=NOW - timedelta(minutes=29)),
-        RUNNING,
-        REBUILDS,
-        LOSS,
-    ),
-    "lost for 30 minutes": (
-        LOST,
-        RUNNING,
-        REBUILDS,
-        deleting("Rebuilding", LOST, "Preempted: gone"),
-    ),
+    "lost for 29 of 30 minutes": (replace(LOST, since=NOW - timedelta(minutes=29)), RUNNING, REBUILDS, LOSS),
+    "lost for 30 minutes": (LOST, RUNNING, REBUILDS, deleting("Rebuilding", LOST, "Preempted: gone")),
     "lost at an unknown time": (replace(LOST, since=None), RUNNING, REBUILDS, LOSS),
     "self-healing": (SELF_HEALING, RUNNING, REBUILDS, NEEDED),
-}
+}  # fmt: skip
 
 
 def observed(
@@ -441,22 +342,10 @@ SWEEP_CASES: dict[str, tuple[ObservedSlice, bool, bool]] = {
     "an action is due": (observed(SLICE, None), True, False),
     "no action is due": (observed(SLICE, RUNNING), False, False),
     "the deadline is ahead": (observed(WITH_DEADLINE, None), False, False),
-    "a loss a minute ago": (
-        observed(replace(LOST, since=NOW - timedelta(minutes=1)), RUNNING),
-        False,
-        True,
-    ),
-    "a loss half a minute ago": (
-        observed(replace(LOST, since=NOW - timedelta(seconds=30)), RUNNING),
-        False,
-        False,
-    ),
-    "a loss at an unknown time": (
-        observed(replace(LOST, since=None), RUNNING),
-        False,
-        True,
-    ),
-}
+    "a loss a minute ago": (observed(replace(LOST, since=NOW - timedelta(minutes=1)), RUNNING), False, True),
+    "a loss half a minute ago": (observed(replace(LOST, since=NOW - timedelta(seconds=30)), RUNNING), False, False),
+    "a loss at an unknown time": (observed(replace(LOST, since=None), RUNNING), False, True),
+}  # fmt: skip
 
 
 def test_a_report_that_was_due_in_the_minute_of_the_message_is_made_by_a_late_run() -> None:
