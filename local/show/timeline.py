@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from local.run.supervisor import JOBSET_STEPS, STEPS
+
 _TIME_WIDTH = 9
 _ACTOR_WIDTH = 16
 _STYLES = {
@@ -17,15 +19,7 @@ _STYLES = {
     "relay": "cyan",
     "scheduler": "cyan",
     "demo": "magenta",
-    "create_resources": "green",
-    "inject_token": "green",
-    "approve_join": "green",
-    "label_node": "green",
-    "tear_down": "green",
-    "sweep": "green",
-    "report_leaks": "green",
-    "provision_slice": "green",
-    "release_slice": "green",
+    **dict.fromkeys((*STEPS, *JOBSET_STEPS), "green"),
     "compute engine": "blue",
     "GKE": "blue",
     "kubernetes": "yellow",

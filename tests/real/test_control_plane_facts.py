@@ -21,6 +21,7 @@ from local.vm.kubelet import Node
 from local.vm.transport import send_https
 from shared.base.names import BOOTSTRAP_GROUP, RESOURCE_NAME_LABEL, VM_ID_LABEL
 from shared.node_groups.bootstrap import KUBEADM_GROUP, Token, token_secret
+from shared.triggers.routes import STEPS
 from tests.real.bridge.connections import Caller, trusting, with_certificate
 from tests.real.bridge.installation import Installation
 from tests.real.relay.waiting import until
@@ -31,15 +32,6 @@ SECRETS = "/api/v1/namespaces/kube-system/secrets"
 NODES = "/api/v1/nodes"
 MERGE_PATCH = "application/merge-patch+json"
 RESOURCE, VM = "tng-my-slice-0123abcd", "tng-my-slice-0123abcd-x7k2"
-STEPS = (
-    "create-resources",
-    "inject-token",
-    "label-node",
-    "tear-down",
-    "approve-join",
-    "sweep",
-    "report-leaks",
-)
 
 
 @pytest.fixture
@@ -171,7 +163,7 @@ def test_inject_token_may_create_only_its_own_bootstrap_tokens(
 
 
 @pytest.mark.usefixtures("bound_to_cluster_admin")
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", [step.replace("_", "-") for step in STEPS])
 def test_the_policy_restricts_a_step_that_is_bound_to_cluster_admin(
     cluster: Installation, step: str
 ) -> None:

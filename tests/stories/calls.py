@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from local.cloud.simulation import identity
-from shared.triggers.routes import STEPS
+from shared.triggers.message import SWEEP_KIND
+from shared.triggers.routes import ROUTES, STEPS
 from tests.support.harness import Harness
 
-CLUSTER_STEPS = frozenset({"sweep", "report_leaks"})
+CLUSTER_STEPS = frozenset(step for step in STEPS if SWEEP_KIND in ROUTES[step].causes)
 """The steps whose calls are about all groups."""
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from local.control_plane.plane import OwnControlPlane
 from local.tests.real_parts import miss, open_own_control_plane
+from shared.triggers.routes import STEPS
 from tests.real.deploy.installer import Installer, installer
 from tests.terraform.examples import EXAMPLES, read_settings
 
@@ -70,10 +71,7 @@ def test_deploy_sh_reads_the_settings_of_each_example(example: str, deploy: Inst
     assert ran.code == 0, ran.output
     assert f"\n{EXPECTED[example]} context tests\n" in ran.output
     calls = [call.split()[4] for call in ran.calls if "secrets versions list" in call]
-    steps = (
-        *("approve-join", "create-resources", "inject-token", "label-node"),
-        *("report-leaks", "sweep", "tear-down"),
-    )
+    steps = sorted(step.replace("_", "-") for step in STEPS)
     has_secrets = example == "self-managed-kubeconfig"
     assert calls == ([f"tpu-functions-{step}" for step in steps] if has_secrets else [])
 
