@@ -11,11 +11,11 @@ from pathlib import Path
 
 LOCAL = Path(__file__).parents[1]
 CONFIG = tomllib.loads((LOCAL / "pyproject.toml").read_text())
-TESTS = LOCAL / "tests"
+NOT_PACKAGED = {LOCAL / "tests", LOCAL / "build"}
 
 
 def modules() -> Iterator[Path]:
-    return (path for path in LOCAL.rglob("*.py") if TESTS not in path.parents)
+    return (path for path in LOCAL.rglob("*.py") if NOT_PACKAGED.isdisjoint(path.parents))
 
 
 def imports(path: Path) -> Iterator[str]:
