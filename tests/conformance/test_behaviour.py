@@ -179,16 +179,6 @@ def test_a_node_with_the_correct_labels_is_not_patched_again(creation: Creation)
     assert calls.count(user=user, verb="patch", resource="nodes", code=200) == 2
 
 
-@pytest.mark.conformance("pol-spec-always-differs")
-def test_a_settled_group_is_not_written() -> None:
-    harness = helpers.ready()
-    before = harness.group(NAME)
-    writes = harness.simulation.gce.calls.writes()
-    harness.run_for(3 * HOUR)
-    assert harness.group(NAME) == before
-    assert harness.simulation.gce.calls.writes() == writes
-
-
 # Errors
 
 

@@ -465,21 +465,6 @@ def test_a_slice_survives_minutes_of_rate_limiting(http: int, after_s: int) -> N
     assert most_attempts(harness) <= 5
 
 
-def test_a_slice_survives_ten_minutes_of_503_by_compute_engine() -> None:
-    harness = Harness()
-    faults = harness.simulation.gce.faults
-    faults.fail_next("*", calls=100_000)
-    harness.apply(manifest())
-    harness.run_for(10 * MINUTE)
-    assert harness.simulation.gce.leftovers() == []
-    assert most_attempts(harness) <= 5
-    assert dead_letters(harness) == []
-    faults.fail_next("*", calls=0)
-    helpers.until_ready(harness, timeout=15 * MINUTE)
-    helpers.assert_deleted_completely(harness)
-    assert_each_operation_once(harness)
-
-
 def begin_deletion(harness: Harness) -> list[bool]:
     """Delete the group; return for each Node whether it is cordoned five seconds later."""
     harness.delete(NAME)

@@ -20,8 +20,6 @@ from tests.stories.jobsets import (
     NAME,
     PODS,
     RUNS_FOREVER,
-    SECOND,
-    apply,
     are_running,
     delete,
     pods,
@@ -30,7 +28,6 @@ from tests.stories.jobsets import (
 )
 from tests.stories.node_pool_slices import CREATING, ZONE, is_gone, new_harness, post
 from tests.support import jobset_objects as objects
-from tests.support.builders import merge
 from tests.support.harness import Harness
 from tests.support.jobset_objects import NAMESPACE
 
@@ -57,22 +54,6 @@ def test_a_jobset_gets_its_pool_runs_and_leaves_nothing_behind() -> None:
         1,
         1,
     )
-
-
-def test_a_jobset_that_is_recreated_immediately_keeps_its_pool() -> None:
-    harness = new_harness()
-    harness.jobsets.behaviour = RUNS_FOREVER
-    post(harness)
-    until(harness, lambda: are_running(harness))
-    nodes = set(helpers.nodes(harness))
-    delete(harness)
-    harness.run_for(10 * SECOND)
-    post(harness)
-    until(harness, lambda: are_running(harness))
-    harness.run_for(10 * MINUTE)
-    assert are_running(harness)
-    assert set(helpers.nodes(harness)) == nodes
-    assert harness.gke.calls.counts()["nodePools.delete"] == 0
 
 
 def test_a_pool_without_capacity_is_created_again_when_there_is_capacity() -> None:
@@ -112,48 +93,6 @@ def requiring(key: str, *values: str) -> dict[str, Any]:
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
     return {"affinity": {"nodeAffinity": required}}
-
-
-NOT_FOR_POOLS: dict[str, tuple[dict[str, Any], str]] = {
-    "a node affinity": (requiring("team", "a"), "required nodeAffinity has team In [a], which no"),
-    "a Node by its name": (
-        {"nodeSelector": {"kubernetes.io/hostname": "h"}},
-        "nodeSelector has kubernetes.io/hostname=h, which no",
-    ),
-    "JobSet's label of Nodes": (
-        {"nodeSelector": {"alpha.jobset.sigs.k8s.io/namespaced-job": "default_train"}},
-        "nodeSelector has alpha.jobset.sigs.k8s.io/namespaced-job=default_train, which no",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", NOT_FOR_POOLS.values(), ids=NOT_FOR_POOLS)
-def test_no_pool_is_created_that_the_pod_would_not_fit(
-    case: tuple[dict[str, Any], str],
-) -> None:
-    change, words = case
-    harness = new_harness()
-    jobset = objects.jobset()
-    (job,) = jobset["spec"]["replicatedJobs"]
-    template = job["template"]["spec"]["template"]
-    template["spec"] = merge(template["spec"], change)
-    apply(harness, jobset)
-    harness.run_for(HOUR)
-    assert harness.gke.calls.counts()["nodePools.create"] == 0
-    (line,) = reported_events(harness)
-    assert line.startswith(f"Pod NodePoolCreationFailed: the Pod's {words} Node of its pool would ")
-
-
-def test_a_pod_runs_on_a_pool_that_meets_its_node_affinity() -> None:
-    harness = new_harness()
-    harness.jobsets.behaviour = RUNS_FOREVER
-    jobset = objects.jobset()
-    (job,) = jobset["spec"]["replicatedJobs"]
-    template = job["template"]["spec"]["template"]
-    template["spec"] = merge(template["spec"], requiring("team", "a", "b"))
-    template["spec"]["nodeSelector"] |= {"team": "a", "node.kubernetes.io/team": "a"}
-    apply(harness, jobset)
-    until(harness, lambda: are_running(harness))
 
 
 def test_a_pool_that_never_existed_is_not_reported_lost() -> None:
