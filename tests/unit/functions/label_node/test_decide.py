@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The decisions of label_node: which Nodes belong to the group, and the status that follows."""
 
 from __future__ import annotations
@@ -105,31 +106,11 @@ def test_a_node_is_labelled_deleted_or_left_unchanged(
 WITHOUT_BOOTSTRAP = group(change={"bootstrapKubernetes": None})
 BOOTED = {BOOT_ID_LABEL: "first"}
 PREDECESSORS: dict[str, tuple[Node, NodeGroup, list[type[Action]], list[str]]] = {
-    "the group has no bootstrap, and the Node is not proved": (
-        node(proved=False),
-        WITHOUT_BOOTSTRAP,
-        [PatchNode, WriteStatus],
-        [],
-    ),
-    "the group has no bootstrap, and the new kubelet has reported": (
-        node(labels=BOOTED, boot="second"),
-        WITHOUT_BOOTSTRAP,
-        [PatchNode, WriteStatus],
-        [],
-    ),
-    "the group has no bootstrap, and the new kubelet has not reported": (
-        node(labels=BOOTED, boot="first"),
-        WITHOUT_BOOTSTRAP,
-        [WriteStatus],
-        [],
-    ),
-    "the group has bootstrap": (
-        node(labels=BOOTED, boot="second"),
-        group(),
-        [WriteStatus],
-        ["inject_token"],
-    ),
-}
+    "the group has no bootstrap, and the Node is not proved": (node(proved=False), WITHOUT_BOOTSTRAP, [PatchNode, WriteStatus], []),
+    "the group has no bootstrap, and the new kubelet has reported": (node(labels=BOOTED, boot="second"), WITHOUT_BOOTSTRAP, [PatchNode, WriteStatus], []),
+    "the group has no bootstrap, and the new kubelet has not reported": (node(labels=BOOTED, boot="first"), WITHOUT_BOOTSTRAP, [WriteStatus], []),
+    "the group has bootstrap": (node(labels=BOOTED, boot="second"), group(), [WriteStatus], ["inject_token"]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", PREDECESSORS.values(), ids=PREDECESSORS)
@@ -248,61 +229,22 @@ INTERCONNECT_UNKNOWN = instance_group()
 LATE = NOW + timedelta(minutes=20)
 READINESS: dict[str, tuple[ObservedNodes, tuple[str, str]]] = {
     "one of two": (observed(node()), ("False", "AwaitingNodeJoin")),
-    "both, and the interconnect is active": (
-        observed(node(), node(B), mig=INTERCONNECT_ACTIVE),
-        ("True", "Ready"),
-    ),
-    "both, and the interconnect is unknown": (
-        observed(node(), node(B), mig=INTERCONNECT_UNKNOWN),
-        ("False", "InterconnectNotReady"),
-    ),
-    "both, and the interconnect has failed": (
-        observed(node(), node(B), mig=instance_group(topologies={"2x2x2": "FAILED"})),
-        ("False", "InterconnectNotReady"),
-    ),
+    "both, and the interconnect is active": (observed(node(), node(B), mig=INTERCONNECT_ACTIVE), ("True", "Ready")),
+    "both, and the interconnect is unknown": (observed(node(), node(B), mig=INTERCONNECT_UNKNOWN), ("False", "InterconnectNotReady")),
+    "both, and the interconnect has failed": (observed(node(), node(B), mig=instance_group(topologies={"2x2x2": "FAILED"})), ("False", "InterconnectNotReady")),
     "one is not Ready": (observed(node(), node(B, ready=False)), ("False", "NodeNotReady")),
-    "one has just joined and is not Ready": (
-        observed(node(), node(B, ready=False, created=NOW - timedelta(minutes=1))),
-        ("False", "AwaitingNodeJoin"),
-    ),
-    "one has no chips for long": (
-        observed(node(), node(B, chips=0)),
-        ("False", "DevicePluginMissing"),
-    ),
-    "a VM has not joined in time": (
-        on_resync(node(), instances={A: vm(), B: vm(B, started=NOW - timedelta(minutes=15))}),
-        ("False", "NodeJoinTimeout"),
-    ),
+    "one has just joined and is not Ready": (observed(node(), node(B, ready=False, created=NOW - timedelta(minutes=1))), ("False", "AwaitingNodeJoin")),
+    "one has no chips for long": (observed(node(), node(B, chips=0)), ("False", "DevicePluginMissing")),
+    "a VM has not joined in time": (on_resync(node(), instances={A: vm(), B: vm(B, started=NOW - timedelta(minutes=15))}), ("False", "NodeJoinTimeout")),
     "a VM of a complete slice was stopped, and its Node is gone": (
         on_resync(node(), known=COMPLETE, instances={A: vm(), B: vm(B, "TERMINATED")}),
         ("False", "NodeLost"),
     ),
-    "a VM has not joined": (
-        on_resync(node(), instances={A: vm(), B: vm(B)}),
-        ("False", "AwaitingNodeJoin"),
-    ),
-    "a VM was preempted": (
-        observed(
-            node(),
-            node(B),
-            known=COMPLETE,
-            trigger=preempted(B),
-            instances={B: vm(B, "STOPPING")},
-        ),
-        ("False", "Preempted"),
-    ),
-    "a VM is gone": (
-        observed(
-            node(),
-            node(B),
-            known=COMPLETE,
-            trigger=preempted(B, "compute.instances.delete"),
-            instances={B: None},
-        ),
-        ("False", "NodeLost"),
-    ),
+    "a VM has not joined": (on_resync(node(), instances={A: vm(), B: vm(B)}), ("False", "AwaitingNodeJoin")),
+    "a VM was preempted": (observed(node(), node(B), known=COMPLETE, trigger=preempted(B), instances={B: vm(B, "STOPPING")}), ("False", "Preempted")),
+    "a VM is gone": (observed(node(), node(B), known=COMPLETE, trigger=preempted(B, "compute.instances.delete"), instances={B: None}), ("False", "NodeLost")),
     "a Node of a complete slice is gone": (observed(node(), known=COMPLETE), ("False", "NodeLost")),
-}
+}  # fmt: skip
 
 
 @pytest.mark.conformance(cases={"one has no chips for long": "dp-already-gone"})
@@ -595,25 +537,10 @@ def test_the_reason_of_a_lost_vm_is_not_reported_for_another_vm() -> None:
 
 OUTDATED: dict[str, tuple[str, bool, dict[str, Instance | None], list[str]]] = {
     "a VM that is not in the list of all VMs": (Reason.NODE_JOIN_TIMEOUT, True, {}, []),
-    "a VM that was not read, as not all VMs were read": (
-        Reason.NODE_JOIN_TIMEOUT,
-        False,
-        {},
-        [Reason.NODE_JOIN_TIMEOUT],
-    ),
-    "a lost VM that is not in the list of all VMs": (
-        Reason.NODE_LOST,
-        True,
-        {},
-        [Reason.NODE_LOST],
-    ),
-    "a VM that has just started": (
-        Reason.NODE_JOIN_TIMEOUT,
-        True,
-        {B: vm(B, started=NOW)},
-        [Reason.AWAITING_NODE_JOIN],
-    ),
-}
+    "a VM that was not read, as not all VMs were read": (Reason.NODE_JOIN_TIMEOUT, False, {}, [Reason.NODE_JOIN_TIMEOUT]),
+    "a lost VM that is not in the list of all VMs": (Reason.NODE_LOST, True, {}, [Reason.NODE_LOST]),
+    "a VM that has just started": (Reason.NODE_JOIN_TIMEOUT, True, {B: vm(B, started=NOW)}, [Reason.AWAITING_NODE_JOIN]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", OUTDATED.values(), ids=OUTDATED)

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (a table reads best with a row on a line)
 """The reads of label_node: as little as the trigger needs, and everything on a resync."""
 
 from __future__ import annotations
@@ -124,61 +125,36 @@ NO_VM = ["find_nodes"]
 VM_A, VM_B = ([f"find_instances {name}", "find_nodes"] for name in (A, B))
 CASES: dict[str, tuple[Status, Trigger, Mapping[str, Any], list[str]]] = {
     "a proved Node has changed": (RESOURCES_READY, NODES_CHANGED, cluster(node()), NO_VM),
-    "all are ready, the interconnect is not": (
-        RESOURCES_READY,
-        NODES_CHANGED,
-        BOTH,
-        [*NO_VM, "find_mig"],
-    ),
+    "all are ready, the interconnect is not": (RESOURCES_READY, NODES_CHANGED, BOTH, [*NO_VM, "find_mig"]),
     "all are ready, the interconnect, too": (INTERCONNECT_READY, NODES_CHANGED, BOTH, NO_VM),
     "a Node is not proved": (RESOURCES_READY, NODES_CHANGED, UNPROVED_B, [*VM_B, "find_mig"]),
     "a VM was preempted": (COMPLETE, preempted(B), BOTH, [*VM_B, "find_mig"]),
     "a Node has changed whose VM is lost": (LOST_A, NODES_CHANGED, BOTH, [*VM_A, "find_mig"]),
     "a Node has changed, another VM is lost": (LOST_B, NODES_CHANGED, BOTH, NO_VM),
     "the remaining Nodes of a batch": (RESOURCES_READY, continued(B), BOTH, [*VM_B, "find_mig"]),
-    "four VMs are read one by one": (
-        RESOURCES_READY,
-        NODES_CHANGED,
-        FOUR,
-        [f"find_instances {A} {B} {C} {D}", "find_nodes", "find_mig"],
-    ),
+    "four VMs are read one by one": (RESOURCES_READY, NODES_CHANGED, FOUR, [f"find_instances {A} {B} {C} {D}", "find_nodes", "find_mig"]),
     "five VMs are listed, and the missing one is read": (
         RESOURCES_READY,
         NODES_CHANGED,
         FIVE,
         ["list_instances", f"find_instances {E}", "find_nodes", "find_mig"],
     ),
-    "a Node without the group's label has changed": (
-        RESOURCES_READY,
-        NODES_CHANGED,
-        UNLABELLED,
-        [f"find_nodes {A}", f"find_instances {A}", "find_mig"],
-    ),
+    "a Node without the group's label has changed": (RESOURCES_READY, NODES_CHANGED, UNLABELLED, [f"find_nodes {A}", f"find_instances {A}", "find_mig"]),
     "a VM that was started five minutes ago has no labelled Node": (
         RESOURCES_READY,
         RESYNC,
         joining_b(FIVE_MINUTES_AGO),
         ["list_instances", f"find_nodes {B}"],
     ),
-    "a VM was started less than five minutes ago": (
-        RESOURCES_READY,
-        RESYNC,
-        joining_b(LESS_THAN_FIVE_MINUTES_AGO),
-        ["list_instances", "find_nodes"],
-    ),
-    "a VM that does not run has no Node": (
-        RESOURCES_READY,
-        RESYNC,
-        joining_b(FIVE_MINUTES_AGO, "STOPPING"),
-        ["list_instances", "find_nodes"],
-    ),
+    "a VM was started less than five minutes ago": (RESOURCES_READY, RESYNC, joining_b(LESS_THAN_FIVE_MINUTES_AGO), ["list_instances", "find_nodes"]),
+    "a VM that does not run has no Node": (RESOURCES_READY, RESYNC, joining_b(FIVE_MINUTES_AGO, "STOPPING"), ["list_instances", "find_nodes"]),
     "the VM of a Node is not in the list of VMs": (
         RESOURCES_READY,
         RESYNC,
         cluster(node(), node(B), vms={A: vm()}),
         ["list_instances", "find_nodes", f"find_instances {B}"],
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("trigger", [NODES_CHANGED, RESYNC], ids=["a changed Node", "a resync"])
