@@ -84,6 +84,7 @@ CASES: dict[str, tuple[Status, Trigger, dict[str, Any], list[str]]] = {
     "VMs are being repaired: the members": (all_ready(), RESYNC, REPAIRING, MEMBERS),
     "a resize has ended, an error is reported: the members": (all_ready("QuotaExceeded"), RESIZED, REPAIRING, MEMBERS),
     "the insert of a VM has failed: the members": (all_ready("Provisioning"), VM_FAILED, CREATING, MEMBERS),
+    "it has succeeded after a reported error: the members": (all_ready("QuotaExceeded"), event("compute.instances.insert"), CREATING, MEMBERS),
     "it has failed after a reported error: nothing": (all_ready("QuotaExceeded"), VM_FAILED, {}, []),
     "it has failed while the group is paused: the members": (all_ready("Paused"), VM_FAILED, CREATING, MEMBERS),
     "the insert of the MIG has failed after a reported error: the MIG": (all_ready("QuotaExceeded"), MIG_FAILED, {}, ["find_mig"]),
