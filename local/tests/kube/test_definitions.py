@@ -72,7 +72,10 @@ INVALID_SCHEMAS: dict[str, tuple[dict[str, Any], str]] = {
         f"{AT}: Invalid value: the expression 'self.a ==' does not compile",
     ),
     "a rule that uses an undeclared field": ({"type": "object", "x-kubernetes-validations": [{"rule": "other.a == 1"}]}, "undeclared reference to 'other.a'"),
-    "a rule with an unknown reason": ({"type": "object", "x-kubernetes-validations": [{"rule": "true", "reason": "x"}]}, "the rule 'true' has the unknown reason 'x'"),
+    "a rule with an unknown reason": (
+        {"type": "object", "x-kubernetes-validations": [{"rule": "true", "reason": "x"}]},
+        "the rule 'true' has the unknown reason 'x'",
+    ),
     "a rule that runs on creates with an optional oldSelf": (
         {
             "type": "object",

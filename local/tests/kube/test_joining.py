@@ -181,7 +181,10 @@ def test_an_approved_csr_that_violates_the_signers_rules_is_not_signed(server: E
 INVALID: dict[str, tuple[dict[str, Any], str]] = {
     "no usages": (csr(usages=[]), "spec.usages: Required value"),
     "no request": ({**csr(), "spec": {**csr()["spec"], "request": "aGVsbG8="}}, "PEM block type must be CERTIFICATE REQUEST"),
-    "too short a duration": (csr(expirationSeconds=60), "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 600 seconds (10 minutes)"),
+    "too short a duration": (
+        csr(expirationSeconds=60),
+        "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 600 seconds (10 minutes)",
+    ),
 }  # fmt: skip
 
 

@@ -50,7 +50,13 @@ DENIED = "ValidatingAdmissionPolicy 'teams' with binding 'all-teams' denied requ
     [
         pytest.param({"message": "no team"}, 422, "Invalid", "no team", id="by-default"),
         pytest.param({"message": "no", "reason": "Forbidden"}, 403, "Forbidden", "no", id="forbidden"),
-        pytest.param({"messageExpression": "object.metadata.name + ' has no team'", "message": "no"}, 422, "Invalid", "worker-1 has no team", id="with-its-own-message"),
+        pytest.param(
+            {"messageExpression": "object.metadata.name + ' has no team'", "message": "no"},
+            422,
+            "Invalid",
+            "worker-1 has no team",
+            id="with-its-own-message",
+        ),
         pytest.param({}, 422, "Invalid", "failed expression: 'team' in variables.labels", id="without-a-message"),
     ],
 )  # fmt: skip

@@ -30,9 +30,15 @@ BODIES: dict[str, Any] = {
         "type": "x/y",
     },
     "/api/v1/namespaces/default/pods": {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "ports": [{"containerPort": 1}]}]}},
-    "/apis/apps/v1/namespaces/default/daemonsets": {"metadata": {"name": "d"}, "spec": {"selector": {}, "template": {"spec": {"containers": [], "nodeSelector": {}}}}},
+    "/apis/apps/v1/namespaces/default/daemonsets": {
+        "metadata": {"name": "d"},
+        "spec": {"selector": {}, "template": {"spec": {"containers": [], "nodeSelector": {}}}},
+    },
     "/apis/batch/v1/namespaces/default/jobs": {"metadata": {"name": "j"}, "spec": {"template": {"metadata": {"labels": {}}, "spec": {"containers": []}}}},
-    "/apis/certificates.k8s.io/v1/certificatesigningrequests": {"metadata": {"name": "c"}, "spec": {"request": "ZA==", "signerName": "a/b", "usages": ["client auth"]}},
+    "/apis/certificates.k8s.io/v1/certificatesigningrequests": {
+        "metadata": {"name": "c"},
+        "spec": {"request": "ZA==", "signerName": "a/b", "usages": ["client auth"]},
+    },
     "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings": {
         "metadata": {"name": "b"},
         "roleRef": {"kind": "Role", "name": "r"},

@@ -145,7 +145,11 @@ def test_kubectls_everyday_commands_work(local: Local) -> None:
 @pytest.mark.parametrize(
     "change, message",
     [
-        pytest.param(("nodeCount: 2", "nodeCount: 3"), "nodeCount must be 2: topology 2x2x2 has 8 chips, a tpu7x-standard-4t has 4", id="a count that does not fit"),
+        pytest.param(
+            ("nodeCount: 2", "nodeCount: 3"),
+            "nodeCount must be 2: topology 2x2x2 has 8 chips, a tpu7x-standard-4t has 4",
+            id="a count that does not fit",
+        ),
         pytest.param(("nodeCount: 2", "nodeCount: two"), 'spec.nodeCount in body must be of type integer: "string"', id="a string instead of a number"),
         pytest.param(("nodeCount: 2", "nodeCuont: 2"), 'unknown field "spec.nodeCuont"', id="a typo"),
     ],

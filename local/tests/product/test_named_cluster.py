@@ -66,7 +66,11 @@ def test_a_token_can_come_from_an_exec_plugin(tmp_path: Path) -> None:
     "cluster, message",
     [
         pytest.param({"insecure-skip-tls-verify": True}, "insecure-skip-tls-verify is set; set certificate-authority-data instead", id="no CA"),
-        pytest.param({"tls-server-name": "kubernetes"}, "tls-server-name is set, which VMs do not support; set a server name of the certificate", id="another name"),
+        pytest.param(
+            {"tls-server-name": "kubernetes"},
+            "tls-server-name is set, which VMs do not support; set a server name of the certificate",
+            id="another name",
+        ),
         pytest.param({"proxy-url": "http://10.0.0.2:3128"}, "proxy-url is set, which VMs here do not support; set a server that needs no proxy", id="a proxy"),
         pytest.param({"server": "http://10.0.0.1"}, "its server is http://10.0.0.1; only https is supported", id="no TLS"),
     ],

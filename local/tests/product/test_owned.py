@@ -51,8 +51,18 @@ GROUP = yaml.safe_load((ROOT / "examples" / "v6e-single-host.yaml").read_text())
     "collection, metadata, path",
     [
         pytest.param("/api/v1/nodes", {"name": "n"}, "/api/v1/nodes/n", id="of the cluster"),
-        pytest.param(GROUPS, {"name": "n", "namespace": "team"}, "/apis/tpu.google.com/v1alpha1/namespaces/team/tpunodegroups/n", id="in a list of all namespaces"),
-        pytest.param("/api/v1/namespaces/team/secrets", {"name": "n", "namespace": "team"}, "/api/v1/namespaces/team/secrets/n", id="in the list of its namespace"),
+        pytest.param(
+            GROUPS,
+            {"name": "n", "namespace": "team"},
+            "/apis/tpu.google.com/v1alpha1/namespaces/team/tpunodegroups/n",
+            id="in a list of all namespaces",
+        ),
+        pytest.param(
+            "/api/v1/namespaces/team/secrets",
+            {"name": "n", "namespace": "team"},
+            "/api/v1/namespaces/team/secrets/n",
+            id="in the list of its namespace",
+        ),
         pytest.param("/api/v1/pods?labelSelector=a=b/c", {"name": "n", "namespace": "team"}, "/api/v1/namespaces/team/pods/n", id="in a list with a selector"),
         pytest.param("/api/v1/namespaces", {"name": "n"}, "/api/v1/namespaces/n", id="a namespace"),
     ],

@@ -145,7 +145,11 @@ def audit(method: str, *, first: bool = False, last: bool = False, error: str = 
             ),
             id="an insert fails",
         ),
-        pytest.param(AuditEntry(audit("compute.instances.preempted", first=True, last=True), ()), Line("compute engine", f"preempted VM {VM}"), id="a system event"),
+        pytest.param(
+            AuditEntry(audit("compute.instances.preempted", first=True, last=True), ()),
+            Line("compute engine", f"preempted VM {VM}"),
+            id="a system event",
+        ),
         pytest.param(
             AuditEntry(
                 audit("google.container.v1.ClusterManager.CreateNodePool", last=True),

@@ -57,26 +57,144 @@ def _lease_for(seconds: int) -> Act:
 
 
 ERRORS: list[tuple[Any, ...]] = [
-    ("a topic cannot be created twice", lambda bench: bench.topic(), "ALREADY_EXISTS", "Resource already exists in the project (resource=main).", "Topic already exists"),
-    ("a subscription cannot be created twice", lambda bench: bench.subscribe(), "ALREADY_EXISTS", "Resource already exists in the project (resource=main).", "Subscription already exists"),
-    ("a topic's name for a subscription is an error", lambda bench: bench.subscriber.create_subscription(name=bench.topic_name("other"), topic=bench.topic_name()), "INVALID_ARGUMENT", f"Invalid resource name given (name=projects/P/topics/other). {_NAMES}", "Invalid [subscriptions] name: (name=projects/P/topics/other)"),
+    (
+        "a topic cannot be created twice",
+        lambda bench: bench.topic(),
+        "ALREADY_EXISTS",
+        "Resource already exists in the project (resource=main).",
+        "Topic already exists",
+    ),
+    (
+        "a subscription cannot be created twice",
+        lambda bench: bench.subscribe(),
+        "ALREADY_EXISTS",
+        "Resource already exists in the project (resource=main).",
+        "Subscription already exists",
+    ),
+    (
+        "a topic's name for a subscription is an error",
+        lambda bench: bench.subscriber.create_subscription(
+            name=bench.topic_name("other"), topic=bench.topic_name()
+        ),
+        "INVALID_ARGUMENT",
+        f"Invalid resource name given (name=projects/P/topics/other). {_NAMES}",
+        "Invalid [subscriptions] name: (name=projects/P/topics/other)",
+    ),
     ("publishing to an absent topic is an error", _publish(topic="other"), "NOT_FOUND", "Resource not found (resource=other).", "Topic not found"),
-    ("a subscription to an absent topic is an error", _subscribe(topic="other"), "NOT_FOUND", "Resource not found (resource=other).", "Subscription topic does not exist"),
-    ("a dead-letter policy with an absent topic is an error", lambda bench: bench.subscribe("other", dead_letter_policy={"dead_letter_topic": bench.topic_name("other")}), "NOT_FOUND", "Resource not found (resource=other).", "Dead letter topic not found"),
-    ("a dead-letter policy without a topic is an error", _subscribe(dead_letter_policy={"max_delivery_attempts": 5}), "NOT_FOUND", "Resource not found (resource=).", "Dead letter topic not found"),
-    ("an absent subscription cannot be deleted", lambda bench: bench.subscriber.delete_subscription(subscription=bench.subscription_name("other")), "NOT_FOUND", "Resource not found (resource=other).", "Subscription does not exist"),
-    ("an absent subscription cannot be pulled", lambda bench: bench.pull("other"), "NOT_FOUND", "Resource not found (resource=other).", "Subscription does not exist"),
-    ("a backoff longer than ten minutes is an error", _subscribe(retry_policy={"maximum_backoff": timedelta(seconds=700)}), "INVALID_ARGUMENT", "The value for maximum_backoff is out of bounds. You passed 700s in the request, but the value must be between 0s and 600s."),
-    ("a maximum backoff below the default minimum of ten seconds is an error", _subscribe(retry_policy={"maximum_backoff": timedelta(seconds=5)}), "INVALID_ARGUMENT", "The value for maximum_backoff is too small. You passed 5s in the request, but the minimum value is 10s."),
-    ("a push endpoint that is no HTTP URL is an error", _subscribe(push_config={"push_endpoint": "ftp://example.com/"}), "INVALID_ARGUMENT", "Invalid push endpoint given (endpoint=ftp://example.com/). Refer to https://cloud.google.com/pubsub/subscriber#create for more information.", "Unsupported push_endpoint"),
-    ("a request without messages is an error", lambda bench: bench.publish_all([]), "INVALID_ARGUMENT", "The value for message_count is too small. You passed 0 in the request, but the minimum value is 1.", "No messages to publish"),
-    ("a request with more than a thousand messages is an error", lambda bench: bench.publish_all([{"data": b"x"}] * 1_001), "INVALID_ARGUMENT", "The value for message_count is too large. You passed 1001 in the request, but the maximum value is 1000.", "Too many messages to publish"),
-    ("an empty message is an error", _publish(b""), "INVALID_ARGUMENT", "One or more messages in the publish request is empty. Each message must contain either non-empty data, or at least one attribute.", "Some messages are empty"),
-    ("a request of more than ten million bytes is an error", _publish(b"x" * 10_000_000), "INVALID_ARGUMENT", "The value for request_size is too large. You passed 10000047 in the request, but the maximum value is 10000000.", _accepts("accepts a little more, and does not answer if it is far more")),
-    ("a pull of zero messages is an error", lambda bench: bench.subscriber.pull(subscription=bench.subscription_name(), max_messages=0), "INVALID_ARGUMENT", "You have passed an invalid argument to the service (argument=max_messages).", "No max_messages specified"),
-    ("a pull from a push subscription is an error", lambda bench: bench.push(bench.receiver(), "other") and bench.pull_now("other"), "FAILED_PRECONDITION", "This method is not supported for this subscription type.", _accepts("allows the pull")),
-    ("an acknowledgement without an ack id is an error", _acknowledge(), "INVALID_ARGUMENT", "You have not specified an ack ID in the request.", "No ack ids specified."),
-    ("an unknown ack id is an error", _acknowledge("junk"), "INVALID_ARGUMENT", "You have passed an invalid ack ID to the service (ack_id=junk).", "Invalid ack id (ack_id=junk)"),
+    (
+        "a subscription to an absent topic is an error",
+        _subscribe(topic="other"),
+        "NOT_FOUND",
+        "Resource not found (resource=other).",
+        "Subscription topic does not exist",
+    ),
+    (
+        "a dead-letter policy with an absent topic is an error",
+        lambda bench: bench.subscribe(
+            "other", dead_letter_policy={"dead_letter_topic": bench.topic_name("other")}
+        ),
+        "NOT_FOUND",
+        "Resource not found (resource=other).",
+        "Dead letter topic not found",
+    ),
+    (
+        "a dead-letter policy without a topic is an error",
+        _subscribe(dead_letter_policy={"max_delivery_attempts": 5}),
+        "NOT_FOUND",
+        "Resource not found (resource=).",
+        "Dead letter topic not found",
+    ),
+    (
+        "an absent subscription cannot be deleted",
+        lambda bench: bench.subscriber.delete_subscription(
+            subscription=bench.subscription_name("other")
+        ),
+        "NOT_FOUND",
+        "Resource not found (resource=other).",
+        "Subscription does not exist",
+    ),
+    (
+        "an absent subscription cannot be pulled",
+        lambda bench: bench.pull("other"),
+        "NOT_FOUND",
+        "Resource not found (resource=other).",
+        "Subscription does not exist",
+    ),
+    (
+        "a backoff longer than ten minutes is an error",
+        _subscribe(retry_policy={"maximum_backoff": timedelta(seconds=700)}),
+        "INVALID_ARGUMENT",
+        "The value for maximum_backoff is out of bounds. You passed 700s in the request, but the value must be between 0s and 600s.",
+    ),
+    (
+        "a maximum backoff below the default minimum of ten seconds is an error",
+        _subscribe(retry_policy={"maximum_backoff": timedelta(seconds=5)}),
+        "INVALID_ARGUMENT",
+        "The value for maximum_backoff is too small. You passed 5s in the request, but the minimum value is 10s.",
+    ),
+    (
+        "a push endpoint that is no HTTP URL is an error",
+        _subscribe(push_config={"push_endpoint": "ftp://example.com/"}),
+        "INVALID_ARGUMENT",
+        "Invalid push endpoint given (endpoint=ftp://example.com/). Refer to https://cloud.google.com/pubsub/subscriber#create for more information.",
+        "Unsupported push_endpoint",
+    ),
+    (
+        "a request without messages is an error",
+        lambda bench: bench.publish_all([]),
+        "INVALID_ARGUMENT",
+        "The value for message_count is too small. You passed 0 in the request, but the minimum value is 1.",
+        "No messages to publish",
+    ),
+    (
+        "a request with more than a thousand messages is an error",
+        lambda bench: bench.publish_all([{"data": b"x"}] * 1_001),
+        "INVALID_ARGUMENT",
+        "The value for message_count is too large. You passed 1001 in the request, but the maximum value is 1000.",
+        "Too many messages to publish",
+    ),
+    (
+        "an empty message is an error",
+        _publish(b""),
+        "INVALID_ARGUMENT",
+        "One or more messages in the publish request is empty. Each message must contain either non-empty data, or at least one attribute.",
+        "Some messages are empty",
+    ),
+    (
+        "a request of more than ten million bytes is an error",
+        _publish(b"x" * 10_000_000),
+        "INVALID_ARGUMENT",
+        "The value for request_size is too large. You passed 10000047 in the request, but the maximum value is 10000000.",
+        _accepts("accepts a little more, and does not answer if it is far more"),
+    ),
+    (
+        "a pull of zero messages is an error",
+        lambda bench: bench.subscriber.pull(subscription=bench.subscription_name(), max_messages=0),
+        "INVALID_ARGUMENT",
+        "You have passed an invalid argument to the service (argument=max_messages).",
+        "No max_messages specified",
+    ),
+    (
+        "a pull from a push subscription is an error",
+        lambda bench: bench.push(bench.receiver(), "other") and bench.pull_now("other"),
+        "FAILED_PRECONDITION",
+        "This method is not supported for this subscription type.",
+        _accepts("allows the pull"),
+    ),
+    (
+        "an acknowledgement without an ack id is an error",
+        _acknowledge(),
+        "INVALID_ARGUMENT",
+        "You have not specified an ack ID in the request.",
+        "No ack ids specified.",
+    ),
+    (
+        "an unknown ack id is an error",
+        _acknowledge("junk"),
+        "INVALID_ARGUMENT",
+        "You have passed an invalid ack ID to the service (ack_id=junk).",
+        "Invalid ack id (ack_id=junk)",
+    ),
 ]  # fmt: skip
 for row in ERRORS:
     error_case(*row)

@@ -83,12 +83,27 @@ VALIDATION = (
         "a number below its minimum is invalid",
         bad_widget(("FieldValueInvalid", "spec.size"), "spec.size: Invalid value: 0: spec.size in body should be greater than or equal to 1", size=0),
     ),
-    case("a number above its maximum is invalid", bad_widget(("FieldValueInvalid", "spec.size"), "should be less than or equal to 1000", size=1001, color="blue")),
+    case(
+        "a number above its maximum is invalid",
+        bad_widget(
+            ("FieldValueInvalid", "spec.size"),
+            "should be less than or equal to 1000",
+            size=1001,
+            color="blue",
+        ),
+    ),
     case(
         "a value outside its enum is invalid",
         bad_widget(("FieldValueNotSupported", "spec.color"), 'Unsupported value: "green": supported values: "red", "blue"', color="green"),
     ),
-    case("a string that does not match its pattern is invalid", bad_widget(("FieldValueInvalid", "spec.code"), "spec.code in body should match '^[a-z]+$'", code="A1")),
+    case(
+        "a string that does not match its pattern is invalid",
+        bad_widget(
+            ("FieldValueInvalid", "spec.code"),
+            "spec.code in body should match '^[a-z]+$'",
+            code="A1",
+        ),
+    ),
     case("a string below its minimum length is invalid", bad_widget(("FieldValueInvalid", "spec.code"), "should be at least 2 chars long", code="a")),
     case(
         "a string that does not match its format is invalid",
@@ -156,7 +171,12 @@ VALIDATION = (
 )  # fmt: skip
 
 RULES = (
-    case("a rule's violation has its messageExpression and fieldPath", bad_widget(("FieldValueInvalid", "spec.size"), "a red widget is at most 99 in size", size=200)),
+    case(
+        "a rule's violation has its messageExpression and fieldPath",
+        bad_widget(
+            ("FieldValueInvalid", "spec.size"), "a red widget is at most 99 in size", size=200
+        ),
+    ),
     case("an object that satisfies a rule is accepted", post(WIDGETS, widget(size=200, spec={"color": "blue"}))),
     case(
         "a rule with oldSelf is evaluated on updates only",

@@ -178,7 +178,12 @@ PERMISSIONS = (
             }
         ),
     ),
-    case("the message about a non-resource URL names the path", get("/metrics") .by("nobody") .gives(403, message='forbidden: User "nobody" cannot get path "/metrics"')),
+    case(
+        "the message about a non-resource URL names the path",
+        get("/metrics")
+        .by("nobody")
+        .gives(403, message='forbidden: User "nobody" cannot get path "/metrics"'),
+    ),
     case("the cluster-info ConfigMap is readable without credentials", get("/api/v1/namespaces/kube-public/configmaps/cluster-info").by("anonymous")),
 )  # fmt: skip
 

@@ -84,7 +84,12 @@ CREATE = (
             }
         ),
     ),
-    case("a label's value with spaces is invalid", post(MAPS, config_map(labels={"a": "no spaces"})) .gives(422) .has(invalid(("FieldValueInvalid", "metadata.labels")))),
+    case(
+        "a label's value with spaces is invalid",
+        post(MAPS, config_map(labels={"a": "no spaces"}))
+        .gives(422)
+        .has(invalid(("FieldValueInvalid", "metadata.labels"))),
+    ),
     case(
         "a create with a resourceVersion is an error",
         post(MAPS, config_map(resourceVersion="1")).gives(500, reason=ABSENT, message="resourceVersion should not be set on objects to be created"),
@@ -169,7 +174,11 @@ UPDATE = (
         CREATE_WIDGET,
         patch(f"{WIDGETS}/a", {"metadata": {"labels": {"x": "y"}}}).has({"metadata.generation": 1, "metadata.labels.x": "y"}),
     ),
-    case("a PUT without a uid keeps the uid", post(MAPS, config_map()).saves(uid="metadata.uid"), put(f"{MAPS}/a", config_map()).has({"metadata.uid": "{uid}"})),
+    case(
+        "a PUT without a uid keeps the uid",
+        post(MAPS, config_map()).saves(uid="metadata.uid"),
+        put(f"{MAPS}/a", config_map()).has({"metadata.uid": "{uid}"}),
+    ),
     case(
         "a secret's type is immutable",
         post(SECRETS, {"metadata": {"name": "s"}, "type": "t/x"}),

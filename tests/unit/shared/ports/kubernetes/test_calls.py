@@ -76,12 +76,24 @@ LISTS: dict[str, tuple[Callable[[Cluster], Any], str, dict[str, str]]] = {
     "groups": (lambda one: one.list_groups(), f"{TNG}/tpunodegroups", {"limit": "500"}),
     "groups by their label": (lambda one: one.list_groups_named("tng-a"), f"{TNG}/tpunodegroups", {"labelSelector": "tpu-functions.dev/resource-name=tng-a"}),
     "groups of JobSets": (lambda one: one.list_slice_groups(), f"{TNG}/tpunodegroups", {"labelSelector": "tpu-functions.dev/jobset-name"}),
-    "groups of a JobSet": (lambda one: one.list_slice_groups("ns", "train"), f"{TNG}/namespaces/ns/tpunodegroups", {"labelSelector": "tpu-functions.dev/jobset-name=train"}),
+    "groups of a JobSet": (
+        lambda one: one.list_slice_groups("ns", "train"),
+        f"{TNG}/namespaces/ns/tpunodegroups",
+        {"labelSelector": "tpu-functions.dev/jobset-name=train"},
+    ),
     "Nodes of a group": (lambda one: one.list_nodes("tng-a"), "/api/v1/nodes", {"labelSelector": "tpu-functions.dev/resource-name=tng-a"}),
     "Nodes of a slice": (lambda one: one.list_nodes_of_slice("pool"), "/api/v1/nodes", {"labelSelector": "cloud.google.com/gke-nodepool=pool"}),
     "Pods of a Job": (lambda one: one.list_job_pods("ns", "job"), "/api/v1/namespaces/ns/pods", {"labelSelector": "batch.kubernetes.io/job-name=job"}),
-    "pending Pods": (lambda one: one.list_pending_pods(), "/api/v1/pods", {"labelSelector": "jobset.sigs.k8s.io/job-key", "fieldSelector": "status.phase=Pending"}),
-    "Pods on a Node": (lambda one: one.list_pods_on("node"), "/api/v1/pods", {"labelSelector": "batch.kubernetes.io/job-name", "fieldSelector": "spec.nodeName=node"}),
+    "pending Pods": (
+        lambda one: one.list_pending_pods(),
+        "/api/v1/pods",
+        {"labelSelector": "jobset.sigs.k8s.io/job-key", "fieldSelector": "status.phase=Pending"},
+    ),
+    "Pods on a Node": (
+        lambda one: one.list_pods_on("node"),
+        "/api/v1/pods",
+        {"labelSelector": "batch.kubernetes.io/job-name", "fieldSelector": "spec.nodeName=node"},
+    ),
     "Pods on any Node": (
         lambda one: one.list_bound_pods(),
         "/api/v1/pods",
@@ -93,7 +105,11 @@ LISTS: dict[str, tuple[Callable[[Cluster], Any], str, dict[str, str]]] = {
     ),
     "JobSets": (lambda one: one.list_jobsets(), f"{JOBSETS}/jobsets", {"limit": "500"}),
     "requests of kubelets": (lambda one: one.list_signing_requests(), REQUESTS, {"limit": "500", "fieldSelector": KUBELETS}),
-    "Events about an object": (lambda one: one.list_events("ns", "u"), "/api/v1/namespaces/ns/events", {"limit": "500", "fieldSelector": "involvedObject.uid=u"}),
+    "Events about an object": (
+        lambda one: one.list_events("ns", "u"),
+        "/api/v1/namespaces/ns/events",
+        {"limit": "500", "fieldSelector": "involvedObject.uid=u"},
+    ),
 }  # fmt: skip
 
 
@@ -181,9 +197,19 @@ WRITES: dict[str, tuple[Callable[[Cluster], Any], Request, list[Any], Any]] = {
         {},
     ),
     "finalizers": (lambda one: one.patch_group(GROUP, finalizers=[]), ("PATCH", GROUP_PATH, {"metadata": {"resourceVersion": "7", "finalizers": []}}), [], {}),
-    "annotations": (lambda one: one.annotate_group(GROUP, {"a": None}), ("PATCH", GROUP_PATH, {"metadata": {"resourceVersion": "7", "annotations": {"a": None}}}), [], {}),
+    "annotations": (
+        lambda one: one.annotate_group(GROUP, {"a": None}),
+        ("PATCH", GROUP_PATH, {"metadata": {"resourceVersion": "7", "annotations": {"a": None}}}),
+        [],
+        {},
+    ),
     "a new group": (lambda one: one.create_group(GROUP), ("POST", f"{TNG}/namespaces/ns/tpunodegroups", GROUP), [], {}),
-    "the deletion of a group": (lambda one: one.delete_group(GROUP), ("DELETE", GROUP_PATH, {"preconditions": {"uid": "u", "resourceVersion": "7"}}), [GONE], True),
+    "the deletion of a group": (
+        lambda one: one.delete_group(GROUP),
+        ("DELETE", GROUP_PATH, {"preconditions": {"uid": "u", "resourceVersion": "7"}}),
+        [GONE],
+        True,
+    ),
     "a Node": (lambda one: one.patch_node("n", {"a": 1}), ("PATCH", "/api/v1/nodes/n", {"a": 1}), [], {}),
     "the deletion of a Node": (lambda one: one.delete_node("n", "u"), ("DELETE", "/api/v1/nodes/n", {"preconditions": {"uid": "u"}}), [GONE, CONFLICT], None),
     "a token": (lambda one: one.create_token_secret({"a": 1}), ("POST", SECRETS, {"a": 1}), [TAKEN], None),

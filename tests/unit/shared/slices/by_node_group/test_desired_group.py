@@ -128,9 +128,20 @@ def test_a_job_key_of_five_characters_is_long_enough() -> None:
 PROVISIONING_MODELS: dict[str, tuple[dict[str, str], dict[str, Any], dict[str, Any]]] = {
     "the template's model": ({}, {"provisioningModel": "FLEX_START", "maxRunDuration": "24h"}, {"provisioningModel": "FLEX_START", "maxRunDuration": "24h"}),
     "Spot": ({SPOT: "true"}, {}, {"provisioningModel": "SPOT"}),
-    "Spot, where the template has a reservation": ({SPOT: "true"}, {"provisioningModel": "RESERVATION_BOUND", "reservation": "of-the-template"}, {"provisioningModel": "SPOT"}),
+    "Spot, where the template has a reservation": (
+        {SPOT: "true"},
+        {"provisioningModel": "RESERVATION_BOUND", "reservation": "of-the-template"},
+        {"provisioningModel": "SPOT"},
+    ),
     "a reservation": ({RESERVATION: "r"}, {}, {"provisioningModel": "RESERVATION_BOUND", "reservation": "r"}),
-    "a reservation of another project": (OTHERS, {"provisioningModel": "FLEX_START", "maxRunDuration": "24h"}, {"provisioningModel": "RESERVATION_BOUND", "reservation": "projects/other-project/reservations/r"}),
+    "a reservation of another project": (
+        OTHERS,
+        {"provisioningModel": "FLEX_START", "maxRunDuration": "24h"},
+        {
+            "provisioningModel": "RESERVATION_BOUND",
+            "reservation": "projects/other-project/reservations/r",
+        },
+    ),
 }  # fmt: skip
 
 
@@ -163,9 +174,17 @@ LABELS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, str]]] = {
         {},
         {},
     ),
-    "the location of the Nodes": (selecting(**{ZONE: "us-central1-c", "topology.kubernetes.io/region": "us-central1"}), {}, {ZONE: "us-central1-c", "topology.kubernetes.io/region": "us-central1"}),
+    "the location of the Nodes": (
+        selecting(**{ZONE: "us-central1-c", "topology.kubernetes.io/region": "us-central1"}),
+        {},
+        {ZONE: "us-central1-c", "topology.kubernetes.io/region": "us-central1"},
+    ),
     "a hint of GKE": (selecting(**{"cloud.google.com/gke-location-hint": "cell"}), {}, {"cloud.google.com/gke-location-hint": "cell"}),
-    "labels of the template": (selecting(**{"cloud.google.com/gke-flex-start": "true"}), {"cloud.google.com/gke-flex-start": "true"}, {"cloud.google.com/gke-flex-start": "true"}),
+    "labels of the template": (
+        selecting(**{"cloud.google.com/gke-flex-start": "true"}),
+        {"cloud.google.com/gke-flex-start": "true"},
+        {"cloud.google.com/gke-flex-start": "true"},
+    ),
     "copied from the Pod": ({"metadata": {"labels": {"a": "1", "b": "2"}, "annotations": {COPY: " a, ,b,,missing"}}}, {}, {"a": "1", "b": "2"}),
     "copied, except labels that are set otherwise": (
         {
@@ -344,20 +363,63 @@ INPUT_ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "the Pod's nodeSelector cloud.google.com/gke-tpu-accelerator is 'tpu-v5p-slice': it must be "
         "tpu-v6e-slice, tpu7 or tpu7x, which TPUNodeGroups are made of",
     ),
-    "a selector of GKE that groups cannot fulfil": (selecting(**{"cloud.google.com/gke-tpu-ici-resiliency": "true"}), {}, mismatch("cloud.google.com/gke-tpu-ici-resiliency", "true", "no such label", "")),
+    "a selector of GKE that groups cannot fulfil": (
+        selecting(**{"cloud.google.com/gke-tpu-ici-resiliency": "true"}),
+        {},
+        mismatch("cloud.google.com/gke-tpu-ici-resiliency", "true", "no such label", ""),
+    ),
     "a number of chips that no host has": ({"chips": 3}, {}, "the Pod asks for 3 of google.com/tpu: it must ask for as many as a host has, 1, 2, 4 or 8"),
-    "an invalid topology": (selecting(**{"cloud.google.com/gke-tpu-topology": "big"}), {}, "the Pod's nodeSelector cloud.google.com/gke-tpu-topology is 'big': it must be a shape, as in " "2x2x2 or 4x4"),
-    "a topology of another generation": (selecting(**{"cloud.google.com/gke-tpu-topology": "2x2x2"}), {}, "the Pod's nodeSelector cloud.google.com/gke-tpu-topology: topology must have two dimensions with " "ct6e-standard-4t, as in 4x4"),
-    "large hosts in a slice of several": ({"chips": 8}, {}, "the topology 4x4 would need 2 hosts of 8 chips: hosts of a slice with more than one have 4, " "which the Pod must ask for"),
-    "no key": ({"metadata": {"labels": {"jobset.sigs.k8s.io/job-key": None}}}, {}, "the Pod has no label jobset.sigs.k8s.io/job-key: JobSet sets it on the Pods of its Jobs"),
-    "a short key": ({"metadata": {"labels": {"jobset.sigs.k8s.io/job-key": "abc"}}}, {}, "the label jobset.sigs.k8s.io/job-key is 'abc': it must be at least 5 letters and digits, as " "JobSet computes it (40 hex digits)"),
-    "Spot and reserved": (selecting(**{SPOT: "true", RESERVATION: "r"}), {}, f"the Pod's nodeSelector has both {SPOT} and {RESERVATION}: VMs of a reservation are never " "Spot; it must have one of them"),
+    "an invalid topology": (
+        selecting(**{"cloud.google.com/gke-tpu-topology": "big"}),
+        {},
+        "the Pod's nodeSelector cloud.google.com/gke-tpu-topology is 'big': it must be a shape, as in "
+        "2x2x2 or 4x4",
+    ),
+    "a topology of another generation": (
+        selecting(**{"cloud.google.com/gke-tpu-topology": "2x2x2"}),
+        {},
+        "the Pod's nodeSelector cloud.google.com/gke-tpu-topology: topology must have two dimensions with "
+        "ct6e-standard-4t, as in 4x4",
+    ),
+    "large hosts in a slice of several": (
+        {"chips": 8},
+        {},
+        "the topology 4x4 would need 2 hosts of 8 chips: hosts of a slice with more than one have 4, "
+        "which the Pod must ask for",
+    ),
+    "no key": (
+        {"metadata": {"labels": {"jobset.sigs.k8s.io/job-key": None}}},
+        {},
+        "the Pod has no label jobset.sigs.k8s.io/job-key: JobSet sets it on the Pods of its Jobs",
+    ),
+    "a short key": (
+        {"metadata": {"labels": {"jobset.sigs.k8s.io/job-key": "abc"}}},
+        {},
+        "the label jobset.sigs.k8s.io/job-key is 'abc': it must be at least 5 letters and digits, as "
+        "JobSet computes it (40 hex digits)",
+    ),
+    "Spot and reserved": (
+        selecting(**{SPOT: "true", RESERVATION: "r"}),
+        {},
+        f"the Pod's nodeSelector has both {SPOT} and {RESERVATION}: VMs of a reservation are never "
+        "Spot; it must have one of them",
+    ),
     "Spot with the value false": (selecting(**{SPOT: "false"}), {}, f'the Pod\'s nodeSelector {SPOT} must be "true", or not be there'),
-    "another node pool": (selecting(**{"cloud.google.com/gke-nodepool": "pool-1"}), {}, mismatch("cloud.google.com/gke-nodepool", "pool-1", f"cloud.google.com/gke-nodepool={NAME}")),
+    "another node pool": (
+        selecting(**{"cloud.google.com/gke-nodepool": "pool-1"}),
+        {},
+        mismatch(
+            "cloud.google.com/gke-nodepool", "pool-1", f"cloud.google.com/gke-nodepool={NAME}"
+        ),
+    ),
     "another zone": (selecting(**{ZONE: "a"}), {}, mismatch(ZONE, "a", f"{ZONE}=us-central1-c")),
     "another architecture": (selecting(**{"kubernetes.io/arch": "arm64"}), {}, mismatch("kubernetes.io/arch", "arm64", "kubernetes.io/arch=amd64", "")),
     "one host": (selecting(**{"kubernetes.io/hostname": "a"}), {}, mismatch("kubernetes.io/hostname", "a", "no such label", "")),
-    "a selector that only GKE can fulfil": (selecting(**{"cloud.google.com/compute-class": "x"}), {}, mismatch("cloud.google.com/compute-class", "x", "no such label")),
+    "a selector that only GKE can fulfil": (
+        selecting(**{"cloud.google.com/compute-class": "x"}),
+        {},
+        mismatch("cloud.google.com/compute-class", "x", "no such label"),
+    ),
     "a label that has another value in the template": (selecting(team="red"), {"spec": {"nodeLabels": {"team": "blue"}}}, mismatch("team", "red", "team=blue")),
     "an exclusive topology that no Node can have": (
         annotated(**{EXCLUSIVE: "beta.kubernetes.io/rack"}),
@@ -373,13 +435,29 @@ INPUT_ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "TPUNodeGroup in YAML with project, nodeLocation and instanceConfig, without a name and what "
         "follows from the Pod",
     ),
-    "a template with fields of the Pod": ({}, {"spec": {"topology": "4x4", "instanceConfig": {"machineType": "ct6e-standard-4t"}}}, f"{TEMPLATE} must not have spec.topology, spec.instanceConfig.machineType: the Pod decides it"),
-    "a template without an instanceConfig": ({}, {"spec": {"instanceConfig": None}}, f"{TEMPLATE} must be a TPUNodeGroup: spec.instanceConfig must be a mapping"),
+    "a template with fields of the Pod": (
+        {},
+        {"spec": {"topology": "4x4", "instanceConfig": {"machineType": "ct6e-standard-4t"}}},
+        f"{TEMPLATE} must not have spec.topology, spec.instanceConfig.machineType: the Pod decides it",
+    ),
+    "a template without an instanceConfig": (
+        {},
+        {"spec": {"instanceConfig": None}},
+        f"{TEMPLATE} must be a TPUNodeGroup: spec.instanceConfig must be a mapping",
+    ),
     "a template without a spec": ({}, {"spec": None}, f"{TEMPLATE} must be a TPUNodeGroup: spec must be a mapping"),
     "a template whose labels are a list": ({}, {"spec": {"nodeLabels": ["a"]}}, f"{TEMPLATE} must be a TPUNodeGroup: spec.nodeLabels must be a mapping"),
     "a template whose own labels are a list": ({}, {"metadata": {"labels": ["a"]}}, f"{TEMPLATE} must be a TPUNodeGroup: metadata.labels must be a mapping"),
-    "a template whose annotations are text": ({}, {"metadata": {"annotations": "a"}}, f"{TEMPLATE} must be a TPUNodeGroup: metadata.annotations must be a mapping"),
-    "a template whose labels have a number for a key": ({}, {"spec": {"nodeLabels": {1: 2}}}, f"with {TEMPLATE} the TPUNodeGroup would be invalid: spec.nodeLabels.1: must be text, not 2"),
+    "a template whose annotations are text": (
+        {},
+        {"metadata": {"annotations": "a"}},
+        f"{TEMPLATE} must be a TPUNodeGroup: metadata.annotations must be a mapping",
+    ),
+    "a template whose labels have a number for a key": (
+        {},
+        {"spec": {"nodeLabels": {1: 2}}},
+        f"with {TEMPLATE} the TPUNodeGroup would be invalid: spec.nodeLabels.1: must be text, not 2",
+    ),
     "a template with an invalid field": (
         {},
         {"spec": {"project": "P", "instanceConfig": {"image": None}}},

@@ -288,23 +288,90 @@ def test_a_spot_pool_requires_a_toleration_of_spot(
 NO_KEY = "the Pod has no label jobset.sigs.k8s.io/job-key: JobSet sets it on the Pods of its Jobs"
 INPUTS: list[Any] = [
     pytest.param({"labels": {"jobset.sigs.k8s.io/job-key": None}}, NO_KEY, id="no key"),
-    pytest.param({"labels": {"jobset.sigs.k8s.io/jobset-name": None}, "annotations": {"jobset.sigs.k8s.io/jobset-name": "x/../y?z"}}, "the Pod's jobset.sigs.k8s.io/jobset-name is 'x/../y?z': it must be the name of a JobSet", id="no name of a JobSet"),
-    pytest.param({"labels": {"jobset.sigs.k8s.io/job-key": "abc"}}, "the label jobset.sigs.k8s.io/job-key is 'abc': it must be at least 5 letters and digits, as JobSet computes it (40 hex digits)", id="short key"),
-    pytest.param({"node_selector": {"cloud.google.com/gke-tpu-accelerator": None}}, "the Pod's nodeSelector cloud.google.com/gke-tpu-accelerator is missing: it must be tpu-v4-podslice, tpu-v5-lite-podslice, tpu-v5p-slice, tpu-v6e-slice or tpu7x", id="no accelerator"),
-    pytest.param({"node_selector": {"cloud.google.com/gke-tpu-accelerator": "gpu"}}, "the Pod's nodeSelector cloud.google.com/gke-tpu-accelerator is 'gpu': it must be tpu-v4-podslice, tpu-v5-lite-podslice, tpu-v5p-slice, tpu-v6e-slice or tpu7x", id="accelerator"),
+    pytest.param(
+        {
+            "labels": {"jobset.sigs.k8s.io/jobset-name": None},
+            "annotations": {"jobset.sigs.k8s.io/jobset-name": "x/../y?z"},
+        },
+        "the Pod's jobset.sigs.k8s.io/jobset-name is 'x/../y?z': it must be the name of a JobSet",
+        id="no name of a JobSet",
+    ),
+    pytest.param(
+        {"labels": {"jobset.sigs.k8s.io/job-key": "abc"}},
+        "the label jobset.sigs.k8s.io/job-key is 'abc': it must be at least 5 letters and digits, as JobSet computes it (40 hex digits)",
+        id="short key",
+    ),
+    pytest.param(
+        {"node_selector": {"cloud.google.com/gke-tpu-accelerator": None}},
+        "the Pod's nodeSelector cloud.google.com/gke-tpu-accelerator is missing: it must be tpu-v4-podslice, tpu-v5-lite-podslice, tpu-v5p-slice, tpu-v6e-slice or tpu7x",
+        id="no accelerator",
+    ),
+    pytest.param(
+        {"node_selector": {"cloud.google.com/gke-tpu-accelerator": "gpu"}},
+        "the Pod's nodeSelector cloud.google.com/gke-tpu-accelerator is 'gpu': it must be tpu-v4-podslice, tpu-v5-lite-podslice, tpu-v5p-slice, tpu-v6e-slice or tpu7x",
+        id="accelerator",
+    ),
     pytest.param({"tpu": 8}, "the Pod asks for 8 of google.com/tpu: a host of tpu-v5p-slice has 4, all of which the Pod must ask for", id="chips"),
-    pytest.param({"node_selector": _selector("tpu-v6e-slice", "4x4x4")}, "the Pod's nodeSelector cloud.google.com/gke-tpu-topology is '4x4x4': a topology of tpu-v6e-slice has 2 numbers above 0, as in 4x4", id="dimensions"),
-    pytest.param({"node_selector": {"cloud.google.com/gke-tpu-topology": "2x0x2"}}, "the Pod's nodeSelector cloud.google.com/gke-tpu-topology is '2x0x2': a topology of tpu-v5p-slice has 3 numbers above 0, as in 2x2x2", id="a zero"),
-    pytest.param({"node_selector": _selector("tpu-v6e-slice", "1x1")}, "the topology 1x1 has 1 chips, which hosts of 4 do not make up: the Pod must ask for as much of google.com/tpu as a host of the slice has", id="a topology smaller than a host"),
-    pytest.param({"node_selector": _selector("tpu-v6e-slice", "3x3")}, "the topology 3x3 has 9 chips, which hosts of 4 do not make up: the Pod must ask for as much of google.com/tpu as a host of the slice has", id="a topology with a remainder"),
-    pytest.param({"node_selector": _selector("tpu-v6e-slice", "99999999999x4")}, "the topology 99999999999x4 would need 99999999999 hosts: no slice has so many", id="too many hosts"),
-    pytest.param({"node_selector": _selector("tpu-v6e-slice", "4x4"), "tpu": 8}, "the topology 4x4 would need 2 hosts of 8 chips: the hosts of a slice with more than one have 4, which the Pod must ask for", id="large hosts"),
-    pytest.param({"annotations": {COPY_LABELS: RELEASE_LABEL}, "labels": {RELEASE_LABEL: "99999999999"}}, "the Pod's annotation tpu-provisioner.cloud.google.com/copy-labels names tpu-functions.dev/release-after: labels under google.com and tpu-functions.dev say whose a Node is and are not copied; it must name others", id="a release deadline as a label"),
-    pytest.param({"node_selector": {RELEASE_LABEL: "99999999999"}}, "the Pod's nodeSelector has tpu-functions.dev/release-after, and the Nodes of its pool have no label under tpu-functions.dev that stays: it must be taken out", id="a release deadline as a selector"),
-    pytest.param({"node_selector": {SPOT: "false"}}, 'the Pod\'s nodeSelector cloud.google.com/gke-spot must be "true", or not be there', id="Spot with the value false"),
-    pytest.param({"node_selector": {"cloud.google.com/reservation-name": ""}}, "the Pod's nodeSelector has cloud.google.com/reservation-name, which no Node has unless its reservation is named: cloud.google.com/reservation-name must name one, or both must be taken out", id="a reservation without a name"),
-    pytest.param({"node_selector": {"topology.kubernetes.io/zone": ""}}, "the Pod's nodeSelector has topology.kubernetes.io/zone=, and the Nodes of its pool would have topology.kubernetes.io/zone=us-east5-a: it must be taken out", id="a zone without a name"),
-    pytest.param({"annotations": {NETWORKS: "a:b, c"}}, "the Pod's annotation tpu-provisioner.cloud.google.com/additional-node-networks is 'a:b, c': it must be network:subnetwork pairs, separated by commas", id="networks"),
+    pytest.param(
+        {"node_selector": _selector("tpu-v6e-slice", "4x4x4")},
+        "the Pod's nodeSelector cloud.google.com/gke-tpu-topology is '4x4x4': a topology of tpu-v6e-slice has 2 numbers above 0, as in 4x4",
+        id="dimensions",
+    ),
+    pytest.param(
+        {"node_selector": {"cloud.google.com/gke-tpu-topology": "2x0x2"}},
+        "the Pod's nodeSelector cloud.google.com/gke-tpu-topology is '2x0x2': a topology of tpu-v5p-slice has 3 numbers above 0, as in 2x2x2",
+        id="a zero",
+    ),
+    pytest.param(
+        {"node_selector": _selector("tpu-v6e-slice", "1x1")},
+        "the topology 1x1 has 1 chips, which hosts of 4 do not make up: the Pod must ask for as much of google.com/tpu as a host of the slice has",
+        id="a topology smaller than a host",
+    ),
+    pytest.param(
+        {"node_selector": _selector("tpu-v6e-slice", "3x3")},
+        "the topology 3x3 has 9 chips, which hosts of 4 do not make up: the Pod must ask for as much of google.com/tpu as a host of the slice has",
+        id="a topology with a remainder",
+    ),
+    pytest.param(
+        {"node_selector": _selector("tpu-v6e-slice", "99999999999x4")},
+        "the topology 99999999999x4 would need 99999999999 hosts: no slice has so many",
+        id="too many hosts",
+    ),
+    pytest.param(
+        {"node_selector": _selector("tpu-v6e-slice", "4x4"), "tpu": 8},
+        "the topology 4x4 would need 2 hosts of 8 chips: the hosts of a slice with more than one have 4, which the Pod must ask for",
+        id="large hosts",
+    ),
+    pytest.param(
+        {"annotations": {COPY_LABELS: RELEASE_LABEL}, "labels": {RELEASE_LABEL: "99999999999"}},
+        "the Pod's annotation tpu-provisioner.cloud.google.com/copy-labels names tpu-functions.dev/release-after: labels under google.com and tpu-functions.dev say whose a Node is and are not copied; it must name others",
+        id="a release deadline as a label",
+    ),
+    pytest.param(
+        {"node_selector": {RELEASE_LABEL: "99999999999"}},
+        "the Pod's nodeSelector has tpu-functions.dev/release-after, and the Nodes of its pool have no label under tpu-functions.dev that stays: it must be taken out",
+        id="a release deadline as a selector",
+    ),
+    pytest.param(
+        {"node_selector": {SPOT: "false"}},
+        'the Pod\'s nodeSelector cloud.google.com/gke-spot must be "true", or not be there',
+        id="Spot with the value false",
+    ),
+    pytest.param(
+        {"node_selector": {"cloud.google.com/reservation-name": ""}},
+        "the Pod's nodeSelector has cloud.google.com/reservation-name, which no Node has unless its reservation is named: cloud.google.com/reservation-name must name one, or both must be taken out",
+        id="a reservation without a name",
+    ),
+    pytest.param(
+        {"node_selector": {"topology.kubernetes.io/zone": ""}},
+        "the Pod's nodeSelector has topology.kubernetes.io/zone=, and the Nodes of its pool would have topology.kubernetes.io/zone=us-east5-a: it must be taken out",
+        id="a zone without a name",
+    ),
+    pytest.param(
+        {"annotations": {NETWORKS: "a:b, c"}},
+        "the Pod's annotation tpu-provisioner.cloud.google.com/additional-node-networks is 'a:b, c': it must be network:subnetwork pairs, separated by commas",
+        id="networks",
+    ),
 ]  # fmt: skip
 
 
@@ -413,7 +480,20 @@ AFFINITIES: dict[str, tuple[dict[str, Any], dict[str, Any], str | None]] = {
         {},
         "matchFields",
     ),
-    "a preference": ({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "preference": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}}]}}, {}, None),
+    "a preference": (
+        {
+            "nodeAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 1,
+                        "preference": {"matchExpressions": [{"key": "team", "operator": "Exists"}]},
+                    }
+                ]
+            }
+        },
+        {},
+        None,
+    ),
 }  # fmt: skip
 
 
@@ -616,9 +696,38 @@ HASHES: list[tuple[str, Callable[[], str], Callable[[], str], bool]] = [
     ("reservations", lambda: _hash(), lambda: _hash(node_selector={"cloud.google.com/reservation-name": "r"}), False),
     ("selectors", lambda: _hash(), lambda: _hash(node_selector={"team": "a"}), False),
     ("zones", lambda: _hash(), lambda: _hash(node_selector={"topology.kubernetes.io/zone": "us-east5-b"}), False),
-    ("copied labels", lambda: _hash(annotations={COPY_LABELS: "jobset.sigs.k8s.io/restart-attempt"}), lambda: _hash(annotations={COPY_LABELS: "jobset.sigs.k8s.io/restart-attempt"}, labels={"jobset.sigs.k8s.io/restart-attempt": "1"}), True),
-    ("labels copied by settings", lambda: _hash(labels={"team": "a"}), lambda: _hash(replace(SETTINGS, pod_to_node_labels=("team",)), labels={"team": "a"}), True),
-    ("all other settings", lambda: _hash(), lambda: _hash(GkeSettings("p", "us-east5", "c", zone="us-east5-c", disk_type="d", max_pods=20, secure_boot=False, tags=("t",))), True),
+    (
+        "copied labels",
+        lambda: _hash(annotations={COPY_LABELS: "jobset.sigs.k8s.io/restart-attempt"}),
+        lambda: _hash(
+            annotations={COPY_LABELS: "jobset.sigs.k8s.io/restart-attempt"},
+            labels={"jobset.sigs.k8s.io/restart-attempt": "1"},
+        ),
+        True,
+    ),
+    (
+        "labels copied by settings",
+        lambda: _hash(labels={"team": "a"}),
+        lambda: _hash(replace(SETTINGS, pod_to_node_labels=("team",)), labels={"team": "a"}),
+        True,
+    ),
+    (
+        "all other settings",
+        lambda: _hash(),
+        lambda: _hash(
+            GkeSettings(
+                "p",
+                "us-east5",
+                "c",
+                zone="us-east5-c",
+                disk_type="d",
+                max_pods=20,
+                secure_boot=False,
+                tags=("t",),
+            )
+        ),
+        True,
+    ),
     ("owners", lambda: _hash(), lambda: _hash(owner={"kind": "Job", "name": "another", "controller": True}), True),
 ]  # fmt: skip
 
@@ -861,8 +970,14 @@ INVALID: list[Any] = [
     pytest.param({"GCP_CLUSTER": "My Cluster"}, "GCP_CLUSTER='My Cluster' is wrong: it must be the cluster's name"),
     pytest.param({"GCP_ZONE": "us-east5"}, "GCP_ZONE='us-east5' is wrong: it must be a zone, such as us-east5-a"),
     pytest.param({"GCP_ZONE": "us-east1-a"}, "GCP_ZONE='us-east1-a' is wrong: it must be a zone of the cluster's region, us-east5"),
-    pytest.param({"GCP_ZONE": "us-east1-a", "GCP_CLUSTER_LOCATION": "us-east5-b"}, "GCP_ZONE='us-east1-a' is wrong: it must be a zone of the cluster's region, us-east5"),
-    pytest.param({"GCP_POD_TO_NODE_LABELS": "a,google.com/b"}, "GCP_POD_TO_NODE_LABELS='a,google.com/b' is wrong: it must be labels of Pods that are not under google.com or tpu-functions.dev"),
+    pytest.param(
+        {"GCP_ZONE": "us-east1-a", "GCP_CLUSTER_LOCATION": "us-east5-b"},
+        "GCP_ZONE='us-east1-a' is wrong: it must be a zone of the cluster's region, us-east5",
+    ),
+    pytest.param(
+        {"GCP_POD_TO_NODE_LABELS": "a,google.com/b"},
+        "GCP_POD_TO_NODE_LABELS='a,google.com/b' is wrong: it must be labels of Pods that are not under google.com or tpu-functions.dev",
+    ),
     pytest.param({"GCP_NODE_ADDITIONAL_NETWORKS": "n"}, "GCP_NODE_ADDITIONAL_NETWORKS='n' is wrong: it must be network:subnetwork pairs, separated by commas"),
     pytest.param({"GCP_NODE_SECURE_BOOT": "maybe"}, "GCP_NODE_SECURE_BOOT='maybe' is wrong: it must be true or false"),
     pytest.param({"GKE_MAX_PODS_PER_NODE": "257"}, "GKE_MAX_PODS_PER_NODE='257' is wrong: it must be a whole number from 8 to 256"),
