@@ -125,12 +125,7 @@ class _Assessment:
             yield Report(self.outcome, self.why, request.name, subject.node, self.group_key)
 
     def _build_decision(self, kind: str, reason: str, message: str) -> WriteDecision:
-        condition = {
-            "type": kind,
-            "status": "True",
-            "reason": reason,
-            "message": message,
-        }
+        condition = {"type": kind, "status": "True", "reason": reason, "message": message}
         return WriteDecision(self.name, condition, self.candidate.raw)
 
 

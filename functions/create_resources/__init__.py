@@ -25,7 +25,7 @@ ManagedInstanceGroupReady. They report the errors of Compute Engine, except tran
 from __future__ import annotations
 
 from functions.create_resources import decide, observe
-from shared.base.reasons import REASONS, Reason
+from shared.base.reasons import Reason
 from shared.frame.plan import Plan
 from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step
@@ -45,11 +45,8 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     """
     condition = CONDITION_OF[find_kind(error.about) or MIG]
 
-    def add_error(known: Status, reason: Reason) -> Status:
-        message = f"{error.message} ({error.call}). {REASONS[reason]}"
-        return known.with_condition(
-            condition, False, reason, message, group=work.group, now=work.now
-        )
+    def add_error(known: Status, reason: Reason, message: str) -> Status:
+        return known.with_condition(condition, False, reason, message, work.group, work.now)
 
     return report_environment_error(work, error, add_error)
 

@@ -1,4 +1,4 @@
-"""The actions of create_resources."""
+"""Take ownership of a group, and insert its resources."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from shared.node_groups.status import (
     NOUN,
     POLICY,
     TEMPLATE,
-    Counts,
     Resource,
     State,
     Status,
@@ -46,52 +45,45 @@ class CreationReport:
 
     def add_conditions(self, group: NodeGroup, known: Status, now: datetime) -> Status:
         """``known`` with the conditions and counts that follow from its entries and this report."""
+        source, template = group.spec.source, self.found.get(TEMPLATE)
+        machine_type, model = known.machine_type, known.provisioning_model
+        if isinstance(source, InstanceConfig):
+            machine_type, model = source.machine_type, source.provisioning_model
+        elif isinstance(template, Template):
+            machine = machine_of(group, template.machine_type)
+            machine_type = machine.machine_type if machine else ""
+            model = template.provisioning_model or "STANDARD"
+        counts = replace(known.counts, desired=group.spec.node_count)
+        if self.members:  # the sweep decides by the number of running VMs which steps to trigger
+            running = sum(member.status == "RUNNING" for member in self.members)
+            counts = replace(counts, running=running)
         known = replace(
-            self._with_machine(group, known),
+            known,
             observed_generation=group.generation,
-            counts=self._counts(known.counts, group.spec.node_count),
+            machine_type=machine_type,
+            provisioning_model=model,
+            counts=counts,
         )
         known = known.with_condition(
-            Type.ACCEPTED, True, "Accepted", "The spec is valid", group=group, now=now
+            Type.ACCEPTED, True, "Accepted", "The spec is valid", group, now
         )
         for kind, resource in known.resources.items():
             words = self._describe_resource(group, known, kind, resource)
             if words is not None:
-                status, reason, message = words
-                known = known.with_condition(
-                    CONDITION_OF[kind], status, reason, message, group=group, now=now
-                )
-        return known
-
-    def _counts(self, known: Counts, desired: int) -> Counts:
-        """Count the running VMs: the sweep decides by their number which steps to trigger."""
-        running = sum(member.status == "RUNNING" for member in self.members)
-        return replace(known, desired=desired, running=running if self.members else known.running)
-
-    def _with_machine(self, group: NodeGroup, known: Status) -> Status:
-        source, template = group.spec.source, self.found.get(TEMPLATE)
-        if isinstance(source, InstanceConfig):
-            return replace(
-                known,
-                machine_type=source.machine_type,
-                provisioning_model=source.provisioning_model,
-            )
-        if isinstance(template, Template):
-            machine = machine_of(group, template.machine_type)
-            return replace(
-                known,
-                machine_type=machine.machine_type if machine else "",
-                provisioning_model=template.provisioning_model or "STANDARD",
-            )
+                known = known.with_condition(CONDITION_OF[kind], *words, group, now)
         return known
 
     def _describe_resource(
         self, group: NodeGroup, known: Status, kind: str, resource: Resource
     ) -> Words | None:
         """The condition of a resource; ``None``: unchanged."""
-        noun = NOUN[kind]
+        noun, found, own = NOUN[kind], self.found.get(kind), group.spec.user_template
         if resource.state is State.READY:
-            return self._describe_ready(group, known, kind)
+            if kind == MIG:
+                return self._describe_mig(group, known, found) if isinstance(found, Mig) else None
+            if kind == TEMPLATE and own is not None:
+                return True, "ExternalTemplate", f"Using {own.uri}"
+            return True, "Ready", _CREATED[kind]
         if resource.state is State.GONE:
             text = f"The {noun} {resource.name} is gone. {REASONS[Reason.RESOURCE_LOST]}"
             return False, Reason.RESOURCE_LOST, text
@@ -107,16 +99,6 @@ class CreationReport:
         text = f"Compute Engine is creating the {noun} {resource.name}"
         return False, Reason.PROVISIONING, text
 
-    def _describe_ready(self, group: NodeGroup, known: Status, kind: str) -> Words | None:
-        found, own = self.found.get(kind), group.spec.user_template
-        if isinstance(found, Mig):
-            return self._describe_mig(group, known, found)
-        if kind == MIG:
-            return None
-        if kind == TEMPLATE and own is not None:
-            return True, "ExternalTemplate", f"Using {own.uri}"
-        return True, "Ready", _CREATED[kind]
-
     def _describe_mig(self, group: NodeGroup, known: Status, found: Mig) -> Words:
         desired = group.spec.node_count
         if found.target_size != desired:
@@ -125,29 +107,19 @@ class CreationReport:
                 f"{desired} nodes. Resize it back, or delete the group and apply it again."
             )
             return False, Reason.RESOURCE_CONFLICT, text
-        is_in_creation = found.is_bulk_in_progress or found.creating > 0 or found.recreating > 0
-        specific = self._find_reported_error(found) if is_in_creation else None
-        if specific is not None:
-            return False, *specific
+        if found.is_bulk_in_progress or found.creating > 0 or found.recreating > 0:
+            errors = [(found.uri, error) for error in found.errors]
+            for member in self.members:
+                errors += [(f"VM {member.name} of {found.uri}", error) for error in member.errors]
+            for subject, error in errors:  # the first one that is not transient
+                reason = error.reason
+                if reason is not None:
+                    text = f"{subject}: {error.message} ({error.code}). {REASONS[reason]}"
+                    return False, reason, _with_field(reason, text)
         if found.is_bulk_in_progress or (found.creating > 0 and known.completed_at is None):
             count = found.creating or desired
             return False, Reason.PROVISIONING, f"Waiting for Compute Engine to create {count} VMs"
         return True, "Ready", _CREATED[MIG]
-
-    def _find_reported_error(self, found: Mig) -> tuple[Reason, str] | None:
-        """The reason and message of the first error of the MIG or its VMs that is not transient."""
-        of_mig = ((found.uri, error) for error in found.errors)
-        of_vms = (
-            (f"VM {member.name} of {found.uri}", error)
-            for member in self.members
-            for error in member.errors
-        )
-        for subject, error in (*of_mig, *of_vms):
-            reason = error.reason
-            if reason is not None:
-                words = f"{subject}: {error.message} ({error.code}). {REASONS[reason]}"
-                return reason, _with_field(reason, words)
-        return None
 
 
 def _with_field(reason: str, message: str) -> str:

@@ -1,4 +1,4 @@
-"""What create_resources does: pure, from what it has observed."""
+"""Which resources of a group to insert, and what its status reports then."""
 
 from __future__ import annotations
 
@@ -6,23 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from functions.create_resources import observe
 from functions.create_resources.actions import Insert, InsertResources, TakeOwnership
-from functions.create_resources.observe import (
-    ObservedResources,
-    ObservedUnreadable,
-    list_violations,
-)
 from functions.create_resources.user_template import find_template_violation
 from shared.base.reasons import Reason
 from shared.frame.plan import Action, Plan, Send
-from shared.node_groups import readiness
-from shared.node_groups.lifecycle import (
-    Goal,
-    ResourceAction,
-    Transition,
-    find_transition,
-    make_observation,
-)
+from shared.node_groups import lifecycle, readiness
 from shared.node_groups.node_group import AnyGroup, InstanceConfig
 from shared.node_groups.resources import mig_body, policy_body, template_body
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Status, Type
@@ -33,53 +22,31 @@ from shared.triggers import routes
 from shared.triggers.message import Cause
 
 
-def decide(observed: ObservedResources | ObservedUnreadable, now: datetime) -> Plan:
+def decide(observed: observe.ObservedResources | observe.ObservedUnreadable, now: datetime) -> Plan:
     """Decide which resources to insert, and what the status reports."""
-    group = observed.group
+    group, known = observed.group, observed.status
     if group.deleting is not None:
-        return _plan_tear_down(group, now)
+        forward = Send(routes.TEAR_DOWN, (message_about(group, Cause.FORWARDED, now),))
+        return Plan("Deleting", best_effort=(forward,) if group.has_finalizer else ())
     if group.has_operator_finalizer or observed.has_operator_children:
-        write = _build_managed_elsewhere(group, observed.status, now)
-        return Plan("ManagedElsewhere", first=(write,))
-    if isinstance(observed, ObservedUnreadable):
-        known = restore_entries(observed.group, observed.status, now)
-        violations = [*map(str, observed.group.violations)]
-        entries = known.resources  # tear_down needs them
-        return _plan_rejection(group, known, violations, entries, now)
-    violations = list_violations(observed.group, observed.projects)
-    if violations:
-        return _plan_rejection(
-            group, observed.status, violations, _build_entries(observed, now), now
+        message = (
+            "tpu-operator manages this group: it has its finalizers or children. tpu-functions does "
+            "nothing until they are removed. Migrate the group, or leave it to tpu-operator."
         )
+        reason = Reason.MANAGED_ELSEWHERE
+        known = known.with_condition(Type.ACCEPTED, False, reason, message, group, now)
+        return Plan("ManagedElsewhere", first=(WriteStatus(readiness.conclude(group, known, now)),))
+    if isinstance(observed, observe.ObservedUnreadable):
+        known = restore_entries(observed.group, known, now)  # tear_down needs the entries
+        return _plan_rejection(group, known, [*map(str, group.violations)], now)
+    violations = observe.list_violations(observed.group, observed.projects)
+    if violations:
+        known = replace(known, resources=_build_entries(observed, now))
+        return _plan_rejection(group, known, violations, now)
     return _plan_inserts(observed, now)
 
 
-def _plan_tear_down(group: AnyGroup, now: datetime) -> Plan:
-    if not group.has_finalizer:
-        return Plan("Deleting")
-    message = message_about(group, Cause.FORWARDED, now)
-    return Plan("Deleting", best_effort=(Send(routes.TEAR_DOWN, (message,)),))
-
-
-def _build_managed_elsewhere(group: AnyGroup, known: Status, now: datetime) -> Action:
-    message = (
-        "tpu-operator manages this group: it has its finalizers or children. tpu-functions does "
-        "nothing until they are removed. Migrate the group, or leave it to tpu-operator."
-    )
-    known = known.with_condition(
-        Type.ACCEPTED, False, Reason.MANAGED_ELSEWHERE, message, group=group, now=now
-    )
-    return WriteStatus(readiness.conclude(group, known, now))
-
-
-def _plan_rejection(
-    group: AnyGroup,
-    known: Status,
-    violations: list[str],
-    entries: Mapping[str, Resource],
-    now: datetime,
-) -> Plan:
-    known = replace(known, observed_generation=group.generation, resources=dict(entries))
+def _plan_rejection(group: AnyGroup, known: Status, violations: list[str], now: datetime) -> Plan:
     advice = "Delete the group, correct the spec and apply it again."
     if not group.violations:  # only the project is not served
         advice = (
@@ -87,53 +54,50 @@ def _plan_rejection(
             "group, correct the spec and apply it again."
         )
     message = f"{'; '.join(violations)}. {advice}"
-    known = known.with_condition(
-        Type.ACCEPTED, False, Reason.INVALID_SPEC, message, group=group, now=now
-    )
+    known = replace(known, observed_generation=group.generation)
+    known = known.with_condition(Type.ACCEPTED, False, Reason.INVALID_SPEC, message, group, now)
     write = WriteStatus(readiness.conclude(group, known, now))
     # Owned, so that its deletion passes through tear_down, which knows what may exist.
-    ownership = () if group.is_owned else (TakeOwnership(),)
-    return Plan("InvalidSpec", first=(write, *ownership))
+    return Plan("InvalidSpec", first=(write,) if group.is_owned else (write, TakeOwnership()))
 
 
-def _plan_inserts(observed: ObservedResources, now: datetime) -> Plan:
+def _plan_inserts(observed: observe.ObservedResources, now: datetime) -> Plan:
     group, known = observed.group, observed.status
+    entries = _build_entries(observed, now)
     actions: list[Action] = []
     if not group.is_owned:
         # The status first: a group with our finalizer and no entries counts as one with a lost status.
         if not known.resources:
-            known = _conclude(observed, known, _build_entries(observed, now), now)
+            known = _conclude(observed, known, entries, now)
             actions.append(WriteStatus(known))
         actions.append(TakeOwnership())
-    transitions = _advance_all(observed, now)
-    resources = {kind: transition.resource for kind, transition in transitions.items()}
-    inserts = _build_inserts(observed, transitions)
+    transitions = {
+        kind: _advance(observed, kind, entry, now) for kind, entry in entries.items() if kind != MIG
+    }
+    # The MIG refers to the others.
+    is_blocked = any(one.resource.state is not State.READY for one in transitions.values())
+    transitions[MIG] = _advance(observed, MIG, entries[MIG], now, is_blocked=is_blocked)
+    resources = {kind: one.resource for kind, one in transitions.items()}
+    # Only for the intents that this invocation writes, by compare-and-swap: if another step has written
+    # the status since, nothing is inserted.
     actions.append(WriteStatus(_conclude(observed, known, resources, now)))
+    inserts = tuple(
+        Insert(kind, group.spec, body)
+        for kind, one in transitions.items()
+        if one.action is lifecycle.ResourceAction.INSERT
+        if (body := _build_body(observed, kind)) is not None
+    )
     if inserts:
         actions.append(InsertResources(inserts, observed.report))
-    return Plan(_name_outcome(observed, resources, inserts), first=tuple(actions))
+        outcome = "Inserting"
+    elif all(resource.state is State.READY for resource in resources.values()):
+        outcome = "ResourcesReady"
+    else:
+        outcome = "Paused" if group.is_paused else "Waiting"
+    return Plan(outcome, first=tuple(actions))
 
 
-def _conclude(
-    observed: ObservedResources, known: Status, resources: Mapping[str, Resource], now: datetime
-) -> Status:
-    known = replace(known, resources=dict(resources))
-    return readiness.conclude(
-        observed.group, observed.report.add_conditions(observed.group, known, now), now
-    )
-
-
-def _name_outcome(
-    observed: ObservedResources, resources: Mapping[str, Resource], inserts: tuple[Insert, ...]
-) -> str:
-    if inserts:
-        return "Inserting"
-    if all(resource.state is State.READY for resource in resources.values()):
-        return "ResourcesReady"
-    return "Paused" if observed.group.is_paused else "Waiting"
-
-
-def _build_entries(observed: ObservedResources, now: datetime) -> dict[str, Resource]:
+def _build_entries(observed: observe.ObservedResources, now: datetime) -> dict[str, Resource]:
     """An entry for each resource that the spec needs.
 
     The entries of a new group are Pending. A group that has our finalizer and no entry has lost its
@@ -141,79 +105,56 @@ def _build_entries(observed: ObservedResources, now: datetime) -> dict[str, Reso
     immediately (the rows of `lifecycle.TABLE` for Creating and `Guard.LOST`), and not first in 5 seconds
     like one that was read from the status: at worst Compute Engine answers 409.
     """
-    spec = observed.group.spec
-    name = observed.group.resource_name
-    new = Resource(name)
-    if observed.group.has_finalizer:
-        new = Resource(name, State.CREATING, now)
+    group, spec = observed.group, observed.group.spec
+    new = Resource(group.resource_name)
+    if group.has_finalizer:
+        new = Resource(group.resource_name, State.CREATING, now)
     entries = {kind: observed.status.resources.get(kind, new) for kind in spec.resource_kinds}
     if spec.user_template is not None and TEMPLATE not in observed.status.resources:
         entries[TEMPLATE] = Resource(spec.user_template.name)
     return entries
 
 
-def _advance_all(observed: ObservedResources, now: datetime) -> dict[str, Transition]:
-    """The next state of each resource; the MIG waits until the others are Ready."""
-    entries = _build_entries(observed, now)
-    transitions = {
-        kind: _advance(observed, kind, resource, now)
-        for kind, resource in entries.items()
-        if kind != MIG
-    }
-    are_ready = all(one.resource.state is State.READY for one in transitions.values())
-    transitions[MIG] = _advance(observed, MIG, entries[MIG], now, is_blocked=not are_ready)
-    return transitions
+def _conclude(
+    observed: observe.ObservedResources,
+    known: Status,
+    resources: Mapping[str, Resource],
+    now: datetime,
+) -> Status:
+    known = replace(known, resources=dict(resources))
+    known = observed.report.add_conditions(observed.group, known, now)
+    return readiness.conclude(observed.group, known, now)
 
 
 def _advance(
-    observed: ObservedResources,
+    observed: observe.ObservedResources,
     kind: str,
-    resource: Resource,
+    entry: Resource,
     now: datetime,
     *,
     is_blocked: bool = False,
-) -> Transition:
-    observation = make_observation(
+) -> lifecycle.Transition:
+    spec, found = observed.group.spec, observed.found.get(kind)
+    violation = None
+    if spec.user_template is not None and isinstance(found, Template):
+        violation = find_template_violation(spec, found)
+    observation = lifecycle.make_observation(
         observed.group,
         kind,
-        resource,
+        entry,
         observed.found,
         observed.operations,
-        violation=_find_violation(observed, kind),
+        violation=violation or "",
         is_resync=observed.trigger.is_resync,
         may_repeat_insert=observed.may_repeat_insert,
         is_blocked=is_blocked,
         was_complete=observed.status.completed_at is not None,
         has_no_entry=kind not in observed.status.resources,
     )
-    return find_transition(Goal.CREATE, resource, observation, now)
+    return lifecycle.find_transition(lifecycle.Goal.CREATE, entry, observation, now)
 
 
-def _find_violation(observed: ObservedResources, kind: str) -> str:
-    """The violations of the user's own template, if the group has one."""
-    spec, found = observed.group.spec, observed.found.get(kind)
-    if spec.user_template is None or not isinstance(found, Template):
-        return ""
-    return find_template_violation(spec, found) or ""
-
-
-def _build_inserts(
-    observed: ObservedResources, transitions: Mapping[str, Transition]
-) -> tuple[Insert, ...]:
-    """The inserts for which this invocation sets Creating.
-
-    The status is written first, by compare-and-swap: if another step has written it since, nothing
-    is inserted.
-    """
-    return tuple(
-        Insert(kind, observed.group.spec, body)
-        for kind, transition in transitions.items()
-        if transition.action is ResourceAction.INSERT
-        if (body := _build_body(observed, kind)) is not None
-    )
-
-
-def _build_body(observed: ObservedResources, kind: str) -> dict[str, object] | None:
+def _build_body(observed: observe.ObservedResources, kind: str) -> dict[str, object] | None:
     """The body of an insert; ``None`` for a user's own template: `lifecycle.TABLE` never inserts it."""
     source = observed.group.spec.source
     if kind == POLICY:

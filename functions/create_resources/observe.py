@@ -1,15 +1,15 @@
-"""What create_resources reads."""
+"""The resources of a group, as far as their state does not follow from its status."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from functions.create_resources.creation_report import CreationReport
 from shared.base.reasons import Reason
 from shared.node_groups.node_group import NodeGroup, Spec, UnreadableGroup
 from shared.node_groups.resources import KINDS, Found, find_operation
-from shared.node_groups.status import MIG, TEMPLATE, Resource, State, Status, Type
+from shared.node_groups.status import MIG, TEMPLATE, State, Status, Type
 from shared.node_groups.work import GroupWork
 from shared.ports.gce.values import ManagedInstance, Mig, Operation
 from shared.triggers.trigger import LogTrigger, Trigger
@@ -29,6 +29,7 @@ class ObservedResources:
     found: Mapping[str, Found | None] = field(default_factory=dict)
     operations: Mapping[str, Operation | None] = field(default_factory=dict)
     members: tuple[ManagedInstance, ...] = ()
+    """The VMs of the MIG with their errors, if the creation or repair of one may have failed."""
     may_repeat_insert: bool = False
     """Whether this invocation inserts although an entry became Creating only seconds ago.
 
@@ -54,141 +55,76 @@ class ObservedUnreadable:
 
 def observe(work: GroupWork) -> ObservedResources | ObservedUnreadable:
     """Read the resources whose state does not follow from the status."""
-    group, known = work.group, work.status
+    group, known, trigger = work.group, work.status, work.trigger
     is_left_alone = group.deleting is not None or group.has_operator_finalizer
-    may_have_children = not is_left_alone and not group.has_finalizer
-    has_operator_children = may_have_children and _has_operator_children(work)
+    has_operator_children = (
+        not is_left_alone
+        and not group.has_finalizer
+        and work.cluster.has_operator_children(group.namespace, group.operator_child_names)
+    )
     if isinstance(group, UnreadableGroup):
         return ObservedUnreadable(group, known, has_operator_children)
+    spec, projects = group.spec, work.settings.projects
     observed = ObservedResources(
         group,
         known,
-        work.trigger,
-        work.settings.projects,
+        trigger,
+        projects,
         has_operator_children,
-        may_repeat_insert=work.trigger.is_redelivered and work.is_first_observation,
+        may_repeat_insert=trigger.is_redelivered and work.is_first_observation,
     )
-    if is_left_alone or has_operator_children:
+    if is_left_alone or has_operator_children or list_violations(group, projects):
         return observed
-    if list_violations(group, work.settings.projects):
-        return observed
-    found = {
-        kind: KINDS[kind].find(work.gce, group.spec, group.resource_name)
-        for kind in _list_kinds_to_read(work, group.spec)
-    }
-    return replace(
-        observed,
-        found=found,
-        operations=_read_operations(work, group.spec, found),
-        members=_read_members(work, group.spec, found.get(MIG)),
-    )
-
-
-def _has_operator_children(work: GroupWork) -> bool:
-    group = work.group
-    return work.cluster.has_operator_children(group.namespace, group.operator_child_names)
-
-
-def _list_kinds_to_read(work: GroupWork, spec: Spec) -> Iterator[str]:
-    """The kinds whose state does not follow from the status, as far as the trigger concerns them.
-
-    A kind that is not read is inserted if its entry is Pending, otherwise its entry stays as it is.
-    """
-    if _is_known_failure(work):
-        return
-    for kind in spec.resource_kinds:
-        resource = work.status.resources.get(kind)
-        if resource is None or resource.state is State.PENDING:
-            must_read = not _is_known_absent(work, spec, kind)
-        else:
-            must_read = not _is_known_ready(work, spec, kind, resource)
-        if must_read and _concerns(work, kind):
-            yield kind
-
-
-def _is_known_absent(work: GroupWork, spec: Spec, kind: str) -> bool:
-    """Whether the status shows that a resource without an entry, or with a Pending one, does not exist.
-    Then it is inserted without a read.
-
-    It may exist if it is a user's own template, if its entry was lost (the group has our finalizer, so
-    there was one), and in a second observation: the answer to an insert may have been 409.
-    """
-    is_users_own = kind == TEMPLATE and spec.user_template is not None
-    is_status_lost = kind not in work.status.resources and work.group.has_finalizer
-    return work.is_first_observation and not is_users_own and not is_status_lost
-
-
-def _is_known_ready(work: GroupWork, spec: Spec, kind: str, resource: Resource) -> bool:
-    """Whether the status shows that a policy or template exists; false for a MIG.
-
-    While there is no MIG, a second observation reads both: the insert of the MIG may have failed because
-    one is missing. A user's own template is read until the slice has been complete once
-    (``completed_at``): an insert of the MIG needs its content.
-    """
-    if kind == MIG or resource.state is not State.READY:
-        return False
-    if kind == TEMPLATE and spec.user_template is not None:
-        return work.status.completed_at is not None
-    return _has_mig(work.status) or work.is_first_observation
-
-
-def _concerns(work: GroupWork, kind: str) -> bool:
-    """Whether the resource is read after this trigger. While it is being inserted, an event about
-    another kind does not require reading it: the end of its own insert will trigger the step."""
-    trigger = work.trigger
-    if not isinstance(trigger, LogTrigger) or not work.is_first_observation or kind == MIG:
-        return True
-    resource = work.status.resources.get(kind)
-    is_creating = resource is not None and resource.state is State.CREATING
-    return not is_creating or trigger.event.kind == KINDS[kind].collection
-
-
-def _is_known_failure(work: GroupWork) -> bool:
-    """Whether the event is another failed insert of a VM, and the condition already reports an error.
-    Then nothing is read: the MIG exists, and its condition stays as it is."""
-    match work.trigger:
-        case LogTrigger(event):
-            return event.has_failed and event.concerns_vm and _has_error(work.status)
-    return False
-
-
-def _has_error(known: Status) -> bool:
-    """Whether the status reports an error of the MIG or its VMs."""
     condition = known.conditions.get(Type.MIG_READY)
     no_errors = ("Ready", Reason.PROVISIONING, Reason.PAUSED)
-    return condition is not None and condition.reason not in no_errors
-
-
-def _has_mig(known: Status) -> bool:
-    mig = known.resources.get(MIG)
-    return mig is not None and mig.state is State.READY
-
-
-def _read_operations(
-    work: GroupWork, spec: Spec, found: Mapping[str, Found | None]
-) -> dict[str, Operation | None]:
-    """Read the recorded operations of resources that were read and do not exist."""
-    return {
-        kind: find_operation(work.gce, spec, kind, resource)
-        for kind, resource in work.status.resources.items()
-        if resource.operation and kind in found and found[kind] is None
+    is_error_known = condition is not None and condition.reason not in no_errors
+    event = trigger.event if isinstance(trigger, LogTrigger) else None
+    if event is not None and event.concerns_vm and event.has_failed and is_error_known:
+        return observed  # one more VM has failed: the MIG exists, and its condition stays as it is
+    found = {
+        kind: KINDS[kind].find(work.gce, spec, group.resource_name)
+        for kind in spec.resource_kinds
+        if _must_read(work, spec, kind)
     }
+    operations = {
+        kind: find_operation(work.gce, spec, kind, entry)
+        for kind, entry in known.resources.items()
+        if entry.operation and kind in found and found[kind] is None
+    }
+    # The condition of a MIG that was read is computed without the former one. So its VMs' errors are
+    # read again while it reports one: otherwise the error would seem to be over.
+    members: tuple[ManagedInstance, ...] = ()
+    mig, may_have_failed = found.get(MIG), event is None or event.has_failed or is_error_known
+    if isinstance(mig, Mig) and may_have_failed and (mig.creating or mig.recreating):
+        members = work.gce.list_managed_instances(spec.project, spec.zone, group.resource_name)
+    return replace(observed, found=found, operations=operations, members=members)
 
 
-def _read_members(work: GroupWork, spec: Spec, found: Found | None) -> tuple[ManagedInstance, ...]:
-    """Read the MIG's members with their errors, if the creation or repair of a VM may have failed.
+def _must_read(work: GroupWork, spec: Spec, kind: str) -> bool:
+    """Whether the state of a resource does not follow from the status, and the trigger concerns it.
 
-    The condition of a MIG that was read is computed without the former one. So while that reports an
-    error, the members are read, too: otherwise the error would seem to be over.
+    A resource that is not read is inserted if its entry is Pending, otherwise its entry stays as it is.
     """
-    trigger = work.trigger
-    is_success = isinstance(trigger, LogTrigger) and not trigger.event.has_failed
-    may_have_failed = not is_success or _has_error(work.status)
-    if not isinstance(found, Mig) or not may_have_failed:
-        return ()
-    if not found.creating and not found.recreating:
-        return ()
-    return work.gce.list_managed_instances(spec.project, spec.zone, work.group.resource_name)
+    known, is_first = work.status, work.is_first_observation
+    entry, mig = known.resources.get(kind), known.resources.get(MIG)
+    is_users_own = kind == TEMPLATE and spec.user_template is not None
+    if entry is None or entry.state is State.PENDING:
+        # It was not inserted, unless its entry was lost (a group with our finalizer had one), or a
+        # second observation follows an insert that was answered with 409.
+        is_lost = entry is None and work.group.has_finalizer
+        return is_users_own or is_lost or not is_first
+    if kind == MIG:
+        return True
+    if entry.state is State.READY:
+        # An insert of the MIG needs the content of a user's own template. In a second observation the
+        # insert of the MIG may have failed because a policy or template is missing.
+        if is_users_own:
+            return known.completed_at is None
+        return not is_first and (mig is None or mig.state is not State.READY)
+    if entry.state is State.CREATING and is_first and isinstance(work.trigger, LogTrigger):
+        # The end of its own insert will trigger the step.
+        return work.trigger.event.kind == KINDS[kind].collection
+    return True
 
 
 def list_violations(group: NodeGroup, projects: frozenset[str]) -> list[str]:

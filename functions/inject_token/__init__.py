@@ -31,7 +31,7 @@ from __future__ import annotations
 from functools import partial
 
 from functions.inject_token import decide, observe
-from shared.base.reasons import REASONS, Reason
+from shared.base.reasons import Reason
 from shared.frame.plan import Plan
 from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step
@@ -46,10 +46,9 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     """Report an environment error in the condition of this step; after an event about one VM only in
     the log, because the next resync tries the VM again (`report_environment_error`)."""
 
-    def add_error(known: Status, reason: Reason) -> Status:
-        message = f"{error.message} ({error.call}). {REASONS[reason]}"
+    def add_error(known: Status, reason: Reason, message: str) -> Status:
         return known.with_condition(
-            Type.TOKENS_INJECTED, False, reason, message, group=work.group, now=work.now
+            Type.TOKENS_INJECTED, False, reason, message, work.group, work.now
         )
 
     return report_environment_error(work, error, add_error)

@@ -1,4 +1,4 @@
-"""The actions of inject_token."""
+"""Write the token of a VM into its metadata, make it valid, and revoke it if the VM has joined."""
 
 from __future__ import annotations
 
@@ -27,17 +27,13 @@ class SetMetadata:
         try:
             work.gce.set_metadata(project, zone, self.instance, self.items)
         except CallError as error:
-            named = error.of(self.instance.name)
-            raise _without_secret(named, self.items.get(TOKEN_KEY, "")) from None
+            # Without the token: an API may quote what it rejects.
+            secret, named = self.items.get(TOKEN_KEY, ""), error.of(self.instance.name)
+            message = named.message.replace(secret, "[token]") if secret else named.message
+            raise CallError(named.call, named.http, named.code, message, named.about) from None
 
     def describe(self) -> str:
         return f"write the join token into the metadata of {self.instance.name}"
-
-
-def _without_secret(error: CallError, secret: str) -> CallError:
-    """The error without the token: an API may quote what it rejects."""
-    message = error.message.replace(secret, "[token]") if secret else error.message
-    return CallError(error.call, error.http, error.code, message, error.about)
 
 
 @dataclass(frozen=True)

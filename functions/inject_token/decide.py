@@ -1,4 +1,4 @@
-"""What inject_token does: pure, from what it has observed."""
+"""Which VMs of a group get a token, and what the condition TokensInjected reports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functions.inject_token.observe import NothingToInject, ObservedVms, Vm
 from shared.frame.plan import Action, Each, Plan, Send, fail_each
 from shared.node_groups import readiness
 from shared.node_groups.actions import DeleteNode, DeleteSecret
-from shared.node_groups.bootstrap import TOKEN_LIFE, Token, join_metadata
+from shared.node_groups.bootstrap import TOKEN_LIFE, join_metadata
 from shared.node_groups.status import Type
 from shared.node_groups.work import WriteStatus, message_about
 from shared.triggers import routes
@@ -28,7 +28,7 @@ created the Secret."""
 def decide(observed: ObservedVms | NothingToInject, now: datetime) -> Plan:
     """Decide which of the observed VMs get a token."""
     if isinstance(observed, NothingToInject):
-        return _decide_without_tokens(observed, now)
+        return _plan_without_tokens(observed, now)
     if not observed.trigger.vms:
         return _plan_resync(observed, now)
     injections = tuple(
@@ -40,30 +40,31 @@ def decide(observed: ObservedVms | NothingToInject, now: datetime) -> Plan:
     # nothing fails: otherwise each retry of the message would publish them again.
     unread = tuple(_build_messages(observed, observed.unread, now))
     first = () if observed.is_repetition else tuple(Each("", (send,)) for send in unread)
+    last = list[Action](unread if observed.is_repetition else ())
+    # An error that an earlier invocation has reported about one of these VMs is over then.
+    names = [vm.instance.name for vm in observed.vms]
+    known = token_report.end_error(observed.group, observed.status, names, now)
+    if injections and known != observed.status:
+        last.insert(0, WriteStatus(readiness.conclude(observed.group, known, now)))
     return Plan(
         "Injecting" if injections else "NothingToDo",
         each=(*first, *injections, *fail_each(observed.errors)),
-        if_all_succeeded=(
-            *(_plan_end_of_error(observed, now) if injections else ()),
-            *(unread if observed.is_repetition else ()),
-        ),
+        if_all_succeeded=tuple(last),
     )
 
 
-def _decide_without_tokens(observed: NothingToInject, now: datetime) -> Plan:
-    if observed.group.deleting is not None:
+def _plan_without_tokens(observed: NothingToInject, now: datetime) -> Plan:
+    group = observed.group
+    if group.deleting is not None:
         return Plan("Deleting")
     known = observed.status.without_retry(routes.INJECT_TOKEN)
     if not observed.can_be_served:
         # create_resources reports why; this step only ends its own transient error.
-        write = WriteStatus(readiness.conclude(observed.group, known, now))
+        write = WriteStatus(readiness.conclude(group, known, now))
         return Plan("NotServed", first=() if known == observed.status else (write,))
     message = "bootstrapKubernetes is not set: the VMs join by other means"
-    known = known.with_condition(
-        Type.TOKENS_INJECTED, True, "NotNeeded", message, group=observed.group, now=now
-    )
-    write = WriteStatus(readiness.conclude(observed.group, known, now))
-    return Plan("NoBootstrap", first=(write,))
+    known = known.with_condition(Type.TOKENS_INJECTED, True, "NotNeeded", message, group, now)
+    return Plan("NoBootstrap", first=(WriteStatus(readiness.conclude(group, known, now)),))
 
 
 def _plan_injection(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:
@@ -82,7 +83,9 @@ def _plan_injection(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Ac
     token = vm.token
     if token is None or token.expires - now < MIN_LEFT:
         token = observed.fresh[vm.instance.name]
-    metadata = _build_metadata(observed, vm, token)
+    # The VM's complete metadata, because setMetadata replaces all of it.
+    added = join_metadata(token, endpoint=observed.bootstrap.endpoint, ca_hash=observed.ca_hash)
+    metadata = {**vm.instance.metadata, **added}
     if metadata != vm.instance.metadata:  # also after a rotation of the cluster's CA
         yield SetMetadata(observed.group.spec, vm.instance, metadata)
     yield CreateSecret(token, vm.instance.name)
@@ -91,20 +94,28 @@ def _plan_injection(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Ac
         yield RevokeIfJoined(token.id, vm.instance.name, stale_uid)
 
 
-def _build_metadata(observed: ObservedVms, vm: Vm, token: Token) -> dict[str, str]:
-    """The VM's complete metadata, because setMetadata replaces all of it."""
-    added = join_metadata(token, endpoint=observed.bootstrap.endpoint, ca_hash=observed.ca_hash)
-    return {**vm.instance.metadata, **added}
-
-
 def _plan_resync(observed: ObservedVms, now: datetime) -> Plan:
     """Publish the names of all VMs that need an injection, and report how many have a token."""
-    names = [vm.instance.name for vm in observed.vms if _needs_injection(vm, observed.trigger, now)]
-    sends = tuple(_build_messages(observed, names, now))
+    group = observed.group
+    unjoined: list[str] = []
+    needy: list[str] = []
+    done = 0
+    for vm in observed.vms:
+        name, token = vm.instance.name, vm.token
+        done += vm.has_joined or (token is not None and token.expires > now)
+        if vm.has_joined or not _is_metadata_writable(vm, observed.trigger):
+            continue
+        unjoined.append(name)
+        is_expiring = token is None or token.expires - now < MIN_LEFT
+        is_unused = token is not None and now - (token.expires - TOKEN_LIFE) >= UNUSED_AFTER
+        if is_expiring or is_unused or vm.is_node_stale:
+            needy.append(name)
+    sends = tuple(_build_messages(observed, needy, now))
+    known = token_report.add_condition(group, observed.status, unjoined, done, now)
     return Plan(
         "PublishingVMs" if sends else "AllHaveTokens",
         each=tuple(Each("", (send,)) for send in sends),
-        after=(_build_status(observed, now),),
+        after=(WriteStatus(readiness.conclude(group, known, now)),),
     )
 
 
@@ -124,36 +135,3 @@ def _is_metadata_writable(vm: Vm, trigger: Trigger) -> bool:
     return vm.instance.status == "RUNNING" or (
         isinstance(trigger, LogTrigger) and vm.instance.status == "STAGING"
     )
-
-
-def _needs_injection(vm: Vm, trigger: Trigger, now: datetime) -> bool:
-    if vm.has_joined or not _is_metadata_writable(vm, trigger):
-        return False
-    if vm.token is None or vm.token.expires - now < MIN_LEFT or vm.is_node_stale:
-        return True
-    return now - (vm.token.expires - TOKEN_LIFE) >= UNUSED_AFTER
-
-
-def _build_status(observed: ObservedVms, now: datetime) -> WriteStatus:
-    """The status with TokensInjected from the list of a resync."""
-    group = observed.group
-    unjoined = [
-        vm.instance.name
-        for vm in observed.vms
-        if not vm.has_joined and _is_metadata_writable(vm, observed.trigger)
-    ]
-    done = sum(vm.has_joined or _has_valid_token(vm, now) for vm in observed.vms)
-    known = token_report.add_condition(group, observed.status, unjoined, done, now)
-    return WriteStatus(readiness.conclude(group, known, now))
-
-
-def _plan_end_of_error(observed: ObservedVms, now: datetime) -> Iterator[Action]:
-    """End an error that an earlier invocation has reported about one of these VMs."""
-    group, names = observed.group, [vm.instance.name for vm in observed.vms]
-    known = token_report.end_error(group, observed.status, names, now)
-    if known != observed.status:
-        yield WriteStatus(readiness.conclude(group, known, now))
-
-
-def _has_valid_token(vm: Vm, now: datetime) -> bool:
-    return vm.token is not None and vm.token.expires > now

@@ -1,8 +1,8 @@
-"""What inject_token reads."""
+"""The VMs of a group that may need a token, with the Nodes of their names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -61,8 +61,7 @@ class ObservedVms:
     """The names of VMs that there was no time to read."""
     is_repetition: bool = False
     """Whether this is a later attempt: the message was redelivered, or is observed again. An earlier
-    attempt may have published the unread names, so this one does only if all else succeeds
-    (`forward_rest`)."""
+    attempt may have published the unread names, so this one does only if all else succeeds."""
     errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of VMs that could not be read."""
 
@@ -89,8 +88,7 @@ def observe(work: GroupWork) -> ObservedVms | NothingToInject:
     if group.deleting is not None or bootstrap is None:
         return NothingToInject(group, known)
     if not work.trigger.vms:
-        vms = tuple(_list_vms(work, group))
-        return ObservedVms(group, bootstrap, known, work.trigger, vms)
+        return ObservedVms(group, bootstrap, known, work.trigger, _list_vms(work, group))
     vms, unread, errors = _read_named_vms(work, group)
     return ObservedVms(
         group,
@@ -133,29 +131,24 @@ def _read_named_vms(
     """
     vms: list[Vm] = []
     errors: list[CallError | OutOfTimeError] = []
-    names = work.trigger.vms
+    names, resource_name = work.trigger.vms, group.resource_name
     with work.reserve(work.remaining_s() * (1 - READING_SHARE)):
         for index, name in enumerate(names):
             if index and not work.has_time():
                 return tuple(vms), names[index:], tuple(errors)
             try:
-                vm = _find_vm(work, group, name)
+                instance = work.gce.find_instance(group.spec.project, group.spec.zone, name)
+                if instance is None or not instance.is_member_of(group.spec.zone, resource_name):
+                    continue
+                raw = work.cluster.find_node(name)
             except CallError as error:
                 errors.append(error.of(name))
             except OutOfTimeError as error:
                 errors.append(OutOfTimeError(f"{name}: {error}"))
             else:
-                vms += [vm] if vm is not None else []
+                node = parse_node(raw) if raw is not None else None
+                vms.append(_build_vm(group, instance, node, work.now))
     return tuple(vms), (), tuple(errors)
-
-
-def _find_vm(work: GroupWork, group: NodeGroup, name: str) -> Vm | None:
-    spec = group.spec
-    instance = work.gce.find_instance(spec.project, spec.zone, name)
-    if instance is None or not instance.is_member_of(spec.zone, group.resource_name):
-        return None
-    raw = work.cluster.find_node(name)
-    return _build_vm(group, instance, parse_node(raw) if raw else None, work.now)
 
 
 def _build_vm(group: NodeGroup, instance: Instance, node: Node | None, now: datetime) -> Vm:
@@ -163,9 +156,11 @@ def _build_vm(group: NodeGroup, instance: Instance, node: Node | None, now: date
     return Vm(instance, node, find_token(instance.metadata, now), is_stale)
 
 
-def _list_vms(work: GroupWork, group: NodeGroup) -> Iterator[Vm]:
+def _list_vms(work: GroupWork, group: NodeGroup) -> tuple[Vm, ...]:
     spec, name = group.spec, group.resource_name
     nodes = {node.vm: node for node in map(parse_node, work.cluster.list_nodes(name))}
-    for instance in work.gce.list_instances(spec.project, spec.zone, name):
-        if instance.is_member_of(spec.zone, name):
-            yield _build_vm(group, instance, nodes.get(instance.name), work.now)
+    return tuple(
+        _build_vm(group, instance, nodes.get(instance.name), work.now)
+        for instance in work.gce.list_instances(spec.project, spec.zone, name)
+        if instance.is_member_of(spec.zone, name)
+    )

@@ -35,12 +35,10 @@ def add_condition(
     desired = group.spec.node_count
     if done >= desired:
         message = f"All {desired} VMs have a join token or have joined"
-        return known.with_condition(
-            Type.TOKENS_INJECTED, True, "Injected", message, group=group, now=now
-        )
+        return known.with_condition(Type.TOKENS_INJECTED, True, "Injected", message, group, now)
     message = f"{done} of {desired} VMs have a join token or have joined"
     return known.with_condition(
-        Type.TOKENS_INJECTED, False, Reason.PROVISIONING, message, group=group, now=now
+        Type.TOKENS_INJECTED, False, Reason.PROVISIONING, message, group, now
     )
 
 
@@ -54,7 +52,7 @@ def end_error(group: NodeGroup, known: Status, vms: Sequence[str], now: datetime
         return known
     message = "The last error has not occurred again"
     return known.with_condition(
-        Type.TOKENS_INJECTED, False, Reason.PROVISIONING, message, group=group, now=now
+        Type.TOKENS_INJECTED, False, Reason.PROVISIONING, message, group, now
     )
 
 

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from functions.label_node import decide, observe
 from functions.label_node.observed_nodes import ObservedNodes
-from shared.base.reasons import REASONS, Reason
+from shared.base.reasons import Reason
 from shared.frame.plan import Plan
 from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step
@@ -50,13 +50,10 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     """Report an environment error in NodesJoined. If that is true, it stays so, because the error proves
     nothing about the Nodes: then the error is recorded like a transient one."""
 
-    def add_error(known: Status, reason: Reason) -> Status | None:
+    def add_error(known: Status, reason: Reason, message: str) -> Status | None:
         if known.is_true(Type.NODES_JOINED):
             return None
-        message = f"{error.message} ({error.call}). {REASONS[reason]}"
-        return known.with_condition(
-            Type.NODES_JOINED, False, reason, message, group=work.group, now=work.now
-        )
+        return known.with_condition(Type.NODES_JOINED, False, reason, message, work.group, work.now)
 
     return report_environment_error(work, error, add_error)
 

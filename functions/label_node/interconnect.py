@@ -23,7 +23,7 @@ def add_condition(found: Mig | None, group: NodeGroup, known: Status, now: datet
     if known.counts.ready < known.counts.desired:
         message = "The interconnect is checked when all nodes are ready"
         return known.with_condition(
-            Type.INTERCONNECT_READY, None, "Incomplete", message, group=group, now=now
+            Type.INTERCONNECT_READY, None, "Incomplete", message, group, now
         )
     if found is None:
         return known
@@ -53,9 +53,7 @@ def _add_links(found: Mig, group: NodeGroup, known: Status, now: datetime) -> St
         text = "Waiting for Compute Engine to report that the interconnect between the chips is up"
         condition = (False, "Asking", text)
     status, reason, message = condition
-    return known.with_condition(
-        Type.INTERCONNECT_READY, status, reason, message, group=group, now=now
-    )
+    return known.with_condition(Type.INTERCONNECT_READY, status, reason, message, group, now)
 
 
 def _has_waited_long(before: Condition | None, now: datetime) -> bool:

@@ -18,9 +18,7 @@ def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Stat
     counts = known.counts
     if counts.joined >= counts.desired:
         message = f"All {counts.desired} nodes have joined the cluster"
-        return known.with_condition(
-            Type.NODES_JOINED, True, "Joined", message, group=observed.group, now=now
-        )
+        return known.with_condition(Type.NODES_JOINED, True, "Joined", message, observed.group, now)
     before = known.conditions.get(Type.NODES_JOINED)
     gone = _count_gone_early(observed, known, now)
     if gone:
@@ -33,9 +31,7 @@ def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Stat
     else:
         reason = _why_missing(observed, known)
         message = _describe_missing(observed, known, reason)
-    return known.with_condition(
-        Type.NODES_JOINED, False, reason, message, group=observed.group, now=now
-    )
+    return known.with_condition(Type.NODES_JOINED, False, reason, message, observed.group, now)
 
 
 _GONE_EARLY = "Before the slice was complete, "

@@ -30,7 +30,7 @@ from dataclasses import replace
 
 from functions.tear_down import decide, observe
 from shared.base.names import NODE_KIND
-from shared.base.reasons import REASONS, Reason
+from shared.base.reasons import Reason
 from shared.frame.plan import Plan
 from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step
@@ -54,16 +54,13 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     kinds = (MIG, *observe.list_kinds_after_mig(group.spec)) if isinstance(group, NodeGroup) else ()
     left = [kind for kind in kinds if kind not in gone]
 
-    def add_error(known: Status, reason: Reason) -> Status:
+    def add_error(known: Status, reason: Reason, message: str) -> Status:
         # The failed plan may have ended before it wrote which resources are gone.
         known = replace(known, resources={**known.resources, **gone})
         failed = find_kind(error.about)
         kind = failed if failed in left else next(iter(left), None)
-        message = f"{error.message} ({error.call}). {REASONS[reason]}"
         if kind is None or error.about.kind == NODE_KIND:
-            return known.with_condition(
-                Type.NODES_JOINED, False, reason, message, group=group, now=now
-            )
+            return known.with_condition(Type.NODES_JOINED, False, reason, message, group, now)
         resource = known.resources.get(kind) or Resource(group.resource_name, State.CREATING, now)
         return known.with_resource(kind, resource.with_error(reason, error.code, message, now))
 

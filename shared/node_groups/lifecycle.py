@@ -148,11 +148,7 @@ class ResourceRow:
     failure: FailureKind | None = None
 
     def matches(
-        self,
-        state: State,
-        presence: Presence,
-        operation: OperationState,
-        guards: frozenset[Guard],
+        self, state: State, presence: Presence, operation: OperationState, guards: frozenset[Guard]
     ) -> bool:
         return (
             state in self.states

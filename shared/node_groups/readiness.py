@@ -52,7 +52,7 @@ def conclude(group: AnyGroup, status: Status, now: datetime) -> Status:
     if verdict.is_ready and status.completed_at is None:
         status = replace(status, completed_at=now)
     return status.with_condition(
-        Type.READY, verdict.is_ready, verdict.reason, verdict.message, group=group, now=now
+        Type.READY, verdict.is_ready, verdict.reason, verdict.message, group, now
     )
 
 

@@ -54,10 +54,7 @@ def policy_body(group: NodeGroup) -> dict[str, Any]:
     return {
         "name": group.resource_name,
         "description": group.mark,
-        "workload_policy": {
-            "type_": "HIGH_THROUGHPUT",
-            "accelerator_topology": spec.topology,
-        },
+        "workload_policy": {"type_": "HIGH_THROUGHPUT", "accelerator_topology": spec.topology},
     }
 
 
@@ -85,11 +82,7 @@ def template_body(group: NodeGroup, config: InstanceConfig) -> dict[str, Any]:
         }
     if config.provisioning_model == "FLEX_START":
         properties["reservation_affinity"] = {"consume_reservation_type": "NO_RESERVATION"}
-    return {
-        "name": group.resource_name,
-        "description": group.mark,
-        "properties": properties,
-    }
+    return {"name": group.resource_name, "description": group.mark, "properties": properties}
 
 
 def mig_body(group: NodeGroup, template: Template | None) -> dict[str, Any]:
@@ -185,10 +178,7 @@ def _boot_disk(config: InstanceConfig) -> dict[str, Any]:
 
 def _scheduling(config: InstanceConfig) -> dict[str, Any]:
     model = config.provisioning_model
-    scheduling: dict[str, Any] = {
-        "on_host_maintenance": "TERMINATE",
-        "provisioning_model": model,
-    }
+    scheduling: dict[str, Any] = {"on_host_maintenance": "TERMINATE", "provisioning_model": model}
     if model in _TERMINATION:
         scheduling["instance_termination_action"] = _TERMINATION[model]
     if model == "SPOT":

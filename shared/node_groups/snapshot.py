@@ -11,12 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from shared.base.documents import read_mapping
-from shared.base.names import (
-    PAUSED_ANNOTATION,
-    RESOURCE_NAME_LABEL,
-    TOKEN_EXPIRY_KEY,
-    TOKEN_KEY,
-)
+from shared.base.names import PAUSED_ANNOTATION, RESOURCE_NAME_LABEL, TOKEN_EXPIRY_KEY, TOKEN_KEY
 from shared.frame.snapshot import Rule, Rules, whole
 from shared.node_groups.bootstrap import Token, parse_token
 from shared.node_groups.node_group import GroupObject, InstanceConfig, Spec

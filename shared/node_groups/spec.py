@@ -29,12 +29,7 @@ from shared.base.fields import (
     match_keys,
     matches,
 )
-from shared.base.names import (
-    CA_HASH_KEY,
-    CONTROL_PLANE_KEY,
-    TOKEN_EXPIRY_KEY,
-    TOKEN_KEY,
-)
+from shared.base.names import CA_HASH_KEY, CONTROL_PLANE_KEY, TOKEN_EXPIRY_KEY, TOKEN_KEY
 
 MAX_NODES = 2304
 """The number of VMs with four chips in the largest slice."""

@@ -67,16 +67,8 @@ class Type(StrEnum):
 
 
 POLICY, TEMPLATE, MIG = "workloadPolicy", "instanceTemplate", "managedInstanceGroup"
-CONDITION_OF = {
-    POLICY: Type.POLICY_READY,
-    TEMPLATE: Type.TEMPLATE_READY,
-    MIG: Type.MIG_READY,
-}
-NOUN = {
-    POLICY: "workload policy",
-    TEMPLATE: "instance template",
-    MIG: "managed instance group",
-}
+CONDITION_OF = {POLICY: Type.POLICY_READY, TEMPLATE: Type.TEMPLATE_READY, MIG: Type.MIG_READY}
+NOUN = {POLICY: "workload policy", TEMPLATE: "instance template", MIG: "managed instance group"}
 
 
 @dataclass(frozen=True)
@@ -220,7 +212,6 @@ class Status:
         status: bool | None,
         reason: str,
         message: str,
-        *,
         group: AnyGroup,
         now: datetime,
     ) -> Status:

@@ -145,15 +145,16 @@ def message_about(group: AnyGroup, cause: Any, at: datetime, **names: Any) -> Me
     return Message(group.namespace, group.name, group.uid, cause, at, **names)
 
 
-def report_environment_error(
-    work: GroupWork, error: CallError, add_error: Callable[[Status, Reason], Status | None]
-) -> Plan | None:
+AddError = Callable[[Status, Reason, str], Status | None]
+
+
+def report_environment_error(work: GroupWork, error: CallError, add_error: AddError) -> Plan | None:
     """The plan for an environment error; ``None`` for a stale or transient one.
 
-    ``add_error`` adds the error to the status, with its reason. If it returns ``None``, no condition may
-    report the error, and it is recorded like a transient one. Otherwise an older transient error of the
-    step is over, unless the step decides that itself: the error may be about another VM. An event about
-    one VM writes no condition: the error may concern only that VM.
+    ``add_error`` adds the error to the status, with this reason and message. If it returns ``None``, no
+    condition may report the error, and it is recorded like a transient one. Otherwise an older transient
+    error of the step is over, unless the step decides that itself: the error may be about another VM. An
+    event about one VM writes no condition: the error may concern only that VM.
     """
     reason = error.reason
     if reason is None or work.has_failed:  # has_failed: the report itself has failed
@@ -161,7 +162,7 @@ def report_environment_error(
     if isinstance(work.trigger, LogTrigger) and work.trigger.event.concerns_vm:
         return Plan(reason, note=str(error))
     known = work.status = work.reported = status.parse(work.group.raw.get("status"))
-    reported = add_error(known, reason)
+    reported = add_error(known, reason, f"{error.message} ({error.call}). {REASONS[reason]}")
     if reported is None:
         reported = known.with_retry(work.step, f"{error}. {REASONS[reason]}", work.now)
     elif not work.ends_own_retries:

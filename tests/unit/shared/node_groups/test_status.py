@@ -63,9 +63,7 @@ def test_long_errors_of_several_steps_leave_half_of_the_message_to_the_reason() 
     for step in ("create_resources", "inject_token", "label_node"):
         known = known.with_retry(step, f"503 {step} " * MAX_RETRY_MESSAGE, NOW)
     reason = f"Begin {'x' * 2_000} advice."
-    known = known.with_condition(
-        Type.ACCEPTED, False, "InvalidSpec", reason, group=group(), now=NOW
-    )
+    known = known.with_condition(Type.ACCEPTED, False, "InvalidSpec", reason, group(), NOW)
     message = conclude(group(), known, NOW + timedelta(minutes=10)).conditions[Type.READY].message
     assert message.startswith("Begin xxx")
     assert "x advice. create_resources has failed since " in message
