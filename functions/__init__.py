@@ -64,8 +64,8 @@ functions. ``observe.py`` has what the step reads, ``decide.py`` what it does.
    returns a plan that records the error in the status (``retries``) or as an Event. The frame removes
    the step's entry in ``retries`` after a resync without errors; inject_token removes its own.
 
-``SNAPSHOT`` is about the log line alone: it selects what of the observation is written there, without
-secrets, for ``kubectl tng timeline --why``. A plan that ``needs_attention`` makes it a warning.
+A step with ``snapshot`` writes its observation to the log line, without the fields that ``repr`` hides,
+for ``kubectl tng timeline --why``. A plan that ``needs_attention`` makes this line a warning.
 
 A message is redelivered (``is_redelivered``) if Pub/Sub counts an earlier attempt that was not
 acknowledged. A duplicate that Pub/Sub delivers without a count looks like a first delivery.

@@ -37,11 +37,10 @@ its own.
 from __future__ import annotations
 
 from functions.approve_join import decide, observe
-from functions.approve_join.join_requests import Candidate, JoinWork
+from functions.approve_join.join_requests import JoinWork
 from shared.frame.plan import Plan
-from shared.frame.snapshot import Rules
 from shared.frame.step import Invocation, Step, work_fields
-from shared.node_groups.snapshot import RULES, leave_out_all
+from shared.node_groups.snapshot import RULES
 from shared.ports.errors import CallError
 from shared.triggers import routes
 
@@ -62,8 +61,5 @@ def recover(_work: JoinWork, _error: CallError) -> Plan | None:
     return None
 
 
-SNAPSHOT: Rules = {**RULES, (Candidate, "raw"): leave_out_all}
-STEP = Step(
-    routes.APPROVE_JOIN, open_work, observe.observe, decide.decide, recover, snapshot=SNAPSHOT
-)
+STEP = Step(routes.APPROVE_JOIN, open_work, observe.observe, decide.decide, recover, snapshot=RULES)
 run = STEP.run

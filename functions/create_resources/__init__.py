@@ -27,7 +27,6 @@ from __future__ import annotations
 from functions.create_resources import decide, observe
 from shared.base.reasons import Reason
 from shared.frame.plan import Plan
-from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step
 from shared.node_groups.resources import find_kind
 from shared.node_groups.snapshot import RULES
@@ -51,11 +50,6 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_environment_error(work, error, add_error)
 
 
-SNAPSHOT: Rules = {
-    **RULES,
-    (observe.ObservedResources, "found"): whole,
-    (observe.ObservedResources, "operations"): whole,
-}
 STEP = Step(
     routes.CREATE_RESOURCES,
     open_group,
@@ -63,6 +57,6 @@ STEP = Step(
     decide.decide,
     recover,
     give_up=report_retry,
-    snapshot=SNAPSHOT,
+    snapshot=RULES,
 )
 run = STEP.run

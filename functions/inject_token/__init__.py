@@ -33,9 +33,8 @@ from functools import partial
 from functions.inject_token import decide, observe
 from shared.base.reasons import Reason
 from shared.frame.plan import Plan
-from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step
-from shared.node_groups.snapshot import RULES, leave_out
+from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import Status, Type
 from shared.node_groups.work import GroupWork, open_group, report_environment_error, report_retry
 from shared.ports.errors import CallError
@@ -55,11 +54,6 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
 
 
 # ``fresh`` with all its tokens, but without their secrets, which RULES leave out.
-SNAPSHOT: Rules = {
-    **RULES,
-    (observe.ObservedVms, "fresh"): whole,
-    (observe.ObservedVms, "ca_hash"): leave_out,
-}
 STEP = Step(
     routes.INJECT_TOKEN,
     # A resync leaves the tokens to later invocations, so its end does not show that an error is over.
@@ -68,6 +62,6 @@ STEP = Step(
     decide.decide,
     recover,
     give_up=report_retry,
-    snapshot=SNAPSHOT,
+    snapshot=RULES,
 )
 run = STEP.run

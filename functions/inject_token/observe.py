@@ -56,7 +56,7 @@ class ObservedVms:
     trigger: Trigger
     vms: tuple[Vm, ...] = ()
     fresh: Mapping[str, Token] = field(default_factory=dict)
-    ca_hash: str = ""
+    ca_hash: str = field(default="", repr=False)
     unread: tuple[str, ...] = ()
     """The names of VMs that there was no time to read."""
     is_repetition: bool = False

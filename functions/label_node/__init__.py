@@ -34,10 +34,8 @@ more, but accepted, is such a contradiction.
 from __future__ import annotations
 
 from functions.label_node import decide, observe
-from functions.label_node.observed_nodes import ObservedNodes
 from shared.base.reasons import Reason
 from shared.frame.plan import Plan
-from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step
 from shared.node_groups.snapshot import RULES
 from shared.node_groups.status import Status, Type
@@ -58,7 +56,6 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_environment_error(work, error, add_error)
 
 
-SNAPSHOT: Rules = {**RULES, (ObservedNodes, "instances"): whole}
 STEP = Step(
     routes.LABEL_NODE,
     open_group,
@@ -66,6 +63,6 @@ STEP = Step(
     decide.decide,
     recover,
     give_up=report_retry,
-    snapshot=SNAPSHOT,
+    snapshot=RULES,
 )
 run = STEP.run

@@ -10,7 +10,6 @@ from functions.label_node import vm_reasons
 from functions.label_node.observed_nodes import UP, ObservedNodes
 from functions.label_node.vm_reasons import Input
 from shared.base.reasons import VM_LOSSES, Reason
-from shared.base.timestamps import guess_time
 from shared.node_groups.membership import is_vm_name, may_be_own
 from shared.node_groups.node_group import InstanceConfig
 from shared.node_groups.status import MAX_PENDING, Pending, Status, Type
@@ -62,7 +61,7 @@ def _is_held_back(observed: ObservedNodes, vm: str, now: datetime) -> bool:
     entry, completed_at = observed.earlier.get(vm), observed.status.completed_at
     if entry is None or completed_at is None:
         return False
-    created = guess_time(observed.ready[vm].raw["metadata"].get("creationTimestamp"))
+    created = observed.ready[vm].created
     if created and created > completed_at and abs(now - created) < JOINS_FOR:
         return False  # the Node of a recreated VM becomes Ready for the first time
     return entry.why == Reason.NODE_NOT_READY and abs(now - entry.since) < HOLD_BACK

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shared.base.reasons import VM_LOSSES, Reason
-from shared.base.timestamps import CLOCKS_DIFFER_BY, guess_time
+from shared.base.timestamps import CLOCKS_DIFFER_BY
 from shared.node_groups.status import Pending
 from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node
@@ -124,7 +124,7 @@ class Input:
         """Whether the Node is new and its slice was never complete: it need not be Ready yet."""
         if self.node is None or self.completed_at is not None:
             return False
-        created = guess_time(self.node.raw["metadata"].get("creationTimestamp"))
+        created = self.node.created
         return created is not None and abs(self.now - created) < STARTS_FOR
 
     @property

@@ -32,7 +32,6 @@ from functions.tear_down import decide, observe
 from shared.base.names import NODE_KIND
 from shared.base.reasons import Reason
 from shared.frame.plan import Plan
-from shared.frame.snapshot import Rules, whole
 from shared.frame.step import Step
 from shared.node_groups.node_group import NodeGroup
 from shared.node_groups.resources import find_kind
@@ -67,11 +66,6 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_environment_error(work, error, add_error)
 
 
-SNAPSHOT: Rules = {
-    **RULES,
-    (observe.ObservedRemains, "found"): whole,
-    (observe.ObservedRemains, "operations"): whole,
-}
 STEP = Step(
     routes.TEAR_DOWN,
     open_group,
@@ -79,6 +73,6 @@ STEP = Step(
     decide.decide,
     recover,
     give_up=report_retry,
-    snapshot=SNAPSHOT,
+    snapshot=RULES,
 )
 run = STEP.run

@@ -1,8 +1,9 @@
 """A snapshot: a compact encoding of an observation and its decision, as a field of the log line.
 
 With it the pure decision can be repeated from the log (``kubectl tng timeline --why``). Values are
-encoded by their types; each class is listed once, with its fields. A mapping is encoded only if a rule
-selects its content: an API's documents may contain anything, also secrets.
+encoded by their types; each class is listed once, with its fields. A field that a class hides from
+``repr`` is left out: secrets, documents of an API, and ids that no decision compares. An API's document
+is never encoded, because it may contain anything, also secrets.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import base64
 import dataclasses
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -32,10 +33,10 @@ _MAX_DOCUMENT = 4 * 1024 * 1024
 Rule = Callable[[Any], Any]
 """From a field's value to what is encoded instead."""
 Rules = Mapping[tuple[type, str], Rule]
-"""Rules by class (or base class) and field."""
+"""Rules by class and field, for fields of which a part is left out."""
 
 _PLAIN = frozenset({str, int, bool, float, type(None)})
-_TUPLE, _SET, _MAPPING, _LIST, _TIME, _DURATION, _CALL_ERROR, _TIME_ERROR = range(-1, -9, -1)
+_TUPLE, _SET, _MAPPING, _TIME, _DURATION, _CALL_ERROR, _TIME_ERROR = -1, -2, -3, -5, -6, -7, -8
 
 _UNREADABLE = (
     ValueError,
@@ -64,11 +65,6 @@ class Snapshot:
     now: datetime
     outcome: str | None
     actions: tuple[str, ...]
-
-
-def whole(value: Any) -> Any:
-    """The rule of a field that is encoded unchanged, with its mappings."""
-    return value
 
 
 def encode(observed: Any, now: datetime, plan: Plan | None, rules: Rules) -> dict[str, Any]:
@@ -111,7 +107,12 @@ def decode(field: Any, classes: Mapping[str, type]) -> Snapshot:
         size = f"it had {field.get('bytes')} bytes, and the log takes {MAX_BYTES}"
         raise SnapshotError(f"the function left it out: {size}")
     try:
-        document = json.loads(_decompress(field["data"]))
+        decompressor = zlib.decompressobj()
+        data = base64.b64decode(field["data"], validate=True)
+        raw = decompressor.decompress(data, _MAX_DOCUMENT)
+        if not decompressor.eof:
+            raise ValueError("its end is missing, or it is too large")
+        document = json.loads(raw)
         reader = _Reader(document["classes"], classes)
         outcome = document["outcome"]
         return Snapshot(
@@ -127,8 +128,7 @@ def decode(field: Any, classes: Mapping[str, type]) -> Snapshot:
 def find_classes(decide: Callable[..., Any]) -> dict[str, type]:
     """The dataclasses and enumerations of all values in a decision's argument, by name."""
     found: dict[str, type] = {}
-    hints = get_type_hints(decide)
-    _add_classes(next(iter(hints.values())), found)
+    _add_classes(next(iter(get_type_hints(decide).values())), found)
     return found
 
 
@@ -141,14 +141,6 @@ def _add_classes(hint: Any, found: dict[str, type]) -> None:
             _add_classes(inner, found)
     for inner in get_args(hint):
         _add_classes(inner, found)
-
-
-def _decompress(data: Any) -> bytes:
-    decompressor = zlib.decompressobj()
-    raw = decompressor.decompress(base64.b64decode(data, validate=True), _MAX_DOCUMENT)
-    if not decompressor.eof:
-        raise ValueError("its end is missing, or it is too large")
-    return raw
 
 
 class _Writer:
@@ -165,79 +157,59 @@ class _Writer:
             for kind, (_, fields) in self._classes.items()
         ]
 
-    def write(self, value: Any, *, is_ruled: bool = False) -> Any:
-        """Encode a value; a mapping only inside the result of a rule. Raises `SnapshotError`."""
+    def write(self, value: Any) -> Any:
+        """Encode a value. Raises `SnapshotError` for a value of another class."""
         kind = type(value)
         if kind in _PLAIN:
             return value
         if dataclasses.is_dataclass(kind):
-            return self._write_fields(value, *self._find_class(kind))
+            return self._write_fields(value)
         if kind is tuple:
-            return [_TUPLE, *(self.write(item, is_ruled=is_ruled) for item in value)]
+            return [_TUPLE, *map(self.write, value)]
         if kind is datetime:
             return [_TIME, value.isoformat()]
         if isinstance(value, Enum):
             return [self._find_class(kind)[0], value.value]
-        if isinstance(value, Mapping) and is_ruled:
-            return self._write_mapping(value)
-        return self._write_rare(value, is_ruled)
-
-    def _write_rare(self, value: Any, is_ruled: bool) -> Any:
-        if isinstance(value, list) and is_ruled:
-            return [_LIST, *(self.write(item, is_ruled=True) for item in value)]
+        if isinstance(value, Mapping):
+            if any(isinstance(one, Mapping) for one in value.values()):
+                raise SnapshotError("a document")
+            return [_MAPPING, *(self.write(part) for pair in value.items() for part in pair)]
         if isinstance(value, set | frozenset):
-            return [_SET, *(self.write(item) for item in sorted(value))]
+            return [_SET, *map(self.write, sorted(value))]
         if isinstance(value, timedelta):
             return [_DURATION, value.total_seconds()]
         if isinstance(value, CallError):
             return [_CALL_ERROR, value.call, value.http, value.code, value.message]
         if isinstance(value, OutOfTimeError):
             return [_TIME_ERROR, str(value)]
-        raise SnapshotError(f"a {type(value).__name__} without a rule")
+        raise SnapshotError(f"a {kind.__name__}")
 
-    def _write_fields(
-        self, holder: Any, number: int, fields: Iterable[tuple[str, Rule | None]]
-    ) -> list[Any]:
+    def _write_fields(self, holder: Any) -> list[Any]:
+        number, fields = self._find_class(type(holder))
         row: list[Any] = [number]
         for name, rule in fields:
             value = getattr(holder, name)
             if rule is not None:
-                row.append(self.write(rule(value), is_ruled=True))
-            elif type(value) in _PLAIN:
-                row.append(value)
-            else:
-                row.append(self._write_field(holder, name, value))
+                value = rule(value)
+            try:
+                row.append(value if type(value) in _PLAIN else self.write(value))
+            except SnapshotError as error:
+                raise SnapshotError(f"{type(holder).__name__}.{name}: {error}") from error
         return row
 
-    def _write_field(self, holder: Any, name: str, value: Any) -> Any:
-        try:
-            return self.write(value)
-        except SnapshotError as error:
-            raise SnapshotError(f"{type(holder).__name__}.{name}: {error}") from error
-
-    def _write_mapping(self, given: Mapping[Any, Any]) -> list[Any]:
-        parts: list[Any] = [_MAPPING]
-        for key, value in given.items():
-            parts.append(key if type(key) in _PLAIN else self.write(key, is_ruled=True))
-            parts.append(value if type(value) in _PLAIN else self.write(value, is_ruled=True))
-        return parts
-
-    def _find_class(self, kind: type) -> tuple[int, tuple[tuple[str, Rule | None], ...]]:
+    def _find_class(self, kind: Any) -> tuple[int, tuple[tuple[str, Rule | None], ...]]:
         known = self._classes.get(kind)
         if known is None:
-            names = [one.name for one in _list_fields(kind)]
-            fields = tuple((name, self._find_rule(kind, name)) for name in names)
+            every = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+            hide = {one.name: None if one.repr else _hide for one in every}
+            fields = tuple((name, self._rules.get((kind, name), hide[name])) for name in hide)
             known = self._classes[kind] = (len(self._classes), fields)
         return known
 
-    def _find_rule(self, kind: type, name: str) -> Rule | None:
-        rules = (self._rules.get((base, name)) for base in kind.__mro__)
-        return next((rule for rule in rules if rule is not None), None)
 
-
-def _list_fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
-    """The fields of a dataclass; none for an enumeration."""
-    return dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+def _hide(value: Any) -> Any:
+    """The empty value in place of one that is left out."""
+    return {} if isinstance(value, Mapping) else ""
 
 
 class _Reader:
@@ -249,14 +221,11 @@ class _Reader:
     def read(self, value: Any) -> Any:
         if not isinstance(value, list):
             return value
-        tag, parts = value[0], value[1:]
-        if tag >= 0:
-            kind, names = self._classes[tag]
-            items = map(self.read, parts)
-            return (
-                kind(**dict(zip(names, items, strict=True))) if names is not None else kind(*items)
-            )
-        return _READ[tag](list(map(self.read, parts)))
+        tag, parts = value[0], map(self.read, value[1:])
+        if tag < 0:
+            return _READ[tag](list(parts))
+        kind, names = self._classes[tag]
+        return kind(*parts) if names is None else kind(**dict(zip(names, parts, strict=True)))
 
 
 def _find_known(
@@ -267,28 +236,22 @@ def _find_known(
         raise SnapshotError(f"another version has written it: there is no {name} here")
     if fields is None or not dataclasses.is_dataclass(kind):
         return kind, None
-    strange = list(_list_differences(kind, fields))
+    present = {one.name: one for one in dataclasses.fields(kind)}
+    strange = [f"no field {field} here" for field in fields if field not in present]
+    for field, one in present.items():
+        has_default = (one.default, one.default_factory) != (dataclasses.MISSING,) * 2
+        if field not in fields and not has_default:
+            strange.append(f"a new field {field}")
     if strange:
         text = f"another version has written it: {name} has {' and '.join(strange)}"
         raise SnapshotError(text)
     return kind, fields
 
 
-def _list_differences(kind: Any, names: Sequence[str]) -> Iterator[str]:
-    """The differences between a class and its encoded fields, except new fields with a default."""
-    present = {one.name: one for one in _list_fields(kind)}
-    yield from (f"no field {name} here" for name in names if name not in present)
-    for name, one in present.items():
-        has_default = (one.default, one.default_factory) != (dataclasses.MISSING,) * 2
-        if name not in names and not has_default:
-            yield f"a new field {name}"
-
-
 _READ: Mapping[int, Callable[[list[Any]], Any]] = {
     _TUPLE: tuple,
     _SET: frozenset,
     _MAPPING: lambda parts: dict(zip(parts[::2], parts[1::2], strict=True)),
-    _LIST: list,
     _TIME: lambda parts: datetime.fromisoformat(parts[0]),
     _DURATION: lambda parts: timedelta(seconds=parts[0]),
     _CALL_ERROR: lambda parts: CallError(*parts),

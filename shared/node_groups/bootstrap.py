@@ -12,7 +12,7 @@ import hashlib
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ class Token:
     """
 
     id: str
-    secret: str
+    secret: str = field(repr=False)
     expires: datetime
 
     @property

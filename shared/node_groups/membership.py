@@ -77,8 +77,7 @@ def proof_patch(
     ]
     if missing and not node.proved_vm_id:
         patch["spec"] = {"taints": [*kept, *missing]}
-        version = {"resourceVersion": node.raw["metadata"]["resourceVersion"]}
-        patch["metadata"] = {**patch.get("metadata", {}), **version}
+        patch["metadata"] = {**patch.get("metadata", {}), "resourceVersion": node.version}
     return patch
 
 

@@ -69,7 +69,7 @@ class InstanceConfig:
     service_account: tuple[str, tuple[str, ...]] | None = None
     """E-mail and scopes."""
     network_tags: tuple[str, ...] = ()
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -141,18 +141,14 @@ class GroupObject:
     created: datetime
     deleting: datetime | None
     labels: Mapping[str, str]
-    annotations: Mapping[str, str]
+    is_paused: bool
     finalizers: tuple[str, ...]
     violations: tuple[Violation, ...]
-    raw: Mapping[str, Any]
+    raw: Mapping[str, Any] = field(repr=False)
 
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
-
-    @property
-    def is_paused(self) -> bool:
-        return is_yes(self.annotations.get(PAUSED_ANNOTATION, ""))
 
     @property
     def has_finalizer(self) -> bool:
@@ -250,6 +246,7 @@ def parse(raw: Mapping[str, Any], cluster: str) -> AnyGroup:
     given = Given(raw.get("spec"))
     deleting = metadata.get("deletionTimestamp")
     spec = _spec(given)
+    labels, annotations = read_texts(metadata, "labels"), read_texts(metadata, "annotations")
     common: dict[str, Any] = {
         "namespace": namespace,
         "name": name,
@@ -258,8 +255,8 @@ def parse(raw: Mapping[str, Any], cluster: str) -> AnyGroup:
         "generation": max(read_number(metadata, "generation") or 1, 1),
         "created": guess_time(metadata.get("creationTimestamp")) or LONG_AGO,
         "deleting": guess_time(deleting) or LONG_AGO if deleting else None,
-        "labels": read_texts(metadata, "labels"),
-        "annotations": read_texts(metadata, "annotations"),
+        "labels": labels,
+        "is_paused": is_yes(annotations.get(PAUSED_ANNOTATION, "")),
         "finalizers": tuple(
             one for one in read_list(metadata, "finalizers") if isinstance(one, str)
         ),
@@ -268,17 +265,13 @@ def parse(raw: Mapping[str, Any], cluster: str) -> AnyGroup:
     common["violations"] = (
         *NAME.check("metadata.name", name),
         *given.violations,
-        *_find_foreign_labels(
-            given.get("nodeLabels", {}),
-            **{key: common[key] for key in ("namespace", "labels", "annotations")},
-        ),
+        *_find_foreign_labels(given.get("nodeLabels", {}), namespace, labels, annotations),
     )
     return UnreadableGroup(**common) if spec is None else NodeGroup(**common, spec=spec)
 
 
 def _find_foreign_labels(
     node_labels: Mapping[str, str],
-    *,
     namespace: str,
     labels: Mapping[str, str],
     annotations: Mapping[str, str],

@@ -63,7 +63,7 @@ class Template:
     termination_action: str
     reservation_type: str
     has_boot_disk: bool
-    metadata: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Mig:
     """A managed instance group.
 
     ``creating`` counts VMs that are being made or waited for, ``recreating`` those that are being
-    repaired; ``topologies`` maps each accelerator
-    topology that the group has applied to its state (``ACTIVE``: the slice is wired).
+    repaired; ``topologies`` maps each accelerator topology that the group has applied to its state
+    (``ACTIVE``: the interconnect is up).
     """
 
     uri: str
@@ -104,7 +104,7 @@ class Instance:
     created: datetime | None
     started: datetime | None
     created_by: str
-    fingerprint: str
+    fingerprint: str = field(repr=False)
     metadata: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def is_member_of(self, zone: str, group: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -28,7 +28,10 @@ class Node:
     """One Node. ``vm`` is the name of the VM it says it runs on: the first DNS label of its own."""
 
     name: str
-    uid: str
+    uid: str = field(repr=False)
+    version: str = field(repr=False)
+    """Its resourceVersion."""
+    created: datetime | None
     provider_id: str
     labels: Mapping[str, str]
     taints: tuple[Mapping[str, str], ...]
@@ -42,7 +45,7 @@ class Node:
     """Which boot of the machine its kubelet reports; empty if it is not a valid label value."""
     tpu_capacity: int
     tpu_allocatable: int
-    raw: Mapping[str, Any]
+    raw: Mapping[str, Any] = field(repr=False)
     is_deleting: bool = False
     """It has a deletionTimestamp: a finalizer keeps it."""
 
@@ -83,6 +86,8 @@ def parse_node(raw: Mapping[str, Any]) -> Node:
     return Node(
         name=metadata["name"],
         uid=metadata["uid"],
+        version=metadata.get("resourceVersion", ""),
+        created=guess_time(metadata.get("creationTimestamp")),
         provider_id=spec.get("providerID") or "",
         labels=metadata.get("labels") or {},
         taints=tuple(spec.get("taints") or ()),
