@@ -10,6 +10,7 @@ from typing import Any
 
 from functions import provision_slice, release_slice
 from functions.provision_slice.observe import PodWork
+from functions.provision_slice.waiting import build_message, find_leaders
 from functions.release_slice.observe import ObservedSlices
 from replay import explain
 from replay.dependencies import Dependencies
@@ -20,7 +21,6 @@ from shared.base.names import JOBSET_KIND
 from shared.frame.plan import Plan
 from shared.settings import TPU_NODE_GROUP
 from shared.slices.jobsets import Leader, find_end
-from shared.slices.waiting import build_message, find_leaders
 from shared.slices.work import SliceWork, build_provider
 from shared.triggers.message import Cause, Message
 from shared.triggers.trigger import ObjectTrigger

@@ -17,15 +17,8 @@ deletes the slice, and creates it again when it is gone. Two kinds of slices are
 
 - On a resync, one that could not be created or has no ready Node any more. It is kept if its provider
   retries by itself.
-- One with other properties or labels than the Pod asks for, unless one of these Pods runs on it
-  (`list_jobs_on`):
-
-  - a Pod of another Job, or of an older Job of the same name;
-  - a Pod of the Job that is being deleted, because it may be writing a checkpoint;
-  - another Pod of the Job with index 0. A Job has only one, so one of the two annotations is false:
-    anyone can write them. The slice of the one that runs is kept.
-
-  The Job's other Pods do not count, because they cannot work without the first one.
+- One with other properties or labels than the Pod asks for, unless a Pod runs on it that keeps it
+  (`observe.is_user`).
 
 The ConfigMap ``jobsets`` can pause creating and replacing. release_slice goes on meanwhile, and also
 deletes lost slices that are to be created again. A slice that is kept for a Pod loses its release
@@ -39,7 +32,7 @@ An Event on the Pod reports once what prevents a slice.
 
 from __future__ import annotations
 
-from functions.provision_slice import decide, observe
+from functions.provision_slice import decide, observe, waiting
 from shared.base.reasons import Reason
 from shared.frame.plan import Emit, NothingToDo, Plan
 from shared.frame.step import Invocation, Step
@@ -47,8 +40,7 @@ from shared.ports.classify import ErrorKind
 from shared.ports.errors import CallError
 from shared.slices import lifecycle
 from shared.slices.actions import CreateSlice, SliceActionError
-from shared.slices.jobsets import Leader, find_leader
-from shared.slices.waiting import find_wait_start
+from shared.slices.jobsets import find_leader
 from shared.slices.work import (
     GIVEN_UP,
     QUEUED,
@@ -57,7 +49,6 @@ from shared.slices.work import (
     slice_work_fields,
 )
 from shared.triggers import routes
-from shared.triggers.message import Message
 from shared.triggers.trigger import ObjectTrigger
 
 
@@ -66,9 +57,19 @@ def open_pod(invocation: Invocation, is_first_observation: bool) -> observe.PodW
     work = observe.PodWork(
         **slice_work_fields(invocation, is_first_observation=is_first_observation)
     )
-    if isinstance(invocation.trigger, ObjectTrigger):
-        work.leader = _find_leader(invocation.trigger.message, work)
-        work.about = work.leader.raw
+    if not isinstance(invocation.trigger, ObjectTrigger):
+        return work
+    message = invocation.trigger.message
+    work.facts["pod"] = f"{message.namespace}/{message.name}"
+    pod = work.cluster.find_pod(message.namespace, message.name)
+    if pod is None:
+        raise NothingToDo("PodGone")
+    if message.uid and pod["metadata"]["uid"] != message.uid:
+        raise NothingToDo("PodReplaced")
+    work.leader = find_leader(pod)
+    if work.leader is None:
+        raise NothingToDo("NotWaiting")
+    work.about = pod
     return work
 
 
@@ -76,21 +77,34 @@ def recover(work: observe.PodWork, error: CallError) -> Plan | None:
     """Report an environment error of an action on the Pod's slice."""
     if not isinstance(error, SliceActionError):
         return None
-    observed, triggers_next = work.observed, False
-    if isinstance(observed, observe.ObservedOperation):
-        observed, triggers_next = observed.waiting_pod, True
-    if not isinstance(observed, observe.ObservedPod):
+    observed = work.observed
+    is_operation = isinstance(observed, observe.ObservedOperation)
+    pod = observed.waiting_pod if is_operation else observed
+    if not isinstance(pod, observe.ObservedPod):
         return None
-    plan = _report_environment_error(work, observed, error)
-    if plan is not None and triggers_next:
-        return decide.with_next(plan, work.observed, work.now, rejected=observed.desired.name)
+    outcome: str | None = error.reason
+    is_creation = isinstance(error.action, CreateSlice)
+    template = lifecycle.CREATION_REFUSED if is_creation else lifecycle.DELETION_REFUSED
+    words = {"failure": str(error)}
+    if is_out_of_slots(error, work.provider):
+        outcome, template = QUEUED, lifecycle.QUEUED
+        words = {"name": pod.desired.name, "failure": error.message}
+    elif is_creation and error.kind is ErrorKind.ABSENT:
+        # The cluster or namespace in which it is to be created does not exist.
+        outcome = Reason.REFUSED
+    if outcome is None:
+        return None
+    event = template.render(pod.wording, words)
+    plan = Plan(outcome, first=(Emit(event, once=True),), note=str(error))
+    if is_operation:
+        return decide.with_next(plan, observed, work.now, rejected=pod.desired.name)
     return plan
 
 
 def report_retry(work: observe.PodWork, error: Exception) -> Plan:
     """Report a transient error that only the sweep retries, if the Pod has waited for long."""
     leader = work.leader
-    if leader is None or work.now - find_wait_start(leader) < RETRY_REPORTED_AFTER:
+    if leader is None or work.now - waiting.find_wait_start(leader) < RETRY_REPORTED_AFTER:
         return Plan(GIVEN_UP)
     event = lifecycle.CREATION_RETRIED.render(work.provider, {"failure": str(error)})
     return Plan(GIVEN_UP, first=(Emit(event, once=True),))
@@ -100,35 +114,3 @@ STEP = Step(
     routes.PROVISION_SLICE, open_pod, observe.observe, decide.decide, recover, give_up=report_retry
 )
 run = STEP.run
-
-
-def _find_leader(message: Message, work: observe.PodWork) -> Leader:
-    work.facts["pod"] = f"{message.namespace}/{message.name}"
-    pod = work.cluster.find_pod(message.namespace, message.name)
-    if pod is None:
-        raise NothingToDo("PodGone")
-    if message.uid and pod["metadata"]["uid"] != message.uid:
-        raise NothingToDo("PodReplaced")
-    leader = find_leader(pod)
-    if leader is None:
-        raise NothingToDo("NotWaiting")
-    return leader
-
-
-def _report_environment_error(
-    work: observe.PodWork, observed: observe.ObservedPod, error: SliceActionError
-) -> Plan | None:
-    action, wording = error.action, observed.wording
-    if is_out_of_slots(error, work.provider):
-        words = {"name": observed.desired.name, "failure": error.message}
-        queued = Emit(lifecycle.QUEUED.render(wording, words), once=True)
-        return Plan(QUEUED, first=(queued,), note=str(error))
-    # A create that gets 404: the cluster or namespace in which it is to be created does not exist.
-    is_creation = isinstance(action, CreateSlice)
-    is_place_missing = is_creation and error.kind is ErrorKind.ABSENT
-    reason = Reason.REFUSED if is_place_missing else error.reason
-    if reason is None:
-        return None
-    template = lifecycle.CREATION_REFUSED if is_creation else lifecycle.DELETION_REFUSED
-    event = template.render(wording, {"failure": str(error)})
-    return Plan(reason, first=(Emit(event, once=True),), note=str(error))

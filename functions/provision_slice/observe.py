@@ -1,19 +1,19 @@
-"""What provision_slice reads."""
+"""Read the Pod that waits and its slice, the end of an operation, or all Pods that wait."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
+from functions.provision_slice import waiting
 from shared.base.fields import is_yes
+from shared.base.pods import find_controller
 from shared.base.timestamps import guess_time
-from shared.ports.kubernetes.cluster import Cluster
-from shared.slices import concurrency
-from shared.slices.jobsets import Leader, find_leader
+from shared.slices import concurrency, jobsets
+from shared.slices.jobsets import Leader
 from shared.slices.lifecycle import PAUSED_KEY, Need
-from shared.slices.need import find_pod_need
 from shared.slices.provider import (
     DesiredSlice,
     InputError,
@@ -22,16 +22,7 @@ from shared.slices.provider import (
     SliceState,
     Wording,
 )
-from shared.slices.waiting import (
-    PodsWithoutSlice,
-    build_desired,
-    find_leaders,
-    find_leaders_without_slice,
-    find_wait_start,
-    is_due,
-    is_first_pod_of,
-)
-from shared.slices.work import SliceWork, list_jobs_on, set_trace_id
+from shared.slices.work import SliceWork, is_pod_of, list_jobs_on, set_trace_id
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.trigger import LogTrigger
 
@@ -49,12 +40,29 @@ class PodWork(SliceWork):
     leader: Leader | None = None
 
 
+def observe(work: PodWork) -> Observed:
+    """Read what the decision needs: about one Pod, the end of an operation, or all Pods that wait."""
+    if work.leader is not None:
+        return _observe_pod(work, work.leader)
+    if isinstance(work.trigger, LogTrigger):
+        return _observe_operation(work, work.trigger.event)
+    provider = work.provider
+    leaders = waiting.find_leaders(work.cluster.list_pending_pods())
+    # Computed for the minute of the sweep's message: this run may begin later.
+    due = tuple(one for one in leaders if waiting.is_due(one, work.trigger.at, provider))
+    slots = None
+    if provider.concurrency_limit is not None and len(due) > concurrency.MIN_SELECTED:
+        slices = provider.list_all(with_nodes=False)
+        slots = concurrency.count_slots(provider.concurrency_limit, slices)
+    return ObservedQueue(len(leaders), due, slots)
+
+
 @dataclass(frozen=True)
 class ObservedPod:
     """A Pod that waits, and its slice.
 
-    ``jobset`` is ``None`` if it does not exist. ``users`` are the Jobs with Pods that prevent that the
-    existing slice is replaced; they are read only if the slice is not as asked.
+    ``jobset`` is ``None`` if it does not exist. ``users`` are the Jobs with Pods that keep the existing
+    slice from being replaced (`is_user`); they are read only if the slice is not as asked.
     ``wording``: the provider, used only for how its slices are called in Events. ``is_resync``: the
     trigger is a resync.
     """
@@ -90,7 +98,7 @@ class ObservedOperation:
     wording: Wording
     waiting_pod: ObservedPod | ObservedImpossible | None
     has_pod: bool
-    others: PodsWithoutSlice | None
+    others: waiting.PodsWithoutSlice | None
     """The Pods that may try next; ``None`` if no Pod waits or the provider has no limit."""
 
 
@@ -110,92 +118,65 @@ class ObservedQueue:
 Observed = ObservedPod | ObservedImpossible | ObservedOperation | ObservedQueue
 
 
-def observe(work: PodWork) -> Observed:
-    """Read what the decision needs: about one Pod, the end of an operation, or all Pods that wait."""
-    if work.leader is not None:
-        return _observe_pod(work, work.leader)
-    if isinstance(work.trigger, LogTrigger):
-        return _observe_operation(work, work.trigger.event)
-    return _observe_queue(work)
-
-
-def _observe_queue(work: PodWork) -> ObservedQueue:
-    provider = work.provider
-    waiting = find_leaders(work.cluster.list_pending_pods())
-    # Computed for the minute of the sweep's message: this run may begin later.
-    due = tuple(leader for leader in waiting if is_due(leader, work.trigger.at, provider))
-    slots = None
-    if provider.concurrency_limit is not None and len(due) > concurrency.MIN_SELECTED:
-        slices = provider.list_all(with_nodes=False)
-        slots = concurrency.count_slots(provider.concurrency_limit, slices)
-    return ObservedQueue(len(waiting), due, slots)
-
-
 def _observe_operation(work: PodWork, event: LogEvent) -> ObservedOperation:
     """Read the Pod of the operation's slice, and the Pods that may try next.
 
     Both steps of JobSets get the end of each operation. After a deletion, this step changes a slice in
     the same invocation, and release_slice only publishes resyncs. After a creation it is the reverse.
     """
+    cluster, provider = work.cluster, work.provider
     work.facts["slice"] = event.name
-    pods = work.cluster.list_pending_pods()
-    pod: Mapping[str, Any] | None = next(
-        (pod for pod in pods if is_first_pod_of(pod, event.name)), None
-    )
-    observed = None
-    if event.method == CREATE_METHOD:
-        pod = pod or _find_started_pod_of(event.name, work)
-    elif not event.has_failed:
+    pods = cluster.list_pending_pods()
+    pod: Mapping[str, Any] | None = _find_first_pod(pods, event.name)
+    observed, others = None, None
+    if event.method == CREATE_METHOD and pod is None:
+        # The Job's first Pod may have started.
+        owner = next((one.owner for one in provider.list_all() if one.name == event.name), None)
+        job_pods = cluster.list_job_pods(owner.namespace, owner.job) if owner else []
+        pod = _find_first_pod(job_pods, event.name)
+    elif event.method != CREATE_METHOD and not event.has_failed:
         # A deletion that has failed is left to the sweep: repeated here, it might fail in a loop.
-        leader = find_leader(pod) if pod else None
+        leader = jobsets.find_leader(pod) if pod else None
         observed = _observe_pod(work, leader) if leader else None
     work.about = pod
-    others = _observe_others(work, find_leaders(pods))
-    return ObservedOperation(event, work.provider, observed, pod is not None, others)
+    # Of the other Pods, those whose slices exist wait for the sweep.
+    leaders = waiting.find_leaders(pods)
+    if leaders and provider.concurrency_limit is not None:
+        slices = tuple(provider.list_all(with_nodes=False))
+        desired = tuple(waiting.find_leaders_without_slice(leaders, slices, provider))
+        others = waiting.PodsWithoutSlice(provider.concurrency_limit, desired, slices)
+    return ObservedOperation(event, provider, observed, pod is not None, others)
 
 
-def _find_started_pod_of(name: str, work: PodWork) -> Mapping[str, Any] | None:
-    """The first Pod of the slice's Job, in any phase; the caller looks for pending ones first."""
-    owners = (one.owner for one in work.provider.list_all() if one.name == name)
-    owner = next(owners, None)
-    pods = work.cluster.list_job_pods(owner.namespace, owner.job) if owner else []
-    return next((pod for pod in pods if is_first_pod_of(pod, name)), None)
-
-
-def _observe_others(work: PodWork, leaders: Sequence[Leader]) -> PodsWithoutSlice | None:
-    """The Pods whose slices do not exist, if the provider has a limit. Pods whose slices exist wait for
-    the sweep."""
-    provider = work.provider
-    if not leaders or provider.concurrency_limit is None:
-        return None
-    slices = tuple(provider.list_all(with_nodes=False))
-    desired = tuple(find_leaders_without_slice(leaders, slices, provider))
-    return PodsWithoutSlice(provider.concurrency_limit, desired, slices)
+def _find_first_pod(pods: Iterable[dict[str, Any]], name: str) -> dict[str, Any] | None:
+    """The first Pod of the Job whose slice has this name."""
+    return next((pod for pod in pods if waiting.is_first_pod_of(pod, name)), None)
 
 
 def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossible:
     cluster, provider = work.cluster, work.provider
     try:
-        desired = build_desired(leader, provider)
+        desired = waiting.build_desired(leader, provider)
     except InputError as error:
-        need = find_pod_need(leader, cluster.find_jobset(leader.namespace, leader.jobset))
+        need = waiting.find_need(leader, cluster.find_jobset(leader.namespace, leader.jobset))
         return ObservedImpossible(str(error), provider, has_opted_out=need is Need.OPTED_OUT)
     work.facts["slice"] = desired.name
     existing = provider.find(desired)
     users: tuple[str, ...] = ()
     if isinstance(existing, Slice):
         set_trace_id(work, existing)
-        if _needs_node_ages(existing, leader, work):
-            since = _find_newest_node_time(existing, cluster)
+        has_waited = work.now - waiting.find_wait_start(leader) >= UNFIT_AFTER
+        is_time_unknown = existing.state is SliceState.READY and existing.since is None
+        if is_time_unknown and work.trigger.is_resync and has_waited:
+            # GKE does not report how long a slice has been ready: as long as its newest Node exists.
             # Without Nodes, it is counted as ready since now: they may still register.
-            existing = replace(existing, since=since or work.now)
+            nodes = cluster.list_nodes_of_slice(existing.name)
+            times = (guess_time(node["metadata"].get("creationTimestamp")) for node in nodes)
+            since = max((one for one in times if one is not None), default=work.now)
+            existing = replace(existing, since=since)
         if not is_as_asked(existing, desired):
             users = list_jobs_on(
-                cluster,
-                existing.name,
-                work.now,
-                replaced_for=desired.owner,
-                waiting_job_uid=leader.owner_uid,
+                cluster, existing.name, work.now, lambda pod: is_user(pod, leader, desired)
             )
     return ObservedPod(
         leader=leader,
@@ -209,19 +190,25 @@ def _observe_pod(work: PodWork, leader: Leader) -> ObservedPod | ObservedImpossi
     )
 
 
-def _needs_node_ages(existing: Slice, leader: Leader, work: PodWork) -> bool:
-    """Whether the Pod waits long enough for `UNFIT_AFTER` and it is unknown how long the slice has been
-    ready: GKE does not report that."""
-    is_time_unknown = existing.state is SliceState.READY and existing.since is None
-    waited = work.now - find_wait_start(leader)
-    return is_time_unknown and work.trigger.is_resync and waited >= UNFIT_AFTER
+def is_user(pod: Mapping[str, Any], leader: Leader, desired: DesiredSlice) -> bool:
+    """Whether a Pod that runs on a slice keeps it from being replaced for the leader's Job.
 
+    These do:
 
-def _find_newest_node_time(existing: Slice, cluster: Cluster) -> datetime | None:
-    """The creation time of a slice's newest Node; ``None`` if it has no Node."""
-    nodes = cluster.list_nodes_of_slice(existing.name)
-    times = (guess_time(node["metadata"].get("creationTimestamp")) for node in nodes)
-    return max((one for one in times if one is not None), default=None)
+    - a Pod of another Job, or of an older Job of the same name;
+    - a Pod of the Job that is being deleted, because it may be writing a checkpoint;
+    - another Pod of the Job with index 0. A Job has only one, so one of the two annotations is false:
+      anyone can write them. The slice of the one that runs is kept.
+
+    The Job's other Pods do not count, because they cannot work without the first one.
+    """
+    metadata = pod["metadata"]
+    if not is_pod_of(metadata, desired.owner) or "deletionTimestamp" in metadata:
+        return True
+    if not leader.owner_uid:
+        return False
+    job = find_controller(metadata) or {}
+    return job.get("uid") != leader.owner_uid or jobsets.is_first_pod(metadata)
 
 
 def is_as_asked(existing: Slice, desired: DesiredSlice) -> bool:

@@ -30,10 +30,8 @@ from functions.release_slice import decide, observe
 from shared.frame.plan import Emit, Plan
 from shared.frame.step import Invocation, Step
 from shared.ports.errors import CallError
-from shared.slices import lifecycle
+from shared.slices import jobsets, lifecycle
 from shared.slices.actions import DeleteSlice, SetReleaseDeadline, SliceActionError
-from shared.slices.need import find_reason, find_unneeded_time
-from shared.slices.provider import Slice
 from shared.slices.work import (
     GIVEN_UP,
     QUEUED,
@@ -62,22 +60,34 @@ def recover(work: SliceWork, error: CallError) -> Plan | None:
         return None
     if is_out_of_slots(error, work.provider):
         return Plan(QUEUED, note=str(error))
-    action = error.action
-    if isinstance(action, SetReleaseDeadline) and error.reason is not None:
-        return _release_without_deadline(work, action.existing, str(error))
+    if isinstance(error.action, SetReleaseDeadline) and error.reason is not None:
+        # Only the plans for ObservedSlices and ObservedCreation set deadlines. For an
+        # ObservedFailedUpdate the deadline counts as refused already.
+        observed: observe.ObservedSlices | observe.ObservedCreation = work.observed
+        one = next(one for one in observed.slices if one.existing == error.action.existing)
+        refused = observe.with_users(work, replace(one, refusal=str(error)))
+        return decide.plan_slice(refused, work.now).to_plan()
     report = decide.plan_report("", error, work.provider)
     return report.to_plan() if report is not None else None
 
 
 def report_retry(work: SliceWork, error: Exception) -> Plan:
-    """Report a transient error that only the sweep retries, on the JobSet of its slice."""
-    existing = _find_slice_of(work, error)
+    """Report a transient error that only the sweep retries, on the JobSet of the slice: that of the
+    action that failed or, for a failed read, the one that the message names."""
+    action = error.action if isinstance(error, SliceActionError) else None
+    existing = None
+    if isinstance(action, DeleteSlice | SetReleaseDeadline):
+        existing = action.existing
+    elif isinstance(work.trigger, ObjectTrigger) and work.trigger.message.kind == SLICE_KIND:
+        message = work.trigger.message
+        existing = work.provider.get(message.namespace, message.name)
     if existing is None:
         return Plan(GIVEN_UP)
-    jobset = work.cluster.find_jobset(*observe.jobset_key(existing))
-    if not is_retry_reported(observe.build_observed(work, existing, jobset), work.now):
+    jobset = work.cluster.find_jobset(*existing.owner.jobset_key)
+    one = observe.ObservedSlice(existing, jobset, work.settings, work.provider)
+    if not is_retry_reported(one, work.now):
         return Plan(GIVEN_UP)
-    observe.set_subject(work, existing, jobset)
+    observe.set_subject(work, existing.owner.jobset_key, jobset)
     event = lifecycle.DELETION_RETRIED.render(work.provider, {"failure": str(error)})
     return Plan(GIVEN_UP, first=(Emit(event, once=True),))
 
@@ -94,26 +104,6 @@ STEP = Step(
 run = STEP.run
 
 
-def _release_without_deadline(work: SliceWork, existing: Slice, refusal: str) -> Plan:
-    # Only the plans for ObservedSlices and ObservedCreation set deadlines. For an ObservedFailedUpdate
-    # the deadline counts as refused already.
-    observed: observe.ObservedSlices | observe.ObservedCreation = work.observed
-    one = next(one for one in observed.slices if one.existing == existing)
-    refused = observe.with_users(work, replace(one, refusal=refusal))
-    return decide.plan_slice(refused, work.now).to_plan()
-
-
-def _find_slice_of(work: SliceWork, error: Exception) -> Slice | None:
-    """The slice of the action that failed; for a failed read, the slice that the message names."""
-    action = error.action if isinstance(error, SliceActionError) else None
-    if isinstance(action, DeleteSlice | SetReleaseDeadline):
-        return action.existing
-    match work.trigger:
-        case ObjectTrigger(message) if message.kind == SLICE_KIND:
-            return work.provider.get(message.namespace, message.name)
-    return None
-
-
 def is_retry_reported(one: observe.ObservedSlice, now: datetime) -> bool:
     """Whether a transient error is reported: the slice has been due for release for ten minutes.
 
@@ -122,14 +112,18 @@ def is_retry_reported(one: observe.ObservedSlice, now: datetime) -> bool:
     answer "running incompatible operation", which GKE gives for some minutes while it changes the pool
     or the cluster.
     """
-    suspended_release = one.settings.suspended_release
-    if find_reason(one.existing, one.jobset, now, suspended_release) is None:
-        return False
-    since = find_unneeded_time(one.existing, one.jobset, suspended_release)
-    return since is not None and now - since >= RETRY_REPORTED_AFTER
+    _, why = one.find_need(now)
+    jobset, suspended_release = one.jobset or {}, one.settings.suspended_release
+    ended, suspended = jobsets.find_end_time(jobset), jobsets.find_suspension_time(jobset)
+    since = one.existing.release_after
+    if ended is not None:
+        since = ended
+    elif suspended is not None and suspended_release is not None:
+        since = suspended + suspended_release
+    return bool(why) and since is not None and now - since >= RETRY_REPORTED_AFTER
 
 
 def has_work(one: observe.ObservedSlice, now: datetime) -> bool:
     """Whether the slice needs an action or a report, so that this step sends resyncs about it to itself
     (for ``kubectl tng explain``)."""
-    return observe.is_change_due(one, now) or observe.find_row(one, now).event is not None
+    return one.is_change_due(now) or one.find_row(now).event is not None

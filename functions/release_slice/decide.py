@@ -1,28 +1,18 @@
-"""What release_slice does: pure, from what it has observed."""
+"""Decide about each observed slice by the lifecycle table, and which slices get a resync."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from functions.release_slice.observe import (
-    Observed,
-    ObservedAll,
-    ObservedDeletion,
-    ObservedFailedUpdate,
-    ObservedSlice,
-    ObservedSlices,
-    find_row,
-    select_next,
-)
+from functions.release_slice import observe
+from functions.release_slice.observe import ObservedSlice
 from shared.base import backoff
 from shared.frame.plan import Each, Emit, Fail, Plan, join_outcomes
 from shared.ports.errors import CallError
 from shared.slices import lifecycle
 from shared.slices.actions import build_actions
-from shared.slices.lifecycle import SliceAction
-from shared.slices.need import find_reason
 from shared.slices.provider import Slice, SliceState, Wording
 from shared.slices.work import build_send
 from shared.triggers import routes
@@ -30,77 +20,60 @@ from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import SLICE_KIND, Cause, Message
 
 
-def decide(observed: Observed, now: datetime) -> Plan:
+def decide(observed: observe.Observed, now: datetime) -> Plan:
     """Decide what to do with each observed slice, and which slices get a resync."""
-    if isinstance(observed, ObservedAll):
-        return _plan_resyncs(observed, now)
-    if isinstance(observed, ObservedDeletion):
+    if isinstance(observed, observe.ObservedAll):
+        to_change = observe.select_next(observed.slices, observed.limit, now)
+        to_report = [one.existing for one in observed.slices if is_report_due(one, observed.at)]
+        return _plan_resyncs("Swept", [*to_change, *to_report], now)
+    if isinstance(observed, observe.ObservedDeletion):
         return _plan_after_deletion(observed, now)
-    if isinstance(observed, ObservedFailedUpdate):
-        return _plan_after_failed_update(observed, now)
-    slices = tuple(plan_slice(one, now) for one in observed.slices)
-    plan = Plan(join_outcomes(one.outcome for one in slices) or "NoSlice", each=slices)
-    if isinstance(observed, ObservedSlices):
-        return plan
-    messages = _build_messages(observed.following, now)
-    return replace(
-        plan, first=build_send(routes.RELEASE_SLICE, messages), facts={"triggered": len(messages)}
-    )
+    if isinstance(observed, observe.ObservedFailedUpdate):
+        return _plan_after_failed_update(observed.slice, now)
+    each = tuple(plan_slice(one, now) for one in observed.slices)
+    outcome = join_outcomes(one.outcome for one in each) or "NoSlice"
+    if isinstance(observed, observe.ObservedSlices):
+        return Plan(outcome, each=each)
+    return replace(_plan_resyncs(outcome, observed.following, now), each=each)
 
 
-def _plan_resyncs(observed: ObservedAll, now: datetime) -> Plan:
-    to_report = [one.existing for one in observed.slices if is_report_due(one, observed.at)]
-    messages = _build_messages(
-        [*select_next(observed.slices, observed.limit, now), *to_report], now
-    )
-    return Plan(
-        "Swept",
-        first=build_send(routes.RELEASE_SLICE, messages),
-        facts={"triggered": len(messages)},
-    )
+def _plan_resyncs(outcome: str, slices: Sequence[Slice], now: datetime) -> Plan:
+    messages = [
+        Message(one.owner.namespace, one.name, "", Cause.RESYNC, now, kind=SLICE_KIND)
+        for one in slices
+    ]
+    sends = build_send(routes.RELEASE_SLICE, messages)
+    return Plan(outcome, first=sends, facts={"triggered": len(messages)})
 
 
 def is_report_due(one: ObservedSlice, at: datetime) -> bool:
     """Whether the slice needs a report and no action. Reports repeat at growing intervals or, if the
     provider does not tell since when the slice has been in this state (GKE), each minute."""
-    row, since = find_row(one, at), one.existing.since
-    if row.action is not SliceAction.NOTHING or row.event is None:
+    row, since = one.find_row(at), one.existing.since
+    if row.action is not lifecycle.SliceAction.NOTHING or row.event is None:
         return False
     return since is None or backoff.is_due(since, at)
 
 
-def _build_messages(slices: Iterable[Slice], now: datetime) -> list[Message]:
-    return [
-        Message(one.owner.namespace, one.name, "", Cause.RESYNC, now, kind=SLICE_KIND)
-        for one in slices
-    ]
-
-
-def _plan_after_failed_update(observed: ObservedFailedUpdate, now: datetime) -> Plan:
-    if observed.slice is None:
+def _plan_after_failed_update(one: ObservedSlice | None, now: datetime) -> Plan:
+    if one is None:
         return Plan("NoSlice")
-    if observed.slice.refusal:
-        return plan_slice(observed.slice, now).to_plan()
-    row = find_row(observed.slice, now)
+    if one.refusal:
+        return plan_slice(one, now).to_plan()
     # The slice needs no deadline now, whatever the update was. Other actions wait for the next resync.
-    return Plan(row.outcome if row.action is SliceAction.NOTHING else "LeftToResync")
+    return Plan("LeftToResync" if one.is_change_due(now) else one.find_row(now).outcome)
 
 
-def _plan_after_deletion(observed: ObservedDeletion, now: datetime) -> Plan:
+def _plan_after_deletion(observed: observe.ObservedDeletion, now: datetime) -> Plan:
     event = observed.event
-    messages = _build_messages(observed.following, now)
-    sends, facts = build_send(routes.RELEASE_SLICE, messages), {"triggered": len(messages)}
     if observed.has_jobset and is_superseded(event, observed.existing):
-        return Plan("Superseded", first=sends, facts=facts)
+        return _plan_resyncs("Superseded", observed.following, now)
+    outcome = "DeletionFailed" if event.has_failed else "DeletionSucceeded"
     template = lifecycle.NOT_DELETED if event.has_failed else lifecycle.DELETED
     words = {"name": event.name, "failure": event.words}
-    return Plan(
-        "DeletionFailed" if event.has_failed else "DeletionSucceeded",
-        first=sends,
-        after=(Emit(template.render(observed.wording, words)),) if observed.has_jobset else (),
-        note=event.words,
-        facts=facts,
-    )
+    report = Emit(template.render(observed.wording, words))
+    plan = _plan_resyncs(outcome, observed.following, now)
+    return replace(plan, after=(report,) if observed.has_jobset else (), note=event.words)
 
 
 def is_superseded(event: LogEvent, existing: Slice | None) -> bool:
@@ -115,12 +88,17 @@ def is_superseded(event: LogEvent, existing: Slice | None) -> bool:
 
 def plan_slice(one: ObservedSlice, now: datetime) -> Each:
     """What is done to one slice."""
-    name, error = one.existing.name, one.users_error
+    existing, error = one.existing, one.users_error
     if error is not None:
-        return plan_report(name, error, one.wording) or Each(name, (Fail(error),), "Failed")
-    row = find_row(one, now)
-    words = _build_event_words(one, now)
-    return Each(name, build_actions(row, one.existing, words, one.wording, now), row.outcome)
+        report = plan_report(existing.name, error, one.wording)
+        return report or Each(existing.name, (Fail(error),), "Failed")
+    why = one.find_need(now)[1]
+    if one.refusal:
+        why = f"no JobSet needs it, and its release deadline cannot be written: {one.refusal}"
+    user = next(iter(one.users), "")
+    words = {"name": existing.name, "failure": existing.message, "user": user, "why": why}
+    row = one.find_row(now)
+    return Each(existing.name, build_actions(row, existing, words, one.wording, now), row.outcome)
 
 
 def plan_report(name: str, error: CallError, wording: Wording) -> Each | None:
@@ -129,16 +107,3 @@ def plan_report(name: str, error: CallError, wording: Wording) -> Each | None:
         return None
     event = lifecycle.DELETION_REFUSED.render(wording, {"failure": str(error)})
     return Each(name, (Emit(event),), error.reason, note=str(error))
-
-
-def _build_event_words(one: ObservedSlice, now: datetime) -> dict[str, str]:
-    """The values for the placeholders in the texts of Events."""
-    why = find_reason(one.existing, one.jobset, now, one.settings.suspended_release)
-    if one.refusal:
-        why = f"no JobSet needs it, and its release deadline cannot be written: {one.refusal}"
-    return {
-        "name": one.existing.name,
-        "failure": one.existing.message,
-        "user": next(iter(one.users), ""),
-        "why": why or "",
-    }

@@ -42,6 +42,11 @@ class Owner:
     jobset: str
     job: str
 
+    @property
+    def jobset_key(self) -> tuple[str, str]:
+        """Namespace and name of the JobSet."""
+        return self.namespace, self.jobset
+
 
 @dataclass(frozen=True)
 class DesiredSlice:

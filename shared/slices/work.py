@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from shared.base.names import JOB_NAME, JOBSET_GROUP, JOBSET_KIND, JOBSET_VERSION
-from shared.base.pods import find_controller, list_tpu_containers
+from shared.base.names import JOB_NAME
+from shared.base.pods import list_tpu_containers
 from shared.base.timestamps import guess_time
 from shared.frame.plan import Action, NothingToDo, Send, Work
 from shared.frame.step import Invocation, work_fields
@@ -17,9 +17,7 @@ from shared.ports.errors import CallError
 from shared.ports.kubernetes.cluster import Cluster
 from shared.ports.kubernetes.nodes import parse_node
 from shared.settings import Settings
-from shared.slices.jobsets import is_first_pod
 from shared.slices.provider import Owner, Provider, Slice
-from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Message
 from shared.triggers.trigger import LogTrigger, ObjectTrigger
 
@@ -61,8 +59,11 @@ def slice_work_fields(invocation: Invocation, *, is_first_observation: bool) -> 
     trigger = invocation.trigger
     if not settings.jobset_provider:
         raise NothingToDo("SwitchedOff")
-    if isinstance(trigger, LogTrigger) and not is_of_our_pools(trigger.event, settings):
-        raise NothingToDo("NotOurs")
+    if isinstance(trigger, LogTrigger):
+        gke, event = settings.gke, trigger.event
+        cluster = (event.project, event.location, event.cluster)
+        if gke is None or cluster != (gke.project, gke.location, gke.cluster):
+            raise NothingToDo("NotOurs")
 
     def remaining_s() -> float:
         """Count the calls: the client asks for the time before each call."""
@@ -112,61 +113,33 @@ def build_send(step: str, messages: Sequence[Message]) -> tuple[Action, ...]:
     return (Send(step, tuple(messages)),) if messages else ()
 
 
-def is_of_our_pools(event: LogEvent, settings: Settings) -> bool:
-    """Whether an entry of the audit log is about the cluster of this installation's node pools."""
-    gke = settings.gke
-    return gke is not None and (event.project, event.location, event.cluster) == (
-        gke.project,
-        gke.location,
-        gke.cluster,
-    )
-
-
 def list_jobs_on(
     cluster: Cluster,
     name: str,
     now: datetime,
-    *,
-    replaced_for: Owner | None = None,
-    waiting_job_uid: str = "",
+    is_user: Callable[[Mapping[str, Any]], bool],
 ) -> tuple[str, ...]:
-    """The Jobs whose Pods run on a slice and keep it from being deleted. Of many Nodes, only the first
-    with such a Job counts: the caller asks whether there is any.
+    """The Jobs whose Pods run on a slice and keep it from being deleted, because they are its users.
 
-    ``replaced_for`` is the Job for which the slice is replaced: its Pods do not count, except those that
-    are ending, because they may be writing a checkpoint. ``waiting_job_uid`` is the uid of this Job, if
-    the slice is replaced because a Pod waits that claims to be the Job's first. With it, two more kinds
-    of the Job's Pods count: those of an older Job of the same name, and the first Pod. If the first Pod
-    runs, the claim of the waiting one is false: it is an annotation, which anyone can write.
+    Of many Nodes, only the first with such a Job counts: the caller asks whether there is any.
     """
     nodes = {node["metadata"]["name"] for node in cluster.list_nodes_of_slice(name)}
-    for pods in _list_pods_on(cluster, nodes):
-        counted = (
-            pod
-            for pod in pods
-            if replaced_for is None or not _is_replaced(pod, replaced_for, waiting_job_uid)
-        )
-        found = tuple(find_jobs(counted, now))
+    lists: Iterable[list[dict[str, Any]]]
+    if len(nodes) <= FEW_NODES:
+        lists = map(cluster.list_pods_on, sorted(nodes))
+    else:
+        lists = [[pod for pod in cluster.list_bound_pods() if pod["spec"]["nodeName"] in nodes]]
+    for pods in lists:
+        found = tuple(find_jobs(filter(is_user, pods), now))
         if found:
             return found
     return ()
 
 
-def _is_replaced(pod: Mapping[str, Any], owner: Owner, waiting_job_uid: str) -> bool:
-    """Whether a Pod belongs to this Job and does not keep its slice from being replaced."""
-    metadata = pod["metadata"]
-    if _job_of_pod(metadata) != job_of(owner) or "deletionTimestamp" in metadata:
-        return False
-    job, is_first = find_controller(metadata) or {}, is_first_pod(metadata)
-    return not waiting_job_uid or (job.get("uid") == waiting_job_uid and not is_first)
-
-
-def _list_pods_on(cluster: Cluster, nodes: set[str]) -> Iterator[list[dict[str, Any]]]:
-    """The Pods of Jobs on these Nodes, one list for each call."""
-    if len(nodes) <= FEW_NODES:
-        yield from map(cluster.list_pods_on, sorted(nodes))
-    else:
-        yield [pod for pod in cluster.list_bound_pods() if pod["spec"]["nodeName"] in nodes]
+def is_pod_of(metadata: Mapping[str, Any], owner: Owner) -> bool:
+    """Whether a Pod is one of this Job."""
+    job = (metadata["namespace"], metadata["labels"][JOB_NAME])
+    return job == (owner.namespace, owner.job)
 
 
 def find_jobs(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]:
@@ -181,16 +154,7 @@ def find_jobs(pods: Iterable[Mapping[str, Any]], now: datetime) -> Iterator[str]
             end is None or now < end + COUNTED_AFTER_GRACE
         )
         if is_there and list_tpu_containers(pod.get("spec") or {}):
-            yield _job_of_pod(metadata)
-
-
-def _job_of_pod(metadata: Mapping[str, Any]) -> str:
-    return f"{metadata['namespace']}/{metadata['labels'][JOB_NAME]}"
-
-
-def job_of(owner: Owner) -> str:
-    """A slice's Job as `find_jobs` names it."""
-    return f"{owner.namespace}/{owner.job}"
+            yield f"{metadata['namespace']}/{metadata['labels'][JOB_NAME]}"
 
 
 def is_out_of_slots(error: CallError, provider: Provider) -> bool:
@@ -200,12 +164,3 @@ def is_out_of_slots(error: CallError, provider: Provider) -> bool:
     have no effect and delay other messages.
     """
     return provider.concurrency_limit is not None and error.kind is ErrorKind.RATE_LIMIT
-
-
-def jobset_reference(namespace: str = "", name: str = "") -> dict[str, Any]:
-    """A reference to a JobSet for Events, if it is gone or an item of a list: items lack some fields."""
-    return {
-        "apiVersion": f"{JOBSET_GROUP}/{JOBSET_VERSION}",
-        "kind": JOBSET_KIND,
-        "metadata": {"namespace": namespace, "name": name, "uid": "", "resourceVersion": ""},
-    }

@@ -222,7 +222,7 @@ def test_a_finished_creation_whose_first_release_is_gone_triggers_the_others(
     answers: dict[str, Any], others: tuple[Slice, ...]
 ) -> None:
     work, _ = reading_slices(SliceWork, operation("create"), answers, limit=10)
-    assert release_slice.observe.observe(work) == ObservedCreation(None, others)
+    assert release_slice.observe.observe(work) == ObservedCreation((), others)
 
 
 ELSEWHERE = replace(WITH_DEADLINE, owner=replace(SLICE.owner, namespace="elsewhere"))

@@ -14,6 +14,13 @@ import pytest
 from functions.provision_slice import recover
 from functions.provision_slice.decide import decide
 from functions.provision_slice.observe import ObservedOperation, ObservedPod, PodWork
+from functions.provision_slice.waiting import (
+    PodsWithoutSlice,
+    build_message,
+    find_wait_start,
+    is_first_pod_of,
+    select_leaders,
+)
 from shared.base import backoff
 from shared.base.names import JOBSET_NAME
 from shared.base.timestamps import render_time
@@ -30,13 +37,6 @@ from shared.slices.actions import (
 from shared.slices.by_node_group.provider import GroupSlices
 from shared.slices.jobsets import Leader
 from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState
-from shared.slices.waiting import (
-    PodsWithoutSlice,
-    build_message,
-    find_wait_start,
-    is_first_pod_of,
-    select_leaders,
-)
 from shared.slices.work import find_jobs
 from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Message

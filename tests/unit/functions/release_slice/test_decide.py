@@ -12,13 +12,13 @@ import pytest
 
 from functions.release_slice import is_retry_reported, recover
 from functions.release_slice.decide import decide, is_report_due, is_superseded
+from functions.release_slice.need import find_jobset_of
 from functions.release_slice.observe import (
     ObservedAll,
     ObservedCreation,
     ObservedSlice,
     ObservedSlices,
-    is_change_due,
-    select,
+    select_next,
 )
 from shared.base.jobs import job_key, slice_name
 from shared.base.timestamps import render_time
@@ -34,7 +34,6 @@ from shared.slices.actions import (
     SliceActionError,
 )
 from shared.slices.by_node_group.provider import GroupSlices
-from shared.slices.need import find_jobset_of
 from shared.slices.provider import Owner, Slice, SliceState
 from shared.slices.work import SliceWork
 from shared.triggers.audit_log import LogEvent
@@ -221,7 +220,7 @@ def test_the_plan_for_a_slice_follows_from_its_state_and_its_jobset(case: Case) 
 
 
 def test_the_end_of_a_creation_changes_one_slice_and_triggers_the_following() -> None:
-    plan = decide(ObservedCreation(observed(DUE, None), (SECOND,)), NOW)
+    plan = decide(ObservedCreation((observed(DUE, None),), (SECOND,)), NOW)
     assert plan.outcome == "Releasing"
     assert plan.each == decide_about(observed(DUE, None)).each
     (send,) = plan.first
@@ -230,7 +229,7 @@ def test_the_end_of_a_creation_changes_one_slice_and_triggers_the_following() ->
         ("release_slice", SECOND.name, Cause.RESYNC)
     ]
     assert plan.facts == {"triggered": 1}
-    assert decide(ObservedCreation(None, ()), NOW) == Plan("NoSlice", facts={"triggered": 0})
+    assert decide(ObservedCreation((), ()), NOW) == Plan("NoSlice", facts={"triggered": 0})
 
 
 def test_a_slice_in_use_is_not_deleted_until_its_pods_end() -> None:
@@ -361,13 +360,13 @@ def test_the_sweep_finds_due_changes_and_due_reports(
     case: tuple[ObservedSlice, bool, bool],
 ) -> None:
     one, is_changed, is_reported = case
-    assert (is_change_due(one, NOW), is_report_due(one, NOW)) == (is_changed, is_reported)
+    assert (one.is_change_due(NOW), is_report_due(one, NOW)) == (is_changed, is_reported)
 
 
 def test_the_slices_that_are_due_longest_are_selected_first_then_those_without_a_deadline() -> None:
     older, undated = replace(DUE, name="older", release_after=NOW - timedelta(minutes=1)), SLICE
-    assert select([undated, DUE, older], 4, NOW)[:2] == [older, DUE]
-    assert set(select([undated, DUE, older], 4, NOW)) == {older, DUE, undated}
+    selected = select_next([observed(one, None) for one in (undated, DUE, older)], 4, NOW)
+    assert selected == [older, DUE, undated]
 
 
 def test_the_jobset_of_a_deleted_slice_is_found_by_the_name_of_the_slice() -> None:

@@ -1,4 +1,4 @@
-"""The Pods that wait for slices: since when, which are due, and which may try next."""
+"""The Pods that wait for slices: since when, whether they need one, which are due, which try next."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ from shared.base import backoff
 from shared.base.jobs import job_key, slice_name
 from shared.base.pods import find_controller
 from shared.base.timestamps import guess_time, parse_time
-from shared.slices import concurrency
-from shared.slices.jobsets import (
-    Leader,
-    find_foreign_key,
-    find_jobset_name,
-    find_leader,
-    is_first_pod,
-)
+from shared.slices import concurrency, jobsets
+from shared.slices.jobsets import Leader
+from shared.slices.lifecycle import Need
 from shared.slices.provider import DesiredSlice, InputError, Provider, Slice, SliceState
 from shared.triggers.message import POD_KIND, Cause, Message
+
+_REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class PodsWithoutSlice:
 
 def find_leaders(pods: Iterable[Mapping[str, Any]]) -> list[Leader]:
     """The Pods that wait for a slice, the longest wait first."""
-    found = (leader for pod in pods if (leader := find_leader(pod)))
+    found = (leader for pod in pods if (leader := jobsets.find_leader(pod)))
     return sorted(found, key=lambda leader: (find_wait_start(leader), leader.uid))
 
 
@@ -59,6 +56,22 @@ def find_wait_start(leader: Leader) -> datetime:
     return guess_time(next(times, None)) or parse_time(metadata["creationTimestamp"])
 
 
+def find_need(leader: Leader, jobset: Mapping[str, Any] | None) -> Need:
+    """Whether the Pod's JobSet needs a slice, and if not, why."""
+    if jobset is None or "deletionTimestamp" in jobset["metadata"]:
+        return Need.JOBSET_GONE
+    if jobsets.find_end(jobset) is not None:
+        return Need.JOBSET_ENDED
+    if not jobsets.has_job(jobset, leader.jobset, leader.owner_name):
+        return Need.NOT_NEEDED  # a Job that only names the JobSet gets no slice
+    job, replicated = leader.labels.get(_REPLICATED_JOB), jobsets.list_replicated_jobs(jobset)
+    templates = (one["template"] for one in replicated if one["name"] == job)
+    for metadata in (holder.get("metadata") or {} for holder in (jobset, *templates)):
+        if jobsets.has_opted_out(metadata.get("labels") or {}, metadata.get("annotations") or {}):
+            return Need.OPTED_OUT
+    return Need.SUSPENDED if jobsets.is_suspended(jobset) else Need.NEEDED
+
+
 def build_message(leader: Leader, now: datetime) -> Message:
     """A resync about a Pod that waits."""
     return Message(leader.namespace, leader.name, leader.uid, Cause.RESYNC, now, kind=POD_KIND)
@@ -70,15 +83,15 @@ def is_first_pod_of(pod: Mapping[str, Any], name: str) -> bool:
     The key of the Job is computed, not read from the Pod's label: anyone can write that.
     """
     metadata = pod["metadata"]
-    jobset, job = find_jobset_name(metadata), find_controller(metadata)
-    if not is_first_pod(metadata) or not jobset or job is None:
+    jobset, job = jobsets.find_jobset_name(metadata), find_controller(metadata)
+    if not jobsets.is_first_pod(metadata) or not jobset or job is None:
         return False
     return slice_name(jobset, job_key(metadata["namespace"], job["name"])) == name
 
 
 def build_desired(leader: Leader, provider: Provider) -> DesiredSlice:
     """The slice that a leader asks for. Raises `InputError`."""
-    desired, foreign = provider.build_desired(leader), find_foreign_key(leader)
+    desired, foreign = provider.build_desired(leader), jobsets.find_foreign_key(leader)
     if foreign is not None:
         raise InputError(foreign)
     return desired
