@@ -276,22 +276,28 @@ DEAD = (Phase.LOST, Phase.UNCREATED)
 _PRESENT = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.DEGRADED, *DEAD)
 _WITH_NODES = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.DEGRADED)
 """Phases in which Pods may use its Nodes: it is released after the deadline, when no Pods run on it."""
+_DIFFERENT: dict[str, Any] = {**_ASKED_FOR, "phase": _PRESENT, "is_as_asked": False}
 _OWN: dict[str, Any] = {**_ASKED_FOR, "is_as_asked": True}
+_OWN_AT_EVENT: dict[str, Any] = {**_OWN, "trigger": SliceTrigger.POD}
+_OWN_AT_RESYNC: dict[str, Any] = {**_OWN, "trigger": SliceTrigger.POD_RESYNC}
 _UNNEEDED: dict[str, Any] = {
     "trigger": SliceTrigger.SLICE,
     "need": (Need.JOBSET_GONE, Need.JOBSET_ENDED, Need.NOT_NEEDED),
 }
+_RELEASED: dict[str, Any] = {**_UNNEEDED, "phase": _WITH_NODES}
+_DUE: dict[str, Any] = {**_RELEASED, "deadline": (Deadline.DUE, Deadline.REFUSED)}
 _KEPT: dict[str, Any] = {
     "trigger": SliceTrigger.SLICE,
     "need": (Need.NEEDED, Need.OPTED_OUT, Need.SUSPENDED),
 }
 """Opting out concerns slices that do not exist yet; a JobSet may be resumed soon."""
-_DUE: dict[str, Any] = {
-    **_UNNEEDED,
-    "phase": _WITH_NODES,
-    "deadline": (Deadline.DUE, Deadline.REFUSED),
-}
+_WITH_DEADLINE = (Deadline.FOREIGN, Deadline.AHEAD, Deadline.DUE)
 _WITHOUT_DEADLINE: dict[str, Any] = {**_KEPT, "deadline": (Deadline.NONE, Deadline.REFUSED)}
+_REBUILT: dict[str, Any] = {**_WITHOUT_DEADLINE, "is_rebuild_due": True}
+_REBUILT_DEGRADED: dict[str, Any] = {**_REBUILT, "phase": Phase.DEGRADED}
+_NOT_LOST = (Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.UNCREATED)
+_FAILED_WITH_NODES = (Phase.RECOVERING, Phase.DEGRADED)
+_FAILED_FOR_GOOD = (Phase.DEGRADED, Phase.LOST)
 _NOTHING, _CREATE, _DELETE, _SET_DEADLINE, _REMOVE_DEADLINE = SliceAction
 
 ROWS: tuple[Row, ...] = (
@@ -305,140 +311,31 @@ ROWS: tuple[Row, ...] = (
     _row("SlicePaused", _NOTHING, PAUSED, **_ASKED_FOR, phase=Phase.ABSENT, is_paused=True),
     _row("NameConflict", _NOTHING, CONFLICTING, **_ASKED_FOR, phase=Phase.CONFLICT),
     _row("Deleting", **_ASKED_FOR, phase=Phase.DELETING),
-    _row(
-        "InUse",
-        _NOTHING,
-        DIFFERENT_IN_USE,
-        **_ASKED_FOR,
-        phase=_PRESENT,
-        is_as_asked=False,
-        is_in_use=True,
-    ),
-    _row(
-        "Replacing",
-        _DELETE,
-        REPLACING_DIFFERENT,
-        **_ASKED_FOR,
-        phase=_PRESENT,
-        is_as_asked=False,
-        is_in_use=False,
-        is_paused=False,
-    ),
-    _row(
-        "SlicePaused",
-        _REMOVE_DEADLINE,
-        PAUSED,
-        **_ASKED_FOR,
-        phase=_PRESENT,
-        is_as_asked=False,
-        is_in_use=False,
-        is_paused=True,
-    ),
+    _row("InUse", _NOTHING, DIFFERENT_IN_USE, **_DIFFERENT, is_in_use=True),
+    _row("Replacing", _DELETE, REPLACING_DIFFERENT, **_DIFFERENT, is_in_use=False, is_paused=False),
+    _row("SlicePaused", _REMOVE_DEADLINE, PAUSED, **_DIFFERENT, is_in_use=False, is_paused=True),
     _row("Provisioning", _REMOVE_DEADLINE, **_OWN, phase=Phase.PROVISIONING),
-    _row("Ready", _REMOVE_DEADLINE, **{**_OWN, "trigger": SliceTrigger.POD}, phase=Phase.READY),
-    _row(
-        "Ready",
-        _REMOVE_DEADLINE,
-        **{**_OWN, "trigger": SliceTrigger.POD_RESYNC},
-        phase=Phase.READY,
-        is_unfit=False,
-    ),
-    _row(
-        "Unfit",
-        _REMOVE_DEADLINE,
-        UNFIT,
-        **{**_OWN, "trigger": SliceTrigger.POD_RESYNC},
-        phase=Phase.READY,
-        is_unfit=True,
-    ),
-    _row(
-        "SliceFailed", _REMOVE_DEADLINE, FAILING, **_OWN, phase=(Phase.RECOVERING, Phase.DEGRADED)
-    ),
-    _row(
-        "SliceFailed",
-        _REMOVE_DEADLINE,
-        FAILING,
-        **{**_OWN, "trigger": SliceTrigger.POD},
-        phase=DEAD,
-    ),
-    _row(
-        "Replacing",
-        _DELETE,
-        REPLACING_LOST,
-        **{**_OWN, "trigger": SliceTrigger.POD_RESYNC},
-        phase=DEAD,
-        is_paused=False,
-    ),
-    _row(
-        "SlicePaused",
-        _REMOVE_DEADLINE,
-        PAUSED,
-        **{**_OWN, "trigger": SliceTrigger.POD_RESYNC},
-        phase=DEAD,
-        is_paused=True,
-    ),
+    _row("Ready", _REMOVE_DEADLINE, **_OWN_AT_EVENT, phase=Phase.READY),
+    _row("Ready", _REMOVE_DEADLINE, **_OWN_AT_RESYNC, phase=Phase.READY, is_unfit=False),
+    _row("Unfit", _REMOVE_DEADLINE, UNFIT, **_OWN_AT_RESYNC, phase=Phase.READY, is_unfit=True),
+    _row("SliceFailed", _REMOVE_DEADLINE, FAILING, **_OWN, phase=_FAILED_WITH_NODES),
+    _row("SliceFailed", _REMOVE_DEADLINE, FAILING, **_OWN_AT_EVENT, phase=DEAD),
+    _row("Replacing", _DELETE, REPLACING_LOST, **_OWN_AT_RESYNC, phase=DEAD, is_paused=False),
+    _row("SlicePaused", _REMOVE_DEADLINE, PAUSED, **_OWN_AT_RESYNC, phase=DEAD, is_paused=True),
     # The slice itself is checked.
     _row("NoSlice", trigger=SliceTrigger.SLICE, phase=(Phase.ABSENT, Phase.CONFLICT)),
     _row("Deleting", trigger=SliceTrigger.SLICE, phase=Phase.DELETING),
     _row("Releasing", _DELETE, RELEASING, NOT_FOUND, **_UNNEEDED, phase=DEAD),
-    _row(
-        "DeadlineSet",
-        _SET_DEADLINE,
-        **_UNNEEDED,
-        phase=_WITH_NODES,
-        deadline=(Deadline.NONE, Deadline.FOREIGN),
-    ),
-    _row("Waiting", **_UNNEEDED, phase=_WITH_NODES, deadline=Deadline.AHEAD),
+    _row("DeadlineSet", _SET_DEADLINE, **_RELEASED, deadline=(Deadline.NONE, Deadline.FOREIGN)),
+    _row("Waiting", **_RELEASED, deadline=Deadline.AHEAD),
     _row("Releasing", _DELETE, RELEASING, NOT_FOUND, **_DUE, is_in_use=False),
     _row("InUse", _NOTHING, IN_USE, **_DUE, is_in_use=True),
-    _row(
-        "NeededAgain",
-        _REMOVE_DEADLINE,
-        **_KEPT,
-        phase=_PRESENT,
-        deadline=(Deadline.FOREIGN, Deadline.AHEAD, Deadline.DUE),
-    ),
-    _row(
-        "Needed",
-        **_WITHOUT_DEADLINE,
-        phase=(Phase.PROVISIONING, Phase.READY, Phase.RECOVERING, Phase.UNCREATED),
-    ),
-    _row(
-        "Lost",
-        _NOTHING,
-        LOST,
-        **_WITHOUT_DEADLINE,
-        phase=(Phase.DEGRADED, Phase.LOST),
-        is_rebuild_due=False,
-    ),
-    _row(
-        "Rebuilding",
-        _DELETE,
-        REBUILDING,
-        NOT_FOUND,
-        **_WITHOUT_DEADLINE,
-        phase=Phase.LOST,
-        is_rebuild_due=True,
-    ),
-    _row(
-        "Rebuilding",
-        _DELETE,
-        REBUILDING,
-        NOT_FOUND,
-        **_WITHOUT_DEADLINE,
-        phase=Phase.DEGRADED,
-        is_rebuild_due=True,
-        is_in_use=False,
-    ),
-    _row(
-        "InUse",
-        _NOTHING,
-        IN_USE,
-        **_WITHOUT_DEADLINE,
-        phase=Phase.DEGRADED,
-        is_rebuild_due=True,
-        is_in_use=True,
-    ),
+    _row("NeededAgain", _REMOVE_DEADLINE, **_KEPT, phase=_PRESENT, deadline=_WITH_DEADLINE),
+    _row("Needed", **_WITHOUT_DEADLINE, phase=_NOT_LOST),
+    _row("Lost", _NOTHING, LOST, **_WITHOUT_DEADLINE, phase=_FAILED_FOR_GOOD, is_rebuild_due=False),
+    _row("Rebuilding", _DELETE, REBUILDING, NOT_FOUND, **_REBUILT, phase=Phase.LOST),
+    _row("Rebuilding", _DELETE, REBUILDING, NOT_FOUND, **_REBUILT_DEGRADED, is_in_use=False),
+    _row("InUse", _NOTHING, IN_USE, **_REBUILT_DEGRADED, is_in_use=True),
 )
 
 TRANSITIONS: tuple[tuple[Phase, Phase, str], ...] = (
