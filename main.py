@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from shared.base.environment import SettingsError
 from shared.base.logs import make_logger
-from shared.frame.step import ACKNOWLEDGED, TRY_AGAIN, handle
+from shared.frame.execution import ACKNOWLEDGED, TRY_AGAIN
+from shared.frame.step import handle
 from shared.runtime import get_runtime
 from shared.triggers import routes
 from shared.triggers.decode import find_message_id

@@ -9,8 +9,8 @@ from typing import Any
 
 from shared.base.documents import read_mapping
 from shared.base.signing_requests import SigningRequest, find_signing_request
+from shared.frame.execution import SECONDS_FOR_OTHER_CALLS
 from shared.frame.plan import Work
-from shared.frame.step import SECONDS_FOR_OTHER_CALLS
 from shared.node_groups import node_group
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.ports.errors import CallError, OutOfTimeError

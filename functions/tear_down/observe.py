@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import Enum, auto
 
 from shared.base.names import MIGS
-from shared.frame.step import SECONDS_FOR_OTHER_CALLS
+from shared.frame.execution import SECONDS_FOR_OTHER_CALLS
 from shared.node_groups.lifecycle import (
     Goal,
     Transition,

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from local.jobsets import PodBehaviour
-from shared.frame.step import ACKNOWLEDGED, TRY_AGAIN
+from shared.frame.execution import ACKNOWLEDGED, TRY_AGAIN
 from shared.settings import GKE, TPU_NODE_GROUP
 from shared.triggers.routes import JOBSET_STEPS
 from tests.faults.crashes import (

@@ -25,7 +25,8 @@ import main
 from functions import label_node
 from shared.base.logs import make_logger
 from shared.base.names import JOBSET_KIND, TOKEN_KEY
-from shared.frame.step import Answer, Invocation
+from shared.frame.execution import Answer
+from shared.frame.step import Invocation
 from shared.settings import GKE
 from shared.triggers.decode import decode
 from shared.triggers.message import POD_KIND, SLICE_KIND, SWEEP_KIND, Cause, Message

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from shared.frame.step import ACKNOWLEDGED, TRY_AGAIN
+from shared.frame.execution import ACKNOWLEDGED, TRY_AGAIN
 from tests.faults.crashes import (
     SCENARIOS,
     Outcome,

@@ -32,7 +32,8 @@ from local.vm.kubelet import KubeletBehaviour
 from local.vm.transport import InProcess, Network
 from relay.changes.outbox import Outbox
 from relay.changes.pending import OutgoingMessage
-from shared.frame.step import Answer, Runtime, handle
+from shared.frame.execution import Answer
+from shared.frame.step import Runtime, handle
 from shared.ports.errors import CallError
 from shared.ports.gce.clients import Clients
 from shared.ports.gke import GkeClient

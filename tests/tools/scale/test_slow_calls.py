@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from local.cloud.simulation import PROJECT
-from shared.frame.step import SECONDS_FOR_CALLS, SECONDS_FOR_OTHER_CALLS
+from shared.frame.execution import SECONDS_FOR_OTHER_CALLS
+from shared.frame.step import SECONDS_FOR_CALLS
 from tests.stories import helpers
 from tests.stories.errors import dead_letters
 from tests.stories.helpers import HOUR, MINUTE, NAME, SPOT

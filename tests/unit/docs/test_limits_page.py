@@ -33,9 +33,9 @@ NO_LIMITS = {
     "shared.triggers.push.UNAUTHORIZED": "an HTTP status",
     "shared.triggers.push.FORBIDDEN": "an HTTP status",
     "shared.triggers.push.UNAVAILABLE": "an HTTP status",
-    "shared.frame.step.ACKNOWLEDGED": "an HTTP status",
-    "shared.frame.step.POISON": "an HTTP status",
-    "shared.frame.step.TRY_AGAIN": "an HTTP status",
+    "shared.frame.execution.ACKNOWLEDGED": "an HTTP status",
+    "shared.frame.execution.POISON": "an HTTP status",
+    "shared.frame.execution.TRY_AGAIN": "an HTTP status",
 }
 
 

@@ -14,7 +14,7 @@ from functions.approve_join.decide import decide
 from functions.approve_join.join_requests import Candidate, JoinWork, Report, Revoke
 from functions.approve_join.observe import ObservedRequests, observe
 from shared.base.logs import make_logger
-from shared.frame.step import execute
+from shared.frame.execution import execute
 from shared.node_groups import node_group
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce

@@ -12,16 +12,14 @@ from typing import Any, cast
 
 import pytest
 
+from shared.frame.execution import POISON, Answer, execute
 from shared.frame.plan import Each, Emit, NothingToDo, Plan, Send, StaleObservation, Work
 from shared.frame.step import (
     MAX_ATTEMPTS,
     MAX_RESYNC_AGE,
-    POISON,
     SECONDS_FOR_CALLS,
-    Answer,
     Invocation,
     Step,
-    execute,
     handle,
     open_work,
     work_fields,
