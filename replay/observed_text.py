@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import singledispatch
 from typing import Any
 
-from functions.approve_join.join_requests import Candidate
-from functions.approve_join.observe import ObservedRequests
+from functions.approve_join.observe import Candidate, ObservedRequests
 from functions.create_resources.observe import ObservedResources, ObservedUnreadable
 from functions.inject_token.observe import NothingToInject, ObservedVms
 from functions.label_node.observe import NothingToCount

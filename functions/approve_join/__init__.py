@@ -37,7 +37,6 @@ its own.
 from __future__ import annotations
 
 from functions.approve_join import decide, observe
-from functions.approve_join.join_requests import JoinWork
 from shared.frame.plan import Plan
 from shared.frame.step import Invocation, Step, work_fields
 from shared.node_groups.snapshot import RULES
@@ -45,18 +44,18 @@ from shared.ports.errors import CallError
 from shared.triggers import routes
 
 
-def open_work(invocation: Invocation, is_first_observation: bool) -> JoinWork:
+def open_work(invocation: Invocation, is_first_observation: bool) -> observe.JoinWork:
     """The work on the requests that the trigger names. Raises `CallError`."""
     # The connection keeps the id for `shared.runtime`, which adds it to published messages. Read
     # here, so that a failure ends the invocation before anything is written.
     invocation.cluster.get_cluster_id()
-    return JoinWork(
+    return observe.JoinWork(
         **work_fields(invocation, is_first_observation=is_first_observation),
         log=invocation.runtime.log,
     )
 
 
-def recover(_work: JoinWork, _error: CallError) -> Plan | None:
+def recover(_work: observe.JoinWork, _error: CallError) -> Plan | None:
     """No plan: requests that could not be read or decided stay pending. Transient errors are retried."""
     return None
 

@@ -47,18 +47,16 @@ def read_subject(raw: Mapping[str, Any]) -> Subject:
     """Parse the subject of a CertificateSigningRequest. Never raises."""
     spec = read_mapping(raw, "spec")
     try:
-        request = _load(read_text(spec, "request"))
-        subject = _read_name(request)
-        violation = subject.violation or _find_violation(request)
+        subject = _parse_subject(read_text(spec, "request"))
     except Exception as error:  # noqa: BLE001 - a parser of foreign bytes may raise anything
         return Subject("", f"it is not a certificate request: {str(error)[:200]}")
-    usages = read_list(spec, "usages")
+    usages, violation = read_list(spec, "usages"), subject.violation
     if not violation and sorted(map(str, usages)) not in _ALLOWED_USAGES:
         violation = f"its usages are {', '.join(map(str, usages)) or 'none'}, not a kubelet's"
     return Subject(subject.node, violation)
 
 
-def _load(encoded: str) -> x509.CertificateSigningRequest:
+def _parse_subject(encoded: str) -> Subject:
     match = _PEM.fullmatch(base64.b64decode(encoded, validate=True))
     if match is None:
         raise ValueError("it must be one PEM block, CERTIFICATE REQUEST, and nothing else")
@@ -66,12 +64,7 @@ def _load(encoded: str) -> x509.CertificateSigningRequest:
     with warnings.catch_warnings():
         # X.509 limits a name to 64 bytes; a Node's has up to 75. Kubelets and signers ignore the limit.
         warnings.simplefilter("ignore", UserWarning)
-        return x509.load_der_x509_csr(der)
-
-
-def _read_name(request: x509.CertificateSigningRequest) -> Subject:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
+        request = x509.load_der_x509_csr(der)
         parts = [(part.oid, part.value) for part in request.subject]
     organizations = [value for oid, value in parts if oid == NameOID.ORGANIZATION_NAME]
     names = [str(value) for oid, value in parts if oid == NameOID.COMMON_NAME]
@@ -82,12 +75,8 @@ def _read_name(request: x509.CertificateSigningRequest) -> Subject:
         return Subject("", f"its common name is not {_NODE} and the name of a Node")
     if len(parts) != 2:
         return Subject(node, "its subject has more parts than an organization and a common name")
-    return Subject(node)
-
-
-def _find_violation(request: x509.CertificateSigningRequest) -> str:
     if not list(request.attributes):
-        return ""
+        return Subject(node)
     try:
         has_names = any(
             isinstance(one.value, x509.SubjectAlternativeName) for one in request.extensions
@@ -95,5 +84,5 @@ def _find_violation(request: x509.CertificateSigningRequest) -> str:
     except Exception:  # noqa: BLE001 - extensions that cannot be parsed are attributes, too
         has_names = False
     if has_names:
-        return "it asks for alternative names"
-    return "it has attributes, and a kubelet's request has none"
+        return Subject(node, "it asks for alternative names")
+    return Subject(node, "it has attributes, and a kubelet's request has none")

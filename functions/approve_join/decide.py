@@ -1,23 +1,14 @@
-"""What approve_join does: pure, from what it has observed."""
+"""Which requests of kubelets to approve and to deny, and which to report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from functions.approve_join.join_requests import (
-    DENIED,
-    ELSEWHERE,
-    NOT_APPROVED,
-    Approve,
-    Candidate,
-    Report,
-    Revoke,
-    WriteDecision,
-    find_token_of_vm,
-)
-from functions.approve_join.observe import ObservedRequests
+from functions.approve_join import actions
+from functions.approve_join.actions import DENIED, ELSEWHERE, NOT_APPROVED
+from functions.approve_join.observe import Candidate, ObservedRequests, find_token_of_vm
 from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, find_resource_name
 from shared.base.signing_requests import TOO_OLD_AFTER
 from shared.frame.plan import Action, Each, Emit, Plan, Send, fail_each, join_outcomes
@@ -30,49 +21,35 @@ from shared.triggers.message import Cause, message_about_requests
 LATE_AFTER = timedelta(minutes=2)
 """A request that is pending longer is reported, whatever the obstacle, unless its group is being
 deleted."""
-_LABEL_NODE_CAUSES = {DENIED: Cause.JOIN_DENIED, NOT_APPROVED: Cause.JOIN_NOT_APPROVED}
-"""The causes of the messages to label_node about these outcomes."""
 
 
 def decide(observed: ObservedRequests, now: datetime) -> Plan:
     """Approve or deny each request, or leave it pending."""
     assessments = [_assess(candidate, now) for candidate in observed.candidates]
     decisions = tuple(
-        Each(one.name, actions)
-        for one in assessments
-        if (actions := tuple(one.list_decisions(now)))
+        Each(one.name, made) for one in assessments if (made := tuple(one.list_decisions(now)))
     )
     failed = [one.candidate.error for one in assessments if one.candidate.error is not None]
-    outcome = join_outcomes(one.outcome for one in assessments) or "NothingToDo"
-    note = "; ".join(f"{one.name}: {one.why}" for one in assessments if one.why)
-    needs_attention = any(
-        one.outcome in _LABEL_NODE_CAUSES or one.has_log_line for one in assessments
-    )
-    facts = _name_group(observed.candidates)
     # The first attempt publishes the unread names, whatever follows. A repetition publishes them only if
     # nothing fails: otherwise each retry of the message would publish them again.
     message = message_about_requests(Cause.CONTINUED, now, observed.unread)
     unread = (Send(routes.APPROVE_JOIN, (message,)),) if observed.unread else ()
     first = () if observed.is_repetition else tuple(Each("", (send,)) for send in unread)
+    # The timeline of a group shows the log lines that name it.
+    groups = {one.group.uid: one.group for one in observed.candidates if one.group is not None}
+    fields = [{"group": group.key, "uid": group.uid} for group in groups.values()]
     return Plan(
-        outcome,
+        join_outcomes(one.outcome for one in assessments) or "NothingToDo",
         each=(*first, *decisions, *fail_each((*failed, *observed.errors))),
         after=tuple(report for one in assessments for report in one.list_reports()),
         best_effort=tuple(_plan_triggers(assessments, now)),
         if_all_succeeded=unread if observed.is_repetition else (),
-        note=note,
-        facts=facts,
-        needs_attention=needs_attention,
+        note="; ".join(f"{one.name}: {one.why}" for one in assessments if one.why),
+        facts=fields[0] if len(fields) == 1 else {},
+        needs_attention=any(
+            one.has_log_line or one.outcome in (DENIED, NOT_APPROVED) for one in assessments
+        ),
     )
-
-
-def _name_group(candidates: Iterable[Candidate]) -> dict[str, str]:
-    """The log fields of the group, if all requests are of one group: its timeline shows the line."""
-    groups = {one.group.uid: one.group for one in candidates if one.group is not None}
-    if len(groups) != 1:
-        return {}
-    (group,) = groups.values()
-    return {"group": group.key, "uid": group.uid}
 
 
 @dataclass(frozen=True)
@@ -103,10 +80,10 @@ class _Assessment:
             approval = self._build_decision("Approved", APPROVED_BY_US, message)
             rejected = replace(self, outcome=NOT_APPROVED)
             triggers = tuple(_plan_triggers([rejected], now))
-            yield Approve(approval, node, self.group_key, triggers)
+            yield actions.Approve(approval, node, self.group_key, triggers)
         if self.outcome == DENIED:
             # The token first: after a crash in between, the request is still pending and is denied.
-            yield Revoke(request.token_id, request.name, node, self.group_key)
+            yield actions.Revoke(request.token_id, request.name, node, self.group_key)
             yield self._build_decision("Denied", "DeniedByTpuFunctions", f"Denied: {self.why}.")
 
     def list_reports(self) -> Iterator[Action]:
@@ -122,17 +99,24 @@ class _Assessment:
             event_key = f"{request.token_id}: {self.why}"
             yield Emit(Event("JoinDenied", text, is_warning=True, key=event_key), about, once=True)
         if self.has_log_line:
-            yield Report(self.outcome, self.why, request.name, subject.node, self.group_key)
+            yield actions.Report(self.outcome, self.why, request.name, subject.node, self.group_key)
 
-    def _build_decision(self, kind: str, reason: str, message: str) -> WriteDecision:
+    def _build_decision(self, kind: str, reason: str, message: str) -> actions.WriteDecision:
         condition = {"type": kind, "status": "True", "reason": reason, "message": message}
-        return WriteDecision(self.name, condition, self.candidate.raw)
+        return actions.WriteDecision(self.name, condition, self.candidate.raw)
 
 
 def _assess(candidate: Candidate, now: datetime) -> _Assessment:
     request, subject, group = candidate.request, candidate.subject, candidate.group
+    if request.is_approved_elsewhere:
+        why = (
+            f"another approver has approved it ({request.approver}), so a token of the group "
+            f"{BOOTSTRAP_GROUP} is enough for any Node's certificate. Remove the binding or the "
+            "approver that allows it"
+        )
+        return _Assessment(candidate, ELSEWHERE, why, has_log_line=True)
     if request.is_decided:
-        return _assess_decided(candidate)
+        return _Assessment(candidate, "Decided")
     if subject.violation:
         return _Assessment(candidate, DENIED, subject.violation, has_log_line=True)
     if group is not None and group.deleting is not None:
@@ -152,18 +136,6 @@ def _assess(candidate: Candidate, now: datetime) -> _Assessment:
     has_other_token = find_token_of_vm(candidate, now) not in ("", request.token_id)
     outcome = NOT_APPROVED if is_late or has_other_token else "Pending"
     return _Assessment(candidate, outcome, obstacle, has_log_line=is_late)
-
-
-def _assess_decided(candidate: Candidate) -> _Assessment:
-    request = candidate.request
-    if not request.is_approved_elsewhere:
-        return _Assessment(candidate, "Decided")
-    why = (
-        f"another approver has approved it ({request.approver}), so a token of the group "
-        f"{BOOTSTRAP_GROUP} is enough for any Node's certificate. Remove the binding or the approver "
-        "that allows it"
-    )
-    return _Assessment(candidate, ELSEWHERE, why, has_log_line=True)
 
 
 def _find_obstacle(candidate: Candidate, now: datetime) -> str:
@@ -195,18 +167,22 @@ def _find_obstacle(candidate: Candidate, now: datetime) -> str:
 
 
 def _plan_triggers(assessments: Sequence[_Assessment], now: datetime) -> Iterator[Send]:
-    """Trigger label_node once for each group and cause: it reports at the VMs what delays them."""
+    """Trigger label_node once for each group and cause: it reports at the VMs what delays them.
+
+    A denied request with another token than this VM's is reported like one that is not approved: the
+    VM's own request may still be approved.
+    """
     vms: dict[tuple[str, Cause], dict[str, None]] = {}
     groups: dict[str, AnyGroup] = {}
     for one in assessments:
-        group, cause = one.candidate.group, _LABEL_NODE_CAUSES.get(one.outcome)
-        token_id = one.candidate.request.token_id
-        if cause is Cause.JOIN_DENIED and find_token_of_vm(one.candidate, now) != token_id:
-            # It was made with another token than this VM's: the VM's own request may still be approved.
-            cause = Cause.JOIN_NOT_APPROVED
-        if group is not None and cause is not None:
-            groups[group.uid] = group
-            vm = one.candidate.subject.node.partition(".")[0]
-            vms.setdefault((group.uid, cause), {})[vm] = None
+        group, request = one.candidate.group, one.candidate.request
+        if group is None or one.outcome not in (DENIED, NOT_APPROVED):
+            continue
+        has_own_token = find_token_of_vm(one.candidate, now) == request.token_id
+        is_final = one.outcome == DENIED and has_own_token
+        cause = Cause.JOIN_DENIED if is_final else Cause.JOIN_NOT_APPROVED
+        groups[group.uid] = group
+        vm = one.candidate.subject.node.partition(".")[0]
+        vms.setdefault((group.uid, cause), {})[vm] = None
     for (uid, cause), names in vms.items():
         yield Send(routes.LABEL_NODE, (message_about(groups[uid], cause, now, vms=tuple(names)),))

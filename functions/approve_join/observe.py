@@ -1,14 +1,47 @@
-"""What approve_join reads."""
+"""The requests that a trigger names, each with the group and the VM of its Node."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
-from functions.approve_join.join_requests import Cache, Candidate, JoinWork, find_candidate
+from functions.approve_join.certificate_subject import Subject, read_subject
+from shared.base.names import find_resource_name
+from shared.base.signing_requests import SigningRequest, find_signing_request
+from shared.frame.plan import Work
+from shared.node_groups import node_group
+from shared.node_groups.bootstrap import find_token
+from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.ports.errors import CallError, OutOfTimeError
+from shared.ports.gce.values import Instance
+from shared.settings import Settings
 
 SECONDS_FOR_WRITING = 15.0
 """Reading leaves so many seconds for writing."""
+
+
+@dataclass(kw_only=True)
+class JoinWork(Work):
+    """Work that writes log lines about single requests."""
+
+    settings: Settings
+    log: Any = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A request with the group and the VM of its Node, as far as they were found."""
+
+    request: SigningRequest
+    subject: Subject
+    raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    group: AnyGroup | None = None
+    is_served: bool = True
+    instance: Instance | None = None
+    error: CallError | None = None
+    """The error if the group or the VM could not be read."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +53,7 @@ class ObservedRequests:
     """The names of requests that there was no time to read."""
     is_repetition: bool = False
     """Whether this is a later attempt: the message was redelivered, or is observed again. An earlier
-    attempt may have published the unread names, so this one does only if all else succeeds
-    (`forward_rest`)."""
+    attempt may have published the unread names, so this one does only if all else succeeds."""
     errors: tuple[CallError | OutOfTimeError, ...] = ()
     """The errors of requests that could not be read."""
 
@@ -49,3 +81,66 @@ def observe(work: JoinWork) -> ObservedRequests:
             if candidate is not None:
                 candidates.append(candidate)
     return ObservedRequests(tuple(candidates), errors=tuple(errors))
+
+
+def find_candidate(work: Work, cache: Cache, name: str) -> Candidate | None:
+    """Read a request, its group and its VM. ``None`` if the request is gone or not by our token."""
+    raw = work.cluster.find_signing_request(name)
+    request = find_signing_request(raw) if raw is not None else None
+    if raw is None or request is None:
+        return None
+    if request.is_decided:
+        return Candidate(request, Subject(""))
+    subject = read_subject(raw)
+    vm = subject.node.partition(".")[0]  # a name with a domain is reported, see approve_join
+    resource_name = find_resource_name(vm)
+    if not resource_name:
+        return Candidate(request, subject, raw)
+    group: AnyGroup | None = None
+    try:
+        group = cache.find_group(resource_name)
+        if not isinstance(group, NodeGroup) or group.deleting is not None:
+            return Candidate(request, subject, raw, group)
+        if not work.settings.serves(group.spec.project):
+            return Candidate(request, subject, raw, group, is_served=False)
+        instance = cache.find_instance(group, vm)
+    except CallError as error:
+        return Candidate(request, subject, raw, group, error=error)
+    return Candidate(request, subject, raw, group, instance=instance)
+
+
+class Cache:
+    """Groups by resource name and VMs by name, each read once."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._found: dict[str, AnyGroup | None] = {}
+        self._instances: dict[str, Instance | None] = {}
+
+    def find_instance(self, group: NodeGroup, vm: str) -> Instance | None:
+        """The VM in the group's project and zone. A VM's name is unique: it contains the group's."""
+        if vm not in self._instances:
+            spec = group.spec
+            self._instances[vm] = self._work.gce.find_instance(spec.project, spec.zone, vm)
+        return self._instances[vm]
+
+    def find_group(self, resource_name: str) -> AnyGroup | None:
+        """The group whose resources have this name.
+
+        Groups are listed by a label that users can write, so the name computed from the uid decides.
+        """
+        if resource_name not in self._found:
+            cluster_id = self._work.cluster.get_cluster_id()
+            labelled = self._work.cluster.list_groups_named(resource_name)
+            groups = (node_group.parse(raw, cluster_id) for raw in labelled)
+            self._found[resource_name] = next(
+                (group for group in groups if group.resource_name == resource_name), None
+            )
+        return self._found[resource_name]
+
+
+def find_token_of_vm(candidate: Candidate, now: datetime) -> str:
+    """The id of the token in the VM's metadata; empty if there is none."""
+    metadata = candidate.instance.metadata if candidate.instance is not None else {}
+    token = find_token(metadata, now)
+    return token.id if token is not None else ""

@@ -1,4 +1,4 @@
-"""What label_node does: pure, from what it has observed."""
+"""What happens to the Nodes of a group, and what its status reports about them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,9 @@ from functions.label_node import health, interconnect, join_report
 from functions.label_node.observe import NothingToCount
 from functions.label_node.observed_nodes import ObservedNodes
 from shared.frame.plan import Action, Each, Emit, Plan, Send
-from shared.node_groups import readiness
+from shared.node_groups import membership, readiness
 from shared.node_groups.actions import DeleteNode, DeleteSecret, PatchNode
 from shared.node_groups.bootstrap import find_token
-from shared.node_groups.membership import (
-    find_vm_of_misnamed,
-    is_of_predecessor,
-    may_be_own,
-    proof_patch,
-)
 from shared.node_groups.status import MIG, State, Type
 from shared.node_groups.work import WriteStatus, message_about
 from shared.ports.kubernetes.events import Event
@@ -30,36 +24,38 @@ from shared.triggers.trigger import Trigger
 
 def decide(observed: ObservedNodes | NothingToCount, now: datetime) -> Plan:
     """Decide what to do to the Nodes, and what the status reports."""
+    group = observed.group
     if isinstance(observed, NothingToCount):
-        return _decide_without_count(observed, now)
+        if group.deleting is not None:
+            return Plan("Deleting")
+        if observed.can_be_served:
+            return Plan("NotOwned")
+        # Only create_resources reports this. It has not yet if the group was accepted before the project
+        # was removed from the settings, or by a version that could read the spec.
+        forward = Send(routes.CREATE_RESOURCES, (message_about(group, Cause.FORWARDED, now),))
+        is_accepted = observed.status.is_true(Type.ACCEPTED)
+        return Plan("NotServed", best_effort=(forward,) if is_accepted else ())
     nodes = tuple(
         Each(node.name, actions)
         for node in _order_nodes(observed.nodes, observed.trigger)
         if (actions := tuple(_plan_node(observed, node, now)))
     )
-    rest = message_about(observed.group, Cause.CONTINUED, now)
+    rest, desired = message_about(group, Cause.CONTINUED, now), observed.group.spec.node_count
     if observed.is_debounced:
         return Plan("Debounced", each=nodes, resume=rest)
+    known = health.count(observed, now)
+    known = join_report.add_condition(observed, known, now)
+    known = interconnect.add_condition(observed.mig, observed.group, known, now)
+    write = WriteStatus(readiness.conclude(group, known, now))
+    have_all_joined = len(observed.joined) >= desired
+    outcome = "AllJoined" if have_all_joined else "Counting"
     return Plan(
-        _name_outcome(observed),
+        "AllReady" if len(observed.ready) >= desired else outcome,
         each=nodes,
         resume=rest,
-        after=(_build_status(observed, now), *_list_node_events(observed)),
-        best_effort=tuple(_plan_triggers(observed, now)),
+        after=(write, *_list_node_events(observed)),
+        best_effort=tuple(_plan_triggers(observed, now, have_all_joined=have_all_joined)),
     )
-
-
-def _decide_without_count(observed: NothingToCount, now: datetime) -> Plan:
-    if observed.group.deleting is not None:
-        return Plan("Deleting")
-    if observed.can_be_served:
-        return Plan("NotOwned")
-    # Only create_resources reports this. It has not yet if the group was accepted before the project was
-    # removed from the settings, or by a version that could read the spec.
-    if not observed.status.is_true(Type.ACCEPTED):
-        return Plan("NotServed")
-    message = message_about(observed.group, Cause.FORWARDED, now)
-    return Plan("NotServed", best_effort=(Send(routes.CREATE_RESOURCES, (message,)),))
 
 
 def _order_nodes(nodes: Iterable[Node], trigger: Trigger) -> list[Node]:
@@ -79,89 +75,65 @@ def _order_nodes(nodes: Iterable[Node], trigger: Trigger) -> list[Node]:
 
 
 def _plan_node(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[Action]:
-    if node.vm in observed.instances and observed.instances[node.vm] is None:
-        if may_be_own(observed.group, node):
+    group, instance = observed.group, observed.instances.get(node.vm)
+    if node.vm in observed.instances and instance is None:
+        if membership.may_be_own(group, node):
             yield DeleteNode(node.name, node.uid)
-    elif observed.is_own(node):  # it matches its VM, or is proved and the VM was not read
-        yield from _plan_proof(observed, node, now)
-
-
-def _plan_proof(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[Action]:
-    """Revoke the VM's token, then label the Node. For a proved Node nothing is revoked any more, so the
-    token would remain if the order were reversed and the second call failed."""
-    instance = observed.instances.get(node.vm)
-    with_tokens = observed.group.spec.joins_with_tokens  # otherwise the metadata may name any token
+        return
+    if not observed.is_own(
+        node
+    ):  # it neither matches its VM, nor is proved and the VM was not read
+        return
+    # The token is revoked first. For a proved Node nothing is revoked any more, so the token would
+    # remain if the order were reversed and the second call failed.
+    with_tokens = group.spec.joins_with_tokens  # otherwise the metadata may name any token
     if with_tokens and instance is not None and node.proved_vm_id != instance.id:
         token = find_token(instance.metadata, now)
         if token is not None:
             yield DeleteSecret(token.id, node.vm)
-    patch = proof_patch(observed.group, node, observed.status.machine_type, instance)
+    patch = membership.proof_patch(group, node, observed.status.machine_type, instance)
     if patch:
         yield PatchNode(node.name, node.uid, patch)
 
 
-def _name_outcome(observed: ObservedNodes) -> str:
-    desired = observed.group.spec.node_count
-    if len(observed.ready) >= desired:
-        return "AllReady"
-    return "AllJoined" if len(observed.joined) >= desired else "Counting"
+def _list_node_events(observed: ObservedNodes) -> Iterator[Emit]:
+    """The Events on Nodes that do not count, at most `BATCH` of each kind: all Nodes of a large slice
+    may have the same defect, and the group's own Events are written after these."""
+    for node in islice(observed.without_provider_id(), BATCH):
+        text = f"Node {node.name} joined without a ProviderID"
+        yield Emit(Event("MissingProviderID", text, is_warning=True), node.raw, once=True)
+    found = (
+        (node, membership.find_vm_of_misnamed(observed.group, node)) for node in observed.nodes
+    )
+    for node, vm in islice(((node, vm) for node, vm in found if vm is not None), BATCH):
+        text = (
+            f"Node {node.name} names VM {vm} in its ProviderID, but a Node must have its VM's "
+            f"name: it is not counted, and not deleted with the group. Delete it and register "
+            f"the kubelet as {vm} (--hostname-override; kubeadm: nodeRegistration.name)."
+        )
+        yield Emit(Event("NodeNameMismatch", text, is_warning=True), node.raw, once=True)
 
 
-def _build_status(observed: ObservedNodes, now: datetime) -> WriteStatus:
-    group = observed.group
-    known = health.count(observed, now)
-    known = join_report.add_condition(observed, known, now)
-    known = interconnect.add_condition(observed.mig, group, known, now)
-    return WriteStatus(readiness.conclude(group, known, now))
-
-
-def _plan_triggers(observed: ObservedNodes, now: datetime) -> Iterator[Action]:
+def _plan_triggers(
+    observed: ObservedNodes, now: datetime, *, have_all_joined: bool
+) -> Iterator[Send]:
     """Trigger the steps whose conditions contradict what this step has observed."""
-    known, desired = observed.status, observed.group.spec.node_count
-    with_tokens = observed.group.spec.joins_with_tokens
-    stale = tuple(node.vm for node in observed.nodes if with_tokens and _is_stale(observed, node))
-    if stale:
-        message = message_about(observed.group, Cause.VMS_NEED_TOKENS, now, vms=stale[:BATCH])
+    group, known = observed.group, observed.status
+    stale: list[
+        str
+    ] = []  # VMs that cannot join before inject_token has deleted their predecessors' Nodes
+    for node in observed.nodes:
+        vm = observed.instances.get(node.vm)
+        if vm is not None and membership.is_of_predecessor(group, node, vm):
+            stale.append(node.vm)
+    if stale and group.spec.joins_with_tokens:
+        message = message_about(group, Cause.VMS_NEED_TOKENS, now, vms=tuple(stale[:BATCH]))
         yield Send(routes.INJECT_TOKEN, (message,))
-    have_all_joined = len(observed.joined) >= desired
     if have_all_joined and not known.is_true(Type.TOKENS_INJECTED):
-        yield Send(routes.INJECT_TOKEN, (message_about(observed.group, Cause.RESYNC, now),))
-    are_vms_missing = observed.has_all_vms and len(observed.vms) < desired
+        yield Send(routes.INJECT_TOKEN, (message_about(group, Cause.RESYNC, now),))
     mig = known.resources.get(MIG)
     if mig is None or mig.state is not State.READY:
         return
-    is_contradicted_by_vms = known.is_true(Type.MIG_READY) and are_vms_missing
-    is_contradicted_by_nodes = not known.is_true(Type.MIG_READY) and have_all_joined
-    if is_contradicted_by_vms or is_contradicted_by_nodes:
-        yield Send(routes.CREATE_RESOURCES, (message_about(observed.group, Cause.FORWARDED, now),))
-
-
-def _is_stale(observed: ObservedNodes, node: Node) -> bool:
-    """Whether a Node is of a predecessor of its VM: inject_token deletes it, so that the VM can join."""
-    instance = observed.instances.get(node.vm)
-    return instance is not None and is_of_predecessor(observed.group, node, instance)
-
-
-def _list_node_events(observed: ObservedNodes) -> Iterator[Action]:
-    """The Events on Nodes that do not count, at most `BATCH` of each kind: all Nodes of a large slice
-    may have the same defect, and the group's own Events are written after these."""
-    yield from islice(_list_nameless(observed), BATCH)
-    yield from islice(_list_misnamed(observed), BATCH)
-
-
-def _list_nameless(observed: ObservedNodes) -> Iterator[Emit]:
-    for node in observed.without_provider_id():
-        text = f"Node {node.name} joined without a ProviderID"
-        yield Emit(Event("MissingProviderID", text, is_warning=True), node.raw, once=True)
-
-
-def _list_misnamed(observed: ObservedNodes) -> Iterator[Emit]:
-    for node in observed.nodes:
-        vm = find_vm_of_misnamed(observed.group, node)
-        if vm is not None:
-            text = (
-                f"Node {node.name} names VM {vm} in its ProviderID, but a Node must have its VM's "
-                f"name: it is not counted, and not deleted with the group. Delete it and register "
-                f"the kubelet as {vm} (--hostname-override; kubeadm: nodeRegistration.name)."
-            )
-            yield Emit(Event("NodeNameMismatch", text, is_warning=True), node.raw, once=True)
+    are_vms_missing = observed.has_all_vms and len(observed.vms) < group.spec.node_count
+    if are_vms_missing if known.is_true(Type.MIG_READY) else have_all_joined:
+        yield Send(routes.CREATE_RESOURCES, (message_about(group, Cause.FORWARDED, now),))

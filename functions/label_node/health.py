@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -13,7 +13,7 @@ from shared.base.reasons import VM_LOSSES, Reason
 from shared.node_groups.membership import is_vm_name, may_be_own
 from shared.node_groups.node_group import InstanceConfig
 from shared.node_groups.status import MAX_PENDING, Pending, Status, Type
-from shared.triggers.trigger import LogTrigger, Trigger
+from shared.triggers.trigger import LogTrigger
 
 LOSSES: Mapping[str, Reason] = {
     "compute.instances.preempted": Reason.PREEMPTED,
@@ -39,8 +39,13 @@ def count(observed: ObservedNodes, now: datetime) -> Status:
     ready = {vm for vm in observed.ready if not _is_held_back(observed, vm, now)}
     pending: list[Pending] = []
     if len(ready) < desired:
-        inputs = _gather(observed, now)
-        pending = _list_pending({name: vm for name, vm in inputs.items() if name not in ready})
+        for name, vm in _gather(observed, now).items():
+            if name not in ready:
+                reason = vm_reasons.find_reason(vm)
+                is_unchanged = vm.earlier is not None and vm.earlier.why == reason
+                since = vm.earlier.since if vm.earlier and is_unchanged else now
+                pending.append(Pending(name, reason, since))
+        pending.sort(key=lambda entry: vm_reasons.SEVERITY[Reason(entry.why)])  # most severe first
     running = max(known.counts.running, joined)
     if observed.has_all_vms:
         running = sum(vm.status == "RUNNING" for vm in observed.vms.values())
@@ -53,7 +58,13 @@ def count(observed: ObservedNodes, now: datetime) -> Status:
         ready=len(ready),
         failed=failed,
     )
-    return replace(known, counts=counts, pending=_select(pending, observed.trigger))
+    # The first `MAX_PENDING` are reported. The loss of the trigger's VM replaces the last one, because
+    # events are debounced by the time of the newest loss. Other VMs must not replace an entry: those
+    # that the status does not name are new at each count.
+    trigger = observed.trigger
+    reported = trigger.vms if isinstance(trigger, LogTrigger) else ()
+    lost = [one for one in pending[MAX_PENDING:] if one.name in reported]
+    return replace(known, counts=counts, pending=(*pending[: MAX_PENDING - len(lost)], *lost))
 
 
 def _is_held_back(observed: ObservedNodes, vm: str, now: datetime) -> bool:
@@ -67,29 +78,6 @@ def _is_held_back(observed: ObservedNodes, vm: str, now: datetime) -> bool:
     return entry.why == Reason.NODE_NOT_READY and abs(now - entry.since) < HOLD_BACK
 
 
-def _select(pending: Sequence[Pending], trigger: Trigger) -> tuple[Pending, ...]:
-    """The entries for the status: the first `MAX_PENDING`, of which the loss of the trigger's VM
-    replaces the last one.
-
-    label_node debounces events by the time of the newest loss. Other VMs must not replace an entry:
-    those that the status does not name are new at each count.
-    """
-    reported = trigger.vms if isinstance(trigger, LogTrigger) else ()
-    lost = [one for one in pending[MAX_PENDING:] if one.name in reported]
-    return (*pending[: MAX_PENDING - len(lost)], *lost)
-
-
-def _list_pending(inputs: Mapping[str, Input]) -> list[Pending]:
-    """The VMs with reasons, the most severe ones first. An unchanged reason keeps its time."""
-    found = []
-    for name, vm in inputs.items():
-        reason = vm_reasons.find_reason(vm)
-        is_unchanged = vm.earlier is not None and vm.earlier.why == reason
-        since = vm.earlier.since if vm.earlier and is_unchanged else vm.now
-        found.append(Pending(name, reason, since))
-    return sorted(found, key=lambda entry: vm_reasons.SEVERITY[Reason(entry.why)])
-
-
 def _gather(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
     """What is known about each VM: those that the status reports first, then those that are lost now."""
     known, source = observed.status, observed.group.spec.source
@@ -99,7 +87,12 @@ def _gather(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
     trigger = observed.trigger
     is_rejection = trigger.cause in vm_reasons.JOIN_REASONS
     rejected = dict.fromkeys(trigger.vms, Reason(trigger.cause)) if is_rejection else {}
-    losses = _find_loss_of_event(observed)
+    losses: dict[str, Reason] = {}
+    if isinstance(trigger, LogTrigger):
+        event = trigger.event
+        vm = observed.instances.get(event.name)
+        if vm is None or vm.started is None or vm.started <= trigger.at:  # not started after it
+            losses[event.name] = LOSSES.get(event.method, Reason.NODE_LOST)
     gone = dict.fromkeys(_list_gone(observed) if known.completed_at is not None else ())
     kept = [entry.name for entry in observed.earlier.values() if not _is_outdated(observed, entry)]
     return {
@@ -132,19 +125,6 @@ def _is_outdated(observed: ObservedNodes, entry: Pending) -> bool:
         return observed.has_all_vms and not is_loss
     instance = observed.instances[entry.name]
     return not is_loss or (instance is not None and instance.status in UP)
-
-
-def _find_loss_of_event(observed: ObservedNodes) -> dict[str, Reason]:
-    """The loss that the trigger's event reports, by VM, unless the VM was started after the event."""
-    trigger = observed.trigger
-    if not isinstance(trigger, LogTrigger):
-        return {}
-    event = trigger.event
-    instance = observed.instances.get(event.name)
-    started = instance.started if instance is not None else None
-    if started is not None and started > trigger.at:
-        return {}
-    return {event.name: LOSSES.get(event.method, Reason.NODE_LOST)}
 
 
 def _list_gone(observed: ObservedNodes) -> Iterator[str]:

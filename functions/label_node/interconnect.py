@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.status import Condition, Status, Type
+from shared.node_groups.status import Status, Type
 from shared.ports.gce.values import Mig
 
 _ADVICE = "If it stays so for ten minutes, delete the group and apply it again."
@@ -27,37 +27,23 @@ def add_condition(found: Mig | None, group: NodeGroup, known: Status, now: datet
         )
     if found is None:
         return known
-    return _add_links(found, group, known, now)
-
-
-def _add_links(found: Mig, group: NodeGroup, known: Status, now: datetime) -> Status:
-    states = set(found.topologies.values())
-    before = known.conditions.get(Type.INTERCONNECT_READY)
+    before, states = known.conditions.get(Type.INTERCONNECT_READY), set(found.topologies.values())
+    # A time far ahead is wrong.
+    has_waited = before is not None and abs(now - before.since) >= UNKNOWN_AFTER
+    was = before.reason if before is not None else ""
+    status: bool | None = False
     if states == {"ACTIVE"}:
-        condition: tuple[bool | None, str, str] = (
-            True,
-            "Active",
-            "The interconnect between the chips is up",
-        )
+        status, reason, message = True, "Active", "The interconnect between the chips is up"
     elif states:
         word = ", ".join(sorted(states))
-        text = f"Compute Engine reports the interconnect between the chips as {word}. {_ADVICE}"
-        condition = (False, "NotActive", text)
-    elif _has_waited_long(before, now):
-        condition = (
-            None,
-            "Unknown",
-            "Compute Engine reports no state of the interconnect; Ready does not wait for it",
-        )
+        reason = "NotActive"
+        message = f"Compute Engine reports the interconnect between the chips as {word}. {_ADVICE}"
+    elif was == "Unknown" or (was == "Asking" and has_waited):
+        status, reason = None, "Unknown"
+        message = "Compute Engine reports no state of the interconnect; Ready does not wait for it"
     else:
-        text = "Waiting for Compute Engine to report that the interconnect between the chips is up"
-        condition = (False, "Asking", text)
-    status, reason, message = condition
+        reason = "Asking"
+        message = (
+            "Waiting for Compute Engine to report that the interconnect between the chips is up"
+        )
     return known.with_condition(Type.INTERCONNECT_READY, status, reason, message, group, now)
-
-
-def _has_waited_long(before: Condition | None, now: datetime) -> bool:
-    if before is None:
-        return False
-    has_waited = abs(now - before.since) >= UNKNOWN_AFTER  # a time far ahead is wrong
-    return before.reason == "Unknown" or (before.reason == "Asking" and has_waited)

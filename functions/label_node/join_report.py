@@ -24,12 +24,20 @@ def add_condition(observed: ObservedNodes, known: Status, now: datetime) -> Stat
     if gone:
         lost = [entry.why for entry in known.pending if entry.why in VM_LOSSES]
         reason = Reason(lost[0]) if lost else Reason.NODE_LOST
-        message = _describe_gone_early(gone, counts.desired)
+        others = "The others wait and are billed: d" if gone < counts.desired else "D"
+        message = (
+            f"{_GONE_EARLY}{gone} of its {counts.desired} VMs were deleted. Compute Engine does not "
+            f"recreate VMs of a BULK slice. {others}elete the group and apply it again."
+        )
     elif not observed.has_all_vms and before is not None and before.message.startswith(_GONE_EARLY):
         # Only a list of all VMs can refute this message. The status has nothing but its text.
         return known
     else:
-        reason = _why_missing(observed, known)
+        # The most severe reason of the VMs that have not joined. Without one, a complete slice has lost
+        # a VM.
+        whys = [entry.why for entry in known.pending if entry.name not in observed.joined]
+        reason = Reason.NODE_LOST if known.completed_at else Reason.AWAITING_NODE_JOIN
+        reason = Reason(whys[0]) if whys else reason
         message = _describe_missing(observed, known, reason)
     return known.with_condition(Type.NODES_JOINED, False, reason, message, observed.group, now)
 
@@ -50,22 +58,26 @@ def _count_gone_early(observed: ObservedNodes, known: Status, now: datetime) -> 
     return sum(entry.why == Reason.NODE_LOST for entry in known.pending)
 
 
-def _describe_gone_early(gone: int, desired: int) -> str:
-    others = "The others wait and are billed: d" if gone < desired else "D"
-    return (
-        f"{_GONE_EARLY}{gone} of its {desired} VMs were deleted. Compute Engine does not recreate VMs "
-        f"of a BULK slice. {others}elete the group and apply it again."
-    )
-
-
 def _describe_missing(observed: ObservedNodes, known: Status, reason: Reason) -> str:
     names = [entry.name for entry in known.pending if entry.why == reason]
     if reason == Reason.NODE_DELETED:
         return _describe_deleted_nodes(names, is_bulk=observed.group.spec.is_bulk)
     if reason == Reason.NODE_NAME_MISMATCH:
-        return _describe_misnamed_nodes(observed, names)
+        found = [
+            f"Node {observed.misnamed[vm].name} runs on VM {vm}, by its providerID"
+            for vm in names
+            if vm in observed.misnamed
+        ]
+        what = "; ".join(found) or f"The Nodes of {', '.join(names)} have other names"
+        return (
+            f"{what}. A Node must have its VM's name: start the kubelet with --hostname-override=VM, "
+            "and delete the Node."
+        )
     missing = known.counts.desired - known.counts.joined
-    message = awaiting_message(missing, known.counts.desired) + _nameless(observed)
+    message = awaiting_message(missing, known.counts.desired)
+    nameless = len(list(observed.without_provider_id()))
+    if nameless:  # in tpu-operator's words
+        message += f" ({nameless} nodes joined with missing ProviderID)"
     if reason != Reason.AWAITING_NODE_JOIN:
         message += f"; {', '.join(names) or 'VMs are gone'}. {find_advice(reason)}"
     return message
@@ -83,31 +95,3 @@ def _describe_deleted_nodes(names: list[str], *, is_bulk: bool) -> str:
         return f"{what}. Do not delete VMs of a BULK slice: Compute Engine does not recreate them."
     them = "VM so that it is" if len(names) == 1 else "VMs so that they are"
     return f"{what}, or delete the {them} recreated."
-
-
-def _describe_misnamed_nodes(observed: ObservedNodes, names: list[str]) -> str:
-    found = [
-        f"Node {observed.misnamed[vm].name} runs on VM {vm}, by its providerID"
-        for vm in names
-        if vm in observed.misnamed
-    ]
-    what = "; ".join(found) or f"The Nodes of {', '.join(names)} have other names"
-    return (
-        f"{what}. A Node must have its VM's name: start the kubelet with --hostname-override=VM, and "
-        "delete the Node."
-    )
-
-
-def _why_missing(observed: ObservedNodes, known: Status) -> Reason:
-    """The most severe reason of the VMs that have not joined. Without one, a complete slice has lost a
-    VM."""
-    reported = [entry.why for entry in known.pending if entry.name not in observed.joined]
-    if reported:
-        return Reason(reported[0])
-    return Reason.NODE_LOST if known.completed_at else Reason.AWAITING_NODE_JOIN
-
-
-def _nameless(observed: ObservedNodes) -> str:
-    """How many Nodes joined without a providerID, in tpu-operator's words."""
-    count = len(list(observed.without_provider_id()))
-    return f" ({count} nodes joined with missing ProviderID)" if count else ""

@@ -1,4 +1,4 @@
-"""What label_node reads."""
+"""The Nodes of a group, and the VMs that the trigger concerns."""
 
 from __future__ import annotations
 
@@ -53,13 +53,28 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
         return NothingToCount(group, work.status)
     unread = ObservedNodes(group, work.status, work.trigger, settings.join_timeout)
     if is_debounced(work.trigger, work.status, work.now):
-        return _read_one(work, unread)
-    nodes = {node.name: node for node in map(parse_node, _list_nodes(work))}
+        (vm,) = work.trigger.vms  # an event about a VM names exactly one
+        instance = work.gce.find_instance(group.spec.project, group.spec.zone, vm)
+        raw_node = work.cluster.find_node(vm)
+        own = (parse_node(raw_node),) if raw_node is not None else ()
+        return replace(unread, nodes=own, instances={vm: instance}, is_debounced=True)
+    listed = work.cluster.list_nodes(group.resource_name)
+    nodes = {node.name: node for node in map(parse_node, listed)}
     instances = _read_instances(work, unread, nodes)
     unlisted = list(_list_unlabelled(work, group, nodes, instances))
     found = work.cluster.find_nodes(unlisted)
     nodes |= {name: parse_node(raw) for name, raw in found.items() if raw is not None}
-    _read_missing_instances(work, group, nodes, instances)
+    # The VMs of Nodes that have none in ``instances`` yet, one by one. On a resync the list of VMs may
+    # lag, so absence there proves nothing. Otherwise these are the VMs of Nodes without proof that were
+    # read by name.
+    missing = {
+        node.vm
+        for node in nodes.values()
+        if node.vm not in instances
+        and is_vm_name(group, node.vm)
+        and (work.trigger.is_resync or not node.proved_vm_id)
+    }
+    instances |= _find_instances(work, group, sorted(missing))
     observed = replace(
         unread,
         nodes=tuple(nodes.values()),
@@ -67,7 +82,14 @@ def observe(work: GroupWork) -> ObservedNodes | NothingToCount:
         has_all_vms=work.trigger.is_resync,
         unread_nodes=frozenset(unlisted) - found.keys(),
     )
-    return _add_mig_for_interconnect(work, observed)
+    # The MIG of a BULK group whose Nodes are all ready reports the interconnect: it is read on each
+    # resync, and on any other trigger until the interconnect is up.
+    spec = group.spec
+    is_known_up = work.status.is_true(Type.INTERCONNECT_READY) and not work.trigger.is_resync
+    if not spec.is_bulk or is_known_up or len(observed.ready) < spec.node_count:
+        return observed
+    mig = work.gce.find_mig(spec.project, spec.zone, group.resource_name)
+    return replace(observed, mig=mig)
 
 
 def is_debounced(trigger: Trigger, known: Status, now: datetime) -> bool:
@@ -84,19 +106,6 @@ def is_debounced(trigger: Trigger, known: Status, now: datetime) -> bool:
     newest = max(losses, default=None)
     has_loss = ready is not None and ready.reason in VM_LOSSES
     return has_loss and newest is not None and abs(now - newest) < DEBOUNCE
-
-
-def _read_one(work: GroupWork, unread: ObservedNodes) -> ObservedNodes:
-    """Read the VM that the event names, and the Node of its name."""
-    (vm,) = work.trigger.vms  # an event about a VM names exactly one
-    instance = work.gce.find_instance(unread.group.spec.project, unread.group.spec.zone, vm)
-    raw = work.cluster.find_node(vm)
-    nodes = (parse_node(raw),) if raw is not None else ()
-    return replace(unread, nodes=nodes, instances={vm: instance}, is_debounced=True)
-
-
-def _list_nodes(work: GroupWork) -> list[dict[str, object]]:
-    return work.cluster.list_nodes(work.group.resource_name)
 
 
 def _read_instances(
@@ -168,35 +177,3 @@ def _list_unlabelled(
         late = instance.started and work.now - instance.started >= UNLABELLED_LATE_AFTER
         if late or not registers_with_label:
             yield name
-
-
-def _read_missing_instances(
-    work: GroupWork,
-    group: NodeGroup,
-    nodes: Mapping[str, Node],
-    instances: dict[str, Instance | None],
-) -> None:
-    """Read one by one the VMs of Nodes that have none in ``instances``, and add them.
-
-    On a resync the list of VMs may lag, so absence there proves nothing. Otherwise these are the VMs of
-    Nodes without proof that were read by name, after `_read_instances`.
-    """
-    missing = {
-        node.vm
-        for node in nodes.values()
-        if node.vm not in instances
-        and is_vm_name(group, node.vm)
-        and (work.trigger.is_resync or not node.proved_vm_id)
-    }
-    instances |= _find_instances(work, group, sorted(missing))
-
-
-def _add_mig_for_interconnect(work: GroupWork, observed: ObservedNodes) -> ObservedNodes:
-    """Read the MIG of a BULK group whose Nodes are all ready: on each resync, and on any other trigger
-    until its interconnect is up."""
-    group, spec = observed.group, observed.group.spec
-    is_known_ready = observed.status.is_true(Type.INTERCONNECT_READY) and not work.trigger.is_resync
-    if not spec.is_bulk or is_known_ready or len(observed.ready) < spec.node_count:
-        return observed
-    mig = work.gce.find_mig(spec.project, spec.zone, group.resource_name)
-    return replace(observed, mig=mig)

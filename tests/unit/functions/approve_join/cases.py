@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from functions.approve_join.certificate_subject import Subject
-from functions.approve_join.join_requests import Candidate
+from functions.approve_join.observe import Candidate
 from shared.base.signing_requests import SigningRequest, find_signing_request
 from shared.node_groups.bootstrap import TOKEN_LIFE, Token
 from shared.ports.errors import CallError

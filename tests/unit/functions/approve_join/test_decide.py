@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from functions.approve_join.actions import Approve, Report, Revoke, WriteDecision
 from functions.approve_join.certificate_subject import Subject
 from functions.approve_join.decide import decide
-from functions.approve_join.join_requests import Approve, Candidate, Report, Revoke, WriteDecision
-from functions.approve_join.observe import ObservedRequests
+from functions.approve_join.observe import Candidate, ObservedRequests
 from shared.frame.plan import Emit, Fail, Plan, Send
 from shared.node_groups.node_group import NodeGroup
 from shared.triggers.message import Cause, Message, message_about_requests

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
+from functions.approve_join.actions import Report, Revoke
 from functions.approve_join.decide import decide
-from functions.approve_join.join_requests import Candidate, JoinWork, Report, Revoke
-from functions.approve_join.observe import ObservedRequests, observe
+from functions.approve_join.observe import Candidate, JoinWork, ObservedRequests, observe
 from shared.base.logs import make_logger
 from shared.frame.execution import execute
 from shared.node_groups import node_group
