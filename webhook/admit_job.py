@@ -11,11 +11,9 @@ By its settings it also sets a location hint, or removes the selectors of reserv
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from shared.base.environment import SettingsError
 from shared.base.jobs import JOB_KEY_SELECTOR
 from shared.base.names import JOB_KEY, TOPOLOGY_LABEL
 from shared.base.pods import count_chips
@@ -37,7 +35,6 @@ RESERVED_OR_SPOT = (
     "cloud.google.com/gke-spot",
 )
 """Selectors that ask for anything but on-demand capacity."""
-_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 
 
 @dataclass(frozen=True)
@@ -57,22 +54,16 @@ def admit(request: AdmissionRequest, settings: AdmissionSettings) -> AdmissionRe
         return AdmissionResponse()
     labels = _part(job, "metadata", "labels")
     pod = _part(job, "spec", "template", "spec")
-    if not labels.get(JOB_KEY) or _has_opted_out(job) or not _needs_slice(pod):
+    if not labels.get(JOB_KEY):
         return AdmissionResponse()
-    return AdmissionResponse(patch=tuple(_build_patch(pod, str(labels[JOB_KEY]), settings)))
-
-
-def _has_opted_out(job: Object) -> bool:
-    return any(
-        has_opted_out(_part(part, "metadata", "labels"), _part(part, "metadata", "annotations"))
-        for part in (job, _part(job, "spec", "template"))
-    )
-
-
-def _needs_slice(pod: Object) -> bool:
+    for part in (job, _part(job, "spec", "template")):
+        if has_opted_out(_part(part, "metadata", "labels"), _part(part, "metadata", "annotations")):
+            return AdmissionResponse()
     # Init containers do not count, nor do they for provision_slice (`jobsets.find_leader`).
     is_for_tpus = any(count_chips(container) for container in pod.get("containers") or ())
-    return is_for_tpus and TOPOLOGY_LABEL in _part(pod, "nodeSelector")
+    if not is_for_tpus or TOPOLOGY_LABEL not in _part(pod, "nodeSelector"):
+        return AdmissionResponse()
+    return AdmissionResponse(patch=tuple(_build_patch(pod, str(labels[JOB_KEY]), settings)))
 
 
 def _build_patch(pod: Object, job_key: str, settings: AdmissionSettings) -> Iterator[Operation]:
@@ -91,17 +82,3 @@ def _part(holder: Object, *path: str) -> Object:
     for key in path:
         holder = holder.get(key) or {}
     return holder
-
-
-def read_admission(environment: Mapping[str, str]) -> AdmissionSettings:
-    """The webhook's settings from the environment. Raises `SettingsError`."""
-    forced = environment.get("FORCE_ON_DEMAND") or "false"
-    if forced not in ("true", "false"):
-        raise SettingsError(f"FORCE_ON_DEMAND={forced!r} must be true or false")
-    hint = environment.get("RESERVATION_LOCATION_HINT", "").strip()
-    if not _LABEL_VALUE.fullmatch(hint):
-        raise SettingsError(
-            f"RESERVATION_LOCATION_HINT={hint!r} must be the value of a label: at most 63 letters, "
-            "digits, dashes, dots and underscores"
-        )
-    return AdmissionSettings(is_on_demand_forced=forced == "true", location_hint=hint)

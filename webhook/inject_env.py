@@ -22,10 +22,9 @@ setting. If nothing at all is injected because of problems, an annotation on the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shared.base.environment import SettingsError
 from webhook.tpu_env.admission import (
     AdmissionRequest,
     AdmissionResponse,
@@ -85,8 +84,8 @@ def inject(request: AdmissionRequest, settings: InjectionSettings) -> AdmissionR
         added = [problem for problem in problems if problem not in known]
         if added:
             return AdmissionResponse(refusal="; ".join(added))
-    patch = [*build_patch(workload, environment), *_annotate_problems(workload, environment)]
-    return AdmissionResponse(patch=tuple(patch), warnings=(*problems, *environment.notices))
+    patch = tuple(build_patch(workload, environment))
+    return AdmissionResponse(patch=patch, warnings=(*problems, *environment.notices))
 
 
 def _find_environment(
@@ -123,13 +122,10 @@ def _is_injectable(request: AdmissionRequest) -> bool:
     What is being deleted is left alone: in strict mode, a refusal would keep its finalizers from being
     removed.
     """
-    is_pod, is_deleting = request.target.get("kind") == "Pod", _is_deleting(request.target)
-    is_changeable = not is_pod or request.operation == "CREATE"
+    target = request.target
+    is_changeable = target.get("kind") != "Pod" or request.operation == "CREATE"
+    is_deleting = (target.get("metadata") or {}).get("deletionTimestamp")
     return is_changeable and not request.sub_resource and not is_deleting
-
-
-def _is_deleting(target: Object) -> bool:
-    return bool((target.get("metadata") or {}).get("deletionTimestamp"))
 
 
 def _has_opted_out(workload: Workload, own: Object) -> bool:
@@ -188,7 +184,8 @@ def _check_value(name: str, given: str, wanted: Value) -> Iterator[str]:
 
 
 def build_patch(workload: Workload, environment: Environment) -> Iterator[Operation]:
-    """The operations that add missing variables and update injected ones."""
+    """The operations that add missing variables and update injected ones. A template gets annotations:
+    what is injected, or why nothing is."""
     envs = build_container_envs(workload, environment)
     for env in envs:
         yield from env.patch()
@@ -209,17 +206,8 @@ def build_patch(workload: Workload, environment: Environment) -> Iterator[Operat
     elif envs:
         # Without variables, these are only containers that the annotation names.
         yield {"op": "remove", "path": f"{base}/annotations/{escape(INJECTED)}"}
-
-
-def _annotate_problems(workload: Workload, environment: Environment) -> Iterator[Operation]:
-    """Write on a template why nothing is injected.
-
-    If a Pod has this annotation, `read_tpu_workload` reports it as the Pod's problem, so that nothing is
-    injected there either.
-    """
-    if not workload.has_template:
-        return
-    base = f"{workload.path}/metadata"
+    # If a Pod has this annotation, `read_tpu_workload` reports it as the Pod's problem, so that nothing
+    # is injected there either.
     if environment.problems and not environment.variables:
         reason = {NOT_INJECTED: "; ".join(environment.problems)}
         yield from set_keys(workload.metadata, base, "annotations", reason)
@@ -232,30 +220,3 @@ def _mark_template(workload: Workload, word: str) -> Iterator[Operation]:
     if not workload.metadata:
         yield {"op": "add", "path": base, "value": {}}
     yield from set_keys(workload.metadata, base, "labels", {INJECT: word})
-
-
-def read_injection(process_environment: Mapping[str, str]) -> InjectionSettings:
-    """The webhook's settings from its process's environment. Raises `SettingsError`."""
-    return InjectionSettings(
-        ports=Ports(
-            process=_port(process_environment, "INJECT_PROCESS_PORT", Ports.process),
-            jax_coordinator=_port(
-                process_environment, "INJECT_JAX_COORDINATOR_PORT", Ports.jax_coordinator
-            ),
-        ),
-        is_strict=_flag(process_environment, "INJECT_STRICT"),
-    )
-
-
-def _port(process_environment: Mapping[str, str], name: str, default: int) -> int:
-    text = process_environment.get(name) or str(default)
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise SettingsError(f"{name}={text!r} must be a port, 1 to 65535")
-    return int(text)
-
-
-def _flag(process_environment: Mapping[str, str], name: str) -> bool:
-    text = process_environment.get(name) or "false"
-    if text not in ("true", "false"):
-        raise SettingsError(f"{name}={text!r} must be true or false")
-    return text == "true"

@@ -1,4 +1,4 @@
-"""HTTPS around mutations of `functions`: a path for each, ``/healthz``, ``/readyz`` and ``/metrics``.
+"""HTTPS around mutations: a path for each, ``/healthz``, ``/readyz`` and ``/metrics``.
 
 A review is decided without any call, in about a millisecond, on the one event loop. What is too
 large, too slow or no review gets a 4xx, and the next one is served.
@@ -17,15 +17,10 @@ from http import HTTPStatus
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
-from prometheus_client import (
-    CONTENT_TYPE_LATEST,
-    REGISTRY,
-    Counter,
-    Histogram,
-    generate_latest,
-)
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, Counter, Histogram, generate_latest
 
-from webhook.tpu_env.admission import MAX_BYTES, OUTCOMES, Mutation, NoReviewError, Reviewed, review
+from webhook.tpu_env import admission
+from webhook.tpu_env.admission import MAX_BYTES, Mutation
 
 BODY_WITHIN_S = 10.0
 """The API server waits at most 30 seconds for a complete answer."""
@@ -58,7 +53,7 @@ class Webhook:
         self._large_bytes = 0
         self._is_ending = False
         for path in mutations:
-            for outcome in (*OUTCOMES, "invalid"):
+            for outcome in (*admission.OUTCOMES, "invalid"):
                 _REVIEWS.labels(path, outcome)
 
     def stop_keep_alive(self) -> None:
@@ -123,16 +118,27 @@ class Webhook:
     def _decide(self, mutate: Mutation, path: str, body: bytes) -> web.Response:
         began = time.perf_counter()
         try:
-            reviewed = review(body, mutate)
-        except NoReviewError as error:
+            reviewed = admission.review(body, mutate)
+        except admission.NoReviewError as error:
             _REVIEWS.labels(path, "invalid").inc()
             _LOG.warning("invalid", path=path, reason=str(error), exc_info=error.__cause__)
             return _refuse(HTTPStatus.BAD_REQUEST, str(error))
         _SECONDS.observe(time.perf_counter() - began)
-        outcome = reviewed.answer.outcome
-        _REVIEWS.labels(path, outcome).inc()
-        if self._is_verbose or outcome != "unchanged":
-            _LOG.info(outcome, path=path, **_log_fields(reviewed))
+        request, answer = reviewed.request, reviewed.answer
+        _REVIEWS.labels(path, answer.outcome).inc()
+        if self._is_verbose or answer.outcome != "unchanged":
+            metadata = request.target.get("metadata") or {}
+            fields = {  # of the object only its name
+                "uid": request.uid,
+                "operation": request.operation,
+                "kind": request.target.get("kind"),
+                "namespace": request.namespace,
+                "name": metadata.get("name") or f"{metadata.get('generateName', '')}*",
+                "warnings": answer.warnings,
+                "refusal": answer.refusal,
+            }
+            given = {name: value for name, value in fields.items() if value}
+            _LOG.info(answer.outcome, path=path, **given)
         return web.json_response(reviewed.document)
 
 
@@ -140,33 +146,14 @@ async def serve(
     webhook: Webhook, host: str, port: int, tls: ssl.SSLContext
 ) -> tuple[web.AppRunner, int]:
     """Listen. Returns the runner (to clean up) and the port. Raises `OSError`."""
-    listener = _listen(host, port)
+    if not host and socket.has_dualstack_ipv6():
+        listener = socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+    else:
+        listener = socket.create_server((host, port))
     runner = web.AppRunner(webhook.application(), access_log=None, shutdown_timeout=LAST_ANSWERS_S)
     await runner.setup()
     await web.SockSite(runner, listener, ssl_context=tls).start()
     return runner, listener.getsockname()[1]
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    if not host and socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
-    return socket.create_server((host, port))
-
-
-def _log_fields(reviewed: Reviewed) -> dict[str, object]:
-    """Log a review and its outcome. Of the object it has only the name."""
-    request, answer = reviewed.request, reviewed.answer
-    metadata = request.target.get("metadata") or {}
-    said = {
-        "uid": request.uid,
-        "operation": request.operation,
-        "kind": request.target.get("kind"),
-        "namespace": request.namespace,
-        "name": metadata.get("name") or f"{metadata.get('generateName', '')}*",
-        "warnings": answer.warnings,
-        "refusal": answer.refusal,
-    }
-    return {name: value for name, value in said.items() if value}
 
 
 def _refuse(status: HTTPStatus, text: str) -> web.Response:

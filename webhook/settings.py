@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared.base.environment import Variables
-from webhook.admit_job import AdmissionSettings, read_admission
-from webhook.inject_env import InjectionSettings, read_injection
+from shared.base.environment import SettingsError, Variables
+from webhook.admit_job import AdmissionSettings
+from webhook.inject_env import InjectionSettings
+from webhook.tpu_env.variables import Ports
 
 TRUE_WORDS = ("1", "true", "yes")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,43 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> W
         injection=read_injection(environment),
         admission=read_admission(environment),
     )
+
+
+def read_injection(environment: Mapping[str, str]) -> InjectionSettings:
+    """The settings of inject_env. Raises `SettingsError`."""
+    ports = Ports(
+        process=_read_port(environment, "INJECT_PROCESS_PORT", Ports.process),
+        jax_coordinator=_read_port(
+            environment, "INJECT_JAX_COORDINATOR_PORT", Ports.jax_coordinator
+        ),
+    )
+    return InjectionSettings(_read_flag(environment, "INJECT_STRICT"), ports)
+
+
+def read_admission(environment: Mapping[str, str]) -> AdmissionSettings:
+    """The settings of admit_job. Raises `SettingsError`."""
+    is_forced = _read_flag(environment, "FORCE_ON_DEMAND")
+    hint = environment.get("RESERVATION_LOCATION_HINT", "").strip()
+    if not _LABEL_VALUE.fullmatch(hint):
+        raise SettingsError(
+            f"RESERVATION_LOCATION_HINT={hint!r} must be the value of a label: at most 63 letters, "
+            "digits, dashes, dots and underscores"
+        )
+    return AdmissionSettings(is_forced, hint)
+
+
+def _read_port(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name) or str(default)
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise SettingsError(f"{name}={text!r} must be a port, 1 to 65535")
+    return int(text)
+
+
+def _read_flag(environment: Mapping[str, str], name: str) -> bool:
+    text = environment.get(name) or "false"
+    if text not in ("true", "false"):
+        raise SettingsError(f"{name}={text!r} must be true or false")
+    return text == "true"
 
 
 def _read_seconds(text: str) -> float:

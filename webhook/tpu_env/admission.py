@@ -108,11 +108,17 @@ def _decode(body: bytes) -> tuple[str, AdmissionRequest]:
     request = document.get("request")
     if not isinstance(request, dict) or not isinstance(request.get("uid"), str):
         raise NoReviewError("the AdmissionReview has no request with a uid")
-    operation = str(request.get("operation") or "")
+    operation, target = str(request.get("operation") or ""), request.get("object")
+    if target is None and operation not in ("CREATE", "UPDATE"):
+        target = {}
+    if not isinstance(target, dict):
+        raise NoReviewError(f"request.object of {operation or 'the review'} is not an object")
+    if not isinstance(target.get("metadata") or {}, dict):
+        raise NoReviewError("request.object.metadata is not an object")
     return version, AdmissionRequest(
         uid=request["uid"],
         operation=operation,
-        target=_read_target(request.get("object"), operation),
+        target=target,
         old=request.get("oldObject") or {},
         namespace=str(request.get("namespace") or ""),
         sub_resource=str(request.get("subResource") or ""),
@@ -123,32 +129,20 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number")
 
 
-def _read_target(target: Any, operation: str) -> Object:
-    """The object under review; empty if the operation has none."""
-    if target is None and operation not in ("CREATE", "UPDATE"):
-        return {}
-    if not isinstance(target, dict):
-        raise NoReviewError(f"request.object of {operation or 'the review'} is not an object")
-    if not isinstance(target.get("metadata") or {}, dict):
-        raise NoReviewError("request.object.metadata is not an object")
-    return target
-
-
 def _render(answer: AdmissionResponse) -> dict[str, Any]:
     if answer.refusal:
         status = {"code": 422, "reason": "Invalid", "message": answer.refusal}
         return {"allowed": False, "status": status}
     response: dict[str, Any] = {"allowed": True}
     if answer.warnings:
-        response["warnings"] = [_cut(f"tpu-functions: {one}") for one in answer.warnings]
+        texts = (f"tpu-functions: {one}" for one in answer.warnings)
+        response["warnings"] = [
+            one if len(one) <= _MAX_WARNING else f"{one[: _MAX_WARNING - 3]}..." for one in texts
+        ]
     if answer.patch:
         raw = json.dumps(answer.patch, separators=(",", ":")).encode()
         response |= {"patchType": "JSONPatch", "patch": base64.b64encode(raw).decode()}
     return response
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_WARNING else f"{text[: _MAX_WARNING - 3]}..."
 
 
 def set_keys(

@@ -95,8 +95,12 @@ class ContainerEnv:
     def patch(self) -> Iterator[Operation]:
         """The operations from the current to the desired entries."""
         changes, path = self._changes, f"{self.pointer}/env"
-        if self._removes_duplicates:
-            # One operation: to remove many entries one by one, an API server needs quadratic time.
+        if any(
+            new is None and old is not None and old is not self._effective[old["name"]]
+            for old, new in changes
+        ):
+            # Entries that a later one of their name overrides are removed. One operation: to remove many
+            # one by one, an API server needs quadratic time.
             left = [new for _, new in changes if new is not None]
             yield {"op": "replace", "path": path, "value": left}
             return
@@ -137,44 +141,27 @@ class ContainerEnv:
         return {entry["name"]: entry for entry in self._existing}
 
     @cached_property
-    def _new_effective(self) -> Mapping[str, dict[str, Any] | None]:
-        """The new value of each effective entry."""
-        return {name: self._new_effective_entry(entry) for name, entry in self._effective.items()}
-
-    @cached_property
     def _changes(self) -> list[tuple[dict[str, Any] | None, dict[str, Any] | None]]:
-        """Each variable before and after: existing ones first, then new ones."""
-        new = [render(name, value) for name, value in self.wanted.items()]
-        return [
-            *((old, self._new_entry(old)) for old in self._existing),
-            *((None, one) for one in new if one["name"] not in self._effective),
-        ]
-
-    @property
-    def _removes_duplicates(self) -> bool:
-        """Whether the patch removes entries that a later entry of the same name overrides."""
-        return any(
-            new is None and old is not self._effective[old["name"]]
-            for old, new in self._changes
-            if old is not None
-        )
-
-    def _new_entry(self, old: dict[str, Any]) -> dict[str, Any] | None:
-        """The new entry in an entry's place; ``None``: it is removed.
+        """Each variable before and after: existing ones first, then new ones. ``None`` is no entry.
 
         Only the last entry of a name takes effect; mostly it is the only one. If the patch changes or
         removes it, earlier ones that are identical to it or count as not set are removed, too:
         otherwise, one of them would take effect when the last one is removed, now or later.
         """
-        name = old["name"]
-        effective, after = self._effective[name], self._new_effective[name]
-        if old is effective:
-            return after
-        if after == effective:
-            return old
-        return None if old == effective or self._is_unset(old) else old
+        after = {name: self._decide(entry) for name, entry in self._effective.items()}
+        changes: list[tuple[dict[str, Any] | None, dict[str, Any] | None]] = []
+        for old in self._existing:
+            effective, new = self._effective[old["name"]], after[old["name"]]
+            if old is not effective:
+                is_kept = new == effective or not (old == effective or self._is_unset(old))
+                new = old if is_kept else None
+            changes.append((old, new))
+        for name, value in self.wanted.items():
+            if name not in self._effective:
+                changes.append((None, render(name, value)))
+        return changes
 
-    def _new_effective_entry(self, old: dict[str, Any]) -> dict[str, Any] | None:
+    def _decide(self, old: dict[str, Any]) -> dict[str, Any] | None:
         """The new entry for an effective one; ``None``: it is removed."""
         is_injected = self._is_injected(old)
         value = self.wanted.get(old["name"])

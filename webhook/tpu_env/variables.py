@@ -144,6 +144,7 @@ def _decide_workers(
     if size * max(process.count for process in processes) > MAX_LIST_BYTES:
         problems.append(f"a list of all workers is longer than {MAX_LIST_BYTES} bytes; {_SHORTER}")
         return Environment({}, tuple(problems))
+    together = list(_running_together(workload.spec))
     variables: dict[str, Mapping[str, Value]] = {}
     for process in processes:
         slices, is_clear = _choose_slices(process, workload, workers.slices)
@@ -151,15 +152,15 @@ def _decide_workers(
             given = find_value(process.container, "MEGASCALE_NUM_SLICES")
             count = workers.slices.count
             problems.append(f"MEGASCALE_NUM_SLICES is {given} and should be {count}; leave it out")
-        found, process_problems = _decide_process(
+        variables[process.pointer], process_problems = _decide_process(
             process,
             replace(workers, slices=slices),
             slice_,
-            has_addresses,
-            _Numbers(workload.spec, ports),
+            ports,
+            together,
+            has_addresses=has_addresses,
             is_clear=is_clear,
         )
-        variables[process.pointer] = found
         problems += process_problems
     return Environment(variables, tuple(dict.fromkeys(problems)))
 
@@ -296,41 +297,66 @@ def _decide_process(
     process: _Process,
     workers: Workers,
     slice_: _SelectedSlice,
-    has_addresses: bool,
-    numbers: _Numbers,
+    ports: Ports,
+    together: Sequence[Object],
     *,
+    has_addresses: bool,
     is_clear: bool,
 ) -> tuple[dict[str, Value], list[str]]:
+    """The variables of a process and its problems. ``together``: the containers of its Pod with chips
+    that run at the same time. ``is_clear``: it is clear which slices are counted."""
     found: dict[str, Value] = dict(_shape(process, slice_))
     problems: list[str] = []
     if workers.name:
         found["TPU_NAME"] = workers.name
-    hosts = [host for host in workers.hosts for _ in range(process.count)]
-    worker = _number(workers.index, process)
+    worker: Value | None = None
+    if isinstance(workers.index, int):
+        worker = str(workers.index * process.count + process.number)
+    elif process.count == 1:  # with several processes, it is known only at the Pod's admission
+        worker = workers.index
     if worker is not None:
         found["TPU_WORKER_ID"] = worker
-    if not hosts:
+    if not workers.hosts:
         return found, problems
+    hosts = [host for host in workers.hosts for _ in range(process.count)]
     found["TPU_WORKER_HOSTNAMES"] = ",".join(hosts)
     if has_addresses:
-        addresses = numbers.addresses(process, workers.hosts)
-        if addresses is None:
+        own = [process.container] if process.count == 1 else together
+        numbers = _ports(own, "TPU_PROCESS_PORT", ports.process)
+        port = numbers[process.number]
+        if port is None or None in numbers:
             problems.append(
                 "TPU_PROCESS_PORT has no port number as its value, so no addresses can be built; set a "
                 "number, or set TPU_PROCESS_ADDRESSES as well"
             )
         else:
+            addresses = (f"{host}:{number}" for host in workers.hosts for number in numbers)
             found["TPU_PROCESS_ADDRESSES"] = ",".join(addresses)
-            found["TPU_PROCESS_PORT"] = addresses[process.number].rpartition(":")[2]
+            found["TPU_PROCESS_PORT"] = port
     if is_clear:
-        found |= _jax(workers, len(hosts), worker, numbers.ports)
-        found |= _megascale(process, workers.slices, numbers)
-        if process.count > 1 and workers.slices and numbers.megascale_ports()[0] is None:
+        found |= _jax(workers, len(hosts), worker, ports)
+    slices = workers.slices
+    if is_clear and slices is not None:
+        found["MEGASCALE_NUM_SLICES"] = str(slices.count)
+        found["MEGASCALE_SLICE_ID"] = str(slices.index)
+        found["MEGASCALE_COORDINATOR_ADDRESS"] = slices.coordinator
+    if is_clear and slices is not None and process.count > 1:
+        # The containers of a Pod share its network.
+        numbers = _ports(together, "MEGASCALE_PORT", ports.megascale)
+        first, port = numbers[0], numbers[process.number]
+        if first is not None:
+            found["MEGASCALE_COORDINATOR_ADDRESS"] = f"{slices.coordinator}:{first}"
+        else:
             problems.append(
                 "MEGASCALE_PORT has no port number as its value, so MEGASCALE_COORDINATOR_ADDRESS has "
                 "no port; set a number"
             )
-    problems += _find_long_lists(found)
+        if port is not None:
+            found["MEGASCALE_PORT"] = port
+    for name in LISTS:
+        value = found.get(name, "")
+        if isinstance(value, str) and len(value.encode()) > LONG_LIST_BYTES:
+            problems.append(f"{name} is longer than {LONG_LIST_BYTES} bytes; {_SHORTER}")
     return found, problems
 
 
@@ -346,55 +372,6 @@ def _jax(workers: Workers, count: int, worker: Value | None, ports: Ports) -> di
     if isinstance(worker, str):
         found["JAX_PROCESS_ID"] = str(int(worker) + slices.index * count)
     return found
-
-
-def _megascale(process: _Process, slices: Multislice | None, numbers: _Numbers) -> dict[str, Value]:
-    if slices is None:
-        return {}
-    found: dict[str, Value] = {
-        "MEGASCALE_NUM_SLICES": str(slices.count),
-        "MEGASCALE_SLICE_ID": str(slices.index),
-        "MEGASCALE_COORDINATOR_ADDRESS": slices.coordinator,
-    }
-    if process.count > 1:
-        # The containers of a Pod share its network.
-        ports = numbers.megascale_ports()
-        if ports[0] is not None:
-            found["MEGASCALE_COORDINATOR_ADDRESS"] = f"{slices.coordinator}:{ports[0]}"
-        port = ports[process.number]
-        if port is not None:
-            found["MEGASCALE_PORT"] = port
-    return found
-
-
-def _number(index: int | FieldPath | None, process: _Process) -> Value | None:
-    """The worker id. With several processes in a Pod it is known only at the Pod's admission."""
-    if isinstance(index, int):
-        return str(index * process.count + process.number)
-    return index if process.count == 1 else None
-
-
-class _Numbers:
-    """The ports of the processes of a Pod."""
-
-    def __init__(self, spec: Object, ports: Ports) -> None:
-        self._spec = spec
-        self.ports = ports
-
-    def addresses(self, process: _Process, hosts: tuple[str, ...]) -> list[str] | None:
-        """An address for each process of the slice; ``None`` if a port is unknown."""
-        together = (
-            [process.container] if process.count == 1 else list(_running_together(self._spec))
-        )
-        ports = _ports(together, "TPU_PROCESS_PORT", self.ports.process)
-        if None in ports:
-            return None
-        return [f"{host}:{port}" for host in hosts for port in ports]
-
-    def megascale_ports(self) -> list[str | None]:
-        """The ports at which the processes of a Pod connect to other slices."""
-        together = list(_running_together(self._spec))
-        return _ports(together, "MEGASCALE_PORT", self.ports.megascale)
 
 
 def _ports(containers: Sequence[Object], name: str, base: int) -> list[str | None]:
@@ -509,13 +486,6 @@ def _find_host_problems(
         )
 
 
-def _find_long_lists(found: Mapping[str, Value]) -> Iterator[str]:
-    for name in LISTS:
-        value = found.get(name, "")
-        if isinstance(value, str) and len(value.encode()) > LONG_LIST_BYTES:
-            yield f"{name} is longer than {LONG_LIST_BYTES} bytes; {_SHORTER}"
-
-
 def _wants_addresses(workload: Workload, slice_: _SelectedSlice) -> bool:
     """Whether to set the addresses of all processes.
 
@@ -538,11 +508,9 @@ def _read_annotation(workload: Workload, name: str) -> str:
 def _running_together(spec: Object) -> Iterator[Object]:
     """The containers with chips that run at the same time: no init containers, except sidecars."""
     yield from (one for one in spec.get("containers") or [] if count_chips(one))
-    yield from (one for one in spec.get("initContainers") or [] if _is_sidecar(one))
-
-
-def _is_sidecar(container: Object) -> bool:
-    return bool(count_chips(container)) and container.get("restartPolicy") == "Always"
+    for one in spec.get("initContainers") or []:
+        if count_chips(one) and one.get("restartPolicy") == "Always":
+            yield one
 
 
 def _processes(workload: Workload, *, splits: bool) -> Iterator[_Process]:

@@ -101,8 +101,13 @@ class Workload:
 
 def read_tpu_workload(document: Object) -> Workload | None:
     """The workload of an object; ``None`` if it is not one that requests TPUs."""
-    reader = _READERS.get(str(document.get("kind")))
-    found = reader(document) if reader is not None else None
+    kind = str(document.get("kind"))
+    if kind == "Pod":
+        found = _read_pod(document)
+    elif kind in ("StatefulSet", "Job", "Deployment"):
+        found = _read_template(kind, document)
+    else:
+        return None
     if found is None or not list_tpu_containers(found.spec):
         return None
     is_named = found.workers is None or len(found.workers.name) <= _MAX_DNS_NAME
@@ -128,49 +133,40 @@ def find_entry(container: Object, name: str) -> Object | None:
     return next((one for one in reversed(entries) if one.get("name") == name), None)
 
 
-def _read_stateful_set(document: Object) -> Workload | None:
-    spec = document.get("spec") or {}
+def _read_template(kind: str, document: Object) -> Workload | None:
+    own, spec = document["metadata"], document.get("spec") or {}
     template = spec.get("template") or {}
-    name = str(document["metadata"].get("name", ""))
+    pod, metadata = template.get("spec") or {}, template.get("metadata") or {}
+    if kind == "Job":
+        workers = _read_job(own, spec, str(pod.get("subdomain") or ""))
+    elif kind == "Deployment":
+        name = str(own.get("name") or "")
+        workers = Workers(name, (), None, nameless=_unnumbered(f"Deployment {name}"))
+    else:
+        workers = _read_stateful_set(str(own.get("name", "")), spec)
+        if f"{LWS}/name" in (metadata.get("labels") or {}):
+            # A LeaderWorkerSet's: its Pods have other numbers, because its leader is elsewhere.
+            return None
+    return Workload(TEMPLATE, metadata, pod, workers)
+
+
+def _read_stateful_set(name: str, spec: Object) -> Workers | None:
     service = str(spec.get("serviceName") or "")
     replicas = 1 if spec.get("replicas") is None else int(spec["replicas"])
     start = int((spec.get("ordinals") or {}).get("start") or 0)
-    pod = template.get("spec") or {}
-    metadata = template.get("metadata") or {}
-    if f"{LWS}/name" in (metadata.get("labels") or {}):
-        # A LeaderWorkerSet's StatefulSet: its Pods have other numbers, because its leader is elsewhere.
-        return None
     if replicas < 1:
-        return Workload(TEMPLATE, metadata, pod, None)
+        return None
     index = None if start else FieldPath(f"metadata.labels['{POD_INDEX}']")
     workers = Workers(name, (), index, service, count=replicas, first=start)
     if replicas > MAX_WORKERS:
         wrong = f"StatefulSet {name} has {replicas} replicas, but a slice has at most {MAX_WORKERS}"
-        workers = replace(workers, wrong=wrong)
-    elif not service:
-        workers = replace(workers, wrong=_WITHOUT_SERVICE.format(name))
-    else:
-        workers = replace(workers, hosts=name_hosts(name, range(start, start + replicas), service))
-    return Workload(TEMPLATE, metadata, pod, workers)
+        return replace(workers, wrong=wrong)
+    if not service:
+        return replace(workers, wrong=_WITHOUT_SERVICE.format(name))
+    return replace(workers, hosts=name_hosts(name, range(start, start + replicas), service))
 
 
-def _read_deployment(document: Object) -> Workload:
-    template = (document.get("spec") or {}).get("template") or {}
-    name = str(document["metadata"].get("name") or "")
-    workers = Workers(name, (), None, nameless=_unnumbered(f"Deployment {name}"))
-    return Workload(TEMPLATE, template.get("metadata") or {}, template.get("spec") or {}, workers)
-
-
-def _read_job(document: Object) -> Workload | None:
-    spec = document.get("spec") or {}
-    template = spec.get("template") or {}
-    pod = template.get("spec") or {}
-    metadata = template.get("metadata") or {}
-    workers = _job_workers(document["metadata"], spec, str(pod.get("subdomain") or ""))
-    return Workload(TEMPLATE, metadata, pod, workers)
-
-
-def _job_workers(metadata: Object, spec: Object, subdomain: str) -> Workers | None:
+def _read_job(metadata: Object, spec: Object, subdomain: str) -> Workers | None:
     name = str(metadata.get("name") or "")
     shown = name or f"{metadata.get('generateName', '')}*"
     if spec.get("completionMode") != "Indexed":
@@ -276,20 +272,16 @@ def _member(workers: Workers, number: int, spec: Object) -> Workers:
     own = f"{workers.name}-{number}.{workers.subdomain}"
     if own in hosts:
         return replace(workers, hosts=hosts, index=hosts.index(own), count=len(hosts))
-    if hosts and _is_of_row(hosts[0], workers):
+    name, _, subdomain = hosts[0].partition(".") if hosts else ("", "", "")
+    row, _, ordinal = name.rpartition("-")
+    is_of_workload = (row, subdomain) == (workers.name, workers.subdomain)
+    if is_of_workload and parse_count(ordinal) is not None:
         wrong = (
             f"{own} is not among the {len(hosts)} in {_HOSTNAMES}; apply the manifest with the number "
             "of Pods that there are"
         )
         return replace(workers, wrong=wrong)
     return workers
-
-
-def _is_of_row(host: str, workers: Workers) -> bool:
-    """Whether a name is that of a Pod of the same workload."""
-    name, _, subdomain = host.partition(".")
-    row, _, number = name.rpartition("-")
-    return (row, subdomain) == (workers.name, workers.subdomain) and parse_count(number) is not None
 
 
 def _listed_hosts(spec: Object) -> tuple[str, ...]:
@@ -324,19 +316,7 @@ def _leader_worker_set(metadata: Object) -> Workers:
     has_leader = place == 0 or annotations.get(f"{LWS}/leader-requests-tpus") == "true"
     count = size if has_leader or not size else size - 1
     group = parse_count(annotations.get(f"{LWS}/subgroup-size"))
+    has_subgroups = f"{LWS}/subgroup-size" in annotations
     return Workers(
-        "",
-        (),
-        None,
-        is_leader_worker_set=True,
-        has_subgroups=f"{LWS}/subgroup-size" in annotations,
-        count=group or count,
+        "", (), None, is_leader_worker_set=True, has_subgroups=has_subgroups, count=group or count
     )
-
-
-_READERS = {
-    "StatefulSet": _read_stateful_set,
-    "Job": _read_job,
-    "Deployment": _read_deployment,
-    "Pod": _read_pod,
-}

@@ -19,8 +19,8 @@ from shared.base.environment import SettingsError
 from shared.base.jobs import job_key
 from tests.support.admission import evaluate
 from tests.unit.webhook.workloads import Manifest, as_review, container, job, selector
-from webhook.admit_job import AdmissionSettings, admit, read_admission
-from webhook.settings import read_settings
+from webhook.admit_job import AdmissionSettings, admit
+from webhook.settings import read_admission, read_settings
 from webhook.tpu_env.admission import review
 
 ROOT = Path(__file__).parents[3]

@@ -20,9 +20,8 @@ from shared.base.environment import SettingsError
 from tests.unit.webhook.workloads import as_review, injecting, stateful_set
 from webhook import server
 from webhook.certificate import Certificate, UnusableCertificate
-from webhook.inject_env import read_injection
 from webhook.server import Webhook, serve
-from webhook.settings import read_settings
+from webhook.settings import read_injection, read_settings
 from webhook.tpu_env.admission import MAX_BYTES, AdmissionResponse, Mutation
 
 MUTATIONS: Mapping[str, Mutation] = {"/mutate": injecting()}
