@@ -12,17 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from shared.base import names
 from shared.base.documents import read_mapping, read_mappings, read_text, read_texts
 from shared.base.fields import is_yes
 from shared.base.jobs import JOB_KEY_SELECTOR, job_key
-from shared.base.names import (
-    ACCELERATOR_LABEL,
-    COMPLETION_INDEX,
-    JOB_KEY,
-    JOBSET_NAME,
-    TOPOLOGY_LABEL,
-    TPU_RESOURCE,
-)
 from shared.base.pods import find_controller
 from shared.base.timestamps import guess_time
 
@@ -60,12 +53,12 @@ class Leader:
 
     @property
     def topology(self) -> str:
-        return self.selector[TOPOLOGY_LABEL]
+        return self.selector[names.TOPOLOGY_LABEL]
 
     @property
     def accelerator(self) -> str:
         """The accelerator label in the node selector; empty if there is none."""
-        return self.selector.get(ACCELERATOR_LABEL, "")
+        return self.selector.get(names.ACCELERATOR_LABEL, "")
 
 
 def find_leader(pod: Mapping[str, Any]) -> Leader | None:
@@ -79,12 +72,12 @@ def find_leader(pod: Mapping[str, Any]) -> Leader | None:
     owner = find_controller(metadata)
     chips = sum(_chips(container) for container in read_mappings(spec, "containers"))
     waits = (
-        annotations.get(JOBSET_NAME)
+        annotations.get(names.JOBSET_NAME)
         and is_first_pod(metadata)
         and status.get("phase") == "Pending"
         and is_unschedulable(status)
         and chips >= 1
-        and TOPOLOGY_LABEL in read_texts(spec, "nodeSelector")
+        and names.TOPOLOGY_LABEL in read_texts(spec, "nodeSelector")
         and not has_opted_out(labels, annotations)
         and "deletionTimestamp" not in metadata
     )
@@ -95,7 +88,7 @@ def find_leader(pod: Mapping[str, Any]) -> Leader | None:
         name=str(metadata.get("name")),
         uid=str(metadata.get("uid")),
         jobset=find_jobset_name(metadata),
-        job_key=labels.get(JOB_KEY, ""),
+        job_key=labels.get(names.JOB_KEY, ""),
         owner_kind=str(owner.get("kind")),
         owner_name=str(owner.get("name")),
         owner_uid=read_text(owner, "uid"),
@@ -111,12 +104,12 @@ def find_leader(pod: Mapping[str, Any]) -> Leader | None:
 def find_jobset_name(metadata: Mapping[str, Any]) -> str:
     """The name of a Pod's JobSet; empty if it has none."""
     both = (read_texts(metadata, "labels"), read_texts(metadata, "annotations"))
-    return next((one[JOBSET_NAME] for one in both if one.get(JOBSET_NAME)), "")
+    return next((one[names.JOBSET_NAME] for one in both if one.get(names.JOBSET_NAME)), "")
 
 
 def is_first_pod(metadata: Mapping[str, Any]) -> bool:
     """Whether a Pod is the first of its Job."""
-    return read_texts(metadata, "annotations").get(COMPLETION_INDEX) == "0"
+    return read_texts(metadata, "annotations").get(names.COMPLETION_INDEX) == "0"
 
 
 def is_unschedulable(status: Mapping[str, Any]) -> bool:
@@ -179,7 +172,7 @@ def requests_chips(jobset: Mapping[str, Any]) -> bool:
     """Whether Pods of the JobSet request TPU chips."""
     jobs = read_mappings(read_mapping(jobset, "spec"), "replicatedJobs")
     return any(
-        TPU_RESOURCE in read_mapping(read_mapping(container, "resources"), part)
+        names.TPU_RESOURCE in read_mapping(read_mapping(container, "resources"), part)
         for job in jobs
         for container in read_mappings(_pod_spec(job), "containers")
         for part in ("requests", "limits")
@@ -189,13 +182,15 @@ def requests_chips(jobset: Mapping[str, Any]) -> bool:
 def find_key_violation(leader: Leader) -> str | None:
     """The violation of the Pod's labels about its JobSet and Job, or ``None``."""
     if not re.fullmatch(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", leader.jobset):
-        return f"the Pod's {JOBSET_NAME} is {leader.jobset!r}: it must be the name of a JobSet"
+        return (
+            f"the Pod's {names.JOBSET_NAME} is {leader.jobset!r}: it must be the name of a JobSet"
+        )
     if not leader.job_key:
-        return f"the Pod has no label {JOB_KEY}: JobSet sets it on the Pods of its Jobs"
+        return f"the Pod has no label {names.JOB_KEY}: JobSet sets it on the Pods of its Jobs"
     if len(leader.job_key) < MIN_KEY or not re.fullmatch("[a-z0-9-]+", leader.job_key):
         return (
-            f"the label {JOB_KEY} is {leader.job_key!r}: it must be at least {MIN_KEY} letters and "
-            "digits, as JobSet computes it (40 hex digits)"
+            f"the label {names.JOB_KEY} is {leader.job_key!r}: it must be at least {MIN_KEY} "
+            "letters and digits, as JobSet computes it (40 hex digits)"
         )
     return None
 
@@ -210,14 +205,14 @@ def find_foreign_key(leader: Leader) -> str | None:
     no_other = "slices are created only for this Job"
     if leader.job_key != key:
         return (
-            f"the label {JOB_KEY} is {leader.job_key!r}: for Job {leader.namespace}/"
+            f"the label {names.JOB_KEY} is {leader.job_key!r}: for Job {leader.namespace}/"
             f"{leader.owner_name} JobSet computes {key}, and {no_other}"
         )
     selected = leader.selector.get(JOB_KEY_SELECTOR, key)
     if selected != key:
         return (
             f"the Pod's nodeSelector {JOB_KEY_SELECTOR} is {selected!r}: it must be the Pod's label "
-            f"{JOB_KEY}, {key}: {no_other}"
+            f"{names.JOB_KEY}, {key}: {no_other}"
         )
     return None
 
@@ -238,5 +233,5 @@ def _pod_spec(holder: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _chips(container: Mapping[str, Any]) -> int:
     requests = read_mapping(read_mapping(container, "resources"), "requests")
-    count = str(requests.get(TPU_RESOURCE, ""))
+    count = str(requests.get(names.TPU_RESOURCE, ""))
     return int(count) if re.fullmatch("[0-9]{1,4}", count) else 0

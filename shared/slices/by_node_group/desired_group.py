@@ -10,20 +10,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from shared.base import topology
+from shared.base import names, topology
 from shared.base.accelerators import CHIP_BOUNDS, SLICE_HOST_CHIPS
 from shared.base.fields import any_of
 from shared.base.jobs import JOB_LABEL, slice_name
-from shared.base.names import (
-    ACCELERATOR_LABEL,
-    GROUP,
-    JOBSET_LABEL,
-    KIND,
-    SYSTEM_NAMESPACE,
-    TOPOLOGY_LABEL,
-    TPU_RESOURCE,
-    VERSION,
-)
 from shared.base.topology import Machine
 from shared.node_groups.spec_rules import Given
 from shared.slices.by_node_group.node_fit import NodeFit
@@ -104,8 +94,8 @@ def build_desired_slice(leader: Leader, options: Mapping[str, str]) -> DesiredSl
         hash=digest,
         size=f"{count} host{'s' if count > 1 else ''} of {machine.machine_type} ({leader.topology})",
         body={
-            "apiVersion": f"{GROUP}/{VERSION}",
-            "kind": KIND,
+            "apiVersion": f"{names.GROUP}/{names.VERSION}",
+            "kind": names.KIND,
             "metadata": _metadata(template.get("metadata", {}), leader, name, hashes),
             "spec": spec,
         },
@@ -119,7 +109,7 @@ def _template_key(leader: Leader) -> str:
 
 
 def _place(key: str) -> str:
-    return f"the key {key!r} of the ConfigMap {SYSTEM_NAMESPACE}/jobsets"
+    return f"the key {key!r} of the ConfigMap {names.SYSTEM_NAMESPACE}/jobsets"
 
 
 def _read_template(key: str, text: str | None) -> Any:
@@ -164,14 +154,14 @@ def _find_machine(leader: Leader) -> Machine:
     if generation is None:
         wrong = f"is {leader.accelerator!r}" if leader.accelerator else "is missing"
         raise InputError(
-            f"the Pod's nodeSelector {ACCELERATOR_LABEL} {wrong}: it must be {any_of(generations)}, "
-            "which TPUNodeGroups are made of"
+            f"the Pod's nodeSelector {names.ACCELERATOR_LABEL} {wrong}: it must be "
+            f"{any_of(generations)}, which TPUNodeGroups are made of"
         )
     machine = topology.find_machine(generation.machine_type(leader.chips))
     if machine is None:
         raise InputError(
-            f"the Pod asks for {leader.chips} of {TPU_RESOURCE}: it must ask for as many as a host has, "
-            f"{any_of(map(str, CHIP_BOUNDS))}"
+            f"the Pod asks for {leader.chips} of {names.TPU_RESOURCE}: it must ask for as many as a "
+            f"host has, {any_of(map(str, CHIP_BOUNDS))}"
         )
     return machine
 
@@ -180,12 +170,12 @@ def _count_hosts(leader: Leader, machine: Machine) -> int:
     shape = leader.topology
     if len(shape) > _MAX_TOPOLOGY or not topology.TOPOLOGY.fullmatch(shape):
         raise InputError(
-            f"the Pod's nodeSelector {TOPOLOGY_LABEL} is {shape!r}: it must be a shape, as in 2x2x2 "
-            "or 4x4"
+            f"the Pod's nodeSelector {names.TOPOLOGY_LABEL} is {shape!r}: it must be a shape, as in "
+            "2x2x2 or 4x4"
         )
     violation = topology.find_shape_violation(shape, machine)
     if violation:
-        raise InputError(f"the Pod's nodeSelector {TOPOLOGY_LABEL}: {violation}")
+        raise InputError(f"the Pod's nodeSelector {names.TOPOLOGY_LABEL}: {violation}")
     count = topology.chips_of(shape) // machine.chips
     if count > 1 and machine.chips != SLICE_HOST_CHIPS:
         raise InputError(
@@ -213,7 +203,7 @@ def _set_provisioning_model(leader: Leader, config: dict[str, Any]) -> None:
 def _metadata(
     template: Mapping[str, Any], leader: Leader, name: str, hashes: Mapping[str, str]
 ) -> dict[str, Any]:
-    labels = {JOBSET_LABEL: leader.jobset, JOB_KEY_LABEL: leader.job_key}
+    labels = {names.JOBSET_LABEL: leader.jobset, JOB_KEY_LABEL: leader.job_key}
     annotations = dict(hashes)
     job = labels if len(leader.owner_name) <= _MAX_LABEL else annotations
     job[JOB_LABEL] = leader.owner_name

@@ -10,19 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from shared.base import names
 from shared.base.jobs import JOB_KEY_SELECTOR
-from shared.base.names import (
-    ACCELERATOR_COUNT_LABEL,
-    ACCELERATOR_LABEL,
-    GROUP_LABEL,
-    GROUP_NAME_LABEL,
-    GROUP_NAMESPACE_LABEL,
-    INSTANCE_TYPE_LABEL,
-    POOL_LABEL,
-    REGION_LABEL,
-    TOPOLOGY_LABEL,
-    ZONE_LABEL,
-)
 from shared.base.topology import Machine
 from shared.node_groups.spec import is_settable_label
 from shared.node_groups.spec_rules import region_of
@@ -65,18 +54,18 @@ class NodeFit:
         self._given: Mapping[str, str] = spec.get("nodeLabels", {})
         zone = str(spec.get("nodeLocation"))
         self._known = {
-            ZONE_LABEL: zone,
-            REGION_LABEL: region_of(zone),
-            INSTANCE_TYPE_LABEL: machine.machine_type,
+            names.ZONE_LABEL: zone,
+            names.REGION_LABEL: region_of(zone),
+            names.INSTANCE_TYPE_LABEL: machine.machine_type,
         }
         self._set_for_us = {
             **_OF_KUBELETS,
-            TOPOLOGY_LABEL: leader.topology,
-            ACCELERATOR_LABEL: leader.accelerator,
-            ACCELERATOR_COUNT_LABEL: str(machine.chips),
-            GROUP_NAMESPACE_LABEL: leader.namespace,
-            GROUP_NAME_LABEL: name,
-            GROUP_LABEL: f"{leader.namespace}-{name}",
+            names.TOPOLOGY_LABEL: leader.topology,
+            names.ACCELERATOR_LABEL: leader.accelerator,
+            names.ACCELERATOR_COUNT_LABEL: str(machine.chips),
+            names.GROUP_NAMESPACE_LABEL: leader.namespace,
+            names.GROUP_NAME_LABEL: name,
+            names.GROUP_LABEL: f"{leader.namespace}-{name}",
         }
         self.asked = {
             key: value
@@ -95,7 +84,7 @@ class NodeFit:
             **self._domain(),
             **self.asked,
             **self._given,
-            POOL_LABEL: self._name,
+            names.POOL_LABEL: self._name,
         }
 
     def check(self) -> None:
@@ -141,7 +130,7 @@ class NodeFit:
 
     def _domain(self) -> dict[str, str]:
         """The label of JobSet's exclusive topology, which keeps a Job on one slice."""
-        key = self._leader.annotations.get(EXCLUSIVE_TOPOLOGY, POOL_LABEL)
+        key = self._leader.annotations.get(EXCLUSIVE_TOPOLOGY, names.POOL_LABEL)
         if key in self._set_for_us or key == _HOSTNAME:
             return {}
         if key in self._known:
@@ -149,11 +138,11 @@ class NodeFit:
         if not is_settable_label(key):
             raise InputError(
                 f"the exclusive topology of the Pod's JobSet is {key}, which the Nodes of its slice "
-                f"would not have: it must be {POOL_LABEL}, or a label that can be given to Nodes"
+                f"would not have: it must be {names.POOL_LABEL}, or a label that can be given to Nodes"
             )
         return {key: self._name}
 
     def _is_free(self, key: str) -> bool:
         """Whether a label may have this key: no other component sets it."""
-        is_known = key in self._set_for_us or key in self._known or key == POOL_LABEL
+        is_known = key in self._set_for_us or key in self._known or key == names.POOL_LABEL
         return not is_known and not _PLATFORM.fullmatch(key) and is_settable_label(key)

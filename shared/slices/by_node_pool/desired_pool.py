@@ -11,21 +11,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from shared.base import names
 from shared.base.accelerators import GENERATIONS, SLICE_HOST_CHIPS, Generation
 from shared.base.documents import without_empty
 from shared.base.environment import split_items
 from shared.base.fields import any_of
 from shared.base.jobs import JOB_KEY_SELECTOR, slice_name
-from shared.base.names import (
-    ACCELERATOR_COUNT_LABEL,
-    ACCELERATOR_LABEL,
-    INSTANCE_TYPE_LABEL,
-    POOL_LABEL,
-    REGION_LABEL,
-    TOPOLOGY_LABEL,
-    TPU_RESOURCE,
-    ZONE_LABEL,
-)
 from shared.base.topology import TOPOLOGY, chips_of
 from shared.ports.gke_settings import (
     NETWORKS_MEANING,
@@ -86,7 +77,7 @@ def get_generation(accelerator: str) -> Generation:
     if generation is None:
         wrong = f"is {accelerator!r}" if accelerator else "is missing"
         raise InputError(
-            f"the Pod's nodeSelector {ACCELERATOR_LABEL} {wrong}: it must be "
+            f"the Pod's nodeSelector {names.ACCELERATOR_LABEL} {wrong}: it must be "
             f"{any_of(POOL_GENERATIONS)}"
         )
     return generation
@@ -97,7 +88,7 @@ def machine_type(accelerator: str, chips: int) -> str:
     generation = get_generation(accelerator)
     if chips not in generation.single_host_shapes:
         raise InputError(
-            f"the Pod asks for {chips} of {TPU_RESOURCE}: a host of {accelerator} has "
+            f"the Pod asks for {chips} of {names.TPU_RESOURCE}: a host of {accelerator} has "
             f"{any_of(map(str, generation.single_host_shapes))}, all of which the Pod must ask for"
         )
     return generation.machine_type(chips)
@@ -109,14 +100,14 @@ def count_nodes(accelerator: str, topology: str, chips: int) -> int:
     if not TOPOLOGY.fullmatch(topology) or topology.count("x") != generation.dimensions - 1:
         example = "4x4" if generation.dimensions == 2 else "2x2x2"
         raise InputError(
-            f"the Pod's nodeSelector {TOPOLOGY_LABEL} is {topology!r}: a topology of {accelerator} "
-            f"has {generation.dimensions} numbers above 0, as in {example}"
+            f"the Pod's nodeSelector {names.TOPOLOGY_LABEL} is {topology!r}: a topology of "
+            f"{accelerator} has {generation.dimensions} numbers above 0, as in {example}"
         )
     count, rest = divmod(chips_of(topology), chips)
     if rest:
         raise InputError(
             f"the topology {topology} has {chips_of(topology)} chips, which hosts of {chips} do not "
-            f"make up: the Pod must ask for as much of {TPU_RESOURCE} as a host of the slice has"
+            f"make up: the Pod must ask for as much of {names.TPU_RESOURCE} as a host of the slice has"
         )
     if count > _MOST_HOSTS:
         raise InputError(f"the topology {topology} would need {count} hosts: no slice has so many")
@@ -147,7 +138,7 @@ def build_desired_slice(leader: Leader, settings: GkeSettings) -> DesiredSlice:
         is_spot=is_spot,
         count=count,
         topology=leader.topology,
-        zone=leader.selector.get(ZONE_LABEL, ""),
+        zone=leader.selector.get(names.ZONE_LABEL, ""),
     )
     labels = {
         **_copied_labels(leader, settings),
@@ -186,7 +177,7 @@ def build_desired_slice(leader: Leader, settings: GkeSettings) -> DesiredSlice:
     }
     _check_domain(leader)
     selection = _select(leader, body, is_spot=is_spot)
-    _check_selection(selection, {**labels, POOL_LABEL: name})
+    _check_selection(selection, {**labels, names.POOL_LABEL: name})
     size = f"{count} host{'s' if count > 1 else ''} of {machine} ({leader.topology})"
     return DesiredSlice(name, owner, digest, size, without_empty(body), selection)
 
@@ -226,8 +217,8 @@ def _check_single_host(leader: Leader, count: int) -> None:
     own = get_generation(leader.accelerator).single_host_shapes[leader.chips]
     if count == 1 and leader.topology != own:
         raise InputError(
-            f"the Pod's nodeSelector {TOPOLOGY_LABEL} is {leader.topology!r}: a slice of one host of "
-            f"{leader.accelerator} with {leader.chips} chips is {own}, which it must be"
+            f"the Pod's nodeSelector {names.TOPOLOGY_LABEL} is {leader.topology!r}: a slice of one "
+            f"host of {leader.accelerator} with {leader.chips} chips is {own}, which it must be"
         )
 
 
@@ -281,12 +272,12 @@ def _select(leader: Leader, body: Mapping[str, Any], *, is_spot: bool) -> Select
     machine, zone = body["config"]["machineType"], body["locations"][0]
     region = zone.rpartition("-")[0]
     implied = {
-        ACCELERATOR_LABEL: leader.accelerator,
-        TOPOLOGY_LABEL: leader.topology,
-        ACCELERATOR_COUNT_LABEL: str(leader.chips),
-        INSTANCE_TYPE_LABEL: machine,
-        ZONE_LABEL: zone,
-        REGION_LABEL: region,
+        names.ACCELERATOR_LABEL: leader.accelerator,
+        names.TOPOLOGY_LABEL: leader.topology,
+        names.ACCELERATOR_COUNT_LABEL: str(leader.chips),
+        names.INSTANCE_TYPE_LABEL: machine,
+        names.ZONE_LABEL: zone,
+        names.REGION_LABEL: region,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
         # The older names of these, which Kubernetes still sets.
@@ -352,7 +343,7 @@ def _selected_labels(leader: Leader) -> dict[str, str]:
 def _can_be_given(key: str) -> bool:
     """Whether GKE accepts the label for the Nodes of a pool and does not set it itself."""
     if is_below(key, _KUBERNETES):
-        return is_below(key, _OF_KUBELETS) and key != INSTANCE_TYPE_LABEL
+        return is_below(key, _OF_KUBELETS) and key != names.INSTANCE_TYPE_LABEL
     return key in _ASKED_FOR or not is_below(key, _GOOGLE)
 
 
@@ -369,10 +360,11 @@ def _copied_labels(leader: Leader, settings: GkeSettings) -> dict[str, str]:
 
 
 def _find_zone(leader: Leader, settings: GkeSettings) -> str:
-    zone = leader.selector.get(ZONE_LABEL) or settings.zone
+    zone = leader.selector.get(names.ZONE_LABEL) or settings.zone
     if not zone:
         raise InputError(
-            f"the Pod selects no {ZONE_LABEL} and GCP_ZONE is not set: one of them must name the zone"
+            f"the Pod selects no {names.ZONE_LABEL} and GCP_ZONE is not set: one of them must name "
+            "the zone"
         )
     return zone
 

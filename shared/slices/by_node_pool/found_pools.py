@@ -14,14 +14,7 @@ from typing import Any
 
 from shared.base.jobs import job_key
 from shared.base.names import POOL_LABEL
-from shared.slices.by_node_pool.desired_pool import (
-    HASH_LABEL,
-    JOBSET_LABEL,
-    JOBSET_NAMESPACE_LABEL,
-    MANAGER,
-    MANAGER_LABEL,
-    PARENT,
-)
+from shared.slices.by_node_pool import desired_pool
 from shared.slices.provider import DesiredSlice, NameConflict, Owner, Slice, SliceState
 
 _OLD_JOBSET_LABEL = "provisioner-nodepool-id"
@@ -42,7 +35,7 @@ _STATES = {
 def is_managed(pool: Mapping[str, Any]) -> bool:
     """Whether a pool was created for a JobSet, by this system or by TPU Provisioner."""
     labels = labels_of(pool)
-    return labels.get(MANAGER_LABEL) == MANAGER and bool(_jobset(labels))
+    return labels.get(desired_pool.MANAGER_LABEL) == desired_pool.MANAGER and bool(_jobset(labels))
 
 
 def read_slice(pool: Mapping[str, Any]) -> Slice:
@@ -51,7 +44,7 @@ def read_slice(pool: Mapping[str, Any]) -> Slice:
     return Slice(
         name=pool["name"],
         owner=_owner(labels),
-        hash=labels.get(HASH_LABEL, ""),
+        hash=labels.get(desired_pool.HASH_LABEL, ""),
         state=_STATES.get(str(status), SliceState.PROVISIONING),
         message=_find_message(pool),
         is_self_healing=status == "RUNNING_WITH_ERROR",
@@ -134,16 +127,16 @@ def labels_of(pool: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _jobset(labels: Mapping[str, str]) -> str:
-    return labels.get(JOBSET_LABEL) or labels.get(_OLD_JOBSET_LABEL, "")
+    return labels.get(desired_pool.JOBSET_LABEL) or labels.get(_OLD_JOBSET_LABEL, "")
 
 
 def _owner(labels: Mapping[str, str]) -> Owner:
     return Owner(
-        namespace=labels.get(JOBSET_NAMESPACE_LABEL)
-        or labels.get(f"{PARENT}namespace")
+        namespace=labels.get(desired_pool.JOBSET_NAMESPACE_LABEL)
+        or labels.get(f"{desired_pool.PARENT}namespace")
         or "default",
         jobset=_jobset(labels),
-        job=labels.get(f"{PARENT}name", ""),
+        job=labels.get(f"{desired_pool.PARENT}name", ""),
     )
 
 

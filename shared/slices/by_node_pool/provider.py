@@ -16,15 +16,8 @@ from shared.ports.classify import ErrorKind
 from shared.ports.errors import About, CallError
 from shared.ports.gke import GkeClient, GkeMethod
 from shared.ports.gke_settings import GkeSettings
+from shared.slices.by_node_pool import found_pools
 from shared.slices.by_node_pool.desired_pool import build_desired_slice
-from shared.slices.by_node_pool.found_pools import (
-    is_managed,
-    labels_with_deadline,
-    older_name,
-    read_found,
-    read_older,
-    read_slice,
-)
 from shared.slices.jobsets import Leader
 from shared.slices.provider import DesiredSlice, NameConflict, Slice, SliceState
 
@@ -60,19 +53,19 @@ class NodePools:
         """The pool with the desired name, or the Job's pool by TPU Provisioner, or a conflict."""
         found: Slice | NameConflict | None
         pools = {pool["name"]: pool for pool in self._list_pools()}
-        older = pools.get(older_name(desired.owner))
+        older = pools.get(found_pools.older_name(desired.owner))
         if desired.name in pools:
-            found = read_found(pools[desired.name], desired)
+            found = found_pools.read_found(pools[desired.name], desired)
         else:
-            found = read_older(older, desired) if older else None
+            found = found_pools.read_older(older, desired) if older else None
         return self._with_nodes(found) if isinstance(found, Slice) else found
 
     def get(self, namespace: str, name: str) -> Slice | None:
         """The pool of that name, if it was created for a JobSet of that namespace."""
         pool = self._find(name)
-        if pool is None or not is_managed(pool):
+        if pool is None or not found_pools.is_managed(pool):
             return None
-        found = read_slice(pool)
+        found = found_pools.read_slice(pool)
         return self._with_nodes(found) if found.owner.namespace == namespace else None
 
     def list_by_jobset(self, namespace: str, jobset: str) -> list[Slice]:
@@ -106,12 +99,16 @@ class NodePools:
         self._call(
             "update_node_pool",
             name=self._path(existing.name),
-            labels={"labels": labels_with_deadline(existing.raw, release_after)},
+            labels={"labels": found_pools.labels_with_deadline(existing.raw, release_after)},
             etag=existing.raw.get("etag", ""),
         )
 
     def _list(self) -> Iterable[Slice]:
-        return (read_slice(pool) for pool in self._list_pools() if is_managed(pool))
+        return (
+            found_pools.read_slice(pool)
+            for pool in self._list_pools()
+            if found_pools.is_managed(pool)
+        )
 
     def _list_pools(self) -> list[dict[str, Any]]:
         found = self._call("list_node_pools", parent=self._settings.cluster_path)
@@ -142,4 +139,6 @@ def _is_same(found: Mapping[str, Any], read: Mapping[str, Any]) -> bool:
     """Whether a pool is unchanged: by its etag, or by its content if an answer has no etag."""
     if found.get("etag") and read.get("etag"):
         return bool(found["etag"] == read["etag"])
-    return is_managed(found) and read_slice(found) == read_slice(read)
+    return found_pools.is_managed(found) and found_pools.read_slice(
+        found
+    ) == found_pools.read_slice(read)
