@@ -65,9 +65,9 @@ def make_publications(
     """The messages that the sinks of these steps would make of an entry, or why there are none."""
     name = f"of entry {entry.get('insertId', '?')}"
     try:
-        event, note = parse_entry(entry, name)
+        event, note = parse_entry(entry)
     except PoisonError as error:
-        return str(error)
+        return f"message {name}: {error}"
     if event is None:
         return f"the message {name} triggers no step: {note}"
     data = json.dumps(entry, separators=(",", ":")).encode()

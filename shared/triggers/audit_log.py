@@ -26,9 +26,9 @@ class LogEvent:
     """The end of an operation, from an audit log entry.
 
     ``method`` has no API version. ``name`` is the resource's, ``kind`` its collection in the API, such
-    as ``instances`` or ``nodePools``. ``location`` is the zone or region (empty:
-    global), or the location of a node pool's cluster. ``has_failed``: the operation has failed;
-    ``words`` is then the entry's error message. ``cluster`` is a node pool's.
+    as ``instances`` or ``nodePools``. ``location`` is the zone or region (empty: global), or the
+    location of a node pool's cluster. ``has_failed``: the operation has failed; ``words`` is then the
+    entry's error message. ``cluster`` is a node pool's.
     """
 
     method: str
@@ -56,10 +56,9 @@ class LogEvent:
         return form.fullmatch(self.name) is not None and is_dns_label(self.name)
 
 
-def parse_entry(entry: Mapping[str, Any], message_id: str) -> tuple[LogEvent | None, str]:
+def parse_entry(entry: Mapping[str, Any]) -> tuple[LogEvent | None, str]:
     """Parse an entry; ``None`` and a note if it triggers no step. Raises `PoisonError`."""
-    payload = _part(entry, "protoPayload", message_id)
-    operation = _part(entry, "operation", message_id)
+    payload, operation = _part(entry, "protoPayload"), _part(entry, "operation")
     service, method = payload.get("serviceName"), str(payload.get("methodName") or "")
     read = _SERVICES.get(str(service))
     if read is None:
@@ -67,12 +66,11 @@ def parse_entry(entry: Mapping[str, Any], message_id: str) -> tuple[LogEvent | N
     method = _VERSION_PREFIX.sub("", method)
     if not operation.get("last"):
         return None, f"{method}: not the end of an operation"
-    resource = _part(entry, "resource", message_id)
-    labels = _part(resource, "labels", message_id)
+    labels = _part(_part(entry, "resource"), "labels")
     event = read(method, str(payload.get("resourceName") or ""), labels)
     if event is None:
         return None, f"{method}: no resource that has steps"
-    status = _part(payload, "status", message_id)
+    status = _part(payload, "status")
     code = status.get("code")
     words = str(status.get("message") or (f"error code {code}" if code else ""))
     return replace(event, has_failed=bool(code), words=words), ""
@@ -107,11 +105,9 @@ _SERVICES = {
 }
 
 
-def _part(holder: Mapping[str, Any], name: str, message_id: str) -> dict[str, Any]:
+def _part(holder: Mapping[str, Any], name: str) -> dict[str, Any]:
     """An object inside an entry; empty if it is absent."""
     part = holder.get(name) or {}
     if not isinstance(part, dict):
-        raise PoisonError(
-            f"message {message_id}: {name!r} is {type(part).__name__}; in a LogEntry it is an object"
-        )
+        raise PoisonError(f"{name!r} is {type(part).__name__}; in a LogEntry it is an object")
     return part

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from shared.base.fields import show
+from shared.base.fields import any_of, show
 from shared.base.timestamps import LONG_AGO, guess_time
 from shared.triggers.audit_log import parse_entry
 from shared.triggers.message import (
@@ -43,17 +43,29 @@ class Delivery:
 
 def decode(body: bytes, routes: Routes) -> Delivery:
     """Decode the body of a push request. Raises `PoisonError`, also for a kind without a route."""
-    envelope = _json(body, "the push request")
+    envelope = _parse_object(body, "the push request")
     message = envelope.get("message")
     if not isinstance(message, dict):
         raise PoisonError("the push request has no 'message'; it must be a Pub/Sub push envelope")
-    message_id = _message_id(message)
+    message_id = _get_message_id(message)
     published = guess_time(message.get("publishTime") or message.get("publish_time"))
-    data = _data(message, message_id)
-    document = _json(data, f"message {message_id}")
     attempt = envelope.get("deliveryAttempt")
     attempt = max(0, attempt) if isinstance(attempt, int) else 0
-    trigger, note = _read_trigger(document, message_id, published, routes)
+    try:
+        data = base64.b64decode(message.get("data") or "", validate=True)
+    except (ValueError, TypeError) as error:
+        raise PoisonError(f"message {message_id}: 'data' is not base64: {error}") from error
+    document = _parse_object(data, f"message {message_id}")
+    trigger: Trigger | None
+    try:
+        if "protoPayload" in document or "logName" in document:
+            event, note = parse_entry(document)
+            at = guess_time(document.get("timestamp")) or LONG_AGO
+            trigger = None if event is None else LogTrigger(event, at)
+        else:
+            trigger, note = _parse_own(document, published, routes), ""
+    except PoisonError as error:
+        raise PoisonError(f"message {message_id}: {error}") from error
     if trigger is not None and attempt > 1:
         trigger = replace(trigger, is_redelivered=True)
     return Delivery(message_id, attempt, published, trigger, note)
@@ -62,17 +74,17 @@ def decode(body: bytes, routes: Routes) -> Delivery:
 def find_message_id(body: bytes) -> str:
     """The message id in a push request's body, which may be invalid; ``unknown`` if it has none."""
     try:
-        message = _json(body, "the push request").get("message")
+        message = _parse_object(body, "the push request").get("message")
     except PoisonError:
         message = None
-    return _message_id(message) if isinstance(message, dict) else "unknown"
+    return _get_message_id(message) if isinstance(message, dict) else "unknown"
 
 
-def _message_id(message: Mapping[str, Any]) -> str:
+def _get_message_id(message: Mapping[str, Any]) -> str:
     return str(message.get("messageId") or message.get("message_id") or "unknown")
 
 
-def _json(raw: bytes, what: str) -> dict[str, Any]:
+def _parse_object(raw: bytes, what: str) -> dict[str, Any]:
     try:
         document = json.loads(raw)
         # An escape in JSON can encode a lone surrogate, which cannot be encoded in UTF-8.
@@ -86,44 +98,16 @@ def _json(raw: bytes, what: str) -> dict[str, Any]:
     return document
 
 
-def _data(message: dict[str, Any], message_id: str) -> bytes:
-    try:
-        return base64.b64decode(message.get("data") or "", validate=True)
-    except (ValueError, TypeError) as error:
-        raise PoisonError(f"message {message_id}: 'data' is not base64: {error}") from error
-
-
-def _read_trigger(
-    document: dict[str, Any], message_id: str, published: datetime | None, routes: Routes
-) -> tuple[Trigger | None, str]:
-    if "protoPayload" in document or "logName" in document:
-        return _from_entry(document, message_id)
-    return _from_message(document, message_id, published, routes), ""
-
-
-def _from_entry(entry: dict[str, Any], message_id: str) -> tuple[Trigger | None, str]:
-    event, note = parse_entry(entry, message_id)
-    if event is None:
-        return None, note
-    return LogTrigger(event, guess_time(entry.get("timestamp")) or LONG_AGO), ""
-
-
-def _from_message(
-    document: dict[str, Any], message_id: str, published: datetime | None, routes: Routes
-) -> Trigger:
+def _parse_own(document: dict[str, Any], published: datetime | None, routes: Routes) -> Trigger:
+    """The trigger of a message of this system."""
     version = document.get("version")
     if version != MESSAGE_VERSION:
-        raise PoisonError(
-            f"message {message_id}: version {show(version)} is not known; it must be {MESSAGE_VERSION}"
-        )
+        raise PoisonError(f"version {show(version)} is not known; it must be {MESSAGE_VERSION}")
     kind, kinds = document.get("kind"), list_kinds(routes)
     if kind not in kinds:
-        known = f"{', '.join(kinds[:-1])} or {kinds[-1]}"
-        raise PoisonError(
-            f"message {message_id}: kind {show(kind)} is not known; it must be {known}"
-        )
+        raise PoisonError(f"kind {show(kind)} is not known; it must be {any_of(kinds)}")
     at = guess_time(document.get("at")) or published
     if kind == SWEEP_KIND:
         return TimeTrigger(at or LONG_AGO)
-    message, cause = parse_message(document, message_id, at), parse_cause(document)
+    message, cause = parse_message(document, at), parse_cause(document)
     return ObjectTrigger(message, unknown_cause=None if cause == message.cause else cause)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -40,7 +40,7 @@ _MAX_CAUSE = 63
 
 
 class PoisonError(Exception):
-    """A message that can never be decoded. The text has its id and what would be valid."""
+    """A message that can never be decoded. The text says what would be valid."""
 
 
 class Cause(StrEnum):
@@ -79,21 +79,20 @@ class Message:
     uid: str
     cause: Cause
     at: datetime
-    nodes: tuple[str, ...] = field(default=())
-    vms: tuple[str, ...] = field(default=())
+    nodes: tuple[str, ...] = ()
+    vms: tuple[str, ...] = ()
     kind: str = KIND
-    requests: tuple[str, ...] = field(default=())
+    requests: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """The message's data, in JSON."""
+        named: dict[str, Any] = {"namespace": self.namespace, "name": self.name, "uid": self.uid}
         if self.kind == SIGNING_REQUEST_KIND:
-            return self._encode_requests()
-        document: dict[str, Any] = {
+            named = {"requests": list(self.requests)}
+        document = {
             "version": MESSAGE_VERSION,
             "kind": self.kind,
-            "namespace": self.namespace,
-            "name": self.name,
-            "uid": self.uid,
+            **named,
             "cause": str(self.cause),
             "at": self.at.isoformat().replace("+00:00", "Z"),
         }
@@ -103,38 +102,36 @@ class Message:
             document["vms"] = list(self.vms)
         return json.dumps(document, separators=(",", ":")).encode()
 
-    def _encode_requests(self) -> bytes:
-        document = {
-            "version": MESSAGE_VERSION,
-            "kind": self.kind,
-            "requests": list(self.requests),
-            "cause": str(self.cause),
-            "at": self.at.isoformat().replace("+00:00", "Z"),
-        }
-        return json.dumps(document, separators=(",", ":")).encode()
-
     def attributes(self, cluster: str) -> dict[str, str]:
         """The message's attributes, by which operators can filter."""
         return {"cluster": cluster, "cause": str(self.cause)}
 
 
-def parse_message(document: Mapping[str, Any], message_id: str, at: datetime | None) -> Message:
+def parse_message(document: Mapping[str, Any], at: datetime | None) -> Message:
     """Parse a message from its JSON. ``at`` is its time, if it has one. Raises `PoisonError`."""
     if at is None:
-        raise PoisonError(f"message {message_id}: 'at' must be an RFC 3339 time")
+        raise PoisonError("'at' must be an RFC 3339 time")
     kind, cause = str(document["kind"]), parse_cause(document)
-    known = cause in set(Cause)
+    known = Cause(cause) if cause in set(Cause) else Cause.FORWARDED
     if kind == SIGNING_REQUEST_KIND:
-        requests = _names(document, "requests", is_path_segment, _SEGMENT, message_id)
-        return message_about_requests(Cause(cause) if known else Cause.FORWARDED, at, requests)
+        requests = _parse_names(document, "requests", is_path_segment, _SEGMENT)
+        return message_about_requests(known, at, requests)
+    namespace, name = document.get("namespace"), document.get("name")
+    uid = document.get("uid") or ""
+    if not is_dns_label(namespace):
+        raise PoisonError(f"'namespace' must be {_LABEL}, not {show(namespace)}")
+    if not is_dns_subdomain(name):
+        raise PoisonError(f"'name' must be {_SUBDOMAIN}, not {show(name)}")
+    if not isinstance(uid, str) or not _UID.fullmatch(uid):
+        raise PoisonError(f"'uid' must be an object's uid, not {show(uid)}")
     return Message(
-        namespace=_name(document, "namespace", is_dns_label, _LABEL, message_id),
-        name=_name(document, "name", is_dns_subdomain, _SUBDOMAIN, message_id),
-        uid=_uid(document, message_id),
-        cause=Cause(cause) if known else Cause.FORWARDED,
+        namespace=str(namespace),
+        name=str(name),
+        uid=uid,
+        cause=known,
         at=at,
-        nodes=_names(document, "nodes", is_dns_subdomain, _SUBDOMAIN, message_id),
-        vms=_names(document, "vms", is_dns_label, _LABEL, message_id),
+        nodes=_parse_names(document, "nodes", is_dns_subdomain, _SUBDOMAIN),
+        vms=_parse_names(document, "vms", is_dns_label, _LABEL),
         kind=kind,
     )
 
@@ -149,43 +146,13 @@ def parse_cause(document: Mapping[str, Any]) -> str:
     return str(document.get("cause") or "")[:_MAX_CAUSE]
 
 
-def _name(
-    document: Mapping[str, Any],
-    field_name: str,
-    is_right: Callable[[object], bool],
-    must_be: str,
-    message_id: str,
-) -> str:
-    value = document.get(field_name)
-    if not is_right(value):
-        raise PoisonError(
-            f"message {message_id}: {field_name!r} must be {must_be}, not {show(value)}"
-        )
-    return str(value)
-
-
-def _uid(document: Mapping[str, Any], message_id: str) -> str:
-    value = document.get("uid") or ""
-    if not isinstance(value, str) or not _UID.fullmatch(value):
-        raise PoisonError(f"message {message_id}: 'uid' must be an object's uid, not {show(value)}")
-    return value
-
-
-def _names(
-    document: Mapping[str, Any],
-    field_name: str,
-    is_right: Callable[[object], bool],
-    must_be: str,
-    message_id: str,
+def _parse_names(
+    document: Mapping[str, Any], field: str, is_valid: Callable[[object], bool], must_be: str
 ) -> tuple[str, ...]:
-    value = document.get(field_name, [])
+    value = document.get(field, [])
     if not isinstance(value, list) or len(value) > MAX_NAMES:
-        raise PoisonError(
-            f"message {message_id}: {field_name!r} must be a list of at most {MAX_NAMES} names"
-        )
+        raise PoisonError(f"{field!r} must be a list of at most {MAX_NAMES} names")
     for entry in value:
-        if not is_right(entry):
-            raise PoisonError(
-                f"message {message_id}: each of {field_name!r} must be {must_be}, not {show(entry)}"
-            )
+        if not is_valid(entry):
+            raise PoisonError(f"each of {field!r} must be {must_be}, not {show(entry)}")
     return tuple(value)

@@ -32,7 +32,6 @@ _REFETCH_AFTER_S = 60.0
 """The minimum interval between fetches for unknown keys: anybody can send an invented key id."""
 _RETRY_AFTER_S = 5.0
 
-
 GOOGLES_CERTIFICATES = "https://www.googleapis.com/oauth2/v1/certs"
 """Where Google publishes the keys that sign its ID tokens, as X.509 by key id."""
 
@@ -91,66 +90,50 @@ class Gate:
         scheme, _, token = authorization.strip().partition(" ")
         if scheme.lower() != "bearer" or not token:
             return Refusal(UNAUTHORIZED, "there is no bearer token")
-        if self._pusher.verification is PushVerification.PLATFORM:
-            return _check_verified(token, self._pusher, self._now())
-        if token.endswith(_REMOVED):
-            return Refusal(UNAUTHORIZED, _SIGNATURE_REMOVED)
-        key_id = find_key_id(token)
-        if key_id is None:
-            return Refusal(
-                UNAUTHORIZED, f"the token is not a JWT that {ALGORITHM} signs with a named key"
-            )
+        pusher = self._pusher
         try:
-            certificate = self._keys.find(key_id)
+            claims = self._read_claims(token)
+        except TokenError as error:
+            return Refusal(UNAUTHORIZED, str(error))
         except KeysError as error:
             return Refusal(UNAVAILABLE, str(error))
-        if certificate is None:
+        issuer, audience, email = (claims.get(name) for name in ("iss", "aud", "email"))
+        if issuer not in _ISSUERS:
+            return Refusal(UNAUTHORIZED, f"the token's issuer is {issuer!r}, not {_ISSUERS[0]}")
+        if audience != pusher.audience:
             return Refusal(
-                UNAUTHORIZED, f"{self._pusher.certificates_url} does not have the token's key"
+                UNAUTHORIZED,
+                f"the token's audience is {audience!r}, not PUSH_AUDIENCE={pusher.audience!r}",
             )
-        return _check_token(token, certificate, self._pusher)
+        is_verified = claims.get("email_verified") is True
+        if email != pusher.service_account or not is_verified:
+            how = "" if is_verified else " (not verified)"
+            return Refusal(
+                FORBIDDEN,
+                f"the token's e-mail is {email!r}{how}, not PUSH_SERVICE_ACCOUNT="
+                f"{pusher.service_account!r}",
+            )
+        return None
+
+    def _read_claims(self, token: str) -> Mapping[str, Any]:
+        """Verify a token and return its claims. Raises `TokenError` and `KeysError`."""
+        if self._pusher.verification is PushVerification.PLATFORM:
+            return read_verified_claims(token, self._now())
+        if token.endswith(_REMOVED):
+            raise TokenError(_SIGNATURE_REMOVED)
+        key_id = find_key_id(token)
+        if key_id is None:
+            raise TokenError(f"the token is not a JWT that {ALGORITHM} signs with a named key")
+        certificate = self._keys.find(key_id)
+        if certificate is None:
+            raise TokenError(f"{self._pusher.certificates_url} does not have the token's key")
+        return read_claims(token, certificate)
 
 
 _SIGNATURE_REMOVED = (
     "Cloud Run has verified the token itself and removed its signature, so that it cannot be verified "
     "again: set PUSH_VERIFICATION=platform if this is a Cloud Run service that is not public"
 )
-
-
-def _check_token(token: str, certificate: str, pusher: Pusher) -> Refusal | None:
-    try:
-        claims = read_claims(token, certificate)
-    except TokenError as error:
-        return Refusal(UNAUTHORIZED, str(error))
-    return _check_claims(claims, pusher)
-
-
-def _check_verified(token: str, pusher: Pusher, now: float) -> Refusal | None:
-    """Check the claims and expiry of a token whose signature the platform has verified."""
-    try:
-        claims = read_verified_claims(token, now)
-    except TokenError as error:
-        return Refusal(UNAUTHORIZED, str(error))
-    return _check_claims(claims, pusher)
-
-
-def _check_claims(claims: Mapping[str, Any], pusher: Pusher) -> Refusal | None:
-    found = {name: claims.get(name) for name in ("iss", "aud", "email", "email_verified")}
-    if found["iss"] not in _ISSUERS:
-        return Refusal(UNAUTHORIZED, f"the token's issuer is {found['iss']!r}, not {_ISSUERS[0]}")
-    if found["aud"] != pusher.audience:
-        return Refusal(
-            UNAUTHORIZED,
-            f"the token's audience is {found['aud']!r}, not PUSH_AUDIENCE={pusher.audience!r}",
-        )
-    if found["email"] != pusher.service_account or found["email_verified"] is not True:
-        how = "" if found["email_verified"] is True else " (not verified)"
-        return Refusal(
-            FORBIDDEN,
-            f"the token's e-mail is {found['email']!r}{how}, not PUSH_SERVICE_ACCOUNT="
-            f"{pusher.service_account!r}",
-        )
-    return None
 
 
 class _Keys:
@@ -185,7 +168,5 @@ class _Keys:
             self._fetch_after = now + _RETRY_AFTER_S
         else:
             self._error = ""
-            self._valid_until, self._fetch_after = (
-                now + valid_s,
-                now + min(valid_s, _REFETCH_AFTER_S),
-            )
+            self._valid_until = now + valid_s
+            self._fetch_after = now + min(valid_s, _REFETCH_AFTER_S)
