@@ -20,7 +20,7 @@ from shared.ports.gce.values import ListedResource
 
 PREFIX = "tng-"
 """The prefix of the names of all resources of groups."""
-LISTED_KINDS = (MIGS, TEMPLATES, POLICIES) = (
+LISTED_KINDS = (MIG_SERVICE, TEMPLATE_SERVICE, POLICY_SERVICE) = (
     "instance_group_managers",
     "instance_templates",
     "resource_policies",
@@ -30,9 +30,9 @@ MIN_AGE = timedelta(hours=1)
 MAX_NAMED_VMS = 16
 
 _NOUNS = {
-    MIGS: "managed instance group",
-    TEMPLATES: "instance template",
-    POLICIES: "workload policy",
+    MIG_SERVICE: "managed instance group",
+    TEMPLATE_SERVICE: "instance template",
+    POLICY_SERVICE: "workload policy",
 }
 _MARK = re.compile(
     r"tpu-functions cluster=(?P<cluster>\S+) group=(?P<group>[^\s/]+/[^\s/]+) uid=(?P<uid>\S+)"
@@ -93,9 +93,9 @@ def render_commands(leak: Leak) -> tuple[str, ...]:
 
 def _render_command(resource: ListedResource) -> str:
     noun, where = {
-        MIGS: ("instance-groups managed", f" --zone={resource.location}"),
-        TEMPLATES: ("instance-templates", ""),
-        POLICIES: ("resource-policies", f" --region={resource.location}"),
+        MIG_SERVICE: ("instance-groups managed", f" --zone={resource.location}"),
+        TEMPLATE_SERVICE: ("instance-templates", ""),
+        POLICY_SERVICE: ("resource-policies", f" --region={resource.location}"),
     }[resource.service]
     return f"gcloud compute {noun} delete {resource.name}{where} --project={resource.project}"
 
@@ -103,7 +103,7 @@ def _render_command(resource: ListedResource) -> str:
 def render_message(leak: Leak) -> str:
     """The message of the log line: the remaining resources, and the commands."""
     left = ", ".join(
-        f"{_NOUNS[one.service]} {one.name}{_render_vms(leak.vms) if one.service == MIGS else ''}"
+        f"{_NOUNS[one.service]} {one.name}{_render_vms(leak.vms) if one.service == MIG_SERVICE else ''}"
         for one in leak.resources
     )
     return (

@@ -7,9 +7,9 @@ from typing import Any
 
 from functions.report_leaks.leaks import (
     LISTED_KINDS,
-    MIGS,
+    MIG_SERVICE,
     PREFIX,
-    TEMPLATES,
+    TEMPLATE_SERVICE,
     Leak,
     find_leaks,
     is_abandoned,
@@ -80,7 +80,7 @@ def confirm(gce: Gce, leak: Leak) -> Leak:
     """Read the slice's resources and VMs again: a list still shows what was deleted seconds ago."""
     left = tuple(resource for resource in leak.resources if _exists(gce, resource))
     vms: list[str] = []
-    for mig in (resource for resource in left if resource.service == MIGS):
+    for mig in (resource for resource in left if resource.service == MIG_SERVICE):
         found = gce.list_instances(mig.project, mig.location, mig.name)
         vms += [vm.name for vm in found if vm.is_member_of(mig.location, mig.name)]
     return replace(leak, resources=left, vms=tuple(vms))
@@ -88,10 +88,10 @@ def confirm(gce: Gce, leak: Leak) -> Leak:
 
 def _exists(gce: Gce, resource: ListedResource) -> bool:
     project, location, name = resource.project, resource.location, resource.name
-    if resource.service == MIGS:
+    if resource.service == MIG_SERVICE:
         mig = gce.find_mig(project, location, name)
         return mig is not None and mig.description == resource.description
-    if resource.service == TEMPLATES:
+    if resource.service == TEMPLATE_SERVICE:
         template = gce.find_template(TemplateRef(project, name, location))
         return template is not None and template.description == resource.description
     policy = gce.find_policy(project, location, name)

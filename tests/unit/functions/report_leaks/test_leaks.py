@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from functions.report_leaks.leaks import (
-    MIGS,
-    POLICIES,
-    TEMPLATES,
+    MIG_SERVICE,
+    POLICY_SERVICE,
+    TEMPLATE_SERVICE,
     Leak,
     find_leaks,
     render_commands,
@@ -20,11 +20,14 @@ from tests.support.builders import CLUSTER, NOW, group
 
 GROUP = group()
 DAY = timedelta(days=1)
-LOCATIONS = {MIGS: "us-central1-c", TEMPLATES: "", POLICIES: "us-central1"}
+LOCATIONS = {MIG_SERVICE: "us-central1-c", TEMPLATE_SERVICE: "", POLICY_SERVICE: "us-central1"}
 
 
 def listed(
-    service: str = MIGS, description: str = GROUP.mark, age: timedelta = DAY, project: str = "p"
+    service: str = MIG_SERVICE,
+    description: str = GROUP.mark,
+    age: timedelta = DAY,
+    project: str = "p",
 ) -> ListedResource:
     """Return a resource of the group, with changes."""
     name = GROUP.resource_name
@@ -53,20 +56,22 @@ def test_such_a_resource_is_not_reported_as_leaked(case: str) -> None:
 
 
 def test_a_slice_is_as_old_as_its_oldest_resource() -> None:
-    young = listed(MIGS, age=timedelta())
-    (leak,) = find_leaks([young, listed(TEMPLATES, age=timedelta(hours=1))], (), CLUSTER, NOW)
-    assert [one.service for one in leak.resources] == [MIGS, TEMPLATES]
+    young = listed(MIG_SERVICE, age=timedelta())
+    (leak,) = find_leaks(
+        [young, listed(TEMPLATE_SERVICE, age=timedelta(hours=1))], (), CLUSTER, NOW
+    )
+    assert [one.service for one in leak.resources] == [MIG_SERVICE, TEMPLATE_SERVICE]
 
 
 def test_slices_of_two_projects_are_listed_separately_the_oldest_first() -> None:
     found = find_leaks(
-        [listed(), listed(project="q", age=2 * DAY), listed(TEMPLATES)], (), CLUSTER, NOW
+        [listed(), listed(project="q", age=2 * DAY), listed(TEMPLATE_SERVICE)], (), CLUSTER, NOW
     )
     assert [(leak.project, len(leak.resources)) for leak in found] == [("q", 1), ("p", 2)]
 
 
 def test_the_commands_delete_the_mig_first_and_name_each_location() -> None:
-    every = [listed(POLICIES), listed(TEMPLATES), listed(MIGS)]
+    every = [listed(POLICY_SERVICE), listed(TEMPLATE_SERVICE), listed(MIG_SERVICE)]
     (leak,) = find_leaks(every, (), CLUSTER, NOW)
     name = GROUP.resource_name
     assert render_commands(leak) == (

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from functions.report_leaks.decide import ReportLeak, decide
-from functions.report_leaks.leaks import MIGS, POLICIES, TEMPLATES, Leak
+from functions.report_leaks.leaks import MIG_SERVICE, POLICY_SERVICE, TEMPLATE_SERVICE, Leak
 from functions.report_leaks.observe import MAX_LEAKS, LeakWork, ObservedLeaks, observe
 from shared.base.logs import make_logger
 from shared.frame.plan import Fail, StaleObservation
@@ -26,7 +26,7 @@ from tests.support.reads import Reads
 MARK = group().mark
 FORBIDDEN = CallError("list", 403, "forbidden", "may not list")
 SLOW = OutOfTimeError("no answer within 15 s")
-LOCATIONS = {MIGS: "us-central1-c", TEMPLATES: "", POLICIES: "us-central1"}
+LOCATIONS = {MIG_SERVICE: "us-central1-c", TEMPLATE_SERVICE: "", POLICY_SERVICE: "us-central1"}
 
 
 def listed(
@@ -64,18 +64,22 @@ def work(projects: tuple[str, ...] = ("my-gcp-project",), **answers: Any) -> tup
 
 
 CASES: dict[str, tuple[dict[str, Any], list[str], list[str]]] = {
-    "all its resources exist": ({}, [MIGS, TEMPLATES, POLICIES], [MEMBER.name]),
+    "all its resources exist": ({}, [MIG_SERVICE, TEMPLATE_SERVICE, POLICY_SERVICE], [MEMBER.name]),
     "its group exists": ({"list_groups": [raw_group(uid=UID)]}, [], []),
     "all its resources were deleted meanwhile": (
         {"find_mig": None, "find_policy": None, "find_template": None},
         [],
         [],
     ),
-    "the MIG was deleted meanwhile": ({"find_mig": None}, [TEMPLATES, POLICIES], []),
-    "the policy was deleted meanwhile": ({"find_policy": None}, [MIGS, TEMPLATES], [MEMBER.name]),
+    "the MIG was deleted meanwhile": ({"find_mig": None}, [TEMPLATE_SERVICE, POLICY_SERVICE], []),
+    "the policy was deleted meanwhile": (
+        {"find_policy": None},
+        [MIG_SERVICE, TEMPLATE_SERVICE],
+        [MEMBER.name],
+    ),
     "the template was deleted meanwhile": (
         {"find_template": None},
-        [MIGS, POLICIES],
+        [MIG_SERVICE, POLICY_SERVICE],
         [MEMBER.name],
     ),
     "other resources have the names now": (
