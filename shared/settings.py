@@ -9,7 +9,14 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from shared.base.environment import Variables, read_minutes, read_seconds, read_url, split_items
+from shared.base.environment import (
+    Variables,
+    read_choice,
+    read_minutes,
+    read_number,
+    read_url,
+    split_items,
+)
 from shared.ports.kubernetes.access_settings import Access, read_access
 from shared.triggers.push import GOOGLES_CERTIFICATES, Pusher, PushVerification
 
@@ -68,15 +75,23 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     """Read the settings; an empty variable counts as not set. Raises `SettingsError`."""
     variables = Variables(environment)
     project = variables.require("PUBSUB_PROJECT", "the id of the project with the topics")
+    listed = variables.get("PROJECTS") or project
+    projects = frozenset(split_items(listed))
+    if not projects and listed:
+        variables.reject("PROJECTS", "the ids of the projects with the TPUs, separated by commas")
+    seconds = "a whole number of seconds above 0"
+    join_timeout_s = read_number(
+        variables, "NODE_JOIN_TIMEOUT_SECONDS", 900, range(1, 10**9), seconds
+    )
     settings = Settings(
         pubsub_project=project,
         topic_prefix=variables.get("TOPIC_PREFIX") or "tpu-functions-",
-        projects=_projects(variables, project),
+        projects=projects,
         access=read_access(variables),
         compute_endpoint=read_url(variables, "COMPUTE_ENDPOINT"),
-        join_timeout=read_seconds(variables, "NODE_JOIN_TIMEOUT_SECONDS", 900),
+        join_timeout=timedelta(seconds=join_timeout_s),
         pusher=_pusher(variables),
-        join_approval=_join_approval(variables),
+        join_approval=read_choice(variables, "JOIN_APPROVAL", JoinApproval.APPROVE_JOIN),
         jobset_provider=_jobset_provider(variables),
         suspended_release=read_minutes(variables, "JOBSET_SUSPENDED_RELEASE_MINUTES"),
         lost_rebuild=read_minutes(variables, "JOBSET_LOST_REBUILD_MINUTES"),
@@ -84,14 +99,6 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     )
     variables.check()
     return settings
-
-
-def _join_approval(variables: Variables) -> JoinApproval:
-    approval = variables.get("JOIN_APPROVAL") or JoinApproval.APPROVE_JOIN
-    if approval not in list(JoinApproval):
-        variables.reject("JOIN_APPROVAL", " or ".join(JoinApproval))
-    is_external = approval == JoinApproval.EXTERNAL
-    return JoinApproval.EXTERNAL if is_external else JoinApproval.APPROVE_JOIN
 
 
 def _jobset_provider(variables: Variables) -> str:
@@ -111,22 +118,12 @@ def _gke(variables: Variables) -> GkeSettings | None:
     return read_gke_settings(variables)
 
 
-def _projects(variables: Variables, default: str) -> frozenset[str]:
-    listed = variables.get("PROJECTS") or default
-    projects = frozenset(split_items(listed))
-    if not projects and listed:
-        variables.reject("PROJECTS", "the ids of the projects with the TPUs, separated by commas")
-    return projects
-
-
 def _pusher(variables: Variables) -> Pusher | None:
     names = ("PUSH_SERVICE_ACCOUNT", "PUSH_AUDIENCE", "PUSH_CERTIFICATES_URL", "PUSH_VERIFICATION")
     if not any(variables.get(name) for name in names):
         return None
-    verification = variables.get("PUSH_VERIFICATION") or PushVerification.SIGNATURE
-    if verification not in list(PushVerification):
-        variables.reject("PUSH_VERIFICATION", " or ".join(PushVerification))
-    if verification == PushVerification.PLATFORM and variables.get("PUSH_CERTIFICATES_URL"):
+    verification = read_choice(variables, "PUSH_VERIFICATION", PushVerification.SIGNATURE)
+    if verification is PushVerification.PLATFORM and variables.get("PUSH_CERTIFICATES_URL"):
         variables.problems.append(
             "PUSH_CERTIFICATES_URL is set, but with PUSH_VERIFICATION=platform no signature is "
             "verified: it must not be set"
@@ -137,7 +134,5 @@ def _pusher(variables: Variables) -> Pusher | None:
         ),
         audience=variables.require("PUSH_AUDIENCE", "the audience of the push subscriptions"),
         certificates_url=read_url(variables, "PUSH_CERTIFICATES_URL") or GOOGLES_CERTIFICATES,
-        verification=PushVerification.PLATFORM
-        if verification == PushVerification.PLATFORM
-        else PushVerification.SIGNATURE,
+        verification=verification,
     )

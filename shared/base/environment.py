@@ -1,4 +1,4 @@
-"""A reader of environment variables: all that is wrong is reported at once, by the variables' names."""
+"""A reader of environment variables. It reports all errors together, by the variables' names."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from enum import StrEnum
+from typing import TypeVar
 from urllib.parse import urlsplit
+
+ChoiceT = TypeVar("ChoiceT", bound=StrEnum)
 
 
 class SettingsError(Exception):
-    """Variables of the environment are missing or wrong; the message says what would be right."""
+    """Variables are missing or wrong; the message says what would be right."""
 
 
 class Variables:
-    """The environment, trimmed, and what has been found wrong with it."""
+    """The environment, trimmed. ``problems`` collects its errors."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
@@ -25,7 +29,7 @@ class Variables:
         return self._environment.get(name, "").strip()
 
     def require(self, name: str, meaning: str, pattern: re.Pattern[str] | None = None) -> str:
-        """One that must be set, and match ``pattern``; ``meaning`` says what would be right."""
+        """A value that must be set, and match ``pattern``; ``meaning`` says what would be right."""
         value = self.get(name)
         if not value:
             self.problems.append(f"{name} is not set: it must be {meaning}")
@@ -34,24 +38,24 @@ class Variables:
         return value
 
     def reject(self, name: str, meaning: str) -> None:
-        """Note that a value is wrong."""
+        """Record that a value is wrong."""
         self.problems.append(f"{name}={self.get(name)!r} is wrong: it must be {meaning}")
 
     def match(self, name: str, meaning: str, pattern: re.Pattern[str], default: str) -> str:
-        """One that must match ``pattern``, or ``default`` when it is not set."""
+        """A value that must match ``pattern``, or ``default`` when it is not set."""
         value = self.get(name) or default
         if not pattern.fullmatch(value):
             self.reject(name, meaning)
         return value
 
     def check(self) -> None:
-        """Raise `SettingsError` for all that has been found wrong."""
+        """Raise `SettingsError` if there are problems."""
         if self.problems:
             raise SettingsError("; ".join(self.problems))
 
 
 def read_url(variables: Variables, name: str) -> str:
-    """An address of Google's in another place: plain HTTP on this machine only."""
+    """Another address of an API of Google's: plain HTTP on this machine only."""
     value = variables.get(name)
     if value and not is_url(value, "https") and not (is_url(value, "http") and _is_loopback(value)):
         variables.reject(name, "an https URL (http on this machine)")
@@ -75,24 +79,31 @@ def _is_loopback(url: str) -> bool:
         return host == "localhost"
 
 
-def read_seconds(variables: Variables, name: str, default: int) -> timedelta:
-    """A time in whole seconds above 0."""
+def read_choice(variables: Variables, name: str, default: ChoiceT) -> ChoiceT:
+    """A word of the enumeration that ``default`` belongs to."""
+    words = type(default)
+    value = variables.get(name) or default
+    if value not in list(words):
+        variables.reject(name, " or ".join(words))
+        return default
+    return words(value)
+
+
+def read_number(variables: Variables, name: str, default: int, allowed: range, meaning: str) -> int:
+    """A whole number; ``meaning`` says which are allowed."""
     text = variables.get(name) or str(default)
-    if not re.fullmatch("[0-9]{1,9}", text) or int(text) == 0:
-        variables.reject(name, "a whole number of seconds above 0")
-        return timedelta()
-    return timedelta(seconds=int(text))
+    if not re.fullmatch("[0-9]{1,9}", text) or int(text) not in allowed:
+        variables.reject(name, meaning)
+        return default
+    return int(text)
 
 
 def read_minutes(variables: Variables, name: str) -> timedelta | None:
     """A time in whole minutes; ``None`` for 0, which means never."""
-    text = variables.get(name) or "0"
-    if not re.fullmatch("[0-9]{1,6}", text):
-        variables.reject(name, "a whole number of minutes, or 0 for never")
-        return None
-    return timedelta(minutes=int(text)) or None
+    meaning = "a whole number of minutes, or 0 for never"
+    return timedelta(minutes=read_number(variables, name, 0, range(10**6), meaning)) or None
 
 
 def split_items(text: str) -> tuple[str, ...]:
-    """The items of a list with commas between; empty ones are left out."""
+    """The items of a list that are separated by commas, without the empty ones."""
     return tuple(item.strip() for item in text.split(",") if item.strip())

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from shared.base.environment import Variables, read_url, split_items
+from shared.base.environment import Variables, read_number, read_url, split_items
 
 OWN_DOMAIN = "tpu-functions.dev"
 OWNERSHIP_DOMAINS = ("google.com", OWN_DOMAIN)
@@ -82,7 +82,13 @@ def read_gke_settings(variables: Variables) -> GkeSettings:
         secure_boot=_is_on(variables, "GCP_NODE_SECURE_BOOT", default=True),
         confidential_storage=_is_on(variables, "GCP_NODE_CONFIDENTIAL_STORAGE"),
         force_on_demand=_is_on(variables, "GCP_FORCE_ON_DEMAND"),
-        max_pods=_max_pods(variables),
+        max_pods=read_number(
+            variables,
+            "GKE_MAX_PODS_PER_NODE",
+            GkeSettings.max_pods,
+            _PODS,
+            f"a whole number from {_PODS[0]} to {_PODS[-1]}",
+        ),
     )
 
 
@@ -117,15 +123,6 @@ def _is_on(variables: Variables, name: str, *, default: bool = False) -> bool:
     if text and text.lower() not in _TRUE_OR_FALSE:
         variables.reject(name, "true or false")
     return _TRUE_OR_FALSE.get(text.lower(), default)
-
-
-def _max_pods(variables: Variables) -> int:
-    name, default = "GKE_MAX_PODS_PER_NODE", GkeSettings.max_pods
-    text = variables.get(name) or str(default)
-    if not re.fullmatch("[0-9]{1,4}", text) or int(text) not in _PODS:
-        variables.reject(name, f"a whole number from {_PODS[0]} to {_PODS[-1]}")
-        return default
-    return int(text)
 
 
 def is_below(key: str, domains: Iterable[str]) -> bool:
