@@ -7,7 +7,6 @@ end is an entry of the audit log. GKE's list of node pools has no pages.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
@@ -15,7 +14,7 @@ from typing import Any, Literal
 from shared.base.names import NODE_POOLS
 from shared.ports.connection_errors import explain_page, is_answer_of_api
 from shared.ports.errors import About, CallError
-from shared.ports.google_credentials import GoogleCredentials, Headers, open_client
+from shared.ports.google_credentials import Headers, LazyClients
 
 GkeMethod = Literal[
     "create_node_pool", "get_node_pool", "list_node_pools", "update_node_pool", "delete_node_pool"
@@ -23,25 +22,14 @@ GkeMethod = Literal[
 """All calls that are made."""
 
 
-class GkeClient:
-    """google-cloud-container's client, made when it is first needed and then kept.
+class GkeClient(LazyClients):
+    """The client of google-cloud-container, and its one kind of call."""
 
-    ``endpoint`` is another address of the API, for the simulator; ``prepare`` is called with the new
-    client's HTTP session. The client is anonymous: ``credentials`` authorize each call.
-    """
+    def load_class(self, service: str) -> Callable[..., Any]:  # noqa: ARG002 - there is one
+        """Import the client's class."""
+        from google.cloud.container_v1.services.cluster_manager import ClusterManagerClient
 
-    def __init__(
-        self,
-        endpoint: str = "",
-        *,
-        credentials: GoogleCredentials | None = None,
-        prepare: Callable[[Any], None] | None = None,
-    ) -> None:
-        self._credentials = credentials or GoogleCredentials.of_process(endpoint)
-        self._endpoint = endpoint
-        self._prepare = prepare
-        self._made: Any = None
-        self._lock = threading.Lock()
+        return partial(ClusterManagerClient, transport="rest")
 
     def call(
         self, method: GkeMethod, request: Mapping[str, Any], remaining_s: Callable[[], float]
@@ -60,13 +48,13 @@ class GkeClient:
         about = About(NODE_POOLS, created.get("name") or path.rpartition("/")[2])
         words = "".join(word.capitalize() for word in method.split("_"))
         message = getattr(types, f"{words}Request").from_json(json.dumps(request))
-        call = getattr(self._get(), method)
+        call = getattr(self.get("cluster_manager"), method)
 
         def send(headers: Headers, timeout_s: float) -> Any:
             return call(request=message, timeout=timeout_s, retry=None, metadata=headers)
 
         try:
-            answer = self._credentials.call(send, remaining_s)
+            answer = self.credentials.call(send, remaining_s)
         except exceptions.GoogleAPICallError as error:
             raise _call_error(name, about, error) from error
         except (RequestException, GoogleAuthError) as error:
@@ -77,18 +65,6 @@ class GkeClient:
             )
         )
         return document
-
-    def _get(self) -> Any:
-        with self._lock:
-            if self._made is None:
-                self._made = self._make()
-            return self._made
-
-    def _make(self) -> Any:
-        from google.cloud.container_v1.services.cluster_manager import ClusterManagerClient
-
-        make = partial(ClusterManagerClient, transport="rest")
-        return open_client(make, self._endpoint, self._prepare)
 
 
 def _call_error(call: str, about: About, error: Any) -> CallError:

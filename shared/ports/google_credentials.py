@@ -72,24 +72,50 @@ class GoogleCredentials:
             return _render(self._loaded)
 
 
-def open_client(
-    make: Callable[..., Any], endpoint: str, prepare: Callable[[Any], None] | None
-) -> Any:
-    """A client of Google's libraries that sends no credentials by itself; ``make`` is its class.
+class LazyClients:
+    """Clients of Google's libraries, each opened when it is first needed and then kept.
 
-    ``endpoint`` is another address of the API, for a simulator; ``prepare`` is called with the client's
-    HTTP session.
+    ``endpoint`` is another address of the API, for a simulator; ``prepare`` is called with each new
+    client's HTTP session. The clients are anonymous: ``credentials`` authorize each call.
     """
-    from google.api_core.client_options import ClientOptions
 
-    options = {"client_options": ClientOptions(api_endpoint=endpoint)} if endpoint else {}
-    client = make(credentials=_load_anonymous(), **options)
-    session = client.transport._session
-    # Without this, the session would refresh the token after a 401 and send the request again.
-    session._max_refresh_attempts = 0
-    if prepare is not None:
-        prepare(session)
-    return client
+    def __init__(
+        self,
+        endpoint: str = "",
+        *,
+        credentials: GoogleCredentials | None = None,
+        prepare: Callable[[Any], None] | None = None,
+    ) -> None:
+        self.credentials = credentials or GoogleCredentials.of_process(endpoint)
+        self._endpoint = endpoint
+        self._prepare = prepare
+        self._opened: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def get(self, service: str) -> Any:
+        """The client of a service."""
+        with self._lock:
+            if service not in self._opened:
+                self._opened[service] = self._open(service)
+            return self._opened[service]
+
+    def load_class(self, service: str) -> Callable[..., Any]:
+        """Import the class of a service's client."""
+        raise NotImplementedError
+
+    def _open(self, service: str) -> Any:
+        from google.api_core.client_options import ClientOptions
+
+        options = {}
+        if self._endpoint:
+            options["client_options"] = ClientOptions(api_endpoint=self._endpoint)
+        client = self.load_class(service)(credentials=_load_anonymous(), **options)
+        session = client.transport._session
+        # Without this, the session would refresh the token after a 401 and send the request again.
+        session._max_refresh_attempts = 0
+        if self._prepare is not None:
+            self._prepare(session)
+        return client
 
 
 def _load_default() -> Any:

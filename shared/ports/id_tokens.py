@@ -83,22 +83,15 @@ def fetch_certificates(url: str) -> tuple[Mapping[str, str], float]:
         raise KeysError(f"the keys at {url} cannot be fetched: {explain(error)}") from error
     if answer.status != 200:
         raise KeysError(f"the keys at {url} cannot be fetched: {answer.status}")
-    return _decode(url, answer.data), _good_s(answer.headers)
-
-
-def _decode(url: str, data: bytes) -> Mapping[str, str]:
     try:
-        found = json.loads(data)
+        found = json.loads(answer.data)
     except ValueError:
         found = None
     if not isinstance(found, dict) or not all(isinstance(pem, str) for pem in found.values()):
         raise KeysError(f"{url} did not return certificates in PEM form by key id")
-    return found
-
-
-def _good_s(headers: Mapping[str, str]) -> float:
-    lowered = {name.lower(): value for name, value in headers.items()}
-    stated = re.search(r"max-age=(\d{1,9})", lowered.get("cache-control", ""))
-    age = lowered.get("age", "")
-    good_s = float(stated[1]) if stated else _KEPT_UNSAID_S
-    return max(_KEPT_S[0], min(_KEPT_S[1], good_s - (float(age) if age.isdigit() else 0.0)))
+    headers = {name.lower(): value for name, value in answer.headers.items()}
+    stated = re.search(r"max-age=(\d{1,9})", headers.get("cache-control", ""))
+    kept_s = float(stated[1]) if stated else _KEPT_UNSAID_S
+    age = headers.get("age", "")
+    left_s = kept_s - (float(age) if age.isdigit() else 0.0)
+    return found, max(_KEPT_S[0], min(_KEPT_S[1], left_s))

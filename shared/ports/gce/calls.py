@@ -36,6 +36,14 @@ from shared.ports.gce.values import (
 from shared.ports.google_credentials import Headers
 
 PAGE_SIZE = 500
+_KINDS = {
+    "resource_policies": (POLICIES, "resource_policy"),
+    "instance_templates": (TEMPLATES, "instance_template"),
+    "region_instance_templates": (TEMPLATES, "instance_template"),
+    "instance_group_managers": (MIGS, "instance_group_manager"),
+    "instances": (VMS, "instance"),
+}
+"""The kind of a service's resources, and the field of a request that names one."""
 
 
 class Gce:
@@ -267,7 +275,10 @@ class Gce:
         from requests import RequestException
 
         name = f"{service}.{method.removesuffix('_unary')}"
-        about = about or _find_about(service, request)
+        if about is None:
+            kind, field = _KINDS[service]
+            inserted = request.get(f"{field}_resource", {})
+            about = About(kind, request.get(field) or inserted.get("name", ""))
         call = getattr(self._clients.get(service), method)
 
         def send(headers: Headers, timeout_s: float) -> Any:
@@ -277,32 +288,12 @@ class Gce:
         try:
             return self._clients.credentials.call(send, self._remaining_s)
         except exceptions.GoogleAPICallError as error:
-            raise _call_error(name, about, error) from error
+            if error.code == 404 and not is_answer_of_api(error):
+                raise CallError(name, 0, "unreachable", explain_page(error), about) from error
+            first = next(iter(error.errors or ()), None)
+            details = first if isinstance(first, Mapping) else {}
+            code = details.get("reason") or getattr(error, "reason", None) or ""
+            message = details.get("message") or error.message or ""
+            raise CallError(name, int(error.code or 0), code, message, about) from error
         except (RequestException, GoogleAuthError) as error:
             raise CallError(name, 0, "unreachable", type(error).__name__, about) from error
-
-
-_KINDS = {
-    "resource_policies": (POLICIES, "resource_policy"),
-    "instance_templates": (TEMPLATES, "instance_template"),
-    "region_instance_templates": (TEMPLATES, "instance_template"),
-    "instance_group_managers": (MIGS, "instance_group_manager"),
-    "instances": (VMS, "instance"),
-}
-"""The kind of a service's resources, and the field of a request that names one."""
-
-
-def _find_about(service: str, request: Mapping[str, Any]) -> About:
-    kind, field = _KINDS[service]
-    inserted = request.get(f"{field}_resource", {})
-    return About(kind, request.get(field) or inserted.get("name", ""))
-
-
-def _call_error(call: str, about: About, error: Any) -> CallError:
-    if error.code == 404 and not is_answer_of_api(error):
-        return CallError(call, 0, "unreachable", explain_page(error), about)
-    details: Sequence[Any] = error.errors or ()
-    first = details[0] if details and isinstance(details[0], Mapping) else {}
-    code = first.get("reason") or getattr(error, "reason", None) or ""
-    message = first.get("message") or error.message or ""
-    return CallError(call, int(error.code or 0), code, message, about)

@@ -10,47 +10,23 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-import threading
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from shared.ports.google_credentials import GoogleCredentials, open_client
+from shared.ports.google_credentials import LazyClients
 
 
-class Clients:
-    """The clients of the client library, each created when it is first needed and then kept.
+class Clients(LazyClients):
+    """The clients of services, by the names of their packages, as in ``instance_templates``."""
 
-    ``endpoint`` is another address of the API, for the simulator; ``prepare`` is called with each
-    new client's HTTP session. The clients are anonymous: ``credentials`` authorize each call.
-    """
-
-    def __init__(
-        self,
-        endpoint: str = "",
-        *,
-        credentials: GoogleCredentials | None = None,
-        prepare: Callable[[Any], None] | None = None,
-    ) -> None:
-        self.credentials = credentials or GoogleCredentials.of_process(endpoint)
-        self._endpoint = endpoint
-        self._prepare = prepare
-        self._made: dict[str, Any] = {}
-        self._lock = threading.Lock()
-
-    def get(self, service: str) -> Any:
-        """The client of a service, by its package's name, as in ``instance_templates``."""
-        with self._lock:
-            if service not in self._made:
-                self._made[service] = self._make(service)
-            return self._made[service]
-
-    def _make(self, service: str) -> Any:
+    def load_class(self, service: str) -> Callable[..., Any]:
+        """Import the class of a service's client, and nothing of other services."""
         _leave_unloaded("google.cloud.compute_v1", "google.cloud.compute_v1.services")
         module = importlib.import_module(f"google.cloud.compute_v1.services.{service}")
         words = "".join(part.capitalize() for part in service.split("_"))
-        make = getattr(module, f"{words}Client")
-        return open_client(make, self._endpoint, self._prepare)
+        found: Callable[..., Any] = getattr(module, f"{words}Client")
+        return found
 
 
 class _UnloadedPackage(ModuleType):
