@@ -11,36 +11,12 @@ functions. ``observe.py`` has what the step reads, ``decide.py`` what it does.
 1. ``open`` finds the object that the trigger names, and builds the work: object, trigger, time, and the
    ports for all calls (``work.gce``, ``work.cluster``, ``work.provider``).
 2. ``observe`` reads. Its result is a dataclass, one for each case that ``decide`` distinguishes.
-3. ``decide`` is pure: from the observation and the time to a `Plan`, an outcome and actions in order.
-   The frame executes the actions in order. What follows an error that an action raises depends on the
-   kind of the action (`shared.frame.plan`):
+3. ``decide`` is pure: from the observation and the time to a `Plan`, an outcome and actions by phases.
+   `shared.frame.plan.Plan` says when each phase is executed, and what follows an error.
 
-   ======================= =========================================================================
-   `Send` (messages),      The error is logged, and the plan continues.
-   `Emit` (an Event),
-   `Attempt` (any action)
-   `ForOne` (actions on    The other actions on this object are skipped, and the plan continues. The
-   one object of many)     error is raised at the end of the plan. Without time for a call, the plan
-                           ends.
-   `Batch` (an action for  The plan continues with the next object. The error is raised at the end of
-   each of many objects)   the plan; that of an `Attempt` is logged. Without time for the next object,
-                           a `Resume` ends the plan and publishes the message that continues it;
-                           without a `Resume` the remaining objects are skipped.
-   `Require` (any action), The plan ends with the error.
-   any other action
-   ======================= =========================================================================
-
-   In a `ForOne` or `Require`, the error of a `Send`, `Emit` or `Attempt` is treated like any other.
-
-   Some actions do not raise errors that a person must act on, so the plan continues: `Insert` and
-   `Delete` record them in the entry of their resource in the status, which a later `WriteResults`
-   writes, and `Approve` in a list for `ReportFailedApprovals`.
-
-   `Fail` raises an error of the observation. `ABORT_AFTER_FAILURE`, or a `Batch` with ``is_required``,
-   ends the plan there if a `ForOne` or `Batch` has failed. `ObserveAgain` ends the plan, and the step
-   observes and decides again. A plan of release_slice has ``parts``, a plan for each slice, which are
-   executed after its actions: an error ends only its part, and ``recover`` is asked for each. Without
-   time for a call, the plan ends.
+   Some actions do not raise errors that a person must act on: `InsertResources` and `DeleteResources`
+   record them in the entry of the resource in the status, and `Approve` writes them to the log. The
+   error of an `Emit` (an Event) is logged. `Fail` raises an error of the observation.
 4. ``recover`` gets the error that has ended ``observe`` or the plan. It returns another plan, mostly one
    that reports an environment error on the object: an error that ends when a person or Google changes
    something, such as a quota, a permission or the capacity of a zone. An error of this plan is left to
@@ -58,8 +34,9 @@ functions. ``observe.py`` has what the step reads, ``decide.py`` what it does.
    - If there is no time for a call, ``observe`` or the plan ends with an `OutOfTimeError`. ``recover``
      is not asked, and Pub/Sub retries the message as after a transient error.
 
-   If the calls on several objects have failed, ``recover`` gets only the first error, and that error
-   decides whether the message is retried. A resync repeats the other calls.
+   If the actions on several objects have failed, ``recover`` gets only the error that the plan raises,
+   and that error decides whether the message is retried. A resync repeats the other actions. In
+   release_slice (``recovers_each``) ``recover`` gets the error of each object.
 5. ``give_up`` is asked after a transient error of the last attempt (of a resync: of the only one). It
    returns a plan that records the error in the status (``retries``) or as an Event. The frame removes
    the step's entry in ``retries`` after a resync without errors; inject_token removes its own.
