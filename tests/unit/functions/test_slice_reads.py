@@ -98,6 +98,13 @@ USERS: dict[str, tuple[Slice, Any, Any, Mapping[str, Any], Any]] = {
         {**IN_USE, "list_pods_on": [running(JOB)]},
         (),
     ),
+    "a rebuild waits for Pods of its own Job that are being deleted": (
+        DEGRADED,
+        RUNNING,
+        REBUILDS,
+        {**IN_USE, "list_pods_on": [running(JOB, deletionTimestamp=render_time(NOW))]},
+        (f"default/{JOB}",),
+    ),
     "a rebuild waits for other Jobs": (DEGRADED, RUNNING, REBUILDS, IN_USE, (OTHER_JOB,)),
     "a lost slice has no users": (LOST, RUNNING, REBUILDS, {}, ()),
     "a due slice that recovered by itself has users": (
