@@ -22,9 +22,9 @@ class Generation:
     accelerator: str
     """Value of the Node label ``cloud.google.com/gke-tpu-accelerator``."""
     machine_prefix: str
-    """What precedes the chips in a machine type: ``ct6e-standard`` of ``ct6e-standard-4t``."""
+    """The part of a machine type before the chips: ``ct6e-standard`` of ``ct6e-standard-4t``."""
     dimensions: int
-    """How many numbers a topology has."""
+    """The number of dimensions of a topology."""
     libtpu_name: str = ""
     """The prefix of libtpu's accelerator type, as in ``v6e-16``; empty where it is unknown."""
     cores: int = 0

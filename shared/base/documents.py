@@ -14,7 +14,7 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 
 def parse_json(text: bytes, object_hook: Callable[[dict[str, Any]], Any] | None = None) -> Any:
-    """Parse JSON, however deeply it is nested. Raises `ValueError` if it is none.
+    """Parse JSON of any depth. Raises `ValueError` for invalid JSON.
 
     API servers store some parts as they are, such as those of managedFields, to a depth of 10,000.
     """

@@ -1,4 +1,4 @@
-"""What a field of a manifest may hold, declared like a schema.
+"""The valid values of a manifest's fields, declared like a schema.
 
 A field checks a value and yields `Violation`s, each with its path. None raises: any JSON value can be
 checked. The attributes of a field are public: tools/pages/crd.py renders the schema of a
@@ -19,13 +19,13 @@ _YES = frozenset({"true", "yes", "on", "1", "t", "y"})
 
 
 def is_yes(text: str) -> bool:
-    """Whether a person has written true, in any spelling."""
+    """Whether a text means true, in any spelling."""
     return text.strip().lower() in _YES
 
 
 @dataclass(frozen=True)
 class Violation:
-    """What is wrong with a field, and what would be right."""
+    """An invalid field: its path, and what is invalid or what would be valid."""
 
     path: str
     text: str
@@ -35,7 +35,7 @@ class Violation:
 
 
 class Field(Protocol):
-    """What a field may hold. ``description`` is for the users who read about the field."""
+    """The valid values of a field. ``description`` is for the users' documentation."""
 
     @property
     def description(self) -> str: ...
@@ -46,7 +46,7 @@ class Field(Protocol):
 
 @dataclass(frozen=True)
 class Must:
-    """What a text must be like: a test, and the message of a text that fails it.
+    """A condition of a text, and the message for a text that does not meet it.
 
     The API server makes the same test: by a schema's ``pattern``, or by ``cel``, of which the field is
     ``self``. Without either only the functions make it. ``message_of`` is a message with a place, %s,
@@ -61,7 +61,7 @@ class Must:
     cel_text: str = ""
 
     def find_violation(self, path: str, text: str) -> Violation | None:
-        """What is wrong with the text, if it fails the test."""
+        """The violation of a text that does not meet the condition."""
         if self.holds(text):
             return None
         if self.message_of:
@@ -141,7 +141,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Items:
-    """A list of so many items of one kind; items that agree in all of ``keys`` are twins."""
+    """A list of items of one kind. No two items may agree in all of ``keys``."""
 
     description: str
     item: Field
@@ -157,11 +157,8 @@ class Items:
             yield Violation(path, f"must have {self.least} to {self.most} items, not {len(value)}")
         for index, item in enumerate(value):
             yield from self.item.check(f"{path}[{index}]", item)
-        yield from self._twins(path, value)
-
-    def _twins(self, path: str, items: list[Any]) -> Iterator[Violation]:
         seen: list[tuple[Any, ...]] = []
-        for index, item in enumerate(items):
+        for index, item in enumerate(value):
             if not self.keys or not isinstance(item, Mapping):
                 continue
             identity = tuple(item.get(key) for key in self.keys)
@@ -173,7 +170,7 @@ class Items:
 
 @dataclass(frozen=True)
 class Entries:
-    """A map of so many entries. Violations of keys are reported at the map itself."""
+    """A map with at most ``most`` entries. Violations of keys are reported at the map itself."""
 
     description: str
     value: Field
@@ -213,12 +210,12 @@ class Record:
 
 
 def any_of(words: Iterable[str]) -> str:
-    """A choice for a message: ``a, b or c``."""
+    """The words as a choice, for a message: ``a, b or c``."""
     *rest, last = words
     return f"{', '.join(rest)} or {last}" if rest else last
 
 
 def show(value: Any) -> str:
-    """A value for a message, cut where it is long."""
+    """A value for a message, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."

@@ -1,7 +1,7 @@
-"""The words that more than one part writes or reads: API names, labels, metadata keys, topics.
+"""Names that more than one package uses: API names, labels, metadata keys, topics.
 
-``tpu.google.com`` is Google's API group; manifests written for tpu-operator keep working because it
-is kept here (`docs/decisions`). This project's own names are under ``tpu-functions.dev``.
+``tpu.google.com`` is Google's API group. It is kept so that manifests for tpu-operator continue to work
+(`docs/decisions`). This project's own names are under ``tpu-functions.dev``.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ PAUSED_ANNOTATION = "tpu-functions.dev/paused"
 RESOURCE_NAME_LABEL = "tpu-functions.dev/resource-name"
 """On the group and on its Nodes: the name of all GCE resources of the group."""
 VM_ID_LABEL = "node-restriction.kubernetes.io/tpu-functions-vm-id"
-"""On a Node: the numeric id of the VM that it was proved to run on. A kubelet cannot write labels
-under this prefix (NodeRestriction), so the label is this system's word, not the Node's."""
+"""On a Node: the numeric id of the VM on which it was proved to run. A kubelet cannot write labels
+under this prefix (NodeRestriction), so only this system writes it."""
 BOOT_ID_LABEL = "node-restriction.kubernetes.io/tpu-functions-boot-id"
-"""On a Node whose VM joined by other means than our tokens: the boot that was last seen on that VM."""
+"""On a Node whose VM joined without a token of this system: the last known boot of that VM."""
 
 THEIR_FINALIZER_PREFIX = "tpu.google.com/cleanup"
-"""tpu-operator's finalizers on a group; while one is there the group is that operator's."""
+"""The prefix of tpu-operator's finalizers. tpu-operator manages a group that has one."""
 
 TOPOLOGY_LABEL = "cloud.google.com/gke-tpu-topology"
 ACCELERATOR_LABEL = "cloud.google.com/gke-tpu-accelerator"
@@ -38,8 +38,8 @@ ZONE_LABEL = "topology.kubernetes.io/zone"
 REGION_LABEL = "topology.kubernetes.io/region"
 INSTANCE_TYPE_LABEL = "node.kubernetes.io/instance-type"
 POOL_LABEL = "cloud.google.com/gke-nodepool"
-"""On every Node of a slice that was made for a JobSet: the slice's name. GKE sets it on the Nodes of a
-node pool, and JobSets ask for it in their exclusive topology as a rule."""
+"""On each Node of a JobSet's slice: the slice's name. GKE sets it on the Nodes of a node pool. Most
+JobSets use it as the key of their exclusive topology."""
 
 JOBSET_GROUP = "jobset.x-k8s.io"
 JOBSET_VERSION = "v1alpha2"
@@ -53,10 +53,10 @@ COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 POLICIES, TEMPLATES, MIGS = "resourcePolicies", "instanceTemplates", "instanceGroupManagers"
 VMS, NODE_POOLS = "instances", "nodePools"
-"""The kinds of resources in Google's APIs. Errors of calls and events of the audit log name them so."""
+"""The kinds of resources in Google's APIs, as errors of calls and audit log events name them."""
 
 SYSTEM_NAMESPACE = "tpu-functions"
-"""Where this system's own objects are in the cluster."""
+"""The namespace of this system's own objects."""
 JOBSET_LABEL = "tpu-functions.dev/jobset-name"
 """On a group that was created for a JobSet: the JobSet's name."""
 
@@ -69,10 +69,10 @@ STARTUP_SCRIPT_KEY = "startup-script"
 
 SIGNING_REQUEST_KIND = "CertificateSigningRequest"
 KUBELET_SIGNER = "kubernetes.io/kube-apiserver-client-kubelet"
-"""Who signs the certificates by which kubelets come to the API server."""
+"""The signer of kubelets' client certificates."""
 BOOTSTRAP_GROUP = "system:bootstrappers:tpu-functions"
-"""The group of the tokens of this system. It may submit requests for certificates; nothing but
-``approve_join`` approves them."""
+"""The group of this system's tokens. It may submit requests for certificates; only ``approve_join``
+approves them."""
 APPROVED_BY_US = "ApprovedByTpuFunctions"
 """The reason in the condition of a request that ``approve_join`` has approved."""
 
@@ -95,18 +95,18 @@ def find_resource_name(vm: str) -> str:
 
 
 def is_dns_label(value: object) -> bool:
-    """True for a DNS label (RFC 1123): the name of a namespace or of a VM."""
+    """Whether the value is a DNS label (RFC 1123), such as the name of a namespace or of a VM."""
     return isinstance(value, str) and _DNS_LABEL.fullmatch(value) is not None
 
 
 def is_dns_subdomain(value: object) -> bool:
-    """True for a DNS subdomain (RFC 1123): the name of a Node and of most other objects."""
+    """Whether the value is a DNS subdomain (RFC 1123), such as the name of a Node."""
     return isinstance(value, str) and _DNS_SUBDOMAIN.fullmatch(value) is not None
 
 
 def is_path_segment(value: object) -> bool:
-    """True for a name that a CertificateSigningRequest may have. The API server has no rule for it, and
-    kubelets use capitals and underscores; names that cannot be printed are excluded."""
+    """Whether the value may be the name of a CertificateSigningRequest. The API server has no rule
+    for it, and kubelets use capitals and underscores; names that cannot be printed are excluded."""
     is_segment = isinstance(value, str) and _PATH_SEGMENT.fullmatch(value) is not None
     return is_segment and value not in (".", "..")
 

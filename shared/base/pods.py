@@ -1,4 +1,4 @@
-"""What a Pod's manifest says about its chips and its controller."""
+"""The chips and the controller of a Pod, from its manifest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONTAINER_LISTS = ("containers", "initContainers")
 
 
 def count_chips(container: Document) -> int:
-    """The chips that a container asks for: its limit, else its request; 0 if that is not a number."""
+    """The chips that a container requests: its limit, else its request; 0 if that is not a number."""
     resources = container.get("resources") or {}
     for part in ("limits", "requests"):
         amount = parse_count((resources.get(part) or {}).get(TPU_RESOURCE))
@@ -22,7 +22,7 @@ def count_chips(container: Document) -> int:
 
 
 def list_tpu_containers(spec: Document) -> list[Document]:
-    """The containers of a Pod that ask for chips, init containers included."""
+    """The containers of a Pod that request chips, init containers included."""
     every = (one for part in CONTAINER_LISTS for one in spec.get(part) or [])
     return [container for container in every if count_chips(container)]
 

@@ -22,9 +22,9 @@ _DECISIONS = ("Approved", "Denied", "Failed")
 
 @dataclass(frozen=True)
 class SigningRequest:
-    """A request for a kubelet's client certificate by the holder of a bootstrap token of ours.
+    """A request for a kubelet's client certificate by the holder of a bootstrap token of this system.
 
-    ``token_id`` is the public half of that token: the API server has checked the other one.
+    ``token_id`` is the public half of that token. The API server has verified the secret half.
     """
 
     name: str
@@ -41,7 +41,7 @@ class SigningRequest:
 
 
 def find_signing_request(raw: Mapping[str, Any]) -> SigningRequest | None:
-    """The request, or ``None`` for one to another signer, by anybody else, or without identity."""
+    """The request; ``None`` for one to another signer, of another requester, or without name and uid."""
     metadata, spec = read_mapping(raw, "metadata"), read_mapping(raw, "spec")
     requester = _REQUESTER.fullmatch(read_text(spec, "username"))
     is_ours = requester is not None and BOOTSTRAP_GROUP in read_list(spec, "groups")

@@ -12,7 +12,7 @@ CLOCKS_DIFFER_BY = timedelta(minutes=5)
 
 
 def parse_time(text: str) -> datetime:
-    """An RFC 3339 time, with ``Z`` or an offset, in UTC. Raises `ValueError` if it is none."""
+    """Parse an RFC 3339 time, with ``Z`` or an offset. Raises `ValueError` for any other text."""
     moment = datetime.fromisoformat(text)
     try:
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
@@ -21,12 +21,12 @@ def parse_time(text: str) -> datetime:
 
 
 def find_time(text: str | None) -> datetime | None:
-    """The same for a field that may be absent."""
+    """Parse the time in a field that may be absent."""
     return parse_time(text) if text else None
 
 
 def guess_time(value: Any) -> datetime | None:
-    """The same for a field that anybody may have written: an invalid time counts as absent."""
+    """Parse the time in a field that others write: an invalid time counts as absent."""
     try:
         return find_time(value) if isinstance(value, str) else None
     except ValueError:

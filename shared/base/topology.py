@@ -1,4 +1,4 @@
-"""Machine types and slice shapes of TPUNodeGroups: which exist, and which fit each other.
+"""The machine types and slice shapes of TPUNodeGroups, and which of them fit together.
 
 Chips per VM are the machine type's suffix; a slice's chips are the product of its topology. Shapes
 come from the Cloud TPU pages and from xpk's list.
@@ -56,7 +56,7 @@ def chips_of(topology: str) -> int:
 
 
 def is_known_shape(topology: str) -> bool:
-    """Whether there are slices of this shape, whatever their machine type is."""
+    """Whether slices of this shape exist, of any machine type."""
     if topology in V6E_SHAPES or topology in TPU7_SMALL_SHAPES:
         return True
     dimensions = parse_dimensions(topology) if TOPOLOGY.fullmatch(topology) else []
@@ -65,7 +65,7 @@ def is_known_shape(topology: str) -> bool:
 
 
 def find_shape_violation(topology: str, machine: Machine) -> str | None:
-    """Why a slice of this (well-formed) shape cannot be made of this machine, or ``None``."""
+    """Why VMs of this machine type cannot form a slice of this (well-formed) shape, or ``None``."""
     count, name = machine.generation.dimensions, machine.machine_type
     dimensions = parse_dimensions(topology)
     if len(dimensions) != count:
@@ -85,7 +85,7 @@ def find_shape_violation(topology: str, machine: Machine) -> str | None:
 
 
 def find_count_violation(topology: str, machine: Machine, node_count: int, mode: str) -> str | None:
-    """Why this many VMs do not make what the topology says, or ``None``.
+    """Why this number of VMs does not fit the topology, or ``None``.
 
     A BULK group is one slice of all its VMs; each VM of an INDIVIDUAL group is a slice of its own.
     """

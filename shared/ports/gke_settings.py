@@ -1,6 +1,6 @@
 """The settings of node pools, from the environment: the cluster, and what all pools have in common.
 
-The variables are TPU Provisioner's own, so that its settings keep their meaning.
+The variables have TPU Provisioner's names and meanings.
 """
 
 from __future__ import annotations

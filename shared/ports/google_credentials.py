@@ -42,11 +42,10 @@ class GoogleCredentials:
     ) -> AnswerT:
         """Send a request with headers and a timeout, once more with a new token after a 401.
 
-        The deadline is read after the token was fetched. What cannot be excluded is a process that is
-        frozen between that and the write to the socket, and a connection that takes its whole timeout
-        to open. Against these stands that a tear-down believes in the absence of a resource only when
-        its last intent is older than `SURELY_ABSENT_AFTER`; a process that is frozen even longer makes
-        a resource that ``report_leaks`` finds.
+        The deadline is read after the token was fetched. A request may still be sent late: if the
+        process is frozen before the write to the socket, or the connection takes its whole timeout to
+        open. Therefore a resource counts as absent only when its last intent is older than
+        `SURELY_ABSENT_AFTER`. After an even longer freeze, ``report_leaks`` finds the resource.
         """
         from google.api_core.exceptions import Unauthorized
 

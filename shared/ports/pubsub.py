@@ -16,9 +16,9 @@ _MESSAGES_A_CALL = 1_000
 
 
 class Topics:
-    """The steps' topics, by google-cloud-pubsub's plain client: a call publishes and answers.
+    """The steps' topics, by google-cloud-pubsub's plain client, which publishes before it returns.
 
-    The batching client keeps a thread and answers later; a function has no later.
+    The batching client publishes later, in a thread: the function may have ended by then.
     """
 
     def __init__(self, project: str, prefix: str) -> None:
@@ -28,7 +28,7 @@ class Topics:
         self._client: Any = None
 
     def publish(self, step: str, contents: Sequence[tuple[bytes, Mapping[str, str]]]) -> list[str]:
-        """Publish data with attributes to a step's topic, a thousand messages a call; the ids.
+        """Publish data with attributes to a step's topic, a thousand messages a call. Returns the ids.
 
         Raises `CallError`.
         """

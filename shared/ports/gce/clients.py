@@ -1,8 +1,8 @@
 """The client library's clients, one for each service of Compute Engine that a step uses.
 
 google-cloud-compute imports all of its 130 services with the package, 1.3 s and 148 MB; with the
-package module left unloaded, a service costs 0.65 s. `_leave_unloaded` does that without breaking
-anybody who wants the whole package: the first use of anything else loads it.
+package module left unloaded, a service costs 0.65 s. After `_leave_unloaded`, the first use of anything
+else loads the whole package.
 """
 
 from __future__ import annotations

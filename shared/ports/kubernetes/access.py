@@ -1,7 +1,7 @@
-"""The ways into the cluster: a kubeconfig, or a token of Google's for a server whose CA is given.
+"""The access to the cluster: a kubeconfig, or a Google token for a server whose CA is given.
 
-A `Source` makes `Session`s: what requests are sent with. `cluster.Connection` keeps one and
-asks for another when it is stale, or when the API server has refused it with a 401.
+A `Source` opens a `Session`, which has the client and the credentials of requests. `Connection` keeps
+one, and opens another when it is stale or the API server has rejected it with a 401.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shared.ports.kubernetes.access_settings import Access, GoogleToken, Kubecon
 _METADATA_CALL = "token from the metadata server"
 _SCOPES = (
     "https://www.googleapis.com/auth/cloud-platform",
-    # Without it, GKE knows the account by its number and not by its e-mail.
+    # Without it, GKE identifies the account by its number and not by its e-mail.
     "https://www.googleapis.com/auth/userinfo.email",
 )
 
@@ -193,9 +193,8 @@ def _refresh(credentials: Any, kind: TokenKind, timeout_s: float) -> None:
 
 
 def _metadata_transport(kind: TokenKind, timeout_s: float) -> Any:
-    """google-auth's way to the metadata server, without its retries: they sleep for 15 s and more.
-
-    Pub/Sub tries again. A proxy of the environment is not for the metadata server.
+    """google-auth's transport to the metadata server, without its retries, which sleep for 15 s and
+    more: Pub/Sub retries the message. A proxy of the environment is not for the metadata server.
     """
     import requests
     from google.auth.exceptions import TransportError

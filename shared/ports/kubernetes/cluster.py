@@ -1,6 +1,6 @@
 """The port to the Kubernetes cluster: all calls that are in the budget, and no others.
 
-`Cluster` has the calls of all nouns, of which each has a module here, on one `transport`.
+`Cluster` combines the calls of the modules, one for each kind of object, on one `transport`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Cluster(GroupCalls, NodeCalls, TokenCalls, SigningRequestCalls, WorkloadCa
         return known[0]
 
     def forget_ca_certificate(self) -> None:
-        """Drop the CA that is kept: it cannot be parsed, or may be from before a rotation."""
+        """Drop the cached CA: it cannot be parsed, or may be older than a rotation."""
         self._connection.ca = None
 
     def get_jobset_options(self) -> Mapping[str, str]:

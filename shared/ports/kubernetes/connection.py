@@ -14,8 +14,8 @@ from shared.ports.kubernetes.access_settings import Access
 class Connection:
     """The connection to the cluster: opened when it is first needed, then kept for the process.
 
-    ``constants`` remembers what never changes in a cluster's life (its id), ``ca`` its CA and until
-    when that is believed. Both are forgotten when a kubeconfig has changed: it may be another cluster.
+    ``constants`` caches the cluster's id, which never changes, and ``ca`` its CA, with the time until
+    which that is cached. Both are dropped when a kubeconfig has changed: it may be another cluster.
     """
 
     def __init__(self, access: Access, *, prepare: Callable[[Any], None] | None = None) -> None:

@@ -50,9 +50,9 @@ class GroupCalls(Transport):
         return self._call("PATCH", _of(group), {"metadata": metadata}, media=MERGE_PATCH)
 
     def has_operator_children(self, namespace: str, names: Mapping[str, str]) -> bool:
-        """Whether tpu-operator has made any of these children (plural to name) of a group.
+        """Whether tpu-operator has created any of these children (plural to name) of a group.
 
-        Its kinds are installed together: where one is not known, the others need not be asked for.
+        Its kinds are installed together: if one is not served, the others are not read.
         """
         for plural, name in names.items():
             try:

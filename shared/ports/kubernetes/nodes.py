@@ -25,7 +25,7 @@ _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 @dataclass(frozen=True)
 class Node:
-    """One Node. ``vm`` is the name of the VM it says it runs on: the first DNS label of its own."""
+    """One Node. ``vm``, the first DNS label of its name, is the VM on which it claims to run."""
 
     name: str
     uid: str = field(repr=False)
@@ -38,11 +38,11 @@ class Node:
     is_unschedulable: bool
     is_ready: bool
     is_silent: bool
-    """Its kubelet has reported nothing for so long that the control plane has given it up: measured by
-    the control plane's clock alone, between two reports that it has seen."""
+    """The control plane has set Ready to Unknown, because the kubelet has reported nothing for long.
+    Only the control plane's clock measures that, between two reports."""
     ready_since: datetime | None
     boot_id: str
-    """Which boot of the machine its kubelet reports; empty if it is not a valid label value."""
+    """The machine's boot id that its kubelet reports; empty if it is not a valid label value."""
     tpu_capacity: int
     tpu_allocatable: int
     raw: Mapping[str, Any] = field(repr=False)

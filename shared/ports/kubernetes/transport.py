@@ -3,7 +3,7 @@
 Requests go through the kubernetes client's `ApiClient` (its kubeconfig, TLS, authentication;
 `access`), as plain dictionaries: its typed models refuse a whole list for one odd Node, and
 cost 0.5 s to import.
-What is refused is a `CallError` whose ``code`` is the reason of the Status, such as ``Conflict``.
+An error is a `CallError`; its ``code`` is the reason of the Status, such as ``Conflict``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOT_SERVED = "the cluster does not serve this API, or another server answers in
 
 @dataclass(frozen=True)
 class Target:
-    """What a request is for: the objects of a kind, or one of them by its name.
+    """The objects that a request is about: those of a kind, or one of them by its name.
 
     ``api`` is the path of the API, ``plural`` the kind's name in paths.
     """
@@ -64,7 +64,7 @@ class Target:
 class Transport:
     """Requests of one invocation; ``calls`` counts them.
 
-    ``step`` is the name of the step that asks. ``remaining_s`` says how many seconds are left for
+    ``step`` is the name of the step. ``remaining_s`` says how many seconds are left for
     calls; it raises `OutOfTimeError` at the end.
     """
 
