@@ -15,15 +15,6 @@ from typing import Any
 
 import structlog
 
-_SEVERITIES = {
-    "debug": "DEBUG",
-    "info": "INFO",
-    "warning": "WARNING",
-    "error": "ERROR",
-    "critical": "CRITICAL",
-    "exception": "ERROR",
-}
-
 
 def _render_json(event: Any, **options: Any) -> str:
     """JSON in ASCII; a lone surrogate, which no reader of the log need accept, becomes ``?``."""
@@ -49,7 +40,7 @@ def make_logger() -> Any:
 def _rename_keys(
     _logger: Any, method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    event["severity"] = _SEVERITIES.get(method, "INFO")
+    event["severity"] = "ERROR" if method == "exception" else method.upper()
     event["message"] = event.pop("event")
     return event
 
@@ -91,5 +82,5 @@ def _log_crash(
 def _add_severity(
     _logger: Any, _method: str, event: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    event["severity"] = _SEVERITIES[event.pop("level")]
+    event["severity"] = event.pop("level").upper()
     return event

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from shared.base.names import (
@@ -55,27 +56,24 @@ class WorkloadCalls(Transport):
         Raises `CallError` (503 ``NotServed``) if the API of JobSets is not served: this does not show
         that there is none, and its slices would be deleted.
         """
-        try:
+        with _explain_not_served():
             return self._find(_JOBSETS.within(namespace).one(name))
-        except CallError as error:
-            if error.code == NOT_SERVED:
-                raise _not_served(error) from error
-            raise
 
     def list_jobsets(self) -> Iterator[dict[str, Any]]:
         """All JobSets of the cluster, page by page. Raises `CallError` as `find_jobset` does."""
-        try:
+        with _explain_not_served():
             yield from self._list(_JOBSETS)
-        except CallError as error:
-            if error.code == NOT_SERVED:
-                raise _not_served(error) from error
+
+
+@contextmanager
+def _explain_not_served() -> Iterator[None]:
+    """A context in which the error of an API that is not served says what to install."""
+    try:
+        yield
+    except CallError as error:
+        if error.code != NOT_SERVED:
             raise
-
-
-def _not_served(error: CallError) -> CallError:
-    api = f"{JOBSET_GROUP}/{JOBSET_VERSION}"
-    said = error.message.strip().rstrip(".")
-    message = (
-        f"{said}. If it is the cluster, a release of JobSet that serves {api} must be installed"
-    )
-    return CallError(error.call, 503, NOT_SERVED, message, error.about)
+        said = error.message.strip().rstrip(".")
+        needed = f"a release of JobSet that serves {JOBSET_GROUP}/{JOBSET_VERSION}"
+        message = f"{said}. If it is the cluster, {needed} must be installed"
+        raise CallError(error.call, 503, NOT_SERVED, message, error.about) from error
