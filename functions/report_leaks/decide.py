@@ -1,4 +1,4 @@
-"""What report_leaks does: pure, from what it has observed."""
+"""A log line for each leaked slice."""
 
 from __future__ import annotations
 

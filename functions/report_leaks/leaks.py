@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -74,7 +74,7 @@ def find_leaks(
         mark = _MARK.fullmatch(resource.description)
         if mark and mark["cluster"] == cluster and mark["uid"] not in uids:
             found[resource.project, mark["group"], mark["uid"]].append(resource)
-    ages = {key: _created(resources, now) for key, resources in found.items()}
+    ages = {key: min(one.created or now for one in resources) for key, resources in found.items()}
     return tuple(
         Leak(*key, tuple(sorted(found[key], key=lambda one: LISTED_KINDS.index(one.service))))
         for key in sorted(found, key=lambda key: (ages[key], key))
@@ -82,28 +82,26 @@ def find_leaks(
     )
 
 
-def _created(resources: Iterable[ListedResource], now: datetime) -> datetime:
-    return min(resource.created or now for resource in resources)
-
-
 def render_commands(leak: Leak) -> tuple[str, ...]:
     """The commands that delete the remaining resources, in this order."""
-    return tuple(map(_render_command, leak.resources))
-
-
-def _render_command(resource: ListedResource) -> str:
-    noun, where = {
-        MIG_SERVICE: ("instance-groups managed", f" --zone={resource.location}"),
-        TEMPLATE_SERVICE: ("instance-templates", ""),
-        POLICY_SERVICE: ("resource-policies", f" --region={resource.location}"),
-    }[resource.service]
-    return f"gcloud compute {noun} delete {resource.name}{where} --project={resource.project}"
+    commands = []
+    for one in leak.resources:
+        noun, where = {
+            MIG_SERVICE: ("instance-groups managed", f" --zone={one.location}"),
+            TEMPLATE_SERVICE: ("instance-templates", ""),
+            POLICY_SERVICE: ("resource-policies", f" --region={one.location}"),
+        }[one.service]
+        commands.append(f"gcloud compute {noun} delete {one.name}{where} --project={one.project}")
+    return tuple(commands)
 
 
 def render_message(leak: Leak) -> str:
     """The message of the log line: the remaining resources, and the commands."""
+    vms, more = ", ".join(leak.vms[:MAX_NAMED_VMS]), len(leak.vms) - MAX_NAMED_VMS
+    vms += f" and {more} more" if more > 0 else ""
+    with_vms = f" with {len(leak.vms)} VMs ({vms})" if leak.vms else ""
     left = ", ".join(
-        f"{_NOUNS[one.service]} {one.name}{_render_vms(leak.vms) if one.service == MIG_SERVICE else ''}"
+        f"{_NOUNS[one.service]} {one.name}{with_vms if one.service == MIG_SERVICE else ''}"
         for one in leak.resources
     )
     return (
@@ -111,11 +109,3 @@ def render_message(leak: Leak) -> str:
         f"{leak.project} still has its {left}. They stay until you delete them, and running VMs are "
         f"billed. To delete them, run in this order: {'; '.join(render_commands(leak))}"
     )
-
-
-def _render_vms(vms: Sequence[str]) -> str:
-    if not vms:
-        return ""
-    more = len(vms) - MAX_NAMED_VMS
-    named = ", ".join(vms[:MAX_NAMED_VMS]) + (f" and {more} more" if more > 0 else "")
-    return f" with {len(vms)} VMs ({named})"

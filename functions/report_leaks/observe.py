@@ -1,4 +1,4 @@
-"""What report_leaks reads."""
+"""The slices that have lost their group, on Compute Engine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from functions.report_leaks.leaks import (
 from shared.frame.plan import StaleObservation, Work
 from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.calls import Gce
-from shared.ports.gce.values import ListedResource, TemplateRef
+from shared.ports.gce.values import ListedResource, Mig, Policy, Template, TemplateRef
 from shared.settings import Settings
 
 MAX_LEAKS = 10
@@ -88,11 +88,11 @@ def confirm(gce: Gce, leak: Leak) -> Leak:
 
 def _exists(gce: Gce, resource: ListedResource) -> bool:
     project, location, name = resource.project, resource.location, resource.name
+    found: Mig | Template | Policy | None
     if resource.service == MIG_SERVICE:
-        mig = gce.find_mig(project, location, name)
-        return mig is not None and mig.description == resource.description
-    if resource.service == TEMPLATE_SERVICE:
-        template = gce.find_template(TemplateRef(project, name, location))
-        return template is not None and template.description == resource.description
-    policy = gce.find_policy(project, location, name)
-    return policy is not None and policy.description == resource.description
+        found = gce.find_mig(project, location, name)
+    elif resource.service == TEMPLATE_SERVICE:
+        found = gce.find_template(TemplateRef(project, name, location))
+    else:
+        found = gce.find_policy(project, location, name)
+    return found is not None and found.description == resource.description

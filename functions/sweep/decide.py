@@ -1,4 +1,4 @@
-"""What sweep does: pure, from what it has observed."""
+"""Which groups get a resync in this minute, and from which steps."""
 
 from __future__ import annotations
 
@@ -86,18 +86,43 @@ def find_due_steps(group: AnyGroup, known: Status, at: datetime) -> tuple[str, .
 
 
 def list_steps(group: AnyGroup, known: Status) -> tuple[str, ...]:
-    """The steps that may have work with a group in this state."""
-    steps = tuple(_list_by_state(group, known))
-    retried = () if group.deleting is not None else (retry.step for retry in known.retries)
-    return tuple(dict.fromkeys((*steps, *retried)))
+    """The steps that may have work with a group in this state, and those that are being retried."""
+    if group.deleting is not None:
+        return (routes.TEAR_DOWN,)
+    steps: list[str] = []
+    mig, counts = known.resources.get(MIG), known.counts
+    has_mig = mig is not None and mig.state is State.READY
+    is_mig_ready, was_complete = known.is_true(Type.MIG_READY), known.completed_at is not None
+    have_all_joined = known.is_true(Type.NODES_JOINED)
+    # A rejection by create_resources may be outdated: the project may be served again.
+    is_rejected = Type.ACCEPTED in known.conditions and not known.is_true(Type.ACCEPTED)
+    if not group.is_owned or mig is None or not is_mig_ready or is_rejected:
+        steps.append(routes.CREATE_RESOURCES)
+    if was_complete or (has_mig and is_mig_ready):
+        # All VMs have been created. A slice that was complete is counted whatever its MIG reports,
+        # because the event of a loss may be lost.
+        if has_mig and not have_all_joined:
+            steps.append(routes.INJECT_TOKEN)
+        steps.append(routes.LABEL_NODE)
+    elif has_mig and not (isinstance(group, NodeGroup) and group.spec.is_bulk):
+        # VMs are being created one by one (a BULK group has none before it has all), and
+        # create_resources counts those that run. If more VMs run than have joined, one may need a token.
+        # If more VMs run than Nodes are ready, a Node may have joined or become ready since; if fewer
+        # do, a VM is lost.
+        if counts.running > counts.joined and not have_all_joined:
+            steps.append(routes.INJECT_TOKEN)
+        if counts.running != counts.ready:
+            steps.append(routes.LABEL_NODE)
+    return tuple(dict.fromkeys((*steps, *(retry.step for retry in known.retries))))
 
 
 def is_due(group: AnyGroup, known: Status, at: datetime) -> bool:
     """Whether a resync is due in this minute: once an hour if the group is settled, else at growing
     intervals."""
     if is_settled(group, known):
-        minute = int(at.timestamp() // 60)
-        return minute % SETTLED_EVERY_MINUTES == _own_minute(group)
+        digest = hashlib.sha256(group.uid.encode()).digest()
+        minute, own = int(at.timestamp() // 60), int.from_bytes(digest[:4], "big")
+        return minute % SETTLED_EVERY_MINUTES == own % SETTLED_EVERY_MINUTES
     return backoff.is_due(last_progress(group, known), at)
 
 
@@ -109,22 +134,18 @@ def is_settled(group: AnyGroup, known: Status) -> bool:
     """
     if group.deleting is not None or not group.is_owned or known.retries:
         return False
-    if _has_invalid_spec(known):
+    # By our rules or by Compute Engine's.
+    conditions = [known.conditions.get(kind) for kind in _SPEC_CONDITIONS]
+    if any(one is not None and one.reason == Reason.INVALID_SPEC for one in conditions):
         return known.observed_generation == group.generation
-    return known.is_true(Type.READY) or (group.is_paused and not _has_begun(group, known))
-
-
-def _has_invalid_spec(known: Status) -> bool:
-    """Whether a condition reports an invalid spec, by our rules or by Compute Engine's."""
-    found = (known.conditions.get(kind) for kind in _SPEC_CONDITIONS)
-    return any(one is not None and one.reason == Reason.INVALID_SPEC for one in found)
-
-
-def _is_rejected(known: Status) -> bool:
-    """Whether create_resources has rejected the group. That may be outdated: its project may be served
-    again."""
-    accepted = known.conditions.get(Type.ACCEPTED)
-    return accepted is not None and not accepted.is_true
+    if known.is_true(Type.READY) or not group.is_paused:
+        return known.is_true(Type.READY)
+    has_users_own = isinstance(group, NodeGroup) and group.spec.user_template is not None
+    return all(
+        resource.state in (State.PENDING, State.GONE)
+        for kind, resource in known.resources.items()
+        if not (has_users_own and kind == TEMPLATE)  # it is only read
+    )
 
 
 def last_progress(group: AnyGroup, known: Status) -> datetime:
@@ -151,51 +172,3 @@ def _is_retried(known: Status, resource: Resource) -> bool:
         State.DELETING: routes.TEAR_DOWN,
     }.get(resource.state)
     return any(retry.step == step for retry in known.retries)
-
-
-def _own_minute(group: AnyGroup) -> int:
-    digest = hashlib.sha256(group.uid.encode()).digest()
-    return int.from_bytes(digest[:4], "big") % SETTLED_EVERY_MINUTES
-
-
-def _has_begun(group: AnyGroup, known: Status) -> bool:
-    """Whether any resource of the group may exist: an insert has begun, and it is not gone.
-
-    A user's own template is only read.
-    """
-    has_users_own = isinstance(group, NodeGroup) and group.spec.user_template is not None
-    return any(
-        resource.state not in (State.PENDING, State.GONE)
-        for kind, resource in known.resources.items()
-        if not (has_users_own and kind == TEMPLATE)
-    )
-
-
-def _list_by_state(group: AnyGroup, known: Status) -> Iterator[str]:
-    """The steps to trigger in this state. `list_steps` adds those that are being retried."""
-    if group.deleting is not None:
-        yield routes.TEAR_DOWN
-        return
-    mig, counts = known.resources.get(MIG), known.counts
-    has_mig = mig is not None and mig.state is State.READY
-    is_mig_ready, was_complete = known.is_true(Type.MIG_READY), known.completed_at is not None
-    have_all_joined = known.is_true(Type.NODES_JOINED)
-    if not group.is_owned or mig is None or not is_mig_ready or _is_rejected(known):
-        yield routes.CREATE_RESOURCES
-    if not has_mig and not was_complete:
-        return
-    if is_mig_ready or was_complete:
-        # All VMs have been created. A slice that was complete is counted whatever its MIG reports,
-        # because the event of a loss may be lost.
-        if has_mig and not have_all_joined:
-            yield routes.INJECT_TOKEN
-        yield routes.LABEL_NODE
-    elif not (isinstance(group, NodeGroup) and group.spec.is_bulk):
-        # VMs are being created one by one (a BULK group has none before it has all), and
-        # create_resources counts those that run. If more VMs run than have joined, one may need a token.
-        # If more VMs run than Nodes are ready, a Node may have joined or become ready since; if fewer
-        # do, a VM is lost.
-        if counts.running > counts.joined and not have_all_joined:
-            yield routes.INJECT_TOKEN
-        if counts.running != counts.ready:
-            yield routes.LABEL_NODE

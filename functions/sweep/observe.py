@@ -1,4 +1,4 @@
-"""What sweep reads."""
+"""All groups, and the requests of kubelets for certificates."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ def observe(work: Work) -> ObservedGroups:
     at = work.trigger.at
     leak_steps = (routes.REPORT_LEAKS,) if at.minute == LEAKS_MINUTE else ()
     observed = ObservedGroups(groups, at, (*jobset_steps, *leak_steps), unparsable)
-    if settings.join_approval is JoinApproval.EXTERNAL or not any(map(_bootstraps, groups)):
+    join_with_tokens = any(
+        isinstance(one, NodeGroup) and one.spec.joins_with_tokens for one in groups
+    )
+    if settings.join_approval is JoinApproval.EXTERNAL or not join_with_tokens:
         return observed
     requests: list[SigningRequest] = []
     failure: CallError | OutOfTimeError | None = None
@@ -86,7 +89,3 @@ def parse_groups(
             metadata = read_mapping(raw, "metadata")
             unparsable.append(f"{metadata.get('namespace')}/{metadata.get('name')}: {error}")
     return tuple(groups), tuple(unparsable)
-
-
-def _bootstraps(group: AnyGroup) -> bool:
-    return isinstance(group, NodeGroup) and group.spec.joins_with_tokens

@@ -1,4 +1,4 @@
-"""The actions of tear_down."""
+"""Delete the resources of a group, revoke its tokens, and remove its finalizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tear_down does: pure, from what it has observed."""
+"""What of a deleted group to delete next."""
 
 from __future__ import annotations
 
@@ -6,33 +6,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 
+from functions.tear_down import observe
 from functions.tear_down.actions import DeleteResources, RemoveFinalizer, RevokeTokens
-from functions.tear_down.observe import (
-    Observed,
-    ObservedBeginning,
-    ObservedRemains,
-    UnreadableRemains,
-    advance,
-    is_announced,
-    list_kinds_after_mig,
-    list_proved,
-)
 from shared.frame.plan import Each, Plan, Send
 from shared.node_groups import readiness
 from shared.node_groups.actions import DeleteNode, PatchNode
 from shared.node_groups.lifecycle import ResourceAction, Transition, announce_deletion
 from shared.node_groups.membership import may_be_own, proof_patch
 from shared.node_groups.node_group import NodeGroup
-from shared.node_groups.status import MIG, Counts, Resource, State, Status
+from shared.node_groups.status import MIG, Counts, Resource, State
 from shared.node_groups.unreadable import list_remaining, restore_entries
 from shared.node_groups.work import GroupWork, WriteStatus, message_about
 from shared.triggers import routes
 from shared.triggers.message import Cause
 
 
-def decide(observed: Observed, now: datetime) -> Plan:
+def decide(observed: observe.Observed, now: datetime) -> Plan:
     """Decide what to delete next."""
-    if isinstance(observed, ObservedBeginning):
+    if isinstance(observed, observe.ObservedBeginning):
         return _plan_beginning(observed, now)
     group = observed.group
     if group.deleting is None:
@@ -40,7 +31,7 @@ def decide(observed: Observed, now: datetime) -> Plan:
         return Plan("NotDeleted", best_effort=(Send(routes.CREATE_RESOURCES, (message,)),))
     if not group.has_finalizer:
         return Plan("NoFinalizer")
-    if isinstance(observed, UnreadableRemains):
+    if isinstance(observed, observe.UnreadableRemains):
         return _plan_unreadable(observed, now)
     transitions = _advance_all(observed, now)
     if transitions[MIG].resource.state is not State.GONE:
@@ -52,31 +43,40 @@ def find_gone(work: GroupWork) -> dict[str, Resource]:
     """The entries of the resources that are gone: as observed or, if the observation has failed, by the
     status."""
     group, observed = work.group, work.observed
-    if isinstance(observed, ObservedRemains):
+    if isinstance(observed, observe.ObservedRemains):
         transitions = _advance_all(observed, work.now)
         found = ((kind, one.resource) for kind, one in transitions.items())
         return {kind: entry for kind, entry in found if entry.state is State.GONE}
-    if not isinstance(group, NodeGroup) or not is_announced(group, work.status):
+    if not isinstance(group, NodeGroup) or not observe.is_announced(group, work.status):
         return {}
     entries = work.status.resources.items()
     return {kind: entry for kind, entry in entries if entry.state is State.GONE}
 
 
-def _plan_beginning(observed: ObservedBeginning, now: datetime) -> Plan:
+def _plan_beginning(observed: observe.ObservedBeginning, now: datetime) -> Plan:
     """Report the deletion, revoke the group's tokens if a VM has no proved Node, cordon the Nodes."""
-    group = observed.group
-    proved = list_proved(group, observed.nodes)
-    may_have_tokens = group.spec.joins_with_tokens and len(proved) < group.spec.node_count
-    is_first = not is_announced(group, observed.status)
+    group, known = observed.group, observed.status
+    joined = len(observe.list_proved(group, observed.nodes))
     cordons = [
         PatchNode(node.name, node.uid, {"spec": {"unschedulable": True}})
         for node in observed.vm_nodes
         if not node.is_unschedulable
     ]
-    revocations = [RevokeTokens()] if is_first and may_have_tokens else []
+    writes: list[WriteStatus] = []
+    revocations: list[RevokeTokens] = []
+    if not observe.is_announced(group, known):
+        # The first status of the deletion is without the errors of the creation.
+        resources = announce_deletion(known.resources, group.resource_name, now)
+        counts = known.counts if observed.note else replace(known.counts, joined=joined)
+        known = replace(
+            known, observed_generation=group.generation, resources=resources, counts=counts
+        )
+        writes.append(WriteStatus(readiness.conclude(group, known, now)))
+        if group.spec.joins_with_tokens and joined < group.spec.node_count:
+            revocations.append(RevokeTokens())
     return Plan(
         "Cordoning",
-        first=(WriteStatus(_announce(observed, len(proved), now)),) if is_first else (),
+        first=tuple(writes),
         best_effort=(*revocations, *cordons),
         again="the status is written; cordoning is best effort",
         note=observed.note,
@@ -84,16 +84,7 @@ def _plan_beginning(observed: ObservedBeginning, now: datetime) -> Plan:
     )
 
 
-def _announce(observed: ObservedBeginning, joined: int, now: datetime) -> Status:
-    """The first status of a deletion: without the errors of the creation."""
-    group, known = observed.group, observed.status
-    resources = announce_deletion(known.resources, group.resource_name, now)
-    counts = known.counts if observed.note else replace(known.counts, joined=joined)
-    known = replace(known, observed_generation=group.generation, resources=resources, counts=counts)
-    return readiness.conclude(group, known, now)
-
-
-def _plan_unreadable(observed: UnreadableRemains, now: datetime) -> Plan:
+def _plan_unreadable(observed: observe.UnreadableRemains, now: datetime) -> Plan:
     """Remove the finalizer if the status has no resource that may exist.
 
     Otherwise a user must delete the resources and then remove the finalizer: ``Ready`` says which. This
@@ -107,17 +98,17 @@ def _plan_unreadable(observed: UnreadableRemains, now: datetime) -> Plan:
     return Plan("Unreadable", first=(write,), note=note)
 
 
-def _advance_all(observed: ObservedRemains, now: datetime) -> dict[str, Transition]:
-    mig = advance(observed, MIG, now)
+def _advance_all(observed: observe.ObservedRemains, now: datetime) -> dict[str, Transition]:
+    mig = observe.advance(observed, MIG, now)
     is_blocked = mig.resource.state is not State.GONE
-    kinds = list_kinds_after_mig(observed.group.spec)
+    kinds = observe.list_kinds_after_mig(observed.group.spec)
     return {MIG: mig} | {
-        kind: advance(observed, kind, now, is_blocked=is_blocked) for kind in kinds
+        kind: observe.advance(observed, kind, now, is_blocked=is_blocked) for kind in kinds
     }
 
 
 def _plan_delete_of_mig(
-    observed: ObservedRemains, transitions: Mapping[str, Transition], now: datetime
+    observed: observe.ObservedRemains, transitions: Mapping[str, Transition], now: datetime
 ) -> Plan:
     note, write = "; ".join(observed.notes), _build_status(observed, transitions, now)
     if transitions[MIG].action is not ResourceAction.DELETE:
@@ -133,30 +124,27 @@ def _plan_delete_of_mig(
 def _name_wait(transitions: Iterable[Transition]) -> str:
     """The outcome while nothing is deleted, by what is left."""
     left = [one for one in transitions if one.resource.state is not State.GONE]
-    if any(_may_still_be_created(one) for one in left):
-        return "AwaitingCreate"
+    for one in left:
+        # An insert may be in progress: also if the last one was rejected, since another invocation may
+        # have begun the next. With the action REPORT, the resource was found.
+        is_uncreated = one.resource.state in (State.PENDING, State.FAILED, State.CREATING)
+        if is_uncreated and one.action is not ResourceAction.REPORT:
+            return "AwaitingCreate"
     return "DeleteFailed" if any(one.resource.error for one in left) else "AwaitingDelete"
 
 
-def _may_still_be_created(one: Transition) -> bool:
-    """Whether the deletion waits because an insert may be in progress: also if the last one was
-    rejected, since another invocation may have begun the next. With the action REPORT, it was found."""
-    is_uncreated = one.resource.state in (State.PENDING, State.FAILED, State.CREATING)
-    return is_uncreated and one.action is not ResourceAction.REPORT
-
-
-def _plan_labels(observed: ObservedRemains) -> Iterator[PatchNode]:
+def _plan_labels(observed: observe.ObservedRemains) -> Iterator[PatchNode]:
     """Label and cordon the Nodes without proof or without our labels.
 
     The patch sets the resource-name label, too, by which Nodes are listed at the end. The Nodes need not
     match their VMs (`membership.is_match`): both are about to be deleted.
     """
-    members = {instance.name: instance for instance in observed.instances}
+    vms = {instance.name: instance for instance in observed.instances}
     machine_type = observed.status.machine_type
     for node in observed.nodes:
-        if node.vm not in members or not may_be_own(observed.group, node):
+        if node.vm not in vms or not may_be_own(observed.group, node):
             continue
-        patch = dict(proof_patch(observed.group, node, machine_type, members[node.vm]))
+        patch = dict(proof_patch(observed.group, node, machine_type, vms[node.vm]))
         if not node.is_unschedulable:
             patch["spec"] = {**patch.get("spec", {}), "unschedulable": True}
         if patch:
@@ -164,7 +152,7 @@ def _plan_labels(observed: ObservedRemains) -> Iterator[PatchNode]:
 
 
 def _plan_delete_of_rest(
-    observed: ObservedRemains, transitions: Mapping[str, Transition], now: datetime
+    observed: observe.ObservedRemains, transitions: Mapping[str, Transition], now: datetime
 ) -> Plan:
     write = _build_status(observed, transitions, now)
     nodes = tuple(
@@ -200,7 +188,7 @@ def _plan_delete_of_rest(
 
 
 def _build_status(
-    observed: ObservedRemains, transitions: Mapping[str, Transition], now: datetime
+    observed: observe.ObservedRemains, transitions: Mapping[str, Transition], now: datetime
 ) -> WriteStatus:
     known = observed.status
     resources = {kind: transition.resource for kind, transition in transitions.items()}

@@ -1,21 +1,14 @@
-"""What tear_down reads."""
+"""What is left of a group that is being deleted, as far as its deletion has come."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import Enum, auto
 
 from shared.base.names import MIGS
 from shared.frame.execution import SECONDS_FOR_OTHER_CALLS
-from shared.node_groups.lifecycle import (
-    Goal,
-    Transition,
-    find_transition,
-    is_surely_absent,
-    make_observation,
-)
+from shared.node_groups import lifecycle
 from shared.node_groups.membership import may_be_own
 from shared.node_groups.node_group import NodeGroup, Spec, UnreadableGroup
 from shared.node_groups.resources import KINDS, Found, find_operation
@@ -25,20 +18,6 @@ from shared.ports.errors import CallError, OutOfTimeError
 from shared.ports.gce.values import Instance, Operation
 from shared.ports.kubernetes.nodes import Node, parse_node
 from shared.triggers.trigger import LogTrigger
-
-
-class Stage(Enum):
-    """How far a deletion is, by the status. The members are in the order of the deletion."""
-
-    UNANNOUNCED = auto()
-    """tear_down has not written the status of this deletion yet. A resource may be GONE in the status
-    all the same: create_resources writes that if somebody else has deleted it from a complete slice.
-    That may be outdated, so `announce_deletion` resets the entry, and the resource is read again."""
-    ANNOUNCED = auto()
-    """The status is written, and no operation of a delete is recorded. The MIG's entry is Deleting if
-    the MIG existed. Otherwise it is unchanged, such as Creating with the operation of the insert."""
-    DELETING_MIG = auto()
-    MIG_GONE = auto()
 
 
 @dataclass(frozen=True)
@@ -108,24 +87,33 @@ def observe(work: GroupWork) -> Observed:
     observed = ObservedRemains(group, work.status, is_resync=work.trigger.is_resync)
     if group.deleting is None or not group.has_finalizer:
         return observed
-    stage = find_stage(group, work.status)
+    # A status that tear_down has not written may be outdated, also about a resource that it calls GONE:
+    # create_resources has found that somebody else had deleted it. So the resource is read again.
+    is_written, mig = is_announced(group, work.status), work.status.resources.get(MIG)
+    is_mig_gone = is_written and mig is not None and mig.state is State.GONE
+    is_begun = is_written and mig is not None and mig.state is State.DELETING and mig.operation
     # The status must be written first. After that, each invocation tries once to cordon what is left;
     # its second observation goes on, whatever is left.
-    if stage is Stage.UNANNOUNCED or (stage is Stage.ANNOUNCED and work.is_first_observation):
-        beginning = _observe_beginning(work, group)
+    if not is_written or (work.is_first_observation and not is_mig_gone and not is_begun):
+        beginning = ObservedBeginning(group, work.status)
+        try:
+            with work.reserve(SECONDS_FOR_OTHER_CALLS):
+                beginning = replace(beginning, nodes=_list_nodes(work))
+        except (CallError, OutOfTimeError) as error:
+            # The Nodes are not cordoned, and the MIG is deleted all the same.
+            beginning = replace(beginning, note=str(error))
         if not beginning.is_prepared:
             return beginning
         observed = replace(observed, nodes=beginning.nodes)
-    if stage is not Stage.MIG_GONE:
+    if not is_mig_gone:
         observed = _observe_resource(work, observed, MIG)
         is_gone = advance(observed, MIG, work.now).resource.state is State.GONE
         if observed.found.get(MIG) is not None and not is_gone:
-            is_begun = stage is Stage.DELETING_MIG
             return observed if is_begun else _observe_nodes_and_vms(work, observed)
     # The MIG was not found, now or before, or was never ours. If it may still arrive, nothing is deleted
     # yet: then these reads only show what is gone already.
     for kind in list_kinds_after_mig(group.spec):
-        if not _is_gone(work.status, kind) and _concerns(work, kind):
+        if _must_read(work, kind):
             observed = _observe_resource(work, observed, kind)
     return replace(observed, nodes=_list_nodes(work))
 
@@ -138,34 +126,8 @@ def is_announced(group: NodeGroup, known: Status) -> bool:
     return known.observed_generation == group.generation
 
 
-def find_stage(group: NodeGroup, known: Status) -> Stage:
-    """How far the deletion is, by the status."""
-    if not is_announced(group, known):
-        return Stage.UNANNOUNCED
-    mig = known.resources.get(MIG)
-    if mig is not None and mig.state is State.GONE:
-        return Stage.MIG_GONE
-    is_begun = mig is not None and mig.state is State.DELETING and bool(mig.operation)
-    return Stage.DELETING_MIG if is_begun else Stage.ANNOUNCED
-
-
-def _observe_beginning(work: GroupWork, group: NodeGroup) -> ObservedBeginning:
-    """Read the Nodes. If that fails, they are not cordoned, and the MIG is deleted all the same."""
-    observed = ObservedBeginning(group, work.status)
-    try:
-        with work.reserve(SECONDS_FOR_OTHER_CALLS):
-            return replace(observed, nodes=_list_nodes(work))
-    except (CallError, OutOfTimeError) as error:
-        return replace(observed, note=str(error))
-
-
 def _list_nodes(work: GroupWork) -> tuple[Node, ...]:
     return tuple(map(parse_node, work.cluster.list_nodes(work.group.resource_name)))
-
-
-def _is_gone(known: Status, kind: str) -> bool:
-    resource = known.resources.get(kind)
-    return resource is not None and resource.state is State.GONE
 
 
 def list_kinds_after_mig(spec: Spec) -> tuple[str, ...]:
@@ -174,15 +136,16 @@ def list_kinds_after_mig(spec: Spec) -> tuple[str, ...]:
     return tuple(kind for kind in spec.resource_kinds if kind not in kept)
 
 
-def _concerns(work: GroupWork, kind: str) -> bool:
-    """Whether the trigger can have changed the resource. Policy and template are deleted in parallel: an
-    event about one says nothing about the other."""
-    trigger = work.trigger
-    if not isinstance(trigger, LogTrigger) or not work.is_first_observation:
+def _must_read(work: GroupWork, kind: str) -> bool:
+    """Whether a policy or template is not gone yet, and the trigger can have changed it. They are
+    deleted in parallel: an event about one says nothing about the other."""
+    entry, trigger = work.status.resources.get(kind), work.trigger
+    if entry is not None and entry.state is State.GONE:
+        return False
+    if entry is None or entry.state is not State.DELETING or not work.is_first_observation:
         return True
-    concerns_kind = trigger.event.kind in (KINDS[kind].collection, MIGS)
-    resource = work.status.resources.get(kind)
-    return concerns_kind or resource is None or resource.state is not State.DELETING
+    event = trigger.event if isinstance(trigger, LogTrigger) else None
+    return event is None or event.kind in (KINDS[kind].collection, MIGS)
 
 
 def _observe_resource(work: GroupWork, observed: ObservedRemains, kind: str) -> ObservedRemains:
@@ -192,7 +155,7 @@ def _observe_resource(work: GroupWork, observed: ObservedRemains, kind: str) -> 
     appear after the read.
     """
     resource = observed.resource(kind, work.now)
-    if is_surely_absent(kind, resource, work.now):
+    if lifecycle.is_surely_absent(kind, resource, work.now):
         return replace(observed, found={**observed.found, kind: None})
     is_being_created = resource.state is State.CREATING
     if is_being_created:
@@ -214,38 +177,31 @@ def _observe_operation(
 
 
 def _observe_nodes_and_vms(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
-    """Read Nodes and VMs before the MIG's delete begins, unless each VM has a Node with proof:
-    `_announce` has counted these in ``counts.joined``. If it could not read the Nodes, the count is that
-    of label_node, which sets the proof of each Node that it counts.
+    """Read Nodes and VMs before the MIG's delete begins, unless each VM has a Node with proof: the first
+    status of the deletion counts these in ``counts.joined``. If the Nodes could not be read for it, the
+    count is that of label_node, which sets the proof of each Node that it counts.
 
     Without the VMs, a Node that lacks the resource-name label cannot be found at the end. An error or a
     timeout of these reads does not delay the delete.
     """
-    have_all_joined = observed.status.counts.joined >= observed.group.spec.node_count
-    if have_all_joined:
+    group, spec, name = observed.group, observed.group.spec, observed.group.resource_name
+    if observed.status.counts.joined >= spec.node_count:
         return observed
     try:
         with work.reserve(SECONDS_FOR_OTHER_CALLS):
             observed = replace(observed, nodes=observed.nodes or _list_nodes(work))
-            return _observe_unproved(work, observed)
+            if len(list_proved(group, observed.nodes)) >= spec.node_count:
+                return observed
+            instances = tuple(
+                instance
+                for instance in work.gce.list_instances(spec.project, spec.zone, name)
+                if instance.is_member_of(spec.zone, name)
+            )
+            listed = {node.vm for node in observed.nodes}
+            unlisted = [instance.name for instance in instances if instance.name not in listed]
+            by_name = work.cluster.find_nodes(unlisted)
     except (CallError, OutOfTimeError) as error:
         return replace(observed, notes=(*observed.notes, str(error)))
-
-
-def _observe_unproved(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
-    """Read the VMs, if Nodes are missing or not proved yet."""
-    group, spec = observed.group, observed.group.spec
-    if len(list_proved(group, observed.nodes)) >= spec.node_count:
-        return observed
-    name = group.resource_name
-    instances = tuple(
-        instance
-        for instance in work.gce.list_instances(spec.project, spec.zone, name)
-        if instance.is_member_of(spec.zone, name)
-    )
-    listed = {node.vm for node in observed.nodes}
-    unlisted = [instance.name for instance in instances if instance.name not in listed]
-    by_name = work.cluster.find_nodes(unlisted)
     found = [parse_node(raw) for raw in by_name.values() if raw is not None]
     left = len(unlisted) - len(by_name)
     note = (f"no time to read the Nodes of {left} VMs by name",) if left else ()
@@ -264,9 +220,9 @@ def list_proved(group: NodeGroup, nodes: Iterable[Node]) -> frozenset[str]:
 
 def advance(
     observed: ObservedRemains, kind: str, now: datetime, *, is_blocked: bool = False
-) -> Transition:
+) -> lifecycle.Transition:
     resource = observed.resource(kind, now)
-    observation = make_observation(
+    observation = lifecycle.make_observation(
         observed.group,
         kind,
         resource,
@@ -275,4 +231,4 @@ def advance(
         is_resync=observed.is_resync,
         is_blocked=is_blocked,
     )
-    return find_transition(Goal.TEAR_DOWN, resource, observation, now)
+    return lifecycle.find_transition(lifecycle.Goal.TEAR_DOWN, resource, observation, now)
