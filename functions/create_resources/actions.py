@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+from functions.create_resources.bodies import request_id
 from functions.create_resources.creation_report import CreationReport
 from shared.base.names import FINALIZER, RESOURCE_NAME_LABEL
 from shared.base.reasons import Reason
 from shared.frame.plan import StaleObservation
 from shared.node_groups.node_group import NodeGroup, Spec
-from shared.node_groups.resources import KINDS, request_id
+from shared.node_groups.resources import KINDS
 from shared.node_groups.status import NOUN, Resource, State, Status
 from shared.node_groups.work import GroupWork
 from shared.ports.classify import NOT_READY, ErrorKind

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from functions.create_resources import observe
+from functions.create_resources import bodies, observe
 from functions.create_resources.actions import Insert, InsertResources, TakeOwnership
 from functions.create_resources.user_template import find_template_violation
 from shared.base.reasons import Reason
 from shared.frame.plan import Action, Plan, Send
 from shared.node_groups import lifecycle, readiness
 from shared.node_groups.node_group import AnyGroup, InstanceConfig
-from shared.node_groups.resources import mig_body, policy_body, template_body
 from shared.node_groups.status import MIG, POLICY, TEMPLATE, Resource, State, Status, Type
 from shared.node_groups.unreadable import restore_entries
 from shared.node_groups.work import WriteStatus, message_about
@@ -156,10 +155,10 @@ def _advance(
 
 def _build_body(observed: observe.ObservedResources, kind: str) -> dict[str, object] | None:
     """The body of an insert; ``None`` for a user's own template: `lifecycle.TABLE` never inserts it."""
-    source = observed.group.spec.source
+    group, source = observed.group, observed.group.spec.source
     if kind == POLICY:
-        return policy_body(observed.group)
+        return bodies.policy_body(group)
     if kind == TEMPLATE:
-        return template_body(observed.group, source) if isinstance(source, InstanceConfig) else None
+        return bodies.template_body(group, source) if isinstance(source, InstanceConfig) else None
     template = observed.found.get(TEMPLATE)
-    return mig_body(observed.group, template if isinstance(template, Template) else None)
+    return bodies.mig_body(group, template if isinstance(template, Template) else None)

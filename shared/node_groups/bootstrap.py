@@ -86,19 +86,14 @@ def new_token(
 
     ``random_bytes`` returns so many random bytes: `secrets.token_bytes`, other than in tests.
     """
-    characters = _pick_characters(random_bytes, _ID_LENGTH + _SECRET_LENGTH)
-    expires = (now + life).astimezone(UTC).replace(microsecond=0)
-    return Token(characters[:_ID_LENGTH], characters[_ID_LENGTH:], expires)
-
-
-def _pick_characters(random_bytes: Callable[[int], bytes], length: int) -> str:
     # Bytes from the last multiple of 36 on are skipped: modulo 36 they would favour some letters.
-    limit = 256 - 256 % len(_ALPHABET)
+    length, limit = _ID_LENGTH + _SECRET_LENGTH, 256 - 256 % len(_ALPHABET)
     picked = ""
     while len(picked) < length:
         usable = (byte for byte in random_bytes(length) if byte < limit)
         picked += "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in usable)
-    return picked[:length]
+    expires = (now + life).astimezone(UTC).replace(microsecond=0)
+    return Token(picked[:_ID_LENGTH], picked[_ID_LENGTH:length], expires)
 
 
 def parse_token(text: str, expires: str) -> Token:
@@ -110,14 +105,10 @@ def parse_token(text: str, expires: str) -> Token:
     match = _TOKEN.fullmatch(text)
     if match is None:
         raise ValueError(f"metadata {TOKEN_KEY} is not of the form [a-z0-9]{{6}}.[a-z0-9]{{16}}")
-    return Token(match[1], match[2], _parse_expiry(expires))
-
-
-def _parse_expiry(text: str) -> datetime:
     try:
-        expires = datetime.fromisoformat(text)
-        if expires.tzinfo is not None:
-            return expires.astimezone(UTC).replace(microsecond=0)
+        moment = datetime.fromisoformat(expires)
+        if moment.tzinfo is not None:
+            return Token(match[1], match[2], moment.astimezone(UTC).replace(microsecond=0))
     except (ValueError, OverflowError):
         pass  # not a date, or not one in UTC
     raise ValueError(f"metadata {TOKEN_EXPIRY_KEY} is not an RFC 3339 time with a zone")
@@ -172,22 +163,19 @@ def ca_hash(ca_pem: str) -> str:
     if not ca_pem.strip():
         raise ValueError(f"{CA_KEY} not found in configmap {CA_CONFIG_MAP}")
     try:
-        public_key = _public_key_info(_first_certificate(ca_pem))
+        match = _PEM_CERTIFICATE.search(ca_pem)
+        if match is None:
+            raise ValueError("no certificate in it")
+        try:
+            certificate = base64.b64decode("".join(match[1].split()), validate=True)
+        except binascii.Error as error:
+            raise ValueError(f"the certificate is not base64: {error}") from error
+        public_key = _public_key_info(certificate)
     except ValueError as error:
         raise ValueError(
             f"failed to decode PEM CA certificate in configmap {CA_CONFIG_MAP}: {error}"
         ) from error
     return f"sha256:{hashlib.sha256(public_key).hexdigest()}"
-
-
-def _first_certificate(pem: str) -> bytes:
-    match = _PEM_CERTIFICATE.search(pem)
-    if match is None:
-        raise ValueError("no certificate in it")
-    try:
-        return base64.b64decode("".join(match[1].split()), validate=True)
-    except binascii.Error as error:
-        raise ValueError(f"the certificate is not base64: {error}") from error
 
 
 # A parser for the little DER that the hash needs. The libraries slow down each cold start: cryptography

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from shared.base.reasons import DELETIONS, Reason
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.readiness import awaiting_message
-from shared.node_groups.status import Condition, Status, Type
+from shared.node_groups.status import Status, Type
 from shared.ports.kubernetes.events import Event
 
 _QUIET = frozenset(
@@ -31,47 +31,25 @@ _QUIET = frozenset(
 """Reasons of normal progress, without an Event; NodeNotReady is one until the slice was complete."""
 
 
-def changes(group: AnyGroup, before: Status, after: Status) -> list[Event]:
+def changes(group: AnyGroup, before: Status, after: Status) -> Iterator[Event]:
     """The Events of a change, in order."""
-    return list(_changes(group, before, after))
-
-
-def _changes(group: AnyGroup, before: Status, after: Status) -> Iterator[Event]:
-    if not before.resources and after.resources and _names_minimum(group):
-        yield Event(
-            "MinNodeCountIgnored",
-            "spec.minNodeCount is accepted for compatibility and has no effect",
-            is_warning=True,
-        )
-    if _became_true(before, after, Type.MIG_READY):
+    new = {kind for kind in Type if after.is_true(kind) and not before.is_true(kind)}
+    has_minimum = isinstance(group, NodeGroup) and group.spec.min_node_count is not None
+    if not before.resources and after.resources and has_minimum:
+        text = "spec.minNodeCount is accepted for compatibility and has no effect"
+        yield Event("MinNodeCountIgnored", text, is_warning=True)
+    if Type.MIG_READY in new:
         yield Event("ChildResourcesProvisioned", "All child resources provisioned successfully")
     if before.counts.ready == 0 < after.counts.ready < after.counts.desired:
         missing = after.counts.desired - after.counts.ready
         yield Event("NodesJoining", awaiting_message(missing, after.counts.desired))
-    if _became_true(before, after, Type.READY):
+    if Type.READY in new:
         yield Event("Provisioned", "All nodes are ready")
-    yield from _template_events(before, after)
-    is_deleting = group.deleting is not None
-    yield from _readiness_events(before, after, is_deleting=is_deleting)
-
-
-def _names_minimum(group: AnyGroup) -> bool:
-    return isinstance(group, NodeGroup) and group.spec.min_node_count is not None
-
-
-def _became_true(before: Status, after: Status, kind: Type) -> bool:
-    return after.is_true(kind) and not before.is_true(kind)
-
-
-def _template_events(before: Status, after: Status) -> Iterator[Event]:
-    now = after.conditions.get(Type.TEMPLATE_READY)
-    was = before.conditions.get(Type.TEMPLATE_READY)
-    if now is not None and _has_new_reason(was, now, Reason.INVALID_TEMPLATE):
-        yield Event("InvalidInstanceTemplate", now.message, is_warning=True)
-
-
-def _has_new_reason(was: Condition | None, now: Condition, reason: str) -> bool:
-    return now.reason == reason and (was is None or was.reason != reason)
+    template, was = (one.conditions.get(Type.TEMPLATE_READY) for one in (after, before))
+    is_invalid = template is not None and template.reason == Reason.INVALID_TEMPLATE
+    if template and is_invalid and (was is None or was.reason != template.reason):
+        yield Event("InvalidInstanceTemplate", template.message, is_warning=True)
+    yield from _readiness_events(before, after, is_deleting=group.deleting is not None)
 
 
 def _readiness_events(before: Status, after: Status, *, is_deleting: bool) -> Iterator[Event]:

@@ -308,9 +308,16 @@ def _spec(given: Given) -> Spec | None:
     count, mode, shape = (
         given.get(path) for path in ("nodeCount", "targetSizePolicyMode", "topology")
     )
-    source = _read_template(given, project) or _read_instance(given)
+    template = parse_template_uri(given.get("instanceTemplateURI", ""))
+    is_of_project = template is not None and template.project == project
+    source = template if is_of_project else _read_instance(given)
     if not (project and zone and count and mode and shape and source):
         return None
+    bootstrap = None
+    if given.has("bootstrapKubernetes"):
+        endpoint = given.get("bootstrapKubernetes.controlPlaneIP", "")
+        version = given.get("bootstrapKubernetes.version", DEFAULT_VERSION)
+        bootstrap = Bootstrap(endpoint, version)
     return Spec(
         project=project,
         zone=zone,
@@ -318,16 +325,14 @@ def _spec(given: Given) -> Spec | None:
         topology=shape,
         mode=mode,
         source=source,
-        bootstrap=_bootstrap(given),
+        bootstrap=bootstrap,
         node_labels=given.get("nodeLabels", {}),
-        node_taints=tuple(_taints(given)),
+        node_taints=tuple(
+            Taint(taint["key"], taint.get("value") or "", taint["effect"])
+            for taint in given.get("nodeTaints", ())
+        ),
         min_node_count=given.get("minNodeCount"),
     )
-
-
-def _read_template(given: Given, project: str | None) -> TemplateRef | None:
-    ref = parse_template_uri(given.get("instanceTemplateURI", ""))
-    return ref if ref is not None and ref.project == project else None
 
 
 def _read_instance(given: Given) -> InstanceConfig | None:
@@ -338,10 +343,11 @@ def _read_instance(given: Given) -> InstanceConfig | None:
         return given.get(f"instanceConfig.{name}", default)
 
     accounts = get("serviceAccounts", [])
+    default_model = "RESERVATION_BOUND" if get("reservation") else "STANDARD"
     return InstanceConfig(
         machine_type=get("machineType"),
         image=get("image"),
-        provisioning_model=get("provisioningModel", _default_model(get("reservation"))),
+        provisioning_model=get("provisioningModel", default_model),
         reservation=get("reservation"),
         max_run_s=parse_duration_s(get("maxRunDuration")) or 0,
         boot_disk_gb=get("bootDiskSizeGB", 0),
@@ -351,20 +357,3 @@ def _read_instance(given: Given) -> InstanceConfig | None:
         network_tags=tuple(get("networkTags", ())),
         metadata=get("metadata", {}),
     )
-
-
-def _default_model(reservation: str) -> str:
-    """The provisioning model of a spec that names none."""
-    return "RESERVATION_BOUND" if reservation else "STANDARD"
-
-
-def _bootstrap(given: Given) -> Bootstrap | None:
-    if not given.has("bootstrapKubernetes"):
-        return None
-    endpoint = given.get("bootstrapKubernetes.controlPlaneIP", "")
-    return Bootstrap(endpoint, given.get("bootstrapKubernetes.version", DEFAULT_VERSION))
-
-
-def _taints(given: Given) -> Iterator[Taint]:
-    for taint in given.get("nodeTaints", ()):
-        yield Taint(taint["key"], taint.get("value") or "", taint["effect"])

@@ -231,7 +231,7 @@ def parse(raw: Any) -> Status:
     time as long ago.
     """
     document = raw if isinstance(raw, Mapping) else {}
-    completed = document.get("completedAt")
+    completed, summary = document.get("completedAt"), read_mapping(document, "nodeSummary")
     return Status(
         observed_generation=_read_count(document, "observedGeneration"),
         completed_at=_read_time(completed) if completed else None,
@@ -247,7 +247,7 @@ def parse(raw: Any) -> Status:
             for kind, entry in read_mapping(document, "resources").items()
             if kind in CONDITION_OF and isinstance(entry, Mapping)
         },
-        counts=_parse_counts(read_mapping(document, "nodeSummary")),
+        counts=Counts(**{name: _read_count(summary, name) for name in Counts.__dataclass_fields__}),
         pending=tuple(_parse_pending(document)),
         retries=tuple(_parse_retries(document)),
     )
@@ -313,10 +313,6 @@ def _find_error(error: Document) -> ResourceError | None:
         read_text(error, "message"),
         _read_time(error.get("since")),
     )
-
-
-def _parse_counts(summary: Document) -> Counts:
-    return Counts(**{name: _read_count(summary, name) for name in Counts.__dataclass_fields__})
 
 
 def _parse_pending(document: Document) -> Iterator[Pending]:

@@ -15,9 +15,7 @@ from shared.node_groups.events import changes
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.status import Status, Type
 from shared.ports.errors import CallError
-from shared.ports.kubernetes.cluster import Cluster
 from shared.settings import Settings
-from shared.triggers.audit_log import LogEvent
 from shared.triggers.message import Message
 from shared.triggers.trigger import LogTrigger, ObjectTrigger
 
@@ -116,28 +114,16 @@ def find_group(invocation: Invocation) -> AnyGroup:
                 raise NothingToDo("GroupReplaced")
             return node_group.parse(raw, cluster_id)
         case LogTrigger(event):
-            return _find_group_of(event, invocation.cluster, cluster_id)
+            # Users can write labels, so only the name that is computed from the uid proves it.
+            for raw in invocation.cluster.list_groups_named(event.resource_name):
+                group = node_group.parse(raw, cluster_id)
+                if not isinstance(group, NodeGroup) or group.resource_name != event.resource_name:
+                    continue
+                places = ("", group.spec.zone, group.spec.region)
+                if event.project == group.spec.project and event.location in places:
+                    return group
+            raise NothingToDo("NotOurs")
     raise NothingToDo("NotForThisStep")
-
-
-def _find_group_of(event: LogEvent, cluster: Cluster, cluster_id: str) -> AnyGroup:
-    labelled = cluster.list_groups_named(event.resource_name)
-    groups = (node_group.parse(raw, cluster_id) for raw in labelled)
-    found = next((group for group in groups if _is_group_of(group, event)), None)
-    if found is None:
-        raise NothingToDo("NotOurs")
-    return found
-
-
-def _is_group_of(group: AnyGroup, event: LogEvent) -> bool:
-    """Whether an event's resource belongs to a group.
-
-    Users can write labels, so only the name that is computed from the uid proves it.
-    """
-    if not isinstance(group, NodeGroup) or group.resource_name != event.resource_name:
-        return False
-    places = ("", group.spec.zone, group.spec.region)
-    return event.project == group.spec.project and event.location in places
 
 
 def message_about(group: AnyGroup, cause: Any, at: datetime, **names: Any) -> Message:

@@ -7,12 +7,17 @@ from typing import Any
 
 import pytest
 
+from functions.create_resources.bodies import (
+    merge_kube_labels,
+    mig_body,
+    policy_body,
+    template_body,
+)
 from functions.inject_token.decide import decide
 from functions.inject_token.observe import Vm
 from shared.base.names import KUBE_LABELS_KEY, STARTUP_SCRIPT_KEY
 from shared.node_groups.bootstrap import Token
 from shared.node_groups.node_group import InstanceConfig, NodeGroup, parse
-from shared.node_groups.resources import merge_kube_labels, mig_body, policy_body, template_body
 from tests.support.builders import NOW, RESOURCE, group, raw_group
 from tests.support.compute import instance, template
 from tests.support.specs import OWN_TEMPLATE

@@ -557,7 +557,7 @@ QUESTIONS = (
             "same body, afterwards": "the first operation",
             "another body": "rejected: 400 invalid",
         },
-        "shared/node_groups/resources.py",
+        "functions/create_resources/bodies.py",
         "local/docs/simulated-compute-engine.md#refusals",
         _ask_request_id,
     ),

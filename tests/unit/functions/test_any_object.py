@@ -181,7 +181,7 @@ def check(raw: dict[str, Any]) -> None:
             if isinstance(action, WriteStatus):
                 written = status.render(action.status)
                 assert status.render(status.parse(written)) == written
-                changes(group, known, action.status)
+                list(changes(group, known, action.status))
     list(changes(group, Status(), readiness.conclude(group, known, NOW)))
     swept = sweep.decide.decide(ObservedGroups((group,), NOW), NOW)
     assert "skipped" not in swept.facts
