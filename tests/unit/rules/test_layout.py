@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.unit.rules.imports import imported_modules
 
 ROOT = Path(__file__).parents[3]
 UNIT = ROOT / "tests" / "unit"
 REPEATS_STORIES = "tests/unit/infra/kubernetes/test_cluster_permissions.py"
 """It runs whole tests again, to record the calls of their steps."""
-
-
-def imported_modules(code: str) -> Iterator[str]:
-    """Yield the dotted name of each imported module, or of what is imported from a module."""
-    for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{name.name}" for name in node.names)
 
 
 def is_test_module(name: str) -> bool:
