@@ -70,10 +70,11 @@ def _record_error(kind: str, resource: Resource, error: CallError, now: datetime
 
 @dataclass(frozen=True)
 class RevokeTokens:
-    """Revoke all tokens of the group, also those that no VM's metadata shows."""
+    """Revoke all tokens of the group, also those that no VM's metadata shows. Best effort."""
 
     def apply(self, work: GroupWork) -> None:
-        work.cluster.delete_token_secrets(work.group.resource_name)
+        with work.best_effort():
+            work.cluster.delete_token_secrets(work.group.resource_name)
 
     def describe(self) -> str:
         return "revoke all tokens of the group"

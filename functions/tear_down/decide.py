@@ -8,7 +8,7 @@ from datetime import datetime
 
 from functions.tear_down import observe
 from functions.tear_down.actions import DeleteResources, RemoveFinalizer, RevokeTokens
-from shared.frame.plan import Each, Plan, Send
+from shared.frame.plan import Action, Each, Plan, Send
 from shared.node_groups import readiness
 from shared.node_groups.actions import DeleteNode, PatchNode
 from shared.node_groups.lifecycle import ResourceAction, Transition, announce_deletion
@@ -62,8 +62,7 @@ def _plan_beginning(observed: observe.ObservedBeginning, now: datetime) -> Plan:
         for node in observed.vm_nodes
         if not node.is_unschedulable
     ]
-    writes: list[WriteStatus] = []
-    revocations: list[RevokeTokens] = []
+    first: list[Action] = []
     if not observe.is_announced(group, known):
         # The first status of the deletion is without the errors of the creation.
         resources = announce_deletion(known.resources, group.resource_name, now)
@@ -71,13 +70,13 @@ def _plan_beginning(observed: observe.ObservedBeginning, now: datetime) -> Plan:
         known = replace(
             known, observed_generation=group.generation, resources=resources, counts=counts
         )
-        writes.append(WriteStatus(readiness.conclude(group, known, now)))
+        first.append(WriteStatus(readiness.conclude(group, known, now)))
         if group.spec.joins_with_tokens and joined < group.spec.node_count:
-            revocations.append(RevokeTokens())
+            first.append(RevokeTokens())
     return Plan(
         "Cordoning",
-        first=tuple(writes),
-        best_effort=(*revocations, *cordons),
+        first=tuple(first),
+        best_effort=tuple(cordons),
         again="the status is written; cordoning is best effort",
         note=observed.note,
         facts={"cordons": len(cordons)},
@@ -162,6 +161,9 @@ def _plan_delete_of_rest(
     )
     rest = message_about(observed.group, Cause.CONTINUED, now)
     if all(one.resource.state is State.GONE for one in transitions.values()):
+        # The VMs are gone, so inject_token writes no other token. An invocation that read a VM before
+        # may still create a Secret, which is valid for an hour at most.
+        revocations = (RevokeTokens(),) if observed.group.spec.joins_with_tokens else ()
         # A status is of use only if a failure or the time stops the plan at the Nodes: otherwise
         # the group is gone after it.
         return Plan(
@@ -169,10 +171,7 @@ def _plan_delete_of_rest(
             first=(write,) if nodes else (),
             each=nodes,
             resume=rest,
-            # The VMs are gone, so inject_token writes no other token. An invocation that read a VM
-            # before may still create a Secret, which is valid for an hour at most.
-            best_effort=(RevokeTokens(),) if observed.group.spec.joins_with_tokens else (),
-            if_all_succeeded=(RemoveFinalizer(),),
+            if_all_succeeded=(*revocations, RemoveFinalizer()),
         )
     kinds = tuple(
         kind

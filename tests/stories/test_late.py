@@ -63,3 +63,22 @@ def test_a_slow_token_inserts_no_mig_for_a_deleted_group(seconds: int) -> None:
     harness.run_for(10 * MINUTE)
     assert harness.leftovers() == [TEMPLATE]
     assert harness.operations["instanceGroupManagers.insert"] == 0
+
+
+def test_tokens_are_revoked_before_the_vms_are_deleted_by_an_api_that_takes_seven_seconds() -> None:
+    harness = Harness(helpers.vm_options(joins=False))
+    harness.apply(manifest())
+    helpers.until(harness, lambda: len(helpers.secrets(harness)) == 2)
+    calls, left = list[str](), list[list[str]]()
+
+    def before(step: str, call: str) -> None:
+        calls.extend([call] if step == "tear_down" and not left else [])
+        if call.startswith("DELETE /compute/"):
+            left.append(helpers.secrets(harness))
+
+    harness.hooks.before = before
+    now = harness.clock.now
+    harness.runtime("tear_down").monotonic = lambda: now().timestamp() + 7 * len(calls)
+    harness.delete(helpers.NAME)
+    helpers.until_gone(harness)
+    assert (left[0], harness.leftovers()) == ([], [])
