@@ -11,7 +11,7 @@ from functions.approve_join.actions import DENIED, ELSEWHERE, NOT_APPROVED
 from functions.approve_join.observe import Candidate, ObservedRequests, find_token_of_vm
 from shared.base.names import APPROVED_BY_US, BOOTSTRAP_GROUP, find_resource_name
 from shared.base.signing_requests import TOO_OLD_AFTER
-from shared.frame.plan import Action, Each, Emit, Plan, Send, fail_each, join_outcomes
+from shared.frame.plan import Action, Each, Emit, Plan, Send, join_outcomes
 from shared.node_groups.node_group import AnyGroup, NodeGroup
 from shared.node_groups.work import message_about
 from shared.ports.kubernetes.events import Event
@@ -26,8 +26,12 @@ deleted."""
 def decide(observed: ObservedRequests, now: datetime) -> Plan:
     """Approve or deny each request, or leave it pending."""
     assessments = [_assess(candidate, now) for candidate in observed.candidates]
-    decisions = tuple(
-        Each(one.name, made) for one in assessments if (made := tuple(one.list_decisions(now)))
+    # A request is reported, even if its decision fails, before there may be no time for the next one.
+    each = tuple(
+        Each(one.name, actions)
+        for one in assessments
+        for actions in (tuple(one.list_decisions(now)), tuple(one.list_reports()))
+        if actions
     )
     failed = [one.candidate.error for one in assessments if one.candidate.error is not None]
     # The first attempt publishes the unread names, whatever follows. A repetition publishes them only if
@@ -40,8 +44,8 @@ def decide(observed: ObservedRequests, now: datetime) -> Plan:
     fields = [{"group": group.key, "uid": group.uid} for group in groups.values()]
     return Plan(
         join_outcomes(one.outcome for one in assessments) or "NothingToDo",
-        each=(*first, *decisions, *fail_each((*failed, *observed.errors))),
-        after=tuple(report for one in assessments for report in one.list_reports()),
+        each=(*first, *each),
+        errors=(*failed, *observed.errors),
         best_effort=tuple(_plan_triggers(assessments, now)),
         if_all_succeeded=unread if observed.is_repetition else (),
         note="; ".join(f"{one.name}: {one.why}" for one in assessments if one.why),

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from functions.inject_token import token_report
 from functions.inject_token.actions import CreateSecret, RevokeIfJoined, SetMetadata
 from functions.inject_token.observe import NothingToInject, ObservedVms, Vm
-from shared.frame.plan import Action, Each, Plan, Send, fail_each
+from shared.frame.plan import Action, Each, Plan, Send
 from shared.node_groups import readiness
 from shared.node_groups.actions import DeleteNode, DeleteSecret
 from shared.node_groups.bootstrap import TOKEN_LIFE, join_metadata
@@ -48,7 +48,8 @@ def decide(observed: ObservedVms | NothingToInject, now: datetime) -> Plan:
         last.insert(0, WriteStatus(readiness.conclude(observed.group, known, now)))
     return Plan(
         "Injecting" if injections else "NothingToDo",
-        each=(*first, *injections, *fail_each(observed.errors)),
+        each=(*first, *injections),
+        errors=observed.errors,
         if_all_succeeded=tuple(last),
     )
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from functions.report_leaks.leaks import Leak, render_commands, render_message
 from functions.report_leaks.observe import LeakWork, ObservedLeaks
-from shared.frame.plan import Plan, fail_each
+from shared.frame.plan import Plan
 from shared.triggers import routes
 
 LEAKED = "LeakedSlice"
@@ -53,7 +53,7 @@ def decide(observed: ObservedLeaks, _now: datetime) -> Plan:
     return Plan(
         outcome,
         first=reports,
-        each=() if reports else fail_each(observed.failures),
+        errors=() if reports else observed.failures,
         note=note,
         facts=facts,
         needs_attention=needs_attention,

@@ -34,7 +34,8 @@ def execute(plan: Plan, work: Work, recover: Callable[[CallError], Answer] | Non
     work.facts.update(plan.facts)
     for action in plan.first:
         action.apply(work)
-    answers, failures, left = _execute_each(plan, work, recover)
+    answers, failed, left = _execute_each(plan, work, recover)
+    failures = [*failed, *plan.errors]
     if left:
         work.facts["left"] = len(left)
         # Without a failure, or if the failure is not retried, this message is not delivered again.

@@ -90,7 +90,7 @@ class Work:
             yield
         except (CallError, OutOfTimeError) as error:
             undone = self.facts.setdefault("left_undone", [])
-            if len(undone) < _MAX_UNDONE:
+            if len(undone) < _MAX_UNDONE and str(error) not in undone:
                 undone.append(str(error))
 
     def rotate(self, names: Sequence[str]) -> list[str]:
@@ -145,6 +145,8 @@ class Plan:
       at the end of the plan (of several errors, one that is retried). Without time for the next object,
       the plan ends: with ``resume`` it has the outcome ``Partly``, and this message to the step's own
       topic names those that are left (at least one object is not), otherwise with `OutOfTimeError`.
+    - ``errors``: those of objects that could not be read. They are raised at the end, as those of
+      ``each``.
     - ``after``: in order, also if objects have failed. An error ends the plan.
     - ``best_effort``: an error is logged.
     - ``if_all_succeeded``: in order, if no object has failed. An error ends the plan.
@@ -157,6 +159,7 @@ class Plan:
     first: tuple[Action, ...] = ()
     each: tuple[Each, ...] = ()
     resume: Message | None = None
+    errors: tuple[CallError | OutOfTimeError, ...] = ()
     after: tuple[Action, ...] = ()
     best_effort: tuple[Action, ...] = ()
     if_all_succeeded: tuple[Action, ...] = ()
@@ -171,6 +174,7 @@ class Plan:
         yield from self.first
         for one in self.each:
             yield from one.actions
+        yield from map(Fail, self.errors)
         yield from (*self.after, *self.best_effort, *self.if_all_succeeded)
 
 
@@ -228,8 +232,3 @@ class Fail:
 
     def describe(self) -> str:
         return f"fail: {self.error}"
-
-
-def fail_each(errors: Iterable[CallError | OutOfTimeError]) -> tuple[Each, ...]:
-    """The errors of objects that could not be read."""
-    return tuple(Each("", (Fail(error),)) for error in errors)

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from functions.approve_join.actions import Report, Revoke
+from functions.approve_join.certificate_subject import Subject
 from functions.approve_join.decide import decide
 from functions.approve_join.observe import Candidate, JoinWork, ObservedRequests, observe
 from shared.base.logs import make_logger
@@ -248,3 +249,24 @@ def test_an_approval_that_fails_is_reported_even_if_another_request_cannot_be_re
     with pytest.raises(CallError, match="later"):
         execute(plan, work)
     assert [(step, message.vms) for step, (message,) in sent] == [("label_node", (VM,))]
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_denied_request_is_reported_although_there_is_no_time_for_another(is_read: bool) -> None:
+    decisions: list[str] = []
+
+    def decide_once(*_: Any) -> None:
+        decisions.append("denied")
+        if len(decisions) > 1:
+            raise OutOfTimeError("slow")
+
+    work, reads = joining(
+        delete_token_secret=None, decide_signing_request=decide_once, emit_once=None
+    )
+    work = replace(work, publish=lambda *_: None)
+    denied = candidate(subject=Subject(VM, "it has two names"))
+    observed = ObservedRequests((denied, denied) if is_read else (denied,))
+    plan = decide(observed if is_read else replace(observed, errors=(OutOfTimeError("slow"),)), NOW)
+    with pytest.raises(OutOfTimeError, match="slow"):
+        execute(plan, work)
+    assert reads.calls[:3] == ["delete_token_secret", "decide_signing_request", "emit_once"]
