@@ -51,7 +51,6 @@ _WITH_PODS = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": 
 _APIS = ("gce", "kubernetes")
 _MIB = 1024 * 1024
 _ENDED_WITHIN_S = 5.0
-NUMBERS = {7: "seven", 9: "nine"}
 
 
 @dataclass(frozen=True)
@@ -179,7 +178,7 @@ class Demo:
             ("Pub/Sub", supervisor.pubsub_address),
         ):
             self.timeline.print(Line("setup", f"{name} at {where}"))
-        count = NUMBERS[len(supervisor.setup.steps)]
+        count = len(supervisor.setup.steps)
         self.timeline.print(
             Line("setup", f"{count} functions under functions-framework, relay and webhook")
             if supervisor.runs_workloads
