@@ -52,7 +52,7 @@ def resolves(name: str) -> bool:
 
 def find_missing(page: Path, text: str) -> list[str]:
     """The paths, files and dotted names in the code of a page that do not exist."""
-    tops = {path.name for path in ROOT.iterdir() if path.is_dir()}
+    tops = {path.name for path in ROOT.iterdir() if path.is_dir()} - _SKIPPED
     missing = []
     for code in _CODE.findall(_FENCE.sub("", text)):
         for word in (found.rstrip(".") for found in _WORD.findall(code)):
