@@ -26,7 +26,8 @@ deleted."""
 def decide(observed: ObservedRequests, now: datetime) -> Plan:
     """Approve or deny each request, or leave it pending."""
     assessments = [_assess(candidate, now) for candidate in observed.candidates]
-    # A request is reported, even if its decision fails, before there may be no time for the next one.
+    # The decision and the report of a request are two objects of the plan: it is reported even if its
+    # decision fails, and before the next request is decided, for which there may be no time.
     each = tuple(
         Each(one.name, actions)
         for one in assessments

@@ -77,8 +77,8 @@ def _plan_inserts(observed: observe.ObservedResources, now: datetime) -> Plan:
     is_blocked = any(one.resource.state is not State.READY for one in transitions.values())
     transitions[MIG] = _advance(observed, MIG, entries[MIG], now, is_blocked=is_blocked)
     resources = {kind: one.resource for kind, one in transitions.items()}
-    # Only for the intents that this invocation writes, by compare-and-swap: if another step has written
-    # the status since, nothing is inserted.
+    # Inserts follow only for the intents (Creating) that this status has. It is written by
+    # compare-and-swap: if another invocation has written the status since, nothing is inserted.
     actions.append(WriteStatus(_conclude(observed, known, resources, now)))
     inserts = tuple(
         Insert(kind, group.spec, body)

@@ -33,10 +33,9 @@ class ObservedResources:
     may_repeat_insert: bool = False
     """Whether this invocation inserts although an entry became Creating only seconds ago.
 
-    Normally another invocation has just written such an entry (`lifecycle.YOUNG`) and is inserting the
-    resource now, so this one waits. It need not wait if its message is a redelivery: most probably the
-    entry is of the earlier delivery, whose invocation has ended. In a second observation it must wait:
-    an entry that was not there in the first one is of an invocation that still runs."""
+    Such an entry (`lifecycle.YOUNG`) is normally of another invocation that is inserting the resource
+    now, so this one waits. True for the first observation of a redelivered message: then the entry is
+    most probably of the earlier delivery, whose invocation has ended."""
 
     @property
     def report(self) -> CreationReport:

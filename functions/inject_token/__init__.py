@@ -10,7 +10,8 @@ A resync lists the group's VMs, publishes the names of those that need a token i
 own topic, and writes the condition TokensInjected, which this step owns.
 
 Any other trigger names VMs. The step does this for each of them that has not joined and whose metadata
-can be written:
+can be written (a repetition also revokes the token of a VM that has joined: an earlier attempt may have
+failed between items 3 and 4):
 
 1. Delete the stale Node of its predecessor.
 2. Write a new token to the metadata by one setMetadata, unless the old one is valid for ten more
@@ -53,7 +54,7 @@ def recover(work: GroupWork, error: CallError) -> Plan | None:
     return report_environment_error(work, error, add_error)
 
 
-# ``fresh`` with all its tokens, but without their secrets, which RULES leave out.
+# The snapshot has ``fresh`` without the secrets of its tokens: `Token.secret` is hidden from repr.
 STEP = Step(
     routes.INJECT_TOKEN,
     # A resync leaves the tokens to later invocations, so its end does not show that an error is over.

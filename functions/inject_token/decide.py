@@ -41,7 +41,7 @@ def decide(observed: ObservedVms | NothingToInject, now: datetime) -> Plan:
     unread = tuple(_build_messages(observed, observed.unread, now))
     first = () if observed.is_repetition else tuple(Each("", (send,)) for send in unread)
     last = list[Action](unread if observed.is_repetition else ())
-    # An error that an earlier invocation has reported about one of these VMs is over then.
+    # If no VM fails, an error that an earlier invocation has reported about one of them is over.
     names = [vm.instance.name for vm in observed.vms]
     known = token_report.end_error(observed.group, observed.status, names, now)
     if injections and known != observed.status:
@@ -69,7 +69,7 @@ def _plan_without_tokens(observed: NothingToInject, now: datetime) -> Plan:
 
 
 def _plan_injection(observed: ObservedVms, vm: Vm, now: datetime) -> Iterator[Action]:
-    """The actions for one VM: none, create the Secret of its token, or inject a new token.
+    """The actions for one VM: none, revoke its token, create its Secret, or inject a new token.
 
     A VM that had a token may join at any time, also while these actions are executed. Then label_node
     may revoke the token before its Secret is created again, so it is revoked once more.

@@ -14,8 +14,9 @@ have been created by the group's MIG, and must have got a token of ours, unless 
 What is done to a Node depends on its VM:
 
 - The VM was read, and the Node matches: the step revokes the VM's token, then sets the Node's labels and
-  taints. One label, the VM's id, proves the match; a kubelet cannot write it. When the VM of a Node with
-  this proof is read again, the Node must still match, but needs no token in the metadata any more.
+  taints. One label, the VM's id, proves the match; a kubelet cannot write it. With this proof, nothing
+  is revoked and no taint is set again. When the VM of such a Node is read again, the Node must still
+  match, but needs no token in the metadata any more.
 - The VM was not read now, and the Node has the proof: it counts as matching. Its labels are corrected,
   and nothing is revoked.
 - The VM is gone: a Node with its name is deleted, unless its providerID names something else

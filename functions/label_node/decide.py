@@ -80,9 +80,8 @@ def _plan_node(observed: ObservedNodes, node: Node, now: datetime) -> Iterator[A
         if membership.may_be_own(group, node):
             yield DeleteNode(node.name, node.uid)
         return
-    if not observed.is_own(
-        node
-    ):  # it neither matches its VM, nor is proved and the VM was not read
+    # A Node is own if it matches its VM, or is proved and the VM was not read.
+    if not observed.is_own(node):
         return
     # The token is revoked first. For a proved Node nothing is revoked any more, so the token would
     # remain if the order were reversed and the second call failed.
@@ -119,9 +118,8 @@ def _plan_triggers(
 ) -> Iterator[Send]:
     """Trigger the steps whose conditions contradict what this step has observed."""
     group, known = observed.group, observed.status
-    stale: list[
-        str
-    ] = []  # VMs that cannot join before inject_token has deleted their predecessors' Nodes
+    # VMs that cannot join before inject_token has deleted their predecessors' Nodes.
+    stale: list[str] = []
     for node in observed.nodes:
         vm = observed.instances.get(node.vm)
         if vm is not None and membership.is_of_predecessor(group, node, vm):

@@ -27,8 +27,9 @@ LOSSES: Mapping[str, Reason] = {
 }
 """The reason of a lost VM by the method of its audit log entry, the only source for it."""
 HOLD_BACK = timedelta(minutes=1)
-"""A Node of a complete slice that was not Ready counts as ready again only after this time, so that a
-flapping Node does not cause many status writes. The sweep triggers the count that is due then."""
+"""A Node of a complete slice that was reported as not Ready counts as ready only so long after that
+report, so that a flapping Node does not cause many status writes. The sweep triggers the count that is
+due then."""
 JOINS_FOR = timedelta(minutes=15)
 """A younger Node may have been not Ready because it was joining: `HOLD_BACK` does not apply to it."""
 
@@ -119,7 +120,11 @@ def _gather(observed: ObservedNodes, now: datetime) -> dict[str, Input]:
 
 
 def _is_outdated(observed: ObservedNodes, entry: Pending) -> bool:
-    """Whether an earlier entry no longer holds: the VM runs again, was read, or is gone."""
+    """Whether an earlier entry no longer holds.
+
+    A loss holds until its VM runs again; any other reason until its VM is read, or is missing in a list
+    of all VMs.
+    """
     is_loss = entry.why in VM_LOSSES
     if entry.name not in observed.instances:
         return observed.has_all_vms and not is_loss

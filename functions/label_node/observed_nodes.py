@@ -56,7 +56,7 @@ class ObservedNodes:
 
     @cached_property
     def ready(self) -> Mapping[str, Node]:
-        """Those of the joined VMs whose Nodes are ready and offer all chips."""
+        """Those of the joined VMs that run and whose Nodes are ready and offer all chips."""
         return {
             vm: node
             for vm, node in self.joined.items()
@@ -99,7 +99,7 @@ class ObservedNodes:
         return instance is not None and instance.status not in UP
 
     def without_provider_id(self) -> Iterator[Node]:
-        """Nodes that joined without a providerID."""
+        """Nodes that registered without a providerID, so that they count as no VM's."""
         return (
             node
             for node in self.nodes

@@ -16,7 +16,7 @@ from shared.ports.gce.values import Instance
 from shared.ports.kubernetes.nodes import Node
 
 PLUGIN_LATE_AFTER = timedelta(minutes=2)
-"""A Node that is Ready this long and offers no TPU lacks its device plugin."""
+"""A Node that is Ready this long and does not offer all its chips lacks its device plugin."""
 STARTS_FOR = timedelta(minutes=5)
 """How long a new Node may take to start its network and its device plugin (a guess). A Node of a slice
 that was never complete is reported as not Ready only after this time."""
@@ -137,13 +137,14 @@ class Input:
 
 
 RULES: tuple[tuple[Reason, Callable[[Input], bool]], ...] = (
-    # An event reports that Compute Engine took the VM back. Nothing else shows this.
+    # An event reports that Compute Engine took the VM back. Nothing else shows this. A VM of a complete
+    # slice that is gone by the time of the event counts as lost.
     (Reason.PREEMPTED, lambda vm: vm.event_loss == Reason.PREEMPTED and not vm.is_gone),
     # The VM is lost. The log does not tell the end at maxRunDuration from other ends, but the age does.
     (Reason.MAX_RUN_DURATION_REACHED, lambda vm: vm.is_lost and vm.has_run_out),
     # The VM is lost. An event is no proof against a Node: the VM may run again.
     (Reason.NODE_LOST, lambda vm: vm.is_stopped or (vm.is_lost and vm.node is None)),
-    # The VM runs without the Node that it had, and neither of the next three reasons explains it.
+    # The VM runs without the Node that it had, and neither its Node's name nor approve_join explains it.
     (Reason.NODE_DELETED, lambda vm: vm.has_lost_node and not (vm.is_misnamed or vm.rejection)),
     # The VM has not joined, because its Node has another name.
     (Reason.NODE_NAME_MISMATCH, lambda vm: vm.lacks_node and vm.is_misnamed),

@@ -1,4 +1,4 @@
-"""release_slice: delete a slice that its JobSet needs no longer, normally half a minute later.
+"""release_slice: delete a slice that its JobSet needs no longer, normally within a minute and a half.
 
 Triggers:
 
@@ -11,10 +11,11 @@ Triggers:
 
 `slices.lifecycle.ROWS` decides about each slice. A slice is not needed if its JobSet has ended or is
 gone, has no such Job any more, or has been suspended for a time that is a setting. The first observation
-of such a slice sets its release deadline, and the first one after the deadline deletes it, when no Pods
-run on it any more. The delay lets a JobSet that is deleted and recreated under the same name keep its
-slices. Of the slices that are not needed, two kinds are deleted without a delay: those that have failed
-for good and have no ready Node, and those whose deadline cannot be written, when no Pods run on them.
+of such a slice sets its release deadline, half a minute ahead, and the first one after the deadline
+(normally by the sweep's resync) deletes it, when no Pods run on it any more. The delay lets a JobSet
+that is deleted and recreated under the same name keep its slices. Of the slices that are not needed, two
+kinds are deleted without a delay: those that have failed for good and have no ready Node, and those
+whose deadline cannot be written, when no Pods run on them.
 
 By the setting `Settings.lost_rebuild`, a slice that a JobSet needs and that has lost Nodes for good is
 deleted, so that provision_slice creates it again. That applies to TPUNodeGroups alone, because GKE does

@@ -74,11 +74,11 @@ def find_leaks(
         mark = _MARK.fullmatch(resource.description)
         if mark and mark["cluster"] == cluster and mark["uid"] not in uids:
             found[resource.project, mark["group"], mark["uid"]].append(resource)
-    ages = {key: min(one.created or now for one in resources) for key, resources in found.items()}
+    oldest = {key: min(one.created or now for one in resources) for key, resources in found.items()}
     return tuple(
         Leak(*key, tuple(sorted(found[key], key=lambda one: LISTED_KINDS.index(one.service))))
-        for key in sorted(found, key=lambda key: (ages[key], key))
-        if now - ages[key] >= MIN_AGE
+        for key in sorted(found, key=lambda key: (oldest[key], key))
+        if now - oldest[key] >= MIN_AGE
     )
 
 

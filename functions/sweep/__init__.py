@@ -11,9 +11,10 @@ A group that cannot be parsed, or on which the decision crashes, is named in the
 and stops no other.
 
 If VMs join with tokens of this system, each run also publishes to ``approve_join`` the certificate
-requests of the last 20 minutes that are pending, and those that another approver has approved, for a
-report; with the setting ``JOIN_APPROVAL=external`` it does not. It triggers the steps of JobSets each
-minute if these are switched on, and ``report_leaks`` once an hour.
+requests of the last 20 minutes that are pending for half a minute (the newest of each token), and those
+that another approver has approved, for a report; with the setting ``JOIN_APPROVAL=external`` it does
+not. It triggers the steps of JobSets each minute if these are switched on, and ``report_leaks`` once an
+hour.
 """
 
 from __future__ import annotations

@@ -129,8 +129,8 @@ def is_due(group: AnyGroup, known: Status, at: datetime) -> bool:
 def is_settled(group: AnyGroup, known: Status) -> bool:
     """Whether there is nothing to do until an event.
 
-    The group is Ready, or its spec is invalid, or it was paused before its first insert. Its label and
-    finalizer are set, and no step has a transient error.
+    The group is Ready, or its spec is invalid, or it is paused and has no resource of its own. Its label
+    and finalizer are set, and no step has a transient error.
     """
     if group.deleting is not None or not group.is_owned or known.retries:
         return False

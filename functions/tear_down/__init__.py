@@ -8,7 +8,8 @@ Triggers:
 - A message of create_resources, which was triggered about a group that is being deleted.
 - A message of the step itself, which continues the deletion of Nodes.
 
-The first plan writes the status, revokes tokens and cordons Nodes. That needs no call to Compute Engine.
+The first plan writes the status, revokes tokens (unless each VM has a proved Node, whose token
+label_node has revoked) and cordons Nodes. That needs no call to Compute Engine.
 Then the step observes again, with another 30 seconds for calls, and deletes the MIG with its VMs. VMs
 cost money, so their delete does not wait for Nodes or tokens: only the write of the status must succeed.
 When the MIG is gone, template and policy are deleted, and the Node objects. When template and policy

@@ -133,7 +133,7 @@ def _name_wait(transitions: Iterable[Transition]) -> str:
 
 
 def _plan_labels(observed: observe.ObservedRemains) -> Iterator[PatchNode]:
-    """Label and cordon the Nodes without proof or without our labels.
+    """Label and cordon the Nodes of the VMs that were read, as far as something is missing.
 
     The patch sets the resource-name label, too, by which Nodes are listed at the end. The Nodes need not
     match their VMs (`membership.is_match`): both are about to be deleted.

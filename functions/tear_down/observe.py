@@ -177,9 +177,10 @@ def _observe_operation(
 
 
 def _observe_nodes_and_vms(work: GroupWork, observed: ObservedRemains) -> ObservedRemains:
-    """Read Nodes and VMs before the MIG's delete begins, unless each VM has a Node with proof: the first
-    status of the deletion counts these in ``counts.joined``. If the Nodes could not be read for it, the
-    count is that of label_node, which sets the proof of each Node that it counts.
+    """Read Nodes and VMs before the MIG's delete begins, unless each VM has a Node with proof.
+
+    ``counts.joined`` is the number of Nodes with proof, as the first status of the deletion has it. If
+    the Nodes could not be read for that status, it is label_node's, which counts no other Nodes.
 
     Without the VMs, a Node that lacks the resource-name label cannot be found at the end. An error or a
     timeout of these reads does not delay the delete.

@@ -143,8 +143,9 @@ class Plan:
     - ``first``: in order. An error ends the plan.
     - ``each``: one object after the other. An error ends only the actions on its object, and is raised
       at the end of the plan (of several errors, one that is retried). Without time for the next object,
-      the plan ends: with ``resume`` it has the outcome ``Partly``, and this message to the step's own
-      topic names those that are left (at least one object is not), otherwise with `OutOfTimeError`.
+      the plan ends: without ``resume`` by `OutOfTimeError`, with it with the outcome ``Partly``. Then
+      this message to the step's own topic names the objects that are left; the first one never is. If
+      an object has failed, it is published only after a resync: other messages are delivered again.
     - ``errors``: those of objects that could not be read. They are raised at the end, as those of
       ``each``.
     - ``after``: in order, also if objects have failed. An error ends the plan.

@@ -16,8 +16,8 @@ from shared.slices.jobsets import Leader
 from shared.slices.selection import Selection
 
 RELEASE_AFTER = timedelta(seconds=30)
-"""The time from a JobSet's end to the deletion of its slices. A JobSet that is recreated within it keeps
-them."""
+"""The shortest time from a JobSet's end to the deletion of its slices. A JobSet that is recreated within
+it keeps them."""
 
 
 class SliceState(StrEnum):
