@@ -10,7 +10,8 @@ from shared.ports.errors import CallError, OutOfTimeError
 from shared.triggers.message import MAX_NAMES
 
 SECONDS_FOR_OTHER_CALLS = 10.0
-"""A batch, and a read that may be left out, leave so much of the time for calls to the rest."""
+"""A plan that a message can continue, best effort, and reads that may be left out leave so much of the
+time for calls to what follows them."""
 ACKNOWLEDGED, POISON, TRY_AGAIN = 204, 400, 503
 PARTLY = "Partly"
 

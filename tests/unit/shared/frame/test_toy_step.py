@@ -30,7 +30,7 @@ ROUTES = {
 
 @dataclass
 class Kitchen:
-    """The temperatures of the kettles, those without power, and what a person is told."""
+    """The temperatures of the kettles, those without power, and what the steps report."""
 
     degrees: dict[str, int]
     unpowered: frozenset[str] = frozenset()
